@@ -1,0 +1,45 @@
+"""Options of a compile, and the only place that reads the environment."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Options:
+    """What `compiler_core.compile` was asked for.
+
+    `backend` is a name in `compiler_core.backends`, a callable ``(GraphModule, example_inputs)
+    -> callable``, or None: ``cpp`` for CPU tensors and ``triton`` for CUDA tensors.  `target`
+    names a device for machine code that need not be present (``sm_90``, ``gfx942``, ``cpu``).
+    `memory_budget` is the share (0 to 1) of the saved bytes that the backward may keep.
+    """
+
+    backend: str | Callable[..., Any] | None = None
+    fullgraph: bool = False
+    dynamic: bool | None = None
+    target: str | None = None
+    strict: bool = False
+    recompile_limit: int = 8
+    memory_budget: float = 1.0
+
+
+def cache_dir() -> Path:
+    """Where built kernels lie: ``$CUTAWAY_CACHE_DIR``, else under the XDG cache directory."""
+    own = os.environ.get("CUTAWAY_CACHE_DIR")
+    if own:
+        return Path(own)
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "cutaway"
+
+
+def cxx() -> str | None:
+    """The C++ compiler: ``$CXX``, else the first of g++, clang++, c++ on the path."""
+    import shutil
+
+    wanted = [os.environ["CXX"]] if os.environ.get("CXX") else ["g++", "clang++", "c++"]
+    return next((found for name in wanted if (found := shutil.which(name))), None)

@@ -1,0 +1,45 @@
+"""Three kinds of error, for three readers.
+
+    CutawayError
+      Unsupported     the user's code cannot be captured here: never leaves the compiler, becomes
+                      a graph break (or, with fullgraph=True, a FullGraphError)
+      UsageError      the request is wrong: an unknown backend, a bad option
+        FullGraphError    fullgraph=True met a graph break
+      CompilerBug     we are wrong; raised with --strict only, otherwise noted in the record
+      BuildError      a tool that we call (C++ compiler, Triton, ptxas) failed or is not there
+"""
+
+from __future__ import annotations
+
+
+class CutawayError(Exception):
+    """The root of all errors that are Cutaway's own."""
+
+
+class Unsupported(CutawayError):
+    """Capture cannot go on at this instruction.
+
+    `kind` is a short fixed name, documented in `compiler_core/breaks.py`; `context` says what
+    was met this time.
+    """
+
+    def __init__(self, kind: str, context: str = "") -> None:
+        super().__init__(f"{kind}: {context}" if context else kind)
+        self.kind = kind
+        self.context = context
+
+
+class UsageError(CutawayError):
+    """The request is wrong; the message says what, and what would be right."""
+
+
+class FullGraphError(UsageError):
+    """fullgraph=True met a graph break; the message is the break's explanation and hint."""
+
+
+class CompilerBug(CutawayError):
+    """An invariant of ours does not hold."""
+
+
+class BuildError(CutawayError):
+    """A tool that builds kernels failed or is missing; the message names the remedy."""

@@ -1,0 +1,141 @@
+"""FX graphs as artifacts of the record.
+
+The law of provenance, kept by every stage that makes FX nodes:
+
+    node.meta["origin"]  tuple of item ids that the node came from
+    node.meta["rule"]    by which rule ("capture", "autograd", "decompose", "partition" ...)
+    node.meta["item"]    its own item id, set here when its graph is recorded
+
+so a stage copies ``meta["item"]`` of what it read into ``meta["origin"]`` of what it makes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.fx as fx
+
+from compiler_core.record import Artifact, Compile, Graph, Node, Pane, Span
+
+
+def record_graph(compile_: Compile, pane: Pane, name: str, gm: fx.GraphModule) -> Artifact:
+    """Add `gm` to the record as readable Python, nodes and edges, and link its nodes' origins."""
+    text, spans = graph_text(gm.graph, name)
+    nodes = [describe(node) for node in gm.graph.nodes]
+    edges = [[source.name, node.name] for node in gm.graph.nodes for source in node.all_input_nodes]
+    artifact = compile_.artifact(pane, name, "python", text, spans, Graph(nodes, edges))
+    for node in gm.graph.nodes:
+        node.meta["item"] = artifact.item(node.name)
+        compile_.link(node.meta["item"], node.meta.get("origin", ()), node.meta.get("rule", pane))
+    return artifact
+
+
+def graph_text(graph: fx.Graph, name: str) -> tuple[str, list[Span]]:
+    """The graph as a Python function, one line a node, and the span of each node's line."""
+    placeholders = [n for n in graph.nodes if n.op == "placeholder"]
+    lines = [f"def {name}("]
+    spans = []
+    for node in placeholders:
+        lines.append(f"    {node.name}{_annotation(node)},")
+        spans.append(Span(node.name, len(lines), len(lines)))
+    lines.append("):")
+    for node in graph.nodes:
+        if node.op != "placeholder":
+            lines.append("    " + node_text(node))
+            spans.append(Span(node.name, len(lines), len(lines)))
+    return "\n".join(lines) + "\n", spans
+
+
+def node_text(node: fx.Node) -> str:
+    """One node as one Python statement."""
+    if node.op == "output":
+        return f"return {_argument(node.args[0])}"
+    if node.op == "get_attr":
+        return f"{node.name}{_annotation(node)} = self.{node.target}"
+    args = [_argument(a) for a in node.args]
+    args += [f"{k}={_argument(v)}" for k, v in node.kwargs.items()]
+    if node.op == "call_method":
+        call = f"{args[0]}.{node.target}({', '.join(args[1:])})"
+    elif node.op == "call_module":
+        call = f"self.{node.target}({', '.join(args)})"
+    else:
+        call = f"{target_name(node.target)}({', '.join(args)})"
+    return f"{node.name}{_annotation(node)} = {call}"
+
+
+def target_name(target: Any) -> str:
+    """The name of an operator as its users write it, e.g. ``aten.cos.default``."""
+    if isinstance(target, str):
+        return target
+    if isinstance(target, torch._ops.OpOverload):
+        return str(target)
+    module = getattr(target, "__module__", None) or ""
+    name = getattr(target, "__qualname__", None) or getattr(target, "__name__", repr(target))
+    module = {"_operator": "operator", "torch._C._nn": "torch.nn.functional"}.get(module, module)
+    if module.startswith("torch._C") or name.startswith("TensorBase."):
+        return f"torch.{name.replace('TensorBase.', 'Tensor.').split('_VariableFunctionsClass.')[-1]}"
+    return f"{module}.{name}" if module not in ("", "builtins") else name
+
+
+def describe(node: fx.Node) -> Node:
+    """What the record keeps of a node."""
+    tensors = _tensors(node.meta.get("val"))
+    first = tensors[0] if tensors else None
+    return Node(
+        key=node.name,
+        op=node.op,
+        target=target_name(node.target),
+        shape=None if first is None else [s if isinstance(s, int) else str(s) for s in first.shape],
+        dtype=None if first is None else str(first.dtype).removeprefix("torch."),
+        device=None if first is None else str(first.device),
+        bytes=sum(map(tensor_bytes, tensors)) if tensors else None,
+        module=node.meta.get("module"),
+        role=node.meta.get("role"),
+    )
+
+
+def tensor_bytes(tensor: torch.Tensor) -> int:
+    """Bytes of a (fake) tensor's elements; a symbolic size counts by its hint."""
+    numel = tensor.numel()
+    if isinstance(numel, torch.SymInt):
+        numel = numel.node.hint if numel.node.hint is not None else 0
+    return int(numel) * tensor.element_size()
+
+
+def _tensors(value: Any) -> list[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        return [value]
+    if isinstance(value, (list, tuple)):
+        return [t for v in value for t in _tensors(v)]
+    return []
+
+
+_SHORT = {"float": "f", "bfloat": "bf", "complex": "c", "int": "i", "uint": "u"}
+
+
+def _annotation(node: fx.Node) -> str:
+    value = node.meta.get("val")
+    if not isinstance(value, torch.Tensor):
+        return ""
+    dtype = str(value.dtype).removeprefix("torch.")
+    letters = dtype.rstrip("0123456789")
+    short = _SHORT.get(letters, letters) + dtype[len(letters) :]
+    return f': "{short}[{", ".join(map(str, value.shape))}]"'
+
+
+def _argument(value: Any) -> str:
+    if isinstance(value, fx.Node):
+        return value.name
+    if isinstance(value, tuple):
+        inner = ", ".join(map(_argument, value))
+        return f"({inner},)" if len(value) == 1 else f"({inner})"
+    if isinstance(value, list):
+        return f"[{', '.join(map(_argument, value))}]"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{k!r}: {_argument(v)}" for k, v in value.items()) + "}"
+    if isinstance(value, slice):
+        return f"slice({_argument(value.start)}, {_argument(value.stop)}, {_argument(value.step)})"
+    if callable(value):
+        return target_name(value)
+    return repr(value)

@@ -1,0 +1,547 @@
+"""The record: what one run of the compiler did, as plain data.
+
+    Record
+      sources                 the user's files and cells, one artifact each
+      frames                  one for each code object that the frame hook compiled or refused
+        compiles              "0/0"; "0/1" is a recompile and names the guard that failed
+          events              the stages in order, with time and outcome
+          artifacts           texts (bytecode, graphs, kernels ...), with the span of each item
+          guards, breaks, partition, fusions, refusals, kernels
+          edges               provenance: ``made <- sources, rule``
+
+Whatever can be pointed at is an *item*: a line of source, an instruction, a guard, a graph
+node, a line of a kernel.  Its id is ``"<artifact id>#<key>"``.  Every linked view is computed
+from the edges between items, in both directions (`Record.linked`).
+
+Nothing here holds a tensor, a module or any other live object; this module needs nothing but
+the standard library, and a record read from JSON is checked against the types below before
+anything is made of it, so one from a stranger is safe to open.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import time
+import types
+import typing
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+SCHEMA_VERSION = 1
+MAX_JSON_BYTES = 512 * 1024 * 1024
+
+ItemId = str
+"""``"<artifact id>#<key>"``, unique in its record."""
+
+Stage = Literal[
+    "capture", "guards", "bytecode", "joint", "partition", "lower", "fuse", "codegen", "build", "backend", "run"
+]
+"""A named part of the pipeline, in the order in which a compile visits them."""
+
+Pane = Literal[
+    "source",  # what the user wrote
+    "bytecode",  # the frame's bytecode before
+    "generated",  # the bytecode installed in its place
+    "decompiled",  # the same as Python statements
+    "guards",  # the guards as one Python function
+    "captured",  # the FX graph
+    "joint",  # forward and backward as one graph
+    "forward",
+    "backward",
+    "fusion",  # loops grouped into kernels
+    "kernel",  # C++ or Triton source
+    "wrapper",  # Python that launches the kernels
+    "machine",  # assembly, PTX, SASS and what lies between
+]
+Language = Literal["python", "bytecode", "cpp", "triton", "asm", "ptx", "sass", "mlir", "llvm", "text"]
+Outcome = Literal["running", "ok", "failed"]
+
+
+class RecordError(ValueError):
+    """A text is not a record that this version can read; the message says where and why."""
+
+
+@dataclass(slots=True)
+class Span:
+    """Lines ``first..last`` (from 1, inclusive) of an artifact's text are the item `key`."""
+
+    key: str
+    first: int
+    last: int
+
+
+@dataclass(slots=True)
+class Node:
+    """A node of an FX graph.  `shape` and `dtype` are of its (first) tensor, `bytes` of all."""
+
+    key: str
+    op: str
+    target: str
+    shape: list[int | str] | None = None
+    dtype: str | None = None
+    device: str | None = None
+    bytes: int | None = None
+    module: str | None = None
+    role: str | None = None
+    """``primal``, ``tangent``, ``saved``, ``output``, ``gradient`` ... where it has one."""
+
+
+@dataclass(slots=True)
+class Graph:
+    """The artifact's text as nodes and ``[from, to]`` pairs of node keys."""
+
+    nodes: list[Node]
+    edges: list[list[str]]
+
+
+@dataclass(slots=True)
+class Artifact:
+    """One text that the compiler made or read."""
+
+    id: str
+    pane: Pane
+    name: str
+    language: Language
+    text: str
+    spans: list[Span] = field(default_factory=list)
+    graph: Graph | None = None
+
+    def item(self, key: str) -> ItemId:
+        return f"{self.id}#{key}"
+
+
+@dataclass(slots=True)
+class Edge:
+    """Item `made` came from `sources` by `rule` (``capture``, ``autograd``, a lowering ...)."""
+
+    made: ItemId
+    sources: list[ItemId]
+    rule: str
+
+
+@dataclass(slots=True)
+class Event:
+    """One step of a stage; times are nanoseconds since the record was opened."""
+
+    stage: Stage
+    name: str
+    start: int
+    end: int | None = None
+    outcome: Outcome = "running"
+    detail: str = ""
+
+
+@dataclass(slots=True)
+class Failure:
+    """Something in the compiler failed and the program went on without it."""
+
+    stage: Stage
+    message: str
+    detail: str = ""
+    """The traceback, for whoever mends it."""
+
+
+@dataclass(slots=True)
+class Guard:
+    """One condition under which a compile may be reused."""
+
+    key: str
+    kind: str
+    source: str
+    """Python expression of the value that is looked at, e.g. ``L['x'].shape``."""
+    code: str
+    """The whole check as a Python expression."""
+    expected: str
+    line: ItemId | None = None
+    """The user's line that made the compiler look."""
+    cost_ns: float | None = None
+
+
+@dataclass(slots=True)
+class StackLine:
+    """One line of the user's stack; `line` links it where its file is among the sources."""
+
+    filename: str
+    lineno: int
+    function: str
+    text: str
+    line: ItemId | None = None
+
+
+@dataclass(slots=True)
+class GraphBreak:
+    """Why a graph ended before its frame did.  `resumes` are ids of resume functions' frames."""
+
+    key: str
+    kind: str
+    explanation: str
+    hint: str
+    stack: list[StackLine]
+    instruction: ItemId | None = None
+    resumes: list[int] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Recompile:
+    """The guard of compile `of` that failed, and what it saw."""
+
+    of: str
+    guard: str
+    source: str
+    expected: str
+    got: str
+    line: ItemId | None = None
+
+
+@dataclass(slots=True)
+class Value:
+    """What the partition decided for one value of the forward graph, and why."""
+
+    node: ItemId
+    decision: Literal["saved", "recomputed", "neither"]
+    bytes: int
+    reason: str
+    cut: list[str] | None = None
+    """The edge of the flow network that was cut here, as two node names."""
+
+
+@dataclass(slots=True)
+class Partition:
+    """The min-cut beside the default, which saves all that the backward reads."""
+
+    values: list[Value]
+    saved_count: int
+    saved_bytes: int
+    default_saved_count: int
+    default_saved_bytes: int
+
+
+@dataclass(slots=True)
+class Fusion:
+    """Graph nodes that became one kernel; `bytes_saved` is the traffic that fusing avoided."""
+
+    key: str
+    kind: str
+    nodes: list[ItemId]
+    kernel: str | None
+    bytes_saved: int
+
+
+@dataclass(slots=True)
+class FusionRefusal:
+    """Two groups that stayed apart."""
+
+    kind: str
+    first: str
+    second: str
+    reason: str
+
+
+@dataclass(slots=True)
+class Kernel:
+    """A generated kernel or a call to one of PyTorch's own (`language` "extern")."""
+
+    key: str
+    name: str
+    language: Literal["cpp", "triton", "extern"]
+    graph: Literal["forward", "backward"]
+    item: ItemId | None
+    bytes_read: int | None = None
+    bytes_written: int | None = None
+    time_ns: float | None = None
+
+
+@dataclass(slots=True)
+class Compile:
+    """One compile of one frame.  Append-only; stages write through the methods below."""
+
+    id: str
+    frame: int
+    cause: Recompile | None = None
+    outcome: Literal["running", "compiled", "skipped", "failed"] = "running"
+    reason: str = ""
+    """Why it was skipped or failed; empty for a compile that was installed."""
+    backend: str = ""
+    events: list[Event] = field(default_factory=list)
+    artifacts: list[Artifact] = field(default_factory=list)
+    guards: list[Guard] = field(default_factory=list)
+    breaks: list[GraphBreak] = field(default_factory=list)
+    partition: Partition | None = None
+    fusions: list[Fusion] = field(default_factory=list)
+    refusals: list[FusionRefusal] = field(default_factory=list)
+    kernels: list[Kernel] = field(default_factory=list)
+    edges: list[Edge] = field(default_factory=list)
+    failures: list[Failure] = field(default_factory=list)
+    _record: Record | None = field(default=None, repr=False, compare=False)
+
+    def artifact(
+        self,
+        pane: Pane,
+        name: str,
+        language: Language,
+        text: str,
+        spans: Iterable[Span] = (),
+        graph: Graph | None = None,
+    ) -> Artifact:
+        """Add a text; its id is ``"<compile id>:<name>"`` and `name` is unique in the compile."""
+        made = Artifact(f"{self.id}:{name}", pane, name, language, text, list(spans), graph)
+        if any(a.id == made.id for a in self.artifacts):
+            raise ValueError(f"compile {self.id} already has an artifact named {name!r}")
+        self.artifacts.append(made)
+        return made
+
+    def find(self, name: str) -> Artifact:
+        """The artifact called `name`; KeyError names those that there are."""
+        for artifact in self.artifacts:
+            if artifact.name == name:
+                return artifact
+        raise KeyError(f"no artifact {name!r} in compile {self.id}; it has {[a.name for a in self.artifacts]}")
+
+    def link(self, made: ItemId, sources: Iterable[ItemId], rule: str) -> None:
+        """Note that `made` came from `sources`; nothing is noted where there are none."""
+        unique = list(dict.fromkeys(s for s in sources if s != made))
+        if unique:
+            self.edges.append(Edge(made, unique, rule))
+
+    def fail(self, stage: Stage, message: str, detail: str = "") -> None:
+        self.failures.append(Failure(stage, message, detail))
+
+    @contextmanager
+    def step(self, stage: Stage, name: str = "") -> Iterator[Event]:
+        """Time one step.  An exception marks it failed and goes on to the caller."""
+        clock = self._record.clock if self._record else time.perf_counter_ns
+        event = Event(stage, name or stage, clock())
+        self.events.append(event)
+        self._tell(event)
+        try:
+            yield event
+        except BaseException as error:
+            event.end, event.outcome = clock(), "failed"
+            event.detail = event.detail or f"{type(error).__name__}: {error}"
+            self._tell(event)
+            raise
+        event.end, event.outcome = clock(), "ok"
+        self._tell(event)
+
+    def _tell(self, event: Event) -> None:
+        if self._record:
+            self._record._tell(self, event)
+
+
+@dataclass(slots=True)
+class Frame:
+    """One code object that the hook saw.  A resume function's frame names the break before it."""
+
+    id: int
+    name: str
+    filename: str
+    line: int
+    kind: Literal["root", "resume", "called"]
+    resumes: str | None = None
+    """Id of the compile whose break this frame resumes."""
+    calls: int = 0
+    """Calls that compiled or ran compiled code for the first time; 0: never reached."""
+    skipped: str = ""
+    """Why it runs as plain Python, if it does."""
+    compiles: list[Compile] = field(default_factory=list)
+
+
+Listener = Callable[[Compile, Event], None]
+
+
+@dataclass(slots=True)
+class Record:
+    """All that one run did.  Open one with `compiler_core.record()`."""
+
+    schema_version: int = SCHEMA_VERSION
+    engine: Literal["core", "torch"] = "core"
+    title: str = ""
+    created: str = ""
+    versions: dict[str, str] = field(default_factory=dict)
+    options: dict[str, str] = field(default_factory=dict)
+    sources: list[Artifact] = field(default_factory=list)
+    frames: list[Frame] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    """Sentences for the reader that belong to no compile (no C++ compiler, recompile limit)."""
+    _opened: int = field(default_factory=time.perf_counter_ns, repr=False, compare=False)
+    _listeners: list[Listener] = field(default_factory=list, repr=False, compare=False)
+
+    def clock(self) -> int:
+        """Nanoseconds since this record was opened."""
+        return time.perf_counter_ns() - self._opened
+
+    def listen(self, listener: Listener) -> Callable[[], None]:
+        """Call `listener` as each event starts and ends; returns what takes it off again."""
+        self._listeners.append(listener)
+        return lambda: self._listeners.remove(listener)
+
+    def _tell(self, compile_: Compile, event: Event) -> None:
+        for listener in list(self._listeners):
+            listener(compile_, event)
+
+    def frame(self, name: str, filename: str, line: int, kind: Literal["root", "resume", "called"]) -> Frame:
+        made = Frame(len(self.frames), name, filename, line, kind)
+        self.frames.append(made)
+        return made
+
+    def compile(self, frame: Frame, backend: str = "") -> Compile:
+        """Open the next compile of `frame`; its id prints as PyTorch's do, ``frame/number``."""
+        made = Compile(f"{frame.id}/{len(frame.compiles)}", frame.id, backend=backend, _record=self)
+        frame.compiles.append(made)
+        return made
+
+    @property
+    def compiles(self) -> list[Compile]:
+        return [c for f in self.frames for c in f.compiles]
+
+    def source(self, filename: str, first: int, lines: Sequence[str]) -> Artifact:
+        """Add the lines ``first, first + 1 ...`` of a file; a line's key is its number there."""
+        artifact = next((a for a in self.sources if a.name == filename), None)
+        if artifact is None:
+            artifact = Artifact(f"src:{len(self.sources)}", "source", filename, "python", "")
+            self.sources.append(artifact)
+        known = dict(zip((int(s.key) for s in artifact.spans), artifact.text.split("\n"), strict=False))
+        known.update({first + i: line.rstrip("\n") for i, line in enumerate(lines)})
+        numbers = sorted(known)
+        artifact.text = "\n".join(known[n] for n in numbers)
+        artifact.spans = [Span(str(n), i, i) for i, n in enumerate(numbers, 1)]
+        return artifact
+
+    def line(self, filename: str, lineno: int) -> ItemId | None:
+        """The item of a line of the user's, or None where that line is not among the sources."""
+        for artifact in self.sources:
+            if artifact.name == filename and any(s.key == str(lineno) for s in artifact.spans):
+                return artifact.item(str(lineno))
+        return None
+
+    def linked(self, item: ItemId) -> set[ItemId]:
+        """All that `item` came from and all that came from it, itself included."""
+        above: dict[ItemId, list[ItemId]] = {}
+        below: dict[ItemId, list[ItemId]] = {}
+        for compile_ in self.compiles:
+            for edge in compile_.edges:
+                above.setdefault(edge.made, []).extend(edge.sources)
+                for source in edge.sources:
+                    below.setdefault(source, []).append(edge.made)
+        return _reach(item, above) | _reach(item, below)
+
+    def to_json(self, indent: int | None = None) -> str:
+        return json.dumps(to_plain(self), indent=indent, ensure_ascii=False, allow_nan=False)
+
+    def save(self, path: str | Path) -> Path:
+        path = Path(path)
+        path.write_text(self.to_json(), encoding="utf-8")
+        return path
+
+    @classmethod
+    def from_json(cls, text: str) -> Record:
+        """Read a record; RecordError says what in the text is wrong, and where."""
+        if len(text) > MAX_JSON_BYTES:
+            raise RecordError(f"the text has {len(text):,} characters; at most {MAX_JSON_BYTES:,} are read")
+        try:
+            plain = json.loads(text)
+        except (json.JSONDecodeError, RecursionError) as error:
+            raise RecordError(f"not JSON: {error}") from None
+        if not isinstance(plain, dict) or "schema_version" not in plain:
+            raise RecordError("not a Cutaway record: it has no schema_version")
+        version = plain["schema_version"]
+        if version != SCHEMA_VERSION:
+            raise RecordError(
+                f"the record has schema version {version!r} and this Cutaway reads {SCHEMA_VERSION}; "
+                "open it with the version of Cutaway that wrote it, or make it anew"
+            )
+        record = typing.cast(Record, from_plain(plain, Record, "record"))
+        for compile_ in record.compiles:
+            compile_._record = record
+        return record
+
+    @classmethod
+    def load(cls, path: str | Path) -> Record:
+        return cls.from_json(Path(path).read_text(encoding="utf-8"))
+
+
+def _reach(start: ItemId, step: dict[ItemId, list[ItemId]]) -> set[ItemId]:
+    seen, work = {start}, [start]
+    while work:
+        for item in step.get(work.pop(), ()):
+            if item not in seen:
+                seen.add(item)
+                work.append(item)
+    return seen
+
+
+def public_fields(cls: type) -> list[dataclasses.Field[Any]]:
+    """The fields of a record class that are data (those with a leading underscore are not)."""
+    return [f for f in dataclasses.fields(cls) if not f.name.startswith("_")]
+
+
+def to_plain(value: Any) -> Any:
+    """Dataclasses to dicts, all the way down."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {f.name: to_plain(getattr(value, f.name)) for f in public_fields(type(value))}
+    if isinstance(value, (list, tuple)):
+        return [to_plain(v) for v in value]
+    if isinstance(value, dict):
+        return {k: to_plain(v) for k, v in value.items()}
+    return value
+
+
+def from_plain(plain: Any, want: Any, at: str) -> Any:
+    """`plain` as the type `want`, or RecordError naming the place `at` where it is not one."""
+    origin = typing.get_origin(want)
+    if dataclasses.is_dataclass(want):
+        return _dataclass_from_plain(plain, typing.cast(type, want), at)
+    if origin is Literal:
+        if plain not in typing.get_args(want):
+            raise RecordError(f"{at}: {plain!r} is none of {typing.get_args(want)}")
+        return plain
+    if origin in (types.UnionType, typing.Union):
+        return _union_from_plain(plain, typing.get_args(want), at)
+    if origin is list:
+        _expect(plain, list, at)
+        (of,) = typing.get_args(want)
+        return [from_plain(v, of, f"{at}[{i}]") for i, v in enumerate(plain)]
+    if origin is dict:
+        _expect(plain, dict, at)
+        return {k: from_plain(v, typing.get_args(want)[1], f"{at}[{k!r}]") for k, v in plain.items()}
+    if want is float and type(plain) is int:
+        return float(plain)
+    _expect(plain, want, at)
+    return plain
+
+
+def _dataclass_from_plain(plain: Any, cls: type, at: str) -> Any:
+    _expect(plain, dict, at)
+    known = {f.name: f for f in public_fields(cls)}
+    if unknown := plain.keys() - known.keys():
+        raise RecordError(f"{at}: unknown field {sorted(unknown)[0]!r}")
+    hints = typing.get_type_hints(cls)
+    values = {k: from_plain(v, hints[k], f"{at}.{k}") for k, v in plain.items()}
+    try:
+        return cls(**values)
+    except TypeError as error:
+        raise RecordError(f"{at}: {error}") from None
+
+
+def _union_from_plain(plain: Any, options: tuple[Any, ...], at: str) -> Any:
+    if plain is None and type(None) in options:
+        return None
+    errors = []
+    for option in options:
+        if option is not type(None):
+            try:
+                return from_plain(plain, option, at)
+            except RecordError as error:
+                errors.append(error)
+    raise errors[0]
+
+
+def _expect(plain: Any, want: type, at: str) -> None:
+    # bool is an int to Python, but not to a reader of the record
+    if not isinstance(plain, want) or (want is int and isinstance(plain, bool)):
+        name = "null" if plain is None else type(plain).__name__
+        raise RecordError(f"{at}: expected {want.__name__}, got {name}")
