@@ -1,0 +1,43 @@
+"""Printers of the loop IR.
+
+Each language is a module with two functions (`cpp`, `triton`):
+
+    generate(program) -> Code                     the text of all kernels of one graph
+    build(code) -> dict[str, Launcher]            the kernels, ready to run, by name
+
+and `wrapper` prints the Python that allocates, launches and calls PyTorch's own kernels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+Launcher = Callable[..., None]
+"""A kernel, called with one argument for each of `Loops.arguments`, in their order: what
+`Code.takes` says."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """Line `number` (from 1) of a text prints statements `statements` of kernel `kernel`.
+
+    Statements are counted as in the body of the kernel's `Loops`; a line that belongs to the
+    kernel as a whole names none.
+    """
+
+    number: int
+    kernel: str
+    statements: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Code:
+    """Kernel source."""
+
+    language: Literal["cpp", "triton"]
+    text: str
+    lines: tuple[Line, ...]
+    takes: Literal["addresses", "tensors"]
+    """What a Launcher is called with: ``tensor.data_ptr()`` or the tensor."""

@@ -1,0 +1,491 @@
+"""The loop IR: what a graph of aten operations becomes before it is printed as C++ or Triton.
+
+Grammar::
+
+    Program   ::= Buffer* Step* results            steps run in order
+    Step      ::= Loops | Call                     our kernel | one of PyTorch's
+    Loops     ::= outer sizes, inner sizes, Statement*
+    Statement ::= Load | Index | Compute | Reduce | Store
+    Load      ::= name: dtype = buffer[Address]    read one element
+    Index     ::= name: dtype = Address            the address itself as a number (arange)
+    Compute   ::= name: dtype = op(arg, ...)       op is in OPS; arg is a name or a Literal
+    Reduce    ::= name: dtype = op over inner of value             op is in REDUCTIONS
+    Store     ::= buffer[Address] = value
+    Address   ::= offset + sum(stride * index)     one stride per outer, then per inner size
+
+The iteration space of a `Loops` is ``outer + inner``, row-major; sizes are greater than 1.  The
+outer indices are independent of each other.  A statement is at the *inner level* when it
+depends on an inner index, otherwise at the *outer level* (once for each outer index):
+
+    Load, Index   inner when a stride of an inner index is not 0
+    Compute       inner when one of its arguments is
+    Reduce        outer, always (its value is usually inner); complete before it is used
+    Store         inner when a stride of an inner index is not 0; an outer value may be stored
+                  at the inner level (broadcast), an inner value never at the outer level
+
+so a loop without reductions has no inner sizes and only outer statements.  Statements are in
+SSA form: a name is made once in its body, before it is used.  Within a body no statement reads
+a buffer that the body writes (fusion replaces such a load by the value).
+
+Types are exact: both arguments of an arithmetic operation have its result's type, a cast is
+written out, and bfloat16/float16 are computed as float32 between casts, as eager does.
+
+Softmax over the rows of ``x: f32[32, 128]`` after fusion, as `Loops.text` prints it::
+
+    softmax: for i0 < 32: over j0 < 128:
+        x: f32 = load x[128*i0 + j0]
+        amax: f32 = max over j of x
+        v0: f32 = sub(x, amax)
+        exp: f32 = exp(v0)
+        sum_1: f32 = sum over j of exp
+        div: f32 = div(exp, sum_1)
+        store buf0[128*i0 + j0] = div
+
+and the same, made by hand and cut into sweeps over the row::
+
+    row = Address((128, 1))
+    f32 = torch.float32
+    loops = Loops("softmax", outer=(32,), inner=(128,), body=(
+        Load("x", f32, "x", row),
+        Reduce("amax", f32, "max", "x"),
+        Compute("v0", f32, "sub", ("x", "amax")),
+        Compute("exp", f32, "exp", ("v0",)),
+        Reduce("sum_1", f32, "sum", "exp"),
+        Compute("div", f32, "div", ("exp", "sum_1")),
+        Store("buf0", row, "div"),
+    ))
+    check(loops)
+    loops.reads, loops.writes     # ("x",), ("buf0",); a kernel's arguments are reads + writes
+    sweeps(loops)                 # [outer: ; inner: x amax], [inner: v0 exp sum_1], [inner: div, store]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from math import prod
+from typing import Any, Literal as OneOf, NamedTuple
+
+import torch
+
+from compiler_core.errors import CompilerBug
+
+ItemId = str
+
+
+class Op(NamedTuple):
+    """`cost` is in additions; it only weighs recomputing against storing, and threads."""
+
+    arity: int
+    cost: int = 1
+
+
+OPS: dict[str, Op] = {
+    # the result has the type of the arguments; integers wrap around
+    **{name: Op(2) for name in ("add", "sub", "mul")},
+    "div": Op(2, 4),  # floats only
+    # quotient rounded down or towards 0; `mod` has the sign of the divisor, `fmod` of the
+    # dividend.  An integer divisor is a Literal other than 0, since eager raises on 0.
+    **{name: Op(2, 6) for name in ("floordiv", "truncdiv", "mod", "fmod")},
+    **{name: Op(2) for name in ("minimum", "maximum")},  # NaN when an argument is
+    "pow": Op(2, 20),
+    "atan2": Op(2, 20),
+    "neg": Op(1),
+    "abs": Op(1),
+    "sign": Op(1),  # sign(NaN) and sign(0) are 0
+    **{name: Op(1) for name in ("floor", "ceil", "trunc")},
+    "round": Op(1),  # half to even
+    "sqrt": Op(1, 4),
+    "rsqrt": Op(1, 5),
+    **{
+        name: Op(1, 10)
+        for name in (
+            *("exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "erf", "erfc"),
+            *("sin", "cos", "tan", "asin", "acos", "atan"),
+            *("sinh", "cosh", "tanh", "asinh", "acosh", "atanh"),
+        )
+    },
+    # on integers bit by bit, on bool logical
+    **{name: Op(2) for name in ("and", "or", "xor")},
+    "not": Op(1),
+    **{name: Op(2) for name in ("lshift", "rshift")},
+    # the result is bool; comparisons with NaN are False, but `ne` is True
+    **{name: Op(2) for name in ("eq", "ne", "lt", "le", "gt", "ge")},
+    "isnan": Op(1),
+    "isinf": Op(1),
+    "signbit": Op(1),
+    "where": Op(3),  # condition is bool, the other two have the result's type
+    "cast": Op(1),  # as Tensor.to: to an integer towards 0, to bool "is not 0"
+}
+COMPARISONS = frozenset({"eq", "ne", "lt", "le", "gt", "ge", "isnan", "isinf", "signbit"})
+
+REDUCTIONS: dict[str, float | bool] = {
+    "sum": 0,
+    "prod": 1,
+    "max": float("-inf"),  # NaN when any element is; the least value of an integer type
+    "min": float("inf"),
+    "any": False,  # of bool
+    "all": True,
+}
+"""Each reduction and what it is of nothing."""
+
+SHORT = {
+    torch.float32: "f32",
+    torch.float64: "f64",
+    torch.bfloat16: "bf16",
+    torch.float16: "f16",
+    torch.int64: "i64",
+    torch.int32: "i32",
+    torch.int16: "i16",
+    torch.int8: "i8",
+    torch.uint8: "u8",
+    torch.bool: "bool",
+}
+"""The types that loops compute with; a graph node of any other type is a call of PyTorch's."""
+
+
+@dataclass(frozen=True)
+class Literal:
+    """A number in the place of an argument."""
+
+    value: int | float | bool
+    dtype: torch.dtype
+
+    def __str__(self) -> str:
+        return repr(self.value)
+
+
+Argument = str | Literal
+
+
+@dataclass(frozen=True)
+class Address:
+    """``offset + sum(stride * index)`` in elements, from where the buffer's tensor starts."""
+
+    strides: tuple[int, ...]
+    offset: int = 0
+
+    def text(self, names: Sequence[str]) -> str:
+        terms = [name if s == 1 else f"{s}*{name}" for s, name in zip(self.strides, names, strict=True) if s]
+        if self.offset or not terms:
+            terms.append(str(self.offset))
+        return " + ".join(terms)
+
+
+@dataclass(frozen=True)
+class Load:
+    name: str
+    dtype: torch.dtype
+    buffer: str
+    address: Address
+    origin: tuple[ItemId, ...] = field(default=(), compare=False)
+
+    arguments: tuple[Argument, ...] = field(default=(), init=False, repr=False)
+
+
+@dataclass(frozen=True)
+class Index:
+    name: str
+    dtype: torch.dtype
+    address: Address
+    origin: tuple[ItemId, ...] = field(default=(), compare=False)
+
+    arguments: tuple[Argument, ...] = field(default=(), init=False, repr=False)
+
+
+@dataclass(frozen=True)
+class Compute:
+    name: str
+    dtype: torch.dtype
+    op: str
+    arguments: tuple[Argument, ...]
+    origin: tuple[ItemId, ...] = field(default=(), compare=False)
+
+
+@dataclass(frozen=True)
+class Reduce:
+    name: str
+    dtype: torch.dtype
+    op: str
+    value: Argument
+    origin: tuple[ItemId, ...] = field(default=(), compare=False)
+
+    @property
+    def arguments(self) -> tuple[Argument, ...]:
+        return (self.value,)
+
+
+@dataclass(frozen=True)
+class Store:
+    buffer: str
+    address: Address
+    value: Argument
+    origin: tuple[ItemId, ...] = field(default=(), compare=False)
+
+    @property
+    def arguments(self) -> tuple[Argument, ...]:
+        return (self.value,)
+
+
+Made = Load | Index | Compute | Reduce
+Statement = Made | Store
+
+
+@dataclass(frozen=True)
+class Loops:
+    """One kernel: `body` for every index of ``outer + inner``.  See the top of this file."""
+
+    name: str
+    outer: tuple[int, ...]
+    inner: tuple[int, ...]
+    body: tuple[Statement, ...]
+
+    @property
+    def space(self) -> tuple[int, ...]:
+        return self.outer + self.inner
+
+    @property
+    def index_names(self) -> tuple[str, ...]:
+        """``i0 i1 ...`` for the outer indices, ``j0 j1 ...`` for the inner ones."""
+        outer, inner = (f"i{k}" for k in range(len(self.outer))), (f"j{k}" for k in range(len(self.inner)))
+        return (*outer, *inner)
+
+    @property
+    def outer_numel(self) -> int:
+        return prod(self.outer)
+
+    @property
+    def inner_numel(self) -> int:
+        return prod(self.inner)
+
+    @cached_property
+    def reads(self) -> tuple[str, ...]:
+        """Buffers that are loaded from, in order of first use."""
+        return tuple(dict.fromkeys(s.buffer for s in self.body if isinstance(s, Load)))
+
+    @cached_property
+    def writes(self) -> tuple[str, ...]:
+        """Buffers that are stored to, in order of first use."""
+        return tuple(dict.fromkeys(s.buffer for s in self.body if isinstance(s, Store)))
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """The buffers that the kernel takes, in this order."""
+        return self.reads + self.writes
+
+    @cached_property
+    def origin(self) -> tuple[ItemId, ...]:
+        return tuple(dict.fromkeys(item for s in self.body for item in s.origin))
+
+    @cached_property
+    def inner_names(self) -> frozenset[str]:
+        """Names of the values that are at the inner level."""
+        names: set[str] = set()
+        for statement in self.body:
+            if not isinstance(statement, Store) and self.is_inner(statement, names):
+                names.add(statement.name)
+        return frozenset(names)
+
+    def is_inner(self, statement: Statement, inner_names: set[str] | frozenset[str] | None = None) -> bool:
+        """Whether `statement` is at the inner level."""
+        if isinstance(statement, Reduce):
+            return False
+        if isinstance(statement, Compute):
+            names = self.inner_names if inner_names is None else inner_names
+            return any(a in names for a in statement.arguments)
+        return any(statement.address.strides[len(self.outer) :])
+
+    def lines(self) -> Iterator[tuple[str, Statement | None]]:
+        """The text line by line; the heading comes with None."""
+        names = self.index_names
+        outer = ", ".join(f"{n} < {s}" for n, s in zip(names, self.outer, strict=False))
+        inner = ", ".join(f"{n} < {s}" for n, s in zip(names[len(self.outer) :], self.inner, strict=True))
+        heading = f"{self.name}: for {outer or '()'}:"
+        yield f"{heading} over {inner}:" if inner else heading, None
+        for statement in self.body:
+            yield f"    {statement_text(statement, names)}", statement
+
+    def text(self) -> str:
+        return "\n".join(line for line, _ in self.lines()) + "\n"
+
+
+def statement_text(statement: Statement, index_names: Sequence[str]) -> str:
+    """One line of `Loops.text`."""
+    if isinstance(statement, Store):
+        return f"store {statement.buffer}[{statement.address.text(index_names)}] = {statement.value}"
+    left = f"{statement.name}: {SHORT[statement.dtype]}"
+    if isinstance(statement, Load):
+        return f"{left} = load {statement.buffer}[{statement.address.text(index_names)}]"
+    if isinstance(statement, Index):
+        return f"{left} = {statement.address.text(index_names)}"
+    if isinstance(statement, Reduce):
+        return f"{left} = {statement.op} over j of {statement.value}"
+    return f"{left} = {statement.op}({', '.join(map(str, statement.arguments))})"
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """`outer` statements, then one run over all inner indices that does the `inner` ones.
+
+    `again` are the inner statements of earlier sweeps whose values this one needs; a printer
+    does them anew before `inner`, or keeps the values of the earlier sweep.  Reduce statements
+    are among `inner`: the sweep accumulates them and its successors see the result.
+    """
+
+    outer: tuple[Statement, ...]
+    inner: tuple[Statement, ...]
+    again: tuple[Statement, ...]
+
+
+def sweeps(loops: Loops) -> list[Sweep]:
+    """The body cut at its reductions: sweep k may use what was reduced in sweeps before k.
+
+    The last sweep holds what is left; its `inner` is empty when only outer statements are.
+    """
+    depth: dict[str, int] = {}
+    placed: list[tuple[int, bool, Statement]] = []
+    for statement in loops.body:
+        at = max((depth[a] for a in statement.arguments if isinstance(a, str)), default=0)
+        swept = isinstance(statement, Reduce) or loops.is_inner(statement)
+        if not isinstance(statement, Store):
+            depth[statement.name] = at + 1 if isinstance(statement, Reduce) else at
+        placed.append((at, swept, statement))
+    made: list[Sweep] = []
+    for k in range(max((at for at, _, _ in placed), default=0) + 1):
+        outer = tuple(s for at, swept, s in placed if at == k and not swept)
+        inner = tuple(s for at, swept, s in placed if at == k and swept)
+        earlier = [s for at, swept, s in placed if at < k and swept and not isinstance(s, Reduce)]
+        made.append(Sweep(outer, inner, _needed(inner, earlier)))
+    return made
+
+
+def _needed(users: Sequence[Statement], candidates: Sequence[Statement]) -> tuple[Statement, ...]:
+    """Those of `candidates` that `users` depend on, directly or not, in order."""
+    wanted = {a for s in users for a in s.arguments}
+    needed: list[Statement] = []
+    for statement in reversed(candidates):
+        if not isinstance(statement, Store) and statement.name in wanted:
+            wanted.update(statement.arguments)
+            needed.append(statement)
+    return tuple(reversed(needed))
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """A tensor in memory, as it is given to or made by a step; strides are eager's."""
+
+    name: str
+    dtype: torch.dtype
+    size: tuple[int, ...]
+    stride: tuple[int, ...]
+    device: torch.device
+    kind: OneOf["input", "constant", "loops", "call"]
+    """Given by the caller; an attribute of the graph; allocated by us; returned by a Call."""
+    origin: tuple[ItemId, ...] = field(default=(), compare=False)
+
+    @property
+    def bytes(self) -> int:
+        return prod(self.size) * self.dtype.itemsize
+
+
+@dataclass(frozen=True)
+class View:
+    """A tensor as a window on a buffer, `offset` elements from the buffer's first one."""
+
+    buffer: str
+    size: tuple[int, ...]
+    stride: tuple[int, ...]
+    offset: int = 0
+
+    def whole(self, buffer: Buffer) -> bool:
+        """Whether this is the buffer's tensor itself."""
+        return (self.size, self.stride, self.offset) == (buffer.size, buffer.stride, 0)
+
+
+@dataclass(frozen=True)
+class Call:
+    """``name = target(*args, **kwargs)`` by PyTorch; every tensor among the arguments is a View.
+
+    `ordered` calls (random draws, mutations) keep their order; a `barrier` (a mutation) keeps
+    its place among all steps.
+    """
+
+    name: str
+    target: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    reads: tuple[str, ...]
+    writes: tuple[str, ...]
+    """The buffer that it makes, if its result is a tensor; else the name of the result."""
+    ordered: bool = False
+    barrier: bool = False
+    origin: tuple[ItemId, ...] = ()
+
+
+Step = Loops | Call
+
+
+@dataclass(frozen=True)
+class Program:
+    """A whole graph: `inputs` are buffer names in order, `results` what it returns."""
+
+    name: str
+    buffers: dict[str, Buffer]
+    inputs: tuple[str, ...]
+    steps: tuple[Step, ...]
+    results: tuple[View | str | int | float | bool | None, ...]
+    """Views; the names of results of calls that are no tensors; Python numbers."""
+    constants: dict[str, torch.Tensor] = field(default_factory=dict)
+
+    def text(self) -> str:
+        return "\n".join(s.text() for s in self.steps if isinstance(s, Loops))
+
+    def with_steps(self, steps: Sequence[Step]) -> Program:
+        return replace(self, steps=tuple(steps))
+
+
+def check(loops: Loops) -> None:
+    """The laws at the top of this file; CompilerBug shows the body and the line that breaks one."""
+    dtypes: dict[str, torch.dtype] = {}
+    for at, statement in enumerate(loops.body):
+        if problem := _problem(loops, statement, dtypes):
+            lines = loops.text().splitlines()
+            lines[at + 1] += f"    <-- {problem}"
+            raise CompilerBug("loop IR: " + "\n".join([problem, *lines]))
+        if not isinstance(statement, Store):
+            dtypes[statement.name] = statement.dtype
+
+
+def _problem(loops: Loops, statement: Statement, dtypes: dict[str, torch.dtype]) -> str | None:
+    """What is wrong with `statement`, after statements that made values of `dtypes`."""
+    types = []
+    for argument in statement.arguments:
+        if isinstance(argument, str) and argument not in dtypes:
+            return f"{argument} is used before it is made"
+        types.append(argument.dtype if isinstance(argument, Literal) else dtypes[argument])
+    if not isinstance(statement, Store) and statement.name in dtypes:
+        return f"{statement.name} is made twice"
+    if isinstance(statement, (Load, Index, Store)) and len(statement.address.strides) != len(loops.space):
+        return f"the address has {len(statement.address.strides)} strides for {len(loops.space)} sizes"
+    if isinstance(statement, Load) and statement.buffer in loops.writes:
+        return f"{statement.buffer} is both read and written"
+    if isinstance(statement, Store) and statement.value in loops.inner_names and not loops.is_inner(statement):
+        return "an inner value is stored at the outer level"
+    if isinstance(statement, Reduce):
+        return None if types == [statement.dtype] else "a reduction has the type of its value"
+    return _compute_problem(statement, types) if isinstance(statement, Compute) else None
+
+
+def _compute_problem(statement: Compute, types: list[torch.dtype]) -> str | None:
+    op, dtype = statement.op, statement.dtype
+    if op not in OPS:
+        return f"unknown operation {op}; ir.OPS has the known ones"
+    if len(types) != OPS[op].arity:
+        return f"{op} takes {OPS[op].arity} arguments"
+    if op == "cast":
+        return None
+    want = [torch.bool, dtype, dtype] if op == "where" else [types[0] if op in COMPARISONS else dtype] * len(types)
+    if op in COMPARISONS and dtype is not torch.bool:
+        return f"{op} makes bool"
+    return None if types == want else f"argument types {[SHORT[t] for t in types]} for {[SHORT[t] for t in want]}"
