@@ -1,0 +1,18 @@
+"""CPython bytecode, 3.11 to 3.13: read, change, check and write code objects.
+
+    disassemble     code object -> list of `Instruction`, operands resolved, jumps and handlers as objects
+    assemble        the way back; tables are extended as needed
+    verify          refuses code that could crash the interpreter, showing the place
+    live_locals     names that may be read from an instruction on
+    make            constructors that hide the differences between versions
+    bytecode_text   a listing for readers
+
+Standard library only.
+"""
+
+from compiler_core.bytecode import make
+from compiler_core.bytecode.assemble import assemble
+from compiler_core.bytecode.flow import live_locals
+from compiler_core.bytecode.instructions import Handler, Instruction, disassemble, index
+
+__all__ = ["Handler", "Instruction", "assemble", "disassemble", "index", "live_locals", "make"]

@@ -1,0 +1,96 @@
+"""What follows from the flow of control: depth of the stack, and which locals are live."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from compiler_core.bytecode import opset
+from compiler_core.bytecode.instructions import Instruction, index
+
+_WRITES_ONLY = frozenset({"STORE_FAST"})
+
+
+def falls_through(instruction: Instruction) -> bool:
+    return instruction.opname not in opset.TERMINATORS
+
+
+def depth_in_handler(instruction: Instruction) -> int:
+    """Depth of the stack as this instruction's handler starts."""
+    assert instruction.handler is not None
+    return instruction.handler.depth + instruction.handler.lasti + 1
+
+
+def stack_edges(instruction: Instruction, depth: int) -> Iterator[tuple[Instruction | None, int]]:
+    """(where control can go, depth there) from `depth` before the instruction; None: the next instruction."""
+    if instruction.handler is not None:
+        yield instruction.handler.target, depth_in_handler(instruction)
+    if instruction.target is not None:
+        yield instruction.target, depth + opset.stack_effect(instruction.opname, instruction.arg, jump=True)
+    if falls_through(instruction):
+        yield None, depth + opset.stack_effect(instruction.opname, instruction.arg, jump=False)
+
+
+def stack_size(instructions: Sequence[Instruction]) -> int:
+    """The greatest depth on any path from the first instruction."""
+    where = index(instructions)
+    depths: dict[int, int] = {}
+    work = [(0, 0)]
+    while work:
+        at, depth = work.pop()
+        if at >= len(instructions) or at in depths:
+            continue
+        depths[at] = depth
+        for target, after in stack_edges(instructions[at], depth):
+            work.append((at + 1 if target is None else where[target], after))
+    return max(depths.values(), default=0) + 1  # room for what an instruction holds while it runs
+
+
+def names_read(instruction: Instruction) -> frozenset[str]:
+    """Names whose value or cell the instruction needs; a store to a cell needs it too, for a closure may see that."""
+    if instruction.opname in opset.PAIRS:
+        (first, one), (second, two) = _halves(instruction)
+        read = {one} if first == "LOAD_FAST" else set()
+        return frozenset(read | {two} if second == "LOAD_FAST" and (first, two) != ("STORE_FAST", one) else read)
+    number = opset.number(instruction.opname)
+    touches = number in opset.HAS_LOCAL or number in opset.HAS_FREE
+    return frozenset([str(instruction.argval)]) if touches and instruction.opname not in _WRITES_ONLY else frozenset()
+
+
+def names_written(instruction: Instruction) -> frozenset[str]:
+    if instruction.opname in opset.PAIRS:
+        return frozenset(name for opname, name in _halves(instruction) if opname == "STORE_FAST")
+    return frozenset([str(instruction.argval)]) if instruction.opname in _WRITES_ONLY else frozenset()
+
+
+def _halves(instruction: Instruction) -> list[tuple[str, str]]:
+    assert isinstance(instruction.argval, tuple)
+    return list(zip(opset.PAIRS[instruction.opname], instruction.argval, strict=True))
+
+
+def live_locals(instructions: Sequence[Instruction], at: Instruction) -> set[str]:
+    """Names of locals, cells and free variables that may be read before written from `at` on.
+
+    Exceptions count as control flow, and a delete or a mention of a cell as a read.
+    """
+    where = index(instructions)
+    live = [set[str]() for _ in instructions]
+    changed = True
+    while changed:
+        changed = False
+        for i in reversed(range(len(instructions))):
+            found = _live_before(instructions[i], i, live, where)
+            if found != live[i]:
+                live[i], changed = found, True
+    return live[where[at]]
+
+
+def _live_before(instruction: Instruction, i: int, live: Sequence[set[str]], where: dict[Instruction, int]) -> set[str]:
+    after: set[str] = set()
+    if falls_through(instruction) and i + 1 < len(live):
+        after |= live[i + 1]
+    if instruction.target is not None:
+        after |= live[where[instruction.target]]
+    found = after - names_written(instruction) | names_read(instruction)
+    if instruction.handler is not None:  # it may raise before it writes
+        found |= live[where[instruction.handler.target]]
+    return found

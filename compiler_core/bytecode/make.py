@@ -1,0 +1,197 @@
+"""Constructors of instructions that read the same for every CPython.
+
+What is one instruction in all versions gives an `Instruction`, what is not gives a list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from compiler_core.bytecode import opset
+from compiler_core.bytecode.instructions import Instruction
+from compiler_core.errors import CompilerBug
+
+_BEFORE_3_12 = opset.VERSION < (3, 12)
+_BEFORE_3_13 = opset.VERSION < (3, 13)
+
+
+def _named(opname: str, name: str, arg: int | None = None) -> Instruction:
+    return Instruction(opname, arg, name)
+
+
+def _counted(opname: str, count: int) -> Instruction:
+    return Instruction(opname, count, count)
+
+
+def nop() -> Instruction:
+    return Instruction("NOP")
+
+
+def resume() -> Instruction:
+    """The RESUME that every function starts with, after its cells are made."""
+    return _counted("RESUME", 0)
+
+
+def prologue(cells: Iterable[str] = (), n_free: int = 0) -> list[Instruction]:
+    """What a function with these cell variables and this many free variables starts with."""
+    free = [_counted("COPY_FREE_VARS", n_free)] if n_free else []
+    return [*free, *(_named("MAKE_CELL", name) for name in cells), resume()]
+
+
+def load_const(value: object) -> Instruction:
+    return Instruction("LOAD_CONST", None, value)
+
+
+def load_fast(name: str) -> Instruction:
+    return _named("LOAD_FAST", name)
+
+
+def store_fast(name: str) -> Instruction:
+    return _named("STORE_FAST", name)
+
+
+def delete_fast(name: str) -> Instruction:
+    return _named("DELETE_FAST", name)
+
+
+def load_deref(name: str) -> Instruction:
+    return _named("LOAD_DEREF", name)
+
+
+def store_deref(name: str) -> Instruction:
+    return _named("STORE_DEREF", name)
+
+
+def load_closure(name: str) -> Instruction:
+    """Push the cell itself."""
+    return _named("LOAD_CLOSURE", name)
+
+
+def load_global(name: str) -> Instruction:
+    return _named("LOAD_GLOBAL", name, 0)
+
+
+def load_attr(name: str) -> Instruction:
+    return _named("LOAD_ATTR", name, 0)
+
+
+def store_attr(name: str) -> Instruction:
+    """Stack before: the value, the object."""
+    return _named("STORE_ATTR", name)
+
+
+def load_subscript() -> Instruction:
+    return Instruction("BINARY_SUBSCR")
+
+
+def store_subscript() -> Instruction:
+    """Stack before: the value, the container, the key."""
+    return Instruction("STORE_SUBSCR")
+
+
+def binary_op(symbol: str) -> Instruction:
+    """``+``, ``@``, ``-=`` ..."""
+    return Instruction("BINARY_OP", opset.BINARY_OPERATORS.index(symbol), symbol)
+
+
+def is_op(negated: bool = False) -> Instruction:
+    return _counted("IS_OP", int(negated))
+
+
+def build_tuple(count: int) -> Instruction:
+    return _counted("BUILD_TUPLE", count)
+
+
+def build_list(count: int) -> Instruction:
+    return _counted("BUILD_LIST", count)
+
+
+def build_set(count: int) -> Instruction:
+    return _counted("BUILD_SET", count)
+
+
+def build_map(count: int) -> Instruction:
+    """Stack before: `count` times key, value."""
+    return _counted("BUILD_MAP", count)
+
+
+def build_slice(count: int) -> Instruction:
+    return _counted("BUILD_SLICE", count)
+
+
+def unpack_sequence(count: int) -> Instruction:
+    """Leaves the first item on top."""
+    return _counted("UNPACK_SEQUENCE", count)
+
+
+def copy(depth: int) -> Instruction:
+    """Push what is `depth` from the top (1: the top itself)."""
+    return _counted("COPY", depth)
+
+
+def swap(depth: int) -> Instruction:
+    return _counted("SWAP", depth)
+
+
+def pop_top() -> Instruction:
+    return Instruction("POP_TOP")
+
+
+def push_null() -> Instruction:
+    return Instruction("PUSH_NULL")
+
+
+def return_value() -> Instruction:
+    return Instruction("RETURN_VALUE")
+
+
+def jump(target: Instruction) -> Instruction:
+    """Either way; `assemble` finds out which."""
+    return Instruction("JUMP_FORWARD", target=target)
+
+
+def pop_jump_if(truth: bool, target: Instruction) -> list[Instruction]:
+    """Pop any object and jump forward to `target` when its truth is `truth`."""
+    outcome = "TRUE" if truth else "FALSE"
+    if _BEFORE_3_12:
+        return [Instruction(f"POP_JUMP_FORWARD_IF_{outcome}", target=target)]
+    test = [] if _BEFORE_3_13 else [Instruction("TO_BOOL")]
+    return [*test, Instruction(f"POP_JUMP_IF_{outcome}", target=target)]
+
+
+def pop_jump_if_none(is_none: bool, target: Instruction) -> list[Instruction]:
+    """Pop an object and jump forward to `target` when it is (is not) None."""
+    outcome = "NONE" if is_none else "NOT_NONE"
+    return [Instruction(f"POP_JUMP_{'FORWARD_' if _BEFORE_3_12 else ''}IF_{outcome}", target=target)]
+
+
+def call(n_args: int, kw_names: Sequence[str] = ()) -> list[Instruction]:
+    """Call what `callable_first` prepared with `n_args` arguments, the last of them by keyword."""
+    names = tuple(kw_names)
+    if len(names) > n_args:
+        raise CompilerBug(f"a call with {n_args} arguments cannot have {len(names)} keywords")
+    if not _BEFORE_3_13:
+        return [load_const(names), _counted("CALL_KW", n_args)] if names else [_counted("CALL", n_args)]
+    keywords = [Instruction("KW_NAMES", None, names)] if names else []
+    announced = [_counted("PRECALL", n_args)] if _BEFORE_3_12 else []
+    return [*keywords, *announced, _counted("CALL", n_args)]
+
+
+def callable_first(loading: Sequence[Instruction]) -> list[Instruction]:
+    """`loading` pushes a callable; this pushes it as a call wants it, with its NULL below (3.13: above) it."""
+    return [push_null(), *loading] if _BEFORE_3_13 else [*loading, push_null()]
+
+
+def call_sequence(
+    callable_: Sequence[Instruction], args: Iterable[Sequence[Instruction]], kw_names: Sequence[str] = ()
+) -> list[Instruction]:
+    """Load the callable and its arguments (the last ``len(kw_names)`` by keyword), and call."""
+    loads = [list(arg) for arg in args]
+    return [*callable_first(callable_), *(x for load in loads for x in load), *call(len(loads), kw_names)]
+
+
+def call_unpacked(
+    callable_: Sequence[Instruction], args: Sequence[Instruction], kwargs: Sequence[Instruction] = ()
+) -> list[Instruction]:
+    """``callable(*args, **kwargs)``: `args` pushes a tuple, `kwargs` (if any) a dict."""
+    return [*callable_first(callable_), *args, *kwargs, Instruction("CALL_FUNCTION_EX", int(bool(kwargs)))]

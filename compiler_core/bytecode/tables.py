@@ -1,0 +1,122 @@
+"""The two side tables of a code object: where each instruction came from, and where its exceptions go.
+
+The formats are those of CPython's ``Objects/locations.md`` and ``Objects/exception_handling_notes.txt``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dis import Positions
+from typing import NamedTuple
+
+from compiler_core.bytecode import opset
+from compiler_core.errors import CompilerBug
+
+_MAX_ENTRY_UNITS = 8
+_ONE_LINE, _NO_COLUMNS, _LONG, _NOWHERE = 10, 13, 14, 15
+
+
+class Region(NamedTuple):
+    """The bytes ``start .. end`` are covered by the handler at `target`."""
+
+    start: int
+    end: int
+    target: int
+    depth: int
+    lasti: bool
+
+
+def read_exception_table(table: bytes) -> list[Region]:
+    units, regions = iter(table), []
+    for first in units:
+        start = _read_varint(first, units)
+        length, target, depth_lasti = (_read_varint(None, units) for _ in range(3))
+        regions.append(Region(2 * start, 2 * (start + length), 2 * target, depth_lasti >> 1, bool(depth_lasti & 1)))
+    return regions
+
+
+def _read_varint(first: int | None, units: Iterator[int]) -> int:
+    """Six bits a byte, the highest first; bit 6 says that more follow, bit 7 that an entry starts."""
+    try:
+        unit = next(units) if first is None else first
+        value = unit & 63
+        while unit & 64:
+            unit = next(units)
+            value = value << 6 | unit & 63
+    except StopIteration:
+        raise CompilerBug("the exception table ends in the middle of an entry") from None
+    return value
+
+
+def write_exception_table(regions: Iterable[Region]) -> bytes:
+    table = bytearray()
+    for start, end, target, depth, lasti in regions:
+        entry = [start // 2, (end - start) // 2, target // 2, depth << 1 | lasti]
+        written = bytearray().join(map(_big_endian, entry))
+        written[0] |= 128
+        table += written
+    return bytes(table)
+
+
+def _big_endian(value: int) -> bytearray:
+    written = bytearray([value & 63])
+    while value := value >> 6:
+        written.insert(0, 64 | value & 63)
+    return written
+
+
+def write_line_table(entries: Iterable[tuple[int, Positions | None]], first_line: int) -> bytes:
+    """`entries`: (code units, positions) of each instruction in order."""
+    table, line = bytearray(), first_line
+    for units, positions in _merged(entries):
+        while units > 0:
+            length = min(units, _MAX_ENTRY_UNITS)
+            table += _location(length, positions, line)
+            line = line if positions.lineno is None else positions.lineno
+            units -= length
+    return bytes(table)
+
+
+def _merged(entries: Iterable[tuple[int, Positions | None]]) -> Iterator[tuple[int, Positions]]:
+    """Neighbours from one place share an entry since 3.12."""
+    total, place = 0, Positions()
+    for units, positions in entries:
+        positions = positions or Positions()
+        if total and (positions != place or opset.VERSION < (3, 12)):
+            yield total, place
+            total = 0
+        total, place = total + units, positions
+    if total:
+        yield total, place
+
+
+def _location(units: int, positions: Positions, line: int) -> bytes:
+    lineno, end_lineno, column, end_column = positions
+    if lineno is None:
+        return _entry(_NOWHERE, units)
+    delta = lineno - line
+    if end_lineno is None or column is None or end_column is None:
+        return _entry(_NO_COLUMNS, units) + _signed(delta)
+    if lineno == end_lineno:
+        if delta == 0 and column < 80 and 0 <= end_column - column < 16:
+            return _entry(column >> 3, units) + bytes([(column & 7) << 4 | end_column - column])
+        if 0 <= delta < 3 and column < 128 and end_column < 128:
+            return _entry(_ONE_LINE + delta, units) + bytes([column, end_column])
+    written = [_signed(delta), _little_endian(end_lineno - lineno), _little_endian(column + 1)]
+    return _entry(_LONG, units) + b"".join(written) + _little_endian(end_column + 1)
+
+
+def _entry(form: int, units: int) -> bytes:
+    return bytes([128 | form << 3 | units - 1])
+
+
+def _little_endian(value: int) -> bytes:
+    written = bytearray()
+    while value >= 64:
+        written.append(64 | value & 63)
+        value >>= 6
+    return bytes([*written, value])
+
+
+def _signed(value: int) -> bytes:
+    return _little_endian(-value << 1 | 1 if value < 0 else value << 1)

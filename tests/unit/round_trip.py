@@ -1,0 +1,95 @@
+"""Take standard-library modules apart and put them together again; print what came back changed.
+
+Run as a script, by any CPython from 3.11 on:  python round_trip.py [module ...]
+"""
+
+from __future__ import annotations
+
+import dis
+import sys
+import sysconfig
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import CodeType
+
+ROOT = Path(__file__).resolve().parents[2]
+if __name__ == "__main__":
+    sys.path.insert(0, str(ROOT))
+
+from compiler_core import bytecode  # noqa: E402
+
+MODULES = (
+    "abc argparse ast asyncio.tasks asyncio.base_events collections configparser contextlib copy dataclasses decimal "
+    "difflib email.message enum functools heapq http.client inspect json.decoder json.encoder logging pathlib "
+    "statistics subprocess textwrap threading traceback typing unittest.case zipfile"
+).split()
+
+
+@dataclass
+class Outcome:
+    total: int = 0
+    same_bytes: int = 0
+    same_lines: int = 0
+    faults: list[str] = field(default_factory=list)
+
+
+def code_objects(module: str) -> Iterator[CodeType]:
+    """Every code object of `module`'s source, the module itself included."""
+    path = Path(sysconfig.get_path("stdlib"), *module.split("."))
+    path = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+    work = [compile(path.read_text(encoding="utf-8"), str(path), "exec", dont_inherit=True)]
+    while work:
+        code = work.pop()
+        yield code
+        work += [const for const in code.co_consts if isinstance(const, CodeType)]
+
+
+def listing(code: CodeType) -> list[tuple[object, ...]]:
+    """What `dis` (not our own reader) says, free of offsets: name, operand, positions, handler."""
+    shown = [i for i in dis.get_instructions(code) if i.opname != "EXTENDED_ARG"]
+    starts, start = {}, 0
+    for n, i in enumerate(shown):
+        starts.update(dict.fromkeys(range(start, i.offset + 2), n))
+        start = i.offset + 2
+    rows: list[tuple[object, ...]] = []
+    for i in shown:
+        jumps = i.opcode in dis.hasjrel
+        operand = starts[i.argval] if jumps else f"{type(i.argval).__name__} {i.argval!r}"
+        rows.append((i.opname, operand, i.positions, _covered(code, i.offset, starts)))
+    return rows
+
+
+def _covered(code: CodeType, offset: int, starts: dict[int, int]) -> tuple[int, int, bool] | None:
+    for entry in dis._parse_exception_table(code):  # type: ignore[attr-defined]
+        if entry.start <= offset < entry.end:
+            return starts[entry.target], entry.depth, entry.lasti
+    return None
+
+
+def round_trip(code: CodeType, outcome: Outcome) -> None:
+    made = bytecode.assemble(bytecode.disassemble(code), code)
+    outcome.total += 1
+    outcome.same_bytes += made.co_code == code.co_code and made.co_exceptiontable == code.co_exceptiontable
+    outcome.same_lines += made.co_linetable == code.co_linetable
+    place = f"{code.co_filename}:{code.co_firstlineno} {code.co_qualname}"
+    tables = ("co_consts", "co_names", "co_varnames", "co_cellvars", "co_freevars", "co_flags", "co_argcount")
+    outcome.faults += [f"{place}: {t} differ" for t in tables if getattr(made, t) != getattr(code, t)]
+    if made.co_stacksize < code.co_stacksize:
+        outcome.faults.append(f"{place}: stack {made.co_stacksize} for {code.co_stacksize}")
+    if listing(made) != listing(code):
+        outcome.faults.append(f"{place}: dis, positions or handlers differ")
+
+
+def main(modules: list[str]) -> int:
+    outcome = Outcome()
+    for module in modules or MODULES:
+        for code in code_objects(module):
+            round_trip(code, outcome)
+    print(f"{outcome.total} code objects, {outcome.same_bytes} with the same bytes, {outcome.same_lines} line tables")
+    print(*outcome.faults[:20], sep="\n")
+    return bool(outcome.faults)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
