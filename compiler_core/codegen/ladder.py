@@ -1,0 +1,207 @@
+"""The ladder: what becomes of a kernel on its way to the machine, for a target that need not be here.
+
+    Triton   TTIR -> TTGIR -> LLVM IR -> PTX -> SASS      for NVIDIA (sm_90 ...)
+             TTIR -> TTGIR -> LLVM IR -> amdgcn           for AMD (gfx942 ...)
+    C++      assembly of this machine's compiler
+
+Each rung knows from which of the kernel's lines each of its lines came.  Nothing here runs on a
+device: Triton brings its compilers along, and ptxas, nvdisasm and cuobjdump with them.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from compiler_core import config
+from compiler_core.codegen import linemap, triton_module
+from compiler_core.codegen.linemap import Lines, Mapped
+from compiler_core.errors import BuildError, UsageError
+from compiler_core.record import Artifact, Compile, ItemId, Language, Span
+
+CPU = "cpu"
+
+WARP_SIZES = {
+    **dict.fromkeys(("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"), 32),
+    **dict.fromkeys(("gfx90a", "gfx942", "gfx950"), 64),
+    **dict.fromkeys(("gfx1100", "gfx1201"), 32),
+}
+"""The GPUs that can be named as a target, and how many threads a warp of each has."""
+
+CXX_FLAGS = ("-O3", "-march=native", "-std=c++17")
+
+_READERS: dict[str, tuple[Language, Callable[[str, str], Mapped]]] = {
+    "ttir": ("mlir", linemap.mlir),
+    "ttgir": ("mlir", linemap.mlir),
+    "llir": ("llvm", linemap.llvm),
+    "ptx": ("ptx", linemap.ptx),
+    "amdgcn": ("asm", linemap.amdgcn),
+}
+
+
+@dataclass(frozen=True)
+class Rung:
+    """One form of the kernels; `lines[i]` are the kernel source's lines behind line i of `text`."""
+
+    name: str
+    language: Language
+    text: str
+    lines: tuple[Lines, ...]
+
+
+def targets() -> list[str]:
+    """The names of targets."""
+    return [CPU, *WARP_SIZES]
+
+
+def check_target(target: str) -> None:
+    """UsageError where `target` is not one of `targets()`."""
+    if target not in targets():
+        raise UsageError(f"unknown target {target!r}; known are {', '.join(targets())}")
+
+
+def ladder(source: str, target: str, *, flags: Sequence[str] = CXX_FLAGS) -> list[Rung]:
+    """All rungs of the kernels in `source`, first to last.
+
+    For ``cpu`` the source is C++ and `flags` are the compiler's.  For any other target it is a
+    module of Triton kernels as `codegen.triton` writes them, which says all that is needed
+    (argument types, block sizes, warps); it is imported, so it must be one that we wrote.
+    """
+    check_target(target)
+    return [_native(source, flags)] if target == CPU else _triton(source, target)
+
+
+def record_machine_code(
+    compile_: Compile, kernel: Artifact, target: str, *, flags: Sequence[str] = CXX_FLAGS
+) -> list[Artifact]:
+    """Add the ladder of a kernel artifact to its compile, every line linked to the kernel's lines.
+
+    The artifacts are named ``forward.cpp.asm``, ``forward.triton.sm_90.ptx`` and so on; where
+    they are there already, they are returned as they are.
+    """
+    check_target(target)
+    if (kernel.language == "triton") == (target == CPU):
+        raise UsageError(f"{kernel.name} is {kernel.language}: target {target!r} is for the other kind of kernel")
+    prefix = (kernel.name if target == CPU else f"{kernel.name}.{target}") + "."
+    there = [a for a in compile_.artifacts if a.pane == "machine" and a.name.startswith(prefix)]
+    if there:
+        return there
+    with compile_.step("build", f"machine code of {kernel.name} for {target}"):
+        rungs = ladder(kernel.text, target, flags=flags)
+    return [_record(compile_, kernel, prefix + rung.name, rung) for rung in rungs]
+
+
+def _record(compile_: Compile, kernel: Artifact, name: str, rung: Rung) -> Artifact:
+    """One span for each run of lines that came from the same lines of the kernel."""
+    keys = {line: span.key for span in kernel.spans for line in range(span.first, span.last + 1)}
+    runs: list[tuple[Span, list[ItemId]]] = []
+    previous: list[ItemId] = []
+    for number, lines in enumerate(rung.lines, 1):
+        sources = [kernel.item(keys[line]) for line in lines if line in keys]
+        if sources and sources == previous:
+            runs[-1][0].last = number
+        elif sources:
+            runs.append((Span(str(number), number, number), sources))
+        previous = sources
+    artifact = compile_.artifact("machine", name, rung.language, rung.text, [span for span, _ in runs])
+    for span, sources in runs:
+        compile_.link(artifact.item(span.key), sources, rung.name)
+    return artifact
+
+
+def _rung(name: str, language: Language, mapped: Mapped, heading: str = "") -> Rung:
+    if heading:
+        mapped = [(heading, ()), *mapped]
+    return Rung(name, language, "".join(f"{text}\n" for text, _ in mapped), tuple(lines for _, lines in mapped))
+
+
+def _native(source: str, flags: Sequence[str]) -> Rung:
+    compiler = config.cxx()
+    if compiler is None:
+        raise BuildError("no C++ compiler found: install g++ or clang++, or set CXX")
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "kernel.cpp"
+        path.write_text(source, encoding="utf-8")
+        text = _run([compiler, *flags, "-g", "-S", "-o", "-", str(path)])
+    return _rung("asm", "asm", linemap.native(text, path.name))
+
+
+def _triton(source: str, target: str) -> list[Rung]:
+    """The rungs of each kernel in turn, joined to one text a rung."""
+    joined: dict[str, Rung] = {}
+    for kernel in triton_module.load(source).values():
+        for rung in _kernel_rungs(kernel, target):
+            before = joined.get(rung.name)
+            if before:
+                rung = Rung(rung.name, rung.language, f"{before.text}\n{rung.text}", (*before.lines, (), *rung.lines))
+            joined[rung.name] = rung
+    return list(joined.values())
+
+
+def triton_target(target: str) -> triton_module.Target:
+    """How Triton names one of `targets()`."""
+    if target.startswith("sm_"):
+        return triton_module.Target("cuda", int(target.removeprefix("sm_")), WARP_SIZES[target])
+    return triton_module.Target("hip", target, WARP_SIZES[target])
+
+
+def _kernel_rungs(kernel: triton_module.Kernel, target: str) -> list[Rung]:
+    compiled = triton_module.compile_kernel(kernel, triton_target(target))
+    asm, file = compiled.asm, kernel.file.name
+    rungs = []
+    for name, (language, read) in _READERS.items():
+        if name in asm:
+            heading = f"; {kernel.name}: {_amd_resources(compiled)}" if name == "amdgcn" else ""
+            rungs.append(_rung(name, language, read(asm[name], file), heading))
+    return [*rungs, _sass(kernel, compiled)] if "cubin" in asm else rungs
+
+
+def _sass(kernel: triton_module.Kernel, compiled: Any) -> Rung:
+    disassembler, dumper = _nvidia_tool("nvdisasm"), _nvidia_tool("cuobjdump")
+    if disassembler is None or dumper is None:
+        return _rung("sass", "sass", [], "// no SASS without nvdisasm and cuobjdump, which come with the CUDA toolkit")
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "kernel.cubin"
+        path.write_bytes(compiled.asm["cubin"])
+        text = _run([disassembler, "-c", "--print-line-info", str(path)])
+        usage = _run([dumper, "--dump-resource-usage", str(path)])
+    inlined = linemap.inlined_calls(compiled.asm["ptx"], kernel.file.name)
+    heading = f"// {kernel.name}: {_nvidia_resources(usage, compiled.metadata.shared)}"
+    return _rung("sass", "sass", linemap.sass(text, kernel.file.name, inlined), heading)
+
+
+def _nvidia_resources(usage: str, shared: int) -> str:
+    counts = {name: int(count) for name, count in re.findall(r"\b(REG|STACK|LOCAL):(\d+)", usage)}
+    return _resources(counts["REG"], shared, counts["STACK"] + counts["LOCAL"])
+
+
+def _amd_resources(compiled: Any) -> str:
+    metadata = re.findall(r"^    \.(\w+):\s+(\d+)$", compiled.asm["amdgcn"], re.MULTILINE)
+    counts = {name: int(count) for name, count in metadata}
+    return _resources(counts["vgpr_count"], compiled.metadata.shared, counts["private_segment_fixed_size"])
+
+
+def _resources(registers: int, shared: int, spilled: int) -> str:
+    return f"{registers} registers a thread, {shared} bytes of shared memory, {spilled} bytes spilled"
+
+
+def _nvidia_tool(name: str) -> str | None:
+    """The tool in Triton's package, else on the path."""
+    spec = importlib.util.find_spec("triton.backends.nvidia")
+    bundled = [Path(folder) / "bin" for folder in spec.submodule_search_locations or ()] if spec else []
+    return shutil.which(name, path=os.pathsep.join(map(str, bundled))) or shutil.which(name)
+
+
+def _run(command: list[str]) -> str:
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        raise BuildError(f"{Path(command[0]).name} failed with status {done.returncode}: {done.stderr.strip()}")
+    return done.stdout

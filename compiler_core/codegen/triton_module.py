@@ -1,0 +1,145 @@
+"""Modules of Triton kernels: text to functions, to machine code for a target, to launches.
+
+A module says all that its compiler must know: each argument's type is its annotation, each
+block size a default, and grid and warps stand in ``LAUNCHES``::
+
+    @triton.jit
+    def softmax(x_ptr: "*fp32", buf0_ptr: "*fp32", XBLOCK: tl.constexpr = 1, RBLOCK: tl.constexpr = 128):
+        ...
+
+    LAUNCHES = {"softmax": {"grid": 32, "num_warps": 1}}
+
+Triton reads a kernel's source from its file, so `load` writes the text to one and imports it:
+give it text that Cutaway made, not text from a stranger.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib.util
+import os
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import torch
+
+from compiler_core import config
+from compiler_core.errors import BuildError
+
+
+class Target(NamedTuple):
+    """A device as Triton names it, e.g. ``("cuda", 90, 32)`` or ``("hip", "gfx942", 64)``."""
+
+    backend: str
+    arch: int | str
+    warp_size: int
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel of a module; `function` is what ``triton.jit`` made of it."""
+
+    name: str
+    function: Any
+    grid: int
+    num_warps: int
+    file: Path
+
+
+@functools.lru_cache(maxsize=1024)
+def load(text: str) -> dict[str, Kernel]:
+    """The kernels of a module, by name, in order."""
+    path = _write(text)
+    module = _import(path)
+    return {
+        name: Kernel(name, getattr(module, name), launch["grid"], launch["num_warps"], path)
+        for name, launch in module.LAUNCHES.items()
+    }
+
+
+def _write(text: str) -> Path:
+    """The file with this text in the cache; written beside and moved, so never seen half done."""
+    folder = config.cache_dir() / "triton"
+    path = folder / f"kernels_{hashlib.sha256(text.encode()).hexdigest()[:16]}.py"
+    if path.exists():
+        return path
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        handle, beside = tempfile.mkstemp(dir=folder, suffix=".tmp")
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+        os.replace(beside, path)
+    except OSError as error:
+        raise BuildError(f"cannot write kernels to {folder}: {error}; CUTAWAY_CACHE_DIR names another place") from error
+    return path
+
+
+def _import(path: Path) -> ModuleType:
+    if importlib.util.find_spec("triton") is None:
+        raise BuildError("Triton is not installed: `pip install triton` (it is made for Linux)")
+    spec = importlib.util.spec_from_file_location(f"cutaway_{path.stem}", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def compile_kernel(kernel: Kernel, target: Target, *, aligned: bool = True) -> Any:
+    """Triton's `CompiledKernel`; `aligned` promises pointers at multiples of 16 bytes."""
+    import triton
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    params = kernel.function.params
+    signature = {p.name: "constexpr" if p.is_constexpr else p.annotation for p in params}
+    constants = {p.name: p.default for p in params if p.is_constexpr}
+    pointers = [i for i, p in enumerate(params) if not p.is_constexpr]
+    attributes = {(i,): [["tt.divisibility", 16]] for i in pointers} if aligned else {}
+    # `num_warps` counts warps of 32 threads
+    options = {"num_warps": max(1, kernel.num_warps * 32 // target.warp_size)}
+    source = ASTSource(kernel.function, signature, constexprs=constants, attrs=attributes)
+    try:
+        return triton.compile(source, target=GPUTarget(*target), options=options)
+    except Exception as error:
+        raise BuildError(f"Triton cannot compile {kernel.name} for {target.arch}: {error}") from error
+
+
+def launcher(kernel: Kernel) -> Callable[..., None]:
+    """Call it with tensors: it compiles the kernel when a device first needs it, and launches it.
+
+    Triton's own ``kernel[grid](...)`` finds out the types of its arguments on every call; they
+    are known here, so only the pointers' alignment is looked at.
+    """
+    if not hasattr(kernel.function, "params"):
+        return lambda *tensors: kernel.function[(kernel.grid,)](*tensors)  # Triton's interpreter
+    constants = tuple(p.default for p in kernel.function.params if p.is_constexpr)
+    ready: dict[tuple[int, bool], Callable[..., None]] = {}
+
+    def launch(*tensors: torch.Tensor) -> None:
+        device = tensors[0].get_device()
+        bits = 0
+        for tensor in tensors:
+            bits |= tensor.data_ptr()
+        aligned = not bits & 15
+        with torch.cuda._DeviceGuard(device):
+            run = ready.get((device, aligned))
+            if run is None:
+                compiled = compile_kernel(kernel, current_target(), aligned=aligned)
+                run = ready[device, aligned] = compiled[(kernel.grid, 1, 1)]
+            run(*tensors, *constants, stream=torch._C._cuda_getCurrentRawStream(device))
+
+    return launch
+
+
+def current_target() -> Target:
+    """The device that is current in this process."""
+    from triton.runtime import driver
+
+    target = driver.active.get_current_target()
+    return Target(target.backend, target.arch, target.warp_size)
