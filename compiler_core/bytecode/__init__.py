@@ -14,5 +14,17 @@ from compiler_core.bytecode import make
 from compiler_core.bytecode.assemble import assemble
 from compiler_core.bytecode.flow import live_locals
 from compiler_core.bytecode.instructions import Handler, Instruction, disassemble, index
+from compiler_core.bytecode.listing import bytecode_text
+from compiler_core.bytecode.verify import verify
 
-__all__ = ["Handler", "Instruction", "assemble", "disassemble", "index", "live_locals", "make"]
+__all__ = [
+    "Handler",
+    "Instruction",
+    "assemble",
+    "bytecode_text",
+    "disassemble",
+    "index",
+    "live_locals",
+    "make",
+    "verify",
+]

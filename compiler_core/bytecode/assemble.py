@@ -98,7 +98,7 @@ def _lay_out(
         for i, instruction in enumerate(instructions):
             if instruction.target is not None:
                 units[i][0].arg = abs(starts[where[instruction.target]] - starts[i + 1])
-        growing = any([unit.widen() for of_one in units for unit in of_one])
+        growing = sum(unit.widen() for of_one in units for unit in of_one) > 0  # each of them, not just the first
     return starts
 
 
@@ -122,7 +122,7 @@ class _Tables:
     """The names, constants and fast locals of the code object in the making."""
 
     def __init__(self, code: CodeType, replace: dict[str, Any], instructions: Sequence[Instruction]) -> None:
-        self._names = list(replace.get("co_names", code.co_names))
+        self._names: list[str] = list(replace.get("co_names", code.co_names))
         self._consts = list(replace.get("co_consts", code.co_consts))
         self._varnames = list(replace.get("co_varnames", code.co_varnames))
         cellvars = replace.get("co_cellvars", code.co_cellvars)
@@ -132,7 +132,7 @@ class _Tables:
         self._varnames += [name for name in used if name not in known]
         self._slots = slots(self._varnames, cellvars, freevars)
         self._template = slots(code.co_varnames, code.co_cellvars, code.co_freevars)
-        self._name_at = {name: i for i, name in reversed(list(enumerate(self._names)))}
+        self._name_at: dict[str, int] = {name: i for i, name in reversed(list(enumerate(self._names)))}
 
     def replaced(self) -> dict[str, Any]:
         return {

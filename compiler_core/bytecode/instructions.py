@@ -14,6 +14,14 @@ from compiler_core.bytecode.tables import read_exception_table
 from compiler_core.errors import CompilerBug
 
 
+class Fault(CompilerBug):
+    """Bytecode that must not run; `offset` is where in the code."""
+
+    def __init__(self, message: str, offset: int) -> None:
+        super().__init__(message)
+        self.offset = offset
+
+
 @dataclass(frozen=True, slots=True)
 class Handler:
     """Where an exception goes: the stack is cut to `depth`, then (`lasti`: the offset and) the exception is pushed."""
@@ -73,56 +81,101 @@ def index(instructions: Sequence[Instruction]) -> dict[Instruction, int]:
 
 
 def disassemble(code: CodeType) -> list[Instruction]:
-    """The instructions of `code`, without CACHE and EXTENDED_ARG.
+    """The instructions of `code`, without CACHE and EXTENDED_ARG.  CompilerBug: what is not bytecode.
 
-    On 3.13 a LOAD_FAST of a cell or free variable's slot reads LOAD_CLOSURE, as it does on 3.11 and 3.12.
+    On 3.13 a LOAD_FAST that pushes a cell for a closure reads LOAD_CLOSURE, as it does on 3.11 and 3.12.
     """
     operands = _Operands(code)
     positions = [Positions(*p) for p in code.co_positions()]
     made: list[Instruction] = []
     jumps: list[tuple[Instruction, int]] = []
     at: dict[int, Instruction] = {}
-    for start, offset, opname, arg in _units(code.co_code):
-        instruction = operands.instruction(opname, arg)
-        instruction.positions, instruction.offset = positions[offset // 2], start
-        at[start] = instruction
+    for unit in raw_units(code.co_code):
+        if not opset.exists(unit.opname) or unit.end > len(code.co_code):
+            raise Fault(f"{unit.opname} is no whole instruction of this Python", unit.start)
+        instruction = Instruction(unit.opname, positions=positions[unit.offset // 2], offset=unit.start)
+        operands.read(instruction, unit.arg)
+        at[unit.start] = instruction
         made.append(instruction)
-        if opset.number(opname) in opset.HAS_JUMP:
-            after = offset + 2 + 2 * opset.caches(opname)
-            jumps.append((instruction, after + (-2 if "BACKWARD" in opname else 2) * arg))
+        if opset.number(unit.opname) in opset.HAS_JUMP:
+            jumps.append((instruction, unit.end + (-2 if "BACKWARD" in unit.opname else 2) * unit.arg))
     for instruction, offset in jumps:
-        instruction.target = _at(at, offset, f"the target of {instruction.opname}")
+        if offset not in at:
+            raise Fault(
+                f"{instruction.opname} jumps to offset {offset}, where no instruction starts", _start(instruction)
+            )
+        instruction.target = at[offset]
     _attach_handlers(code, made, at)
+    if opset.VERSION >= (3, 13):
+        _name_closures(made, code)
     return made
 
 
-def _units(raw: bytes) -> Iterator[tuple[int, int, str, int]]:
-    """(offset of its first EXTENDED_ARG or itself, own offset, opname, operand) of each instruction."""
+class RawUnit(NamedTuple):
+    """An instruction with its prefixes and caches: bytes ``start .. end``, itself at `offset`."""
+
+    start: int
+    offset: int
+    end: int
+    opname: str
+    arg: int
+
+
+def raw_units(raw: bytes) -> Iterator[RawUnit]:
+    """Cut `raw` into instructions.  What is no instruction comes out as ``<number>`` or reaches past the end."""
     start, extended, i = 0, 0, 0
     while i < len(raw):
-        number, low = raw[i], raw[i + 1]
-        if number == opset.EXTENDED_ARG:
+        number, low = raw[i], raw[i + 1] if i + 1 < len(raw) else 0
+        opname = opcode.opname[number]
+        if number == opset.EXTENDED_ARG and i + 2 < len(raw):
             extended = (extended | low) << 8
             i += 2
             continue
-        opname = opcode.opname[number]
-        yield start, i, opname, extended | low
-        i += 2 + 2 * opset.caches(opname)
-        start, extended = i, 0
+        end = i + 2 + (2 * opset.caches(opname) if opset.exists(opname) else 0)
+        if number == opset.EXTENDED_ARG:
+            end = len(raw) + 2  # the instruction that it belongs to is missing
+        yield RawUnit(start, i, end, opname, extended | low)
+        start, extended, i = end, 0, end
 
 
-def _at(at: dict[int, Instruction], offset: int, what: str) -> Instruction:
-    if offset not in at:
-        raise CompilerBug(f"{what} is offset {offset}, where no instruction starts")
-    return at[offset]
+def _start(instruction: Instruction) -> int:
+    assert instruction.offset is not None
+    return instruction.offset
 
 
 def _attach_handlers(code: CodeType, made: Sequence[Instruction], at: dict[int, Instruction]) -> None:
     for start, end, target, depth, lasti in read_exception_table(code.co_exceptiontable):
-        handler = Handler(_at(at, target, "an exception handler"), depth, lasti)
+        if target not in at:
+            raise Fault(f"exceptions from offset {start} on go to {target}, where no instruction starts", start)
+        if start not in at or start >= end or (end not in at and end != len(code.co_code)):
+            raise Fault(
+                f"the exception table has an entry from {start} to {end}, which cuts through instructions", start
+            )
+        handler = Handler(at[target], depth, lasti)
         for instruction in made:
-            if instruction.offset is not None and start <= instruction.offset < end:
+            if start <= _start(instruction) < end:
                 instruction.handler = handler
+
+
+def _name_closures(made: Sequence[Instruction], code: CodeType) -> None:
+    """Tell loads of cells from loads of values where one LOAD_FAST does both.
+
+    A slot that is only a cell or free leaves no doubt.  One that is a local too (a parameter, or the variable of an
+    inlined comprehension) is loaded as a cell only to build the closure of a function that is made right after.
+    """
+    parts = slots(code.co_varnames, code.co_cellvars, code.co_freevars)
+    for i, instruction in enumerate(made):
+        if instruction.opname == "LOAD_FAST" and instruction.arg is not None and parts[instruction.arg].kind != "local":
+            instruction.opname = "LOAD_CLOSURE"
+        if instruction.opname == "BUILD_TUPLE" and instruction.arg is not None and _closes_over(made[i + 1 : i + 4]):
+            for load in made[max(0, i - instruction.arg) : i]:
+                if load.opname == "LOAD_FAST":
+                    load.opname = "LOAD_CLOSURE"
+
+
+def _closes_over(after: Sequence[Instruction]) -> bool:
+    names = [x.opname for x in after]
+    return names == ["LOAD_CONST", "MAKE_FUNCTION", "SET_FUNCTION_ATTRIBUTE"] and after[2].arg == 8
 
 
 class _Operands:
@@ -131,21 +184,14 @@ class _Operands:
     def __init__(self, code: CodeType) -> None:
         self._code = code
         self._slots = slots(code.co_varnames, code.co_cellvars, code.co_freevars)
-        self._cells = {*code.co_cellvars, *code.co_freevars}
 
-    def instruction(self, opname: str, arg: int) -> Instruction:
-        if not opset.takes_operand(opname):
-            return Instruction(opname)
+    def read(self, instruction: Instruction, arg: int) -> None:
+        if not opset.takes_operand(instruction.opname):
+            return
         try:
-            if opname == "LOAD_FAST" and self._is_cell(arg):
-                opname = "LOAD_CLOSURE"
-            return Instruction(opname, arg, self._argval(opname, arg))
+            instruction.arg, instruction.argval = arg, self._argval(instruction.opname, arg)
         except IndexError:
-            raise CompilerBug(f"{opname} {arg} is out of the range of its table") from None
-
-    def _is_cell(self, slot: int) -> bool:
-        name, kind = self._slots[slot]
-        return opset.VERSION >= (3, 13) and (kind != "local" or name in self._code.co_cellvars)
+            raise Fault(f"{instruction.opname} {arg} is outside its table", _start(instruction)) from None
 
     def _argval(self, opname: str, arg: int) -> object:
         number = opset.number(opname)
@@ -159,6 +205,8 @@ class _Operands:
             return self._slots[arg].name
         if number in opset.HAS_JUMP:
             return None
+        if opname in opset.INTRINSICS:
+            return opset.INTRINSICS[opname][arg]
         if opname == "COMPARE_OP":
             return opset.compare_symbol(arg)
         return opset.BINARY_OPERATORS[arg] if opname == "BINARY_OP" else arg

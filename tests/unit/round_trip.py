@@ -18,12 +18,13 @@ if __name__ == "__main__":
     sys.path.insert(0, str(ROOT))
 
 from compiler_core import bytecode  # noqa: E402
+from compiler_core.errors import CompilerBug  # noqa: E402
 
-MODULES = (
-    "abc argparse ast asyncio.tasks asyncio.base_events collections configparser contextlib copy dataclasses decimal "
-    "difflib email.message enum functools heapq http.client inspect json.decoder json.encoder logging pathlib "
-    "statistics subprocess textwrap threading traceback typing unittest.case zipfile"
-).split()
+MODULES = """
+abc argparse ast asyncio.tasks asyncio.base_events collections configparser contextlib copy dataclasses decimal
+difflib email.message enum functools heapq http.client inspect json.decoder json.encoder logging pathlib
+statistics subprocess textwrap threading traceback typing unittest.case zipfile
+""".split()  # noqa: SIM905
 
 
 @dataclass
@@ -77,6 +78,11 @@ def round_trip(code: CodeType, outcome: Outcome) -> None:
     outcome.faults += [f"{place}: {t} differ" for t in tables if getattr(made, t) != getattr(code, t)]
     if made.co_stacksize < code.co_stacksize:
         outcome.faults.append(f"{place}: stack {made.co_stacksize} for {code.co_stacksize}")
+    try:
+        bytecode.verify(code)
+        bytecode.verify(made)
+    except CompilerBug as refused:
+        outcome.faults.append(str(refused))
     if listing(made) != listing(code):
         outcome.faults.append(f"{place}: dis, positions or handlers differ")
 

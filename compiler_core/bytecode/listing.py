@@ -1,0 +1,62 @@
+"""Bytecode as text: the listing that readers see, and the lines around a fault."""
+
+from __future__ import annotations
+
+import reprlib
+from collections.abc import Sequence
+from types import CodeType
+
+from compiler_core.bytecode import opset
+from compiler_core.bytecode.instructions import Instruction, disassemble, index, raw_units
+from compiler_core.record import Span
+
+_short = reprlib.Repr()
+_short.maxstring = _short.maxother = 60
+
+
+def bytecode_text(code: CodeType) -> tuple[str, list[Span]]:
+    """One line an instruction: source line, index (``>``: jumped to), name, operand, where exceptions go.
+
+    A span's key is the instruction's index in ``disassemble(code)``.
+    """
+    instructions = disassemble(code)
+    where = index(instructions)
+    reached = {x.target for x in instructions} | {x.handler.target for x in instructions if x.handler}
+    lines, last = [], None
+    for i, x in enumerate(instructions):
+        line = x.positions.lineno if x.positions else None
+        shown = "" if line is None or line == last else str(line)
+        mark = ">" if x in reached else " "
+        caught = f"  except to {where[x.handler.target]}" if x.handler else ""
+        lines.append(f"{shown:>5} {mark}{i:4}  {x.opname:<28}{operand(x, where)}{caught}".rstrip())
+        last = line if line is not None else last
+    return "\n".join(lines), [Span(str(i), i + 1, i + 1) for i in range(len(lines))]
+
+
+def operand(instruction: Instruction, where: dict[Instruction, int]) -> str:
+    """The operand as a reader wants it."""
+    opname, arg, argval = instruction.opname, instruction.arg or 0, instruction.argval
+    if instruction.target is not None:
+        return f"to {where[instruction.target]}"
+    if argval is None and instruction.arg is None:
+        return ""
+    if isinstance(argval, CodeType):
+        return f"<code {argval.co_qualname}>"
+    if isinstance(argval, str) and opset.number(opname) not in opset.HAS_CONST:
+        pushes_more = opset.flag_bits(opname) and arg & 1
+        return argval + {"LOAD_GLOBAL": " + NULL"}.get(opname, " as method") * bool(pushes_more)
+    if opname in opset.PAIRS and isinstance(argval, tuple):
+        return ", ".join(argval)
+    return _short.repr(argval)
+
+
+def excerpt(code: CodeType, offset: int, around: int = 5) -> str:
+    """Some ten lines of possibly damaged bytecode, the one at `offset` marked."""
+    units = list(raw_units(code.co_code))
+    at = max((i for i, unit in enumerate(units) if unit.start <= offset), default=0)
+    first = max(0, at - around)
+    lines: Sequence[str] = [
+        f"{'-->' if i == at else '   '} {unit.start:5}  {unit.opname:<28}{unit.arg or ''}".rstrip()
+        for i, unit in enumerate(units[first : at + around + 1], first)
+    ]
+    return "\n".join(lines)
