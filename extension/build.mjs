@@ -1,0 +1,73 @@
+// Bundles the explorer: `node build.mjs` once, `--watch` again on every change, `--test` the unit tests.
+
+import { readdirSync } from "node:fs";
+import { copyFile, mkdir, rm } from "node:fs/promises";
+import { dirname, resolve } from "node:path";
+import * as esbuild from "esbuild";
+
+const STATIC = "../kernel_magics/static";
+
+/** `import source from "worker:./file.ts"` is the text of that file, bundled by itself. */
+const workers = {
+  name: "workers",
+  setup(build) {
+    build.onResolve({ filter: /^worker:/ }, ({ path, importer }) => ({
+      path: resolve(dirname(importer), path.slice("worker:".length)),
+      namespace: "worker",
+    }));
+    build.onLoad({ filter: /.*/, namespace: "worker" }, async ({ path }) => {
+      const made = await esbuild.build({ ...common, entryPoints: [path], format: "iife", write: false });
+      return { contents: made.outputFiles[0].text, loader: "text" };
+    });
+  },
+};
+
+const common = {
+  bundle: true,
+  minify: true,
+  target: "es2022",
+  charset: "utf8",
+  legalComments: "none",
+  logLevel: "warning",
+};
+
+const explorer = {
+  ...common,
+  entryPoints: ["src/widget.ts"],
+  outfile: `${STATIC}/explorer.js`,
+  format: "esm",
+  plugins: [workers],
+};
+const css = { ...common, entryPoints: ["src/view/explorer.css"], outfile: `${STATIC}/explorer.css`, target: undefined };
+// the very file that is the widget's module becomes a chunk of the extension, loaded when first needed
+const lab = {
+  ...common,
+  entryPoints: ["src/lab.ts"],
+  outfile: "lib/lab.js",
+  format: "esm",
+  minify: false,
+  external: ["@lumino/widgets", "./explorer.js"],
+};
+const tests = {
+  ...common,
+  entryPoints: readdirSync("src", { recursive: true })
+    .filter((file) => file.endsWith(".test.ts"))
+    .map((file) => `src/${file}`),
+  outdir: "lib/test",
+  format: "esm",
+  platform: "node",
+  minify: false,
+  outExtension: { ".js": ".mjs" },
+  plugins: [workers],
+};
+
+if (process.argv.includes("--test")) {
+  await rm("lib/test", { recursive: true, force: true });
+  await esbuild.build(tests);
+} else if (process.argv.includes("--watch")) {
+  for (const options of [explorer, css]) await (await esbuild.context(options)).watch();
+} else {
+  await Promise.all([explorer, css, lab].map((options) => esbuild.build(options)));
+  await mkdir("lib", { recursive: true });
+  await copyFile(`${STATIC}/explorer.js`, "lib/explorer.js");
+}

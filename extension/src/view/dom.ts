@@ -1,0 +1,69 @@
+/** Elements and numbers.  Text from a record only ever becomes a text node or an attribute's value. */
+
+type Child = Node | string | null | undefined | false;
+type Props = { [name: string]: string | number | boolean | null | undefined | ((event: never) => void) };
+
+/** An element with attributes (functions are listeners: `onclick`) and children. */
+export function h<K extends keyof HTMLElementTagNameMap>(
+  tag: K,
+  props: Props = {},
+  ...children: Child[]
+): HTMLElementTagNameMap[K] {
+  return fill(document.createElement(tag), props, children);
+}
+
+/** The same for SVG. */
+export function svg<K extends keyof SVGElementTagNameMap>(
+  tag: K,
+  props: Props = {},
+  ...children: Child[]
+): SVGElementTagNameMap[K] {
+  return fill(document.createElementNS("http://www.w3.org/2000/svg", tag), props, children);
+}
+
+function fill<E extends Element>(element: E, props: Props, children: Child[]): E {
+  for (const [name, value] of Object.entries(props)) {
+    if (typeof value === "function") element.addEventListener(name.slice(2), value as EventListener);
+    else if (value !== null && value !== undefined && value !== false) {
+      element.setAttribute(name, value === true ? "" : String(value));
+    }
+  }
+  element.append(...children.filter((c): c is Node | string => typeof c === "string" || c instanceof Node));
+  return element;
+}
+
+export function plural(count: number, noun: string, nouns = `${noun}s`): string {
+  return `${count.toLocaleString("en")} ${count === 1 ? noun : nouns}`;
+}
+
+/** 1234 as "1.2 KB". */
+export function bytes(count: number): string {
+  if (count < 1000) return `${count} B`;
+  let value = count;
+  for (const unit of ["KB", "MB", "GB"]) {
+    value /= 1000;
+    if (value < 999.5) return `${value.toPrecision(value < 10 ? 2 : 3)} ${unit}`;
+  }
+  return `${(value / 1000).toPrecision(3)} TB`;
+}
+
+/** Nanoseconds as "1.2 ms". */
+export function duration(ns: number): string {
+  if (ns < 1e3) return `${Math.round(ns)} ns`;
+  if (ns < 1e6) return `${(ns / 1e3).toPrecision(3)} µs`;
+  if (ns < 1e9) return `${(ns / 1e6).toPrecision(3)} ms`;
+  return `${(ns / 1e9).toPrecision(3)} s`;
+}
+
+const DTYPES: { [start: string]: string } = { float: "f", bfloat: "bf", complex: "c", int: "i", uint: "u" };
+
+/** "float32", [8, 10] as "f32[8, 10]", as PyTorch's own printing has it. */
+export function tensorType(dtype: string | null, shape: (number | string)[] | null): string {
+  if (dtype === null) return "";
+  const [, letters, digits] = /^(\D*)(.*)$/.exec(dtype) ?? ["", dtype, ""];
+  return `${DTYPES[letters] ?? letters}${digits}${shape ? `[${shape.join(", ")}]` : ""}`;
+}
+
+export function reducedMotion(): boolean {
+  return window.matchMedia("(prefers-reduced-motion: reduce)").matches;
+}

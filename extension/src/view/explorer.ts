@@ -1,0 +1,160 @@
+/** The explorer: the tree, the panes and the strip, around one record. */
+
+import { readRecord } from "./check";
+import { h, plural } from "./dom";
+import type { Model } from "./host";
+import { Pane } from "./pane";
+import { hasContent, PANES, parsePane } from "./panes";
+import { ProgressView } from "./progress";
+import type { Record as CutawayRecord } from "./record";
+import { splitter } from "./splitter";
+import { MOST_PANES, State } from "./state";
+import { Strip } from "./strip";
+import { Tree } from "./tree";
+
+/** Fill `host` with the explorer of `model`'s record; call what comes back to take it off. */
+export function mount(host: HTMLElement, model: Model): () => void {
+  // the attribute keeps JupyterLab's one-letter commands away from the keys that are meant for us
+  const root = h("div", { class: "cutaway", "data-lm-suppress-shortcuts": "true" });
+  host.append(root);
+  let clean = fill(root, model);
+  const changed = () => {
+    clean();
+    clean = fill(root, model);
+  };
+  model.on("change:record", changed);
+  return () => {
+    model.off("change:record", changed);
+    clean();
+    root.remove();
+  };
+}
+
+function fill(root: HTMLElement, model: Model): () => void {
+  const given = model.get("record");
+  if (!given) {
+    const progress = new ProgressView(model);
+    root.replaceChildren(progress.element);
+    return () => progress.destroy();
+  }
+  try {
+    const explorer = new Explorer(readRecord(given), model);
+    root.replaceChildren(...explorer.elements);
+    return () => explorer.destroy();
+  } catch (error) {
+    root.replaceChildren(
+      h(
+        "div",
+        { class: "broken", role: "alert" },
+        h("h3", {}, "This record cannot be shown"),
+        h("p", {}, (error as Error).message),
+      ),
+    );
+    return () => {};
+  }
+}
+
+class Explorer {
+  readonly elements: HTMLElement[];
+  private readonly state: State;
+  private readonly area = h("div", { class: "panes" });
+  private readonly add = h("button", { class: "add", title: "Open another pane beside these" }, "+ pane");
+  private panes: Pane[] = [];
+  private frameRequest = 0;
+
+  constructor(record: CutawayRecord, model: Model) {
+    this.state = new State(record, model);
+    this.add.onclick = () => this.addPane();
+    const bar = h(
+      "header",
+      { class: "bar" },
+      h("b", {}, record.title || "Cutaway"),
+      h("span", {}, summary(record)),
+      this.add,
+    );
+    const tree = new Tree(this.state);
+    const main = h("div", { class: "main" }, tree.element, splitter(tree.element, "the list of frames"), this.area);
+    const strip = new Strip(this.state, (pane) => this.reveal(pane));
+    main.addEventListener("keydown", (event) => {
+      if (event.key === "Escape") this.state.pin([]);
+    });
+    this.elements = [bar, main, strip.element];
+    this.state.on("shown", () => this.layPanes());
+    this.state.on("compile", () => {
+      for (const pane of this.panes) pane.update();
+    });
+    this.state.on("hover", () => this.lightSoon());
+    this.state.on("pin", () => {
+      for (const pane of this.panes) pane.reveal();
+      this.lightSoon();
+    });
+    this.layPanes();
+  }
+
+  /** Make as many panes as are shown; those that stay are kept. */
+  private layPanes(): void {
+    const { shown } = this.state;
+    if (this.panes.length !== shown.length) {
+      for (const pane of this.panes) pane.destroy();
+      this.panes = shown.map((_, i) => new Pane(this.state, i, shown.length > 1 ? () => this.close(i) : null));
+      this.area.replaceChildren(
+        ...this.panes.flatMap((pane, i) =>
+          i ? [splitter(this.panes[i - 1].element, "the pane before"), pane.element] : [pane.element],
+        ),
+      );
+    } else {
+      for (const pane of this.panes) pane.update();
+    }
+    this.add.hidden = shown.length >= MOST_PANES;
+    this.lightSoon();
+  }
+
+  /** Another pane, with the first stage that is not shown yet. */
+  private addPane(): void {
+    const open = new Set(this.state.shown.map((s) => parsePane(s).kind));
+    const wanted = ["kernel", "forward", "guards", "generated", "overview"].map((name) => parsePane(name).kind);
+    const next = [...wanted, ...PANES].find((p) => !open.has(p) && hasContent(p, this.state));
+    this.state.setShown([...this.state.shown, next?.name ?? "overview"]);
+  }
+
+  private close(at: number): void {
+    this.state.setShown(this.state.shown.filter((_, i) => i !== at));
+  }
+
+  private reveal(pane: string): void {
+    this.state.shown.forEach((shown, i) => {
+      if (parsePane(shown).kind.name === pane) this.panes[i].reveal();
+    });
+  }
+
+  /** Many changes of a pointer's move are drawn once. */
+  private lightSoon(): void {
+    if (this.frameRequest) return;
+    this.frameRequest = requestAnimationFrame(() => {
+      this.frameRequest = 0;
+      for (const pane of this.panes) pane.light();
+    });
+  }
+
+  destroy(): void {
+    cancelAnimationFrame(this.frameRequest);
+    for (const pane of this.panes) pane.destroy();
+    this.state.destroy();
+  }
+}
+
+function summary(record: CutawayRecord): string {
+  const compiles = record.frames.flatMap((f) => f.compiles);
+  const graphs = compiles.flatMap((c) => c.artifacts).filter((a) => a.pane === "captured").length;
+  const breaks = compiles.reduce((sum, c) => sum + c.breaks.length, 0);
+  const again = compiles.filter((c) => c.cause).length;
+  const failed = compiles.reduce((sum, c) => sum + c.failures.length, 0);
+  return [
+    plural(graphs, "graph"),
+    breaks && plural(breaks, "graph break"),
+    again && plural(again, "recompile"),
+    failed && plural(failed, "failure"),
+  ]
+    .filter(Boolean)
+    .join(" · ");
+}

@@ -1,0 +1,106 @@
+/** Provenance: which items of a record belong together, and the user's line behind each. */
+
+import type { Artifact, Compile, Record as CutawayRecord, ItemId } from "./record";
+
+/** How many colours the user's lines are told apart by; explorer.css has one for each. */
+export const COLOURS = 8;
+
+export class Links {
+  private readonly above = new Map<ItemId, ItemId[]>();
+  private readonly below = new Map<ItemId, ItemId[]>();
+  private readonly artifacts = new Map<string, Artifact>();
+  private readonly lines = new Map<ItemId, ItemId | null>();
+  private readonly colours = new Map<ItemId, number>();
+
+  constructor(record: CutawayRecord) {
+    for (const source of record.sources) this.artifacts.set(source.id, source);
+    for (const frame of record.frames) {
+      for (const compile of frame.compiles) this.addCompile(compile);
+    }
+    this.colourLines(record.sources);
+  }
+
+  private addCompile(compile: Compile): void {
+    for (const artifact of compile.artifacts) this.artifacts.set(artifact.id, artifact);
+    for (const edge of compile.edges) {
+      for (const source of edge.sources) this.add(edge.made, source);
+    }
+    const guards = compile.artifacts.find((a) => a.pane === "guards");
+    for (const guard of compile.guards) {
+      if (guards && guard.line) this.add(`${guards.id}#${guard.key}`, guard.line);
+    }
+  }
+
+  private add(made: ItemId, source: ItemId): void {
+    push(this.above, made, source);
+    push(this.below, source, made);
+  }
+
+  /** Lines from which something was made take the colours in turn, so that neighbours differ. */
+  private colourLines(sources: Artifact[]): void {
+    let next = 0;
+    for (const source of sources) {
+      for (const span of source.spans) {
+        const item = `${source.id}#${span.key}`;
+        if (this.below.has(item)) this.colours.set(item, next++ % COLOURS);
+      }
+    }
+  }
+
+  /** All that `items` came from and all that came from them, themselves included. */
+  linked(items: Iterable<ItemId>): Set<ItemId> {
+    const start = [...items];
+    return new Set([...reach(start, this.above), ...reach(start, this.below)]);
+  }
+
+  isLinked(item: ItemId): boolean {
+    return this.above.has(item) || this.below.has(item);
+  }
+
+  artifactOf(item: ItemId): Artifact | undefined {
+    return this.artifacts.get(item.slice(0, item.indexOf("#")));
+  }
+
+  /** The user's line nearest above `item`: by the fewest edges, the first where several are as near. */
+  userLine(item: ItemId): ItemId | null {
+    const known = this.lines.get(item);
+    if (known !== undefined) return known;
+    const found = this.searchUserLine(item);
+    this.lines.set(item, found);
+    return found;
+  }
+
+  private searchUserLine(item: ItemId): ItemId | null {
+    const seen = new Set([item]);
+    for (const at of seen) {
+      if (this.colours.has(at)) return at;
+      for (const source of this.above.get(at) ?? []) seen.add(source);
+    }
+    return null;
+  }
+
+  /** The colour of the user's line behind `item`, 0 to COLOURS - 1. */
+  colour(item: ItemId): number | null {
+    const line = this.userLine(item);
+    return line === null ? null : (this.colours.get(line) ?? null);
+  }
+}
+
+export function keyOf(item: ItemId): string {
+  return item.slice(item.indexOf("#") + 1);
+}
+
+function push(map: Map<ItemId, ItemId[]>, at: ItemId, value: ItemId): void {
+  const list = map.get(at);
+  if (list) list.push(value);
+  else map.set(at, [value]);
+}
+
+function reach(start: ItemId[], step: Map<ItemId, ItemId[]>): Set<ItemId> {
+  const seen = new Set(start);
+  // a Set is walked in the order of insertion and sees what is added on the way
+  for (const item of seen) {
+    for (const next of step.get(item) ?? []) seen.add(next);
+  }
+  return seen;
+}

@@ -1,0 +1,123 @@
+/** One compile in words: what came of it, why the graph ended, why it was compiled again. */
+
+import { bytes, h, plural } from "./dom";
+import { keyOf } from "./links";
+import type { Compile, Frame, GraphBreak, ItemId, Recompile, StackLine } from "./record";
+import { code, Rows } from "./rows";
+import type { State } from "./state";
+
+export class Overview extends Rows {
+  constructor(state: State) {
+    super(state);
+    this.element.classList.add("overview");
+    const { frame, compile } = state;
+    if (frame) this.element.append(h("h3", {}, frame.name, h("small", {}, ` ${frameKind(frame)}`)));
+    if (compile) this.addCompile(compile);
+    else if (frame) this.element.append(h("p", {}, withoutCompile(frame)));
+    else this.element.append(h("p", {}, "Nothing was compiled: no frame ran any tensor operation."));
+    this.addNotes();
+    this.light();
+  }
+
+  private addCompile(compile: Compile): void {
+    this.element.append(h("p", {}, outcome(compile)));
+    if (compile.cause) this.element.append(this.recompile(compile.cause));
+    this.element.append(...compile.breaks.map((b) => this.graphBreak(b)));
+    this.element.append(counts(compile));
+    for (const failure of compile.failures)
+      this.element.append(this.failure(failure.stage, failure.message, failure.detail));
+  }
+
+  private recompile(cause: Recompile): HTMLElement {
+    const block = h(
+      "div",
+      { class: "block" },
+      h("h4", {}, `Compiled again: a guard of ${cause.of} failed`),
+      h("p", {}, code(cause.source), ": expected ", code(cause.expected), ", got ", code(cause.got)),
+    );
+    return this.standsFor(block, [cause.line]);
+  }
+
+  private graphBreak(b: GraphBreak): HTMLElement {
+    const block = h(
+      "div",
+      { class: "block warn" },
+      h("h4", {}, `Graph break: ${b.kind}`),
+      h("p", {}, b.explanation),
+      b.hint && h("p", {}, h("b", {}, "Instead: "), b.hint),
+      ...b.stack.map((line) => this.stackLine(line, b.instruction)),
+      ...b.resumes.map((id) => this.resume(id)),
+    );
+    return block;
+  }
+
+  private stackLine(line: StackLine, instruction: ItemId | null): HTMLElement {
+    const place = h("small", {}, `${line.function}, ${line.filename.split("/").pop()}:${line.lineno}`);
+    return this.standsFor(h("div", { class: "stack" }, code(line.text.trim()), place), [line.line, instruction]);
+  }
+
+  private resume(id: number): HTMLElement | null {
+    const frame = this.state.record.frames[id];
+    if (!frame) return null;
+    const reached = frame.calls ? "" : ", never reached";
+    const open = h("button", { class: "link", onclick: () => this.state.selectFrame(frame) }, frame.name);
+    return h("p", { class: "resume" }, "goes on in ", open, reached);
+  }
+
+  private failure(stage: string, message: string, detail: string): HTMLElement {
+    const more = detail && h("details", {}, h("summary", {}, "Traceback"), h("pre", {}, detail));
+    return h("div", { class: "block bad" }, h("h4", {}, `Failed in ${stage}`), h("p", {}, message), more);
+  }
+
+  private addNotes(): void {
+    const { notes, versions, options } = this.state.record;
+    this.element.append(...notes.map((note) => h("p", { class: "block warn" }, note)));
+    const facts = [...Object.entries(versions), ...Object.entries(options)].map(([name, value]) => `${name} ${value}`);
+    if (facts.length) this.element.append(h("p", { class: "facts" }, facts.join(" · ")));
+  }
+}
+
+export function frameKind(frame: Frame): string {
+  if (frame.kind === "resume") return frame.resumes ? `resumes ${frame.resumes} after its break` : "resume function";
+  return frame.kind === "called" ? "called from compiled code" : "";
+}
+
+function withoutCompile(frame: Frame): string {
+  if (frame.skipped) return `It runs as plain Python: ${frame.skipped}`;
+  return "It was never reached, so nothing was compiled for it.";
+}
+
+function outcome(compile: Compile): string {
+  const backend = compile.backend ? ` by the backend “${compile.backend}”` : "";
+  const done = {
+    compiled: `Compile ${compile.id} was installed${backend}.`,
+    skipped: `Compile ${compile.id} was not installed; the frame runs as plain Python.`,
+    failed: `Compile ${compile.id} failed; the frame runs as plain Python.`,
+    running: `Compile ${compile.id} did not end.`,
+  }[compile.outcome];
+  return compile.reason ? `${done} ${compile.reason}` : done;
+}
+
+function counts(compile: Compile): HTMLElement {
+  const operations = (pane: string) =>
+    compile.artifacts
+      .filter((a) => a.pane === pane)
+      .flatMap((a) => a.graph?.nodes ?? [])
+      .filter((n) => n.op.startsWith("call_")).length;
+  const saved = compile.partition;
+  const ours = compile.kernels.filter((k) => k.language !== "extern").length;
+  const facts: [string, string][] = [
+    ["captured", plural(operations("captured"), "operation")],
+    ["guards", String(compile.guards.length)],
+    ["forward", plural(operations("forward"), "operation")],
+    ["backward", plural(operations("backward"), "operation")],
+    ["saved for backward", saved ? `${plural(saved.saved_count, "tensor")}, ${bytes(saved.saved_bytes)}` : "nothing"],
+    ["kernels", `${plural(ours, "kernel")} of ours, ${plural(compile.kernels.length - ours, "call")} to PyTorch's`],
+  ];
+  return h("dl", {}, ...facts.flatMap(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]));
+}
+
+/** "line 6", for a source's line. */
+export function lineLabel(item: ItemId): string {
+  return `line ${keyOf(item)}`;
+}

@@ -1,0 +1,128 @@
+/** One pane: a head that says what it shows, and the content. */
+
+import { h } from "./dom";
+import { hasContent, type Mode, PANES, type PaneKind, parsePane } from "./panes";
+import type { Artifact, ItemId } from "./record";
+import type { State } from "./state";
+
+/** What fills a pane. */
+export interface Content {
+  readonly element: HTMLElement;
+  /** Show what is hovered and pinned now. */
+  light(): void;
+  /** Scroll, within the pane, to the first of `items`. */
+  reveal(items: Set<ItemId>): void;
+  destroy(): void;
+}
+
+export class Pane {
+  readonly element = h("section", { class: "pane" });
+  private readonly kindPicker = h("select", { "aria-label": "What this pane shows" });
+  private readonly artifactPicker = h("select", { "aria-label": "Which one of them" });
+  private readonly modeButtons = h("div", { class: "modes", role: "group", "aria-label": "How it is shown" });
+  private readonly body = h("div", { class: "body" });
+  private content: Content | null = null;
+  private kind: PaneKind = PANES[0];
+  private artifact: Artifact | undefined;
+  /** The mode that the person chose for each kind of pane. */
+  private readonly chosen = new Map<string, string>();
+  private drawn = "";
+
+  constructor(
+    private readonly state: State,
+    private readonly at: number,
+    close: (() => void) | null,
+  ) {
+    this.kindPicker.onchange = () => state.show(this.kindPicker.value, at);
+    this.artifactPicker.onchange = () => state.show(`${this.kind.name}:${this.artifactPicker.value}`, at);
+    const remove =
+      close &&
+      h("button", { class: "icon", title: "Close this pane", "aria-label": "Close this pane", onclick: close }, "×");
+    this.element.append(h("header", {}, this.kindPicker, this.artifactPicker, this.modeButtons, remove), this.body);
+    // what was hovered is gone when the pointer is
+    this.element.addEventListener("mouseleave", () => state.hover([]));
+    this.update();
+  }
+
+  /** Bring the pane in line with the state; what has not changed stays as it is. */
+  update(): void {
+    const { kind, artifact } = parsePane(this.state.shown[this.at]);
+    const artifacts = this.state.artifacts(kind.name);
+    this.kind = kind;
+    this.artifact = artifacts.find((a) => a.name === artifact) ?? this.bestArtifact(artifacts);
+    this.fillPickers(artifacts);
+    const modes = kind.modes.filter((mode) => mode.can(this.state, this.artifact));
+    const mode = modes.find((m) => m.name === this.chosen.get(kind.name)) ?? modes[0];
+    const now = [kind.name, this.artifact?.id, mode?.name, this.state.compile?.id, this.state.frame?.id].join("|");
+    if (now === this.drawn) return;
+    this.drawn = now;
+    this.draw(modes, mode);
+  }
+
+  /** Where none is asked for: the first that has something of what is pinned, else the first. */
+  private bestArtifact(artifacts: Artifact[]): Artifact | undefined {
+    const linked = new Set([...this.state.pinLinked].map((item) => this.state.links.artifactOf(item)));
+    return artifacts.find((a) => linked.has(a)) ?? artifacts[0];
+  }
+
+  private fillPickers(artifacts: Artifact[]): void {
+    this.kindPicker.replaceChildren(
+      ...PANES.map((p) => h("option", { value: p.name }, hasContent(p, this.state) ? p.title : `${p.title} (none)`)),
+    );
+    this.kindPicker.value = this.kind.name;
+    this.artifactPicker.replaceChildren(
+      ...artifacts.map((a) => h("option", { value: a.name, title: a.name }, shortName(a.name))),
+    );
+    this.artifactPicker.hidden = artifacts.length < 2;
+    if (this.artifact) this.artifactPicker.value = this.artifact.name;
+  }
+
+  private draw(modes: Mode[], mode: Mode | undefined): void {
+    const label = `${this.kind.title}${this.artifact ? ` ${shortName(this.artifact.name)}` : ""}`;
+    this.element.setAttribute("aria-label", label);
+    this.fillModes(modes, mode);
+    this.content?.destroy();
+    this.content = mode?.make(this.state, this.artifact, label) ?? null;
+    this.body.replaceChildren(this.content?.element ?? h("p", { class: "empty" }, this.emptyText()));
+    if (this.content && this.state.pinned.size) this.content.reveal(this.state.pinLinked);
+  }
+
+  private fillModes(modes: Mode[], current: Mode | undefined): void {
+    this.modeButtons.hidden = modes.length < 2;
+    this.modeButtons.replaceChildren(
+      ...modes.map((mode) => {
+        const choose = () => {
+          this.chosen.set(this.kind.name, mode.name);
+          this.update();
+        };
+        return h("button", { "aria-pressed": String(mode === current), onclick: choose }, mode.name);
+      }),
+    );
+  }
+
+  private emptyText(): string {
+    const { compile, frame } = this.state;
+    if (compile) return this.kind.empty(compile);
+    if (frame?.skipped) return `${frame.name} runs as plain Python: ${frame.skipped}`;
+    if (frame) return `${frame.name} was never reached, so nothing was compiled for it.`;
+    return "Nothing was compiled: no frame ran any tensor operation.";
+  }
+
+  light(): void {
+    this.content?.light();
+  }
+
+  /** Bring what is linked to the pinned items into sight, unless the pointer is here: it chose them here. */
+  reveal(): void {
+    this.update();
+    if (!this.element.matches(":hover")) this.content?.reveal(this.state.pinLinked);
+  }
+
+  destroy(): void {
+    this.content?.destroy();
+  }
+}
+
+function shortName(name: string): string {
+  return name.split("/").pop() || name;
+}

@@ -1,0 +1,415 @@
+// Made by record_types.py from compiler_core/record.py: change that, then run it.
+
+export const SCHEMA_VERSION = 1;
+
+export type ItemId = string;
+
+export type Stage =
+  | "capture"
+  | "guards"
+  | "bytecode"
+  | "joint"
+  | "partition"
+  | "lower"
+  | "fuse"
+  | "codegen"
+  | "build"
+  | "backend"
+  | "run";
+
+export type Pane =
+  | "source"
+  | "bytecode"
+  | "generated"
+  | "decompiled"
+  | "guards"
+  | "captured"
+  | "joint"
+  | "forward"
+  | "backward"
+  | "fusion"
+  | "kernel"
+  | "wrapper"
+  | "machine";
+
+export type Language =
+  | "python"
+  | "bytecode"
+  | "cpp"
+  | "triton"
+  | "asm"
+  | "ptx"
+  | "sass"
+  | "mlir"
+  | "llvm"
+  | "text";
+
+export type Outcome = "running" | "ok" | "failed";
+
+/** Lines ``first..last`` (from 1, inclusive) of an artifact's text are the item `key`. */
+export interface Span {
+  key: string;
+  first: number;
+  last: number;
+}
+
+/** A node of an FX graph.  `shape` and `dtype` are of its (first) tensor, `bytes` of all. */
+export interface Node {
+  key: string;
+  op: string;
+  target: string;
+  shape: (number | string)[] | null;
+  dtype: string | null;
+  device: string | null;
+  bytes: number | null;
+  module: string | null;
+  role: string | null;
+}
+
+/** The artifact's text as nodes and ``[from, to]`` pairs of node keys. */
+export interface Graph {
+  nodes: Node[];
+  edges: string[][];
+}
+
+/** One text that the compiler made or read. */
+export interface Artifact {
+  id: string;
+  pane: "source" | "bytecode" | "generated" | "decompiled" | "guards" | "captured" | "joint" | "forward" | "backward" | "fusion" | "kernel" | "wrapper" | "machine";
+  name: string;
+  language: "python" | "bytecode" | "cpp" | "triton" | "asm" | "ptx" | "sass" | "mlir" | "llvm" | "text";
+  text: string;
+  spans: Span[];
+  graph: Graph | null;
+}
+
+/** Item `made` came from `sources` by `rule` (``capture``, ``autograd``, a lowering ...). */
+export interface Edge {
+  made: string;
+  sources: string[];
+  rule: string;
+}
+
+/** One step of a stage; times are nanoseconds since the record was opened. */
+export interface Event {
+  stage: "capture" | "guards" | "bytecode" | "joint" | "partition" | "lower" | "fuse" | "codegen" | "build" | "backend" | "run";
+  name: string;
+  start: number;
+  end: number | null;
+  outcome: "running" | "ok" | "failed";
+  detail: string;
+}
+
+/** Something in the compiler failed and the program went on without it. */
+export interface Failure {
+  stage: "capture" | "guards" | "bytecode" | "joint" | "partition" | "lower" | "fuse" | "codegen" | "build" | "backend" | "run";
+  message: string;
+  detail: string;
+}
+
+/** One condition under which a compile may be reused. */
+export interface Guard {
+  key: string;
+  kind: string;
+  source: string;
+  code: string;
+  expected: string;
+  line: string | null;
+  cost_ns: number | null;
+}
+
+/** One line of the user's stack; `line` links it where its file is among the sources. */
+export interface StackLine {
+  filename: string;
+  lineno: number;
+  function: string;
+  text: string;
+  line: string | null;
+}
+
+/** Why a graph ended before its frame did.  `resumes` are ids of resume functions' frames. */
+export interface GraphBreak {
+  key: string;
+  kind: string;
+  explanation: string;
+  hint: string;
+  stack: StackLine[];
+  instruction: string | null;
+  resumes: number[];
+}
+
+/** The guard of compile `of` that failed, and what it saw. */
+export interface Recompile {
+  of: string;
+  guard: string;
+  source: string;
+  expected: string;
+  got: string;
+  line: string | null;
+}
+
+/** What the partition decided for one value of the forward graph, and why. */
+export interface Value {
+  node: string;
+  decision: "saved" | "recomputed" | "neither";
+  bytes: number;
+  reason: string;
+  cut: string[] | null;
+}
+
+/** The min-cut beside the default, which saves all that the backward reads. */
+export interface Partition {
+  values: Value[];
+  saved_count: number;
+  saved_bytes: number;
+  default_saved_count: number;
+  default_saved_bytes: number;
+}
+
+/** Graph nodes that became one kernel; `bytes_saved` is the traffic that fusing avoided. */
+export interface Fusion {
+  key: string;
+  kind: string;
+  nodes: string[];
+  kernel: string | null;
+  bytes_saved: number;
+}
+
+/** Two groups that stayed apart. */
+export interface FusionRefusal {
+  kind: string;
+  first: string;
+  second: string;
+  reason: string;
+}
+
+/** A generated kernel or a call to one of PyTorch's own (`language` "extern"). */
+export interface Kernel {
+  key: string;
+  name: string;
+  language: "cpp" | "triton" | "extern";
+  graph: "forward" | "backward";
+  item: string | null;
+  bytes_read: number | null;
+  bytes_written: number | null;
+  time_ns: number | null;
+}
+
+/** One compile of one frame.  Append-only; stages write through the methods below. */
+export interface Compile {
+  id: string;
+  frame: number;
+  cause: Recompile | null;
+  outcome: "running" | "compiled" | "skipped" | "failed";
+  reason: string;
+  backend: string;
+  events: Event[];
+  artifacts: Artifact[];
+  guards: Guard[];
+  breaks: GraphBreak[];
+  partition: Partition | null;
+  fusions: Fusion[];
+  refusals: FusionRefusal[];
+  kernels: Kernel[];
+  edges: Edge[];
+  failures: Failure[];
+}
+
+/** One code object that the hook saw.  A resume function's frame names the break before it. */
+export interface Frame {
+  id: number;
+  name: string;
+  filename: string;
+  line: number;
+  kind: "root" | "resume" | "called";
+  resumes: string | null;
+  calls: number;
+  skipped: string;
+  compiles: Compile[];
+}
+
+/** All that one run did.  Open one with `compiler_core.record()`. */
+export interface Record {
+  schema_version: number;
+  engine: "core" | "torch";
+  title: string;
+  created: string;
+  versions: { [name: string]: string };
+  options: { [name: string]: string };
+  sources: Artifact[];
+  frames: Frame[];
+  notes: string[];
+}
+
+/** A type as a value: what a field of a record must be. */
+export type Shape =
+  | "string"
+  | "int"
+  | "number"
+  | "boolean"
+  | { is: string }
+  | { list: Shape }
+  | { map: Shape }
+  | { one: string[] }
+  | { maybe: Shape }
+  | { any: Shape[] };
+
+export const SHAPES: { [type: string]: { [field: string]: Shape } } = {
+  Span: {
+    key: "string",
+    first: "int",
+    last: "int",
+  },
+  Node: {
+    key: "string",
+    op: "string",
+    target: "string",
+    shape: { maybe: { list: { any: ["int", "string"] } } },
+    dtype: { maybe: "string" },
+    device: { maybe: "string" },
+    bytes: { maybe: "int" },
+    module: { maybe: "string" },
+    role: { maybe: "string" },
+  },
+  Graph: {
+    nodes: { list: { is: "Node" } },
+    edges: { list: { list: "string" } },
+  },
+  Artifact: {
+    id: "string",
+    pane: { one: ["source", "bytecode", "generated", "decompiled", "guards", "captured", "joint", "forward", "backward", "fusion", "kernel", "wrapper", "machine"] },
+    name: "string",
+    language: { one: ["python", "bytecode", "cpp", "triton", "asm", "ptx", "sass", "mlir", "llvm", "text"] },
+    text: "string",
+    spans: { list: { is: "Span" } },
+    graph: { maybe: { is: "Graph" } },
+  },
+  Edge: {
+    made: "string",
+    sources: { list: "string" },
+    rule: "string",
+  },
+  Event: {
+    stage: { one: ["capture", "guards", "bytecode", "joint", "partition", "lower", "fuse", "codegen", "build", "backend", "run"] },
+    name: "string",
+    start: "int",
+    end: { maybe: "int" },
+    outcome: { one: ["running", "ok", "failed"] },
+    detail: "string",
+  },
+  Failure: {
+    stage: { one: ["capture", "guards", "bytecode", "joint", "partition", "lower", "fuse", "codegen", "build", "backend", "run"] },
+    message: "string",
+    detail: "string",
+  },
+  Guard: {
+    key: "string",
+    kind: "string",
+    source: "string",
+    code: "string",
+    expected: "string",
+    line: { maybe: "string" },
+    cost_ns: { maybe: "number" },
+  },
+  StackLine: {
+    filename: "string",
+    lineno: "int",
+    function: "string",
+    text: "string",
+    line: { maybe: "string" },
+  },
+  GraphBreak: {
+    key: "string",
+    kind: "string",
+    explanation: "string",
+    hint: "string",
+    stack: { list: { is: "StackLine" } },
+    instruction: { maybe: "string" },
+    resumes: { list: "int" },
+  },
+  Recompile: {
+    of: "string",
+    guard: "string",
+    source: "string",
+    expected: "string",
+    got: "string",
+    line: { maybe: "string" },
+  },
+  Value: {
+    node: "string",
+    decision: { one: ["saved", "recomputed", "neither"] },
+    bytes: "int",
+    reason: "string",
+    cut: { maybe: { list: "string" } },
+  },
+  Partition: {
+    values: { list: { is: "Value" } },
+    saved_count: "int",
+    saved_bytes: "int",
+    default_saved_count: "int",
+    default_saved_bytes: "int",
+  },
+  Fusion: {
+    key: "string",
+    kind: "string",
+    nodes: { list: "string" },
+    kernel: { maybe: "string" },
+    bytes_saved: "int",
+  },
+  FusionRefusal: {
+    kind: "string",
+    first: "string",
+    second: "string",
+    reason: "string",
+  },
+  Kernel: {
+    key: "string",
+    name: "string",
+    language: { one: ["cpp", "triton", "extern"] },
+    graph: { one: ["forward", "backward"] },
+    item: { maybe: "string" },
+    bytes_read: { maybe: "int" },
+    bytes_written: { maybe: "int" },
+    time_ns: { maybe: "number" },
+  },
+  Compile: {
+    id: "string",
+    frame: "int",
+    cause: { maybe: { is: "Recompile" } },
+    outcome: { one: ["running", "compiled", "skipped", "failed"] },
+    reason: "string",
+    backend: "string",
+    events: { list: { is: "Event" } },
+    artifacts: { list: { is: "Artifact" } },
+    guards: { list: { is: "Guard" } },
+    breaks: { list: { is: "GraphBreak" } },
+    partition: { maybe: { is: "Partition" } },
+    fusions: { list: { is: "Fusion" } },
+    refusals: { list: { is: "FusionRefusal" } },
+    kernels: { list: { is: "Kernel" } },
+    edges: { list: { is: "Edge" } },
+    failures: { list: { is: "Failure" } },
+  },
+  Frame: {
+    id: "int",
+    name: "string",
+    filename: "string",
+    line: "int",
+    kind: { one: ["root", "resume", "called"] },
+    resumes: { maybe: "string" },
+    calls: "int",
+    skipped: "string",
+    compiles: { list: { is: "Compile" } },
+  },
+  Record: {
+    schema_version: "int",
+    engine: { one: ["core", "torch"] },
+    title: "string",
+    created: "string",
+    versions: { map: "string" },
+    options: { map: "string" },
+    sources: { list: { is: "Artifact" } },
+    frames: { list: { is: "Frame" } },
+    notes: { list: "string" },
+  },
+};

@@ -1,0 +1,67 @@
+/** Content made of elements that stand for items: tables and the overview. */
+
+import { h, reducedMotion } from "./dom";
+import type { Content } from "./pane";
+import type { ItemId } from "./record";
+import type { State } from "./state";
+import { litClasses } from "./text";
+
+const LIT = ["pinned", "pin-linked", "hovered", "hover-linked"];
+
+export class Rows implements Content {
+  readonly element = h("div", { class: "rows" });
+  private readonly rows: { element: HTMLElement; items: ItemId[] }[] = [];
+
+  constructor(protected readonly state: State) {}
+
+  /** Make `element` stand for `items`: it lights up with them, and pins them when it is clicked. */
+  protected standsFor<E extends HTMLElement>(element: E, items: (ItemId | null)[]): E {
+    const known = items.filter(
+      (item): item is ItemId => item !== null && this.state.links.artifactOf(item) !== undefined,
+    );
+    if (!known.length) return element;
+    this.rows.push({ element, items: known });
+    const colour = this.state.links.colour(known[0]);
+    element.classList.add("item", ...(colour === null ? [] : ["line", `c${colour}`]));
+    element.tabIndex = 0;
+    element.addEventListener("mouseenter", () => this.state.hover(known));
+    element.addEventListener("mouseleave", () => this.state.hover([]));
+    element.addEventListener("click", () => this.state.pin(known));
+    element.addEventListener("keydown", (event) => {
+      if (event.key === "Enter" && event.target === element) this.state.pin(known);
+    });
+    return element;
+  }
+
+  protected table(heads: string[], rows: HTMLTableRowElement[]): HTMLTableElement {
+    const head = h("tr", {}, ...heads.map((text) => h("th", { scope: "col" }, text)));
+    return h("table", {}, h("thead", {}, head), h("tbody", {}, ...rows));
+  }
+
+  light(): void {
+    for (const { element, items } of this.rows) {
+      const classes = litClasses(items, this.state);
+      for (const name of LIT) element.classList.toggle(name, classes.split(" ").includes(name));
+    }
+  }
+
+  reveal(items: Set<ItemId>): void {
+    const row = this.rows.find((r) => r.items.some((item) => items.has(item)))?.element;
+    if (!row) return;
+    const box = this.element.getBoundingClientRect();
+    const at = row.getBoundingClientRect();
+    if (at.top >= box.top && at.bottom <= box.bottom) return;
+    const top = this.element.scrollTop + at.top - box.top - box.height / 3;
+    this.element.scrollTo({ top, behavior: reducedMotion() ? "auto" : "smooth" });
+  }
+
+  destroy(): void {}
+}
+
+export function cells(...contents: (Node | string)[]): HTMLTableCellElement[] {
+  return contents.map((content) => h("td", {}, content));
+}
+
+export function code(text: string): HTMLElement {
+  return h("code", {}, text);
+}

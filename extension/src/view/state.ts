@@ -1,0 +1,162 @@
+/** What is looked at: compile, panes, the items pointed at and pinned.  The one thing that changes. */
+
+import type { Model } from "./host";
+import { Links } from "./links";
+import type { Artifact, Compile, Record as CutawayRecord, Frame, ItemId } from "./record";
+
+export type Change = "compile" | "hover" | "pin" | "shown";
+export type PaneName = Artifact["pane"] | "overview" | "partition" | "timings";
+
+export const DEFAULT_SHOWN = ["source", "captured"];
+export const MOST_PANES = 4;
+
+export class State {
+  readonly links: Links;
+  frame: Frame | null;
+  compile: Compile | null;
+  hovered = new Set<ItemId>();
+  pinned = new Set<ItemId>();
+  /** What the hovered and the pinned items are linked to, in any compile. */
+  hoverLinked = new Set<ItemId>();
+  pinLinked = new Set<ItemId>();
+  shown: string[];
+  private readonly listeners = new Map<Change, (() => void)[]>();
+  private readonly followed: [string, () => void][] = [];
+
+  constructor(
+    readonly record: CutawayRecord,
+    readonly model: Model,
+  ) {
+    this.links = new Links(record);
+    this.compile = this.findCompile(model.get("compile")) ?? this.firstCompile();
+    this.frame = this.compile ? record.frames[this.compile.frame] : (record.frames[0] ?? null);
+    this.shown = this.wantedPanes();
+    this.takePins();
+    this.follow("compile", () => this.select(this.findCompile(model.get("compile")) ?? this.compile));
+    this.follow("shown", () => {
+      this.shown = this.wantedPanes();
+      this.tell("shown");
+    });
+    this.follow("selection", () => {
+      this.takePins();
+      this.tell("pin");
+    });
+  }
+
+  private follow(trait: string, changed: () => void): void {
+    this.model.on(`change:${trait}`, changed);
+    this.followed.push([`change:${trait}`, changed]);
+  }
+
+  destroy(): void {
+    for (const [event, callback] of this.followed) this.model.off(event, callback);
+  }
+
+  on(change: Change, callback: () => void): void {
+    this.listeners.set(change, [...(this.listeners.get(change) ?? []), callback]);
+  }
+
+  private tell(change: Change): void {
+    for (const callback of this.listeners.get(change) ?? []) callback();
+  }
+
+  private findCompile(id: string): Compile | null {
+    for (const frame of this.record.frames) {
+      for (const compile of frame.compiles) if (compile.id === id) return compile;
+    }
+    return null;
+  }
+
+  private firstCompile(): Compile | null {
+    const all = this.record.frames.flatMap((f) => f.compiles);
+    return all.find((c) => c.artifacts.some((a) => a.pane === "captured")) ?? all[0] ?? null;
+  }
+
+  private wantedPanes(): string[] {
+    const wanted = this.model.get("shown").slice(0, MOST_PANES);
+    return wanted.length ? wanted : [...DEFAULT_SHOWN];
+  }
+
+  private takePins(): void {
+    this.pinned = new Set(this.model.get("selection"));
+    this.pinLinked = this.links.linked(this.pinned);
+  }
+
+  /** Look at a compile. */
+  select(compile: Compile | null): void {
+    if (!compile || compile === this.compile) return;
+    this.compile = compile;
+    this.frame = this.record.frames[compile.frame];
+    this.write("compile", compile.id);
+    this.tell("compile");
+  }
+
+  /** Look at a frame, at its first compile where it has one. */
+  selectFrame(frame: Frame): void {
+    if (frame.compiles.length) {
+      this.select(frame.compiles[0]);
+    } else if (frame !== this.frame) {
+      this.frame = frame;
+      this.compile = null;
+      this.tell("compile");
+    }
+  }
+
+  hover(items: Iterable<ItemId>): void {
+    const next = new Set(items);
+    if (same(next, this.hovered)) return;
+    this.hovered = next;
+    this.hoverLinked = this.links.linked(next);
+    this.tell("hover");
+  }
+
+  /** Pin `items`, or let go of them where they are pinned already. */
+  pin(items: Iterable<ItemId>): void {
+    const next = new Set(items);
+    const chosen = same(next, this.pinned) ? [] : [...next];
+    // the trait's own change comes back through takePins
+    this.write("selection", chosen);
+  }
+
+  /** Show `pane` in place `at`. */
+  show(pane: string, at: number): void {
+    this.setShown(this.shown.map((s, i) => (i === at ? pane : s)));
+  }
+
+  setShown(shown: string[]): void {
+    this.write("shown", shown.slice(0, MOST_PANES));
+  }
+
+  private write<K extends "selection" | "shown" | "compile">(
+    trait: K,
+    value: Parameters<typeof this.model.set<K>>[1],
+  ): void {
+    this.model.set(trait, value);
+    this.model.save_changes();
+  }
+
+  /** The artifacts that `pane` can show of what is looked at. */
+  artifacts(pane: string): Artifact[] {
+    if (pane === "source") return this.sources();
+    return this.compile?.artifacts.filter((a) => a.pane === pane) ?? [];
+  }
+
+  /** The user's files, that of the frame first. */
+  private sources(): Artifact[] {
+    const own = this.record.sources.filter((s) => s.name === this.frame?.filename);
+    return [...own, ...this.record.sources.filter((s) => !own.includes(s))];
+  }
+
+  /** Of `items`, those that a pane can show now. */
+  visible(items: Iterable<ItemId>): ItemId[] {
+    const here = new Set([...this.record.sources, ...(this.compile?.artifacts ?? [])]);
+    return [...items].filter((item) => {
+      const artifact = this.links.artifactOf(item);
+      return artifact !== undefined && here.has(artifact);
+    });
+  }
+}
+
+function same(a: Set<ItemId>, b: Set<ItemId>): boolean {
+  return a.size === b.size && [...a].every((item) => b.has(item));
+}

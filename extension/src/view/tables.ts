@@ -1,0 +1,139 @@
+/** The panes that are tables: guards, partition, fusion, timings. */
+
+import { bytes, duration, h, plural } from "./dom";
+import { keyOf } from "./links";
+import type { Compile, Event, ItemId, Partition, Value } from "./record";
+import { cells, code, Rows } from "./rows";
+import type { State } from "./state";
+
+export class GuardTable extends Rows {
+  constructor(state: State, compile: Compile) {
+    super(state);
+    const artifact = compile.artifacts.find((a) => a.pane === "guards");
+    const rows = compile.guards.map((guard) => {
+      const cost = guard.cost_ns === null ? "" : duration(guard.cost_ns);
+      const row = h("tr", {}, ...cells(guard.kind, code(guard.source), code(guard.code), lineName(guard.line), cost));
+      return this.standsFor(row, [artifact ? `${artifact.id}#${guard.key}` : guard.line]);
+    });
+    this.element.append(
+      h("p", { class: "lead" }, `This code is used again while ${plural(rows.length, "guard holds", "guards hold")}.`),
+      this.table(["Kind", "Looks at", "Check", "Line", "Cost"], rows),
+    );
+    this.light();
+  }
+}
+
+const DECISIONS: Value["decision"][] = ["saved", "recomputed", "neither"];
+
+export class PartitionTable extends Rows {
+  constructor(state: State, partition: Partition) {
+    super(state);
+    const values = DECISIONS.flatMap((d) => partition.values.filter((v) => v.decision === d));
+    this.element.append(h("p", { class: "lead" }, compare(partition)), this.bars(partition));
+    const rows = values.map((value) => {
+      const decision = h("span", { class: `chip ${value.decision}` }, value.decision);
+      const row = h("tr", {}, ...cells(code(keyOf(value.node)), decision, bytes(value.bytes), value.reason));
+      return this.standsFor(row, [value.node]);
+    });
+    this.element.append(this.table(["Value", "Decision", "Size", "Why"], rows));
+    this.light();
+  }
+
+  /** What is saved, beside what saving everything would cost. */
+  private bars(partition: Partition): HTMLElement {
+    const most = Math.max(partition.saved_bytes, partition.default_saved_bytes, 1);
+    const bar = (name: string, size: number, count: number, kind: string) =>
+      h(
+        "div",
+        { class: "measure" },
+        h("span", {}, name),
+        h("span", { class: "track" }, h("span", { class: `bar ${kind}`, style: `width:${(100 * size) / most}%` })),
+        h("span", {}, `${plural(count, "tensor")}, ${bytes(size)}`),
+      );
+    return h(
+      "div",
+      { class: "measures" },
+      bar("min-cut", partition.saved_bytes, partition.saved_count, "saved"),
+      bar("default", partition.default_saved_bytes, partition.default_saved_count, "neither"),
+    );
+  }
+}
+
+function compare(partition: Partition): string {
+  const saved = `${plural(partition.saved_count, "tensor is", "tensors are")} saved for the backward, ${bytes(partition.saved_bytes)}`;
+  const usual = `saving all that the backward reads would keep ${plural(partition.default_saved_count, "tensor")}, ${bytes(partition.default_saved_bytes)}`;
+  return `${saved}; ${usual}.`;
+}
+
+export class FusionTable extends Rows {
+  constructor(state: State, compile: Compile) {
+    super(state);
+    const kernels = new Map(compile.kernels.map((k) => [k.key, k]));
+    const groups = compile.fusions.map((fusion) => {
+      const kernel = fusion.kernel === null ? undefined : kernels.get(fusion.kernel);
+      const names = fusion.nodes.map(keyOf).join(", ");
+      const row = h(
+        "tr",
+        {},
+        ...cells(
+          code(fusion.key),
+          fusion.kind,
+          code(names),
+          code(kernel?.name ?? fusion.kernel ?? ""),
+          bytes(fusion.bytes_saved),
+        ),
+      );
+      return this.standsFor(row, [...fusion.nodes, kernel?.item ?? null]);
+    });
+    const refusals = compile.refusals.map((refusal) =>
+      h("tr", {}, ...cells(code(refusal.first), code(refusal.second), refusal.kind, refusal.reason)),
+    );
+    this.element.append(h("p", { class: "lead" }, `${plural(groups.length, "group")} of loops became kernels.`));
+    if (groups.length) this.element.append(this.table(["Group", "Kind", "Nodes", "Kernel", "Traffic avoided"], groups));
+    if (refusals.length) {
+      this.element.append(h("h3", {}, "Kept apart"), this.table(["Group", "And", "Kind", "Why"], refusals));
+    }
+    this.light();
+  }
+}
+
+export class TimingsTable extends Rows {
+  constructor(state: State, compile: Compile) {
+    super(state);
+    const from = Math.min(...compile.events.map((e) => e.start));
+    const to = Math.max(...compile.events.map((e) => e.end ?? e.start));
+    const whole = Math.max(to - from, 1);
+    const rows = compile.events.map((event, i) => this.row(event, depth(compile.events, i), from, whole));
+    this.element.append(
+      h("p", { class: "lead" }, `${duration(whole)} from the first step to the last.`),
+      this.table(["Stage", "Step", "Time", ""], rows),
+    );
+  }
+
+  private row(event: Event, level: number, from: number, whole: number): HTMLTableRowElement {
+    const length = (event.end ?? event.start) - event.start;
+    const place = `left:${(100 * (event.start - from)) / whole}%;width:${(100 * length) / whole}%`;
+    const track = h("span", { class: "track" }, h("span", { class: `bar ${event.outcome}`, style: place }));
+    const name = h(
+      "span",
+      { style: `padding-left:${level}em` },
+      event.name,
+      event.detail && h("small", {}, ` ${event.detail}`),
+    );
+    const time = event.end === null ? "did not end" : duration(length);
+    const row = h("tr", { class: event.outcome }, ...cells(event.stage, name, time, track));
+    row.children[3].className = "wide";
+    return row;
+  }
+}
+
+/** How many earlier events an event happened within. */
+function depth(events: Event[], at: number): number {
+  const own = events[at];
+  const end = (event: Event) => event.end ?? Number.POSITIVE_INFINITY;
+  return events.slice(0, at).filter((e) => e.start <= own.start && end(e) >= end(own)).length;
+}
+
+function lineName(line: ItemId | null): string {
+  return line === null ? "" : keyOf(line);
+}

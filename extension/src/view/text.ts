@@ -1,0 +1,172 @@
+/** An artifact's text in CodeMirror; its lines are items that light up and can be pinned. */
+
+import { search, searchKeymap } from "@codemirror/search";
+import { EditorState, type Extension, RangeSetBuilder, StateEffect, StateField } from "@codemirror/state";
+import {
+  Decoration,
+  type DecorationSet,
+  EditorView,
+  highlightSpecialChars,
+  keymap,
+  lineNumbers,
+} from "@codemirror/view";
+import { reducedMotion } from "./dom";
+import { language } from "./languages";
+import type { Content } from "./pane";
+import type { Artifact, ItemId } from "./record";
+import type { State } from "./state";
+
+export class TextView implements Content {
+  readonly element = document.createElement("div");
+  private readonly view: EditorView;
+  /** The items of each line, from 1: those whose span is the shortest there. */
+  private readonly items: ItemId[][];
+
+  constructor(
+    private readonly artifact: Artifact,
+    private readonly state: State,
+    label: string,
+  ) {
+    this.element.className = "text";
+    const doc = artifact.text.replace(/\n$/, "");
+    this.items = itemsOfLines(artifact);
+    this.view = new EditorView({
+      parent: this.element,
+      state: EditorState.create({ doc, extensions: this.extensions(label) }),
+    });
+    this.light();
+  }
+
+  private extensions(label: string): Extension {
+    return [
+      EditorState.readOnly.of(true),
+      EditorView.contentAttributes.of({ "aria-label": label, "aria-readonly": "true", spellcheck: "false" }),
+      highlightSpecialChars(),
+      this.numbers(),
+      language(this.artifact.language),
+      LIT,
+      EditorView.decorations.of(this.stripes(this.artifact.text)),
+      search({ top: true }),
+      keymap.of([
+        { key: "Enter", run: (view) => this.pinLine(view.state.doc.lineAt(view.state.selection.main.head).number) },
+        ...searchKeymap,
+      ]),
+      EditorView.domEventHandlers({
+        mousemove: (event, view) => this.state.hover(this.items[lineUnder(event, view)] ?? []),
+        mouseleave: () => this.state.hover([]),
+        click: (event, view) => {
+          if (view.state.selection.main.empty) this.pinLine(lineUnder(event, view));
+        },
+      }),
+    ];
+  }
+
+  private pinLine(line: number): boolean {
+    const items = this.items[line] ?? [];
+    if (items.length) this.state.pin(items);
+    return items.length > 0;
+  }
+
+  /** A source's lines are numbered as in their file; a listing of bytecode has numbers of its own. */
+  private numbers(): Extension {
+    if (this.artifact.language === "bytecode") return [];
+    if (this.artifact.pane !== "source") return lineNumbers();
+    const keys = new Map(this.artifact.spans.map((s) => [s.first, s.key]));
+    return lineNumbers({ formatNumber: (n) => keys.get(n) ?? "" });
+  }
+
+  /** The colour of the user's line on each line that came from one, and gaps between a file's parts. */
+  private stripes(text: string): DecorationSet {
+    const made = new RangeSetBuilder<Decoration>();
+    const isSource = this.artifact.pane === "source";
+    let from = 0;
+    let previous = Number.NaN;
+    text
+      .replace(/\n$/, "")
+      .split("\n")
+      .forEach((line, i) => {
+        const items = this.items[i + 1] ?? [];
+        const colour = items.map((item) => this.state.links.colour(item)).find((c) => c !== null);
+        const key = isSource ? Number(this.artifact.spans[i]?.key) : Number.NaN;
+        const classes = [
+          colour === undefined ? "" : `line c${colour}`,
+          items.some((item) => this.state.links.isLinked(item)) ? "linked" : "",
+          key > previous + 1 ? "gap" : "",
+        ].filter(Boolean);
+        if (classes.length) made.add(from, from, Decoration.line({ class: classes.join(" ") }));
+        previous = key;
+        from += line.length + 1;
+      });
+    return made.finish();
+  }
+
+  light(): void {
+    const lines = this.view.state.doc.lines;
+    const made = new RangeSetBuilder<Decoration>();
+    for (let n = 1; n <= lines; n++) {
+      const classes = this.items[n] && litClasses(this.items[n], this.state);
+      if (!classes) continue;
+      const { from } = this.view.state.doc.line(n);
+      made.add(from, from, Decoration.line({ class: classes }));
+    }
+    this.view.dispatch({ effects: setLit.of(made.finish()) });
+  }
+
+  /** Scroll to the first line of `items`, within this pane only. */
+  reveal(items: Set<ItemId>): void {
+    const lines = this.items.flatMap((own, n) => (n && own?.some((item) => items.has(item)) ? [n] : []));
+    if (!lines.length) return;
+    const first = Math.min(lines[0], this.view.state.doc.lines);
+    const block = this.view.lineBlockAt(this.view.state.doc.line(first).from);
+    const box = this.view.scrollDOM;
+    if (block.top >= box.scrollTop && block.bottom <= box.scrollTop + box.clientHeight) return;
+    const top = block.top - box.clientHeight / 3;
+    box.scrollTo({ top, behavior: reducedMotion() ? "auto" : "smooth" });
+  }
+
+  destroy(): void {
+    this.view.destroy();
+  }
+}
+
+/** How an item looks: pinned, linked to a pinned one, pointed at, linked to what is pointed at. */
+export function litClasses(items: ItemId[], state: State): string {
+  const classes: string[] = [];
+  if (items.some((item) => state.pinned.has(item))) classes.push("pinned");
+  else if (items.some((item) => state.pinLinked.has(item))) classes.push("pin-linked");
+  if (items.some((item) => state.hovered.has(item))) classes.push("hovered");
+  else if (items.some((item) => state.hoverLinked.has(item))) classes.push("hover-linked");
+  return classes.join(" ");
+}
+
+const setLit = StateEffect.define<DecorationSet>();
+const LIT = StateField.define<DecorationSet>({
+  create: () => Decoration.none,
+  update: (value, transaction) => {
+    for (const effect of transaction.effects) if (effect.is(setLit)) return effect.value;
+    return value;
+  },
+  provide: (field) => EditorView.decorations.from(field),
+});
+
+function lineUnder(event: MouseEvent, view: EditorView): number {
+  const block = view.lineBlockAtHeight(event.clientY - view.documentTop);
+  return view.state.doc.lineAt(block.from).number;
+}
+
+function itemsOfLines(artifact: Artifact): ItemId[][] {
+  const items: ItemId[][] = [];
+  const lengths: number[] = [];
+  const most = artifact.text.split("\n").length;
+  for (const span of artifact.spans) {
+    const item = `${artifact.id}#${span.key}`;
+    const length = span.last - span.first;
+    for (let n = Math.max(span.first, 1); n <= Math.min(span.last, most); n++) {
+      if (!items[n] || length < lengths[n]) {
+        items[n] = [item];
+        lengths[n] = length;
+      } else if (length === lengths[n]) items[n].push(item);
+    }
+  }
+  return items;
+}

@@ -1,0 +1,133 @@
+/** Frames and their compiles, resume functions under the frame whose break they go on from. */
+
+import { h } from "./dom";
+import { frameKind } from "./overview";
+import type { Compile, Frame } from "./record";
+import type { State } from "./state";
+
+interface Row {
+  element: HTMLElement;
+  choose: () => void;
+  isCurrent: () => boolean;
+}
+
+export class Tree {
+  readonly element = h("nav", { class: "tree", "aria-label": "Frames and compiles" });
+  private readonly list = h("div", { role: "tree", "aria-label": "Frames and compiles" });
+  private readonly rows: Row[] = [];
+
+  constructor(private readonly state: State) {
+    const roots = state.record.frames.filter((f) => this.parent(f) === null);
+    for (const frame of roots) this.addFrame(frame, 1);
+    this.element.append(this.list);
+    if (!roots.length) this.element.append(h("p", { class: "empty" }, "No frame was seen."));
+    for (const note of state.record.notes) this.element.append(h("p", { class: "note", role: "note" }, note));
+    this.list.addEventListener("keydown", (event) => this.keyed(event));
+    state.on("compile", () => this.mark());
+    this.mark();
+  }
+
+  /** The frame under which `frame` stands: that of the compile whose break it resumes. */
+  private parent(frame: Frame): Frame | null {
+    const from = frame.resumes === null ? Number.NaN : Number(frame.resumes.split("/")[0]);
+    const found = this.state.record.frames[from];
+    // a record from a stranger may have frames that resume one another
+    return found && found.id < frame.id ? found : null;
+  }
+
+  private addFrame(frame: Frame, level: number): void {
+    const place = `${frame.filename.split("/").pop()}:${frame.line}`;
+    const element = h(
+      "div",
+      { class: "frame", title: `${frame.name}\n${frame.filename}:${frame.line}`, style: `--level:${level - 1}` },
+      h("span", { class: "name" }, frame.name),
+      h("span", { class: "place" }, [frameKind(frame), place].filter(Boolean).join(" · ")),
+      this.frameState(frame),
+    );
+    this.list.append(element);
+    if (frame.compiles.length) element.addEventListener("click", () => this.state.selectFrame(frame));
+    else
+      this.addRow(
+        element,
+        level,
+        () => this.state.selectFrame(frame),
+        () => this.state.frame === frame,
+      );
+    for (const compile of frame.compiles) this.addCompile(compile, level + 1);
+    for (const child of this.state.record.frames) if (this.parent(child) === frame) this.addFrame(child, level + 1);
+  }
+
+  private frameState(frame: Frame): HTMLElement | null {
+    if (frame.skipped) return h("span", { class: "why" }, `runs as plain Python: ${frame.skipped}`);
+    if (!frame.calls && !frame.compiles.length) return h("span", { class: "why" }, "not reached");
+    return null;
+  }
+
+  private addCompile(compile: Compile, level: number): void {
+    const marks = {
+      compiled: ["✓", "compiled"],
+      failed: ["✗", "failed"],
+      skipped: ["–", "skipped"],
+      running: ["…", "did not end"],
+    };
+    const [sign, word] = marks[compile.outcome];
+    const element = h(
+      "div",
+      { class: `compile ${compile.outcome}`, style: `--level:${level - 1}` },
+      h("span", { class: "id" }, compile.id),
+      h("span", { class: "sign", role: "img", "aria-label": word, title: word }, sign),
+      h("span", { class: "lines" }, ...this.compileLines(compile)),
+    );
+    this.list.append(element);
+    this.addRow(
+      element,
+      level,
+      () => this.state.select(compile),
+      () => this.state.compile === compile,
+    );
+  }
+
+  private compileLines(compile: Compile): HTMLElement[] {
+    const lines: [string, string][] = [];
+    if (compile.cause) {
+      const { source, expected, got } = compile.cause;
+      lines.push(["cause", `recompiled: ${source}: expected ${expected}, got ${got}`]);
+    }
+    if (compile.reason) lines.push(["why", compile.reason]);
+    for (const b of compile.breaks) {
+      const at = b.stack[b.stack.length - 1]?.lineno;
+      lines.push(["break", `graph break${at === undefined ? "" : ` at line ${at}`}: ${b.kind}`]);
+    }
+    for (const failure of compile.failures) lines.push(["failure", `failed in ${failure.stage}: ${failure.message}`]);
+    if (!lines.length) lines.push(["fine", compile.outcome === "compiled" ? "one graph, no break" : compile.outcome]);
+    return lines.map(([kind, text]) => h("span", { class: kind, title: text }, text));
+  }
+
+  private addRow(element: HTMLElement, level: number, choose: () => void, isCurrent: () => boolean): void {
+    element.setAttribute("role", "treeitem");
+    element.setAttribute("aria-level", String(level));
+    element.classList.add("row");
+    element.addEventListener("click", choose);
+    this.rows.push({ element, choose, isCurrent });
+  }
+
+  private keyed(event: KeyboardEvent): void {
+    const at = this.rows.findIndex((row) => row.element === document.activeElement);
+    const to = { ArrowDown: at + 1, ArrowUp: at - 1, Home: 0, End: this.rows.length - 1, Enter: at, " ": at }[
+      event.key
+    ];
+    const row = to === undefined ? undefined : this.rows[to];
+    if (!row) return;
+    event.preventDefault();
+    row.choose();
+    row.element.focus();
+  }
+
+  private mark(): void {
+    const current = this.rows.find((row) => row.isCurrent()) ?? this.rows[0];
+    for (const row of this.rows) {
+      row.element.setAttribute("aria-selected", String(row.isCurrent()));
+      row.element.tabIndex = row === current ? 0 : -1;
+    }
+  }
+}

@@ -1,0 +1,131 @@
+"""The explorer as a widget: `Explorer(record)` shown in any Jupyter front end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import anywidget
+import traitlets
+
+from compiler_core.record import Compile, Event, ItemId, Record, to_plain
+
+STATIC = Path(__file__).parent / "static"
+MIME = "application/vnd.cutaway.record+json"
+
+PANES = (
+    "overview source bytecode guards captured joint partition forward backward fusion kernel wrapper machine "
+    "generated decompiled timings"
+).split()
+MOST_PANES = 4
+
+_BETWEEN_UPDATES_S = 0.05
+_STEPS_SHOWN = 14
+
+if not (STATIC / "explorer.js").is_file():
+    raise ImportError(
+        "the browser half of Cutaway is not built; in a checkout, run `npm ci && npm run build` in extension/"
+    )
+
+
+class Explorer(anywidget.AnyWidget):
+    """All the stages of a record side by side, linked.
+
+    Without a record it shows the progress of the one that it follows.  What the reader points
+    out comes back: `selection` holds the ids of the pinned items, `shown` the panes, `compile`
+    the id of the compile that is looked at; each may be set from Python too.
+    """
+
+    _esm = STATIC / "explorer.js"
+    _css = STATIC / "explorer.css"
+
+    record: Record | None = traitlets.Instance(Record, allow_none=True).tag(  # type: ignore[assignment]
+        sync=True,
+        to_json=lambda record, _: record.to_json() if record else "",
+        from_json=lambda _, widget: widget.record,
+    )
+    progress = traitlets.Dict().tag(sync=True)
+    selection = traitlets.List(traitlets.Unicode()).tag(sync=True)
+    shown = traitlets.List(traitlets.Unicode()).tag(sync=True)
+    compile = traitlets.Unicode().tag(sync=True)
+
+    def __init__(self, record: Record | None = None) -> None:
+        super().__init__(record=record)
+
+    def show(self, *panes: str, compile: str | None = None) -> None:
+        """Show these panes side by side ("kernel", or "kernel:backward.cpp" for one of several)."""
+        unknown = [p for p in panes if p.split(":")[0] not in PANES]
+        if unknown:
+            raise ValueError(f"no pane is called {unknown[0]!r}; the panes are {', '.join(PANES)}")
+        if len(panes) > MOST_PANES:
+            raise ValueError(f"at most {MOST_PANES} panes fit side by side, not {len(panes)}")
+        if compile is not None:
+            self._check_compile(compile)
+            self.compile = compile
+        if panes:
+            self.shown = list(panes)
+
+    def _check_compile(self, compile: str) -> None:
+        known = [c.id for c in self.record.compiles] if self.record else []
+        if compile not in known:
+            raise ValueError(f"the record has no compile {compile!r}; it has {', '.join(known) or 'none'}")
+
+    def follow(self, record: Record) -> Callable[[], None]:
+        """Show each step of `record` as it happens, until what comes back is called."""
+        done: list[dict[str, Any]] = []
+        last = 0.0
+
+        def heard(compile_: Compile, event: Event) -> None:
+            nonlocal last
+            if event.end is not None:
+                done.append(_step(event))
+            if time.monotonic() - last >= _BETWEEN_UPDATES_S:
+                last = time.monotonic()
+                self.progress = _progress(record, compile_, event, done[-_STEPS_SHOWN:])
+
+        return record.listen(heard)
+
+    def on_cancel(self, callback: Callable[[], None]) -> None:
+        """Call `callback` when the Cancel button is pressed, perhaps on another thread."""
+
+        def received(_: Explorer, content: dict[str, Any], __: list[Any]) -> None:
+            if content.get("type") == "cancel":
+                callback()
+
+        self.on_msg(received)
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> tuple[dict[str, Any], dict[str, Any]] | None:
+        bundle: tuple[dict[str, Any], dict[str, Any]] | None = super()._repr_mimebundle_(**kwargs)
+        if bundle is None or self.record is None:
+            return bundle
+        from kernel_magics import summary
+
+        data, metadata = bundle
+        data |= {
+            MIME: to_plain(self.record),
+            "text/html": summary.html(self.record),
+            "text/plain": summary.text(self.record),
+        }
+        return data, metadata
+
+
+def _step(event: Event) -> dict[str, Any]:
+    ms = ((event.end or event.start) - event.start) / 1e6
+    return {"stage": event.stage, "name": event.name, "ms": round(ms, 2), "outcome": event.outcome}
+
+
+def _progress(record: Record, compile_: Compile, event: Event, done: list[dict[str, Any]]) -> dict[str, Any]:
+    running = event.end is None
+    return {
+        "compile": compile_.id,
+        "frame": record.frames[compile_.frame].name,
+        "stage": event.stage if running else "",
+        "name": event.name if running else "",
+        "elapsed": record.clock() / 1e9,
+        "done": done,
+    }
+
+
+__all__ = ["MIME", "PANES", "Explorer", "ItemId"]
