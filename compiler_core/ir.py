@@ -61,7 +61,8 @@ and the same, made by hand and cut into sweeps over the row::
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import itertools
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import prod
@@ -70,8 +71,7 @@ from typing import Any, Literal as OneOf, NamedTuple
 import torch
 
 from compiler_core.errors import CompilerBug
-
-ItemId = str
+from compiler_core.record import ItemId
 
 
 class Op(NamedTuple):
@@ -329,8 +329,8 @@ class Sweep:
     """`outer` statements, then one run over all inner indices that does the `inner` ones.
 
     `again` are the inner statements of earlier sweeps whose values this one needs; a printer
-    does them anew before `inner`, or keeps the values of the earlier sweep.  Reduce statements
-    are among `inner`: the sweep accumulates them and its successors see the result.
+    does them anew before `inner`, or has kept their values.  Reduce statements are among
+    `inner`: the sweep accumulates them and its successors see the result.
     """
 
     outer: tuple[Statement, ...]
@@ -338,10 +338,11 @@ class Sweep:
     again: tuple[Statement, ...]
 
 
-def sweeps(loops: Loops) -> list[Sweep]:
+def sweeps(loops: Loops, kept: Set[str] = frozenset()) -> list[Sweep]:
     """The body cut at its reductions: sweep k may use what was reduced in sweeps before k.
 
     The last sweep holds what is left; its `inner` is empty when only outer statements are.
+    What only led to a value of `kept` is not done again.
     """
     depth: dict[str, int] = {}
     placed: list[tuple[int, bool, Statement]] = []
@@ -356,17 +357,17 @@ def sweeps(loops: Loops) -> list[Sweep]:
         outer = tuple(s for at, swept, s in placed if at == k and not swept)
         inner = tuple(s for at, swept, s in placed if at == k and swept)
         earlier = [s for at, swept, s in placed if at < k and swept and not isinstance(s, Reduce)]
-        made.append(Sweep(outer, inner, _needed(inner, earlier)))
+        made.append(Sweep(outer, inner, _needed(inner, earlier, kept)))
     return made
 
 
-def _needed(users: Sequence[Statement], candidates: Sequence[Statement]) -> tuple[Statement, ...]:
+def _needed(users: Sequence[Statement], candidates: Sequence[Statement], kept: Set[str]) -> tuple[Statement, ...]:
     """Those of `candidates` that `users` depend on, directly or not, in order."""
     wanted = {a for s in users for a in s.arguments}
     needed: list[Statement] = []
     for statement in reversed(candidates):
         if not isinstance(statement, Store) and statement.name in wanted:
-            wanted.update(statement.arguments)
+            wanted.update(() if statement.name in kept else statement.arguments)
             needed.append(statement)
     return tuple(reversed(needed))
 
@@ -404,11 +405,18 @@ class View:
 
 
 @dataclass(frozen=True)
-class Call:
-    """``name = target(*args, **kwargs)`` by PyTorch; every tensor among the arguments is a View.
+class Result:
+    """What the call `name` returned, where that is no tensor (several tensors, a number)."""
 
-    `ordered` calls (random draws, mutations) keep their order; a `barrier` (a mutation) keeps
-    its place among all steps.
+    name: str
+
+
+@dataclass(frozen=True)
+class Call:
+    """``name = target(*args, **kwargs)`` by PyTorch; among the arguments, a tensor is a View.
+
+    A tensor that it returns is the buffer `name`.  `ordered` calls (random draws) keep their
+    order among themselves; a `barrier` (it changes an argument) keeps its place among all steps.
     """
 
     name: str
@@ -416,11 +424,14 @@ class Call:
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     reads: tuple[str, ...]
-    writes: tuple[str, ...]
-    """The buffer that it makes, if its result is a tensor; else the name of the result."""
+    """Names of buffers and results."""
     ordered: bool = False
     barrier: bool = False
     origin: tuple[ItemId, ...] = ()
+
+    @property
+    def writes(self) -> tuple[str, ...]:
+        return (self.name,)
 
 
 Step = Loops | Call
@@ -434,15 +445,22 @@ class Program:
     buffers: dict[str, Buffer]
     inputs: tuple[str, ...]
     steps: tuple[Step, ...]
-    results: tuple[View | str | int | float | bool | None, ...]
-    """Views; the names of results of calls that are no tensors; Python numbers."""
-    constants: dict[str, torch.Tensor] = field(default_factory=dict)
+    results: tuple[View | Result | int | float | bool | None, ...]
+    constants: dict[str, Any] = field(default_factory=dict)
+    """Attributes of the graph, by buffer name."""
 
     def text(self) -> str:
         return "\n".join(s.text() for s in self.steps if isinstance(s, Loops))
 
     def with_steps(self, steps: Sequence[Step]) -> Program:
         return replace(self, steps=tuple(steps))
+
+    def numbered(self) -> Program:
+        """Its loops named ``<program>_0, <program>_1 ...`` in order, as kernels are called."""
+        numbers = itertools.count()
+        taken = {*self.buffers, *(s.name for s in self.steps if isinstance(s, Call))}
+        names = (name for n in numbers if (name := f"{self.name}_{n}") not in taken)
+        return self.with_steps([replace(s, name=next(names)) if isinstance(s, Loops) else s for s in self.steps])
 
 
 def check(loops: Loops) -> None:

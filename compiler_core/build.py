@@ -1,0 +1,181 @@
+"""C++ source to functions, through a cache on disk.
+
+A library is named by the digest of its source, the flags, the compiler's version and the CPU.
+It is written beside its place and renamed, so any number of processes may build the same one at
+once.  The last 32 bytes of the file are the digest of the rest: a damaged file is built again
+and never loaded.  The cache belongs to the user alone.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import hashlib
+import os
+import platform
+import stat
+import subprocess
+import tempfile
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from compiler_core import config
+from compiler_core.errors import BuildError
+
+FLAGS = ("-O3", "-march=native", "-fopenmp", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=off", "-fwrapv")
+"""Never -ffast-math: NaN, infinities, signed zeros and the order of additions are eager's."""
+OPTIONAL_FLAGS = frozenset({"-march=native", "-fopenmp", "-fno-trapping-math"})
+SHARED = ("-shared", "-fPIC", "-std=c++17", "-w")
+TRIVIAL = 'extern "C" int one() { return 1; }\n'
+
+_loaded: dict[str, ctypes.CDLL] = {}
+_lock = threading.Lock()
+
+
+@dataclass(frozen=True)
+class Toolchain:
+    """A C++ compiler and what it is told."""
+
+    path: str
+    version: str
+    flags: tuple[str, ...]
+
+
+def toolchain() -> Toolchain:
+    """The C++ compiler in use; BuildError says how to get one."""
+    path = config.cxx()
+    if path is None:
+        named = os.environ.get("CXX")
+        missing = f"the C++ compiler {named!r} named by $CXX was" if named else "no C++ compiler (g++, clang++, c++) was"
+        raise BuildError(f"{missing} found; install one (Debian, Ubuntu: apt install g++) or set CXX to its path")
+    return _inspect(path)
+
+
+@functools.lru_cache
+def _inspect(path: str) -> Toolchain:
+    try:
+        done = subprocess.run([path, "--version"], capture_output=True, text=True, check=True, timeout=60)
+    except (OSError, subprocess.SubprocessError) as error:
+        raise BuildError(f"the C++ compiler {path} does not run ({error}); set CXX to one that does") from None
+    return Toolchain(path, done.stdout.split("\n", 1)[0], FLAGS)
+
+
+def load(source: str) -> ctypes.CDLL:
+    """The library made from `source`: from this process, from disk, or built now."""
+    tools = _reduced(toolchain())
+    key = digest(source, tools)
+    with _lock:
+        if key not in _loaded:
+            path = library_path(key)
+            if not _intact(path):
+                _build(source, tools, path)
+            _loaded[key] = ctypes.CDLL(str(path))
+        return _loaded[key]
+
+
+def digest(source: str, tools: Toolchain) -> str:
+    """The name under which the library for `source` is kept."""
+    parts = (source, tools.path, tools.version, *tools.flags, *SHARED, _cpu())
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+
+def library_path(key: str) -> Path:
+    return _private(config.cache_dir() / "cpp") / f"{key}.so"
+
+
+def simd_math() -> tuple[str, ...]:
+    """Functions that the C library also has for vectors (glibc's libmvec)."""
+    libc, version = platform.libc_ver()
+    if libc != "glibc" or platform.machine() != "x86_64":
+        return ()
+    numbers = tuple(int(n) for n in version.split(".")[:2])
+    first = ("exp", "log", "pow", "sin", "cos")
+    later = (
+        *("exp2", "expm1", "log2", "log10", "log1p", "erf", "erfc", "tan", "asin", "acos", "atan", "atan2"),
+        *("sinh", "cosh", "tanh", "asinh", "acosh", "atanh"),
+    )
+    return () if numbers < (2, 22) else first if numbers < (2, 35) else first + later
+
+
+def compile_command(tools: Toolchain, source: Path, output: Path, extra: Sequence[str] = SHARED) -> list[str]:
+    """The command that makes `output` from `source`."""
+    return [tools.path, *tools.flags, *extra, str(source), "-o", str(output)]
+
+
+def _build(source: str, tools: Toolchain, path: Path) -> None:
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix="building-") as folder:
+        text, library = Path(folder, "kernels.cpp"), Path(folder, "kernels.so")
+        text.write_text(source, encoding="utf-8")
+        _run(compile_command(tools, text, library))
+        content = library.read_bytes()
+        library.write_bytes(content + hashlib.sha256(content).digest())
+        library.chmod(0o700)
+        os.replace(library, path)
+
+
+def _run(command: list[str]) -> None:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    except OSError as error:
+        raise BuildError(f"the C++ compiler did not run: {error}; set CXX to one that does") from None
+    if done.returncode:
+        said = "\n".join(done.stderr.strip().splitlines()[:20])
+        raise BuildError(f"{' '.join(command)} failed with status {done.returncode}:\n{said}")
+
+
+def _intact(path: Path) -> bool:
+    """Whether `path` is a whole library; loading a truncated one would kill the process."""
+    try:
+        content = path.read_bytes()
+    except OSError:
+        return False
+    return len(content) > 32 and hashlib.sha256(content[:-32]).digest() == content[-32:]
+
+
+@functools.lru_cache
+def _reduced(tools: Toolchain) -> Toolchain:
+    """`tools` without the optional flags that this compiler does not have."""
+    path = library_path(digest(TRIVIAL, tools))
+    if _intact(path):
+        return tools
+    try:
+        _build(TRIVIAL, tools, path)
+        return tools
+    except BuildError:
+        return replace(tools, flags=tuple(f for f in tools.flags if f not in OPTIONAL_FLAGS or _takes(tools, f)))
+
+
+def _takes(tools: Toolchain, flag: str) -> bool:
+    alone = replace(tools, flags=(flag,))
+    try:
+        _build(TRIVIAL, alone, library_path(digest(TRIVIAL, alone)))
+    except BuildError:
+        return False
+    return True
+
+
+def _private(folder: Path) -> Path:
+    """`folder`, made if need be, that nobody else may write to."""
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        status = folder.stat()
+        if status.st_uid != os.geteuid():
+            raise BuildError(f"the kernel cache {folder} belongs to another user; set CUTAWAY_CACHE_DIR to a folder of yours")
+        if status.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+            folder.chmod(0o700)
+    except OSError as error:
+        raise BuildError(f"the kernel cache {folder} cannot be used ({error}); set CUTAWAY_CACHE_DIR to another") from None
+    return folder
+
+
+@functools.lru_cache
+def _cpu() -> str:
+    """What tells this CPU's instruction set from another's."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").split("\n\n", 1)[0].splitlines()
+    except OSError:
+        return f"{platform.machine()} {platform.processor()}"
+    wanted = ("model name", "flags", "Features", "CPU part")
+    return "\n".join(line for line in lines if line.startswith(wanted))

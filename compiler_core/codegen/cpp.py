@@ -1,0 +1,397 @@
+"""The loop IR as C++ that includes no header, for g++ and clang++ with OpenMP.
+
+Three shapes of kernel:
+
+    elements   no reduction: nested loops, the last one vectorised
+    rows       the inner indices are walked for one outer index at a time, one sweep after the
+               other; a sweep's last loop is vectorised with an OpenMP reduction
+    lanes      the last outer index is the one that lies closest in memory: blocks of it are
+               the vectors, and each sweep keeps one accumulator for each lane
+
+Sums of floats are kept in double across blocks of a row, so long rows lose no accuracy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from math import prod
+
+import torch
+
+from compiler_core import ir
+from compiler_core.codegen import Code, Line
+from compiler_core.codegen.cpp_ops import expression, number, prelude
+
+PARALLEL_COST = 1 << 19
+"""Kernels that cost less (in additions, loads and stores) stay on one thread."""
+BLOCK = 4096
+"""Elements of a long row that are summed in one go."""
+LANES = 64
+ROW_BYTES = 32 * 1024
+"""Values of a row that are dear to compute are kept up to this size, else computed again."""
+DEAR = 10
+
+RESERVED = frozenset(
+    "alignas alignof and and_eq asm auto bitand bitor bool break case catch char class compl const constexpr "
+    "continue decltype default delete do double else enum explicit export extern false float for friend goto if "
+    "inline int long mutable namespace new noexcept not not_eq nullptr operator or or_eq private protected public "
+    "register return short signed sizeof static struct switch template this throw true try typedef typeid typename "
+    "union unsigned using virtual void volatile while xor xor_eq "
+    "f32 f64 i64 i32 i16 i8 u8 u32 bf16 f16 lane lanes block as_f32 as_bits".split()
+)
+
+
+def generate(program: ir.Program, simd_math: Sequence[str] = ()) -> Code:
+    """The source of all loops of `program`, one function each."""
+    kernels = [s for s in program.steps if isinstance(s, ir.Loops)]
+    text = _Text(prelude(kernels, simd_math).splitlines())
+    for loops in kernels:
+        text.add("")
+        _Kernel(text, loops, program.buffers).emit()
+    return Code("cpp", "\n".join(text.lines) + "\n", tuple(text.origins), "addresses")
+
+
+class _Text:
+    """Lines, and which statements each came from."""
+
+    def __init__(self, lines: list[str]) -> None:
+        self.lines, self.origins, self._depth = lines, list[Line](), 0
+
+    def add(self, line: str, kernel: str = "", statements: tuple[int, ...] = ()) -> None:
+        self.lines.append("  " * self._depth + line if line else "")
+        if kernel:
+            self.origins.append(Line(len(self.lines), kernel, statements))
+
+    @contextmanager
+    def nested(self) -> Iterator[None]:
+        self._depth += 1
+        yield
+        self._depth -= 1
+
+
+@dataclass(frozen=True)
+class _Loop:
+    """``for (i64 name = start; name < end; name += step)``."""
+
+    name: str
+    end: str
+    start: str = "0"
+    step: int = 1
+
+    def __str__(self) -> str:
+        step = f"++{self.name}" if self.step == 1 else f"{self.name} += {self.step}"
+        return f"for (i64 {self.name} = {self.start}; {self.name} < {self.end}; {step}) {{"
+
+
+class _Kernel:
+    """Prints one kernel."""
+
+    def __init__(self, text: _Text, loops: ir.Loops, buffers: dict[str, ir.Buffer]) -> None:
+        self._text, self._loops, self._buffers = text, loops, buffers
+        self._number = {id(s): k for k, s in enumerate(loops.body)}
+        self._dtypes = {s.name: s.dtype for s in loops.body if not isinstance(s, ir.Store)}
+        self._names = loops.index_names
+        self._kept = _kept(loops)
+        self._sweeps = ir.sweeps(loops, self._kept)
+        self._parallel = cost(loops) >= PARALLEL_COST
+        self._lanes: frozenset[str] = frozenset()
+
+    def emit(self) -> None:
+        reads = [f"const {self._type(b)}* __restrict in_{b}" for b in self._loops.reads]
+        writes = [f"{self._type(b)}* __restrict out_{b}" for b in self._loops.writes]
+        self._add(f'extern "C" void {self._loops.name}({", ".join(reads + writes)}) noexcept {{')
+        with self._text.nested():
+            if not self._loops.inner:
+                self._elements()
+            elif in_lanes(self._loops):
+                self._in_lanes()
+            else:
+                self._rows()
+        self._add("}")
+
+    # -- elements ---------------------------------------------------------------------------
+
+    def _elements(self) -> None:
+        sizes, statements = self._loops.outer, self._sweeps[0].outer
+        if not sizes:
+            self._statements(statements)
+            return
+        leading = [_Loop(n, str(s)) for n, s in zip(self._names, sizes[:-1], strict=False)]
+        name, size = self._names[len(sizes) - 1], sizes[-1]
+        if self._parallel and prod(sizes[:-1]) < 64 and size >= 2 * BLOCK:
+            leading.append(_Loop("block", str(size), step=BLOCK))
+            last = _Loop(name, _block_end(size), "block")
+        else:
+            last = _Loop(name, str(size))
+        with self._nest(leading, self._pragma(len(leading)) if leading else None):
+            simd = "#pragma omp parallel for simd schedule(static)" if self._parallel and not leading else None
+            with self._nest([last], simd or "#pragma omp simd"):
+                self._statements(statements)
+
+    # -- rows -------------------------------------------------------------------------------
+
+    def _rows(self) -> None:
+        outer = [_Loop(n, str(s)) for n, s in zip(self._names, self._loops.outer, strict=False)]
+        by_rows = self._parallel and self._loops.outer_numel >= 8
+        with self._nest(outer, self._pragma(len(outer)) if by_rows and outer else None):
+            for name in sorted(self._kept):
+                self._add(f"{self._short(name)} {name}_row[{self._loops.inner_numel}];", name)
+            for sweep in self._sweeps:
+                self._statements(sweep.outer)
+                if sweep.inner:
+                    self._sweep(sweep, parallel=self._parallel and not by_rows)
+
+    def _sweep(self, sweep: ir.Sweep, parallel: bool) -> None:
+        """One run over a row."""
+        reduces = [s for s in sweep.inner if isinstance(s, ir.Reduce)]
+        leading, last = self._inner_loops()
+        for reduce in reduces:
+            self._add(f"{_accumulator(reduce, bool(leading))} = {_identity(reduce)};", reduce)
+        pragma = f"#pragma omp parallel for schedule(static){_clauses(reduces, '_all')}" if parallel and leading else None
+        with self._nest(leading, pragma):
+            for reduce in reduces if leading else ():
+                self._add(f"{_accumulator(reduce, False)} = {_identity(reduce)};", reduce)
+            with self._nest([last], f"#pragma omp simd{_clauses(reduces, '_part')}"):
+                self._again(sweep)
+                self._statements(sweep.inner)
+            for reduce in reduces if leading else ():
+                self._add(_update(reduce, f"{_safe(reduce.name)}_all", f"{_safe(reduce.name)}_part"), reduce)
+        for reduce in reduces:
+            kind, suffix = ir.SHORT[reduce.dtype], "_all" if leading else "_part"
+            self._add(f"const {kind} {_safe(reduce.name)} = ({kind}){_safe(reduce.name)}{suffix};", reduce)
+
+    def _inner_loops(self) -> tuple[list[_Loop], _Loop]:
+        """The loops around the vectorised one, and that one."""
+        sizes, names = self._loops.inner, self._names[len(self._loops.outer) :]
+        leading = [_Loop(n, str(s)) for n, s in zip(names, sizes[:-1], strict=False)]
+        if sizes[-1] <= BLOCK:
+            return leading, _Loop(names[-1], str(sizes[-1]))
+        block = _Loop("block", str(sizes[-1]), step=BLOCK)
+        return [*leading, block], _Loop(names[-1], _block_end(sizes[-1]), "block")
+
+    def _again(self, sweep: ir.Sweep) -> None:
+        for statement in sweep.again:
+            assert not isinstance(statement, ir.Store)
+            if statement.name in self._kept:
+                value = f"{statement.name}_row[{self._row_index()}]"
+                self._add(f"const {ir.SHORT[statement.dtype]} {_safe(statement.name)} = {value};", statement)
+            else:
+                self._statement(statement)
+
+    def _row_index(self) -> str:
+        strides = [prod(self._loops.inner[k + 1 :]) for k in range(len(self._loops.inner))]
+        return ir.Address(tuple(strides)).text(self._names[len(self._loops.outer) :])
+
+    # -- lanes ------------------------------------------------------------------------------
+
+    def _in_lanes(self) -> None:
+        *leading, size = self._loops.outer
+        loops = [_Loop(n, str(s)) for n, s in zip(self._names, leading, strict=False)]
+        loops.append(_Loop("block", str(size), step=LANES))
+        shared = self._shared()
+        with self._nest(loops, self._pragma(len(loops)) if self._parallel else None):
+            self._add(f"const i64 lanes = {size} - block < {LANES} ? {size} - block : {LANES};")
+            for sweep in self._sweeps:
+                if sweep.outer:
+                    self._lane_loop((), sweep.outer, shared)
+                if sweep.inner:
+                    self._lane_sweep(sweep, shared)
+
+    def _lane_sweep(self, sweep: ir.Sweep, shared: frozenset[str]) -> None:
+        reduces = [s for s in sweep.inner if isinstance(s, ir.Reduce)]
+        for reduce in reduces:
+            name = f"{_safe(reduce.name)}_lane"
+            self._add(f"{_wide(reduce)} {name}[{LANES}];", reduce)
+            self._add(f"for (i64 lane = 0; lane < lanes; ++lane) {name}[lane] = {_identity(reduce)};", reduce)
+        names = self._names[len(self._loops.outer) :]
+        with self._nest([_Loop(n, str(s)) for n, s in zip(names, self._loops.inner, strict=True)], None):
+            self._lane_loop(sweep.again, sweep.inner, shared)
+
+    def _lane_loop(self, again: Sequence[ir.Statement], body: Sequence[ir.Statement], shared: frozenset[str]) -> None:
+        """`body` for every lane; what other loops made is read from its array."""
+        here = {s.name for s in (*again, *body) if not isinstance(s, (ir.Store, ir.Reduce))}
+        used = {a for s in (*again, *body) for a in s.arguments if isinstance(a, str)}
+        self._declare_lanes(body, shared)
+        with self._nest([_Loop("lane", "lanes")], "#pragma omp simd"):
+            self._add(f"const i64 {self._names[len(self._loops.outer) - 1]} = block + lane;")
+            for name in sorted((used & shared) - here):
+                self._add(f"const {self._short(name)} {_safe(name)} = ({self._short(name)}){_safe(name)}_lane[lane];", name)
+            for statement in (*again, *body):
+                if isinstance(statement, ir.Reduce):
+                    array = f"{_safe(statement.name)}_lane[lane]"
+                    self._add(_update(statement, array, self._arg(statement.value)), statement)
+                    continue
+                self._statement(statement)
+                if not isinstance(statement, ir.Store) and statement.name in shared and statement in body:
+                    self._add(f"{_safe(statement.name)}_lane[lane] = {_safe(statement.name)};", statement)
+
+    def _declare_lanes(self, body: Sequence[ir.Statement], shared: frozenset[str]) -> None:
+        for statement in body:
+            if isinstance(statement, (ir.Store, ir.Reduce)) or statement.name not in shared:
+                continue
+            self._add(f"{ir.SHORT[statement.dtype]} {_safe(statement.name)}_lane[{LANES}];", statement)
+
+    def _shared(self) -> frozenset[str]:
+        """Outer values that a loop over lanes needs and another one makes."""
+        shared = {s.name for s in self._loops.body if isinstance(s, ir.Reduce)}
+        sections = [part for sweep in self._sweeps for part in (sweep.outer, (*sweep.again, *sweep.inner))]
+        for part in sections:
+            made = {s.name for s in part if not isinstance(s, ir.Store)}
+            used = {a for s in part for a in s.arguments if isinstance(a, str)}
+            shared |= used - made
+        return frozenset(shared)
+
+    # -- statements -------------------------------------------------------------------------
+
+    def _statements(self, statements: Sequence[ir.Statement]) -> None:
+        for statement in statements:
+            if isinstance(statement, ir.Reduce):
+                part = f"{_safe(statement.name)}_part"
+                self._add(_update(statement, part, self._arg(statement.value)), statement)
+            else:
+                self._statement(statement)
+                if not isinstance(statement, ir.Store) and statement.name in self._kept:
+                    self._add(f"{statement.name}_row[{self._row_index()}] = {_safe(statement.name)};", statement)
+
+    def _statement(self, statement: ir.Statement) -> None:
+        if isinstance(statement, ir.Store):
+            target = f"out_{statement.buffer}[{statement.address.text(self._names)}]"
+            self._add(f"{target} = {self._arg(statement.value)};", statement)
+        else:
+            left = f"const {ir.SHORT[statement.dtype]} {_safe(statement.name)}"
+            self._add(f"{left} = {self._right(statement)};", statement)
+
+    def _right(self, statement: ir.Made) -> str:
+        if isinstance(statement, ir.Load):
+            return f"in_{statement.buffer}[{statement.address.text(self._names)}]"
+        if isinstance(statement, ir.Index):
+            return statement.address.text(self._names)
+        assert isinstance(statement, ir.Compute)
+        args = [self._arg(a) for a in statement.arguments]
+        last = statement.arguments[-1]
+        of = last.dtype if isinstance(last, ir.Literal) else self._dtypes[last]
+        return expression(statement.op, statement.dtype, args, of)
+
+    def _arg(self, argument: ir.Argument) -> str:
+        return number(argument.value, argument.dtype) if isinstance(argument, ir.Literal) else _safe(argument)
+
+    # -- text -------------------------------------------------------------------------------
+
+    def _add(self, line: str, of: ir.Statement | str | None = None) -> None:
+        """A line that prints statement `of`, or the one that makes the value of that name."""
+        if isinstance(of, str):
+            of = next(s for s in self._loops.body if not isinstance(s, ir.Store) and s.name == of)
+        self._text.add(line, self._loops.name, () if of is None else (self._number[id(of)],))
+
+    @contextmanager
+    def _nest(self, loops: Sequence[_Loop], pragma: str | None) -> Iterator[None]:
+        """Nested loops around what the caller prints; `pragma` stands before the first."""
+        if not loops:
+            yield
+            return
+        if pragma:
+            self._add(pragma)
+        self._add(str(loops[0]))
+        with self._text.nested(), self._nest(loops[1:], None):
+            yield
+        self._add("}")
+
+    def _pragma(self, loops: int) -> str | None:
+        if not self._parallel:
+            return None
+        return f"#pragma omp parallel for{f' collapse({loops})' if loops > 1 else ''} schedule(static)"
+
+    def _type(self, buffer: str) -> str:
+        return ir.SHORT[self._buffers[buffer].dtype]
+
+    def _short(self, name: str) -> str:
+        return ir.SHORT[self._dtypes[name]]
+
+
+def cost(loops: ir.Loops) -> int:
+    """Additions, loads and stores of one run of the kernel, roughly."""
+    total = 0
+    for statement in loops.body:
+        inner = isinstance(statement, ir.Reduce) or loops.is_inner(statement)
+        each = ir.OPS[statement.op].cost if isinstance(statement, ir.Compute) else 1
+        total += each * loops.outer_numel * (loops.inner_numel if inner else 1)
+    return total
+
+
+def in_lanes(loops: ir.Loops) -> bool:
+    """Whether neighbours in memory differ by the last outer index rather than an inner one."""
+    if not loops.outer or loops.outer[-1] < 8:
+        return False
+    at = len(loops.outer) - 1
+    inner = [s.address.strides for s in loops.body if isinstance(s, (ir.Load, ir.Store)) and loops.is_inner(s)]
+    return sum(s[at] == 1 for s in inner) > sum(1 in s[at + 1 :] for s in inner)
+
+
+def _kept(loops: ir.Loops) -> frozenset[str]:
+    """Dear values that a later sweep needs again and that fit beside the row."""
+    if not loops.inner or in_lanes(loops):
+        return frozenset()
+    again = [s for sweep in ir.sweeps(loops) for s in sweep.again]
+    return frozenset(
+        s.name
+        for s in again
+        if isinstance(s, ir.Compute)
+        and ir.OPS[s.op].cost >= DEAR
+        and loops.inner_numel * s.dtype.itemsize <= ROW_BYTES
+    )
+
+
+def _block_end(size: int) -> str:
+    return f"(block + {BLOCK} < {size} ? block + {BLOCK} : {size})"
+
+
+def _wide(reduce: ir.Reduce) -> str:
+    """The type that a reduction accumulates in across blocks."""
+    if reduce.op in ("any", "all"):
+        return "u8"
+    if reduce.op in ("sum", "prod") and reduce.dtype is torch.float32:
+        return "f64"
+    return ir.SHORT[reduce.dtype]
+
+
+def _accumulator(reduce: ir.Reduce, across_blocks: bool) -> str:
+    """The declaration of a reduction's accumulator."""
+    if across_blocks:
+        return f"{_wide(reduce)} {_safe(reduce.name)}_all"
+    kind = "u8" if reduce.op in ("any", "all") else ir.SHORT[reduce.dtype]
+    return f"{kind} {_safe(reduce.name)}_part"
+
+
+def _identity(reduce: ir.Reduce) -> str:
+    if reduce.op in ("max", "min") and not reduce.dtype.is_floating_point:
+        info = torch.iinfo(reduce.dtype)
+        return number(info.min if reduce.op == "max" else info.max, reduce.dtype)
+    return number(ir.REDUCTIONS[reduce.op], reduce.dtype)
+
+
+def _update(reduce: ir.Reduce, into: str, value: str) -> str:
+    """The statement that takes one more value into an accumulator."""
+    if reduce.op in ("max", "min"):
+        sign = ">" if reduce.op == "max" else "<"
+        nan = f" || {value} != {value}" if reduce.dtype.is_floating_point else ""
+        return f"{into} = {value} {sign} {into}{nan} ? {value} : {into};"
+    return f"{into} {({'sum': '+=', 'prod': '*=', 'any': '|=', 'all': '&='})[reduce.op]} {value};"
+
+
+def _clauses(reduces: Sequence[ir.Reduce], suffix: str) -> str:
+    """OpenMP's reduction clauses for the accumulators of `reduces`."""
+    signs = {"sum": "+", "prod": "*", "any": "|", "all": "&"}
+
+    def operator(reduce: ir.Reduce) -> str:
+        if reduce.op in signs:
+            return signs[reduce.op]
+        return f"{reduce.op}_{ir.SHORT[reduce.dtype]}" if reduce.dtype.is_floating_point else reduce.op
+
+    return "".join(f" reduction({operator(r)} : {_safe(r.name)}{suffix})" for r in reduces)
+
+
+def _safe(name: str) -> str:
+    """`name`, which may be a word of C++, as an identifier."""
+    return f"{name}_" if name in RESERVED else name

@@ -1,0 +1,175 @@
+"""C++ expressions for the operations of the loop IR, and the declarations that they need."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+
+from compiler_core import ir
+
+TYPES = {
+    "f32": "float",
+    "f64": "double",
+    "i64": "__INT64_TYPE__",
+    "i32": "__INT32_TYPE__",
+    "i16": "__INT16_TYPE__",
+    "i8": "signed char",
+    "u8": "unsigned char",
+    "bf16": "unsigned short",
+    "f16": "unsigned short",
+}
+"""Half types are their bits: loops compute with them as float only."""
+
+MATH = {
+    *("exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "erf", "erfc"),
+    *("sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh"),
+}
+BUILTIN = {"floor": "floor", "ceil": "ceil", "trunc": "trunc", "round": "rint", "sqrt": "sqrt", "abs": "fabs"}
+INFIX = {
+    **{"add": "+", "sub": "-", "mul": "*", "div": "/", "and": "&", "or": "|", "xor": "^", "lshift": "<<"},
+    **{"rshift": ">>", "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="},
+}
+
+HALVES = """\
+static inline f32 as_f32(u32 bits) { f32 value; __builtin_memcpy(&value, &bits, 4); return value; }
+static inline u32 as_bits(f32 value) { u32 bits; __builtin_memcpy(&bits, &value, 4); return bits; }
+static inline f32 f32_of_bf16(bf16 x) { return as_f32((u32)x << 16); }
+static inline bf16 bf16_of_f32(f32 x) {  // to nearest, half to even
+  const u32 bits = as_bits(x);
+  return x != x ? 0x7fc0 : (bf16)((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
+}
+static inline f32 f32_of_f16(f16 x) {
+  const u32 sign = (u32)(x & 0x8000) << 16, rest = (u32)x << 17;
+  const f32 normal = as_f32((rest >> 4) + (0xe0u << 23)) * 0x1p-112f;
+  const f32 subnormal = as_f32((rest >> 17) | (126u << 23)) - 0.5f;
+  return as_f32(sign | (rest < (1u << 27) ? as_bits(subnormal) : as_bits(normal)));
+}
+static inline f16 f16_of_f32(f32 x) {  // to nearest, half to even
+  const u32 bits = as_bits(x), doubled = bits + bits, floor_bias = 0x71000000u;
+  const u32 exponent = doubled & 0xff000000u, bias = exponent < floor_bias ? floor_bias : exponent;
+  const f32 rounded = as_f32((bias >> 1) + 0x07800000u) + __builtin_fabsf(x) * 0x1p112f * 0x1p-110f;
+  const u32 result = ((as_bits(rounded) >> 13) & 0x7c00) + (as_bits(rounded) & 0xfff);
+  return (f16)((bits >> 16 & 0x8000) | (doubled > 0xff000000u ? 0x7e00 : result));
+}
+"""
+
+NAN_REDUCTIONS = """\
+#pragma omp declare reduction(max_{t} : {t} : omp_out = omp_in > omp_out || omp_in != omp_in ? omp_in : omp_out) \\
+    initializer(omp_priv = -__builtin_inff())
+#pragma omp declare reduction(min_{t} : {t} : omp_out = omp_in < omp_out || omp_in != omp_in ? omp_in : omp_out) \\
+    initializer(omp_priv = __builtin_inff())
+"""
+
+
+def prelude(kernels: Sequence[ir.Loops], simd_math: Sequence[str]) -> str:
+    """What stands above the kernels: types, half conversions, declarations of libm's functions.
+
+    Those in `simd_math` exist as vector functions too (glibc's libmvec); the attribute lets the
+    compiler use them without -ffast-math.
+    """
+    statements = [s for k in kernels for s in k.body]
+    lines = [f"using {name} = {of};" for name, of in {**TYPES, "u32": "__UINT32_TYPE__"}.items()]
+    for function in sorted({f for s in statements if isinstance(s, ir.Compute) for f in _functions(s)}):
+        of = "f32" if function.endswith("f") and function != "erf" else "f64"
+        base = function.removesuffix("f") if of == "f32" else function
+        simd = '__attribute__((simd("notinbranch"))) ' if base in simd_math else ""
+        takes = ", ".join([of] * (2 if base in ("pow", "atan2") else 1))
+        lines.append(f'extern "C" {simd}{of} {function}({takes}) noexcept;')
+    text = "\n".join(lines) + "\n"
+    dtypes = {s.dtype for s in statements if not isinstance(s, ir.Store)}
+    if dtypes & {torch.bfloat16, torch.float16}:
+        text += HALVES
+    for dtype in (torch.float32, torch.float64):
+        if any(isinstance(s, ir.Reduce) and s.dtype == dtype and s.op in ("max", "min") for s in statements):
+            text += NAN_REDUCTIONS.replace("{t}", ir.SHORT[dtype])
+    return text
+
+
+def _functions(statement: ir.Compute) -> list[str]:
+    if statement.op in MATH or statement.op in ("pow", "atan2"):
+        return [statement.op + ("f" if statement.dtype is torch.float32 else "")]
+    return []
+
+
+def number(value: int | float | bool, dtype: torch.dtype) -> str:
+    """A literal of C++."""
+    if dtype is torch.bool:
+        return "true" if value else "false"
+    if dtype in (torch.bfloat16, torch.float16):
+        bits = torch.tensor(value, dtype=dtype).view(torch.int16).item()
+        return f"({ir.SHORT[dtype]}){hex(int(bits) & 0xFFFF)}"
+    if not dtype.is_floating_point:
+        text = "-9223372036854775807 - 1" if value == -(2**63) else str(value)
+        return f"({ir.SHORT[dtype]})({text})" if value < 0 else f"({ir.SHORT[dtype]}){text}"
+    single = "f" if dtype is torch.float32 else ""
+    if math.isnan(value):
+        return f'__builtin_nan{single}("")'
+    text = f"__builtin_inf{single}()" if math.isinf(value) else repr(abs(float(value))) + single
+    return f"(-{text})" if math.copysign(1, value) < 0 else text
+
+
+def expression(op: str, dtype: torch.dtype, args: Sequence[str], of: torch.dtype) -> str:
+    """``op(args)`` of type `dtype`, for arguments (the last ones) of type `of`."""
+    t, single = ir.SHORT[dtype], "f" if of is torch.float32 else ""
+    if op == "cast":
+        return _cast(args[0], of, dtype)
+    if op == "where":
+        return f"{args[0]} ? {args[1]} : {args[2]}"
+    if op in ir.COMPARISONS and op in INFIX:
+        return f"{args[0]} {INFIX[op]} {args[1]}"
+    if op in INFIX:
+        plain = f"{args[0]} {INFIX[op]} {args[1]}"
+        # C++ computes short integers as int
+        return plain if dtype.is_floating_point or t in ("i32", "i64") else f"({t})({plain})"
+    if op in MATH or op in ("pow", "atan2"):
+        return f"::{op}{single}({', '.join(args)})"
+    return _by_name(op, t, args, of, single)
+
+
+def _by_name(op: str, t: str, args: Sequence[str], of: torch.dtype, single: str) -> str:
+    x, y = args[0], args[-1]
+    is_float = of.is_floating_point
+    match op:
+        case "abs" if not is_float:
+            return f"({t})({x} < 0 ? -{x} : {x})"
+        case "floor" | "ceil" | "trunc" | "round" | "sqrt" | "abs":
+            return f"__builtin_{BUILTIN[op]}{single}({x})"
+        case "rsqrt":
+            return f"1 / __builtin_sqrt{single}({x})"
+        case "neg":
+            return f"({t})(-{x})"
+        case "not":
+            return f"!{x}" if of is torch.bool else f"({t})(~{x})"
+        case "sign":
+            return f"({t})(({x} > 0) - ({x} < 0))"
+        case "maximum":
+            return f"{x} > {y} || {x} != {x} ? {x} : {y}"
+        case "minimum":
+            return f"{x} < {y} || {x} != {x} ? {x} : {y}"
+        case "isnan":
+            return f"{x} != {x}"
+        case "isinf":
+            return f"__builtin_fabs{single}({x}) == __builtin_inf{single}()"
+        case "signbit":
+            return f"__builtin_signbit{single}({x}) != 0"
+        case "fmod":
+            return f"__builtin_fmod{single}({x}, {y})" if is_float else f"({t})({x} % {y})"
+        case "truncdiv":
+            return f"({t})({x} / {y})"
+        case "floordiv":
+            return f"({t})({x} / {y} - ({x} % {y} != 0 && (({x} < 0) != ({y} < 0))))"
+        case "mod":
+            rest = f"__builtin_fmod{single}({x}, {y})" if is_float else f"{x} % {y}"
+            return f"[](auto r, auto d) {{ return ({t})(r != 0 && (r < 0) != (d < 0) ? r + d : r); }}({rest}, {y})"
+    raise KeyError(f"{op} has no C++ expression; codegen/cpp_ops.py has the others")
+
+
+def _cast(x: str, of: torch.dtype, to: torch.dtype) -> str:
+    halves = (torch.bfloat16, torch.float16)
+    if to is torch.bool:
+        return f"{x} != 0"
+    if of in halves or to in halves:
+        return f"{ir.SHORT[to]}_of_{ir.SHORT[of]}({x})"
+    return f"({ir.SHORT[to]}){x}"

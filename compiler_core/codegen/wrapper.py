@@ -1,0 +1,214 @@
+"""The Python function that runs a program: it allocates, launches our kernels and calls
+PyTorch's for the rest.  Its text is what a reader sees and what really runs.
+
+A kernel is any callable that takes one argument for each buffer of its loops: an address for
+C++, a tensor for Triton (`Code.takes`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Literal
+
+import torch
+
+from compiler_core import ir
+from compiler_core.codegen import Launcher
+
+Runner = Callable[[Sequence[Any]], list[Any]]
+
+
+def restrided(tensor: torch.Tensor, size: tuple[int, ...], stride: tuple[int, ...]) -> torch.Tensor:
+    """A copy of `tensor` that lies in memory as the kernels expect it."""
+    return torch.empty_strided(size, stride, dtype=tensor.dtype, device=tensor.device).copy_(tensor.expand(size))
+
+
+def _window(
+    tensor: torch.Tensor, size: tuple[int, ...], stride: tuple[int, ...], offset: int
+) -> torch.Tensor:
+    return tensor.as_strided(size, stride, tensor.storage_offset() + offset)
+
+
+def _empty_cpu(size: tuple[int, ...], stride: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+    return torch.empty_strided(size, stride, dtype=dtype)
+
+
+_private = torch._C._dynamo.guards
+NAMES: dict[str, Any] = {
+    "torch": torch,
+    "restrided": restrided,
+    # these two save a microsecond each where this PyTorch has them
+    "window": getattr(_private, "_reinterpret_tensor", _window),
+    "empty": getattr(_private, "_empty_strided_cpu", _empty_cpu),
+    **{short: dtype for dtype, short in ir.SHORT.items() if short != "bool"},
+}
+"""What the text may name besides the kernels, operators and constants of its program."""
+
+
+class Wrapper:
+    """The text of one program's function; `lines` tells the step that each line belongs to."""
+
+    def __init__(self, program: ir.Program, takes: Literal["addresses", "tensors"]) -> None:
+        self._program, self._takes = program, takes
+        self._taken = {*program.buffers, *(s.name for s in program.steps if isinstance(s, ir.Call))}
+        self._names: dict[str, Any] = {}
+        self._text: list[str] = []
+        self.lines: dict[int, ir.Step] = {}
+        self._render()
+        self.text = "\n".join([*self._header(), *self._text]) + "\n"
+        self.lines = {at + len(self._header()): step for at, step in self.lines.items()}
+
+    def runner(self, kernels: Mapping[str, Launcher]) -> Runner:
+        """The function; it takes the inputs as one sequence and returns the results as a list."""
+        scope = {self._own(n): v for n, v in NAMES.items()} | self._names | dict(kernels)
+        exec(compile(self.text, f"<cutaway {self._program.name}>", "exec"), scope)
+        return scope[self._function()]  # type: ignore[no-any-return]
+
+    # -- the text ---------------------------------------------------------------------------
+
+    def _header(self) -> list[str]:
+        operators = [f"# {n} = torch.ops.{v}" for n, v in self._names.items() if isinstance(v, torch._ops.OpOverload)]
+        return [*operators, f"def {self._function()}(inputs):"]
+
+    def _function(self) -> str:
+        return self._own(f"run_{self._program.name}")
+
+    def _render(self) -> None:
+        program = self._program
+        self._names.update({n: v for n, v in program.constants.items()})
+        if program.inputs:
+            self._line(f"{', '.join(program.inputs)}, = inputs".replace(", ,", ","))
+        for name in program.inputs:
+            if name.startswith("tangents"):
+                self._expect(program.buffers[name])
+        last = self._last_uses()
+        for at, step in enumerate(program.steps):
+            self._loops(step) if isinstance(step, ir.Loops) else self._call(step)
+            if dead := sorted(name for name, use in last.items() if use == at):
+                self._line(f"del {', '.join(dead)}")
+        self._line(f"return [{', '.join(self._output(r) for r in program.results)}]")
+
+    def _loops(self, loops: ir.Loops) -> None:
+        for name in loops.writes:
+            self._line(f"{name} = {self._empty(self._program.buffers[name])}", loops)
+        address = ".data_ptr()" if self._takes == "addresses" else ""
+        self._line(f"{loops.name}({', '.join(f'{name}{address}' for name in loops.arguments)})", loops)
+
+    def _call(self, call: ir.Call) -> None:
+        args = [self._argument(a) for a in call.args] + [f"{k}={self._argument(v)}" for k, v in call.kwargs.items()]
+        if getattr(call.target, "__name__", "") == "getitem":
+            text = f"{args[0]}[{args[1]}]"
+        else:
+            text = f"{self._target(call.target)}({', '.join(args)})"
+        self._line(f"{call.name} = {text}", call)
+        if call.name in self._program.buffers and self._is_addressed(call.name):
+            self._expect(self._program.buffers[call.name], call)
+
+    def _expect(self, buffer: ir.Buffer, step: ir.Step | None = None) -> None:
+        """What we did not allocate need not lie as its fake tensor did."""
+        name = buffer.name
+        if buffer.bytes > buffer.dtype.itemsize:
+            remedy = f"{name} = {self._own('restrided')}({name}, {buffer.size}, {buffer.stride})"
+            self._line(f"if {name}.stride() != {buffer.stride}: {remedy}", step)
+
+    def _is_addressed(self, name: str) -> bool:
+        """Whether a kernel or a window goes by the strides of buffer `name`."""
+        buffer = self._program.buffers[name]
+        for step in self._program.steps:
+            if isinstance(step, ir.Loops):
+                if name in step.reads:
+                    return True
+            elif any(v.buffer == name and not v.whole(buffer) for v in views((step.args, step.kwargs))):
+                return True
+        return any(v.buffer == name and not v.whole(buffer) for v in views(self._program.results))
+
+    def _last_uses(self) -> dict[str, int]:
+        """The step after which each name that a step made is dead."""
+        last: dict[str, int] = {}
+        for at, step in enumerate(self._program.steps):
+            last.update(dict.fromkeys((*step.reads, *step.writes), at))
+        results = {v.buffer for v in views(self._program.results)}
+        results.update(r.name for r in self._program.results if isinstance(r, ir.Result))
+        kept = results | set(self._program.inputs) | self._program.constants.keys()
+        return {name: at for name, at in last.items() if name not in kept}
+
+    def _empty(self, buffer: ir.Buffer) -> str:
+        if buffer.device.type == "cpu":
+            return f"{self._own('empty')}({buffer.size}, {buffer.stride}, {self._dtype(buffer.dtype)})"
+        where = f"dtype={buffer.dtype}, device={str(buffer.device)!r}"
+        return f"{self._own('torch')}.empty_strided({buffer.size}, {buffer.stride}, {where})"
+
+    def _dtype(self, dtype: torch.dtype) -> str:
+        return self._own(ir.SHORT[dtype]) if dtype is not torch.bool else f"{self._own('torch')}.bool"
+
+    def _output(self, result: Any) -> str:
+        """A result that is a window is a true view of its base, with the base's version counter."""
+        if isinstance(result, ir.View) and not result.whole(self._program.buffers[result.buffer]):
+            at = f"{result.buffer}.storage_offset() + {result.offset}" if result.offset else ""
+            offset = f", {at}" if at else f", {result.buffer}.storage_offset()"
+            return f"{result.buffer}.as_strided({result.size}, {result.stride}{offset})"
+        return self._argument(result)
+
+    def _argument(self, value: Any) -> str:
+        if isinstance(value, ir.View):
+            if value.whole(self._program.buffers[value.buffer]):
+                return value.buffer
+            return f"{self._own('window')}({value.buffer}, {value.size}, {value.stride}, {value.offset})"
+        if isinstance(value, ir.Result):
+            return value.name
+        if isinstance(value, (list, tuple)):
+            inner = ", ".join(map(self._argument, value))
+            if isinstance(value, list):
+                return f"[{inner}]"
+            return f"({inner},)" if len(value) == 1 else f"({inner})"
+        if isinstance(value, slice):
+            return f"slice({', '.join(map(self._argument, (value.start, value.stop, value.step)))})"
+        return self._plain(value)
+
+    def _plain(self, value: Any) -> str:
+        if value is None or isinstance(value, (bool, int, str)):
+            return repr(value)
+        if isinstance(value, float):
+            return repr(value) if abs(value) < float("inf") else f"float('{value}')"
+        if isinstance(value, (torch.dtype, torch.layout, torch.memory_format)):
+            return str(value).replace("torch", self._own("torch"), 1)
+        if isinstance(value, torch.device):
+            return f"{self._own('torch')}.device({str(value)!r})"
+        return self._named(value, "constant")
+
+    def _target(self, target: Any) -> str:
+        if isinstance(target, torch._ops.OpOverload):
+            name = str(target).replace("::", "_").replace(".", "_").removesuffix("_default")
+        else:
+            name = getattr(target, "__name__", type(target).__name__)
+        return self._named(target, name)
+
+    def _named(self, value: Any, name: str) -> str:
+        """A global of the text that stands for `value`."""
+        name = name if name.isidentifier() else "constant"
+        while name in self._taken or name in NAMES or self._names.get(name, value) is not value:
+            name += "_"
+        self._names[name] = value
+        return name
+
+    def _own(self, name: str) -> str:
+        """A name of ours, apart from those of the graph's nodes."""
+        while name in self._taken:
+            name += "_"
+        return name
+
+    def _line(self, text: str, step: ir.Step | None = None) -> None:
+        self._text.append("    " + text)
+        if step is not None:
+            self.lines[len(self._text)] = step
+
+
+def views(value: Any) -> Iterator[ir.View]:
+    """The windows in nested arguments."""
+    if isinstance(value, ir.View):
+        yield value
+    elif isinstance(value, dict):
+        yield from views(list(value.values()))
+    elif isinstance(value, (list, tuple)):
+        for inner in value:
+            yield from views(inner)

@@ -1,0 +1,224 @@
+"""Lowering: a graph of aten operations to loops, one for each operation, and calls.
+
+Every tensor becomes a window (`ir.View`) on a buffer, so a view operation makes nothing, and
+what has no rule, or a rule that refuses, becomes a call of PyTorch's kernel: that is never an
+error.  Buffers have the sizes and strides that eager's tensors have (``meta["val"]``).
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import operator
+from typing import Any
+
+import torch
+import torch.fx as fx
+
+from compiler_core import ir
+from compiler_core.lower import creation, pointwise, reductions
+from compiler_core.lower.table import RULES, NotLowered, Operand
+
+__all__ = ["NotLowered", "lower"]
+
+aten = torch.ops.aten
+UNSAFE_VIEWS = {aten._unsafe_view.default}
+"""Operations that alias their input although their schema does not say so."""
+
+
+def lower(gm: fx.GraphModule, name: str) -> ir.Program:
+    """`gm` as loops and calls; what nothing needs is left out."""
+    lowering = _Lowering(gm, name)
+    for node in gm.graph.nodes:
+        lowering.node(node)
+    return lowering.program()
+
+
+class _Lowering:
+    """The program while it grows; `env` holds what each node became."""
+
+    def __init__(self, gm: fx.GraphModule, name: str) -> None:
+        self._gm, self._name = gm, name
+        self._names = {node.name for node in gm.graph.nodes}
+        self._numbers = itertools.count()
+        self._buffers: dict[str, ir.Buffer] = {}
+        self._inputs: list[str] = []
+        self._constants: dict[str, Any] = {}
+        self._steps: list[ir.Step] = []
+        self._results: tuple[Any, ...] = ()
+        self.env: dict[fx.Node, Any] = {}
+
+    def program(self) -> ir.Program:
+        live = _live(self._steps, self._results)
+        return ir.Program(
+            self._name, self._buffers, tuple(self._inputs), tuple(live), self._results, self._constants
+        )
+
+    def node(self, node: fx.Node) -> None:
+        if node.op == "placeholder":
+            self._inputs.append(node.name)
+            self.env[node] = self._result(node, "input")
+        elif node.op == "get_attr":
+            self._constants[node.name] = operator.attrgetter(str(node.target))(self._gm)
+            self.env[node] = self._result(node, "constant")
+        elif node.op == "output":
+            self._results = tuple(self._argument(node.args[0]))
+        elif _is_view(node):
+            self.env[node] = self._view(node)
+        elif isinstance(known := self._item(node), ir.View):
+            self.env[node] = known
+        else:
+            self.env[node] = self._loops(node) or self._call(node)
+
+    def _loops(self, node: fx.Node) -> ir.View | None:
+        """The node by its rule, or None where it is left to PyTorch."""
+        rule = RULES.get(node.target) if isinstance(node.target, torch._ops.OpOverload) else None
+        if rule is None or not _supported(node):
+            return None
+        args, kwargs = (fx.node.map_aggregate(a, self._operand) for a in (node.args, node.kwargs))
+        buffer = self._buffer(node, node.meta["val"], "loops")
+        reduced = None
+        if dims := reductions.REDUCED_DIMS.get(node.target):
+            reduced = args[0], dims(*args, **kwargs)
+        try:
+            body = pointwise.Body(node.name, buffer, self._fresh, buffer.origin, reduced)
+            rule(body, *args, **kwargs)
+        except NotLowered:
+            return None
+        loops = body.loops()
+        ir.check(loops)
+        self._steps.append(loops)
+        self._buffers[node.name] = buffer
+        return _whole(buffer)
+
+    def _call(self, node: fx.Node) -> ir.View | ir.Result:
+        args, kwargs = self._argument(node.args), self._argument(dict(node.kwargs))
+        target: Any = node.target
+        if node.op == "call_method":
+            target, args = operator.methodcaller(str(node.target), *args[1:], **kwargs), args[:1]
+            kwargs = {}
+        elif node.op == "call_module":
+            target = self._gm.get_submodule(str(node.target))
+        reads = tuple(dict.fromkeys(_names_in((args, kwargs))))
+        ordered, barrier = _effects(node)
+        origin = _origin(node)
+        self._steps.append(ir.Call(node.name, target, args, kwargs, reads, ordered, barrier, origin))
+        return self._result(node, "call")
+
+    def _view(self, node: fx.Node) -> Any:
+        """What a view operation returns, as windows on the buffer of its first argument."""
+        base_node = node.args[0]
+        assert isinstance(base_node, fx.Node)
+        base, start = self.env[base_node], base_node.meta["val"].storage_offset()
+        if not isinstance(base, ir.View):
+            return self._call(node)
+
+        def window(out: torch.Tensor) -> ir.View:
+            offset = base.offset + out.storage_offset() - start
+            return ir.View(base.buffer, tuple(out.shape), tuple(out.stride()), offset)
+
+        value = node.meta["val"]
+        return window(value) if isinstance(value, torch.Tensor) else [window(v) for v in value]
+
+    def _item(self, node: fx.Node) -> Any:
+        """One of several windows that a view operation made."""
+        if node.target is operator.getitem:
+            of, index = node.args
+            known = self.env[of] if isinstance(of, fx.Node) else None
+            if isinstance(known, list) and isinstance(index, int):
+                return known[index]
+        return None
+
+    def _result(self, node: fx.Node, kind: Any) -> ir.View | ir.Result:
+        value = node.meta.get("val")
+        if not isinstance(value, torch.Tensor):
+            return ir.Result(node.name)
+        self._buffers[node.name] = self._buffer(node, value, kind)
+        return _whole(self._buffers[node.name])
+
+    def _buffer(self, node: fx.Node, value: torch.Tensor, kind: Any) -> ir.Buffer:
+        size, stride = tuple(value.shape), _strides(value)
+        return ir.Buffer(node.name, value.dtype, size, stride, value.device, kind, _origin(node))
+
+    def _argument(self, value: Any) -> Any:
+        return fx.node.map_aggregate(value, lambda v: self.env[v] if isinstance(v, fx.Node) else v)
+
+    def _operand(self, value: Any) -> Any:
+        if not isinstance(value, fx.Node):
+            return value
+        known = self.env[value]
+        return Operand(known, value.meta["val"].dtype) if isinstance(known, ir.View) else known
+
+    def _fresh(self) -> str:
+        return next(name for n in self._numbers if (name := f"v{n}") not in self._names)
+
+
+def _supported(node: fx.Node) -> bool:
+    """Whether loops can hold all tensors of this node: real types, elements, one device."""
+    values = [node.meta.get("val"), *(n.meta.get("val") for n in node.all_input_nodes)]
+    if not all(isinstance(v, torch.Tensor) and v.layout is torch.strided for v in values):
+        return False
+    if any(v.dtype not in ir.SHORT or v.is_conj() or v.is_neg() for v in values):
+        return False
+    return all(v.numel() for v in values) and len({v.device for v in values}) == 1
+
+
+def _is_view(node: fx.Node) -> bool:
+    target = node.target
+    if not isinstance(target, torch._ops.OpOverload) or not (target.is_view or target in UNSAFE_VIEWS):
+        return False
+    base = node.args[0].meta.get("val") if node.args and isinstance(node.args[0], fx.Node) else None
+    value = node.meta.get("val")
+    outs = value if isinstance(value, (list, tuple)) else [value]
+    return isinstance(base, torch.Tensor) and all(
+        isinstance(v, torch.Tensor) and v.dtype == base.dtype and v.layout is torch.strided for v in outs
+    )
+
+
+def _effects(node: fx.Node) -> tuple[bool, bool]:
+    """Whether a call is `ordered` and whether it is a `barrier`; see `ir.Call`."""
+    target = node.target
+    if target is operator.getitem:
+        return False, False
+    if not isinstance(target, torch._ops.OpOverload):
+        return True, True
+    return torch.Tag.nondeterministic_seeded in target.tags, target._schema.is_mutable or not target._schema.returns
+
+
+def _live(steps: list[ir.Step], results: tuple[Any, ...]) -> list[ir.Step]:
+    """The steps that the results or an effect need."""
+    wanted = set(_names_in(results))
+    kept: list[ir.Step] = []
+    for step in reversed(steps):
+        effect = isinstance(step, ir.Call) and (step.ordered or step.barrier)
+        if effect or wanted.intersection(step.writes):
+            wanted.update(step.reads)
+            kept.append(step)
+    return kept[::-1]
+
+
+def _names_in(value: Any) -> list[str]:
+    """Names of the buffers and results in nested arguments."""
+    if isinstance(value, ir.View):
+        return [value.buffer]
+    if isinstance(value, ir.Result):
+        return [value.name]
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, slice):
+        value = [value.start, value.stop, value.step]
+    return [name for v in value for name in _names_in(v)] if isinstance(value, (list, tuple)) else []
+
+
+def _strides(value: torch.Tensor) -> tuple[int, ...]:
+    """The tensor's strides; in a tensor of one element or none they say nothing."""
+    return tuple(value.stride()) if math.prod(value.shape) > 1 else tuple(torch.empty(value.shape, device="meta").stride())
+
+
+def _origin(node: fx.Node) -> tuple[ir.ItemId, ...]:
+    item = node.meta.get("item")
+    return (item,) if item else tuple(node.meta.get("origin", ()))
+
+
+def _whole(buffer: ir.Buffer) -> ir.View:
+    return ir.View(buffer.name, buffer.size, buffer.stride)

@@ -1,0 +1,160 @@
+"""What a lowering rule writes into: the loops of one graph node."""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Callable, Sequence
+
+import torch
+
+from compiler_core import ir
+from compiler_core.lower.table import NotLowered, Number, Operand, Value
+
+COMPUTE_TYPE = {torch.bfloat16: torch.float32, torch.float16: torch.float32}
+
+
+class Body:
+    """Statements for one node whose result is `out`.
+
+    The outer indices run over those dimensions of the result that are not of size 1, in the
+    order in which they lie in memory.  `reduced` gives a reduction's input: sizes, and the
+    dimensions that become the inner indices.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        out: ir.Buffer,
+        fresh: Callable[[], str],
+        origin: tuple[ir.ItemId, ...],
+        reduced: tuple[Operand, Sequence[int]] | None = None,
+    ) -> None:
+        self.name, self.out, self._fresh, self._origin = name, out, fresh, origin
+        self._statements: list[ir.Statement] = []
+        self._loaded: dict[ir.View, Value] = {}
+        if reduced is None:
+            self._rank, self._inner_dims = len(out.size), []
+            size, stride = out.size, out.stride
+        else:
+            operand, dims = reduced
+            self._rank = len(operand.view.size)
+            size, stride = operand.view.size, _kept_strides(operand.view, out, dims)
+            self._inner_dims = [d for d in _by_stride(operand.view.stride) if d in dims and size[d] > 1]
+        self._outer_dims = [d for d in _by_stride(stride) if d not in self._inner_dims and size[d] > 1]
+        self._size, self._stride = size, stride
+
+    def operand(self, operand: Operand) -> Value:
+        """The element of `operand` that broadcasts to the current index."""
+        if operand.view not in self._loaded:
+            made = ir.Load(self._fresh(), operand.dtype, operand.view.buffer, self._address(operand.view), self._origin)
+            self._loaded[operand.view] = self._add(made)
+        return self._loaded[operand.view]
+
+    def index(self, dim: int, step: int = 1, start: int = 0) -> Value:
+        """``start + step * index`` of dimension `dim` of the result, as int64."""
+        strides = tuple(step if d == dim else 0 for d in (*self._outer_dims, *self._inner_dims))
+        return self._add(ir.Index(self._fresh(), torch.int64, ir.Address(strides, start), self._origin))
+
+    def op(self, op: str, *args: Value | Number, dtype: torch.dtype | None = None) -> Value:
+        """Apply `op`; a number has the type of the other arguments."""
+        of = args[1:] if op == "where" else args
+        kind = dtype or next((a.dtype for a in of if isinstance(a, Value)), None)
+        if kind is None:
+            raise NotLowered("an operation on numbers alone")
+        values = [a if isinstance(a, Value) else literal(a, kind) for a in args]
+        made = torch.bool if op in ir.COMPARISONS else kind
+        return self._add(ir.Compute(self._fresh(), made, op, tuple(v.argument for v in values), self._origin))
+
+    def cast(self, value: Value | Number, dtype: torch.dtype) -> Value:
+        """`value` as `dtype`; itself where it has that type already."""
+        if not isinstance(value, Value):
+            return literal(value, dtype)
+        if value.dtype == dtype:
+            return value
+        if dtype in COMPUTE_TYPE and value.dtype is not torch.float32:
+            # from any type to a half type by way of float32, as the hardware does
+            value = self.cast(value, torch.float32)
+        elif value.dtype in COMPUTE_TYPE and dtype is not torch.float32:
+            value = self.cast(value, torch.float32)
+        return self._add(ir.Compute(self._fresh(), dtype, "cast", (value.argument,), self._origin))
+
+    def reduce(self, op: str, value: Value) -> Value:
+        """`value` reduced over the inner indices; itself where there are none."""
+        if not self._inner_dims:
+            return value
+        return self._add(ir.Reduce(self._fresh(), value.dtype, op, value.argument, self._origin))
+
+    def store(self, value: Value | Number) -> None:
+        """The node's result, cast to its type; the last statement."""
+        value = self.cast(value, self.out.dtype)
+        last = self._statements[-1] if self._statements else None
+        if isinstance(last, (ir.Compute, ir.Reduce)) and last.name == value.argument:
+            self._statements[-1] = _renamed(last, self.name)
+            value = Value(self.name, value.dtype)
+        inner = [0] * len(self._inner_dims)
+        address = ir.Address((*(self._stride[d] for d in self._outer_dims), *inner))
+        self._statements.append(ir.Store(self.out.name, address, value.argument, self._origin))
+
+    def loops(self) -> ir.Loops:
+        outer, inner = (tuple(self._size[d] for d in dims) for dims in (self._outer_dims, self._inner_dims))
+        return ir.Loops(self.name, outer, inner, tuple(self._statements))
+
+    @property
+    def inner_numel(self) -> int:
+        return math.prod(self._size[d] for d in self._inner_dims)
+
+    def _add(self, statement: ir.Made) -> Value:
+        self._statements.append(statement)
+        return Value(statement.name, statement.dtype)
+
+    def _address(self, view: ir.View) -> ir.Address:
+        missing = self._rank - len(view.size)
+        strides = []
+        for d in (*self._outer_dims, *self._inner_dims):
+            at = d - missing
+            if at >= 0 and view.size[at] not in (1, self._size[d]):
+                raise NotLowered(f"sizes {view.size} do not broadcast to {self._size}")
+            strides.append(view.stride[at] if at >= 0 and view.size[at] != 1 else 0)
+        return ir.Address(tuple(strides), view.offset)
+
+
+def literal(value: Number, dtype: torch.dtype) -> Value:
+    """`value` rounded to `dtype`, so that every language prints the same number."""
+    if dtype is torch.bool:
+        return Value(ir.Literal(bool(value), dtype), dtype)
+    if not dtype.is_floating_point:
+        if isinstance(value, float) and not math.isfinite(value):
+            raise NotLowered(f"{value} as an integer")
+        info = torch.iinfo(dtype)
+        if not info.min <= int(value) <= info.max:
+            raise NotLowered(f"{value} does not fit {dtype}")
+        return Value(ir.Literal(int(value), dtype), dtype)
+    value = float(value)
+    if dtype is torch.float32 and math.isfinite(value):
+        try:
+            value = struct.unpack("f", struct.pack("f", value))[0]
+        except OverflowError:
+            value = math.copysign(math.inf, value)
+    elif dtype is not torch.float64 and math.isfinite(value):
+        value = torch.tensor(value, dtype=dtype).item()
+    return Value(ir.Literal(value, dtype), dtype)
+
+
+def _by_stride(stride: Sequence[int]) -> list[int]:
+    """Dimensions from the farthest apart to the closest in memory."""
+    return sorted(range(len(stride)), key=lambda d: -stride[d])
+
+
+def _kept_strides(view: ir.View, out: ir.Buffer, dims: Sequence[int]) -> tuple[int, ...]:
+    """The result's strides by dimension of the reduced operand, whichever way `keepdim` was."""
+    if len(out.size) == len(view.size):
+        return tuple(0 if d in dims else s for d, s in enumerate(out.stride))
+    kept = iter(out.stride)
+    return tuple(0 if d in dims else next(kept) for d in range(len(view.size)))
+
+
+def _renamed(statement: ir.Compute | ir.Reduce, name: str) -> ir.Compute | ir.Reduce:
+    if isinstance(statement, ir.Compute):
+        return ir.Compute(name, statement.dtype, statement.op, statement.arguments, statement.origin)
+    return ir.Reduce(name, statement.dtype, statement.op, statement.value, statement.origin)

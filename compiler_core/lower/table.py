@@ -1,0 +1,54 @@
+"""The table of lowering rules, filled on the line above each rule.
+
+A rule gets the `Body` to fill, then the node's arguments, in which a tensor is an `Operand`
+and everything else is as it stands in the graph.  It ends with `body.store(value)`, or raises
+`NotLowered`, and then the node stays a call of PyTorch's kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from compiler_core import ir
+
+
+class NotLowered(Exception):
+    """This node is left to PyTorch; the message says why."""
+
+
+@dataclass(frozen=True)
+class Operand:
+    """A tensor argument: where it lies, and its type."""
+
+    view: ir.View
+    dtype: torch.dtype
+
+
+@dataclass(frozen=True)
+class Value:
+    """A value inside a body."""
+
+    argument: ir.Argument
+    dtype: torch.dtype
+
+
+Number = int | float | bool
+Rule = Callable[..., None]
+RULES: dict[torch._ops.OpOverload, Rule] = {}
+
+
+def lowers(*targets: torch._ops.OpOverload) -> Callable[[Rule], Rule]:
+    """Put the decorated rule into the table for each of `targets`."""
+
+    def register(rule: Rule) -> Rule:
+        for target in targets:
+            if target in RULES:
+                raise ValueError(f"{target} already has a lowering rule")
+            RULES[target] = rule
+        return rule
+
+    return register
