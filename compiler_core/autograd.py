@@ -1,0 +1,255 @@
+"""The Python around a compiled forward and backward: autograd, writes to inputs, views of outputs.
+
+It is generated as source for each graph, so that a call does only what that graph needs and a
+reader of the record sees exactly what runs.
+"""
+
+from __future__ import annotations
+
+import linecache
+from collections.abc import Callable, Sequence
+from types import EllipsisType
+from typing import Any
+
+import torch
+import torch.fx as fx
+from torch.autograd.function import once_differentiable
+
+from compiler_core.functional import Layout, Return, View
+from compiler_core.joint import output_nodes
+from compiler_core.partition import Partitioned
+from compiler_core.record import Compile, Span
+
+Compiled = Callable[[list[Any]], Sequence[Any]]
+"""A forward or backward graph as code: flat list of tensors in (it may be emptied), flat sequence out."""
+
+Call = Callable[..., tuple[torch.Tensor, ...]]
+
+
+def wrap(parts: Partitioned, forward: Compiled, backward: Compiled | None, eager: Call, compile_: Compile) -> Call:
+    """The callable that stands for the captured graph: tensors in, its flat tuple of outputs out.
+
+    `eager` runs instead when the graph writes to an input that shares memory with another.
+    """
+    glue = _Glue(parts)
+    text, spans = glue.source()
+    artifact = compile_.artifact("wrapper", "autograd", "python", text, spans)
+    for key, nodes in glue.sources.items():
+        compile_.link(artifact.item(key), [n.meta["item"] for n in nodes if "item" in n.meta], "autograd")
+    filename = f"<cutaway {artifact.id}>"
+    linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)
+    scope = glue.names | {
+        "torch": torch,
+        "once_differentiable": once_differentiable,
+        "below_autograd": torch._C._AutoDispatchBelowAutograd,
+        "without_autocast": torch._C._DisableAutocast,
+        "share_memory": share_memory,
+        "laid_out": laid_out,
+        "forward_graph": forward,
+        "backward_graph": backward,
+        "run_eagerly": eager,
+    }
+    exec(compile(text, filename, "exec"), scope)
+    call: Call = scope["call"]
+    return call
+
+
+def share_memory(written: Sequence[torch.Tensor], others: Sequence[torch.Tensor]) -> bool:
+    """Whether a tensor in `written` lies in the same storage as another one in either list."""
+    storages = {t.untyped_storage()._cdata for t in written}
+    return len(storages) < len(written) or any(t.untyped_storage()._cdata in storages for t in others)
+
+
+def laid_out(tensor: torch.Tensor, shape: Sequence[int], stride: tuple[int, ...]) -> torch.Tensor:
+    """`tensor` with the strides that the backward was compiled for."""
+    if tensor.stride() == stride:
+        return tensor
+    return torch.empty_strided(shape, stride, dtype=tensor.dtype, device=tensor.device).copy_(tensor)
+
+
+class _Glue:
+    """Writes the source; `names` are the constants it needs, `sources` the nodes behind its lines."""
+
+    def __init__(self, parts: Partitioned) -> None:
+        self.parts, self.joint = parts, parts.joint
+        self.names: dict[str, Any] = {}
+        self.sources: dict[str, list[fx.Node]] = {}
+        self._lines: list[str] = []
+        self._spans: list[Span] = []
+
+    def source(self) -> tuple[str, list[Span]]:
+        if self.parts.backward is not None:
+            self._function_class()
+        self._call()
+        return "\n".join(self._lines) + "\n", self._spans
+
+    def _line(self, depth: int, text: str, key: str = "", nodes: Sequence[fx.Node | None] = ()) -> None:
+        self._lines.append("    " * depth + text if text else "")
+        if key:
+            self._spans.append(Span(key, len(self._lines), len(self._lines)))
+            self.sources[key] = [n for n in nodes if n is not None]
+
+    def _run(self, depth: int, graph: str, results: Sequence[str], inputs: Sequence[str], nodes: Sequence[Any]) -> None:
+        """The call of a compiled graph; below autograd, so that PyTorch notes neither views nor gradients."""
+        self._line(depth, f"with below_autograd(){', without_autocast()' if self.joint.autocast else ''}:")
+        self._line(depth + 1, f"{_targets(results)}{graph}_graph([{', '.join(inputs)}])", graph, nodes)
+
+    # ---- the autograd function ---------------------------------------------------------
+
+    def _function_class(self) -> None:
+        saved = self.parts.saved
+        count = f"{len(saved)} tensor{'' if len(saved) == 1 else 's'}"
+        self._line(0, "class Compiled(torch.autograd.Function):")
+        self._line(1, f'"""Saves {count}, {self.parts.saved_bytes:,} bytes: {", ".join(saved) or "none"}."""')
+        self._line(0, "")
+        self._forward()
+        self._line(0, "")
+        self._backward()
+        self._line(0, "")
+        self._line(0, "")
+
+    def _forward(self) -> None:
+        joint, nodes = self.joint, output_nodes(self.parts.forward.graph)
+        self._line(1, "@staticmethod")
+        self._line(1, f"def forward(ctx, {', '.join(joint.primals)}):")
+        self._run(2, "forward", [*joint.outputs, *self.parts.saved], joint.primals, nodes)
+        saved = nodes[len(joint.outputs) :]
+        self._line(2, f"ctx.save_for_backward({', '.join(self.parts.saved)})", "saved", saved)
+        plain = [n for n, d in zip(joint.outputs, joint.differentiable, strict=True) if not d]
+        if plain:
+            self._line(2, f"ctx.mark_non_differentiable({', '.join(plain)})")
+        if len(joint.tangents) > 1:
+            self._line(2, "ctx.set_materialize_grads(False)")
+        self._line(2, f"return {_tuple(joint.outputs)}")
+
+    def _backward(self) -> None:
+        joint, backward = self.joint, self.parts.backward
+        assert backward is not None
+        tangents = iter(joint.tangents)
+        received = [next(tangents) if d else f"_{n}" for n, d in zip(joint.outputs, joint.differentiable, strict=True)]
+        self._line(1, "@staticmethod")
+        self._line(1, "@once_differentiable")
+        self._line(1, f"def backward(ctx, {', '.join(received)}):")
+        nodes = output_nodes(backward.graph)
+        results = [f"gradient_{i}" if n is not None else "_" for i, n in enumerate(nodes, 1)]
+        missing = self._absent_gradients()
+        for name, layout in zip(joint.tangents, joint.layouts, strict=True):
+            self._tangent(name, layout, len(joint.tangents) > 1)
+        if self.parts.saved:
+            self._line(2, f"{_targets(self.parts.saved)}ctx.saved_tensors")
+        self._run(2, "backward", results, [*self.parts.saved, *joint.tangents], nodes)
+        for line in missing:
+            self._line(2, line)
+        self._line(2, f"return {_tuple('None' if r == '_' else r for r in results)}")
+
+    def _tangent(self, name: str, layout: Layout, may_be_none: bool) -> None:
+        shape, stride = tuple(layout.shape), layout.stride
+        laid_out = f"laid_out({name}, {shape}, {stride})"
+        if not may_be_none:
+            self._line(2, f"{name} = {laid_out}")
+            return
+        where = f"dtype={layout.dtype}, device={self._literal(layout.device)}"
+        zeros = f"torch.empty_strided({shape}, {stride}, {where}).zero_()"
+        self._line(2, f"no_{name} = {name} is None")
+        self._line(2, f"{name} = {zeros} if no_{name} else {laid_out}")
+
+    def _absent_gradients(self) -> list[str]:
+        """Statements that drop the gradients which eager PyTorch would not have made, because none
+        of the outputs that they depend on got a gradient."""
+        if len(self.joint.tangents) < 2:
+            return []
+        lines = []
+        depends = _tangents_behind(self.joint.gm.graph, set(self.joint.tangents))
+        for i, node in enumerate(self.joint.gradients, 1):
+            if node is not None and len(depends[node]) < len(self.joint.tangents):
+                condition = " and ".join(f"no_{t}" for t in self.joint.tangents if t in depends[node])
+                lines.append(f"gradient_{i} = None if {condition or 'True'} else gradient_{i}")
+        return lines
+
+    # ---- the call ----------------------------------------------------------------------
+
+    def _call(self) -> None:
+        joint = self.joint
+        self._line(0, f"def call({', '.join(joint.primals)}):")
+        if joint.mutations:
+            self._memory_check()
+        if self.parts.backward is not None:
+            self._line(1, f"{_targets(joint.outputs)}Compiled.apply({', '.join(joint.primals)})", "call")
+        else:
+            self._run(1, "forward", joint.outputs, joint.primals, output_nodes(self.parts.forward.graph))
+        for mutation in joint.mutations:
+            name, depth = joint.primals[mutation.primal], 1
+            if mutation.under_no_grad:
+                self._line(1, "with torch.no_grad():")
+                depth = 2
+            self._line(depth, f"{name}.copy_({joint.outputs[mutation.output]})")
+        results = [self._returned(i, r) for i, r in enumerate(joint.returns, 1)]
+        self._line(1, f"return {_tuple(results)}")
+
+    def _memory_check(self) -> None:
+        written = [m.primal for m in self.joint.mutations]
+        others = [n for i, n in enumerate(self.joint.primals) if i not in written]
+        names = [self.joint.primals[i] for i in written]
+        self._line(1, f"if share_memory({_tuple(names)}, {_tuple(others)}):")
+        self._line(2, f"return run_eagerly({', '.join(self.joint.primals)})")
+
+    def _returned(self, number: int, returned: Return) -> str:
+        bases = self.joint.primals if returned.base == "primal" else self.joint.outputs
+        name = bases[returned.index]
+        for view in returned.views:
+            made = f"view_{number}"
+            depth = 1
+            if view.grad != torch.is_grad_enabled():
+                self._line(1, f"with torch.set_grad_enabled({view.grad}):")
+                depth = 2
+            self._line(depth, f"{made} = {self._view(view, name)}", f"{made}.{view.node.name}", [view.node])
+            name = made
+        return name
+
+    def _view(self, view: View, base: str) -> str:
+        node = view.node
+        rest = [self._literal(a) for a in node.args[1:]] + [f"{k}={self._literal(v)}" for k, v in node.kwargs.items()]
+        if node.op == "call_method":
+            return f"{base}.{node.target}({', '.join(rest)})"
+        return f"{self._name(node.target)}({', '.join([base, *rest])})"
+
+    def _name(self, function: Any) -> str:
+        name = getattr(function, "__name__", "view").strip("_").replace(".", "_")
+        while name in self.names and self.names[name] is not function:
+            name += "_"
+        self.names[name] = function
+        return name
+
+    def _literal(self, value: Any) -> str:
+        """`value` as Python source; what has none gets a name."""
+        if value is None or isinstance(value, (bool, int, float, str)):
+            return repr(value)
+        if isinstance(value, EllipsisType):
+            return "..."
+        if isinstance(value, slice):
+            return f"slice({', '.join(map(self._literal, (value.start, value.stop, value.step)))})"
+        if isinstance(value, list):
+            return f"[{', '.join(map(self._literal, value))}]"
+        if isinstance(value, tuple):
+            return _tuple(map(self._literal, value))
+        name = f"constant_{len(self.names)}"
+        self.names[name] = value
+        return name
+
+
+def _tuple(names: Any) -> str:
+    items = list(names)
+    return f"({items[0]},)" if len(items) == 1 else f"({', '.join(items)})"
+
+
+def _targets(names: Sequence[str]) -> str:
+    """The left side of an assignment that unpacks `names`; nothing where there are none."""
+    return f"{', '.join(names)}{',' if len(names) == 1 else ''} = " if names else ""
+
+
+def _tangents_behind(graph: fx.Graph, tangents: set[str]) -> dict[fx.Node, set[str]]:
+    behind: dict[fx.Node, set[str]] = {}
+    for node in graph.nodes:
+        behind[node] = {node.name} if node.name in tangents else set()
+        behind[node].update(*(behind[n] for n in node.all_input_nodes))
+    return behind

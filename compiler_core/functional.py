@@ -1,0 +1,292 @@
+"""Running a captured graph on functional fake tensors, so that each aten operator can be recorded.
+
+Three layers of PyTorch lie on one another while `FunctionalRun` works: autograd (on top, so that
+gradients are those of the operators that the user called), functionalisation (turns in-place
+operators and views with memory into pure ones), and the proxy mode of `make_fx` (writes each
+operator down).  What is ours is the account of it: which captured node caused each operator, in
+the forward and in the backward, what became of the inputs, and how each output of the captured
+graph comes from one of the functional graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.fx as fx
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.functional_tensor import FunctionalTensor
+from torch.fx.experimental.proxy_tensor import get_proxy_mode, track_tensor_tree
+from torch.utils._python_dispatch import _disable_current_modes
+
+from compiler_core.errors import CutawayError
+
+
+class JointRefused(CutawayError):
+    """The graph cannot be differentiated and replayed exactly as eager does; the message says why."""
+
+
+@dataclass(frozen=True)
+class View:
+    """A captured view operation, to be run again on its base; `grad` is the grad mode it ran in."""
+
+    node: fx.Node
+    grad: bool
+
+
+@dataclass(frozen=True)
+class Return:
+    """How an output of the captured graph is made: `views` of an input or of a forward output."""
+
+    base: str
+    """``primal`` (an input) or ``output`` (an output of the forward graph)."""
+    index: int
+    views: tuple[View, ...] = ()
+
+
+@dataclass(frozen=True)
+class Mutation:
+    """Input `primal` takes the value of the forward output `output` when the forward has run."""
+
+    primal: int
+    output: int
+    under_no_grad: bool
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What autograd will hand in for a forward output: the gradient has the output's own layout."""
+
+    shape: torch.Size
+    stride: tuple[int, ...]
+    dtype: torch.dtype
+    device: torch.device
+
+    @staticmethod
+    def of(tensor: torch.Tensor) -> Layout:
+        return Layout(tensor.shape, tensor.stride(), tensor.dtype, tensor.device)
+
+
+class Provenance:
+    """Writes meta origin and rule on the nodes of a graph while the graph grows."""
+
+    def __init__(self, graph: fx.Graph) -> None:
+        self._last = self._newest(graph)
+        self._graph = graph
+        self._grad_owner: dict[Any, fx.Node] = {}
+        self._source: fx.Node | None = None
+        self._rule = ""
+
+    @staticmethod
+    def _newest(graph: fx.Graph) -> fx.Node:
+        return graph._root._prev
+
+    def stamp(self, source: fx.Node | None, rule: str = "") -> None:
+        """Nodes made since the last call came from the source named then; those to come, from this."""
+        node = self._last._next
+        while node is not self._graph._root:
+            if self._source is not None:
+                node.meta["origin"] = _items(self._source)
+                node.meta["rule"] = self._rule or _forward_rule(node)
+                node.meta["module"] = self._source.meta.get("module")
+            node = node._next
+        self._last, self._source, self._rule = self._newest(self._graph), source, rule
+
+    def own_gradients(self, owner: fx.Node, tensors: Sequence[torch.Tensor]) -> None:
+        """Gradient functions reachable from `tensors` and not seen before were made by `owner`."""
+        work = [t.grad_fn for t in tensors if t.grad_fn is not None]
+        while work:
+            function = work.pop()
+            if function is None or function in self._grad_owner:
+                continue
+            self._grad_owner[function] = owner
+            function.register_prehook(self._prehook(owner, f"autograd {function.name()}"))
+            work.extend(next_ for next_, _ in function.next_functions)
+
+    def _prehook(self, owner: fx.Node, rule: str) -> Callable[[Any], None]:
+        return lambda grads: self.stamp(owner, rule)
+
+
+def _items(node: fx.Node) -> tuple[str, ...]:
+    return (node.meta["item"],) if "item" in node.meta else ()
+
+
+def _forward_rule(node: fx.Node) -> str:
+    original = node.meta.get("original_aten")
+    return "trace" if original is None or original is node.target else f"decompose {original}"
+
+
+class FunctionalRun(fx.Interpreter):
+    """One run of a captured graph inside `make_fx`; afterwards its fields tell what happened.
+
+    ``run_joint(*primals)`` returns the forward's outputs (`differentiable` says which of them have
+    a tangent) followed, if there are any tangents, by one gradient or None for each primal.
+    """
+
+    def __init__(self, gm: fx.GraphModule, examples: Sequence[torch.Tensor], fake_mode: FakeTensorMode) -> None:
+        super().__init__(gm, garbage_collect_values=False)
+        self.examples = examples
+        self.fake_mode = fake_mode
+        self.returns: list[Return] = []
+        self.mutations: list[Mutation] = []
+        self.differentiable: list[bool] = []
+        self.outputs: list[torch.Tensor] = []
+        self._grad_mode: dict[fx.Node, bool] = {}
+        self._shapes: dict[fx.Node, Any] = {}
+
+    def run_joint(self, *primals: torch.Tensor) -> list[torch.Tensor | None]:
+        mode = get_proxy_mode()
+        assert mode is not None
+        self.tracer = mode.tracer
+        self.provenance = Provenance(self.tracer.graph)
+        grad_before = torch.is_grad_enabled()
+        inputs = [self._wrap(p, e) for p, e in zip(primals, self.examples, strict=True)]
+        edges = {i: torch.autograd.graph.get_gradient_edge(t) for i, t in enumerate(inputs) if t.requires_grad}
+        try:
+            self.run(*inputs, enable_io_processing=False)
+        finally:
+            torch._C._set_grad_enabled(grad_before)
+        self._plan(inputs)
+        forward = [_unwrap(t) for t in self.outputs]
+        self.provenance.stamp(None)
+        if not any(self.differentiable):
+            return [*forward]
+        gradients = self._gradients(edges)
+        self.provenance.stamp(None)
+        return [*forward, *(gradients.get(i) for i in range(len(inputs)))]
+
+    def _wrap(self, primal: torch.Tensor, example: torch.Tensor) -> torch.Tensor:
+        wrapped = FunctionalTensor.to_functional(primal)
+        if example.requires_grad:
+            torch._mirror_autograd_meta_to(example, wrapped)
+        return wrapped
+
+    def run_node(self, n: fx.Node) -> Any:
+        self.provenance.stamp(n)
+        self._grad_mode[n] = torch.is_grad_enabled()
+        result = super().run_node(n)
+        self._shapes[n] = [(t.shape, t.stride()) for t in tensors_of(result)]
+        touched = [t for a in n.all_input_nodes for t in tensors_of(self.env[a])]
+        if n.op not in ("placeholder", "output"):
+            self.provenance.own_gradients(n, [*tensors_of(result), *touched])
+        return result
+
+    def _gradients(self, edges: dict[int, Any]) -> dict[int, torch.Tensor]:
+        outputs = [t for t, wanted in zip(self.outputs, self.differentiable, strict=True) if wanted]
+        tangents = [self._tangent(i, t) for i, t in enumerate(outputs, 1)]
+        with torch.autograd.set_multithreading_enabled(False), torch._C._DisableAutocast():
+            found = torch.autograd.grad(outputs, list(edges.values()), tangents, allow_unused=True)
+        return {i: _unwrap(g) for i, g in zip(edges, found, strict=True) if g is not None}
+
+    def _tangent(self, number: int, output: torch.Tensor) -> torch.Tensor:
+        """A placeholder for the gradient that autograd will hand in, laid out as `output` is."""
+        inner = _unwrap(output)
+        with _disable_current_modes(), self.fake_mode:
+            tangent = torch.empty_strided(inner.shape, inner.stride(), dtype=inner.dtype, device=inner.device)
+        proxy = self.tracer.create_proxy("placeholder", f"tangents_{number}", (), {})
+        track_tensor_tree(tangent, proxy, constant=None, tracer=self.tracer)
+        return FunctionalTensor.to_functional(tangent)
+
+    # ---- what the outputs are ------------------------------------------------------------
+
+    def _plan(self, inputs: list[torch.Tensor]) -> None:
+        """Fill `returns`, `mutations`, `outputs` and `differentiable` from the values of the run."""
+        nodes = list(self.module.graph.nodes)
+        placeholders = [n for n in nodes if n.op == "placeholder"]
+        primal_of = {n: i for i, n in enumerate(placeholders)}
+        index_of: dict[int, int] = {}
+        for node in nodes[-1].args[0]:
+            base, views = self._base(node)
+            if base in primal_of:
+                self.returns.append(Return("primal", primal_of[base], views))
+                continue
+            value = self.env[base]
+            if id(value) not in index_of:
+                index_of[id(value)] = self._output(value)
+            self.returns.append(Return("output", index_of[id(value)], views))
+        self._find_mutations(placeholders, inputs)
+
+    def _output(self, value: Any) -> int:
+        if not isinstance(value, torch.Tensor):
+            raise JointRefused(f"an output of the graph is a {type(value).__name__}, not a tensor")
+        self.outputs.append(value)
+        self.differentiable.append(value.requires_grad)
+        return len(self.outputs) - 1
+
+    def _find_mutations(self, placeholders: list[fx.Node], inputs: list[torch.Tensor]) -> None:
+        storages = [_storage(t) for t in self.examples]
+        for i, (node, tensor) in enumerate(zip(placeholders, inputs, strict=True)):
+            elem = tensor.elem
+            self._check_shape(node)
+            if not torch._functionalize_has_data_mutation(elem):
+                continue
+            if storages.count(storages[i]) > 1:
+                raise JointRefused(f"the graph writes to input {node.name}, which shares memory with another input")
+            hidden = torch._functionalize_are_all_mutations_under_no_grad_or_inference_mode(elem)
+            if tensor.requires_grad and self.examples[i].is_leaf and not hidden:
+                raise JointRefused(f"the graph writes to input {node.name}, a leaf that requires grad")
+            self.mutations.append(Mutation(i, self._output(tensor), hidden))
+            self.differentiable[-1] = tensor.requires_grad and not hidden
+
+    def _base(self, node: fx.Node) -> tuple[fx.Node, tuple[View, ...]]:
+        """The node whose memory `node` shows, and the views that lead from there to `node`."""
+        views: list[View] = []
+        while (source := self._alias_source(node)) is not None:
+            if self.env[source] is not self.env[node]:
+                if not _replayable(node):
+                    raise JointRefused(f"output {node.name} shares memory with {source.name} in a way that is not replayed")
+                views.append(View(node, self._grad_mode[node]))
+            node = source
+        self._check_shape(node)
+        return node, tuple(reversed(views))
+
+    def _alias_source(self, node: fx.Node) -> fx.Node | None:
+        """The argument that `node` is a view of, or the same tensor as; None if its memory is its own."""
+        mine = {_storage(t) for t in tensors_of(self.env[node])}
+        for argument in node.all_input_nodes:
+            value = self.env[argument]
+            if any(_storage(t) in mine for t in tensors_of(value)):
+                # an element of a tuple is a view only where the operator that made the tuple is one
+                if isinstance(value, torch.Tensor) or self._alias_source(argument) is not None:
+                    return argument
+        return None
+
+    def _check_shape(self, node: fx.Node) -> None:
+        if self._shapes[node] != [(t.shape, t.stride()) for t in tensors_of(self.env[node])]:
+            raise JointRefused(f"the graph changes the shape of {node.name} in place")
+
+
+def _replayable(view: fx.Node) -> bool:
+    """A view of its first argument alone, all others constants."""
+    return len(view.all_input_nodes) == 1 and bool(view.args) and view.args[0] is view.all_input_nodes[0]
+
+
+def tensors_of(value: Any) -> list[torch.Tensor]:
+    """The tensors in a node's value, in order."""
+    if isinstance(value, torch.Tensor):
+        return [value]
+    if isinstance(value, (list, tuple)):
+        return [t for v in value for t in tensors_of(v)]
+    return []
+
+
+def _storage(tensor: torch.Tensor) -> int:
+    return tensor.untyped_storage()._cdata
+
+
+def _unwrap(tensor: torch.Tensor) -> torch.Tensor:
+    if not isinstance(tensor, FunctionalTensor):
+        return tensor
+    torch._sync(tensor)
+    return torch._from_functional_tensor(tensor.elem)
+
+
+@contextmanager
+def plain_grad_state() -> Iterator[None]:
+    """Leave grad mode as it was found, and out of inference mode, whose tensors autograd cannot use."""
+    before = torch.is_grad_enabled()
+    with torch.inference_mode(False), torch.set_grad_enabled(before):
+        yield

@@ -1,0 +1,148 @@
+"""The joint graph: forward and backward of a captured graph as one functional graph of aten operators.
+
+    placeholders   primals_1 ...     the inputs of the captured graph
+                   tangents_1 ...    the gradients of its differentiable outputs
+    outputs        forward outputs, then one gradient (or None) for each primal
+
+Forward outputs are the tensors that the captured graph makes and hands out, then the new values of
+the inputs that it writes to.  An output that is an input, or a view of one or of another output, is
+no output here: `JointGraph.returns` says how to make it from what is, so that memory is shared
+exactly as in eager PyTorch.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.fx as fx
+
+from compiler_core import simplify
+from compiler_core.functional import FunctionalRun, JointRefused, Layout, Mutation, Return, View, plain_grad_state
+from compiler_core.graphs import record_graph
+from compiler_core.record import Compile
+
+__all__ = ["JointGraph", "JointRefused", "Mutation", "Return", "View", "trace_joint"]
+
+
+@dataclass(frozen=True)
+class JointGraph:
+    """A joint graph, or a forward graph alone where no gradient is wanted (`tangents` is empty)."""
+
+    gm: fx.GraphModule
+    primals: tuple[str, ...]
+    tangents: tuple[str, ...]
+    outputs: tuple[str, ...]
+    """Names of the forward outputs' nodes, those of `mutations` last."""
+    differentiable: tuple[bool, ...]
+    """For each forward output, whether it has a tangent."""
+    layouts: tuple[Layout, ...]
+    """Of each tangent."""
+    returns: tuple[Return, ...]
+    mutations: tuple[Mutation, ...]
+    autocast: bool
+    """Casts are in the graph already, so it runs with autocast off."""
+
+    @property
+    def has_backward(self) -> bool:
+        return bool(self.tangents)
+
+    @property
+    def gradients(self) -> tuple[fx.Node | None, ...]:
+        """The node of each primal's gradient."""
+        return tuple(output_nodes(self.gm.graph)[len(self.outputs) :])
+
+
+def output_nodes(graph: fx.Graph) -> list[Any]:
+    """What the graph returns: nodes, or None."""
+    return list(next(reversed(graph.nodes)).args[0])
+
+
+def trace_joint(gm: fx.GraphModule, example_inputs: Sequence[torch.Tensor], compile_: Compile) -> JointGraph:
+    """The joint graph of `gm` for inputs like `example_inputs` (fake tensors), in the ambient grad mode.
+
+    JointRefused where replaying it could differ from eager PyTorch.
+    """
+    with compile_.step("joint"):
+        run, traced = _run(gm, example_inputs)
+        joint = _assemble(run, traced, len(example_inputs))
+        if joint.has_backward:
+            if not torch.is_grad_enabled():
+                raise JointRefused("the graph turns gradients on inside torch.no_grad()")
+            record_graph(compile_, "joint", "joint", joint.gm)
+    return joint
+
+
+def _run(gm: fx.GraphModule, examples: Sequence[torch.Tensor]) -> tuple[FunctionalRun, fx.GraphModule]:
+    from torch._guards import detect_fake_mode
+    from torch._subclasses.functional_tensor import FunctionalTensorMode
+    from torch.fx.experimental.proxy_tensor import make_fx
+    from torch.fx.traceback import preserve_node_meta
+
+    fake_mode = detect_fake_mode(list(examples))
+    if fake_mode is None:
+        from torch._subclasses.fake_tensor import FakeTensorMode
+
+        fake_mode = FakeTensorMode()
+    run = FunctionalRun(gm, examples, fake_mode)
+
+    def joint(*primals: torch.Tensor) -> list[torch.Tensor | None]:
+        with FunctionalTensorMode():
+            return run.run_joint(*primals)
+
+    with plain_grad_state(), preserve_node_meta(), fake_mode:
+        fresh = [e.detach() for e in examples]
+        return run, make_fx(joint, decomposition_table=_decompositions(), tracing_mode="fake")(*fresh)
+
+
+def _decompositions() -> dict[Any, Callable[..., Any]]:
+    """The table of decompositions, less random operators: those draw as eager PyTorch does."""
+    from compiler_core import decompose
+
+    return {op: rule for op, rule in decompose.table().items() if not _random(op)}
+
+
+def _random(op: Any) -> bool:
+    return torch.Tag.nondeterministic_seeded in getattr(op, "tags", ())
+
+
+def _assemble(run: FunctionalRun, traced: fx.GraphModule, primal_count: int) -> JointGraph:
+    primals = tuple(f"primals_{i}" for i in range(1, primal_count + 1))
+    tangents = tuple(f"tangents_{i}" for i in range(1, sum(run.differentiable) + 1))
+    gm = simplify.copy_graph(traced, primals + tangents)
+    count = len(run.outputs)
+    returned = count - len(run.mutations)
+    simplify.inline_constants(gm)
+    simplify.drop_aliases(gm.graph)
+    simplify.own_outputs(gm.graph, returned)
+    simplify.merge_equal(gm.graph, output_nodes(gm.graph)[:returned])
+    simplify.remove_dead(gm.graph)
+    _set_roles(gm.graph, count, returned)
+    gm.graph.lint()
+    gm.recompile()
+    nodes = output_nodes(gm.graph)
+    layouts = [Layout.of(n.meta["val"]) for n, d in zip(nodes, run.differentiable, strict=False) if d]
+    return JointGraph(
+        gm=gm,
+        primals=primals,
+        tangents=tangents,
+        outputs=tuple(n.name for n in nodes[:count]),
+        differentiable=tuple(run.differentiable),
+        layouts=tuple(layouts),
+        returns=tuple(run.returns),
+        mutations=tuple(run.mutations),
+        autocast=torch._C._is_any_autocast_enabled(),
+    )
+
+
+def _set_roles(graph: fx.Graph, count: int, returned: int) -> None:
+    for i, node in enumerate(output_nodes(graph)):
+        if node is not None:
+            role = "output" if i < returned else "mutation" if i < count else "gradient"
+            node.meta.setdefault("role", role)
+    for node in graph.nodes:
+        if node.op == "placeholder":
+            node.meta["role"] = node.name.split("_")[0].removesuffix("s")

@@ -1,0 +1,135 @@
+"""Rewrites of the functional aten graph that every later stage is glad of.
+
+    copy_graph        into a fresh graph: placeholders named and first, only our own metadata
+    inline_constants  tensors of one element that tracing left as attributes become aten.full
+    drop_aliases      detach and alias have no meaning in a functional graph
+    merge_equal       the same pure operation on the same arguments is computed once
+    own_outputs       no output shares memory with an input or another output unless eager's does
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.fx as fx
+
+aten = torch.ops.aten
+_ALIASES = (aten.detach.default, aten.alias.default)
+_KEPT_META = ("val", "origin", "rule", "module")
+
+
+def copy_graph(gm: fx.GraphModule, names: Sequence[str]) -> fx.GraphModule:
+    """`gm` with its placeholders first and called `names`, its output flat, and lean metadata."""
+    graph = fx.Graph()
+    copied: dict[fx.Node, fx.Node] = {}
+    placeholders = [n for n in gm.graph.nodes if n.op == "placeholder"]
+    for node, name in zip(placeholders, names, strict=True):
+        copied[node] = graph.placeholder(name)
+    for node in gm.graph.nodes:
+        if node.op not in ("placeholder", "output"):
+            copied[node] = graph.node_copy(node, copied.__getitem__)
+    for node, made in copied.items():
+        made.meta = {k: node.meta[k] for k in _KEPT_META if node.meta.get(k) is not None}
+    outputs = next(reversed(gm.graph.nodes)).args[0]
+    graph.output([copied[o] if isinstance(o, fx.Node) else None for o in outputs])
+    return fx.GraphModule(gm, graph)
+
+
+def inline_constants(gm: fx.GraphModule) -> None:
+    for node in list(gm.graph.nodes):
+        if node.op != "get_attr":
+            continue
+        tensor = getattr(gm, node.target)
+        if not isinstance(tensor, torch.Tensor) or tensor.numel() != 1 or tensor.device.type != "cpu":
+            continue
+        with gm.graph.inserting_before(node):
+            where = {"dtype": tensor.dtype, "device": tensor.device}
+            full = gm.graph.call_function(aten.full.default, (list(tensor.shape), _item(tensor)), where)
+        _replace(node, full, node.meta)
+        for user in list(full.users):
+            if user.target is aten.lift_fresh_copy.default:
+                _replace(user, full, full.meta | user.meta)
+
+
+def _item(tensor: torch.Tensor) -> Any:
+    from torch.utils._python_dispatch import _disable_current_modes
+
+    with _disable_current_modes():
+        return tensor.item()
+
+
+def _replace(node: fx.Node, by: fx.Node, meta: dict[str, Any]) -> None:
+    by.meta = dict(meta)
+    node.replace_all_uses_with(by)
+    node.graph.erase_node(node)
+
+
+def drop_aliases(graph: fx.Graph) -> None:
+    for node in list(graph.nodes):
+        if node.target in _ALIASES:
+            node.replace_all_uses_with(node.args[0])
+            graph.erase_node(node)
+
+
+def merge_equal(graph: fx.Graph, keep: Sequence[fx.Node]) -> None:
+    """Compute equal pure operations once; the nodes in `keep` stay apart, as eager's outputs are."""
+    seen: dict[tuple[Any, str, str], fx.Node] = {}
+    for node in list(graph.nodes):
+        if not is_pure(node) or node in keep:
+            continue
+        # repr tells 1, 1.0, True and -0.0 apart, which are equal as keys
+        first = seen.setdefault((node.target, repr(node.args), repr(node.kwargs)), node)
+        if first is not node:
+            first.meta["origin"] = tuple(dict.fromkeys((*first.meta.get("origin", ()), *node.meta.get("origin", ()))))
+            node.replace_all_uses_with(first)
+            graph.erase_node(node)
+
+
+def own_outputs(graph: fx.Graph, count: int) -> None:
+    """Copy those of the first `count` outputs that share memory with an input or an earlier one."""
+    output = next(reversed(graph.nodes))
+    values = list(output.args[0])
+    claimed = {n for n in graph.nodes if n.op == "placeholder"}
+    for i, node in enumerate(values[:count]):
+        base = view_base(node)
+        if base in claimed:
+            with graph.inserting_before(output):
+                values[i] = graph.call_function(aten.clone.default, (node,))
+            values[i].meta = dict(node.meta) | {"rule": "trace"}
+        claimed.add(base)
+    output.args = (values,)
+
+
+def remove_dead(graph: fx.Graph) -> None:
+    """Drop what nothing uses, except random operators: each draw moves the stream of numbers."""
+    for node in reversed(list(graph.nodes)):
+        if not node.users and node.op not in ("placeholder", "output") and not is_random(node):
+            graph.erase_node(node)
+
+
+def is_random(node: fx.Node) -> bool:
+    return isinstance(node.target, torch._ops.OpOverload) and torch.Tag.nondeterministic_seeded in node.target.tags
+
+
+def is_pure(node: fx.Node) -> bool:
+    target = node.target
+    return isinstance(target, torch._ops.OpOverload) and not target._schema.is_mutable and not is_random(node)
+
+
+def is_view(node: fx.Node) -> bool:
+    """The operator shows memory of its first argument (an element of such a tuple does as well)."""
+    target = node.target
+    if isinstance(target, torch._ops.OpOverload):
+        return any(r.alias_info is not None and not r.alias_info.is_write for r in target._schema.returns)
+    return getattr(target, "__name__", "") == "getitem" and isinstance(node.args[0], fx.Node) and is_view(node.args[0])
+
+
+def view_base(node: fx.Node) -> fx.Node:
+    """The node that owns the memory that `node` shows."""
+    while is_view(node):
+        source = node.args[0]
+        assert isinstance(source, fx.Node)
+        node = source
+    return node
