@@ -1,17 +1,130 @@
 """Decompositions used while tracing: big operations into few small ones.
 
-Operations are taken apart when the parts are pointwise, reductions or views, which fusion then
-puts together again into one kernel, over as many of their neighbours as it can.  What ends in a
+An operation is taken apart when its parts are pointwise, reductions or views: fusion puts them
+together again into one kernel, over as many of their neighbours as it can.  What is at heart a
 matrix product, a convolution, a sort, an index or a random draw stays whole and is called.
+
+Most are PyTorch's own.  Ours replace those that would draw other random numbers than eager
+does, or that end in a scatter where a comparison with an index will do.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch._decomp import get_decompositions
 
-def table() -> dict[torch._ops.OpOverload, Callable[..., Any]]:
-    return {}
+aten = torch.ops.aten
+Decomposition = Callable[..., Any]
+
+PYTORCHS = (
+    # activations and their gradients
+    *("gelu", "gelu_backward", "silu", "silu_backward", "sigmoid_backward", "tanh_backward"),
+    *("elu", "elu_backward", "celu", "selu", "leaky_relu", "leaky_relu_backward", "relu6", "threshold"),
+    *("hardtanh", "hardtanh_backward", "hardsigmoid", "hardsigmoid_backward", "hardswish", "hardswish_backward"),
+    *("softplus", "softplus_backward", "mish", "mish_backward", "log_sigmoid_forward", "log_sigmoid_backward"),
+    *("glu", "glu_backward", "_prelu_kernel", "_prelu_kernel_backward", "hardshrink", "softshrink"),
+    # rows that are normalised
+    *("_softmax", "_softmax_backward_data", "_log_softmax", "_log_softmax_backward_data", "logsumexp"),
+    *("native_layer_norm", "native_layer_norm_backward", "native_group_norm", "native_group_norm_backward"),
+    *("_native_batch_norm_legit_functional", "_native_batch_norm_legit_no_training", "_native_batch_norm_legit"),
+    *("native_batch_norm", "native_batch_norm_backward", "_fused_rms_norm", "_fused_rms_norm_backward"),
+    *("_batch_norm_with_update_functional", "batch_norm_backward", "linalg_vector_norm", "norm"),
+    # losses
+    *("mse_loss", "mse_loss_backward", "smooth_l1_loss", "smooth_l1_loss_backward"),
+    *("huber_loss", "huber_loss_backward", "binary_cross_entropy", "binary_cross_entropy_backward"),
+    *("binary_cross_entropy_with_logits", "soft_margin_loss", "nll_loss_forward"),
+    # arithmetic in several steps
+    *("addcmul", "addcdiv", "lerp", "xlogy", "frac", "logaddexp", "nan_to_num", "heaviside", "logit"),
+    *("deg2rad", "rad2deg", "sinc", "fill", "isneginf", "isposinf", "std", "std_mean", "trace"),
+    *("native_dropout_backward", "hypot", "copysign"),
+)
+"""Names of operations of ``torch.ops.aten`` for which PyTorch's decomposition is taken."""
+
+OURS: dict[torch._ops.OpOverload, Decomposition] = {}
+
+
+def table() -> dict[torch._ops.OpOverload, Decomposition]:
+    """What `make_fx` takes as its `decomposition_table`."""
+    return dict(_table())
+
+
+@functools.cache
+def _table() -> dict[torch._ops.OpOverload, Decomposition]:
+    # a name that this PyTorch does not have is no decomposition that it needs
+    packets = [getattr(aten, name) for name in PYTORCHS if hasattr(aten, name)]
+    return {**get_decompositions(packets), **OURS}
+
+
+def decomposes(*targets: torch._ops.OpOverload) -> Callable[[Decomposition], Decomposition]:
+    """Take the decorated function for `targets`; NotImplemented from it leaves the call whole."""
+
+    def register(rule: Decomposition) -> Decomposition:
+        OURS.update(dict.fromkeys(targets, rule))
+        return rule
+
+    return register
+
+
+@decomposes(aten.native_dropout.default)
+def native_dropout(x: torch.Tensor, p: float, train: bool | None) -> Any:
+    """Draws what eager's kernel for the CPU draws; CUDA's draws in another order, so stays."""
+    if x.device.type != "cpu":
+        return NotImplemented
+    if train is False or p == 0:
+        return x.clone(), torch.ones_like(x, dtype=torch.bool)
+    if p == 1:
+        return torch.zeros_like(x), torch.zeros_like(x, dtype=torch.bool)
+    kept = torch.bernoulli(x, 1 - p)
+    return x * kept * (1 / (1 - p)), kept.to(torch.bool)
+
+
+@decomposes(aten.var_mean.correction)
+def var_mean(
+    x: torch.Tensor, dim: Sequence[int] | None = None, *, correction: float | None = None, keepdim: bool = False
+) -> Any:
+    """In two passes, the second over the distances from the mean, which loses no digits."""
+    if x.is_complex():
+        return NotImplemented
+    half = x.dtype in (torch.bfloat16, torch.float16)
+    wide = x.float() if half else x
+    dims = list(range(x.dim())) if not dim else [d % max(x.dim(), 1) for d in dim]
+    count = math.prod(x.shape[d] for d in dims if x.dim())
+    mean = wide.mean(dims, keepdim=True)
+    squares = (wide - mean).square().sum(dims, keepdim=keepdim)
+    variance = squares / max(count - (1 if correction is None else correction), 0)
+    mean = mean if keepdim or not x.dim() else mean.squeeze(dims)
+    return variance.to(x.dtype), mean.to(x.dtype)
+
+
+@decomposes(aten.var.correction)
+def var(
+    x: torch.Tensor, dim: Sequence[int] | None = None, *, correction: float | None = None, keepdim: bool = False
+) -> Any:
+    both = var_mean(x, dim, correction=correction, keepdim=keepdim)
+    return both if both is NotImplemented else both[0]
+
+
+@decomposes(aten.nll_loss_backward.default)
+def nll_loss_backward(
+    gradient: torch.Tensor,
+    x: torch.Tensor,
+    target: torch.Tensor,
+    weight: torch.Tensor | None,
+    reduction: int,
+    ignore_index: int,
+    total_weight: torch.Tensor,
+) -> Any:
+    """The gradient reaches one class of each row: the one whose index equals the target."""
+    if weight is not None or x.dim() != 2:
+        return NotImplemented
+    mean, none = reduction == 1, reduction == 0
+    each = gradient / total_weight if mean else gradient
+    column = each.unsqueeze(1) if none else each
+    target = target.unsqueeze(1)
+    hit = (torch.arange(x.shape[1], device=x.device) == target) & (target != ignore_index)
+    return torch.where(hit, -column, torch.zeros((), dtype=x.dtype, device=x.device))
