@@ -1,0 +1,289 @@
+"""The loop IR printed as Triton kernels.
+
+A kernel's programs share out the outer indices, `BLOCK_I` of them each; without inner indices
+everything has the shape ``[BLOCK_I]``.  With them, an outer value has the shape ``[BLOCK_I, 1]``
+and an inner value ``[BLOCK_I, BLOCK_J]`` (or ``[1, BLOCK_J]``), so that they broadcast as they
+are.  A block that covers all inner indices is read once and kept (a persistent reduction); else
+each of the body's sweeps is a loop over blocks.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import prod
+
+from compiler_core import ir
+from compiler_core.codegen import Code, Launcher, Line, triton_module
+from compiler_core.codegen.triton_ops import HELPERS, POINTERS, TYPES, accumulate, compute, identity, literal, reduce
+
+_HEADER = """\
+import triton
+import triton.language as tl
+from triton.language.extra import libdevice
+"""
+_RESERVED = {"tl", "triton", "libdevice", "float", "range", "start", "i", "j", "i_mask", "j_mask", "BLOCK_I", "BLOCK_J"}
+_INT32_LIMIT = 2**31 - 2**16
+
+
+def generate(program: ir.Program) -> Code:
+    """All loops of `program` as one module, as `triton_module` wants it."""
+    kernels = [_Kernel(merge_dims(step), program.buffers) for step in program.steps if isinstance(step, ir.Loops)]
+    body = "\n".join(line for kernel in kernels for line, _ in kernel.lines)
+    helpers = [f"\n\n@triton.jit\n{text}" for name, text in HELPERS.items() if re.search(rf"\b{name}\b", body)]
+    text = _HEADER + "".join(helpers)
+    lines: list[Line] = []
+    for kernel in kernels:
+        text += "\n\n"
+        before = text.count("\n")
+        text += "".join(f"{line}\n" for line, _ in kernel.lines)
+        lines += [Line(before + k, kernel.loops.name, made) for k, (_, made) in enumerate(kernel.lines, 1)]
+    launches = "".join(f"    {kernel.launch()}\n" for kernel in kernels)
+    return Code("triton", f"{text}\n\nLAUNCHES = {{\n{launches}}}\n", tuple(lines), "tensors")
+
+
+def build(code: Code) -> dict[str, Launcher]:
+    """The kernels, ready to launch on CUDA tensors (or on any, under Triton's interpreter)."""
+    return {name: triton_module.launcher(kernel) for name, kernel in triton_module.load(code.text).items()}
+
+
+def merge_dims(loops: ir.Loops) -> ir.Loops:
+    """Neighbouring indices that every address steps through as one become one index.
+
+    A kernel without outer indices gets one of size 1.
+    """
+    if not loops.outer:
+        return merge_dims(_with_outer_index(loops))
+    addresses = [s.address for s in loops.body if isinstance(s, (ir.Load, ir.Index, ir.Store))]
+    first_inner = len(loops.outer)
+    kept: list[int] = []
+    size = dict(enumerate(loops.space))
+    for k in range(len(loops.space)):
+        whole = all(a.strides[k - 1] == a.strides[k] * loops.space[k] for a in addresses)
+        if kept and k != first_inner and whole:
+            size[k] *= size.pop(kept.pop())
+        kept.append(k)
+
+    def merged(statement: ir.Statement) -> ir.Statement:
+        if not isinstance(statement, (ir.Load, ir.Index, ir.Store)):
+            return statement
+        address = statement.address
+        return replace(statement, address=ir.Address(tuple(address.strides[k] for k in kept), address.offset))
+
+    outer, inner = (tuple(size[k] for k in kept if (k < first_inner) is outside) for outside in (True, False))
+    return ir.Loops(loops.name, outer, inner, tuple(map(merged, loops.body)))
+
+
+def _with_outer_index(loops: ir.Loops) -> ir.Loops:
+    body = []
+    for statement in loops.body:
+        if isinstance(statement, (ir.Load, ir.Index, ir.Store)):
+            # a value of shape [1, 1] needs a pointer of that shape to go to
+            stride = int(isinstance(statement, ir.Store) and not loops.is_inner(statement))
+            strides = (stride, *statement.address.strides)
+            statement = replace(statement, address=ir.Address(strides, statement.address.offset))
+        body.append(statement)
+    return ir.Loops(loops.name, (1,), loops.inner, tuple(body))
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """How much one program does at a time; `j` is 0 in a kernel without inner indices."""
+
+    i: int
+    j: int
+    num_warps: int
+
+
+def choose_blocks(loops: ir.Loops) -> Blocks:
+    """Blocks that keep loads wide, threads busy and a whole row in registers where it fits."""
+    outer = _power_of_2(loops.outer_numel)
+    if not loops.inner:
+        i = min(outer, 1024)
+        return Blocks(i, 0, max(1, min(4, i // 128)))
+    inner = _power_of_2(loops.inner_numel)
+    if _outer_indices_are_adjacent(loops):
+        i = min(outer, 32)
+        j = min(inner, max(4096 // i, 128))
+    else:
+        j = inner if inner <= 16384 else 4096
+        i = max(1, min(outer, 1024 // j))
+    return Blocks(i, j, max(1, min(16, i * j // 512)))
+
+
+def _outer_indices_are_adjacent(loops: ir.Loops) -> bool:
+    """Whether elements that lie side by side in memory belong to different outer indices."""
+    strides = [s.address.strides for s in loops.body if isinstance(s, ir.Load) and loops.is_inner(s)]
+    rows = sum(s[-1] == 1 for s in strides)
+    columns = sum(bool(loops.outer) and s[len(loops.outer) - 1] == 1 and s[-1] > 1 for s in strides)
+    return columns > rows
+
+
+def _power_of_2(n: int) -> int:
+    return 1 << (n - 1).bit_length()
+
+
+class _Kernel:
+    """One kernel: `lines` are its text, each with the numbers of the statements that it prints."""
+
+    def __init__(self, loops: ir.Loops, buffers: dict[str, ir.Buffer]) -> None:
+        self.loops, self.blocks = loops, choose_blocks(loops)
+        self.lines: list[tuple[str, tuple[int, ...]]] = []
+        self._number = {id(statement): k for k, statement in enumerate(loops.body)}
+        self._types = {s.name: s.dtype for s in loops.body if not isinstance(s, ir.Store)}
+        self._names = _local_names(loops)
+        self._wide = _reaches_far(loops)
+        self._i_mask = loops.outer_numel % self.blocks.i != 0
+        self._j_mask = bool(loops.inner) and loops.inner_numel % self.blocks.j != 0
+        self._signature(buffers)
+        self._outer_index()
+        if not loops.inner or self.blocks.j >= loops.inner_numel:
+            self._in_one_block()
+        else:
+            for sweep in ir.sweeps(loops):
+                self._sweep(sweep)
+
+    def launch(self) -> str:
+        """The kernel's entry in ``LAUNCHES``."""
+        grid = -(-self.loops.outer_numel // self.blocks.i)
+        return f'"{self.loops.name}": {{"grid": {grid}, "num_warps": {self.blocks.num_warps}}},'
+
+    def _emit(self, text: str, *statements: ir.Statement, indent: int = 1) -> None:
+        self.lines.append(("    " * indent + text, tuple(self._number[id(s)] for s in statements)))
+
+    def _signature(self, buffers: dict[str, ir.Buffer]) -> None:
+        heading, _ = next(iter(self.loops.lines()))
+        pointers = [f'{name}_ptr: "{POINTERS[buffers[name].dtype]}"' for name in self.loops.arguments]
+        sizes = {"BLOCK_I": self.blocks.i} | ({"BLOCK_J": self.blocks.j} if self.blocks.j else {})
+        blocks = [f"{name}: tl.constexpr = {size}" for name, size in sizes.items()]
+        self._emit(f"# {heading}", indent=0)
+        self._emit("@triton.jit", indent=0)
+        self._emit(f"def {self.loops.name}(", indent=0)
+        for parameter in pointers + blocks:
+            self._emit(f"{parameter},")
+        self._emit("):", indent=0)
+
+    def _outer_index(self) -> None:
+        program = "tl.program_id(0)" + (".to(tl.int64)" if self._wide else "")
+        column = "[:, None]" if self.loops.inner else ""
+        names = self.loops.index_names[: len(self.loops.outer)]
+        self._index("i", f"{program} * BLOCK_I + tl.arange(0, BLOCK_I){column}", names, self.loops.outer)
+
+    def _inner_index(self, start: str, indent: int) -> None:
+        names = self.loops.index_names[len(self.loops.outer) :]
+        text = f"{start}tl.arange(0, BLOCK_J)[None, :]" + (".to(tl.int64)" if self._wide else "")
+        self._index("j", text, names, self.loops.inner, indent)
+
+    def _index(self, letter: str, text: str, names: Sequence[str], sizes: Sequence[int], indent: int = 1) -> None:
+        """Index, mask, and the indices that the flattened one is made of, as far as they are used."""
+        flat = names[0] if len(names) == 1 else letter
+        self._emit(f"{flat} = {text}", indent=indent)
+        if self._j_mask if letter == "j" else self._i_mask:
+            self._emit(f"{letter}_mask = {flat} < {prod(sizes)}", indent=indent)
+        for k in range(len(names) if len(names) > 1 else 0):
+            below = prod(sizes[k + 1 :])
+            if self._is_used(names[k]):
+                quotient = f"{flat} // {below}" if below > 1 else flat
+                self._emit(f"{names[k]} = {quotient}" + (f" % {sizes[k]}" if k else ""), indent=indent)
+
+    def _is_used(self, index: str) -> bool:
+        at = self.loops.index_names.index(index)
+        return any(s.address.strides[at] for s in self.loops.body if isinstance(s, (ir.Load, ir.Index, ir.Store)))
+
+    def _in_one_block(self) -> None:
+        if self.loops.inner:
+            self._inner_index("", 1)
+        for statement in self.loops.body:
+            if isinstance(statement, ir.Reduce):
+                text = reduce(statement.op, statement.dtype, self._block(statement))
+                self._emit(f"{self._names[statement.name]} = {text}", statement)
+            else:
+                self._statement(statement, 1)
+
+    def _sweep(self, sweep: ir.Sweep) -> None:
+        for statement in sweep.outer:
+            self._statement(statement, 1)
+        reductions = [s for s in sweep.inner if isinstance(s, ir.Reduce)]
+        for s in reductions:
+            nothing = f"tl.full([BLOCK_I, BLOCK_J], {identity(s.op, s.dtype)}, {TYPES[s.dtype]})"
+            self._emit(f"{self._names[s.name]}_acc = {nothing}", s)
+        if sweep.inner:
+            self._emit(f"for start in range(0, {self.loops.inner_numel}, BLOCK_J):")
+            self._inner_index("start + ", 2)
+        for statement in (*sweep.again, *sweep.inner):
+            if isinstance(statement, ir.Reduce):
+                accumulator = f"{self._names[statement.name]}_acc"
+                text = accumulate(statement.op, statement.dtype, accumulator, self._block(statement))
+                self._emit(text, statement, indent=2)
+            else:
+                self._statement(statement, 2)
+        for s in reductions:
+            name = self._names[s.name]
+            self._emit(f"{name} = {reduce(s.op, s.dtype, f'{name}_acc')}", s)
+
+    def _block(self, statement: ir.Reduce) -> str:
+        """What is reduced, as a block over the inner indices in which what is masked off changes nothing."""
+        value, dtype = statement.value, statement.dtype
+        if isinstance(value, ir.Literal):
+            text = f"tl.full([BLOCK_I, BLOCK_J], {literal(value)}, {TYPES[dtype]})"
+        else:
+            text = self._names[value]
+            if value not in self.loops.inner_names:
+                text = f"tl.broadcast_to({text}, [BLOCK_I, BLOCK_J])"
+        return f"tl.where(j_mask, {text}, {identity(statement.op, dtype)})" if self._j_mask else text
+
+    def _statement(self, statement: ir.Statement, indent: int) -> None:
+        if isinstance(statement, ir.Store):
+            value = self._arguments(statement, "store")[0]
+            text = f"tl.store({self._place(statement)}, {value}{self._mask(statement.address)})"
+        else:
+            text = f"{self._names[statement.name]} = {self._value(statement)}"
+        self._emit(text, statement, indent=indent)
+
+    def _value(self, statement: ir.Made) -> str:
+        if isinstance(statement, ir.Load):
+            return f"tl.load({self._place(statement)}{self._mask(statement.address)})"
+        if isinstance(statement, ir.Index):
+            address = statement.address.text(self.loops.index_names)
+            dtype = TYPES[statement.dtype]
+            return f"({address}).to({dtype})" if any(statement.address.strides) else f"tl.full([], {address}, {dtype})"
+        assert isinstance(statement, ir.Compute)
+        types = [a.dtype if isinstance(a, ir.Literal) else self._types[a] for a in statement.arguments]
+        return compute(statement, types, self._arguments(statement, statement.op))
+
+    def _arguments(self, statement: ir.Compute | ir.Store, op: str) -> list[str]:
+        numbers = statement.arguments[1:] if op == "where" else statement.arguments
+        beside = any(isinstance(a, str) for a in numbers)
+        return [literal(a, op, beside) if isinstance(a, ir.Literal) else self._names[a] for a in statement.arguments]
+
+    def _place(self, statement: ir.Load | ir.Store) -> str:
+        address = statement.address.text(self.loops.index_names)
+        return f"{statement.buffer}_ptr" + (f" + {address}" if address != "0" else "")
+
+    def _mask(self, address: ir.Address) -> str:
+        rank = len(self.loops.outer)
+        masks = ["i_mask"] * (self._i_mask and any(address.strides[:rank]))
+        masks += ["j_mask"] * (self._j_mask and any(address.strides[rank:]))
+        return f", mask={' & '.join(masks)}" if masks else ""
+
+
+def _local_names(loops: ir.Loops) -> dict[str, str]:
+    """A name in the kernel for each value: its own, unless the kernel has that for something else."""
+    taken = _RESERVED | set(loops.index_names) | {f"{name}_ptr" for name in loops.arguments}
+    names: dict[str, str] = {}
+    for statement in loops.body:
+        if not isinstance(statement, ir.Store):
+            name = statement.name
+            while name in taken:
+                name += "_"
+            names[statement.name] = name
+            taken |= {name, f"{name}_acc"}
+    return names
+
+
+def _reaches_far(loops: ir.Loops) -> bool:
+    """Whether an index or an address may not fit 32 bits."""
+    addresses = [s.address for s in loops.body if isinstance(s, (ir.Load, ir.Index, ir.Store))]
+    reach = [abs(a.offset) + sum(abs(s) * n for s, n in zip(a.strides, loops.space, strict=True)) for a in addresses]
+    return max([prod(loops.space), *reach]) >= _INT32_LIMIT
