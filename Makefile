@@ -27,6 +27,7 @@ demo: $(STAMPS)/lab ## Run the tour without a browser, print its summary, write 
 	$(PY) -m kernel_magics.demo notebooks/00_tour.ipynb build
 
 test: $(STAMPS)/test $(STAMPS)/chromium ## Run all tests
+	@$(NODE_PATH_IF_NEEDED); cd extension && npm test --silent
 	$(PY) -m pytest $(ARGS)
 
 lint: $(STAMPS)/lint ## Check style, types and the direction of imports
@@ -34,7 +35,7 @@ lint: $(STAMPS)/lint ## Check style, types and the direction of imports
 	ruff format --check .
 	mypy
 	lint-imports
-	@$(NODE_PATH_IF_NEEDED); npm --prefix extension run lint
+	@$(NODE_PATH_IF_NEEDED); cd extension && npm run --silent check
 
 fix: $(STAMPS)/lint ## Mend what can be mended by machine
 	ruff check --fix .

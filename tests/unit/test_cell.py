@@ -1,0 +1,168 @@
+"""A cell taken apart and run leaves what the same cell leaves in a plain IPython."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import traceback
+import types
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+from IPython.core.interactiveshell import InteractiveShell
+from IPython.utils.capture import capture_output
+
+from kernel_magics import cell as cells
+from kernel_magics.traces import of_the_user
+
+CELLS = Path(__file__).parent / "cells"
+
+
+def programs(file: str) -> list[Any]:
+    """The cells of a file, each under a line ``%% its name``."""
+    parts = (CELLS / file).read_text().split("%% ")[1:]
+    return [pytest.param(text, id=name) for name, _, text in (part.partition("\n") for part in parts)]
+
+
+HISTORY = re.compile("__builtins__|__warningregistry__|_+|_i*[0-9]*")
+"""What IPython itself adds to the namespace."""
+
+
+def direct(unit: types.FunctionType) -> Callable[[], object]:
+    return unit
+
+
+def run_coroutine(coroutine: Coroutine[Any, Any, Any]) -> object:
+    import asyncio
+
+    return asyncio.run(coroutine)
+
+
+def run_apart(shell: InteractiveShell, text: str) -> object:
+    return cells.parse(shell, text).run(shell.user_ns, direct, run_coroutine)
+
+
+def new_names(shell: InteractiveShell, before: set[str]) -> dict[str, str]:
+    """The names that a cell made, with values as text where objects compare by identity."""
+    made = {n: v for n, v in shell.user_ns.items() if n not in before and not HISTORY.fullmatch(n)}
+    return {n: repr(v).split(" at 0x")[0] for n, v in sorted(made.items())}
+
+
+@pytest.fixture
+def plain(shell: InteractiveShell) -> Callable[[str], tuple[object, str, dict[str, str]]]:
+    def run(text: str) -> tuple[object, str, dict[str, str]]:
+        before = set(shell.user_ns)
+        with capture_output() as output:
+            result = shell.run_cell(text)
+        result.raise_error()
+        made = new_names(shell, before)
+        shell.reset()
+        shell.compile.reset_compiler_flags()
+        return result.result, output.stdout.partition("Out[")[0], made
+
+    return run
+
+
+def as_text(value: object) -> str:
+    return repr(value).split(" at 0x")[0]
+
+
+@pytest.mark.parametrize("text", programs("runs.txt"))
+def test_leaves_what_a_plain_cell_leaves(
+    text: str, shell: InteractiveShell, plain: Callable[[str], tuple[object, str, dict[str, str]]]
+) -> None:
+    # the magic's line is line 1 of the visible cell, so the plain cell has a comment there
+    value, printed, names = plain("# the magic\n" + text)
+    before = set(shell.user_ns)
+    with capture_output() as output:
+        got = run_apart(shell, text)
+    assert as_text(got) == as_text(value)
+    assert output.stdout == printed
+    assert new_names(shell, before) == names
+
+
+def lines_of(error: BaseException, filename: str) -> list[tuple[int | None, str]]:
+    return [(f.lineno, f.name) for f in traceback.extract_tb(error.__traceback__) if f.filename == filename]
+
+
+@pytest.mark.parametrize("text", programs("raises.txt"))
+def test_raises_what_a_plain_cell_raises(text: str, shell: InteractiveShell) -> None:
+    with capture_output():
+        result = shell.run_cell("# the magic\n" + text)
+    want = result.error_in_exec
+    assert want is not None
+    wanted = lines_of(want, traceback.extract_tb(want.__traceback__)[1].filename)
+    shell.reset()
+    program = cells.parse(shell, text)
+    with pytest.raises(type(want)) as caught:
+        program.run(shell.user_ns, direct, run_coroutine)
+    got = caught.value
+    got.__traceback__ = of_the_user(got.__traceback__, program.skeleton)
+    assert str(got) == str(want)
+    assert type(got.__cause__) is type(want.__cause__)
+    assert lines_of(got, program.filename) == wanted
+    assert len(traceback.extract_tb(got.__traceback__)) == len(traceback.extract_tb(want.__traceback__)) - 1
+
+
+@pytest.mark.parametrize("text", programs("refuses.txt"))
+def test_refuses_what_a_plain_cell_refuses(text: str, shell: InteractiveShell) -> None:
+    with capture_output():
+        result = shell.run_cell("# the magic\n" + text)
+    want = result.error_before_exec or result.error_in_exec
+    assert isinstance(want, SyntaxError)
+    with pytest.raises(type(want)) as caught:
+        cells.parse(shell, text)
+    assert caught.value.msg == want.msg
+    assert caught.value.lineno == want.lineno
+
+
+def test_source_of_a_function_in_a_cell(shell: InteractiveShell) -> None:
+    run_apart(shell, "x = 1\ndef f(a):\n    return a + x\nf(2)")
+    assert inspect.getsource(shell.user_ns["f"]) == "def f(a):\n    return a + x\n"
+    assert shell.user_ns["f"].__code__.co_firstlineno == 3
+
+
+def test_loop_body_is_one_unit_called_each_round(shell: InteractiveShell) -> None:
+    calls: list[int] = []
+
+    def counting(unit: types.FunctionType) -> Callable[[], object]:
+        def call() -> object:
+            calls.append(unit.__code__.co_firstlineno)
+            return unit()
+
+        return call
+
+    program = cells.parse(shell, "t = 0\nfor i in range(500):\n    t += i\n    u = t\nt")
+    program.run(shell.user_ns, counting, run_coroutine)
+    assert len(program.units) == 3
+    assert len(calls) == 502
+    assert shell.user_ns["t"] == sum(range(500))
+
+
+def test_unit_is_module_code_by_name(shell: InteractiveShell) -> None:
+    program = cells.parse(shell, "x = [i for i in range(3)]\ny = lambda: 1")
+    (unit,) = program.units
+    assert (unit.co_name, unit.co_qualname, unit.co_firstlineno) == ("<module>", "<module>", 2)
+
+
+def test_notes_name_the_lines_that_ran_as_plain_python(shell: InteractiveShell) -> None:
+    program = cells.parse(shell, "x = 1\nfrom math import *\nfor i in 'a':\n    exec('y = 1')\n%alias_magic zz timeit")
+    assert [note.split(" ran as plain Python: ")[0] for note in program.notes] == ["Line 3", "Line 5", "Line 6"]
+    assert "from math import *" in program.notes[0]
+    assert "exec" in program.notes[1]
+    assert "magic" in program.notes[2]
+
+
+def test_no_name_of_ours_in_the_namespace(shell: InteractiveShell) -> None:
+    before = set(shell.user_ns)
+    run_apart(shell, "seen = sorted(globals())\nfor i in 'a':\n    seen2 = sorted(globals())")
+    assert set(shell.user_ns) - before == {"seen", "seen2", "i"}
+    assert set(shell.user_ns["seen2"]) - before == {"seen", "i"}
+
+
+def test_syntax_warnings_appear_once(shell: InteractiveShell) -> None:
+    with pytest.warns(SyntaxWarning) as caught:
+        cells.parse(shell, "x = 1\nx is 1")
+    assert len(caught) == 1
