@@ -5,7 +5,7 @@
     verify          refuses code that could crash the interpreter, showing the place
     live_locals     names that may be read from an instruction on
     make            constructors that hide the differences between versions
-    bytecode_text   a listing for readers
+    bytecode_text   a listing for readers (`operand`, `constant_text`: parts of one)
 
 Standard library only.
 """
@@ -14,7 +14,7 @@ from compiler_core.bytecode import make
 from compiler_core.bytecode.assemble import assemble
 from compiler_core.bytecode.flow import live_locals
 from compiler_core.bytecode.instructions import Handler, Instruction, disassemble, index
-from compiler_core.bytecode.listing import bytecode_text
+from compiler_core.bytecode.listing import bytecode_text, constant_text, operand
 from compiler_core.bytecode.verify import verify
 
 __all__ = [
@@ -22,9 +22,11 @@ __all__ = [
     "Instruction",
     "assemble",
     "bytecode_text",
+    "constant_text",
     "disassemble",
     "index",
     "live_locals",
     "make",
+    "operand",
     "verify",
 ]

@@ -10,16 +10,9 @@ from types import CodeType
 from typing import NamedTuple
 
 from compiler_core.bytecode import opset
+from compiler_core.bytecode.fault import Fault
 from compiler_core.bytecode.tables import read_exception_table
 from compiler_core.errors import CompilerBug
-
-
-class Fault(CompilerBug):
-    """Bytecode that must not run; `offset` is where in the code."""
-
-    def __init__(self, message: str, offset: int) -> None:
-        super().__init__(message)
-        self.offset = offset
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +86,8 @@ def disassemble(code: CodeType) -> list[Instruction]:
     for unit in raw_units(code.co_code):
         if not opset.exists(unit.opname) or unit.end > len(code.co_code):
             raise Fault(f"{unit.opname} is no whole instruction of this Python", unit.start)
+        if unit.offset // 2 >= len(positions):
+            raise Fault("the line table ends before here", unit.start)
         instruction = Instruction(unit.opname, positions=positions[unit.offset // 2], offset=unit.start)
         operands.read(instruction, unit.arg)
         at[unit.start] = instruction

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import reprlib
 from collections.abc import Sequence
 from types import CodeType
 
@@ -10,8 +9,8 @@ from compiler_core.bytecode import opset
 from compiler_core.bytecode.instructions import Instruction, disassemble, index, raw_units
 from compiler_core.record import Span
 
-_short = reprlib.Repr()
-_short.maxstring = _short.maxother = 60
+_MAX_CONSTANT = 60
+_PLAIN = (int, float, complex, str, bytes, bool, type(None), type(...), frozenset)
 
 
 def bytecode_text(code: CodeType) -> tuple[str, list[Span]]:
@@ -40,14 +39,25 @@ def operand(instruction: Instruction, where: dict[Instruction, int]) -> str:
         return f"to {where[instruction.target]}"
     if argval is None and instruction.arg is None:
         return ""
-    if isinstance(argval, CodeType):
-        return f"<code {argval.co_qualname}>"
     if isinstance(argval, str) and opset.number(opname) not in opset.HAS_CONST:
         pushes_more = opset.flag_bits(opname) and arg & 1
         return argval + {"LOAD_GLOBAL": " + NULL"}.get(opname, " as method") * bool(pushes_more)
     if opname in opset.PAIRS and isinstance(argval, tuple):
         return ", ".join(argval)
-    return _short.repr(argval)
+    return constant_text(argval)
+
+
+def constant_text(value: object) -> str:
+    """A constant in short, without addresses, so that a text stays the same from run to run."""
+    if isinstance(value, tuple):
+        return f"({', '.join(map(constant_text, value))}{',' if len(value) == 1 else ''})"
+    if isinstance(value, CodeType):
+        return f"<code {value.co_qualname}>"
+    if not isinstance(value, _PLAIN):
+        name = getattr(value, "__qualname__", None)
+        return f"<{type(value).__name__}{f' {name}' if isinstance(name, str) else ''}>"
+    text = repr(value)
+    return text if len(text) <= _MAX_CONSTANT else f"{text[: _MAX_CONSTANT - 4]}...{text[-1]}"
 
 
 def excerpt(code: CodeType, offset: int, around: int = 5) -> str:

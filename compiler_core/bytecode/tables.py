@@ -10,7 +10,7 @@ from dis import Positions
 from typing import NamedTuple
 
 from compiler_core.bytecode import opset
-from compiler_core.errors import CompilerBug
+from compiler_core.bytecode.fault import Fault
 
 _MAX_ENTRY_UNITS = 8
 _ONE_LINE, _NO_COLUMNS, _LONG, _NOWHERE = 10, 13, 14, 15
@@ -44,7 +44,7 @@ def _read_varint(first: int | None, units: Iterator[int]) -> int:
             unit = next(units)
             value = value << 6 | unit & 63
     except StopIteration:
-        raise CompilerBug("the exception table ends in the middle of an entry") from None
+        raise Fault("the exception table ends in the middle of an entry", 0) from None
     return value
 
 

@@ -8,8 +8,9 @@ from types import CodeType
 from typing import NamedTuple
 
 from compiler_core.bytecode import opset
+from compiler_core.bytecode.fault import Fault
 from compiler_core.bytecode.flow import falls_through, stack_edges
-from compiler_core.bytecode.instructions import Fault, Instruction, disassemble, index, slots
+from compiler_core.bytecode.instructions import Instruction, disassemble, index, slots
 from compiler_core.bytecode.listing import excerpt
 from compiler_core.errors import CompilerBug
 
