@@ -2,32 +2,25 @@
 
 from __future__ import annotations
 
-import time
+from collections import deque
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import anywidget
 import traitlets
 
-from compiler_core.record import Compile, Event, ItemId, Record, to_plain
+from compiler_core.record import Compile, Event, Record, to_plain
+from kernel_magics.assets import asset
 
-STATIC = Path(__file__).parent / "static"
 MIME = "application/vnd.cutaway.record+json"
 
-PANES = (
-    "overview source bytecode guards captured joint partition forward backward fusion kernel wrapper machine "
-    "generated decompiled timings"
-).split()
+PANES = [
+    *("overview", "source", "bytecode", "guards", "captured", "joint", "partition", "forward", "backward", "fusion"),
+    *("kernel", "wrapper", "machine", "generated", "decompiled", "timings"),
+]
 MOST_PANES = 4
 
-_BETWEEN_UPDATES_S = 0.05
 _STEPS_SHOWN = 14
-
-if not (STATIC / "explorer.js").is_file():
-    raise ImportError(
-        "the browser half of Cutaway is not built; in a checkout, run `npm ci && npm run build` in extension/"
-    )
 
 
 class Explorer(anywidget.AnyWidget):
@@ -38,8 +31,8 @@ class Explorer(anywidget.AnyWidget):
     the id of the compile that is looked at; each may be set from Python too.
     """
 
-    _esm = STATIC / "explorer.js"
-    _css = STATIC / "explorer.css"
+    _esm = asset("explorer.js")
+    _css = asset("explorer.css")
 
     record: Record | None = traitlets.Instance(Record, allow_none=True).tag(  # type: ignore[assignment]
         sync=True,
@@ -74,16 +67,12 @@ class Explorer(anywidget.AnyWidget):
 
     def follow(self, record: Record) -> Callable[[], None]:
         """Show each step of `record` as it happens, until what comes back is called."""
-        done: list[dict[str, Any]] = []
-        last = 0.0
+        done: deque[dict[str, Any]] = deque(maxlen=_STEPS_SHOWN)
 
         def heard(compile_: Compile, event: Event) -> None:
-            nonlocal last
             if event.end is not None:
                 done.append(_step(event))
-            if time.monotonic() - last >= _BETWEEN_UPDATES_S:
-                last = time.monotonic()
-                self.progress = _progress(record, compile_, event, done[-_STEPS_SHOWN:])
+            self.progress = _progress(record, compile_, event, list(done))
 
         return record.listen(heard)
 
@@ -126,6 +115,3 @@ def _progress(record: Record, compile_: Compile, event: Event, done: list[dict[s
         "elapsed": record.clock() / 1e9,
         "done": done,
     }
-
-
-__all__ = ["MIME", "PANES", "Explorer", "ItemId"]

@@ -9,8 +9,7 @@ import json
 from pathlib import Path
 
 from compiler_core.record import Record
-
-STATIC = Path(__file__).parent / "static"
+from kernel_magics.assets import asset
 
 # The only script that the page's policy lets start; it starts the explorer, which is kept beside
 # the record as JSON, so that nothing in either can end a script element or begin one.
@@ -39,8 +38,8 @@ def write_report(record: Record, path: str | Path) -> Path:
 def report_html(record: Record) -> str:
     """The report's text."""
     title = html.escape(record.title or "Cutaway")
-    css = (STATIC / "explorer.css").read_text(encoding="utf-8")
-    explorer = (STATIC / "explorer.js").read_text(encoding="utf-8")
+    css = asset("explorer.css").read_text(encoding="utf-8")
+    explorer = asset("explorer.js").read_text(encoding="utf-8")
     return f"""<!doctype html>
 <html lang="en">
 <head>

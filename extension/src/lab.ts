@@ -112,7 +112,7 @@ async function hasComm(panel: NotebookPanel, id: string): Promise<boolean> {
 }
 
 const extension: IRenderMime.IExtension = {
-  id: "cutaway-explorer:record",
+  id: "cutaway:record",
   rendererFactory: { safe: true, mimeTypes: [MIME], createRenderer: () => new RecordRenderer() },
   rank: BEFORE_WIDGETS_AND_HTML,
   dataType: "json",

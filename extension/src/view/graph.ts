@@ -107,7 +107,7 @@ export class GraphView implements Content {
     this.scroller.replaceChildren(this.picture);
     this.scroller.addEventListener("wheel", (event) => this.wheeled(event), { passive: false });
     this.scroller.addEventListener("pointerdown", (event) => this.dragged(event));
-    this.element.append(this.tools(), this.legend());
+    this.element.append(this.tools());
     this.drawn.values().next().value?.group.setAttribute("tabindex", "0");
     whenSized(this.scroller, () => this.fit());
   }
@@ -147,6 +147,7 @@ export class GraphView implements Content {
     return h(
       "div",
       { class: "tools" },
+      this.legend(),
       tool("−", "Smaller", () => this.zoom(this.scale / 1.25)),
       tool("+", "Larger", () => this.zoom(this.scale * 1.25)),
       tool("Fit", "Show the whole graph", () => this.zoom(this.whole())),
@@ -156,7 +157,7 @@ export class GraphView implements Content {
   private legend(): HTMLElement {
     const present = ROLES.filter((role) => [...this.roles.values()].includes(role));
     const entries = present.map((role) => h("span", { class: role }, role));
-    return h("div", { class: "legend", hidden: !present.length }, ...entries);
+    return h("div", { class: "legend" }, ...entries);
   }
 
   /** The scale at which the whole graph is seen. */

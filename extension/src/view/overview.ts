@@ -88,7 +88,7 @@ function withoutCompile(frame: Frame): string {
 }
 
 function outcome(compile: Compile): string {
-  const backend = compile.backend ? ` by the backend “${compile.backend}”` : "";
+  const backend = compile.backend ? `; its backend is ${compile.backend}` : "";
   const done = {
     compiled: `Compile ${compile.id} was installed${backend}.`,
     skipped: `Compile ${compile.id} was not installed; the frame runs as plain Python.`,

@@ -58,8 +58,13 @@ export class Rows implements Content {
   destroy(): void {}
 }
 
+/** The cells of a row; `short` is for what is never broken into lines. */
 export function cells(...contents: (Node | string)[]): HTMLTableCellElement[] {
-  return contents.map((content) => h("td", {}, content));
+  return contents.map((content) => (content instanceof HTMLTableCellElement ? content : h("td", {}, content)));
+}
+
+export function short(content: Node | string): HTMLTableCellElement {
+  return h("td", { class: "short" }, content);
 }
 
 export function code(text: string): HTMLElement {

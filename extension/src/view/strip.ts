@@ -2,7 +2,7 @@
 
 import { h } from "./dom";
 import { keyOf } from "./links";
-import { parsePane, titleOf } from "./panes";
+import { parsePane, shortTitle } from "./panes";
 import type { Artifact, ItemId } from "./record";
 import { MOST_PANES, type State } from "./state";
 
@@ -75,8 +75,8 @@ export class Strip {
     const text = this.itemText(items.find((item) => this.state.pinned.has(item)) ?? items[0]);
     return h(
       "button",
-      { class: own ? "step own" : "step", title: `${titleOf(pane)}: ${text}`, onclick: () => this.go(pane) },
-      h("b", {}, titleOf(pane)),
+      { class: own ? "step own" : "step", title: `${shortTitle(pane)}: ${text}`, onclick: () => this.go(pane) },
+      h("b", {}, shortTitle(pane)),
       h("span", {}, text),
       items.length > 1 && h("i", {}, `+${items.length - 1}`),
     );

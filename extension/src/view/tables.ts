@@ -3,7 +3,7 @@
 import { bytes, duration, h, plural } from "./dom";
 import { keyOf } from "./links";
 import type { Compile, Event, ItemId, Partition, Value } from "./record";
-import { cells, code, Rows } from "./rows";
+import { cells, code, Rows, short } from "./rows";
 import type { State } from "./state";
 
 export class GuardTable extends Rows {
@@ -12,12 +12,12 @@ export class GuardTable extends Rows {
     const artifact = compile.artifacts.find((a) => a.pane === "guards");
     const rows = compile.guards.map((guard) => {
       const cost = guard.cost_ns === null ? "" : duration(guard.cost_ns);
-      const row = h("tr", {}, ...cells(guard.kind, code(guard.source), code(guard.code), lineName(guard.line), cost));
+      const row = h("tr", {}, ...cells(guard.kind, code(guard.code), lineName(guard.line), short(cost)));
       return this.standsFor(row, [artifact ? `${artifact.id}#${guard.key}` : guard.line]);
     });
     this.element.append(
       h("p", { class: "lead" }, `This code is used again while ${plural(rows.length, "guard holds", "guards hold")}.`),
-      this.table(["Kind", "Looks at", "Check", "Line", "Cost"], rows),
+      this.table(["Kind", "Check", "Line", "Cost"], rows),
     );
     this.light();
   }
@@ -32,7 +32,11 @@ export class PartitionTable extends Rows {
     this.element.append(h("p", { class: "lead" }, compare(partition)), this.bars(partition));
     const rows = values.map((value) => {
       const decision = h("span", { class: `chip ${value.decision}` }, value.decision);
-      const row = h("tr", {}, ...cells(code(keyOf(value.node)), decision, bytes(value.bytes), value.reason));
+      const row = h(
+        "tr",
+        {},
+        ...cells(short(code(keyOf(value.node))), decision, short(bytes(value.bytes)), value.reason),
+      );
       return this.standsFor(row, [value.node]);
     });
     this.element.append(this.table(["Value", "Decision", "Size", "Why"], rows));
@@ -106,7 +110,7 @@ export class TimingsTable extends Rows {
     const rows = compile.events.map((event, i) => this.row(event, depth(compile.events, i), from, whole));
     this.element.append(
       h("p", { class: "lead" }, `${duration(whole)} from the first step to the last.`),
-      this.table(["Stage", "Step", "Time", ""], rows),
+      this.table(["Step", "Time", ""], rows),
     );
   }
 
@@ -114,15 +118,12 @@ export class TimingsTable extends Rows {
     const length = (event.end ?? event.start) - event.start;
     const place = `left:${(100 * (event.start - from)) / whole}%;width:${(100 * length) / whole}%`;
     const track = h("span", { class: "track" }, h("span", { class: `bar ${event.outcome}`, style: place }));
-    const name = h(
-      "span",
-      { style: `padding-left:${level}em` },
-      event.name,
-      event.detail && h("small", {}, ` ${event.detail}`),
-    );
+    const text = event.name === event.stage ? event.stage : `${event.stage}: ${event.name}`;
+    const detail = event.detail && h("small", {}, ` ${event.detail}`);
+    const name = h("div", { style: `padding-left:${1.2 * level}em` }, text, detail);
     const time = event.end === null ? "did not end" : duration(length);
-    const row = h("tr", { class: event.outcome }, ...cells(event.stage, name, time, track));
-    row.children[3].className = "wide";
+    const row = h("tr", { class: event.outcome }, ...cells(name, short(time), track));
+    row.children[2].className = "wide";
     return row;
   }
 }

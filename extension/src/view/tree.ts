@@ -70,10 +70,11 @@ export class Tree {
       skipped: ["–", "skipped"],
       running: ["…", "did not end"],
     };
-    const [sign, word] = marks[compile.outcome];
+    const impaired = compile.outcome === "compiled" && compile.failures.length > 0;
+    const [sign, word] = impaired ? ["!", "compiled, with a failure"] : marks[compile.outcome];
     const element = h(
       "div",
-      { class: `compile ${compile.outcome}`, style: `--level:${level - 1}` },
+      { class: `compile ${impaired ? "impaired" : compile.outcome}`, style: `--level:${level - 1}` },
       h("span", { class: "id" }, compile.id),
       h("span", { class: "sign", role: "img", "aria-label": word, title: word }, sign),
       h("span", { class: "lines" }, ...this.compileLines(compile)),
