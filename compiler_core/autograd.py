@@ -197,7 +197,7 @@ class _Glue:
         bases = self.joint.primals if returned.base == "primal" else self.joint.outputs
         name = bases[returned.index]
         for view in returned.views:
-            made = f"view_{number}"
+            made = f"returned_{number}"
             depth = 1
             if view.grad != torch.is_grad_enabled():
                 self._line(1, f"with torch.set_grad_enabled({view.grad}):")

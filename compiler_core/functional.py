@@ -84,6 +84,11 @@ class Provenance:
     def _newest(graph: fx.Graph) -> fx.Node:
         return graph._root._prev
 
+    def name_inputs(self, captured: Sequence[fx.Node]) -> None:
+        """The graph's placeholders so far stand for those of the captured graph, in order."""
+        for node, source in zip(self._graph.find_nodes(op="placeholder"), captured, strict=True):
+            node.meta |= {"origin": _items(source), "rule": "primal"}
+
     def stamp(self, source: fx.Node | None, rule: str = "") -> None:
         """Nodes made since the last call came from the source named then; those to come, from this."""
         node = self._last._next
@@ -115,8 +120,11 @@ def _items(node: fx.Node) -> tuple[str, ...]:
 
 
 def _forward_rule(node: fx.Node) -> str:
-    original = node.meta.get("original_aten")
-    return "trace" if original is None or original is node.target else f"decompose {original}"
+    # by name: while tracing, PyTorch hands out more than one object for an operator
+    if node.op == "get_attr":
+        return "constant"
+    original = str(node.meta.get("original_aten") or node.target)
+    return "trace" if original == str(node.target) else f"decompose {original}"
 
 
 class FunctionalRun(fx.Interpreter):
@@ -134,6 +142,7 @@ class FunctionalRun(fx.Interpreter):
         self.mutations: list[Mutation] = []
         self.differentiable: list[bool] = []
         self.outputs: list[torch.Tensor] = []
+        self._makers: list[fx.Node] = []
         self._grad_mode: dict[fx.Node, bool] = {}
         self._shapes: dict[fx.Node, Any] = {}
 
@@ -143,6 +152,8 @@ class FunctionalRun(fx.Interpreter):
         self.tracer = mode.tracer
         self.provenance = Provenance(self.tracer.graph)
         grad_before = torch.is_grad_enabled()
+        placeholders = [n for n in self.module.graph.nodes if n.op == "placeholder"]
+        self.provenance.name_inputs(placeholders)
         inputs = [self._wrap(p, e) for p, e in zip(primals, self.examples, strict=True)]
         edges = {i: torch.autograd.graph.get_gradient_edge(t) for i, t in enumerate(inputs) if t.requires_grad}
         try:
@@ -166,6 +177,7 @@ class FunctionalRun(fx.Interpreter):
 
     def run_node(self, n: fx.Node) -> Any:
         self.provenance.stamp(n)
+        self._node = n
         self._grad_mode[n] = torch.is_grad_enabled()
         result = super().run_node(n)
         self._shapes[n] = [(t.shape, t.stride()) for t in tensors_of(result)]
@@ -174,9 +186,25 @@ class FunctionalRun(fx.Interpreter):
             self.provenance.own_gradients(n, [*tensors_of(result), *touched])
         return result
 
+    def bernoulli(self, x: torch.Tensor, p: float = 0.5, *, generator: torch.Generator | None = None) -> Any:
+        """A decomposition of aten.bernoulli.p, the functional form of bernoulli_ (and so of dropout).
+
+        In place, numbers are drawn in the order of memory; aten.bernoulli.p draws in that of the indices.
+        """
+        asked_for = getattr(self._node.target, "__name__", self._node.target) == "bernoulli"
+        order = sorted(range(x.dim()), key=lambda d: (-x.stride(d), d))
+        dense = x.permute(order)
+        if asked_for or generator is not None or x.is_contiguous() or not dense.is_contiguous():
+            return NotImplemented
+        return torch.bernoulli(dense, p).permute([order.index(d) for d in range(x.dim())])
+
     def _gradients(self, edges: dict[int, Any]) -> dict[int, torch.Tensor]:
-        outputs = [t for t, wanted in zip(self.outputs, self.differentiable, strict=True) if wanted]
-        tangents = [self._tangent(i, t) for i, t in enumerate(outputs, 1)]
+        wanted = [i for i, d in enumerate(self.differentiable) if d]
+        outputs = [self.outputs[i] for i in wanted]
+        tangents = []
+        for number, i in enumerate(wanted, 1):
+            self.provenance.stamp(self._makers[i], "tangent")
+            tangents.append(self._tangent(number, self.outputs[i]))
         with torch.autograd.set_multithreading_enabled(False), torch._C._DisableAutocast():
             found = torch.autograd.grad(outputs, list(edges.values()), tangents, allow_unused=True)
         return {i: _unwrap(g) for i, g in zip(edges, found, strict=True) if g is not None}
@@ -205,14 +233,15 @@ class FunctionalRun(fx.Interpreter):
                 continue
             value = self.env[base]
             if id(value) not in index_of:
-                index_of[id(value)] = self._output(value)
+                index_of[id(value)] = self._output(base, value)
             self.returns.append(Return("output", index_of[id(value)], views))
         self._find_mutations(placeholders, inputs)
 
-    def _output(self, value: Any) -> int:
+    def _output(self, maker: fx.Node, value: Any) -> int:
         if not isinstance(value, torch.Tensor):
             raise JointRefused(f"an output of the graph is a {type(value).__name__}, not a tensor")
         self.outputs.append(value)
+        self._makers.append(maker)
         self.differentiable.append(value.requires_grad)
         return len(self.outputs) - 1
 
@@ -226,9 +255,9 @@ class FunctionalRun(fx.Interpreter):
             if storages.count(storages[i]) > 1:
                 raise JointRefused(f"the graph writes to input {node.name}, which shares memory with another input")
             hidden = torch._functionalize_are_all_mutations_under_no_grad_or_inference_mode(elem)
-            if tensor.requires_grad and self.examples[i].is_leaf and not hidden:
+            if self.examples[i].requires_grad and self.examples[i].is_leaf and not hidden:
                 raise JointRefused(f"the graph writes to input {node.name}, a leaf that requires grad")
-            self.mutations.append(Mutation(i, self._output(tensor), hidden))
+            self.mutations.append(Mutation(i, self._output(node, tensor), hidden))
             self.differentiable[-1] = tensor.requires_grad and not hidden
 
     def _base(self, node: fx.Node) -> tuple[fx.Node, tuple[View, ...]]:

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 import torch.fx as fx
 
-from compiler_core import simplify
+from compiler_core import decompose, simplify
 from compiler_core.functional import FunctionalRun, JointRefused, Layout, Mutation, Return, View, plain_grad_state
 from compiler_core.graphs import record_graph
 from compiler_core.record import Compile
@@ -88,6 +88,7 @@ def _run(gm: fx.GraphModule, examples: Sequence[torch.Tensor]) -> tuple[Function
 
         fake_mode = FakeTensorMode()
     run = FunctionalRun(gm, examples, fake_mode)
+    rules = {**decompose.table(), torch.ops.aten.bernoulli.p: run.bernoulli}
 
     def joint(*primals: torch.Tensor) -> list[torch.Tensor | None]:
         with FunctionalTensorMode():
@@ -95,18 +96,7 @@ def _run(gm: fx.GraphModule, examples: Sequence[torch.Tensor]) -> tuple[Function
 
     with plain_grad_state(), preserve_node_meta(), fake_mode:
         fresh = [e.detach() for e in examples]
-        return run, make_fx(joint, decomposition_table=_decompositions(), tracing_mode="fake")(*fresh)
-
-
-def _decompositions() -> dict[Any, Callable[..., Any]]:
-    """The table of decompositions, less random operators: those draw as eager PyTorch does."""
-    from compiler_core import decompose
-
-    return {op: rule for op, rule in decompose.table().items() if not _random(op)}
-
-
-def _random(op: Any) -> bool:
-    return torch.Tag.nondeterministic_seeded in getattr(op, "tags", ())
+        return run, make_fx(joint, decomposition_table=rules, tracing_mode="fake")(*fresh)
 
 
 def _assemble(run: FunctionalRun, traced: fx.GraphModule, primal_count: int) -> JointGraph:
@@ -117,6 +107,7 @@ def _assemble(run: FunctionalRun, traced: fx.GraphModule, primal_count: int) -> 
     returned = count - len(run.mutations)
     simplify.inline_constants(gm)
     simplify.drop_aliases(gm.graph)
+    simplify.cancel_transposes(gm.graph)
     simplify.own_outputs(gm.graph, returned)
     simplify.merge_equal(gm.graph, output_nodes(gm.graph)[:returned])
     simplify.remove_dead(gm.graph)

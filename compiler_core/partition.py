@@ -100,7 +100,7 @@ class _Values:
         tangents = {n for n in nodes if n.name in joint.tangents}
         self.after_tangents = _forwards(tangents)
         random = [n for n in self.nodes if is_random(n) and n not in self.after_tangents]
-        self.forward = _backwards([*self.outputs, *random])
+        self.forward = _with_elements(_backwards([*self.outputs, *random]))
         self.backward = _backwards(self.gradients)
         if late := [n for n in self.outputs if n in self.after_tangents]:
             raise CompilerBug(f"forward output {late[0].name} depends on a tangent")
@@ -134,6 +134,11 @@ def _backwards(start: Iterable[fx.Node]) -> set[fx.Node]:
                 seen.add(source)
                 work.append(source)
     return seen
+
+
+def _with_elements(nodes: set[fx.Node]) -> set[fx.Node]:
+    """`nodes` and all results of those that have several: they are made whether used or not."""
+    return nodes | {u for n in nodes for u in n.users if u.target is operator.getitem}
 
 
 def _packet(node: fx.Node) -> Any:
@@ -251,7 +256,7 @@ def _min_cut(values: _Values, once: Mapping[fx.Node, str]) -> _Cut:
     network, scale = networkx.DiGraph(), 4 * len(values.nodes) + 1
     candidates = values.candidates()
     for node in candidates:
-        if node.op != "call_function" or node in once:
+        if node.op == "placeholder" or node in once:
             network.add_edge("source", f"{node.name}_in", capacity=math.inf)
         network.add_edge(f"{node.name}_in", f"{node.name}_out", capacity=_capacity(node, values, scale))
         for user in node.users:
@@ -275,9 +280,10 @@ def _capacity(node: fx.Node, values: _Values, scale: int) -> float:
     value = node.meta.get("val")
     if not isinstance(value, torch.Tensor) or is_view(node) and node.target is not operator.getitem:
         return math.inf
-    if is_view(node) or node.name in values.mutated:
+    if is_view(node) or node.op == "get_attr" or node.name in values.mutated:
         return math.inf
     written = node in values.outputs or any(not _fusible(node, u) for u in node.users if u in values.forward)
+    preference = 0 if node.op == "placeholder" else 1 if written else 2
     preference = 0 if node.op == "placeholder" else 1 if written else 2
     return bytes_of(node) * scale + preference
 

@@ -2,7 +2,8 @@
 
     copy_graph        into a fresh graph: placeholders named and first, only our own metadata
     inline_constants  tensors of one element that tracing left as attributes become aten.full
-    drop_aliases      detach and alias have no meaning in a functional graph
+    drop_aliases      detach and the like have no meaning in a functional graph
+    cancel_transposes backward formulas transpose weights that the forward transposed
     merge_equal       the same pure operation on the same arguments is computed once
     own_outputs       no output shares memory with an input or another output unless eager's does
 """
@@ -16,7 +17,7 @@ import torch
 import torch.fx as fx
 
 aten = torch.ops.aten
-_ALIASES = (aten.detach.default, aten.alias.default)
+_ALIASES = (aten.detach.default, aten.alias.default, aten.lift_fresh_copy.default)
 _KEPT_META = ("val", "origin", "rule", "module")
 
 
@@ -47,10 +48,9 @@ def inline_constants(gm: fx.GraphModule) -> None:
         with gm.graph.inserting_before(node):
             where = {"dtype": tensor.dtype, "device": tensor.device}
             full = gm.graph.call_function(aten.full.default, (list(tensor.shape), _item(tensor)), where)
-        _replace(node, full, node.meta)
-        for user in list(full.users):
-            if user.target is aten.lift_fresh_copy.default:
-                _replace(user, full, full.meta | user.meta)
+        full.meta = dict(node.meta)
+        node.replace_all_uses_with(full)
+        gm.graph.erase_node(node)
 
 
 def _item(tensor: torch.Tensor) -> Any:
@@ -60,17 +60,19 @@ def _item(tensor: torch.Tensor) -> Any:
         return tensor.item()
 
 
-def _replace(node: fx.Node, by: fx.Node, meta: dict[str, Any]) -> None:
-    by.meta = dict(meta)
-    node.replace_all_uses_with(by)
-    node.graph.erase_node(node)
-
-
 def drop_aliases(graph: fx.Graph) -> None:
     for node in list(graph.nodes):
         if node.target in _ALIASES:
             node.replace_all_uses_with(node.args[0])
             graph.erase_node(node)
+
+
+def cancel_transposes(graph: fx.Graph) -> None:
+    """The transpose of a transpose is the matrix itself."""
+    for node in graph.find_nodes(op="call_function", target=aten.t.default):
+        source = node.args[0]
+        if source.target is aten.t.default:
+            node.replace_all_uses_with(source.args[0])
 
 
 def merge_equal(graph: fx.Graph, keep: Sequence[fx.Node]) -> None:
@@ -91,7 +93,7 @@ def own_outputs(graph: fx.Graph, count: int) -> None:
     """Copy those of the first `count` outputs that share memory with an input or an earlier one."""
     output = next(reversed(graph.nodes))
     values = list(output.args[0])
-    claimed = {n for n in graph.nodes if n.op == "placeholder"}
+    claimed = {n for n in graph.nodes if n.op in ("placeholder", "get_attr")}
     for i, node in enumerate(values[:count]):
         base = view_base(node)
         if base in claimed:
