@@ -1,0 +1,175 @@
+"""The loop IR as Triton kernels: their text here, their values in Triton's interpreter."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from compiler_core import ir
+from compiler_core.codegen import Code, ladder, triton, triton_module
+from compiler_core.codegen.triton_ops import literal
+from compiler_core.ir import Address, Compute, Literal, Load, Loops, Reduce, Store
+from compiler_core.lower import lower
+from tests.unit import triton_cases
+
+f32 = torch.float32
+
+
+@pytest.fixture(scope="module")
+def verdicts() -> dict[str, str]:
+    """Every case, run in the interpreter in one process."""
+    root = Path(__file__).parents[2]
+    environment = os.environ | {"TRITON_INTERPRET": "1", "PYTHONPATH": str(root), "PYTHONWARNINGS": "ignore"}
+    command = [sys.executable, str(Path(triton_cases.__file__))]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300)
+    assert done.returncode == 0, done.stderr
+    verdicts: dict[str, str] = json.loads(done.stdout)
+    return verdicts
+
+
+@pytest.mark.parametrize("name", triton_cases.CASES)
+def test_same_values_as_eager(name: str, verdicts: dict[str, str]) -> None:
+    assert verdicts[name] == "ok"
+
+
+@pytest.mark.parametrize("name", triton_cases.CASES)
+def test_compiles_for_a_gpu_that_is_not_here(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    kernels = triton_module.load(code_of(name).text)
+    for kernel in kernels.values():
+        compiled = triton_module.compile_kernel(kernel, ladder.triton_target("sm_90"))
+        assert f".entry {kernel.name}(" in compiled.asm["ptx"]
+
+
+def test_minimum_and_maximum_let_nan_through(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The interpreter always does; the hardware only when it is told to."""
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    kernels = triton_module.load(code_of("nan").text).values()
+    ptx = "".join(triton_module.compile_kernel(k, ladder.triton_target("sm_90")).asm["ptx"] for k in kernels)
+    assert "max.NaN.f32" in ptx
+    assert "min.NaN.f32" in ptx
+    assert not re.search(r"\b(max|min)\.(ftz\.)?f32", ptx)
+
+
+def code_of(name: str) -> Code:
+    inputs = triton_cases.inputs_of(name, "cpu")
+    return triton.generate(lower(triton_cases.graph_of(name, inputs), "forward").numbered())
+
+
+def softmax(rows: int, columns: int) -> Loops:
+    row = Address((columns, 1))
+    body = (
+        Load("x", f32, "x", row),
+        Reduce("amax", f32, "max", "x"),
+        Compute("v0", f32, "sub", ("x", "amax")),
+        Compute("exp", f32, "exp", ("v0",)),
+        Reduce("sum_1", f32, "sum", "exp"),
+        Compute("div", f32, "div", ("exp", "sum_1")),
+        Store("buf0", row, "div"),
+    )
+    return Loops("softmax", (rows,), (columns,), body)
+
+
+def generate(*loops: Loops) -> Code:
+    names = dict.fromkeys(name for step in loops for name in step.arguments)
+    buffers = {name: ir.Buffer(name, f32, (8,), (1,), torch.device("cpu"), "input") for name in names}
+    for step in loops:
+        ir.check(step)
+    return triton.generate(ir.Program("forward", buffers, (), loops, ()))
+
+
+def printed(code: Code, statement: int) -> list[str]:
+    """The lines that say that they print that statement."""
+    text = code.text.splitlines()
+    return [text[line.number - 1].strip() for line in code.lines if statement in line.statements]
+
+
+def test_a_row_that_fits_is_read_once() -> None:
+    code = generate(softmax(32, 128))
+    assert printed(code, 0) == ["x = tl.load(x_ptr + 128*i0 + j0)"]
+    assert printed(code, 1) == ["amax = tl.reduce(x, 1, _maximum, keep_dims=True)"]
+    assert printed(code, 6) == ["tl.store(buf0_ptr + 128*i0 + j0, div)"]
+    assert "mask" not in code.text
+
+
+def test_a_row_that_does_not_fit_is_swept() -> None:
+    code = generate(softmax(3, 100_000))
+    assert len(printed(code, 0)) == 3, "one load for each sweep"
+    assert len(printed(code, 6)) == 1
+    start, step, end = printed(code, 4)
+    assert start.startswith("sum_1_acc = tl.full([BLOCK_I, BLOCK_J], 0.0")
+    assert step == "sum_1_acc += tl.where(j_mask, exp, 0.0)"
+    assert end == "sum_1 = tl.sum(sum_1_acc, 1, keep_dims=True)"
+
+
+def test_masks_only_where_blocks_do_not_divide() -> None:
+    code = generate(softmax(33, 100))
+    assert "mask=i_mask & j_mask" in code.text
+    assert 'tl.where(j_mask, x, float("-inf"))' in code.text
+    assert "mask" not in generate(softmax(4096, 4096)).text
+
+
+def test_every_line_of_a_kernel_is_claimed_by_it() -> None:
+    code = generate(softmax(32, 128), dataclasses.replace(softmax(3, 100_000), name="swept"))
+    text = code.text.splitlines()
+    for name in ("softmax", "swept"):
+        numbers = [line.number for line in code.lines if line.kernel == name]
+        assert numbers == list(range(numbers[0], numbers[-1] + 1))
+        assert text[numbers[0] - 1].startswith(f"# {name}: for i0 < ")
+        assert text[numbers[-1] - 1].strip().startswith("tl.store")
+
+
+def test_dimensions_merge_where_every_address_allows_it() -> None:
+    whole, column = Address((60, 12, 1)), Address((0, 0, 1), 7)
+    body = (Load("x", f32, "x", whole), Load("b", f32, "b", column), Compute("y", f32, "add", ("x", "b")))
+    loops = Loops("add", (4, 5, 12), (), (*body, Store("out", whole, "y")))
+    merged = triton.merge_dims(loops)
+    assert merged.outer == (20, 12)
+    assert [s.address for s in merged.body if isinstance(s, Load)] == [Address((12, 1)), Address((0, 1), 7)]
+    reduced = triton.merge_dims(Loops("sum", (4,), (5, 12), (*body[:1], Reduce("s", f32, "sum", "x"))))
+    assert (reduced.outer, reduced.inner) == ((4,), (60,)), "outer and inner indices stay apart"
+
+
+def test_far_addresses_are_64_bits_wide() -> None:
+    def copy(size: int, stride: int) -> str:
+        body = (Load("x", f32, "x", Address((stride,))), Store("out", Address((1,)), "x"))
+        return generate(Loops("copy", (size,), (), body)).text
+
+    assert "int64" not in copy(2**20, 2**10)
+    assert "tl.program_id(0).to(tl.int64)" in copy(2**20, 2**11)
+    assert "tl.program_id(0).to(tl.int64)" in copy(2**31, 1)
+
+
+def test_names_of_values_give_way_to_those_of_the_kernel() -> None:
+    body = (Load("tl", f32, "x", Address((1,))), Compute("i0", f32, "mul", ("tl", Literal(2.0, f32))))
+    code = generate(Loops("k", (8,), (), (*body, Store("out", Address((1,)), "i0"))))
+    assert printed(code, 0) == ["tl_ = tl.load(x_ptr + i0)"]
+    assert printed(code, 1) == ["i0_ = tl_ * 2.0"]
+
+
+@pytest.mark.parametrize(
+    ("value", "dtype", "text"),
+    [
+        (0.10000000149011612, torch.float32, "0.1"),
+        (1 / 3, torch.float64, "tl.full([], 0.3333333333333333, tl.float64)"),
+        (float("-inf"), torch.float32, 'float("-inf")'),
+        (1e-40, torch.float32, "tl.full([], 1e-40, tl.float32)"),
+        (16777216.0, torch.float32, "16777216.0"),
+        (3, torch.int64, "tl.full([], 3, tl.int64)"),
+        (True, torch.bool, "True"),
+    ],
+)
+def test_literals_are_exact(value: float, dtype: torch.dtype, text: str) -> None:
+    assert literal(Literal(value, dtype)) == text
+
+
+def test_literals_take_the_type_of_what_they_are_added_to() -> None:
+    assert literal(Literal(0.1, torch.float64), "add", beside_value=True) == "0.1"

@@ -1,0 +1,224 @@
+"""Programs for the Triton kernels, each compared with eager: on a GPU, or in Triton's interpreter.
+
+    TRITON_INTERPRET=1 python tests/unit/triton_cases.py      prints a JSON object: case -> verdict
+
+The interpreter wants its variable before Triton is imported, so tests start this as a process.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.fx as fx
+import torch.nn.functional as F
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from compiler_core import decompose, kernels
+from compiler_core.config import Options
+from compiler_core.record import Compile, Record
+
+Case = tuple[Callable[..., Any], Callable[[Callable[..., torch.Tensor]], tuple[torch.Tensor, ...]]]
+CASES: dict[str, Case] = {}
+
+
+def case(inputs: Callable[[Callable[..., torch.Tensor]], tuple[torch.Tensor, ...]]) -> Callable[[Any], Any]:
+    """Register the program below with what makes its inputs from ``rand(*size)``."""
+
+    def register(function: Callable[..., Any]) -> Callable[..., Any]:
+        CASES[function.__name__] = function, inputs
+        return function
+
+    return register
+
+
+@case(lambda rand: (rand(37, 53), rand(53), rand(37, 53)))
+def gelu_of_a_sum(x: torch.Tensor, b: torch.Tensor, y: torch.Tensor) -> Any:
+    return F.gelu(x + b) * y
+
+
+@case(lambda rand: (rand(7, 1, 9), rand(5, 1), rand(1)))
+def broadcast(x: torch.Tensor, y: torch.Tensor, z: torch.Tensor) -> Any:
+    return x * y + z, (x - 0.1) * 2
+
+
+@case(lambda rand: (rand(40, 30).t(), rand(30, 80)[:, ::2], rand(1).expand(30, 40)))
+def strided_inputs(x: torch.Tensor, y: torch.Tensor, z: torch.Tensor) -> Any:
+    return torch.cos(x) + y * z
+
+
+@case(lambda rand: (rand(6, 5, 4),))
+def views(x: torch.Tensor) -> Any:
+    return x.permute(2, 0, 1)[1:] + 1, x[2:, :, ::2].exp(), x.flatten(1).t() * 2, torch.cat([x, x + 1], 1)
+
+
+@case(lambda rand: (rand(11, 200), rand(4, 700)))
+def softmax(x: torch.Tensor, y: torch.Tensor) -> Any:
+    return torch.softmax(x, 1), torch.log_softmax(y, -1), torch.softmax(x, 0)
+
+
+@case(lambda rand: (rand(2, 20000),))
+def softmax_in_sweeps(x: torch.Tensor) -> Any:
+    y = torch.softmax(x, 1)
+    return y, y.sum(1)
+
+
+@case(lambda rand: (rand(3, 5, 96), rand(96), rand(96)))
+def layer_norm(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> Any:
+    return F.layer_norm(x, (96,), w, b), F.layer_norm(x, (5, 96))
+
+
+@case(lambda rand: (rand(9, 128), rand(128)))
+def rms_norm(x: torch.Tensor, w: torch.Tensor) -> Any:
+    return x * torch.rsqrt((x * x).mean(-1, keepdim=True) + 1e-6) * w
+
+
+@case(lambda rand: (rand(4, 6, 70), rand(300, 33)))
+def reductions(x: torch.Tensor, y: torch.Tensor) -> Any:
+    return x.sum((0, 2)), x.amax(1), x.mean(), x.sum((1, 2), keepdim=True), y.sum(0), y.amin(0), x.var(-1), x[0].prod(1)
+
+
+@case(lambda rand: (rand(50, 20), rand(50, 20)))
+def comparisons(x: torch.Tensor, y: torch.Tensor) -> Any:
+    return x > y, torch.where(x < 0, y, 0.25), (x > 0) & ~(y > 0), x.clamp(-0.5, 0.5), x.sign(), (x == y) | (x != x)
+
+
+@case(lambda rand: (with_nan(rand(40, 30)), rand(40, 30)))
+def nan(x: torch.Tensor, y: torch.Tensor) -> Any:
+    pointwise = torch.relu(x), torch.maximum(x, y), torch.minimum(y, x), x.clamp(min=0.0), x.isnan(), x.isinf()
+    return *pointwise, x.amax(1), x.amin(0), x.sum(0), x.sign(), x > y, x.nan_to_num()
+
+
+@case(lambda rand: (rand(20, 33).bfloat16(), rand(33).bfloat16(), rand(20, 33).half()))
+def half_types(x: torch.Tensor, y: torch.Tensor, z: torch.Tensor) -> Any:
+    return x * y + 1, F.gelu(x), torch.softmax(z, -1), x.sum(1), z.float() + x, (z * 0.1).bfloat16()
+
+
+@case(lambda rand: (rand(30, 17).double(), rand(17).double()))
+def double(x: torch.Tensor, y: torch.Tensor) -> Any:
+    x = x + 0.1
+    return x / y, torch.where(x > 0, x, 0.3), x.clamp(max=0.1), torch.softmax(x, 1), x.float(), x.sqrt(), x.amax()
+
+
+@case(lambda rand: (integers(rand(20, 31)), integers(rand(20, 31)).int(), integers(rand(31)).to(torch.int8)))
+def whole_numbers(x: torch.Tensor, y: torch.Tensor, z: torch.Tensor) -> Any:
+    quotients = x // 7, x // -7, x % 7, x % -7, torch.div(x, 3, rounding_mode="trunc"), torch.fmod(x, -5)
+    others = x + y, y * 3 - z, x & 12, ~y, x << 2, y >> 1, x.sum(), z.amax(), x.abs(), -z, x.float() / 3, x / 7
+    return *quotients, *others
+
+
+@case(lambda rand: ((rand(20, 31) > 0), rand(20, 31)))
+def booleans(x: torch.Tensor, y: torch.Tensor) -> Any:
+    return x.any(1), x.all(0), x.sum(), x.to(torch.float32) * y, ~x, y.bool(), x ^ (y > 0), (y > 9).any(), x.amax(0)
+
+
+@case(lambda rand: (rand(700) * 9, rand(700) * 3))
+def float_division(x: torch.Tensor, y: torch.Tensor) -> Any:
+    return x // y, x % y, torch.fmod(x, y), x // 0.7, x % -0.7, torch.div(x, y, rounding_mode="trunc"), 1 / x
+
+
+@case(lambda rand: (rand(600), rand(600).abs() + 0.1))
+def functions(x: torch.Tensor, y: torch.Tensor) -> Any:
+    plain = x.exp(), y.log(), y.sqrt(), y.rsqrt(), x.sin(), x.cos(), torch.erf(x), x.exp2(), y.log2(), x.sigmoid()
+    library = x.tanh(), x.expm1(), y.log1p(), y.log10(), x.tan(), x.atan(), torch.erfc(x), x.sinh(), x.cosh(), x.asinh()
+    rounded = x.floor(), x.ceil(), x.trunc(), (x * 3).round(), x.frac()
+    return *plain, *library, *rounded, y**2.5, y**x, 2.0**x, x**3, torch.atan2(x, y), F.silu(x), F.softplus(x), x.neg()
+
+
+@case(lambda rand: (rand(600).clamp(-0.9, 0.9), rand(64)))
+def made_from_nothing(x: torch.Tensor, y: torch.Tensor) -> Any:
+    made = torch.arange(64, device=x.device) * y, torch.full((3, 5), 0.1, device=x.device) + y[0]
+    return *made, x.asin(), x.acos(), x.atanh(), torch.ones_like(y), torch.tril(y.view(8, 8))
+
+
+@case(lambda rand: (rand(()), rand(1, 1), rand(5)))
+def single_elements(x: torch.Tensor, y: torch.Tensor, z: torch.Tensor) -> Any:
+    return x + 1, y.sum(), x * z, z.sum() + x, torch.softmax(z, 0), z.amax() - z
+
+
+def with_nan(x: torch.Tensor) -> torch.Tensor:
+    x[3, 4], x[5, 6], x[7, 8], x[9, 10] = float("nan"), float("inf"), float("-inf"), -0.0
+    return x
+
+
+def integers(x: torch.Tensor) -> torch.Tensor:
+    return (x * 20).to(torch.int64)
+
+
+def inputs_of(name: str, device: str) -> tuple[torch.Tensor, ...]:
+    generator = torch.Generator().manual_seed(20261121)
+    made = CASES[name][1](lambda *size: torch.randn(*size, generator=generator))
+    return tuple(t.to(device) for t in made)
+
+
+def graph_of(name: str, inputs: tuple[torch.Tensor, ...]) -> fx.GraphModule:
+    """The case as a functional graph of aten operations with flat outputs."""
+
+    def flat(*args: torch.Tensor) -> list[torch.Tensor]:
+        out = CASES[name][0](*args)
+        return list(out) if isinstance(out, tuple) else [out]
+
+    return make_fx(flat, decomposition_table=decompose.table(), tracing_mode="fake")(*inputs)
+
+
+def compile_() -> Compile:
+    record = Record()
+    return record.compile(record.frame("case", "triton_cases.py", 1, "root"))
+
+
+def verdict(name: str, device: str) -> str:
+    """``ok``, or how the kernels' results differ from eager's."""
+    inputs = inputs_of(name, device)
+    gm = graph_of(name, inputs)
+    try:
+        run = kernels.compile_kernels(gm, "forward", compile_(), Options(), "triton")
+        results = run(inputs)
+    except Exception:
+        return traceback.format_exc()
+    expected = gm(*inputs)
+    for at, (got, want) in enumerate(zip(results, expected, strict=True)):
+        if (got.shape, got.stride(), got.dtype) != (want.shape, want.stride(), want.dtype):
+            return f"output {at}: {got.shape} {got.stride()} {got.dtype} for {want.shape} {want.stride()} {want.dtype}"
+        # a program compiled as a whole rounds fewer times than one run operation by operation
+        tight = {torch.float32: 2e-6, torch.float64: 1e-12, torch.bfloat16: 1.6e-2, torch.float16: 2e-3}
+        tolerance = tight.get(want.dtype, 0)
+        try:
+            torch.testing.assert_close(got, want, rtol=tolerance * 4, atol=tolerance, equal_nan=True)
+        except AssertionError as error:
+            return f"output {at}: {error}"
+    return "ok"
+
+
+def interpret_libdevice() -> None:
+    """Give the interpreter the functions of the GPU's mathematical library, which it does not have."""
+    import triton.language as tl
+    from triton.language.extra import libdevice
+    from triton.runtime.interpreter import TensorHandle
+
+    def interpreted(function: Callable[..., torch.Tensor]) -> Callable[..., Any]:
+        def call(*args: Any) -> Any:
+            given = next(a for a in args if isinstance(a, tl.tensor))
+            arrays = [a.handle.data if isinstance(a, tl.tensor) else a for a in args]
+            like = torch.from_numpy(given.handle.data)
+            result = function(*(torch.as_tensor(a, dtype=like.dtype) for a in arrays)).numpy()
+            scalar = given.type.scalar
+            shape = [a.shape for a in args if isinstance(a, tl.tensor) and a.type.is_block()]
+            return tl.tensor(TensorHandle(result, scalar), tl.block_type(scalar, [*result.shape]) if shape else scalar)
+
+        return call
+
+    for name in dir(libdevice):
+        function = getattr(torch, {"rint": "round"}.get(name, name), None)
+        if function is not None and not name.startswith("_"):
+            setattr(libdevice, name, interpreted(function))
+
+
+if __name__ == "__main__":
+    wanted_device = "cuda" if torch.cuda.is_available() else "cpu"
+    if wanted_device == "cpu":
+        interpret_libdevice()
+    json.dump({name: verdict(name, wanted_device) for name in sys.argv[1:] or CASES}, sys.stdout, indent=1)
