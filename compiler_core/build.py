@@ -48,7 +48,9 @@ def toolchain() -> Toolchain:
     path = config.cxx()
     if path is None:
         named = os.environ.get("CXX")
-        missing = f"the C++ compiler {named!r} named by $CXX was" if named else "no C++ compiler (g++, clang++, c++) was"
+        missing = (
+            f"the C++ compiler {named!r} named by $CXX was" if named else "no C++ compiler (g++, clang++, c++) was"
+        )
         raise BuildError(f"{missing} found; install one (Debian, Ubuntu: apt install g++) or set CXX to its path")
     return _inspect(path)
 
@@ -162,11 +164,15 @@ def _private(folder: Path) -> Path:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         status = folder.stat()
         if status.st_uid != os.geteuid():
-            raise BuildError(f"the kernel cache {folder} belongs to another user; set CUTAWAY_CACHE_DIR to a folder of yours")
+            raise BuildError(
+                f"the kernel cache {folder} belongs to another user; set CUTAWAY_CACHE_DIR to a folder of yours"
+            )
         if status.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
             folder.chmod(0o700)
     except OSError as error:
-        raise BuildError(f"the kernel cache {folder} cannot be used ({error}); set CUTAWAY_CACHE_DIR to another") from None
+        raise BuildError(
+            f"the kernel cache {folder} cannot be used ({error}); set CUTAWAY_CACHE_DIR to another"
+        ) from None
     return folder
 
 

@@ -66,7 +66,8 @@ from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import prod
-from typing import Any, Literal as OneOf, NamedTuple
+from typing import Any, NamedTuple
+from typing import Literal as OneOf
 
 import torch
 

@@ -1,52 +1,66 @@
 """From a graph of aten operations to a callable: lower, fuse, print, build, wrap.
 
-Each stage maps one frozen value to the next and is a step of the record; what it made is an
-artifact, each line of it linked to what it came from:
+Each stage maps one frozen value to the next and is a step of the record.  The artifacts are the
+loops after fusion, the kernels and the wrapper, each line linked to what it came from:
 
-    wrapper line, kernel line  <-  loop IR line  <-  graph node
+    wrapper line  <-  kernel line  <-  loop IR line  <-  graph node
 """
 
 from __future__ import annotations
 
 import ctypes
 import importlib
-from collections.abc import Mapping
-from typing import Literal
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
 
 import torch.fx as fx
 
 from compiler_core import build, ir
 from compiler_core.codegen import Code, Launcher, cpp
-from compiler_core.codegen.wrapper import Runner, Wrapper
+from compiler_core.codegen.wrapper import Runner, Wrapper, views
 from compiler_core.config import Options
 from compiler_core.errors import UsageError
+from compiler_core.fuse import fuse
 from compiler_core.lower import lower
-from compiler_core.record import Compile, Kernel, Span
+from compiler_core.record import Artifact, Compile, Fusion, FusionRefusal, ItemId, Kernel, Span
+from compiler_core.rewrite import Rewritten
 
 Which = Literal["forward", "backward"]
+Language = Literal["cpp", "triton"]
 LANGUAGES = ("cpp", "triton")
 
 
 def compile_kernels(
-    gm: fx.GraphModule, which: Which, compile_: Compile, options: Options, language: str
+    gm: fx.GraphModule, which: Which, compile_: Compile, options: Options, language: Language
 ) -> Runner:
     """A function of the graph's inputs, as one sequence, that returns its outputs as a list.
 
     BuildError: a tool that makes kernels failed or is missing; the message names the remedy.
     """
     if language not in LANGUAGES:
-        raise UsageError(f"no kernels in {language!r}; there are {', '.join(LANGUAGES)}")
-    with compile_.step("lower", which):
-        program = lower(gm, which).numbered()
+        raise UsageError(f"there are no kernels in {language!r}, only in {', '.join(LANGUAGES)}")
+    with compile_.step("lower", which) as event:
+        program = lower(gm, which)
+        event.detail = _counts(program)
+    with compile_.step("fuse", which) as event:
+        fused = fuse(program)
+        program = fused.program
+        event.detail = _counts(program)
     with compile_.step("codegen", which):
         code = _generate(program, language)
         wrapper = Wrapper(program, code.takes)
+        _Notes(compile_, which, program).write(fused, code, wrapper)
     with compile_.step("build", which):
         kernels = _build(code, program)
     return wrapper.runner(kernels)
 
 
-def _generate(program: ir.Program, language: str) -> Code:
+def _counts(program: ir.Program) -> str:
+    loops = sum(isinstance(s, ir.Loops) for s in program.steps)
+    return f"{loops} kernels of ours, {len(program.steps) - loops} calls"
+
+
+def _generate(program: ir.Program, language: Language) -> Code:
     if language == "cpp":
         return cpp.generate(program, build.simd_math())
     return importlib.import_module("compiler_core.codegen.triton").generate(program)  # type: ignore[no-any-return]
@@ -56,8 +70,10 @@ def _build(code: Code, program: ir.Program) -> Mapping[str, Launcher]:
     if code.language == "triton":
         return importlib.import_module("compiler_core.codegen.triton").build(code)  # type: ignore[no-any-return]
     loops = [s for s in program.steps if isinstance(s, ir.Loops)]
-    library = build.load(code.text) if loops else None
-    return {k.name: _function(library, k) for k in loops if library is not None}
+    if not loops:
+        return {}
+    library = build.load(code.text)
+    return {k.name: _function(library, k) for k in loops}
 
 
 def _function(library: ctypes.CDLL, loops: ir.Loops) -> Launcher:
@@ -65,3 +81,99 @@ def _function(library: ctypes.CDLL, loops: ir.Loops) -> Launcher:
     function.argtypes = [ctypes.c_void_p] * len(loops.arguments)
     function.restype = None
     return function  # type: ignore[no-any-return]
+
+
+class _Notes:
+    """Writes what was made into the record."""
+
+    def __init__(self, compile_: Compile, which: Which, program: ir.Program) -> None:
+        self._compile, self._which, self._program = compile_, which, program
+        self._loops = [s for s in program.steps if isinstance(s, ir.Loops)]
+
+    def write(self, fused: Rewritten, code: Code, wrapper: Wrapper) -> None:
+        self._rewrites(fused)
+        loops = self._loop_ir()
+        kernels = self._code(code, loops)
+        lines = self._wrapper(wrapper, kernels)
+        self._fusions(fused)
+        for number, step in enumerate(self._program.steps):
+            item = kernels.item(step.name) if isinstance(step, ir.Loops) else lines.get(step.name)
+            self._kernel(number, step, code, item)
+
+    def _rewrites(self, fused: Rewritten) -> None:
+        """The fusion pass, rewrite by rewrite."""
+        lines = [
+            f"{r.rule}: {r.before[0]} into {r.before[1]} -> {r.after}   # {r.reason}; saves {r.bytes_saved:,} bytes"
+            for r in fused.rewrites
+        ]
+        lines += [f"apart: {first} | {second}   # {r.kind}: {r.reason}" for first, second, r in fused.refusals]
+        spans = [Span(str(n), n, n) for n in range(1, len(lines) + 1)]
+        self._compile.artifact("fusion", f"{self._which}.fusion", "text", "\n".join(lines) + "\n", spans)
+
+    def _loop_ir(self) -> Artifact:
+        """The loops as text: a kernel's lines are ``name``, its statements ``name.0`` and so on."""
+        lines, spans = [], []
+        for loops in self._loops:
+            first = len(lines) + 1
+            for at, (line, _) in enumerate(loops.lines()):
+                lines.append(line)
+                if at:
+                    spans.append(Span(f"{loops.name}.{at - 1}", len(lines), len(lines)))
+            spans.append(Span(loops.name, first, len(lines)))
+            lines.append("")
+        artifact = self._compile.artifact("fusion", f"{self._which}.loops", "text", "\n".join(lines), spans)
+        for loops in self._loops:
+            self._compile.link(artifact.item(loops.name), loops.origin, "fuse")
+            for at, statement in enumerate(loops.body):
+                self._compile.link(artifact.item(f"{loops.name}.{at}"), statement.origin, "lower")
+        return artifact
+
+    def _code(self, code: Code, loops: Artifact) -> Artifact:
+        """The kernels' source: a kernel's lines are ``name``, each single one its number."""
+        extent: dict[str, list[int]] = {}
+        for line in code.lines:
+            extent.setdefault(line.kernel, []).append(line.number)
+        spans = [Span(str(line.number), line.number, line.number) for line in code.lines]
+        spans += [Span(kernel, min(numbers), max(numbers)) for kernel, numbers in extent.items()]
+        suffix = {"cpp": "cpp", "triton": "py"}[code.language]
+        artifact = self._compile.artifact("kernel", f"{self._which}.{suffix}", code.language, code.text, spans)
+        for line in code.lines:
+            of = [loops.item(f"{line.kernel}.{n}") for n in line.statements]
+            self._compile.link(artifact.item(str(line.number)), of, "codegen")
+        for kernel in extent:
+            self._compile.link(artifact.item(kernel), [loops.item(kernel)], "codegen")
+        return artifact
+
+    def _wrapper(self, wrapper: Wrapper, kernels: Artifact) -> dict[str, ItemId]:
+        """The wrapper's lines; returns the one of each call."""
+        spans = [Span(str(n), n, n) for n in wrapper.lines]
+        artifact = self._compile.artifact("wrapper", f"{self._which}.wrapper", "python", wrapper.text, spans)
+        for number, step in wrapper.lines.items():
+            of = [kernels.item(step.name)] if isinstance(step, ir.Loops) else step.origin
+            self._compile.link(artifact.item(str(number)), of, "codegen")
+        return {step.name: artifact.item(str(n)) for n, step in wrapper.lines.items() if isinstance(step, ir.Call)}
+
+    def _fusions(self, fused: Rewritten) -> None:
+        for loops in self._loops:
+            if history := fused.by_loops[loops.name]:
+                kind = " + ".join(sorted({r.rule for r in history}))
+                saved = sum(r.bytes_saved for r in history)
+                fusion = Fusion(f"{self._which}.{loops.name}", kind, list(loops.origin), loops.name, saved)
+                self._compile.fusions.append(fusion)
+        for first, second, refusal in fused.refusals:
+            self._compile.refusals.append(FusionRefusal(refusal.kind, first, second, refusal.reason))
+
+    def _kernel(self, number: int, step: ir.Step, code: Code, item: ItemId | None) -> None:
+        language: Any = code.language if isinstance(step, ir.Loops) else "extern"
+        name = step.name if isinstance(step, ir.Loops) else str(step.target)
+        read, written = self._bytes(self._read_by(step)), self._bytes(step.writes)
+        key = f"{self._which}.{number}"
+        self._compile.kernels.append(Kernel(key, name, language, self._which, item, read, written))
+
+    def _read_by(self, step: ir.Step) -> Sequence[str]:
+        if isinstance(step, ir.Loops):
+            return step.reads
+        return tuple(dict.fromkeys(v.buffer for v in views((step.args, step.kwargs))))
+
+    def _bytes(self, names: Sequence[str]) -> int:
+        return sum(self._program.buffers[n].bytes for n in names if n in self._program.buffers)

@@ -34,12 +34,98 @@ ROW_BYTES = 32 * 1024
 DEAR = 10
 
 RESERVED = frozenset(
-    "alignas alignof and and_eq asm auto bitand bitor bool break case catch char class compl const constexpr "
-    "continue decltype default delete do double else enum explicit export extern false float for friend goto if "
-    "inline int long mutable namespace new noexcept not not_eq nullptr operator or or_eq private protected public "
-    "register return short signed sizeof static struct switch template this throw true try typedef typeid typename "
-    "union unsigned using virtual void volatile while xor xor_eq "
-    "f32 f64 i64 i32 i16 i8 u8 u32 bf16 f16 lane lanes block as_f32 as_bits".split()
+    [
+        "alignas",
+        "alignof",
+        "and",
+        "and_eq",
+        "asm",
+        "auto",
+        "bitand",
+        "bitor",
+        "bool",
+        "break",
+        "case",
+        "catch",
+        "char",
+        "class",
+        "compl",
+        "const",
+        "constexpr",
+        "continue",
+        "decltype",
+        "default",
+        "delete",
+        "do",
+        "double",
+        "else",
+        "enum",
+        "explicit",
+        "export",
+        "extern",
+        "false",
+        "float",
+        "for",
+        "friend",
+        "goto",
+        "if",
+        "inline",
+        "int",
+        "long",
+        "mutable",
+        "namespace",
+        "new",
+        "noexcept",
+        "not",
+        "not_eq",
+        "nullptr",
+        "operator",
+        "or",
+        "or_eq",
+        "private",
+        "protected",
+        "public",
+        "register",
+        "return",
+        "short",
+        "signed",
+        "sizeof",
+        "static",
+        "struct",
+        "switch",
+        "template",
+        "this",
+        "throw",
+        "true",
+        "try",
+        "typedef",
+        "typeid",
+        "typename",
+        "union",
+        "unsigned",
+        "using",
+        "virtual",
+        "void",
+        "volatile",
+        "while",
+        "xor",
+        "xor_eq",
+        "f32",
+        "f64",
+        "i64",
+        "i32",
+        "i16",
+        "i8",
+        "u8",
+        "u32",
+        "bf16",
+        "f16",
+        "lane",
+        "lanes",
+        "block",
+        "as_f32",
+        "as_bits",
+    ]
 )
 
 
@@ -149,7 +235,9 @@ class _Kernel:
         leading, last = self._inner_loops()
         for reduce in reduces:
             self._add(f"{_accumulator(reduce, bool(leading))} = {_identity(reduce)};", reduce)
-        pragma = f"#pragma omp parallel for schedule(static){_clauses(reduces, '_all')}" if parallel and leading else None
+        pragma = (
+            f"#pragma omp parallel for schedule(static){_clauses(reduces, '_all')}" if parallel and leading else None
+        )
         with self._nest(leading, pragma):
             for reduce in reduces if leading else ():
                 self._add(f"{_accumulator(reduce, False)} = {_identity(reduce)};", reduce)
@@ -217,7 +305,9 @@ class _Kernel:
         with self._nest([_Loop("lane", "lanes")], "#pragma omp simd"):
             self._add(f"const i64 {self._names[len(self._loops.outer) - 1]} = block + lane;")
             for name in sorted((used & shared) - here):
-                self._add(f"const {self._short(name)} {_safe(name)} = ({self._short(name)}){_safe(name)}_lane[lane];", name)
+                self._add(
+                    f"const {self._short(name)} {_safe(name)} = ({self._short(name)}){_safe(name)}_lane[lane];", name
+                )
             for statement in (*again, *body):
                 if isinstance(statement, ir.Reduce):
                     array = f"{_safe(statement.name)}_lane[lane]"
@@ -337,9 +427,7 @@ def _kept(loops: ir.Loops) -> frozenset[str]:
     return frozenset(
         s.name
         for s in again
-        if isinstance(s, ir.Compute)
-        and ir.OPS[s.op].cost >= DEAR
-        and loops.inner_numel * s.dtype.itemsize <= ROW_BYTES
+        if isinstance(s, ir.Compute) and ir.OPS[s.op].cost >= DEAR and loops.inner_numel * s.dtype.itemsize <= ROW_BYTES
     )
 
 

@@ -23,9 +23,7 @@ def restrided(tensor: torch.Tensor, size: tuple[int, ...], stride: tuple[int, ..
     return torch.empty_strided(size, stride, dtype=tensor.dtype, device=tensor.device).copy_(tensor.expand(size))
 
 
-def _window(
-    tensor: torch.Tensor, size: tuple[int, ...], stride: tuple[int, ...], offset: int
-) -> torch.Tensor:
+def _window(tensor: torch.Tensor, size: tuple[int, ...], stride: tuple[int, ...], offset: int) -> torch.Tensor:
     return tensor.as_strided(size, stride, tensor.storage_offset() + offset)
 
 
@@ -77,7 +75,7 @@ class Wrapper:
         program = self._program
         self._names.update({n: v for n, v in program.constants.items()})
         if program.inputs:
-            self._line(f"{', '.join(program.inputs)}, = inputs".replace(", ,", ","))
+            self._line(f"{', '.join(program.inputs)}{',' if len(program.inputs) == 1 else ''} = inputs")
         for name in program.inputs:
             if name.startswith("tangents"):
                 self._expect(program.buffers[name])

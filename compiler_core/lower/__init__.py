@@ -16,8 +16,10 @@ import torch
 import torch.fx as fx
 
 from compiler_core import ir
-from compiler_core.lower import creation, pointwise, reductions
+from compiler_core.lower import creation, pointwise, reductions  # noqa: F401  (they fill the table)
+from compiler_core.lower.body import Body
 from compiler_core.lower.table import RULES, NotLowered, Operand
+from compiler_core.record import ItemId
 
 __all__ = ["NotLowered", "lower"]
 
@@ -50,9 +52,7 @@ class _Lowering:
 
     def program(self) -> ir.Program:
         live = _live(self._steps, self._results)
-        return ir.Program(
-            self._name, self._buffers, tuple(self._inputs), tuple(live), self._results, self._constants
-        )
+        return ir.Program(self._name, self._buffers, tuple(self._inputs), tuple(live), self._results, self._constants)
 
     def node(self, node: fx.Node) -> None:
         if node.op == "placeholder":
@@ -72,16 +72,17 @@ class _Lowering:
 
     def _loops(self, node: fx.Node) -> ir.View | None:
         """The node by its rule, or None where it is left to PyTorch."""
-        rule = RULES.get(node.target) if isinstance(node.target, torch._ops.OpOverload) else None
+        target: Any = node.target
+        rule = RULES.get(target)
         if rule is None or not _supported(node):
             return None
-        args, kwargs = (fx.node.map_aggregate(a, self._operand) for a in (node.args, node.kwargs))
+        args: Any = fx.node.map_aggregate(node.args, self._operand)
+        kwargs: Any = fx.node.map_aggregate(dict(node.kwargs), self._operand)
         buffer = self._buffer(node, node.meta["val"], "loops")
-        reduced = None
-        if dims := reductions.REDUCED_DIMS.get(node.target):
-            reduced = args[0], dims(*args, **kwargs)
+        dims = reductions.REDUCED_DIMS.get(target)
+        reduced = (args[0], dims(*args, **kwargs)) if dims else None
         try:
-            body = pointwise.Body(node.name, buffer, self._fresh, buffer.origin, reduced)
+            body = Body(node.name, buffer, self._fresh, buffer.origin, reduced)
             rule(body, *args, **kwargs)
         except NotLowered:
             return None
@@ -155,7 +156,7 @@ class _Lowering:
 
 def _supported(node: fx.Node) -> bool:
     """Whether loops can hold all tensors of this node: real types, elements, one device."""
-    values = [node.meta.get("val"), *(n.meta.get("val") for n in node.all_input_nodes)]
+    values: list[Any] = [node.meta.get("val"), *(n.meta.get("val") for n in node.all_input_nodes)]
     if not all(isinstance(v, torch.Tensor) and v.layout is torch.strided for v in values):
         return False
     if any(v.dtype not in ir.SHORT or v.is_conj() or v.is_neg() for v in values):
@@ -212,10 +213,11 @@ def _names_in(value: Any) -> list[str]:
 
 def _strides(value: torch.Tensor) -> tuple[int, ...]:
     """The tensor's strides; in a tensor of one element or none they say nothing."""
-    return tuple(value.stride()) if math.prod(value.shape) > 1 else tuple(torch.empty(value.shape, device="meta").stride())
+    told = value if math.prod(value.shape) > 1 else torch.empty(value.shape, device="meta")
+    return tuple(told.stride())
 
 
-def _origin(node: fx.Node) -> tuple[ir.ItemId, ...]:
+def _origin(node: fx.Node) -> tuple[ItemId, ...]:
     item = node.meta.get("item")
     return (item,) if item else tuple(node.meta.get("origin", ()))
 

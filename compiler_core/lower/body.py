@@ -10,6 +10,7 @@ import torch
 
 from compiler_core import ir
 from compiler_core.lower.table import NotLowered, Number, Operand, Value
+from compiler_core.record import ItemId
 
 COMPUTE_TYPE = {torch.bfloat16: torch.float32, torch.float16: torch.float32}
 
@@ -27,7 +28,7 @@ class Body:
         name: str,
         out: ir.Buffer,
         fresh: Callable[[], str],
-        origin: tuple[ir.ItemId, ...],
+        origin: tuple[ItemId, ...],
         reduced: tuple[Operand, Sequence[int]] | None = None,
     ) -> None:
         self.name, self.out, self._fresh, self._origin = name, out, fresh, origin

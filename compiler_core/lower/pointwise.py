@@ -188,9 +188,7 @@ def relu(body: Body, x: Value) -> Value:
 
 
 @pointwise(aten.clamp.default)
-def clamp(
-    body: Body, x: Value, min: Value | Number | None = None, max: Value | Number | None = None
-) -> Value:
+def clamp(body: Body, x: Value, min: Value | Number | None = None, max: Value | Number | None = None) -> Value:
     if min is not None:
         x = _clamp(body, "lt", x, min)
     return x if max is None else _clamp(body, "gt", x, max)

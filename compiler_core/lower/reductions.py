@@ -62,9 +62,7 @@ def prod(body: Body, x: Value, dtype: torch.dtype | None = None) -> Value:
 
 
 REDUCED_DIMS[aten.prod.dim_int] = reduced_dims
-lowers(aten.prod.dim_int)(
-    lambda body, x, dim, keepdim=False, dtype=None: body.store(prod(body, body.operand(x)))
-)
+lowers(aten.prod.dim_int)(lambda body, x, dim, keepdim=False, dtype=None: body.store(prod(body, body.operand(x))))
 
 
 @reduces(aten.amax.default, aten.max.default)

@@ -1,0 +1,317 @@
+"""Fusion: which loops become one kernel.
+
+Three rules, tried in this order by the loop in `rewrite.py`:
+
+    copy       a cheap producer is computed again inside each of its consumers
+    producer   a producer moves into its consumer; what others need of it is still stored
+    sibling    two loops that read the same buffer, and do not need each other, share the loads
+
+All three express the first loop in the second's indices (`Meeting`) and join the bodies.  What
+cannot be joined, or should not, is a `Refusal` of one of the kinds below.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+
+from compiler_core import ir, spaces
+from compiler_core.rewrite import Merged, Pair, Refusal, Rewritten, Rule, rewrite
+
+REFUSALS = {
+    "call": "One of the two is a call of a kernel of PyTorch's, which is not ours to change.",
+    "cycle": "A step between the two needs the first and is needed by the second.",
+    "address": "The second does not read what the first writes as a rearrangement of its indices.",
+    "inner": "The two reduce over different index ranges, or one reduces what the other keeps.",
+    "repeat": "The first would be computed again for each index that broadcasts it, at too high a price.",
+    "partial": "The second reads a part of what the first must still store as a whole for others.",
+    "size": "The kernel would have more statements or arguments than a compiler handles well.",
+    "cost": "Only cheap producers are computed again in each consumer.",
+}
+"""The kinds of refusal, and what each means."""
+
+CHEAP = 4
+"""Additions for an element that may be computed again rather than stored and read."""
+MAX_STATEMENTS = 200
+MAX_ARGUMENTS = 48
+
+
+def fuse(program: ir.Program) -> Rewritten:
+    """`program` with its loops joined, each in the order and shape that is best for memory."""
+    done = rewrite(program, RULES)
+    steps = [spaces.simplify(s) if isinstance(s, ir.Loops) else s for s in done.program.steps]
+    return replace(done, program=done.program.with_steps(steps))
+
+
+def copy(pair: Pair) -> Merged | Refusal:
+    """Compute a cheap producer in its consumer, and leave it to go when no one reads it."""
+    first = pair.first
+    if first.inner or not pair.readers_are_loops or _price(first) > CHEAP:
+        return Refusal("cost", f"{first.name} is not cheap, or not only read by loops")
+    if _bytes(first.reads, pair) > _bytes(first.writes, pair):
+        return Refusal("cost", f"{first.name} reads more than it writes")
+    joined = _join(pair, stored=frozenset())
+    if isinstance(joined, Refusal):
+        return joined
+    saved = _bytes(first.writes, pair)
+    return Merged(joined, saved, f"{first.name} is cheap: computed in {pair.second.name} instead of read", False)
+
+
+def producer(pair: Pair) -> Merged | Refusal:
+    """Move a producer into its consumer."""
+    joined = _join(pair, stored=pair.kept)
+    if isinstance(joined, Refusal):
+        return joined
+    flows = [b for b in pair.first.writes if b in pair.second.reads]
+    saved = sum(pair.buffers[b].bytes * (1 if b in pair.kept else 2) for b in flows)
+    text = ", ".join(b if b not in pair.kept else f"{b} (still stored)" for b in flows)
+    return Merged(joined, saved, f"{pair.second.name} reads {text} at the index at which {pair.first.name} makes it")
+
+
+def sibling(pair: Pair) -> Merged | Refusal:
+    """Join two loops over the same indices that read the same buffer."""
+    for first, second in ((pair.first, pair.second), (pair.second, pair.first)):
+        joined = _join(replace(pair, first=first, second=second), stored=frozenset(first.writes), shared=True)
+        if not isinstance(joined, Refusal):
+            common = [b for b in first.reads if b in second.reads]
+            return Merged(joined, _bytes(common, pair), f"both read {', '.join(common)}")
+    return joined
+
+
+RULES = (Rule("copy", "flow", copy), Rule("producer", "flow", producer), Rule("sibling", "shared", sibling))
+
+
+@dataclass(frozen=True)
+class Meeting:
+    """The second loop, cut so that the first fits, and each index of the first in its terms."""
+
+    second: ir.Loops
+    rows: tuple[ir.Address, ...]
+
+
+def _join(pair: Pair, stored: frozenset[str], shared: bool = False) -> ir.Loops | Refusal:
+    """Both loops as one, in which the first stores only the buffers `stored`."""
+    if len(pair.first.body) + len(pair.second.body) > MAX_STATEMENTS:
+        return Refusal("size", f"more than {MAX_STATEMENTS} statements")
+    if len({*pair.first.arguments, *pair.second.arguments}) > MAX_ARGUMENTS:
+        return Refusal("size", f"more than {MAX_ARGUMENTS} arguments")
+    met = _meet(pair.first, pair.second, shared)
+    if isinstance(met, Refusal):
+        return met
+    if problem := _unfit(pair.first, met, stored):
+        return problem
+    second = met.second
+    moved = spaces.substitute(pair.first.body, met.rows, len(second.space))
+    kept = [s for s in moved if not isinstance(s, ir.Store) or s.buffer in stored]
+    values = {s.buffer: s.value for s in moved if isinstance(s, ir.Store)}
+    return ir.Loops(second.name, second.outer, second.inner, _alive(_share([*kept, *second.body], values)))
+
+
+# -- where two loops meet --------------------------------------------------------------------
+
+Contact = Callable[[ir.Loops], tuple[ir.Address, ir.Address]]
+"""Addresses in the first and the second loop that must be equal; the second may have been cut."""
+
+
+def _meet(first: ir.Loops, second: ir.Loops, shared: bool) -> Meeting | Refusal:
+    """Express the indices of `first` in those of `second`, which is cut where need be."""
+    refusal = Refusal("address", f"{second.name} does not read what {first.name} touches index by index")
+    for contacts in _shared_contacts(first, second) if shared else [_flow_contacts(first, second)]:
+        solved = _solve(first, second, contacts)
+        if solved is None:
+            continue
+        met = _place(first, *solved, contacts)
+        if isinstance(met, Meeting):
+            return met
+        refusal = met
+    return refusal
+
+
+def _solve(first: ir.Loops, second: ir.Loops, contacts: Sequence[Contact]) -> tuple[ir.Loops, spaces.Rows] | None:
+    """The second loop, cut, and the rows on which all `contacts` agree."""
+    rows: spaces.Rows = {}
+    waiting = list(contacts)
+    while waiting:
+        of, into = waiting[0](second)
+        found = spaces.solve(of, first.space, into, second.space)
+        if isinstance(found, spaces.Split):
+            second, rows, waiting = spaces.split(second, found), {}, list(contacts)
+            continue
+        if found is None or any(rows.get(k, row) != row for k, row in found.items()):
+            return None
+        rows |= found
+        waiting.pop(0)
+    return second, rows
+
+
+def _flow_contacts(first: ir.Loops, second: ir.Loops) -> list[Contact]:
+    """Where the second loads what the first stores."""
+    stores = {s.buffer: s.address for s in first.body if isinstance(s, ir.Store)}
+    return [
+        _contact(stores[s.buffer], at)
+        for at, s in enumerate(second.body)
+        if isinstance(s, ir.Load) and s.buffer in stores
+    ]
+
+
+def _shared_contacts(first: ir.Loops, second: ir.Loops) -> Iterator[list[Contact]]:
+    """Loads of one buffer by both, by every index of the first; each will do alone."""
+    for load in first.body:
+        if isinstance(load, ir.Load) and all(load.address.strides):
+            for at, other in enumerate(second.body):
+                if isinstance(other, ir.Load) and other.buffer == load.buffer:
+                    yield [_contact(load.address, at)]
+
+
+def _contact(of: ir.Address, at: int) -> Contact:
+    def addresses(second: ir.Loops) -> tuple[ir.Address, ir.Address]:
+        load = second.body[at]
+        assert isinstance(load, ir.Load)
+        return of, load.address
+
+    return addresses
+
+
+def _place(first: ir.Loops, second: ir.Loops, rows: spaces.Rows, contacts: Sequence[Contact]) -> Meeting | Refusal:
+    """Decide which indices of `second` are inner ones, and find the rows that are still missing."""
+    if not first.inner:
+        complete = len(rows) == len(first.space)
+        return Meeting(second, _ordered(rows)) if complete else Refusal("address", "an index is in doubt")
+    outer_rows = [rows[k] for k in range(len(first.outer)) if k in rows]
+    used = [t for t in range(len(second.space)) if any(row.strides[t] for row in outer_rows)]
+    rest = [t for t in range(len(second.space)) if t not in used]
+    if second.inner and used != list(range(len(second.outer))):
+        return Refusal("inner", f"{second.name} reduces other indices than {first.name}")
+    if rest and prod(second.space[t] for t in rest) != first.inner_numel:
+        return Refusal("inner", f"{second.name} runs over other sizes than {first.name} reduces")
+    if not rest:
+        return _with_inner(first, second, rows)
+    return _align_inner(first, spaces.arrange(second, used, rest), contacts)
+
+
+def _with_inner(first: ir.Loops, second: ir.Loops, rows: spaces.Rows) -> Meeting:
+    """`second` has no indices for the inner ones of `first`: it gets them."""
+    rank, more = len(second.space), len(first.inner)
+    units = [ir.Address(tuple(int(t == k) for t in range(rank + more))) for k in range(rank + more)]
+    body = tuple(spaces.substitute(second.body, units[:rank], rank + more))
+    wide = {k: replace(row, strides=(*row.strides, *[0] * more)) for k, row in rows.items()}
+    wide |= {len(first.outer) + k: units[rank + k] for k in range(more)}
+    return Meeting(ir.Loops(second.name, second.outer, first.inner, body), _ordered(wide))
+
+
+def _align_inner(first: ir.Loops, second: ir.Loops, contacts: Sequence[Contact]) -> Meeting | Refusal:
+    """Rows for the inner indices too: by a buffer that both load, else one after the other."""
+    inner = range(len(first.outer), len(first.space))
+
+    def in_order(second: ir.Loops) -> tuple[ir.Address, ir.Address]:
+        into = range(len(second.outer), len(second.space))
+        return (
+            spaces.contiguous(first.inner, inner, len(first.space)),
+            spaces.contiguous(second.inner, into, len(second.space)),
+        )
+
+    for extra in [[], *_shared_contacts(first, second), [in_order]]:
+        solved = _solve(first, second, [*contacts, *extra])
+        if solved is not None and len(solved[1]) == len(first.space):
+            return Meeting(solved[0], _ordered(solved[1]))
+    return Refusal("inner", f"{second.name} walks its indices in another way than {first.name} reduces")
+
+
+def _ordered(rows: spaces.Rows) -> tuple[ir.Address, ...]:
+    return tuple(rows[k] for k in range(len(rows)))
+
+
+# -- whether joining is right, and worth it --------------------------------------------------
+
+
+def _unfit(first: ir.Loops, met: Meeting, stored: frozenset[str]) -> Refusal | None:
+    """Why `first` may not run at the indices of `met`, if it may not."""
+    second, rows = met.second, met.rows
+    used = [t for row in rows for t, s in enumerate(row.strides) if s]
+    exact = len(used) == len(set(used)) and all(map(_covers(second), rows, first.space))
+    unused = set(range(len(second.space))) - set(used)
+    inner = set(range(len(second.outer), len(second.space)))
+    once = exact and (not unused or unused == inner)
+    if first.inner and not (once and not unused):
+        return Refusal("repeat", f"{second.name} needs the reduction {first.name} other than once for each index")
+    if stored and not once:
+        return Refusal("partial", f"{', '.join(sorted(stored))} must be stored once, and as a whole")
+    runs = second.outer_numel * (second.inner_numel if inner & set(used) else 1)
+    if runs > first.outer_numel * first.inner_numel and _price(first) > CHEAP:
+        return Refusal("repeat", f"{first.name} would run {runs} times instead of {first.outer_numel}")
+    return None
+
+
+def _covers(second: ir.Loops) -> Callable[[ir.Address, int], bool]:
+    return lambda row, size: spaces.covers(row, second.space, size)
+
+
+def _price(loops: ir.Loops) -> int:
+    """Additions for one element."""
+    return sum(ir.OPS[s.op].cost for s in loops.body if isinstance(s, ir.Compute))
+
+
+def _bytes(buffers: Sequence[str], pair: Pair) -> int:
+    return sum(pair.buffers[b].bytes for b in buffers)
+
+
+# -- joining bodies --------------------------------------------------------------------------
+
+
+def _share(body: Sequence[ir.Statement], values: Mapping[str, ir.Argument]) -> list[ir.Statement]:
+    """`body` with each statement once, and loads of buffers in `values` replaced by the value."""
+    made: list[ir.Statement] = []
+    known: dict[ir.Statement, int] = {}
+    taken: set[str] = set()
+    renamed: dict[str, ir.Argument] = {}
+    for statement in body:
+        statement = _with_arguments(statement, renamed)
+        if isinstance(statement, ir.Store):
+            made.append(statement)
+        elif isinstance(statement, ir.Load) and statement.buffer in values:
+            value = values[statement.buffer]
+            renamed[statement.name] = renamed.get(value, value) if isinstance(value, str) else value
+        elif (at := known.get(replace(statement, name=""))) is not None:
+            same = made[at]
+            assert not isinstance(same, ir.Store)
+            renamed[statement.name] = same.name
+            made[at] = replace(same, origin=tuple(dict.fromkeys(same.origin + statement.origin)))
+        else:
+            name = _unused(statement.name, taken)
+            if name != statement.name:
+                renamed[statement.name] = name
+            else:
+                renamed.pop(name, None)
+            known[replace(statement, name="")] = len(made)
+            taken.add(name)
+            made.append(replace(statement, name=name))
+    return made
+
+
+def _with_arguments(statement: ir.Statement, renamed: Mapping[str, ir.Argument]) -> ir.Statement:
+    def new(argument: ir.Argument) -> ir.Argument:
+        return renamed.get(argument, argument) if isinstance(argument, str) else argument
+
+    if isinstance(statement, ir.Compute):
+        return replace(statement, arguments=tuple(map(new, statement.arguments)))
+    if isinstance(statement, (ir.Reduce, ir.Store)):
+        return replace(statement, value=new(statement.value))
+    return statement
+
+
+def _unused(name: str, taken: set[str]) -> str:
+    while name in taken:
+        name += "_"
+    return name
+
+
+def _alive(body: Sequence[ir.Statement]) -> tuple[ir.Statement, ...]:
+    """The statements that a store needs."""
+    wanted: set[ir.Argument] = set()
+    kept: list[ir.Statement] = []
+    for statement in reversed(body):
+        if isinstance(statement, ir.Store) or statement.name in wanted:
+            wanted.update(statement.arguments)
+            kept.append(statement)
+    return tuple(reversed(kept))

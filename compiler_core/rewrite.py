@@ -1,0 +1,272 @@
+"""The one rewrite loop: it tries rules on pairs of steps and notes what each did and why.
+
+A rule maps two loops to one, or to a `Refusal`; it knows nothing of the schedule, of the record
+or of the other rules.  The loop sees to it that no rewrite makes a cycle, keeps the schedule,
+and notes before, after, rule and reason.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from compiler_core import ir
+
+
+@dataclass(frozen=True)
+class Merged:
+    """What a rule made; `replaces_first` is False where the first step stays as it is."""
+
+    loops: ir.Loops
+    bytes_saved: int
+    reason: str
+    replaces_first: bool = True
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why two steps stay apart; `fuse.REFUSALS` documents the kinds."""
+
+    kind: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two loops of which the second does not come before the first.
+
+    `kept` are the buffers of `first` that something besides `second` needs.  `readers_are_loops`
+    tells whether all that read from `first` are loops, and nothing else needs it.
+    """
+
+    first: ir.Loops
+    second: ir.Loops
+    kept: frozenset[str]
+    readers_are_loops: bool
+    buffers: dict[str, ir.Buffer]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """`apply` is tried on pairs where the second reads what the first writes ("flow"), or where
+    both read a buffer and neither needs the other ("shared")."""
+
+    name: str
+    related: Literal["flow", "shared"]
+    apply: Callable[[Pair], Merged | Refusal]
+
+
+@dataclass(frozen=True)
+class Rewrite:
+    """One step of the loop."""
+
+    rule: str
+    before: tuple[str, str]
+    after: str
+    reason: str
+    bytes_saved: int
+
+
+@dataclass(frozen=True)
+class Rewritten:
+    """The program after, the rewrites in order, and the name of each kernel's rewrites."""
+
+    program: ir.Program
+    rewrites: tuple[Rewrite, ...]
+    by_loops: dict[str, tuple[Rewrite, ...]]
+    refusals: tuple[tuple[str, str, Refusal], ...]
+
+
+def rewrite(program: ir.Program, rules: Sequence[Rule]) -> Rewritten:
+    """Apply each of `rules` in turn until it changes nothing; then say what still stands apart.
+
+    The last rule that follows the flow of tensors gives the reasons.
+    """
+    schedule = Schedule(program)
+    for rule in rules:
+        while schedule.sweep(rule):
+            pass
+    return schedule.result(rules)
+
+
+class Schedule:
+    """The steps while they are rewritten, by number, with what must come before what."""
+
+    def __init__(self, program: ir.Program) -> None:
+        self._program = program
+        self._steps: dict[int, ir.Step] = dict(enumerate(program.steps))
+        self._before: dict[int, set[int]] = {n: set() for n in self._steps}
+        self._after: dict[int, set[int]] = {n: set() for n in self._steps}
+        self._place: dict[int, int] = {n: n for n in self._steps}
+        self._results = frozenset(r.buffer for r in program.results if isinstance(r, ir.View))
+        self._rewrites: list[Rewrite] = []
+        self._history: dict[int, tuple[Rewrite, ...]] = dict.fromkeys(self._steps, ())
+        self._refused: set[tuple[str, int, int, frozenset[str], bool]] = set()
+        self._order_steps()
+
+    # -- the loop ---------------------------------------------------------------------------
+
+    def sweep(self, rule: Rule) -> bool:
+        """Try `rule` once on every pair; whether anything changed."""
+        changed = False
+        for first, second in self._pairs(rule.related):
+            # an earlier rewrite of this sweep may have taken either away
+            if first in self._steps and second in self._steps:
+                changed |= self._apply(rule, first, second)
+        return changed
+
+    def _apply(self, rule: Rule, first: int, second: int) -> bool:
+        """Try `rule` on one pair; whether it merged them."""
+        if rule.related == "shared" and (self._reaches(first, second) or self._reaches(second, first)):
+            return False
+        pair = self._pair(first, second)
+        tried = (rule.name, first, second, pair.kept, pair.readers_are_loops)
+        if tried in self._refused:
+            return False
+        outcome = rule.apply(pair)
+        if isinstance(outcome, Refusal):
+            self._refused.add(tried)
+            return False
+        if outcome.replaces_first and self._cyclic(first, second):
+            return False
+        ir.check(outcome.loops)
+        self._replace(rule, first, second, outcome)
+        return True
+
+    def _replace(self, rule: Rule, first: int, second: int, merged: Merged) -> None:
+        gone = {first, second} if merged.replaces_first else {second}
+        made = max(self._steps) + 1
+        old = [self._steps[first], self._steps[second]]
+        note = Rewrite(rule.name, (_name(old[0]), _name(old[1])), merged.loops.name, merged.reason, merged.bytes_saved)
+        self._rewrites.append(note)
+        history = [h for n in sorted(gone) for h in self._history[n]]
+        self._history[made] = (*history, note)
+        before = (self._before[first] | self._before[second]) - {first, second}
+        after = {other for n in gone for other in self._after[n]} - gone
+        self._steps[made], self._place[made] = merged.loops, max(self._place[n] for n in gone)
+        self._before[made], self._after[made] = before, after
+        for n in gone:
+            self._drop(n)
+        for n in before:
+            self._after[n].add(made)
+        for n in after:
+            self._before[n].add(made)
+        if not merged.replaces_first and not self._needed(first):
+            self._drop(first)
+
+    def _drop(self, n: int) -> None:
+        for other in self._before.pop(n):
+            self._after[other].discard(n)
+        for other in self._after.pop(n):
+            self._before[other].discard(n)
+        del self._steps[n]
+
+    # -- questions --------------------------------------------------------------------------
+
+    def _pairs(self, related: str) -> list[tuple[int, int]]:
+        """Pairs of loops, in order of the second."""
+        loops = [(n, s) for n in self._topological() if isinstance(s := self._steps[n], ir.Loops)]
+        if related == "flow":
+            writer = {b: n for n, s in loops for b in s.writes}
+            return [(writer[b], n) for n, s in loops for b in reversed(s.reads) if b in writer and writer[b] != n]
+        readers: dict[str, list[int]] = {}
+        pairs: dict[tuple[int, int], None] = {}
+        for n, s in loops:
+            for b in s.reads:
+                pairs.update(dict.fromkeys((m, n) for m in readers.get(b, ())))
+                readers.setdefault(b, []).append(n)
+        return list(pairs)
+
+    def _pair(self, first: int, second: int) -> Pair:
+        a, b = self._steps[first], self._steps[second]
+        assert isinstance(a, ir.Loops) and isinstance(b, ir.Loops)
+        others = [self._steps[n] for n in self._after[first] if n != second]
+        needed = self._results.union(*(s.reads for s in others))
+        loops_only = all(isinstance(s, ir.Loops) for s in others) and not self._results & set(a.writes)
+        return Pair(a, b, frozenset(needed & set(a.writes)), loops_only, self._program.buffers)
+
+    def _needed(self, n: int) -> bool:
+        writes = set(self._steps[n].writes)
+        readers = {b for m in self._after[n] for b in self._steps[m].reads}
+        return bool(writes & (self._results | readers))
+
+    def _cyclic(self, first: int, second: int) -> bool:
+        """Whether something must come after the first and before the second."""
+        return any(n != second and self._reaches(n, second) for n in self._after[first])
+
+    def _reaches(self, start: int, goal: int) -> bool:
+        seen, work = {start}, [start]
+        while work:
+            for n in self._after[work.pop()]:
+                if n == goal:
+                    return True
+                if n not in seen:
+                    seen.add(n)
+                    work.append(n)
+        return False
+
+    # -- order ------------------------------------------------------------------------------
+
+    def _order_steps(self) -> None:
+        """Reads after writes; random draws in turn; nothing passes a mutation."""
+        made: dict[str, int] = {}
+        ordered = barrier = None
+        for n, step in self._steps.items():
+            before = {made[b] for b in step.reads if b in made}
+            if isinstance(step, ir.Call) and step.ordered:
+                before |= {ordered} if ordered is not None else set()
+                ordered = n
+            if isinstance(step, ir.Call) and step.barrier:
+                before |= set(range(n))
+                barrier = n
+            elif barrier is not None:
+                before.add(barrier)
+            made.update(dict.fromkeys(step.writes, n))
+            self._before[n] = before
+            for other in before:
+                self._after[other].add(n)
+
+    def _topological(self) -> Iterator[int]:
+        """Each step after all that it needs, and otherwise as in the program."""
+        waiting = {n: len(before) for n, before in self._before.items()}
+        ready = [(self._place[n], n) for n, count in waiting.items() if not count]
+        heapq.heapify(ready)
+        while ready:
+            _, n = heapq.heappop(ready)
+            yield n
+            for other in self._after[n]:
+                waiting[other] -= 1
+                if not waiting[other]:
+                    heapq.heappush(ready, (self._place[other], other))
+
+    # -- the outcome ------------------------------------------------------------------------
+
+    def result(self, rules: Sequence[Rule]) -> Rewritten:
+        order = list(self._topological())
+        program = self._program.with_steps([self._steps[n] for n in order]).numbered()
+        names = {n: _name(step) for n, step in zip(order, program.steps, strict=True)}
+        history = {names[n]: self._history.get(n, ()) for n in order}
+        return Rewritten(program, tuple(self._rewrites), history, tuple(self._stand_apart(rules, names)))
+
+    def _stand_apart(self, rules: Sequence[Rule], names: dict[int, str]) -> Iterator[tuple[str, str, Refusal]]:
+        """Why each two steps between which a tensor flows are still two."""
+        flow = [rule for rule in rules if rule.related == "flow"]
+        for second in self._topological():
+            for first in sorted(self._before[second]):
+                if set(self._steps[first].writes) & set(self._steps[second].reads):
+                    yield names[first], names[second], self._reason(flow, first, second)
+
+    def _reason(self, rules: Sequence[Rule], first: int, second: int) -> Refusal:
+        for n in (first, second):
+            if isinstance(step := self._steps[n], ir.Call):
+                return Refusal("call", f"{step.name} is one of PyTorch's own kernels")
+        outcome = rules[-1].apply(self._pair(first, second)) if rules else Refusal("off", "nothing is fused")
+        if isinstance(outcome, Refusal):
+            return outcome
+        return Refusal("cycle", "a step in between needs the first and is needed by the second")
+
+
+def _name(step: ir.Step) -> str:
+    return step.name

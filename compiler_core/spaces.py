@@ -1,0 +1,187 @@
+"""Arithmetic of iteration spaces: splitting sizes, changing indices, merging sizes.
+
+Two loops meet in a buffer: one stores at ``address`` over its own sizes, the other loads at an
+address over others.  `solve` finds, for each index of the first, what it is in terms of the
+indices of the second, so that both addresses are the same number; `substitute` then writes the
+first loop in the second's indices.  Transposed, sliced, broadcast and reshaped loads are all
+this one case.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+
+from compiler_core.ir import Address, Index, Load, Loops, Statement, Store
+
+Rows = dict[int, Address]
+"""For an index of one loop (by number), its value as an address over another loop's indices."""
+
+
+@dataclass(frozen=True)
+class Split:
+    """Size `at` of a loop must become two, the inner one of size `inner`."""
+
+    at: int
+    inner: int
+
+
+def solve(of: Address, sizes: Sequence[int], into: Address, into_sizes: Sequence[int]) -> Rows | Split | None:
+    """Rows that make `of` (over `sizes`) equal to `into` (over `into_sizes`) everywhere.
+
+    Only indices that `of` depends on have a row.  A Split is what must be done to the second
+    loop first; None means there is no such map.
+    """
+    digits = sorted(((s, n, k) for k, (s, n) in enumerate(zip(of.strides, sizes, strict=True)) if s), reverse=True)
+    offset = into.offset - of.offset
+    if not _distinct(digits) or offset < 0 or any(s < 0 for s in into.strides):
+        return None
+    columns = [_digits(stride, digits) for stride in into.strides]
+    offsets = _digits(offset, digits)
+    if offsets is None or any(column is None for column in columns):
+        return None
+    rows: Rows = {}
+    for _, n, k in digits:
+        row = Address(tuple(column[k] for column in columns if column is not None), offsets[k])
+        if largest(row, into_sizes) >= n:
+            return _split(row, n, into_sizes)
+        rows[k] = row
+    return rows
+
+
+def largest(address: Address, sizes: Sequence[int]) -> int:
+    """The greatest value of an address without negative strides."""
+    return address.offset + sum(s * (n - 1) for s, n in zip(address.strides, sizes, strict=True))
+
+
+def covers(row: Address, sizes: Sequence[int], size: int) -> bool:
+    """Whether `row` takes each of ``0 .. size - 1`` exactly once over the indices it depends on."""
+    reached = 1
+    for stride, n in sorted((s, n) for s, n in zip(row.strides, sizes, strict=True) if s):
+        if stride != reached:
+            return False
+        reached *= n
+    return row.offset == 0 and reached == size
+
+
+def substitute(statements: Iterable[Statement], rows: Sequence[Address], rank: int) -> list[Statement]:
+    """`statements` with every index replaced by its row, an address over `rank` new indices."""
+
+    def change(address: Address) -> Address:
+        terms = [(s, row) for s, row in zip(address.strides, rows, strict=True) if s]
+        strides = tuple(sum(s * row.strides[t] for s, row in terms) for t in range(rank))
+        return Address(strides, address.offset + sum(s * row.offset for s, row in terms))
+
+    return [replace(s, address=change(s.address)) if isinstance(s, (Load, Index, Store)) else s for s in statements]
+
+
+def split(loops: Loops, how: Split) -> Loops:
+    """The same loops with one size as two."""
+    at, inner = how.at, how.inner
+    size = loops.space[at]
+    rank = len(loops.space) + 1
+    rows = [_unit(k if k < at else k + 1, rank) for k in range(rank - 1)]
+    rows[at] = Address(tuple(inner if t == at else 1 if t == at + 1 else 0 for t in range(rank)))
+    outer, rest = list(loops.outer), list(loops.inner)
+    part, k = (outer, at) if at < len(outer) else (rest, at - len(outer))
+    part[k : k + 1] = [size // inner, inner]
+    return Loops(loops.name, tuple(outer), tuple(rest), tuple(substitute(loops.body, rows, rank)))
+
+
+def arrange(loops: Loops, outer: Sequence[int], inner: Sequence[int]) -> Loops:
+    """The same loops with their indices, given by number, in another order or at another level."""
+    order = [*outer, *inner]
+    rows = [_unit(order.index(k), len(order)) for k in range(len(order))]
+    sizes = [loops.space[k] for k in order]
+    body = tuple(substitute(loops.body, rows, len(order)))
+    return Loops(loops.name, tuple(sizes[: len(outer)]), tuple(sizes[len(outer) :]), body)
+
+
+def simplify(loops: Loops) -> Loops:
+    """Farthest apart in memory outermost, and sizes that memory does not tell apart as one."""
+    far = _distances(loops)
+    n = len(loops.outer)
+    outer = sorted(range(n), key=lambda k: -far[k])
+    inner = sorted(range(n, len(loops.space)), key=lambda k: -far[k])
+    loops = arrange(loops, outer, inner)
+    at = 0
+    while at + 1 < len(loops.space):
+        if at + 1 != len(loops.outer) and _mergeable(loops, at):
+            loops = _merge(loops, at)
+        else:
+            at += 1
+    return loops
+
+
+def contiguous(sizes: Sequence[int], at: Sequence[int], rank: int) -> Address:
+    """The row-major number of the indices `at` of sizes `sizes`, as an address over `rank` indices."""
+    strides = [0] * rank
+    for k, index in enumerate(at):
+        strides[index] = prod(sizes[k + 1 :])
+    return Address(tuple(strides))
+
+
+def _unit(k: int, rank: int) -> Address:
+    return Address(tuple(int(t == k) for t in range(rank)))
+
+
+def _distinct(digits: Sequence[tuple[int, int, int]]) -> bool:
+    """Whether different indices always have different addresses (strides from large to small)."""
+    span = 0
+    for stride, size, _ in reversed(digits):
+        if stride <= span:
+            return False
+        span += stride * (size - 1)
+    return True
+
+
+def _digits(number: int, digits: Sequence[tuple[int, int, int]]) -> dict[int, int] | None:
+    """`number` in the mixed radix of the strides, by index number; None when something is left."""
+    found = {}
+    for stride, _, k in digits:
+        found[k], number = divmod(number, stride)
+    return None if number else found
+
+
+def _split(row: Address, size: int, sizes: Sequence[int]) -> Split | None:
+    """How to cut the index that runs beyond `size`, if that is what is wrong with `row`."""
+    for at, (stride, n) in enumerate(zip(row.strides, sizes, strict=True)):
+        if stride and stride * (n - 1) >= size and size % stride == 0:
+            inner = size // stride
+            if 1 < inner < n and n % inner == 0:
+                return Split(at, inner)
+    return None
+
+
+def _addresses(loops: Loops) -> list[Address]:
+    return [s.address for s in loops.body if isinstance(s, (Load, Index, Store))]
+
+
+def _distances(loops: Loops) -> list[int]:
+    """For each index, how far apart in memory its neighbours are; stores weigh twice."""
+    far = [0] * len(loops.space)
+    for statement in loops.body:
+        if isinstance(statement, (Load, Store)):
+            for k, stride in enumerate(statement.address.strides):
+                far[k] += abs(stride) * (2 if isinstance(statement, Store) else 1)
+    return far
+
+
+def _mergeable(loops: Loops, at: int) -> bool:
+    return all(a.strides[at] == a.strides[at + 1] * loops.space[at + 1] for a in _addresses(loops))
+
+
+def _merge(loops: Loops, at: int) -> Loops:
+    """Sizes `at` and ``at + 1`` as one."""
+    outer, inner = list(loops.outer), list(loops.inner)
+    part, k = (outer, at) if at < len(outer) else (inner, at - len(outer))
+    part[k : k + 2] = [part[k] * part[k + 1]]
+
+    def change(address: Address) -> Address:
+        return Address((*address.strides[:at], *address.strides[at + 1 :]), address.offset)
+
+    body = tuple(
+        replace(s, address=change(s.address)) if isinstance(s, (Load, Index, Store)) else s for s in loops.body
+    )
+    return Loops(loops.name, tuple(outer), tuple(inner), body)
