@@ -25,6 +25,8 @@ def assemble(instructions: Sequence[Instruction], code: CodeType, **replace: Any
     jumps are told apart here, whichever was written.  The instructions are not changed.
     """
     where = index(instructions)
+    for i, x in enumerate(instructions):
+        _check(x, i, where)
     tables = _Tables(code, replace, instructions)
     units = [tables.encode(_directed(x, i, where)) for i, x in enumerate(instructions)]
     starts = _lay_out(instructions, units, where)
@@ -64,15 +66,25 @@ class _Unit:
         return b"".join(prefixes) + own + bytes(2 * opset.caches(self.opname))
 
 
+def _check(instruction: Instruction, at: int, where: dict[Instruction, int]) -> None:
+    """Everything that it refers to is there."""
+    opname, target, handler = instruction.opname, instruction.target, instruction.handler
+    if not opset.exists(opname):
+        raise CompilerBug(f"instruction {at}: this Python has no {opname}")
+    if (opset.number(opname) in opset.HAS_JUMP) != (target is not None):
+        raise CompilerBug(f"instruction {at}, {opname}: a jump needs a target, and nothing else has one")
+    if target is not None and target not in where:
+        raise CompilerBug(f"instruction {at}, {opname}, jumps to {target}, which is not in the list")
+    if handler is not None and handler.target not in where:
+        raise CompilerBug(f"instruction {at}, {opname}, has its handler at {handler.target}, which is not in the list")
+
+
 def _directed(instruction: Instruction, at: int, where: dict[Instruction, int]) -> tuple[str, Instruction]:
     """The opname that jumps the way the target lies."""
     opname, target = instruction.opname, instruction.target
-    if not opset.exists(opname):
-        raise CompilerBug(f"this Python has no instruction {opname}")
     if opset.number(opname) not in opset.HAS_JUMP:
         return opname, instruction
-    if target not in where:
-        raise CompilerBug(f"instruction {at}, {opname}, jumps to {target}, which is not in the list")
+    assert target is not None
     back = where[target] <= at
     if opname == "JUMP_FORWARD" and back:
         return "JUMP_BACKWARD", instruction
@@ -111,8 +123,6 @@ def _regions(
         if i < total and instructions[i].handler == handler:
             continue
         if handler is not None:
-            if handler.target not in where:
-                raise CompilerBug(f"instruction {first} has its handler at {handler.target}, which is not in the list")
             target = 2 * starts[where[handler.target]]
             yield Region(2 * starts[first], 2 * starts[i], target, handler.depth, handler.lasti)
         first = i

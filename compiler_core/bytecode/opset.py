@@ -6,6 +6,7 @@ import dis
 import opcode
 import sys
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 VERSION = sys.version_info[:2]
@@ -57,6 +58,7 @@ BINARY_OPERATORS = tuple(symbol for _, symbol in _OPERATORS)
 """Operand of BINARY_OP to ``+``, ``-=`` ..."""
 
 
+@cache
 def number(opname: str) -> int:
     """The opcode to emit for `opname`.  LOAD_CLOSURE is a LOAD_FAST since 3.13."""
     if opname == "LOAD_CLOSURE" and VERSION >= (3, 13):
@@ -64,16 +66,19 @@ def number(opname: str) -> int:
     return opcode.opmap[opname]
 
 
+@cache
 def exists(opname: str) -> bool:
     """Whether this version can execute `opname` (pseudo instructions are numbered above 255)."""
     return opname in opcode.opmap and number(opname) <= 255 and opname not in _NEVER_WRITTEN
 
 
+@cache
 def takes_operand(opname: str) -> bool:
     numbers: Any = getattr(dis, "hasarg", None)  # since 3.12; pseudo instructions made HAVE_ARGUMENT too coarse
     return number(opname) in numbers if numbers is not None else number(opname) >= dis.HAVE_ARGUMENT
 
 
+@cache
 def caches(opname: str) -> int:
     """How many inline cache units follow `opname`."""
     if isinstance(_ENTRIES, dict):

@@ -94,6 +94,8 @@ def _check_neighbours(instructions: Sequence[Instruction], at: int, code: CodeTy
         raise _fault(x, f"must be followed by POP_TOP, not {follower}")
     if x.opname == "SEND" and opset.VERSION >= (3, 12) and x.target and x.target.opname != "END_SEND":
         raise _fault(x, f"must jump to an END_SEND, not {x.target.opname}")
+    if x.opname == "YIELD_VALUE" and opset.VERSION >= (3, 12) and follower != "RESUME":
+        raise _fault(x, f"must be followed by RESUME, not {follower}")
     if x.opname == "COPY_FREE_VARS" and (at != 0 or x.arg != len(code.co_freevars)):
         raise _fault(x, f"must come first and copy {len(code.co_freevars)}")
 

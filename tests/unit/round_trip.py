@@ -21,9 +21,8 @@ from compiler_core import bytecode  # noqa: E402
 from compiler_core.errors import CompilerBug  # noqa: E402
 
 MODULES = """
-abc argparse ast asyncio.tasks asyncio.base_events collections configparser contextlib copy dataclasses decimal
-difflib email.message enum functools heapq http.client inspect json.decoder json.encoder logging pathlib
-statistics subprocess textwrap threading traceback typing unittest.case zipfile
+argparse asyncio.tasks asyncio.queues collections contextlib copy dataclasses difflib enum functools heapq
+json.decoder json.encoder pathlib statistics textwrap threading traceback
 """.split()  # noqa: SIM905
 
 
