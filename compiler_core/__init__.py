@@ -1,0 +1,32 @@
+"""Cutaway's compiler: PyTorch programs to kernels, with everything it did written in one record.
+
+    compile      a function or module, as a decorator or a call; the contract is torch.compile's
+    record       a context manager: what the compiler does inside is written to its Record
+    explain      the short answer for one call: graphs, breaks with reasons, guards
+    export       one graph for the whole function, or an error that says why not
+    disable      a function that is never captured
+    graph_break  break the graph here
+    reset        forget everything compiled
+
+`compiler_core.record` (the module) needs only the standard library; PyTorch is loaded when one of
+the functions above is first used.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from compiler_core.api import Explanation, compile, disable, explain, export, graph_break, record, reset
+
+_API = ("Explanation", "compile", "disable", "explain", "export", "graph_break", "reset")
+
+
+def __getattr__(name: str) -> Any:
+    if name in _API:
+        return getattr(importlib.import_module("compiler_core.api"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+__all__ = ["Explanation", "compile", "disable", "explain", "export", "graph_break", "record", "reset"]

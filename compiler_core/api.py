@@ -1,0 +1,262 @@
+"""What users call.  See the package's docstring."""
+
+from __future__ import annotations
+
+import datetime
+import functools
+import platform
+import types
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from compiler_core import backends, frame_hook
+from compiler_core.config import Options
+from compiler_core.errors import UsageError
+from compiler_core.pipeline import Region
+from compiler_core.record import Compile, Record
+
+_recording: list[Record] = []
+_regions: weakref.WeakSet[Region] = weakref.WeakSet()
+
+
+@contextmanager
+def record(title: str = "", **options: str) -> Iterator[Record]:
+    """Everything compiled inside, by whatever compiled function, is written to the yielded Record."""
+    made = new_record(title)
+    made.options = options
+    _recording.append(made)
+    try:
+        yield made
+    finally:
+        _recording.remove(made)
+
+
+def new_record(title: str = "") -> Record:
+    versions = {"python": platform.python_version(), "torch": torch.__version__, "cutaway": _version()}
+    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    return Record(title=title, created=now, versions=versions)
+
+
+def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("cutaway")
+    except PackageNotFoundError:
+        return "source"
+
+
+def compile(  # noqa: A001  (the name is torch.compile's)
+    fn: Any = None,
+    *,
+    backend: str | Callable[..., Any] | None = None,
+    fullgraph: bool = False,
+    dynamic: bool | None = None,
+    target: str | None = None,
+    strict: bool = False,
+    recompile_limit: int = 8,
+    memory_budget: float = 1.0,
+) -> Any:
+    """Compile a function, method or nn.Module; also a decorator, with or without arguments.
+
+    The result behaves as `fn` does.  `backend`: a name (`compiler_core.backends.names()`) or a
+    callable ``(GraphModule, example_inputs) -> callable``; None picks C++ kernels for CPU tensors
+    and Triton for CUDA.  `fullgraph`: raise FullGraphError at the first graph break.  Raises
+    UsageError where the request itself is wrong.
+    """
+    if fn is None:
+        return functools.partial(
+            compile, backend=backend, fullgraph=fullgraph, dynamic=dynamic, target=target, strict=strict,
+            recompile_limit=recompile_limit, memory_budget=memory_budget,
+        )  # fmt: skip
+    backends.choose(backend, ())
+    if dynamic:
+        raise UsageError("dynamic=True is not in this version: every new shape is compiled anew")
+    if not 0 <= memory_budget <= 1:
+        raise UsageError(f"memory_budget is a share from 0 to 1, not {memory_budget}")
+    options = Options(backend, fullgraph, dynamic, target, strict, recompile_limit, memory_budget)
+    if isinstance(fn, torch.nn.Module):
+        return _compile_module(fn, options)
+    if isinstance(fn, types.MethodType):
+        return types.MethodType(_compile_function(fn.__func__, options), fn.__self__)
+    if isinstance(fn, types.FunctionType):
+        return _compile_function(fn, options)
+    call = getattr(fn, "__call__", None)  # noqa: B004
+    if isinstance(call, types.MethodType) and isinstance(call.__func__, types.FunctionType):
+        return compile(call, backend=backend, fullgraph=fullgraph, target=target, strict=strict)
+    raise UsageError(f"cannot compile a {type(fn).__name__}; give a function, a method or an nn.Module")
+
+
+def _compile_function(fn: Any, options: Options) -> Any:
+    code = fn.__code__.replace()  # a copy of our own: cache entries belong to code objects
+    own = types.FunctionType(code, fn.__globals__, fn.__name__, fn.__defaults__, fn.__closure__)
+    own.__kwdefaults__ = fn.__kwdefaults__
+    region = _open_region(code, options)
+    call = region.hook.call
+
+    @functools.wraps(fn)
+    def compiled(*args: Any, **kwargs: Any) -> Any:
+        return call(own, args, kwargs)
+
+    compiled._cutaway_region = region  # type: ignore[attr-defined]
+    return _left_alone(compiled)
+
+
+def _compile_module(module: torch.nn.Module, options: Options) -> Any:
+    """A module that shares everything with the original and runs its forward compiled."""
+    forward = type(module).forward
+    compiled = _compile_function(forward, options)
+    return CompiledModule(module, compiled)
+
+
+class CompiledModule(torch.nn.Module):
+    """Calls the original module with its forward compiled; attributes are the original's."""
+
+    def __init__(self, original: torch.nn.Module, compiled: Callable[..., Any]) -> None:
+        super().__init__()
+        self._original = original
+        object.__setattr__(self, "_compiled_forward", compiled)
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        original = self._original
+        if original._forward_hooks or original._forward_pre_hooks or "forward" in original.__dict__:
+            return original(*args, **kwargs)  # hooks are the module's own business
+        return self._compiled_forward(original, *args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            return getattr(self._original, name)
+
+
+def _open_region(code: types.CodeType, options: Options) -> Region:
+    own: list[Record] = []
+
+    def current() -> Record:
+        if _recording:
+            return _recording[-1]
+        if not own:
+            own.append(new_record())
+        return own[0]
+
+    region = Region(code, options, current)
+    _regions.add(region)
+    return region
+
+
+def _left_alone(fn: Any) -> Any:
+    """Mark a function of ours so that stock torch.compile does not look into it."""
+    fn._torchdynamo_disable = True
+    return fn
+
+
+def record_of(compiled: Any) -> Record:
+    """The record that a compiled function writes to."""
+    region = getattr(getattr(compiled, "_compiled_forward", compiled), "_cutaway_region", None)
+    if region is None:
+        raise UsageError(f"{compiled!r} was not made by compiler_core.compile")
+    found: Record = region.record()
+    return found
+
+
+def disable(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that runs as plain Python wherever compiled code calls it."""
+
+    @functools.wraps(fn)
+    def plain(*args: Any, **kwargs: Any) -> Any:
+        with frame_hook.hook_off():
+            return fn(*args, **kwargs)
+
+    plain._cutaway_disabled = True  # type: ignore[attr-defined]
+    return plain
+
+
+def graph_break() -> None:
+    """Break the graph here; does nothing in plain Python."""
+
+
+graph_break._cutaway_disabled = True  # type: ignore[attr-defined]
+
+
+def reset() -> None:
+    """Forget everything that was compiled."""
+    for region in list(_regions):
+        for code in list(region.states):
+            frame_hook.clear(code)
+        region.states.clear()
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What compiling one call did."""
+
+    record: Record
+
+    @property
+    def compiles(self) -> list[Compile]:
+        return self.record.compiles
+
+    @property
+    def graph_count(self) -> int:
+        return sum(a.pane == "captured" for c in self.compiles for a in c.artifacts)
+
+    @property
+    def break_reasons(self) -> list[str]:
+        return [f"{b.kind}: {b.explanation}" for c in self.compiles for b in c.breaks]
+
+    @property
+    def op_count(self) -> int:
+        graphs = [a.graph for c in self.compiles for a in c.artifacts if a.pane == "captured" and a.graph]
+        return sum(n.op.startswith("call_") for g in graphs for n in g.nodes)
+
+    @property
+    def guard_count(self) -> int:
+        return sum(len(c.guards) for c in self.compiles)
+
+    def __str__(self) -> str:
+        lines = [
+            f"graphs: {self.graph_count}, graph breaks: {len(self.break_reasons)}, "
+            f"operations: {self.op_count}, guards: {self.guard_count}"
+        ]
+        for compile_ in self.compiles:
+            for each in compile_.breaks:
+                at = each.stack[-1]
+                lines.append(f"break in {compile_.id} at {at.filename}:{at.lineno}  {at.text}")
+                lines += [f"    {each.kind}: {each.explanation}", f"    hint: {each.hint}"]
+        return "\n".join(lines)
+
+
+def explain(fn: Any, *args: Any, **kwargs: Any) -> Explanation:
+    """Compile `fn` for one call, run it, and tell what happened."""
+    with record(title=f"explain {getattr(fn, '__name__', type(fn).__name__)}") as made:
+        compile(fn, backend="eager")(*args, **kwargs)
+    return Explanation(made)
+
+
+def export(fn: Any, *args: Any, **kwargs: Any) -> torch.fx.GraphModule:
+    """The one graph of `fn` for these arguments; FullGraphError where it would break.
+
+    The graph takes the tensors that `fn` reads, in the order of ``graph.placeholders``.
+    """
+    found: list[torch.fx.GraphModule] = []
+
+    def keep(gm: torch.fx.GraphModule, example_inputs: Any) -> Any:
+        found.append(gm)
+        return gm.forward
+
+    with record(title="export"):
+        compile(fn, backend=keep, fullgraph=True, strict=True)(*args, **kwargs)
+    if not found:
+        raise UsageError("nothing to export: the call has no tensor operations")
+    return found[0]
+
+
+__all__ = [
+    "Explanation", "Options", "compile", "disable", "explain", "export", "graph_break", "record", "record_of", "reset",
+]  # fmt: skip

@@ -1,0 +1,374 @@
+"""One attempt to capture a frame: the FX graph as it grows, its inputs, guards and side effects.
+
+An attempt is thrown away whole when the graph must break: capture starts again and stops just
+before the instruction that cannot be captured, so there is never anything to roll back.
+"""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.fx as fx
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensorMode,
+    UnsupportedFakeTensorException,
+    UnsupportedOperatorException,
+)
+
+from compiler_core.errors import Unsupported
+from compiler_core.guards import GuardSpec, frozen, state_guard
+from compiler_core.record import ItemId
+from compiler_core.side_effects import SideEffects
+from compiler_core.sources import Attribute, Constant, Held, Item, Scope, Source
+from compiler_core.values.base import Value
+from compiler_core.values.constant import ConstantValue, from_python, is_atom
+from compiler_core.values.containers import (
+    CONTAINERS,
+    DictValue,
+    ListValue,
+    RangeValue,
+    SliceValue,
+    TupleValue,
+)
+from compiler_core.values.functions import CellValue, FunctionValue, MethodValue, PartialValue, StaticValue
+from compiler_core.values.objects import ModuleValue, ObjectValue
+from compiler_core.values.tensor import TensorValue, constant_argument
+
+if TYPE_CHECKING:
+    from compiler_core.symbolic import Interpreter
+
+MAX_NODES = 20_000
+MAX_STEPS = 500_000
+MAX_ROUNDS = 10_000
+
+
+class OpaqueValue(Value):
+    """An outside object of a kind that capture knows nothing about: it can only be passed on."""
+
+    def __init__(self, real: Any, source: Source) -> None:
+        self.real = real
+        self.source = source
+
+    def __repr__(self) -> str:
+        return f"{self.source.text if self.source else ''} ({type(self.real).__name__})"
+
+    def python_type(self) -> type:
+        return type(self.real)
+
+    def look(self, tx: Interpreter) -> None:
+        assert self.source is not None
+        tx.capture.guard("TYPE_MATCH", self.source, self.real)
+
+
+class Capture:
+    """What one attempt has gathered so far."""
+
+    def __init__(self, scope: Scope) -> None:
+        self.scope = scope
+        self.graph = fx.Graph()
+        self.mode = FakeTensorMode(static_shapes=True)
+        self.inputs: list[TensorValue] = []
+        self.guards: dict[Any, GuardSpec] = {"GLOBAL_STATE": state_guard()}
+        self.effects = SideEffects()
+        self.grad_enabled = self.grad_at_entry = torch.is_grad_enabled()
+        self.working: Any = None
+        """The interpreter at work: the root's or that of an inlined call."""
+        self.modules: list[str] = []
+        self.steps = 0
+        self.at: tuple[tuple[ItemId, ...], ItemId | None, str] = ((), None, "")
+        """Origin items, user line and stack trace of the instruction at work; the interpreter sets it."""
+        self._rounds = 0
+        self._seen: dict[int, tuple[Any, Value]] = {}
+        self._by_fake: dict[int, TensorValue] = {}
+        self._held: dict[int, Held] = {}
+
+    # ------------------------------------------------------------ outside objects
+
+    def wrap(self, obj: Any, source: Source | None) -> Value:
+        """The value of an outside object; the same object gives the same value.  `source` None: it was
+        found through something guarded and is taken not to change (a function of a class)."""
+        if is_atom(obj):
+            return ConstantValue(obj, source)
+        if _is_static(obj):
+            return self._static(obj, source)
+        path = source or self.held(obj, getattr(obj, "__name__", type(obj).__name__))
+        if id(obj) in self._seen:
+            value = self._seen[id(obj)][1]
+            if value.source is not None and value.source != path:
+                self.guard("SAME_OBJECT", path, value.source)
+            return value
+        made = self._make(obj, path)
+        self._seen[id(obj)] = (obj, made)
+        return made
+
+    def wrap_static(self, obj: Any) -> Value:
+        return self.wrap(obj, None)
+
+    def wrap_attribute(self, obj: Any, source: Source) -> Value:
+        """An attribute of a class or a default: functions and classes there are taken not to change."""
+        return self._static(obj, None) if _is_static(obj) else self.wrap(obj, source)
+
+    def _static(self, obj: Any, source: Source | None) -> Value:
+        if isinstance(obj, types.FunctionType):
+            return FunctionValue.outside(self, obj, source)
+        return StaticValue(obj, source)
+
+    def _make(self, obj: Any, source: Source) -> Value:
+        if type(obj) in (torch.Tensor, torch.nn.Parameter) and _is_ordinary(obj):
+            return TensorValue(source=source, real=obj)
+        container = CONTAINERS.get(type(obj))
+        if container is not None:
+            return container(None, type(obj), source, obj)
+        if isinstance(obj, tuple) and hasattr(obj, "_fields"):
+            return TupleValue(None, type(obj), source, obj)
+        if isinstance(obj, types.MethodType):
+            return MethodValue(
+                self.wrap(obj.__func__, Attribute(source, "__func__")),
+                self.wrap(obj.__self__, Attribute(source, "__self__")),
+            )
+        if isinstance(obj, types.CellType):
+            return self.cell(obj, source)
+        if type(obj) is range:
+            self.guard("EQUALS_MATCH", source, obj)
+            return RangeValue(obj)
+        if type(obj) is functools.partial:
+            return self._partial(obj, source)
+        if isinstance(obj, torch.nn.Module):
+            return ModuleValue(type(obj), obj, source)
+        return ObjectValue(type(obj), obj, source) if _is_plain_object(obj) else OpaqueValue(obj, source)
+
+    def _partial(self, obj: Any, source: Source) -> Value:
+        self.guard("TYPE_MATCH", source, obj)
+        args, keywords = Attribute(source, "args"), Attribute(source, "keywords")
+        self.guard("LENGTH", args, len(obj.args))
+        self.guard("DICT_KEYS", keywords, list(obj.keywords))
+        return PartialValue(
+            self.wrap(obj.func, Attribute(source, "func")),
+            [self.wrap(a, Item(args, i)) for i, a in enumerate(obj.args)],
+            {k: self.wrap(v, Item(keywords, k)) for k, v in obj.keywords.items()},
+        )
+
+    def cell(self, cell: types.CellType, source: Source) -> CellValue:
+        if id(cell) not in self._seen:
+            self._seen[id(cell)] = (cell, CellValue(source=source, real=cell))
+        found = self._seen[id(cell)][1]
+        assert isinstance(found, CellValue)
+        return found
+
+    def held(self, obj: Any, name: str) -> Held:
+        """A source for an object that generated code and guards hold themselves."""
+        if id(obj) not in self._held:
+            self._held[id(obj)] = Held(Constant(obj), name)
+        return self._held[id(obj)]
+
+    def key_value(self, key: Any) -> Value:
+        """A dict key as a value."""
+        return from_python(key) if is_atom(key) or isinstance(key, tuple) else self.wrap_static(key)
+
+    # ------------------------------------------------------------ guards and limits
+
+    def guard(self, kind: str, source: Source, value: Any) -> None:
+        key = (kind, source, value if kind in ("DICT_CONTAINS", "DICT_HAS", "NO_ATTRIBUTE", "SAME_OBJECT") else None)
+        if key not in self.guards:
+            self.guards[key] = GuardSpec(kind, source, frozen(kind, value), self.at[1])
+
+    def check_unroll(self, rounds: int) -> None:
+        if rounds > MAX_ROUNDS:
+            raise Unsupported("unroll limit", f"{rounds:,} rounds")
+
+    def count_round(self) -> None:
+        self._rounds += 1
+        self.check_unroll(self._rounds)
+
+    def count_step(self) -> None:
+        self.steps += 1
+        if self.steps > MAX_STEPS or len(self.graph.nodes) > MAX_NODES:
+            raise Unsupported("unroll limit", f"{self.steps:,} instructions, {len(self.graph.nodes):,} nodes")
+
+    # ------------------------------------------------------------ the graph
+
+    def fake(self, real: torch.Tensor, source: Source) -> torch.Tensor:
+        try:
+            return self.mode.from_tensor(real, static_shapes=True)
+        except UnsupportedFakeTensorException as error:
+            raise Unsupported("unsupported operation", str(error)) from None
+
+    def placeholder(self, tensor: TensorValue, fake: torch.Tensor) -> fx.Node:
+        """Make an outside tensor an input of the graph."""
+        last = next((n for n in reversed(self.graph.nodes) if n.op == "placeholder"), None)
+        with self.graph.inserting_after(last) if last is not None else self.graph.inserting_before(_first(self.graph)):
+            assert tensor.source is not None
+            node = self.graph.placeholder(_identifier(tensor.source.text))
+        self._describe(node, fake)
+        self.inputs.append(tensor)
+        self._by_fake[id(fake)] = tensor
+        return node
+
+    def call_function(self, tx: Interpreter, fn: Any, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        fake_args, node_args = self._arguments(tx, list(args))
+        fake_kwargs, node_kwargs = self._arguments(tx, dict(kwargs))
+        result = self._run(fn, fake_args, fake_kwargs)
+        node = self.graph.call_function(fn, tuple(node_args), node_kwargs)
+        return self._result(result, node)
+
+    def call_method(self, tx: Interpreter, name: str, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        """Call method `name` of the tensor ``args[0]``."""
+        fake_args, node_args = self._arguments(tx, list(args))
+        fake_kwargs, node_kwargs = self._arguments(tx, dict(kwargs))
+        result = self._run(getattr(fake_args[0], name), fake_args[1:], fake_kwargs)
+        node = self.graph.call_method(name, tuple(node_args), node_kwargs)
+        return self._result(result, node)
+
+    def set_grad_enabled(self, mode: bool) -> None:
+        torch._C._set_grad_enabled(mode)
+        self.grad_enabled = mode
+        self._describe(self.graph.call_function(torch._C._set_grad_enabled, (mode,)), None)
+
+    def _run(self, fn: Any, args: Any, kwargs: Any) -> Any:
+        """Run an operation on fake tensors; what eager would refuse is left to eager."""
+        try:
+            with self.mode:
+                return fn(*args, **kwargs)
+        except (DataDependentOutputException, DynamicOutputShapeException) as error:
+            raise Unsupported("tensor value read", f"{getattr(fn, '__name__', fn)}: {error}") from None
+        except (UnsupportedOperatorException, NotImplementedError) as error:
+            raise Unsupported("unsupported call", f"{getattr(fn, '__name__', fn)}: {error}") from None
+        except Unsupported:
+            raise
+        except Exception as error:
+            raise Unsupported("exception", f"{type(error).__name__}: {error}") from None
+
+    def _arguments(self, tx: Interpreter, value: Any) -> tuple[Any, Any]:
+        """A value, or list or dict of values, as (what fake execution takes, what a node takes)."""
+        if isinstance(value, TensorValue):
+            return value.fake(tx), value.node(tx)
+        if isinstance(value, ConstantValue):
+            constant = constant_argument(value.constant(tx))
+            return constant, constant
+        if isinstance(value, TupleValue):
+            fakes, nodes = self._arguments(tx, value.items(tx))
+            return (tuple(fakes), tuple(nodes)) if value.cls in (tuple, torch.Size) else _refuse(value)
+        if isinstance(value, ListValue):
+            return self._arguments(tx, list(value.items(tx)))
+        if isinstance(value, DictValue) and value.cls is dict:
+            return self._arguments(tx, dict(value.mapping(tx)))
+        if isinstance(value, SliceValue):
+            fakes, nodes = self._arguments(tx, value.parts)
+            return slice(*fakes), slice(*nodes)
+        if isinstance(value, list):
+            both = [self._arguments(tx, v) for v in value]
+            return [f for f, _ in both], [n for _, n in both]
+        if isinstance(value, dict):
+            pairs = {k: self._arguments(tx, v) for k, v in value.items()}
+            return {k: f for k, (f, _) in pairs.items()}, {k: n for k, (_, n) in pairs.items()}
+        if isinstance(value, RangeValue):
+            return list(value.value), list(value.value)
+        return _refuse(value)
+
+    def _result(self, result: Any, node: fx.Node) -> Value:
+        self._describe(node, result)
+        if isinstance(result, torch.Tensor):
+            return self._tensor_result(result, node)
+        if result is None:
+            return ConstantValue(None)
+        if isinstance(result, (tuple, list)):
+            values = [self._item_result(v, node, i) for i, v in enumerate(result)]
+            return ListValue(values) if isinstance(result, list) else TupleValue(values, type(result))
+        if is_atom(result):
+            self.graph.erase_node(node)
+            return ConstantValue(result)
+        raise Unsupported("unsupported call", f"{node.target} returned a {type(result).__name__}")
+
+    def _tensor_result(self, fake: torch.Tensor, node: fx.Node) -> TensorValue:
+        known = self._by_fake.get(id(fake))
+        if known is None:
+            # an operation in place returns its argument, which is the same object to Python
+            known = self._by_fake[id(fake)] = TensorValue(fake, node)
+        return known
+
+    def _item_result(self, item: Any, node: fx.Node, i: int) -> Value:
+        import operator
+
+        if isinstance(item, torch.Tensor):
+            getitem = self.graph.call_function(operator.getitem, (node, i))
+            self._describe(getitem, item)
+            return self._tensor_result(item, getitem)
+        if isinstance(item, (tuple, list)):
+            raise Unsupported("unsupported call", f"{node.target} returned nested sequences")
+        return from_python(item)
+
+    def _describe(self, node: fx.Node, value: Any) -> None:
+        origin, _, trace = self.at
+        node.meta.update(val=value, origin=origin, rule="capture", stack_trace=trace)
+        node.meta["module"] = self.modules[-1] if self.modules else None
+
+    def finish(self, outputs: dict[fx.Node, int]) -> fx.GraphModule:
+        """Close the graph with these outputs; picks that nothing reads are dropped."""
+        import operator
+
+        for node in reversed(self.graph.nodes):
+            if node.target is operator.getitem and not node.users and node not in outputs:
+                if not isinstance(node.args[1], slice) and isinstance(node.args[0], fx.Node):
+                    if not isinstance(node.args[0].meta.get("val"), torch.Tensor):
+                        self.graph.erase_node(node)
+        self.graph.output(tuple(outputs))
+        return fx.GraphModule(torch.nn.Module(), self.graph, "Captured")
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was computed."""
+        return all(n.op == "placeholder" for n in self.graph.nodes)
+
+
+def _refuse(value: Value) -> Any:
+    raise Unsupported("unsupported call", f"{value} as argument of a tensor operation")
+
+
+def _first(graph: fx.Graph) -> fx.Node:
+    return next(iter(graph.nodes), graph._root)
+
+
+def _identifier(text: str) -> str:
+    """``L['self'].fc.weight`` as the name of a placeholder."""
+    kept = "".join(c if c.isalnum() else "_" for c in text.removeprefix("L[").removeprefix("G["))
+    return "_".join(filter(None, kept.split("_"))).lower() or "arg"
+
+
+_STATIC_TYPES = (
+    types.FunctionType,
+    types.ModuleType,
+    type,
+    types.MethodDescriptorType,
+    types.WrapperDescriptorType,
+    types.GetSetDescriptorType,
+    torch._ops.OpOverload,
+    torch._ops.OpOverloadPacket,
+    types.CodeType,
+)
+
+
+def _is_static(obj: Any) -> bool:
+    """Whether `obj` is known by its identity and has no state that matters."""
+    if isinstance(obj, types.BuiltinFunctionType):
+        owner = obj.__self__
+        return owner is None or isinstance(owner, (types.ModuleType, type))
+    return isinstance(obj, _STATIC_TYPES)
+
+
+def _is_ordinary(tensor: torch.Tensor) -> bool:
+    plain = tensor.layout == torch.strided and not tensor.is_quantized and not tensor.is_nested
+    return plain and not torch._C._functorch.is_functorch_wrapped_tensor(tensor) and not tensor.is_inference()
+
+
+def _is_plain_object(obj: Any) -> bool:
+    """Whether attributes and methods of `obj` are plain Python all through."""
+    cls = type(obj)
+    heap_type = 1 << 9
+    builtin_bases = (list, dict, tuple, set, frozenset, str, int, float, bytes, torch.Tensor, BaseException)
+    return bool(cls.__flags__ & heap_type) and not issubclass(cls, builtin_bases)

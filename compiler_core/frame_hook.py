@@ -1,0 +1,121 @@
+"""The PEP 523 frame hook: PyTorch calls us before a Python frame runs, and we may give it other code.
+
+PyTorch's own hook is used (`torch._C._dynamo.eval_frame`), the one that stock `torch.compile`
+uses, so that both can live in one process: our cache entries are kept apart from stock's by an
+isolation id where PyTorch has one (2.13), and by the identity of our callback elsewhere.
+
+Everything that is handed to C is built in this file and in `guards.GuardTree.build`: C++ reads
+attributes of it without checking, and a missing one ends the process.
+"""
+
+from __future__ import annotations
+
+import itertools
+import types
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch  # noqa: F401  (loads the C extension)
+from torch._C._dynamo import eval_frame
+from torch._dynamo.types import ConvertFrameReturn, FrameAction, FrameExecStrategy, GuardedCode
+from torch._guards import CompileId
+
+Callback = Callable[[Any, Any, Any], ConvertFrameReturn]
+
+_set_isolation = getattr(eval_frame, "set_eval_frame_isolate_recompiles_id", None)
+HAS_ISOLATION = _set_isolation is not None
+_ids = itertools.count(7_000_000)
+
+
+@dataclass(frozen=True)
+class FrameView:
+    """What the hook tells of a frame that is about to run."""
+
+    code: types.CodeType
+    f_locals: dict[str, Any]
+    f_globals: dict[str, Any]
+    f_builtins: dict[str, Any]
+    closure: dict[str, types.CellType]
+
+    @classmethod
+    def of(cls, frame: Any) -> FrameView:
+        code = frame.f_code
+        cells = dict(zip(code.co_freevars, frame.closure or (), strict=True))
+        return cls(code, dict(frame.f_locals), frame.f_globals, frame.f_builtins, cells)
+
+
+class Hook:
+    """One callback of ours with its own cache entries."""
+
+    def __init__(self, compile_frame: Callable[[FrameView], ConvertFrameReturn]) -> None:
+        self._compile_frame = compile_frame
+        self._isolation = next(_ids)
+
+    def __call__(self, frame: Any, cache_entry: Any, frame_state: Any) -> ConvertFrameReturn:
+        return self._compile_frame(FrameView.of(frame))
+
+    def call(self, fn: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        """Call `fn` with the hook on, in this thread."""
+        before = eval_frame.set_eval_frame(self)
+        isolation = _set_isolation(self._isolation) if _set_isolation else None
+        try:
+            return fn(*args, **kwargs)
+        finally:
+            eval_frame.set_eval_frame(before)
+            if _set_isolation:
+                _set_isolation(isolation)
+
+    def entries(self, code: types.CodeType) -> int:
+        """How many cache entries of ours a code object has."""
+        if HAS_ISOLATION:
+            return len(eval_frame._get_cache_entries_for_region(code, self._isolation))
+        return len(eval_frame._debug_get_cache_entry_list(code))
+
+
+@contextmanager
+def hook_off() -> Iterator[None]:
+    """Run with no hook in this thread."""
+    before = eval_frame.set_eval_frame(None)
+    try:
+        yield
+    finally:
+        eval_frame.set_eval_frame(before)
+
+
+_DEFAULT = FrameExecStrategy(FrameAction.DEFAULT, FrameAction.DEFAULT)
+_RUN_ONLY = FrameExecStrategy(FrameAction.RUN_ONLY, FrameAction.DEFAULT)
+
+
+def use(code: types.CodeType, guard_manager: Any, compile_id: str) -> ConvertFrameReturn:
+    """Run `code` in place of the frame's whenever the guards hold."""
+    frame, number = map(int, compile_id.split("/"))
+    entry = GuardedCode(code, guard_manager, CompileId(frame_id=frame, frame_compile_id=number), compile_id)
+    return ConvertFrameReturn(_DEFAULT, True, entry)
+
+
+def skip() -> ConvertFrameReturn:
+    """Leave this code object alone: for good where the decision is ours alone, else for this call
+    (without isolation, a lasting decision would bind stock torch.compile too)."""
+    return ConvertFrameReturn() if HAS_ISOLATION else ConvertFrameReturn(_DEFAULT, False)
+
+
+def skip_all() -> ConvertFrameReturn:
+    """Leave this code object alone, and every frame below it."""
+    return ConvertFrameReturn(FrameExecStrategy(FrameAction.SKIP, FrameAction.SKIP), HAS_ISOLATION)
+
+
+def skip_once() -> ConvertFrameReturn:
+    """Run this call as plain Python."""
+    return ConvertFrameReturn(_DEFAULT, False)
+
+
+def no_more_compiles() -> ConvertFrameReturn:
+    """From now on, only what is already compiled."""
+    return ConvertFrameReturn(_RUN_ONLY, True) if HAS_ISOLATION else skip_once()
+
+
+def clear(code: types.CodeType) -> None:
+    """Forget all cache entries of a code object."""
+    eval_frame.reset_code(code)

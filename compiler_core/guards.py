@@ -1,0 +1,362 @@
+"""Guards: what must hold for compiled code to be used again.
+
+There is one list of `GuardSpec`s.  It is read in three ways: as readable Python (the record), as
+PyTorch's C++ guard tree (what runs before every call) and, when a call was not covered, in Python
+once more to say which guard failed and what it saw.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch._C._dynamo import eval_frame
+from torch._C._dynamo import guards as cpp
+from torch._dynamo.guards import GuardManagerType, GuardManagerWrapper
+
+from compiler_core.record import Guard, ItemId, Span
+from compiler_core.sources import Held, Local, Scope, Source
+from compiler_core.values.constant import same_constant
+
+_MISSING = object()
+
+
+@dataclass(frozen=True)
+class GuardSpec:
+    """One condition: `kind`, on the value at `source`, which was `value` at capture.  `line` is the
+    user's line that looked."""
+
+    kind: str
+    source: Source
+    value: Any
+    line: ItemId | None = None
+
+    @property
+    def text(self) -> str:
+        """The condition as a Python expression."""
+        return KINDS[self.kind].text(self.source.text, self.value)
+
+    def check(self, scope: Scope) -> str | None:
+        """None when it holds, else what was seen instead."""
+        try:
+            obj = self.source.fetch(scope)
+        except (KeyError, AttributeError, IndexError, TypeError, ValueError):
+            obj = _MISSING
+        if self.kind in _FROM_SCOPE:
+            return _FROM_SCOPE[self.kind](self, obj, scope)
+        return "nothing there" if obj is _MISSING else KINDS[self.kind].check(obj, self.value)
+
+    @property
+    def expected(self) -> str:
+        return KINDS[self.kind].show(self.value)
+
+
+# ---------------------------------------------------------------- the kinds
+
+
+@dataclass(frozen=True)
+class Kind:
+    """How one kind of guard prints, is checked in Python, and is installed in the C++ tree."""
+
+    text: Callable[[str, Any], str]
+    check: Callable[[Any, Any], str | None]
+    install: Callable[[GuardTree, GuardSpec, list[str]], None]
+    show: Callable[[Any], str] = repr
+
+
+def _differs(ok: bool, got: Any) -> str | None:
+    return None if ok else (got if isinstance(got, str) else repr(got))
+
+
+def _named(obj: Any) -> str:
+    name = getattr(obj, "__qualname__", None) or getattr(obj, "__name__", None)
+    return f"<{name}>" if name else f"<{type(obj).__name__}>"
+
+
+TENSOR_FIELDS: tuple[tuple[str, Callable[[torch.Tensor], Any]], ...] = (
+    ("type", lambda t: type(t).__name__),
+    ("dtype", lambda t: t.dtype),
+    ("device", lambda t: str(t.device)),
+    ("requires_grad", lambda t: t.requires_grad),
+    ("shape", lambda t: tuple(t.shape)),
+    ("stride", lambda t: t.stride()),
+    ("dispatch keys", lambda t: str(torch._C._dispatch_keys(t))),
+)
+
+
+@dataclass(frozen=True)
+class TensorFacts:
+    """What a TENSOR_MATCH keeps of the tensor (never the tensor itself)."""
+
+    fields: tuple[Any, ...]
+    example: Any  # a weak reference
+
+    @classmethod
+    def of(cls, tensor: torch.Tensor) -> TensorFacts:
+        import weakref
+
+        return cls(tuple(read(tensor) for _, read in TENSOR_FIELDS), weakref.ref(tensor))
+
+    def __repr__(self) -> str:
+        shown = [f"{n}={v!r}" for (n, _), v in zip(TENSOR_FIELDS, self.fields, strict=True) if n != "dispatch keys"]
+        return ", ".join(shown)
+
+
+def _check_tensor(obj: Any, facts: TensorFacts) -> str | None:
+    if not isinstance(obj, torch.Tensor):
+        return f"a {type(obj).__name__}"
+    for (name, read), expected in zip(TENSOR_FIELDS, facts.fields, strict=True):
+        if name == "stride" and obj.numel() <= 1:
+            continue
+        if (got := read(obj)) != expected:
+            return f"{name} {got!r}"
+    return None
+
+
+def _install_tensor(tree: GuardTree, spec: GuardSpec, parts: list[str]) -> None:
+    tensor = tree.value(spec.source)
+    manager, keys = tree.manager(spec.source), torch._C._dispatch_keys(tensor)
+    manager.add_tensor_match_guard(
+        tensor, list(tensor.size()), list(tensor.stride()), spec.source.text, parts, None, type(tensor), keys
+    )
+
+
+def _install_equals(tree: GuardTree, spec: GuardSpec, parts: list[str]) -> None:
+    manager, value = tree.manager(spec.source), spec.value
+    if value is None:
+        manager.add_none_match_guard(parts, None)
+    elif value is True:
+        manager.add_true_match_guard(parts, None)
+    elif value is False:
+        manager.add_false_match_guard(parts, None)
+    elif isinstance(value, float | complex):
+        manager.add_lambda_guard(lambda obj: same_constant(obj, value), parts, None)
+    else:
+        # the C++ guard compares the type too
+        manager.add_equals_match_guard(value, parts, None)
+
+
+def _with(add: Callable[[Any, Any, list[str]], None]) -> Callable[[GuardTree, GuardSpec, list[str]], None]:
+    return lambda tree, spec, parts: add(tree.manager(spec.source), spec.value, parts)
+
+
+def _install_same(tree: GuardTree, spec: GuardSpec, parts: list[str]) -> None:
+    cpp.install_object_aliasing_guard(tree.manager(spec.source), tree.manager(spec.value), parts, None)
+
+
+def _install_in_python(tree: GuardTree, spec: GuardSpec, parts: list[str]) -> None:
+    tree.root.add_epilogue_lambda_guard(lambda f_locals: spec.check(tree.scope_of(f_locals)) is None, parts, None)
+
+
+def _install_absent(tree: GuardTree, spec: GuardSpec, parts: list[str]) -> None:
+    tree.frame_globals().add_dict_contains_guard(False, spec.value, parts, None)
+
+
+def _install_state(tree: GuardTree, spec: GuardSpec, parts: list[str]) -> None:
+    tree.root.add_global_state_guard(spec.value, parts, None)
+
+
+def _is_at(scope: Scope, source: Source, obj: Any) -> bool:
+    try:
+        return source.fetch(scope) is obj
+    except (KeyError, AttributeError, IndexError, TypeError, ValueError):
+        return False
+
+
+def _absent(manager: Any, key: Any, parts: list[str]) -> None:
+    manager.add_dict_contains_guard(False, key, parts, None)
+
+
+KINDS: dict[str, Kind] = {
+    "TENSOR_MATCH": Kind(lambda s, v: f"check_tensor({s}, {v!r})", _check_tensor, _install_tensor),
+    "EQUALS_MATCH": Kind(
+        lambda s, v: f"{s} is {v!r}" if v is None or isinstance(v, bool) else f"{s} == {v!r}",
+        lambda obj, v: _differs(same_constant(obj, v), obj),
+        _install_equals,
+    ),
+    "ID_MATCH": Kind(
+        lambda s, v: f"id({s}) == {id(v)}  # {_named(v)}",
+        lambda obj, v: _differs(obj is v, f"another object, {_named(obj)}"),
+        _with(lambda m, v, parts: m.add_id_match_guard(id(v), parts, None)),
+        _named,
+    ),
+    "TYPE_MATCH": Kind(
+        lambda s, v: f"type({s}) is {v.__qualname__}",
+        lambda obj, v: _differs(type(obj) is v, f"a {type(obj).__qualname__}"),
+        _with(lambda m, v, parts: m.add_type_match_guard(id(v), parts, None)),
+        lambda v: str(v.__qualname__),
+    ),
+    "LENGTH": Kind(
+        lambda s, v: f"len({s}) == {v}",
+        lambda obj, v: _differs(len(obj) == v, str(len(obj))),
+        _with(lambda m, v, parts: m.add_length_check_guard(v, parts, None)),
+    ),
+    "DICT_LENGTH": Kind(
+        lambda s, v: f"len({s}) == {v}",
+        lambda obj, v: _differs(len(obj) == v, str(len(obj))),
+        _with(lambda m, v, parts: m.add_dict_length_check_guard(v, parts, None)),
+    ),
+    "DICT_KEYS": Kind(
+        lambda s, v: f"list({s}) == {v!r}",
+        lambda obj, v: _differs(list(obj) == v, list(obj)),
+        _with(lambda m, v, parts: m.add_lambda_guard(lambda obj: list(obj) == v, parts, None)),
+    ),
+    "DICT_CONTAINS": Kind(
+        lambda s, v: f"{v!r} not in {s}",
+        lambda obj, v: _differs(v not in obj, "it is there"),
+        _with(_absent),
+        lambda v: f"no {v!r}",
+    ),
+    "DICT_HAS": Kind(
+        lambda s, v: f"{v!r} in {s}",
+        lambda obj, v: _differs(v in obj, "it is not there"),
+        _with(lambda m, v, parts: m.add_dict_contains_guard(True, v, parts, None)),
+    ),
+    "NO_ATTRIBUTE": Kind(
+        lambda s, v: f"not hasattr({s}, {v!r})",
+        lambda obj, v: _differs(not hasattr(obj, v), "it is there"),
+        _with(lambda m, v, parts: m.add_no_hasattr_guard(v, parts, None)),
+        lambda v: f"no attribute {v!r}",
+    ),
+    "SAME_OBJECT": Kind(
+        lambda s, v: f"{s} is {v.text}", lambda obj, v: None, _install_same, lambda v: f"the object at {v.text}"
+    ),
+    "NOT_SAME_OBJECT": Kind(
+        lambda s, v: f"{s} is not {v.text}",
+        lambda obj, v: None,
+        _install_in_python,
+        lambda v: f"not the object at {v.text}",
+    ),
+    "GLOBAL_ABSENT": Kind(
+        lambda s, v: f"{v!r} not in G", lambda obj, v: None, _install_absent, lambda v: f"no global {v!r}"
+    ),
+    "GLOBAL_STATE": Kind(
+        lambda s, v: "check_global_state()  # grad mode, autocast, default dtype, threads, determinism",
+        lambda obj, v: _differs(v.check(), v.reason()),
+        _install_state,
+        lambda v: "the state at capture",
+    ),
+}
+_FROM_SCOPE: dict[str, Callable[[GuardSpec, Any, Scope], str | None]] = {
+    "SAME_OBJECT": lambda g, obj, scope: _differs(_is_at(scope, g.value, obj), "another object"),
+    "NOT_SAME_OBJECT": lambda g, obj, scope: _differs(not _is_at(scope, g.value, obj), "the same object"),
+    "GLOBAL_ABSENT": lambda g, obj, scope: _differs(obj is _MISSING, "it is there"),
+    "GLOBAL_STATE": lambda g, obj, scope: KINDS["GLOBAL_STATE"].check(None, g.value),
+}
+
+
+@dataclass(frozen=True)
+class State(Source):
+    """PyTorch's global state, as the source of one guard."""
+
+    @property
+    def text(self) -> str:
+        return "torch's global state"
+
+    def fetch(self, scope: Scope) -> Any:
+        return None
+
+
+def frozen(kind: str, value: Any) -> Any:
+    """What a guard keeps of the value that it looked at: never the object itself where a fact will do."""
+    if kind == "TENSOR_MATCH":
+        return TensorFacts.of(value)
+    return type(value) if kind == "TYPE_MATCH" else value
+
+
+def state_guard() -> GuardSpec:
+    return GuardSpec("GLOBAL_STATE", State(), cpp.GlobalStateGuard())
+
+
+# ---------------------------------------------------------------- the C++ tree
+
+
+class GuardTree:
+    """Builds PyTorch's guard tree for one frame from a list of guards."""
+
+    kind = GuardManagerType.GUARD_MANAGER
+
+    def __init__(self, scope: Scope, code: types.CodeType) -> None:
+        self.scope = scope
+        self.root = cpp.RootGuardManager()
+        self._names = eval_frame.code_framelocals_names(code)
+        self._managers: dict[Source, Any] = {}
+        self._values: dict[Source, Any] = {}
+        self._held: dict[str, Any] = {}
+        self._globals: Any = None
+        self._held_manager: Any = None
+
+    def value(self, source: Source) -> Any:
+        if source not in self._values:
+            self._values[source] = source.fetch(self.scope)
+        return self._values[source]
+
+    def manager(self, source: Source) -> Any:
+        if source not in self._managers:
+            self._managers[source] = source.manager(self)
+        return self._managers[source]
+
+    def local(self, source: Local) -> Any:
+        key = (source.name, self._names.index(source.name))
+        return self.root.framelocals_manager(key, source.text, self.value(source), self.kind)
+
+    def frame_globals(self) -> Any:
+        if self._globals is None:
+            f_globals = self.scope.f_globals
+            self._globals = self.root.globals_dict_manager(f_globals, "G", f_globals, self.kind)
+        return self._globals
+
+    def globals_of(self, source: Held) -> Any:
+        """The manager of an object that we hold: an item of a private dict, used as if it were globals."""
+        key = f"held {len(self._held)}: {source.name}"
+        self._held[key] = self.value(source)
+        if self._held_manager is None:
+            self._held_manager = self.root.globals_dict_manager(self._held, "held", self._held, self.kind)
+        return self._held_manager.dict_getitem_manager(key, source.text, self.value(source), self.kind)
+
+    def scope_of(self, f_locals: dict[str, Any]) -> Scope:
+        return Scope(f_locals, self.scope.f_globals, self.scope.closure)
+
+    def build(self, guards: Sequence[GuardSpec]) -> GuardManagerWrapper:
+        """The object that the frame hook takes.  Whatever C++ and Dynamo read of it is set here."""
+        for guard in guards:
+            KINDS[guard.kind].install(self, guard, [guard.text])
+        made = GuardManagerWrapper(self.root)
+        made.diff_guard_root = self.root
+        made.closure_vars, made.args, made.verbose_code_parts = {}, [], []
+        made.global_scope = {"G": self.scope.f_globals}
+        self.scope = Scope({}, self.scope.f_globals, self.scope.closure)
+        self._values.clear()
+        self._managers.clear()
+        return made
+
+
+def first_failure(guards: Sequence[GuardSpec], scope: Scope) -> tuple[GuardSpec, str] | None:
+    """The first guard that does not hold, and what it saw."""
+    for guard in guards:
+        got = guard.check(scope)
+        if got is not None:
+            return guard, got
+    return None
+
+
+def guards_text(guards: Sequence[GuardSpec]) -> tuple[str, list[Span], list[Guard]]:
+    """The guards as one Python function, the line of each, and what the record keeps of them."""
+    lines = ["def guards(L, G):", "    return ("]
+    spans, kept = [], []
+    for i, guard in enumerate(guards):
+        code, _, comment = guard.text.partition("  # ")
+        lines.append(f"        {'and ' if i else ''}{code}" + (f"  # {comment}" if comment else ""))
+        key = f"g{i}"
+        spans.append(Span(key, len(lines), len(lines)))
+        kept.append(Guard(key, guard.kind, guard.source.text, code, guard.expected, guard.line))
+    if not guards:
+        lines.append("        True")
+    lines.append("    )")
+    return "\n".join(lines) + "\n", spans, kept
+
+
+__all__ = ["GuardSpec", "GuardTree", "first_failure", "guards_text", "state_guard"]

@@ -1,0 +1,99 @@
+"""Opcodes that build, extend and unpack containers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+from compiler_core.bytecode import Instruction
+from compiler_core.errors import Unsupported
+from compiler_core.opcodes.stack import Machine
+from compiler_core.values.constant import ConstantValue
+from compiler_core.values.containers import DictValue, ListValue, SetValue, SliceValue, TupleValue, hashable, pairs
+
+if TYPE_CHECKING:
+    from compiler_core.symbolic import Interpreter
+
+
+class ContainerOpcodes(Machine):
+    @property
+    def _tx(self) -> Interpreter:
+        return cast("Interpreter", self)
+
+    def BUILD_TUPLE(self, instruction: Instruction) -> None:
+        self.push(TupleValue(self.pop_many(instruction.arg or 0)))
+
+    def BUILD_LIST(self, instruction: Instruction) -> None:
+        self.push(ListValue(self.pop_many(instruction.arg or 0)))
+
+    def BUILD_SET(self, instruction: Instruction) -> None:
+        values = self.pop_many(instruction.arg or 0)
+        self.push(SetValue({hashable(self._tx, v): None for v in values}))
+
+    def BUILD_MAP(self, instruction: Instruction) -> None:
+        flat = self.pop_many(2 * (instruction.arg or 0))
+        keys = [hashable(self._tx, k) for k in flat[::2]]
+        self.push(DictValue(dict(zip(keys, flat[1::2], strict=True))))
+
+    def BUILD_CONST_KEY_MAP(self, instruction: Instruction) -> None:
+        keys = self.pop().constant(self._tx)
+        self.push(DictValue(dict(zip(keys, self.pop_many(len(keys)), strict=True))))
+
+    def BUILD_SLICE(self, instruction: Instruction) -> None:
+        parts = self.pop_many(instruction.arg or 0)
+        self.push(SliceValue(parts if len(parts) == 3 else [*parts, ConstantValue(None)]))
+
+    def LIST_TO_TUPLE(self, instruction: Instruction) -> None:
+        self.push(TupleValue(list(self.pop().items(self._tx))))
+
+    def LIST_APPEND(self, instruction: Instruction) -> None:
+        value = self.pop()
+        self.stack[-(instruction.arg or 0)].items(self._tx).append(value)
+
+    def LIST_EXTEND(self, instruction: Instruction) -> None:
+        added = self._tx.list_of(self.pop())
+        self.stack[-(instruction.arg or 0)].items(self._tx).extend(added)
+
+    def SET_ADD(self, instruction: Instruction) -> None:
+        item = self.pop()
+        cast(SetValue, self.stack[-(instruction.arg or 0)]).method_add(self._tx, item)
+
+    def SET_UPDATE(self, instruction: Instruction) -> None:
+        added = self.pop()
+        target = cast(SetValue, self.stack[-(instruction.arg or 0)])
+        if isinstance(added, SetValue):
+            target.values.update(added.values)
+        else:
+            target.method_update(self._tx, added)
+
+    def MAP_ADD(self, instruction: Instruction) -> None:
+        key, value = self.pop_many(2)
+        cast(DictValue, self.stack[-(instruction.arg or 0)]).mapping(self._tx)[hashable(self._tx, key)] = value
+
+    def DICT_UPDATE(self, instruction: Instruction) -> None:
+        added = pairs(self._tx, self.pop())
+        cast(DictValue, self.stack[-(instruction.arg or 0)]).mapping(self._tx).update(added)
+
+    def DICT_MERGE(self, instruction: Instruction) -> None:
+        added = pairs(self._tx, self.pop())
+        target = cast(DictValue, self.stack[-(instruction.arg or 0)]).mapping(self._tx)
+        if target.keys() & added.keys():
+            raise Unsupported("exception", "multiple values for a keyword argument")
+        target.update(added)
+
+    def UNPACK_SEQUENCE(self, instruction: Instruction) -> None:
+        values = self._tx.list_of(self.pop())
+        if len(values) != instruction.arg:
+            raise Unsupported("exception", f"{len(values)} values to unpack, {instruction.arg} wanted")
+        self.stack.extend(reversed(values))
+
+    def UNPACK_EX(self, instruction: Instruction) -> None:
+        before, after = (instruction.arg or 0) & 0xFF, (instruction.arg or 0) >> 8
+        values = self._tx.list_of(self.pop())
+        if len(values) < before + after:
+            raise Unsupported("exception", "not enough values to unpack")
+        end = len(values) - after
+        parts = [*values[:before], ListValue(values[before:end]), *values[end:]]
+        self.stack.extend(reversed(parts))
+
+    def GET_LEN(self, instruction: Instruction) -> None:
+        self.push(ConstantValue(self.stack[-1].length(self._tx)))

@@ -1,0 +1,126 @@
+"""Opcodes for jumps, loops, ``with`` and returns."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, cast
+
+from compiler_core.bytecode import Instruction
+from compiler_core.errors import Unsupported
+from compiler_core.opcodes.stack import Machine
+from compiler_core.values.base import Value
+from compiler_core.values.constant import ConstantValue
+from compiler_core.values.containers import IteratorValue
+from compiler_core.values.contexts import ContextValue, ExitValue
+from compiler_core.values.objects import ObjectValue
+
+if TYPE_CHECKING:
+    from compiler_core.symbolic import Interpreter
+
+NONE = ConstantValue(None)
+
+
+class ControlOpcodes(Machine):
+    @property
+    def _tx(self) -> Interpreter:
+        return cast("Interpreter", self)
+
+    def _jump(self, instruction: Instruction) -> None:
+        self._tx.jump(instruction.target)
+
+    JUMP_FORWARD = JUMP_BACKWARD = JUMP_BACKWARD_NO_INTERRUPT = _jump
+
+    def _jump_if(self, instruction: Instruction, wanted: bool) -> None:
+        if self.pop().truth(self._tx) == wanted:
+            self._tx.jump(instruction.target)
+
+    def POP_JUMP_IF_TRUE(self, instruction: Instruction) -> None:
+        self._jump_if(instruction, True)
+
+    def POP_JUMP_IF_FALSE(self, instruction: Instruction) -> None:
+        self._jump_if(instruction, False)
+
+    POP_JUMP_FORWARD_IF_TRUE = POP_JUMP_BACKWARD_IF_TRUE = POP_JUMP_IF_TRUE
+    POP_JUMP_FORWARD_IF_FALSE = POP_JUMP_BACKWARD_IF_FALSE = POP_JUMP_IF_FALSE
+
+    def _is_none(self, value: Value) -> bool:
+        return self._tx.is_same(value, NONE)
+
+    def POP_JUMP_IF_NONE(self, instruction: Instruction) -> None:
+        if self._is_none(self.pop()):
+            self._tx.jump(instruction.target)
+
+    def POP_JUMP_IF_NOT_NONE(self, instruction: Instruction) -> None:
+        if not self._is_none(self.pop()):
+            self._tx.jump(instruction.target)
+
+    POP_JUMP_FORWARD_IF_NONE = POP_JUMP_BACKWARD_IF_NONE = POP_JUMP_IF_NONE
+    POP_JUMP_FORWARD_IF_NOT_NONE = POP_JUMP_BACKWARD_IF_NOT_NONE = POP_JUMP_IF_NOT_NONE
+
+    def _jump_or_pop(self, instruction: Instruction, wanted: bool) -> None:
+        if self.stack[-1].truth(self._tx) == wanted:
+            self._tx.jump(instruction.target)
+        else:
+            self.pop()
+
+    def JUMP_IF_TRUE_OR_POP(self, instruction: Instruction) -> None:
+        self._jump_or_pop(instruction, True)
+
+    def JUMP_IF_FALSE_OR_POP(self, instruction: Instruction) -> None:
+        self._jump_or_pop(instruction, False)
+
+    # --- loops
+
+    def GET_ITER(self, instruction: Instruction) -> None:
+        self.push(self.pop().iterate(self._tx))
+
+    def FOR_ITER(self, instruction: Instruction) -> None:
+        iterator = self.stack[-1]
+        if not isinstance(iterator, IteratorValue):
+            raise Unsupported("unsupported iteration", str(iterator))
+        value = iterator.next_value(self._tx)
+        if value is not None:
+            self.push(value)
+            return
+        self.pop()
+        self._tx.jump(instruction.target)
+        if sys.version_info >= (3, 12):  # an exhausted loop skips the END_FOR that it jumps to
+            self.pc += 1 if sys.version_info < (3, 13) else 2
+
+    def END_FOR(self, instruction: Instruction) -> None:
+        raise Unsupported("unsupported instruction", "END_FOR outside a loop")
+
+    # --- with
+
+    def BEFORE_WITH(self, instruction: Instruction) -> None:
+        manager = self.pop()
+        if isinstance(manager, ContextValue):
+            entered = manager.enter(self._tx)
+            self.push(ExitValue(manager))
+            self.push(entered)
+        elif isinstance(manager, ObjectValue):
+            self.push(manager.get_attr(self._tx, "__exit__"))
+            self.push(manager.get_attr(self._tx, "__enter__").call(self._tx, [], {}))
+        else:
+            raise Unsupported("unsupported call", f"with {manager}")
+
+    # --- leaving
+
+    def RETURN_VALUE(self, instruction: Instruction) -> None:
+        self.returned = self.pop()
+
+    def RETURN_CONST(self, instruction: Instruction) -> None:
+        cast("Interpreter", self).LOAD_CONST(instruction)
+        self.returned = self.pop()
+
+    def RETURN_GENERATOR(self, instruction: Instruction) -> None:
+        self.push(NONE)  # the generator object, which a POP_TOP follows
+
+    def YIELD_VALUE(self, instruction: Instruction) -> None:
+        self.yielded = self.pop()
+
+    def LOAD_ASSERTION_ERROR(self, instruction: Instruction) -> None:
+        raise Unsupported("exception", "AssertionError")
+
+    def RAISE_VARARGS(self, instruction: Instruction) -> None:
+        raise Unsupported("exception", "raise")

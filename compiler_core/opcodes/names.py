@@ -1,0 +1,97 @@
+"""Opcodes for globals, attributes and imports."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, cast
+
+from compiler_core.bytecode import Instruction
+from compiler_core.errors import Unsupported
+from compiler_core.opcodes.stack import Machine
+from compiler_core.sources import Global
+from compiler_core.values.base import NULL, UNBOUND, Value
+from compiler_core.values.objects import SuperValue
+
+if TYPE_CHECKING:
+    from compiler_core.symbolic import Interpreter
+
+BEFORE_3_13 = sys.version_info < (3, 13)
+
+
+class NameOpcodes(Machine):
+    # --- globals
+
+    def _global(self, name: str) -> Value:
+        stored = self.capture.effects.global_value(self.module, name)
+        if stored is UNBOUND:
+            raise Unsupported("exception", f"name {name!r} is not defined")
+        if stored is not None:
+            return stored
+        if name in self.f_globals:
+            return self.capture.wrap(self.f_globals[name], Global(name, self.module))
+        if name in self.f_builtins:
+            if self.module is None:
+                self.capture.guard("GLOBAL_ABSENT", Global(name), name)
+            return self.capture.wrap_static(self.f_builtins[name])
+        raise Unsupported("exception", f"name {name!r} is not defined")
+
+    def LOAD_GLOBAL(self, instruction: Instruction) -> None:
+        value = self._global(cast(str, instruction.argval))
+        self._push_callable(value, bool((instruction.arg or 0) & 1))
+
+    def _push_callable(self, value: Value, with_null: bool) -> None:
+        """Push a value, with CPython's NULL below it (3.13: above it) where a call follows."""
+        if with_null and BEFORE_3_13:
+            self.push(NULL)
+        self.push(value)
+        if with_null and not BEFORE_3_13:
+            self.push(NULL)
+
+    def STORE_GLOBAL(self, instruction: Instruction) -> None:
+        self.capture.effects.store_global(self.module, cast(str, instruction.argval), self.pop())
+
+    def DELETE_GLOBAL(self, instruction: Instruction) -> None:
+        self._global(cast(str, instruction.argval))
+        if self.module is not None:
+            raise Unsupported("unsupported mutation", "del of another module's global")
+        self.capture.effects.store_global(None, cast(str, instruction.argval), UNBOUND)
+
+    # --- attributes
+
+    def LOAD_ATTR(self, instruction: Instruction) -> None:
+        owner = self.pop()
+        method_form = sys.version_info >= (3, 12) and bool((instruction.arg or 0) & 1)
+        self._push_callable(owner.get_attr(self._tx, cast(str, instruction.argval)), method_form)
+
+    def LOAD_METHOD(self, instruction: Instruction) -> None:
+        owner = self.pop()
+        self._push_callable(owner.get_attr(self._tx, cast(str, instruction.argval)), True)
+
+    def LOAD_SUPER_ATTR(self, instruction: Instruction) -> None:
+        _, cls, owner = self.pop_many(3)
+        value = SuperValue(cls.constant(self._tx), owner).get_attr(self._tx, cast(str, instruction.argval))
+        self._push_callable(value, bool((instruction.arg or 0) & 1))
+
+    def STORE_ATTR(self, instruction: Instruction) -> None:
+        owner = self.pop()
+        owner.set_attr(self._tx, cast(str, instruction.argval), self.pop())
+
+    def DELETE_ATTR(self, instruction: Instruction) -> None:
+        self.pop().del_attr(self._tx, cast(str, instruction.argval))
+
+    @property
+    def _tx(self) -> Interpreter:
+        return cast("Interpreter", self)
+
+    # --- imports
+
+    def IMPORT_NAME(self, instruction: Instruction) -> None:
+        names, level = self.pop(), self.pop()
+        name = cast(str, instruction.argval)
+        if level.constant(self._tx) or name not in sys.modules:
+            raise Unsupported("unsupported instruction", f"import of {name!r}, which is not loaded yet")
+        fromlist = names.constant(self._tx)
+        self.push(self.capture.wrap_static(sys.modules[name if fromlist else name.partition(".")[0]]))
+
+    def IMPORT_FROM(self, instruction: Instruction) -> None:
+        self.push(self.stack[-1].get_attr(self._tx, cast(str, instruction.argval)))

@@ -1,0 +1,156 @@
+"""Opcodes that move values between the stack, locals, cells and constants."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from compiler_core.bytecode import Instruction
+from compiler_core.errors import Unsupported
+from compiler_core.values.base import NULL, UNBOUND, Value
+from compiler_core.values.constant import from_python, is_atom
+from compiler_core.values.functions import CellValue, StaticValue
+
+if TYPE_CHECKING:
+    from compiler_core.capture import Capture
+
+
+class Machine:
+    """The state that every opcode works on (see `symbolic.Interpreter`)."""
+
+    capture: Capture
+    code: Any
+    instructions: list[Instruction]
+    index: dict[Instruction, int]
+    f_globals: dict[str, Any]
+    f_builtins: dict[str, Any]
+    locals: dict[str, Value]
+    cells: dict[str, CellValue]
+    stack: list[Value]
+    pc: int
+    kw_names: tuple[str, ...]
+    returned: Value | None
+    yielded: Value | None
+    module: Any
+    depth: int
+    contexts: list[Any]
+
+    def push(self, value: Value) -> None:
+        self.stack.append(value)
+
+    def pop(self) -> Value:
+        return self.stack.pop()
+
+    def pop_many(self, n: int) -> list[Value]:
+        """The top `n` values, the deepest first."""
+        if not n:
+            return []
+        taken = self.stack[-n:]
+        del self.stack[-n:]
+        return taken
+
+
+class StackOpcodes(Machine):
+    def _nothing(self, instruction: Instruction) -> None:
+        pass
+
+    RESUME = NOP = PRECALL = CACHE = COPY_FREE_VARS = END_SEND = _nothing
+
+    def POP_TOP(self, instruction: Instruction) -> None:
+        self.pop()
+
+    def PUSH_NULL(self, instruction: Instruction) -> None:
+        self.push(NULL)
+
+    def COPY(self, instruction: Instruction) -> None:
+        assert instruction.arg is not None
+        self.push(self.stack[-instruction.arg])
+
+    def SWAP(self, instruction: Instruction) -> None:
+        assert instruction.arg is not None
+        i = -instruction.arg
+        self.stack[-1], self.stack[i] = self.stack[i], self.stack[-1]
+
+    def LOAD_CONST(self, instruction: Instruction) -> None:
+        self.push(_constant(self, instruction.argval))
+
+    # --- locals
+
+    def _load(self, name: Any) -> Value:
+        value = self.locals.get(name, UNBOUND)
+        if value is UNBOUND:
+            raise Unsupported("exception", f"local variable {name!r} is used before it is assigned")
+        return value
+
+    def LOAD_FAST(self, instruction: Instruction) -> None:
+        self.push(self._load(instruction.argval))
+
+    LOAD_FAST_CHECK = LOAD_FAST
+
+    def LOAD_FAST_AND_CLEAR(self, instruction: Instruction) -> None:
+        assert isinstance(instruction.argval, str)
+        self.push(self.locals.pop(instruction.argval, UNBOUND))
+
+    def LOAD_FAST_LOAD_FAST(self, instruction: Instruction) -> None:
+        first, second = instruction.argval  # type: ignore[misc]
+        self.push(self._load(first))
+        self.push(self._load(second))
+
+    def STORE_FAST(self, instruction: Instruction) -> None:
+        assert isinstance(instruction.argval, str)
+        self.locals[instruction.argval] = self.pop()
+
+    def STORE_FAST_STORE_FAST(self, instruction: Instruction) -> None:
+        first, second = instruction.argval  # type: ignore[misc]
+        self.locals[first] = self.pop()
+        self.locals[second] = self.pop()
+
+    def STORE_FAST_LOAD_FAST(self, instruction: Instruction) -> None:
+        first, second = instruction.argval  # type: ignore[misc]
+        self.locals[first] = self.pop()
+        self.push(self._load(second))
+
+    STORE_FAST_MAYBE_NULL = STORE_FAST
+
+    def DELETE_FAST(self, instruction: Instruction) -> None:
+        self._load(instruction.argval)
+        assert isinstance(instruction.argval, str)
+        del self.locals[instruction.argval]
+
+    # --- cells
+
+    def MAKE_CELL(self, instruction: Instruction) -> None:
+        assert isinstance(instruction.argval, str)
+        self.cells[instruction.argval] = CellValue(self.locals.pop(instruction.argval, UNBOUND))
+
+    def _cell(self, instruction: Instruction) -> CellValue:
+        assert isinstance(instruction.argval, str)
+        return self.cells[instruction.argval]
+
+    def LOAD_CLOSURE(self, instruction: Instruction) -> None:
+        self.push(self._cell(instruction))
+
+    def LOAD_DEREF(self, instruction: Instruction) -> None:
+        self.push(self._cell(instruction).get(self))  # type: ignore[arg-type]
+
+    LOAD_CLASSDEREF = LOAD_DEREF
+
+    def STORE_DEREF(self, instruction: Instruction) -> None:
+        self._cell(instruction).set(self, self.pop())  # type: ignore[arg-type]
+
+    def DELETE_DEREF(self, instruction: Instruction) -> None:
+        raise Unsupported("unsupported instruction", "del of a variable that an inner function uses")
+
+
+def _constant(machine: Machine, obj: Any) -> Value:
+    if is_atom(obj):
+        return from_python(obj)
+    if type(obj) in (tuple, frozenset):
+        from compiler_core.values.containers import SetValue, TupleValue
+
+        if type(obj) is tuple:
+            return TupleValue([_constant(machine, v) for v in obj])
+        return SetValue(dict.fromkeys(obj), frozenset)
+    if hasattr(obj, "co_code"):
+        return StaticValue(obj)
+    # objects that generated code (a resume function's parent) carries as constants
+    return machine.capture.wrap_static(obj)

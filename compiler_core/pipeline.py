@@ -1,0 +1,338 @@
+"""What happens to a frame, in the order in which it happens.
+
+    hook sees a frame                      frame_hook.py
+    1 capture it symbolically              symbolic.py, opcodes/, values/ -> capture.py
+      (again, up to the break, if it must break)
+    2 list its guards                      guards.py
+    3 compile its graph                    backends.py: joint, partition, kernels
+    4 generate the code that replaces it   codegen_frame.py, reconstruct.py, resume.py
+    5 verify that code and install it      bytecode/, frame_hook.py
+
+Whatever fails, the frame runs as plain Python and the record says what failed.
+"""
+
+from __future__ import annotations
+
+import traceback
+import types
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from compiler_core import backends, breaks, frame_hook, resume
+from compiler_core.bytecode import bytecode_text, verify
+from compiler_core.capture import Capture
+from compiler_core.codegen_frame import FrameCode
+from compiler_core.config import Options
+from compiler_core.decompile import decompile
+from compiler_core.errors import CompilerBug, FullGraphError, Unsupported
+from compiler_core.frame_hook import FrameView
+from compiler_core.graphs import record_graph
+from compiler_core.guards import GuardSpec, GuardTree, first_failure, guards_text
+from compiler_core.reconstruct import graph_outputs
+from compiler_core.record import Compile, Frame, GraphBreak, Recompile, Record, StackLine
+from compiler_core.resume import Layout, Split
+from compiler_core.skip import is_library_file, is_runtime, skip_reason
+from compiler_core.sources import FreeCell, Local, Scope
+from compiler_core.symbolic import Interpreter, Lines, add_source, user_lines
+from compiler_core.values.base import Value
+from compiler_core.values.functions import CellValue
+
+Installed = tuple[str, list[GuardSpec]]
+
+
+@dataclass
+class CodeState:
+    """What a region knows of one code object."""
+
+    frame: Frame
+    record: Record
+    resumes: str | None = None
+    entries: list[Installed] = field(default_factory=list)
+    resume_codes: dict[Layout, types.CodeType] = field(default_factory=dict)
+
+
+@dataclass
+class Broke:
+    """Why and where a capture ended early."""
+
+    why: Unsupported
+    at: int
+    stack: list[StackLine]
+    split: Split
+
+
+class Region:
+    """All that one `compiler_core.compile` compiles: its options, its hook and its code objects."""
+
+    def __init__(self, root: types.CodeType, options: Options, record: Callable[[], Record]) -> None:
+        self.root = root
+        self.options = options
+        self.record = record
+        self.hook = frame_hook.Hook(self.compile_frame)
+        self.states: dict[types.CodeType, CodeState] = {}
+        self._resumes: dict[types.CodeType, str] = {}
+
+    # ------------------------------------------------------------ one frame
+
+    def compile_frame(self, view: FrameView) -> Any:
+        """The hook's question: what is to run in place of this frame?"""
+        if is_runtime(view.code):
+            return frame_hook.skip_all()
+        state = self._state(view.code)
+        if state is None:
+            return frame_hook.skip()
+        state.frame.calls += 1
+        if len(state.entries) >= self.options.recompile_limit:
+            return self._limit_reached(state)
+        scope = Scope(view.f_locals, view.f_globals, view.closure)
+        compile_ = state.record.compile(state.frame)
+        compile_.cause = _cause(state.entries, scope)
+        try:
+            return _FrameCompile(self, state, view, scope, compile_).run()
+        except (FullGraphError, KeyboardInterrupt) as error:
+            compile_.outcome, compile_.reason = "failed", str(error) or type(error).__name__
+            raise
+        except Exception as error:
+            return self._failed(compile_, error)
+
+    def _state(self, code: types.CodeType) -> CodeState | None:
+        """What is known of a code object; None for code that is left alone.  A new record starts anew."""
+        record = self.record()
+        state = self.states.get(code)
+        if state is not None and state.record is record:
+            return state
+        resumes = self._resumes.get(code)
+        if code is not self.root and resumes is None and skip_reason(code):
+            return None
+        kind = "resume" if resumes is not None else ("root" if code is self.root else "called")
+        frame = record.frame(code.co_name, code.co_filename, code.co_firstlineno, kind)  # type: ignore[arg-type]
+        frame.resumes = resumes
+        made = CodeState(frame, record, resumes)
+        if state is not None:
+            made.entries, made.resume_codes = state.entries, state.resume_codes
+        self.states[code] = made
+        return made
+
+    def add_resume(self, code: types.CodeType, line: int, compile_: Compile, record: Record) -> int:
+        """Note a resume function before anything calls it, so that one never reached is shown too."""
+        self._resumes[code] = compile_.id
+        frame = record.frame(code.co_name, code.co_filename, line, "resume")
+        frame.resumes = compile_.id
+        self.states[code] = CodeState(frame, record, compile_.id)
+        return frame.id
+
+    def _limit_reached(self, state: CodeState) -> Any:
+        note = (
+            f"{state.frame.name} was compiled {len(state.entries)} times, which is the limit; further calls that no "
+            "compile covers run as plain Python.  See the causes of its recompiles."
+        )
+        if note not in state.record.notes:
+            state.record.notes.append(note)
+        return frame_hook.no_more_compiles()
+
+    def _failed(self, compile_: Compile, error: Exception) -> Any:
+        compile_.outcome = "failed"
+        compile_.reason = f"{type(error).__name__}: {error}"
+        stage = next((e.stage for e in compile_.events if e.outcome == "failed"), "capture")
+        compile_.fail(stage, compile_.reason, traceback.format_exc())
+        if self.options.strict:
+            raise CompilerBug(f"compile {compile_.id} failed in {stage}: {compile_.reason}") from error
+        return frame_hook.skip()
+
+
+class _FrameCompile:
+    """The steps of one compile of one frame."""
+
+    def __init__(self, region: Region, state: CodeState, view: FrameView, scope: Scope, compile_: Compile) -> None:
+        self.region = region
+        self.state = state
+        self.view = view
+        self.scope = scope
+        self.compile = compile_
+        self.lines = Lines(state.record, compile_)
+
+    def run(self) -> Any:
+        self._record_bytecode()
+        grad_enabled = torch.is_grad_enabled()
+        try:
+            with self.compile.step("capture"):
+                capture, tx, broke = self._capture()
+        finally:
+            torch._C._set_grad_enabled(grad_enabled)
+        if broke is not None:
+            self._record_break(broke)
+            if not broke.split.run and capture.is_empty and not capture.effects:
+                return self._skip("loop or block", broke)
+        guards = self._record_guards(capture)
+        code = FrameCode(capture, tx, broke.split if broke else None, self._resume_code)
+        if broke is None and capture.is_empty and not capture.effects:
+            self.compile.reason = "no tensor operations: it runs as it is while its guards hold"
+            return self._install(self.view.code, guards)
+        outputs = graph_outputs(code.live())
+        compiled = None if capture.is_empty else self._compile_graph(capture, outputs)
+        with self.compile.step("bytecode"):
+            new = code.generate(compiled, outputs)
+            verify(new)
+            self._record_generated(new)
+        return self._install(new, guards)
+
+    # ------------------------------------------------------------ 1 capture
+
+    def _capture(self) -> tuple[Capture, Interpreter, Broke | None]:
+        """Capture the whole frame or, after a first attempt that met a break, the part before it."""
+        broke: Broke | None = None
+        for _ in range(2):
+            capture, tx = self._attempt()
+            try:
+                while tx.returned is None and (broke is None or tx.pc != broke.split.at):
+                    tx.step()
+                return capture, tx, broke
+            except Unsupported as why:
+                torch._C._set_grad_enabled(capture.grad_at_entry)
+                if broke is not None:
+                    raise CompilerBug(f"capture broke at another place the second time: {why}") from why
+                at = tx.pc - 1
+                broke = Broke(why, at, capture.working.user_stack(), resume.find_split(tx.instructions, at))
+                if self.region.options.fullgraph:
+                    raise FullGraphError(break_text(broke)) from None
+        raise CompilerBug("unreachable")
+
+    def _attempt(self) -> tuple[Capture, Interpreter]:
+        capture = Capture(self.scope)
+        view = self.view
+        arguments = {n: v for n, v in view.f_locals.items() if n not in view.code.co_freevars}
+        local: dict[str, Value] = {n: capture.wrap(v, Local(n)) for n, v in arguments.items()}
+        closure: list[CellValue] = [capture.cell(view.closure[n], FreeCell(n)) for n in view.code.co_freevars]
+        tx = Interpreter(capture, self.lines, view.code, view.f_globals, view.f_builtins, local, closure)
+        return capture, tx
+
+    # ------------------------------------------------------------ 3, 4 graph and code
+
+    def _compile_graph(self, capture: Capture, outputs: dict[torch.fx.Node, int]) -> Callable[..., Any]:
+        graph = capture.finish(outputs)
+        record_graph(self.compile, "captured", "captured", graph)
+        fresh = FakeTensorMode(static_shapes=True)
+        inputs = [fresh.from_tensor(t.real, static_shapes=True) for t in capture.inputs]  # type: ignore[arg-type]
+        compiled = backends.compile_graph(graph, inputs, self.compile, self.region.options)
+        return _named(compiled, f"graph_{self.compile.id.replace('/', '_')}")
+
+    def _resume_code(self, layout: Layout) -> types.CodeType:
+        """The resume function's code for a layout; the same for every compile of this frame."""
+        code = self.state.resume_codes.get(layout)
+        if code is None:
+            code = self.state.resume_codes[layout] = resume.resume_code(self.view.code, layout)
+            verify(code)
+        known = self.region.states.get(code)
+        if known is None or known.record is not self.state.record:
+            positions = self._instructions[layout.target].positions
+            line = (positions.lineno if positions else None) or self.view.code.co_firstlineno
+            frame = self.region.add_resume(code, line, self.compile, self.state.record)
+        else:
+            frame = known.frame.id
+        if frame not in self.compile.breaks[-1].resumes:
+            self.compile.breaks[-1].resumes.append(frame)
+        return code
+
+    # ------------------------------------------------------------ 5 install
+
+    def _install(self, code: types.CodeType, guards: list[GuardSpec]) -> Any:
+        with self.compile.step("guards", "build the guard tree"):
+            manager = GuardTree(self.scope, self.view.code).build(guards)
+            if not manager.root.check(self.view.f_locals):
+                failing = manager.root.check_verbose(self.view.f_locals).verbose_code_parts
+                raise CompilerBug(f"a guard does not hold for the frame it was made from: {failing}")
+        self.state.entries.append((self.compile.id, guards))
+        self.compile.outcome = "compiled"
+        return frame_hook.use(code, manager, self.compile.id)
+
+    def _skip(self, kind: str, broke: Broke) -> Any:
+        self.compile.outcome = "skipped"
+        self.compile.reason = f"{broke.why.kind} inside a loop, try or with block: the frame runs as plain Python"
+        self.state.frame.skipped = self.compile.reason
+        return frame_hook.skip()
+
+    # ------------------------------------------------------------ the record
+
+    def _record_bytecode(self) -> None:
+        code = self.view.code
+        self._instructions = self.lines_of(code)
+        text, spans = bytecode_text(code)
+        artifact = self.compile.artifact("bytecode", "bytecode", "bytecode", text, spans)
+        for i, instruction in enumerate(self._instructions):
+            lineno = instruction.positions.lineno if instruction.positions else None
+            line = self.lines.item(code.co_filename, lineno) if lineno else None
+            self.compile.link(artifact.item(str(i)), [line] if line else [], "compiled by Python")
+
+    def lines_of(self, code: types.CodeType) -> list[Any]:
+        from compiler_core.symbolic import _disassembled
+
+        if not is_library_file(code.co_filename):
+            self.lines.add(code)
+        else:
+            add_source(self.state.record, code)
+        return _disassembled(code)[0]
+
+    def _record_break(self, broke: Broke) -> None:
+        kind = breaks.KINDS[broke.why.kind]
+        explanation = f"{kind.explanation}" + (f" ({broke.why.context})" if broke.why.context else "")
+        made = GraphBreak(f"b{len(self.compile.breaks)}", broke.why.kind, explanation, kind.hint, broke.stack)
+        made.instruction = f"{self.compile.id}:bytecode#{broke.at}"
+        self.compile.breaks.append(made)
+
+    def _record_guards(self, capture: Capture) -> list[GuardSpec]:
+        with self.compile.step("guards"):
+            guards = list(capture.guards.values())
+            text, spans, kept = guards_text(guards)
+            artifact = self.compile.artifact("guards", "guards", "python", text, spans)
+            self.compile.guards = kept
+            for guard in kept:
+                self.compile.link(artifact.item(guard.key), [guard.line] if guard.line else [], "guard")
+        return guards
+
+    def _record_generated(self, code: types.CodeType) -> None:
+        text, spans = bytecode_text(code)
+        artifact = self.compile.artifact("generated", "generated", "bytecode", text, spans)
+        broke = self.compile.breaks[-1].instruction if self.compile.breaks else None
+        for span in spans:
+            self.compile.link(artifact.item(span.key), [broke] if broke else [], "replaces")
+        statements, places = decompile(code)
+        shown = self.compile.artifact("decompiled", "decompiled", "python", statements, places)
+        for span in places:
+            self.compile.link(shown.item(span.key), [artifact.item(span.key)], "decompile")
+
+
+def _named(compiled: Callable[..., Any], name: str) -> Callable[..., Any]:
+    """What generated code calls: a frame of ours, below which the hook captures nothing."""
+
+    def graph(*inputs: Any) -> Any:
+        return compiled(*inputs)
+
+    graph.__name__ = graph.__qualname__ = name
+    return graph
+
+
+def break_text(broke: Broke) -> str:
+    """A break as an error message: what, where, why, and what to do."""
+    kind = breaks.KINDS[broke.why.kind]
+    lines = [
+        f"fullgraph=True, but the graph must break: {broke.why.kind}"
+        + (f" ({broke.why.context})" if broke.why.context else ""),
+        *user_lines(broke.stack),
+        kind.explanation,
+        f"Hint: {kind.hint}",
+    ]
+    return "\n".join(lines)
+
+
+def _cause(entries: list[Installed], scope: Scope) -> Recompile | None:
+    """Why the latest compile does not cover this call."""
+    for of, guards in reversed(entries):
+        failure = first_failure(guards, scope)
+        if failure is not None:
+            guard, got = failure
+            return Recompile(of, guard.text, guard.source.text, guard.expected, got, guard.line)
+    return None

@@ -1,0 +1,210 @@
+"""The bytecode that stands in for a captured frame.
+
+`Emitter` grows a list of instructions: load the graph's inputs, call it, rebuild the Python
+objects that the frame would have had, replay the side effects, and then return, or run the
+instruction that broke the graph and go on in a resume function (`resume.py`).
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch.fx as fx
+
+from compiler_core.bytecode import Instruction, make
+from compiler_core.errors import Unsupported
+from compiler_core.values.base import NULL, Value
+from compiler_core.values.constant import ConstantValue
+from compiler_core.values.tensor import TensorValue
+
+if TYPE_CHECKING:
+    from compiler_core.capture import Capture
+
+OUT = "__graph_out"
+Step = Callable[[], None]
+
+
+class Emitter:
+    """Instructions of one generated code object, and the temporaries that they use."""
+
+    def __init__(self, capture: Capture, code: types.CodeType) -> None:
+        self.capture = capture
+        self.code = code
+        self.instructions: list[Instruction] = []
+        self.outputs: dict[fx.Node, int] = {}
+        self._temps: dict[int, str] = {}
+        self._made = 0
+        self._building: set[int] = set()
+        self._alive: list[Value] = []
+
+    def add(self, *instructions: Instruction) -> None:
+        self.instructions.extend(instructions)
+
+    # --- single instructions
+
+    def constant(self, obj: Any) -> None:
+        self.add(make.load_const(obj))
+
+    def load_local(self, name: str) -> None:
+        free = name in self.code.co_freevars
+        self.add(make.load_deref(name) if free else make.load_fast(name))
+
+    def load_cell(self, name: str) -> None:
+        self.add(make.load_closure(name))
+
+    def store_cell(self, name: str) -> None:
+        self.add(make.store_deref(name))
+
+    def load_global(self, name: str) -> None:
+        self.add(make.load_global(name))
+
+    def store_global(self, name: str) -> None:
+        self.add(Instruction("STORE_GLOBAL", None, name))
+
+    def delete_global(self, name: str) -> None:
+        self.add(Instruction("DELETE_GLOBAL", None, name))
+
+    def load_attr(self, name: str) -> None:
+        self.add(make.load_attr(name))
+
+    def store_attr(self, name: str) -> None:
+        self.add(make.store_attr(name))
+
+    def delete_attr(self, name: str) -> None:
+        self.add(Instruction("DELETE_ATTR", None, name))
+
+    def subscript(self) -> None:
+        self.add(make.load_subscript())
+
+    def store_subscript(self) -> None:
+        self.add(make.store_subscript())
+
+    def push_null(self) -> None:
+        self.add(make.push_null())
+
+    def pop(self) -> None:
+        self.add(make.pop_top())
+
+    def load_temp(self, name: str) -> None:
+        self.add(make.load_fast(name))
+
+    def store_temp(self) -> str:
+        """Pop the top of the stack into a new local; its name."""
+        name = f"__t{self._made}"
+        self._made += 1
+        self.add(make.store_fast(name))
+        return name
+
+    # --- values
+
+    def value(self, value: Value) -> None:
+        """Push the Python object of a symbolic value; an object is made only once."""
+        if id(value) in self._temps:
+            self.load_temp(self._temps[id(value)])
+        elif value is NULL:
+            self.push_null()
+        elif value.source is not None:
+            value.source.load(self)
+        elif isinstance(value, (ConstantValue, TensorValue)):
+            value.rebuild(self)
+        else:
+            self._make_once(value)
+
+    def _make_once(self, value: Value) -> None:
+        if id(value) in self._building:
+            raise Unsupported("unsupported operation", "an object that holds itself, across a break")
+        self._building.add(id(value))
+        value.rebuild(self)
+        self._building.discard(id(value))
+        self._remember(value)
+        self.load_temp(self._temps[id(value)])
+
+    def _remember(self, value: Value) -> str:
+        self._alive.append(value)
+        return self._temps.setdefault(id(value), self.store_temp())
+
+    def keep(self, value: Value) -> str:
+        """Load a value now into a temporary, whatever changes later."""
+        if id(value) not in self._temps:
+            self.value(value)
+            if id(value) in self._temps:
+                self.pop()
+            else:
+                self._remember(value)
+        return self._temps[id(value)]
+
+    def keep_with(self, push: Step) -> str:
+        push()
+        return self.store_temp()
+
+    def graph_output(self, tensor: TensorValue) -> None:
+        node = tensor.made_by
+        assert node is not None
+        self.load_temp(OUT)
+        self.constant(self.outputs[node])
+        self.subscript()
+
+    def build(self, opname: str, values: Sequence[Value]) -> None:
+        for value in values:
+            self.value(value)
+        self.add(Instruction(opname, len(values), len(values)))
+
+    def build_map(self, values: dict[Any, Value]) -> None:
+        for key, value in values.items():
+            self.constant(key)
+            self.value(value)
+        self.add(make.build_map(len(values)))
+
+    def call_object(self, fn: Any, args: Sequence[Value], kwargs: dict[str, Value] | None = None) -> None:
+        """Push ``fn(*args, **kwargs)``."""
+        named = kwargs or {}
+        loads = [lambda v=v: self.value(v) for v in [*args, *named.values()]]
+        self.call_loaded(fn, loads, tuple(named))
+
+    def call_loaded(self, fn: Any, loads: Sequence[Step], kw_names: tuple[str, ...] = ()) -> None:
+        """Push the result of calling `fn` on what `loads` push."""
+        self.add(*make.callable_first([make.load_const(fn)]))
+        for load in loads:
+            load()
+        self.add(*make.call(len(loads), kw_names))
+
+    def call_method(self, name: str, args: Sequence[Value]) -> None:
+        """Call a method of the object on top of the stack."""
+        owner = self.store_temp()
+        self.add(*make.callable_first([make.load_fast(owner), make.load_attr(name)]))
+        for arg in args:
+            self.value(arg)
+        self.add(*make.call(len(args)))
+
+    # --- the graph
+
+    def call_graph(self, compiled: Callable[..., Any], live: Sequence[Value]) -> None:
+        """Call the compiled graph on its inputs and keep the tuple of its outputs."""
+        inputs = self.capture.inputs
+        self.add(*make.callable_first([make.load_const(compiled)]))
+        for tensor in inputs:
+            assert tensor.source is not None
+            tensor.source.load(self)
+        self.add(*make.call(len(inputs)), make.store_fast(OUT))
+
+
+def graph_outputs(live: Sequence[Value]) -> dict[fx.Node, int]:
+    """The nodes that rebuilding `live` needs, each with its place in the graph's output."""
+    found: dict[fx.Node, int] = {}
+    seen: set[int] = set()
+    work = list(reversed(live))
+    while work:
+        value = work.pop()
+        if id(value) in seen:
+            continue
+        seen.add(id(value))
+        if isinstance(value, TensorValue) and value.made_by is not None:
+            found.setdefault(value.made_by, len(found))
+        if value.source is None:
+            work.extend(reversed(value.children()))
+    return found
+
+
+

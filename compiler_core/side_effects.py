@@ -1,0 +1,150 @@
+"""Changes of outside objects, kept while capturing and replayed in order after the graph has run.
+
+A container, cell or object from outside is mirrored by one value; that value holds the state
+that Python would have left.  Replaying writes each changed object once, in the order in which
+the program first changed it; all new contents are loaded before anything is written, so that a
+swap reads what was there before.
+"""
+
+from __future__ import annotations
+
+import types
+from typing import TYPE_CHECKING, Any
+
+from compiler_core.errors import Unsupported
+from compiler_core.sources import FreeCell, Held
+from compiler_core.values.base import UNBOUND, Value
+from compiler_core.values.containers import DictValue, ListValue
+from compiler_core.values.functions import CellValue
+from compiler_core.values.objects import ObjectValue
+
+if TYPE_CHECKING:
+    from compiler_core.reconstruct import Emitter
+
+
+class SideEffects:
+    """What one capture changed outside itself."""
+
+    def __init__(self) -> None:
+        self._changed: dict[int, Value] = {}
+        self._attributes: dict[tuple[int, str], tuple[ObjectValue, str]] = {}
+        self._globals: dict[tuple[int, str], tuple[Held | None, str, Value]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._changed or self._attributes or self._globals)
+
+    def mutated(self, value: Value) -> None:
+        """The contents of an outside list, dict or cell are about to change."""
+        if not isinstance(value, (ListValue, DictValue, CellValue)):
+            raise Unsupported("unsupported mutation", str(value))
+        self._changed.setdefault(id(value), value)
+
+    def attribute(self, obj: ObjectValue, name: str) -> None:
+        """An attribute of an outside object is about to be set or deleted (`obj.stored` says)."""
+        self._attributes.setdefault((id(obj), name), (obj, name))
+
+    def store_global(self, module: Held | None, name: str, value: Value) -> None:
+        """A global of the frame, or of an inlined function's `module`, is set; UNBOUND deletes it."""
+        self._globals[(id(module), name)] = (module, name, value)
+
+    def global_value(self, module: Held | None, name: str) -> Value | None:
+        found = self._globals.get((id(module), name))
+        return found[2] if found else None
+
+    def values(self) -> list[Value]:
+        """All values that replaying needs."""
+        found = [v for _, _, v in self._globals.values()]
+        found += [obj.stored[name] for obj, name in self._attributes.values()]
+        for value in self._changed.values():
+            if isinstance(value, CellValue):
+                found += [value._contents] if value._contents is not None else []
+            elif isinstance(value, ListValue):
+                found += value._values or []
+            elif isinstance(value, DictValue):
+                found += list((value._values or {}).values())
+        return [v for v in found if v is not UNBOUND]
+
+    def replay(self, emit: Emitter) -> None:
+        """Generate the writes: first load everything, then write."""
+        writes = [self._global_write(emit, *g) for g in self._globals.values()]
+        writes += [self._attribute_write(emit, *a) for a in self._attributes.values()]
+        writes += [self._contents_write(emit, v) for v in self._changed.values()]
+        for write in writes:
+            write()
+
+    def _global_write(self, emit: Emitter, module: Held | None, name: str, value: Value) -> Any:
+        if value is UNBOUND:
+            return lambda: emit.delete_global(name)
+        temp = emit.keep(value)
+
+        def write() -> None:
+            emit.load_temp(temp)
+            if module is None:
+                emit.store_global(name)
+            else:
+                module.load(emit)
+                emit.constant(name)
+                emit.store_subscript()
+
+        return write
+
+    def _attribute_write(self, emit: Emitter, obj: ObjectValue, name: str) -> Any:
+        assert obj.source is not None
+        owner, value = emit.keep(obj), obj.stored[name]
+        temp = None if value is UNBOUND else emit.keep(value)
+
+        def write() -> None:
+            if temp is None:
+                emit.load_temp(owner)
+                emit.delete_attr(name)
+            else:
+                emit.load_temp(temp)
+                emit.load_temp(owner)
+                emit.store_attr(name)
+
+        return write
+
+    def _contents_write(self, emit: Emitter, value: Value) -> Any:
+        assert value.source is not None
+        if isinstance(value, CellValue):
+            return self._cell_write(emit, value)
+        owner = emit.keep(value)
+        assert isinstance(value, (ListValue, DictValue))
+        contents = emit.keep_with(lambda: value.rebuild_contents(emit))
+        replace = replace_list if isinstance(value, ListValue) else replace_dict
+
+        def write() -> None:
+            emit.call_loaded(replace, [lambda: emit.load_temp(owner), lambda: emit.load_temp(contents)])
+            emit.pop()
+
+        return write
+
+    def _cell_write(self, emit: Emitter, cell: CellValue) -> Any:
+        assert cell._contents is not None and cell.source is not None
+        temp, source = emit.keep(cell._contents), cell.source
+
+        def write() -> None:
+            if isinstance(source, FreeCell):
+                emit.load_temp(temp)
+                emit.store_cell(source.name)
+            else:
+                emit.call_loaded(fill_cell, [lambda: source.load(emit), lambda: emit.load_temp(temp)])
+                emit.pop()
+
+        return write
+
+
+def replace_list(target: list[Any], contents: list[Any]) -> None:
+    """Called by generated code."""
+    target[:] = contents
+
+
+def replace_dict(target: dict[Any, Any], contents: dict[Any, Any]) -> None:
+    """Called by generated code."""
+    target.clear()
+    target.update(contents)
+
+
+def fill_cell(cell: types.CellType, contents: Any) -> None:
+    """Called by generated code."""
+    cell.cell_contents = contents

@@ -1,0 +1,63 @@
+"""Which code the compiler does not look into, and why."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+import sysconfig
+import types
+
+import torch
+
+_HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+_MAGICS = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "kernel_magics") + os.sep
+_TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
+_STDLIB = sysconfig.get_path("stdlib") + os.sep
+_SITE = tuple(sysconfig.get_path(k) + os.sep for k in ("purelib", "platlib"))
+# parts of PyTorch that are ordinary Python over tensors
+_TORCH_OPEN = tuple(_TORCH + p.replace("/", os.sep) for p in ("nn/modules/", "nn/functional.py", "distributions/"))
+_TORCH_CLOSED = _TORCH + os.path.join("nn", "modules", "module.py")
+_PACKAGES_CLOSED = ("IPython", "ipykernel", "traitlets", "numpy", "scipy", "matplotlib", "pandas", "sklearn", "triton")
+
+
+@functools.cache
+def _closed_file(filename: str) -> str:
+    """Why code of this file is left alone; empty where it is not."""
+    if filename.startswith((_HERE, _MAGICS)):
+        return "part of Cutaway"
+    if filename.startswith(_TORCH):
+        is_open = filename.startswith(_TORCH_OPEN) and filename != _TORCH_CLOSED
+        return "" if is_open else "part of PyTorch's runtime"
+    if filename.startswith(_SITE):
+        package = filename.removeprefix(next(s for s in _SITE if filename.startswith(s))).split(os.sep)[0]
+        return f"part of {package}" if package.removesuffix(".py") in _PACKAGES_CLOSED else ""
+    if filename.startswith(_STDLIB) or filename.startswith("<frozen"):
+        return "part of the standard library"
+    return ""
+
+
+def is_runtime(code: types.CodeType) -> bool:
+    """Whether this is code that runs compiled graphs: neither it nor anything that it calls is captured."""
+    return code.co_filename.startswith((_HERE, "<eval_with_key>", "<cutaway"))
+
+
+@functools.cache
+def is_library_file(filename: str) -> bool:
+    """Whether lines of this file are not the user's: PyTorch's, the standard library's or ours."""
+    return filename.startswith((_HERE, _TORCH)) or bool(_closed_file(filename))
+
+
+def skip_reason(code: types.CodeType, inlining: bool = False) -> str:
+    """Why a function is not captured, as a frame of its own or (`inlining`) in its caller's."""
+    if reason := _closed_file(code.co_filename):
+        return reason
+    generator = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
+    if not inlining and code.co_flags & generator:
+        return "a generator or coroutine"
+    # a notebook cell's units are functions named <module>; real module code keeps no locals of its own
+    if code.co_name == "<module>" and not code.co_flags & inspect.CO_NEWLOCALS:
+        return "a module body"
+    if not inlining and code.co_name in ("<genexpr>", "<listcomp>", "<dictcomp>", "<setcomp>"):
+        return "a comprehension body"
+    return ""

@@ -1,0 +1,269 @@
+"""Where a value came from: how to print it, fetch it, load it in bytecode and reach its guards.
+
+A source is a path from the frame: a local or global name, then attributes and items.  It answers
+four questions and no more: `text` (for people), `fetch` (its value in a frame), `load` (bytecode
+that pushes it) and `manager` (its node in the C++ guard tree).
+"""
+
+from __future__ import annotations
+
+import types
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from compiler_core.guards import GuardTree
+    from compiler_core.reconstruct import Emitter
+
+
+@dataclass(frozen=True)
+class Scope:
+    """The outside world of a frame at its entry."""
+
+    f_locals: dict[str, Any]
+    f_globals: dict[str, Any]
+    closure: dict[str, types.CellType]
+    """Free variables of the frame's function, by name."""
+
+
+class Source:
+    """Base of all sources; equal paths are equal values."""
+
+    @property
+    def text(self) -> str:
+        raise NotImplementedError
+
+    def fetch(self, scope: Scope) -> Any:
+        raise NotImplementedError
+
+    def load(self, emit: Emitter) -> None:
+        raise NotImplementedError
+
+    def manager(self, tree: GuardTree) -> Any:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Local(Source):
+    """An argument, or the contents of a free variable, of the compiled frame."""
+
+    name: str
+
+    @property
+    def text(self) -> str:
+        return f"L[{self.name!r}]"
+
+    def fetch(self, scope: Scope) -> Any:
+        return scope.f_locals[self.name]
+
+    def load(self, emit: Emitter) -> None:
+        emit.load_local(self.name)
+
+    def manager(self, tree: GuardTree) -> Any:
+        return tree.local(self)
+
+
+@dataclass(frozen=True)
+class FreeCell(Source):
+    """The cell itself of a free variable (its contents are the `Local` of that name)."""
+
+    name: str
+
+    @property
+    def text(self) -> str:
+        return f"cell({self.name!r})"
+
+    def fetch(self, scope: Scope) -> Any:
+        return scope.closure[self.name]
+
+    def load(self, emit: Emitter) -> None:
+        emit.load_cell(self.name)
+
+    def manager(self, tree: GuardTree) -> Any:
+        raise NotImplementedError("a frame's own cells are fixed by its function")
+
+
+@dataclass(frozen=True)
+class Held(Source):
+    """An object that the generated code holds as a constant (the globals of an inlined function)."""
+
+    held: Constant
+    name: str
+
+    @property
+    def text(self) -> str:
+        return self.name
+
+    def fetch(self, scope: Scope) -> Any:
+        return self.held.value
+
+    def load(self, emit: Emitter) -> None:
+        emit.constant(self.held)
+        emit.load_attr("value")
+
+    def manager(self, tree: GuardTree) -> Any:
+        return tree.globals_of(self)
+
+
+@dataclass(frozen=True, eq=False)
+class Constant:
+    """A hashable box, so that code objects stay hashable whatever they hold."""
+
+    value: Any
+
+
+@dataclass(frozen=True)
+class Global(Source):
+    """A global of the frame, or (with `module`) of the module of an inlined function."""
+
+    name: str
+    module: Held | None = None
+
+    @property
+    def text(self) -> str:
+        return f"G[{self.name!r}]" if self.module is None else f"{self.module.text}.{self.name}"
+
+    def fetch(self, scope: Scope) -> Any:
+        return (scope.f_globals if self.module is None else self.module.fetch(scope))[self.name]
+
+    def load(self, emit: Emitter) -> None:
+        if self.module is None:
+            emit.load_global(self.name)
+        else:
+            self.module.load(emit)
+            emit.constant(self.name)
+            emit.subscript()
+
+    def manager(self, tree: GuardTree) -> Any:
+        base = tree.frame_globals() if self.module is None else tree.manager(self.module)
+        return base.dict_getitem_manager(self.name, self.text, tree.value(self), tree.kind)
+
+
+@dataclass(frozen=True)
+class Attribute(Source):
+    """``base.name``.  `table` says where it lies: ``__dict__``, a module's ``_parameters`` and
+    so on, or None for whatever ``getattr`` finds (a slot, an attribute of the class)."""
+
+    base: Source
+    name: str
+    table: str | None = None
+
+    @property
+    def text(self) -> str:
+        return f"{self.base.text}.{self.name}"
+
+    def fetch(self, scope: Scope) -> Any:
+        return getattr(self.base.fetch(scope), self.name)
+
+    def load(self, emit: Emitter) -> None:
+        self.base.load(emit)
+        emit.load_attr(self.name)
+
+    def manager(self, tree: GuardTree) -> Any:
+        value, base = tree.value(self), tree.manager(self.base)
+        if self.table is None:
+            return base.getattr_manager(self.name, self.text, value, tree.kind)
+        found = tree.manager(InstanceDict(self.base))
+        if self.table != "__dict__":
+            table = tree.value(self.base).__dict__[self.table]
+            found = found.dict_getitem_manager(self.table, f"{self.base.text}.{self.table}", table, tree.kind)
+        return found.dict_getitem_manager(self.name, self.text, value, tree.kind)
+
+
+@dataclass(frozen=True)
+class InstanceDict(Source):
+    """``base.__dict__``"""
+
+    base: Source
+
+    @property
+    def text(self) -> str:
+        return f"{self.base.text}.__dict__"
+
+    def fetch(self, scope: Scope) -> Any:
+        return self.base.fetch(scope).__dict__
+
+    def load(self, emit: Emitter) -> None:
+        self.base.load(emit)
+        emit.load_attr("__dict__")
+
+    def manager(self, tree: GuardTree) -> Any:
+        return tree.manager(self.base).get_generic_dict_manager(self.text, tree.value(self), tree.kind)
+
+
+@dataclass(frozen=True)
+class Item(Source):
+    """``base[key]`` of a list, tuple or dict; `key` is a Python constant."""
+
+    base: Source
+    key: Any
+
+    @property
+    def text(self) -> str:
+        return f"{self.base.text}[{self.key!r}]"
+
+    def fetch(self, scope: Scope) -> Any:
+        return self.base.fetch(scope)[self.key]
+
+    def load(self, emit: Emitter) -> None:
+        self.base.load(emit)
+        emit.constant(self.key)
+        emit.subscript()
+
+    def manager(self, tree: GuardTree) -> Any:
+        container, base, value = tree.value(self.base), tree.manager(self.base), tree.value(self)
+        if type(container) is dict:
+            return base.dict_getitem_manager(self.key, self.text, value, tree.kind)
+        if type(container) is list:
+            return base.list_getitem_manager(self.key, self.text, value, tree.kind)
+        if type(container) is tuple:
+            return base.tuple_getitem_manager(self.key, self.text, value, tree.kind)
+        return base.getitem_manager(self.key, self.text, value, tree.kind)
+
+
+@dataclass(frozen=True)
+class ClosureCell(Source):
+    """Cell `index` of a function's closure."""
+
+    base: Source
+    index: int
+
+    @property
+    def text(self) -> str:
+        return f"{self.base.text}.__closure__[{self.index}]"
+
+    def fetch(self, scope: Scope) -> Any:
+        return self.base.fetch(scope).__closure__[self.index]
+
+    def load(self, emit: Emitter) -> None:
+        self.base.load(emit)
+        emit.load_attr("__closure__")
+        emit.constant(self.index)
+        emit.subscript()
+
+    def manager(self, tree: GuardTree) -> Any:
+        closure = tree.value(self.base).__closure__
+        name = f"{self.base.text}.__closure__"
+        whole = tree.manager(self.base).getattr_manager("__closure__", name, closure, tree.kind)
+        return whole.tuple_getitem_manager(self.index, self.text, tree.value(self), tree.kind)
+
+
+@dataclass(frozen=True)
+class CellContents(Source):
+    """What lies in a cell that was reached through a function's closure."""
+
+    base: Source
+
+    @property
+    def text(self) -> str:
+        return f"{self.base.text}.cell_contents"
+
+    def fetch(self, scope: Scope) -> Any:
+        return self.base.fetch(scope).cell_contents
+
+    def load(self, emit: Emitter) -> None:
+        self.base.load(emit)
+        emit.load_attr("cell_contents")
+
+    def manager(self, tree: GuardTree) -> Any:
+        return tree.manager(self.base).getattr_manager("cell_contents", self.text, tree.value(self), tree.kind)

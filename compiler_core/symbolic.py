@@ -1,0 +1,300 @@
+"""The symbolic interpreter: CPython's bytecode over symbolic values.
+
+An `Interpreter` runs one code object, the frame's own or that of a call it inlines, one
+instruction at a time.  The opcodes lie in `opcodes/`, a method each, named as the opcode is.
+"""
+
+from __future__ import annotations
+
+import linecache
+import types
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from compiler_core import opcodes
+from compiler_core.bytecode import Instruction, disassemble, index
+from compiler_core.capture import Capture
+from compiler_core.errors import Unsupported
+from compiler_core.record import Compile, ItemId, Record, StackLine
+from compiler_core.skip import is_library_file, skip_reason
+from compiler_core.values import contexts  # noqa: F401  (registers its handlers)
+from compiler_core.values.base import Value
+from compiler_core.values.builtins import HANDLERS, is_leaf_function
+from compiler_core.values.constant import ConstantValue
+from compiler_core.values.containers import (
+    DictValue,
+    IteratorValue,
+    MappedIteratorValue,
+    RangeValue,
+    SequenceValue,
+)
+from compiler_core.values.functions import CellValue, FunctionValue, StaticValue, bind
+
+MAX_DEPTH = 60
+GENERATOR = 0x20
+COROUTINES = 0x80 | 0x100 | 0x200
+
+
+class Lines:
+    """The user's lines of the frames at work, and their place in the record."""
+
+    def __init__(self, record: Record, compile_: Compile) -> None:
+        self.record = record
+        self.compile = compile_
+        self._known: dict[tuple[str, int], ItemId | None] = {}
+        self._added: set[types.CodeType] = set()
+
+    def add(self, code: types.CodeType) -> None:
+        """Put the source of a function of the user's into the record."""
+        if code in self._added:
+            return
+        self._added.add(code)
+        if not is_library_file(code.co_filename):
+            add_source(self.record, code)
+            self._known.clear()
+
+    def item(self, filename: str, lineno: int) -> ItemId | None:
+        key = (filename, lineno)
+        if key not in self._known:
+            self._known[key] = self.record.line(filename, lineno)
+        return self._known[key]
+
+
+def add_source(record: Record, code: types.CodeType) -> None:
+    """A short file or a cell is kept whole; of a longer one, the lines of the function."""
+    lines = linecache.getlines(code.co_filename)
+    if len(lines) <= 400:
+        record.source(code.co_filename, 1, lines)
+        return
+    numbers = [n for _, _, n in code.co_lines() if n]
+    first, last = min(numbers, default=1), max(numbers, default=1)
+    record.source(code.co_filename, first, lines[first - 1 : last])
+
+
+class Interpreter(opcodes.Opcodes):
+    """One code object at work.  `parent` is the interpreter whose call is inlined here, or None."""
+
+    def __init__(
+        self,
+        capture: Capture,
+        lines: Lines,
+        code: types.CodeType,
+        f_globals: dict[str, Any],
+        f_builtins: dict[str, Any],
+        local: dict[str, Value],
+        closure: Sequence[CellValue],
+        parent: Interpreter | None = None,
+    ) -> None:
+        self.capture = capture
+        self.lines = lines
+        self.code = code
+        self.instructions, self.index = _disassembled(code)
+        self.f_globals = f_globals
+        self.f_builtins = f_builtins
+        self.locals = local
+        self.cells: dict[str, CellValue] = dict(zip(code.co_freevars, closure, strict=True))
+        self.stack: list[Value] = []
+        self.pc = 0
+        self.kw_names: tuple[str, ...] = ()
+        self.parent = parent
+        self.depth: int = 0 if parent is None else parent.depth + 1
+        self.returned: Value | None = None
+        self.yielded: Value | None = None
+        self.contexts: list[Any] = []
+        self.module = None if parent is None else self._held_globals()
+        lines.add(code)
+
+    def _held_globals(self) -> Any:
+        if self.f_globals is self.capture.scope.f_globals:
+            return None
+        return self.capture.held(self.f_globals, str(self.f_globals.get("__name__", "globals")))
+
+    # ------------------------------------------------------------ running
+
+    def step(self) -> None:
+        """Execute exactly one instruction."""
+        instruction = self.instructions[self.pc]
+        self.capture.count_step()
+        self.capture.working = self
+        self.capture.at = self._origin(instruction)
+        self.pc += 1
+        opcode = getattr(self, instruction.opname, None)
+        if opcode is None:
+            raise Unsupported("unsupported instruction", instruction.opname)
+        opcode(instruction)
+
+    def run(self) -> Value:
+        """To the end of an inlined call."""
+        while self.returned is None:
+            self.step()
+        return self.returned
+
+    def jump(self, target: Instruction | None) -> None:
+        assert target is not None
+        self.pc = self.index[target]
+
+    def _origin(self, instruction: Instruction) -> tuple[tuple[ItemId, ...], ItemId | None, str]:
+        """The user's line (the innermost that is not PyTorch's), and the root's instruction."""
+        if self.parent is not None and is_library_file(self.code.co_filename):
+            return self.parent.capture.at
+        lineno = instruction.positions.lineno if instruction.positions else None
+        line = self.lines.item(self.code.co_filename, lineno) if lineno else None
+        # the root has already moved on to the next instruction when a call of its own is inlined
+        at = self.pc if self.parent is None else self.root.pc - 1
+        items = [f"{self.lines.compile.id}:bytecode#{at}", *([line] if line else [])]
+        return tuple(items), line, f"{self.code.co_filename}:{lineno} in {self.code.co_name}"
+
+    @property
+    def root(self) -> Interpreter:
+        at = self
+        while at.parent is not None:
+            at = at.parent
+        return at
+
+    def user_stack(self) -> list[StackLine]:
+        """The user's stack, outermost first, at the instruction at work."""
+        found = [] if self.parent is None else self.parent.user_stack()
+        if is_library_file(self.code.co_filename) and found:
+            return found
+        positions = self.instructions[max(self.pc - 1, 0)].positions
+        lineno = (positions.lineno if positions else None) or self.code.co_firstlineno
+        filename = self.code.co_filename
+        text = linecache.getline(filename, lineno).strip()
+        line = self.lines.item(filename, lineno)
+        return [*found, StackLine(filename, lineno, self.code.co_name, text, line)]
+
+    # ------------------------------------------------------------ calls
+
+    def call_function_value(self, function: FunctionValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        """Call a Python function: by a rule, as one node of the graph, or by inlining it."""
+        fn = function.fn
+        if fn is not None:
+            if getattr(fn, "_cutaway_disabled", False):
+                raise Unsupported("asked for", function.name)
+            handler = HANDLERS.get(fn)
+            if handler is not None:
+                return handler(self, *args, **kwargs)
+            if is_leaf_function(fn):
+                return self.capture.call_function(self, fn, args, kwargs)
+            reason = skip_reason(fn.__code__, inlining=True)
+            if reason:
+                raise Unsupported("skipped function", f"{function.name} ({reason})")
+        return self._inline(function, args, kwargs)
+
+    def _inline(self, function: FunctionValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        if self.depth >= MAX_DEPTH:
+            raise Unsupported("unroll limit", f"calls {MAX_DEPTH} deep")
+        if function.code.co_flags & COROUTINES:
+            raise Unsupported("generator", function.name)
+        callee = Interpreter(
+            self.capture,
+            self.lines,
+            function.code,
+            function.f_globals,
+            self.f_builtins,
+            bind(function, args, kwargs),
+            function.closure,
+            parent=self,
+        )
+        if function.code.co_flags & GENERATOR:
+            return GeneratorValue(callee)
+        at = self.capture.at
+        result = callee.run()
+        self.capture.working, self.capture.at = self, at
+        return result
+
+    # ------------------------------------------------------------ comparisons and sequences
+
+    def is_same(self, a: Value, b: Value) -> bool:
+        """``a is b``"""
+        a.look(self)
+        b.look(self)
+        same = a.same_object(b)
+        both_outside = a.source is not None and b.source is not None
+        if both_outside and not same and not a.is_constant() and not b.is_constant():
+            assert a.source is not None
+            self.capture.guard("NOT_SAME_OBJECT", a.source, b.source)
+        return same
+
+    def is_equal(self, a: Value, b: Value) -> bool:
+        """``a == b`` of values without an ``__eq__`` in Python; Unsupported where it is not plain."""
+        if isinstance(a, (ConstantValue, RangeValue)) and isinstance(b, (ConstantValue, RangeValue)):
+            return bool(a.constant(self) == b.constant(self))
+        if isinstance(a, StaticValue) or isinstance(b, StaticValue):
+            if a.is_constant() and b.is_constant():
+                return bool(a.constant(self) == b.constant(self))
+        if isinstance(a, SequenceValue) and isinstance(b, SequenceValue):
+            return self._sequences_equal(a, b)
+        if isinstance(a, DictValue) and isinstance(b, DictValue):
+            left, right = a.mapping(self), b.mapping(self)
+            return left.keys() == right.keys() and all(self.is_equal(v, right[k]) for k, v in left.items())
+        none = ConstantValue(None)
+        if none.same_object(a) or none.same_object(b):
+            other = b if none.same_object(a) else a
+            if other.python_type().__eq__ is object.__eq__ or isinstance(other, (SequenceValue, DictValue)):
+                return self.is_same(a, b)
+        raise Unsupported("unsupported operation", f"{a} == {b}")
+
+    def _sequences_equal(self, a: SequenceValue, b: SequenceValue) -> bool:
+        if issubclass(a.cls, tuple) != issubclass(b.cls, tuple):
+            return False
+        left, right = a.items(self), b.items(self)
+        return len(left) == len(right) and all(self.is_equal(x, y) for x, y in zip(left, right, strict=True))
+
+    def iterator_of(self, value: Value) -> IteratorValue:
+        iterator = value.iterate(self)
+        if not isinstance(iterator, IteratorValue):
+            raise Unsupported("unsupported iteration", str(value))
+        return iterator
+
+    def list_of(self, value: Value) -> list[Value]:
+        """``list(value)``"""
+        iterator = self.iterator_of(value)
+        return iterator.items(self)
+
+
+class GeneratorValue(MappedIteratorValue):
+    """A generator of the program's: its own interpreter, run from one yield to the next."""
+
+    def __init__(self, interpreter: Interpreter) -> None:
+        super().__init__(lambda tx: self._resume())
+        self.interpreter = interpreter
+
+    def python_type(self) -> type:
+        return types.GeneratorType
+
+    def _resume(self) -> Value | None:
+        at = self.interpreter
+        if at.returned is not None:
+            return None
+        while at.returned is None:
+            at.step()
+            if at.yielded is not None:
+                value, at.yielded = at.yielded, None
+                at.stack.append(ConstantValue(None))  # what ``next`` sends
+                return value
+        return None
+
+
+_DISASSEMBLED: dict[types.CodeType, tuple[list[Instruction], dict[Instruction, int]]] = {}
+
+
+def _disassembled(code: types.CodeType) -> tuple[list[Instruction], dict[Instruction, int]]:
+    found = _DISASSEMBLED.get(code)
+    if found is None:
+        instructions = disassemble(code)
+        if len(_DISASSEMBLED) > 2000:
+            _DISASSEMBLED.clear()
+        found = _DISASSEMBLED[code] = (instructions, index(instructions))
+    return found
+
+
+def user_lines(stack: Sequence[StackLine]) -> Iterator[str]:
+    """The stack as Python prints it."""
+    for line in stack:
+        yield f'  File "{line.filename}", line {line.lineno}, in {line.function}'
+        if line.text:
+            yield f"    {line.text}"
+
+
+__all__ = ["Interpreter", "Lines", "user_lines"]

@@ -1,0 +1,111 @@
+"""Symbolic values: what the symbolic interpreter keeps on its stack in place of Python's objects.
+
+Each class answers for one kind of thing.  An operation that a class does not define raises
+`Unsupported`, which becomes a graph break, so forgetting a case costs a break and never a wrong
+result.  A value with a `source` lives outside the frame; whoever looks at it through `look`
+installs the guard that makes the look sound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from compiler_core.errors import Unsupported
+
+if TYPE_CHECKING:
+    from compiler_core.reconstruct import Emitter
+    from compiler_core.sources import Source
+    from compiler_core.symbolic import Interpreter
+
+
+class Value:
+    """One symbolic value.  `source` is None for what the frame itself made."""
+
+    source: Source | None = None
+
+    def python_type(self) -> type:
+        """The type that ``type(x)`` would give; Unsupported where it is not known."""
+        raise Unsupported("unsupported operation", f"type of {self}")
+
+    def look(self, tx: Interpreter) -> None:
+        """Guard what this value is, once anything depends on it."""
+
+    def constant(self, tx: Interpreter) -> Any:
+        """The Python object, where it is a constant at capture."""
+        raise Unsupported("unsupported operation", f"{self} is not a constant")
+
+    def is_constant(self) -> bool:
+        return False
+
+    def truth(self, tx: Interpreter) -> bool:
+        raise Unsupported("unsupported operation", f"truth of {self}")
+
+    def get_attr(self, tx: Interpreter, name: str) -> Value:
+        raise Unsupported("unsupported attribute", f"{self}.{name}")
+
+    def set_attr(self, tx: Interpreter, name: str, value: Value) -> None:
+        raise Unsupported("unsupported mutation", f"{self}.{name} = ...")
+
+    def del_attr(self, tx: Interpreter, name: str) -> None:
+        raise Unsupported("unsupported mutation", f"del {self}.{name}")
+
+    def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        raise Unsupported("unsupported call", str(self))
+
+    def get_item(self, tx: Interpreter, key: Value) -> Value:
+        raise Unsupported("unsupported operation", f"{self}[...]")
+
+    def set_item(self, tx: Interpreter, key: Value, value: Value) -> None:
+        raise Unsupported("unsupported mutation", f"{self}[...] = ...")
+
+    def del_item(self, tx: Interpreter, key: Value) -> None:
+        raise Unsupported("unsupported mutation", f"del {self}[...]")
+
+    def contains(self, tx: Interpreter, item: Value) -> bool:
+        raise Unsupported("unsupported operation", f"... in {self}")
+
+    def length(self, tx: Interpreter) -> int:
+        raise Unsupported("unsupported operation", f"len of {self}")
+
+    def items(self, tx: Interpreter) -> list[Value]:
+        """All that iterating over it yields, when that is known now."""
+        raise Unsupported("unsupported iteration", str(self))
+
+    def iterate(self, tx: Interpreter) -> Value:
+        """``iter(self)``"""
+        from compiler_core.values.containers import IteratorValue
+
+        return IteratorValue(self.items(tx))
+
+    def same_object(self, other: Value) -> bool:
+        """``self is other``; the wrappers of one object are one value, so identity decides."""
+        return self is other
+
+    def children(self) -> Sequence[Value]:
+        """Values that rebuilding this one needs (to find the tensors that a graph must return)."""
+        return ()
+
+    def rebuild(self, emit: Emitter) -> None:
+        """Push an equal new object.  Called only for values without a source."""
+        raise Unsupported("unsupported operation", f"{self} cannot be carried across a break")
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__.removesuffix('Value').lower()}"
+
+
+class NullValue(Value):
+    """CPython's NULL on the stack."""
+
+    def rebuild(self, emit: Emitter) -> None:
+        emit.push_null()
+
+
+NULL = NullValue()
+
+
+class UnboundValue(Value):
+    """A local or cell that has no value (deleted, or not yet assigned)."""
+
+
+UNBOUND = UnboundValue()

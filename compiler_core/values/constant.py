@@ -1,0 +1,137 @@
+"""Python constants: numbers, strings, None, dtypes, devices and the like."""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from compiler_core.errors import Unsupported
+from compiler_core.values.base import Value
+
+if TYPE_CHECKING:
+    from compiler_core.reconstruct import Emitter
+    from compiler_core.sources import Source
+    from compiler_core.symbolic import Interpreter
+
+ATOMS = (int, float, complex, str, bytes, bool, type(None), type(Ellipsis), type(NotImplemented))
+TORCH_ATOMS = (torch.dtype, torch.device, torch.layout, torch.memory_format)
+
+
+def is_atom(obj: Any) -> bool:
+    """Whether `obj` is immutable, compares by value and may stand in a graph or a code object."""
+    return type(obj) in ATOMS or isinstance(obj, (*TORCH_ATOMS, enum.Enum))
+
+
+class ConstantValue(Value):
+    """A constant.  One from outside is guarded when something first depends on it, so that a
+    loop counter that is only passed on costs no recompile."""
+
+    def __init__(self, value: Any, source: Source | None = None) -> None:
+        self.value = value
+        self.source = source
+
+    def __repr__(self) -> str:
+        return repr(self.value)
+
+    def python_type(self) -> type:
+        return type(self.value)
+
+    def look(self, tx: Interpreter) -> None:
+        if self.source is not None:
+            tx.capture.guard("EQUALS_MATCH", self.source, self.value)
+
+    def is_constant(self) -> bool:
+        return True
+
+    def constant(self, tx: Interpreter) -> Any:
+        self.look(tx)
+        return self.value
+
+    def truth(self, tx: Interpreter) -> bool:
+        return bool(self.constant(tx))
+
+    def get_attr(self, tx: Interpreter, name: str) -> Value:
+        from compiler_core.values.functions import MethodOfValue
+
+        obj = self.constant(tx)
+        try:
+            found = getattr(obj, name)
+        except AttributeError:
+            raise Unsupported("exception", f"{type(obj).__name__!r} object has no attribute {name!r}") from None
+        if is_atom(found):
+            return ConstantValue(found)
+        if callable(found):
+            return MethodOfValue(self, name)
+        raise Unsupported("unsupported attribute", f"{obj!r}.{name}")
+
+    def call_method(self, tx: Interpreter, name: str, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        obj = self.constant(tx)
+        if isinstance(obj, str) and name == "join" and len(args) == 1:
+            return ConstantValue(obj.join(v.constant(tx) for v in args[0].items(tx)))
+        return fold(tx, getattr(obj, name), args, kwargs)
+
+    def get_item(self, tx: Interpreter, key: Value) -> Value:
+        import operator
+
+        return fold(tx, operator.getitem, [self, key], {})
+
+    def contains(self, tx: Interpreter, item: Value) -> bool:
+        return item.constant(tx) in self.constant(tx)
+
+    def length(self, tx: Interpreter) -> int:
+        return len(self.constant(tx))
+
+    def items(self, tx: Interpreter) -> list[Value]:
+        obj = self.constant(tx)
+        if not isinstance(obj, (str, bytes)):
+            raise Unsupported("exception", f"{type(obj).__name__!r} object is not iterable")
+        return [ConstantValue(v) for v in obj]
+
+    def same_object(self, other: Value) -> bool:
+        return isinstance(other, ConstantValue) and self.value is other.value
+
+    def rebuild(self, emit: Emitter) -> None:
+        emit.constant(self.value)
+
+
+def fold(tx: Interpreter, fn: Any, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+    """Call `fn`, which has no side effect, on constants; an exception is left to Python."""
+    raw = [a.constant(tx) for a in args]
+    raw_kwargs = {k: v.constant(tx) for k, v in kwargs.items()}
+    try:
+        result = fn(*raw, **raw_kwargs)
+    except Exception as error:
+        raise Unsupported("exception", f"{type(error).__name__}: {error}") from None
+    return from_python(result)
+
+
+def from_python(obj: Any) -> Value:
+    """A fresh Python object that capture itself computed, as a value."""
+    from compiler_core.values.containers import DictValue, ListValue, RangeValue, SliceValue, TupleValue
+
+    if is_atom(obj):
+        return ConstantValue(obj)
+    if type(obj) in (tuple, torch.Size):
+        return TupleValue([from_python(v) for v in obj], type(obj))
+    if type(obj) is list:
+        return ListValue([from_python(v) for v in obj])
+    if type(obj) is dict:
+        return DictValue({k: from_python(v) for k, v in obj.items()})
+    if type(obj) is range:
+        return RangeValue(obj)
+    if type(obj) is slice:
+        return SliceValue([from_python(v) for v in (obj.start, obj.stop, obj.step)])
+    raise Unsupported("unsupported operation", f"a {type(obj).__name__} made at capture")
+
+
+def same_constant(a: Any, b: Any) -> bool:
+    """Equal for a guard: same type, and NaN equals NaN, and 0.0 differs from -0.0."""
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, float):
+        return (a != a and b != b) or (a == b and math.copysign(1, a) == math.copysign(1, b))
+    return bool(a == b)

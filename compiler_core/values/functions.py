@@ -1,0 +1,354 @@
+"""Things that are called: Python functions, methods, classes and C functions."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import types
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from compiler_core.errors import Unsupported
+from compiler_core.sources import Attribute, CellContents, ClosureCell, Item, Source
+from compiler_core.values.base import UNBOUND, Value
+from compiler_core.values.constant import ConstantValue, is_atom
+from compiler_core.values.containers import DictValue, TupleValue
+
+if TYPE_CHECKING:
+    from compiler_core.reconstruct import Emitter
+    from compiler_core.symbolic import Interpreter
+
+
+class CellValue(Value):
+    """A cell: made in the frame, or (with a source) of a closure outside."""
+
+    def __init__(self, contents: Value | None = None, source: Source | None = None, real: Any = None) -> None:
+        self._contents = contents
+        self.source = source
+        self.real = real
+
+    def get(self, tx: Interpreter) -> Value:
+        if self._contents is None:
+            assert self.source is not None
+            try:
+                obj = self.real.cell_contents
+            except ValueError:
+                raise Unsupported("exception", "a free variable is used before it is assigned") from None
+            self._contents = tx.capture.wrap(obj, self.contents_source())
+        if self._contents is UNBOUND:
+            raise Unsupported("exception", "a free variable is used before it is assigned")
+        return self._contents
+
+    def contents_source(self) -> Source:
+        from compiler_core.sources import FreeCell, Local
+
+        assert self.source is not None
+        return Local(self.source.name) if isinstance(self.source, FreeCell) else CellContents(self.source)
+
+    def set(self, tx: Interpreter, value: Value) -> None:
+        if self.source is not None:
+            tx.capture.effects.mutated(self)
+        self._contents = value
+
+    def children(self) -> Sequence[Value]:
+        return () if self.source is not None or self._contents in (None, UNBOUND) else [self._contents]  # type: ignore[list-item]
+
+    def rebuild(self, emit: Emitter) -> None:
+        filled = self._contents is not None and self._contents is not UNBOUND
+        emit.call_object(types.CellType, [self._contents] if filled and self._contents else [])
+
+
+class StaticValue(Value):
+    """An object known by identity: a class, a C function, a Python module, an operator."""
+
+    def __init__(self, obj: Any, source: Source | None = None) -> None:
+        self.obj = obj
+        self.source = source
+
+    def __repr__(self) -> str:
+        return getattr(self.obj, "__qualname__", None) or getattr(self.obj, "__name__", None) or repr(self.obj)
+
+    def python_type(self) -> type:
+        return type(self.obj)
+
+    def look(self, tx: Interpreter) -> None:
+        if self.source is not None:
+            tx.capture.guard("ID_MATCH", self.source, self.obj)
+
+    def constant(self, tx: Interpreter) -> Any:
+        self.look(tx)
+        return self.obj
+
+    def is_constant(self) -> bool:
+        return True
+
+    def truth(self, tx: Interpreter) -> bool:
+        if isinstance(self.obj, (types.ModuleType, type)) or callable(self.obj):
+            return True
+        return super().truth(tx)
+
+    def get_attr(self, tx: Interpreter, name: str) -> Value:
+        self.look(tx)
+        try:
+            found = getattr(self.obj, name)
+        except AttributeError as error:
+            raise Unsupported("exception", str(error)) from None
+        if isinstance(self.obj, types.ModuleType) and is_library(self.obj.__name__):
+            return tx.capture.wrap_static(found)
+        if isinstance(self.obj, types.ModuleType):
+            base = self.source or tx.capture.held(self.obj, self.obj.__name__)
+            return tx.capture.wrap(found, Attribute(base, name))
+        if isinstance(self.obj, type):
+            base = self.source or tx.capture.held(self.obj, self.obj.__qualname__)
+            return tx.capture.wrap_attribute(found, Attribute(base, name))
+        if is_atom(found):
+            return ConstantValue(found)
+        return tx.capture.wrap_static(found)
+
+    def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        from compiler_core.values.builtins import call_static
+
+        self.look(tx)
+        return call_static(tx, self.obj, args, kwargs)
+
+    def same_object(self, other: Value) -> bool:
+        return isinstance(other, StaticValue) and self.obj is other.obj
+
+    def rebuild(self, emit: Emitter) -> None:
+        emit.constant(self.obj)
+
+
+class FunctionValue(Value):
+    """A Python function, from outside (`fn`) or made in the frame by MAKE_FUNCTION."""
+
+    def __init__(
+        self,
+        code: types.CodeType,
+        f_globals: dict[str, Any],
+        name: str,
+        defaults: Sequence[Value] = (),
+        kwdefaults: dict[str, Value] | None = None,
+        closure: Sequence[CellValue] = (),
+        fn: types.FunctionType | None = None,
+        source: Source | None = None,
+    ) -> None:
+        self.code = code
+        self.f_globals = f_globals
+        self.name = name
+        self.defaults = list(defaults)
+        self.kwdefaults = dict(kwdefaults or {})
+        self.closure = list(closure)
+        self.fn = fn
+        self.source = source
+
+    @classmethod
+    def outside(cls, tx_capture: Any, fn: types.FunctionType, source: Source | None) -> FunctionValue:
+        """A function from outside; `source` None where it was found through a guarded class."""
+        base = source or tx_capture.held(fn, fn.__qualname__)
+        defaults = [
+            tx_capture.wrap_attribute(d, Item(Attribute(base, "__defaults__"), i))
+            for i, d in enumerate(fn.__defaults__ or ())
+        ]
+        kwdefaults = {
+            k: tx_capture.wrap_attribute(d, Item(Attribute(base, "__kwdefaults__"), k))
+            for k, d in (fn.__kwdefaults__ or {}).items()
+        }
+        closure = [tx_capture.cell(c, ClosureCell(base, i)) for i, c in enumerate(fn.__closure__ or ())]
+        return cls(fn.__code__, fn.__globals__, fn.__qualname__, defaults, kwdefaults, closure, fn, source)
+
+    def __repr__(self) -> str:
+        return self.name
+
+    def python_type(self) -> type:
+        return types.FunctionType
+
+    def look(self, tx: Interpreter) -> None:
+        if self.source is not None and self.fn is not None:
+            tx.capture.guard("ID_MATCH", self.source, self.fn)
+
+    def truth(self, tx: Interpreter) -> bool:
+        return True
+
+    def constant(self, tx: Interpreter) -> Any:
+        if self.fn is None:
+            return super().constant(tx)
+        self.look(tx)
+        return self.fn
+
+    def get_attr(self, tx: Interpreter, name: str) -> Value:
+        self.look(tx)
+        if name in ("__name__", "__qualname__"):
+            return ConstantValue(self.name if name == "__qualname__" else self.code.co_name)
+        if self.fn is not None and name in self.fn.__dict__:
+            base = self.source or tx.capture.held(self.fn, self.name)
+            return tx.capture.wrap(self.fn.__dict__[name], Attribute(base, name))
+        raise Unsupported("unsupported attribute", f"{self.name}.{name}")
+
+    def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        self.look(tx)
+        return tx.call_function_value(self, list(args), kwargs)
+
+    def children(self) -> Sequence[Value]:
+        return () if self.fn is not None else [*self.defaults, *self.kwdefaults.values(), *self.closure]
+
+    def rebuild(self, emit: Emitter) -> None:
+        if self.fn is not None:
+            emit.constant(self.fn)
+            return
+        if self.f_globals is not emit.capture.scope.f_globals:
+            raise Unsupported("unsupported operation", f"{self.name}, made by an inlined function, across a break")
+        emit.call_object(make_function, [
+            StaticValue(self.code), ConstantValue(self.name), TupleValue(list(self.defaults)),
+            DictValue(dict(self.kwdefaults)), TupleValue(list(self.closure)), tx_globals(emit),
+        ])  # fmt: skip
+
+
+def tx_globals(emit: Emitter) -> Value:
+    from compiler_core.sources import Constant
+
+    return StaticValue(Constant(emit.capture.scope.f_globals))
+
+
+def make_function(
+    code: types.CodeType,
+    name: str,
+    defaults: tuple[Any, ...],
+    kwdefaults: dict[str, Any],
+    closure: tuple[types.CellType, ...],
+    f_globals: Any,
+) -> types.FunctionType:
+    """Called by generated code to make a function that the frame made."""
+    made = types.FunctionType(code, f_globals.value, code.co_name, defaults or None, closure)
+    made.__kwdefaults__ = kwdefaults or None
+    made.__qualname__ = name
+    return made
+
+
+class MethodValue(Value):
+    """A Python function bound to a value."""
+
+    def __init__(self, function: Value, owner: Value) -> None:
+        self.function = function
+        self.owner = owner
+
+    def __repr__(self) -> str:
+        return repr(self.function)
+
+    def python_type(self) -> type:
+        return types.MethodType
+
+    def truth(self, tx: Interpreter) -> bool:
+        return True
+
+    def get_attr(self, tx: Interpreter, name: str) -> Value:
+        if name == "__self__":
+            return self.owner
+        if name == "__func__":
+            return self.function
+        return self.function.get_attr(tx, name)
+
+    def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        return self.function.call(tx, [self.owner, *args], kwargs)
+
+    def children(self) -> Sequence[Value]:
+        return [self.function, self.owner]
+
+    def rebuild(self, emit: Emitter) -> None:
+        emit.call_object(types.MethodType, [self.function, self.owner])
+
+
+class MethodOfValue(Value):
+    """A method, by name, of a tensor, container, constant or other value with ``call_method``."""
+
+    def __init__(self, owner: Any, name: str) -> None:
+        self.owner = owner
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"{self.owner}.{self.name}"
+
+    def python_type(self) -> type:
+        return types.BuiltinMethodType
+
+    def truth(self, tx: Interpreter) -> bool:
+        return True
+
+    def get_attr(self, tx: Interpreter, name: str) -> Value:
+        if name == "__self__":
+            assert isinstance(self.owner, Value)
+            return self.owner
+        return super().get_attr(tx, name)
+
+    def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        found: Value = self.owner.call_method(tx, self.name, list(args), kwargs)
+        return found
+
+    def children(self) -> Sequence[Value]:
+        return [self.owner]
+
+    def rebuild(self, emit: Emitter) -> None:
+        emit.value(self.owner)
+        emit.load_attr(self.name)
+
+
+class PartialValue(Value):
+    """``functools.partial`` made in the frame or outside."""
+
+    def __init__(self, function: Value, args: Sequence[Value], kwargs: dict[str, Value]) -> None:
+        self.function = function
+        self.args = list(args)
+        self.kwargs = dict(kwargs)
+
+    def python_type(self) -> type:
+        return functools.partial
+
+    def truth(self, tx: Interpreter) -> bool:
+        return True
+
+    def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        return self.function.call(tx, [*self.args, *args], {**self.kwargs, **kwargs})
+
+    def children(self) -> Sequence[Value]:
+        return [self.function, *self.args, *self.kwargs.values()]
+
+    def rebuild(self, emit: Emitter) -> None:
+        emit.call_object(functools.partial, [self.function, *self.args], self.kwargs)
+
+
+def bind(function: FunctionValue, args: list[Value], kwargs: dict[str, Value]) -> dict[str, Value]:
+    """Arguments to local names, as Python binds them; a bad call is left to Python to refuse."""
+    code = function.code
+    names = code.co_varnames
+    n_args, n_kwonly = code.co_argcount, code.co_kwonlyargcount
+    local: dict[str, Value] = dict(zip(names[:n_args], args, strict=False))
+    extra, rest = args[n_args:], dict(kwargs)
+    for name in names[code.co_posonlyargcount : n_args + n_kwonly]:
+        if name in rest:
+            if name in local:
+                raise Unsupported("exception", f"{function.name}() got multiple values for argument {name!r}")
+            local[name] = rest.pop(name)
+    for name, default in zip(names[n_args - len(function.defaults) : n_args], function.defaults, strict=True):
+        local.setdefault(name, default)
+    for name in names[n_args : n_args + n_kwonly]:
+        if name not in local and name in function.kwdefaults:
+            local[name] = function.kwdefaults[name]
+    next_name = n_args + n_kwonly
+    if code.co_flags & inspect.CO_VARARGS:
+        local[names[next_name]] = TupleValue(extra)
+        next_name, extra = next_name + 1, []
+    if code.co_flags & inspect.CO_VARKEYWORDS:
+        local[names[next_name]] = DictValue(dict(rest))
+        rest = {}
+    missing = [n for n in names[: n_args + n_kwonly] if n not in local]
+    if extra or rest or missing:
+        raise Unsupported("exception", f"{function.name}() got the wrong arguments")
+    return local
+
+
+@functools.cache
+def is_library(module: str) -> bool:
+    """Whether a module is the standard library's or PyTorch's: taken not to be patched."""
+    import sys
+
+    top = module.partition(".")[0]
+    return top == "torch" or (top in sys.stdlib_module_names and top != "__main__")

@@ -1,0 +1,380 @@
+"""Instances of Python classes, nn.Module among them."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import types
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from compiler_core.errors import Unsupported
+from compiler_core.sources import Attribute, InstanceDict, Item, Source
+from compiler_core.values.base import UNBOUND, Value
+from compiler_core.values.constant import ConstantValue
+from compiler_core.values.containers import DictValue
+from compiler_core.values.functions import FunctionValue, MethodValue, StaticValue
+
+if TYPE_CHECKING:
+    from compiler_core.reconstruct import Emitter
+    from compiler_core.symbolic import Interpreter
+
+_ABSENT: Any = object()
+MODULE_TABLES = ("_parameters", "_buffers", "_modules")
+HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+
+
+class ObjectValue(Value):
+    """An instance whose class is plain Python, from outside or made in the frame.
+
+    Attribute stores are kept in `stored` and replayed after the graph.
+    """
+
+    def __init__(self, cls: type, real: Any = None, source: Source | None = None) -> None:
+        self.cls = cls
+        self.real = real
+        self.source = source
+        self.stored: dict[str, Value] = {}
+
+    def __repr__(self) -> str:
+        return self.source.text if self.source else f"{self.cls.__name__} object"
+
+    def python_type(self) -> type:
+        return self.cls
+
+    def look(self, tx: Interpreter) -> None:
+        if self.source is not None:
+            tx.capture.guard("TYPE_MATCH", self.source, self.real)
+
+    # --- attributes
+
+    def get_attr(self, tx: Interpreter, name: str) -> Value:
+        found = self.find_attr(tx, name)
+        if found is None:
+            raise Unsupported("exception", f"{self.cls.__name__!r} object has no attribute {name!r}")
+        return found
+
+    def find_attr(self, tx: Interpreter, name: str) -> Value | None:
+        """Python's attribute protocol; None where it would raise AttributeError."""
+        self.look(tx)
+        if "__getattribute__" in _overrides(self.cls):
+            raise Unsupported("unsupported attribute", f"{self.cls.__name__} has its own __getattribute__")
+        on_class = inspect.getattr_static(self.cls, name, _ABSENT)
+        if on_class is not _ABSENT and _is_data_descriptor(on_class):
+            return self._descriptor(tx, name, on_class)
+        if name in self.stored:
+            value = self.stored[name]
+            return None if value is UNBOUND else value
+        own = self._own_attr(tx, name)
+        if own is not None:
+            return own
+        if on_class is not _ABSENT:
+            return self._class_attr(tx, name, on_class)
+        return self._fallback(tx, name)
+
+    def _descriptor(self, tx: Interpreter, name: str, descriptor: Any) -> Value:
+        if isinstance(descriptor, property) and isinstance(descriptor.fget, types.FunctionType):
+            return FunctionValue.outside(tx.capture, descriptor.fget, None).call(tx, [self], {})
+        if name == "__class__":
+            return tx.capture.wrap_static(self.cls)
+        if name == "__dict__":
+            raise Unsupported("unsupported attribute", "__dict__")
+        if isinstance(descriptor, types.MemberDescriptorType) and self.source is not None and not self.stored:
+            return tx.capture.wrap(getattr(self.real, name), Attribute(self.source, name))
+        raise Unsupported("unsupported attribute", f"{self}.{name}, a {type(descriptor).__name__}")
+
+    def _own_attr(self, tx: Interpreter, name: str) -> Value | None:
+        if self.source is None:
+            return None
+        own = getattr(self.real, "__dict__", {})
+        if name in own:
+            return tx.capture.wrap(own[name], Attribute(self.source, name, "__dict__"))
+        return None
+
+    def _class_attr(self, tx: Interpreter, name: str, found: Any) -> Value:
+        if self.source is not None and hasattr(self.real, "__dict__"):
+            tx.capture.guard("DICT_CONTAINS", InstanceDict(self.source), name)
+        if isinstance(found, types.FunctionType):
+            return MethodValue(FunctionValue.outside(tx.capture, found, None), self)
+        if isinstance(found, staticmethod):
+            return tx.capture.wrap_static(found.__func__)
+        if isinstance(found, classmethod):
+            return MethodValue(tx.capture.wrap_static(found.__func__), StaticValue(self.cls))
+        if isinstance(found, functools.cached_property):
+            raise Unsupported("unsupported attribute", f"{self}.{name}, a cached_property not yet computed")
+        if hasattr(type(found), "__get__"):
+            raise Unsupported("unsupported attribute", f"{self}.{name}, a {type(found).__name__}")
+        base = self.source or tx.capture.held(self.cls, self.cls.__qualname__)
+        return tx.capture.wrap_attribute(found, Attribute(base, name))
+
+    def _fallback(self, tx: Interpreter, name: str) -> Value | None:
+        getter = inspect.getattr_static(self.cls, "__getattr__", None)
+        if getter is None:
+            return None
+        if not isinstance(getter, types.FunctionType):
+            raise Unsupported("unsupported attribute", f"{self}.{name}")
+        return FunctionValue.outside(tx.capture, getter, None).call(tx, [self, ConstantValue(name)], {})
+
+    def set_attr(self, tx: Interpreter, name: str, value: Value) -> None:
+        self.look(tx)
+        if "__setattr__" in _overrides(self.cls):
+            raise Unsupported("unsupported mutation", f"{self.cls.__name__} has its own __setattr__")
+        on_class = inspect.getattr_static(self.cls, name, _ABSENT)
+        if on_class is not _ABSENT and _is_data_descriptor(on_class):
+            raise Unsupported("unsupported mutation", f"{self}.{name}, a {type(on_class).__name__}")
+        self.store(tx, name, value)
+
+    def store(self, tx: Interpreter, name: str, value: Value) -> None:
+        """``object.__setattr__``"""
+        if self.source is not None:
+            tx.capture.effects.attribute(self, name)
+        self.stored[name] = value
+
+    def del_attr(self, tx: Interpreter, name: str) -> None:
+        if self.find_attr(tx, name) is None:
+            raise Unsupported("exception", f"no attribute {name!r} to delete")
+        self.set_attr(tx, name, UNBOUND)
+
+    # --- behaviour by special methods
+
+    def special(self, tx: Interpreter, name: str) -> Value | None:
+        """The bound special method `name` where the class defines it in Python."""
+        found = inspect.getattr_static(self.cls, name, None)
+        if isinstance(found, types.FunctionType):
+            self.look(tx)
+            return MethodValue(FunctionValue.outside(tx.capture, found, None), self)
+        return None
+
+    def _special_call(self, tx: Interpreter, name: str, args: Sequence[Value]) -> Value:
+        method = self.special(tx, name)
+        if method is None:
+            raise Unsupported("unsupported operation", f"{self.cls.__name__} has no {name} in Python")
+        return method.call(tx, args, {})
+
+    def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        method = self.special(tx, "__call__")
+        if method is None:
+            raise Unsupported("unsupported call", f"a {self.cls.__name__}")
+        return method.call(tx, args, kwargs)
+
+    def truth(self, tx: Interpreter) -> bool:
+        for name in ("__bool__", "__len__"):
+            if (method := self.special(tx, name)) is not None:
+                return method.call(tx, [], {}).truth(tx)
+            if inspect.getattr_static(self.cls, name, None) is not None:
+                raise Unsupported("unsupported operation", f"truth of a {self.cls.__name__}")
+        self.look(tx)
+        return True
+
+    def get_item(self, tx: Interpreter, key: Value) -> Value:
+        return self._special_call(tx, "__getitem__", [key])
+
+    def set_item(self, tx: Interpreter, key: Value, value: Value) -> None:
+        self._special_call(tx, "__setitem__", [key, value])
+
+    def contains(self, tx: Interpreter, item: Value) -> bool:
+        return self._special_call(tx, "__contains__", [item]).truth(tx)
+
+    def length(self, tx: Interpreter) -> int:
+        found = self._special_call(tx, "__len__", []).constant(tx)
+        assert isinstance(found, int)
+        return found
+
+    def iterate(self, tx: Interpreter) -> Value:
+        if self.special(tx, "__next__") is not None:
+            raise Unsupported("unsupported iteration", f"a {self.cls.__name__}")
+        return self._special_call(tx, "__iter__", []).iterate(tx)
+
+    def items(self, tx: Interpreter) -> list[Value]:
+        return tx.list_of(self)
+
+    # --- across a break
+
+    def children(self) -> Sequence[Value]:
+        return () if self.source is not None else [v for v in self.stored.values() if v is not UNBOUND]
+
+    def rebuild(self, emit: Emitter) -> None:
+        values = {k: v for k, v in self.stored.items() if v is not UNBOUND}
+        emit.call_object(make_object, [StaticValue(self.cls), DictValue(dict(values))])
+
+
+def make_object(cls: type, attributes: dict[str, Any]) -> Any:
+    """Called by generated code to make an instance that the frame made."""
+    made = object.__new__(cls)
+    for name, value in attributes.items():
+        object.__setattr__(made, name, value)
+    return made
+
+
+class ModuleValue(ObjectValue):
+    """An nn.Module from outside."""
+
+    real: torch.nn.Module
+
+    def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        self.look(tx)
+        if type(self.real).__call__ is not torch.nn.Module.__call__:
+            return super().call(tx, args, kwargs)
+        self._check_no_hooks(tx)
+        tx.capture.modules.append(self.path)
+        try:
+            return self.get_attr(tx, "forward").call(tx, args, kwargs)
+        finally:
+            tx.capture.modules.pop()
+
+    @property
+    def path(self) -> str:
+        """Where it lies, as its user writes it (``model.layers[0]``)."""
+        assert self.source is not None
+        return self.source.text
+
+    def _check_no_hooks(self, tx: Interpreter) -> None:
+        module = torch.nn.modules.module
+        own = self.real.__dict__
+        if any(own.get(h) for h in HOOKS) or any(getattr(module, f"_global{h}", None) for h in HOOKS):
+            raise Unsupported("unsupported call", f"{type(self.real).__name__} has hooks")
+        if own.get("_compiled_call_impl") is not None:
+            raise Unsupported("unsupported call", f"{type(self.real).__name__} was compiled with torch.compile")
+        assert self.source is not None
+        for hook in HOOKS:
+            if hook in own:
+                tx.capture.guard("DICT_LENGTH", Item(InstanceDict(self.source), hook), 0)
+
+    def _fallback(self, tx: Interpreter, name: str) -> Value | None:
+        if not _uses_module_getattr(self.cls):
+            return super()._fallback(tx, name)
+        assert self.source is not None
+        for table in MODULE_TABLES:
+            if name in self.real.__dict__.get(table, {}):
+                return tx.capture.wrap(self.real.__dict__[table][name], Attribute(self.source, name, table))
+        return None
+
+    def set_attr(self, tx: Interpreter, name: str, value: Value) -> None:
+        """A plain attribute may be set; parameters, buffers and submodules are left to Python."""
+        self.look(tx)
+        if self.cls.__setattr__ is not torch.nn.Module.__setattr__:
+            raise Unsupported("unsupported mutation", f"{self.cls.__name__} has its own __setattr__")
+        registered = any(name in self.real.__dict__.get(t, {}) for t in MODULE_TABLES)
+        special = isinstance(value, ModuleValue) or issubclass(_type_of(value), (torch.nn.Parameter, torch.nn.Module))
+        on_class = inspect.getattr_static(self.cls, name, _ABSENT)
+        if registered or special or (on_class is not _ABSENT and _is_data_descriptor(on_class)):
+            raise Unsupported("unsupported mutation", f"{self.path}.{name}, a registered parameter, buffer or module")
+        self.store(tx, name, value)
+
+    def _table(self, tx: Interpreter, name: str) -> DictValue:
+        found = self._own_attr(tx, name)
+        assert isinstance(found, DictValue)
+        return found
+
+    def items(self, tx: Interpreter) -> list[Value]:
+        """ModuleList and Sequential; ModuleDict iterates over its keys."""
+        self.look(tx)
+        if isinstance(self.real, (torch.nn.ModuleList, torch.nn.Sequential)) and _plain(self.cls, "__iter__"):
+            return self._children_in_order(tx)
+        if isinstance(self.real, torch.nn.ModuleDict) and _plain(self.cls, "__iter__"):
+            return self._table(tx, "_modules").items(tx)
+        return super().items(tx)
+
+    def iterate(self, tx: Interpreter) -> Value:
+        from compiler_core.values.containers import IteratorValue
+
+        return IteratorValue(self.items(tx))
+
+    def _children_in_order(self, tx: Interpreter) -> list[Value]:
+        assert self.source is not None
+        modules = self.real._modules
+        tx.capture.guard("DICT_KEYS", Item(InstanceDict(self.source), "_modules"), list(modules))
+        return [tx.capture.wrap(m, Attribute(self.source, k, "_modules")) for k, m in modules.items()]
+
+    def length(self, tx: Interpreter) -> int:
+        if isinstance(self.real, (torch.nn.ModuleList, torch.nn.Sequential, torch.nn.ModuleDict)):
+            return self._table(tx, "_modules").length(tx)
+        return super().length(tx)
+
+    def truth(self, tx: Interpreter) -> bool:
+        if isinstance(self.real, (torch.nn.ModuleList, torch.nn.Sequential, torch.nn.ModuleDict)):
+            return self.length(tx) > 0
+        return super().truth(tx)
+
+    def get_item(self, tx: Interpreter, key: Value) -> Value:
+        if isinstance(self.real, (torch.nn.ModuleList, torch.nn.Sequential)) and key.is_constant():
+            index = key.constant(tx)
+            if isinstance(index, int):
+                children = self._children_in_order(tx)
+                if not -len(children) <= index < len(children):
+                    raise Unsupported("exception", "index out of range")
+                return children[index]
+        if isinstance(self.real, torch.nn.ModuleDict) and _plain(self.cls, "__getitem__"):
+            return self.get_attr(tx, key.constant(tx))
+        return super().get_item(tx, key)
+
+
+def _type_of(value: Value) -> type:
+    try:
+        return value.python_type()
+    except Unsupported:
+        return object
+
+
+def _plain(cls: type, name: str) -> bool:
+    """Whether `cls` has `name` as PyTorch's containers define it."""
+    return getattr(getattr(cls, name, None), "__module__", "").startswith("torch.nn.modules.container")
+
+
+def _uses_module_getattr(cls: type) -> bool:
+    return getattr(cls, "__getattr__", None) is torch.nn.Module.__getattr__
+
+
+def _is_data_descriptor(obj: Any) -> bool:
+    return hasattr(type(obj), "__set__") or hasattr(type(obj), "__delete__")
+
+
+@functools.cache
+def _overrides(cls: type) -> frozenset[str]:
+    """Which of the attribute hooks `cls` defines itself rather than taking object's."""
+    return frozenset(n for n in ("__getattribute__", "__setattr__") if getattr(cls, n) is not getattr(object, n))
+
+
+class SuperValue(Value):
+    """``super()`` in a method."""
+
+    def __init__(self, after: type, owner: Value) -> None:
+        self.after = after
+        self.owner = owner
+
+    def get_attr(self, tx: Interpreter, name: str) -> Value:
+        start = self.owner.obj if isinstance(self.owner, StaticValue) else self.owner.python_type()
+        mro = start.__mro__
+        for cls in mro[mro.index(self.after) + 1 :]:
+            if name in cls.__dict__:
+                return self._bind(tx, name, cls.__dict__[name])
+        raise Unsupported("exception", f"super has no attribute {name!r}")
+
+    def _bind(self, tx: Interpreter, name: str, found: Any) -> Value:
+        if isinstance(found, types.FunctionType):
+            return MethodValue(FunctionValue.outside(tx.capture, found, None), self.owner)
+        if isinstance(found, property) and isinstance(found.fget, types.FunctionType):
+            return FunctionValue.outside(tx.capture, found.fget, None).call(tx, [self.owner], {})
+        if found is object.__init__:
+            return StaticValue(_nothing)
+        if found is object.__setattr__ and isinstance(self.owner, ObjectValue):
+            return _StoreValue(self.owner)
+        raise Unsupported("unsupported attribute", f"super().{name}")
+
+
+class _StoreValue(Value):
+    """``super().__setattr__`` of a plain object."""
+
+    def __init__(self, owner: ObjectValue) -> None:
+        self.owner = owner
+
+    def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        name, value = args
+        self.owner.store(tx, name.constant(tx), value)
+        return ConstantValue(None)
+
+
+def _nothing() -> None:
+    """object.__init__ with no arguments"""

@@ -1,0 +1,151 @@
+"""Tensors: a node of the captured graph and a fake tensor that knows its shape and dtype."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.fx as fx
+
+from compiler_core.errors import Unsupported
+from compiler_core.values.base import Value
+from compiler_core.values.constant import ConstantValue, from_python
+
+if TYPE_CHECKING:
+    from compiler_core.reconstruct import Emitter
+    from compiler_core.sources import Source
+    from compiler_core.symbolic import Interpreter
+
+# attributes that a fake tensor answers as the real one would, with constants
+METADATA = frozenset(
+    "shape dtype device ndim layout requires_grad is_cuda is_cpu is_sparse is_quantized is_meta is_mps is_xpu "
+    "is_leaf itemsize nbytes is_nested is_mkldnn".split()
+)
+# methods that answer with constants and change nothing
+QUERIES = frozenset(
+    "size dim ndimension numel nelement stride storage_offset element_size is_contiguous is_floating_point "
+    "is_complex is_signed type get_device __len__ is_inference has_names".split()
+)
+VIEWS = frozenset("T mT H mH real imag".split())
+READS = frozenset("item tolist numpy __bool__ __float__ __int__ __index__ __array__ data_ptr __str__ __repr__".split())
+# methods that touch autograd, storage or hooks: never in a graph
+REFUSED = frozenset(
+    "requires_grad_ register_hook register_post_accumulate_grad_hook retain_grad set_ resize_ resize_as_ share_memory_ "
+    "pin_memory to_sparse as_subclass untyped_storage storage __setstate__ __deepcopy__ rename_ refine_names".split()
+)
+
+
+class TensorValue(Value):
+    """A tensor.  One from outside becomes a graph input only when the graph needs it."""
+
+    def __init__(
+        self,
+        fake: torch.Tensor | None = None,
+        node: fx.Node | None = None,
+        source: Source | None = None,
+        real: torch.Tensor | None = None,
+    ) -> None:
+        self._fake = fake
+        self._node = node
+        self.source = source
+        self.real = real
+
+    def __repr__(self) -> str:
+        return self.source.text if self.source else str(self._node)
+
+    def python_type(self) -> type:
+        return type(self.real) if self.real is not None else torch.Tensor
+
+    def look(self, tx: Interpreter) -> None:
+        if self._fake is None:
+            assert self.source is not None and self.real is not None
+            self._fake = tx.capture.fake(self.real, self.source)
+            tx.capture.guard("TENSOR_MATCH", self.source, self.real)
+
+    def fake(self, tx: Interpreter) -> torch.Tensor:
+        self.look(tx)
+        assert self._fake is not None
+        return self._fake
+
+    def node(self, tx: Interpreter) -> fx.Node:
+        """Its node in the graph; a tensor from outside becomes a placeholder here."""
+        if self._node is None:
+            self._node = tx.capture.placeholder(self, self.fake(tx))
+        return self._node
+
+    @property
+    def made_by(self) -> fx.Node | None:
+        """The graph node that the generated code must return to have this tensor, if any."""
+        return None if self.source is not None else self._node
+
+    def truth(self, tx: Interpreter) -> bool:
+        raise Unsupported("data-dependent branch", "bool(tensor)")
+
+    def get_attr(self, tx: Interpreter, name: str) -> Value:
+        from compiler_core.values.functions import MethodOfValue
+
+        if name in METADATA:
+            return from_python(getattr(self.fake(tx), name))
+        if name in VIEWS:
+            return tx.capture.call_function(tx, getattr, [self, ConstantValue(name)], {})
+        if name in ("grad", "data", "grad_fn", "_version", "names"):
+            raise Unsupported("unsupported attribute", f"Tensor.{name}")
+        if self.real is not None and name in getattr(self.real, "__dict__", {}):
+            raise Unsupported("unsupported attribute", f"Tensor.{name}, which the program set itself")
+        if name == "__class__":
+            return tx.capture.wrap_static(self.python_type())
+        if callable(getattr(torch.Tensor, name, None)):
+            return MethodOfValue(self, name)
+        raise Unsupported("unsupported attribute", f"Tensor.{name}")
+
+    def set_attr(self, tx: Interpreter, name: str, value: Value) -> None:
+        raise Unsupported("unsupported mutation", f"Tensor.{name} = ...")
+
+    def call_method(self, tx: Interpreter, name: str, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        if name in READS:
+            raise Unsupported("tensor value read", f"Tensor.{name}()")
+        if name == "backward":
+            raise Unsupported("backward", "Tensor.backward()")
+        if name in REFUSED:
+            raise Unsupported("unsupported call", f"Tensor.{name}()")
+        if name in QUERIES and not (name == "type" and (args or kwargs)):
+            return self._query(tx, name, args, kwargs)
+        return tx.capture.call_method(tx, name, [self, *args], kwargs)
+
+    def _query(self, tx: Interpreter, name: str, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        raw = [a.constant(tx) for a in args]
+        raw_kwargs = {k: v.constant(tx) for k, v in kwargs.items()}
+        return from_python(getattr(self.fake(tx), name)(*raw, **raw_kwargs))
+
+    def get_item(self, tx: Interpreter, key: Value) -> Value:
+        return tx.capture.call_function(tx, operator.getitem, [self, key], {})
+
+    def set_item(self, tx: Interpreter, key: Value, value: Value) -> None:
+        tx.capture.call_function(tx, operator.setitem, [self, key, value], {})
+
+    def contains(self, tx: Interpreter, item: Value) -> bool:
+        raise Unsupported("tensor value read", "... in tensor")
+
+    def length(self, tx: Interpreter) -> int:
+        shape = self.fake(tx).shape
+        if not shape:
+            raise Unsupported("exception", "len() of a 0-d tensor")
+        return int(shape[0])
+
+    def items(self, tx: Interpreter) -> list[Value]:
+        # eager iterates with unbind, so gradients and views are the same as Python's
+        return tx.capture.call_method(tx, "unbind", [self], {}).items(tx) if self.length(tx) else []
+
+    def rebuild(self, emit: Emitter) -> None:
+        emit.graph_output(self)
+
+
+def constant_argument(obj: Any) -> Any:
+    """`obj` as an argument of an FX node, or Unsupported."""
+    if isinstance(obj, (int, float, complex, str, bool, type(None), type(Ellipsis), slice)):
+        return obj
+    if isinstance(obj, (torch.dtype, torch.device, torch.layout, torch.memory_format)):
+        return obj
+    raise Unsupported("unsupported call", f"a {type(obj).__name__} as argument of a tensor operation")
