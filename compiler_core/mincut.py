@@ -1,0 +1,244 @@
+"""Which values to save for the backward: a minimum cut of the joint graph, by bytes.
+
+A flow network is made of the values that the backward can use without a tangent.  Each value is an
+edge ``in -> out`` whose capacity is what saving it costs; uses are edges of infinite capacity; the
+source feeds what cannot or should not be computed again, the backward is the sink.  The minimum
+cut is the cheapest set of values to save from which the backward can compute all it needs.
+
+    cost of saving       its bytes; of equal bytes an input is best (it is there already), then
+                         what the forward writes to memory anyway
+    a view               is never saved: its base is, and the view made again
+    computed again       pointwise operators, views and other cheap ones that fuse into their readers
+    never again          random operators; an input that the graph overwrites cannot be saved either
+    not unless the       matrix products and the like; reductions to less than a quarter; what an
+    budget asks for it   unfusible operator of the backward would make us write to memory anyway
+
+A memory budget below 1 gives up the last kind, cheapest first, until the saved bytes fit into that
+share of the plain cut's.
+"""
+
+from __future__ import annotations
+
+import bisect
+import math
+import operator
+from collections.abc import Callable, Iterable, Mapping, Set
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.fx as fx
+
+from compiler_core.functional import JointRefused
+from compiler_core.graphs import tensor_bytes
+from compiler_core.joint import JointGraph, output_nodes
+from compiler_core.simplify import is_pure, is_random, is_view
+
+aten, prims = torch.ops.aten, torch.ops.prims
+
+_CHEAP = {
+    aten.clone, aten._to_copy, aten.copy, aten._unsafe_view, aten.reshape, aten.contiguous,
+    aten.full, aten.full_like, aten.zeros, aten.zeros_like, aten.ones, aten.ones_like, aten.scalar_tensor,
+    aten.new_zeros, aten.new_full, aten.empty, aten.empty_like, aten.arange,
+    aten.where, aten.index, aten.gather, aten.triu, aten.tril, aten.gelu, aten.gelu_backward, aten.silu,
+    aten.threshold_backward, aten.maximum, aten.minimum, aten.clamp,
+    prims.convert_element_type, prims.iota,
+}  # fmt: skip
+_REDUCTIONS = {
+    aten.sum, aten.mean, aten.amax, aten.amin, aten.max, aten.min, aten.var, aten.var_mean, aten.std,
+    aten.any, aten.all, aten.argmax, prims.sum, prims.var,
+}  # fmt: skip
+_PRODUCTS = {
+    aten.mm, aten.bmm, aten.addmm, aten.baddbmm, aten.convolution, aten.convolution_backward,
+    aten._scaled_dot_product_flash_attention, aten._scaled_dot_product_efficient_attention,
+    aten._scaled_dot_product_cudnn_attention, aten._scaled_dot_product_flash_attention_for_cpu,
+}  # fmt: skip
+
+
+class Values:
+    """The values of a joint graph, by which half of the run needs them."""
+
+    def __init__(self, joint: JointGraph) -> None:
+        self.nodes: list[fx.Node] = list(joint.gm.graph.nodes)[:-1]
+        self.outputs: set[fx.Node] = set(output_nodes(joint.gm.graph)[: len(joint.outputs)])
+        self.gradients: set[fx.Node] = {n for n in joint.gradients if n is not None}
+        self.overwritten = {joint.primals[m.primal] for m in joint.mutations}
+        self.after_tangents = descendants(n for n in self.nodes if n.name in joint.tangents)
+        drawn = {n for n in self.nodes if is_random(n)} - self.after_tangents
+        self.forward = _with_elements(ancestors(self.outputs | drawn))
+        self.backward = ancestors(self.gradients)
+        self.backward_only = self.backward & self.after_tangents
+        self.candidates = [n for n in self.nodes if n in self.backward and n not in self.after_tangents]
+        """What the backward can use and that needs no tangent."""
+
+    def wanted(self, node: fx.Node) -> bool:
+        """The backward needs `node` for a gradient, or for what depends on a tangent."""
+        return node in self.gradients or not self.backward_only.isdisjoint(node.users)
+
+    def readers(self, node: fx.Node) -> list[fx.Node]:
+        """Those that the backward could compute again from `node`."""
+        return [u for u in node.users if u in self.backward and u not in self.after_tangents]
+
+
+@dataclass(frozen=True)
+class Cut:
+    """The values to save, in the joint graph's order."""
+
+    saved: tuple[fx.Node, ...]
+    once: Mapping[fx.Node, str]
+    """Values that this cut did not allow to be computed again, and why."""
+
+    @property
+    def bytes(self) -> int:
+        return sum(map(bytes_of, self.saved))
+
+
+def minimum_cut(values: Values, budget: float = 1.0) -> Cut:
+    """The cut of fewest bytes; for a budget below 1, of the first list of concessions that fits it.
+
+    JointRefused where the backward needs what can be neither saved nor computed again.
+    """
+    once = {n: why for n in values.candidates if (why := _why_once(n, values))}
+    concessions = sorted((n for n in once if is_pure(n)), key=_cost_of_computing)
+
+    def conceding(count: int) -> Cut:
+        given_up = set(concessions[:count])
+        return _cut(values, {n: why for n, why in once.items() if n not in given_up})
+
+    plain = conceding(0)
+    if budget >= 1:
+        return plain
+    # the more may be computed again, the fewer bytes the cheapest cut has, so halving finds the first that fits
+    room = int(max(budget, 0.0) * plain.bytes)
+    return conceding(bisect.bisect_left(range(len(concessions)), -room, key=lambda count: -conceding(count).bytes))
+
+
+def _cut(values: Values, once: Mapping[fx.Node, str]) -> Cut:
+    import networkx
+
+    network, scale = networkx.DiGraph(), 2 * len(values.nodes) + 1
+    network.add_nodes_from(("source", "sink"))
+    for node in values.candidates:
+        if node.op == "placeholder" or node in once:
+            network.add_edge("source", f"{node.name}_in", capacity=math.inf)
+        network.add_edge(f"{node.name}_in", f"{node.name}_out", capacity=_capacity(node, values, scale))
+        for reader in values.readers(node):
+            network.add_edge(f"{node.name}_out", f"{reader.name}_in", capacity=math.inf)
+        if values.wanted(node):
+            network.add_edge(f"{node.name}_out", "sink", capacity=math.inf)
+    try:
+        _, (reached, _) = networkx.minimum_cut(network, "source", "sink")
+    except networkx.NetworkXUnbounded:
+        names = ", ".join(sorted(values.overwritten))
+        raise JointRefused(f"the backward needs the old value of an input that the graph overwrites ({names})") from None
+    return Cut(tuple(n for n in values.candidates if f"{n.name}_in" in reached and f"{n.name}_out" not in reached), once)
+
+
+def _capacity(node: fx.Node, values: Values, scale: int) -> float:
+    """Bytes times `scale`, plus a preference among equals; infinite where `node` cannot be saved."""
+    if tensor_of(node) is None or is_view(node) or node.op == "get_attr" or node.name in values.overwritten:
+        return math.inf
+    written = node in values.outputs or any(not _fusible(node, u) for u in node.users if u in values.forward)
+    preference = 0 if node.op == "placeholder" else 1 if written else 2
+    return bytes_of(node) * scale + preference
+
+
+# ---- what may be computed again ------------------------------------------------------------
+
+
+def _why_once(node: fx.Node, values: Values) -> str | None:
+    """The reason not to compute a value of the forward again in the backward, where there is one."""
+    if node.op != "call_function" or node not in values.forward or is_view(node) or node.target is operator.getitem:
+        return None
+    if is_random(node):
+        return "a random operator, which would draw other numbers the second time"
+    if not is_pure(node):
+        return "an operator with side effects"
+    if _packet(node) in _PRODUCTS:
+        return "a matrix product, convolution or attention, expensive to compute again"
+    if not is_cheap(node):
+        return f"{node.target} is not known to be cheap to compute again"
+    if _packet(node) in _REDUCTIONS and bytes_of(node) * 4 < sum(map(bytes_of, node.all_input_nodes)):
+        return "a reduction, small to save, and computing it again reads all of its input"
+    if reader := _unfused_reader(node, values):
+        return f"{reader.name} in the backward reads it from memory, so it would have to be written again too"
+    return None
+
+
+def _unfused_reader(node: fx.Node, values: Values) -> fx.Node | None:
+    """A reader in the backward, direct or through views, that `node` cannot be fused into."""
+    work = [node]
+    while work:
+        current = work.pop()
+        for user in current.users:
+            if user in values.backward and user not in values.forward and not _fusible(current, user):
+                return user
+            if is_view(user):
+                work.append(user)
+    return None
+
+
+def is_cheap(node: fx.Node) -> bool:
+    """Its result costs little to compute again and can be computed inside its reader's kernel."""
+    if node.target is operator.getitem or is_view(node) or _packet(node) in _CHEAP | _REDUCTIONS:
+        return True
+    return torch.Tag.pointwise in getattr(node.target, "tags", ())
+
+
+def _fusible(maker: fx.Node, reader: fx.Node) -> bool:
+    return _packet(reader) is aten.cat or (is_cheap(reader) and (is_cheap(maker) or is_random(maker)))
+
+
+def _cost_of_computing(node: fx.Node) -> tuple[int, float]:
+    """The order in which a memory budget makes concessions: by kind, then by work for each byte saved."""
+    if _packet(node) in _PRODUCTS:
+        # a product does as many multiplications for each number it makes as it sums up
+        return 3, max((float(t.shape[-1]) for n in node.all_input_nodes if (t := tensor_of(n)) is not None and t.dim()))
+    kind = 2 if not is_cheap(node) else 1 if _packet(node) in _REDUCTIONS else 0
+    return kind, sum(map(bytes_of, node.all_input_nodes)) / max(bytes_of(node), 1)
+
+
+# ---- about nodes ---------------------------------------------------------------------------
+
+
+def descendants(start: Iterable[fx.Node]) -> set[fx.Node]:
+    """`start` and all that is computed from it."""
+    return _closure(start, lambda node: [u for u in node.users if u.op != "output"])
+
+
+def ancestors(start: Iterable[fx.Node]) -> set[fx.Node]:
+    """`start` and all that it is computed from."""
+    return _closure(start, lambda node: node.all_input_nodes)
+
+
+def _closure(start: Iterable[fx.Node], step: Callable[[fx.Node], list[fx.Node]]) -> set[fx.Node]:
+    seen = set(start)
+    work = list(seen)
+    while work:
+        for node in step(work.pop()):
+            if node not in seen:
+                seen.add(node)
+                work.append(node)
+    return seen
+
+
+def _with_elements(nodes: Set[fx.Node]) -> set[fx.Node]:
+    """`nodes` and all results of those that have several: they are made whether used or not."""
+    return {*nodes, *(u for n in nodes for u in n.users if u.target is operator.getitem)}
+
+
+def bytes_of(node: fx.Node) -> int:
+    """Bytes of the tensors in a node's value."""
+    value = node.meta.get("val")
+    tensors = value if isinstance(value, (list, tuple)) else [value]
+    return sum(tensor_bytes(t) for t in tensors if isinstance(t, torch.Tensor))
+
+
+def tensor_of(node: fx.Node) -> torch.Tensor | None:
+    """A node's value where it is one tensor."""
+    value = node.meta.get("val")
+    return value if isinstance(value, torch.Tensor) else None
+
+
+def _packet(node: fx.Node) -> Any:
+    return getattr(node.target, "overloadpacket", None)
