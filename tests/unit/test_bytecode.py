@@ -480,6 +480,15 @@ def uneven() -> types.CodeType:
     return assembled(*body)
 
 
+def without_end_for() -> types.CodeType:
+    instructions = bytecode.disassemble(looping.__code__)
+    at = next(i for i, x in enumerate(instructions) if x.opname == "END_FOR")
+    instructions[at].opname = "POP_TOP"  # which END_FOR is, in 3.12 twice
+    return bytecode.assemble(
+        [*instructions[: at + 1], *([make.pop_top()] * (MINOR < 13)), *instructions[at + 1 :]], looping.__code__
+    )
+
+
 INNER = closing(1).__code__
 ONE = make.load_const(1)
 DAMAGE: dict[str, tuple[Callable[[], types.CodeType], str]] = {
@@ -540,7 +549,7 @@ ON_SOME: dict[str, tuple[Callable[[], types.CodeType], str]] = {
         lambda: assembled(Instruction("KW_NAMES", None, ("a",)), ONE, make.return_value()),
         "must hold names",
     ),
-    "loop without END_FOR": (lambda: without(looping.__code__, "END_FOR"), "must jump to an END_FOR"),
+    "loop without END_FOR": (without_end_for, "must jump to an END_FOR"),
     "END_FOR alone": (
         lambda: bytecode.assemble(
             [
