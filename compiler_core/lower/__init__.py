@@ -107,19 +107,21 @@ class _Lowering:
         return self._result(node, "call")
 
     def _view(self, node: fx.Node) -> Any:
-        """What a view operation returns, as windows on the buffer of its first argument."""
-        base_node = node.args[0]
-        assert isinstance(base_node, fx.Node)
-        base, start = self.env[base_node], base_node.meta["val"].storage_offset()
-        if not isinstance(base, ir.View):
+        """What a view operation returns, as windows on the buffer of its first argument.
+
+        It is run on a tensor without data, for fake tensors need not know their offset.
+        """
+        target: Any = node.target
+        base = self._argument(node.args[0])
+        if not isinstance(base, ir.View) or len(node.all_input_nodes) > 1:
             return self._call(node)
+        dtype = self._buffers[base.buffer].dtype
+        made = target(torch.empty_strided(base.size, base.stride, dtype=dtype, device="meta"), *node.args[1:], **node.kwargs)
 
         def window(out: torch.Tensor) -> ir.View:
-            offset = base.offset + out.storage_offset() - start
-            return ir.View(base.buffer, tuple(out.shape), tuple(out.stride()), offset)
+            return ir.View(base.buffer, tuple(out.shape), tuple(out.stride()), base.offset + out.storage_offset())
 
-        value = node.meta["val"]
-        return window(value) if isinstance(value, torch.Tensor) else [window(v) for v in value]
+        return window(made) if isinstance(made, torch.Tensor) else [window(v) for v in made]
 
     def _item(self, node: fx.Node) -> Any:
         """One of several windows that a view operation made."""
