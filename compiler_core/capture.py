@@ -7,8 +7,10 @@ before the instruction that cannot be captured, so there is never anything to ro
 from __future__ import annotations
 
 import functools
+import logging
 import types
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -28,6 +30,7 @@ from compiler_core.side_effects import SideEffects
 from compiler_core.sources import Attribute, Constant, Held, Item, Scope, Source
 from compiler_core.values.base import Value
 from compiler_core.values.constant import ConstantValue, from_python, is_atom
+from compiler_core.values.contexts import GradModeValue
 from compiler_core.values.containers import (
     CONTAINERS,
     DictValue,
@@ -139,6 +142,9 @@ class Capture:
             return RangeValue(obj)
         if type(obj) is functools.partial:
             return self._partial(obj, source)
+        if type(obj) in (torch.no_grad, torch.enable_grad):
+            self.guard("TYPE_MATCH", source, obj)
+            return GradModeValue(type(obj) is torch.enable_grad, source)
         if isinstance(obj, torch.nn.Module):
             return ModuleValue(type(obj), obj, source)
         return ObjectValue(type(obj), obj, source) if _is_plain_object(obj) else OpaqueValue(obj, source)
@@ -233,7 +239,7 @@ class Capture:
     def _run(self, fn: Any, args: Any, kwargs: Any) -> Any:
         """Run an operation on fake tensors; what eager would refuse is left to eager."""
         try:
-            with self.mode:
+            with self.mode, _quiet():
                 return fn(*args, **kwargs)
         except (DataDependentOutputException, DynamicOutputShapeException) as error:
             raise Unsupported("tensor value read", f"{getattr(fn, '__name__', fn)}: {error}") from None
@@ -324,6 +330,17 @@ class Capture:
     def is_empty(self) -> bool:
         """Whether nothing was computed."""
         return all(n.op == "placeholder" for n in self.graph.nodes)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """What goes wrong on fake tensors goes wrong again on real ones, where the user sees it."""
+    logger = logging.getLogger("torch._subclasses.fake_tensor")
+    before, logger.disabled = logger.disabled, True
+    try:
+        yield
+    finally:
+        logger.disabled = before
 
 
 def _refuse(value: Value) -> Any:

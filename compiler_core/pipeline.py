@@ -96,6 +96,11 @@ class Region:
         except (FullGraphError, KeyboardInterrupt) as error:
             compile_.outcome, compile_.reason = "failed", str(error) or type(error).__name__
             raise
+        except Unsupported as why:
+            # generating code found a value that cannot be rebuilt
+            compile_.outcome, compile_.reason = "skipped", f"{why}: the frame runs as plain Python"
+            state.frame.skipped = compile_.reason
+            return frame_hook.skip()
         except Exception as error:
             return self._failed(compile_, error)
 
@@ -187,8 +192,10 @@ class _FrameCompile:
         broke: Broke | None = None
         for _ in range(2):
             capture, tx = self._attempt()
+            visited = set()
             try:
                 while tx.returned is None and (broke is None or tx.pc != broke.split.at):
+                    visited.add(tx.pc)
                     tx.step()
                 return capture, tx, broke
             except Unsupported as why:
@@ -199,6 +206,9 @@ class _FrameCompile:
                 broke = Broke(why, at, capture.working.user_stack(), resume.find_split(tx.instructions, at))
                 if self.region.options.fullgraph:
                     raise FullGraphError(break_text(broke)) from None
+                if broke.split.at not in visited:
+                    # a resume function that starts inside the block: there is nothing before it to keep
+                    return self._attempt()[0], tx, broke
         raise CompilerBug("unreachable")
 
     def _attempt(self) -> tuple[Capture, Interpreter]:

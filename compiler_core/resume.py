@@ -44,6 +44,8 @@ def _block_start(instructions: Sequence[Instruction], where: dict[Instruction, i
         target = instruction.target
         if target is not None and where[target] <= start <= i:
             start = where[target]
+    if instructions[start].opname == "FOR_ITER" and instructions[start - 1].opname == "GET_ITER":
+        start -= 1
     handler = instructions[start].handler
     if handler is not None:
         start = _protected_start(instructions, start, handler)

@@ -16,7 +16,7 @@ _TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
 _STDLIB = sysconfig.get_path("stdlib") + os.sep
 _SITE = tuple(sysconfig.get_path(k) + os.sep for k in ("purelib", "platlib"))
 # parts of PyTorch that are ordinary Python over tensors
-_TORCH_OPEN = tuple(_TORCH + p.replace("/", os.sep) for p in ("nn/modules/", "nn/functional.py", "distributions/"))
+_TORCH_OPEN = tuple(_TORCH + p.replace("/", os.sep) for p in ("nn/modules/", "nn/functional.py", "distributions/", "backends/"))
 _TORCH_CLOSED = _TORCH + os.path.join("nn", "modules", "module.py")
 _PACKAGES_CLOSED = ("IPython", "ipykernel", "traitlets", "numpy", "scipy", "matplotlib", "pandas", "sklearn", "triton")
 
@@ -50,6 +50,8 @@ def is_library_file(filename: str) -> bool:
 
 def skip_reason(code: types.CodeType, inlining: bool = False) -> str:
     """Why a function is not captured, as a frame of its own or (`inlining`) in its caller's."""
+    if inlining and code.co_filename == _TORCH_CLOSED:
+        return ""  # Module.modules() and the like; calls of modules have a rule of their own
     if reason := _closed_file(code.co_filename):
         return reason
     generator = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR

@@ -23,7 +23,7 @@ import torch
 
 from compiler_core.errors import Unsupported
 from compiler_core.values.base import Value
-from compiler_core.values.constant import ConstantValue, fold
+from compiler_core.values.constant import ConstantValue, fold, from_python
 from compiler_core.values.containers import (
     DictValue,
     IteratorValue,
@@ -91,8 +91,6 @@ def call_static(tx: Interpreter, obj: Any, args: Sequence[Value], kwargs: dict[s
         except TypeError:
             raise Unsupported("unsupported call", f"{_name(obj)} with these arguments") from None
         return handler(tx, *args, **kwargs)
-    if obj in tx.capture.disabled or obj is tx.capture.graph_break:
-        raise Unsupported("asked for", _name(obj))
     if isinstance(obj, types.FunctionType):
         return tx.capture.wrap(obj, None).call(tx, args, kwargs)
     if is_tensor_function(obj, any(map(has_tensor, [*args, *kwargs.values()]))):
@@ -201,9 +199,16 @@ def _tensor_query(tx: Interpreter, tensor: Value) -> Value:
     raise Unsupported("unsupported call", "write it as a method of the tensor")
 
 
-@handles(torch.get_default_dtype)
-def _default_dtype(tx: Interpreter) -> Value:
-    return ConstantValue(torch.get_default_dtype())
+def _state(query: Any, tx: Interpreter, *args: Value) -> Value:
+    return from_python(query(*(a.constant(tx) for a in args)))
+
+
+# covered by the guard on PyTorch's global state
+for _query in (
+    torch.is_autocast_enabled, torch.is_autocast_cpu_enabled, torch.is_autocast_cache_enabled,
+    torch.get_autocast_dtype, torch.are_deterministic_algorithms_enabled, torch.get_default_dtype,
+):  # fmt: skip
+    HANDLERS[_query] = functools.partial(_state, _query)
 
 
 @handles(torch.jit.is_scripting, torch.jit.is_tracing, torch._C._get_tracing_state, torch.compiler.is_compiling)

@@ -13,6 +13,8 @@ from compiler_core.values.builtins import handles
 from compiler_core.values.constant import ConstantValue
 
 if TYPE_CHECKING:
+    from compiler_core.reconstruct import Emitter
+    from compiler_core.sources import Source
     from compiler_core.symbolic import Interpreter
 
 
@@ -29,8 +31,9 @@ class ContextValue(Value):
 class GradModeValue(ContextValue):
     """``torch.no_grad()``, ``torch.enable_grad()``, ``torch.set_grad_enabled(mode)``."""
 
-    def __init__(self, mode: bool) -> None:
+    def __init__(self, mode: bool, source: Source | None = None) -> None:
         self.mode = mode
+        self.source = source
         self.before: list[bool] = []
 
     def enter(self, tx: Interpreter) -> Value:
@@ -43,6 +46,9 @@ class GradModeValue(ContextValue):
 
     def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
         raise Unsupported("unsupported call", "a grad-mode context manager used as a decorator")
+
+    def rebuild(self, emit: Emitter) -> None:
+        emit.call_object(torch.enable_grad if self.mode else torch.no_grad, [])
 
 
 class ExitValue(Value):
