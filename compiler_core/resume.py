@@ -160,6 +160,10 @@ def live_names(code: types.CodeType, instructions: Sequence[Instruction], target
     return live_locals(instructions, instructions[target])
 
 
+RESUMED = ".<resumed>"
+"""Ends the qualified name of a resume function's code, by which tracebacks know the frame that called it."""
+
+
 def resume_code(code: types.CodeType, layout: Layout) -> types.CodeType:
     """The code of a resume function.  It keeps the whole body, so lines and handlers stay as they were."""
     body = disassemble(code)
@@ -185,6 +189,7 @@ def resume_code(code: types.CodeType, layout: Layout) -> types.CodeType:
         co_cellvars=(),
         co_freevars=free,
         co_flags=flags,
+        co_qualname=code.co_qualname.removesuffix(RESUMED) + RESUMED,
     )
 
 
