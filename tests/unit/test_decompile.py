@@ -13,14 +13,13 @@ from compiler_core.bytecode import Instruction, make
 from compiler_core.decompile import decompile, statements
 from tests.unit import round_trip
 
-
-graph: Any
-flag: Any
-resume_1: Any
-resume_2: Any
-print_: Any
-owner: Any
-table: Any
+graph: Any = None
+flag: Any = None
+resume_1: Any = None
+resume_2: Any = None
+print_: Any = None
+owner: Any = None
+table: Any = None
 
 
 def calls_a_graph(x: Any, weights: Any, *, scale: Any) -> Any:
@@ -61,7 +60,9 @@ def world() -> dict[str, Any]:
 
         return noted
 
-    names: dict[str, Any] = {name: note(name, lambda *a: name) for name in ("resume_1", "resume_2", "print_")}
+    names: dict[str, Any] = {
+        name: note(name, lambda *a, name=name: name) for name in ("resume_1", "resume_2", "print_")
+    }
     names["graph"] = note("graph", lambda x, w, s: (x * w, x + s, None))
     names["flag"] = note("flag", bool)
     return names | {"owner": types.SimpleNamespace(), "table": {}}
