@@ -9,17 +9,17 @@ loops after fusion, the kernels and the wrapper, each line linked to what it cam
 from __future__ import annotations
 
 import ctypes
-import importlib
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import torch.fx as fx
 
 from compiler_core import build, ir
-from compiler_core.codegen import Code, Launcher, cpp
+from compiler_core.codegen import Code, Launcher, cpp, ladder, triton
+from compiler_core.codegen.split import split_reductions
 from compiler_core.codegen.wrapper import Runner, Wrapper, views
 from compiler_core.config import Options
-from compiler_core.errors import UsageError
+from compiler_core.errors import BuildError, UsageError
 from compiler_core.fuse import fuse
 from compiler_core.lower import lower
 from compiler_core.record import Artifact, Compile, Fusion, FusionRefusal, ItemId, Kernel, Span
@@ -47,11 +47,16 @@ def compile_kernels(
         program = fused.program
         event.detail = _counts(program)
     with compile_.step("codegen", which):
+        if language == "triton":
+            program = split_reductions(program)
         code = _generate(program, language)
         wrapper = Wrapper(program, code.takes)
-        _Notes(compile_, which, program).write(fused, code, wrapper)
+        notes = _Notes(compile_, which, program)
+        notes.write(fused, code, wrapper)
     with compile_.step("build", which):
         kernels = _build(code, program)
+    if options.target:
+        notes.machine_code(options.target)
     return wrapper.runner(kernels)
 
 
@@ -61,14 +66,12 @@ def _counts(program: ir.Program) -> str:
 
 
 def _generate(program: ir.Program, language: Language) -> Code:
-    if language == "cpp":
-        return cpp.generate(program, build.simd_math())
-    return importlib.import_module("compiler_core.codegen.triton").generate(program)  # type: ignore[no-any-return]
+    return triton.generate(program) if language == "triton" else cpp.generate(program, build.simd_math())
 
 
 def _build(code: Code, program: ir.Program) -> Mapping[str, Launcher]:
     if code.language == "triton":
-        return importlib.import_module("compiler_core.codegen.triton").build(code)  # type: ignore[no-any-return]
+        return triton.build(code)
     loops = [s for s in program.steps if isinstance(s, ir.Loops)]
     if not loops:
         return {}
@@ -89,16 +92,30 @@ class _Notes:
     def __init__(self, compile_: Compile, which: Which, program: ir.Program) -> None:
         self._compile, self._which, self._program = compile_, which, program
         self._loops = [s for s in program.steps if isinstance(s, ir.Loops)]
+        self._kernels: dict[Language, Artifact] = {}
 
     def write(self, fused: Rewritten, code: Code, wrapper: Wrapper) -> None:
         self._rewrites(fused)
         loops = self._loop_ir()
-        kernels = self._code(code, loops)
+        self._kernels[code.language] = kernels = self._code(code, loops)
         lines = self._wrapper(wrapper, kernels)
         self._fusions(fused)
         for number, step in enumerate(self._program.steps):
             item = kernels.item(step.name) if isinstance(step, ir.Loops) else lines.get(step.name)
             self._kernel(number, step, code, item)
+
+    def machine_code(self, target: str) -> None:
+        """What the kernels become on `target`; they are printed in its language first, if need be."""
+        if not self._loops:
+            return
+        language: Language = "cpp" if target == ladder.CPU else "triton"
+        try:
+            if language not in self._kernels:
+                loops = self._compile.find(f"{self._which}.loops")
+                self._kernels[language] = self._code(_generate(self._program, language), loops)
+            ladder.record_machine_code(self._compile, self._kernels[language], target)
+        except BuildError as error:
+            self._compile.fail("build", str(error))
 
     def _rewrites(self, fused: Rewritten) -> None:
         """The fusion pass, rewrite by rewrite."""
@@ -155,7 +172,7 @@ class _Notes:
 
     def _fusions(self, fused: Rewritten) -> None:
         for loops in self._loops:
-            if history := fused.by_loops[loops.name]:
+            if history := fused.by_loops.get(loops.name):
                 kind = " + ".join(sorted({r.rule for r in history}))
                 saved = sum(r.bytes_saved for r in history)
                 fusion = Fusion(f"{self._which}.{loops.name}", kind, list(loops.origin), loops.name, saved)

@@ -16,12 +16,12 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from compiler_core import config
+from compiler_core import build
 from compiler_core.codegen import linemap, triton_module
 from compiler_core.codegen.linemap import Lines, Mapped
 from compiler_core.errors import BuildError, UsageError
@@ -35,8 +35,6 @@ WARP_SIZES = {
     **dict.fromkeys(("gfx1100", "gfx1201"), 32),
 }
 """The GPUs that can be named as a target, and how many threads a warp of each has."""
-
-CXX_FLAGS = ("-O3", "-march=native", "-std=c++17")
 
 _READERS: dict[str, tuple[Language, Callable[[str, str], Mapped]]] = {
     "ttir": ("mlir", linemap.mlir),
@@ -68,40 +66,40 @@ def check_target(target: str) -> None:
         raise UsageError(f"unknown target {target!r}; known are {', '.join(targets())}")
 
 
-def ladder(source: str, target: str, *, flags: Sequence[str] = CXX_FLAGS) -> list[Rung]:
+def ladder(source: str, target: str) -> list[Rung]:
     """All rungs of the kernels in `source`, first to last.
 
-    For ``cpu`` the source is C++ and `flags` are the compiler's.  For any other target it is a
-    module of Triton kernels as `codegen.triton` writes them, which says all that is needed
-    (argument types, block sizes, warps); it is imported, so it must be one that we wrote.
+    For ``cpu`` the source is C++.  For any other target it is a module of Triton kernels as
+    `codegen.triton` writes them, which says all that is needed (argument types, block sizes,
+    warps); it is imported, so it must be one that we wrote.
     """
     check_target(target)
-    return [_native(source, flags)] if target == CPU else _triton(source, target)
+    return [_native(source)] if target == CPU else _triton(source, target)
 
 
-def record_machine_code(
-    compile_: Compile, kernel: Artifact, target: str, *, flags: Sequence[str] = CXX_FLAGS
-) -> list[Artifact]:
+def record_machine_code(compile_: Compile, kernel: Artifact, target: str) -> list[Artifact]:
     """Add the ladder of a kernel artifact to its compile, every line linked to the kernel's lines.
 
-    The artifacts are named ``forward.cpp.asm``, ``forward.triton.sm_90.ptx`` and so on; where
-    they are there already, they are returned as they are.
+    The artifacts are named ``forward.cpu.asm``, ``forward.sm_90.ptx`` and so on; where they are
+    there already, they are returned as they are.
     """
     check_target(target)
     if (kernel.language == "triton") == (target == CPU):
         raise UsageError(f"{kernel.name} is {kernel.language}: target {target!r} is for the other kind of kernel")
-    prefix = (kernel.name if target == CPU else f"{kernel.name}.{target}") + "."
+    prefix = f"{Path(kernel.name).stem}.{target}."
     there = [a for a in compile_.artifacts if a.pane == "machine" and a.name.startswith(prefix)]
     if there:
         return there
     with compile_.step("build", f"machine code of {kernel.name} for {target}"):
-        rungs = ladder(kernel.text, target, flags=flags)
+        rungs = ladder(kernel.text, target)
     return [_record(compile_, kernel, prefix + rung.name, rung) for rung in rungs]
 
 
 def _record(compile_: Compile, kernel: Artifact, name: str, rung: Rung) -> Artifact:
     """One span for each run of lines that came from the same lines of the kernel."""
-    keys = {line: span.key for span in kernel.spans for line in range(span.first, span.last + 1)}
+    # the narrowest span that has a line comes last
+    spans = sorted(kernel.spans, key=lambda span: span.first - span.last)
+    keys = {line: span.key for span in spans for line in range(span.first, span.last + 1)}
     runs: list[tuple[Span, list[ItemId]]] = []
     previous: list[ItemId] = []
     for number, lines in enumerate(rung.lines, 1):
@@ -123,14 +121,12 @@ def _rung(name: str, language: Language, mapped: Mapped, heading: str = "") -> R
     return Rung(name, language, "".join(f"{text}\n" for text, _ in mapped), tuple(lines for _, lines in mapped))
 
 
-def _native(source: str, flags: Sequence[str]) -> Rung:
-    compiler = config.cxx()
-    if compiler is None:
-        raise BuildError("no C++ compiler found: install g++ or clang++, or set CXX")
+def _native(source: str) -> Rung:
+    tools = build.toolchain()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "kernel.cpp"
         path.write_text(source, encoding="utf-8")
-        text = _run([compiler, *flags, "-g", "-S", "-o", "-", str(path)])
+        text = _run(build.compile_command(tools, path, Path("-"), ("-g", "-S", "-std=c++17", "-w")))
     return _rung("asm", "asm", linemap.native(text, path.name))
 
 

@@ -29,7 +29,9 @@ _INT32_LIMIT = 2**31 - 2**16
 
 def generate(program: ir.Program) -> Code:
     """All loops of `program` as one module, as `triton_module` wants it."""
-    kernels = [_Kernel(merge_dims(step), program.buffers) for step in program.steps if isinstance(step, ir.Loops)]
+    kernels = [
+        _Kernel(_with_outer_index(step), program.buffers) for step in program.steps if isinstance(step, ir.Loops)
+    ]
     body = "\n".join(line for kernel in kernels for line, _ in kernel.lines)
     helpers = [f"\n\n@triton.jit\n{text}" for name, text in HELPERS.items() if re.search(rf"\b{name}\b", body)]
     text = _HEADER + "".join(helpers)
@@ -48,34 +50,15 @@ def build(code: Code) -> dict[str, Launcher]:
     return {name: triton_module.launcher(kernel) for name, kernel in triton_module.load(code.text).items()}
 
 
-def merge_dims(loops: ir.Loops) -> ir.Loops:
-    """Neighbouring indices that every address steps through as one become one index.
-
-    A kernel without outer indices gets one of size 1.
-    """
-    if not loops.outer:
-        return merge_dims(_with_outer_index(loops))
-    addresses = [s.address for s in loops.body if isinstance(s, (ir.Load, ir.Index, ir.Store))]
-    first_inner = len(loops.outer)
-    kept: list[int] = []
-    size = dict(enumerate(loops.space))
-    for k in range(len(loops.space)):
-        whole = all(a.strides[k - 1] == a.strides[k] * loops.space[k] for a in addresses)
-        if kept and k != first_inner and whole:
-            size[k] *= size.pop(kept.pop())
-        kept.append(k)
-
-    def merged(statement: ir.Statement) -> ir.Statement:
-        if not isinstance(statement, (ir.Load, ir.Index, ir.Store)):
-            return statement
-        address = statement.address
-        return replace(statement, address=ir.Address(tuple(address.strides[k] for k in kept), address.offset))
-
-    outer, inner = (tuple(size[k] for k in kept if (k < first_inner) is outside) for outside in (True, False))
-    return ir.Loops(loops.name, outer, inner, tuple(map(merged, loops.body)))
+def programs(loops: ir.Loops) -> int:
+    """How many programs run a kernel."""
+    return -(-loops.outer_numel // choose_blocks(loops).i)
 
 
 def _with_outer_index(loops: ir.Loops) -> ir.Loops:
+    """`loops`, with an outer index of size 1 where they have none."""
+    if loops.outer:
+        return loops
     body = []
     for statement in loops.body:
         if isinstance(statement, (ir.Load, ir.Index, ir.Store)):
@@ -146,8 +129,7 @@ class _Kernel:
 
     def launch(self) -> str:
         """The kernel's entry in ``LAUNCHES``."""
-        grid = -(-self.loops.outer_numel // self.blocks.i)
-        return f'"{self.loops.name}": {{"grid": {grid}, "num_warps": {self.blocks.num_warps}}},'
+        return f'"{self.loops.name}": {{"grid": {programs(self.loops)}, "num_warps": {self.blocks.num_warps}}},'
 
     def _emit(self, text: str, *statements: ir.Statement, indent: int = 1) -> None:
         self.lines.append(("    " * indent + text, tuple(self._number[id(s)] for s in statements)))

@@ -13,9 +13,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from compiler_core import ir
+from compiler_core import ir, kernels
 from compiler_core.codegen import Code, ladder, triton, triton_module
+from compiler_core.codegen.split import split_reductions
 from compiler_core.codegen.triton_ops import literal
+from compiler_core.config import Options
+from compiler_core.fuse import fuse
 from compiler_core.ir import Address, Compute, Literal, Load, Loops, Reduce, Store
 from compiler_core.lower import lower
 from tests.unit import triton_cases
@@ -43,8 +46,7 @@ def test_same_values_as_eager(name: str, verdicts: dict[str, str]) -> None:
 @pytest.mark.parametrize("name", triton_cases.CASES)
 def test_compiles_for_a_gpu_that_is_not_here(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
-    kernels = triton_module.load(code_of(name).text)
-    for kernel in kernels.values():
+    for kernel in triton_module.load(code_of(name).text).values():
         compiled = triton_module.compile_kernel(kernel, ladder.triton_target("sm_90"))
         assert f".entry {kernel.name}(" in compiled.asm["ptx"]
 
@@ -52,8 +54,8 @@ def test_compiles_for_a_gpu_that_is_not_here(name: str, tmp_path: Path, monkeypa
 def test_minimum_and_maximum_let_nan_through(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The interpreter always does; the hardware only when it is told to."""
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
-    kernels = triton_module.load(code_of("nan").text).values()
-    ptx = "".join(triton_module.compile_kernel(k, ladder.triton_target("sm_90")).asm["ptx"] for k in kernels)
+    made = triton_module.load(code_of("nan").text).values()
+    ptx = "".join(triton_module.compile_kernel(k, ladder.triton_target("sm_90")).asm["ptx"] for k in made)
     assert "max.NaN.f32" in ptx
     assert "min.NaN.f32" in ptx
     assert not re.search(r"\b(max|min)\.(ftz\.)?f32", ptx)
@@ -61,7 +63,8 @@ def test_minimum_and_maximum_let_nan_through(tmp_path: Path, monkeypatch: pytest
 
 def code_of(name: str) -> Code:
     inputs = triton_cases.inputs_of(name, "cpu")
-    return triton.generate(lower(triton_cases.graph_of(name, inputs), "forward").numbered())
+    program = fuse(lower(triton_cases.graph_of(name, inputs), "forward")).program
+    return triton.generate(split_reductions(program))
 
 
 def softmax(rows: int, columns: int) -> Loops:
@@ -78,9 +81,13 @@ def softmax(rows: int, columns: int) -> Loops:
     return Loops("softmax", (rows,), (columns,), body)
 
 
+def buffer(name: str) -> ir.Buffer:
+    return ir.Buffer(name, f32, (8,), (1,), torch.device("cpu"), "input")
+
+
 def generate(*loops: Loops) -> Code:
     names = dict.fromkeys(name for step in loops for name in step.arguments)
-    buffers = {name: ir.Buffer(name, f32, (8,), (1,), torch.device("cpu"), "input") for name in names}
+    buffers = {name: buffer(name) for name in names}
     for step in loops:
         ir.check(step)
     return triton.generate(ir.Program("forward", buffers, (), loops, ()))
@@ -127,15 +134,53 @@ def test_every_line_of_a_kernel_is_claimed_by_it() -> None:
         assert text[numbers[-1] - 1].strip().startswith("tl.store")
 
 
-def test_dimensions_merge_where_every_address_allows_it() -> None:
-    whole, column = Address((60, 12, 1)), Address((0, 0, 1), 7)
-    body = (Load("x", f32, "x", whole), Load("b", f32, "b", column), Compute("y", f32, "add", ("x", "b")))
-    loops = Loops("add", (4, 5, 12), (), (*body, Store("out", whole, "y")))
-    merged = triton.merge_dims(loops)
-    assert merged.outer == (20, 12)
-    assert [s.address for s in merged.body if isinstance(s, Load)] == [Address((12, 1)), Address((0, 1), 7)]
-    reduced = triton.merge_dims(Loops("sum", (4,), (5, 12), (*body[:1], Reduce("s", f32, "sum", "x"))))
-    assert (reduced.outer, reduced.inner) == ((4,), (60,)), "outer and inner indices stay apart"
+def test_a_reduction_of_much_to_little_is_cut_in_parts() -> None:
+    body = (
+        Load("x", f32, "x", Address((1,))),
+        Compute("y", f32, "exp", ("x",)),
+        Reduce("s", f32, "sum", "y"),
+        Compute("mean", f32, "div", ("s", Literal(2.0**22, f32))),
+        Store("out", Address((0,)), "mean"),
+    )
+    program = ir.Program("forward", {name: buffer(name) for name in ("x", "out")}, (), (), ())
+    parts, rest = split_reductions(program.with_steps([Loops("mean", (), (2**22,), body)])).steps
+    assert isinstance(parts, Loops)
+    assert isinstance(rest, Loops)
+    for loops in (parts, rest):
+        ir.check(loops)
+    assert (parts.outer, parts.inner) == ((512,), (2**13,))
+    assert (rest.outer, rest.inner) == ((), (512,))
+    assert rest.text().splitlines()[1:] == [
+        "    s_part: f32 = load s_part[j0]",
+        "    s: f32 = sum over j of s_part",
+        "    mean: f32 = div(s, 4194304.0)",
+        "    store out[0] = mean",
+    ]
+
+
+def test_reductions_that_keep_a_gpu_busy_stay_whole() -> None:
+    program = ir.Program("forward", {name: buffer(name) for name in ("x", "buf0")}, (), (), ())
+    for loops in (softmax(4, 100_000), softmax(4096, 4096)):
+        assert split_reductions(program.with_steps([loops])).steps == (loops,)
+
+
+def test_target_without_a_gpu_and_the_way_back() -> None:
+    inputs = triton_cases.inputs_of("softmax", "cpu")
+    compile_ = triton_cases.new_compile()
+    gm = triton_cases.graph_of("softmax", inputs)
+    kernels.compile_kernels(gm, "forward", compile_, Options(target="sm_90"), "cpp")
+    record = compile_._record
+    assert record is not None
+    names = [a.name for a in compile_.artifacts]
+    assert {"forward.cpp", "forward.py", "forward.sm_90.ttir", "forward.sm_90.ptx", "forward.sm_90.sass"} <= {*names}
+    ptx = compile_.find("forward.sm_90.ptx")
+    lines = ptx.text.splitlines()
+    exponential = next(s for s in ptx.spans if any("ex2.approx" in line for line in lines[s.first - 1 : s.last]))
+    loops = compile_.find("forward.loops")
+    texts = loops.text.splitlines()
+    reached = record.linked(ptx.item(exponential.key))
+    statements = [texts[s.first - 1] for s in loops.spans if loops.item(s.key) in reached and s.first == s.last]
+    assert any("exp(" in text for text in statements)
 
 
 def test_far_addresses_are_64_bits_wide() -> None:

@@ -116,11 +116,11 @@ def test_ptx_and_resources() -> None:
 
 
 def test_cpp_assembly() -> None:
-    (rung,) = ladder.ladder(NATIVE, "cpu", flags=("-O2", "-fno-math-errno"))
+    (rung,) = ladder.ladder(NATIVE, "cpu")
     assert rung.name == "asm"
     assert rung.text.startswith("kernel:")
-    assert origins(rung, r"\bv?sqrts") == {line_of(NATIVE, "sqrt(")}, "inlined from <cmath>"
-    assert origins(rung, r"\bv?(divs|mulss)") == {line_of(NATIVE, "/ 3.0f")}
+    assert origins(rung, r"\bv?sqrt[ps]s") == {line_of(NATIVE, "sqrt(")}, "inlined from <cmath>"
+    assert origins(rung, r"\bv?div[ps]s") == {line_of(NATIVE, "/ 3.0f")}
     assert not re.search(r"^\s*\.(cfi|loc|file|section|globl)", rung.text, re.MULTILINE)
 
 
@@ -128,10 +128,11 @@ def test_recorded_lines_are_linked(compile_: Compile) -> None:
     record = compile_._record
     assert record is not None
     for name, language, source, target in (
-        ("forward.triton", "triton", SOFTMAX, "sm_90"),
+        ("forward.py", "triton", SOFTMAX, "sm_90"),
         ("forward.cpp", "cpp", NATIVE, "cpu"),
     ):
-        spans = [Span(str(n), n, n) for n in range(1, source.count("\n") + 1)]
+        lines = source.count("\n")
+        spans = [*(Span(str(n), n, n) for n in range(1, lines + 1)), Span("kernel", 1, lines)]
         kernel = compile_.artifact("kernel", name, language, source, spans)  # type: ignore[arg-type]
         made = ladder.record_machine_code(compile_, kernel, target)
         assert ladder.record_machine_code(compile_, kernel, target) == made, "made once"
@@ -139,10 +140,10 @@ def test_recorded_lines_are_linked(compile_: Compile) -> None:
         reached = record.linked(wanted)
         for artifact in made:
             assert artifact.pane == "machine"
-            assert artifact.name.startswith(name + ".")
+            assert artifact.name.startswith(f"forward.{target}.")
             assert any(item.startswith(artifact.id + "#") for item in reached), artifact.name
-            lines = artifact.text.count("\n")
-            assert all(1 <= s.first <= s.last <= lines for s in artifact.spans)
+            length = artifact.text.count("\n")
+            assert all(1 <= s.first <= s.last <= length for s in artifact.spans)
     assert {e.stage for e in compile_.events} == {"build"}
     Record.from_json(record.to_json())
 
@@ -167,7 +168,7 @@ def test_target_of_the_other_language(compile_: Compile) -> None:
 def test_missing_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CXX", raising=False)
     monkeypatch.setenv("PATH", "")
-    with pytest.raises(BuildError, match=r"install g\+\+"):
+    with pytest.raises(BuildError, match="CXX"):
         ladder.ladder(NATIVE, "cpu")
 
 

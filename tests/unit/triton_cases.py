@@ -82,6 +82,12 @@ def reductions(x: torch.Tensor, y: torch.Tensor) -> Any:
     return x.sum((0, 2)), x.amax(1), x.mean(), x.sum((1, 2), keepdim=True), y.sum(0), y.amin(0), x.var(-1), x[0].prod(1)
 
 
+@case(lambda rand: (rand(40, 1500), rand(20000, 6), rand(1500)))
+def reductions_in_parts(x: torch.Tensor, y: torch.Tensor, w: torch.Tensor) -> Any:
+    error = x.exp() - w
+    return (error * error).mean(), x.amax(), (y * 2).sum(0), error, y.abs().sum(0, keepdim=True) / 3
+
+
 @case(lambda rand: (rand(50, 20), rand(50, 20)))
 def comparisons(x: torch.Tensor, y: torch.Tensor) -> Any:
     return x > y, torch.where(x < 0, y, 0.25), (x > 0) & ~(y > 0), x.clamp(-0.5, 0.5), x.sign(), (x == y) | (x != x)
@@ -165,7 +171,7 @@ def graph_of(name: str, inputs: tuple[torch.Tensor, ...]) -> fx.GraphModule:
     return make_fx(flat, decomposition_table=decompose.table(), tracing_mode="fake")(*inputs)
 
 
-def compile_() -> Compile:
+def new_compile() -> Compile:
     record = Record()
     return record.compile(record.frame("case", "triton_cases.py", 1, "root"))
 
@@ -175,7 +181,7 @@ def verdict(name: str, device: str) -> str:
     inputs = inputs_of(name, device)
     gm = graph_of(name, inputs)
     try:
-        run = kernels.compile_kernels(gm, "forward", compile_(), Options(), "triton")
+        run = kernels.compile_kernels(gm, "forward", new_compile(), Options(), "triton")
         results = run(inputs)
     except Exception:
         return traceback.format_exc()
