@@ -13,7 +13,7 @@ import torch.fx as fx
 from compiler_core import resume
 from compiler_core.bytecode import Instruction, assemble, make
 from compiler_core.capture import Capture
-from compiler_core.reconstruct import Emitter
+from compiler_core.reconstruct import Emitter, is_fixed
 from compiler_core.resume import Layout, Split
 from compiler_core.sources import Constant
 from compiler_core.symbolic import Interpreter
@@ -60,9 +60,9 @@ class FrameCode:
         value = self.tx.returned
         assert value is not None
         if self.capture.effects:
-            temp = self.emit.keep(value)
+            self.emit.keep_unless_fixed(value)
             self.capture.effects.replay(self.emit)
-            self.emit.load_temp(temp)
+            self.emit.load_kept(value)
         else:
             self.emit.value(value)
         self.emit.add(make.return_value())
@@ -103,13 +103,8 @@ class FrameCode:
     def _all_kept(self, split: Split, deep: list[Value], top: list[Value]) -> list[Value]:
         names = {n for target in self._targets(split) for n in self._names(target)}
         cells: list[Value] = [c for n, c in self.tx.cells.items() if n in self.code.co_cellvars]
-        return [v for v in [*deep, *top, *(self.tx.locals[n] for n in sorted(names)), *cells] if v is not NULL]
-
-    def _load(self, value: Value) -> None:
-        if value is NULL:
-            self.emit.push_null()
-        else:
-            self.emit.load_temp(self.emit.keep(value))
+        kept = [*deep, *top, *(self.tx.locals[n] for n in sorted(names)), *cells]
+        return [v for v in kept if not is_fixed(v)]
 
     def _branch(self, instruction: Instruction, at: int, deep: list[Value], condition: Value) -> None:
         keeps = instruction.opname in resume.OR_POP
@@ -117,7 +112,7 @@ class FrameCode:
         assert instruction.target is not None
         deep = deep[:-1] if keeps else deep
         taken = make.nop()
-        self._load(condition)
+        self.emit.load_kept(condition)
         jump = make.pop_jump_if(truth, taken)
         for each in jump:
             each.positions = instruction.positions
@@ -128,7 +123,7 @@ class FrameCode:
 
     def _run_and_resume(self, instruction: Instruction, at: int, deep: list[Value], top: list[Value]) -> None:
         for value in top:
-            self._load(value)
+            self.emit.load_kept(value)
         self.emit.add(*resume.broken_instruction(instruction, self.tx.kw_names))
         if not self._targets(Split(at, True)):
             return
@@ -147,11 +142,11 @@ class FrameCode:
         self.emit.add(*make.callable_first([function]))
         for value in deep:
             if value is not NULL:
-                self._load(value)
+                self.emit.load_kept(value)
         for temp in results:
             self.emit.load_temp(temp)
         for name in names:
-            self._load(self.tx.locals[name])
+            self.emit.load_kept(self.tx.locals[name])
         count = sum(layout.stack) + len(names)
         self.emit.add(*make.call(count), make.return_value())
 
@@ -167,7 +162,7 @@ class FrameCode:
         emit.constant(self._resume_name(layout.target))
         emit.constant(Constant(f_globals))
         for name in layout.cells:
-            self._load(self.tx.cells[name])
+            self.emit.load_kept(self.tx.cells[name])
         for name in self.code.co_freevars:
             emit.load_cell(name)
         emit.add(*make.call(3 + len(layout.cells) + len(self.code.co_freevars)))

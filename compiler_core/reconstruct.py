@@ -17,6 +17,7 @@ from compiler_core.bytecode import Instruction, make
 from compiler_core.errors import Unsupported
 from compiler_core.values.base import NULL, Value
 from compiler_core.values.constant import ConstantValue
+from compiler_core.values.functions import StaticValue
 from compiler_core.values.tensor import TensorValue
 
 if TYPE_CHECKING:
@@ -107,7 +108,7 @@ class Emitter:
             self.push_null()
         elif value.source is not None:
             value.source.load(self)
-        elif isinstance(value, (ConstantValue, TensorValue)):
+        elif isinstance(value, (ConstantValue, StaticValue, TensorValue)):
             value.rebuild(self)
         else:
             self._make_once(value)
@@ -125,6 +126,13 @@ class Emitter:
         self._alive.append(value)
         return self._temps.setdefault(id(value), self.store_temp())
 
+    def load_kept(self, value: Value) -> None:
+        """Push a value that `keep` loaded, or one that cannot change."""
+        if is_fixed(value):
+            self.value(value)
+        else:
+            self.load_temp(self.keep(value))
+
     def keep(self, value: Value) -> str:
         """Load a value now into a temporary, whatever changes later."""
         if id(value) not in self._temps:
@@ -134,6 +142,10 @@ class Emitter:
             else:
                 self._remember(value)
         return self._temps[id(value)]
+
+    def keep_unless_fixed(self, value: Value) -> None:
+        if not is_fixed(value):
+            self.keep(value)
 
     def keep_with(self, push: Step) -> str:
         push()
@@ -188,6 +200,11 @@ class Emitter:
             assert tensor.source is not None
             tensor.source.load(self)
         self.add(*make.call(len(inputs)), make.store_fast(OUT))
+
+
+def is_fixed(value: Value) -> bool:
+    """Whether pushing it later pushes the same: NULL, and constants that the code holds."""
+    return value is NULL or (value.source is None and isinstance(value, (ConstantValue, StaticValue)))
 
 
 def graph_outputs(live: Sequence[Value]) -> dict[fx.Node, int]:

@@ -75,10 +75,10 @@ class SideEffects:
     def _global_write(self, emit: Emitter, module: Held | None, name: str, value: Value) -> Any:
         if value is UNBOUND:
             return lambda: emit.delete_global(name)
-        temp = emit.keep(value)
+        emit.keep_unless_fixed(value)
 
         def write() -> None:
-            emit.load_temp(temp)
+            emit.load_kept(value)
             if module is None:
                 emit.store_global(name)
             else:
@@ -91,14 +91,15 @@ class SideEffects:
     def _attribute_write(self, emit: Emitter, obj: ObjectValue, name: str) -> Any:
         assert obj.source is not None
         owner, value = emit.keep(obj), obj.stored[name]
-        temp = None if value is UNBOUND else emit.keep(value)
+        if value is not UNBOUND:
+            emit.keep_unless_fixed(value)
 
         def write() -> None:
-            if temp is None:
+            if value is UNBOUND:
                 emit.load_temp(owner)
                 emit.delete_attr(name)
             else:
-                emit.load_temp(temp)
+                emit.load_kept(value)
                 emit.load_temp(owner)
                 emit.store_attr(name)
 
@@ -121,14 +122,15 @@ class SideEffects:
 
     def _cell_write(self, emit: Emitter, cell: CellValue) -> Any:
         assert cell._contents is not None and cell.source is not None
-        temp, source = emit.keep(cell._contents), cell.source
+        contents, source = cell._contents, cell.source
+        emit.keep_unless_fixed(contents)
 
         def write() -> None:
             if isinstance(source, FreeCell):
-                emit.load_temp(temp)
+                emit.load_kept(contents)
                 emit.store_cell(source.name)
             else:
-                emit.call_loaded(fill_cell, [lambda: source.load(emit), lambda: emit.load_temp(temp)])
+                emit.call_loaded(fill_cell, [lambda: source.load(emit), lambda: emit.load_kept(contents)])
                 emit.pop()
 
         return write

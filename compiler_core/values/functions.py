@@ -163,7 +163,13 @@ class FunctionValue(Value):
         return types.FunctionType
 
     def look(self, tx: Interpreter) -> None:
-        if self.source is not None and self.fn is not None:
+        if self.source is None or self.fn is None:
+            return
+        if "<locals>" in self.fn.__qualname__:
+            # made anew by each call of the function around it: what it does is its code and its cells
+            tx.capture.guard("TYPE_MATCH", self.source, self.fn)
+            tx.capture.guard("ID_MATCH", Attribute(self.source, "__code__"), self.fn.__code__)
+        else:
             tx.capture.guard("ID_MATCH", self.source, self.fn)
 
     def truth(self, tx: Interpreter) -> bool:
