@@ -19,12 +19,12 @@ from typing import Any
 import torch
 import torch.fx as fx
 
-from compiler_core import record
 from compiler_core.config import Options
 from compiler_core.errors import BuildError, CompilerBug, CutawayError, UsageError
+from compiler_core.record import Compile
 
 Call = Callable[..., tuple[torch.Tensor, ...]]
-Backend = Callable[[fx.GraphModule, Sequence[torch.Tensor], record.Compile, Options], Call]
+Backend = Callable[[fx.GraphModule, Sequence[torch.Tensor], Compile, Options], Call]
 
 _BACKENDS: dict[str, Backend] = {}
 
@@ -56,7 +56,7 @@ def choose(wanted: str | Backend | Callable[..., Any] | None, example_inputs: Se
 
 
 def compile_graph(
-    gm: fx.GraphModule, example_inputs: Sequence[torch.Tensor], compile_: record.Compile, options: Options
+    gm: fx.GraphModule, example_inputs: Sequence[torch.Tensor], compile_: Compile, options: Options
 ) -> Call:
     """A callable that does what `gm` does: real tensors in, its flat tuple of outputs out.
 
@@ -87,37 +87,36 @@ def _expected(error: Exception) -> bool:
 
 
 @backend("eager")
-def _eager(gm: fx.GraphModule, examples: Sequence[torch.Tensor], compile_: record.Compile, options: Options) -> Call:
+def _eager(gm: fx.GraphModule, examples: Sequence[torch.Tensor], compile_: Compile, options: Options) -> Call:
     return gm.forward
 
 
 @backend("aot_eager")
-def _aot_eager(
-    gm: fx.GraphModule, examples: Sequence[torch.Tensor], compile_: record.Compile, options: Options
-) -> Call:
+def _aot_eager(gm: fx.GraphModule, examples: Sequence[torch.Tensor], compile_: Compile, options: Options) -> Call:
     return _differentiated(gm, examples, compile_, options, lambda graph, which: boxed(graph))
 
 
 @backend("cpp")
-def _cpp(gm: fx.GraphModule, examples: Sequence[torch.Tensor], compile_: record.Compile, options: Options) -> Call:
+def _cpp(gm: fx.GraphModule, examples: Sequence[torch.Tensor], compile_: Compile, options: Options) -> Call:
     return _kernels(gm, examples, compile_, options, "cpp")
 
 
 @backend("triton")
-def _triton(gm: fx.GraphModule, examples: Sequence[torch.Tensor], compile_: record.Compile, options: Options) -> Call:
+def _triton(gm: fx.GraphModule, examples: Sequence[torch.Tensor], compile_: Compile, options: Options) -> Call:
     return _kernels(gm, examples, compile_, options, "triton")
 
 
 @backend("inductor")
-def _inductor(gm: fx.GraphModule, examples: Sequence[torch.Tensor], compile_: record.Compile, options: Options) -> Call:
+def _inductor(gm: fx.GraphModule, examples: Sequence[torch.Tensor], compile_: Compile, options: Options) -> Call:
     with compile_.step("backend", "inductor"):
         from torch._inductor.compile_fx import compile_fx
 
-        return _flat(compile_fx(_copy(gm), list(examples)))
+        run: Any = compile_fx(_copy(gm), list(examples))
+        return _flat(run)
 
 
 def _custom(function: Callable[..., Any]) -> Backend:
-    def run(gm: fx.GraphModule, examples: Sequence[torch.Tensor], compile_: record.Compile, options: Options) -> Call:
+    def run(gm: fx.GraphModule, examples: Sequence[torch.Tensor], compile_: Compile, options: Options) -> Call:
         with compile_.step("backend", choose(function, examples)):
             return _flat(function(_copy(gm), list(examples)))
 
@@ -125,7 +124,7 @@ def _custom(function: Callable[..., Any]) -> Backend:
 
 
 def _kernels(
-    gm: fx.GraphModule, examples: Sequence[torch.Tensor], compile_: record.Compile, options: Options, language: Any
+    gm: fx.GraphModule, examples: Sequence[torch.Tensor], compile_: Compile, options: Options, language: Any
 ) -> Call:
     from compiler_core.kernels import compile_kernels
 
@@ -141,7 +140,7 @@ def _kernels(
 def _differentiated(
     gm: fx.GraphModule,
     examples: Sequence[torch.Tensor],
-    compile_: record.Compile,
+    compile_: Compile,
     options: Options,
     compile_part: Callable[[fx.GraphModule, Any], Callable[[list[Any]], Sequence[Any]]],
 ) -> Call:

@@ -24,6 +24,11 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from compiler_core.errors import CutawayError
 
+# functionalisation's C++ half, which torch's type stubs leave out
+_mirror_autograd_meta: Any = vars(torch)["_mirror_autograd_meta_to"]
+_has_data_mutation: Any = vars(torch)["_functionalize_has_data_mutation"]
+_all_mutations_under_no_grad: Any = vars(torch)["_functionalize_are_all_mutations_under_no_grad_or_inference_mode"]
+
 
 class JointRefused(CutawayError):
     """The graph cannot be differentiated and replayed exactly as eager does; the message says why."""
@@ -105,11 +110,11 @@ class Provenance:
         work = [t.grad_fn for t in tensors if t.grad_fn is not None]
         while work:
             function = work.pop()
-            if function is None or function in self._grad_owner:
+            if function in self._grad_owner:
                 continue
             self._grad_owner[function] = owner
             function.register_prehook(self._prehook(owner, f"autograd {function.name()}"))
-            work.extend(next_ for next_, _ in function.next_functions)
+            work.extend(next_ for next_, _ in function.next_functions if next_ is not None)
 
     def _prehook(self, owner: fx.Node, rule: str) -> Callable[[Any], None]:
         return lambda grads: self.stamp(owner, rule)
@@ -136,6 +141,7 @@ class FunctionalRun(fx.Interpreter):
 
     def __init__(self, gm: fx.GraphModule, examples: Sequence[torch.Tensor], fake_mode: FakeTensorMode) -> None:
         super().__init__(gm, garbage_collect_values=False)
+        self.captured = list(gm.graph.nodes)
         self.examples = examples
         self.fake_mode = fake_mode
         self.returns: list[Return] = []
@@ -152,8 +158,7 @@ class FunctionalRun(fx.Interpreter):
         self.tracer = mode.tracer
         self.provenance = Provenance(self.tracer.graph)
         grad_before = torch.is_grad_enabled()
-        placeholders = [n for n in self.module.graph.nodes if n.op == "placeholder"]
-        self.provenance.name_inputs(placeholders)
+        self.provenance.name_inputs([n for n in self.captured if n.op == "placeholder"])
         inputs = [self._wrap(p, e) for p, e in zip(primals, self.examples, strict=True)]
         edges = {i: torch.autograd.graph.get_gradient_edge(t) for i, t in enumerate(inputs) if t.requires_grad}
         try:
@@ -169,10 +174,10 @@ class FunctionalRun(fx.Interpreter):
         self.provenance.stamp(None)
         return [*forward, *(gradients.get(i) for i in range(len(inputs)))]
 
-    def _wrap(self, primal: torch.Tensor, example: torch.Tensor) -> torch.Tensor:
+    def _wrap(self, primal: torch.Tensor, example: torch.Tensor) -> FunctionalTensor:
         wrapped = FunctionalTensor.to_functional(primal)
         if example.requires_grad:
-            torch._mirror_autograd_meta_to(example, wrapped)
+            _mirror_autograd_meta(example, wrapped)
         return wrapped
 
     def run_node(self, n: fx.Node) -> Any:
@@ -192,7 +197,8 @@ class FunctionalRun(fx.Interpreter):
         In place, numbers are drawn in the order of memory; aten.bernoulli.p draws in that of the indices.
         """
         asked_for = getattr(self._node.target, "__name__", self._node.target) == "bernoulli"
-        order = sorted(range(x.dim()), key=lambda d: (-x.stride(d), d))
+        strides = x.stride()
+        order = sorted(range(x.dim()), key=lambda d: (-strides[d], d))
         dense = x.permute(order)
         if asked_for or generator is not None or x.is_contiguous() or not dense.is_contiguous():
             return NotImplemented
@@ -220,13 +226,12 @@ class FunctionalRun(fx.Interpreter):
 
     # ---- what the outputs are ------------------------------------------------------------
 
-    def _plan(self, inputs: list[torch.Tensor]) -> None:
+    def _plan(self, inputs: list[FunctionalTensor]) -> None:
         """Fill `returns`, `mutations`, `outputs` and `differentiable` from the values of the run."""
-        nodes = list(self.module.graph.nodes)
-        placeholders = [n for n in nodes if n.op == "placeholder"]
+        placeholders = [n for n in self.captured if n.op == "placeholder"]
         primal_of = {n: i for i, n in enumerate(placeholders)}
         index_of: dict[int, int] = {}
-        for node in nodes[-1].args[0]:
+        for node in self.captured[-1].args[0]:
             base, views = self._base(node)
             if base in primal_of:
                 self.returns.append(Return("primal", primal_of[base], views))
@@ -245,16 +250,16 @@ class FunctionalRun(fx.Interpreter):
         self.differentiable.append(value.requires_grad)
         return len(self.outputs) - 1
 
-    def _find_mutations(self, placeholders: list[fx.Node], inputs: list[torch.Tensor]) -> None:
+    def _find_mutations(self, placeholders: list[fx.Node], inputs: list[FunctionalTensor]) -> None:
         storages = [_storage(t) for t in self.examples]
         for i, (node, tensor) in enumerate(zip(placeholders, inputs, strict=True)):
             elem = tensor.elem
             self._check_shape(node)
-            if not torch._functionalize_has_data_mutation(elem):
+            if not _has_data_mutation(elem):
                 continue
             if storages.count(storages[i]) > 1:
                 raise JointRefused(f"the graph writes to input {node.name}, which shares memory with another input")
-            hidden = torch._functionalize_are_all_mutations_under_no_grad_or_inference_mode(elem)
+            hidden = _all_mutations_under_no_grad(elem)
             if self.examples[i].requires_grad and self.examples[i].is_leaf and not hidden:
                 raise JointRefused(f"the graph writes to input {node.name}, a leaf that requires grad")
             self.mutations.append(Mutation(i, self._output(node, tensor), hidden))
@@ -266,7 +271,7 @@ class FunctionalRun(fx.Interpreter):
         while (source := self._alias_source(node)) is not None:
             if self.env[source] is not self.env[node]:
                 if not _replayable(node):
-                    raise JointRefused(f"output {node.name} shares memory with {source.name} in a way that is not replayed")
+                    raise JointRefused(f"{node.name} shares memory with {source.name} by more than a view")
                 views.append(View(node, self._grad_mode[node]))
             node = source
         self._check_shape(node)
@@ -277,10 +282,11 @@ class FunctionalRun(fx.Interpreter):
         mine = {_storage(t) for t in tensors_of(self.env[node])}
         for argument in node.all_input_nodes:
             value = self.env[argument]
-            if any(_storage(t) in mine for t in tensors_of(value)):
-                # an element of a tuple is a view only where the operator that made the tuple is one
-                if isinstance(value, torch.Tensor) or self._alias_source(argument) is not None:
-                    return argument
+            if not any(_storage(t) in mine for t in tensors_of(value)):
+                continue
+            # an element of a tuple is a view only where the operator that made the tuple is one
+            if isinstance(value, torch.Tensor) or self._alias_source(argument) is not None:
+                return argument
         return None
 
     def _check_shape(self, node: fx.Node) -> None:
@@ -303,14 +309,13 @@ def tensors_of(value: Any) -> list[torch.Tensor]:
 
 
 def _storage(tensor: torch.Tensor) -> int:
-    return tensor.untyped_storage()._cdata
+    return int(tensor.untyped_storage()._cdata)
 
 
 def _unwrap(tensor: torch.Tensor) -> torch.Tensor:
     if not isinstance(tensor, FunctionalTensor):
         return tensor
-    torch._sync(tensor)
-    return torch._from_functional_tensor(tensor.elem)
+    return tensor.from_functional()
 
 
 @contextmanager

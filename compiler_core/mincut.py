@@ -130,8 +130,9 @@ def _cut(values: Values, once: Mapping[fx.Node, str]) -> Cut:
         _, (reached, _) = networkx.minimum_cut(network, "source", "sink")
     except networkx.NetworkXUnbounded:
         names = ", ".join(sorted(values.overwritten))
-        raise JointRefused(f"the backward needs the old value of an input that the graph overwrites ({names})") from None
-    return Cut(tuple(n for n in values.candidates if f"{n.name}_in" in reached and f"{n.name}_out" not in reached), once)
+        raise JointRefused(f"the backward needs an input as it was before the graph wrote to it: {names}") from None
+    saved = [n for n in values.candidates if f"{n.name}_in" in reached and f"{n.name}_out" not in reached]
+    return Cut(tuple(saved), once)
 
 
 def _capacity(node: fx.Node, values: Values, scale: int) -> float:
@@ -193,7 +194,8 @@ def _cost_of_computing(node: fx.Node) -> tuple[int, float]:
     """The order in which a memory budget makes concessions: by kind, then by work for each byte saved."""
     if _packet(node) in _PRODUCTS:
         # a product does as many multiplications for each number it makes as it sums up
-        return 3, max((float(t.shape[-1]) for n in node.all_input_nodes if (t := tensor_of(n)) is not None and t.dim()))
+        tensors = [t for n in node.all_input_nodes if (t := tensor_of(n)) is not None]
+        return 3, max(float(t.shape[-1]) for t in tensors if t.dim())
     kind = 2 if not is_cheap(node) else 1 if _packet(node) in _REDUCTIONS else 0
     return kind, sum(map(bytes_of, node.all_input_nodes)) / max(bytes_of(node), 1)
 

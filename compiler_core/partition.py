@@ -14,11 +14,11 @@ from typing import Any, Literal
 
 import torch.fx as fx
 
-from compiler_core import record
 from compiler_core.errors import CompilerBug
 from compiler_core.graphs import record_graph
 from compiler_core.joint import JointGraph, output_nodes
 from compiler_core.mincut import Cut, Values, bytes_of, minimum_cut, tensor_of
+from compiler_core.record import Compile, ItemId, Partition, Value
 from compiler_core.simplify import is_view, remove_dead, view_base
 
 
@@ -34,7 +34,7 @@ class Partitioned:
     saved_bytes: int
 
 
-def partition(joint: JointGraph, compile_: record.Compile, memory_budget: float = 1.0) -> Partitioned:
+def partition(joint: JointGraph, compile_: Compile, memory_budget: float = 1.0) -> Partitioned:
     """Cut `joint` so that the backward keeps the fewest bytes; with a `memory_budget` below 1, at
     most that share of them where computing again can bring it there.
 
@@ -126,10 +126,12 @@ def check(parts: Partitioned) -> None:
     given = output_nodes(parts.forward.graph)[len(parts.joint.outputs) :]
     placeholders = list(parts.backward.graph.find_nodes(op="placeholder"))
     taken, tangents = placeholders[: len(parts.saved)], placeholders[len(parts.saved) :]
-    if not list(map(_kind, given)) == list(map(_kind, taken)):
+    if list(map(_kind, given)) != list(map(_kind, taken)):
         raise CompilerBug(f"the forward saves {[*map(_kind, given)]} but the backward takes {[*map(_kind, taken)]}")
-    if tuple(n.name for n in given) != parts.saved or tuple(n.name for n in tangents) != parts.joint.tangents:
-        raise CompilerBug(f"the backward takes {[n.name for n in placeholders]}, not {parts.saved + parts.joint.tangents}")
+    if tuple(n.name for n in given) != parts.saved:
+        raise CompilerBug(f"the forward saves {[n.name for n in given]}, not {parts.saved}")
+    if tuple(n.name for n in tangents) != parts.joint.tangents:
+        raise CompilerBug(f"the backward takes {[n.name for n in tangents]}, not {parts.joint.tangents}")
     if len(output_nodes(parts.backward.graph)) != len(parts.joint.primals):
         raise CompilerBug("the backward does not return one gradient for each primal")
 
@@ -151,17 +153,15 @@ class _Account:
         again = {n.name for n in backward.graph.nodes if n.op in ("call_function", "get_attr")}
         self.again = {n for n in values.nodes if n.name in again}
 
-    def partition(self, forward: fx.GraphModule) -> record.Partition:
+    def partition(self, forward: fx.GraphModule) -> Partition:
         nodes = {n.name: n for n in self.values.nodes}
         values = [self._value(nodes[n.name], n.meta["item"]) for n in forward.graph.nodes if tensor_of(n) is not None]
         default = self._default_saved()
-        return record.Partition(
-            values, len(self.cut.saved), self.cut.bytes, len(default), sum(map(bytes_of, default))
-        )
+        return Partition(values, len(self.cut.saved), self.cut.bytes, len(default), sum(map(bytes_of, default)))
 
-    def _value(self, node: fx.Node, item: record.ItemId) -> record.Value:
+    def _value(self, node: fx.Node, item: ItemId) -> Value:
         edge = [f"{node.name}_in", f"{node.name}_out"] if node in self.saved else None
-        return record.Value(item, self._decision(node), bytes_of(node), self._reason(node), edge)
+        return Value(item, self._decision(node), bytes_of(node), self._reason(node), edge)
 
     def _decision(self, node: fx.Node) -> Literal["saved", "recomputed", "neither"]:
         return "saved" if node in self.saved else "recomputed" if node in self.again else "neither"
@@ -202,7 +202,8 @@ class _Account:
         return f"computed in the backward {origin}"
 
     def _saved_sources(self, node: fx.Node) -> list[str]:
-        found, seen, work = {}, {node}, [node]
+        found: dict[str, None] = {}
+        seen, work = {node}, [node]
         while work:
             for source in work.pop().all_input_nodes:
                 if source in self.saved:

@@ -1,11 +1,13 @@
-"""Rewrites of the functional aten graph that every later stage is glad of.
+"""Rewrites of the functional aten graph that every later stage is glad of:
 
-    copy_graph        into a fresh graph: placeholders named and first, only our own metadata
-    inline_constants  tensors of one element that tracing left as attributes become aten.full
-    drop_aliases      detach and the like have no meaning in a functional graph
-    cancel_transposes backward formulas transpose weights that the forward transposed
-    merge_equal       the same pure operation on the same arguments is computed once
-    own_outputs       no output shares memory with an input or another output unless eager's does
+    copy_graph         into a fresh graph: placeholders named and first, only our own metadata
+    inline_constants   tensors of one element that tracing left as attributes become aten.full
+    drop_aliases       detach and the like have no meaning in a functional graph
+    cancel_transposes  the backward of a product transposes what the forward transposed
+    merge_equal        the same pure operation on the same arguments is computed once
+    own_outputs        no output shares memory with an input or another output unless eager's does
+
+Each rewrite changes the graph that it is given.
 """
 
 from __future__ import annotations
@@ -46,7 +48,7 @@ def inline_constants(gm: fx.GraphModule) -> None:
         if not isinstance(tensor, torch.Tensor) or tensor.numel() != 1 or tensor.device.type != "cpu":
             continue
         with gm.graph.inserting_before(node):
-            where = {"dtype": tensor.dtype, "device": tensor.device}
+            where: dict[str, Any] = {"dtype": tensor.dtype, "device": tensor.device}
             full = gm.graph.call_function(aten.full.default, (list(tensor.shape), _item(tensor)), where)
         full.meta = dict(node.meta)
         node.replace_all_uses_with(full)

@@ -13,10 +13,10 @@ import torch.fx as fx
 from torch._guards import detect_fake_mode
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
-from compiler_core import record
 from compiler_core.backends import compile_graph
 from compiler_core.config import Options
 from compiler_core.graphs import record_graph
+from compiler_core.record import Compile, Record
 
 
 @dataclass
@@ -25,16 +25,16 @@ class Captured:
 
     gm: fx.GraphModule
     inputs: list[torch.Tensor]
-    record: record.Record
-    compile: record.Compile
+    record: Record
+    compile: Compile
 
 
 def prepare(gm: fx.GraphModule, examples: Sequence[torch.Tensor]) -> Captured:
     """Record `gm` as a captured graph with one made-up source line for each node."""
-    rec = record.Record()
+    rec = Record()
     compile_ = rec.compile(rec.frame("f", "f.py", 1, "root"))
     mode = detect_fake_mode(list(examples)) or FakeTensorMode()
-    inputs = [mode.from_tensor(e) if not isinstance(e, FakeTensor) else e for e in examples]
+    inputs: list[torch.Tensor] = [mode.from_tensor(e) if not isinstance(e, FakeTensor) else e for e in examples]
     nodes = list(gm.graph.nodes)
     source = rec.source("f.py", 1, [str(n) for n in nodes])
     for i, node in enumerate(nodes, 1):
@@ -62,8 +62,8 @@ class Compiled:
     """A function whose graphs go through `compile_graph`; `compiles` holds one for each."""
 
     call: Callable[..., Any]
-    compiles: list[record.Compile] = field(default_factory=list)
-    records: list[record.Record] = field(default_factory=list)
+    compiles: list[Compile] = field(default_factory=list)
+    records: list[Record] = field(default_factory=list)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.call(*args, **kwargs)
