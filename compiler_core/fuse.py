@@ -12,7 +12,7 @@ cannot be joined, or should not, is a `Refusal` of one of the kinds below.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -71,12 +71,13 @@ def producer(pair: Pair) -> Merged | Refusal:
 
 def sibling(pair: Pair) -> Merged | Refusal:
     """Join two loops over the same indices that read the same buffer."""
-    for first, second in ((pair.first, pair.second), (pair.second, pair.first)):
-        joined = _join(replace(pair, first=first, second=second), stored=frozenset(first.writes), shared=True)
-        if not isinstance(joined, Refusal):
-            common = [b for b in first.reads if b in second.reads]
-            return Merged(joined, _bytes(common, pair), f"both read {', '.join(common)}")
-    return joined
+    common = [b for b in pair.first.reads if b in pair.second.reads]
+    turned = replace(pair, first=pair.second, second=pair.first)
+    outcomes = (_join(p, stored=frozenset(p.first.writes), shared=True) for p in (pair, turned))
+    joined = next((o for o in outcomes if isinstance(o, ir.Loops)), None)
+    if joined is None:
+        return Refusal("address", f"{pair.first.name} and {pair.second.name} do not run over the same indices")
+    return Merged(joined, _bytes(common, pair), f"both read {', '.join(common)}")
 
 
 RULES = (Rule("copy", "flow", copy), Rule("producer", "flow", producer), Rule("sibling", "shared", sibling))
@@ -117,7 +118,8 @@ Contact = Callable[[ir.Loops], tuple[ir.Address, ir.Address]]
 def _meet(first: ir.Loops, second: ir.Loops, shared: bool) -> Meeting | Refusal:
     """Express the indices of `first` in those of `second`, which is cut where need be."""
     refusal = Refusal("address", f"{second.name} does not read what {first.name} touches index by index")
-    for contacts in _shared_contacts(first, second) if shared else [_flow_contacts(first, second)]:
+    attempts: Iterable[list[Contact]] = _shared_contacts(first, second) if shared else [_flow_contacts(first, second)]
+    for contacts in attempts:
         solved = _solve(first, second, contacts)
         if solved is None:
             continue
@@ -186,6 +188,8 @@ def _place(first: ir.Loops, second: ir.Loops, rows: spaces.Rows, contacts: Seque
     if rest and prod(second.space[t] for t in rest) != first.inner_numel:
         return Refusal("inner", f"{second.name} runs over other sizes than {first.name} reduces")
     if not rest:
+        if len(rows) > len(first.outer):
+            return Refusal("inner", f"{second.name} reads one of the elements that {first.name} runs over")
         return _with_inner(first, second, rows)
     return _align_inner(first, spaces.arrange(second, used, rest), contacts)
 
@@ -211,7 +215,8 @@ def _align_inner(first: ir.Loops, second: ir.Loops, contacts: Sequence[Contact])
             spaces.contiguous(second.inner, into, len(second.space)),
         )
 
-    for extra in [[], *_shared_contacts(first, second), [in_order]]:
+    extras: list[list[Contact]] = [[], *_shared_contacts(first, second), [in_order]]
+    for extra in extras:
         solved = _solve(first, second, [*contacts, *extra])
         if solved is not None and len(solved[1]) == len(first.space):
             return Meeting(solved[0], _ordered(solved[1]))

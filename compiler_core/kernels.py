@@ -181,6 +181,8 @@ class _Notes:
             self._compile.refusals.append(FusionRefusal(refusal.kind, first, second, refusal.reason))
 
     def _kernel(self, number: int, step: ir.Step, code: Code, item: ItemId | None) -> None:
+        if isinstance(step, ir.Call) and step.target is operator.getitem:
+            return
         language: Any = code.language if isinstance(step, ir.Loops) else "extern"
         name = step.name if isinstance(step, ir.Loops) else str(step.target)
         read, written = self._bytes(self._read_by(step)), self._bytes(step.writes)
