@@ -45,6 +45,23 @@ def stack_size(instructions: Sequence[Instruction]) -> int:
     return max(depths.values(), default=0) + 1  # room for what an instruction holds while it runs
 
 
+def reachable(instructions: Sequence[Instruction]) -> set[Instruction]:
+    """The instructions that some path from the first one runs."""
+    where = index(instructions)
+    found: set[Instruction] = set()
+    work = list(instructions[:1])
+    while work:
+        x = work.pop()
+        if x in found:
+            continue
+        found.add(x)
+        work += [x.target] if x.target is not None else []
+        work += [x.handler.target] if x.handler is not None else []
+        if falls_through(x):
+            work += instructions[where[x] + 1 : where[x] + 2]
+    return found
+
+
 def names_read(instruction: Instruction) -> frozenset[str]:
     """Names whose value or cell the instruction needs; a store to a cell needs it too, for a closure may see that."""
     if instruction.opname in opset.PAIRS:

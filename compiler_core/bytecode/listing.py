@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from types import CodeType
 
 from compiler_core.bytecode import opset
+from compiler_core.bytecode.flow import reachable
 from compiler_core.bytecode.instructions import Instruction, disassemble, index, raw_units
 from compiler_core.record import Span
 
@@ -14,18 +15,18 @@ _PLAIN = (int, float, complex, str, bytes, bool, type(None), type(...), frozense
 
 
 def bytecode_text(code: CodeType) -> tuple[str, list[Span]]:
-    """One line an instruction: source line, index (``>``: jumped to), name, operand, where exceptions go.
+    """One line an instruction: source line, index (``>``: jumped to, ``~``: never run), name, operand, handler.
 
     A span's key is the instruction's index in ``disassemble(code)``.
     """
     instructions = disassemble(code)
-    where = index(instructions)
-    reached = {x.target for x in instructions} | {x.handler.target for x in instructions if x.handler}
+    where, alive = index(instructions), reachable(instructions)
+    entered = {x.target for x in instructions} | {x.handler.target for x in instructions if x.handler}
     lines, last = [], None
     for i, x in enumerate(instructions):
         line = x.positions.lineno if x.positions else None
         shown = "" if line is None or line == last else str(line)
-        mark = ">" if x in reached else " "
+        mark = "~" if x not in alive else ">" if x in entered else " "
         caught = f"  except to {where[x.handler.target]}" if x.handler else ""
         lines.append(f"{shown:>5} {mark}{i:4}  {x.opname:<28}{operand(x, where)}{caught}".rstrip())
         last = line if line is not None else last

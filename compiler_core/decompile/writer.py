@@ -95,8 +95,8 @@ class Writer:
         elif x.opname == "LOAD_FAST_LOAD_FAST" and isinstance(x.argval, tuple):
             self._stack += [Value(name, (at,), fixed=True) for name in x.argval]
         elif x.opname == "LOAD_CONST":
-            atom = not (isinstance(x.argval, (int, float, complex)) and constant_text(x.argval).startswith("-"))
-            self._stack.append(Value(constant_text(x.argval), (at,), atom, True, x.argval))
+            text = _constant(x.argval)
+            self._stack.append(Value(text, (at,), not text.startswith("-"), True, x.argval))
         elif x.opname in ("LOAD_CLOSURE", "PUSH_NULL"):
             text = _NULL if x.opname == "PUSH_NULL" else f"<cell {x.argval}>"
             self._stack.append(Value(text, (at,), fixed=True))
@@ -313,6 +313,12 @@ def _made(values: Iterable[Value]) -> Iterator[int]:
 
 def _texts(values: Iterable[Value]) -> list[str]:
     return [value.text for value in values]
+
+
+def _constant(value: object) -> str:
+    """A function that the compiler put among the constants goes by its name."""
+    name = getattr(value, "__name__", "")
+    return name if callable(value) and isinstance(name, str) and name.isidentifier() else constant_text(value)
 
 
 def _parameters(code: CodeType) -> Iterator[str]:

@@ -619,6 +619,12 @@ def test_bytecode_text() -> None:
     assert f"{looping.__code__.co_firstlineno + 1}" in text
 
 
+def test_code_that_never_runs_is_marked() -> None:
+    end = make.load_const(2)
+    text, _ = bytecode.bytecode_text(assembled(make.jump(end), make.nop(), end, make.return_value()))
+    assert [line.split()[0] for line in text.splitlines()][1:] == ["1", "~", ">", "4"]
+
+
 def test_constants_are_shown_without_addresses() -> None:
     assert bytecode.constant_text((1, "a", None)) == "(1, 'a', None)"
     assert bytecode.constant_text(object()) == "<object>"

@@ -156,6 +156,14 @@ def test_temporaries_keep_values_apart() -> None:
     assert statements(code).splitlines()[1:] == ["    t0 = f()", "    return (t0, t0)"]
 
 
+def test_a_constant_function_goes_by_its_name() -> None:
+    def template(x: Any) -> None: ...
+
+    call = make.call_sequence([make.load_const(round_trip.main)], [[make.load_fast("x")], [make.load_const(-1)]])
+    code = bytecode.assemble([*make.prologue(), *call, make.return_value()], template.__code__)
+    assert statements(code).splitlines()[1:] == ["    return main(x, -1)"]
+
+
 @pytest.mark.parametrize("module", ["textwrap", "contextlib", "asyncio.queues", "dataclasses"])
 def test_never_fails(module: str) -> None:
     for code in round_trip.code_objects(module):
