@@ -97,12 +97,7 @@ def _compile_function(fn: Any, options: Options) -> Any:
     own = types.FunctionType(code, fn.__globals__, fn.__name__, fn.__defaults__, fn.__closure__)
     own.__kwdefaults__ = fn.__kwdefaults__
     region = _open_region(code, options)
-    call = region.hook.call
-
-    @functools.wraps(fn)
-    def compiled(*args: Any, **kwargs: Any) -> Any:
-        return call(own, args, kwargs)
-
+    compiled = functools.wraps(fn)(region.hook.around(own))
     compiled._cutaway_region = region  # type: ignore[attr-defined]
     return _left_alone(compiled)
 

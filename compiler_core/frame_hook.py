@@ -56,16 +56,27 @@ class Hook:
     def __call__(self, frame: Any, cache_entry: Any, frame_state: Any) -> ConvertFrameReturn:
         return self._compile_frame(FrameView.of(frame))
 
-    def call(self, fn: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        """Call `fn` with the hook on, in this thread."""
-        before = eval_frame.set_eval_frame(self)
-        isolation = _set_isolation(self._isolation) if _set_isolation else None
-        try:
-            return fn(*args, **kwargs)
-        finally:
-            eval_frame.set_eval_frame(before)
-            if _set_isolation:
-                _set_isolation(isolation)
+    def around(self, fn: Callable[..., Any]) -> Callable[..., Any]:
+        """`fn` with the hook on, in the thread that calls it.  One frame deep: this is the hot path."""
+        set_hook, isolate, number = eval_frame.set_eval_frame, _set_isolation, self._isolation
+
+        def isolated(*args: Any, **kwargs: Any) -> Any:
+            before = isolate(number)
+            hook = set_hook(self)
+            try:
+                return fn(*args, **kwargs)
+            finally:
+                set_hook(hook)
+                isolate(before)
+
+        def shared(*args: Any, **kwargs: Any) -> Any:
+            hook = set_hook(self)
+            try:
+                return fn(*args, **kwargs)
+            finally:
+                set_hook(hook)
+
+        return isolated if isolate else shared
 
     def entries(self, code: types.CodeType) -> int:
         """How many cache entries of ours a code object has."""

@@ -317,6 +317,9 @@ class _FrameCompile:
 
 def _named(compiled: Callable[..., Any], name: str) -> Callable[..., Any]:
     """What generated code calls: a frame of ours, below which the hook captures nothing."""
+    if isinstance(compiled, types.FunctionType) and is_runtime(compiled.__code__):
+        compiled.__name__ = compiled.__qualname__ = name
+        return compiled
 
     def graph(*inputs: Any) -> Any:
         return compiled(*inputs)
