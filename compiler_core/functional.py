@@ -161,10 +161,8 @@ class FunctionalRun(fx.Interpreter):
         self.provenance.name_inputs([n for n in self.captured if n.op == "placeholder"])
         inputs = [self._wrap(p, e) for p, e in zip(primals, self.examples, strict=True)]
         edges = {i: torch.autograd.graph.get_gradient_edge(t) for i, t in enumerate(inputs) if t.requires_grad}
-        try:
-            self.run(*inputs, enable_io_processing=False)
-        finally:
-            torch._C._set_grad_enabled(grad_before)
+        self.run(*inputs, enable_io_processing=False)
+        torch._C._set_grad_enabled(grad_before)
         self._plan(inputs)
         forward = [_unwrap(t) for t in self.outputs]
         self.provenance.stamp(None)

@@ -1,0 +1,248 @@
+"""The joint graph: programs that must equal eager through it, what it refuses, and where its nodes come from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.fx as fx
+import torch.nn.functional as F
+from torch import nn
+
+from compiler_core.joint import JointRefused, trace_joint
+from compiler_core.record import Record
+from tests.unit.captured import Captured, capture, compiled, prepare, same_as_eager
+
+
+def t(*shape: int, grad: bool = True) -> torch.Tensor:
+    return torch.randn(shape, requires_grad=grad)
+
+
+# ---- values, gradients, mutations, aliasing ------------------------------------------------
+
+
+def inplace_on_intermediates(x: torch.Tensor) -> torch.Tensor:
+    y = x * 2
+    y.add_(1)
+    y[0].mul_(3)
+    return F.relu(y, inplace=True).sin()
+
+
+def view_written_to(x: torch.Tensor) -> Any:
+    y = x.sin()
+    v = y.view(-1)
+    v.mul_(2)
+    return v, y
+
+
+def writes_buffer(x: torch.Tensor, b: torch.Tensor) -> Any:
+    b.add_(x.detach())
+    return x * b, b.view(-1), b
+
+
+def writes_input(x: torch.Tensor, y: torch.Tensor) -> Any:
+    x.mul_(y)
+    return x.sin(), x, y * 3
+
+
+def writes_leaf_without_grad(x: torch.Tensor) -> torch.Tensor:
+    with torch.no_grad():
+        x.add_(1)
+    return x * 2
+
+
+def buffer_gets_gradient(b: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    b.add_(x)
+    return b * 2
+
+
+def grad_mode_region(x: torch.Tensor) -> Any:
+    y = x * 2
+    with torch.no_grad():
+        z = y.sin()
+        w = y.view(-1)
+    return y * z, z, w
+
+
+def views_of_one(x: torch.Tensor) -> Any:
+    y = x * 2
+    return y.view(-1), y, y[0]
+
+
+PROGRAMS: dict[str, tuple[Callable[..., Any], list[torch.Tensor]]] = {
+    "several, integer and boolean outputs": (lambda x, y: (x * y, x > 0, x.sum().long(), y + 1), [t(4), t(4)]),
+    "unused input": (lambda x, y: x * 2, [t(4), t(4)]),
+    "one output twice": (lambda x: [x * 2] * 2, [t(4)]),
+    "an input as output": (lambda x, y: (x, x * y), [t(4), t(4)]),
+    "views of inputs": (lambda x, y: (x.view(-1), (x * y).t(), x[0]), [t(2, 3), t(2, 3)]),
+    "views of an output": (views_of_one, [t(2, 3)]),
+    "views without their base": (lambda x: (x.sin().view(-1), x.cos()[0]), [t(2, 3)]),
+    "pieces of an input": (lambda x: x.chunk(2), [t(4, 3)]),
+    "pieces of an output": (lambda x: (x * 2).unbind(0), [t(4, 3)]),
+    "the same memory or a copy": (lambda x: (x.contiguous(), x.t().contiguous(), x.reshape(-1)), [t(2, 3)]),
+    "expanded": (lambda x: (x.expand(3, 4) + 0, x.expand(3, 4)), [t(4)]),
+    "detached": (lambda x: (x.detach(), (x * 2).detach(), x.detach() * x), [t(3)]),
+    "strides kept": (lambda x: (x.t() * 2, (x.t() @ x).t()), [t(4, 6)]),
+    "in-place on intermediates": (inplace_on_intermediates, [t(4, 3)]),
+    "written through a view": (view_written_to, [t(3, 2)]),
+    "writes to a buffer": (writes_buffer, [t(2, 2), t(2, 2, grad=False)]),
+    "writes to a leaf under no_grad": (writes_leaf_without_grad, [t(3)]),
+    "a buffer that gets a gradient": (buffer_gets_gradient, [t(4, grad=False), t(4)]),
+    "no_grad region": (grad_mode_region, [t(2, 2)]),
+    "constants": (lambda x: (x * torch.tensor(3.0) + torch.tensor([1.0, 2.0, 3.0]), torch.tensor([1, 2])), [t(3)]),
+    "no gradient at all": (lambda i: (i + 1, i.view(2, 2)), [torch.arange(4)]),
+    "index": (lambda x: x[torch.tensor([0, 1, 1])], [t(3, 2)]),
+    "softmax of a product": (lambda x, w: torch.softmax(F.gelu(x @ w), -1), [t(4, 8), t(8, 8)]),
+    "cross entropy": (lambda x: F.cross_entropy(x, torch.arange(4)), [t(4, 6)]),
+    "dropout": (lambda x: F.dropout(x, 0.5) * F.dropout(x.t(), 0.3).t(), [t(8, 8)]),
+    "dropout, result unused": (lambda x: [F.dropout(x, 0.5), F.dropout(x, 0.5)][1], [t(8, 8)]),
+    "dropout outside training": (lambda x: (F.dropout(x, 0.5, training=False), x * 2), [t(8, 8)]),
+    "draws": (lambda x: (x * torch.rand_like(x.t()).t() + torch.randn(3, 5), x.t().new_empty(3).normal_()), [t(3, 5)]),
+    "draws in place": (lambda x: x.t() * torch.empty_like(x.t()).uniform_().exponential_(), [t(3, 5)]),
+    "bernoulli, in place or not": (lambda x: (torch.empty_like(x.t()).bernoulli_(), torch.bernoulli(x.t(), 0.5)), [t(3, 5, grad=False)]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_program_equals_eager(name: str) -> None:
+    function, args = PROGRAMS[name]
+    same_as_eager(function, *args)
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning")
+def test_writes_to_an_input_that_has_a_gradient() -> None:
+    same_as_eager(writes_input, t(4), t(4), leaves=False)
+
+
+MODULES: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
+    "batch norm": (lambda: nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(True)), (2, 3, 8, 8)),
+    "mlp": (lambda: nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.LayerNorm(16), nn.Dropout(), nn.Linear(16, 4)), (3, 8)),
+    "transformer": (lambda: nn.TransformerEncoderLayer(16, 2, 32, batch_first=True), (2, 5, 16)),
+    "transformer, norm first": (
+        lambda: nn.TransformerEncoderLayer(16, 2, 32, batch_first=True, norm_first=True, activation="gelu"),
+        (2, 5, 16),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_module_in_training_equals_eager(name: str) -> None:
+    make, shape = MODULES[name]
+    same_as_eager(make(), t(*shape), tol=2e-6)
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_no_gradient_is_made_where_none_is_wanted(mode: Callable[[], Any]) -> None:
+    with mode():
+        made = same_as_eager(nn.BatchNorm1d(4), torch.randn(3, 4))
+        same_as_eager(lambda p, g: p.add_(g, alpha=-0.1), t(3), t(3, grad=False))
+    assert [a.pane for a in made.compiles[0].artifacts] == ["captured", "forward", "wrapper"]
+
+
+def test_autocast_is_in_the_graph() -> None:
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        made = same_as_eager(lambda x, w: (x @ w).relu(), t(4, 8), t(8, 8), tol=1e-2)
+    assert "without_autocast" in made.text("autograd")
+    assert "bf16" in made.text("joint")
+
+
+# ---- refusals ------------------------------------------------------------------------------
+
+
+def graph_of(function: Callable[..., Any], *args: torch.Tensor) -> Captured:
+    """Captured with fx alone, for what torch.compile would not capture."""
+    gm = fx.symbolic_trace(function)
+    output = next(reversed(gm.graph.nodes))
+    if isinstance(output.args[0], fx.Node):
+        output.args = ((output.args[0],),)
+    gm.recompile()
+    return prepare(gm, args)
+
+
+def writes_shape(x: torch.Tensor) -> torch.Tensor:
+    x.t_()
+    return x * 2
+
+
+def test_refuses_to_change_the_shape_of_an_input() -> None:
+    captured = graph_of(writes_shape, t(2, 3, grad=False))
+    with pytest.raises(JointRefused, match="changes the shape of x in place"):
+        trace_joint(captured.gm, captured.inputs, captured.compile)
+
+
+def test_refuses_to_write_to_an_input_that_shares_memory() -> None:
+    base = t(4, grad=False)
+    captured = graph_of(lambda x, y: x.add_(1) + y, base[:2], base[2:])
+    with pytest.raises(JointRefused, match="shares memory with another input"):
+        trace_joint(captured.gm, captured.inputs, captured.compile)
+
+
+def test_refuses_to_turn_gradients_on_inside_no_grad() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        with torch.enable_grad():
+            return x * 2
+
+    with torch.no_grad(), compiled(function) as made:
+        x = t(3)
+        assert made(x).requires_grad
+    assert "turns gradients on" in made.compiles[0].failures[0].message
+
+
+def test_grad_mode_is_restored_after_a_failure() -> None:
+    graph = fx.Graph()
+    x = graph.placeholder("x")
+    graph.call_function(torch._C._set_grad_enabled, (False,))
+    graph.output((graph.call_function(torch.mm, (x, x)),))
+    captured = prepare(fx.GraphModule({}, graph), [t(3)])
+    with pytest.raises(RuntimeError):
+        trace_joint(captured.gm, captured.inputs, captured.compile)
+    assert torch.is_grad_enabled()
+
+
+# ---- provenance ----------------------------------------------------------------------------
+
+
+def test_every_node_leads_back_to_the_source() -> None:
+    with compiled(nn.Sequential(nn.Linear(4, 4), nn.Dropout(), nn.LayerNorm(4))) as made:
+        made(t(2, 4)).sum().backward()
+    record, compile_ = made.records[0], made.compiles[0]
+    for pane in ("joint", "forward", "backward"):
+        for node in compile_.find(pane).graph.nodes:  # type: ignore[union-attr]
+            if node.op != "output":
+                assert _lines(record, compile_.find(pane).item(node.key)), f"{pane} {node.key}"
+
+
+def test_backward_nodes_come_from_the_call_that_caused_them() -> None:
+    captured = capture(lambda x: torch.cos(torch.cos(x)), t(4))
+    trace_joint(captured.gm, captured.inputs, captured.compile)
+    edges = {e.made: e for e in captured.compile.edges}
+    outer, inner = edges["0/0:joint#sin"], edges["0/0:joint#sin_1"]
+    assert (outer.sources, outer.rule) == (["0/0:captured#cos_1"], "autograd CosBackward0")
+    assert (inner.sources, inner.rule) == (["0/0:captured#cos"], "autograd CosBackward0")
+
+
+def test_rules_name_the_decomposition() -> None:
+    captured = capture(lambda x: F.layer_norm(x, (4,)).cos(), t(2, 4))
+    trace_joint(captured.gm, captured.inputs, captured.compile)
+    rules = {e.made.split("#")[1]: e.rule for e in captured.compile.edges}
+    assert rules["cos"] == "trace"
+    assert rules["rsqrt"] == "decompose aten.native_layer_norm.default"
+    assert (rules["primals_1"], rules["tangents_1"]) == ("primal", "tangent")
+
+
+def test_roles() -> None:
+    captured = capture(lambda x, b: (b.add_(1), x.cos()), t(4), t(4, grad=False))
+    trace_joint(captured.gm, captured.inputs, captured.compile)
+    graph = captured.compile.find("joint").graph
+    assert graph is not None
+    roles = {n.key: n.role for n in graph.nodes if n.role}
+    assert roles == {
+        "primals_1": "primal", "primals_2": "primal", "tangents_1": "tangent",
+        "cos": "output", "add": "mutation", "mul": "gradient",
+    }  # fmt: skip
+
+
+def _lines(record: Record, item: str) -> set[str]:
+    return {i for i in record.linked(item) if i.startswith("src:")}
