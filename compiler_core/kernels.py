@@ -9,6 +9,7 @@ loops after fusion, the kernels and the wrapper, each line linked to what it cam
 from __future__ import annotations
 
 import ctypes
+import operator
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 

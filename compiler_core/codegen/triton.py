@@ -5,6 +5,9 @@ everything has the shape ``[BLOCK_I]``.  With them, an outer value has the shape
 and an inner value ``[BLOCK_I, BLOCK_J]`` (or ``[1, BLOCK_J]``), so that they broadcast as they
 are.  A block that covers all inner indices is read once and kept (a persistent reduction); else
 each of the body's sweeps is a loop over blocks.
+
+Where loops without a reduction go through memory in two directions (a transpose), the last
+index is printed as an inner one and the programs share out tiles of both.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
-from compiler_core import ir
+from compiler_core import ir, spaces
 from compiler_core.codegen import Code, Launcher, Line, triton_module
 from compiler_core.codegen.triton_ops import HELPERS, POINTERS, TYPES, accumulate, compute, identity, literal, reduce
 
@@ -24,13 +27,16 @@ import triton.language as tl
 from triton.language.extra import libdevice
 """
 _RESERVED = {"tl", "triton", "libdevice", "float", "range", "start", "i", "j", "i_mask", "j_mask", "BLOCK_I", "BLOCK_J"}
+TILE = 64
 _INT32_LIMIT = 2**31 - 2**16
 
 
 def generate(program: ir.Program) -> Code:
     """All loops of `program` as one module, as `triton_module` wants it."""
     kernels = [
-        _Kernel(_with_outer_index(step), program.buffers) for step in program.steps if isinstance(step, ir.Loops)
+        _Kernel(_in_tiles(_with_outer_index(step)), program.buffers)
+        for step in program.steps
+        if isinstance(step, ir.Loops)
     ]
     body = "\n".join(line for kernel in kernels for line, _ in kernel.lines)
     helpers = [f"\n\n@triton.jit\n{text}" for name, text in HELPERS.items() if re.search(rf"\b{name}\b", body)]
@@ -52,7 +58,8 @@ def build(code: Code) -> dict[str, Launcher]:
 
 def programs(loops: ir.Loops) -> int:
     """How many programs run a kernel."""
-    return -(-loops.outer_numel // choose_blocks(loops).i)
+    blocks = choose_blocks(loops)
+    return -(-loops.outer_numel // blocks.i) * max(1, blocks.tiles)
 
 
 def _with_outer_index(loops: ir.Loops) -> ir.Loops:
@@ -70,13 +77,28 @@ def _with_outer_index(loops: ir.Loops) -> ir.Loops:
     return ir.Loops(loops.name, (1,), loops.inner, tuple(body))
 
 
+def _in_tiles(loops: ir.Loops) -> ir.Loops:
+    """`loops`, with the last index as an inner one where a load goes through memory by another."""
+    last = len(loops.outer) - 1
+    loads = [s.address.strides for s in loops.body if isinstance(s, ir.Load)]
+    across = [k for k in range(last) if loops.outer[k] >= 16 and any(s[k] == 1 and s[last] > 1 for s in loads)]
+    if loops.inner or not across or loops.outer[last] < 16:
+        return loops
+    rest = [k for k in range(last) if k != across[0]]
+    return spaces.arrange(loops, [*rest, across[0]], [last])
+
+
 @dataclass(frozen=True)
 class Blocks:
-    """How much one program does at a time; `j` is 0 in a kernel without inner indices."""
+    """How much one program does at a time; `j` is 0 in a kernel without inner indices.
+
+    `tiles` programs share out the inner indices too; 0 where each program does all of them.
+    """
 
     i: int
     j: int
     num_warps: int
+    tiles: int = 0
 
 
 def choose_blocks(loops: ir.Loops) -> Blocks:
@@ -86,6 +108,9 @@ def choose_blocks(loops: ir.Loops) -> Blocks:
         i = min(outer, 1024)
         return Blocks(i, 0, max(1, min(4, i // 128)))
     inner = _power_of_2(loops.inner_numel)
+    if not any(isinstance(s, ir.Reduce) for s in loops.body):
+        i, j = min(outer, TILE), min(inner, TILE)
+        return Blocks(i, j, max(1, i * j // 512), -(-loops.inner_numel // j))
     if _outer_indices_are_adjacent(loops):
         i = min(outer, 32)
         j = min(inner, max(4096 // i, 128))
@@ -121,7 +146,7 @@ class _Kernel:
         self._j_mask = bool(loops.inner) and loops.inner_numel % self.blocks.j != 0
         self._signature(buffers)
         self._outer_index()
-        if not loops.inner or self.blocks.j >= loops.inner_numel:
+        if not loops.inner or self.blocks.tiles or self.blocks.j >= loops.inner_numel:
             self._in_one_block()
         else:
             for sweep in ir.sweeps(loops):
@@ -148,6 +173,8 @@ class _Kernel:
 
     def _outer_index(self) -> None:
         program = "tl.program_id(0)" + (".to(tl.int64)" if self._wide else "")
+        if self.blocks.tiles:
+            program += f" // {self.blocks.tiles}"
         column = "[:, None]" if self.loops.inner else ""
         names = self.loops.index_names[: len(self.loops.outer)]
         self._index("i", f"{program} * BLOCK_I + tl.arange(0, BLOCK_I){column}", names, self.loops.outer)
@@ -170,12 +197,30 @@ class _Kernel:
                 self._emit(f"{names[k]} = {quotient}" + (f" % {sizes[k]}" if k else ""), indent=indent)
 
     def _is_used(self, index: str) -> bool:
-        at = self.loops.index_names.index(index)
-        return any(s.address.strides[at] for s in self.loops.body if isinstance(s, (ir.Load, ir.Index, ir.Store)))
+        addresses = [s.address for s in self.loops.body if isinstance(s, (ir.Load, ir.Index, ir.Store))]
+        return any(name == index and stride for a in addresses for name, stride in self._terms(a))
+
+    def _terms(self, address: ir.Address) -> list[tuple[str, int]]:
+        """The indices of an address with their strides; the flattened one where it steps as that."""
+        rank = len(self.loops.outer)
+        terms: list[tuple[str, int]] = []
+        for letter, part, sizes in (
+            ("i", slice(0, rank), self.loops.outer),
+            ("j", slice(rank, None), self.loops.inner),
+        ):
+            names, strides = self.loops.index_names[part], address.strides[part]
+            flat = len(sizes) > 1 and strides == spaces.contiguous(sizes, range(len(sizes)), len(sizes)).strides
+            terms += [(letter, 1)] if flat else zip(names, strides, strict=True)
+        return terms
+
+    def _address(self, address: ir.Address) -> str:
+        terms = self._terms(address)
+        return ir.Address(tuple(s for _, s in terms), address.offset).text([name for name, _ in terms])
 
     def _in_one_block(self) -> None:
         if self.loops.inner:
-            self._inner_index("", 1)
+            tiles = self.blocks.tiles
+            self._inner_index(f"tl.program_id(0) % {tiles} * BLOCK_J + " if tiles else "", 1)
         for statement in self.loops.body:
             if isinstance(statement, ir.Reduce):
                 text = reduce(statement.op, statement.dtype, self._block(statement))
@@ -227,7 +272,7 @@ class _Kernel:
         if isinstance(statement, ir.Load):
             return f"tl.load({self._place(statement)}{self._mask(statement.address)})"
         if isinstance(statement, ir.Index):
-            address = statement.address.text(self.loops.index_names)
+            address = self._address(statement.address)
             dtype = TYPES[statement.dtype]
             return f"({address}).to({dtype})" if any(statement.address.strides) else f"tl.full([], {address}, {dtype})"
         assert isinstance(statement, ir.Compute)
@@ -240,7 +285,7 @@ class _Kernel:
         return [literal(a, op, beside) if isinstance(a, ir.Literal) else self._names[a] for a in statement.arguments]
 
     def _place(self, statement: ir.Load | ir.Store) -> str:
-        address = statement.address.text(self.loops.index_names)
+        address = self._address(statement.address)
         return f"{statement.buffer}_ptr" + (f" + {address}" if address != "0" else "")
 
     def _mask(self, address: ir.Address) -> str:

@@ -134,6 +134,23 @@ def test_every_line_of_a_kernel_is_claimed_by_it() -> None:
         assert text[numbers[-1] - 1].strip().startswith("tl.store")
 
 
+def test_a_transpose_goes_in_tiles() -> None:
+    body = (Load("x", f32, "x", Address((1, 4096))), Store("out", Address((8192, 1)), "x"))
+    code = generate(Loops("transpose", (4096, 8192), (), body))
+    assert printed(code, 0) == ["x = tl.load(x_ptr + i0 + 4096*j0)"]
+    assert "j0 = tl.program_id(0) % 128 * BLOCK_J" in code.text
+    assert '"transpose": {"grid": 8192' in code.text
+
+
+def test_the_flattened_index_is_used_where_it_will_do() -> None:
+    body = (Load("x", f32, "x", Address((12, 1))), Load("b", f32, "b", Address((0, 1))))
+    sums = (Compute("y", f32, "add", ("x", "b")), Store("out", Address((12, 1)), "y"))
+    code = generate(Loops("add", (40, 12), (), body + sums))
+    assert printed(code, 0) == ["x = tl.load(x_ptr + i, mask=i_mask)"]
+    assert printed(code, 1) == ["b = tl.load(b_ptr + i1, mask=i_mask)"]
+    assert "i0 =" not in code.text
+
+
 def test_a_reduction_of_much_to_little_is_cut_in_parts() -> None:
     body = (
         Load("x", f32, "x", Address((1,))),
@@ -162,6 +179,13 @@ def test_reductions_that_keep_a_gpu_busy_stay_whole() -> None:
     program = ir.Program("forward", {name: buffer(name) for name in ("x", "buf0")}, (), (), ())
     for loops in (softmax(4, 100_000), softmax(4096, 4096)):
         assert split_reductions(program.with_steps([loops])).steps == (loops,)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
+@pytest.mark.parametrize("name", triton_cases.CASES)
+def test_same_values_as_eager_on_a_gpu(name: str) -> None:
+    assert triton_cases.verdict(name, "cuda") == "ok"
 
 
 def test_target_without_a_gpu_and_the_way_back() -> None:
