@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dis
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -133,7 +133,7 @@ class FrameCode:
             kinds = [False, True] if resume.BEFORE_3_13 else [True, False]
         self._resume(at + 1, deep, results, kinds)
 
-    def _resume(self, target: int, deep: list[Value], results: list[str] = [], kinds: list[bool] = []) -> None:  # noqa: B006
+    def _resume(self, target: int, deep: list[Value], results: Sequence[str] = (), kinds: Sequence[bool] = ()) -> None:
         """Call the resume function that goes on at `target`, and return what it returns."""
         names = self._names(target)
         cells = tuple(n for n in self.code.co_cellvars if n in self.tx.cells)
@@ -179,7 +179,7 @@ class FrameCode:
     def _assemble(self) -> types.CodeType:
         free = self.code.co_freevars
         instructions = [*make.prologue((), len(free)), *self.emit.instructions]
-        line = resume.dis_positions(self._line())
+        line = resume.on_line(self._line())
         for instruction in instructions:
             instruction.positions = instruction.positions or line
         return assemble(instructions, self.code, co_cellvars=())
@@ -207,4 +207,3 @@ def make_resume_function(
 ) -> types.FunctionType:
     """Called by generated code, where a resume function shares cells with its frame."""
     return types.FunctionType(code, f_globals.value, name, None, cells)
-

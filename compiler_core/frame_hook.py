@@ -19,7 +19,9 @@ from typing import Any
 
 import torch  # noqa: F401  (loads the C extension)
 from torch._C._dynamo import eval_frame
-from torch._dynamo.types import ConvertFrameReturn, FrameAction, FrameExecStrategy, GuardedCode
+from torch._C._dynamo.eval_frame import _FrameAction as FrameAction
+from torch._C._dynamo.eval_frame import _FrameExecStrategy as FrameExecStrategy
+from torch._dynamo.types import ConvertFrameReturn, GuardedCode
 from torch._guards import CompileId
 
 Callback = Callable[[Any, Any, Any], ConvertFrameReturn]
@@ -58,7 +60,8 @@ class Hook:
 
     def around(self, fn: Callable[..., Any]) -> Callable[..., Any]:
         """`fn` with the hook on, in the thread that calls it.  One frame deep: this is the hot path."""
-        set_hook, isolate, number = eval_frame.set_eval_frame, _set_isolation, self._isolation
+        set_hook, number = eval_frame.set_eval_frame, self._isolation
+        isolate: Any = _set_isolation
 
         def isolated(*args: Any, **kwargs: Any) -> Any:
             before = isolate(number)

@@ -71,7 +71,7 @@ def target_name(target: Any) -> str:
     if isinstance(target, torch._ops.OpOverload):
         return str(target)
     module = getattr(target, "__module__", None) or ""
-    name = getattr(target, "__qualname__", None) or getattr(target, "__name__", repr(target))
+    name = str(getattr(target, "__qualname__", None) or getattr(target, "__name__", None) or repr(target))
     module = {"_operator": "operator", "torch._C._nn": "torch.nn.functional"}.get(module, module)
     if module.startswith("torch._C") or name.startswith("TensorBase."):
         return f"torch.{name.replace('TensorBase.', 'Tensor.').split('_VariableFunctionsClass.')[-1]}"

@@ -10,7 +10,7 @@ from __future__ import annotations
 import types
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch._C._dynamo import eval_frame
@@ -39,19 +39,28 @@ class GuardSpec:
         """The condition as a Python expression."""
         return KINDS[self.kind].text(self.source.text, self.value)
 
-    def check(self, scope: Scope) -> str | None:
-        """None when it holds, else what was seen instead."""
+    def check(self, scope: Scope) -> Mismatch | None:
+        """None when it holds, else what was expected and what was seen."""
         try:
             obj = self.source.fetch(scope)
         except (KeyError, AttributeError, IndexError, TypeError, ValueError):
             obj = _MISSING
         if self.kind in _FROM_SCOPE:
-            return _FROM_SCOPE[self.kind](self, obj, scope)
-        return "nothing there" if obj is _MISSING else KINDS[self.kind].check(obj, self.value)
+            got = _FROM_SCOPE[self.kind](self, obj, scope)
+        else:
+            got = "nothing there" if obj is _MISSING else KINDS[self.kind].check(obj, self.value)
+        return Mismatch(self.expected, got) if isinstance(got, str) else got
 
     @property
     def expected(self) -> str:
         return KINDS[self.kind].show(self.value)
+
+
+class Mismatch(NamedTuple):
+    """Why a guard does not hold."""
+
+    expected: str
+    got: str
 
 
 # ---------------------------------------------------------------- the kinds
@@ -62,7 +71,7 @@ class Kind:
     """How one kind of guard prints, is checked in Python, and is installed in the C++ tree."""
 
     text: Callable[[str, Any], str]
-    check: Callable[[Any, Any], str | None]
+    check: Callable[[Any, Any], str | Mismatch | None]
     install: Callable[[GuardTree, GuardSpec, list[str]], None]
     show: Callable[[Any], str] = repr
 
@@ -105,14 +114,14 @@ class TensorFacts:
         return ", ".join(shown)
 
 
-def _check_tensor(obj: Any, facts: TensorFacts) -> str | None:
+def _check_tensor(obj: Any, facts: TensorFacts) -> str | Mismatch | None:
     if not isinstance(obj, torch.Tensor):
         return f"a {type(obj).__name__}"
     for (name, read), expected in zip(TENSOR_FIELDS, facts.fields, strict=True):
         if name == "stride" and obj.numel() <= 1:
             continue
         if (got := read(obj)) != expected:
-            return f"{name} {got!r}"
+            return Mismatch(f"{name} {expected!r}", f"{name} {got!r}")
     return None
 
 
@@ -148,7 +157,11 @@ def _install_same(tree: GuardTree, spec: GuardSpec, parts: list[str]) -> None:
 
 
 def _install_in_python(tree: GuardTree, spec: GuardSpec, parts: list[str]) -> None:
-    tree.root.add_epilogue_lambda_guard(lambda f_locals: spec.check(tree.scope_of(f_locals)) is None, parts, None)
+    def holds(f_locals: dict[str, Any]) -> bool:
+        return spec.check(tree.scope_of(f_locals)) is None
+
+    root: Any = tree.root
+    root.add_epilogue_lambda_guard(holds, parts, None)
 
 
 def _install_absent(tree: GuardTree, spec: GuardSpec, parts: list[str]) -> None:
@@ -240,7 +253,7 @@ KINDS: dict[str, Kind] = {
         lambda v: "the state at capture",
     ),
 }
-_FROM_SCOPE: dict[str, Callable[[GuardSpec, Any, Scope], str | None]] = {
+_FROM_SCOPE: dict[str, Callable[[GuardSpec, Any, Scope], str | Mismatch | None]] = {
     "SAME_OBJECT": lambda g, obj, scope: _differs(_is_at(scope, g.value, obj), "another object"),
     "NOT_SAME_OBJECT": lambda g, obj, scope: _differs(not _is_at(scope, g.value, obj), "the same object"),
     "GLOBAL_ABSENT": lambda g, obj, scope: _differs(obj is _MISSING, "it is there"),
@@ -334,12 +347,12 @@ class GuardTree:
         return made
 
 
-def first_failure(guards: Sequence[GuardSpec], scope: Scope) -> tuple[GuardSpec, str] | None:
-    """The first guard that does not hold, and what it saw."""
+def first_failure(guards: Sequence[GuardSpec], scope: Scope) -> tuple[GuardSpec, Mismatch] | None:
+    """The first guard that does not hold, and why."""
     for guard in guards:
-        got = guard.check(scope)
-        if got is not None:
-            return guard, got
+        mismatch = guard.check(scope)
+        if mismatch is not None:
+            return guard, mismatch
     return None
 
 

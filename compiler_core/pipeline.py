@@ -33,7 +33,7 @@ from compiler_core.frame_hook import FrameView
 from compiler_core.graphs import record_graph
 from compiler_core.guards import GuardSpec, GuardTree, first_failure, guards_text
 from compiler_core.reconstruct import graph_outputs
-from compiler_core.record import Compile, Frame, GraphBreak, Recompile, Record, StackLine
+from compiler_core.record import Compile, Frame, GraphBreak, Recompile, Record, StackLine, Stage
 from compiler_core.resume import Layout, Split
 from compiler_core.skip import is_library_file, is_runtime, skip_reason
 from compiler_core.sources import FreeCell, Local, Scope
@@ -142,7 +142,7 @@ class Region:
     def _failed(self, compile_: Compile, error: Exception) -> Any:
         compile_.outcome = "failed"
         compile_.reason = f"{type(error).__name__}: {error}"
-        stage = next((e.stage for e in compile_.events if e.outcome == "failed"), "capture")
+        stage: Stage = next((e.stage for e in compile_.events if e.outcome == "failed"), "capture")
         compile_.fail(stage, compile_.reason, traceback.format_exc())
         if self.options.strict:
             raise CompilerBug(f"compile {compile_.id} failed in {stage}: {compile_.reason}") from error
@@ -346,6 +346,6 @@ def _cause(entries: list[Installed], scope: Scope) -> Recompile | None:
     for of, guards in reversed(entries):
         failure = first_failure(guards, scope)
         if failure is not None:
-            guard, got = failure
-            return Recompile(of, guard.text, guard.source.text, guard.expected, got, guard.line)
+            guard, (expected, got) = failure
+            return Recompile(of, guard.text, guard.source.text, expected, got, guard.line)
     return None

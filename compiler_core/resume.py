@@ -13,6 +13,7 @@ import sys
 import types
 from collections.abc import Sequence
 from dataclasses import dataclass
+from dis import Positions
 
 from compiler_core.bytecode import Handler, Instruction, assemble, disassemble, index, live_locals, make
 
@@ -172,7 +173,7 @@ def resume_code(code: types.CodeType, layout: Layout) -> types.CodeType:
     args = tuple(f"__stack{i}" for i, is_value in enumerate(layout.stack) if is_value) + layout.names
     pushes = [make.load_fast(f"__stack{i}") if v else make.push_null() for i, v in enumerate(layout.stack)]
     start = target.positions.lineno if target.positions else None
-    line = dis_positions(start or code.co_firstlineno)
+    line = on_line(start or code.co_firstlineno)
     prologue = [*make.prologue((), len(free)), *pushes, make.jump(target)]
     for instruction in prologue:
         instruction.positions = line
@@ -193,7 +194,6 @@ def resume_code(code: types.CodeType, layout: Layout) -> types.CodeType:
     )
 
 
-def dis_positions(line: int) -> object:
-    from dis import Positions
-
+def on_line(line: int) -> Positions:
+    """The position of generated code that stands for a line of the user's."""
     return Positions(line, line, None, None)
