@@ -10,6 +10,7 @@ import { PanelLayout, Widget } from "@lumino/widgets";
 const MIME = "application/vnd.cutaway.record+json";
 const WIDGET_VIEW = "application/vnd.jupyter.widget-view+json";
 const BEFORE_WIDGETS_AND_HTML = -20;
+const SOON_MS = 300;
 
 /** What is used of a notebook's panel.  A renderer gets no tokens, so that it is found by its looks. */
 interface NotebookPanel extends Widget {
@@ -59,9 +60,13 @@ class RecordRenderer extends Widget implements IRenderMime.IRenderer {
     id: string,
     atOnce: boolean,
   ): Promise<boolean> {
-    const renderer = panel.content.rendermime.createRenderer(WIDGET_VIEW);
-    await renderer.renderModel(model);
-    if (this.isDisposed || (atOnce && !("widgets" in renderer && (renderer.widgets as unknown[]).length))) {
+    const renderer = widgetRenderer(panel);
+    if (!renderer) return false;
+    // for a model that it does not know, the renderer waits for seconds whether it comes
+    const rendered = renderer.renderModel(model).catch(() => {});
+    await Promise.race([rendered, new Promise((resolve) => setTimeout(resolve, SOON_MS))]);
+    const isThere = "widgets" in renderer && (renderer.widgets as unknown[]).length > 0;
+    if (this.isDisposed || (atOnce && !isThere)) {
       renderer.dispose();
       return false;
     }
@@ -99,6 +104,15 @@ function notebookPanel(widget: Widget): NotebookPanel | null {
     if ("sessionContext" in at && "content" in at && "rendermime" in (at.content as object)) return at as NotebookPanel;
   }
   return null;
+}
+
+/** What draws live widgets; null while, or where, no extension for them is there. */
+function widgetRenderer(panel: NotebookPanel): IRenderMime.IRenderer | null {
+  try {
+    return panel.content.rendermime.createRenderer(WIDGET_VIEW);
+  } catch {
+    return null;
+  }
 }
 
 async function hasComm(panel: NotebookPanel, id: string): Promise<boolean> {

@@ -4,7 +4,7 @@ import { h } from "./dom";
 import type { Model } from "./host";
 
 export class ProgressView {
-  readonly element = h("div", { class: "progress", role: "status" });
+  readonly element = h("div", { class: "compiling", role: "status" });
   private readonly time = h("span", { class: "time" });
   private readonly heading = h("h3", {}, "Compiling…");
   private readonly steps = h("ol", {});
