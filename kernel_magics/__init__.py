@@ -1,0 +1,59 @@
+"""Cutaway in IPython and Jupyter.
+
+%load_ext kernel_magics
+%%compile                     run a cell compiled, and explore what the compiler did
+kernel_magics.last()          the explorer of the cell that was compiled last; its `.record` is plain data
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from IPython.core.interactiveshell import InteractiveShell
+
+    from compiler_core.record import Record
+    from kernel_magics.explorer import Explorer
+
+
+def load_ipython_extension(shell: InteractiveShell) -> None:
+    """Called by ``%load_ext kernel_magics``."""
+    from kernel_magics import engines, options, warmup
+    from kernel_magics.magics import CutawayMagics
+    from kernel_magics.view import say
+
+    shell.register_magics(CutawayMagics)
+    if shell.Completer is not None and options.complete not in shell.Completer.custom_matchers:
+        shell.Completer.custom_matchers.append(options.complete)
+    if line := engines.report():
+        say(f"Cutaway: {line}.")
+    warmup.start(shell)
+
+
+def unload_ipython_extension(shell: InteractiveShell) -> None:
+    """Called by ``%unload_ext kernel_magics``."""
+    from kernel_magics import options, warmup
+
+    for kind, name in (("cell", "compile"), ("line", "compile"), ("line", "explain")):
+        shell.magics_manager.magics[kind].pop(name, None)
+    if shell.Completer is not None and options.complete in shell.Completer.custom_matchers:
+        shell.Completer.custom_matchers.remove(options.complete)
+    warmup.stop(shell)
+
+
+def last() -> Explorer:
+    """The explorer of the cell that was compiled last; RuntimeError where there is none (in a terminal)."""
+    from kernel_magics.view import View
+
+    if View.latest is None or View.latest.explorer is None:
+        raise RuntimeError("no cell was compiled and shown in an explorer yet; in a terminal, see last_record()")
+    return View.latest.explorer
+
+
+def last_record() -> Record:
+    """The record of the cell that was compiled last; RuntimeError where there is none."""
+    from kernel_magics.view import View
+
+    if View.latest is None or View.latest.record is None:
+        raise RuntimeError("no cell was compiled yet")
+    return View.latest.record

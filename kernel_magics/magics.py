@@ -1,0 +1,93 @@
+"""%%compile, %compile and %explain."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from IPython.core.error import UsageError
+from IPython.core.magic import (
+    Magics,
+    line_cell_magic,
+    line_magic,
+    magics_class,
+    no_var_expand,
+    output_can_be_silenced,
+)
+from IPython.core.magic_arguments import magic_arguments
+
+from compiler_core import errors
+from compiler_core.record import Record
+from kernel_magics import options, summary
+from kernel_magics.cell import Program, parse
+from kernel_magics.run import Request, run
+from kernel_magics.traces import show_alone
+from kernel_magics.view import View, make_view, say
+
+
+@magics_class
+class CutawayMagics(Magics):
+    """The magics, as methods."""
+
+    shell: Any
+
+    @magic_arguments()
+    @options.with_options
+    @line_cell_magic
+    @no_var_expand
+    @output_can_be_silenced
+    def compile(self, line: str, cell: str | None = None) -> object:
+        """Run this cell (or, on one line, this expression) compiled, and explore what the compiler did.
+
+        The cell runs as it always would: the same result, prints and exceptions.
+        """
+        request, expression = self._read(self.compile, line)
+        if cell is None:
+            if not expression:
+                raise UsageError("%compile takes an expression, for example: %compile model(x)")
+            return self._run(expression, 1, [expression], request, expression)
+        if expression:
+            raise UsageError(f"%%compile does not know what {expression!r} is; its options start with --")
+        visible = [f"%%compile {line}".rstrip(), *cell.splitlines()]
+        return self._run(cell, 2, visible, request, f"Cell In[{self.shell.execution_count}]")
+
+    @magic_arguments()
+    @options.with_options
+    @line_magic
+    @no_var_expand
+    def explain(self, line: str) -> None:
+        """Run this expression compiled and say in short: graphs, breaks with reasons and lines, guards, recompiles."""
+        request, expression = self._read(self.explain, line)
+        if not expression:
+            raise UsageError("%explain takes an expression, for example: %explain model(x)")
+        self._run(expression, 1, [expression], request, expression, ShortView())
+
+    def _read(self, magic: Any, line: str) -> tuple[Request, str]:
+        """The options, checked, and the expression after them."""
+        words, expression = options.split_line(line, magic.parser)
+        return options.request(magic.parser.parse_args(words), self.shell.user_ns), expression
+
+    def _run(
+        self, text: str, first_line: int, visible: list[str], request: Request, title: str, view: View | None = None
+    ) -> object:
+        program = self._parse(text, first_line)
+        try:
+            return run(self.shell, program, visible, request, title, view or make_view(self.shell))
+        except BaseException as error:
+            if isinstance(error, errors.UsageError) and not isinstance(error, errors.FullGraphError):
+                raise UsageError(str(error)) from None
+            show_alone(self.shell, error, program.filename)
+            raise
+
+    def _parse(self, text: str, first_line: int) -> Program:
+        try:
+            return parse(self.shell, text, first_line)
+        except SyntaxError as error:
+            show_alone(self.shell, error, None)
+            raise
+
+
+class ShortView(View):
+    """Says the short answer only."""
+
+    def show(self, record: Record) -> None:
+        say(summary.explanation(record))

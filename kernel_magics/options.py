@@ -1,0 +1,123 @@
+"""The options of the magics: what they are, how they are read, and how Tab completes them."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shlex
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from IPython.core.completer import CompletionContext, SimpleCompletion, SimpleMatcherResult, context_matcher
+from IPython.core.error import UsageError
+from IPython.core.magic_arguments import argument
+
+from compiler_core import errors
+from kernel_magics import export
+from kernel_magics.run import Request
+
+ENGINES = ("core", "torch")
+TARGETS = ("cpu", "sm_80", "sm_90", "sm_100", "gfx942")
+_MAGIC = re.compile(r"^\s*%{1,2}(compile|explain)\s")
+_OPTION = re.compile(r"\s*(--[\w-]+)(=\S+)?(?=\s|$)")
+
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+ARGUMENTS: tuple[Decorator, ...] = (
+    argument("--engine", default="core", help="the compiler: core (ours); torch comes in a later version"),
+    argument("--backend", help="eager, aot_eager, cpp, triton, inductor, or a callable of yours by its name"),
+    argument("--fullgraph", action="store_true", help="raise an error at the first graph break"),
+    argument("--target", help="machine code for this device, which need not be here: cpu, sm_90, gfx942 ..."),
+    argument("--strict", action="store_true", help="raise the compiler's own failures, which are otherwise noted"),
+    argument("--save", metavar="PATH", help="write the record: NAME.html a report, NAME.json data, NAME/ plain files"),
+)
+
+
+def with_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Declare all options on a magic."""
+    for declare in reversed(ARGUMENTS):
+        function = declare(function)
+    return function
+
+
+def split_line(line: str, parser: argparse.ArgumentParser) -> tuple[list[str], str]:
+    """The options at the start of a line, and the expression after them, untouched."""
+    takes_value = {name for action in parser._actions if action.nargs is None for name in action.option_strings}
+    at = 0
+    while found := _OPTION.match(line, at):
+        at = found.end()
+        if (
+            found[1] in takes_value
+            and not found[2]
+            and (value := re.compile(r"\s+('[^']*'|\"[^\"]*\"|\S+)").match(line, at))
+        ):
+            at = value.end()
+    return shlex.split(line[:at]), line[at:].strip().removeprefix("-- ").strip()
+
+
+def request(arguments: argparse.Namespace, namespace: Mapping[str, Any]) -> Request:
+    """The options, checked before anything runs; UsageError says what is wrong and what would be right."""
+    _check_engine(arguments.engine)
+    try:
+        backend = _backend(arguments.backend, namespace)
+        if arguments.save:
+            export.check(arguments.save)
+    except errors.UsageError as error:
+        raise UsageError(str(error)) from None
+    return Request(backend, arguments.fullgraph, arguments.target, arguments.strict, arguments.save)
+
+
+def _check_engine(wanted: str) -> None:
+    unknown = [name for name in wanted.split(",") if name not in ENGINES]
+    if unknown:
+        raise UsageError(f"unknown engine {unknown[0]!r}; the engines are {', '.join(ENGINES)}")
+    if "torch" in wanted.split(","):
+        raise UsageError("--engine torch: the observer of stock torch.compile is not in this version; use core")
+
+
+def _backend(wanted: str | None, namespace: Mapping[str, Any]) -> str | Callable[..., Any] | None:
+    """A backend of ours by name, else a callable of the user's by name."""
+    from compiler_core import backends
+
+    own = namespace.get(wanted or "")
+    if wanted and wanted not in backends.names() and callable(own):
+        return own  # type: ignore[no-any-return]
+    backends.choose(wanted, ())
+    return wanted
+
+
+@context_matcher(identifier="cutaway.options")
+def complete(context: CompletionContext) -> SimpleMatcherResult:
+    """Options and their values after %%compile, %compile and %explain."""
+    line = context.line_with_cursor[: context.cursor_position]
+    if not _MAGIC.match(line):
+        return {"completions": []}
+    words = line.split()
+    typed = "" if line.endswith(" ") else words[-1]
+    before = words[-1] if line.endswith(" ") else words[-2]
+    offered = _values(before)
+    if offered is None:
+        if typed and not typed.startswith("-"):
+            return {"completions": []}  # the expression, or a path
+        offered = [*_options()]
+    found = [SimpleCompletion(text=text, type="param") for text in offered if text.startswith(typed)]
+    return {"completions": found, "suppress": bool(found), "matched_fragment": typed}
+
+
+def _options() -> list[str]:
+    from kernel_magics.magics import CutawayMagics
+
+    return [name for action in CutawayMagics.compile.parser._actions for name in action.option_strings]
+
+
+def _values(option: str) -> list[str] | None:
+    match option:
+        case "--engine":
+            return list(ENGINES)
+        case "--backend":
+            from compiler_core import backends
+
+            return backends.names()
+        case "--target":
+            return list(TARGETS)
+    return None

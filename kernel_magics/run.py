@@ -1,0 +1,86 @@
+"""One cell or expression through the compiler: the result to the caller, the record to the reader."""
+
+from __future__ import annotations
+
+import asyncio
+import types
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from compiler_core import errors
+from compiler_core.record import Record
+from kernel_magics import engines, export
+from kernel_magics.cell import Program, Unit
+from kernel_magics.view import View, guarded, say
+
+
+@dataclass(frozen=True)
+class Request:
+    """The options of one magic, checked."""
+
+    backend: str | Callable[..., Any] | None = None
+    fullgraph: bool = False
+    target: str | None = None
+    strict: bool = False
+    save: str | None = None
+
+    def as_text(self) -> dict[str, str]:
+        """Those that were given, for the record."""
+        backend = getattr(self.backend, "__name__", self.backend)
+        given = {"backend": backend, "target": self.target, "fullgraph": self.fullgraph, "strict": self.strict}
+        return {name: str(value) for name, value in given.items() if value}
+
+
+@contextmanager
+def recorded(request: Request, title: str, view: View) -> Iterator[Record]:
+    """A record of what is compiled inside, shown while it grows and afterwards, and saved."""
+    from compiler_core import api
+
+    with api.record(title, **request.as_text()) as record:
+        with guarded("the explorer cannot be shown"):
+            view.start(record)
+        try:
+            yield record
+        finally:
+            view.stop()
+            with guarded("the record cannot be shown"):
+                view.show(record)
+            if request.save:
+                with guarded(f"--save {request.save}"):
+                    say(f"Saved {export.save(record, request.save)}")
+
+
+def run(shell: Any, program: Program, source: list[str], request: Request, title: str, view: View) -> object:
+    """The value of the program's last expression.  `source` is the visible text, from line 1."""
+    if program.is_async and _loop_is_running():
+        raise errors.UsageError("a loop runs already in this kernel, so a compiled cell cannot await; use a plain cell")
+    with recorded(request, title, view) as record:
+        record.source(program.filename, 1, source)
+        record.notes += program.notes
+        return program.run(shell.user_ns, _compiler(request, record), shell.loop_runner)
+
+
+def _compiler(request: Request, record: Record) -> Callable[[types.FunctionType], Unit]:
+    """What makes a unit of the cell run compiled; where the engine does not work here, nothing does."""
+    if reason := engines.broken():
+        record.notes.append(f"The cell ran as plain Python: the core engine does not work here ({reason}).")
+        return lambda unit: unit
+    from compiler_core import api
+
+    def compile_unit(unit: types.FunctionType) -> Unit:
+        made: Unit = api.compile(
+            unit, backend=request.backend, fullgraph=request.fullgraph, target=request.target, strict=request.strict
+        )
+        return made
+
+    return compile_unit
+
+
+def _loop_is_running() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True

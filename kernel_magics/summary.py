@@ -1,0 +1,179 @@
+"""A record in words: what a terminal prints, and what a notebook shows where it may run no script."""
+
+from __future__ import annotations
+
+import html as escaping
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from compiler_core.record import Compile, Frame, GraphBreak, Partition, Record, StackLine
+
+
+@dataclass(frozen=True)
+class Line:
+    """A sentence, `depth` levels into the outline."""
+
+    depth: int
+    text: str
+
+
+def text(record: Record) -> str:
+    """The summary for a terminal."""
+    return "\n".join("  " * line.depth + line.text for line in outline(record))
+
+
+def html(record: Record) -> str:
+    """The same as static HTML; every word of the record is escaped."""
+    head, *rest = outline(record)
+    items = "".join(
+        f'<div style="margin-left:{2 * (line.depth - 1)}em">{escaping.escape(line.text)}</div>' for line in rest
+    )
+    return f'<div style="font-family:monospace"><strong>{escaping.escape(head.text)}</strong>{items}</div>'
+
+
+def explanation(record: Record) -> str:
+    """The short answer: graphs, operations, breaks with reasons and lines, guards, recompiles."""
+    compiles = record.compiles
+    breaks = [b for c in compiles for b in c.breaks]
+    lines = [Line(0, _headline(record))]
+    lines += [Line(1, f"graph {c.id}: {_count(operations(c), 'operation')}") for c in compiles if graphs(c)]
+    for break_ in breaks:
+        lines += _break(break_)
+    for compile_ in compiles:
+        lines += [Line(1, f"guard {compile_.id}: {guard.code}") for guard in compile_.guards]
+        lines += _recompile(compile_)
+    return "\n".join("  " * line.depth + line.text for line in lines)
+
+
+def outline(record: Record) -> list[Line]:
+    """The record in sentences; the first says it all, the rest frame by frame."""
+    lines = [Line(0, _headline(record))]
+    for frame in record.frames:
+        lines += _frame(record, frame)
+    return lines + [Line(1, f"note: {note}") for note in record.notes]
+
+
+def graphs(compile_: Compile) -> int:
+    """How many graphs the compile captured: one, or none where it found nothing to compute."""
+    return sum(a.pane == "captured" and operations(compile_) > 0 for a in compile_.artifacts)
+
+
+def operations(compile_: Compile) -> int:
+    """Operations in the captured graph."""
+    nodes = [n for a in compile_.artifacts if a.pane == "captured" and a.graph for n in a.graph.nodes]
+    return sum(n.op.startswith("call_") for n in nodes)
+
+
+def seconds(compile_: Compile) -> float:
+    """From the start of the first step to the end of the last, without what ran in between."""
+    steps = [(e.start, e.end) for e in compile_.events if e.end is not None and e.stage != "run"]
+    total, until = 0, 0
+    for start, end in sorted(steps):
+        total += max(0, end - max(start, until))
+        until = max(until, end)
+    return total / 1e9
+
+
+def _headline(record: Record) -> str:
+    compiles = [c for c in record.compiles if c.outcome == "compiled"]
+    parts = [
+        _count(len([f for f in record.frames if f.compiles]), "frame"),
+        _count(sum(map(graphs, compiles)), "graph"),
+        _count(sum(len(c.breaks) for c in compiles), "graph break"),
+        _count(sum(c.cause is not None for c in compiles), "recompile"),
+        _count(sum(k.language != "extern" for c in compiles for k in c.kernels), "kernel"),
+    ]
+    took = sum(map(seconds, record.compiles))
+    return f"Cutaway{' of ' + record.title if record.title else ''}: {', '.join(parts)}; compiled in {took:.2f} s"
+
+
+def _frame(record: Record, frame: Frame) -> Iterator[Line]:
+    place = f"{frame.name}, {_place(record, frame.filename, frame.line)}"
+    if frame.kind == "resume":
+        place = f"resumes after the graph break of {frame.resumes}: {place}"
+    if frame.skipped:
+        yield Line(1, f"{place}: runs as plain Python, {frame.skipped}")
+    elif not frame.compiles:
+        yield Line(1, f"{place}: not reached")
+    else:
+        yield Line(1, place)
+    for compile_ in frame.compiles:
+        yield from _compile(compile_)
+
+
+def _compile(compile_: Compile) -> Iterator[Line]:
+    if compile_.outcome == "compiled":
+        backend = f" by {compile_.backend}" if compile_.backend else ""
+        sizes = f"{_count(operations(compile_), 'operation')}, {_count(len(compile_.guards), 'guard')}"
+        yield Line(2, f"{compile_.id} compiled{backend} in {seconds(compile_):.2f} s: {sizes}")
+    else:
+        yield Line(2, f"{compile_.id} {compile_.outcome}: {compile_.reason or 'no reason given'}")
+    yield from (Line(3, line.text) for line in _recompile(compile_))
+    for break_ in compile_.breaks:
+        yield from (Line(line.depth + 2, line.text) for line in _break(break_))
+    if compile_.partition and compile_.partition.values:
+        yield Line(3, _saved(compile_.partition))
+    if compile_.kernels:
+        yield Line(3, _kernels(compile_))
+    for failure in compile_.failures:
+        yield Line(3, f"failed in {failure.stage}, and went on without it: {failure.message}")
+
+
+def _recompile(compile_: Compile) -> list[Line]:
+    cause = compile_.cause
+    if cause is None:
+        return []
+    why = f"recompile of {cause.of}: {cause.source} was expected to be {cause.expected} and is {cause.got}"
+    return [Line(1, why), Line(2, f"guard that failed: {cause.guard}")]
+
+
+def _break(break_: GraphBreak) -> list[Line]:
+    at = break_.stack[-1] if break_.stack else None
+    return [
+        Line(1, f"graph break{_at(at)}: {break_.kind}"),
+        *([Line(2, at.text.strip())] if at and at.text.strip() else []),
+        Line(2, break_.explanation),
+        *([Line(2, break_.hint)] if break_.hint else []),
+    ]
+
+
+def _at(line: StackLine | None) -> str:
+    return f" at line {line.lineno} in {line.function}" if line else ""
+
+
+def _saved(partition: Partition) -> str:
+    ours = f"{_count(partition.saved_count, 'value')}, {_bytes(partition.saved_bytes)}"
+    default = f"{_count(partition.default_saved_count, 'value')}, {_bytes(partition.default_saved_bytes)}"
+    return f"saved for the backward: {ours} (the default way: {default})"
+
+
+def _kernels(compile_: Compile) -> str:
+    parts = []
+    for graph in ("forward", "backward"):
+        kernels = [k for k in compile_.kernels if k.graph == graph]
+        made = [k for k in kernels if k.language != "extern"]
+        if kernels:
+            languages = "/".join(sorted({{"cpp": "C++", "triton": "Triton"}[k.language] for k in made}))
+            counted = _count(len(made), f"{languages} kernel".strip())
+            parts.append(f"{graph} {counted} and {_count(len(kernels) - len(made), 'call')} of PyTorch's")
+    return "; ".join(parts)
+
+
+def _place(record: Record, filename: str, line: int) -> str:
+    """A file by its name; a cell, whose file is made up, by its title."""
+    if filename.startswith("<") or not Path(filename).is_file():
+        return f"line {line}"
+    return f"{Path(filename).name} line {line}"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def _bytes(number: float) -> str:
+    for unit in ("B", "KiB", "MiB"):
+        if number < 1024:
+            return f"{number:.4g} {unit}"
+        number /= 1024
+    return f"{number:.4g} GiB"
