@@ -210,7 +210,10 @@ class FunctionalRun(fx.Interpreter):
             self.provenance.stamp(self._makers[i], "tangent")
             tangents.append(self._tangent(number, self.outputs[i]))
         with torch.autograd.set_multithreading_enabled(False), torch._C._DisableAutocast():
-            found = torch.autograd.grad(outputs, list(edges.values()), tangents, allow_unused=True)
+            try:
+                found = torch.autograd.grad(outputs, list(edges.values()), tangents, allow_unused=True)
+            except RuntimeError as error:
+                raise JointRefused(f"PyTorch cannot differentiate the graph: {error}") from error
         return {i: _unwrap(g) for i, g in zip(edges, found, strict=True) if g is not None}
 
     def _tangent(self, number: int, output: torch.Tensor) -> torch.Tensor:

@@ -29,7 +29,7 @@ from typing import Any
 import torch
 import torch.fx as fx
 
-from compiler_core.functional import JointRefused
+from compiler_core.errors import CompilerBug
 from compiler_core.graphs import tensor_bytes
 from compiler_core.joint import JointGraph, output_nodes
 from compiler_core.simplify import is_pure, is_random, is_view
@@ -94,10 +94,7 @@ class Cut:
 
 
 def minimum_cut(values: Values, budget: float = 1.0) -> Cut:
-    """The cut of fewest bytes; for a budget below 1, of the first list of concessions that fits it.
-
-    JointRefused where the backward needs what can be neither saved nor computed again.
-    """
+    """The cut of fewest bytes; for a budget below 1, with the fewest concessions that fit into it."""
     once = {n: why for n in values.candidates if (why := _why_once(n, values))}
     concessions = sorted((n for n in once if is_pure(n)), key=_cost_of_computing)
 
@@ -129,8 +126,7 @@ def _cut(values: Values, once: Mapping[fx.Node, str]) -> Cut:
     try:
         _, (reached, _) = networkx.minimum_cut(network, "source", "sink")
     except networkx.NetworkXUnbounded:
-        names = ", ".join(sorted(values.overwritten))
-        raise JointRefused(f"the backward needs an input as it was before the graph wrote to it: {names}") from None
+        raise CompilerBug("the backward needs a value that can be neither saved nor computed again") from None
     saved = [n for n in values.candidates if f"{n.name}_in" in reached and f"{n.name}_out" not in reached]
     return Cut(tuple(saved), once)
 

@@ -7,7 +7,6 @@ and why.
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -179,9 +178,9 @@ class _Account:
         size, use = _size(node), self._use(node)
         if node.op == "placeholder":
             return f"an input, in memory already ({size}); {use}"
-        source = node.args[0] if node.target is operator.getitem else node
-        if isinstance(source, fx.Node) and (why := self.cut.once.get(source)):
-            return f"{why} ({size}); {use}"
+        for source in self._unsaved_sources(node):
+            if why := self.cut.once.get(source):
+                return f"{why} ({size}); {use}" if source is node else f"made of {source.name}: {why} ({size}); {use}"
         return f"no cheaper set of values gives the backward all it needs ({size}); {use}"
 
     def _use(self, node: fx.Node) -> str:
@@ -202,16 +201,18 @@ class _Account:
         return f"computed in the backward {origin}"
 
     def _saved_sources(self, node: fx.Node) -> list[str]:
-        found: dict[str, None] = {}
-        seen, work = {node}, [node]
-        while work:
-            for source in work.pop().all_input_nodes:
-                if source in self.saved:
-                    found[source.name] = None
-                elif source not in seen:
-                    seen.add(source)
-                    work.append(source)
-        return list(found)
+        """The saved values that `node` is computed from."""
+        unsaved = self._unsaved_sources(node)
+        return list(dict.fromkeys(s.name for n in unsaved for s in n.all_input_nodes if s in self.saved))
+
+    def _unsaved_sources(self, node: fx.Node) -> list[fx.Node]:
+        """`node` and what it is computed from, nearest first, as far as saved values."""
+        found, stop = [node], self.saved | {node}
+        for reached in found:
+            new = [s for s in reached.all_input_nodes if s not in stop]
+            found.extend(new)
+            stop.update(new)
+        return found
 
     def _default_saved(self) -> list[fx.Node]:
         """What the default saves: each value of the forward (of a view, its base) that an operation
