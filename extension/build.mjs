@@ -54,6 +54,7 @@ const tests = {
     .filter((file) => file.endsWith(".test.ts"))
     .map((file) => `src/${file}`),
   outdir: "lib/test",
+  entryNames: "[name]",
   format: "esm",
   platform: "node",
   minify: false,

@@ -1,0 +1,44 @@
+/** Small records for the tests. */
+
+import { type Compile, type Record as CutawayRecord, SCHEMA_VERSION } from "./record";
+
+export function compileOf(id: string, edges: [made: string, sources: string[]][]): Compile {
+  return {
+    id,
+    frame: 0,
+    cause: null,
+    outcome: "compiled",
+    reason: "",
+    backend: "cpp",
+    events: [],
+    artifacts: [],
+    guards: [],
+    breaks: [],
+    partition: null,
+    fusions: [],
+    refusals: [],
+    kernels: [],
+    edges: edges.map(([made, sources]) => ({ made, sources, rule: "test" })),
+    failures: [],
+  };
+}
+
+/** A record of one frame with these compiles, over one source with lines that have these numbers. */
+export function recordOf(lines: string[], compiles: Compile[]): CutawayRecord {
+  const spans = lines.map((key, i) => ({ key, first: i + 1, last: i + 1 }));
+  return {
+    schema_version: SCHEMA_VERSION,
+    engine: "core",
+    title: "a test",
+    created: "",
+    versions: {},
+    options: {},
+    sources: [
+      { id: "src:0", pane: "source", name: "a.py", language: "python", text: lines.join("\n"), spans, graph: null },
+    ],
+    frames: [
+      { id: 0, name: "f", filename: "a.py", line: 10, kind: "root", resumes: null, calls: 1, skipped: "", compiles },
+    ],
+    notes: [],
+  };
+}
