@@ -13,6 +13,7 @@ import torch.fx as fx
 from compiler_core import resume
 from compiler_core.bytecode import Instruction, assemble, make
 from compiler_core.capture import Capture
+from compiler_core.errors import Unsupported
 from compiler_core.reconstruct import Emitter, is_fixed
 from compiler_core.resume import Layout, Split
 from compiler_core.sources import Constant
@@ -83,6 +84,8 @@ class FrameCode:
 
     def _names(self, target: int) -> list[str]:
         live = resume.live_names(self.code, self.tx.instructions, target)
+        if (first := self._first_argument()) is not None:
+            live.add(first)
         return [n for n in sorted(live) if self.tx.locals.get(n, UNBOUND) is not UNBOUND]
 
     def _break(self, split: Split) -> None:
@@ -137,9 +140,13 @@ class FrameCode:
         """Call the resume function that goes on at `target`, and return what it returns."""
         names = self._names(target)
         cells = tuple(n for n in self.code.co_cellvars if n in self.tx.cells)
-        layout = Layout(target, tuple(v is not NULL for v in deep) + tuple(kinds), tuple(names), cells)
+        first = self._first_argument()
+        names = [n for n in names if n != first]
+        layout = Layout(target, tuple(v is not NULL for v in deep) + tuple(kinds), tuple(names), cells, first)
         function = self._resume_function(layout)
         self.emit.add(*make.callable_first([function]))
+        if first is not None:
+            self.emit.load_kept(self.tx.locals[first])
         for value in deep:
             if value is not NULL:
                 self.emit.load_kept(value)
@@ -147,8 +154,16 @@ class FrameCode:
             self.emit.load_temp(temp)
         for name in names:
             self.emit.load_kept(self.tx.locals[name])
-        count = sum(layout.stack) + len(names)
+        count = sum(layout.stack) + len(names) + (first is not None)
         self.emit.add(*make.call(count), make.return_value())
+
+    def _first_argument(self) -> str | None:
+        if "__class__" not in self.code.co_freevars:
+            return None
+        first = self.code.co_varnames[0]
+        if self.tx.locals.get(first, UNBOUND) is UNBOUND:
+            raise Unsupported("unsupported operation", "a break in a method whose self is no plain local")
+        return first
 
     def _resume_function(self, layout: Layout) -> Instruction:
         """An instruction that pushes the resume function, made here if it has free variables."""

@@ -13,9 +13,11 @@ Whatever fails, the frame runs as plain Python and the record says what failed.
 
 from __future__ import annotations
 
+import threading
 import traceback
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -73,6 +75,7 @@ class Region:
         self.options = options
         self.record = record
         self.hook = frame_hook.Hook(self.compile_frame)
+        self._lock = threading.RLock()
         self.states: dict[types.CodeType, CodeState] = {}
         self._resumes: dict[types.CodeType, str] = {}
 
@@ -82,6 +85,10 @@ class Region:
         """The hook's question: what is to run in place of this frame?"""
         if is_runtime(view.code):
             return frame_hook.skip_all()
+        with self._lock:
+            return self._compile_frame(view)
+
+    def _compile_frame(self, view: FrameView) -> Any:
         state = self._state(view.code)
         if state is None:
             return frame_hook.skip()
@@ -162,12 +169,8 @@ class _FrameCompile:
 
     def run(self) -> Any:
         self._record_bytecode()
-        grad_enabled = torch.is_grad_enabled()
-        try:
-            with self.compile.step("capture"):
-                capture, tx, broke = self._capture()
-        finally:
-            torch._C._set_grad_enabled(grad_enabled)
+        with _state_kept(), self.compile.step("capture"):
+            capture, tx, broke = self._capture()
         if broke is not None:
             self._record_break(broke)
             if not broke.split.run and capture.is_empty and not capture.effects:
@@ -227,7 +230,8 @@ class _FrameCompile:
         record_graph(self.compile, "captured", "captured", graph)
         fresh = FakeTensorMode(static_shapes=True)
         inputs = [fresh.from_tensor(t.real, static_shapes=True) for t in capture.inputs]  # type: ignore[arg-type]
-        compiled = backends.compile_graph(graph, inputs, self.compile, self.region.options)
+        with _state_kept():
+            compiled = backends.compile_graph(graph, inputs, self.compile, self.region.options)
         return _named(compiled, f"graph_{self.compile.id.replace('/', '_')}")
 
     def _resume_code(self, layout: Layout) -> types.CodeType:
@@ -313,6 +317,17 @@ class _FrameCompile:
         shown = self.compile.artifact("decompiled", "decompiled", "python", statements, places)
         for span in places:
             self.compile.link(shown.item(span.key), [artifact.item(span.key)], "decompile")
+
+
+@contextmanager
+def _state_kept() -> Iterator[None]:
+    """Compiling leaves the user's grad mode and random stream as they were."""
+    grad_enabled, random = torch.is_grad_enabled(), torch.get_rng_state()
+    try:
+        yield
+    finally:
+        torch._C._set_grad_enabled(grad_enabled)
+        torch.set_rng_state(random)
 
 
 def _named(compiled: Callable[..., Any], name: str) -> Callable[..., Any]:

@@ -155,6 +155,8 @@ class Layout:
     stack: tuple[bool, ...]
     names: tuple[str, ...]
     cells: tuple[str, ...]
+    first: str | None = None
+    """The method's `self`, where the body may call ``super()``, which reads the first argument."""
 
 
 def live_names(code: types.CodeType, instructions: Sequence[Instruction], target: int) -> set[str]:
@@ -170,14 +172,15 @@ def resume_code(code: types.CodeType, layout: Layout) -> types.CodeType:
     body = disassemble(code)
     target = body[layout.target]
     free = layout.cells + code.co_freevars
-    args = tuple(f"__stack{i}" for i, is_value in enumerate(layout.stack) if is_value) + layout.names
+    on_stack = tuple(f"__stack{i}" for i, is_value in enumerate(layout.stack) if is_value)
+    args = ((layout.first,) if layout.first else ()) + on_stack + layout.names
     pushes = [make.load_fast(f"__stack{i}") if v else make.push_null() for i, v in enumerate(layout.stack)]
-    start = target.positions.lineno if target.positions else None
-    line = on_line(start or code.co_firstlineno)
+    line = on_line((target.positions.lineno if target.positions else None) or code.co_firstlineno)
     prologue = [*make.prologue((), len(free)), *pushes, make.jump(target)]
     for instruction in prologue:
         instruction.positions = line
-    kept = [x for x in body if x.opname not in PROLOGUE or x is target]
+    start = next(i for i, x in enumerate(body) if x.opname == "RESUME")
+    kept = [x for i, x in enumerate(body) if i > start or x.opname not in PROLOGUE]
     others = tuple(n for n in code.co_varnames if n not in args and n not in free)
     flags = code.co_flags & ~(inspect.CO_VARARGS | inspect.CO_VARKEYWORDS)
     return assemble(
