@@ -53,7 +53,9 @@ export class Pane {
     this.fillPickers(artifacts);
     const modes = kind.modes.filter((mode) => mode.can(this.state, this.artifact));
     const mode = modes.find((m) => m.name === this.chosen.get(kind.name)) ?? modes[0];
-    const now = [kind.name, this.artifact?.id, mode?.name, this.state.compile?.id, this.state.frame?.id].join("|");
+    // a source is the same text for all compiles of its frame
+    const subject = kind.name === "source" ? this.state.frame?.id : (this.state.compile ?? this.state.frame)?.id;
+    const now = [kind.name, this.artifact?.id, mode?.name, subject].join("|");
     if (now === this.drawn) return;
     this.drawn = now;
     this.draw(modes, mode);
@@ -84,7 +86,12 @@ export class Pane {
     this.content?.destroy();
     this.content = mode?.make(this.state, this.artifact, label) ?? null;
     this.body.replaceChildren(this.content?.element ?? h("p", { class: "empty" }, this.emptyText()));
-    if (this.content && this.state.pinned.size) this.content.reveal(this.state.pinLinked);
+    this.content?.reveal(this.state.pinned.size ? this.state.pinLinked : this.beginning());
+  }
+
+  /** Where a source is first shown at: its frame's first line. */
+  private beginning(): Set<ItemId> {
+    return new Set(this.kind.name === "source" ? [`${this.artifact?.id}#${this.state.frame?.line}`] : []);
   }
 
   private fillModes(modes: Mode[], current: Mode | undefined): void {

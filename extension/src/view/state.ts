@@ -1,7 +1,7 @@
 /** What is looked at: compile, panes, the items pointed at and pinned.  The one thing that changes. */
 
 import type { Model } from "./host";
-import { Links } from "./links";
+import { keyOf, Links } from "./links";
 import type { Artifact, Compile, Record as CutawayRecord, Frame, ItemId } from "./record";
 
 export type Change = "compile" | "hover" | "pin" | "shown";
@@ -85,10 +85,23 @@ export class State {
   /** Look at a compile. */
   select(compile: Compile | null): void {
     if (!compile || compile === this.compile) return;
+    const pinned = this.pinnedIn(compile);
     this.compile = compile;
     this.frame = this.record.frames[compile.frame];
     this.write("compile", compile.id);
     this.tell("compile");
+    if (!same(pinned, this.pinned)) this.pin(pinned);
+  }
+
+  /** What is pinned, in another compile: the items of the same name there, where there are any. */
+  private pinnedIn(compile: Compile): Set<ItemId> {
+    const there = [...this.pinned].map((item) => {
+      const artifact = this.links.artifactOf(item);
+      const same = compile.artifacts.find((a) => a.name === artifact?.name);
+      const key = keyOf(item);
+      return same?.spans.some((s) => s.key === key) ? `${same.id}#${key}` : item;
+    });
+    return new Set(there);
   }
 
   /** Look at a frame, at its first compile where it has one. */

@@ -21,6 +21,7 @@ export class TextView implements Content {
   private readonly view: EditorView;
   /** The items of each line, from 1: those whose span is the shortest there. */
   private readonly items: ItemId[][];
+  private readonly lines = new Map<ItemId, number[]>();
 
   constructor(
     private readonly artifact: Artifact,
@@ -30,6 +31,9 @@ export class TextView implements Content {
     this.element.className = "text";
     const doc = artifact.text.replace(/\n$/, "");
     this.items = itemsOfLines(artifact);
+    this.items.forEach((items, n) => {
+      for (const item of items) this.lines.set(item, [...(this.lines.get(item) ?? []), n]);
+    });
     this.view = new EditorView({
       parent: this.element,
       state: EditorState.create({ doc, extensions: this.extensions(label) }),
@@ -51,14 +55,21 @@ export class TextView implements Content {
         { key: "Enter", run: (view) => this.pinLine(view.state.doc.lineAt(view.state.selection.main.head).number) },
         ...searchKeymap,
       ]),
+      EditorView.updateListener.of(({ selectionSet, view }) => {
+        if (selectionSet && view.hasFocus) this.hoverLine(view.state.doc.lineAt(view.state.selection.main.head).number);
+      }),
       EditorView.domEventHandlers({
-        mousemove: (event, view) => this.state.hover(this.items[lineUnder(event, view)] ?? []),
+        mousemove: (event, view) => this.hoverLine(lineUnder(event, view)),
         mouseleave: () => this.state.hover([]),
         click: (event, view) => {
           if (view.state.selection.main.empty) this.pinLine(lineUnder(event, view));
         },
       }),
     ];
+  }
+
+  private hoverLine(line: number): void {
+    this.state.hover(this.items[line] ?? []);
   }
 
   private pinLine(line: number): boolean {
@@ -101,22 +112,26 @@ export class TextView implements Content {
   }
 
   light(): void {
-    const lines = this.view.state.doc.lines;
+    const { doc } = this.view.state;
+    const { pinLinked, hoverLinked } = this.state;
     const made = new RangeSetBuilder<Decoration>();
-    for (let n = 1; n <= lines; n++) {
-      const classes = this.items[n] && litClasses(this.items[n], this.state);
-      if (!classes) continue;
-      const { from } = this.view.state.doc.line(n);
-      made.add(from, from, Decoration.line({ class: classes }));
+    for (const n of this.linesOf(new Set([...pinLinked, ...hoverLinked]))) {
+      const { from } = doc.line(n);
+      made.add(from, from, Decoration.line({ class: litClasses(this.items[n], this.state) }));
     }
     this.view.dispatch({ effects: setLit.of(made.finish()) });
   }
 
+  /** The lines of any of `items`, in order. */
+  private linesOf(items: Set<ItemId>): number[] {
+    const found = new Set([...items].flatMap((item) => this.lines.get(item) ?? []));
+    return [...found].filter((n) => n <= this.view.state.doc.lines).sort((a, b) => a - b);
+  }
+
   /** Scroll to the first line of `items`, within this pane only. */
   reveal(items: Set<ItemId>): void {
-    const lines = this.items.flatMap((own, n) => (n && own?.some((item) => items.has(item)) ? [n] : []));
-    if (!lines.length) return;
-    const first = Math.min(lines[0], this.view.state.doc.lines);
+    const [first] = this.linesOf(items);
+    if (first === undefined) return;
     const block = this.view.lineBlockAt(this.view.state.doc.line(first).from);
     const box = this.view.scrollDOM;
     if (block.top >= box.scrollTop && block.bottom <= box.scrollTop + box.clientHeight) return;
