@@ -18,8 +18,8 @@ from dataclasses import replace
 from compiler_core import ir, spaces
 from compiler_core.codegen.triton import programs
 
-ENOUGH_PROGRAMS = 128
-WANTED_PROGRAMS = 512
+ENOUGH_PROGRAMS = 512
+WANTED_PROGRAMS = 1024
 LEAST_PART = 1024
 """Each part has at least so many elements."""
 

@@ -111,29 +111,35 @@ def compile_kernel(kernel: Kernel, target: Target, *, aligned: bool = True) -> A
 
 
 def launcher(kernel: Kernel) -> Callable[..., None]:
-    """Call it with tensors: it compiles the kernel when a device first needs it, and launches it.
+    """Call it with tensors to launch the kernel; it is compiled here, for the current device.
 
-    Triton's own ``kernel[grid](...)`` finds out the types of its arguments on every call; they
+    Triton's own ``kernel[grid](...)`` finds out the types of its arguments on every call.  They
     are known here, so only the pointers' alignment is looked at.
     """
     if not hasattr(kernel.function, "params"):
         return lambda *tensors: kernel.function[(kernel.grid,)](*tensors)  # Triton's interpreter
+    if not torch.cuda.is_available():
+        raise BuildError("Triton kernels run on a GPU, and PyTorch finds none; the backend for the CPU is cpp")
     constants = tuple(p.default for p in kernel.function.params if p.is_constexpr)
     ready: dict[tuple[int, bool], Callable[..., None]] = {}
 
+    def prepare(device: int, aligned: bool) -> Callable[..., None]:
+        compiled = compile_kernel(kernel, current_target(), aligned=aligned)
+        return ready.setdefault((device, aligned), compiled[(kernel.grid, 1, 1)])
+
     def launch(*tensors: torch.Tensor) -> None:
         device = tensors[0].get_device()
+        if device != torch._C._cuda_getDevice():
+            with torch.cuda.device(device):
+                return launch(*tensors)
         bits = 0
         for tensor in tensors:
             bits |= tensor.data_ptr()
         aligned = not bits & 15
-        with torch.cuda._DeviceGuard(device):
-            run = ready.get((device, aligned))
-            if run is None:
-                compiled = compile_kernel(kernel, current_target(), aligned=aligned)
-                run = ready[device, aligned] = compiled[(kernel.grid, 1, 1)]
-            run(*tensors, *constants, stream=torch._C._cuda_getCurrentRawStream(device))
+        run = ready.get((device, aligned)) or prepare(device, aligned)
+        return run(*tensors, *constants, stream=torch._C._cuda_getCurrentRawStream(device))
 
+    prepare(torch.cuda.current_device(), True)
     return launch
 
 

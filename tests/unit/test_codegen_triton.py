@@ -18,6 +18,7 @@ from compiler_core.codegen import Code, ladder, triton, triton_module
 from compiler_core.codegen.split import split_reductions
 from compiler_core.codegen.triton_ops import literal
 from compiler_core.config import Options
+from compiler_core.errors import BuildError
 from compiler_core.fuse import fuse
 from compiler_core.ir import Address, Compute, Literal, Load, Loops, Reduce, Store
 from compiler_core.lower import lower
@@ -165,8 +166,8 @@ def test_a_reduction_of_much_to_little_is_cut_in_parts() -> None:
     assert isinstance(rest, Loops)
     for loops in (parts, rest):
         ir.check(loops)
-    assert (parts.outer, parts.inner) == ((512,), (2**13,))
-    assert (rest.outer, rest.inner) == ((), (512,))
+    assert (parts.outer, parts.inner) == ((1024,), (2**12,))
+    assert (rest.outer, rest.inner) == ((), (1024,))
     assert rest.text().splitlines()[1:] == [
         "    s_part: f32 = load s_part[j0]",
         "    s: f32 = sum over j of s_part",
@@ -186,6 +187,12 @@ def test_reductions_that_keep_a_gpu_busy_stay_whole() -> None:
 @pytest.mark.parametrize("name", triton_cases.CASES)
 def test_same_values_as_eager_on_a_gpu(name: str) -> None:
     assert triton_cases.verdict(name, "cuda") == "ok"
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
+def test_without_a_gpu_the_build_says_so() -> None:
+    with pytest.raises(BuildError, match="run on a GPU, and PyTorch finds none"):
+        triton.build(generate(softmax(32, 128)))
 
 
 def test_target_without_a_gpu_and_the_way_back() -> None:

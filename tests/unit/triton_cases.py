@@ -51,6 +51,11 @@ def strided_inputs(x: torch.Tensor, y: torch.Tensor, z: torch.Tensor) -> Any:
     return torch.cos(x) + y * z
 
 
+@case(lambda rand: (rand(1025)[1:], rand(64, 33)[:, 1:]))
+def unaligned_inputs(x: torch.Tensor, y: torch.Tensor) -> Any:
+    return x + 1, torch.softmax(y, 1), x.view(32, 32) * 2
+
+
 @case(lambda rand: (rand(6, 5, 4),))
 def views(x: torch.Tensor) -> Any:
     return x.permute(2, 0, 1)[1:] + 1, x[2:, :, ::2].exp(), x.flatten(1).t() * 2, torch.cat([x, x + 1], 1)
