@@ -13,12 +13,12 @@ from typing import Any
 
 import torch
 import torch.fx as fx
-from torch.autograd.function import once_differentiable
 
 from compiler_core.functional import Layout, Return, View
 from compiler_core.joint import output_nodes
 from compiler_core.partition import Partitioned
 from compiler_core.record import Compile, Span
+from compiler_core.simplify import view_base
 
 Compiled = Callable[[list[Any]], Sequence[Any]]
 """A forward or backward graph as code: flat list of tensors in (it may be emptied), flat sequence out."""
@@ -40,11 +40,11 @@ def wrap(parts: Partitioned, forward: Compiled, backward: Compiled | None, eager
     linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)
     scope = glue.names | {
         "torch": torch,
-        "once_differentiable": once_differentiable,
-        "below_autograd": torch._C._AutoDispatchBelowAutograd,
+        "below_autograd": torch._C._AutoDispatchBelowADInplaceOrView,
         "without_autocast": torch._C._DisableAutocast,
         "share_memory": share_memory,
         "laid_out": laid_out,
+        "differentiated_once": differentiated_once,
         "forward_graph": forward,
         "backward_graph": backward,
         "run_eagerly": eager,
@@ -60,11 +60,27 @@ def share_memory(written: Sequence[torch.Tensor], others: Sequence[torch.Tensor]
     return len(storages) < len(written) or any(t.untyped_storage()._cdata in storages for t in others)
 
 
-def laid_out(tensor: torch.Tensor, shape: Sequence[int], stride: tuple[int, ...]) -> torch.Tensor:
-    """`tensor` with the strides that the backward was compiled for."""
-    if tensor.stride() == stride:
-        return tensor
-    return torch.empty_strided(shape, stride, dtype=tensor.dtype, device=tensor.device).copy_(tensor)
+def laid_out(
+    tangent: torch.Tensor | None, shape: Sequence[int], stride: tuple[int, ...], dtype: torch.dtype, device: str
+) -> torch.Tensor:
+    """The gradient of an output with the strides that the backward was compiled for; zeros where there is none."""
+    if tangent is None:
+        return torch.empty_strided(shape, stride, dtype=dtype, device=device).zero_()
+    if tangent.stride() == stride:
+        return tangent
+    return torch.empty_strided(shape, stride, dtype=dtype, device=device).copy_(tangent)
+
+
+def differentiated_once(*gradients: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
+    """The gradients for a caller who wants to differentiate them: doing so raises an error."""
+    message = (
+        b"a gradient that a compiled backward has made cannot be differentiated again; "
+        b"leave the function whose gradient it is uncompiled (compiler_core.disable)"
+    )
+    marked = [g if g is None else g.detach().requires_grad_() for g in gradients]
+    raises: Any = torch._C._functions.DelayedError(message, len(marked))
+    made: tuple[torch.Tensor | None, ...] = raises(*marked)
+    return made
 
 
 class _Glue:
@@ -114,6 +130,7 @@ class _Glue:
         self._line(1, f"def forward(ctx, {', '.join(joint.primals)}):")
         self._run(2, "forward", [*joint.outputs, *self.parts.saved], joint.primals, nodes)
         saved = nodes[len(joint.outputs) :]
+        self._tie_versions()
         self._line(2, f"ctx.save_for_backward({', '.join(self.parts.saved)})", "saved", saved)
         plain = [n for n, d in zip(joint.outputs, joint.differentiable, strict=True) if not d]
         if plain:
@@ -122,48 +139,53 @@ class _Glue:
             self._line(2, "ctx.set_materialize_grads(False)")
         self._line(2, f"return {_tuple(joint.outputs)}")
 
+    def _tie_versions(self) -> None:
+        """Where an output is a view of a saved value, save a view of that output in its place: then
+        PyTorch notices when somebody writes to the output before the backward."""
+        for output in output_nodes(self.parts.forward.graph)[: len(self.joint.outputs)]:
+            base = view_base(output)
+            if base is not output and base.name in self.parts.saved:
+                at = Layout.of(base.meta["val"])
+                offset = f"{base.name}.storage_offset()"
+                self._line(
+                    2, f"{base.name} = {output.name}.detach().as_strided({tuple(at.shape)}, {at.stride}, {offset})"
+                )
+
     def _backward(self) -> None:
         joint, backward = self.joint, self.parts.backward
         assert backward is not None
         tangents = iter(joint.tangents)
         received = [next(tangents) if d else f"_{n}" for n, d in zip(joint.outputs, joint.differentiable, strict=True)]
         self._line(1, "@staticmethod")
-        self._line(1, "@once_differentiable")
         self._line(1, f"def backward(ctx, {', '.join(received)}):")
-        nodes = output_nodes(backward.graph)
-        results = [f"gradient_{i}" if n is not None else "_" for i, n in enumerate(nodes, 1)]
-        missing = self._absent_gradients()
-        for name, layout in zip(joint.tangents, joint.layouts, strict=True):
-            self._tangent(name, layout, len(joint.tangents) > 1)
+        absent = self._absent_gradients()
+        if absent:
+            self._line(
+                2, f"{_targets([f'no_{t}' for t in joint.tangents])}{_tuple(f'{t} is None' for t in joint.tangents)}"
+            )
+        for name, at in zip(joint.tangents, joint.layouts, strict=True):
+            self._line(2, f"{name} = laid_out({name}, {tuple(at.shape)}, {at.stride}, {at.dtype}, '{at.device}')")
         if self.parts.saved:
             self._line(2, f"{_targets(self.parts.saved)}ctx.saved_tensors")
+        nodes = output_nodes(backward.graph)
+        results = [f"gradient_{i}" if n is not None else "_" for i, n in enumerate(nodes, 1)]
         self._run(2, "backward", results, [*self.parts.saved, *joint.tangents], nodes)
-        for line in missing:
+        for line in absent:
             self._line(2, line)
-        self._line(2, f"return {_tuple('None' if r == '_' else r for r in results)}")
-
-    def _tangent(self, name: str, layout: Layout, may_be_none: bool) -> None:
-        shape, stride = tuple(layout.shape), layout.stride
-        laid_out = f"laid_out({name}, {shape}, {stride})"
-        if not may_be_none:
-            self._line(2, f"{name} = {laid_out}")
-            return
-        where = f"dtype={layout.dtype}, device={self._literal(layout.device)}"
-        zeros = f"torch.empty_strided({shape}, {stride}, {where}).zero_()"
-        self._line(2, f"no_{name} = {name} is None")
-        self._line(2, f"{name} = {zeros} if no_{name} else {laid_out}")
+        gradients = ["None" if r == "_" else r for r in results]
+        self._line(2, "if torch.is_grad_enabled():  # the caller said create_graph=True")
+        self._line(3, f"return differentiated_once({', '.join(gradients)})")
+        self._line(2, f"return {_tuple(gradients)}")
 
     def _absent_gradients(self) -> list[str]:
         """Statements that drop the gradients which eager PyTorch would not have made, because none
         of the outputs that they depend on got a gradient."""
-        if len(self.joint.tangents) < 2:
-            return []
         lines = []
         depends = _tangents_behind(self.joint.gm.graph, set(self.joint.tangents))
         for i, node in enumerate(self.joint.gradients, 1):
             if node is not None and len(depends[node]) < len(self.joint.tangents):
-                condition = " and ".join(f"no_{t}" for t in self.joint.tangents if t in depends[node])
-                lines.append(f"gradient_{i} = None if {condition or 'True'} else gradient_{i}")
+                condition = " and ".join(f"no_{t}" for t in self.joint.tangents if t in depends[node]) or "True"
+                lines.append(f"gradient_{i} = None if {condition} else gradient_{i}")
         return lines
 
     # ---- the call ----------------------------------------------------------------------

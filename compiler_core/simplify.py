@@ -125,6 +125,8 @@ def is_pure(node: fx.Node) -> bool:
 def is_view(node: fx.Node) -> bool:
     """The operator shows memory of its first argument (an element of such a tuple does as well)."""
     target = node.target
+    if target is aten._unsafe_view.default:
+        return True  # its schema says otherwise: eager may forget that the two share memory, we may not
     if isinstance(target, torch._ops.OpOverload):
         return any(r.alias_info is not None and not r.alias_info.is_write for r in target._schema.returns)
     return getattr(target, "__name__", "") == "getitem" and isinstance(node.args[0], fx.Node) and is_view(node.args[0])

@@ -107,7 +107,11 @@ def _stock(function: Callable[..., Any], backend: Callable[..., Any]) -> Iterato
 
 
 def same_as_eager(
-    function: Callable[..., Any], *args: torch.Tensor, backend: Any = "aot_eager", leaves: bool = True, tol: float = 1e-6
+    function: Callable[..., Any],
+    *args: torch.Tensor,
+    backend: Any = "aot_eager",
+    leaves: bool = True,
+    tol: float = 1e-6,
 ) -> Compiled:
     """Run `function` (maybe a module) both ways from the same state: outputs, inputs afterwards,
     gradients, parameters, buffers, sharing of memory and the random numbers left must be equal.
@@ -117,7 +121,8 @@ def same_as_eager(
     expected = _outcome(copy.deepcopy(function), args, leaves)
     with compiled(function, backend) as made:
         found = _outcome(function, args, leaves, made)
-    assert [f.detail for c in made.compiles for f in c.failures] == []
+    failures = "\n".join(f.detail for c in made.compiles for f in c.failures)
+    assert not failures, failures
     _assert_equal(found, expected, tol)
     return made
 
@@ -167,4 +172,6 @@ def _assert_same_tensor(ours: Any, eager: Any, tol: float, what: str) -> None:
 def _sharing(outcome: _Outcome) -> list[tuple[bool, bool]]:
     tensors = outcome.outputs + outcome.inputs
     storages = [t.untyped_storage().data_ptr() for t in tensors]
-    return [(a is b, s == t) for a, s in zip(tensors, storages, strict=True) for b, t in zip(tensors, storages, strict=True)]
+    return [
+        (a is b, s == t) for a, s in zip(tensors, storages, strict=True) for b, t in zip(tensors, storages, strict=True)
+    ]

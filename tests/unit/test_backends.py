@@ -1,0 +1,292 @@
+"""Backends by name, what happens when one fails, and the generated code around forward and backward."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+import torch
+import torch.fx as fx
+from torch import nn
+
+from compiler_core import backends
+from compiler_core.autograd import laid_out, share_memory
+from compiler_core.config import Options
+from compiler_core.errors import CompilerBug, UsageError
+from tests.unit.captured import Captured, capture, compiled, same_as_eager
+
+
+def t(*shape: int, grad: bool = True) -> torch.Tensor:
+    return torch.randn(shape, requires_grad=grad)
+
+
+def compile_captured(captured: Captured, **options: Any) -> Callable[..., Any]:
+    return backends.compile_graph(captured.gm, captured.inputs, captured.compile, Options(**options))
+
+
+# ---- names ---------------------------------------------------------------------------------
+
+
+def test_names() -> None:
+    assert backends.names() == ["aot_eager", "cpp", "eager", "inductor", "triton"]
+
+
+def test_an_unknown_name_lists_the_names() -> None:
+    captured = capture(lambda x: x.cos(), t(4))
+    with pytest.raises(
+        UsageError, match="unknown backend 'cp'; the backends are aot_eager, cpp, eager, inductor, triton"
+    ):
+        compile_captured(captured, backend="cp")
+
+
+def test_the_default_for_cpu_tensors_is_cpp() -> None:
+    captured = capture(lambda x: x.cos(), t(4))
+    compile_captured(captured)
+    assert captured.compile.backend == "cpp"
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "cpp"])
+def test_backend_equals_eager(backend: str) -> None:
+    made = same_as_eager(
+        nn.Sequential(nn.Linear(4, 8), nn.LayerNorm(8), nn.Tanh(), nn.Dropout()), t(3, 4), backend=backend
+    )
+    assert made.compiles[0].backend == backend
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+def test_inductor_equals_eager() -> None:
+    # a product alone needs no kernel of Inductor's, so no C++ compiler runs for seconds
+    made = same_as_eager(lambda x, w: x @ w, t(3, 4), t(4, 2), backend="inductor")
+    assert [(e.stage, e.outcome) for e in made.compiles[0].events] == [("backend", "ok")]
+
+
+def test_any_callable_is_a_backend() -> None:
+    def mine(gm: fx.GraphModule, examples: Sequence[torch.Tensor]) -> Callable[..., Any]:
+        seen.append((gm, examples))
+        gm.graph.erase_node(next(reversed(gm.graph.nodes)))  # a backend may take its graph apart
+        return lambda x: [x.detach() * 2]
+
+    seen: list[Any] = []
+    with compiled(lambda x: x.cos(), mine) as made:
+        torch.testing.assert_close(made(torch.ones(3)), torch.full((3,), 2.0))
+    assert made.compiles[0].backend == "mine"
+    assert [tuple(e.shape) for e in seen[0][1]] == [(3,)]
+
+
+# ---- failures ------------------------------------------------------------------------------
+
+
+def broken(gm: fx.GraphModule, examples: Sequence[torch.Tensor]) -> Callable[..., Any]:
+    raise ZeroDivisionError("by design")
+
+
+def test_a_failure_is_recorded_and_the_graph_runs_eagerly() -> None:
+    with compiled(lambda x: x.cos(), broken) as made:
+        x = t(3)
+        assert torch.equal(made(x), x.cos())
+    (failure,) = made.compiles[0].failures
+    assert (failure.stage, failure.message) == ("backend", "ZeroDivisionError: by design")
+    assert "in broken" in failure.detail
+
+
+def test_a_failure_names_its_stage(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("compiler_core.partition.minimum_cut", fail)
+    with compiled(lambda x: x.cos()) as made:
+        made(t(3)).sum().backward()
+    assert made.compiles[0].failures[0].stage == "partition"
+
+
+def test_strict_raises_it() -> None:
+    captured = capture(lambda x: x.cos(), t(3))
+    with pytest.raises(CompilerBug, match="backend broken, stage backend: by design"):
+        compile_captured(captured, backend=broken, strict=True)
+
+
+def test_an_interrupt_goes_through() -> None:
+    def interrupted(gm: fx.GraphModule, examples: Sequence[torch.Tensor]) -> Callable[..., Any]:
+        raise KeyboardInterrupt
+
+    captured = capture(lambda x: x.cos(), t(3))
+    with pytest.raises(KeyboardInterrupt):
+        compile_captured(captured, backend=interrupted)
+    assert captured.compile.events[-1].outcome == "failed"
+    assert captured.compile.failures == []
+
+
+def test_without_a_compiler_the_graph_runs_eagerly(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    captured = capture(lambda x: (x * 3.25).cos(), t(7))
+    call = compile_captured(captured, backend="cpp", strict=True)
+    x = torch.randn(7)
+    assert torch.equal(call(x)[0], (x * 3.25).cos())
+    (failure,) = captured.compile.failures
+    assert failure.stage == "build"
+
+
+# ---- the autograd glue ---------------------------------------------------------------------
+
+
+def test_the_wrapper_reads_well() -> None:
+    with compiled(lambda x: x.cos().cos()) as made:
+        made(t(4))
+    assert (
+        made.text("autograd")
+        == '''\
+class Compiled(torch.autograd.Function):
+    """Saves 1 tensor, 16 bytes: primals_1."""
+
+    @staticmethod
+    def forward(ctx, primals_1):
+        with below_autograd():
+            cos_1, primals_1 = forward_graph([primals_1])
+        ctx.save_for_backward(primals_1)
+        return (cos_1,)
+
+    @staticmethod
+    def backward(ctx, tangents_1):
+        tangents_1 = laid_out(tangents_1, (4,), (1,), torch.float32, 'cpu')
+        primals_1, = ctx.saved_tensors
+        with below_autograd():
+            gradient_1, = backward_graph([primals_1, tangents_1])
+        if torch.is_grad_enabled():  # the caller said create_graph=True
+            return differentiated_once(gradient_1)
+        return (gradient_1,)
+
+
+def call(primals_1):
+    cos_1, = Compiled.apply(primals_1)
+    return (cos_1,)
+'''
+    )
+    links = {e.made: e.sources for e in made.compiles[0].edges}
+    assert links["0/0:autograd#saved"] == ["0/0:forward#primals_1"]
+
+
+def test_backward_twice() -> None:
+    with compiled(lambda x: x.cos().cos()) as made:
+        x = t(4)
+        y = made(x).sum()
+        y.backward(retain_graph=True)
+        once = x.grad
+        assert once is not None
+        once = once.clone()
+        y.backward()
+        torch.testing.assert_close(x.grad, 2 * once)
+        with pytest.raises(RuntimeError, match="backward through the graph a second time"):
+            y.backward()
+
+
+def test_the_backward_of_the_backward_is_a_clear_error() -> None:
+    with compiled(lambda x: x.cos().cos()) as made:
+        x = t(4)
+        (gradient,) = torch.autograd.grad(made(x).sum(), x, create_graph=True)
+        with pytest.raises(RuntimeError, match="cannot be differentiated again"):
+            gradient.sum().backward()
+
+
+def three(x: torch.Tensor, y: torch.Tensor, z: torch.Tensor) -> Any:
+    return x * y, y * z, (z * 2).t()
+
+
+@pytest.mark.parametrize("used", [(0,), (1,), (2,), (0, 2), (0, 1, 2)])
+def test_unused_outputs_leave_no_gradient(used: tuple[int, ...]) -> None:
+    def gradients(call: Callable[..., Any]) -> list[torch.Tensor | None]:
+        inputs = [a.detach().requires_grad_() for a in args]
+        outputs = call(*inputs)
+        torch.stack([outputs[i].exp().sum() for i in used]).sum().backward()
+        return [i.grad for i in inputs]
+
+    args = [t(2, 3) for _ in range(3)]
+    with compiled(three) as made:
+        for ours, eager in zip(gradients(made), gradients(three), strict=True):
+            assert (ours is None) == (eager is None)
+            if eager is not None:
+                torch.testing.assert_close(ours, eager)
+
+
+def test_tangents_of_another_layout() -> None:
+    def gradient(call: Callable[..., Any], spread: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor | None:
+        x = start.detach().requires_grad_()
+        spread(call(x)).backward()
+        return x.grad
+
+    start = t(3, 4)
+    spreads: list[Callable[[torch.Tensor], torch.Tensor]] = [
+        lambda y: y.sum(),
+        lambda y: (y.t().contiguous().exp()).sum(),
+        lambda y: (y * torch.randn(4, 3, generator=torch.Generator().manual_seed(0)).t()).sum(),
+    ]
+    with compiled(lambda x: (x @ x.t()) @ x.sin(), "cpp") as made:
+        for spread in spreads:
+            torch.testing.assert_close(gradient(made, spread), gradient(lambda x: (x @ x.t()) @ x.sin(), spread))
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "cpp"])
+def test_outputs_can_be_written_to(backend: str) -> None:
+    """They are no views made inside a custom function, which PyTorch would protect."""
+
+    def both(call: Callable[..., Any]) -> tuple[torch.Tensor, torch.Tensor | None]:
+        x = start.detach().requires_grad_()
+        outputs = call(x)
+        for output in outputs:
+            output.mul_(2)
+        torch.stack([o.sum() for o in outputs]).sum().backward()
+        return outputs[0], x.grad
+
+    def function(x: torch.Tensor) -> Any:
+        return (x @ x).t(), nn.functional.linear(x[None], x), x.sin()[1:]
+
+    start = t(3, 3)
+    with compiled(function, backend) as made:
+        for ours, eager in zip(both(made), both(function), strict=True):
+            torch.testing.assert_close(ours, eager)
+
+
+def test_inputs_that_share_memory_run_eagerly() -> None:
+    def function(b: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        b.add_(1)
+        return b * x
+
+    captured = capture(function, t(4, grad=False), t(4, grad=False))
+    call = compile_captured(captured, backend="aot_eager")
+    assert "if share_memory((primals_1,), (primals_2,)):" in captured.compile.find("autograd").text
+    x = torch.ones(4)
+    torch.testing.assert_close(call(x, x)[0], torch.full((4,), 4.0))
+
+
+def test_share_memory() -> None:
+    a, b = torch.ones(4), torch.ones(4)
+    assert share_memory([a], [b, a[1:]])
+    assert share_memory([a, a.view(2, 2)], [])
+    assert not share_memory([a], [b])
+
+
+def test_laid_out() -> None:
+    x = torch.randn(3, 4)
+    assert laid_out(x, (3, 4), (4, 1), torch.float32, "cpu") is x
+    other = laid_out(x, (3, 4), (1, 3), torch.float32, "cpu")
+    assert other.stride() == (1, 3)
+    assert torch.equal(other, x)
+    assert torch.equal(laid_out(None, (2,), (1,), torch.float64, "cpu"), torch.zeros(2, dtype=torch.float64))
+
+
+def test_writing_to_an_output_that_the_backward_reads_is_noticed() -> None:
+    with compiled(lambda x, w: (lambda y: (y, y.exp().sin()))(nn.functional.linear(x, w))) as made:
+        y, z = made(t(1, 2, 3), t(4, 3))
+        y.detach().mul_(2)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            z.sum().backward()
+    assert "mm = _unsafe_view.detach().as_strided(" in made.text("autograd")
+
+
+def test_traceback_reaches_into_the_generated_source() -> None:
+    captured = capture(lambda x: x.cos(), t(3))
+    call = compile_captured(captured, backend="aot_eager")
+    with pytest.raises(RuntimeError) as caught:
+        call(None)
+    assert "forward_graph([primals_1])" in "".join(traceback.format_exception(caught.value))
