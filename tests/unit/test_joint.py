@@ -101,7 +101,10 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], list[torch.Tensor]]] = {
     "dropout outside training": (lambda x: (F.dropout(x, 0.5, training=False), x * 2), [t(8, 8)]),
     "draws": (lambda x: (x * torch.rand_like(x.t()).t() + torch.randn(3, 5), x.t().new_empty(3).normal_()), [t(3, 5)]),
     "draws in place": (lambda x: x.t() * torch.empty_like(x.t()).uniform_().exponential_(), [t(3, 5)]),
-    "bernoulli, in place or not": (lambda x: (torch.empty_like(x).bernoulli_(), torch.bernoulli(x, 0.5)), [t(3, 5, grad=False).t()]),
+    "bernoulli, in place or not": (
+        lambda x: (torch.empty_like(x).bernoulli_(), torch.bernoulli(x, 0.5)),
+        [t(3, 5, grad=False).t()],
+    ),
 }  # fmt: skip
 
 
