@@ -180,9 +180,25 @@ class Capture:
     # ------------------------------------------------------------ guards and limits
 
     def guard(self, kind: str, source: Source, value: Any) -> None:
-        key = (kind, source, value if kind in ("DICT_CONTAINS", "DICT_HAS", "NO_ATTRIBUTE", "SAME_OBJECT") else None)
+        key = (kind, source, value if kind in ("DICT_CONTAINS", "DICT_HAS", "NO_ATTRIBUTE", "SAME_OBJECT", "NOT_SAME_OBJECT") else None)
         if key not in self.guards:
             self.guards[key] = GuardSpec(kind, source, frozen(kind, value), self.at[1])
+
+    def all_guards(self) -> list[GuardSpec]:
+        """Every guard, with those that say which objects must not be one and the same: a change of
+        one outside object was not seen through another name of it."""
+        for changed in self.effects.owners():
+            others = [v for v in self._looked_at(type(changed.real)) if v is not changed and v.source != changed.source]
+            if others and changed.source is not None:
+                key = ("ALL_DIFFERENT", type(changed.real))
+                sources = tuple(v.source for v in others)
+                self.guards.setdefault(key, GuardSpec("ALL_DIFFERENT", changed.source, sources, None))
+        return list(self.guards.values())
+
+    def _looked_at(self, cls: type) -> list[Any]:
+        """The outside objects of this very type that something depends on."""
+        found = [value for obj, value in self._seen.values() if type(obj) is cls and value.source is not None]
+        return [v for v in found if ("TYPE_MATCH", v.source, None) in self.guards]
 
     def check_unroll(self, rounds: int) -> None:
         if rounds > MAX_ROUNDS:

@@ -19,7 +19,7 @@ from torch._dynamo.guards import GuardManagerType, GuardManagerWrapper
 
 from compiler_core.record import Guard, ItemId, Span
 from compiler_core.sources import Held, Local, Scope, Source
-from compiler_core.values.constant import same_constant
+from compiler_core.values.constant import same_constant, same_keys
 
 _MISSING = object()
 
@@ -156,6 +156,17 @@ def _install_same(tree: GuardTree, spec: GuardSpec, parts: list[str]) -> None:
     cpp.install_object_aliasing_guard(tree.manager(spec.source), tree.manager(spec.value), parts, None)
 
 
+def _install_different(tree: GuardTree, spec: GuardSpec, parts: list[str]) -> None:
+    sources = [spec.source, *spec.value]
+    # named for tensors, it compares the identity of any objects
+    cpp.install_no_tensor_aliasing_guard([tree.manager(s) for s in sources], [s.text for s in sources], parts, None)
+
+
+def _check_different(spec: GuardSpec, obj: Any, scope: Scope) -> str | None:
+    found = [id(obj), *(id(source.fetch(scope)) for source in spec.value)]
+    return _differs(len(set(found)) == len(found), "the same object twice")
+
+
 def _install_in_python(tree: GuardTree, spec: GuardSpec, parts: list[str]) -> None:
     def holds(f_locals: dict[str, Any]) -> bool:
         return spec.check(tree.scope_of(f_locals)) is None
@@ -214,8 +225,8 @@ KINDS: dict[str, Kind] = {
     ),
     "DICT_KEYS": Kind(
         lambda s, v: f"list({s}) == {v!r}",
-        lambda obj, v: _differs(list(obj) == v, list(obj)),
-        _with(lambda m, v, parts: m.add_lambda_guard(lambda obj: list(obj) == v, parts, None)),
+        lambda obj, v: _differs(same_keys(obj, v), list(obj)),
+        _with(lambda m, v, parts: m.add_lambda_guard(lambda obj: same_keys(obj, v), parts, None)),
     ),
     "DICT_CONTAINS": Kind(
         lambda s, v: f"{v!r} not in {s}",
@@ -243,6 +254,12 @@ KINDS: dict[str, Kind] = {
         _install_in_python,
         lambda v: f"not the object at {v.text}",
     ),
+    "ALL_DIFFERENT": Kind(
+        lambda s, v: f"all_different({', '.join([s, *(o.text for o in v)])})",
+        lambda obj, v: None,
+        _install_different,
+        lambda v: "objects that are not one and the same",
+    ),
     "GLOBAL_ABSENT": Kind(
         lambda s, v: f"{v!r} not in G", lambda obj, v: None, _install_absent, lambda v: f"no global {v!r}"
     ),
@@ -256,6 +273,7 @@ KINDS: dict[str, Kind] = {
 _FROM_SCOPE: dict[str, Callable[[GuardSpec, Any, Scope], str | Mismatch | None]] = {
     "SAME_OBJECT": lambda g, obj, scope: _differs(_is_at(scope, g.value, obj), "another object"),
     "NOT_SAME_OBJECT": lambda g, obj, scope: _differs(not _is_at(scope, g.value, obj), "the same object"),
+    "ALL_DIFFERENT": _check_different,
     "GLOBAL_ABSENT": lambda g, obj, scope: _differs(obj is _MISSING, "it is there"),
     "GLOBAL_STATE": lambda g, obj, scope: KINDS["GLOBAL_STATE"].check(None, g.value),
 }

@@ -299,7 +299,7 @@ class _FrameCompile:
 
     def _record_guards(self, capture: Capture) -> list[GuardSpec]:
         with self.compile.step("guards"):
-            guards = list(capture.guards.values())
+            guards = capture.all_guards()
             text, spans, kept = guards_text(guards)
             artifact = self.compile.artifact("guards", "guards", "python", text, spans)
             self.compile.guards = kept

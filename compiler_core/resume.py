@@ -36,7 +36,8 @@ def find_split(instructions: Sequence[Instruction], at: int) -> Split:
     start = at
     while (outer := _block_start(instructions, where, start)) < start:
         start = outer
-    return Split(at, True) if start == at and not _in_block(instructions, where, at) else Split(start, False)
+    alone = start == at and instructions[at].opname not in NOT_ALONE and not _in_block(instructions, where, at)
+    return Split(start, alone)
 
 
 def _block_start(instructions: Sequence[Instruction], where: dict[Instruction, int], at: int) -> int:
@@ -107,10 +108,13 @@ _INPUTS = {
     "SET_FUNCTION_ATTRIBUTE": 2, "GET_LEN": 0, "RETURN_VALUE": 1, "LOAD_BUILD_CLASS": 0, "MATCH_CLASS": 3,
     "GET_YIELD_FROM_ITER": 1, "GET_AWAITABLE": 1, "CALL_INTRINSIC_2": 2, "IMPORT_STAR": 1, "PRINT_EXPR": 1,
 }  # fmt: skip
-# they read values below those that they take
-PEEKS = frozenset({
+# They read values below those that they take, or locals and cells of their own frame: Python runs them
+# where the whole frame is, in the resume function.
+NOT_ALONE = frozenset({
     "LIST_EXTEND", "LIST_APPEND", "SET_ADD", "SET_UPDATE", "MAP_ADD", "DICT_UPDATE", "DICT_MERGE", "COPY", "SWAP",
-    "IMPORT_FROM", "GET_LEN", "MATCH_KEYS", "MATCH_MAPPING", "MATCH_SEQUENCE",
+    "IMPORT_FROM", "GET_LEN", "MATCH_KEYS", "MATCH_MAPPING", "MATCH_SEQUENCE", "LOAD_FAST", "LOAD_FAST_CHECK",
+    "LOAD_FAST_LOAD_FAST", "STORE_FAST_LOAD_FAST", "DELETE_FAST", "LOAD_DEREF", "STORE_DEREF", "DELETE_DEREF",
+    "LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR_DEREF", "LOAD_FROM_DICT_OR_GLOBALS", "MAKE_FUNCTION", "LOAD_CLOSURE",
 })  # fmt: skip
 JUMPS_ON_TENSOR = {
     f"POP_JUMP{way}_IF_{truth}": truth == "TRUE" for way in ("", "_FORWARD", "_BACKWARD") for truth in ("TRUE", "FALSE")

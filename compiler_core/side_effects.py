@@ -51,6 +51,11 @@ class SideEffects:
         found = self._globals.get((id(module), name))
         return found[2] if found else None
 
+    def owners(self) -> list[Any]:
+        """The outside containers and objects that changed."""
+        objects = [obj for obj, _ in self._attributes.values()]
+        return [*objects, *(v for v in self._changed.values() if not isinstance(v, CellValue))]
+
     def values(self) -> list[Value]:
         """All values that replaying needs."""
         found = [v for _, _, v in self._globals.values()]

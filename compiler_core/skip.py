@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dis
 import functools
 import inspect
 import os
@@ -16,7 +17,7 @@ _TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
 _STDLIB = sysconfig.get_path("stdlib") + os.sep
 _SITE = tuple(sysconfig.get_path(k) + os.sep for k in ("purelib", "platlib"))
 # parts of PyTorch that are ordinary Python over tensors
-_TORCH_OPEN = tuple(_TORCH + p.replace("/", os.sep) for p in ("nn/modules/", "nn/functional.py", "distributions/", "backends/"))
+_TORCH_OPEN = tuple(_TORCH + p.replace("/", os.sep) for p in ("nn/modules/", "nn/functional.py", "distributions/", "backends/", "utils/_contextlib.py"))
 _TORCH_CLOSED = _TORCH + os.path.join("nn", "modules", "module.py")
 _PACKAGES_CLOSED = ("IPython", "ipykernel", "traitlets", "numpy", "scipy", "matplotlib", "pandas", "sklearn", "triton")
 
@@ -48,6 +49,17 @@ def is_library_file(filename: str) -> bool:
     return filename.startswith((_HERE, _TORCH)) or bool(_closed_file(filename))
 
 
+_FRAME_READERS = frozenset({"locals", "vars", "dir", "eval", "exec"})
+
+
+@functools.cache
+def _reads_its_frame(code: types.CodeType) -> bool:
+    """Whether a builtin called here would see the locals of generated code."""
+    if _FRAME_READERS.isdisjoint(code.co_names):
+        return False
+    return any(x.opname in ("LOAD_GLOBAL", "LOAD_NAME") and x.argval in _FRAME_READERS for x in dis.get_instructions(code))
+
+
 def skip_reason(code: types.CodeType, inlining: bool = False) -> str:
     """Why a function is not captured, as a frame of its own or (`inlining`) in its caller's."""
     if inlining and code.co_filename == _TORCH_CLOSED:
@@ -62,6 +74,8 @@ def skip_reason(code: types.CodeType, inlining: bool = False) -> str:
     # a notebook cell's units are functions named <module>; real module code keeps no locals of its own
     if code.co_name == "<module>" and not code.co_flags & inspect.CO_NEWLOCALS:
         return "a module body"
+    if _reads_its_frame(code):
+        return "it looks at its own local variables"
     if not inlining and code.co_name in ("<genexpr>", "<listcomp>", "<dictcomp>", "<setcomp>"):
         return "a comprehension body"
     return ""

@@ -227,7 +227,7 @@ class Interpreter(opcodes.Opcodes):
             return self._sequences_equal(a, b)
         if isinstance(a, DictValue) and isinstance(b, DictValue):
             left, right = a.mapping(self), b.mapping(self)
-            return left.keys() == right.keys() and all(self.is_equal(v, right[k]) for k, v in left.items())
+            return left.keys() == right.keys() and all(self.is_item(v, right[k]) for k, v in left.items())
         none = ConstantValue(None)
         if none.same_object(a) or none.same_object(b):
             other = b if none.same_object(a) else a
@@ -239,7 +239,11 @@ class Interpreter(opcodes.Opcodes):
         if issubclass(a.cls, tuple) != issubclass(b.cls, tuple):
             return False
         left, right = a.items(self), b.items(self)
-        return len(left) == len(right) and all(self.is_equal(x, y) for x, y in zip(left, right, strict=True))
+        return len(left) == len(right) and all(self.is_item(x, y) for x, y in zip(left, right, strict=True))
+
+    def is_item(self, a: Value, b: Value) -> bool:
+        """``a is b or a == b``, as containers look for an item."""
+        return a.same_object(b) or self.is_equal(a, b)
 
     def iterator_of(self, value: Value) -> IteratorValue:
         iterator = value.iterate(self)
@@ -271,6 +275,7 @@ class GeneratorValue(MappedIteratorValue):
             at.step()
             if at.yielded is not None:
                 value, at.yielded = at.yielded, None
+                at.capture.working = at.parent
                 at.stack.append(ConstantValue(None))  # what ``next`` sends
                 return value
         return None

@@ -559,15 +559,18 @@ def _reversed(tx: Interpreter, obj: Value) -> Value:
 
 
 @handles(sorted)
-def _sorted(tx: Interpreter, obj: Value, key: Value | None = None, reverse: Value | None = None) -> Value:
-    values = tx.list_of(obj)
+def _sorted(tx: Interpreter, obj: Value, *, key: Value | None = None, reverse: Value | None = None) -> Value:
+    return ListValue(sorted_values(tx, tx.list_of(obj), key, reverse))
+
+
+def sorted_values(tx: Interpreter, values: list[Value], key: Value | None, reverse: Value | None) -> list[Value]:
     none = key is None or ConstantValue(None).same_object(key)
     ranks = [(v if none or key is None else key.call(tx, [v], {})).constant(tx) for v in values]
     try:
         order = sorted(range(len(values)), key=ranks.__getitem__, reverse=reverse is not None and reverse.truth(tx))
     except TypeError as error:
         raise Unsupported("exception", str(error)) from None
-    return ListValue([values[i] for i in order])
+    return [values[i] for i in order]
 
 
 @handles(any)

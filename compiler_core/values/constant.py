@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -128,10 +128,20 @@ def from_python(obj: Any) -> Value:
     raise Unsupported("unsupported operation", f"a {type(obj).__name__} made at capture")
 
 
+def same_keys(found: Iterable[Any], wanted: Sequence[Any]) -> bool:
+    """The same keys in the same order, 1 told from True and 1.0."""
+    keys = list(found)
+    return len(keys) == len(wanted) and all(
+        a is b or same_constant(a, b) for a, b in zip(keys, wanted, strict=True)
+    )
+
+
 def same_constant(a: Any, b: Any) -> bool:
     """Equal for a guard: same type, and NaN equals NaN, and 0.0 differs from -0.0."""
     if type(a) is not type(b):
         return False
+    if isinstance(a, tuple):
+        return same_keys(a, b)
     if isinstance(a, float):
         return (a != a and b != b) or (a == b and math.copysign(1, a) == math.copysign(1, b))
     return bool(a == b)

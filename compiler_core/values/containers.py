@@ -8,6 +8,8 @@ has run (`side_effects.py`).
 from __future__ import annotations
 
 import collections
+import functools
+import types
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -116,7 +118,7 @@ class SequenceValue(ContainerValue):
             raise Unsupported("exception", f"{type(error).__name__}: {error}") from None
 
     def contains(self, tx: Interpreter, item: Value) -> bool:
-        return any(tx.is_equal(v, item) for v in self.items(tx))
+        return any(tx.is_item(v, item) for v in self.items(tx))
 
     def constant(self, tx: Interpreter) -> Any:
         return self.cls([v.constant(tx) for v in self.items(tx)])
@@ -126,12 +128,12 @@ class SequenceValue(ContainerValue):
 
     def method_index(self, tx: Interpreter, item: Value) -> Value:
         for i, v in enumerate(self.items(tx)):
-            if tx.is_equal(v, item):
+            if tx.is_item(v, item):
                 return ConstantValue(i)
         raise Unsupported("exception", "value is not in sequence")
 
     def method_count(self, tx: Interpreter, item: Value) -> Value:
-        return ConstantValue(sum(tx.is_equal(v, item) for v in self.items(tx)))
+        return ConstantValue(sum(tx.is_item(v, item) for v in self.items(tx)))
 
 
 class TupleValue(SequenceValue):
@@ -143,7 +145,7 @@ class TupleValue(SequenceValue):
         super().__init__(values, cls, source, real)
 
     def get_attr(self, tx: Interpreter, name: str) -> Value:
-        fields = getattr(self.cls, "_fields", ())
+        fields = field_names(self.cls)
         if name in fields:
             return self.items(tx)[fields.index(name)]
         return super().get_attr(tx, name)
@@ -221,6 +223,20 @@ class ListValue(SequenceValue):
             return self.items(tx).pop(-1 if index is None else index.constant(tx))
         except IndexError as error:
             raise Unsupported("exception", str(error)) from None
+
+    def method_remove(self, tx: Interpreter, item: Value) -> Value:
+        index = self.method_index(tx, item).constant(tx)
+        self.changed(tx)
+        del self.items(tx)[index]
+        return ConstantValue(None)
+
+    def method_sort(self, tx: Interpreter, *, key: Value | None = None, reverse: Value | None = None) -> Value:
+        from compiler_core.values.builtins import sorted_values
+
+        ordered = sorted_values(tx, list(self.items(tx)), key, reverse)
+        self.changed(tx)
+        self.items(tx)[:] = ordered
+        return ConstantValue(None)
 
     def method_reverse(self, tx: Interpreter) -> Value:
         self.changed(tx)
@@ -326,6 +342,9 @@ class DictValue(ContainerValue):
     def items(self, tx: Interpreter) -> list[Value]:
         return [key_value(tx, k) for k in self.mapping(tx)]
 
+    def iterate(self, tx: Interpreter) -> Value:
+        return DictIteratorValue(self.items(tx), self.mapping(tx))
+
     def method_get(self, tx: Interpreter, key: Value, default: Value | None = None) -> Value:
         return self.lookup(tx, hashable(tx, key)) or default or ConstantValue(None)
 
@@ -396,13 +415,16 @@ class DictViewValue(ContainerValue):
             return list(mapping.values())
         return [TupleValue([key_value(tx, k), v]) for k, v in mapping.items()]
 
+    def iterate(self, tx: Interpreter) -> Value:
+        return DictIteratorValue(self.items(tx), self.of.mapping(tx))
+
     def length(self, tx: Interpreter) -> int:
         return self.of.length(tx)
 
     def contains(self, tx: Interpreter, item: Value) -> bool:
         if self.what == "keys":
             return self.of.contains(tx, item)
-        return any(tx.is_equal(v, item) for v in self.items(tx))
+        return any(tx.is_item(v, item) for v in self.items(tx))
 
     def children(self) -> Sequence[Value]:
         return [self.of]
@@ -549,6 +571,20 @@ class IteratorValue(Value):
         emit.call_object(iter, [ListValue(self.values[self.index :])])
 
 
+class DictIteratorValue(IteratorValue):
+    """An iterator over a dict, which may not change its size meanwhile."""
+
+    def __init__(self, values: list[Value], mapping: dict[Any, Value]) -> None:
+        super().__init__(values)
+        self.mapping = mapping
+        self.size = len(mapping)
+
+    def next_value(self, tx: Interpreter) -> Value | None:
+        if len(self.mapping) != self.size:
+            raise Unsupported("exception", "the dict changed size during iteration")
+        return super().next_value(tx)
+
+
 class MappedIteratorValue(IteratorValue):
     """An iterator that makes each value when asked: zip, enumerate, map, filter, generators.
 
@@ -583,6 +619,14 @@ def hashable(tx: Interpreter, value: Value) -> Any:
     except TypeError as error:
         raise Unsupported("exception", str(error)) from None
     return raw
+
+
+@functools.cache
+def field_names(cls: type) -> tuple[str, ...]:
+    """The named fields of a namedtuple or of one of ``torch.return_types``."""
+    if hasattr(cls, "n_sequence_fields"):
+        return tuple(k for k, v in vars(cls).items() if isinstance(v, types.MemberDescriptorType))
+    return tuple(getattr(cls, "_fields", ()))
 
 
 def key_value(tx: Interpreter, key: Any) -> Value:

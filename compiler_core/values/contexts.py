@@ -11,6 +11,7 @@ from compiler_core.errors import Unsupported
 from compiler_core.values.base import Value
 from compiler_core.values.builtins import handles
 from compiler_core.values.constant import ConstantValue
+from compiler_core.values.functions import StaticValue
 
 if TYPE_CHECKING:
     from compiler_core.reconstruct import Emitter
@@ -43,6 +44,11 @@ class GradModeValue(ContextValue):
 
     def leave(self, tx: Interpreter) -> None:
         tx.capture.set_grad_enabled(self.before.pop())
+
+    def get_attr(self, tx: Interpreter, name: str) -> Value:
+        if name == "__class__":
+            return StaticValue(torch.enable_grad if self.mode else torch.no_grad)
+        return super().get_attr(tx, name)
 
     def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
         raise Unsupported("unsupported call", "a grad-mode context manager used as a decorator")

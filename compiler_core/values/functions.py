@@ -89,6 +89,8 @@ class StaticValue(Value):
 
     def get_attr(self, tx: Interpreter, name: str) -> Value:
         self.look(tx)
+        if isinstance(self.obj, type):
+            return self._class_attribute(tx, self.obj, name)
         try:
             found = getattr(self.obj, name)
         except AttributeError as error:
@@ -98,12 +100,20 @@ class StaticValue(Value):
         if isinstance(self.obj, types.ModuleType):
             base = self.source or tx.capture.held(self.obj, self.obj.__name__)
             return tx.capture.wrap(found, Attribute(base, name))
-        if isinstance(self.obj, type):
-            base = self.source or tx.capture.held(self.obj, self.obj.__qualname__)
-            return tx.capture.wrap_attribute(found, Attribute(base, name))
         if is_atom(found):
             return ConstantValue(found)
         return tx.capture.wrap_static(found)
+
+    def _class_attribute(self, tx: Interpreter, cls: type, name: str) -> Value:
+        from compiler_core.values.objects import guard_class
+
+        own = inspect.getattr_static(cls, name, None)
+        if own is None and not hasattr(type, name):
+            raise Unsupported("unsupported attribute", f"{self}.{name}")
+        guard_class(tx, cls, name, own)
+        found = getattr(cls, name)
+        base = self.source or tx.capture.held(cls, cls.__qualname__)
+        return tx.capture.wrap_attribute(found, Attribute(base, name))
 
     def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
         from compiler_core.values.builtins import call_static

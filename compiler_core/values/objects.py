@@ -15,7 +15,7 @@ from compiler_core.sources import Attribute, InstanceDict, Item, Source
 from compiler_core.values.base import UNBOUND, Value
 from compiler_core.values.constant import ConstantValue
 from compiler_core.values.containers import DictValue
-from compiler_core.values.functions import FunctionValue, MethodValue, StaticValue
+from compiler_core.values.functions import FunctionValue, MethodValue, StaticValue, is_library
 
 if TYPE_CHECKING:
     from compiler_core.reconstruct import Emitter
@@ -76,6 +76,7 @@ class ObjectValue(Value):
 
     def _descriptor(self, tx: Interpreter, name: str, descriptor: Any) -> Value:
         if isinstance(descriptor, property) and isinstance(descriptor.fget, types.FunctionType):
+            self._guard_class(tx, name, descriptor)
             return FunctionValue.outside(tx.capture, descriptor.fget, None).call(tx, [self], {})
         if name == "__class__":
             return tx.capture.wrap_static(self.cls)
@@ -96,6 +97,7 @@ class ObjectValue(Value):
     def _class_attr(self, tx: Interpreter, name: str, found: Any) -> Value:
         if self.source is not None and hasattr(self.real, "__dict__"):
             tx.capture.guard("DICT_CONTAINS", InstanceDict(self.source), name)
+        self._guard_class(tx, name, found)
         if isinstance(found, types.FunctionType):
             return MethodValue(FunctionValue.outside(tx.capture, found, None), self)
         if isinstance(found, staticmethod):
@@ -109,10 +111,14 @@ class ObjectValue(Value):
         base = self.source or tx.capture.held(self.cls, self.cls.__qualname__)
         return tx.capture.wrap_attribute(found, Attribute(base, name))
 
+    def _guard_class(self, tx: Interpreter, name: str, found: Any) -> None:
+        guard_class(tx, self.cls, name, found)
+
     def _fallback(self, tx: Interpreter, name: str) -> Value | None:
         getter = inspect.getattr_static(self.cls, "__getattr__", None)
         if getter is None:
             return None
+        self._guard_class(tx, "__getattr__", getter)
         if not isinstance(getter, types.FunctionType):
             raise Unsupported("unsupported attribute", f"{self}.{name}")
         return FunctionValue.outside(tx.capture, getter, None).call(tx, [self, ConstantValue(name)], {})
@@ -144,6 +150,7 @@ class ObjectValue(Value):
         found = inspect.getattr_static(self.cls, name, None)
         if isinstance(found, types.FunctionType):
             self.look(tx)
+            self._guard_class(tx, name, found)
             return MethodValue(FunctionValue.outside(tx.capture, found, None), self)
         return None
 
@@ -238,7 +245,10 @@ class ModuleValue(ObjectValue):
         if own.get("_compiled_call_impl") is not None:
             raise Unsupported("unsupported call", f"{type(self.real).__name__} was compiled with torch.compile")
         assert self.source is not None
+        everywhere = tx.capture.held(module.__dict__, "torch.nn.modules.module")
         for hook in HOOKS:
+            if f"_global{hook}" in module.__dict__:
+                tx.capture.guard("DICT_LENGTH", Item(everywhere, f"_global{hook}"), 0)
             if hook in own:
                 tx.capture.guard("DICT_LENGTH", Item(InstanceDict(self.source), hook), 0)
 
@@ -311,6 +321,16 @@ class ModuleValue(ObjectValue):
         return super().get_item(tx, key)
 
 
+def guard_class(tx: Interpreter, cls: type, name: str, found: Any) -> None:
+    """A function or property of a class may be replaced between calls (constants have a guard of their own)."""
+    if not is_library(cls.__module__) and isinstance(found, (types.FunctionType, property, staticmethod, classmethod)):
+        held = tx.capture.held(cls, cls.__qualname__)
+        if isinstance(found, classmethod):
+            tx.capture.guard("ID_MATCH", Attribute(Attribute(held, name), "__func__"), found.__func__)
+        else:
+            tx.capture.guard("ID_MATCH", Attribute(held, name), getattr(cls, name))
+
+
 def _type_of(value: Value) -> type:
     try:
         return value.python_type()
@@ -349,6 +369,7 @@ class SuperValue(Value):
         mro = start.__mro__
         for cls in mro[mro.index(self.after) + 1 :]:
             if name in cls.__dict__:
+                guard_class(tx, cls, name, cls.__dict__[name])
                 return self._bind(tx, name, cls.__dict__[name])
         raise Unsupported("exception", f"super has no attribute {name!r}")
 
