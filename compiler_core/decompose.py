@@ -57,7 +57,8 @@ def table() -> dict[torch._ops.OpOverload, Decomposition]:
 def _table() -> dict[torch._ops.OpOverload, Decomposition]:
     # a name that this PyTorch does not have is no decomposition that it needs
     packets = [getattr(aten, name) for name in PYTORCHS if hasattr(aten, name)]
-    return {**get_decompositions(packets), **OURS}
+    pytorchs = {op: rule for op, rule in get_decompositions(packets).items() if isinstance(op, torch._ops.OpOverload)}
+    return pytorchs | OURS
 
 
 def decomposes(*targets: torch._ops.OpOverload) -> Callable[[Decomposition], Decomposition]:

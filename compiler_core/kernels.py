@@ -130,7 +130,8 @@ class _Notes:
 
     def _loop_ir(self) -> Artifact:
         """The loops as text: a kernel's lines are ``name``, its statements ``name.0`` and so on."""
-        lines, spans = [], []
+        lines: list[str] = []
+        spans: list[Span] = []
         for loops in self._loops:
             first = len(lines) + 1
             for at, (line, _) in enumerate(loops.lines()):

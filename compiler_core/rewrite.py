@@ -181,7 +181,8 @@ class Schedule:
 
     def _pair(self, first: int, second: int) -> Pair:
         a, b = self._steps[first], self._steps[second]
-        assert isinstance(a, ir.Loops) and isinstance(b, ir.Loops)
+        assert isinstance(a, ir.Loops)
+        assert isinstance(b, ir.Loops)
         others = [self._steps[n] for n in self._after[first] if n != second]
         needed = self._results.union(*(s.reads for s in others))
         loops_only = all(isinstance(s, ir.Loops) for s in others) and not self._results & set(a.writes)

@@ -13,6 +13,7 @@ Sums of floats are kept in double across blocks of a row, so long rows lose no a
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -33,100 +34,17 @@ ROW_BYTES = 32 * 1024
 """Values of a row that are dear to compute are kept up to this size, else computed again."""
 DEAR = 10
 
-RESERVED = frozenset(
-    [
-        "alignas",
-        "alignof",
-        "and",
-        "and_eq",
-        "asm",
-        "auto",
-        "bitand",
-        "bitor",
-        "bool",
-        "break",
-        "case",
-        "catch",
-        "char",
-        "class",
-        "compl",
-        "const",
-        "constexpr",
-        "continue",
-        "decltype",
-        "default",
-        "delete",
-        "do",
-        "double",
-        "else",
-        "enum",
-        "explicit",
-        "export",
-        "extern",
-        "false",
-        "float",
-        "for",
-        "friend",
-        "goto",
-        "if",
-        "inline",
-        "int",
-        "long",
-        "mutable",
-        "namespace",
-        "new",
-        "noexcept",
-        "not",
-        "not_eq",
-        "nullptr",
-        "operator",
-        "or",
-        "or_eq",
-        "private",
-        "protected",
-        "public",
-        "register",
-        "return",
-        "short",
-        "signed",
-        "sizeof",
-        "static",
-        "struct",
-        "switch",
-        "template",
-        "this",
-        "throw",
-        "true",
-        "try",
-        "typedef",
-        "typeid",
-        "typename",
-        "union",
-        "unsigned",
-        "using",
-        "virtual",
-        "void",
-        "volatile",
-        "while",
-        "xor",
-        "xor_eq",
-        "f32",
-        "f64",
-        "i64",
-        "i32",
-        "i16",
-        "i8",
-        "u8",
-        "u32",
-        "bf16",
-        "f16",
-        "lane",
-        "lanes",
-        "block",
-        "as_f32",
-        "as_bits",
-    ]
+TAKEN = re.compile(
+    r"""[ij]\d+|(in|out)_.*|.*_(part|all|nan|row|lane)   # indices, arguments, accumulators
+    |block|lanes?|as_f32|as_bits|[fiu](8|16|32|64)|bf16   # other names of ours
+    |alignas|alignof|and|and_eq|asm|auto|bitand|bitor|bool|break|case|catch|char|class|compl|const|constexpr
+    |continue|decltype|default|delete|do|double|else|enum|explicit|export|extern|false|float|for|friend|goto|if
+    |inline|int|long|mutable|namespace|new|noexcept|not|not_eq|nullptr|operator|or|or_eq|private|protected|public
+    |register|return|short|signed|sizeof|static|struct|switch|template|this|throw|true|try|typedef|typeid|typename
+    |union|unsigned|using|virtual|void|volatile|while|xor|xor_eq""",
+    re.VERBOSE,
 )
+"""Names that a value must not have in a kernel."""
 
 
 def generate(program: ir.Program, simd_math: Sequence[str] = ()) -> Code:
@@ -223,7 +141,7 @@ class _Kernel:
         by_rows = self._parallel and self._loops.outer_numel >= 8
         with self._nest(outer, self._pragma(len(outer)) if by_rows and outer else None):
             for name in sorted(self._kept):
-                self._add(f"{self._short(name)} {name}_row[{self._loops.inner_numel}];", name)
+                self._add(f"{self._short(name)} {_safe(name)}_row[{self._loops.inner_numel}];", name)
             for sweep in self._sweeps:
                 self._statements(sweep.outer)
                 if sweep.inner:
@@ -234,21 +152,30 @@ class _Kernel:
         reduces = [s for s in sweep.inner if isinstance(s, ir.Reduce)]
         leading, last = self._inner_loops()
         for reduce in reduces:
-            self._add(f"{_accumulator(reduce, bool(leading))} = {_identity(reduce)};", reduce)
-        pragma = (
-            f"#pragma omp parallel for schedule(static){_clauses(reduces, '_all')}" if parallel and leading else None
-        )
-        with self._nest(leading, pragma):
+            suffix = "all" if leading else "part"
+            kind = _wide(reduce) if leading else _narrow(reduce)
+            self._add(f"{kind} {_own(reduce, suffix)} = {_identity(reduce)};", reduce)
+            if _sees_nan(reduce):
+                self._add(f"{_flag(reduce)} {_own(reduce, 'nan')} = 0;", reduce)
+        pragma = f"#pragma omp parallel for schedule(static){_clauses(reduces, 'all')}"
+        with self._nest(leading, pragma if parallel else None):
             for reduce in reduces if leading else ():
-                self._add(f"{_accumulator(reduce, False)} = {_identity(reduce)};", reduce)
-            with self._nest([last], f"#pragma omp simd{_clauses(reduces, '_part')}"):
+                self._add(f"{_narrow(reduce)} {_own(reduce, 'part')} = {_identity(reduce)};", reduce)
+            with self._nest([last], f"#pragma omp simd{_clauses(reduces, 'part')}"):
                 self._again(sweep)
                 self._statements(sweep.inner)
             for reduce in reduces if leading else ():
-                self._add(_update(reduce, f"{_safe(reduce.name)}_all", f"{_safe(reduce.name)}_part"), reduce)
+                self._add(_update(reduce, _own(reduce, "all"), _own(reduce, "part")), reduce)
         for reduce in reduces:
-            kind, suffix = ir.SHORT[reduce.dtype], "_all" if leading else "_part"
-            self._add(f"const {kind} {_safe(reduce.name)} = ({kind}){_safe(reduce.name)}{suffix};", reduce)
+            self._reduced(reduce, _own(reduce, "all" if leading else "part"))
+
+    def _reduced(self, reduce: ir.Reduce, accumulator: str) -> None:
+        """The result of a reduction over a row."""
+        kind = ir.SHORT[reduce.dtype]
+        value = f"({kind}){accumulator}"
+        if _sees_nan(reduce):
+            value = f"{_own(reduce, 'nan')} ? {number(float('nan'), reduce.dtype)} : {accumulator}"
+        self._add(f"const {kind} {_safe(reduce.name)} = {value};", reduce)
 
     def _inner_loops(self) -> tuple[list[_Loop], _Loop]:
         """The loops around the vectorised one, and that one."""
@@ -263,7 +190,7 @@ class _Kernel:
         for statement in sweep.again:
             assert not isinstance(statement, ir.Store)
             if statement.name in self._kept:
-                value = f"{statement.name}_row[{self._row_index()}]"
+                value = f"{_safe(statement.name)}_row[{self._row_index()}]"
                 self._add(f"const {ir.SHORT[statement.dtype]} {_safe(statement.name)} = {value};", statement)
             else:
                 self._statement(statement)
@@ -290,7 +217,7 @@ class _Kernel:
     def _lane_sweep(self, sweep: ir.Sweep, shared: frozenset[str]) -> None:
         reduces = [s for s in sweep.inner if isinstance(s, ir.Reduce)]
         for reduce in reduces:
-            name = f"{_safe(reduce.name)}_lane"
+            name = _own(reduce, "lane")
             self._add(f"{_wide(reduce)} {name}[{LANES}];", reduce)
             self._add(f"for (i64 lane = 0; lane < lanes; ++lane) {name}[lane] = {_identity(reduce)};", reduce)
         names = self._names[len(self._loops.outer) :]
@@ -310,8 +237,8 @@ class _Kernel:
                 )
             for statement in (*again, *body):
                 if isinstance(statement, ir.Reduce):
-                    array = f"{_safe(statement.name)}_lane[lane]"
-                    self._add(_update(statement, array, self._arg(statement.value)), statement)
+                    lane = f"{_own(statement, 'lane')}[lane]"
+                    self._add(_update(statement, lane, self._arg(statement.value), _sees_nan(statement)), statement)
                     continue
                 self._statement(statement)
                 if not isinstance(statement, ir.Store) and statement.name in shared and statement in body:
@@ -338,12 +265,15 @@ class _Kernel:
     def _statements(self, statements: Sequence[ir.Statement]) -> None:
         for statement in statements:
             if isinstance(statement, ir.Reduce):
-                part = f"{_safe(statement.name)}_part"
-                self._add(_update(statement, part, self._arg(statement.value)), statement)
+                value = self._arg(statement.value)
+                self._add(_update(statement, _own(statement, "part"), value), statement)
+                if _sees_nan(statement):
+                    self._add(f"{_own(statement, 'nan')} |= {value} != {value};", statement)
             else:
                 self._statement(statement)
                 if not isinstance(statement, ir.Store) and statement.name in self._kept:
-                    self._add(f"{statement.name}_row[{self._row_index()}] = {_safe(statement.name)};", statement)
+                    row = f"{_safe(statement.name)}_row[{self._row_index()}]"
+                    self._add(f"{row} = {_safe(statement.name)};", statement)
 
     def _statement(self, statement: ir.Statement) -> None:
         if isinstance(statement, ir.Store):
@@ -435,21 +365,24 @@ def _block_end(size: int) -> str:
     return f"(block + {BLOCK} < {size} ? block + {BLOCK} : {size})"
 
 
+def _narrow(reduce: ir.Reduce) -> str:
+    """The type that a reduction accumulates in, in the vectorised loop."""
+    return "u8" if reduce.op in ("any", "all") else ir.SHORT[reduce.dtype]
+
+
 def _wide(reduce: ir.Reduce) -> str:
-    """The type that a reduction accumulates in across blocks."""
-    if reduce.op in ("any", "all"):
-        return "u8"
-    if reduce.op in ("sum", "prod") and reduce.dtype is torch.float32:
-        return "f64"
-    return ir.SHORT[reduce.dtype]
+    """The type that a reduction accumulates in across blocks of a row, and in lanes."""
+    return "f64" if reduce.op in ("sum", "prod") and reduce.dtype is torch.float32 else _narrow(reduce)
 
 
-def _accumulator(reduce: ir.Reduce, across_blocks: bool) -> str:
-    """The declaration of a reduction's accumulator."""
-    if across_blocks:
-        return f"{_wide(reduce)} {_safe(reduce.name)}_all"
-    kind = "u8" if reduce.op in ("any", "all") else ir.SHORT[reduce.dtype]
-    return f"{kind} {_safe(reduce.name)}_part"
+def _sees_nan(reduce: ir.Reduce) -> bool:
+    """Whether the result is NaN as soon as an element is, which `>` and `<` do not see."""
+    return reduce.op in ("max", "min") and reduce.dtype.is_floating_point
+
+
+def _flag(reduce: ir.Reduce) -> str:
+    # as wide as the elements, so that a vector of flags is as long as one of elements
+    return "u32" if reduce.dtype is torch.float32 else "i64"
 
 
 def _identity(reduce: ir.Reduce) -> str:
@@ -459,27 +392,27 @@ def _identity(reduce: ir.Reduce) -> str:
     return number(ir.REDUCTIONS[reduce.op], reduce.dtype)
 
 
-def _update(reduce: ir.Reduce, into: str, value: str) -> str:
+def _update(reduce: ir.Reduce, into: str, value: str, nan: bool = False) -> str:
     """The statement that takes one more value into an accumulator."""
     if reduce.op in ("max", "min"):
         sign = ">" if reduce.op == "max" else "<"
-        nan = f" || {value} != {value}" if reduce.dtype.is_floating_point else ""
-        return f"{into} = {value} {sign} {into}{nan} ? {value} : {into};"
+        return f"{into} = {value} {sign} {into}{f' || {value} != {value}' if nan else ''} ? {value} : {into};"
     return f"{into} {({'sum': '+=', 'prod': '*=', 'any': '|=', 'all': '&='})[reduce.op]} {value};"
 
 
 def _clauses(reduces: Sequence[ir.Reduce], suffix: str) -> str:
     """OpenMP's reduction clauses for the accumulators of `reduces`."""
-    signs = {"sum": "+", "prod": "*", "any": "|", "all": "&"}
+    signs = {"sum": "+", "prod": "*", "any": "|", "all": "&", "max": "max", "min": "min"}
+    clauses = [f" reduction({signs[r.op]} : {_own(r, suffix)})" for r in reduces]
+    clauses += [f" reduction(| : {_own(r, 'nan')})" for r in reduces if _sees_nan(r)]
+    return "".join(clauses)
 
-    def operator(reduce: ir.Reduce) -> str:
-        if reduce.op in signs:
-            return signs[reduce.op]
-        return f"{reduce.op}_{ir.SHORT[reduce.dtype]}" if reduce.dtype.is_floating_point else reduce.op
 
-    return "".join(f" reduction({operator(r)} : {_safe(r.name)}{suffix})" for r in reduces)
+def _own(reduce: ir.Reduce, suffix: str) -> str:
+    """The name of an accumulator."""
+    return f"{_safe(reduce.name)}_{suffix}"
 
 
 def _safe(name: str) -> str:
-    """`name`, which may be a word of C++, as an identifier."""
-    return f"{name}_" if name in RESERVED else name
+    """`name`, which may mean something else in a kernel, as an identifier."""
+    return f"{name}_" if TAKEN.fullmatch(name) else name

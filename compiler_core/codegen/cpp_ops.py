@@ -68,13 +68,6 @@ static inline f16 f16_of_f32(f32 x) {  // to nearest, half to even
 }
 """
 
-NAN_REDUCTIONS = """\
-#pragma omp declare reduction(max_{t} : {t} : omp_out = omp_in > omp_out || omp_in != omp_in ? omp_in : omp_out) \\
-    initializer(omp_priv = -__builtin_inff())
-#pragma omp declare reduction(min_{t} : {t} : omp_out = omp_in < omp_out || omp_in != omp_in ? omp_in : omp_out) \\
-    initializer(omp_priv = __builtin_inff())
-"""
-
 
 def prelude(kernels: Sequence[ir.Loops], simd_math: Sequence[str]) -> str:
     """What stands above the kernels: types, half conversions, declarations of libm's functions.
@@ -94,9 +87,6 @@ def prelude(kernels: Sequence[ir.Loops], simd_math: Sequence[str]) -> str:
     dtypes = {s.dtype for s in statements if not isinstance(s, ir.Store)}
     if dtypes & {torch.bfloat16, torch.float16}:
         text += HALVES
-    for dtype in (torch.float32, torch.float64):
-        if any(isinstance(s, ir.Reduce) and s.dtype == dtype and s.op in ("max", "min") for s in statements):
-            text += NAN_REDUCTIONS.replace("{t}", ir.SHORT[dtype])
     return text
 
 

@@ -73,7 +73,7 @@ class Wrapper:
 
     def _render(self) -> None:
         program = self._program
-        self._names.update({n: v for n, v in program.constants.items()})
+        self._names.update(program.constants)
         if program.inputs:
             self._line(f"{', '.join(program.inputs)}{',' if len(program.inputs) == 1 else ''} = inputs")
         for name in program.inputs:

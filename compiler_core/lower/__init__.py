@@ -62,7 +62,8 @@ class _Lowering:
             self._constants[node.name] = operator.attrgetter(str(node.target))(self._gm)
             self.env[node] = self._result(node, "constant")
         elif node.op == "output":
-            self._results = tuple(self._argument(node.args[0]))
+            results = node.args[0]
+            self._results = tuple(self._argument(results if isinstance(results, (list, tuple)) else (results,)))
         elif _is_view(node):
             self.env[node] = self._view(node)
         elif isinstance(known := self._item(node), ir.View):
@@ -116,10 +117,12 @@ class _Lowering:
         if not isinstance(base, ir.View) or len(node.all_input_nodes) > 1:
             return self._call(node)
         dtype = self._buffers[base.buffer].dtype
-        made = target(torch.empty_strided(base.size, base.stride, dtype=dtype, device="meta"), *node.args[1:], **node.kwargs)
+        made = target(
+            torch.empty_strided(base.size, base.stride, dtype=dtype, device="meta"), *node.args[1:], **node.kwargs
+        )
 
         def window(out: torch.Tensor) -> ir.View:
-            return ir.View(base.buffer, tuple(out.shape), tuple(out.stride()), base.offset + out.storage_offset())
+            return ir.View(base.buffer, tuple(out.shape), tuple(out.stride()), base.offset + int(out.storage_offset()))
 
         return window(made) if isinstance(made, torch.Tensor) else [window(v) for v in made]
 

@@ -1,0 +1,240 @@
+"""C++ kernels: each shape of kernel, threads, names, and the record from kernel line to user line."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from compiler_core import build, ir
+from compiler_core.codegen import cpp
+from compiler_core.codegen.cpp_ops import BUILTIN, INFIX, MATH, expression, number
+from compiler_core.config import Options
+from compiler_core.fuse import fuse
+from compiler_core.kernels import compile_kernels
+from compiler_core.lower import lower
+from compiler_core.record import Compile, Record
+from tests.kernel_programs import check, compiled, trace
+
+
+def source(program: Any, *inputs: torch.Tensor) -> str:
+    code = cpp.generate(fuse(lower(trace(program, *inputs), "forward")).program, build.simd_math())
+    return code.text
+
+
+def test_no_header_and_no_fast_math() -> None:
+    assert "#include" not in source(lambda x: F.gelu(x), torch.randn(8))
+    assert not {"-ffast-math", "-Ofast", "-funsafe-math-optimizations"} & set(build.FLAGS)
+
+
+SHAPES: dict[str, tuple[Any, tuple[torch.Tensor, ...]]] = {
+    "one element": (lambda x: x.exp(), (torch.randn(1),)),
+    "elements": (lambda x, y: F.gelu(x) * y, (torch.randn(40, 30), torch.randn(30))),
+    "many elements": (lambda x, y: x.exp() + y, (torch.randn(1000, 301), torch.randn(301))),
+    "few long rows of elements": (lambda x, y: x.exp() + y, (torch.randn(3, 100_003), torch.randn(100_003))),
+    "short rows": (lambda x: F.softmax(x, -1), (torch.randn(50, 7),)),
+    "kept rows": (lambda x: F.softmax(x, -1), (torch.randn(50, 1000),)),
+    "rows too long to keep": (lambda x: F.softmax(x, -1), (torch.randn(3, 10_001),)),
+    "one long row": (lambda x: F.softmax(x, -1), (torch.randn(200_003),)),
+    "many rows": (lambda x: F.layer_norm(x, (301,)), (torch.randn(1000, 301),)),
+    "a sum of everything": (lambda x: (x * x).sum(), (torch.randn(300_001),)),
+    "extremes of everything": (lambda x: (x.max(), x.min(), (x > 9).any()), (torch.randn(300_001),)),
+    "rows of two sizes": (lambda x: x.mean((0, 2)), (torch.randn(9, 20, 30).transpose(0, 2),)),
+    "lanes": (lambda x: x.sum(0), (torch.randn(50, 130),)),
+    "many lanes": (lambda x: F.softmax(x.sin(), 0), (torch.randn(600, 600),)),
+    "lanes of a batch": (lambda x: x.var(1), (torch.randn(4, 30, 70),)),
+    "lanes and rows": (lambda x: (x.sum(0), x.sum(1)), (torch.randn(70, 90),)),
+    "lanes with a store": (lambda x: ((y := x.exp()), y.sum(0), y.amax(0)), (torch.randn(70, 90),)),
+    "lanes with values before": (
+        lambda x, y: ((x - y.exp()).sum(0), x.amin(0)),
+        (torch.randn(70, 90), torch.randn(90)),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_shape_of_kernel(name: str) -> None:
+    program, inputs = SHAPES[name]
+    torch.manual_seed(0)
+    check(program, *inputs)
+
+
+def test_the_shapes_are_those_meant() -> None:
+    texts = {name: source(program, *inputs) for name, (program, inputs) in SHAPES.items()}
+    assert "parallel" not in texts["elements"] + texts["short rows"] + texts["lanes"]
+    for name in ("many elements", "few long rows of elements", "many rows", "many lanes", "a sum of everything"):
+        assert "#pragma omp parallel for" in texts[name], name
+    assert "exp_row[1000]" in texts["kept rows"]
+    assert "_row[" not in texts["rows too long to keep"] + texts["one long row"]
+    assert "_lane[64]" in texts["many lanes"]
+    assert "block += 4096" in texts["one long row"]
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_threads_do_not_change_the_result(threads: int) -> None:
+    x = torch.randn(300, 1001, generator=torch.Generator().manual_seed(0))
+    run, _ = compiled(lambda x: (x.exp() * 2, F.softmax(x, -1), x.sum(0), x.amax(), x.sum()), x)
+    expected = run([x])
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        for mine, theirs in zip(run([x]), expected, strict=True):
+            torch.testing.assert_close(mine, theirs, rtol=1e-6, atol=1e-6)
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_names_that_are_words_of_cpp() -> None:
+    def program(double: torch.Tensor, this: torch.Tensor, lane: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return double + this, (lane * double).sum(0)
+
+    gm = trace(program, *(torch.randn(20, 20) for _ in range(3)))
+    for node, name in zip(gm.graph.nodes, ("double", "this", "lane", "float", "new", "i0"), strict=False):
+        node._rename(name)
+    text = cpp.generate(fuse(lower(gm, "forward")).program).text
+    assert build.load(text)
+
+
+def test_a_kernel_named_as_a_node_is_renamed() -> None:
+    gm = trace(lambda x: x + 1, torch.randn(3))
+    gm.graph.find_nodes(op="placeholder")[0]._rename("forward_0")
+    (step,) = fuse(lower(gm, "forward")).program.steps
+    assert step.name == "forward_1"
+
+
+def test_every_operation_has_an_expression() -> None:
+    for op, (arity, _) in ir.OPS.items():
+        of = (
+            torch.int32
+            if op in ("floordiv", "truncdiv", "lshift", "rshift", "and", "or", "xor", "not")
+            else torch.float32
+        )
+        dtype = torch.bool if op in ir.COMPARISONS else of
+        assert expression(op, dtype, ["a", "b", "c"][:arity], of)
+    assert (MATH | BUILTIN.keys() | INFIX.keys()) <= ir.OPS.keys()
+
+
+@pytest.mark.parametrize(
+    ("value", "dtype", "text"),
+    [
+        (1, torch.float32, "1.0f"),
+        (-0.0, torch.float64, "(-0.0)"),
+        (float("-inf"), torch.float32, "(-__builtin_inff())"),
+        (-(2**63), torch.int64, "(i64)(-9223372036854775807 - 1)"),
+        (True, torch.bool, "true"),
+        (1.0, torch.bfloat16, "(bf16)0x3f80"),
+    ],
+)
+def test_numbers(value: float, dtype: torch.dtype, text: str) -> None:
+    assert number(value, dtype) == text
+
+
+# -- the wrapper -------------------------------------------------------------------------------
+
+
+def test_the_wrapper_is_what_runs() -> None:
+    _, compile_ = compiled(lambda x, y: ((x @ y).relu(), x.t()[1:]), torch.randn(4, 4), torch.randn(4, 4))
+    assert compile_.find("forward.wrapper").text == (
+        "# aten_mm = torch.ops.aten.mm.default\n"
+        "def run_forward(inputs):\n"
+        "    x_1, y_1 = inputs\n"
+        "    mm = aten_mm(x_1, y_1)\n"
+        "    if mm.stride() != (4, 1): mm = restrided(mm, (4, 4), (4, 1))\n"
+        "    relu = empty((4, 4), (4, 1), f32)\n"
+        "    forward_0(mm.data_ptr(), relu.data_ptr())\n"
+        "    del mm\n"
+        "    return [relu, x_1.as_strided((3, 4), (1, 4), x_1.storage_offset() + 1)]\n"
+    )
+
+
+def test_names_of_nodes_do_not_hide_those_of_the_wrapper() -> None:
+    gm = trace(lambda x, y: ((x.t() @ y) + 1, torch.full((2,), 1.0)), torch.randn(4, 4), torch.randn(4, 4))
+    for node, name in zip(gm.graph.nodes, ("empty", "window", "torch", "aten_mm", "f32"), strict=False):
+        node._rename(name)
+    record = Record()
+    compile_ = record.compile(record.frame("f", "f.py", 1, "root"))
+    x, y = torch.randn(4, 4), torch.randn(4, 4)
+    got, ones = compile_kernels(gm, "forward", compile_, Options(), "cpp")([x, y])
+    torch.testing.assert_close(got, x.t() @ y + 1)
+    torch.testing.assert_close(ones, torch.ones(2))
+
+
+def test_tangents_may_have_other_strides_than_when_traced() -> None:
+    gm = trace(lambda x, t: (x.cos() * t).exp(), torch.randn(4, 5), torch.randn(4, 5))
+    gm.graph.find_nodes(op="placeholder")[1]._rename("tangents_1")
+    record = Record()
+    run = compile_kernels(gm, "backward", record.compile(record.frame("f", "f.py", 1, "root")), Options(), "cpp")
+    x = torch.randn(4, 5)
+    for tangent in (torch.randn(5, 4).t(), torch.ones(()).expand(4, 5), torch.randn(4, 10)[:, ::2]):
+        torch.testing.assert_close(run([x, tangent])[0], (x.cos() * tangent).exp())
+
+
+# -- the record --------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def noted() -> Compile:
+    def program(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return F.softmax(x * 2, -1) @ y, x.exp().sum(0)
+
+    return compiled(program, torch.randn(20, 30), torch.randn(30, 4))[1]
+
+
+def test_each_kernel_line_leads_to_graph_nodes_and_back(noted: Compile) -> None:
+    record = noted._record
+    assert record is not None
+    kernel = noted.find("forward.cpp")
+    lines = kernel.text.splitlines()
+    at = next(n for n, line in enumerate(lines, 1) if "::expf(" in line and "sub" in line)
+    linked = record.linked(kernel.item(str(at)))
+    assert "0/0:forward#exp" in linked
+    assert kernel.item(str(at)) in record.linked("0/0:forward#exp")
+    wrapper = noted.find("forward.wrapper")
+    launch = next(n for n, line in enumerate(wrapper.text.splitlines(), 1) if "forward_0(" in line)
+    assert wrapper.item(str(launch)) in record.linked("0/0:forward#exp")
+
+
+def test_every_item_that_is_linked_exists(noted: Compile) -> None:
+    items = {a.item(s.key) for a in noted.artifacts for s in a.spans}
+    for edge in noted.edges:
+        assert edge.made in items
+        assert set(edge.sources) <= items
+    for artifact in noted.artifacts:
+        count = len(artifact.text.splitlines())
+        assert all(1 <= s.first <= s.last <= count for s in artifact.spans), artifact.name
+        assert len({s.key for s in artifact.spans}) == len(artifact.spans), artifact.name
+
+
+def test_every_node_that_is_not_a_view_leads_to_the_wrapper(noted: Compile) -> None:
+    record = noted._record
+    assert record is not None
+    for node in noted.find("forward").graph.nodes:  # type: ignore[union-attr]
+        if node.op == "call_function" and "view" not in node.target:
+            linked = record.linked(f"0/0:forward#{node.key}")
+            assert any(":forward.wrapper#" in item for item in linked), node.key
+
+
+def test_kernels_fusions_and_refusals_are_noted(noted: Compile) -> None:
+    ours = [k for k in noted.kernels if k.language == "cpp"]
+    assert [k.name for k in noted.kernels if k.language == "extern"] == ["aten.mm.default"]
+    assert len(ours) == 2
+    assert ours[0].bytes_written == 20 * 30 * 4
+    assert {f.kernel for f in noted.fusions} <= {k.name for k in ours}
+    assert all(f.bytes_saved > 0 and len(f.nodes) > 1 for f in noted.fusions)
+    assert [(r.kind, r.second) for r in noted.refusals] == [("call", "mm")]
+    assert [e.stage for e in noted.events] == ["lower", "fuse", "codegen", "build"]
+    assert all(e.outcome == "ok" for e in noted.events)
+    assert noted._record is not None
+    assert Record.from_json(noted._record.to_json()) == noted._record
+
+
+def test_only_lines_of_code_are_attributed(noted: Compile) -> None:
+    kernel = noted.find("forward.cpp")
+    lines = kernel.text.splitlines()
+    made = {e.made for e in noted.edges}
+    for number_, line in enumerate(lines, 1):
+        if re.match(r"\s+const f32 \w+ = ", line):
+            assert kernel.item(str(number_)) in made, line

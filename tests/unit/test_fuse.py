@@ -1,0 +1,167 @@
+"""Fusion: what becomes one kernel, what stays apart and why, and that values do not change."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from compiler_core import ir, spaces
+from compiler_core.fuse import REFUSALS, fuse
+from compiler_core.ir import Address
+from compiler_core.lower import lower
+from compiler_core.rewrite import Rewritten
+from tests.kernel_programs import RandomProgram, check, trace
+
+
+def fused(program: Any, *inputs: torch.Tensor) -> Rewritten:
+    return fuse(lower(trace(program, *inputs), "forward"))
+
+
+def kernels(program: Any, *inputs: torch.Tensor) -> list[ir.Loops]:
+    return [s for s in fused(program, *inputs).program.steps if isinstance(s, ir.Loops)]
+
+
+X, Y, B = torch.randn(6, 8), torch.randn(6, 8), torch.randn(8)
+ONE_KERNEL: dict[str, tuple[Any, tuple[torch.Tensor, ...]]] = {
+    "a chain": (lambda x, y, b: F.gelu(x) * y + b, (X, Y, B)),
+    "several results": (lambda x: (x.exp(), x.exp() + 1, x.sin()), (X,)),
+    "into a reduction": (lambda x, y: (x * y).exp().sum(1), (X, Y)),
+    "out of a reduction": (lambda x: x.sum(1).exp() + 1, (X,)),
+    "around reductions": (lambda x: F.softmax(x * 2, -1) + 1, (X,)),
+    "layer norm": (lambda x, b: F.layer_norm(x, (8,), b, b).relu(), (X, B)),
+    "across columns": (lambda x: F.softmax(x.exp(), 0), (X,)),
+    "a transposed producer": (lambda x, y: (x + 1).t().contiguous() * 2, (X, Y)),
+    "a reshaped producer": (lambda x, b: torch.relu((x.exp() + b).view(2, 3, 8).flatten() * 2), (X, B)),
+    "a sliced producer": (lambda x: (x.exp())[1:4, ::2] + 1, (X,)),
+    "a cheap broadcast producer": (lambda x, b: x + (b * 2), (X, B)),
+    "siblings": (lambda x: (x.sum(1), x.amax(1), x * 2), (X,)),
+    "two reductions of one": (lambda x: torch.var_mean(x, 1), (X,)),
+    "a whole reduction": (lambda x, y: F.mse_loss(x, y), (X, Y)),
+    "batch norm": (
+        lambda x: F.batch_norm(x, None, None, training=True),
+        (torch.randn(4, 3, 5, 5, generator=torch.Generator().manual_seed(0)),),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ONE_KERNEL)
+def test_becomes_one_kernel(name: str) -> None:
+    program, inputs = ONE_KERNEL[name]
+    assert len(kernels(program, *inputs)) == 1
+    check(program, *inputs)
+
+
+APART: dict[str, tuple[Any, tuple[torch.Tensor, ...], str]] = {
+    "a call": (lambda x, y: (x @ y.t()).relu(), (X, Y), "call"),
+    "a reduction over another's outer index": (lambda x: (x.exp().sum(1).exp()).sum(0), (X,), "inner"),
+    "a dear broadcast producer": (lambda x, b: x + b.exp(), (X, B), "repeat"),
+    "a part of what is stored": (lambda x: ((a := x.exp()), a[1:4, ::2].sum(0)), (X,), "partial"),
+    "two places of one producer": (lambda x: (a := x.exp())[:3] + a[3:], (X,), "address"),
+    "a reduction for each broadcast index": (lambda x, y: (x.sum(1), y.t() @ y, x.sum(1)[:3].exp()), (X, Y), "repeat"),
+}
+
+
+@pytest.mark.parametrize("name", APART)
+def test_stays_apart_for_a_reason(name: str) -> None:
+    program, inputs, kind = APART[name]
+    assert kind in {refusal.kind for _, _, refusal in fused(program, *inputs).refusals}
+    check(program, *inputs)
+
+
+def test_a_step_in_between_is_a_cycle() -> None:
+    def program(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        a = x.exp()
+        return a + a @ y
+
+    square = torch.randn(6, 6)
+    kinds = {refusal.kind for _, _, refusal in fused(program, square, square).refusals}
+    assert kinds == {"call", "cycle"}
+    check(program, square, square)
+
+
+def test_a_body_does_not_grow_without_bound() -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        for _ in range(150):
+            x = x.sin() + 1
+        return x
+
+    done = fused(program, torch.randn(4))
+    assert {r.kind for _, _, r in done.refusals} == {"size"}
+    assert 1 < len(done.program.steps) < 4
+
+
+def test_every_kind_of_refusal_is_documented() -> None:
+    for name, (program, inputs, _) in APART.items():
+        for _, _, refusal in fused(program, *inputs).refusals:
+            assert refusal.kind in REFUSALS, name
+            assert refusal.reason
+
+
+def test_every_rewrite_is_noted() -> None:
+    done = fused(lambda x: F.softmax(x.sin(), -1) * 2, X)
+    assert len(done.rewrites) == 6  # sin, amax, sub, exp, sum, div, mul became one
+    assert all(r.bytes_saved > 0 and r.reason and r.rule in ("copy", "producer", "sibling") for r in done.rewrites)
+    assert set(done.by_loops["forward_0"]) == set(done.rewrites)
+    assert done.rewrites[-1].after == "mul"
+
+
+def test_bytes_saved_are_what_is_not_written_and_not_read() -> None:
+    (rewrite,) = fused(lambda x: x.exp().sin(), X).rewrites
+    assert (rewrite.rule, rewrite.bytes_saved) == ("producer", 2 * X.numel() * 4)
+    (rewrite,) = fused(lambda x: ((a := x.exp()), a.sin()), X).rewrites
+    assert rewrite.bytes_saved == X.numel() * 4  # still written, not read
+
+
+def test_what_is_shared_is_loaded_and_computed_once() -> None:
+    (loops,) = kernels(lambda x: (x.exp() + 1, x.exp() * 2), X)
+    assert [type(s).__name__ for s in loops.body].count("Load") == 1
+    assert sum(isinstance(s, ir.Compute) and s.op == "exp" for s in loops.body) == 1
+
+
+def test_sizes_that_memory_does_not_tell_apart_are_one() -> None:
+    (loops,) = kernels(lambda x: x.exp(), torch.randn(2, 3, 4, 5))
+    assert loops.outer == (120,)
+    (loops,) = kernels(lambda x, b: x + b, torch.randn(2, 3, 4, 5), torch.randn(5))
+    assert loops.outer == (24, 5)
+    (loops,) = kernels(lambda x: x.sum((2, 3)), torch.randn(2, 3, 4, 5))
+    assert (loops.outer, loops.inner) == ((6,), (20,))
+
+
+def test_no_loop_passes_a_mutation() -> None:
+    def program(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        a = x.exp()
+        x.copy_(a)
+        return a + 1, x.exp()
+
+    steps = fuse(lower(make_fx(program)(X.clone()), "forward")).program.steps
+    assert [type(s).__name__ for s in steps] == ["Loops", "Call", "Loops", "Loops"]
+
+
+def test_solve_finds_the_indices_of_a_transposed_slice() -> None:
+    # stored as [4, 6]; read at [i, j] -> [1 + 2*j, i]
+    rows = spaces.solve(Address((6, 1)), (4, 6), Address((1, 12), 6), (6, 2))
+    assert rows == {0: Address((0, 2), 1), 1: Address((1, 0))}
+
+
+def test_solve_cuts_an_index_that_runs_over_two() -> None:
+    assert spaces.solve(Address((3, 1)), (2, 3), Address((1,)), (6,)) == spaces.Split(0, 3)
+    cut = spaces.split(ir.Loops("f", (6,), (), (ir.Store("b", Address((1,)), "x"),)), spaces.Split(0, 3))
+    assert (cut.outer, cut.body[0].address.strides) == ((2, 3), (3, 1))  # type: ignore[union-attr]
+    assert spaces.solve(Address((3, 1)), (2, 3), Address((3, 1)), (2, 3)) == {0: Address((1, 0)), 1: Address((0, 1))}
+
+
+def test_solve_refuses_what_is_not_there() -> None:
+    assert spaces.solve(Address((4, 1)), (2, 3), Address((3, 1)), (2, 3)) is None  # a gap after each row
+    assert spaces.solve(Address((1, 1)), (2, 3), Address((1,)), (2,)) is None  # two indices at one address
+    assert spaces.solve(Address((1,)), (4,), Address((1,), 1), (4,)) is None  # beyond the end
+
+
+@pytest.mark.filterwarnings("ignore:var")
+@pytest.mark.parametrize("seed", range(1000, 1010))
+def test_long_random_programs(seed: int) -> None:
+    program = RandomProgram(seed, length=30)
+    check(program, *program.inputs, tolerances=program.tolerances)
