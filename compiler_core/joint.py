@@ -57,7 +57,8 @@ class JointGraph:
 
 def output_nodes(graph: fx.Graph) -> list[Any]:
     """What the graph returns: nodes, or None."""
-    return list(next(reversed(graph.nodes)).args[0])
+    outputs: Any = graph.output_node().args[0]
+    return list(outputs)
 
 
 def trace_joint(gm: fx.GraphModule, example_inputs: Sequence[torch.Tensor], compile_: Compile) -> JointGraph:
@@ -107,7 +108,7 @@ def _assemble(run: FunctionalRun, traced: fx.GraphModule, primal_count: int) -> 
     simplify.inline_constants(gm)
     simplify.drop_aliases(gm.graph)
     simplify.cancel_transposes(gm.graph)
-    simplify.own_outputs(gm.graph, returned)
+    simplify.own_outputs(gm.graph, count)
     simplify.merge_equal(gm.graph, output_nodes(gm.graph)[:returned])
     simplify.remove_dead(gm.graph)
     _set_roles(gm.graph, count, returned)

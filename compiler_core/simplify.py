@@ -35,7 +35,7 @@ def copy_graph(gm: fx.GraphModule, names: Sequence[str]) -> fx.GraphModule:
             copied[node] = graph.node_copy(node, copied.__getitem__)
     for node, made in copied.items():
         made.meta = {k: node.meta[k] for k in _KEPT_META if node.meta.get(k) is not None}
-    outputs = next(reversed(gm.graph.nodes)).args[0]
+    outputs: Any = gm.graph.output_node().args[0]
     graph.output([copied[o] if isinstance(o, fx.Node) else None for o in outputs])
     return fx.GraphModule(gm, graph)
 
@@ -93,7 +93,7 @@ def merge_equal(graph: fx.Graph, keep: Sequence[fx.Node]) -> None:
 
 def own_outputs(graph: fx.Graph, count: int) -> None:
     """Copy those of the first `count` outputs that share memory with an input or an earlier one."""
-    output = next(reversed(graph.nodes))
+    output: Any = graph.output_node()
     values = list(output.args[0])
     claimed = {n for n in graph.nodes if n.op in ("placeholder", "get_attr")}
     for i, node in enumerate(values[:count]):
