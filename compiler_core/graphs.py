@@ -73,8 +73,9 @@ def target_name(target: Any) -> str:
     module = getattr(target, "__module__", None) or ""
     name = str(getattr(target, "__qualname__", None) or getattr(target, "__name__", None) or repr(target))
     module = {"_operator": "operator", "torch._C._nn": "torch.nn.functional"}.get(module, module)
+    name = name.removeprefix("_VariableFunctionsClass.")
     if module.startswith("torch._C") or name.startswith("TensorBase."):
-        return f"torch.{name.replace('TensorBase.', 'Tensor.').split('_VariableFunctionsClass.')[-1]}"
+        return f"torch.{name.replace('TensorBase.', 'Tensor.')}"
     return f"{module}.{name}" if module not in ("", "builtins") else name
 
 

@@ -113,6 +113,10 @@ class Artifact:
     def item(self, key: str) -> ItemId:
         return f"{self.id}#{key}"
 
+    def lines(self, span: Span) -> str:
+        """The text of one span."""
+        return "\n".join(self.text.split("\n")[span.first - 1 : span.last])
+
 
 @dataclass(slots=True)
 class Edge:
@@ -398,6 +402,11 @@ class Record:
     def compiles(self) -> list[Compile]:
         return [c for f in self.frames for c in f.compiles]
 
+    @property
+    def artifacts(self) -> list[Artifact]:
+        """All texts: the sources, then those of each compile."""
+        return self.sources + [a for c in self.compiles for a in c.artifacts]
+
     def source(self, filename: str, first: int, lines: Sequence[str]) -> Artifact:
         """Add the lines ``first, first + 1 ...`` of a file; a line's key is its number there."""
         artifact = next((a for a in self.sources if a.name == filename), None)
@@ -417,6 +426,19 @@ class Record:
             if artifact.name == filename and any(s.key == str(lineno) for s in artifact.spans):
                 return artifact.item(str(lineno))
         return None
+
+    def text(self, item: ItemId) -> str:
+        """The lines that `item` is; KeyError where the record has no such item."""
+        for artifact in self.artifacts:
+            for span in artifact.spans:
+                if artifact.item(span.key) == item:
+                    return artifact.lines(span)
+        raise KeyError(f"the record has no item {item!r}")
+
+    def search(self, text: str, pane: Pane | None = None) -> list[ItemId]:
+        """The items whose lines contain `text`, in one pane or in all, in the record's order."""
+        artifacts = [a for a in self.artifacts if pane in (None, a.pane)]
+        return [a.item(span.key) for a in artifacts for span in a.spans if text in a.lines(span)]
 
     def linked(self, item: ItemId) -> set[ItemId]:
         """All that `item` came from and all that came from it, itself included."""

@@ -1,0 +1,75 @@
+"""A notebook of compiled cells without a browser: ``python -m kernel_magics.demo NOTEBOOK FOLDER``.
+
+Runs it in a kernel of its own, prints what its cells say, and writes a report of each compiled cell
+to the folder.  Exits with 1 where a cell raises.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import nbformat
+from nbclient import NotebookClient
+from nbclient.exceptions import CellExecutionError
+
+from compiler_core.record import Record
+from kernel_magics.explorer import MIME
+from kernel_magics.report import write_report
+from kernel_magics.view import say
+
+TIMEOUT_S = 600
+
+
+def main(notebook: Path, folder: Path) -> int:
+    """The exit status."""
+    try:
+        cells = execute(notebook)
+    except CellExecutionError as error:
+        say(f"\n{error}\nThe notebook {notebook} stopped at this cell.")
+        return 1
+    folder.mkdir(parents=True, exist_ok=True)
+    say("\nReports, which open in any browser without a network:")
+    for path, record in write_reports(cells, folder, notebook.stem.lstrip("0123456789_")):
+        say(f"  {path.resolve()}  ({record.title})")
+    return 0
+
+
+def execute(notebook: Path) -> list[Any]:
+    """The notebook's cells with their outputs, each said as soon as its cell has run."""
+    content = nbformat.read(notebook, as_version=4)
+    client = NotebookClient(
+        content,
+        kernel_name="python3",
+        extra_arguments=["--log-level=ERROR"],
+        timeout=TIMEOUT_S,
+        resources={"metadata": {"path": str(notebook.parent)}},
+        on_cell_executed=lambda cell, **_: say_outputs(cell),
+    )
+    client.execute()
+    return list(content.cells)
+
+
+def say_outputs(cell: Any) -> None:
+    """What the outputs of a cell say in words."""
+    for output in cell.get("outputs", ()):
+        text = output.get("text") or output.get("data", {}).get("text/plain", "")
+        is_picture = any(kind.startswith("image/") for kind in output.get("data", {}))
+        if text and not is_picture:
+            say(text.rstrip())
+
+
+def write_reports(cells: list[Any], folder: Path, name: str) -> Iterator[tuple[Path, Record]]:
+    """A report for each record among the outputs: ``name.html``, ``name_2.html`` ..."""
+    outputs = (output for cell in cells for output in cell.get("outputs", ()))
+    records = [Record.from_json(json.dumps(o["data"][MIME])) for o in outputs if MIME in o.get("data", {})]
+    for number, record in enumerate(records, 1):
+        file = f"{name}.html" if number == 1 else f"{name}_{number}.html"
+        yield write_report(record, folder / file), record
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1]), Path(sys.argv[2])))
