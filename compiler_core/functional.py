@@ -63,7 +63,7 @@ class Mutation:
 
 @dataclass(frozen=True)
 class Layout:
-    """What autograd will hand in for a forward output: the gradient has the output's own layout."""
+    """How a tensor lies in memory, and where."""
 
     shape: torch.Size
     stride: tuple[int, ...]
@@ -228,7 +228,10 @@ class FunctionalRun(fx.Interpreter):
     # ---- what the outputs are ------------------------------------------------------------
 
     def _plan(self, inputs: list[FunctionalTensor]) -> None:
-        """Fill `returns`, `mutations`, `outputs` and `differentiable` from the values of the run."""
+        """Fill `returns`, `mutations`, `outputs` and `differentiable` from the values of the run.
+
+        They are those at its end: what was written to a tensor later shows in all its views.
+        """
         placeholders = [n for n in self.captured if n.op == "placeholder"]
         primal_of = {n: i for i, n in enumerate(placeholders)}
         index_of: dict[int, int] = {}
@@ -269,13 +272,14 @@ class FunctionalRun(fx.Interpreter):
     def _base(self, node: fx.Node) -> tuple[fx.Node, tuple[View, ...]]:
         """The node whose memory `node` shows, and the views that lead from there to `node`."""
         views: list[View] = []
+        self._check_shape(node)
         while (source := self._alias_source(node)) is not None:
             if self.env[source] is not self.env[node]:
                 if not _replayable(node):
                     raise JointRefused(f"{node.name} shares memory with {source.name} by more than a view")
                 views.append(View(node, self._grad_mode[node]))
             node = source
-        self._check_shape(node)
+            self._check_shape(node)
         return node, tuple(reversed(views))
 
     def _alias_source(self, node: fx.Node) -> fx.Node | None:

@@ -39,7 +39,7 @@ class JointGraph:
     differentiable: tuple[bool, ...]
     """For each forward output, whether it has a tangent."""
     layouts: tuple[Layout, ...]
-    """Of each tangent."""
+    """Of each tangent: that of its output."""
     returns: tuple[Return, ...]
     mutations: tuple[Mutation, ...]
     autocast: bool

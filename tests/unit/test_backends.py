@@ -284,6 +284,16 @@ def test_writing_to_an_output_that_the_backward_reads_is_noticed() -> None:
     assert "mm = _unsafe_view.detach().as_strided(" in made.text("autograd")
 
 
+@pytest.mark.parametrize("backend", ["aot_eager", "cpp"])
+def test_writing_to_an_input_that_the_backward_reads_is_noticed(backend: str) -> None:
+    with compiled(lambda x: x.cos().cos(), backend) as made:
+        x = t(4)
+        y = made(x)
+        x.detach().mul_(2)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            y.sum().backward()
+
+
 def test_traceback_reaches_into_the_generated_source() -> None:
     captured = capture(lambda x: x.cos(), t(3))
     call = compile_captured(captured, backend="aot_eager")

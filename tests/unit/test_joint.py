@@ -58,6 +58,26 @@ def buffer_gets_gradient(b: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
     return b * 2
 
 
+def writes_an_output(x: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> Any:
+    y = x * 2
+    b.copy_(y)
+    c.copy_(x)
+    return y, x + c
+
+
+def base_overwritten_later(x: torch.Tensor) -> Any:
+    y = x * 2
+    z = y[:, 1:]
+    y.zero_()
+    return z, y + x
+
+
+def view_under_no_grad(x: torch.Tensor) -> Any:
+    with torch.no_grad():
+        v = x.view(-1)
+    return v, x * 2
+
+
 def grad_mode_region(x: torch.Tensor) -> Any:
     y = x * 2
     with torch.no_grad():
@@ -90,6 +110,10 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], list[torch.Tensor]]] = {
     "writes to a buffer": (writes_buffer, [t(2, 2), t(2, 2, grad=False)]),
     "writes to a leaf under no_grad": (writes_leaf_without_grad, [t(3)]),
     "a buffer that gets a gradient": (buffer_gets_gradient, [t(4, grad=False), t(4)]),
+    "writes what it also returns": (writes_an_output, [t(4), t(4, grad=False), t(4, grad=False)]),
+    "base overwritten after the view": (base_overwritten_later, [t(4, 2)]),
+    "view made under no_grad": (view_under_no_grad, [t(2, 2)]),
+    "complex": (lambda x: torch.view_as_real(torch.view_as_complex(x).conj().square()), [t(4, 2)]),
     "no_grad region": (grad_mode_region, [t(2, 2)]),
     "constants": (lambda x: (x * torch.tensor(3.0) + torch.tensor([1.0, 2.0, 3.0]), torch.tensor([1, 2])), [t(3)]),
     "no gradient at all": (lambda i: (i + 1, i.view(2, 2)), [torch.arange(4)]),
@@ -157,21 +181,24 @@ def test_autocast_is_in_the_graph() -> None:
 def graph_of(function: Callable[..., Any], *args: torch.Tensor) -> Captured:
     """Captured with fx alone, for what torch.compile would not capture."""
     gm = fx.symbolic_trace(function)
-    output = next(reversed(gm.graph.nodes))
+    output = gm.graph.output_node()
     if isinstance(output.args[0], fx.Node):
         output.args = ((output.args[0],),)
     gm.recompile()
     return prepare(gm, args)
 
 
-def writes_shape(x: torch.Tensor) -> torch.Tensor:
-    x.t_()
-    return x * 2
-
-
-def test_refuses_to_change_the_shape_of_an_input() -> None:
-    captured = graph_of(writes_shape, t(2, 3, grad=False))
-    with pytest.raises(JointRefused, match="changes the shape of x in place"):
+@pytest.mark.parametrize(
+    ("function", "what"),
+    [
+        (lambda x: x.t_() * 2, "x"),
+        (lambda x: x.view(-1).unsqueeze_(0), "view"),
+        (lambda x: (x * 2).squeeze_(), "mul"),
+    ],
+)
+def test_refuses_shapes_changed_in_place(function: Callable[..., Any], what: str) -> None:
+    captured = graph_of(function, t(1, 3, grad=False))
+    with pytest.raises(JointRefused, match=f"changes the shape of {what} in place"):
         trace_joint(captured.gm, captured.inputs, captured.compile)
 
 
