@@ -37,7 +37,7 @@ from compiler_core.guards import GuardSpec, GuardTree, first_failure, guards_tex
 from compiler_core.reconstruct import graph_outputs
 from compiler_core.record import Compile, Frame, GraphBreak, Recompile, Record, StackLine, Stage
 from compiler_core.resume import Layout, Split
-from compiler_core.skip import is_library_file, is_runtime, skip_reason
+from compiler_core.skip import is_library_file, is_runtime, reads_its_frame, skip_reason
 from compiler_core.sources import FreeCell, Local, Scope
 from compiler_core.symbolic import Interpreter, Lines, add_source, user_lines
 from compiler_core.values.base import Value
@@ -118,7 +118,7 @@ class Region:
         if state is not None and state.record is record:
             return state
         resumes = self._resumes.get(code)
-        if code is not self.root and resumes is None and skip_reason(code):
+        if reads_its_frame(code) or (code is not self.root and resumes is None and skip_reason(code)):
             return None
         kind = "resume" if resumes is not None else ("root" if code is self.root else "called")
         frame = record.frame(code.co_name, code.co_filename, code.co_firstlineno, kind)  # type: ignore[arg-type]

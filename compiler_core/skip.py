@@ -17,8 +17,10 @@ _TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
 _STDLIB = sysconfig.get_path("stdlib") + os.sep
 _SITE = tuple(sysconfig.get_path(k) + os.sep for k in ("purelib", "platlib"))
 # parts of PyTorch that are ordinary Python over tensors
-_TORCH_OPEN = tuple(_TORCH + p.replace("/", os.sep) for p in ("nn/modules/", "nn/functional.py", "distributions/", "backends/", "utils/_contextlib.py"))
+_TORCH_OPEN = tuple(_TORCH + p.replace("/", os.sep) for p in ("nn/modules/", "nn/functional.py", "distributions/", "backends/"))
 _TORCH_CLOSED = _TORCH + os.path.join("nn", "modules", "module.py")
+# Module.modules() and the like (calls of modules have a rule of their own), and torch.no_grad() as a decorator
+_INLINED_ONLY = frozenset({_TORCH_CLOSED, _TORCH + os.path.join("utils", "_contextlib.py")})
 _PACKAGES_CLOSED = ("IPython", "ipykernel", "traitlets", "numpy", "scipy", "matplotlib", "pandas", "sklearn", "triton")
 
 
@@ -53,7 +55,7 @@ _FRAME_READERS = frozenset({"locals", "vars", "dir", "eval", "exec"})
 
 
 @functools.cache
-def _reads_its_frame(code: types.CodeType) -> bool:
+def reads_its_frame(code: types.CodeType) -> bool:
     """Whether a builtin called here would see the locals of generated code."""
     if _FRAME_READERS.isdisjoint(code.co_names):
         return False
@@ -62,8 +64,8 @@ def _reads_its_frame(code: types.CodeType) -> bool:
 
 def skip_reason(code: types.CodeType, inlining: bool = False) -> str:
     """Why a function is not captured, as a frame of its own or (`inlining`) in its caller's."""
-    if inlining and code.co_filename == _TORCH_CLOSED:
-        return ""  # Module.modules() and the like; calls of modules have a rule of their own
+    if inlining and code.co_filename in _INLINED_ONLY:
+        return ""
     if reason := _closed_file(code.co_filename):
         return reason
     generator = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
@@ -71,10 +73,10 @@ def skip_reason(code: types.CodeType, inlining: bool = False) -> str:
         return "a generator or coroutine"
     if not inlining and code.co_filename == "<string>":
         return "made from a string by a library (a namedtuple, a dataclass)"
-    # a notebook cell's units are functions named <module>; real module code keeps no locals of its own
-    if code.co_name == "<module>" and not code.co_flags & inspect.CO_NEWLOCALS:
-        return "a module body"
-    if _reads_its_frame(code):
+    # a notebook cell's units are functions, whatever their name
+    if not code.co_flags & inspect.CO_OPTIMIZED:
+        return "the body of a module or class"
+    if reads_its_frame(code):
         return "it looks at its own local variables"
     if not inlining and code.co_name in ("<genexpr>", "<listcomp>", "<dictcomp>", "<setcomp>"):
         return "a comprehension body"

@@ -394,7 +394,7 @@ def _hasattr(tx: Interpreter, obj: Value, name: Value) -> Value:
 def _find_attr(tx: Interpreter, obj: Value, name: str) -> Value | None:
     if isinstance(obj, ObjectValue):
         found = obj.find_attr(tx, name)
-        if found is None and obj.source is not None:
+        if found is None and obj.source is not None and name not in obj.stored:
             tx.capture.guard("NO_ATTRIBUTE", obj.source, name)
         return found
     if isinstance(obj, TensorValue):
@@ -645,9 +645,11 @@ def construct(tx: Interpreter, cls: type, args: Sequence[Value], kwargs: dict[st
         return _namedtuple(tx, cls, args, kwargs)
     if issubclass(cls, enum.Enum) and len(args) == 1:
         return fold(tx, cls, args, kwargs)
+    if issubclass(cls, BaseException):
+        raise Unsupported("exception", _name(cls))
     plain = type(cls) is type and cls.__new__ is object.__new__ and "__slots__" not in vars(cls)
     init = inspect.getattr_static(cls, "__init__")
-    refused = (BaseException, torch.nn.Module, torch.Tensor, torch.autograd.Function)
+    refused = (torch.nn.Module, torch.Tensor, torch.autograd.Function)
     if not plain or issubclass(cls, refused) or cls.__module__.startswith("torch."):
         raise Unsupported("skipped function", f"{_name(cls)}()")
     made = ObjectValue(cls)

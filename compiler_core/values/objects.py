@@ -64,10 +64,10 @@ class ObjectValue(Value):
         on_class = inspect.getattr_static(self.cls, name, _ABSENT)
         if on_class is not _ABSENT and _is_data_descriptor(on_class):
             return self._descriptor(tx, name, on_class)
-        if name in self.stored:
-            value = self.stored[name]
-            return None if value is UNBOUND else value
-        own = self._own_attr(tx, name)
+        stored = self.stored.get(name)
+        if stored is not None and stored is not UNBOUND:
+            return stored
+        own = None if stored is UNBOUND else self._own_attr(tx, name)
         if own is not None:
             return own
         if on_class is not _ABSENT:
@@ -95,7 +95,7 @@ class ObjectValue(Value):
         return None
 
     def _class_attr(self, tx: Interpreter, name: str, found: Any) -> Value:
-        if self.source is not None and hasattr(self.real, "__dict__"):
+        if self.source is not None and hasattr(self.real, "__dict__") and name not in self.stored:
             tx.capture.guard("DICT_CONTAINS", InstanceDict(self.source), name)
         self._guard_class(tx, name, found)
         if isinstance(found, types.FunctionType):
