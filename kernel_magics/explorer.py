@@ -46,6 +46,7 @@ class Explorer(anywidget.AnyWidget):
 
     def __init__(self, record: Record | None = None) -> None:
         super().__init__(record=record)
+        _hear_while_busy(self.comm)
 
     def show(self, *panes: str, compile: str | None = None) -> None:
         """Show these panes side by side ("kernel", or "kernel:backward.cpp" for one of several)."""
@@ -98,6 +99,17 @@ class Explorer(anywidget.AnyWidget):
             "text/plain": summary.text(self.record),
         }
         return data, metadata
+
+
+def _hear_while_busy(comm: Any) -> None:
+    """Let messages from the page arrive, on a thread of their own, while the main thread runs a cell.
+
+    The page asks for that where it can ("subshells").  From 7.4 on ipykernel sends them to the
+    thread that spoke last all the same: here the one that compiles, where Cancel would wait for
+    what it should stop.
+    """
+    if hasattr(comm, "_reply_subshell_for"):
+        comm._reply_subshell_for = lambda data, asked_for: asked_for
 
 
 def _step(event: Event) -> dict[str, Any]:

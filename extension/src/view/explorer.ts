@@ -75,10 +75,12 @@ class Explorer {
     const tree = new Tree(this.state);
     const main = h("div", { class: "main" }, tree.element, splitter(tree.element, "the list of frames"), this.area);
     const strip = new Strip(this.state, (pane) => this.reveal(pane));
-    main.addEventListener("keydown", (event) => {
-      if (event.key === "Escape") this.state.pin([]);
-    });
     this.elements = [bar, main, strip.element];
+    for (const element of this.elements) {
+      element.addEventListener("keydown", (event) => {
+        if (event.key === "Escape") this.state.pin([]);
+      });
+    }
     this.state.on("shown", () => this.layPanes());
     this.state.on("compile", () => {
       for (const pane of this.panes) pane.update();
