@@ -6,7 +6,10 @@ reader of the record sees exactly what runs.
 
 from __future__ import annotations
 
+import itertools
 import linecache
+import operator
+import weakref
 from collections.abc import Callable, Sequence
 from types import EllipsisType
 from typing import Any
@@ -20,13 +23,15 @@ from compiler_core.partition import Partitioned
 from compiler_core.record import Compile, Span
 from compiler_core.simplify import view_base
 
-Compiled = Callable[[list[Any]], Sequence[Any]]
+Boxed = Callable[[list[Any]], Sequence[Any]]
 """A forward or backward graph as code: flat list of tensors in (it may be emptied), flat sequence out."""
 
 Call = Callable[..., tuple[torch.Tensor, ...]]
 
+_numbers = itertools.count()
 
-def wrap(parts: Partitioned, forward: Compiled, backward: Compiled | None, eager: Call, compile_: Compile) -> Call:
+
+def wrap(parts: Partitioned, forward: Boxed, backward: Boxed | None, eager: Call, compile_: Compile) -> Call:
     """The callable that stands for the captured graph: tensors in, its flat tuple of outputs out.
 
     `eager` runs instead when the graph writes to an input that shares memory with another.
@@ -36,8 +41,6 @@ def wrap(parts: Partitioned, forward: Compiled, backward: Compiled | None, eager
     artifact = compile_.artifact("wrapper", "autograd", "python", text, spans)
     for key, nodes in glue.sources.items():
         compile_.link(artifact.item(key), [n.meta["item"] for n in nodes if "item" in n.meta], "autograd")
-    filename = f"<cutaway {artifact.id}>"
-    linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)
     scope = glue.names | {
         "torch": torch,
         "below_autograd": torch._C._AutoDispatchBelowADInplaceOrView,
@@ -49,8 +52,12 @@ def wrap(parts: Partitioned, forward: Compiled, backward: Compiled | None, eager
         "backward_graph": backward,
         "run_eagerly": eager,
     }
+    filename = f"<cutaway {artifact.id} {next(_numbers)}>"
     exec(compile(text, filename, "exec"), scope)
     call: Call = scope["call"]
+    # so that a traceback shows the lines, for as long as they can run
+    linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)
+    weakref.finalize(call, linecache.cache.pop, filename, None)
     return call
 
 
@@ -146,10 +153,8 @@ class _Glue:
             base = view_base(output)
             if base is not output and base.name in self.parts.saved:
                 at = Layout.of(base.meta["val"])
-                offset = f"{base.name}.storage_offset()"
-                self._line(
-                    2, f"{base.name} = {output.name}.detach().as_strided({tuple(at.shape)}, {at.stride}, {offset})"
-                )
+                window = f"{tuple(at.shape)}, {at.stride}, {base.name}.storage_offset()"
+                self._line(2, f"{base.name} = {output.name}.detach().as_strided({window})")
 
     def _backward(self) -> None:
         joint, backward = self.joint, self.parts.backward
@@ -160,9 +165,8 @@ class _Glue:
         self._line(1, f"def backward(ctx, {', '.join(received)}):")
         absent = self._absent_gradients()
         if absent:
-            self._line(
-                2, f"{_targets([f'no_{t}' for t in joint.tangents])}{_tuple(f'{t} is None' for t in joint.tangents)}"
-            )
+            flags = [f"no_{t}" for t in joint.tangents]
+            self._line(2, f"{_targets(flags)}{_tuple(f'{t} is None' for t in joint.tangents)}")
         for name, at in zip(joint.tangents, joint.layouts, strict=True):
             self._line(2, f"{name} = laid_out({name}, {tuple(at.shape)}, {at.stride}, {at.dtype}, '{at.device}')")
         if self.parts.saved:
@@ -231,12 +235,15 @@ class _Glue:
     def _view(self, view: View, base: str) -> str:
         node = view.node
         rest = [self._literal(a) for a in node.args[1:]] + [f"{k}={self._literal(v)}" for k, v in node.kwargs.items()]
+        if node.target is operator.getitem:
+            return f"{base}[{rest[0]}]"
         if node.op == "call_method":
             return f"{base}.{node.target}({', '.join(rest)})"
         return f"{self._name(node.target)}({', '.join([base, *rest])})"
 
     def _name(self, function: Any) -> str:
-        name = getattr(function, "__name__", "view").strip("_").replace(".", "_")
+        """A name for an eager operator, unlike that of any node."""
+        name = "eager_" + getattr(function, "__name__", "view").strip("_").replace(".", "_")
         while name in self.names and self.names[name] is not function:
             name += "_"
         self.names[name] = function

@@ -113,6 +113,7 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], list[torch.Tensor]]] = {
     "writes what it also returns": (writes_an_output, [t(4), t(4, grad=False), t(4, grad=False)]),
     "base overwritten after the view": (base_overwritten_later, [t(4, 2)]),
     "view made under no_grad": (view_under_no_grad, [t(2, 2)]),
+    "names like operators": (lambda x: (x.max(0)[0][None], torch.transpose(x.sort(0)[0], 0, 1)[..., 1:]), [t(3, 4)]),
     "complex": (lambda x: torch.view_as_real(torch.view_as_complex(x).conj().square()), [t(4, 2)]),
     "no_grad region": (grad_mode_region, [t(2, 2)]),
     "constants": (lambda x: (x * torch.tensor(3.0) + torch.tensor([1.0, 2.0, 3.0]), torch.tensor([1, 2])), [t(3)]),
