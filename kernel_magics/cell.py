@@ -46,7 +46,7 @@ class Shell(Protocol):
     """What is used here of IPython's InteractiveShell."""
 
     compile: Any
-    execution_count: int
+    displayhook: Any
 
     def transform_cell(self, raw_cell: str) -> str: ...
     def transform_ast(self, node: ast.Module) -> ast.Module: ...
@@ -57,6 +57,7 @@ class Program:
     """A parsed cell, ready to run.  `notes` say in words which lines no compiler will see."""
 
     filename: str
+    source: str
     skeleton: types.CodeType
     units: list[types.CodeType]
     notes: list[str]
@@ -86,19 +87,27 @@ class Program:
         return results[-1]
 
 
-def parse(shell: Shell, cell: str, first_line: int = 2) -> Program:
-    """The program of a cell whose text starts on line `first_line`; a SyntaxError as a plain cell's."""
-    source = "\n" * (first_line - 1 + _leading_empty_lines(cell)) + shell.transform_cell(cell)
-    filename = shell.compile.cache(source, shell.execution_count, raw_code=source)
+def parse(shell: Shell, cell: str, above: str = "") -> Program:
+    """The program of a cell; a SyntaxError as a plain cell's.
+
+    `above` is the comment that stands in the place of the magic's line, so that lines count as they are seen.
+    """
+    source = above + "\n" * _leading_empty_lines(cell) + shell.transform_cell(cell)
+    filename = shell.compile.cache(source, cell_number(shell), raw_code=source)
     with shell.compile.extra_flags(ast.PyCF_ALLOW_TOP_LEVEL_AWAIT):
         tree = shell.transform_ast(shell.compile.ast_parse(source, filename))
         for statement in tree.body:
             # As IPython compiles it first: its syntax errors and warnings are the user's to see, once.
             shell.compile(ast.Module([statement], []), filename, "exec")
-        splitter = _Splitter(filename, shell.compile.flags)
+        splitter = _Splitter(filename, source, shell.compile.flags)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SyntaxWarning)
         return splitter.program(tree)
+
+
+def cell_number(shell: Shell) -> int:
+    """That of the cell that runs now, as in ``In[3]``; `execution_count` may be one ahead already."""
+    return int(shell.displayhook.prompt_count)
 
 
 def _leading_empty_lines(cell: str) -> int:
@@ -124,6 +133,7 @@ class _Splitter:
     """Takes one cell apart into its skeleton and its units."""
 
     filename: str
+    source: str
     flags: int
     units: list[types.CodeType] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -132,7 +142,7 @@ class _Splitter:
         # IPython takes ``from __future__`` anywhere in a cell, a module only at its top.
         statements = sorted(tree.body, key=lambda s: not is_future(s))
         skeleton = self.compile(self.block(statements, is_cell=True))
-        return Program(self.filename, skeleton, self.units, self.notes)
+        return Program(self.filename, self.source, skeleton, self.units, self.notes)
 
     def compile(self, statements: list[ast.stmt]) -> types.CodeType:
         module = ast.Module(statements, [])

@@ -18,7 +18,7 @@ from IPython.core.magic_arguments import magic_arguments
 from compiler_core import errors
 from compiler_core.record import Record
 from kernel_magics import options, summary
-from kernel_magics.cell import Program, parse
+from kernel_magics.cell import Program, cell_number, parse
 from kernel_magics.run import Request, run
 from kernel_magics.traces import show_alone
 from kernel_magics.view import View, make_view, say
@@ -44,11 +44,11 @@ class CutawayMagics(Magics):
         if cell is None:
             if not expression:
                 raise UsageError("%compile takes an expression, for example: %compile model(x)")
-            return self._run(expression, 1, [expression], request, expression)
+            return self._run(parse_alone(self.shell, expression), request, expression)
         if expression:
             raise UsageError(f"%%compile does not know what {expression!r} is; its options start with --")
-        visible = [f"%%compile {line}".rstrip(), *cell.splitlines()]
-        return self._run(cell, 2, visible, request, f"Cell In[{self.shell.execution_count}]")
+        program = parse_alone(self.shell, cell, f"# %%compile {line}".rstrip() + "\n")
+        return self._run(program, request, f"Cell In[{cell_number(self.shell)}]")
 
     @magic_arguments()
     @options.with_options
@@ -59,31 +59,30 @@ class CutawayMagics(Magics):
         request, expression = self._read(self.explain, line)
         if not expression:
             raise UsageError("%explain takes an expression, for example: %explain model(x)")
-        self._run(expression, 1, [expression], request, expression, ShortView())
+        self._run(parse_alone(self.shell, expression), request, expression, ShortView())
 
     def _read(self, magic: Any, line: str) -> tuple[Request, str]:
         """The options, checked, and the expression after them."""
         words, expression = options.split_line(line, magic.parser)
         return options.request(magic.parser.parse_args(words), self.shell.user_ns), expression
 
-    def _run(
-        self, text: str, first_line: int, visible: list[str], request: Request, title: str, view: View | None = None
-    ) -> object:
-        program = self._parse(text, first_line)
+    def _run(self, program: Program, request: Request, title: str, view: View | None = None) -> object:
         try:
-            return run(self.shell, program, visible, request, title, view or make_view(self.shell))
+            return run(self.shell, program, request, title, view or make_view(self.shell))
         except BaseException as error:
             if isinstance(error, errors.UsageError) and not isinstance(error, errors.FullGraphError):
                 raise UsageError(str(error)) from None
             show_alone(self.shell, error, program.filename)
             raise
 
-    def _parse(self, text: str, first_line: int) -> Program:
-        try:
-            return parse(self.shell, text, first_line)
-        except SyntaxError as error:
-            show_alone(self.shell, error, None)
-            raise
+
+def parse_alone(shell: Any, text: str, above: str = "") -> Program:
+    """The program of `text`; a syntax error in it is shown as a plain cell's."""
+    try:
+        return parse(shell, text, above)
+    except SyntaxError as error:
+        show_alone(shell, error, None)
+        raise
 
 
 class ShortView(View):

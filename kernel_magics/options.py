@@ -20,6 +20,7 @@ ENGINES = ("core", "torch")
 TARGETS = ("cpu", "sm_80", "sm_90", "sm_100", "gfx942")
 _MAGIC = re.compile(r"^\s*%{1,2}(compile|explain)\s")
 _OPTION = re.compile(r"\s*(--[\w-]+)(=\S+)?(?=\s|$)")
+_VALUE = re.compile(r"""\s+('[^']*'|"[^"]*"|\S+)""")
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -46,11 +47,8 @@ def split_line(line: str, parser: argparse.ArgumentParser) -> tuple[list[str], s
     at = 0
     while found := _OPTION.match(line, at):
         at = found.end()
-        if (
-            found[1] in takes_value
-            and not found[2]
-            and (value := re.compile(r"\s+('[^']*'|\"[^\"]*\"|\S+)").match(line, at))
-        ):
+        has_own_value = found[1] in takes_value and not found[2]
+        if has_own_value and (value := _VALUE.match(line, at)):
             at = value.end()
     return shlex.split(line[:at]), line[at:].strip().removeprefix("-- ").strip()
 
@@ -90,24 +88,20 @@ def _backend(wanted: str | None, namespace: Mapping[str, Any]) -> str | Callable
 def complete(context: CompletionContext) -> SimpleMatcherResult:
     """Options and their values after %%compile, %compile and %explain."""
     line = context.line_with_cursor[: context.cursor_position]
-    if not _MAGIC.match(line):
+    if not (magic := _MAGIC.match(line)):
         return {"completions": []}
-    words = line.split()
-    typed = "" if line.endswith(" ") else words[-1]
-    before = words[-1] if line.endswith(" ") else words[-2]
-    offered = _values(before)
-    if offered is None:
-        if typed and not typed.startswith("-"):
-            return {"completions": []}  # the expression, or a path
-        offered = [*_options()]
-    found = [SimpleCompletion(text=text, type="param") for text in offered if text.startswith(typed)]
-    return {"completions": found, "suppress": bool(found), "matched_fragment": typed}
-
-
-def _options() -> list[str]:
     from kernel_magics.magics import CutawayMagics
 
-    return [name for action in CutawayMagics.compile.parser._actions for name in action.option_strings]
+    parser: argparse.ArgumentParser = CutawayMagics.compile.parser
+    typed = re.split(r"\s", line)[-1]
+    before, expression = split_line(line[magic.end() : len(line) - len(typed)], parser)
+    offered = _values(before[-1]) if before else None
+    if expression or (offered is None and typed and not typed.startswith("-")):
+        return {"completions": []}  # an expression, or a path
+    if offered is None:
+        offered = [name for action in parser._actions for name in action.option_strings]
+    found = [SimpleCompletion(text=text, type="param") for text in offered if text.startswith(typed)]
+    return {"completions": found, "suppress": bool(found), "matched_fragment": typed}
 
 
 def _values(option: str) -> list[str] | None:

@@ -52,12 +52,12 @@ def recorded(request: Request, title: str, view: View) -> Iterator[Record]:
                     say(f"Saved {export.save(record, request.save)}")
 
 
-def run(shell: Any, program: Program, source: list[str], request: Request, title: str, view: View) -> object:
-    """The value of the program's last expression.  `source` is the visible text, from line 1."""
+def run(shell: Any, program: Program, request: Request, title: str, view: View) -> object:
+    """The value of the program's last expression."""
     if program.is_async and _loop_is_running():
         raise errors.UsageError("a loop runs already in this kernel, so a compiled cell cannot await; use a plain cell")
     with recorded(request, title, view) as record:
-        record.source(program.filename, 1, source)
+        record.source(program.filename, 1, program.source.splitlines())
         record.notes += program.notes
         return program.run(shell.user_ns, _compiler(request, record), shell.loop_runner)
 

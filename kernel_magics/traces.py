@@ -49,9 +49,8 @@ def of_the_user(traceback: types.TracebackType | None, filename: str) -> types.T
     inside = list(itertools.dropwhile(lambda e: e.tb_frame.f_code.co_filename != filename, entries))
     if len(inside) > 1 and _is_same_module(*inside[:2]):
         del inside[0]
-    followers: list[types.TracebackType | None] = [*inside[1:], None]
     trimmed: types.TracebackType | None = None
-    for entry, follower in reversed(list(zip(inside, followers, strict=True))):
+    for entry, follower in reversed(list(itertools.zip_longest(inside, inside[1:]))):
         if follower is None or not _resumes(follower, entry):
             trimmed = types.TracebackType(trimmed, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
     return trimmed

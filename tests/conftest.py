@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -28,17 +29,26 @@ def _seeded() -> None:
     torch.manual_seed(SEED)
 
 
-@pytest.fixture
-def shell() -> Iterator[InteractiveShell]:
-    """A new IPython in this process, without history and colours."""
+@pytest.fixture(scope="session")
+def _ipython() -> Iterator[InteractiveShell]:
+    """The IPython of this process, without history and colours."""
     from IPython.core.interactiveshell import InteractiveShell
     from traitlets.config import Config
 
+    gc.freeze()  # IPython collects at each reset, which PyTorch's modules would make slow
     config = Config()
     config.HistoryManager.enabled = False
     config.InteractiveShell.colors = "nocolor"
+    yield InteractiveShell.instance(config=config)
     InteractiveShell.clear_instance()
-    shell = InteractiveShell.instance(config=config)
-    yield shell
-    shell.reset()
-    InteractiveShell.clear_instance()
+
+
+@pytest.fixture
+def shell(_ipython: InteractiveShell) -> Iterator[InteractiveShell]:
+    """A real IPython as good as new: no names, no extension, cell number 1."""
+    yield _ipython
+    if _ipython.extension_manager and "kernel_magics" in _ipython.extension_manager.loaded:
+        _ipython.run_line_magic("unload_ext", "kernel_magics")
+    _ipython.set_custom_exc((), None)
+    _ipython.compile.reset_compiler_flags()
+    _ipython.reset()

@@ -26,6 +26,7 @@ def programs(file: str) -> list[Any]:
     return [pytest.param(text, id=name) for name, _, text in (part.partition("\n") for part in parts)]
 
 
+MAGIC = "# %%compile\n"
 HISTORY = re.compile("__builtins__|__warningregistry__|_+|_i*[0-9]*")
 """What IPython itself adds to the namespace."""
 
@@ -40,8 +41,12 @@ def run_coroutine(coroutine: Coroutine[Any, Any, Any]) -> object:
     return asyncio.run(coroutine)
 
 
+def parse(shell: InteractiveShell, text: str) -> cells.Program:
+    return cells.parse(shell, text, MAGIC)
+
+
 def run_apart(shell: InteractiveShell, text: str) -> object:
-    return cells.parse(shell, text).run(shell.user_ns, direct, run_coroutine)
+    return parse(shell, text).run(shell.user_ns, direct, run_coroutine)
 
 
 def new_names(shell: InteractiveShell, before: set[str]) -> dict[str, str]:
@@ -74,7 +79,7 @@ def test_leaves_what_a_plain_cell_leaves(
     text: str, shell: InteractiveShell, plain: Callable[[str], tuple[object, str, dict[str, str]]]
 ) -> None:
     # the magic's line is line 1 of the visible cell, so the plain cell has a comment there
-    value, printed, names = plain("# the magic\n" + text)
+    value, printed, names = plain(MAGIC + text)
     before = set(shell.user_ns)
     with capture_output() as output:
         got = run_apart(shell, text)
@@ -90,16 +95,16 @@ def lines_of(error: BaseException, filename: str) -> list[tuple[int | None, str]
 @pytest.mark.parametrize("text", programs("raises.txt"))
 def test_raises_what_a_plain_cell_raises(text: str, shell: InteractiveShell) -> None:
     with capture_output():
-        result = shell.run_cell("# the magic\n" + text)
+        result = shell.run_cell(MAGIC + text)
     want = result.error_in_exec
     assert want is not None
     wanted = lines_of(want, traceback.extract_tb(want.__traceback__)[1].filename)
     shell.reset()
-    program = cells.parse(shell, text)
+    program = parse(shell, text)
     with pytest.raises(type(want)) as caught:
         program.run(shell.user_ns, direct, run_coroutine)
     got = caught.value
-    got.__traceback__ = of_the_user(got.__traceback__, program.skeleton)
+    got.__traceback__ = of_the_user(got.__traceback__, program.filename)
     assert str(got) == str(want)
     assert type(got.__cause__) is type(want.__cause__)
     assert lines_of(got, program.filename) == wanted
@@ -109,11 +114,11 @@ def test_raises_what_a_plain_cell_raises(text: str, shell: InteractiveShell) -> 
 @pytest.mark.parametrize("text", programs("refuses.txt"))
 def test_refuses_what_a_plain_cell_refuses(text: str, shell: InteractiveShell) -> None:
     with capture_output():
-        result = shell.run_cell("# the magic\n" + text)
+        result = shell.run_cell(MAGIC + text)
     want = result.error_before_exec or result.error_in_exec
     assert isinstance(want, SyntaxError)
     with pytest.raises(type(want)) as caught:
-        cells.parse(shell, text)
+        parse(shell, text)
     assert caught.value.msg == want.msg
     assert caught.value.lineno == want.lineno
 
@@ -134,7 +139,7 @@ def test_loop_body_is_one_unit_called_each_round(shell: InteractiveShell) -> Non
 
         return call
 
-    program = cells.parse(shell, "t = 0\nfor i in range(500):\n    t += i\n    u = t\nt")
+    program = parse(shell, "t = 0\nfor i in range(500):\n    t += i\n    u = t\nt")
     program.run(shell.user_ns, counting, run_coroutine)
     assert len(program.units) == 3
     assert len(calls) == 502
@@ -142,13 +147,13 @@ def test_loop_body_is_one_unit_called_each_round(shell: InteractiveShell) -> Non
 
 
 def test_unit_is_module_code_by_name(shell: InteractiveShell) -> None:
-    program = cells.parse(shell, "x = [i for i in range(3)]\ny = lambda: 1")
+    program = parse(shell, "x = [i for i in range(3)]\ny = lambda: 1")
     (unit,) = program.units
     assert (unit.co_name, unit.co_qualname, unit.co_firstlineno) == ("<module>", "<module>", 2)
 
 
 def test_notes_name_the_lines_that_ran_as_plain_python(shell: InteractiveShell) -> None:
-    program = cells.parse(shell, "x = 1\nfrom math import *\nfor i in 'a':\n    exec('y = 1')\n%alias_magic zz timeit")
+    program = parse(shell, "x = 1\nfrom math import *\nfor i in 'a':\n    exec('y = 1')\n%alias_magic zz timeit")
     assert [note.split(" ran as plain Python: ")[0] for note in program.notes] == ["Line 3", "Line 5", "Line 6"]
     assert "from math import *" in program.notes[0]
     assert "exec" in program.notes[1]
@@ -164,5 +169,5 @@ def test_no_name_of_ours_in_the_namespace(shell: InteractiveShell) -> None:
 
 def test_syntax_warnings_appear_once(shell: InteractiveShell) -> None:
     with pytest.warns(SyntaxWarning) as caught:
-        cells.parse(shell, "x = 1\nx is 1")
+        parse(shell, "x = 1\nx is 1")
     assert len(caught) == 1

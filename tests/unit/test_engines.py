@@ -1,0 +1,96 @@
+"""On versions that are not tested the engine is tried out once, in a process of its own."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from IPython.core.interactiveshell import InteractiveShell
+from IPython.utils.capture import capture_output
+
+import kernel_magics
+from compiler_core.config import cache_dir
+from kernel_magics import engines
+
+
+@pytest.fixture(autouse=True)
+def _fresh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    monkeypatch.setenv("CUTAWAY_CACHE_DIR", str(tmp_path))
+    engines.broken.cache_clear()
+    yield
+    engines.broken.cache_clear()
+
+
+@pytest.fixture
+def _tomorrow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if this PyTorch were one that no test has seen."""
+    monkeypatch.setattr(engines, "versions", lambda: ("3.11.7", "9.9.1"))
+
+
+def test_tested_versions_start_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engines, "try_out", lambda program: pytest.fail("tried out"))
+    assert engines.untested() == ""
+    assert engines.report() == ""
+    assert engines.broken() == ""
+
+
+@pytest.mark.usefixtures("_tomorrow")
+def test_new_version_is_tried_out_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = engines.report()
+    assert said == "PyTorch 9.9.1 is not tested with this version: a trial shows that the core engine works"
+    answers = json.loads((cache_dir() / "engines.json").read_text())
+    assert answers == {"Python 3.11.7, PyTorch 9.9.1": ""}
+    engines.broken.cache_clear()
+    monkeypatch.setattr(engines, "try_out", lambda program: pytest.fail("tried out again"))
+    assert engines.broken() == ""
+
+
+@pytest.mark.parametrize(
+    ("program", "says"),
+    [
+        ("import os; os.abort()", "crashed with signal 6"),
+        ("raise ImportError('no such hook')", "ImportError: no such hook"),
+        ("import sys; sys.exit(3)", "the trial failed"),
+        ("", ""),
+    ],
+)
+def test_whatever_the_trial_does_is_one_line(program: str, says: str) -> None:
+    reason = engines.try_out(program)
+    assert says in reason
+    assert "\n" not in reason
+    assert bool(says) == bool(reason)
+
+
+def test_trial_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engines, "TIMEOUT_S", 0.5)
+    assert "did not end within" in engines.try_out("import time; time.sleep(60)")
+
+
+@pytest.mark.usefixtures("_tomorrow")
+def test_cells_run_as_plain_python_where_no_engine_works(
+    shell: InteractiveShell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engines, "PROGRAM", "import os; os.abort()")
+    with capture_output() as output:
+        shell.run_line_magic("load_ext", "kernel_magics")
+        result = shell.run_cell("%%compile\nimport torch\nx = torch.ones(2).cos()\nx.shape[0] + 1")
+    assert "PyTorch 9.9.1 is not tested with this version: no engine works here" in output.stdout
+    assert result.result == 3
+    record = kernel_magics.last_record()
+    assert record.compiles == []
+    assert record.notes == [
+        "The cell ran as plain Python: the core engine does not work here (the trial crashed with signal 6)."
+    ]
+
+
+@pytest.mark.usefixtures("_tomorrow")
+def test_damaged_or_unwritable_cache_costs_a_trial_only(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "engines.json").write_text("{")
+    monkeypatch.setattr(engines, "PROGRAM", "")
+    assert engines.broken() == ""
+    engines.broken.cache_clear()
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("CUTAWAY_CACHE_DIR", str(tmp_path / "file" / "below"))
+    assert engines.broken() == ""

@@ -1,0 +1,98 @@
+"""The summary says what a real record holds, and escapes what a stranger's record holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from html.parser import HTMLParser
+
+import pytest
+import torch
+
+from compiler_core import api
+from compiler_core.record import Record
+from kernel_magics import summary
+
+
+def toy(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    x = a / (torch.abs(a) + 1)
+    if b.sum() < 0:
+        b = b * -1
+    return x * b
+
+
+@pytest.fixture(scope="module")
+def record() -> Iterator[Record]:
+    with api.record("the toy") as record:
+        compiled = api.compile(toy)
+        for size in (10, 20):
+            a = torch.linspace(-1, 1, size, requires_grad=True)
+            compiled(a, torch.ones(size)).sum().backward()
+    yield record
+
+
+def test_headline_counts(record: Record) -> None:
+    headline = summary.text(record).splitlines()[0]
+    kernels = sum(k.language != "extern" for c in record.compiles for k in c.kernels)
+    assert headline.startswith("Cutaway of the toy: 2 frames, 4 graphs, 2 graph breaks, 2 recompiles, ")
+    assert f"{kernels} kernels; compiled in " in headline
+
+
+def test_says_each_stage(record: Record) -> None:
+    text = summary.text(record)
+    root = toy.__code__.co_firstlineno
+    assert f"toy, test_summary.py line {root}" in text
+    assert "0/0 compiled by cpp in " in text
+    assert "saved for the backward: " in text
+    assert "forward " in text
+    assert "C++ kernel" in text
+    assert f"graph break at line {root + 2} in toy: data-dependent branch" in text
+    assert "if b.sum() < 0:" in text
+    assert "not reached" in text
+
+
+def test_names_the_guard_that_failed(record: Record) -> None:
+    cause = record.frames[0].compiles[1].cause
+    assert cause is not None
+    assert f"recompile of 0/0: {cause.source} was expected to be {cause.expected} and is {cause.got}" in summary.text(
+        record
+    )
+
+
+def test_explanation_lists_graphs_breaks_and_guards(record: Record) -> None:
+    lines = summary.explanation(record).splitlines()
+    assert "  graph 0/0: 5 operations" in lines
+    assert sum(line.startswith("  graph break at") for line in lines) == 2
+    guards = [g for c in record.compiles for g in c.guards]
+    assert sum(line.startswith("  guard ") for line in lines) == len(guards)
+
+
+def test_time_counts_nested_and_overlapping_steps_once() -> None:
+    made = Record()
+    compile_ = made.compile(made.frame("f", "f.py", 1, "root"))
+    for start, end in ((0, 10), (2, 6), (8, 12), (20, 25)):
+        with compile_.step("capture") as event:
+            pass
+        event.start, event.end = start * 10**9, end * 10**9
+    assert summary.seconds(compile_) == 17
+
+
+def test_html_has_no_markup_of_the_records() -> None:
+    evil = '<script>alert("x")</script><img src=x onerror=alert(1)>'
+    made = Record(title=evil, notes=[evil])
+    frame = made.frame(evil, evil, 1, "root")
+    frame.skipped = evil
+    made.compile(frame).fail("joint", evil)
+    seen: set[str] = set()
+
+    class Tags(HTMLParser):
+        def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+            seen.add(tag)
+            assert [name for name, _ in attrs] in ([], ["style"])
+
+    Tags().feed(summary.html(made))
+    assert seen <= {"div", "strong"}
+
+
+def test_empty_record() -> None:
+    assert summary.text(Record()).startswith("Cutaway: 0 frames, 0 graphs")
+    assert summary.html(Record())
