@@ -282,7 +282,7 @@ function rolesOf(artifact: Artifact, graph: Graph, state: State): Map<string, st
   const saved = new Set(state.compile?.partition?.values.filter((v) => v.decision === "saved").map((v) => v.node));
   return new Map(
     graph.nodes.flatMap((n): [string, string][] => {
-      const role = n.role ?? (saved.has(`${artifact.id}#${n.key}`) ? "saved" : n.op === "output" ? "output" : null);
+      const role = saved.has(`${artifact.id}#${n.key}`) ? "saved" : (n.role ?? (n.op === "output" ? "output" : null));
       return role !== null && ROLES.includes(role) ? [[n.key, role]] : [];
     }),
   );

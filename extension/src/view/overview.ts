@@ -1,7 +1,6 @@
 /** One compile in words: what came of it, why the graph ended, why it was compiled again. */
 
 import { bytes, h, plural } from "./dom";
-import { keyOf } from "./links";
 import type { Compile, Frame, GraphBreak, ItemId, Recompile, StackLine } from "./record";
 import { code, Rows } from "./rows";
 import type { State } from "./state";
@@ -11,7 +10,7 @@ export class Overview extends Rows {
     super(state);
     this.element.classList.add("overview");
     const { frame, compile } = state;
-    if (frame) this.element.append(h("h3", {}, frame.name, h("small", {}, ` ${frameKind(frame)}`)));
+    if (frame) this.element.append(h("h3", {}, frameName(frame), h("small", {}, ` ${frameKind(frame)}`)));
     if (compile) this.addCompile(compile);
     else if (frame) this.element.append(h("p", {}, withoutCompile(frame)));
     else this.element.append(h("p", {}, "Nothing was compiled: no frame ran any tensor operation."));
@@ -60,7 +59,7 @@ export class Overview extends Rows {
     const frame = this.state.record.frames[id];
     if (!frame) return null;
     const reached = frame.calls ? "" : ", never reached";
-    const open = h("button", { class: "link", onclick: () => this.state.selectFrame(frame) }, frame.name);
+    const open = h("button", { class: "link", onclick: () => this.state.selectFrame(frame) }, frameName(frame));
     return h("p", { class: "resume" }, "goes on in ", open, reached);
   }
 
@@ -77,8 +76,13 @@ export class Overview extends Rows {
   }
 }
 
+/** A resume function has the name of the function that it is the rest of. */
+export function frameName(frame: Frame): string {
+  return frame.kind === "resume" ? `${frame.name} from line ${frame.line}` : frame.name;
+}
+
 export function frameKind(frame: Frame): string {
-  if (frame.kind === "resume") return frame.resumes ? `resumes ${frame.resumes} after its break` : "resume function";
+  if (frame.kind === "resume") return frame.resumes ? `resumes after the break of ${frame.resumes}` : "resume function";
   return frame.kind === "called" ? "called from compiled code" : "";
 }
 
@@ -115,9 +119,4 @@ function counts(compile: Compile): HTMLElement {
     ["kernels", `${plural(ours, "kernel")} of ours, ${plural(compile.kernels.length - ours, "call")} to PyTorch's`],
   ];
   return h("dl", {}, ...facts.flatMap(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]));
-}
-
-/** "line 6", for a source's line. */
-export function lineLabel(item: ItemId): string {
-  return `line ${keyOf(item)}`;
 }

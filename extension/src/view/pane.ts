@@ -1,6 +1,7 @@
 /** One pane: a head that says what it shows, and the content. */
 
 import { h } from "./dom";
+import { frameName } from "./overview";
 import { hasContent, type Mode, PANES, type PaneKind, parsePane } from "./panes";
 import type { Artifact, ItemId } from "./record";
 import type { State } from "./state";
@@ -110,8 +111,8 @@ export class Pane {
   private emptyText(): string {
     const { compile, frame } = this.state;
     if (compile) return this.kind.empty(compile);
-    if (frame?.skipped) return `${frame.name} runs as plain Python: ${frame.skipped}`;
-    if (frame) return `${frame.name} was never reached, so nothing was compiled for it.`;
+    if (frame?.skipped) return `${frameName(frame)} runs as plain Python: ${frame.skipped}`;
+    if (frame) return `${frameName(frame)} was never reached, so nothing was compiled for it.`;
     return "Nothing was compiled: no frame ran any tensor operation.";
   }
 

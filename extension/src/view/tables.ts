@@ -2,7 +2,7 @@
 
 import { bytes, duration, h, plural } from "./dom";
 import { keyOf } from "./links";
-import type { Compile, Event, ItemId, Partition, Value } from "./record";
+import type { Compile, Event, Partition, Value } from "./record";
 import { cells, code, Rows, short } from "./rows";
 import type { State } from "./state";
 
@@ -10,14 +10,15 @@ export class GuardTable extends Rows {
   constructor(state: State, compile: Compile) {
     super(state);
     const artifact = compile.artifacts.find((a) => a.pane === "guards");
+    const timed = compile.guards.some((guard) => guard.cost_ns !== null);
     const rows = compile.guards.map((guard) => {
-      const cost = guard.cost_ns === null ? "" : duration(guard.cost_ns);
-      const row = h("tr", {}, ...cells(guard.kind, code(guard.code), lineName(guard.line), short(cost)));
+      const cost = timed ? [short(guard.cost_ns === null ? "" : duration(guard.cost_ns))] : [];
+      const row = h("tr", {}, ...cells(guard.kind, code(guard.code), guard.line ? keyOf(guard.line) : "", ...cost));
       return this.standsFor(row, [artifact ? `${artifact.id}#${guard.key}` : guard.line]);
     });
     this.element.append(
       h("p", { class: "lead" }, `This code is used again while ${plural(rows.length, "guard holds", "guards hold")}.`),
-      this.table(["Kind", "Check", "Line", "Cost"], rows),
+      this.table(["Kind", "Check", "Line", ...(timed ? ["Cost"] : [])], rows),
     );
     this.light();
   }
@@ -75,25 +76,16 @@ export class FusionTable extends Rows {
     const kernels = new Map(compile.kernels.map((k) => [k.key, k]));
     const groups = compile.fusions.map((fusion) => {
       const kernel = fusion.kernel === null ? undefined : kernels.get(fusion.kernel);
-      const names = fusion.nodes.map(keyOf).join(", ");
-      const row = h(
-        "tr",
-        {},
-        ...cells(
-          code(fusion.key),
-          fusion.kind,
-          code(names),
-          code(kernel?.name ?? fusion.kernel ?? ""),
-          bytes(fusion.bytes_saved),
-        ),
-      );
+      const name = code(kernel?.name ?? fusion.key);
+      const nodes = code(fusion.nodes.map(keyOf).join(", "));
+      const row = h("tr", {}, ...cells(short(name), fusion.kind, nodes, short(bytes(fusion.bytes_saved))));
       return this.standsFor(row, [...fusion.nodes, kernel?.item ?? null]);
     });
     const refusals = compile.refusals.map((refusal) =>
       h("tr", {}, ...cells(code(refusal.first), code(refusal.second), refusal.kind, refusal.reason)),
     );
     this.element.append(h("p", { class: "lead" }, `${plural(groups.length, "group")} of loops became kernels.`));
-    if (groups.length) this.element.append(this.table(["Group", "Kind", "Nodes", "Kernel", "Traffic avoided"], groups));
+    if (groups.length) this.element.append(this.table(["Kernel", "Kind", "Nodes", "Traffic avoided"], groups));
     if (refusals.length) {
       this.element.append(h("h3", {}, "Kept apart"), this.table(["Group", "And", "Kind", "Why"], refusals));
     }
@@ -133,8 +125,4 @@ function depth(events: Event[], at: number): number {
   const own = events[at];
   const end = (event: Event) => event.end ?? Number.POSITIVE_INFINITY;
   return events.slice(0, at).filter((e) => e.start <= own.start && end(e) >= end(own)).length;
-}
-
-function lineName(line: ItemId | null): string {
-  return line === null ? "" : keyOf(line);
 }

@@ -1,7 +1,7 @@
 /** Frames and their compiles, resume functions under the frame whose break they go on from. */
 
 import { h } from "./dom";
-import { frameKind } from "./overview";
+import { frameKind, frameName } from "./overview";
 import type { Compile, Frame } from "./record";
 import type { State } from "./state";
 
@@ -40,7 +40,7 @@ export class Tree {
     const element = h(
       "div",
       { class: "frame", title: `${frame.name}\n${frame.filename}:${frame.line}`, style: `--level:${level - 1}` },
-      h("span", { class: "name" }, frame.name),
+      h("span", { class: "name" }, frameName(frame)),
       h("span", { class: "place" }, [frameKind(frame), place].filter(Boolean).join(" · ")),
       this.frameState(frame),
     );
