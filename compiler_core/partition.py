@@ -79,18 +79,14 @@ def _backward(joint: JointGraph, values: Values, cut: Cut) -> fx.GraphModule:
     for node in cut.saved:
         copied[node] = graph.placeholder(node.name)
         copied[node].meta = _meta(node) | {"role": "saved"}
-    for name, node in zip(joint.tangents, _tangents(joint), strict=True):
-        assert name == node.name
-        copied[node] = _copy(graph, node, copied)
+    for node in joint.gm.graph.find_nodes(op="placeholder"):
+        if node.name in joint.tangents:
+            copied[node] = _copy(graph, node, copied)
     for node in values.nodes:
         if node in values.backward_only or node in values.gradients:
             _copy_with_sources(graph, node, copied)
     graph.output([None if n is None else copied[n] for n in joint.gradients])
     return _module(joint, graph)
-
-
-def _tangents(joint: JointGraph) -> list[fx.Node]:
-    return [n for n in joint.gm.graph.find_nodes(op="placeholder") if n.name in joint.tangents]
 
 
 def _copy_with_sources(graph: fx.Graph, node: fx.Node, copied: dict[fx.Node, fx.Node]) -> None:
