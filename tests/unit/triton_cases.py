@@ -1,13 +1,16 @@
 """Programs for the Triton kernels, each compared with eager: on a GPU, or in Triton's interpreter.
 
-    TRITON_INTERPRET=1 python tests/unit/triton_cases.py      prints a JSON object: case -> verdict
+    python tests/unit/triton_cases.py                         on a GPU
+    TRITON_INTERPRET=1 python tests/unit/triton_cases.py      in the interpreter, on the CPU
 
-The interpreter wants its variable before Triton is imported, so tests start this as a process.
+prints a JSON object: case -> verdict.  The interpreter wants its variable before Triton is
+imported, so tests start this as a process.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 import traceback
 from collections.abc import Callable
@@ -229,7 +232,8 @@ def interpret_libdevice() -> None:
 
 
 if __name__ == "__main__":
-    wanted_device = "cuda" if torch.cuda.is_available() else "cpu"
-    if wanted_device == "cpu":
+    interpreted = os.environ.get("TRITON_INTERPRET") == "1"
+    if interpreted:
         interpret_libdevice()
-    json.dump({name: verdict(name, wanted_device) for name in sys.argv[1:] or CASES}, sys.stdout, indent=1)
+    where = "cpu" if interpreted else "cuda"
+    json.dump({name: verdict(name, where) for name in sys.argv[1:] or CASES}, sys.stdout, indent=1)
