@@ -13,6 +13,7 @@ import operator
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
+import torch
 import torch.fx as fx
 
 from compiler_core import build, ir
@@ -29,6 +30,8 @@ from compiler_core.rewrite import Rewritten
 Which = Literal["forward", "backward"]
 Language = Literal["cpp", "triton"]
 LANGUAGES = ("cpp", "triton")
+NO_KERNELS = (operator.getitem, torch.ops.aten.empty_strided.default)
+"""Calls that compute nothing."""
 
 
 def compile_kernels(
@@ -183,7 +186,7 @@ class _Notes:
             self._compile.refusals.append(FusionRefusal(refusal.kind, first, second, refusal.reason))
 
     def _kernel(self, number: int, step: ir.Step, code: Code, item: ItemId | None) -> None:
-        if isinstance(step, ir.Call) and step.target is operator.getitem:
+        if isinstance(step, ir.Call) and step.target in NO_KERNELS:
             return
         language: Any = code.language if isinstance(step, ir.Loops) else "extern"
         name = step.name if isinstance(step, ir.Loops) else str(step.target)

@@ -29,7 +29,7 @@ PARALLEL_COST = 1 << 19
 """Kernels that cost less (in additions, loads and stores) stay on one thread."""
 BLOCK = 4096
 """Elements of a long row that are summed in one go."""
-LANES = 64
+LANES = 256
 ROW_BYTES = 32 * 1024
 """Values of a row that are dear to compute are kept up to this size, else computed again."""
 DEAR = 10
@@ -100,7 +100,7 @@ class _Kernel:
         self._kept = _kept(loops)
         self._sweeps = ir.sweeps(loops, self._kept)
         self._parallel = cost(loops) >= PARALLEL_COST
-        self._lanes: frozenset[str] = frozenset()
+        self._block = min(LANES, loops.outer[-1]) if loops.outer else 1
 
     def emit(self) -> None:
         reads = [f"const {self._type(b)}* __restrict in_{b}" for b in self._loops.reads]
@@ -204,10 +204,10 @@ class _Kernel:
     def _in_lanes(self) -> None:
         *leading, size = self._loops.outer
         loops = [_Loop(n, str(s)) for n, s in zip(self._names, leading, strict=False)]
-        loops.append(_Loop("block", str(size), step=LANES))
+        loops.append(_Loop("block", str(size), step=self._block))
         shared = self._shared()
         with self._nest(loops, self._pragma(len(loops)) if self._parallel else None):
-            self._add(f"const i64 lanes = {size} - block < {LANES} ? {size} - block : {LANES};")
+            self._add(f"const i64 lanes = {size} - block < {self._block} ? {size} - block : {self._block};")
             for sweep in self._sweeps:
                 if sweep.outer:
                     self._lane_loop((), sweep.outer, shared)
@@ -218,7 +218,7 @@ class _Kernel:
         reduces = [s for s in sweep.inner if isinstance(s, ir.Reduce)]
         for reduce in reduces:
             name = _own(reduce, "lane")
-            self._add(f"{_wide(reduce)} {name}[{LANES}];", reduce)
+            self._add(f"{_wide(reduce)} {name}[{self._block}];", reduce)
             self._add(f"for (i64 lane = 0; lane < lanes; ++lane) {name}[lane] = {_identity(reduce)};", reduce)
         names = self._names[len(self._loops.outer) :]
         with self._nest([_Loop(n, str(s)) for n, s in zip(names, self._loops.inner, strict=True)], None):
@@ -248,7 +248,7 @@ class _Kernel:
         for statement in body:
             if isinstance(statement, (ir.Store, ir.Reduce)) or statement.name not in shared:
                 continue
-            self._add(f"{ir.SHORT[statement.dtype]} {_safe(statement.name)}_lane[{LANES}];", statement)
+            self._add(f"{ir.SHORT[statement.dtype]} {_safe(statement.name)}_lane[{self._block}];", statement)
 
     def _shared(self) -> frozenset[str]:
         """Outer values that a loop over lanes needs and another one makes."""

@@ -140,12 +140,15 @@ class Wrapper:
         return self._own(ir.SHORT[dtype]) if dtype is not torch.bool else f"{self._own('torch')}.bool"
 
     def _output(self, result: Any) -> str:
-        """A result that is a window is a true view of its base, with the base's version counter."""
-        if isinstance(result, ir.View) and not result.whole(self._program.buffers[result.buffer]):
-            at = f"{result.buffer}.storage_offset() + {result.offset}" if result.offset else ""
-            offset = f", {at}" if at else f", {result.buffer}.storage_offset()"
-            return f"{result.buffer}.as_strided({result.size}, {result.stride}{offset})"
-        return self._argument(result)
+        """A result that is a window on what others hold too is a true view, with its version counter."""
+        if not isinstance(result, ir.View):
+            return self._argument(result)
+        buffer = self._program.buffers[result.buffer]
+        alone = buffer.kind == "loops" and [v.buffer for v in views(self._program.results)].count(buffer.name) == 1
+        if alone or result.whole(buffer):
+            return self._argument(result)
+        offset = f"{result.buffer}.storage_offset() + {result.offset}"
+        return f"{result.buffer}.as_strided({result.size}, {result.stride}, {offset})"
 
     def _argument(self, value: Any) -> str:
         if isinstance(value, ir.View):

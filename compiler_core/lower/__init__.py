@@ -26,6 +26,8 @@ __all__ = ["NotLowered", "lower"]
 aten = torch.ops.aten
 UNSAFE_VIEWS = {aten._unsafe_view.default}
 """Operations that alias their input although their schema does not say so."""
+EMPTY = {aten.empty_like.default, aten.new_empty.default, aten.new_empty_strided.default}
+"""Operations that look at their input's shape and type only."""
 
 
 def lower(gm: fx.GraphModule, name: str) -> ir.Program:
@@ -96,6 +98,10 @@ class _Lowering:
     def _call(self, node: fx.Node) -> ir.View | ir.Result:
         args, kwargs = self._argument(node.args), self._argument(dict(node.kwargs))
         target: Any = node.target
+        if target in EMPTY:
+            value = node.meta["val"]
+            target, args = aten.empty_strided.default, (tuple(value.shape), _strides(value))
+            kwargs = {"dtype": value.dtype, "device": value.device}
         if node.op == "call_method":
             target, args = operator.methodcaller(str(node.target), *args[1:], **kwargs), args[:1]
             kwargs = {}

@@ -69,7 +69,7 @@ def test_the_shapes_are_those_meant() -> None:
         assert "#pragma omp parallel for" in texts[name], name
     assert "exp_row[1000]" in texts["kept rows"]
     assert "_row[" not in texts["rows too long to keep"] + texts["one long row"]
-    assert "_lane[64]" in texts["many lanes"]
+    assert "_lane[256]" in texts["many lanes"]
     assert "block += 4096" in texts["one long row"]
 
 
