@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import logging
 import types
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -86,6 +87,8 @@ class Capture:
         self.steps = 0
         self.at: tuple[tuple[ItemId, ...], ItemId | None, str] = ((), None, "")
         """Origin items, user line and stack trace of the instruction at work; the interpreter sets it."""
+        self.hashed: dict[int, tuple[Any, Source]] = {}
+        """Outside objects whose identity was a key of a dict or an element of a set."""
         self._rounds = 0
         self._seen: dict[int, tuple[Any, Value]] = {}
         self._by_fake: dict[int, TensorValue] = {}
@@ -193,6 +196,12 @@ class Capture:
                 key = ("ALL_DIFFERENT", type(changed.real))
                 sources = tuple(v.source for v in others)
                 self.guards.setdefault(key, GuardSpec("ALL_DIFFERENT", changed.source, sources, None))
+        by_type: dict[type, list[Source]] = {}
+        for obj, source in self.hashed.values():
+            by_type.setdefault(type(obj), []).append(source)
+        for cls, (first, *rest) in by_type.items():
+            if rest:
+                self.guards.setdefault(("ALL_DIFFERENT", cls), GuardSpec("ALL_DIFFERENT", first, tuple(rest), None))
         return list(self.guards.values())
 
     def _looked_at(self, cls: type) -> list[Any]:
@@ -217,7 +226,7 @@ class Capture:
 
     def fake(self, real: torch.Tensor, source: Source) -> torch.Tensor:
         try:
-            return self.mode.from_tensor(real, static_shapes=True)
+            return fake_of(self.mode, real)
         except UnsupportedFakeTensorException as error:
             raise Unsupported("unsupported operation", str(error)) from None
 
@@ -348,6 +357,15 @@ class Capture:
         return all(n.op == "placeholder" for n in self.graph.nodes)
 
 
+def fake_of(mode: FakeTensorMode, real: torch.Tensor) -> torch.Tensor:
+    """`real` without its values.  PyTorch looks at ``grad`` on the way, and warns where that is not kept."""
+    if real.is_leaf:
+        return mode.from_tensor(real, static_shapes=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return mode.from_tensor(real, static_shapes=True)
+
+
 @contextmanager
 def _quiet() -> Iterator[None]:
     """What goes wrong on fake tensors goes wrong again on real ones, where the user sees it."""
@@ -390,7 +408,7 @@ def _is_static(obj: Any) -> bool:
     """Whether `obj` is known by its identity and has no state that matters."""
     if isinstance(obj, types.BuiltinFunctionType):
         owner = obj.__self__
-        return owner is None or isinstance(owner, (types.ModuleType, type))
+        return owner is None or isinstance(owner, (types.ModuleType, type)) or type(owner).__name__ == "PyCapsule"
     return isinstance(obj, _STATIC_TYPES)
 
 

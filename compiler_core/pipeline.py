@@ -26,7 +26,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from compiler_core import backends, breaks, frame_hook, resume
 from compiler_core.bytecode import bytecode_text, verify
-from compiler_core.capture import Capture
+from compiler_core.capture import Capture, fake_of
 from compiler_core.codegen_frame import FrameCode
 from compiler_core.config import Options
 from compiler_core.decompile import decompile
@@ -229,7 +229,7 @@ class _FrameCompile:
         graph = capture.finish(outputs)
         record_graph(self.compile, "captured", "captured", graph)
         fresh = FakeTensorMode(static_shapes=True)
-        inputs = [fresh.from_tensor(t.real, static_shapes=True) for t in capture.inputs]  # type: ignore[arg-type]
+        inputs = [fake_of(fresh, t.real) for t in capture.inputs]  # type: ignore[arg-type]
         with _state_kept():
             compiled = backends.compile_graph(graph, inputs, self.compile, self.region.options)
         return _named(compiled, f"graph_{self.compile.id.replace('/', '_')}")

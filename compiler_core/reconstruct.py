@@ -165,7 +165,7 @@ class Emitter:
 
     def build_map(self, values: dict[Any, Value]) -> None:
         for key, value in values.items():
-            self.constant(key)
+            self.value(self.capture.key_value(key))
             self.value(value)
         self.add(make.build_map(len(values)))
 

@@ -267,6 +267,9 @@ class GeneratorValue(MappedIteratorValue):
     def python_type(self) -> type:
         return types.GeneratorType
 
+    def result(self) -> Value:
+        return self.interpreter.returned or ConstantValue(None)
+
     def _resume(self) -> Value | None:
         at = self.interpreter
         if at.returned is not None:

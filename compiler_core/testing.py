@@ -155,7 +155,7 @@ def _outcome(
     torch.manual_seed(seed)
     arguments = tuple(make())
     if grad:
-        for leaf in _tensors(arguments):
+        for leaf in filter(torch.is_tensor, torch.utils._pytree.tree_leaves(arguments)):
             leaf.requires_grad_(leaf.is_leaf and leaf.is_floating_point())
     f_globals = inspect.unwrap(program).__globals__ if changes else {}
     before = {name: copy.deepcopy(f_globals[name]) for name in changes if name in f_globals}

@@ -116,6 +116,27 @@ class ControlOpcodes(Machine):
     def RETURN_GENERATOR(self, instruction: Instruction) -> None:
         self.push(NONE)  # the generator object, which a POP_TOP follows
 
+    def GET_YIELD_FROM_ITER(self, instruction: Instruction) -> None:
+        self.push(self.pop().iterate(self._tx))
+
+    def SEND(self, instruction: Instruction) -> None:
+        if not NONE.same_object(self.pop()):
+            raise Unsupported("generator", "a value sent into a generator")
+        iterator = self._tx.iterator_of(self.stack[-1])
+        value = iterator.next_value(self._tx)
+        if value is not None:
+            self.push(value)
+            return
+        if sys.version_info < (3, 12):
+            self.pop()
+        self.push(iterator.result())
+        self._tx.jump(instruction.target)
+
+    def END_SEND(self, instruction: Instruction) -> None:
+        value = self.pop()
+        self.pop()
+        self.push(value)
+
     def YIELD_VALUE(self, instruction: Instruction) -> None:
         self.yielded = self.pop()
 

@@ -53,7 +53,7 @@ class StackOpcodes(Machine):
     def _nothing(self, instruction: Instruction) -> None:
         pass
 
-    RESUME = NOP = PRECALL = CACHE = COPY_FREE_VARS = END_SEND = _nothing
+    RESUME = NOP = PRECALL = CACHE = COPY_FREE_VARS = _nothing
 
     def POP_TOP(self, instruction: Instruction) -> None:
         self.pop()

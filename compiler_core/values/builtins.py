@@ -308,6 +308,11 @@ def _is(tx: Interpreter, left: Value, right: Value) -> Value:
     return ConstantValue(tx.is_same(left, right))
 
 
+@handles(operator.index)
+def _index(tx: Interpreter, obj: Value) -> Value:
+    return fold(tx, operator.index, [obj], {})
+
+
 @handles(operator.getitem)
 def _getitem(tx: Interpreter, obj: Value, key: Value) -> Value:
     return obj.get_item(tx, key)

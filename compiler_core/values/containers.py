@@ -558,6 +558,10 @@ class IteratorValue(Value):
         tx.capture.count_round()
         return self.values[self.index - 1]
 
+    def result(self) -> Value:
+        """What ``yield from`` gives when it is exhausted."""
+        return ConstantValue(None)
+
     def items(self, tx: Interpreter) -> list[Value]:
         rest = []
         while (value := self.next_value(tx)) is not None:
@@ -609,10 +613,17 @@ class MappedIteratorValue(IteratorValue):
 def hashable(tx: Interpreter, value: Value) -> Any:
     """`value` as a dict key or set element."""
     from compiler_core.values.functions import StaticValue
+    from compiler_core.values.objects import ObjectValue
+    from compiler_core.values.tensor import TensorValue
 
     if isinstance(value, StaticValue):
         value.look(tx)
         return value.obj
+    if isinstance(value, (ObjectValue, TensorValue)) and value.source is not None and value.real is not None:
+        if type(value.real).__hash__ in (object.__hash__, torch.Tensor.__hash__):  # by identity
+            value.look(tx)
+            tx.capture.hashed[id(value.real)] = (value.real, value.source)
+            return value.real
     raw = value.constant(tx)
     try:
         hash(raw)

@@ -107,8 +107,8 @@ class StaticValue(Value):
     def _class_attribute(self, tx: Interpreter, cls: type, name: str) -> Value:
         from compiler_core.values.objects import guard_class
 
-        own = inspect.getattr_static(cls, name, None)
-        if own is None and not hasattr(type, name):
+        own = next((c.__dict__[name] for c in cls.__mro__ if name in c.__dict__), None)
+        if own is None and not hasattr(type, name):  # an attribute of the metaclass may be code
             raise Unsupported("unsupported attribute", f"{self}.{name}")
         guard_class(tx, cls, name, own)
         found = getattr(cls, name)
