@@ -84,7 +84,7 @@ def digest(source: str, tools: Toolchain) -> str:
 
 
 def library_path(key: str) -> Path:
-    return _private(config.cache_dir() / "cpp") / f"{key}.so"
+    return _private(_private(config.cache_dir()) / "cpp") / f"{key}.so"
 
 
 def simd_math() -> tuple[str, ...]:

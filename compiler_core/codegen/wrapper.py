@@ -76,8 +76,9 @@ class Wrapper:
         self._names.update(program.constants)
         if program.inputs:
             self._line(f"{', '.join(program.inputs)}{',' if len(program.inputs) == 1 else ''} = inputs")
-        for name in program.inputs:
-            if name.startswith("tangents"):
+        for name in program.inputs if program.name == "backward" else ():
+            # a primal's strides are guarded; a tangent and a saved value of a call may have any
+            if not name.startswith("primals") and name in program.buffers and self._is_addressed(name):
                 self._expect(program.buffers[name])
         last = self._last_uses()
         for at, step in enumerate(program.steps):
