@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from compiler_core import backends, frame_hook
+from compiler_core.codegen.ladder import check_target
 from compiler_core.config import Options
 from compiler_core.errors import UsageError
 from compiler_core.pipeline import Region
@@ -66,7 +67,10 @@ def compile(  # noqa: A001  (the name is torch.compile's)
 
     The result behaves as `fn` does.  `backend`: a name (`compiler_core.backends.names()`) or a
     callable ``(GraphModule, example_inputs) -> callable``; None picks C++ kernels for CPU tensors
-    and Triton for CUDA.  `fullgraph`: raise FullGraphError at the first graph break.  Raises
+    and Triton for CUDA.  `fullgraph`: raise FullGraphError at the first graph break.  `target`:
+    also record the kernels' machine code for this device, which need not be here (``sm_90``).
+    `recompile_limit`: after so many compiles of one function, calls that none covers run as plain
+    Python.  `memory_budget`: the share of the saved bytes that the backward may keep.  Raises
     UsageError where the request itself is wrong.
     """
     if fn is None:
@@ -79,6 +83,8 @@ def compile(  # noqa: A001  (the name is torch.compile's)
         raise UsageError("dynamic=True is not in this version: every new shape is compiled anew")
     if not 0 <= memory_budget <= 1:
         raise UsageError(f"memory_budget is a share from 0 to 1, not {memory_budget}")
+    if target is not None:
+        check_target(target)
     options = Options(backend, fullgraph, dynamic, target, strict, recompile_limit, memory_budget)
     if isinstance(fn, torch.nn.Module):
         return _compile_module(fn, options)
