@@ -67,3 +67,26 @@ export function tensorType(dtype: string | null, shape: (number | string)[] | nu
 export function reducedMotion(): boolean {
   return window.matchMedia("(prefers-reduced-motion: reduce)").matches;
 }
+
+/** Scroll `box`, and nothing around it, so that `element` is seen. */
+export function scrollInside(box: Element, element: Element): void {
+  const outer = box.getBoundingClientRect();
+  const inner = element.getBoundingClientRect();
+  const high = inner.top >= outer.top && inner.bottom <= outer.bottom;
+  const wide = inner.left >= outer.left && inner.left <= outer.right;
+  box.scrollBy({
+    top: high ? 0 : inner.top - outer.top - outer.height / 3,
+    left: wide ? 0 : inner.left - outer.left - outer.width / 3,
+    behavior: reducedMotion() ? "auto" : "smooth",
+  });
+}
+
+/** Call `then` once `element` is on the page with a size. */
+export function whenSized(element: Element, then: () => void): void {
+  const observer = new ResizeObserver(() => {
+    if (!element.clientWidth) return;
+    observer.disconnect();
+    then();
+  });
+  observer.observe(element);
+}

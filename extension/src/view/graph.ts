@@ -1,6 +1,6 @@
 /** A graph as a drawing: nodes that light up, can be pinned, and are walked with the arrow keys. */
 
-import { bytes, h, reducedMotion, svg, tensorType } from "./dom";
+import { bytes, h, reducedMotion, svg, tensorType, whenSized } from "./dom";
 import { type Layout, layOut } from "./layout";
 import type { Content } from "./pane";
 import type { Artifact, Graph, ItemId, Node } from "./record";
@@ -331,14 +331,4 @@ function curve(points: [number, number][]): string {
   const [x, y] = points[points.length - 1];
   const head = `M${(x - 3.2).toFixed(1)} ${(y - 5.5).toFixed(1)}L${x.toFixed(1)} ${y.toFixed(1)}L${(x + 3.2).toFixed(1)} ${(y - 5.5).toFixed(1)}`;
   return `M${start}C${rest.join(" ")}${head}`;
-}
-
-/** Call `then` once `element` is on the page with a size. */
-function whenSized(element: Element, then: () => void): void {
-  const observer = new ResizeObserver(() => {
-    if (!element.clientWidth) return;
-    observer.disconnect();
-    then();
-  });
-  observer.observe(element);
 }

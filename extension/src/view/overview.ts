@@ -76,9 +76,10 @@ export class Overview extends Rows {
   }
 }
 
-/** A resume function has the name of the function that it is the rest of. */
+/** A resume function has the name of the function that it is the rest of; a cell's own code has none. */
 export function frameName(frame: Frame): string {
-  return frame.kind === "resume" ? `${frame.name} from line ${frame.line}` : frame.name;
+  const name = frame.name === "<module>" ? "top level" : frame.name;
+  return frame.kind === "resume" ? `${name} from line ${frame.line}` : name;
 }
 
 export function frameKind(frame: Frame): string {

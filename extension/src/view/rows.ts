@@ -1,6 +1,6 @@
 /** Content made of elements that stand for items: tables and the overview. */
 
-import { h, reducedMotion } from "./dom";
+import { h, scrollInside } from "./dom";
 import type { Content } from "./pane";
 import type { ItemId } from "./record";
 import type { State } from "./state";
@@ -47,12 +47,7 @@ export class Rows implements Content {
 
   reveal(items: Set<ItemId>): void {
     const row = this.rows.find((r) => r.items.some((item) => items.has(item)))?.element;
-    if (!row) return;
-    const box = this.element.getBoundingClientRect();
-    const at = row.getBoundingClientRect();
-    if (at.top >= box.top && at.bottom <= box.bottom) return;
-    const top = this.element.scrollTop + at.top - box.top - box.height / 3;
-    this.element.scrollTo({ top, behavior: reducedMotion() ? "auto" : "smooth" });
+    if (row) scrollInside(this.element, row);
   }
 
   destroy(): void {}

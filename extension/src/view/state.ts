@@ -67,9 +67,11 @@ export class State {
     return null;
   }
 
+  /** To begin with: the compile with the largest graph. */
   private firstCompile(): Compile | null {
+    const size = (c: Compile) => c.artifacts.find((a) => a.pane === "captured")?.graph?.nodes.length ?? 0;
     const all = this.record.frames.flatMap((f) => f.compiles);
-    return all.find((c) => c.artifacts.some((a) => a.pane === "captured")) ?? all[0] ?? null;
+    return all.reduce<Compile | null>((best, c) => (best && size(best) >= size(c) ? best : c), null);
   }
 
   private wantedPanes(): string[] {

@@ -1,6 +1,6 @@
 /** The way of the pinned item, from the user's line to the kernel: each step can be gone to. */
 
-import { h } from "./dom";
+import { h, scrollInside } from "./dom";
 import { keyOf } from "./links";
 import { parsePane, shortTitle } from "./panes";
 import type { Artifact, ItemId } from "./record";
@@ -58,7 +58,10 @@ export class Strip {
       },
       "×",
     );
-    this.element.replaceChildren(h("span", { class: "steps" }, ...steps, nothing), clear);
+    const list = h("span", { class: "steps" }, ...steps, nothing);
+    this.element.replaceChildren(list, clear);
+    const own = list.querySelector(".own");
+    if (own) scrollInside(list, own);
   }
 
   private groups(): Map<string, ItemId[]> {

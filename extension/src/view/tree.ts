@@ -1,6 +1,6 @@
 /** Frames and their compiles, resume functions under the frame whose break they go on from. */
 
-import { h } from "./dom";
+import { h, scrollInside, whenSized } from "./dom";
 import { frameKind, frameName } from "./overview";
 import type { Compile, Frame } from "./record";
 import type { State } from "./state";
@@ -17,31 +17,38 @@ export class Tree {
   private readonly rows: Row[] = [];
 
   constructor(private readonly state: State) {
-    const roots = state.record.frames.filter((f) => this.parent(f) === null);
-    for (const frame of roots) this.addFrame(frame, 1);
+    const { frames } = state.record;
+    for (const frame of frames.filter((f) => this.beginning(f) === f)) {
+      this.addFrame(frame, 1);
+      for (const rest of frames) if (rest !== frame && this.beginning(rest) === frame) this.addFrame(rest, 2);
+    }
     this.element.append(this.list);
-    if (!roots.length) this.element.append(h("p", { class: "empty" }, "No frame was seen."));
+    if (!frames.length) this.element.append(h("p", { class: "empty" }, "No frame was seen."));
     for (const note of state.record.notes) this.element.append(h("p", { class: "note", role: "note" }, note));
     this.list.addEventListener("keydown", (event) => this.keyed(event));
     state.on("compile", () => this.mark());
-    this.mark();
+    whenSized(this.element, () => this.mark());
   }
 
-  /** The frame under which `frame` stands: that of the compile whose break it resumes. */
-  private parent(frame: Frame): Frame | null {
-    const from = frame.resumes === null ? Number.NaN : Number(frame.resumes.split("/")[0]);
-    const found = this.state.record.frames[from];
-    // a record from a stranger may have frames that resume one another
-    return found && found.id < frame.id ? found : null;
+  /** Where a resume function's frame began: that of the first compile in the row whose breaks led to it. */
+  private beginning(frame: Frame): Frame {
+    const from = frame.resumes === null ? null : this.state.record.frames[Number(frame.resumes.split("/")[0])];
+    // in a record from a stranger, frames might resume one another
+    return from && from.id < frame.id ? this.beginning(from) : frame;
+  }
+
+  /** A file is named only where there are several. */
+  private place(frame: Frame): string {
+    if (this.state.record.sources.length > 1) return `${frame.filename.split("/").pop()}:${frame.line}`;
+    return frame.kind === "resume" ? "" : `line ${frame.line}`;
   }
 
   private addFrame(frame: Frame, level: number): void {
-    const place = `${frame.filename.split("/").pop()}:${frame.line}`;
     const element = h(
       "div",
       { class: "frame", title: `${frame.name}\n${frame.filename}:${frame.line}`, style: `--level:${level - 1}` },
       h("span", { class: "name" }, frameName(frame)),
-      h("span", { class: "place" }, [frameKind(frame), place].filter(Boolean).join(" · ")),
+      h("span", { class: "place" }, [frameKind(frame), this.place(frame)].filter(Boolean).join(" · ")),
       this.frameState(frame),
     );
     this.list.append(element);
@@ -54,7 +61,6 @@ export class Tree {
         () => this.state.frame === frame,
       );
     for (const compile of frame.compiles) this.addCompile(compile, level + 1);
-    for (const child of this.state.record.frames) if (this.parent(child) === frame) this.addFrame(child, level + 1);
   }
 
   private frameState(frame: Frame): HTMLElement | null {
@@ -130,5 +136,6 @@ export class Tree {
       row.element.setAttribute("aria-selected", String(row.isCurrent()));
       row.element.tabIndex = row === current ? 0 : -1;
     }
+    if (current) scrollInside(this.element, current.element);
   }
 }
