@@ -99,8 +99,8 @@ class _Notes:
         self._kernels: dict[Language, Artifact] = {}
 
     def write(self, fused: Rewritten, code: Code, wrapper: Wrapper) -> None:
-        self._rewrites(fused)
         loops = self._loop_ir()
+        self._rewrites(fused, loops)
         self._kernels[code.language] = kernels = self._code(code, loops)
         lines = self._wrapper(wrapper, kernels)
         self._fusions(fused)
@@ -121,15 +121,18 @@ class _Notes:
         except BuildError as error:
             self._compile.fail("build", str(error))
 
-    def _rewrites(self, fused: Rewritten) -> None:
-        """The fusion pass, rewrite by rewrite."""
+    def _rewrites(self, fused: Rewritten, loops: Artifact) -> None:
+        """The fusion pass: a line for each rewrite, linked with the kernel that it led to."""
         lines = [
             f"{r.rule}: {r.before[0]} into {r.before[1]} -> {r.after}   # {r.reason}; saves {r.bytes_saved:,} bytes"
             for r in fused.rewrites
         ]
         lines += [f"apart: {first} | {second}   # {r.kind}: {r.reason}" for first, second, r in fused.refusals]
         spans = [Span(str(n), n, n) for n in range(1, len(lines) + 1)]
-        self._compile.artifact("fusion", f"{self._which}.fusion", "text", "\n".join(lines) + "\n", spans)
+        artifact = self._compile.artifact("fusion", f"{self._which}.fusion", "text", "\n".join(lines) + "\n", spans)
+        for made in self._loops:
+            of = [artifact.item(str(fused.rewrites.index(r) + 1)) for r in fused.by_loops[made.name]]
+            self._compile.link(loops.item(made.name), of, "fuse")
 
     def _loop_ir(self) -> Artifact:
         """The loops as text: a kernel's lines are ``name``, its statements ``name.0`` and so on."""
