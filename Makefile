@@ -62,7 +62,7 @@ $(STAMPS)/venv:
 # What builds the package; and Node from PyPI where the machine has none that is new enough.  The stamp holds Node's folder for PATH.
 $(STAMPS)/tools: $(STAMPS)/venv constraints.txt
 	@echo "Installing the build tools ..."
-	@$(PIP) install -c constraints.txt hatchling hatch-jupyter-builder jupyter-builder
+	@$(PIP) install -c constraints.txt hatchling editables hatch-jupyter-builder jupyter-builder
 	@node=""; \
 	if ! { command -v npm && node -e 'const [a, b] = process.versions.node.split(".").map(Number); process.exit(a > 22 || (a === 22 && b >= 12) || (a === 20 && b >= 19) ? 0 : 1)'; } >/dev/null 2>&1; then \
 	  echo "No Node.js 20.19 or newer here; taking it from PyPI into the virtual environment ..."; \
@@ -81,12 +81,14 @@ $(STAMPS)/browser: $(STAMPS)/npm $(BROWSER_SOURCES)
 	@$(NODE_PATH_IF_NEEDED); cd extension && npm run --silent build
 	@touch $@
 
-# The link lets JupyterLab see a newly built browser half without another install.
+# A link in the place of pip's copy lets JupyterLab see a newly built browser half without another install;
+# it goes first, or pip would remove the files behind it.
+LAB_COPY := $(VENV)/share/jupyter/labextensions/cutaway
 define install
 	@echo "Installing Cutaway ($(1)) ..."
+	@rm -rf $(LAB_COPY)
 	@$(PIP) install --no-build-isolation -c constraints.txt -e '.[$(1)]'
-	@rm -rf $(VENV)/share/jupyter/labextensions/cutaway
-	@ln -s $(CURDIR)/extension/labextension $(VENV)/share/jupyter/labextensions/cutaway
+	@rm -rf $(LAB_COPY) && ln -s $(CURDIR)/extension/labextension $(LAB_COPY)
 	@touch $@
 endef
 
