@@ -353,8 +353,10 @@ class GuardTree:
 
     def build(self, guards: Sequence[GuardSpec]) -> GuardManagerWrapper:
         """The object that the frame hook takes.  Whatever C++ and Dynamo read of it is set here."""
-        for guard in guards:
-            KINDS[guard.kind].install(self, guard, [guard.text])
+        # else C++ skips a parameter's check while its module's dict is unchanged, and misses requires_grad_()
+        with torch._dynamo.config.patch(skip_tensor_guards_with_matching_dict_tags=False):
+            for guard in guards:
+                KINDS[guard.kind].install(self, guard, [guard.text])
         made = GuardManagerWrapper(self.root)
         made.diff_guard_root = self.root
         made.closure_vars, made.args, made.verbose_code_parts = {}, [], []

@@ -21,7 +21,9 @@ anything is made of it, so one from a stranger is safe to open.
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import json
+import sys
 import time
 import types
 import typing
@@ -567,3 +569,13 @@ def _expect(plain: Any, want: type, at: str) -> None:
     if not isinstance(plain, want) or (want is int and isinstance(plain, bool)):
         name = "null" if plain is None else type(plain).__name__
         raise RecordError(f"{at}: expected {want.__name__}, got {name}")
+
+
+class _Module(types.ModuleType):
+    """`compiler_core.record()` opens a record: the package's function and this module share a name."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return importlib.import_module("compiler_core.api").record(*args, **kwargs)
+
+
+sys.modules[__name__].__class__ = _Module
