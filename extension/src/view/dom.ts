@@ -1,5 +1,7 @@
 /** Elements and numbers.  Text from a record only ever becomes a text node or an attribute's value. */
 
+const MOST_CHARACTERS = 10_000;
+
 type Child = Node | string | null | undefined | false;
 type Props = { [name: string]: string | number | boolean | null | undefined | ((event: never) => void) };
 
@@ -25,26 +27,32 @@ function fill<E extends Element>(element: E, props: Props, children: Child[]): E
   for (const [name, value] of Object.entries(props)) {
     if (typeof value === "function") element.addEventListener(name.slice(2), value as EventListener);
     else if (value !== null && value !== undefined && value !== false) {
-      element.setAttribute(name, value === true ? "" : String(value));
+      element.setAttribute(name, value === true ? "" : clip(String(value)));
     }
   }
-  element.append(...children.filter((c): c is Node | string => typeof c === "string" || c instanceof Node));
+  for (const child of children) if (child) element.append(typeof child === "string" ? clip(child) : child);
   return element;
+}
+
+/** Text of any length, from a stranger, must not keep the page busy. */
+function clip(text: string): string {
+  return text.length > MOST_CHARACTERS ? `${text.slice(0, MOST_CHARACTERS)}…` : text;
 }
 
 export function plural(count: number, noun: string, nouns = `${noun}s`): string {
   return `${count.toLocaleString("en")} ${count === 1 ? noun : nouns}`;
 }
 
-/** 1234 as "1.2 KB". */
+/** 2048 as "2.0 KiB". */
 export function bytes(count: number): string {
-  if (count < 1000) return `${count} B`;
   let value = count;
-  for (const unit of ["KB", "MB", "GB"]) {
-    value /= 1000;
-    if (value < 999.5) return `${value.toPrecision(value < 10 ? 2 : 3)} ${unit}`;
+  let unit = "B";
+  for (const next of ["KiB", "MiB", "GiB", "TiB"]) {
+    if (value < 1024) break;
+    value /= 1024;
+    unit = next;
   }
-  return `${(value / 1000).toPrecision(3)} TB`;
+  return `${unit === "B" ? value : value.toFixed(1)} ${unit}`;
 }
 
 /** Nanoseconds as "1.2 ms". */

@@ -13,6 +13,7 @@ export const MOST_DRAWN = 400;
 const CHARACTER = 6.4;
 const HEIGHT = 38;
 const MARGIN = 14;
+const LONGEST_LABEL = 32;
 const ROLES = ["primal", "tangent", "saved", "output", "gradient"];
 const LIT = ["pinned", "pin-linked", "hovered", "hover-linked"];
 
@@ -295,12 +296,13 @@ function box(node: Node): { width: number; height: number } {
 
 /** The two lines of text on a node. */
 function labels(node: Node): [string, string] {
-  const type = tensorType(node.dtype, node.shape);
-  const name = shorten(node.key, 28);
+  const type = shorten(tensorType(node.dtype, node.shape));
+  const name = shorten(node.key);
   if (node.op === "placeholder") return [name, type];
   if (node.op === "output") return ["output", ""];
-  const title = operator(node.target);
-  return [shorten(title, 28), type ? `${name === title ? "" : `${name}: `}${type}` : name];
+  const title = shorten(operator(node.target));
+  if (!type) return [title, name];
+  return [title, name === title ? type : `${name}: ${type}`];
 }
 
 /** "aten.cos.default" as "cos", "operator.truediv" as "truediv". */
@@ -309,8 +311,8 @@ function operator(target: string): string {
   return words[0] === "aten" ? words[1] : words[words.length - 1];
 }
 
-function shorten(text: string, most: number): string {
-  return text.length > most ? `${text.slice(0, most - 1)}…` : text;
+function shorten(text: string): string {
+  return text.length > LONGEST_LABEL ? `${text.slice(0, LONGEST_LABEL - 1)}…` : text;
 }
 
 function description(node: Node, role: string): string {
