@@ -1,0 +1,73 @@
+"""Chromium and JupyterLab for the tests in this folder, all of which are marked `browser`."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, sync_playwright
+
+from tests.ui.drive import Server, jupyter
+
+OUTPUT = Path(__file__).parent / "output"
+NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
+FLAGS = (
+    *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
+    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
+)
+ACTION_MS = 20_000
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.browser)
+
+
+@pytest.fixture(scope="session")
+def chromium() -> str:
+    """Where Chromium is.  In CI it must be there; a person without it misses these tests only."""
+    found = next(filter(None, map(shutil.which, NAMES)), None)
+    if found is None and os.environ.get("CI"):
+        pytest.fail("no Chromium on the path, and in CI the browser tests must run", pytrace=False)
+    if found is None:
+        pytest.skip("no Chromium on the path: the browser tests are skipped (on Debian: apt-get install chromium)")
+    return found
+
+
+# Of a module, not of the session: Playwright's event loop would be in the way of other tests.
+@pytest.fixture(scope="module")
+def browser(chromium: str) -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=FLAGS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="session")
+def server(chromium: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with jupyter(tmp_path_factory.mktemp("jupyter")) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def page(browser: Browser) -> Iterator[Page]:
+    context = browser.new_context(viewport={"width": 1600, "height": 1000})
+    page = context.new_page()
+    page.set_default_timeout(ACTION_MS)
+    yield page
+    context.close()
+
+
+@pytest.fixture(scope="session")
+def shoot() -> Callable[[Page, str], None]:
+    """Keeps a screenshot as build output, for people to look at."""
+    OUTPUT.mkdir(exist_ok=True)
+
+    def shoot(page: Page, name: str) -> None:
+        page.screenshot(path=OUTPUT / f"{name}.png", animations="disabled")
+
+    return shoot

@@ -1,0 +1,281 @@
+"""JupyterLab on loopback, and a notebook in it, as a person has them."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import json
+import os
+import re
+import secrets
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import nbformat
+from playwright.sync_api import Locator, Page
+
+START_S = 60
+RUN_MS = 90_000
+
+# Without news, tips and a first-run dialog, which would lie over what is tested.
+SETTINGS = {
+    "@jupyterlab/apputils-extension/notification": {"fetchNews": "false", "checkForUpdates": False},
+}
+
+KERNEL_IS_READY = """async () => {
+    const context = window.jupyterapp?.shell?.currentWidget?.sessionContext;
+    if (!context) return false;
+    await context.ready;
+    const kernel = context.session?.kernel;
+    if (!kernel) return false;
+    await kernel.info;
+    return kernel.status === "idle" && kernel.connectionStatus === "connected";
+}"""
+
+EVALUATE = """async (expression) => {
+    const { kernel } = window.jupyterapp.shell.currentWidget.sessionContext.session;
+    const request = { code: "", user_expressions: { value: expression }, store_history: false };
+    const { value } = (await kernel.requestExecute(request).done).content.user_expressions;
+    return value.status === "ok" ? value.data["text/plain"] : `!${value.ename}: ${value.evalue}`;
+}"""
+
+CELLS = """() => window.jupyterapp.shell.currentWidget.content.widgets.map((cell) => ({
+    id: cell.model.id,
+    count: cell.model.executionCount ?? null,
+    outputs: cell.model.outputs?.toJSON() ?? [],
+}))"""
+
+
+@dataclass
+class Server:
+    """A running Jupyter server."""
+
+    url: str
+    token: str
+    root: Path
+
+    def get(self, path: str, method: str = "GET") -> Any:
+        request = urllib.request.Request(f"{self.url}/{path}", method=method)
+        request.add_header("Authorization", f"token {self.token}")
+        with urllib.request.urlopen(request, timeout=20) as reply:
+            text = reply.read()
+        return json.loads(text) if text else None
+
+    def notebook(self, name: str, cells: dict[str, str]) -> str:
+        """A new notebook with code cells, by their ids."""
+        made = nbformat.v4.new_notebook(
+            cells=[nbformat.v4.new_code_cell(source, id=id_) for id_, source in cells.items()],
+            metadata={"kernelspec": {"name": "python3", "display_name": "Python 3"}},
+        )
+        nbformat.write(made, self.root / name)
+        return name
+
+
+@contextlib.contextmanager
+def jupyter(folder: Path) -> Iterator[Server]:
+    """A server with folders and settings of its own, which serves ``folder/notebooks``."""
+    root = folder / "notebooks"
+    root.mkdir()
+    for name, setting in SETTINGS.items():
+        file = folder / "settings" / f"{name}.jupyterlab-settings"
+        file.parent.mkdir(parents=True)
+        file.write_text(json.dumps(setting))
+    server = Server(f"http://127.0.0.1:{_free_port()}", secrets.token_hex(16), root)
+    with (folder / "server.log").open("w") as log:
+        process = subprocess.Popen(_command(server), stdout=log, stderr=log, env=_environment(folder), cwd=root)
+        try:
+            _await_start(server, process, folder / "server.log")
+            yield server
+        finally:
+            with contextlib.suppress(OSError):
+                server.get("api/shutdown", "POST")
+            try:
+                process.wait(20)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def _command(server: Server) -> list[str]:
+    return [
+        *(sys.executable, "-m", "jupyter", "lab", "--no-browser", "--ip=127.0.0.1"),
+        *(f"--port={server.url.rpartition(':')[2]}", "--ServerApp.port_retries=0"),
+        *(f"--IdentityProvider.token={server.token}", f"--ServerApp.root_dir={server.root}"),
+        # window.jupyterapp, by which the tests run commands and ask for the kernel's state
+        *("--LabApp.expose_app_in_browser=True", "--JupyterNotebookApp.expose_app_in_browser=True"),
+        *(["--allow-root"] if os.geteuid() == 0 else []),
+    ]
+
+
+def _environment(folder: Path) -> dict[str, str]:
+    own = {
+        "JUPYTER_CONFIG_DIR": "config",
+        "JUPYTER_DATA_DIR": "data",
+        "JUPYTER_RUNTIME_DIR": "runtime",
+        "JUPYTERLAB_SETTINGS_DIR": "settings",
+        "JUPYTERLAB_WORKSPACES_DIR": "workspaces",
+        "IPYTHONDIR": "ipython",
+    }
+    return os.environ | {name: str(folder / place) for name, place in own.items()}
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _await_start(server: Server, process: subprocess.Popen[bytes], log: Path) -> None:
+    until = time.monotonic() + START_S
+    while True:
+        try:
+            server.get("api/status")
+        except OSError as error:
+            if process.poll() is not None or time.monotonic() > until:
+                raise RuntimeError(f"JupyterLab did not start: {log.read_text()[-3000:]}") from error
+            time.sleep(0.1)
+        else:
+            return
+
+
+class Notebook:
+    """A notebook that is open in JupyterLab, or in Notebook 7 where `path` says ``notebooks``."""
+
+    def __init__(self, page: Page, server: Server, name: str, path: str = "lab/tree") -> None:
+        self.page = page
+        self.server = server
+        self.name = name
+        self.path = path
+
+    def open(self) -> Notebook:
+        """Open it and wait until its kernel can run cells."""
+        reset = "reset&" if self.path == "lab/tree" else ""
+        self.page.goto(f"{self.server.url}/{self.path}/{self.name}?{reset}token={self.server.token}")
+        self.page.wait_for_selector(".jp-Notebook .jp-CodeCell")
+        self.page.wait_for_function(KERNEL_IS_READY, timeout=RUN_MS)
+        return self
+
+    def command(self, name: str, **arguments: object) -> object:
+        return self.page.evaluate("([name, args]) => window.jupyterapp.commands.execute(name, args)", [name, arguments])
+
+    def run_all(self) -> None:
+        """Run All, to the end or to the first cell that raises."""
+        self.start_all()
+        self.page.wait_for_function("() => window.ended", timeout=RUN_MS)
+        self.page.wait_for_function(KERNEL_IS_READY, timeout=RUN_MS)
+
+    def start_all(self) -> None:
+        """Run All, without waiting."""
+        self.page.evaluate(
+            """() => {
+                window.ended = false;
+                const end = () => { window.ended = true; };
+                window.jupyterapp.commands.execute("notebook:run-all-cells").then(end, end);
+            }"""
+        )
+
+    def run(self, id_: str) -> None:
+        """Run one cell."""
+        self.page.evaluate(
+            """async (id) => {
+                const { content } = window.jupyterapp.shell.currentWidget;
+                content.activeCellIndex = content.widgets.findIndex((cell) => cell.model.id === id);
+                content.deselectAll();
+                await window.jupyterapp.commands.execute("notebook:run-cell");
+            }""",
+            id_,
+        )
+
+    def python(self, expression: str) -> Any:
+        """The value of an expression in the kernel."""
+        text = self.page.evaluate(EVALUATE, expression)
+        assert not text.startswith("!"), text
+        return ast.literal_eval(text)
+
+    def cell(self, id_: str) -> dict[str, Any]:
+        """The id, execution count and outputs of a cell."""
+        cells: list[dict[str, Any]] = self.page.evaluate(CELLS)
+        return next(cell for cell in cells if cell["id"] == id_)
+
+    def errors(self) -> list[str]:
+        """What the cells raised."""
+        outputs = [output for cell in self.page.evaluate(CELLS) for output in cell["outputs"]]
+        return [f"{o['ename']}: {o['evalue']}" for o in outputs if o["output_type"] == "error"]
+
+    def said(self, id_: str) -> str:
+        """The text that a cell wrote, its traceback included, without colours."""
+        outputs = self.cell(id_)["outputs"]
+        text = "".join(_text(o) for o in outputs)
+        return re.sub(r"\x1b\[[0-9;]*m", "", text)
+
+    def element(self, id_: str) -> Locator:
+        """A cell on the page."""
+        ids = [cell["id"] for cell in self.page.evaluate(CELLS)]
+        return self.page.locator(".jp-Notebook .jp-Cell").nth(ids.index(id_))
+
+    def explorer(self, id_: str) -> Explorer:
+        """The explorer under a cell, scrolled to."""
+        root = self.element(id_).locator(".cutaway")
+        root.wait_for()
+        root.scroll_into_view_if_needed()
+        return Explorer(root)
+
+
+def _text(output: dict[str, Any]) -> str:
+    text = output.get("text") or output.get("traceback") or ""
+    return text if isinstance(text, str) else "\n".join(text)
+
+
+class Explorer:
+    """One explorer on a page; panes are counted from 0."""
+
+    def __init__(self, root: Locator) -> None:
+        self.root = root
+        self.tree = root.get_by_role("tree")
+        self.strip = root.locator(".strip")
+
+    def row(self, text: str) -> Locator:
+        """The row of the tree that contains `text`."""
+        return self.tree.get_by_role("treeitem").filter(has_text=text)
+
+    def pane(self, at: int) -> Locator:
+        return self.root.locator("section.pane").nth(at)
+
+    def show(self, at: int, kind: str) -> Locator:
+        """Choose what a pane shows, as a person does; there must be a pane `at`."""
+        self.pane(at).get_by_label("What this pane shows").select_option(kind)
+        return self.pane(at)
+
+    def add_pane(self) -> None:
+        self.root.get_by_role("button", name="+ pane").click()
+
+    def line(self, at: int, text: str) -> Locator:
+        """The first line in a pane that contains `text`."""
+        return self.pane(at).locator(".cm-line").filter(has_text=text).first
+
+    def click_line(self, at: int, text: str) -> None:
+        """Click at the start of a line: its middle may be out of sight."""
+        self.line(at, text).click(position={"x": 12, "y": 6})
+
+    def node(self, at: int, name: str) -> Locator:
+        """A node of a drawn graph."""
+        return self.pane(at).locator(f'g.node[aria-label^="{name} = "], g.node[aria-label^="input {name},"]')
+
+    def lit(self, at: int) -> list[str]:
+        """The lines of a pane that are linked to what is pinned, or are pinned."""
+        found = self.pane(at).locator(".cm-line.pin-linked, .cm-line.pinned").all_inner_texts()
+        return [text.strip() for text in found]
+
+    def lit_nodes(self, at: int) -> list[str]:
+        """The same of a drawn graph."""
+        nodes = self.pane(at).locator("g.node.pin-linked, g.node.pinned").all()
+        labels = [node.get_attribute("aria-label") or "" for node in nodes]
+        return [re.split("[ ,]", label.removeprefix("input "))[0] for label in labels]

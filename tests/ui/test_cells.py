@@ -1,0 +1,118 @@
+"""What goes wrong in cells, in JupyterLab: a clear message, Python's own behaviour, a kernel that goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from playwright.sync_api import Locator, Page, expect
+
+from tests.ui.drive import RUN_MS, Notebook, Server
+
+Shoot = Callable[[Page, str], None]
+
+# Long to compile, for it is unrolled; quick to run.
+LONG = """
+def long(x):
+    for i in range(100_000):
+        x = x + i
+    return x
+"""
+
+CELLS = {
+    "load": "%load_ext kernel_magics\nimport torch, kernel_magics\nx = torch.ones(3)\n" + LONG,
+    "fine": "%%compile\nx.cos() + 1",
+    "option": "%%compile --backnd cpp\nx",
+    "backend": "%%compile --backend nonsense\nx",
+    "syntax": "%%compile\nx = = 1",
+    "raises": "%%compile\ny = x.cos()\nraise ValueError('on purpose')",
+    "after": "after = 1",
+    "long": "%%compile\nlong(x)",
+    "usable": "%%compile\nusable = x.sin()\nusable.sum()",
+}
+
+
+@pytest.fixture(scope="module")
+def notebook(page: Page, server: Server) -> Notebook:
+    notebook = Notebook(page, server, server.notebook("cells.ipynb", CELLS)).open()
+    notebook.run("load")
+    return notebook
+
+
+def test_value_of_the_cell_is_its_output(notebook: Notebook) -> None:
+    notebook.run("fine")
+    outputs = notebook.cell("fine")["outputs"]
+    assert outputs[-1]["output_type"] == "execute_result"
+    assert outputs[-1]["data"]["text/plain"] == "tensor([1.5403, 1.5403, 1.5403])"
+    expect(notebook.explorer("fine").tree).to_contain_text("one graph, no break")
+
+
+def test_wrong_option_names_itself(notebook: Notebook) -> None:
+    notebook.run("option")
+    assert "--backnd" in notebook.said("option")
+    assert "Traceback" not in notebook.said("option")
+
+
+def test_unknown_backend_names_those_that_there_are(notebook: Notebook) -> None:
+    notebook.run("backend")
+    said = notebook.said("backend")
+    assert all(name in said for name in ("nonsense", "cpp", "triton", "eager"))
+    assert "Traceback" not in said
+
+
+def test_syntax_error_shows_the_line(notebook: Notebook) -> None:
+    notebook.run("syntax")
+    assert "SyntaxError" in notebook.said("syntax")
+    assert "x = = 1" in notebook.said("syntax")
+
+
+def test_run_all_stops_at_a_cell_that_raises(page: Page, server: Server, shoot: Shoot) -> None:
+    cells = {name: CELLS[name] for name in ("load", "fine", "raises", "after")}
+    notebook = Notebook(page, server, server.notebook("stops.ipynb", cells)).open()
+    notebook.run_all()
+    assert notebook.errors() == ["ValueError: on purpose"]
+    said = notebook.said("raises")
+    assert said.count("Traceback") == 1
+    assert "line 3" in said
+    assert notebook.cell("after")["count"] is None
+    assert notebook.python("torch.equal(y, x.cos())"), "what ran before the error has its effect"
+    shoot(page, "cell_raises")
+
+
+@pytest.mark.parametrize("way", ["stop", "cancel"])
+def test_long_compile_can_be_interrupted(notebook: Notebook, shoot: Shoot, way: str) -> None:
+    notebook.open()
+    notebook.run("load")
+    notebook.page.evaluate("() => { window.running = true; }")
+    start(notebook, "long")
+    compiling = notebook.element("long").locator(".compiling")
+    expect(compiling).to_contain_text("Compiling", timeout=RUN_MS)
+    if way == "stop":
+        shoot(notebook.page, "compiling")
+        notebook.command("notebook:interrupt-kernel")
+    else:
+        press(compiling.get_by_role("button", name="Cancel"))
+    notebook.page.wait_for_function("() => !window.running", timeout=RUN_MS)
+    assert notebook.errors() == ["KeyboardInterrupt: "]
+    notebook.run("usable")
+    assert notebook.python("torch.equal(usable, x.sin())")
+    expect(notebook.explorer("usable").tree).to_contain_text("one graph, no break")
+
+
+def start(notebook: Notebook, id_: str) -> None:
+    """Run one cell, without waiting."""
+    notebook.page.evaluate(
+        """(id) => {
+            const { content } = window.jupyterapp.shell.currentWidget;
+            content.activeCellIndex = content.widgets.findIndex((cell) => cell.model.id === id);
+            window.running = true;
+            const end = () => { window.running = false; };
+            window.jupyterapp.commands.execute("notebook:run-cell").then(end, end);
+        }""",
+        id_,
+    )
+
+
+def press(button: Locator) -> None:
+    button.click()
+    expect(button).to_be_disabled()

@@ -1,0 +1,73 @@
+"""The HTML report: one file, opened from the disk, with no kernel and no network."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from playwright.sync_api import Browser, Page, Route, expect
+
+from compiler_core import api
+from kernel_magics.report import write_report
+from tests.ui.drive import Explorer
+
+Shoot = Callable[[Page, str], None]
+
+
+def function(inputs: dict[str, torch.Tensor]) -> torch.Tensor:
+    x = inputs["x"].cos().cos()
+    if x.mean() > 0.5:
+        x = x / 1.1
+    return x * inputs["y"]
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    compiled = api.compile(function)
+    with api.record("the report's test") as record:
+        for size in (10, 8):
+            compiled({name: torch.randn(size, requires_grad=True) for name in "xy"}).sum().backward()
+    return write_report(record, tmp_path_factory.mktemp("report") / "report.html")
+
+
+@pytest.fixture(params=["light", "dark"])
+def opened(request: pytest.FixtureRequest, browser: Browser, report: Path) -> Iterator[tuple[Page, list[str]]]:
+    """The report's page, and what went wrong on it or was asked of the network."""
+    context = browser.new_context(viewport={"width": 1600, "height": 900}, color_scheme=request.param)
+    trouble: list[str] = []
+
+    def refuse(route: Route) -> None:
+        if route.request.url == report.as_uri():
+            route.continue_()
+        else:
+            trouble.append(f"asked for {route.request.url}")
+            route.abort()
+
+    context.route(re.compile("^(?!blob:|data:)"), refuse)
+    page = context.new_page()
+    page.on("pageerror", lambda error: trouble.append(str(error)))
+    page.on("console", lambda message: trouble.append(message.text) if message.type == "error" else None)
+    page.goto(report.as_uri())
+    yield page, trouble
+    context.close()
+
+
+def test_report_is_explored_offline(
+    opened: tuple[Page, list[str]], shoot: Shoot, request: pytest.FixtureRequest
+) -> None:
+    page, trouble = opened
+    explorer = Explorer(page.locator(".cutaway"))
+    expect(explorer.tree).to_contain_text("not reached")
+    explorer.node(1, "mean").click()
+    expect(explorer.line(0, "x.mean()")).to_have_class(re.compile("pin-linked"))
+    explorer.add_pane()
+    explorer.show(2, "kernel")
+    explorer.click_line(0, ".cos().cos()")
+    expect(explorer.line(2, "::cosf(v0)")).to_have_class(re.compile("pin-linked"))
+    shoot(page, f"report_{request.node.callspec.id}")
+    page.keyboard.press("Escape")
+    expect(page.locator(".pinned, .pin-linked")).to_have_count(0)
+    assert trouble == []
