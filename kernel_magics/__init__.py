@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 def load_ipython_extension(shell: InteractiveShell) -> None:
     """Called by ``%load_ext kernel_magics``."""
-    from kernel_magics import engines, options, warmup
+    from kernel_magics import completion, engines, warmup
     from kernel_magics.magics import CutawayMagics
     from kernel_magics.view import say
 
     shell.register_magics(CutawayMagics)
-    if shell.Completer is not None and options.complete not in shell.Completer.custom_matchers:
-        shell.Completer.custom_matchers.append(options.complete)
+    if shell.Completer is not None and completion.complete not in shell.Completer.custom_matchers:
+        shell.Completer.custom_matchers.append(completion.complete)
     if line := engines.report():
         say(f"Cutaway: {line}.")
     warmup.start(shell)
@@ -32,12 +32,12 @@ def load_ipython_extension(shell: InteractiveShell) -> None:
 
 def unload_ipython_extension(shell: InteractiveShell) -> None:
     """Called by ``%unload_ext kernel_magics``."""
-    from kernel_magics import options, warmup
+    from kernel_magics import completion, warmup
 
     for kind, name in (("cell", "compile"), ("line", "compile"), ("line", "explain")):
         shell.magics_manager.magics[kind].pop(name, None)
-    if shell.Completer is not None and options.complete in shell.Completer.custom_matchers:
-        shell.Completer.custom_matchers.remove(options.complete)
+    if shell.Completer is not None and completion.complete in shell.Completer.custom_matchers:
+        shell.Completer.custom_matchers.remove(completion.complete)
     warmup.stop(shell)
 
 

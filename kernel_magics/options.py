@@ -1,4 +1,4 @@
-"""The options of the magics: what they are, how they are read, and how Tab completes them."""
+"""The options of the magics: what they are, and how they are read."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import shlex
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from IPython.core.completer import CompletionContext, SimpleCompletion, SimpleMatcherResult, context_matcher
 from IPython.core.error import UsageError
 from IPython.core.magic_arguments import argument
 
@@ -17,8 +16,6 @@ from kernel_magics import export
 from kernel_magics.run import Request
 
 ENGINES = ("core", "torch")
-TARGETS = ("cpu", "sm_80", "sm_90", "sm_100", "gfx942")
-_MAGIC = re.compile(r"^\s*%{1,2}(compile|explain)\s")
 _OPTION = re.compile(r"\s*(--[\w-]+)(=\S+)?(?=\s|$)")
 _VALUE = re.compile(r"""\s+('[^']*'|"[^"]*"|\S+)""")
 
@@ -82,36 +79,3 @@ def _backend(wanted: str | None, namespace: Mapping[str, Any]) -> str | Callable
         return own  # type: ignore[no-any-return]
     backends.choose(wanted, ())
     return wanted
-
-
-@context_matcher(identifier="cutaway.options")
-def complete(context: CompletionContext) -> SimpleMatcherResult:
-    """Options and their values after %%compile, %compile and %explain."""
-    line = context.line_with_cursor[: context.cursor_position]
-    if not (magic := _MAGIC.match(line)):
-        return {"completions": []}
-    from kernel_magics.magics import CutawayMagics
-
-    parser: argparse.ArgumentParser = CutawayMagics.compile.parser
-    typed = re.split(r"\s", line)[-1]
-    before, expression = split_line(line[magic.end() : len(line) - len(typed)], parser)
-    offered = _values(before[-1]) if before else None
-    if expression or (offered is None and typed and not typed.startswith("-")):
-        return {"completions": []}  # an expression, or a path
-    if offered is None:
-        offered = [name for action in parser._actions for name in action.option_strings]
-    found = [SimpleCompletion(text=text, type="param") for text in offered if text.startswith(typed)]
-    return {"completions": found, "suppress": bool(found), "matched_fragment": typed}
-
-
-def _values(option: str) -> list[str] | None:
-    match option:
-        case "--engine":
-            return list(ENGINES)
-        case "--backend":
-            from compiler_core import backends
-
-            return backends.names()
-        case "--target":
-            return list(TARGETS)
-    return None

@@ -1,0 +1,45 @@
+"""Tab completes the options of the magics, and their values."""
+
+from __future__ import annotations
+
+import argparse
+import re
+
+from IPython.core.completer import CompletionContext, SimpleCompletion, SimpleMatcherResult, context_matcher
+
+from kernel_magics import options
+from kernel_magics.magics import CutawayMagics
+
+TARGETS = ("cpu", "sm_80", "sm_90", "sm_100", "gfx942")
+_MAGIC = re.compile(r"^\s*%{1,2}(compile|explain)\s")
+
+
+@context_matcher(identifier="cutaway.options")
+def complete(context: CompletionContext) -> SimpleMatcherResult:
+    """Options and their values after %%compile, %compile and %explain."""
+    line = context.line_with_cursor[: context.cursor_position]
+    if not (magic := _MAGIC.match(line)):
+        return {"completions": []}
+    parser: argparse.ArgumentParser = CutawayMagics.compile.parser
+    typed = re.split(r"\s", line)[-1]
+    before, expression = options.split_line(line[magic.end() : len(line) - len(typed)], parser)
+    offered = _values(before[-1]) if before else None
+    if expression or (offered is None and typed and not typed.startswith("-")):
+        return {"completions": []}  # an expression, or a path
+    if offered is None:
+        offered = [name for action in parser._actions for name in action.option_strings]
+    found = [SimpleCompletion(text=text, type="param") for text in offered if text.startswith(typed)]
+    return {"completions": found, "suppress": bool(found), "matched_fragment": typed}
+
+
+def _values(option: str) -> list[str] | None:
+    match option:
+        case "--engine":
+            return list(options.ENGINES)
+        case "--backend":
+            from compiler_core import backends
+
+            return backends.names()
+        case "--target":
+            return list(TARGETS)
+    return None
