@@ -7,6 +7,7 @@ that pushes it) and `manager` (its node in the C++ guard tree).
 
 from __future__ import annotations
 
+import sys
 import types
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from compiler_core.guards import GuardTree
     from compiler_core.reconstruct import Emitter
+
+
+# A guard on a number in a dict is not checked again while the dict's version is the same; in CPython 3.13.0
+# storing an attribute of an object does not change the version of its __dict__ (python/cpython#125608).
+VERSIONS_ARE_STALE = (3, 13) <= sys.version_info < (3, 13, 1)
 
 
 @dataclass(frozen=True)
@@ -161,7 +167,7 @@ class Attribute(Source):
 
     def manager(self, tree: GuardTree) -> Any:
         value, base = tree.value(self), tree.manager(self.base)
-        if self.table is None:
+        if self.table is None or (self.table == "__dict__" and VERSIONS_ARE_STALE):
             return base.getattr_manager(self.name, self.text, value, tree.kind)
         found = tree.manager(InstanceDict(self.base))
         if self.table != "__dict__":

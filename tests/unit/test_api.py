@@ -1,0 +1,406 @@
+"""What users call, and what stays right when things go wrong or other compilers are about."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+import threading
+
+import pytest
+import torch
+import torch.nn as nn
+
+import compiler_core as cc
+from compiler_core import backends
+from compiler_core.api import record as recording
+from compiler_core.api import record_of
+from compiler_core.errors import CompilerBug, FullGraphError, UsageError
+from compiler_core.testing import check, graph_count
+
+
+def run(text, *, timeout=120):
+    """Run a program in a Python of its own, where a crash is a failed test."""
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(text)], capture_output=True, text=True, timeout=timeout)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
+
+
+def f(x):
+    return x.sin() + 1
+
+
+def test_decorator_forms():
+    x = torch.ones(2)
+
+    @cc.compile
+    def one(x):
+        return x + 1
+
+    @cc.compile(backend="eager")
+    def two(x, *, k=2):
+        """Doc."""
+        return x * k
+
+    assert torch.equal(one(x), x + 1)
+    assert torch.equal(two(x, k=3), x * 3)
+    assert (two.__name__, two.__doc__) == ("two", "Doc.")
+
+    class Thing:
+        def go(self, x):
+            return x + 5
+
+        def __call__(self, x):
+            return x + 6
+
+    assert torch.equal(cc.compile(Thing().go, backend="eager")(x), x + 5)
+    assert torch.equal(cc.compile(Thing(), backend="eager")(x), x + 6)
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [({"backend": "warp"}, "eager"), ({"dynamic": True}, "dynamic"), ({"memory_budget": 2}, "memory_budget")],
+)
+def test_wrong_options(options, text):
+    with pytest.raises(UsageError, match=text):
+        cc.compile(f, **options)
+
+
+def test_wrong_things_to_compile():
+    with pytest.raises(UsageError, match="int"):
+        cc.compile(3)
+    with pytest.raises(UsageError, match="not made by"):
+        record_of(f)
+
+
+def test_backend_that_is_a_callable():
+    seen = []
+
+    def backend(gm, examples):
+        seen.append([tuple(e.shape) for e in examples])
+        return gm.forward
+
+    record = check(f, backend=backend)
+    assert seen == [[(4, 4)]]
+    assert graph_count(record) == 1
+
+
+@pytest.mark.parametrize("name", [n for n in backends.names() if n in ("eager", "aot_eager", "cpp")])
+def test_backends_agree(name):
+    def program(x, y):
+        z = (x @ y).relu()
+        if z.sum() > 1e9:
+            return z
+        return torch.softmax(z, -1), x.t()
+
+    check(program, grad=True, backend=name, tolerance=1e-5)
+
+
+def test_record_collects_what_is_compiled_inside():
+    compiled = cc.compile(f, backend="eager")
+    with recording("mine") as record:
+        compiled(torch.ones(2))
+        compiled(torch.ones(3))
+    assert [c.id for c in record.compiles] == ["0/0", "0/1"]
+    with recording() as later:
+        compiled(torch.ones(2))
+    assert later.compiles == []
+
+
+def test_explain():
+    def program(x):
+        y = x + 1
+        print("", end="")
+        return y * 2
+
+    told = cc.explain(program, torch.ones(2))
+    assert (told.graph_count, told.op_count, len(told.break_reasons)) == (2, 2, 1)
+    text = str(told)
+    assert "print" in text
+    assert "hint" in text
+
+
+class Residual(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 3, 3, padding=1, bias=False)
+        self.norm = nn.BatchNorm2d(3)
+
+    def forward(self, x):
+        return torch.relu(self.norm(self.conv(x)) + x)
+
+
+def test_export():
+    net = nn.Sequential(Residual(), Residual(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(3, 2)).eval()
+    x = torch.randn(2, 3, 8, 8)
+    graph = cc.export(net, x)
+    assert isinstance(graph, torch.fx.GraphModule)
+    targets = [str(n.target) for n in graph.graph.nodes if n.op == "call_function"]
+    assert sum("conv2d" in t for t in targets) == 2
+
+
+def test_export_of_a_program_that_breaks():
+    def bar(a, b):
+        x = a / (torch.abs(a) + 1)
+        if b.sum() < 0:
+            b = b * -1
+        return x * b
+
+    with pytest.raises(FullGraphError, match="data-dependent branch") as error:
+        cc.export(bar, torch.randn(3), torch.randn(3))
+    assert "if b.sum() < 0:" in str(error.value)
+
+
+def test_reset_forgets():
+    compiled = cc.compile(f, backend="eager")
+    compiled(torch.ones(2))
+    cc.reset()
+    compiled(torch.ones(2))
+    assert len(record_of(compiled).compiles) == 2
+
+
+def test_disable_and_graph_break_in_plain_python():
+    calls = []
+
+    @cc.disable
+    def plain(x):
+        calls.append(1)
+        return x + 1
+
+    cc.graph_break()
+    assert torch.equal(plain(torch.ones(1)), torch.ones(1) + 1)
+    compiled = cc.compile(lambda x: plain(x) * 2, backend="eager", strict=True)
+    assert torch.equal(compiled(torch.ones(1)), torch.tensor([4.0]))
+    assert torch.equal(compiled(torch.ones(1)), torch.tensor([4.0]))
+    assert len(calls) == 3
+
+
+def test_a_bug_of_ours_never_reaches_the_user(monkeypatch):
+    from compiler_core import codegen_frame, pipeline
+
+    def broken(*args, **kwargs):
+        raise AssertionError("injected")
+
+    for owner, name in [
+        (codegen_frame.FrameCode, "generate"), (pipeline, "verify"), (pipeline.Interpreter, "step"),
+        (pipeline.GuardTree, "build"), (pipeline, "bytecode_text"),
+    ]:  # fmt: skip
+        with monkeypatch.context() as patch:
+            patch.setattr(owner, name, broken)
+            compiled = cc.compile(f, backend="eager")
+            x = torch.ones(3)
+            assert torch.equal(compiled(x), f(x)), name
+            (compile_,) = record_of(compiled).compiles
+            assert compile_.outcome == "failed"
+            assert "injected" in compile_.failures[0].message
+            with pytest.raises(CompilerBug, match="injected"):
+                cc.compile(f, backend="eager", strict=True)(x)
+        assert torch.equal(cc.compile(f, backend="eager", strict=True)(x), f(x))
+
+
+def test_interrupt_during_a_compile(monkeypatch):
+    from compiler_core import pipeline
+
+    def interrupted(*args, **kwargs):
+        raise KeyboardInterrupt
+
+    compiled = cc.compile(f, backend="eager")
+    x = torch.ones(3)
+    for owner, name in [(pipeline.Interpreter, "step"), (pipeline, "verify"), (pipeline.GuardTree, "build")]:
+        with monkeypatch.context() as patch:
+            patch.setattr(owner, name, interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                compiled(x)
+    assert torch.equal(compiled(x), f(x))
+    assert record_of(compiled).compiles[-1].outcome == "compiled"
+
+
+def test_grad_mode_is_kept_by_a_failed_capture():
+    def program(x):
+        with torch.no_grad():
+            y = x + 1
+            raise ValueError("inside")
+        return y
+
+    compiled = cc.compile(program, backend="eager", strict=True)
+    with pytest.raises(ValueError, match="inside"):
+        compiled(torch.ones(1))
+    assert torch.is_grad_enabled()
+
+
+def test_threads():
+    compiled = cc.compile(lambda x, n: (x * n).sum(), backend="eager", strict=True, recompile_limit=20)
+    wrong = []
+
+    def work(n):
+        for _ in range(5):
+            x = torch.full((n,), 2.0)
+            if compiled(x, n).item() != 2.0 * n * n:
+                wrong.append(n)
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(1, 7)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not wrong
+
+
+def test_called_from_another_compiled_function():
+    inner = cc.compile(lambda x: x + 1, backend="eager", strict=True)
+    outer = cc.compile(lambda x: inner(x) * 2, backend="eager", strict=True)
+    for _ in range(2):
+        assert torch.equal(outer(torch.ones(2)), torch.full((2,), 4.0))
+
+
+def test_one_function_compiled_twice():
+    graphs = []
+
+    def backend(gm, examples):
+        graphs.append(gm)
+        return gm.forward
+
+    one, two = cc.compile(f, backend=backend), cc.compile(f, backend="eager")
+    x = torch.ones(2)
+    assert torch.equal(one(x), two(x))
+    assert torch.equal(one(x), two(x))
+    assert len(graphs) == 1
+    assert len(record_of(two).compiles) == 1
+
+
+def test_beside_stock_torch_compile():
+    """Each compiler keeps its own entries for the same function, before, after, inside and around the other."""
+    out = run(
+        """
+        import torch, compiler_core as cc
+        from compiler_core.api import record_of
+        seen = []
+        def stock_backend(gm, inputs):
+            seen.append(len(gm.graph.nodes))
+            return gm.forward
+        def helper(x):
+            return x.cos() + 1
+        def f(x):
+            y = helper(x)
+            if y.sum() > 100:
+                return y
+            return y * 2
+        x = torch.ones(3)
+        want = f(x)
+        stock = torch.compile(f, backend=stock_backend)
+        ours = cc.compile(f, backend="eager", strict=True)
+        for _ in range(2):
+            assert torch.equal(ours(x), want) and torch.equal(stock(x), want)
+        n, m = len(seen), len(record_of(ours).compiles)
+        assert n >= 1 and m >= 2, (n, m)
+        for _ in range(3):
+            assert torch.equal(stock(x), want) and torch.equal(ours(x), want)
+        assert (len(seen), len(record_of(ours).compiles)) == (n, m)
+        around = cc.compile(lambda x: stock(x) + 1, backend="eager", strict=True)
+        inside = torch.compile(lambda x: ours(x) + 1, backend=stock_backend)
+        for _ in range(2):
+            assert torch.equal(around(x), want + 1)
+            assert torch.equal(inside(x), want + 1)
+        cc.reset()
+        assert torch.equal(stock(x), want) and torch.equal(ours(x), want)
+        torch._dynamo.reset()
+        assert torch.equal(ours(x), want) and torch.equal(stock(x), want)
+        assert torch.equal(f(x), want)
+        print("fine")
+        """
+    )
+    assert out.strip() == "fine"
+
+
+def test_objects_die_and_ids_are_used_again():
+    """Nothing that capture saw is kept alive by a cache entry, and a dead object's guard is not taken for another's."""
+    out = run(
+        """
+        import gc, weakref, torch, compiler_core as cc
+        class Model(torch.nn.Module):
+            def __init__(self, k):
+                super().__init__()
+                self.k = k
+                self.w = torch.nn.Parameter(torch.full((2,), float(k)))
+            def forward(self, x):
+                return x * self.w + self.k
+        def apply(m, x):
+            return m(x)
+        compiled = cc.compile(apply, backend="eager", strict=True, recompile_limit=4)
+        for k in range(30):
+            m = Model(k)
+            x = torch.ones(2)
+            assert torch.equal(compiled(m, x), x * m.w + m.k)
+            dead = weakref.ref(m)
+            del m
+            gc.collect()
+            assert dead() is None
+        print("fine")
+        """
+    )
+    assert out.strip() == "fine"
+
+
+def test_guards_on_odd_objects_do_not_crash():
+    out = run(
+        """
+        import collections, torch, compiler_core as cc
+        class Slots:
+            __slots__ = ("a",)
+        class Meta(type): pass
+        class Odd(dict, metaclass=Meta): pass
+        class Evil:
+            def __getattribute__(self, name):
+                return object.__getattribute__(self, name)
+            def __eq__(self, other): raise RuntimeError("no")
+        def program(x, o):
+            return x + 1, getattr(o, "a", None), o
+        compiled = cc.compile(program, backend="eager", recompile_limit=100)
+        s = Slots(); s.a = 3
+        things = [s, Odd(a=1), Evil(), collections.defaultdict(list), collections.deque([1]), {1: 2}, {None: 1}, (),
+                  {("a", 1): 2}, {torch.float32: 1}, {int: 1}, range(3), slice(1), b"x", 2**70, 1j, float("nan"), type, len,
+                  torch, torch.Size([1]), iter([1]), {1, 2}, frozenset([1]), lambda: 1, Evil, memoryview(b"a"), object(),
+                  torch.nn.Linear(1, 1), torch.Generator(), torch.device("cpu"), "s", None, Ellipsis, NotImplemented]
+        for _ in range(2):
+            for o in things:
+                a, b, c = compiled(torch.ones(1), o)
+                assert c is o, o
+                assert b is getattr(o, "a", None) or b == getattr(o, "a", None)
+        def loop(x, o):
+            return x + 1, list(o), len(o)
+        compiled = cc.compile(loop, backend="eager", recompile_limit=100)
+        for o in things:
+            try:
+                want = list(o), len(o)
+            except Exception:
+                continue
+            for _ in range(2):
+                got = compiled(torch.ones(1), o)[1:]
+                assert got == want, (o, got, want)
+        print("fine")
+        """
+    )
+    assert out.strip() == "fine"
+
+
+def test_compiled_code_outlives_what_made_it():
+    out = run(
+        """
+        import gc, torch, compiler_core as cc
+        def make(k):
+            def program(x):
+                y = x + k
+                print("", end="")
+                return y * k
+            return cc.compile(program, backend="eager", strict=True)
+        kept = [make(k) for k in range(5)]
+        for k, f in enumerate(kept):
+            assert torch.equal(f(torch.ones(1)), (torch.ones(1) + k) * k)
+        del kept, f
+        gc.collect()
+        cc.reset()
+        gc.collect()
+        print("fine")
+        """
+    )
+    assert out.strip() == "fine"
