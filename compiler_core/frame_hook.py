@@ -116,8 +116,8 @@ def skip() -> ConvertFrameReturn:
 
 
 def skip_all() -> ConvertFrameReturn:
-    """Leave this code object alone, and every frame below it."""
-    return ConvertFrameReturn(FrameExecStrategy(FrameAction.SKIP, FrameAction.SKIP), HAS_ISOLATION)
+    """Leave this code object of ours alone for good, and every frame below it."""
+    return ConvertFrameReturn(FrameExecStrategy(FrameAction.SKIP, FrameAction.SKIP), True)
 
 
 def skip_once() -> ConvertFrameReturn:
