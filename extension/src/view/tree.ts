@@ -52,14 +52,19 @@ export class Tree {
       this.frameState(frame),
     );
     this.list.append(element);
-    if (frame.compiles.length) element.addEventListener("click", () => this.state.selectFrame(frame));
-    else
+    element.setAttribute("role", "treeitem");
+    element.setAttribute("aria-level", String(level));
+    if (frame.compiles.length) {
+      element.setAttribute("aria-expanded", "true");
+      element.addEventListener("click", () => this.state.selectFrame(frame));
+    } else {
       this.addRow(
         element,
         level,
         () => this.state.selectFrame(frame),
         () => this.state.frame === frame,
       );
+    }
     for (const compile of frame.compiles) this.addCompile(compile, level + 1);
   }
 
