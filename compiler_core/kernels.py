@@ -131,7 +131,7 @@ class _Notes:
         spans = [Span(str(n), n, n) for n in range(1, len(lines) + 1)]
         artifact = self._compile.artifact("fusion", f"{self._which}.fusion", "text", "\n".join(lines) + "\n", spans)
         for made in self._loops:
-            of = [artifact.item(str(fused.rewrites.index(r) + 1)) for r in fused.by_loops[made.name]]
+            of = [artifact.item(str(fused.rewrites.index(r) + 1)) for r in fused.by_loops.get(made.name, ())]
             self._compile.link(loops.item(made.name), of, "fuse")
 
     def _loop_ir(self) -> Artifact:
