@@ -315,12 +315,13 @@ function shorten(text: string): string {
   return text.length > LONGEST_LABEL ? `${text.slice(0, LONGEST_LABEL - 1)}…` : text;
 }
 
+/** What is written on a node, and more about it. */
 function description(node: Node, role: string): string {
+  const size = node.bytes === null ? null : bytes(node.bytes);
   const facts = [
-    node.op === "output" ? "output" : node.op === "placeholder" ? `input ${node.key}` : `${node.key} = ${node.target}`,
-    [tensorType(node.dtype, node.shape), node.device, node.bytes === null ? null : bytes(node.bytes)]
-      .filter(Boolean)
-      .join(", "),
+    labels(node).filter(Boolean).join(" "),
+    node.op === "placeholder" ? "input" : node.op === "output" ? null : `${node.key} = ${node.target}`,
+    [node.device, size].filter(Boolean).join(", "),
     node.module && `in ${node.module}`,
     role,
   ];

@@ -23,7 +23,7 @@ const ORDER: Artifact["pane"][] = [
 ];
 
 export class Strip {
-  readonly element = h("footer", { class: "strip", role: "status", "aria-label": "What the pinned item is linked to" });
+  readonly element = h("div", { class: "strip", role: "status", "aria-label": "What the pinned item is linked to" });
 
   constructor(
     private readonly state: State,

@@ -102,7 +102,7 @@ export class TimingsTable extends Rows {
     const rows = compile.events.map((event, i) => this.row(event, depth(compile.events, i), from, whole));
     this.element.append(
       h("p", { class: "lead" }, `${duration(whole)} from the first step to the last.`),
-      this.table(["Step", "Time", ""], rows),
+      this.table(["Step", "Time", "When"], rows),
     );
   }
 

@@ -44,7 +44,12 @@ export class TextView implements Content {
   private extensions(label: string): Extension {
     return [
       EditorState.readOnly.of(true),
-      EditorView.contentAttributes.of({ "aria-label": label, "aria-readonly": "true", spellcheck: "false" }),
+      EditorView.contentAttributes.of({
+        "aria-label": label,
+        "aria-readonly": "true",
+        tabindex: "0",
+        spellcheck: "false",
+      }),
       highlightSpecialChars(),
       this.numbers(),
       language(this.artifact.language),
