@@ -31,7 +31,6 @@ from compiler_core.side_effects import SideEffects
 from compiler_core.sources import Attribute, Constant, Held, Item, Scope, Source
 from compiler_core.values.base import Value
 from compiler_core.values.constant import ConstantValue, from_python, is_atom
-from compiler_core.values.contexts import GradModeValue
 from compiler_core.values.containers import (
     CONTAINERS,
     DictValue,
@@ -40,6 +39,7 @@ from compiler_core.values.containers import (
     SliceValue,
     TupleValue,
 )
+from compiler_core.values.contexts import GradModeValue
 from compiler_core.values.functions import CellValue, FunctionValue, MethodValue, PartialValue, StaticValue
 from compiler_core.values.objects import ModuleValue, ObjectValue
 from compiler_core.values.tensor import TensorValue, constant_argument
@@ -47,6 +47,8 @@ from compiler_core.values.tensor import TensorValue, constant_argument
 if TYPE_CHECKING:
     from compiler_core.symbolic import Interpreter
 
+# kinds of which one source may have several
+GUARDED_BY_VALUE = frozenset({"DICT_CONTAINS", "DICT_HAS", "NO_ATTRIBUTE", "SAME_OBJECT", "NOT_SAME_OBJECT"})
 MAX_NODES = 20_000
 MAX_STEPS = 500_000
 MAX_ROUNDS = 10_000
@@ -183,7 +185,7 @@ class Capture:
     # ------------------------------------------------------------ guards and limits
 
     def guard(self, kind: str, source: Source, value: Any) -> None:
-        key = (kind, source, value if kind in ("DICT_CONTAINS", "DICT_HAS", "NO_ATTRIBUTE", "SAME_OBJECT", "NOT_SAME_OBJECT") else None)
+        key = (kind, source, value if kind in GUARDED_BY_VALUE else None)
         if key not in self.guards:
             self.guards[key] = GuardSpec(kind, source, frozen(kind, value), self.at[1])
 
@@ -284,7 +286,9 @@ class Capture:
             return constant, constant
         if isinstance(value, TupleValue):
             fakes, nodes = self._arguments(tx, value.items(tx))
-            return (tuple(fakes), tuple(nodes)) if value.cls in (tuple, torch.Size) else _refuse(value)
+            if value.cls not in (tuple, torch.Size):
+                raise _refused(value)
+            return tuple(fakes), tuple(nodes)
         if isinstance(value, ListValue):
             return self._arguments(tx, list(value.items(tx)))
         if isinstance(value, DictValue) and value.cls is dict:
@@ -300,7 +304,7 @@ class Capture:
             return {k: f for k, (f, _) in pairs.items()}, {k: n for k, (_, n) in pairs.items()}
         if isinstance(value, RangeValue):
             return list(value.value), list(value.value)
-        return _refuse(value)
+        raise _refused(value)
 
     def _result(self, result: Any, node: fx.Node) -> Value:
         self._describe(node, result)
@@ -377,8 +381,8 @@ def _quiet() -> Iterator[None]:
         logger.disabled = before
 
 
-def _refuse(value: Value) -> Any:
-    raise Unsupported("unsupported call", f"{value} as argument of a tensor operation")
+def _refused(value: Value) -> Unsupported:
+    return Unsupported("unsupported call", f"{value} as argument of a tensor operation")
 
 
 def _first(graph: fx.Graph) -> fx.Node:

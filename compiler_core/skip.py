@@ -17,7 +17,8 @@ _TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
 _STDLIB = sysconfig.get_path("stdlib") + os.sep
 _SITE = tuple(sysconfig.get_path(k) + os.sep for k in ("purelib", "platlib"))
 # parts of PyTorch that are ordinary Python over tensors
-_TORCH_OPEN = tuple(_TORCH + p.replace("/", os.sep) for p in ("nn/modules/", "nn/functional.py", "distributions/", "backends/"))
+_OPEN = ("nn/modules/", "nn/functional.py", "distributions/", "backends/")
+_TORCH_OPEN = tuple(_TORCH + p.replace("/", os.sep) for p in _OPEN)
 _TORCH_CLOSED = _TORCH + os.path.join("nn", "modules", "module.py")
 # Module.modules() and the like (calls of modules have a rule of their own), and torch.no_grad() as a decorator
 _INLINED_ONLY = frozenset({_TORCH_CLOSED, _TORCH + os.path.join("utils", "_contextlib.py")})
@@ -35,7 +36,7 @@ def _closed_file(filename: str) -> str:
     if filename.startswith(_SITE):
         package = filename.removeprefix(next(s for s in _SITE if filename.startswith(s))).split(os.sep)[0]
         return f"part of {package}" if package.removesuffix(".py") in _PACKAGES_CLOSED else ""
-    if filename.startswith(_STDLIB) or filename.startswith("<frozen"):
+    if filename.startswith((_STDLIB, "<frozen")):
         return "part of the standard library"
     return ""
 
@@ -59,7 +60,8 @@ def reads_its_frame(code: types.CodeType) -> bool:
     """Whether a builtin called here would see the locals of generated code."""
     if _FRAME_READERS.isdisjoint(code.co_names):
         return False
-    return any(x.opname in ("LOAD_GLOBAL", "LOAD_NAME") and x.argval in _FRAME_READERS for x in dis.get_instructions(code))
+    loads = (x for x in dis.get_instructions(code) if x.opname in ("LOAD_GLOBAL", "LOAD_NAME"))
+    return any(x.argval in _FRAME_READERS for x in loads)
 
 
 def skip_reason(code: types.CodeType, inlining: bool = False) -> str:

@@ -231,7 +231,8 @@ class Interpreter(opcodes.Opcodes):
         none = ConstantValue(None)
         if none.same_object(a) or none.same_object(b):
             other = b if none.same_object(a) else a
-            if other.python_type().__eq__ is object.__eq__ or isinstance(other, (SequenceValue, DictValue)):
+            by_identity = getattr(other.python_type(), "__eq__", None) is object.__eq__
+            if by_identity or isinstance(other, (SequenceValue, DictValue)):
                 return self.is_same(a, b)
         raise Unsupported("unsupported operation", f"{a} == {b}")
 

@@ -91,7 +91,7 @@ class StackOpcodes(Machine):
         self.push(self.locals.pop(instruction.argval, UNBOUND))
 
     def LOAD_FAST_LOAD_FAST(self, instruction: Instruction) -> None:
-        first, second = instruction.argval  # type: ignore[misc]
+        first, second = _two(instruction)
         self.push(self._load(first))
         self.push(self._load(second))
 
@@ -100,12 +100,12 @@ class StackOpcodes(Machine):
         self.locals[instruction.argval] = self.pop()
 
     def STORE_FAST_STORE_FAST(self, instruction: Instruction) -> None:
-        first, second = instruction.argval  # type: ignore[misc]
+        first, second = _two(instruction)
         self.locals[first] = self.pop()
         self.locals[second] = self.pop()
 
     def STORE_FAST_LOAD_FAST(self, instruction: Instruction) -> None:
-        first, second = instruction.argval  # type: ignore[misc]
+        first, second = _two(instruction)
         self.locals[first] = self.pop()
         self.push(self._load(second))
 
@@ -139,6 +139,12 @@ class StackOpcodes(Machine):
 
     def DELETE_DEREF(self, instruction: Instruction) -> None:
         raise Unsupported("unsupported instruction", "del of a variable that an inner function uses")
+
+
+def _two(instruction: Instruction) -> tuple[str, str]:
+    assert isinstance(instruction.argval, tuple)
+    first, second = instruction.argval
+    return first, second
 
 
 def _constant(machine: Machine, obj: Any) -> Value:

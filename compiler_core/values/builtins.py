@@ -211,7 +211,12 @@ for _query in (
     HANDLERS[_query] = functools.partial(_state, _query)
 
 
-@handles(torch.jit.is_scripting, torch.jit.is_tracing, torch._C._get_tracing_state, torch.compiler.is_compiling)
+@handles(
+    torch.jit.is_scripting,  # type: ignore[attr-defined]
+    torch.jit.is_tracing,  # type: ignore[attr-defined]
+    torch._C._get_tracing_state,
+    torch.compiler.is_compiling,
+)
 def _not_scripting(tx: Interpreter) -> Value:
     return ConstantValue(False)
 
@@ -294,8 +299,8 @@ for _op in BINARY:
     HANDLERS[_op] = functools.partial(_binary, _op)
 for _op in INPLACE:
     HANDLERS[_op] = functools.partial(_inplace, _op)
-for _op in UNARY:
-    HANDLERS[_op] = functools.partial(_unary, _op)
+for _one in UNARY:
+    HANDLERS[_one] = functools.partial(_unary, _one)
 
 
 @handles(operator.not_)
@@ -374,7 +379,7 @@ def _callable(tx: Interpreter, obj: Value) -> Value:
     obj.look(tx)
     if isinstance(obj, StaticValue):
         return ConstantValue(callable(obj.obj))
-    return ConstantValue(hasattr(obj.python_type(), "__call__"))
+    return ConstantValue(inspect.getattr_static(obj.python_type(), "__call__", None) is not None)
 
 
 @handles(id)
@@ -610,7 +615,8 @@ def _extreme(fn: Any, tx: Interpreter, *args: Value, key: Value | None = None) -
         raise Unsupported("data-dependent branch", f"{fn.__name__} of tensors")
     ranks = [(v if key is None else key.call(tx, [v], {})).constant(tx) for v in values]
     try:
-        return values[fn(range(len(values)), key=ranks.__getitem__)]
+        found: int = fn(range(len(values)), key=ranks.__getitem__)
+        return values[found]
     except (TypeError, ValueError) as error:
         raise Unsupported("exception", str(error)) from None
 

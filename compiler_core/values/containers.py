@@ -113,7 +113,8 @@ class SequenceValue(ContainerValue):
             return type(self)(self.items(tx)[key.as_slice(tx)], self.cls)
         index = key.constant(tx)
         try:
-            return self.items(tx)[index]
+            found: Value = self.items(tx)[index]
+            return found
         except (IndexError, TypeError) as error:
             raise Unsupported("exception", f"{type(error).__name__}: {error}") from None
 
@@ -169,7 +170,7 @@ class TupleValue(SequenceValue):
             emit.build("BUILD_TUPLE", values)
         else:
             # the pieces of a namedtuple are its arguments, of a torch.Size one sequence
-            make = self.cls._make if hasattr(self.cls, "_make") else self.cls  # type: ignore[attr-defined]
+            make = self.cls._make if hasattr(self.cls, "_make") else self.cls
             emit.call_object(make, [TupleValue(values)])
 
 

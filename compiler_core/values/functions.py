@@ -51,7 +51,9 @@ class CellValue(Value):
         self._contents = value
 
     def children(self) -> Sequence[Value]:
-        return () if self.source is not None or self._contents in (None, UNBOUND) else [self._contents]  # type: ignore[list-item]
+        if self.source is not None or self._contents is None or self._contents is UNBOUND:
+            return ()
+        return [self._contents]
 
     def rebuild(self, emit: Emitter) -> None:
         filled = self._contents is not None and self._contents is not UNBOUND

@@ -209,7 +209,7 @@ class ObjectValue(Value):
 
 def make_object(cls: type, attributes: dict[str, Any]) -> Any:
     """Called by generated code to make an instance that the frame made."""
-    made = object.__new__(cls)
+    made: Any = object.__new__(cls)
     for name, value in attributes.items():
         object.__setattr__(made, name, value)
     return made
@@ -264,7 +264,7 @@ class ModuleValue(ObjectValue):
     def set_attr(self, tx: Interpreter, name: str, value: Value) -> None:
         """A plain attribute may be set; parameters, buffers and submodules are left to Python."""
         self.look(tx)
-        if self.cls.__setattr__ is not torch.nn.Module.__setattr__:
+        if vars(torch.nn.Module)["__setattr__"] is not inspect.getattr_static(self.cls, "__setattr__"):
             raise Unsupported("unsupported mutation", f"{self.cls.__name__} has its own __setattr__")
         registered = any(name in self.real.__dict__.get(t, {}) for t in MODULE_TABLES)
         special = isinstance(value, ModuleValue) or issubclass(_type_of(value), (torch.nn.Parameter, torch.nn.Module))

@@ -1,3 +1,5 @@
+# mypy: ignore-errors
+# (the programs stand for users' code, which has no annotations)
 """Where the graph breaks, with which kind; what runs around the break is what Python would do.
 
 PYTEST_DONT_REWRITE: the programs use ``assert`` as a user's would.
@@ -398,8 +400,9 @@ def test_traceback_shows_the_users_lines():
 
     with pytest.raises(RuntimeError) as error:
         cc.compile(program, backend="eager", strict=True)(torch.ones(4, 4))
-    lines = [frame.line for frame in traceback.extract_tb(error.value.__traceback__) if frame.filename == __file__]
-    assert lines[-2:] == ["return callee(z)  # the line that calls", "return y @ torch.ones(3, 7)  # the line that fails"]
+    frames = traceback.extract_tb(error.value.__traceback__)
+    lines = [frame.line for frame in frames if frame.filename == __file__]
+    assert [line.partition("#")[2] for line in lines[-2:]] == [" the line that calls", " the line that fails"]
 
 
 @same_as_eager()
@@ -414,9 +417,9 @@ def test_deleted_argument(x):
 
 @same_as_eager()
 def test_deleted_argument_uncaught(x):
-    y = x + 1  # noqa: F841
+    y = x + 1
     del x
-    return x  # noqa: F821
+    return x
 
 
 @same_as_eager()
@@ -465,7 +468,7 @@ def test_grad_mode_across_a_break(x):
 
 @same_as_eager()
 def test_stack_of_many_kinds_across_a_break(x):
-    return (x, [x + 1], {"k": (1, None)}, range(3), slice(1, 2), "s", math.pi, x.shape, print("now"), torch.float32, len)
+    return x, [x + 1], {"k": (1, None)}, range(3), slice(1, 2), "s", math.pi, x.shape, print("now"), torch.int32, len
 
 
 def test_break_kinds_of_a_resume_function():

@@ -1,3 +1,5 @@
+# mypy: ignore-errors
+# (the programs stand for users' code, which has no annotations)
 """When compiled code is used again, when not, and what the recompile names as its cause."""
 
 from __future__ import annotations

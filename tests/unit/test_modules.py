@@ -1,3 +1,5 @@
+# mypy: ignore-errors
+# (the programs stand for users' code, which has no annotations)
 """Programs over nn.Module, compared with eager: values, gradients, buffers, hooks and changes between calls."""
 
 from __future__ import annotations
@@ -10,10 +12,6 @@ import torch.nn.functional as F
 import compiler_core as cc
 from compiler_core.api import record_of
 from compiler_core.testing import break_kinds, check, graph_count, same_as_eager
-
-
-def one_graph(*make_inputs, **more):
-    return same_as_eager(graphs=1, breaks=[], compiles=1, grad=True, **more)
 
 
 class Block(nn.Module):
@@ -113,7 +111,8 @@ def test_queries(net, x):
     modules = [type(m).__name__ for m in net.modules()]
     n = sum(p.numel() for p in net.parameters())
     children = [n for n, _ in net.named_children()]
-    return x + n, names, modules, children, net.training, isinstance(net.stem[0], nn.Linear), list(net.heads), len(net.heads)
+    facts = net.training, isinstance(net.stem[0], nn.Linear), list(net.heads), len(net.heads)
+    return x + n, names, modules, children, facts
 
 
 @same_as_eager(inputs=lambda: (Net(), torch.randn(2, 4)))
@@ -157,14 +156,14 @@ def test_training_mode_and_attributes_recompile():
     assert compare() == 6
 
 
-@pytest.mark.parametrize("register", ["register_forward_hook", "register_forward_pre_hook", "register_full_backward_hook"])
-def test_hooks_break_and_run(register):
+@pytest.mark.parametrize("kind", ["forward", "forward_pre", "full_backward"])
+def test_hooks_break_and_run(kind):
     net = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
     called = []
     compiled = cc.compile(net, backend="eager", strict=True)
     x = torch.randn(2, 4, requires_grad=True)
     compiled(x).sum().backward()
-    handle = getattr(net[0], register)(lambda *args: called.append(len(args)))
+    handle = getattr(net[0], f"register_{kind}_hook")(lambda *args: called.append(len(args)))
     net(x).sum().backward()
     compiled(x).sum().backward()
     assert len(called) == 2

@@ -1,3 +1,5 @@
+# mypy: ignore-errors
+# (the programs stand for users' code, which has no annotations)
 """Changes of outside objects are what Python would have left, in captured code and across breaks."""
 
 from __future__ import annotations
@@ -242,7 +244,7 @@ def test_simple_namespace(x, space):
     return x + 1, space
 
 
-def append_default(x, seen=[]):  # noqa: B006
+def append_default(x, seen=[]):
     seen.append(len(seen))
     return x + len(seen)
 
