@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Sequence
 
 import torch
@@ -76,7 +77,8 @@ def prelude(kernels: Sequence[ir.Loops], simd_math: Sequence[str]) -> str:
     compiler use them without -ffast-math.
     """
     statements = [s for k in kernels for s in k.body]
-    lines = [f"using {name} = {of};" for name, of in {**TYPES, "u32": "__UINT32_TYPE__"}.items()]
+    types = " ".join(f"using {name} = {of};" for name, of in {**TYPES, "u32": "__UINT32_TYPE__"}.items())
+    lines = textwrap.wrap(types, 100)
     for function in sorted({f for s in statements if isinstance(s, ir.Compute) for f in _functions(s)}):
         of = "f32" if function.endswith("f") and function != "erf" else "f64"
         base = function.removesuffix("f") if of == "f32" else function
