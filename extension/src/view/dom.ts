@@ -36,7 +36,11 @@ function fill<E extends Element>(element: E, props: Props, children: Child[]): E
 
 /** Text of any length, from a stranger, must not keep the page busy. */
 function clip(text: string): string {
-  return text.length > MOST_CHARACTERS ? `${text.slice(0, MOST_CHARACTERS)}…` : text;
+  return shorten(text, MOST_CHARACTERS);
+}
+
+export function shorten(text: string, most: number): string {
+  return text.length > most ? `${text.slice(0, most - 1)}…` : text;
 }
 
 export function plural(count: number, noun: string, nouns = `${noun}s`): string {

@@ -1,6 +1,6 @@
 /** A graph as a drawing: nodes that light up, can be pinned, and are walked with the arrow keys. */
 
-import { bytes, h, reducedMotion, svg, tensorType, whenSized } from "./dom";
+import { bytes, h, reducedMotion, shorten, svg, tensorType, whenSized } from "./dom";
 import { type Layout, layOut } from "./layout";
 import type { Content } from "./pane";
 import type { Artifact, Graph, ItemId, Node } from "./record";
@@ -296,11 +296,11 @@ function box(node: Node): { width: number; height: number } {
 
 /** The two lines of text on a node. */
 function labels(node: Node): [string, string] {
-  const type = shorten(tensorType(node.dtype, node.shape));
-  const name = shorten(node.key);
+  const type = shorten(tensorType(node.dtype, node.shape), LONGEST_LABEL);
+  const name = shorten(node.key, LONGEST_LABEL);
   if (node.op === "placeholder") return [name, type];
   if (node.op === "output") return ["output", ""];
-  const title = shorten(operator(node.target));
+  const title = shorten(operator(node.target), LONGEST_LABEL);
   if (!type) return [title, name];
   return [title, name === title ? type : `${name}: ${type}`];
 }
@@ -309,10 +309,6 @@ function labels(node: Node): [string, string] {
 function operator(target: string): string {
   const words = target.split(".");
   return words[0] === "aten" ? words[1] : words[words.length - 1];
-}
-
-function shorten(text: string): string {
-  return text.length > LONGEST_LABEL ? `${text.slice(0, LONGEST_LABEL - 1)}…` : text;
 }
 
 /** What is written on a node, and more about it. */

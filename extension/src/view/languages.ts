@@ -31,13 +31,13 @@ const MACHINE: Token[] = [
 ];
 
 function listing(tokens: Token[]): Extension {
-  const sticky = tokens.map(([pattern, name]): Token => [new RegExp(pattern.source, pattern.flags), name]);
+  const sticky = tokens.map(([pattern, name]): Token => [new RegExp(pattern.source, `${pattern.flags}y`), name]);
   return StreamLanguage.define({
     token(stream: StringStream): string | null {
       for (const [pattern, name] of sticky) {
-        const found = stream.string.slice(stream.pos).match(pattern);
-        if (found?.index === 0 && found[0]) {
-          stream.pos += found[0].length;
+        pattern.lastIndex = stream.pos;
+        if (pattern.test(stream.string)) {
+          stream.pos = pattern.lastIndex;
           return name;
         }
       }

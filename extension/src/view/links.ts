@@ -90,7 +90,7 @@ export function keyOf(item: ItemId): string {
   return item.slice(item.indexOf("#") + 1);
 }
 
-function push(map: Map<ItemId, ItemId[]>, at: ItemId, value: ItemId): void {
+export function push<K, V>(map: Map<K, V[]>, at: K, value: V): void {
   const list = map.get(at);
   if (list) list.push(value);
   else map.set(at, [value]);

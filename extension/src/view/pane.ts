@@ -54,6 +54,7 @@ export class Pane {
     this.fillPickers(artifacts);
     const modes = kind.modes.filter((mode) => mode.can(this.state, this.artifact));
     const mode = modes.find((m) => m.name === this.chosen.get(kind.name)) ?? modes[0];
+    this.artifactPicker.hidden = artifacts.length < 2 || !mode?.ofArtifact;
     // a source is the same text for all compiles of its frame
     const subject = kind.name === "source" ? this.state.frame?.id : (this.state.compile ?? this.state.frame)?.id;
     const now = [kind.name, this.artifact?.id, mode?.name, subject].join("|");
@@ -76,7 +77,6 @@ export class Pane {
     this.artifactPicker.replaceChildren(
       ...artifacts.map((a) => h("option", { value: a.name, title: a.name }, shortName(a.name))),
     );
-    this.artifactPicker.hidden = artifacts.length < 2;
     if (this.artifact) this.artifactPicker.value = this.artifact.name;
   }
 

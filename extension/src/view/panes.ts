@@ -11,6 +11,8 @@ import { TextView } from "./text";
 /** One way to show a pane, where there is something to show that way. */
 export interface Mode {
   name: string;
+  /** Whether it shows one artifact, of which a pane may have several. */
+  ofArtifact: boolean;
   can(state: State, artifact: Artifact | undefined): boolean;
   make(state: State, artifact: Artifact | undefined, label: string): Content;
 }
@@ -28,6 +30,7 @@ export interface PaneKind {
 function text(name = "Text"): Mode {
   return {
     name,
+    ofArtifact: true,
     can: (_, artifact) => artifact !== undefined,
     make: (state, artifact, label) => new TextView(artifact as Artifact, state, label),
   };
@@ -36,6 +39,7 @@ function text(name = "Text"): Mode {
 function table(can: (compile: Compile) => unknown, make: (state: State, compile: Compile) => Content): Mode {
   return {
     name: "Table",
+    ofArtifact: false,
     can: (state) => Boolean(state.compile && can(state.compile)),
     make: (state) => make(state, state.compile as Compile),
   };
@@ -43,10 +47,11 @@ function table(can: (compile: Compile) => unknown, make: (state: State, compile:
 
 const drawing: Mode = {
   name: "Drawing",
+  ofArtifact: true,
   can: (_, artifact) => Boolean(artifact?.graph),
   make: (state, artifact) => new GraphView(artifact as Artifact, artifact?.graph as Graph, state),
 };
-const overview: Mode = { name: "Text", can: () => true, make: (state) => new Overview(state) };
+const overview: Mode = { name: "Text", ofArtifact: false, can: () => true, make: (state) => new Overview(state) };
 const guards = table(
   (c) => c.guards.length,
   (state, c) => new GuardTable(state, c),

@@ -1,7 +1,7 @@
 /** The way of the pinned item, from the user's line to the kernel: each step can be gone to. */
 
-import { h, scrollInside } from "./dom";
-import { keyOf } from "./links";
+import { h, scrollInside, shorten } from "./dom";
+import { keyOf, push } from "./links";
 import { parsePane, shortTitle } from "./panes";
 import type { Artifact, ItemId } from "./record";
 import { MOST_PANES, type State } from "./state";
@@ -21,6 +21,9 @@ const ORDER: Artifact["pane"][] = [
   "generated",
   "decompiled",
 ];
+
+/** Characters of items' texts that fit beside the names of the steps, in an output of common width. */
+const WIDTH = 110;
 
 export class Strip {
   readonly element = h("div", { class: "strip", role: "status", "aria-label": "What the pinned item is linked to" });
@@ -46,7 +49,12 @@ export class Strip {
       return;
     }
     const groups = this.groups();
-    const steps = ORDER.filter((pane) => groups.has(pane)).map((pane) => this.step(pane, groups.get(pane) as ItemId[]));
+    // the more steps, the fewer words of each
+    const most = Math.min(30, Math.max(6, Math.floor(WIDTH / groups.size)));
+    const steps = ORDER.flatMap((pane) => {
+      const items = groups.get(pane);
+      return items ? [this.step(pane, items, most)] : [];
+    });
     const nothing = steps.length ? null : h("span", { class: "hint" }, "The pinned item belongs to another compile.");
     const clear = h(
       "button",
@@ -68,19 +76,19 @@ export class Strip {
     const groups = new Map<string, ItemId[]>();
     for (const item of this.state.visible(this.state.pinLinked)) {
       const pane = this.state.links.artifactOf(item)?.pane ?? "";
-      groups.set(pane, [...(groups.get(pane) ?? []), item]);
+      push(groups, pane, item);
     }
     return groups;
   }
 
-  private step(pane: Artifact["pane"], items: ItemId[]): HTMLElement {
+  private step(pane: Artifact["pane"], items: ItemId[], most: number): HTMLElement {
     const own = items.some((item) => this.state.pinned.has(item));
     const text = this.itemText(items.find((item) => this.state.pinned.has(item)) ?? items[0]);
     return h(
       "button",
       { class: own ? "step own" : "step", title: `${shortTitle(pane)}: ${text}`, onclick: () => this.go(pane) },
       h("b", {}, shortTitle(pane)),
-      h("span", {}, text),
+      h("span", {}, shorten(text, most)),
       items.length > 1 && h("i", {}, `+${items.length - 1}`),
     );
   }

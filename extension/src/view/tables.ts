@@ -73,10 +73,10 @@ function compare(partition: Partition): string {
 export class FusionTable extends Rows {
   constructor(state: State, compile: Compile) {
     super(state);
-    const kernels = new Map(compile.kernels.map((k) => [k.key, k]));
+    const kernels = new Map(compile.kernels.flatMap((k) => [[k.key, k] as const, [k.name, k] as const]));
     const groups = compile.fusions.map((fusion) => {
       const kernel = fusion.kernel === null ? undefined : kernels.get(fusion.kernel);
-      const name = code(kernel?.name ?? fusion.key);
+      const name = code(kernel?.name ?? fusion.kernel ?? fusion.key);
       const nodes = code(fusion.nodes.map(keyOf).join(", "));
       const row = h("tr", {}, ...cells(short(name), fusion.kind, nodes, short(bytes(fusion.bytes_saved))));
       return this.standsFor(row, [...fusion.nodes, kernel?.item ?? null]);

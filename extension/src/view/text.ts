@@ -12,6 +12,7 @@ import {
 } from "@codemirror/view";
 import { reducedMotion } from "./dom";
 import { language } from "./languages";
+import { push } from "./links";
 import type { Content } from "./pane";
 import type { Artifact, ItemId } from "./record";
 import type { State } from "./state";
@@ -32,7 +33,7 @@ export class TextView implements Content {
     const doc = artifact.text.replace(/\n$/, "");
     this.items = itemsOfLines(artifact);
     this.items.forEach((items, n) => {
-      for (const item of items) this.lines.set(item, [...(this.lines.get(item) ?? []), n]);
+      for (const item of items) push(this.lines, item, n);
     });
     this.view = new EditorView({
       parent: this.element,
@@ -137,11 +138,19 @@ export class TextView implements Content {
   reveal(items: Set<ItemId>): void {
     const [first] = this.linesOf(items);
     if (first === undefined) return;
-    const block = this.view.lineBlockAt(this.view.state.doc.line(first).from);
-    const box = this.view.scrollDOM;
-    if (block.top >= box.scrollTop && block.bottom <= box.scrollTop + box.clientHeight) return;
-    const top = block.top - box.clientHeight / 3;
-    box.scrollTo({ top, behavior: reducedMotion() ? "auto" : "smooth" });
+    // only after measuring is it known how high the lines above are
+    this.view.requestMeasure({
+      key: "reveal",
+      read: (view) => view.lineBlockAt(view.state.doc.line(first).from),
+      write: ({ top, bottom }, view) => this.scrollTo(top, bottom, view.scrollDOM),
+    });
+  }
+
+  private scrollTo(top: number, bottom: number, box: HTMLElement): void {
+    if (top >= box.scrollTop && bottom <= box.scrollTop + box.clientHeight) return;
+    const target = top - box.clientHeight / 3;
+    const near = Math.abs(target - box.scrollTop) < 2 * box.clientHeight;
+    box.scrollTo({ top: target, behavior: near && !reducedMotion() ? "smooth" : "auto" });
   }
 
   destroy(): void {
