@@ -103,6 +103,10 @@ class SideEffects:
             if value is UNBOUND:
                 emit.load_temp(owner)
                 emit.delete_attr(name)
+            elif obj.stores_directly:
+                loads = [lambda: emit.load_temp(owner), lambda: emit.constant(name), lambda: emit.load_kept(value)]
+                emit.call_loaded(object.__setattr__, loads)
+                emit.pop()
             else:
                 emit.load_kept(value)
                 emit.load_temp(owner)

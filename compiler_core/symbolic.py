@@ -197,6 +197,9 @@ class Interpreter(opcodes.Opcodes):
             parent=self,
         )
         if function.code.co_flags & GENERATOR:
+            if any(x.handler is not None and x.handler.target.opname == "PUSH_EXC_INFO" for x in callee.instructions):
+                # Python leaves its block when the generator is dropped, at a time of its own
+                raise Unsupported("generator", f"{function.name} yields inside a try or with block")
             return GeneratorValue(callee)
         at = self.capture.at
         result = callee.run()

@@ -37,7 +37,7 @@ from compiler_core.values.containers import (
     pairs,
 )
 from compiler_core.values.functions import FunctionValue, PartialValue, StaticValue
-from compiler_core.values.objects import ObjectValue, SuperValue, _nothing
+from compiler_core.values.objects import ModuleValue, ObjectValue, SuperValue, _nothing, store_attribute
 from compiler_core.values.tensor import TensorValue
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def handles(*callables: Any) -> Callable[[Handler], Handler]:
 
 
 PURE = frozenset(
-    {abs, round, divmod, pow, hash, repr, str, ord, chr, bin, hex, format, ascii, complex, bytes, min, max, sum}
+    {round, divmod, pow, hash, repr, str, ord, chr, bin, hex, format, ascii, complex, bytes, min, max, sum}
     | {obj for obj in vars(math).values() if isinstance(obj, types.BuiltinFunctionType)}
     | {torch.Size, torch.device, torch.finfo, torch.iinfo, torch.promote_types, torch.can_cast, torch.result_type}
 )
@@ -79,7 +79,7 @@ INPLACE = {
     operator.ior: operator.or_, operator.ixor: operator.xor, operator.ilshift: operator.lshift,
     operator.irshift: operator.rshift,
 }  # fmt: skip
-UNARY = {operator.neg, operator.pos, operator.invert}
+UNARY = {operator.neg, operator.pos, operator.invert, operator.abs}
 
 
 def call_static(tx: Interpreter, obj: Any, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
@@ -100,10 +100,20 @@ def call_static(tx: Interpreter, obj: Any, args: Sequence[Value], kwargs: dict[s
     if isinstance(obj, type):
         return construct(tx, obj, args, kwargs)
     if isinstance(obj, (types.MethodDescriptorType, types.WrapperDescriptorType)) and args:
-        return args[0].get_attr(tx, obj.__name__).call(tx, args[1:], kwargs)
+        return _call_unbound(tx, obj, args, kwargs)
     if isinstance(obj, types.BuiltinFunctionType) and getattr(obj.__self__, "__class__", None) is not types.ModuleType:
         raise Unsupported("skipped function", _name(obj))
     raise Unsupported("skipped function" if callable(obj) else "exception", _name(obj))
+
+
+def _call_unbound(tx: Interpreter, obj: Any, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+    """``list.append(x, 1)``: the method of just that class, whatever the object's own class makes of the name."""
+    owner, *rest = args
+    if obj is object.__setattr__ and isinstance(owner, ObjectValue) and not isinstance(owner, ModuleValue):
+        return store_attribute(tx, owner, *rest)
+    if inspect.getattr_static(owner.python_type(), obj.__name__, None) is not obj:
+        raise Unsupported("unsupported call", f"{_name(obj)} of a {owner.python_type().__name__}")
+    return owner.get_attr(tx, obj.__name__).call(tx, rest, kwargs)
 
 
 def _find_handler(obj: Any) -> Handler | None:
@@ -379,7 +389,7 @@ def _callable(tx: Interpreter, obj: Value) -> Value:
     obj.look(tx)
     if isinstance(obj, StaticValue):
         return ConstantValue(callable(obj.obj))
-    return ConstantValue(inspect.getattr_static(obj.python_type(), "__call__", None) is not None)
+    return ConstantValue(any("__call__" in vars(cls) for cls in obj.python_type().__mro__))
 
 
 @handles(id)
@@ -421,6 +431,11 @@ def _find_attr(tx: Interpreter, obj: Value, name: str) -> Value | None:
 def _setattr(tx: Interpreter, obj: Value, name: Value, value: Value) -> Value:
     obj.set_attr(tx, name.constant(tx), value)
     return ConstantValue(None)
+
+
+@handles(abs)
+def _abs(tx: Interpreter, obj: Value) -> Value:
+    return _unary(operator.abs, tx, obj)
 
 
 @handles(bool)

@@ -132,6 +132,11 @@ class ObjectValue(Value):
             raise Unsupported("unsupported mutation", f"{self}.{name}, a {type(on_class).__name__}")
         self.store(tx, name, value)
 
+    @property
+    def stores_directly(self) -> bool:
+        """Whether stores were made by ``object.__setattr__``, below a ``__setattr__`` of the class's own."""
+        return "__setattr__" in _overrides(self.cls) and not issubclass(self.cls, torch.nn.Module)
+
     def store(self, tx: Interpreter, name: str, value: Value) -> None:
         """``object.__setattr__``"""
         if self.source is not None:
@@ -392,9 +397,16 @@ class _StoreValue(Value):
         self.owner = owner
 
     def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
-        name, value = args
-        self.owner.store(tx, name.constant(tx), value)
-        return ConstantValue(None)
+        return store_attribute(tx, self.owner, *args)
+
+
+def store_attribute(tx: Interpreter, owner: ObjectValue, name: Value, value: Value) -> Value:
+    """``object.__setattr__(owner, name, value)``"""
+    wanted = name.constant(tx)
+    if _is_data_descriptor(inspect.getattr_static(owner.cls, wanted, None)):
+        raise Unsupported("unsupported mutation", f"{owner}.{wanted}")
+    owner.store(tx, wanted, value)
+    return ConstantValue(None)
 
 
 def _nothing() -> None:

@@ -244,6 +244,23 @@ def test_simple_namespace(x, space):
     return x + 1, space
 
 
+class Checked:
+    def __setattr__(self, name, value):
+        object.__setattr__(self, name, value + 1)
+
+
+class Doubled(Checked):
+    def __setattr__(self, name, value):
+        super().__setattr__(name, value * 2)
+
+
+@same_as_eager(inputs=lambda: (x4(), Checked(), Doubled()))
+def test_classes_with_a_setattr_of_their_own(x, a, b):
+    a.n = 3
+    b.n = x
+    return a.n, b.n, a, b
+
+
 def append_default(x, seen=[]):
     seen.append(len(seen))
     return x + len(seen)
