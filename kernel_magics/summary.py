@@ -38,8 +38,9 @@ def explanation(record: Record) -> str:
     breaks = [b for c in compiles for b in c.breaks]
     lines = [Line(0, _headline(record))]
     lines += [Line(1, f"graph {c.id}: {_count(operations(c), 'operation')}") for c in compiles if graphs(c)]
+    explained: set[str] = set()
     for break_ in breaks:
-        lines += _break(break_)
+        lines += _break(break_, explained)
     for compile_ in compiles:
         lines += [Line(1, f"guard {compile_.id}: {guard.code}") for guard in compile_.guards]
         lines += _recompile(compile_)
@@ -49,8 +50,9 @@ def explanation(record: Record) -> str:
 def outline(record: Record) -> list[Line]:
     """The record in sentences; the first says it all, the rest frame by frame."""
     lines = [Line(0, _headline(record))]
+    explained: set[str] = set()
     for frame in record.frames:
-        lines += _frame(record, frame)
+        lines += _frame(record, frame, explained)
     return lines + [Line(1, f"note: {note}") for note in record.notes]
 
 
@@ -88,7 +90,7 @@ def _headline(record: Record) -> str:
     return f"Cutaway{' of ' + record.title if record.title else ''}: {', '.join(parts)}; compiled in {took:.2f} s"
 
 
-def _frame(record: Record, frame: Frame) -> Iterator[Line]:
+def _frame(record: Record, frame: Frame, explained: set[str]) -> Iterator[Line]:
     place = f"{frame.name}, {_place(record, frame.filename, frame.line)}"
     if frame.kind == "resume":
         place = f"resumes after the graph break of {frame.resumes}: {place}"
@@ -99,10 +101,10 @@ def _frame(record: Record, frame: Frame) -> Iterator[Line]:
     else:
         yield Line(1, place)
     for compile_ in frame.compiles:
-        yield from _compile(compile_)
+        yield from _compile(compile_, explained)
 
 
-def _compile(compile_: Compile) -> Iterator[Line]:
+def _compile(compile_: Compile, explained: set[str]) -> Iterator[Line]:
     if compile_.outcome == "compiled":
         backend = f" by {compile_.backend}" if compile_.backend else ""
         sizes = f"{_count(operations(compile_), 'operation')}, {_count(len(compile_.guards), 'guard')}"
@@ -111,7 +113,7 @@ def _compile(compile_: Compile) -> Iterator[Line]:
         yield Line(2, f"{compile_.id} {compile_.outcome}: {compile_.reason or 'no reason given'}")
     yield from (Line(3, line.text) for line in _recompile(compile_))
     for break_ in compile_.breaks:
-        yield from (Line(line.depth + 2, line.text) for line in _break(break_))
+        yield from (Line(line.depth + 2, line.text) for line in _break(break_, explained))
     if compile_.partition and compile_.partition.values:
         yield Line(3, _saved(compile_.partition))
     if compile_.kernels:
@@ -128,14 +130,16 @@ def _recompile(compile_: Compile) -> list[Line]:
     return [Line(1, why), Line(2, f"guard that failed: {cause.guard}")]
 
 
-def _break(break_: GraphBreak) -> list[Line]:
+def _break(break_: GraphBreak, explained: set[str]) -> list[Line]:
+    """Where and why; what the kind means and what to do about it only where it is met first."""
     at = break_.stack[-1] if break_.stack else None
-    return [
-        Line(1, f"graph break{_at(at)}: {break_.kind}"),
-        *([Line(2, at.text.strip())] if at and at.text.strip() else []),
-        Line(2, break_.explanation),
-        *([Line(2, break_.hint)] if break_.hint else []),
-    ]
+    lines = [Line(1, f"graph break{_at(at)}: {break_.kind}")]
+    if at and at.text.strip():
+        lines.append(Line(2, at.text.strip()))
+    if break_.kind not in explained:
+        lines += [Line(2, text) for text in (break_.explanation, break_.hint) if text]
+    explained.add(break_.kind)
+    return lines
 
 
 def _at(line: StackLine | None) -> str:
