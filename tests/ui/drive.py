@@ -19,10 +19,13 @@ from pathlib import Path
 from typing import Any
 
 import nbformat
-from playwright.sync_api import Locator, Page
+from playwright.sync_api import Locator, Page, Position
 
 START_S = 60
 RUN_MS = 90_000
+
+# Where a line of code is pointed at: near its start, for its middle may be out of sight.
+INSIDE: Position = {"x": 12, "y": 6}
 
 # Without news, tips and a first-run dialog, which would lie over what is tested.
 SETTINGS = {
@@ -262,12 +265,13 @@ class Explorer:
         return self.pane(at).locator(".cm-line").filter(has_text=text).first
 
     def click_line(self, at: int, text: str) -> None:
-        """Click at the start of a line: its middle may be out of sight."""
-        self.line(at, text).click(position={"x": 12, "y": 6})
+        self.line(at, text).click(position=INSIDE)
 
     def node(self, at: int, name: str) -> Locator:
         """A node of a drawn graph."""
-        return self.pane(at).locator(f'g.node[aria-label^="{name} = "], g.node[aria-label^="input {name},"]')
+        return self.pane(at).locator(
+            f'g.node[aria-label*=", {name} = "], g.node[aria-label^="{name} "][aria-label*=", input"]'
+        )
 
     def lit(self, at: int) -> list[str]:
         """The lines of a pane that are linked to what is pinned, or are pinned."""
@@ -278,4 +282,4 @@ class Explorer:
         """The same of a drawn graph."""
         nodes = self.pane(at).locator("g.node.pin-linked, g.node.pinned").all()
         labels = [node.get_attribute("aria-label") or "" for node in nodes]
-        return [re.split("[ ,]", label.removeprefix("input "))[0] for label in labels]
+        return [found[1] if (found := re.search(r", (\w+) = ", label)) else label.split()[0] for label in labels]

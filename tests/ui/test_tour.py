@@ -12,7 +12,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from kernel_magics.explorer import MIME
-from tests.ui.drive import Explorer, Notebook, Server
+from tests.ui.drive import INSIDE, Explorer, Notebook, Server
 
 TOUR = Path(__file__).parents[2] / "notebooks" / "00_tour.ipynb"
 Shoot = Callable[[Page, str], None]
@@ -74,7 +74,7 @@ def test_click_on_a_node_lights_the_line(tour: Notebook, walk: Explorer) -> None
 
 
 def test_pointing_lights_and_leaving_puts_out(walk: Explorer) -> None:
-    walk.line(0, "x.mean()").hover()
+    walk.line(0, "x.mean()").hover(position=INSIDE)
     expect(walk.node(1, "mean")).to_have_class(re.compile("hover-linked"))
     walk.strip.hover()
     expect(walk.root.locator(".hover-linked")).to_have_count(0)
@@ -165,7 +165,7 @@ def test_saved_notebook_shows_the_record_without_its_kernel(tour: Notebook, shoo
 
 def test_record_from_a_stranger_is_only_text(tour: Notebook, server: Server, shoot: Shoot) -> None:
     """A notebook that is not trusted, whose record tries to be more than data."""
-    content = server.get(f"api/contents/{TOUR.name}")["content"]
+    content = nbformat.from_dict(server.get(f"api/contents/{TOUR.name}")["content"])
     (output,) = (o for c in content["cells"] if c["id"] == "walk-compile" for o in c["outputs"] if MIME in o["data"])
     evil = "<img src=x onerror='window.evil = 1'><script>window.evil = 1</script>"
     output["data"][MIME]["title"] = evil
