@@ -82,7 +82,7 @@ export class FusionTable extends Rows {
       return this.standsFor(row, [...fusion.nodes, kernel?.item ?? null]);
     });
     const refusals = compile.refusals.map((refusal) =>
-      h("tr", {}, ...cells(code(refusal.first), code(refusal.second), refusal.kind, refusal.reason)),
+      h("tr", {}, ...cells(short(code(refusal.first)), short(code(refusal.second)), refusal.kind, refusal.reason)),
     );
     this.element.append(h("p", { class: "lead" }, `${plural(groups.length, "group")} of loops became kernels.`));
     if (groups.length) this.element.append(this.table(["Kernel", "Kind", "Nodes", "Traffic avoided"], groups));
