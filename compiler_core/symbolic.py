@@ -19,7 +19,6 @@ from compiler_core.record import Compile, ItemId, Record, StackLine
 from compiler_core.skip import is_library_file, skip_reason
 from compiler_core.values import contexts  # noqa: F401  (registers its handlers)
 from compiler_core.values.base import Value
-from compiler_core.values.builtins import HANDLERS, is_leaf_function
 from compiler_core.values.constant import ConstantValue
 from compiler_core.values.containers import (
     DictValue,
@@ -29,6 +28,8 @@ from compiler_core.values.containers import (
     SequenceValue,
 )
 from compiler_core.values.functions import CellValue, FunctionValue, StaticValue, bind
+from compiler_core.values.rules import HANDLERS
+from compiler_core.values.torch_functions import is_leaf_function
 
 MAX_DEPTH = 60
 GENERATOR = 0x20

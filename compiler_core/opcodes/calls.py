@@ -76,7 +76,7 @@ class CallOpcodes(Machine):
         elif instruction.arg == 5:  # INTRINSIC_UNARY_POSITIVE
             import operator
 
-            from compiler_core.values.builtins import call_static
+            from compiler_core.values.calls import call_static
 
             self.push(call_static(self._tx, operator.pos, [self.pop()], {}))
         else:

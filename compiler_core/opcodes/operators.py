@@ -10,7 +10,7 @@ from compiler_core.bytecode import Instruction
 from compiler_core.errors import Unsupported
 from compiler_core.opcodes.stack import Machine
 from compiler_core.values.base import Value
-from compiler_core.values.builtins import call_static
+from compiler_core.values.calls import call_static
 from compiler_core.values.constant import ConstantValue, fold
 from compiler_core.values.containers import SliceValue
 from compiler_core.values.tensor import TensorValue

@@ -232,7 +232,7 @@ class ListValue(SequenceValue):
         return ConstantValue(None)
 
     def method_sort(self, tx: Interpreter, *, key: Value | None = None, reverse: Value | None = None) -> Value:
-        from compiler_core.values.builtins import sorted_values
+        from compiler_core.values.iteration import sorted_values
 
         ordered = sorted_values(tx, list(self.items(tx)), key, reverse)
         self.changed(tx)

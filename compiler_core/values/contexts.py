@@ -9,9 +9,9 @@ import torch
 
 from compiler_core.errors import Unsupported
 from compiler_core.values.base import Value
-from compiler_core.values.builtins import handles
 from compiler_core.values.constant import ConstantValue
 from compiler_core.values.functions import StaticValue
+from compiler_core.values.rules import handles
 
 if TYPE_CHECKING:
     from compiler_core.reconstruct import Emitter

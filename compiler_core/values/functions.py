@@ -118,7 +118,7 @@ class StaticValue(Value):
         return tx.capture.wrap_attribute(found, Attribute(base, name))
 
     def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
-        from compiler_core.values.builtins import call_static
+        from compiler_core.values.calls import call_static
 
         self.look(tx)
         return call_static(tx, self.obj, args, kwargs)

@@ -1,0 +1,81 @@
+"""Calls of things known by identity: Python's builtins, classes, and PyTorch's functions.
+
+What has no rule (`rules.py`) is put into the graph if it is an operation on tensors, computed now
+if it is pure and its arguments are constants, and otherwise breaks the graph.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+import types
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from compiler_core.errors import Unsupported
+from compiler_core.values import builtins, iteration, operators  # noqa: F401  (they register their rules)
+from compiler_core.values.base import Value
+from compiler_core.values.constant import fold
+from compiler_core.values.construct import construct
+from compiler_core.values.objects import ModuleValue, ObjectValue, store_attribute
+from compiler_core.values.rules import HANDLERS, Handler, has_tensor, name_of
+from compiler_core.values.torch_functions import is_tensor_function
+
+if TYPE_CHECKING:
+    from compiler_core.symbolic import Interpreter
+
+PURE = frozenset(
+    {round, divmod, pow, hash, repr, str, ord, chr, bin, hex, format, ascii, complex, bytes, min, max, sum}
+    | {obj for obj in vars(math).values() if isinstance(obj, types.BuiltinFunctionType)}
+    | {torch.Size, torch.device, torch.finfo, torch.iinfo, torch.promote_types, torch.can_cast, torch.result_type}
+)
+
+
+def call_static(tx: Interpreter, obj: Any, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+    """Call a class, C function or other callable known by identity."""
+    handler = _find_handler(obj)
+    if handler is not None:
+        try:
+            inspect.signature(handler).bind(tx, *args, **kwargs)
+        except TypeError:
+            raise Unsupported("unsupported call", f"{name_of(obj)} with these arguments") from None
+        return handler(tx, *args, **kwargs)
+    if isinstance(obj, types.FunctionType):
+        return tx.capture.wrap(obj, None).call(tx, args, kwargs)
+    if is_tensor_function(obj, any(map(has_tensor, [*args, *kwargs.values()]))):
+        return tx.capture.call_function(tx, obj, args, kwargs)
+    if _is_pure(obj):
+        return fold(tx, obj, args, kwargs)
+    if isinstance(obj, type):
+        return construct(tx, obj, args, kwargs)
+    if isinstance(obj, (types.MethodDescriptorType, types.WrapperDescriptorType)) and args:
+        return _call_unbound(tx, obj, args, kwargs)
+    if isinstance(obj, types.BuiltinFunctionType) and getattr(obj.__self__, "__class__", None) is not types.ModuleType:
+        raise Unsupported("skipped function", name_of(obj))
+    raise Unsupported("skipped function" if callable(obj) else "exception", name_of(obj))
+
+
+def _call_unbound(tx: Interpreter, obj: Any, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+    """``list.append(x, 1)``: the method of just that class, whatever the object's own class makes of the name."""
+    owner, *rest = args
+    if obj is object.__setattr__ and isinstance(owner, ObjectValue) and not isinstance(owner, ModuleValue):
+        return store_attribute(tx, owner, *rest)
+    if inspect.getattr_static(owner.python_type(), obj.__name__, None) is not obj:
+        raise Unsupported("unsupported call", f"{name_of(obj)} of a {owner.python_type().__name__}")
+    return owner.get_attr(tx, obj.__name__).call(tx, rest, kwargs)
+
+
+def _find_handler(obj: Any) -> Handler | None:
+    try:
+        return HANDLERS.get(obj)
+    except TypeError:
+        return None
+
+
+def _is_pure(obj: Any) -> bool:
+    try:
+        return obj in PURE
+    except TypeError:
+        return False

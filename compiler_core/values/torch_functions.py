@@ -1,0 +1,104 @@
+"""PyTorch's functions: which become nodes of the graph, and rules for those that answer now."""
+
+from __future__ import annotations
+
+import functools
+import types
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from compiler_core.values.base import Value
+from compiler_core.values.constant import ConstantValue, from_python
+from compiler_core.values.operators import BINARY, INPLACE, UNARY
+from compiler_core.values.rules import HANDLERS, handles
+from compiler_core.values.tensor import TensorValue
+
+if TYPE_CHECKING:
+    from compiler_core.symbolic import Interpreter
+
+FACTORIES = frozenset(
+    getattr(torch, n)
+    for n in "zeros ones empty full rand randn randint randperm arange linspace logspace eye tensor scalar_tensor "
+    "tril_indices triu_indices empty_strided hann_window hamming_window".split()
+)
+# C functions on tensors that read values, change settings or return what a graph cannot hold
+NEVER = frozenset({
+    torch.is_nonzero, torch.equal, torch.allclose, torch.from_numpy, torch.frombuffer, torch.set_num_threads,
+    torch.nonzero, torch.unique_consecutive, torch.masked_select, torch.bincount, torch.from_file,
+    torch.nn.functional.one_hot, torch.histc,
+})  # fmt: skip
+
+
+@functools.cache
+def _tensor_function_names() -> frozenset[int]:
+    """ids of the C functions of torch, torch.nn.functional, torch.special, torch.fft and torch.linalg."""
+    homes = [torch, torch.nn.functional, torch.special, torch.fft, torch.linalg, torch._C._nn]
+    kinds = (types.BuiltinFunctionType, types.BuiltinMethodType)
+    return frozenset(id(f) for home in homes for f in vars(home).values() if isinstance(f, kinds))
+
+
+def is_tensor_function(obj: Any, on_tensors: bool) -> bool:
+    """Whether `obj` is an operation that belongs in a graph as it is."""
+    try:
+        if obj in NEVER:
+            return False
+        if obj in FACTORIES:
+            return True
+    except TypeError:
+        return False
+    if isinstance(obj, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
+        return True
+    if not on_tensors:
+        return False
+    if getattr(obj, "__objclass__", None) in (torch._C.TensorBase, torch.Tensor):
+        return False  # a method: called through the tensor, which knows which to refuse
+    if obj in BINARY or obj in INPLACE or obj in UNARY:
+        return True
+    return id(obj) in _tensor_function_names()
+
+
+def is_leaf_function(fn: types.FunctionType) -> bool:
+    """Python functions of PyTorch that go into the graph as one node instead of being inlined."""
+    home = fn.__module__ or ""
+    return home in ("torch.nn.functional", "torch.functional") and fn not in NEVER
+
+
+@handles(torch.is_tensor)
+def _is_tensor(tx: Interpreter, obj: Value) -> Value:
+    return ConstantValue(isinstance(obj, TensorValue))
+
+
+@handles(torch.is_grad_enabled)
+def _is_grad_enabled(tx: Interpreter) -> Value:
+    return ConstantValue(tx.capture.grad_enabled)
+
+
+def _tensor_query(name: str, tx: Interpreter, tensor: Value) -> Value:
+    return tensor.get_attr(tx, name).call(tx, [], {})
+
+
+for _name in ("is_floating_point", "is_complex", "numel", "is_signed"):
+    HANDLERS[getattr(torch, _name)] = functools.partial(_tensor_query, _name)
+
+
+def _state(query: Any, tx: Interpreter, *args: Value) -> Value:
+    return from_python(query(*(a.constant(tx) for a in args)))
+
+
+# covered by the guard on PyTorch's global state
+for _query in (
+    torch.is_autocast_enabled, torch.is_autocast_cpu_enabled, torch.is_autocast_cache_enabled,
+    torch.get_autocast_dtype, torch.are_deterministic_algorithms_enabled, torch.get_default_dtype,
+):  # fmt: skip
+    HANDLERS[_query] = functools.partial(_state, _query)
+
+
+@handles(
+    torch.jit.is_scripting,  # type: ignore[attr-defined]
+    torch.jit.is_tracing,  # type: ignore[attr-defined]
+    torch._C._get_tracing_state,
+    torch.compiler.is_compiling,
+)
+def _not_scripting(tx: Interpreter) -> Value:
+    return ConstantValue(False)
