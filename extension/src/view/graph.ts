@@ -242,15 +242,10 @@ export class GraphView implements Content {
 
   light(): void {
     this.instead?.light();
-    const any = this.state.hoverLinked.size > 0 || this.state.pinLinked.size > 0;
     for (const { item, group } of this.drawn.values()) {
       const classes = litClasses([item], this.state).split(" ");
       for (const name of LIT) group.classList.toggle(name, classes.includes(name));
     }
-    this.element.classList.toggle(
-      "some-lit",
-      any && this.element.querySelector(".pin-linked, .hover-linked, .pinned, .hovered") !== null,
-    );
   }
 
   reveal(items: Set<ItemId>): void {
