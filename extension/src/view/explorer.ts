@@ -73,7 +73,7 @@ class Explorer {
       this.add,
     );
     const tree = new Tree(this.state);
-    const main = h("div", { class: "main" }, tree.element, splitter(tree.element, "the list of frames"), this.area);
+    const main = h("div", { class: "main" }, tree.element, splitter("the list of frames"), this.area);
     const strip = new Strip(this.state, (pane) => this.reveal(pane));
     this.elements = [bar, main, strip.element];
     for (const element of this.elements) {
@@ -93,22 +93,37 @@ class Explorer {
     this.layPanes();
   }
 
-  /** Make as many panes as are shown; those that stay are kept. */
+  /** Make as many panes as are shown; those that stay are kept as they are. */
   private layPanes(): void {
     const { shown } = this.state;
-    if (this.panes.length !== shown.length) {
-      for (const pane of this.panes) pane.destroy();
-      this.panes = shown.map((_, i) => new Pane(this.state, i, shown.length > 1 ? () => this.close(i) : null));
-      this.area.replaceChildren(
-        ...this.panes.flatMap((pane, i) =>
-          i ? [splitter(this.panes[i - 1].element, "the pane before"), pane.element] : [pane.element],
-        ),
-      );
-    } else {
-      for (const pane of this.panes) pane.update();
-    }
+    while (this.panes.length > shown.length) this.remove(this.panes.length - 1);
+    while (this.panes.length < shown.length) this.append();
+    this.panes.forEach((pane, i) => {
+      pane.update(i);
+    });
     this.add.hidden = shown.length >= MOST_PANES;
     this.lightSoon();
+  }
+
+  private append(): void {
+    const pane: Pane = new Pane(this.state, this.panes.length, () => this.close(this.panes.indexOf(pane)));
+    if (this.panes.length) this.area.append(splitter("the pane before"));
+    this.area.append(pane.element);
+    this.panes.push(pane);
+    this.shareWidth();
+  }
+
+  /** Take a pane off, with the splitter before it, or after it where it is the first. */
+  private remove(at: number): void {
+    const [pane] = this.panes.splice(at, 1);
+    pane.destroy();
+    (pane.element.previousElementSibling ?? pane.element.nextElementSibling)?.remove();
+    pane.element.remove();
+    this.shareWidth();
+  }
+
+  private shareWidth(): void {
+    for (const pane of this.panes) pane.element.style.flex = "";
   }
 
   /** Another pane, with the first stage that is not shown yet. */
@@ -120,6 +135,7 @@ class Explorer {
   }
 
   private close(at: number): void {
+    this.remove(at);
     this.state.setShown(this.state.shown.filter((_, i) => i !== at));
   }
 

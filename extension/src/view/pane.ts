@@ -21,6 +21,11 @@ export class Pane {
   private readonly kindPicker = h("select", { "aria-label": "What this pane shows" });
   private readonly artifactPicker = h("select", { "aria-label": "Which one of them" });
   private readonly modeButtons = h("div", { class: "modes", role: "group", "aria-label": "How it is shown" });
+  private readonly closer = h(
+    "button",
+    { class: "icon", title: "Close this pane", "aria-label": "Close this pane" },
+    "×",
+  );
   private readonly body = h("div", { class: "body" });
   private content: Content | null = null;
   private kind: PaneKind = PANES[0];
@@ -31,22 +36,25 @@ export class Pane {
 
   constructor(
     private readonly state: State,
-    private readonly at: number,
-    close: (() => void) | null,
+    private at: number,
+    close: () => void,
   ) {
-    this.kindPicker.onchange = () => state.show(this.kindPicker.value, at);
-    this.artifactPicker.onchange = () => state.show(`${this.kind.name}:${this.artifactPicker.value}`, at);
-    const remove =
-      close &&
-      h("button", { class: "icon", title: "Close this pane", "aria-label": "Close this pane", onclick: close }, "×");
-    this.element.append(h("header", {}, this.kindPicker, this.artifactPicker, this.modeButtons, remove), this.body);
+    this.kindPicker.onchange = () => state.show(this.kindPicker.value, this.at);
+    this.artifactPicker.onchange = () => state.show(`${this.kind.name}:${this.artifactPicker.value}`, this.at);
+    this.closer.onclick = close;
+    this.element.append(
+      h("header", {}, this.kindPicker, this.artifactPicker, this.modeButtons, this.closer),
+      this.body,
+    );
     // what was hovered is gone when the pointer is
     this.element.addEventListener("mouseleave", () => state.hover([]));
-    this.update();
+    this.update(at);
   }
 
-  /** Bring the pane in line with the state; what has not changed stays as it is. */
-  update(): void {
+  /** Bring the pane in line with the state, as the one in place `at`; what has not changed stays as it is. */
+  update(at = this.at): void {
+    this.at = at;
+    this.closer.hidden = this.state.shown.length < 2;
     const { kind, artifact } = parsePane(this.state.shown[this.at]);
     const artifacts = this.state.artifacts(kind.name);
     this.kind = kind;

@@ -5,8 +5,8 @@ import { h, whenSized } from "./dom";
 const STEP = 24;
 const LEAST = 80;
 
-/** A splitter that sets the width of `before`, which stands on its left. */
-export function splitter(before: HTMLElement, name: string): HTMLElement {
+/** A splitter that sets the width of the element before it. */
+export function splitter(name: string): HTMLElement {
   const bar = h("div", {
     class: "splitter",
     role: "separator",
@@ -15,14 +15,16 @@ export function splitter(before: HTMLElement, name: string): HTMLElement {
     "aria-label": `Width of ${name}`,
     "aria-valuemin": LEAST,
   });
-  const tell = () => bar.setAttribute("aria-valuenow", before.getBoundingClientRect().width.toFixed(0));
-  const resize = (width: number) => {
-    before.style.flex = `0 0 ${Math.max(LEAST, width)}px`;
+  const before = () => bar.previousElementSibling as HTMLElement;
+  const width = () => before().getBoundingClientRect().width;
+  const tell = () => bar.setAttribute("aria-valuenow", width().toFixed(0));
+  const resize = (wanted: number) => {
+    before().style.flex = `0 0 ${Math.max(LEAST, wanted)}px`;
     tell();
   };
-  whenSized(before, tell);
+  whenSized(bar, tell);
   bar.addEventListener("pointerdown", (down) => {
-    const start = before.getBoundingClientRect().width;
+    const start = width();
     const move = (event: PointerEvent) => resize(start + event.clientX - down.clientX);
     bar.setPointerCapture(down.pointerId);
     bar.addEventListener("pointermove", move);
@@ -31,7 +33,7 @@ export function splitter(before: HTMLElement, name: string): HTMLElement {
   });
   bar.addEventListener("keydown", (event) => {
     const step = { ArrowLeft: -STEP, ArrowRight: STEP }[event.key];
-    if (step !== undefined) resize(before.getBoundingClientRect().width + step);
+    if (step !== undefined) resize(width() + step);
   });
   return bar;
 }
