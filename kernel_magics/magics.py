@@ -15,7 +15,6 @@ from IPython.core.magic import (
 )
 from IPython.core.magic_arguments import magic_arguments
 
-from compiler_core import errors
 from compiler_core.record import Record
 from kernel_magics import options, summary
 from kernel_magics.cell import Program, cell_number, parse
@@ -70,8 +69,6 @@ class CutawayMagics(Magics):
         try:
             return run(self.shell, program, request, title, view or make_view(self.shell))
         except BaseException as error:
-            if isinstance(error, errors.UsageError) and not isinstance(error, errors.FullGraphError):
-                raise UsageError(str(error)) from None
             show_alone(self.shell, error, program.filename)
             raise
 

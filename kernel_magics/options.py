@@ -12,7 +12,7 @@ from IPython.core.error import UsageError
 from IPython.core.magic_arguments import argument
 
 from compiler_core import errors
-from kernel_magics import export
+from kernel_magics import engines, export
 from kernel_magics.run import Request
 
 ENGINES = ("core", "torch")
@@ -72,6 +72,8 @@ def _check_engine(wanted: str) -> None:
 
 def _backend(wanted: str | None, namespace: Mapping[str, Any]) -> str | Callable[..., Any] | None:
     """A backend of ours by name, else a callable of the user's by name."""
+    if engines.broken():
+        return None
     from compiler_core import backends
 
     own = namespace.get(wanted or "")

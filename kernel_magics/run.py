@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import types
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
-from compiler_core import errors
+from IPython.core.error import UsageError
+
 from compiler_core.record import Record
 from kernel_magics import engines, export
 from kernel_magics.cell import Program, Unit
@@ -36,9 +37,7 @@ class Request:
 @contextmanager
 def recorded(request: Request, title: str, view: View) -> Iterator[Record]:
     """A record of what is compiled inside, shown while it grows and afterwards, and saved."""
-    from compiler_core import api
-
-    with api.record(title, **request.as_text()) as record:
+    with _open(request, title) as record:
         with guarded("the explorer cannot be shown"):
             view.start(record)
         try:
@@ -52,10 +51,18 @@ def recorded(request: Request, title: str, view: View) -> Iterator[Record]:
                     say(f"Saved {export.save(record, request.save)}")
 
 
+def _open(request: Request, title: str) -> AbstractContextManager[Record]:
+    if engines.broken():
+        return nullcontext(Record(title=title, options=request.as_text()))
+    from compiler_core import api
+
+    return api.record(title, **request.as_text())
+
+
 def run(shell: Any, program: Program, request: Request, title: str, view: View) -> object:
     """The value of the program's last expression."""
     if program.is_async and _loop_is_running():
-        raise errors.UsageError("a loop runs already in this kernel, so a compiled cell cannot await; use a plain cell")
+        raise UsageError("a loop runs already in this kernel, so a compiled cell cannot await; use a plain cell")
     with recorded(request, title, view) as record:
         record.source(program.filename, 1, program.source.splitlines())
         record.notes += program.notes
