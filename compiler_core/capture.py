@@ -36,6 +36,7 @@ from compiler_core.values.containers import (
     DictValue,
     ListValue,
     RangeValue,
+    SetValue,
     SliceValue,
     TupleValue,
 )
@@ -133,6 +134,8 @@ class Capture:
         container = CONTAINERS.get(type(obj))
         if container is not None:
             return container(None, type(obj), source, obj)
+        if type(obj) in (set, frozenset) and len(obj) < 1000 and all(is_atom(v) or _is_static(v) for v in obj):
+            return SetValue(dict.fromkeys(obj), type(obj), source, obj)
         if isinstance(obj, tuple) and hasattr(obj, "_fields"):
             return TupleValue(None, type(obj), source, obj)
         if isinstance(obj, types.MethodType):

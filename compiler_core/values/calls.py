@@ -19,7 +19,7 @@ from compiler_core.values import builtins, iteration, operators  # noqa: F401  (
 from compiler_core.values.base import Value
 from compiler_core.values.constant import fold
 from compiler_core.values.construct import construct
-from compiler_core.values.objects import ModuleValue, ObjectValue, store_attribute
+from compiler_core.values.objects import ModuleValue, ObjectValue, look_up, store_attribute
 from compiler_core.values.rules import HANDLERS, Handler, has_tensor, name_of
 from compiler_core.values.torch_functions import is_tensor_function
 
@@ -62,6 +62,8 @@ def _call_unbound(tx: Interpreter, obj: Any, args: Sequence[Value], kwargs: dict
     owner, *rest = args
     if obj is object.__setattr__ and isinstance(owner, ObjectValue) and not isinstance(owner, ModuleValue):
         return store_attribute(tx, owner, *rest)
+    if obj is object.__getattribute__ and isinstance(owner, ObjectValue):
+        return look_up(tx, owner, *rest)
     if inspect.getattr_static(owner.python_type(), obj.__name__, None) is not obj:
         raise Unsupported("unsupported call", f"{name_of(obj)} of a {owner.python_type().__name__}")
     return owner.get_attr(tx, obj.__name__).call(tx, rest, kwargs)

@@ -436,26 +436,31 @@ class DictViewValue(ContainerValue):
 
 
 class SetValue(ContainerValue):
-    """A set or frozenset of constants, made in the frame."""
+    """A set or frozenset of constants; of one from outside, the whole contents are guarded."""
 
     mutable = True
 
-    def __init__(self, values: dict[Any, None], cls: type = set) -> None:
+    def __init__(self, values: dict[Any, None], cls: type = set, source: Source | None = None, real: Any = None) -> None:
         self.values = values
         self.cls = cls
         self.mutable = cls is set
+        self.source = source
+        self.real = real
+
+    def load(self, tx: Interpreter) -> None:
+        if self.source is not None:
+            tx.capture.guard("SET_EQUALS", self.source, self.real)
 
     def items(self, tx: Interpreter) -> list[Value]:
         # a set's order is its own; only one that does not matter can be captured
         raise Unsupported("unsupported iteration", "the order of a set")
 
-    def elements(self) -> list[Any]:
-        return list(self.values)
-
     def length(self, tx: Interpreter) -> int:
+        self.load(tx)
         return len(self.values)
 
     def contains(self, tx: Interpreter, item: Value) -> bool:
+        self.load(tx)
         return hashable(tx, item) in self.values
 
     def method_add(self, tx: Interpreter, item: Value) -> Value:

@@ -58,9 +58,18 @@ class ObjectValue(Value):
 
     def find_attr(self, tx: Interpreter, name: str) -> Value | None:
         """Python's attribute protocol; None where it would raise AttributeError."""
+        getter = inspect.getattr_static(self.cls, "__getattribute__")
+        if getter is object.__getattribute__:
+            return self.plain_attr(tx, name)
         self.look(tx)
-        if "__getattribute__" in _overrides(self.cls):
+        if not isinstance(getter, types.FunctionType):
             raise Unsupported("unsupported attribute", f"{self.cls.__name__} has its own __getattribute__")
+        self._guard_class(tx, "__getattribute__", getter)
+        return FunctionValue.outside(tx.capture, getter, None).call(tx, [self, ConstantValue(name)], {})
+
+    def plain_attr(self, tx: Interpreter, name: str) -> Value | None:
+        """``object.__getattribute__``, then ``__getattr__``"""
+        self.look(tx)
         on_class = inspect.getattr_static(self.cls, name, _ABSENT)
         if on_class is not _ABSENT and _is_data_descriptor(on_class):
             return self._descriptor(tx, name, on_class)
@@ -125,7 +134,7 @@ class ObjectValue(Value):
 
     def set_attr(self, tx: Interpreter, name: str, value: Value) -> None:
         self.look(tx)
-        if "__setattr__" in _overrides(self.cls):
+        if _stores_its_own_way(self.cls):
             raise Unsupported("unsupported mutation", f"{self.cls.__name__} has its own __setattr__")
         on_class = inspect.getattr_static(self.cls, name, _ABSENT)
         if on_class is not _ABSENT and _is_data_descriptor(on_class):
@@ -135,7 +144,7 @@ class ObjectValue(Value):
     @property
     def stores_directly(self) -> bool:
         """Whether stores were made by ``object.__setattr__``, below a ``__setattr__`` of the class's own."""
-        return "__setattr__" in _overrides(self.cls) and not issubclass(self.cls, torch.nn.Module)
+        return _stores_its_own_way(self.cls) and not issubclass(self.cls, torch.nn.Module)
 
     def store(self, tx: Interpreter, name: str, value: Value) -> None:
         """``object.__setattr__``"""
@@ -357,9 +366,9 @@ def _is_data_descriptor(obj: Any) -> bool:
 
 
 @functools.cache
-def _overrides(cls: type) -> frozenset[str]:
-    """Which of the attribute hooks `cls` defines itself rather than taking object's."""
-    return frozenset(n for n in ("__getattribute__", "__setattr__") if getattr(cls, n) is not getattr(object, n))
+def _stores_its_own_way(cls: type) -> bool:
+    """Whether `cls` stores attributes in a way of its own rather than object's."""
+    return inspect.getattr_static(cls, "__setattr__") is not object.__setattr__
 
 
 class SuperValue(Value):
@@ -387,7 +396,34 @@ class SuperValue(Value):
             return StaticValue(_nothing)
         if found is object.__setattr__ and isinstance(self.owner, ObjectValue):
             return _StoreValue(self.owner)
+        if found is object.__getattribute__ and isinstance(self.owner, ObjectValue):
+            return _LookupValue(self.owner)
         raise Unsupported("unsupported attribute", f"super().{name}")
+
+
+    def children(self) -> Sequence[Value]:
+        return [self.owner]
+
+    def rebuild(self, emit: Emitter) -> None:
+        emit.call_object(super, [StaticValue(self.after), self.owner])
+
+
+class _LookupValue(Value):
+    """``super().__getattribute__`` of a plain object."""
+
+    def __init__(self, owner: ObjectValue) -> None:
+        self.owner = owner
+
+    def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        return look_up(tx, self.owner, *args)
+
+
+def look_up(tx: Interpreter, owner: ObjectValue, name: Value) -> Value:
+    """``object.__getattribute__(owner, name)``"""
+    found = owner.plain_attr(tx, name.constant(tx))
+    if found is None:
+        raise Unsupported("exception", f"{owner.cls.__name__!r} object has no attribute {name}")
+    return found
 
 
 class _StoreValue(Value):

@@ -99,6 +99,8 @@ for _query in (
     torch.jit.is_tracing,  # type: ignore[attr-defined]
     torch._C._get_tracing_state,
     torch.compiler.is_compiling,
+    torch.compiler.is_dynamo_compiling,
+    torch.compiler.is_exporting,
 )
 def _not_scripting(tx: Interpreter) -> Value:
     return ConstantValue(False)
