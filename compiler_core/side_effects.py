@@ -79,7 +79,7 @@ class SideEffects:
 
     def _global_write(self, emit: Emitter, module: Held | None, name: str, value: Value) -> Any:
         if value is UNBOUND:
-            return lambda: emit.delete_global(name)
+            return lambda: self._global_delete(emit, name)
         emit.keep_unless_fixed(value)
 
         def write() -> None:
@@ -92,6 +92,12 @@ class SideEffects:
                 emit.store_subscript()
 
         return write
+
+    def _global_delete(self, emit: Emitter, name: str) -> None:
+        # it may have come into being in this frame, and then only this store makes it exist
+        emit.constant(None)
+        emit.store_global(name)
+        emit.delete_global(name)
 
     def _attribute_write(self, emit: Emitter, obj: ObjectValue, name: str) -> Any:
         assert obj.source is not None

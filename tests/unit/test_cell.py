@@ -45,8 +45,19 @@ def parse(shell: InteractiveShell, text: str) -> cells.Program:
     return cells.parse(shell, text, MAGIC)
 
 
-def run_apart(shell: InteractiveShell, text: str) -> object:
-    return parse(shell, text).run(shell.user_ns, direct, run_coroutine)
+def run_apart(shell: InteractiveShell, text: str, compile_unit: cells.CompileUnit = direct) -> object:
+    return parse(shell, text).run(shell.user_ns, compile_unit, run_coroutine)
+
+
+def compiled(unit: types.FunctionType) -> Callable[[], object]:
+    """The unit through the compiler, as the magics do it."""
+    from compiler_core import api
+
+    made: Callable[[], object] = api.compile(unit)
+    return made
+
+
+either_way = pytest.mark.parametrize("compile_unit", [direct, compiled])
 
 
 def new_names(shell: InteractiveShell, before: set[str]) -> dict[str, str]:
@@ -74,15 +85,19 @@ def as_text(value: object) -> str:
     return repr(value).split(" at 0x")[0]
 
 
+@either_way
 @pytest.mark.parametrize("text", programs("runs.txt"))
 def test_leaves_what_a_plain_cell_leaves(
-    text: str, shell: InteractiveShell, plain: Callable[[str], tuple[object, str, dict[str, str]]]
+    text: str,
+    compile_unit: cells.CompileUnit,
+    shell: InteractiveShell,
+    plain: Callable[[str], tuple[object, str, dict[str, str]]],
 ) -> None:
     # the magic's line is line 1 of the visible cell, so the plain cell has a comment there
     value, printed, names = plain(MAGIC + text)
     before = set(shell.user_ns)
     with capture_output() as output:
-        got = run_apart(shell, text)
+        got = run_apart(shell, text, compile_unit)
     assert as_text(got) == as_text(value)
     assert output.stdout == printed
     assert new_names(shell, before) == names
@@ -92,8 +107,9 @@ def lines_of(error: BaseException, filename: str) -> list[tuple[int | None, str]
     return [(f.lineno, f.name) for f in traceback.extract_tb(error.__traceback__) if f.filename == filename]
 
 
+@either_way
 @pytest.mark.parametrize("text", programs("raises.txt"))
-def test_raises_what_a_plain_cell_raises(text: str, shell: InteractiveShell) -> None:
+def test_raises_what_a_plain_cell_raises(text: str, compile_unit: cells.CompileUnit, shell: InteractiveShell) -> None:
     with capture_output():
         result = shell.run_cell(MAGIC + text)
     want = result.error_in_exec
@@ -102,7 +118,7 @@ def test_raises_what_a_plain_cell_raises(text: str, shell: InteractiveShell) -> 
     shell.reset()
     program = parse(shell, text)
     with pytest.raises(type(want)) as caught:
-        program.run(shell.user_ns, direct, run_coroutine)
+        program.run(shell.user_ns, compile_unit, run_coroutine)
     got = caught.value
     got.__traceback__ = of_the_user(got.__traceback__, program.filename)
     assert str(got) == str(want)
