@@ -289,9 +289,12 @@ class DictValue(ContainerValue):
 
     def _outside(self, tx: Interpreter, key: Any) -> Value:
         if key not in self._seen:
-            assert self.source is not None
-            self._seen[key] = tx.capture.wrap(self.real[key], Item(self.source, key))
+            self._seen[key] = tx.capture.wrap(self.real[key], self._item_source(key))
         return self._seen[key]
+
+    def _item_source(self, key: Any) -> Source:
+        assert self.source is not None
+        return Item(self.source, key)
 
     def mapping(self, tx: Interpreter) -> dict[Any, Value]:
         self.load(tx)

@@ -37,6 +37,7 @@ class ObjectValue(Value):
         self.real = real
         self.source = source
         self.stored: dict[str, Value] = {}
+        self.dict_was_read = False
 
     def __repr__(self) -> str:
         return self.source.text if self.source else f"{self.cls.__name__} object"
@@ -89,8 +90,9 @@ class ObjectValue(Value):
             return FunctionValue.outside(tx.capture, descriptor.fget, None).call(tx, [self], {})
         if name == "__class__":
             return tx.capture.wrap_static(self.cls)
-        if name == "__dict__":
-            raise Unsupported("unsupported attribute", "__dict__")
+        if name == "__dict__" and self.source is not None and not self.stored:
+            self.dict_was_read = True
+            return InstanceDictValue(self.real, self.source)
         if isinstance(descriptor, types.MemberDescriptorType) and self.source is not None and not self.stored:
             return tx.capture.wrap(getattr(self.real, name), Attribute(self.source, name))
         raise Unsupported("unsupported attribute", f"{self}.{name}, a {type(descriptor).__name__}")
@@ -148,6 +150,8 @@ class ObjectValue(Value):
 
     def store(self, tx: Interpreter, name: str, value: Value) -> None:
         """``object.__setattr__``"""
+        if self.dict_was_read:
+            raise Unsupported("unsupported mutation", f"{self}.{name}, whose __dict__ was read before")
         if self.source is not None:
             tx.capture.effects.attribute(self, name)
         self.stored[name] = value
@@ -219,6 +223,19 @@ class ObjectValue(Value):
     def rebuild(self, emit: Emitter) -> None:
         values = {k: v for k, v in self.stored.items() if v is not UNBOUND}
         emit.call_object(make_object, [StaticValue(self.cls), DictValue(dict(values))])
+
+
+class InstanceDictValue(DictValue):
+    """``vars(obj)`` of an outside object, to look at only."""
+
+    mutable = False
+
+    def __init__(self, owner: Any, source: Source) -> None:
+        super().__init__(None, dict, InstanceDict(source), owner.__dict__)
+        self.owner = source
+
+    def _item_source(self, key: Any) -> Source:
+        return Attribute(self.owner, key, "__dict__")
 
 
 def make_object(cls: type, attributes: dict[str, Any]) -> Any:

@@ -560,6 +560,32 @@ def test_odd(x, d, q, c):
     return d, list(q), c["b"], x * 2
 
 
+class Mapped:
+    names = {"old": "new"}
+
+    def __init__(self):
+        self.new = 3
+        self.kinds = {"a", "b"}
+
+    def __getattribute__(self, name):
+        if name != "names" and name in super().__getattribute__("names"):
+            name = super().__getattribute__("names")[name]
+        return super().__getattribute__(name)
+
+
+@same_as_eager(graphs=1, breaks=[], inputs=lambda: (torch.randn(3), Mapped()))
+def test_getattribute(x, o):
+    return x + o.old + len(o.__dict__), o.new, "a" in o.kinds, "zz" in o.__dict__
+
+
+@same_as_eager(inputs=lambda: (torch.randn(3), Mapped()))
+def test_instance_dict_and_stores(x, o):
+    a = o.__dict__
+    o.new = 5
+    a["more"] = x
+    return o.new, o.more + 1, a
+
+
 @same_as_eager()
 def test_odd_made(x):
     d = collections.defaultdict(list)
