@@ -370,6 +370,8 @@ class Record:
     versions: dict[str, str] = field(default_factory=dict)
     options: dict[str, str] = field(default_factory=dict)
     sources: list[Artifact] = field(default_factory=list)
+    labels: dict[str, str] = field(default_factory=dict)
+    """What to call a file whose name says nothing to the reader: a notebook cell is ``In[3]``."""
     frames: list[Frame] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     """Sentences for the reader that belong to no compile (no C++ compiler, recompile limit)."""
@@ -441,6 +443,10 @@ class Record:
         """The items whose lines contain `text`, in one pane or in all, in the record's order."""
         artifacts = [a for a in self.artifacts if pane in (None, a.pane)]
         return [a.item(span.key) for a in artifacts for span in a.spans if text in a.lines(span)]
+
+    def label(self, filename: str) -> str:
+        """What the reader calls a file."""
+        return self.labels.get(filename) or Path(filename).name
 
     def linked(self, item: ItemId) -> set[ItemId]:
         """All that `item` came from and all that came from it, itself included."""

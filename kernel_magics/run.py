@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from IPython.core.error import UsageError
+from IPython.core.getipython import get_ipython
 
 from compiler_core.record import Record
 from kernel_magics import engines, export
@@ -44,11 +45,19 @@ def recorded(request: Request, title: str, view: View) -> Iterator[Record]:
             yield record
         finally:
             view.stop()
+            record.labels |= _cells(record)
             with guarded("the record cannot be shown"):
                 view.show(record)
             if request.save:
                 with guarded(f"--save {request.save}"):
                     say(f"Saved {export.save(record, request.save)}")
+
+
+def _cells(record: Record) -> dict[str, str]:
+    """The sources that are cells, by the name that tracebacks give them: ``In[3]``."""
+    shell = get_ipython()
+    named = {s.name: shell.compile.format_code_name(s.name) for s in record.sources} if shell else {}
+    return {filename: name[1] for filename, name in named.items() if name}
 
 
 def _open(request: Request, title: str) -> AbstractContextManager[Record]:

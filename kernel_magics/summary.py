@@ -165,10 +165,8 @@ def _kernels(compile_: Compile) -> str:
 
 
 def _place(record: Record, filename: str, line: int) -> str:
-    """A file by its name; a cell, whose file is made up, by its title."""
-    if filename.startswith("<") or not Path(filename).is_file():
-        return f"line {line}"
-    return f"{Path(filename).name} line {line}"
+    """A line of a file or cell, by the name that the reader knows it by."""
+    return f"line {line}" if filename.startswith("<") else f"{record.label(filename)} line {line}"
 
 
 def _count(number: int, noun: str) -> str:

@@ -51,7 +51,7 @@ export class Overview extends Rows {
   }
 
   private stackLine(line: StackLine, instruction: ItemId | null): HTMLElement {
-    const place = h("small", {}, `${line.function}, ${line.filename.split("/").pop()}:${line.lineno}`);
+    const place = h("small", {}, `${line.function}, ${this.state.label(line.filename)}:${line.lineno}`);
     return this.standsFor(h("div", { class: "stack" }, code(line.text.trim()), place), [line.line, instruction]);
   }
 

@@ -83,13 +83,13 @@ export class Pane {
     );
     this.kindPicker.value = this.kind.name;
     this.artifactPicker.replaceChildren(
-      ...artifacts.map((a) => h("option", { value: a.name, title: a.name }, shortName(a.name))),
+      ...artifacts.map((a) => h("option", { value: a.name, title: a.name }, this.state.label(a.name))),
     );
     if (this.artifact) this.artifactPicker.value = this.artifact.name;
   }
 
   private draw(modes: Mode[], mode: Mode | undefined): void {
-    const label = `${this.kind.title}${this.artifact ? ` ${shortName(this.artifact.name)}` : ""}`;
+    const label = `${this.kind.title}${this.artifact ? ` ${this.state.label(this.artifact.name)}` : ""}`;
     this.element.setAttribute("aria-label", label);
     this.fillModes(modes, mode);
     this.content?.destroy();
@@ -137,8 +137,4 @@ export class Pane {
   destroy(): void {
     this.content?.destroy();
   }
-}
-
-function shortName(name: string): string {
-  return name.split("/").pop() || name;
 }

@@ -237,6 +237,7 @@ export interface Record {
   versions: { [name: string]: string };
   options: { [name: string]: string };
   sources: Artifact[];
+  labels: { [name: string]: string };
   frames: Frame[];
   notes: string[];
 }
@@ -409,6 +410,7 @@ export const SHAPES: { [type: string]: { [field: string]: Shape } } = {
     versions: { map: "string" },
     options: { map: "string" },
     sources: { list: { is: "Artifact" } },
+    labels: { map: "string" },
     frames: { list: { is: "Frame" } },
     notes: { list: "string" },
   },

@@ -60,6 +60,11 @@ export class State {
     for (const callback of this.listeners.get(change) ?? []) callback();
   }
 
+  /** What the reader calls a file: a cell by its number, another by its last name. */
+  label(filename: string): string {
+    return this.record.labels[filename] ?? (filename.split("/").pop() || filename);
+  }
+
   private findCompile(id: string): Compile | null {
     for (const frame of this.record.frames) {
       for (const compile of frame.compiles) if (compile.id === id) return compile;

@@ -32,6 +32,7 @@ export function recordOf(lines: string[], compiles: Compile[]): CutawayRecord {
     title: "a test",
     created: "",
     versions: {},
+    labels: {},
     options: {},
     sources: [
       { id: "src:0", pane: "source", name: "a.py", language: "python", text: lines.join("\n"), spans, graph: null },

@@ -39,14 +39,18 @@ export class Tree {
 
   /** A file is named only where there are several. */
   private place(frame: Frame): string {
-    if (this.state.record.sources.length > 1) return `${frame.filename.split("/").pop()}:${frame.line}`;
+    if (this.state.record.sources.length > 1) return `${this.state.label(frame.filename)}:${frame.line}`;
     return frame.kind === "resume" ? "" : `line ${frame.line}`;
   }
 
   private addFrame(frame: Frame, level: number): void {
     const element = h(
       "div",
-      { class: "frame", title: `${frame.name}\n${frame.filename}:${frame.line}`, style: `--level:${level - 1}` },
+      {
+        class: "frame",
+        title: `${frame.name}\n${this.state.label(frame.filename)}:${frame.line}`,
+        style: `--level:${level - 1}`,
+      },
       h("span", { class: "name" }, frameName(frame)),
       h("span", { class: "place" }, [frameKind(frame), this.place(frame)].filter(Boolean).join(" · ")),
       this.frameState(frame),
