@@ -41,7 +41,14 @@ from compiler_core.values.containers import (
     TupleValue,
 )
 from compiler_core.values.contexts import GradModeValue
-from compiler_core.values.functions import CellValue, FunctionValue, MethodValue, PartialValue, StaticValue
+from compiler_core.values.functions import (
+    CellValue,
+    FunctionValue,
+    MethodOfValue,
+    MethodValue,
+    PartialValue,
+    StaticValue,
+)
 from compiler_core.values.objects import ModuleValue, ObjectValue
 from compiler_core.values.tensor import TensorValue, constant_argument
 
@@ -143,6 +150,10 @@ class Capture:
                 self.wrap(obj.__func__, Attribute(source, "__func__")),
                 self.wrap(obj.__self__, Attribute(source, "__self__")),
             )
+        if isinstance(obj, types.BuiltinMethodType) and type(obj.__self__) in CONTAINERS:
+            self.guard("TYPE_MATCH", source, obj)
+            self.guard("EQUALS_MATCH", Attribute(source, "__name__"), obj.__name__)
+            return MethodOfValue(self.wrap(obj.__self__, Attribute(source, "__self__")), obj.__name__)
         if isinstance(obj, types.CellType):
             return self.cell(obj, source)
         if type(obj) is range:
@@ -327,6 +338,8 @@ class Capture:
         known = self._by_fake.get(id(fake))
         if known is None:
             # an operation in place returns its argument, which is the same object to Python
+            if fake.requires_grad and fake.is_leaf:
+                raise Unsupported("unsupported call", f"{node.target} makes a tensor that gradients are kept for")
             known = self._by_fake[id(fake)] = TensorValue(fake, node)
         return known
 

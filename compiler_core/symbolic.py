@@ -18,7 +18,7 @@ from compiler_core.errors import Unsupported
 from compiler_core.record import Compile, ItemId, Record, StackLine
 from compiler_core.skip import is_library_file, skip_reason
 from compiler_core.values import contexts  # noqa: F401  (registers its handlers)
-from compiler_core.values.base import Value
+from compiler_core.values.base import NoAttribute, Value
 from compiler_core.values.constant import ConstantValue
 from compiler_core.values.containers import (
     DictValue,
@@ -203,7 +203,13 @@ class Interpreter(opcodes.Opcodes):
                 raise Unsupported("generator", f"{function.name} yields inside a try or with block")
             return GeneratorValue(callee)
         at = self.capture.at
-        result = callee.run()
+        try:
+            result = callee.run()
+        except NoAttribute as error:
+            if callee.instructions[callee.pc - 1].handler is not None:
+                raise Unsupported(error.kind, error.context) from None  # it may be caught there
+            self.capture.working, self.capture.at = self, at
+            raise
         self.capture.working, self.capture.at = self, at
         return result
 

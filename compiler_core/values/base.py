@@ -19,6 +19,13 @@ if TYPE_CHECKING:
     from compiler_core.symbolic import Interpreter
 
 
+class NoAttribute(Unsupported):
+    """Python would raise AttributeError here, and nothing that is inlined would catch it."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__("exception", text)
+
+
 class Value:
     """One symbolic value.  `source` is None for what the frame itself made."""
 

@@ -12,7 +12,7 @@ import torch
 
 from compiler_core.errors import Unsupported
 from compiler_core.sources import Attribute, InstanceDict, Item, Source
-from compiler_core.values.base import UNBOUND, Value
+from compiler_core.values.base import UNBOUND, NoAttribute, Value
 from compiler_core.values.constant import ConstantValue
 from compiler_core.values.containers import DictValue
 from compiler_core.values.functions import FunctionValue, MethodValue, StaticValue, is_library
@@ -66,7 +66,10 @@ class ObjectValue(Value):
         if not isinstance(getter, types.FunctionType):
             raise Unsupported("unsupported attribute", f"{self.cls.__name__} has its own __getattribute__")
         self._guard_class(tx, "__getattribute__", getter)
-        return FunctionValue.outside(tx.capture, getter, None).call(tx, [self, ConstantValue(name)], {})
+        try:
+            return FunctionValue.outside(tx.capture, getter, None).call(tx, [self, ConstantValue(name)], {})
+        except NoAttribute:
+            return None
 
     def plain_attr(self, tx: Interpreter, name: str) -> Value | None:
         """``object.__getattribute__``, then ``__getattr__``"""
@@ -439,7 +442,7 @@ def look_up(tx: Interpreter, owner: ObjectValue, name: Value) -> Value:
     """``object.__getattribute__(owner, name)``"""
     found = owner.plain_attr(tx, name.constant(tx))
     if found is None:
-        raise Unsupported("exception", f"{owner.cls.__name__!r} object has no attribute {name}")
+        raise NoAttribute(f"{owner.cls.__name__!r} object has no attribute {name}")
     return found
 
 

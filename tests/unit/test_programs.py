@@ -578,6 +578,19 @@ def test_getattribute(x, o):
     return x + o.old + len(o.__dict__), o.new, "a" in o.kinds, "zz" in o.__dict__
 
 
+class Falls(Mapped):
+    def __getattribute__(self, name):
+        try:
+            return super().__getattribute__(name)
+        except AttributeError:
+            return 9
+
+
+@same_as_eager(inputs=lambda: (torch.randn(3), Mapped(), Falls()))
+def test_getattribute_that_finds_nothing(x, o, f):
+    return x + getattr(o, "nothing", 2), hasattr(o, "no"), getattr(f, "nothing", 1), hasattr(f, "no"), f.none
+
+
 @same_as_eager(inputs=lambda: (torch.randn(3), Mapped()))
 def test_instance_dict_and_stores(x, o):
     a = o.__dict__
