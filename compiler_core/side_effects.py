@@ -64,7 +64,7 @@ class SideEffects:
             if isinstance(value, CellValue):
                 found += [value._contents] if value._contents is not None else []
             elif isinstance(value, ListValue):
-                found += value._values or []
+                found += value.appended if value._values is None else value._values
             elif isinstance(value, DictValue):
                 found += list((value._values or {}).values())
         return [v for v in found if v is not UNBOUND]
@@ -127,7 +127,9 @@ class SideEffects:
         owner = emit.keep(value)
         assert isinstance(value, (ListValue, DictValue))
         contents = emit.keep_with(lambda: value.rebuild_contents(emit))
-        replace = replace_list if isinstance(value, ListValue) else replace_dict
+        replace: Any = replace_list if isinstance(value, ListValue) else replace_dict
+        if isinstance(value, ListValue) and value._values is None:
+            replace = list.extend
 
         def write() -> None:
             emit.call_loaded(replace, [lambda: emit.load_temp(owner), lambda: emit.load_temp(contents)])

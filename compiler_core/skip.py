@@ -73,6 +73,8 @@ def skip_reason(code: types.CodeType, inlining: bool = False) -> str:
     generator = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
     if not inlining and code.co_flags & generator:
         return "a generator or coroutine"
+    if not inlining and code.co_name == "__init__":
+        return "a constructor"
     if not inlining and code.co_filename == "<string>":
         return "made from a string by a library (a namedtuple, a dataclass)"
     # a notebook cell's units are functions, whatever their name

@@ -131,9 +131,7 @@ def from_python(obj: Any) -> Value:
 def same_keys(found: Iterable[Any], wanted: Sequence[Any]) -> bool:
     """The same keys in the same order, 1 told from True and 1.0."""
     keys = list(found)
-    return len(keys) == len(wanted) and all(
-        a is b or same_constant(a, b) for a, b in zip(keys, wanted, strict=True)
-    )
+    return len(keys) == len(wanted) and all(a is b or same_constant(a, b) for a, b in zip(keys, wanted, strict=True))
 
 
 def same_constant(a: Any, b: Any) -> bool:

@@ -181,6 +181,13 @@ class ListValue(SequenceValue):
         self, values: list[Value] | None, cls: type = list, source: Source | None = None, real: Any = None
     ) -> None:
         super().__init__(values, cls, source, real)
+        self.appended: list[Value] = []
+        """What was appended to an outside list that nothing has looked into yet."""
+
+    def load(self, tx: Interpreter) -> None:
+        if self._values is None:
+            super().load(tx)
+            self.items(tx).extend(self.appended)
 
     def is_constant(self) -> bool:
         return False
@@ -203,6 +210,12 @@ class ListValue(SequenceValue):
             raise Unsupported("exception", str(error)) from None
 
     def method_append(self, tx: Interpreter, item: Value) -> Value:
+        if self._values is None and self.source is not None:
+            # a log that grows call by call must not be guarded on its length
+            tx.capture.guard("TYPE_MATCH", self.source, self.real)
+            tx.capture.effects.mutated(self)
+            self.appended.append(item)
+            return ConstantValue(None)
         self.changed(tx)
         self.items(tx).append(item)
         return ConstantValue(None)
@@ -256,7 +269,7 @@ class ListValue(SequenceValue):
         self.rebuild_contents(emit)
 
     def rebuild_contents(self, emit: Emitter) -> None:
-        emit.build("BUILD_LIST", self._values or [])
+        emit.build("BUILD_LIST", self.appended if self._values is None else self._values)
 
 
 class DictValue(ContainerValue):
@@ -443,7 +456,9 @@ class SetValue(ContainerValue):
 
     mutable = True
 
-    def __init__(self, values: dict[Any, None], cls: type = set, source: Source | None = None, real: Any = None) -> None:
+    def __init__(
+        self, values: dict[Any, None], cls: type = set, source: Source | None = None, real: Any = None
+    ) -> None:
         self.values = values
         self.cls = cls
         self.mutable = cls is set

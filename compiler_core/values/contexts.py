@@ -82,5 +82,3 @@ def _enable_grad(tx: Interpreter) -> Value:
 def _set_grad_enabled(tx: Interpreter, mode: Value) -> Value:
     # as a plain call it takes effect at once and stays: left to Python
     raise Unsupported("unsupported call", "torch.set_grad_enabled")
-
-

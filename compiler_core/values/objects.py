@@ -420,7 +420,6 @@ class SuperValue(Value):
             return _LookupValue(self.owner)
         raise Unsupported("unsupported attribute", f"super().{name}")
 
-
     def children(self) -> Sequence[Value]:
         return [self.owner]
 
