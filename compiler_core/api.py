@@ -52,7 +52,7 @@ def _version() -> str:
         return "source"
 
 
-def compile(  # noqa: A001  (the name is torch.compile's)
+def compile(
     fn: Any = None,
     *,
     backend: str | Callable[..., Any] | None = None,

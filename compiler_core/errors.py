@@ -1,12 +1,12 @@
 """Three kinds of error, for three readers.
 
-    CutawayError
-      Unsupported     the user's code cannot be captured here: never leaves the compiler, becomes
-                      a graph break (or, with fullgraph=True, a FullGraphError)
-      UsageError      the request is wrong: an unknown backend, a bad option
-        FullGraphError    fullgraph=True met a graph break
-      CompilerBug     we are wrong; raised with --strict only, otherwise noted in the record
-      BuildError      a tool that we call (C++ compiler, Triton, ptxas) failed or is not there
+CutawayError
+  Unsupported     the user's code cannot be captured here: never leaves the compiler, becomes
+                  a graph break (or, with fullgraph=True, a FullGraphError)
+  UsageError      the request is wrong: an unknown backend, a bad option
+    FullGraphError    fullgraph=True met a graph break
+  CompilerBug     we are wrong; raised with --strict only, otherwise noted in the record
+  BuildError      a tool that we call (C++ compiler, Triton, ptxas) failed or is not there
 """
 
 from __future__ import annotations

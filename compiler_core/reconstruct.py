@@ -222,6 +222,3 @@ def graph_outputs(live: Sequence[Value]) -> dict[fx.Node, int]:
         if value.source is None:
             work.extend(reversed(value.children()))
     return found
-
-
-

@@ -5,7 +5,6 @@ from __future__ import annotations
 import html as escaping
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 from compiler_core.record import Compile, Frame, GraphBreak, Partition, Record, StackLine
 

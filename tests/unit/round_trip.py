@@ -23,7 +23,7 @@ from compiler_core.errors import CompilerBug  # noqa: E402
 MODULES = """
 argparse asyncio.tasks asyncio.queues collections contextlib copy dataclasses difflib enum functools heapq
 json.decoder json.encoder pathlib statistics textwrap threading traceback
-""".split()  # noqa: SIM905
+""".split()
 
 
 @dataclass
