@@ -276,7 +276,7 @@ def test_python_and_c_agree(change, monkeypatch):
 
     def program(x, n, d, items, other):
         items.append(n + 1)
-        return x + d["a"], len(other)
+        return x + d["a"], len(items), len(other)
 
     x = torch.ones(2)
     cc.compile(program, backend="eager", strict=True)(x, 1, {"a": 2}, [1], [2])
