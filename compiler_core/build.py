@@ -48,10 +48,8 @@ def toolchain() -> Toolchain:
     path = config.cxx()
     if path is None:
         named = os.environ.get("CXX")
-        missing = (
-            f"the C++ compiler {named!r} named by $CXX was" if named else "no C++ compiler (g++, clang++, c++) was"
-        )
-        raise BuildError(f"{missing} found; install one (Debian, Ubuntu: apt install g++) or set CXX to its path")
+        wanted = f"the C++ compiler {named!r} named by $CXX" if named else "a C++ compiler (g++, clang++ or c++)"
+        raise BuildError(f"{wanted} was not found; install one (Debian, Ubuntu: apt install g++) or set CXX to its path")
     return _inspect(path)
 
 

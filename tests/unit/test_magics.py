@@ -251,6 +251,23 @@ def completions(shell: InteractiveShell, line: str) -> list[str]:
         return [c.text for c in shell.Completer.completions(line, len(line))]
 
 
+def test_missing_cpp_compiler_is_said_and_the_cell_runs(
+    magics: InteractiveShell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    x = magics.user_ns["x"] = torch.randn(10)
+    result, printed, _ = run(magics, "%%compile\nx.cos() + 1")
+    result.raise_error()
+    torch.testing.assert_close(result.result, x.cos() + 1)
+    assert "'no-such-compiler' named by $CXX was not found" in printed
+    assert "apt install g++" in printed
+    monkeypatch.undo()
+    run(magics, "%%compile\nx.cos() + 2")
+    (compiled,) = kernel_magics.last_record().compiles
+    assert not compiled.failures
+    assert [k.language for k in compiled.kernels] == ["cpp"]
+
+
 def test_tab_completes_options_and_values(magics: InteractiveShell) -> None:
     assert completions(magics, "%%compile --fu") == ["--fullgraph"]
     assert set(completions(magics, "%%compile --backend ")) >= {"cpp", "eager", "triton"}
