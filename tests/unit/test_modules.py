@@ -105,6 +105,11 @@ def test_lstm(lstm, x):
     return lstm(x)
 
 
+@same_as_eager(grad=True, backend="aot_eager", tolerance=1e-5, inputs=lambda: (nn.GRU(4, 3), torch.randn(5, 2, 4)))
+def test_recurrent_kernels_run_in_pytorch(gru, x):
+    return gru(x)
+
+
 @same_as_eager(breaks=[], inputs=lambda: (Net(), torch.randn(2, 4)))
 def test_queries(net, x):
     names = [n for n, _ in net.named_parameters()]
