@@ -49,7 +49,7 @@ def toolchain() -> Toolchain:
     if path is None:
         named = os.environ.get("CXX")
         wanted = f"the C++ compiler {named!r} named by $CXX" if named else "a C++ compiler (g++, clang++ or c++)"
-        raise BuildError(f"{wanted} was not found; install one (Debian, Ubuntu: apt install g++) or set CXX to its path")
+        raise BuildError(f"{wanted} was not found; install one (on Debian: apt install g++) or set CXX to its path")
     return _inspect(path)
 
 
