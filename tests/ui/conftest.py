@@ -27,28 +27,30 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.browser)
 
 
-@pytest.fixture(scope="session")
-def chromium() -> str:
-    """Where Chromium is.  In CI it must be there; a person without it misses these tests only."""
-    found = next(filter(None, map(shutil.which, NAMES)), None)
-    if found is None and os.environ.get("CI"):
+def chromium() -> str | None:
+    """Where Chromium is, or None."""
+    return next(filter(None, map(shutil.which, NAMES)), None)
+
+
+def pytest_runtest_setup() -> None:
+    """In CI there must be a Chromium; a person without one misses these tests, and reads one line about it."""
+    if chromium() is None and os.environ.get("CI"):
         pytest.fail("no Chromium on the path, and in CI the browser tests must run", pytrace=False)
-    if found is None:
-        pytest.skip("no Chromium on the path: the browser tests are skipped (on Debian: apt-get install chromium)")
-    return found
+    if chromium() is None:
+        pytest.skip("the browser tests need Chromium on the path (on Debian: apt-get install chromium)")
 
 
 # Of a module, not of the session: Playwright's event loop would be in the way of other tests.
 @pytest.fixture(scope="module")
-def browser(chromium: str) -> Iterator[Browser]:
+def browser() -> Iterator[Browser]:
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=FLAGS)
+        browser = playwright.chromium.launch(executable_path=chromium(), args=FLAGS)
         yield browser
         browser.close()
 
 
 @pytest.fixture(scope="session")
-def server(chromium: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     with jupyter(tmp_path_factory.mktemp("jupyter")) as server:
         yield server
 
