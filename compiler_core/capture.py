@@ -31,15 +31,6 @@ from compiler_core.side_effects import SideEffects
 from compiler_core.sources import Attribute, Constant, Held, Item, Scope, Source
 from compiler_core.values.base import Value
 from compiler_core.values.constant import ConstantValue, from_python, is_atom
-from compiler_core.values.containers import (
-    CONTAINERS,
-    DictValue,
-    ListValue,
-    RangeValue,
-    SetValue,
-    SliceValue,
-    TupleValue,
-)
 from compiler_core.values.contexts import GradModeValue
 from compiler_core.values.functions import (
     CellValue,
@@ -49,7 +40,9 @@ from compiler_core.values.functions import (
     PartialValue,
     StaticValue,
 )
+from compiler_core.values.mappings import CONTAINERS, DictValue, SetValue
 from compiler_core.values.objects import ModuleValue, ObjectValue
+from compiler_core.values.sequences import ListValue, RangeValue, SliceValue, TupleValue
 from compiler_core.values.tensor import TensorValue, constant_argument
 
 if TYPE_CHECKING:

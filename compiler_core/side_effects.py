@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 from compiler_core.errors import Unsupported
 from compiler_core.sources import FreeCell, Held
 from compiler_core.values.base import UNBOUND, Value
-from compiler_core.values.containers import DictValue, ListValue
 from compiler_core.values.functions import CellValue
+from compiler_core.values.mappings import DictValue
 from compiler_core.values.objects import ObjectValue
+from compiler_core.values.sequences import ListValue
 
 if TYPE_CHECKING:
     from compiler_core.reconstruct import Emitter

@@ -20,15 +20,11 @@ from compiler_core.skip import is_library_file, skip_reason
 from compiler_core.values import contexts  # noqa: F401  (registers its handlers)
 from compiler_core.values.base import NoAttribute, Value
 from compiler_core.values.constant import ConstantValue
-from compiler_core.values.containers import (
-    DictValue,
-    IteratorValue,
-    MappedIteratorValue,
-    RangeValue,
-    SequenceValue,
-)
 from compiler_core.values.functions import CellValue, FunctionValue, StaticValue, bind
+from compiler_core.values.iterators import IteratorValue, MappedIteratorValue
+from compiler_core.values.mappings import DictValue
 from compiler_core.values.rules import HANDLERS
+from compiler_core.values.sequences import RangeValue, SequenceValue
 from compiler_core.values.torch_functions import is_leaf_function
 
 MAX_DEPTH = 60

@@ -9,9 +9,10 @@ from compiler_core.bytecode import Instruction
 from compiler_core.errors import Unsupported
 from compiler_core.opcodes.stack import Machine
 from compiler_core.values.base import NULL, Value
-from compiler_core.values.containers import DictValue, TupleValue, pairs
 from compiler_core.values.functions import CellValue, FunctionValue, StaticValue
+from compiler_core.values.mappings import DictValue, pairs
 from compiler_core.values.objects import SuperValue
+from compiler_core.values.sequences import TupleValue
 
 if TYPE_CHECKING:
     from compiler_core.symbolic import Interpreter

@@ -9,16 +9,8 @@ from compiler_core.errors import Unsupported
 from compiler_core.opcodes.stack import Machine
 from compiler_core.values.base import Value
 from compiler_core.values.constant import ConstantValue
-from compiler_core.values.containers import (
-    DictValue,
-    ListValue,
-    SequenceValue,
-    SetValue,
-    SliceValue,
-    TupleValue,
-    hashable,
-    pairs,
-)
+from compiler_core.values.mappings import DictValue, SetValue, hashable, pairs
+from compiler_core.values.sequences import ListValue, SequenceValue, SliceValue, TupleValue
 from compiler_core.values.tensor import TensorValue
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from compiler_core.errors import Unsupported
 from compiler_core.opcodes.stack import Machine
 from compiler_core.values.base import Value
 from compiler_core.values.constant import ConstantValue
-from compiler_core.values.containers import IteratorValue
 from compiler_core.values.contexts import ContextValue, ExitValue
+from compiler_core.values.iterators import IteratorValue
 from compiler_core.values.objects import ObjectValue
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from compiler_core.opcodes.stack import Machine
 from compiler_core.values.base import Value
 from compiler_core.values.calls import call_static
 from compiler_core.values.constant import ConstantValue, fold
-from compiler_core.values.containers import SliceValue
+from compiler_core.values.sequences import SliceValue
 from compiler_core.values.tensor import TensorValue
 
 if TYPE_CHECKING:

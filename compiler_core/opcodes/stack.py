@@ -151,7 +151,8 @@ def _constant(machine: Machine, obj: Any) -> Value:
     if is_atom(obj):
         return from_python(obj)
     if type(obj) in (tuple, frozenset):
-        from compiler_core.values.containers import SetValue, TupleValue
+        from compiler_core.values.mappings import SetValue
+        from compiler_core.values.sequences import TupleValue
 
         if type(obj) is tuple:
             return TupleValue([_constant(machine, v) for v in obj])

@@ -81,7 +81,7 @@ class Value:
 
     def iterate(self, tx: Interpreter) -> Value:
         """``iter(self)``"""
-        from compiler_core.values.containers import IteratorValue
+        from compiler_core.values.iterators import IteratorValue
 
         return IteratorValue(self.items(tx))
 

@@ -13,11 +13,12 @@ import torch
 from compiler_core.errors import Unsupported
 from compiler_core.values.base import Value
 from compiler_core.values.constant import ConstantValue, fold
-from compiler_core.values.containers import DictValue, ListValue, RangeValue, SetValue, SliceValue, TupleValue, hashable
 from compiler_core.values.functions import FunctionValue, PartialValue, StaticValue
+from compiler_core.values.mappings import DictValue, SetValue, hashable
 from compiler_core.values.objects import ObjectValue, SuperValue, _nothing
 from compiler_core.values.operators import unary
 from compiler_core.values.rules import HANDLERS, handles
+from compiler_core.values.sequences import ListValue, RangeValue, SliceValue, TupleValue
 from compiler_core.values.tensor import TensorValue
 
 if TYPE_CHECKING:

@@ -111,7 +111,8 @@ def fold(tx: Interpreter, fn: Any, args: Sequence[Value], kwargs: dict[str, Valu
 
 def from_python(obj: Any) -> Value:
     """A fresh Python object that capture itself computed, as a value."""
-    from compiler_core.values.containers import DictValue, ListValue, RangeValue, SliceValue, TupleValue
+    from compiler_core.values.mappings import DictValue
+    from compiler_core.values.sequences import ListValue, RangeValue, SliceValue, TupleValue
 
     if is_atom(obj):
         return ConstantValue(obj)

@@ -13,10 +13,10 @@ import torch
 from compiler_core.errors import Unsupported
 from compiler_core.values.base import Value
 from compiler_core.values.constant import ConstantValue, fold
-from compiler_core.values.containers import TupleValue
 from compiler_core.values.functions import FunctionValue
 from compiler_core.values.objects import ObjectValue
 from compiler_core.values.rules import name_of
+from compiler_core.values.sequences import TupleValue
 
 if TYPE_CHECKING:
     from compiler_core.symbolic import Interpreter

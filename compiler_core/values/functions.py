@@ -12,7 +12,8 @@ from compiler_core.errors import Unsupported
 from compiler_core.sources import Attribute, CellContents, ClosureCell, Item, Source
 from compiler_core.values.base import UNBOUND, Value
 from compiler_core.values.constant import ConstantValue, is_atom
-from compiler_core.values.containers import DictValue, TupleValue
+from compiler_core.values.mappings import DictValue
+from compiler_core.values.sequences import TupleValue
 
 if TYPE_CHECKING:
     from compiler_core.reconstruct import Emitter

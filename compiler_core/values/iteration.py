@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 from compiler_core.errors import Unsupported
 from compiler_core.values.base import Value
 from compiler_core.values.constant import ConstantValue
-from compiler_core.values.containers import IteratorValue, ListValue, MappedIteratorValue, TupleValue
+from compiler_core.values.iterators import IteratorValue, MappedIteratorValue
 from compiler_core.values.operators import binary
 from compiler_core.values.rules import HANDLERS, handles
+from compiler_core.values.sequences import ListValue, TupleValue
 from compiler_core.values.tensor import TensorValue
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from compiler_core.errors import Unsupported
 from compiler_core.sources import Attribute, InstanceDict, Item, Source
 from compiler_core.values.base import UNBOUND, NoAttribute, Value
 from compiler_core.values.constant import ConstantValue
-from compiler_core.values.containers import DictValue
 from compiler_core.values.functions import FunctionValue, MethodValue, StaticValue, is_library
+from compiler_core.values.mappings import DictValue
 
 if TYPE_CHECKING:
     from compiler_core.reconstruct import Emitter
@@ -322,7 +322,7 @@ class ModuleValue(ObjectValue):
         return super().items(tx)
 
     def iterate(self, tx: Interpreter) -> Value:
-        from compiler_core.values.containers import IteratorValue
+        from compiler_core.values.iterators import IteratorValue
 
         return IteratorValue(self.items(tx))
 

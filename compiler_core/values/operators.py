@@ -11,10 +11,11 @@ import torch
 from compiler_core.errors import Unsupported
 from compiler_core.values.base import Value
 from compiler_core.values.constant import ConstantValue, fold
-from compiler_core.values.containers import DictValue, ListValue, SetValue, TupleValue
 from compiler_core.values.functions import StaticValue
+from compiler_core.values.mappings import DictValue, SetValue
 from compiler_core.values.objects import ObjectValue
 from compiler_core.values.rules import HANDLERS, handles, has_tensor
+from compiler_core.values.sequences import ListValue, TupleValue
 from compiler_core.values.tensor import TensorValue
 
 if TYPE_CHECKING:

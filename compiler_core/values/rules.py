@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from compiler_core.values.base import Value
-from compiler_core.values.containers import ListValue, SliceValue, TupleValue
+from compiler_core.values.sequences import ListValue, SliceValue, TupleValue
 from compiler_core.values.tensor import TensorValue
 
 Handler = Callable[..., Value]

@@ -1,0 +1,289 @@
+"""Lists, tuples, ranges and slices, made in the frame or reached from outside."""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from compiler_core.errors import Unsupported
+from compiler_core.sources import Item, Source
+from compiler_core.values.base import Value
+from compiler_core.values.constant import ConstantValue, fold
+from compiler_core.values.containers import ContainerValue
+from compiler_core.values.iterators import IteratorValue
+
+if TYPE_CHECKING:
+    from compiler_core.reconstruct import Emitter
+    from compiler_core.symbolic import Interpreter
+
+
+class SequenceValue(ContainerValue):
+    """What lists and tuples share."""
+
+    def __init__(self, values: list[Value] | None, cls: type, source: Source | None = None, real: Any = None) -> None:
+        self._values = values
+        self.cls = cls
+        self.source = source
+        self.real = real
+
+    def __repr__(self) -> str:
+        return self.source.text if self.source else f"{self.cls.__name__} of {len(self._values or ())}"
+
+    def load(self, tx: Interpreter) -> None:
+        if self._values is None:
+            assert self.source is not None
+            tx.capture.guard("TYPE_MATCH", self.source, self.real)
+            tx.capture.guard("LENGTH", self.source, len(self.real))
+            self._values = [tx.capture.wrap(v, Item(self.source, i)) for i, v in enumerate(self.real)]
+
+    def items(self, tx: Interpreter) -> list[Value]:
+        self.load(tx)
+        assert self._values is not None
+        return self._values
+
+    def iterate(self, tx: Interpreter) -> Value:
+        return IteratorValue(self.items(tx))
+
+    def length(self, tx: Interpreter) -> int:
+        return len(self.items(tx))
+
+    def children(self) -> Sequence[Value]:
+        return () if self.source is not None else self._values or ()
+
+    def get_item(self, tx: Interpreter, key: Value) -> Value:
+        if isinstance(key, SliceValue):
+            return type(self)(self.items(tx)[key.as_slice(tx)], self.cls)
+        index = key.constant(tx)
+        try:
+            found: Value = self.items(tx)[index]
+            return found
+        except (IndexError, TypeError) as error:
+            raise Unsupported("exception", f"{type(error).__name__}: {error}") from None
+
+    def contains(self, tx: Interpreter, item: Value) -> bool:
+        return any(tx.is_item(v, item) for v in self.items(tx))
+
+    def constant(self, tx: Interpreter) -> Any:
+        return self.cls([v.constant(tx) for v in self.items(tx)])
+
+    def is_constant(self) -> bool:
+        return self._values is not None and all(v.is_constant() for v in self._values)
+
+    def method_index(self, tx: Interpreter, item: Value) -> Value:
+        for i, v in enumerate(self.items(tx)):
+            if tx.is_item(v, item):
+                return ConstantValue(i)
+        raise Unsupported("exception", "value is not in sequence")
+
+    def method_count(self, tx: Interpreter, item: Value) -> Value:
+        return ConstantValue(sum(tx.is_item(v, item) for v in self.items(tx)))
+
+
+class TupleValue(SequenceValue):
+    """A tuple, torch.Size or namedtuple."""
+
+    def __init__(
+        self, values: list[Value] | None, cls: type = tuple, source: Source | None = None, real: Any = None
+    ) -> None:
+        super().__init__(values, cls, source, real)
+
+    def get_attr(self, tx: Interpreter, name: str) -> Value:
+        fields = field_names(self.cls)
+        if name in fields:
+            return self.items(tx)[fields.index(name)]
+        return super().get_attr(tx, name)
+
+    def get_item(self, tx: Interpreter, key: Value) -> Value:
+        found = super().get_item(tx, key)
+        if isinstance(key, SliceValue) and self.cls is not torch.Size:
+            assert isinstance(found, TupleValue)
+            found.cls = tuple
+        return found
+
+    def method_numel(self, tx: Interpreter) -> Value:
+        return fold(tx, torch.Size.numel, [self], {})
+
+    def same_object(self, other: Value) -> bool:
+        return self is other or (isinstance(other, TupleValue) and self._values == other._values == [])
+
+    def rebuild(self, emit: Emitter) -> None:
+        values = self._values or []
+        if self.cls is tuple:
+            emit.build("BUILD_TUPLE", values)
+        else:
+            # the pieces of a namedtuple are its arguments, of a torch.Size one sequence
+            make = self.cls._make if hasattr(self.cls, "_make") else self.cls
+            emit.call_object(make, [TupleValue(values)])
+
+
+class ListValue(SequenceValue):
+    mutable = True
+
+    def __init__(
+        self, values: list[Value] | None, cls: type = list, source: Source | None = None, real: Any = None
+    ) -> None:
+        super().__init__(values, cls, source, real)
+        self.appended: list[Value] = []
+        """What was appended to an outside list that nothing has looked into yet."""
+
+    def load(self, tx: Interpreter) -> None:
+        if self._values is None:
+            super().load(tx)
+            self.items(tx).extend(self.appended)
+
+    def is_constant(self) -> bool:
+        return False
+
+    def set_item(self, tx: Interpreter, key: Value, value: Value) -> None:
+        self.changed(tx)
+        try:
+            if isinstance(key, SliceValue):
+                self.items(tx)[key.as_slice(tx)] = list(value.items(tx))
+            else:
+                self.items(tx)[key.constant(tx)] = value
+        except (IndexError, ValueError, TypeError) as error:
+            raise Unsupported("exception", str(error)) from None
+
+    def del_item(self, tx: Interpreter, key: Value) -> None:
+        self.changed(tx)
+        try:
+            del self.items(tx)[key.as_slice(tx) if isinstance(key, SliceValue) else key.constant(tx)]
+        except (IndexError, TypeError) as error:
+            raise Unsupported("exception", str(error)) from None
+
+    def method_append(self, tx: Interpreter, item: Value) -> Value:
+        if self._values is None and self.source is not None:
+            # a log that grows call by call must not be guarded on its length
+            tx.capture.guard("TYPE_MATCH", self.source, self.real)
+            tx.capture.effects.mutated(self)
+            self.appended.append(item)
+            return ConstantValue(None)
+        self.changed(tx)
+        self.items(tx).append(item)
+        return ConstantValue(None)
+
+    def method_extend(self, tx: Interpreter, other: Value) -> Value:
+        added = list(tx.list_of(other))
+        self.changed(tx)
+        self.items(tx).extend(added)
+        return ConstantValue(None)
+
+    def method_insert(self, tx: Interpreter, index: Value, item: Value) -> Value:
+        self.changed(tx)
+        self.items(tx).insert(index.constant(tx), item)
+        return ConstantValue(None)
+
+    def method_pop(self, tx: Interpreter, index: Value | None = None) -> Value:
+        self.changed(tx)
+        try:
+            return self.items(tx).pop(-1 if index is None else index.constant(tx))
+        except IndexError as error:
+            raise Unsupported("exception", str(error)) from None
+
+    def method_remove(self, tx: Interpreter, item: Value) -> Value:
+        index = self.method_index(tx, item).constant(tx)
+        self.changed(tx)
+        del self.items(tx)[index]
+        return ConstantValue(None)
+
+    def method_sort(self, tx: Interpreter, *, key: Value | None = None, reverse: Value | None = None) -> Value:
+        from compiler_core.values.iteration import sorted_values
+
+        ordered = sorted_values(tx, list(self.items(tx)), key, reverse)
+        self.changed(tx)
+        self.items(tx)[:] = ordered
+        return ConstantValue(None)
+
+    def method_reverse(self, tx: Interpreter) -> Value:
+        self.changed(tx)
+        self.items(tx).reverse()
+        return ConstantValue(None)
+
+    def method_clear(self, tx: Interpreter) -> Value:
+        self.changed(tx)
+        self.items(tx).clear()
+        return ConstantValue(None)
+
+    def method_copy(self, tx: Interpreter) -> Value:
+        return ListValue(list(self.items(tx)))
+
+    def rebuild(self, emit: Emitter) -> None:
+        self.rebuild_contents(emit)
+
+    def rebuild_contents(self, emit: Emitter) -> None:
+        emit.build("BUILD_LIST", self.appended if self._values is None else self._values)
+
+
+class RangeValue(Value):
+    def __init__(self, value: range) -> None:
+        self.value = value
+
+    def __repr__(self) -> str:
+        return repr(self.value)
+
+    def python_type(self) -> type:
+        return range
+
+    def is_constant(self) -> bool:
+        return True
+
+    def constant(self, tx: Interpreter) -> Any:
+        return self.value
+
+    def truth(self, tx: Interpreter) -> bool:
+        return bool(self.value)
+
+    def length(self, tx: Interpreter) -> int:
+        return len(self.value)
+
+    def items(self, tx: Interpreter) -> list[Value]:
+        tx.capture.check_unroll(len(self.value))
+        return [ConstantValue(i) for i in self.value]
+
+    def get_item(self, tx: Interpreter, key: Value) -> Value:
+        import operator
+
+        return fold(tx, operator.getitem, [self, key], {})
+
+    def contains(self, tx: Interpreter, item: Value) -> bool:
+        return item.constant(tx) in self.value
+
+    def rebuild(self, emit: Emitter) -> None:
+        emit.constant(self.value)
+
+
+class SliceValue(Value):
+    def __init__(self, parts: Sequence[Value]) -> None:
+        self.parts = list(parts)
+
+    def python_type(self) -> type:
+        return slice
+
+    def as_slice(self, tx: Interpreter) -> slice:
+        return slice(*(p.constant(tx) for p in self.parts))
+
+    def constant(self, tx: Interpreter) -> Any:
+        return self.as_slice(tx)
+
+    def get_attr(self, tx: Interpreter, name: str) -> Value:
+        if name in ("start", "stop", "step"):
+            return self.parts[("start", "stop", "step").index(name)]
+        return super().get_attr(tx, name)
+
+    def children(self) -> Sequence[Value]:
+        return self.parts
+
+    def rebuild(self, emit: Emitter) -> None:
+        emit.build("BUILD_SLICE", self.parts)
+
+
+@functools.cache
+def field_names(cls: type) -> tuple[str, ...]:
+    """The named fields of a namedtuple or of one of ``torch.return_types``."""
+    if hasattr(cls, "n_sequence_fields"):
+        return tuple(k for k, v in vars(cls).items() if isinstance(v, types.MemberDescriptorType))
+    return tuple(getattr(cls, "_fields", ()))
