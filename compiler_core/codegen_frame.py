@@ -11,7 +11,7 @@ from typing import Any
 import torch.fx as fx
 
 from compiler_core import resume
-from compiler_core.bytecode import Instruction, assemble, make
+from compiler_core.bytecode import Instruction, assemble, live_locals, make
 from compiler_core.capture import Capture
 from compiler_core.errors import Unsupported
 from compiler_core.reconstruct import Emitter, is_fixed
@@ -50,7 +50,7 @@ class FrameCode:
         """`compiled` is the compiled graph, None where nothing was captured."""
         self.emit.outputs = outputs
         if compiled is not None:
-            self.emit.call_graph(compiled, ())
+            self.emit.call_graph(compiled)
         if self.split is None:
             self._return()
         else:
@@ -83,7 +83,7 @@ class FrameCode:
         return [split.at + 1]
 
     def _names(self, target: int) -> list[str]:
-        live = resume.live_names(self.code, self.tx.instructions, target)
+        live = live_locals(self.tx.instructions, self.tx.instructions[target])
         if (first := self._first_argument()) is not None:
             live.add(first)
         return [n for n in sorted(live) if self.tx.locals.get(n, UNBOUND) is not UNBOUND]

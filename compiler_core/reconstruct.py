@@ -192,7 +192,7 @@ class Emitter:
 
     # --- the graph
 
-    def call_graph(self, compiled: Callable[..., Any], live: Sequence[Value]) -> None:
+    def call_graph(self, compiled: Callable[..., Any]) -> None:
         """Call the compiled graph on its inputs and keep the tuple of its outputs."""
         inputs = self.capture.inputs
         self.add(*make.callable_first([make.load_const(compiled)]))

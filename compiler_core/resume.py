@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from dis import Positions
 
-from compiler_core.bytecode import Handler, Instruction, assemble, disassemble, index, live_locals, make
+from compiler_core.bytecode import Handler, Instruction, assemble, disassemble, index, make
 
 PROLOGUE = ("COPY_FREE_VARS", "MAKE_CELL", "RESUME", "RETURN_GENERATOR")
 BEFORE_3_13 = sys.version_info < (3, 13)
@@ -161,10 +161,6 @@ class Layout:
     cells: tuple[str, ...]
     first: str | None = None
     """The method's `self`, where the body may call ``super()``, which reads the first argument."""
-
-
-def live_names(code: types.CodeType, instructions: Sequence[Instruction], target: int) -> set[str]:
-    return live_locals(instructions, instructions[target])
 
 
 RESUMED = ".<resumed>"
