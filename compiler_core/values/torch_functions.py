@@ -27,6 +27,9 @@ NEVER = frozenset({
     torch.is_nonzero, torch.equal, torch.allclose, torch.from_numpy, torch.frombuffer, torch.set_num_threads,
     torch.nonzero, torch.unique_consecutive, torch.masked_select, torch.bincount, torch.from_file,
     torch.nn.functional.one_hot, torch.histc,
+    # they look at the result and raise
+    torch.linalg.cholesky, torch.linalg.inv, torch.linalg.ldl_factor, torch.linalg.lu_factor, torch.linalg.solve,
+    torch.linalg.tensorsolve, torch.inverse,
     # their CPU kernel's backward needs what the forward made in training mode only, and does not say so
     torch.lstm, torch.gru, torch.rnn_tanh, torch.rnn_relu,
 })  # fmt: skip

@@ -480,3 +480,9 @@ def test_break_kinds_of_a_resume_function():
 
     record = check(program, lambda: (torch.ones(1),))
     assert break_kinds(record) == ["print", "print", "tensor value read"]
+
+
+@same_as_eager(breaks=["skipped function"], backend="cpp", tolerance=1e-5)
+def test_functions_that_look_at_their_result(x):
+    a = x @ x.T + 4 * torch.eye(4)
+    return torch.linalg.solve(a, x).cos()
