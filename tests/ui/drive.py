@@ -22,6 +22,7 @@ import nbformat
 from playwright.sync_api import Locator, Page, Position
 
 START_S = 60
+ARRIVE_S = 10
 RUN_MS = 90_000
 
 # Where a line of code is pointed at: near its start, for its middle may be out of sight.
@@ -202,6 +203,13 @@ class Notebook:
         text = self.page.evaluate(EVALUATE, expression)
         assert not text.startswith("!"), text
         return ast.literal_eval(text)
+
+    def await_python(self, expression: str, value: object) -> None:
+        """Wait until an expression has this value: a click takes another way to the kernel than a question."""
+        until = time.monotonic() + ARRIVE_S
+        while (found := self.python(expression)) != value:
+            assert time.monotonic() < until, f"{expression} is {found!r}, not {value!r}"
+            self.page.wait_for_timeout(50)
 
     def cell(self, id_: str) -> dict[str, Any]:
         """The id, execution count and outputs of a cell."""

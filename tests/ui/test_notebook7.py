@@ -23,6 +23,6 @@ def test_cell_is_explored_and_answers(page: Page, server: Server, shoot: Callabl
     explorer.show(1, "forward")
     explorer.click_line(0, "x.cos().cos()")
     expect(explorer.node(1, "cos")).to_have_class(re.compile("pin-linked"))
-    (item,) = notebook.python("kernel_magics.last().selection")
-    assert notebook.python(f"kernel_magics.last_record().text({item!r})") == "y = x.cos().cos()"
+    text = "[kernel_magics.last_record().text(item) for item in kernel_magics.last().selection]"
+    notebook.await_python(text, ["y = x.cos().cos()"])
     shoot(page, "notebook7")

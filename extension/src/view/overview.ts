@@ -43,7 +43,7 @@ export class Overview extends Rows {
       { class: "block warn" },
       h("h4", {}, `Graph break: ${b.kind}`),
       h("p", {}, b.explanation),
-      b.hint && h("p", {}, h("b", {}, "Instead: "), b.hint),
+      b.hint && h("p", {}, h("b", {}, "What to do: "), b.hint),
       ...b.stack.map((line) => this.stackLine(line, b.instruction)),
       ...b.resumes.map((id) => this.resume(id)),
     );

@@ -2,7 +2,7 @@
 
 import { h, scrollInside, whenSized } from "./dom";
 import { frameKind, frameName } from "./overview";
-import type { Compile, Frame } from "./record";
+import type { Compile, Frame, GraphBreak } from "./record";
 import type { State } from "./state";
 
 interface Row {
@@ -111,8 +111,7 @@ export class Tree {
     }
     if (compile.reason) lines.push(["why", compile.reason]);
     for (const b of compile.breaks) {
-      const at = b.stack[b.stack.length - 1]?.lineno;
-      lines.push(["break", `graph break${at === undefined ? "" : ` at line ${at}`}: ${b.kind}`]);
+      lines.push(["break", `graph break${breakPlace(b)}: ${b.kind}`]);
     }
     for (const failure of compile.failures) lines.push(["failure", `failed in ${failure.stage}: ${failure.message}`]);
     if (!lines.length) lines.push(["fine", compile.outcome === "compiled" ? "one graph, no break" : compile.outcome]);
@@ -147,4 +146,11 @@ export class Tree {
     }
     if (current) scrollInside(this.element, current.element);
   }
+}
+
+/** Where a break is; one in a function that was called has its line there. */
+function breakPlace({ stack }: GraphBreak): string {
+  const at = stack[stack.length - 1];
+  if (!at) return "";
+  return stack.length > 1 ? ` in ${at.function}, line ${at.lineno}` : ` at line ${at.lineno}`;
 }
