@@ -48,6 +48,7 @@ def wrap(parts: Partitioned, forward: Boxed, backward: Boxed | None, eager: Call
         "share_memory": share_memory,
         "laid_out": laid_out,
         "differentiated_once": differentiated_once,
+        "Kept": Kept,
         "forward_graph": forward,
         "backward_graph": backward,
         "run_eagerly": eager,
@@ -76,6 +77,43 @@ def laid_out(
     if tangent.stride() == stride:
         return tangent
     return torch.empty_strided(shape, stride, dtype=dtype, device=device).copy_(tangent)
+
+
+class Kept:
+    """What a graph with several differentiable outputs saved, for backwards that go through them one by one.
+
+    Eager PyTorch has nodes of its own behind each output; here one node is behind all of them, and
+    PyTorch frees what it saved after the first backward.  `needed`: for each output the places of
+    the saved values that its gradient reads, which must not have been written to since.
+    """
+
+    def __init__(self, saved: Sequence[torch.Tensor], needed: Sequence[Sequence[int]]) -> None:
+        # detached: the node must not hold its own outputs, and the version counter is shared
+        self._saved: tuple[torch.Tensor, ...] | None = tuple(t.detach() for t in saved)
+        self._versions = [t._version for t in saved]
+        self._needed = needed
+        self._through = [False] * len(needed)
+
+    def again(self, absent: Sequence[bool], error: RuntimeError) -> tuple[torch.Tensor, ...]:
+        """The saved values, where PyTorch gave `error` instead, for the outputs that are not `absent`."""
+        given = [i for i, is_absent in enumerate(absent) if not is_absent]
+        if self._saved is None or any(self._through[i] for i in given):
+            raise error
+        for at in {at for i in given for at in self._needed[i]}:
+            if self._saved[at]._version != self._versions[at]:
+                raise RuntimeError(
+                    "one of the variables needed for gradient computation has been modified by an inplace operation"
+                ) from error
+        return self._saved
+
+    def passed(self, absent: Sequence[bool]) -> None:
+        """PyTorch's own saved values served the outputs that are not `absent`; after the last, let go.
+
+        Those served by `again` are not noted: whether the caller retains the graph cannot be seen there.
+        """
+        self._through = [t or not a for t, a in zip(self._through, absent, strict=True)]
+        if all(self._through):
+            self._saved = None
 
 
 def differentiated_once(*gradients: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
@@ -139,6 +177,8 @@ class _Glue:
         saved = nodes[len(joint.outputs) :]
         self._tie_versions()
         self._line(2, f"ctx.save_for_backward({', '.join(self.parts.saved)})", "saved", saved)
+        if self._one_by_one:
+            self._line(2, f"ctx.kept = Kept({_tuple(self.parts.saved)}, {self._needed()})")
         plain = [n for n, d in zip(joint.outputs, joint.differentiable, strict=True) if not d]
         if plain:
             self._line(2, f"ctx.mark_non_differentiable({', '.join(plain)})")
@@ -164,13 +204,12 @@ class _Glue:
         self._line(1, "@staticmethod")
         self._line(1, f"def backward(ctx, {', '.join(received)}):")
         absent = self._absent_gradients()
-        if absent:
-            flags = [f"no_{t}" for t in joint.tangents]
+        flags = [f"no_{t}" for t in joint.tangents]
+        if absent or self._one_by_one:
             self._line(2, f"{_targets(flags)}{_tuple(f'{t} is None' for t in joint.tangents)}")
         for name, at in zip(joint.tangents, joint.layouts, strict=True):
             self._line(2, f"{name} = laid_out({name}, {tuple(at.shape)}, {at.stride}, {at.dtype}, '{at.device}')")
-        if self.parts.saved:
-            self._line(2, f"{_targets(self.parts.saved)}ctx.saved_tensors")
+        self._read_saved(flags)
         nodes = output_nodes(backward.graph)
         results = [f"gradient_{i}" if n is not None else "_" for i, n in enumerate(nodes, 1)]
         self._run(2, "backward", results, [*self.parts.saved, *joint.tangents], nodes)
@@ -181,11 +220,41 @@ class _Glue:
         self._line(3, f"return differentiated_once({', '.join(gradients)})")
         self._line(2, f"return {_tuple(gradients)}")
 
+    @property
+    def _one_by_one(self) -> bool:
+        """Whether a backward may go through one output and a later one through another."""
+        return len(self.joint.tangents) > 1 and bool(self.parts.saved)
+
+    def _read_saved(self, flags: Sequence[str]) -> None:
+        targets = _targets(self.parts.saved)
+        if not self._one_by_one:
+            if self.parts.saved:
+                self._line(2, f"{targets}ctx.saved_tensors")
+            return
+        self._line(2, "try:")
+        self._line(3, f"{targets}ctx.saved_tensors")
+        self._line(2, "except RuntimeError as error:  # an earlier backward went through other outputs")
+        self._line(3, f"{targets}ctx.kept.again({_tuple(flags)}, error)")
+        self._line(2, "else:")
+        self._line(3, f"ctx.kept.passed({_tuple(flags)})")
+
+    def _needed(self) -> tuple[tuple[int, ...], ...]:
+        """For each tangent, the places of the saved values that meet it in the backward graph."""
+        assert self.parts.backward is not None
+        graph, saved = self.parts.backward.graph, self.parts.saved
+        tangents = _behind(graph, set(self.joint.tangents))
+        values = _behind(graph, set(saved))
+        met: dict[str, set[str]] = {t: set() for t in self.joint.tangents}
+        for node in graph.nodes:
+            for tangent in tangents[node]:
+                met[tangent].update(*(values[n] for n in node.all_input_nodes if not tangents[n]))
+        return tuple(tuple(i for i, s in enumerate(saved) if s in met[t]) for t in self.joint.tangents)
+
     def _absent_gradients(self) -> list[str]:
         """Statements that drop the gradients which eager PyTorch would not have made, because none
         of the outputs that they depend on got a gradient."""
         lines = []
-        depends = _tangents_behind(self.joint.gm.graph, set(self.joint.tangents))
+        depends = _behind(self.joint.gm.graph, set(self.joint.tangents))
         for i, node in enumerate(self.joint.gradients, 1):
             if node is not None and len(depends[node]) < len(self.joint.tangents):
                 condition = " and ".join(f"no_{t}" for t in self.joint.tangents if t in depends[node]) or "True"
@@ -276,9 +345,10 @@ def _targets(names: Sequence[str]) -> str:
     return f"{', '.join(names)}{',' if len(names) == 1 else ''} = " if names else ""
 
 
-def _tangents_behind(graph: fx.Graph, tangents: set[str]) -> dict[fx.Node, set[str]]:
+def _behind(graph: fx.Graph, names: set[str]) -> dict[fx.Node, set[str]]:
+    """For each node, those of the nodes called `names` that it depends on, itself included."""
     behind: dict[fx.Node, set[str]] = {}
     for node in graph.nodes:
-        behind[node] = {node.name} if node.name in tangents else set()
+        behind[node] = {node.name} if node.name in names else set()
         behind[node].update(*(behind[n] for n in node.all_input_nodes))
     return behind

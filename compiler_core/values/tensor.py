@@ -34,7 +34,8 @@ READS = frozenset("item tolist numpy __bool__ __float__ __int__ __index__ __arra
 REFUSED = frozenset(
     "requires_grad_ register_hook register_post_accumulate_grad_hook retain_grad set_ resize_ resize_as_ share_memory_ "
     "unsqueeze_ squeeze_ t_ transpose_ swapaxes_ swapdims_ as_strided_ detach_ "
-    "pin_memory to_sparse as_subclass inverse untyped_storage storage __setstate__ __deepcopy__ rename_ refine_names".split()
+    "pin_memory to_sparse as_subclass inverse "
+    "untyped_storage storage __setstate__ __deepcopy__ rename_ refine_names".split()
 )
 
 

@@ -300,3 +300,46 @@ def test_traceback_reaches_into_the_generated_source() -> None:
     with pytest.raises(RuntimeError) as caught:
         call(None)
     assert "forward_graph([primals_1])" in "".join(traceback.format_exception(caught.value))
+
+
+# ---- one backward after another ------------------------------------------------------------
+
+
+def two_losses(x: torch.Tensor, u: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Eager has separate nodes behind the two; one compiled node is behind both."""
+    return (x * u).sin().sum(), (x * v).cos().sum()
+
+
+def test_backward_goes_through_outputs_one_by_one() -> None:
+    x, u, v = t(5, grad=False), t(5), t(5)
+    with compiled(two_losses, "cpp") as made:
+        first, second = made(x, u, v)
+        first.backward()
+        assert v.grad is None
+        with torch.no_grad():
+            u.mul_(2)  # an optimiser's step; the second gradient does not read u
+        second.backward()
+    torch.testing.assert_close(v.grad, -(x * v).sin() * x)
+
+
+def test_a_saved_value_that_changed_in_between_is_refused() -> None:
+    x, u, v = t(5, grad=False), t(5), t(5)
+    with compiled(two_losses, "cpp") as made:
+        first, second = made(x, u, v)
+        first.backward()
+        with torch.no_grad():
+            v.mul_(2)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            second.backward()
+
+
+def test_the_same_output_twice_is_refused() -> None:
+    x, u, v = t(5, grad=False), t(5), t(5)
+    with compiled(two_losses, "cpp") as made:
+        first, second = made(x, u, v)
+        first.backward()
+        with pytest.raises(RuntimeError, match="second time"):
+            first.backward()
+        second.backward(retain_graph=True)
+        second.backward()
+    torch.testing.assert_close(v.grad, -2 * (x * v).sin() * x)
