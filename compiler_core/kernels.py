@@ -66,7 +66,7 @@ def compile_kernels(
 
 def _counts(program: ir.Program) -> str:
     loops = sum(isinstance(s, ir.Loops) for s in program.steps)
-    return f"{loops} kernels of ours, {len(program.steps) - loops} calls"
+    return f"loops: {loops}, calls of PyTorch's kernels: {len(program.steps) - loops}"
 
 
 def _generate(program: ir.Program, language: Language) -> Code:

@@ -158,8 +158,10 @@ def _kernels(compile_: Compile) -> str:
         made = [k for k in kernels if k.language != "extern"]
         if kernels:
             languages = "/".join(sorted({{"cpp": "C++", "triton": "Triton"}[k.language] for k in made}))
-            counted = _count(len(made), f"{languages} kernel".strip())
-            parts.append(f"{graph} {counted} and {_count(len(kernels) - len(made), 'call')} of PyTorch's")
+            counts = [_count(len(made), f"{languages} kernel".strip())] if made else []
+            if calls := len(kernels) - len(made):
+                counts.append(f"{_count(calls, 'call')} of PyTorch's")
+            parts.append(f"{graph} {' and '.join(counts)}")
     return "; ".join(parts)
 
 

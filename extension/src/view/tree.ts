@@ -114,7 +114,7 @@ export class Tree {
       lines.push(["break", `graph break${breakPlace(b)}: ${b.kind}`]);
     }
     for (const failure of compile.failures) lines.push(["failure", `failed in ${failure.stage}: ${failure.message}`]);
-    if (!lines.length) lines.push(["fine", compile.outcome === "compiled" ? "one graph, no break" : compile.outcome]);
+    if (!lines.length) lines.push(["fine", compile.outcome === "compiled" ? whole(compile) : compile.outcome]);
     return lines.map(([kind, text]) => h("span", { class: kind, title: text }, text));
   }
 
@@ -153,4 +153,9 @@ function breakPlace({ stack }: GraphBreak): string {
   const at = stack[stack.length - 1];
   if (!at) return "";
   return stack.length > 1 ? ` in ${at.function}, line ${at.lineno}` : ` at line ${at.lineno}`;
+}
+
+/** A compile that met no break, in words. */
+function whole(compile: Compile): string {
+  return compile.artifacts.some((a) => a.pane === "captured") ? "one graph, no break" : "no tensor operation";
 }
