@@ -411,6 +411,12 @@ class Record:
         """All texts: the sources, then those of each compile."""
         return self.sources + [a for c in self.compiles for a in c.artifacts]
 
+    @property
+    def break_places(self) -> set[tuple[str, int]]:
+        """The user's lines (file and number) that broke a graph, however many compiles met them."""
+        stacks = [b.stack for c in self.compiles for b in c.breaks if b.stack]
+        return {(stack[-1].filename, stack[-1].lineno) for stack in stacks}
+
     def source(self, filename: str, first: int, lines: Sequence[str]) -> Artifact:
         """Add the lines ``first, first + 1 ...`` of a file; a line's key is its number there."""
         artifact = next((a for a in self.sources if a.name == filename), None)

@@ -81,7 +81,7 @@ def _headline(record: Record) -> str:
     parts = [
         _count(len([f for f in record.frames if f.compiles]), "frame"),
         _count(sum(map(graphs, compiles)), "graph"),
-        _count(sum(len(c.breaks) for c in compiles), "graph break"),
+        _count(len(record.break_places), "graph break"),
         _count(sum(c.cause is not None for c in compiles), "recompile"),
         _count(sum(k.language != "extern" for c in compiles for k in c.kernels), "kernel"),
     ]

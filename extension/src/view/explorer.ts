@@ -6,7 +6,7 @@ import type { Model } from "./host";
 import { Pane } from "./pane";
 import { hasContent, PANES, parsePane } from "./panes";
 import { ProgressView } from "./progress";
-import type { Record as CutawayRecord } from "./record";
+import type { Compile, Record as CutawayRecord } from "./record";
 import { splitter } from "./splitter";
 import { MOST_PANES, State } from "./state";
 import { Strip } from "./strip";
@@ -164,7 +164,7 @@ class Explorer {
 function summary(record: CutawayRecord): string {
   const compiles = record.frames.flatMap((f) => f.compiles);
   const graphs = compiles.flatMap((c) => c.artifacts).filter((a) => a.pane === "captured").length;
-  const breaks = compiles.reduce((sum, c) => sum + c.breaks.length, 0);
+  const breaks = breakPlaces(compiles);
   const again = compiles.filter((c) => c.cause).length;
   const failed = compiles.reduce((sum, c) => sum + c.failures.length, 0);
   return [
@@ -175,4 +175,10 @@ function summary(record: CutawayRecord): string {
   ]
     .filter(Boolean)
     .join(" · ");
+}
+
+/** The number of lines that broke a graph, however many compiles met them. */
+function breakPlaces(compiles: Compile[]): number {
+  const places = compiles.flatMap((c) => c.breaks).map((b) => b.stack[b.stack.length - 1]);
+  return new Set(places.map((at) => (at ? `${at.filename}:${at.lineno}` : ""))).size;
 }
