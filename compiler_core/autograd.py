@@ -88,13 +88,12 @@ class Kept:
     """
 
     def __init__(self, saved: Sequence[torch.Tensor], needed: Sequence[Sequence[int]]) -> None:
-        # detached: the node must not hold its own outputs, and the version counter is shared
-        self._saved: tuple[torch.Tensor, ...] | None = tuple(t.detach() for t in saved)
+        self._saved: Sequence[torch.Tensor] | None = saved
         self._versions = [t._version for t in saved]
         self._needed = needed
         self._through = [False] * len(needed)
 
-    def again(self, absent: Sequence[bool], error: RuntimeError) -> tuple[torch.Tensor, ...]:
+    def again(self, absent: Sequence[bool], error: RuntimeError) -> Sequence[torch.Tensor]:
         """The saved values, where PyTorch gave `error` instead, for the outputs that are not `absent`."""
         given = [i for i, is_absent in enumerate(absent) if not is_absent]
         if self._saved is None or any(self._through[i] for i in given):
@@ -178,7 +177,9 @@ class _Glue:
         self._tie_versions()
         self._line(2, f"ctx.save_for_backward({', '.join(self.parts.saved)})", "saved", saved)
         if self._one_by_one:
-            self._line(2, f"ctx.kept = Kept({_tuple(self.parts.saved)}, {self._needed()})")
+            # the node must not hold its own outputs; a detached one shares their version counter
+            kept = [f"{n}.detach()" if n in joint.outputs else n for n in self.parts.saved]
+            self._line(2, f"ctx.kept = Kept({_tuple(kept)}, {self._needed()})")
         plain = [n for n, d in zip(joint.outputs, joint.differentiable, strict=True) if not d]
         if plain:
             self._line(2, f"ctx.mark_non_differentiable({', '.join(plain)})")

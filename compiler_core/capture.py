@@ -81,6 +81,7 @@ class Capture:
         self.graph = fx.Graph()
         self.mode = FakeTensorMode(static_shapes=True)
         self.inputs: list[TensorValue] = []
+        self._last_placeholder: fx.Node | None = None
         self.guards: dict[Any, GuardSpec] = {"GLOBAL_STATE": state_guard()}
         self.effects = SideEffects()
         self.grad_enabled = self.grad_at_entry = torch.is_grad_enabled()
@@ -241,10 +242,10 @@ class Capture:
 
     def placeholder(self, tensor: TensorValue, fake: torch.Tensor) -> fx.Node:
         """Make an outside tensor an input of the graph."""
-        last = next((n for n in reversed(self.graph.nodes) if n.op == "placeholder"), None)
+        last = self._last_placeholder
         with self.graph.inserting_after(last) if last is not None else self.graph.inserting_before(_first(self.graph)):
             assert tensor.source is not None
-            node = self.graph.placeholder(_identifier(tensor.source.text))
+            node = self._last_placeholder = self.graph.placeholder(_identifier(tensor.source.text))
         self._describe(node, fake)
         self.inputs.append(tensor)
         self._by_fake[id(fake)] = tensor

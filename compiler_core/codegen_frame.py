@@ -185,8 +185,7 @@ class FrameCode:
 
     def _resume_name(self, target: int) -> str:
         """``resume_18_of_function``; the code keeps the name that tracebacks show."""
-        positions = self.tx.instructions[target].positions
-        line = (positions.lineno if positions else None) or self.code.co_firstlineno
+        line = self.tx.instructions[target].lineno or self.code.co_firstlineno
         return f"resume_{line}_of_{self.code.co_name.strip('<>')}"
 
     # ------------------------------------------------------------ the code object
@@ -201,11 +200,8 @@ class FrameCode:
 
     def _line(self) -> int:
         """The line that the generated code is on: that of the break, or the first."""
-        if self.split is not None:
-            positions = self.tx.instructions[self.split.at].positions
-            if positions is not None and positions.lineno is not None:
-                return positions.lineno
-        return self.code.co_firstlineno
+        broke = None if self.split is None else self.tx.instructions[self.split.at].lineno
+        return broke or self.code.co_firstlineno
 
 
 def _results(instruction: Instruction) -> int:

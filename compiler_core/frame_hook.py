@@ -24,8 +24,6 @@ from torch._C._dynamo.eval_frame import _FrameExecStrategy as FrameExecStrategy
 from torch._dynamo.types import ConvertFrameReturn, GuardedCode
 from torch._guards import CompileId
 
-Callback = Callable[[Any, Any, Any], ConvertFrameReturn]
-
 _set_isolation = getattr(eval_frame, "set_eval_frame_isolate_recompiles_id", None)
 HAS_ISOLATION = _set_isolation is not None
 _ids = itertools.count(7_000_000)

@@ -39,7 +39,7 @@ from compiler_core.record import Compile, Frame, GraphBreak, Recompile, Record, 
 from compiler_core.resume import Layout, Split
 from compiler_core.skip import is_library_file, is_runtime, reads_its_frame, skip_reason
 from compiler_core.sources import FreeCell, Local, Scope
-from compiler_core.symbolic import Interpreter, Lines, add_source, user_lines
+from compiler_core.symbolic import Interpreter, Lines, add_source, disassembled, user_lines
 from compiler_core.values.base import Value
 from compiler_core.values.functions import CellValue
 
@@ -174,7 +174,7 @@ class _FrameCompile:
         if broke is not None:
             self._record_break(broke)
             if not broke.split.run and capture.is_empty and not capture.effects:
-                return self._skip("loop or block", broke)
+                return self._skip(broke)
         guards = self._record_guards(capture)
         code = FrameCode(capture, tx, broke.split if broke else None, self._resume_code)
         if broke is None and capture.is_empty and not capture.effects:
@@ -242,8 +242,7 @@ class _FrameCompile:
             verify(code)
         known = self.region.states.get(code)
         if known is None or known.record is not self.state.record:
-            positions = self._instructions[layout.target].positions
-            line = (positions.lineno if positions else None) or self.view.code.co_firstlineno
+            line = self._instructions[layout.target].lineno or self.view.code.co_firstlineno
             frame = self.region.add_resume(code, line, self.compile, self.state.record)
         else:
             frame = known.frame.id
@@ -263,7 +262,7 @@ class _FrameCompile:
         self.compile.outcome = "compiled"
         return frame_hook.use(code, manager, self.compile.id)
 
-    def _skip(self, kind: str, broke: Broke) -> Any:
+    def _skip(self, broke: Broke) -> Any:
         self.compile.outcome = "skipped"
         self.compile.reason = f"{broke.why.kind} inside a loop, try or with block: the frame runs as plain Python"
         self.state.frame.skipped = self.compile.reason
@@ -273,22 +272,16 @@ class _FrameCompile:
 
     def _record_bytecode(self) -> None:
         code = self.view.code
-        self._instructions = self.lines_of(code)
+        if is_library_file(code.co_filename):
+            add_source(self.state.record, code)
+        else:
+            self.lines.add(code)
+        self._instructions = disassembled(code)[0]
         text, spans = bytecode_text(code)
         artifact = self.compile.artifact("bytecode", "bytecode", "bytecode", text, spans)
         for i, instruction in enumerate(self._instructions):
-            lineno = instruction.positions.lineno if instruction.positions else None
-            line = self.lines.item(code.co_filename, lineno) if lineno else None
+            line = self.lines.item(code.co_filename, instruction.lineno) if instruction.lineno else None
             self.compile.link(artifact.item(str(i)), [line] if line else [], "compiled by Python")
-
-    def lines_of(self, code: types.CodeType) -> list[Any]:
-        from compiler_core.symbolic import _disassembled
-
-        if not is_library_file(code.co_filename):
-            self.lines.add(code)
-        else:
-            add_source(self.state.record, code)
-        return _disassembled(code)[0]
 
     def _record_break(self, broke: Broke) -> None:
         kind = breaks.KINDS[broke.why.kind]

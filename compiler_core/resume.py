@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from dis import Positions
 
-from compiler_core.bytecode import Handler, Instruction, assemble, disassemble, index, make
+from compiler_core.bytecode import Instruction, assemble, disassemble, index, make
 
 PROLOGUE = ("COPY_FREE_VARS", "MAKE_CELL", "RESUME", "RETURN_GENERATOR")
 BEFORE_3_13 = sys.version_info < (3, 13)
@@ -48,10 +48,7 @@ def _block_start(instructions: Sequence[Instruction], where: dict[Instruction, i
             start = where[target]
     if instructions[start].opname == "FOR_ITER" and instructions[start - 1].opname == "GET_ITER":
         start -= 1
-    handler = instructions[start].handler
-    if handler is not None:
-        start = _protected_start(instructions, start, handler)
-    return start
+    return start if instructions[start].handler is None else _protected_start(instructions, start)
 
 
 def _in_block(instructions: Sequence[Instruction], where: dict[Instruction, int], at: int) -> bool:
@@ -60,8 +57,8 @@ def _in_block(instructions: Sequence[Instruction], where: dict[Instruction, int]
     return loops or instructions[at].handler is not None
 
 
-def _protected_start(instructions: Sequence[Instruction], at: int, handler: Handler) -> int:
-    """The first instruction that `handler` covers, or the one that set it up."""
+def _protected_start(instructions: Sequence[Instruction], at: int) -> int:
+    """The first instruction of the protected block around `at`, or the one that set it up."""
     start = at
     while start > 0 and instructions[start - 1].handler is not None:
         start -= 1
@@ -175,7 +172,7 @@ def resume_code(code: types.CodeType, layout: Layout) -> types.CodeType:
     on_stack = tuple(f"__stack{i}" for i, is_value in enumerate(layout.stack) if is_value)
     args = ((layout.first,) if layout.first else ()) + on_stack + layout.names
     pushes = [make.load_fast(f"__stack{i}") if v else make.push_null() for i, v in enumerate(layout.stack)]
-    line = on_line((target.positions.lineno if target.positions else None) or code.co_firstlineno)
+    line = on_line(target.lineno or code.co_firstlineno)
     prologue = [*make.prologue((), len(free)), *pushes, make.jump(target)]
     for instruction in prologue:
         instruction.positions = line

@@ -85,7 +85,7 @@ class Interpreter(opcodes.Opcodes):
         self.capture = capture
         self.lines = lines
         self.code = code
-        self.instructions, self.index = _disassembled(code)
+        self.instructions, self.index = disassembled(code)
         self.f_globals = f_globals
         self.f_builtins = f_builtins
         self.locals = local
@@ -97,7 +97,6 @@ class Interpreter(opcodes.Opcodes):
         self.depth: int = 0 if parent is None else parent.depth + 1
         self.returned: Value | None = None
         self.yielded: Value | None = None
-        self.contexts: list[Any] = []
         self.module = None if parent is None else self._held_globals()
         lines.add(code)
 
@@ -134,7 +133,7 @@ class Interpreter(opcodes.Opcodes):
         """The user's line (the innermost that is not PyTorch's), and the root's instruction."""
         if self.parent is not None and is_library_file(self.code.co_filename):
             return self.parent.capture.at
-        lineno = instruction.positions.lineno if instruction.positions else None
+        lineno = instruction.lineno
         line = self.lines.item(self.code.co_filename, lineno) if lineno else None
         # the root has already moved on to the next instruction when a call of its own is inlined
         at = self.pc if self.parent is None else self.root.pc - 1
@@ -153,8 +152,7 @@ class Interpreter(opcodes.Opcodes):
         found = [] if self.parent is None else self.parent.user_stack()
         if is_library_file(self.code.co_filename) and found:
             return found
-        positions = self.instructions[max(self.pc - 1, 0)].positions
-        lineno = (positions.lineno if positions else None) or self.code.co_firstlineno
+        lineno = self.instructions[max(self.pc - 1, 0)].lineno or self.code.co_firstlineno
         filename = self.code.co_filename
         text = linecache.getline(filename, lineno).strip()
         line = self.lines.item(filename, lineno)
@@ -294,7 +292,8 @@ class GeneratorValue(MappedIteratorValue):
 _DISASSEMBLED: dict[types.CodeType, tuple[list[Instruction], dict[Instruction, int]]] = {}
 
 
-def _disassembled(code: types.CodeType) -> tuple[list[Instruction], dict[Instruction, int]]:
+def disassembled(code: types.CodeType) -> tuple[list[Instruction], dict[Instruction, int]]:
+    """The instructions of a code object and where each is, made once."""
     found = _DISASSEMBLED.get(code)
     if found is None:
         instructions = disassemble(code)

@@ -42,6 +42,11 @@ class Instruction:
     handler: Handler | None = None
     offset: int | None = None
 
+    @property
+    def lineno(self) -> int | None:
+        """The line of the source that it is on, where it has one."""
+        return self.positions.lineno if self.positions else None
+
     def __repr__(self) -> str:
         if self.target is not None:
             operand = f" to {self.target.opname}@{self.target.offset}"

@@ -24,7 +24,7 @@ def bytecode_text(code: CodeType) -> tuple[str, list[Span]]:
     entered = {x.target for x in instructions} | {x.handler.target for x in instructions if x.handler}
     lines, last = [], None
     for i, x in enumerate(instructions):
-        line = x.positions.lineno if x.positions else None
+        line = x.lineno
         shown = "" if line is None or line == last else str(line)
         mark = "~" if x not in alive else ">" if x in entered else " "
         caught = f"  except to {where[x.handler.target]}" if x.handler else ""

@@ -50,10 +50,6 @@ def store_fast(name: str) -> Instruction:
     return _named("STORE_FAST", name)
 
 
-def delete_fast(name: str) -> Instruction:
-    return _named("DELETE_FAST", name)
-
-
 def load_deref(name: str) -> Instruction:
     return _named("LOAD_DEREF", name)
 
@@ -94,10 +90,6 @@ def binary_op(symbol: str) -> Instruction:
     return Instruction("BINARY_OP", opset.BINARY_OPERATORS.index(symbol), symbol)
 
 
-def is_op(negated: bool = False) -> Instruction:
-    return _counted("IS_OP", int(negated))
-
-
 def build_tuple(count: int) -> Instruction:
     return _counted("BUILD_TUPLE", count)
 
@@ -106,17 +98,9 @@ def build_list(count: int) -> Instruction:
     return _counted("BUILD_LIST", count)
 
 
-def build_set(count: int) -> Instruction:
-    return _counted("BUILD_SET", count)
-
-
 def build_map(count: int) -> Instruction:
     """Stack before: `count` times key, value."""
     return _counted("BUILD_MAP", count)
-
-
-def build_slice(count: int) -> Instruction:
-    return _counted("BUILD_SLICE", count)
 
 
 def unpack_sequence(count: int) -> Instruction:

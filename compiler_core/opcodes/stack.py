@@ -32,7 +32,6 @@ class Machine:
     yielded: Value | None
     module: Any
     depth: int
-    contexts: list[Any]
 
     def push(self, value: Value) -> None:
         self.stack.append(value)
