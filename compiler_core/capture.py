@@ -32,6 +32,7 @@ from compiler_core.sources import Attribute, Constant, Held, Item, Scope, Source
 from compiler_core.values.base import Value
 from compiler_core.values.constant import ConstantValue, from_python, is_atom
 from compiler_core.values.contexts import GradModeValue
+from compiler_core.values.exceptions import ExceptionValue
 from compiler_core.values.functions import (
     CellValue,
     FunctionValue,
@@ -158,6 +159,8 @@ class Capture:
         if type(obj) in (torch.no_grad, torch.enable_grad):
             self.guard("TYPE_MATCH", source, obj)
             return GradModeValue(type(obj) is torch.enable_grad, source)
+        if isinstance(obj, BaseException):
+            return ExceptionValue(type(obj), real=obj, source=source)
         if isinstance(obj, torch.nn.Module):
             return ModuleValue(type(obj), obj, source)
         return ObjectValue(type(obj), obj, source) if _is_plain_object(obj) else OpaqueValue(obj, source)

@@ -205,7 +205,7 @@ class _FrameCompile:
                 torch._C._set_grad_enabled(capture.grad_at_entry)
                 if broke is not None:
                     raise CompilerBug(f"capture broke at another place the second time: {why}") from why
-                at = tx.pc - 1
+                at = tx.break_at(why)
                 broke = Broke(why, at, capture.working.user_stack(), resume.find_split(tx.instructions, at))
                 if self.region.options.fullgraph:
                     raise FullGraphError(break_text(broke)) from None

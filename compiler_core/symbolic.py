@@ -18,8 +18,9 @@ from compiler_core.errors import Unsupported
 from compiler_core.record import Compile, ItemId, Record, StackLine
 from compiler_core.skip import is_library_file, skip_reason
 from compiler_core.values import contexts  # noqa: F401  (registers its handlers)
-from compiler_core.values.base import NoAttribute, Value
+from compiler_core.values.base import Raised, Value
 from compiler_core.values.constant import ConstantValue
+from compiler_core.values.exceptions import ExceptionValue
 from compiler_core.values.functions import CellValue, FunctionValue, StaticValue, bind
 from compiler_core.values.iterators import IteratorValue, MappedIteratorValue
 from compiler_core.values.mappings import DictValue
@@ -97,6 +98,8 @@ class Interpreter(opcodes.Opcodes):
         self.depth: int = 0 if parent is None else parent.depth + 1
         self.returned: Value | None = None
         self.yielded: Value | None = None
+        self.handling: list[ExceptionValue] = []
+        self._raised_at: dict[ExceptionValue, int] = {}
         self.module = None if parent is None else self._held_globals()
         lines.add(code)
 
@@ -117,13 +120,54 @@ class Interpreter(opcodes.Opcodes):
         opcode = getattr(self, instruction.opname, None)
         if opcode is None:
             raise Unsupported("unsupported instruction", instruction.opname)
-        opcode(instruction)
+        try:
+            opcode(instruction)
+        except Raised as error:
+            self._catch(error, instruction)
 
     def run(self) -> Value:
         """To the end of an inlined call."""
         while self.returned is None:
             self.step()
         return self.returned
+
+    # ------------------------------------------------------------ exceptions
+
+    def _catch(self, error: Raised, instruction: Instruction) -> None:
+        """Go on at the instruction's handler; without one the exception leaves this code object."""
+        exception = error.exception
+        assert isinstance(exception, ExceptionValue)
+        if not error.has_context:
+            exception.set_context(self.handled())
+            error.has_context = True
+        self._raised_at[exception] = self.break_at(error)
+        handler = instruction.handler
+        if handler is None:
+            raise error
+        del self.stack[handler.depth :]
+        if handler.lasti:
+            self.push(ConstantValue(instruction.offset))
+        self.push(exception)
+        self.jump(handler.target)
+
+    def handled(self) -> ExceptionValue | None:
+        """The exception being handled, in this code object or one that called it; None where none is, or only the
+        caller of the frame knows."""
+        at: Interpreter | None = self
+        while at is not None:
+            if at.handling:
+                return at.handling[-1]
+            at = at.parent
+        return None
+
+    def break_at(self, why: Unsupported) -> int:
+        """The instruction that breaks the graph: the one at work or, where it handles an exception, the one that
+        raised it, which Python must raise anew."""
+        if self.handling:
+            return self._raised_at[self.handling[0]]
+        if isinstance(why, Raised) and why.exception in self._raised_at:
+            return self._raised_at[why.exception]
+        return self.pc - 1
 
     def jump(self, target: Instruction | None) -> None:
         assert target is not None
@@ -199,9 +243,7 @@ class Interpreter(opcodes.Opcodes):
         at = self.capture.at
         try:
             result = callee.run()
-        except NoAttribute as error:
-            if callee.instructions[callee.pc - 1].handler is not None:
-                raise Unsupported(error.kind, error.context) from None  # it may be caught there
+        except Raised:
             self.capture.working, self.capture.at = self, at
             raise
         self.capture.working, self.capture.at = self, at

@@ -3,12 +3,15 @@
 from compiler_core.opcodes.calls import CallOpcodes
 from compiler_core.opcodes.containers import ContainerOpcodes
 from compiler_core.opcodes.control import ControlOpcodes
+from compiler_core.opcodes.exceptions import ExceptionOpcodes
 from compiler_core.opcodes.names import NameOpcodes
 from compiler_core.opcodes.operators import OperatorOpcodes
 from compiler_core.opcodes.stack import StackOpcodes
 
 
-class Opcodes(StackOpcodes, NameOpcodes, OperatorOpcodes, ContainerOpcodes, ControlOpcodes, CallOpcodes):
+class Opcodes(
+    StackOpcodes, NameOpcodes, OperatorOpcodes, ContainerOpcodes, ControlOpcodes, CallOpcodes, ExceptionOpcodes
+):
     """All of them."""
 
 

@@ -74,6 +74,8 @@ class CallOpcodes(Machine):
     def CALL_INTRINSIC_1(self, instruction: Instruction) -> None:
         if instruction.arg == 6:  # INTRINSIC_LIST_TO_TUPLE
             self.push(TupleValue(list(self.pop().items(self._tx))))
+        elif instruction.arg == 3:  # INTRINSIC_STOPITERATION_ERROR
+            cast("Interpreter", self).stop_iteration_error()
         elif instruction.arg == 5:  # INTRINSIC_UNARY_POSITIVE
             import operator
 

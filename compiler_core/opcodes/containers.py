@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, cast
 from compiler_core.bytecode import Instruction
 from compiler_core.errors import Unsupported
 from compiler_core.opcodes.stack import Machine
-from compiler_core.values.base import Value
+from compiler_core.values.base import Raised, Value, raised
 from compiler_core.values.constant import ConstantValue
 from compiler_core.values.mappings import DictValue, SetValue, hashable, pairs
 from compiler_core.values.sequences import ListValue, SequenceValue, SliceValue, TupleValue
@@ -86,14 +86,16 @@ class ContainerOpcodes(Machine):
     def UNPACK_SEQUENCE(self, instruction: Instruction) -> None:
         values = self._tx.list_of(self.pop())
         if len(values) != instruction.arg:
-            raise Unsupported("exception", f"{len(values)} values to unpack, {instruction.arg} wanted")
+            raise _wrong_count(len(values), instruction.arg or 0)
         self.stack.extend(reversed(values))
 
     def UNPACK_EX(self, instruction: Instruction) -> None:
         before, after = (instruction.arg or 0) & 0xFF, (instruction.arg or 0) >> 8
         values = self._tx.list_of(self.pop())
         if len(values) < before + after:
-            raise Unsupported("exception", "not enough values to unpack")
+            raise raised(
+                ValueError, f"not enough values to unpack (expected at least {before + after}, got {len(values)})"
+            )
         end = len(values) - after
         parts = [*values[:before], ListValue(values[before:end]), *values[end:]]
         self.stack.extend(reversed(parts))
@@ -122,3 +124,9 @@ class ContainerOpcodes(Machine):
 
     def GET_LEN(self, instruction: Instruction) -> None:
         self.push(ConstantValue(self.stack[-1].length(self._tx)))
+
+
+def _wrong_count(found: int, wanted: int) -> Raised:
+    if found < wanted:
+        return raised(ValueError, f"not enough values to unpack (expected {wanted}, got {found})")
+    return raised(ValueError, f"too many values to unpack (expected {wanted})")

@@ -139,9 +139,3 @@ class ControlOpcodes(Machine):
 
     def YIELD_VALUE(self, instruction: Instruction) -> None:
         self.yielded = self.pop()
-
-    def LOAD_ASSERTION_ERROR(self, instruction: Instruction) -> None:
-        raise Unsupported("exception", "AssertionError")
-
-    def RAISE_VARARGS(self, instruction: Instruction) -> None:
-        raise Unsupported("exception", "raise")

@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 from compiler_core.bytecode import Instruction
 from compiler_core.errors import Unsupported
-from compiler_core.values.base import NULL, UNBOUND, Value
+from compiler_core.values.base import NULL, UNBOUND, Value, raised
 from compiler_core.values.constant import from_python, is_atom
 from compiler_core.values.functions import CellValue, StaticValue
 
 if TYPE_CHECKING:
     from compiler_core.capture import Capture
+    from compiler_core.values.exceptions import ExceptionValue
 
 
 class Machine:
@@ -30,6 +31,8 @@ class Machine:
     kw_names: tuple[str, ...]
     returned: Value | None
     yielded: Value | None
+    handling: list[ExceptionValue]
+    """The exceptions being handled, the innermost last."""
     module: Any
     depth: int
 
@@ -77,7 +80,8 @@ class StackOpcodes(Machine):
     def _load(self, name: Any) -> Value:
         value = self.locals.get(name, UNBOUND)
         if value is UNBOUND:
-            raise Unsupported("exception", f"local variable {name!r} is used before it is assigned")
+            text = f"cannot access local variable {name!r} where it is not associated with a value"
+            raise raised(UnboundLocalError, text)
         return value
 
     def LOAD_FAST(self, instruction: Instruction) -> None:

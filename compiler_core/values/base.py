@@ -19,11 +19,30 @@ if TYPE_CHECKING:
     from compiler_core.symbolic import Interpreter
 
 
-class NoAttribute(Unsupported):
-    """Python would raise AttributeError here, and nothing that is inlined would catch it."""
+class Raised(Unsupported):
+    """Python surely raises `exception` here: a handler in captured code catches it, and if there is
+    none the graph breaks and Python raises it anew.
 
-    def __init__(self, text: str) -> None:
-        super().__init__("exception", text)
+    Whatever led to it is guarded.  Where that cannot be, or type and message are not known, raise
+    ``Unsupported("exception", ...)`` instead, which no captured handler catches.
+    """
+
+    def __init__(self, exception: Value, again: bool = False) -> None:
+        super().__init__("exception", str(exception))
+        self.exception = exception
+        self.has_context = again
+        """Whether it is known what was being handled as it was raised; a second raise changes nothing there."""
+
+    def matches(self, cls: type[BaseException]) -> bool:
+        return issubclass(self.exception.python_type(), cls)
+
+
+def raised(cls: type[BaseException], *args: Any) -> Raised:
+    """``raise raised(KeyError, key)``: the exception that Python raises here, with constants or values as arguments."""
+    from compiler_core.values.constant import ConstantValue
+    from compiler_core.values.exceptions import ExceptionValue
+
+    return Raised(ExceptionValue(cls, [a if isinstance(a, Value) else ConstantValue(a) for a in args]))
 
 
 class Value:

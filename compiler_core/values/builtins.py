@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from compiler_core.errors import Unsupported
-from compiler_core.values.base import Value
+from compiler_core.values.base import Raised, Value
 from compiler_core.values.constant import ConstantValue, fold
+from compiler_core.values.exceptions import ExceptionValue
 from compiler_core.values.functions import FunctionValue, PartialValue, StaticValue
 from compiler_core.values.mappings import DictValue, SetValue, hashable
 from compiler_core.values.objects import ObjectValue, SuperValue, _nothing
@@ -97,7 +98,12 @@ def _hasattr(tx: Interpreter, obj: Value, name: Value) -> Value:
 
 def _find_attr(tx: Interpreter, obj: Value, name: str) -> Value | None:
     if isinstance(obj, ObjectValue):
-        found = obj.find_attr(tx, name)
+        try:
+            found = obj.find_attr(tx, name)
+        except Raised as error:  # from the program's own __getattr__, property ...
+            if error.matches(AttributeError):
+                return None
+            raise
         if found is None and obj.source is not None and name not in obj.stored:
             tx.capture.guard("NO_ATTRIBUTE", obj.source, name)
         return found
@@ -133,7 +139,14 @@ def _convert(cls: type, tx: Interpreter, *args: Value, **kwargs: Value) -> Value
     return fold(tx, cls, args, kwargs)
 
 
-for _cls in (int, float, str, complex):
+@handles(str)
+def _str(tx: Interpreter, *args: Value) -> Value:
+    if len(args) == 1 and isinstance(args[0], ExceptionValue):
+        return args[0].text(tx)
+    return _convert(str, tx, *args)
+
+
+for _cls in (int, float, complex):
     HANDLERS[_cls] = functools.partial(_convert, _cls)
 
 

@@ -19,6 +19,7 @@ from compiler_core.values import builtins, iteration, operators  # noqa: F401  (
 from compiler_core.values.base import Value
 from compiler_core.values.constant import fold
 from compiler_core.values.construct import construct
+from compiler_core.values.exceptions import ExceptionValue, initialise
 from compiler_core.values.objects import ModuleValue, ObjectValue, look_up, store_attribute
 from compiler_core.values.rules import HANDLERS, Handler, has_tensor, name_of
 from compiler_core.values.torch_functions import is_tensor_function
@@ -64,6 +65,8 @@ def _call_unbound(tx: Interpreter, obj: Any, args: Sequence[Value], kwargs: dict
         return store_attribute(tx, owner, *rest)
     if obj is object.__getattribute__ and isinstance(owner, ObjectValue):
         return look_up(tx, owner, *rest)
+    if isinstance(owner, ExceptionValue) and obj.__name__ in ("__init__", "__str__"):
+        return initialise(tx, owner, rest, kwargs) if obj.__name__ == "__init__" else owner.builtin_text(tx)
     if inspect.getattr_static(owner.python_type(), obj.__name__, None) is not obj:
         raise Unsupported("unsupported call", f"{name_of(obj)} of a {owner.python_type().__name__}")
     return owner.get_attr(tx, obj.__name__).call(tx, rest, kwargs)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from compiler_core.errors import Unsupported
-from compiler_core.values.base import Value
+from compiler_core.values.base import Value, raised
 
 if TYPE_CHECKING:
     from compiler_core.reconstruct import Emitter
@@ -61,7 +61,7 @@ class ConstantValue(Value):
         try:
             found = getattr(obj, name)
         except AttributeError:
-            raise Unsupported("exception", f"{type(obj).__name__!r} object has no attribute {name!r}") from None
+            raise raised(AttributeError, f"{type(obj).__name__!r} object has no attribute {name!r}") from None
         if is_atom(found):
             return ConstantValue(found)
         if callable(found):
@@ -88,7 +88,7 @@ class ConstantValue(Value):
     def items(self, tx: Interpreter) -> list[Value]:
         obj = self.constant(tx)
         if not isinstance(obj, (str, bytes)):
-            raise Unsupported("exception", f"{type(obj).__name__!r} object is not iterable")
+            raise raised(TypeError, f"{type(obj).__name__!r} object is not iterable")
         return [ConstantValue(v) for v in obj]
 
     def same_object(self, other: Value) -> bool:
@@ -99,13 +99,15 @@ class ConstantValue(Value):
 
 
 def fold(tx: Interpreter, fn: Any, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
-    """Call `fn`, which has no side effect, on constants; an exception is left to Python."""
+    """Call `fn`, which has no side effect, on constants."""
     raw = [a.constant(tx) for a in args]
     raw_kwargs = {k: v.constant(tx) for k, v in kwargs.items()}
     try:
         result = fn(*raw, **raw_kwargs)
     except Exception as error:
-        raise Unsupported("exception", f"{type(error).__name__}: {error}") from None
+        from compiler_core.values.exceptions import from_error
+
+        raise from_error(error) from None
     return from_python(result)
 
 

@@ -13,6 +13,7 @@ import torch
 from compiler_core.errors import Unsupported
 from compiler_core.values.base import Value
 from compiler_core.values.constant import ConstantValue, fold
+from compiler_core.values.exceptions import construct_exception
 from compiler_core.values.functions import FunctionValue
 from compiler_core.values.objects import ObjectValue
 from compiler_core.values.rules import name_of
@@ -29,7 +30,7 @@ def construct(tx: Interpreter, cls: type, args: Sequence[Value], kwargs: dict[st
     if issubclass(cls, enum.Enum) and len(args) == 1:
         return fold(tx, cls, args, kwargs)
     if issubclass(cls, BaseException):
-        raise Unsupported("exception", name_of(cls))
+        return construct_exception(tx, cls, args, kwargs)
     plain = type(cls) is type and cls.__new__ is object.__new__ and "__slots__" not in vars(cls)
     init = inspect.getattr_static(cls, "__init__")
     refused = (torch.nn.Module, torch.Tensor, torch.autograd.Function)

@@ -8,9 +8,9 @@ import types
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from compiler_core.errors import Unsupported
+from compiler_core.errors import CompilerBug, Unsupported
 from compiler_core.sources import Attribute, CellContents, ClosureCell, Item, Source
-from compiler_core.values.base import UNBOUND, Value
+from compiler_core.values.base import UNBOUND, Raised, Value, raised
 from compiler_core.values.constant import ConstantValue, is_atom
 from compiler_core.values.mappings import DictValue
 from compiler_core.values.sequences import TupleValue
@@ -335,7 +335,7 @@ class PartialValue(Value):
 
 
 def bind(function: FunctionValue, args: list[Value], kwargs: dict[str, Value]) -> dict[str, Value]:
-    """Arguments to local names, as Python binds them; a bad call is left to Python to refuse."""
+    """Arguments to local names, as Python binds them."""
     code = function.code
     names = code.co_varnames
     n_args, n_kwonly = code.co_argcount, code.co_kwonlyargcount
@@ -344,7 +344,7 @@ def bind(function: FunctionValue, args: list[Value], kwargs: dict[str, Value]) -
     for name in names[code.co_posonlyargcount : n_args + n_kwonly]:
         if name in rest:
             if name in local:
-                raise Unsupported("exception", f"{function.name}() got multiple values for argument {name!r}")
+                raise _refusal(function, args, kwargs)
             local[name] = rest.pop(name)
     for name, default in zip(names[n_args - len(function.defaults) : n_args], function.defaults, strict=True):
         local.setdefault(name, default)
@@ -360,8 +360,20 @@ def bind(function: FunctionValue, args: list[Value], kwargs: dict[str, Value]) -
         rest = {}
     missing = [n for n in names[: n_args + n_kwonly] if n not in local]
     if extra or rest or missing:
-        raise Unsupported("exception", f"{function.name}() got the wrong arguments")
+        raise _refusal(function, args, kwargs)
     return local
+
+
+def _refusal(function: FunctionValue, args: list[Value], kwargs: dict[str, Value]) -> Raised:
+    """What Python says of wrong arguments, before it runs anything of the function."""
+    cells = tuple(types.CellType() for _ in function.closure)
+    same = types.FunctionType(function.code, {}, None, tuple(function.defaults), cells)
+    same.__qualname__, same.__kwdefaults__ = function.name, function.kwdefaults
+    try:
+        same(*args, **kwargs)
+    except TypeError as error:
+        return raised(TypeError, str(error))
+    raise CompilerBug(f"{function.name}() takes the arguments that were refused")
 
 
 @functools.cache

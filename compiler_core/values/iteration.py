@@ -8,7 +8,7 @@ import operator
 from typing import TYPE_CHECKING, Any
 
 from compiler_core.errors import Unsupported
-from compiler_core.values.base import Value
+from compiler_core.values.base import Value, raised
 from compiler_core.values.constant import ConstantValue
 from compiler_core.values.iterators import IteratorValue, MappedIteratorValue
 from compiler_core.values.operators import binary
@@ -31,7 +31,7 @@ def _next(tx: Interpreter, iterator: Value, default: Value | None = None) -> Val
         raise Unsupported("unsupported iteration", str(iterator))
     found = iterator.next_value(tx) or default
     if found is None:
-        raise Unsupported("exception", "StopIteration")
+        raise raised(StopIteration, *iterator.stop_arguments())
     return found
 
 

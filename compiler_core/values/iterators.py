@@ -36,6 +36,11 @@ class IteratorValue(Value):
         """What ``yield from`` gives when it is exhausted."""
         return ConstantValue(None)
 
+    def stop_arguments(self) -> list[Value]:
+        """The arguments of the StopIteration that ends it."""
+        result = self.result()
+        return [] if ConstantValue(None).same_object(result) else [result]
+
     def items(self, tx: Interpreter) -> list[Value]:
         rest = []
         while (value := self.next_value(tx)) is not None:

@@ -10,7 +10,7 @@ import torch
 
 from compiler_core.errors import Unsupported
 from compiler_core.sources import Item, Source
-from compiler_core.values.base import Value
+from compiler_core.values.base import Value, raised
 from compiler_core.values.constant import ConstantValue
 from compiler_core.values.containers import ContainerValue
 from compiler_core.values.iterators import IteratorValue
@@ -81,7 +81,7 @@ class DictValue(ContainerValue):
         raw = hashable(tx, key)
         found = self.lookup(tx, raw)
         if found is None:
-            raise Unsupported("exception", f"KeyError: {raw!r}")
+            raise raised(KeyError, key)
         return found
 
     def set_item(self, tx: Interpreter, key: Value, value: Value) -> None:
@@ -93,7 +93,7 @@ class DictValue(ContainerValue):
         raw = hashable(tx, key)
         self.changed(tx)
         if self.mapping(tx).pop(raw, None) is None:
-            raise Unsupported("exception", f"KeyError: {raw!r}")
+            raise raised(KeyError, key)
 
     def contains(self, tx: Interpreter, item: Value) -> bool:
         raw = hashable(tx, item)
@@ -136,7 +136,7 @@ class DictValue(ContainerValue):
         raw = hashable(tx, key)
         if self.lookup(tx, raw) is None:
             if default is None:
-                raise Unsupported("exception", f"KeyError: {raw!r}")
+                raise raised(KeyError, key)
             return default
         self.changed(tx)
         return self.mapping(tx).pop(raw)
@@ -260,7 +260,7 @@ class DictIteratorValue(IteratorValue):
 
     def next_value(self, tx: Interpreter) -> Value | None:
         if len(self.mapping) != self.size:
-            raise Unsupported("exception", "the dict changed size during iteration")
+            raise raised(RuntimeError, "dictionary changed size during iteration")
         return super().next_value(tx)
 
 
@@ -282,7 +282,7 @@ def hashable(tx: Interpreter, value: Value) -> Any:
     try:
         hash(raw)
     except TypeError as error:
-        raise Unsupported("exception", str(error)) from None
+        raise raised(TypeError, str(error)) from None
     return raw
 
 

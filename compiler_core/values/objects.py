@@ -12,7 +12,7 @@ import torch
 
 from compiler_core.errors import Unsupported
 from compiler_core.sources import Attribute, InstanceDict, Item, Source
-from compiler_core.values.base import UNBOUND, NoAttribute, Value
+from compiler_core.values.base import UNBOUND, Raised, Value, raised
 from compiler_core.values.constant import ConstantValue
 from compiler_core.values.functions import FunctionValue, MethodValue, StaticValue, is_library
 from compiler_core.values.mappings import DictValue
@@ -54,13 +54,15 @@ class ObjectValue(Value):
     def get_attr(self, tx: Interpreter, name: str) -> Value:
         found = self.find_attr(tx, name)
         if found is None:
-            raise Unsupported("exception", f"{self.cls.__name__!r} object has no attribute {name!r}")
+            if self.source is not None and name not in self.stored:
+                tx.capture.guard("NO_ATTRIBUTE", self.source, name)
+            raise raised(AttributeError, f"{self.cls.__name__!r} object has no attribute {name!r}")
         return found
 
     def find_attr(self, tx: Interpreter, name: str) -> Value | None:
         """Python's attribute protocol; None where it would raise AttributeError."""
         getter = inspect.getattr_static(self.cls, "__getattribute__")
-        if getter is object.__getattribute__:
+        if getter in (object.__getattribute__, BaseException.__getattribute__):
             return self.plain_attr(tx, name)
         self.look(tx)
         if not isinstance(getter, types.FunctionType):
@@ -68,8 +70,10 @@ class ObjectValue(Value):
         self._guard_class(tx, "__getattribute__", getter)
         try:
             return FunctionValue.outside(tx.capture, getter, None).call(tx, [self, ConstantValue(name)], {})
-        except NoAttribute:
-            return None
+        except Raised as error:
+            if not error.matches(AttributeError) or inspect.getattr_static(self.cls, "__getattr__", None) is None:
+                raise
+            return self._fallback(tx, name)
 
     def plain_attr(self, tx: Interpreter, name: str) -> Value | None:
         """``object.__getattribute__``, then ``__getattr__``"""
@@ -348,7 +352,7 @@ class ModuleValue(ObjectValue):
             if isinstance(index, int):
                 children = self._children_in_order(tx)
                 if not -len(children) <= index < len(children):
-                    raise Unsupported("exception", "index out of range")
+                    raise raised(IndexError, f"index {index} is out of range")
                 return children[index]
         if isinstance(self.real, torch.nn.ModuleDict) and _plain(self.cls, "__getitem__"):
             return self.get_attr(tx, key.constant(tx))
@@ -388,7 +392,7 @@ def _is_data_descriptor(obj: Any) -> bool:
 @functools.cache
 def _stores_its_own_way(cls: type) -> bool:
     """Whether `cls` stores attributes in a way of its own rather than object's."""
-    return inspect.getattr_static(cls, "__setattr__") is not object.__setattr__
+    return inspect.getattr_static(cls, "__setattr__") not in (object.__setattr__, BaseException.__setattr__)
 
 
 class SuperValue(Value):
@@ -414,6 +418,8 @@ class SuperValue(Value):
             return FunctionValue.outside(tx.capture, found.fget, None).call(tx, [self.owner], {})
         if found is object.__init__:
             return StaticValue(_nothing)
+        if isinstance(found, types.WrapperDescriptorType) and issubclass(_type_of(self.owner), BaseException):
+            return MethodValue(StaticValue(found), self.owner)
         if found is object.__setattr__ and isinstance(self.owner, ObjectValue):
             return _StoreValue(self.owner)
         if found is object.__getattribute__ and isinstance(self.owner, ObjectValue):
@@ -441,7 +447,7 @@ def look_up(tx: Interpreter, owner: ObjectValue, name: Value) -> Value:
     """``object.__getattribute__(owner, name)``"""
     found = owner.plain_attr(tx, name.constant(tx))
     if found is None:
-        raise NoAttribute(f"{owner.cls.__name__!r} object has no attribute {name}")
+        raise raised(AttributeError, f"{owner.cls.__name__!r} object has no attribute {name}")
     return found
 
 

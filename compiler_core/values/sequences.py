@@ -11,7 +11,7 @@ import torch
 
 from compiler_core.errors import Unsupported
 from compiler_core.sources import Item, Source
-from compiler_core.values.base import Value
+from compiler_core.values.base import Value, raised
 from compiler_core.values.constant import ConstantValue, fold
 from compiler_core.values.containers import ContainerValue
 from compiler_core.values.iterators import IteratorValue
@@ -62,7 +62,8 @@ class SequenceValue(ContainerValue):
             found: Value = self.items(tx)[index]
             return found
         except (IndexError, TypeError) as error:
-            raise Unsupported("exception", f"{type(error).__name__}: {error}") from None
+            name = "list" if self.mutable else "tuple"
+            raise raised(type(error), str(error).replace("list", name, 1)) from None
 
     def contains(self, tx: Interpreter, item: Value) -> bool:
         return any(tx.is_item(v, item) for v in self.items(tx))
@@ -77,7 +78,12 @@ class SequenceValue(ContainerValue):
         for i, v in enumerate(self.items(tx)):
             if tx.is_item(v, item):
                 return ConstantValue(i)
-        raise Unsupported("exception", "value is not in sequence")
+        raise self._not_there(item)
+
+    def _not_there(self, item: Value) -> Unsupported:
+        if self.cls is list and not item.is_constant():
+            return Unsupported("exception", f"{item} is not in the list")
+        return raised(ValueError, f"{item} is not in list" if self.cls is list else "tuple.index(x): x not in tuple")
 
     def method_count(self, tx: Interpreter, item: Value) -> Value:
         return ConstantValue(sum(tx.is_item(v, item) for v in self.items(tx)))
@@ -146,14 +152,14 @@ class ListValue(SequenceValue):
             else:
                 self.items(tx)[key.constant(tx)] = value
         except (IndexError, ValueError, TypeError) as error:
-            raise Unsupported("exception", str(error)) from None
+            raise raised(type(error), str(error)) from None
 
     def del_item(self, tx: Interpreter, key: Value) -> None:
         self.changed(tx)
         try:
             del self.items(tx)[key.as_slice(tx) if isinstance(key, SliceValue) else key.constant(tx)]
         except (IndexError, TypeError) as error:
-            raise Unsupported("exception", str(error)) from None
+            raise raised(type(error), str(error)) from None
 
     def method_append(self, tx: Interpreter, item: Value) -> Value:
         if self._values is None and self.source is not None:
@@ -182,13 +188,15 @@ class ListValue(SequenceValue):
         try:
             return self.items(tx).pop(-1 if index is None else index.constant(tx))
         except IndexError as error:
-            raise Unsupported("exception", str(error)) from None
+            raise raised(IndexError, str(error)) from None
 
     def method_remove(self, tx: Interpreter, item: Value) -> Value:
-        index = self.method_index(tx, item).constant(tx)
-        self.changed(tx)
-        del self.items(tx)[index]
-        return ConstantValue(None)
+        for index, value in enumerate(self.items(tx)):
+            if tx.is_item(value, item):
+                self.changed(tx)
+                del self.items(tx)[index]
+                return ConstantValue(None)
+        raise raised(ValueError, "list.remove(x): x not in list")
 
     def method_sort(self, tx: Interpreter, *, key: Value | None = None, reverse: Value | None = None) -> Value:
         from compiler_core.values.iteration import sorted_values

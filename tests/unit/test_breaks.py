@@ -144,7 +144,7 @@ def test_disabled_function(x):
     return plain(x + 1, k=3) + 2
 
 
-@breaking("exception", graphs=1, compiles=2)
+@breaking("exception", graphs=1, compiles=1)
 def test_raise(x):
     y = x + 1
     raise ValueError(f"bad {y.shape[0]}")

@@ -1,0 +1,208 @@
+"""Exceptions as values: raised by rules and by the program, caught in captured code."""
+
+from __future__ import annotations
+
+import builtins
+import types
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from compiler_core.errors import Unsupported
+from compiler_core.sources import Attribute, Source
+from compiler_core.values.base import Raised, Value, raised
+from compiler_core.values.constant import ConstantValue, is_atom
+from compiler_core.values.functions import FunctionValue, StaticValue
+from compiler_core.values.mappings import DictValue
+from compiler_core.values.objects import ObjectValue
+from compiler_core.values.sequences import TupleValue
+
+if TYPE_CHECKING:
+    from compiler_core.reconstruct import Emitter
+    from compiler_core.symbolic import Interpreter
+
+NONE = ConstantValue(None)
+# their constructors do more with two arguments than keep them
+_PARSES = (OSError, ImportError, SyntaxError, UnicodeError)
+_REFUSED = (UnicodeDecodeError, UnicodeEncodeError, UnicodeTranslateError, BaseExceptionGroup)
+
+
+class ExceptionValue(ObjectValue):
+    """An exception.  One that was raised while capturing has a traceback that only Python can give it,
+    so it cannot be rebuilt."""
+
+    def __init__(
+        self, cls: type[BaseException], args: Sequence[Value] = (), real: Any = None, source: Source | None = None
+    ) -> None:
+        super().__init__(cls, real, source)
+        self.args = list(args)
+        self.cause: Value = NONE
+        self.suppress_context = False
+        self.context: Value | None = NONE
+        """What was being handled as it was raised; None where that is not known."""
+        self.was_raised = False
+
+    def __repr__(self) -> str:
+        return f"{self.cls.__name__}: {', '.join(map(str, self.args))}".removesuffix(": ")
+
+    # --- attributes
+
+    def _descriptor(self, tx: Interpreter, name: str, descriptor: Any) -> Value:
+        if self.source is None and isinstance(descriptor, (types.GetSetDescriptorType, types.MemberDescriptorType)):
+            found = self._builtin_attribute(name)
+            if found is not None:
+                return found
+        if self.source is not None and name == "args":
+            return tx.capture.wrap(self.real.args, Attribute(self.source, "args"))
+        return super()._descriptor(tx, name, descriptor)
+
+    def _builtin_attribute(self, name: str) -> Value | None:
+        if name == "args":
+            return TupleValue(list(self.args))
+        if name == "__cause__":
+            return self.cause
+        if name == "__suppress_context__":
+            return ConstantValue(self.suppress_context)
+        if name == "__context__":
+            return self.context
+        if name == "__traceback__" and not self.was_raised:
+            return NONE
+        if name == "value" and issubclass(self.cls, StopIteration):
+            return self.args[0] if self.args else NONE
+        return None
+
+    def set_attr(self, tx: Interpreter, name: str, value: Value) -> None:
+        if self.source is None and name == "__cause__":
+            self.set_cause(value)
+        elif self.source is None and name == "args":
+            self.args = tx.list_of(value)
+        else:
+            super().set_attr(tx, name, value)
+
+    def set_cause(self, cause: Value) -> None:
+        self.cause, self.suppress_context = cause, True
+
+    def set_context(self, handled: ExceptionValue | None) -> None:
+        """It is raised while `handled` is being handled, or (None) nothing that the capture knows of."""
+        self.was_raised = True
+        if handled is None:
+            self.context = None
+        elif handled is not self:
+            _cut_cycle(handled, self)
+            self.context = handled
+
+    # --- as text
+
+    def text(self, tx: Interpreter) -> Value:
+        """``str(self)``"""
+        if (method := self.special(tx, "__str__")) is not None:
+            return method.call(tx, [], {})
+        return self.builtin_text(tx)
+
+    def builtin_text(self, tx: Interpreter) -> Value:
+        """What Python's own ``__str__`` says."""
+        if self.source is not None and issubclass(self.cls, _PARSES):  # made of more than its `args`
+            raise Unsupported("unsupported call", f"str of {self.cls.__name__}")
+        args = [a.constant(tx) for a in self._all_args(tx)]
+        return ConstantValue(str(_builtin_base(self.cls)(*args)))
+
+    def _all_args(self, tx: Interpreter) -> list[Value]:
+        if self.source is None:
+            return self.args
+        return tx.list_of(self.get_attr(tx, "args"))
+
+    # --- across a break
+
+    def children(self) -> Sequence[Value]:
+        return () if self.source is not None else [*self.args, *super().children()]
+
+    def rebuild(self, emit: Emitter) -> None:
+        if self.was_raised or self.cause is not NONE:
+            raise Unsupported("exception", f"{self.cls.__name__}, which was raised before, across a break")
+        parts = [StaticValue(self.cls), TupleValue(list(self.args)), DictValue(dict(self.stored))]
+        emit.call_object(make_exception, parts)
+
+
+def _cut_cycle(start: ExceptionValue, new: ExceptionValue) -> None:
+    """No chain of contexts from `start` may lead to `new`, whose context it becomes."""
+    at: Value | None = start
+    while isinstance(at, ExceptionValue):
+        if at.context is new:
+            at.context = NONE
+        at = at.context
+
+
+def make_exception(cls: type[BaseException], args: tuple[Any, ...], attributes: dict[str, Any]) -> BaseException:
+    """Called by generated code to make an exception that the frame made."""
+    base: Any = _builtin_base(cls)
+    made: BaseException = base.__new__(cls, *args)
+    base.__init__(made, *args)
+    made.__dict__.update(attributes)
+    return made
+
+
+def _builtin_base(cls: type) -> type[BaseException]:
+    """The nearest class of `cls` that is Python's own."""
+    found: type[BaseException] = next(c for c in cls.__mro__ if vars(builtins).get(c.__name__) is c)
+    return found
+
+
+def construct_exception(
+    tx: Interpreter, cls: type[BaseException], args: Sequence[Value], kwargs: dict[str, Value]
+) -> Value:
+    """``cls(...)``"""
+    if issubclass(cls, _REFUSED) or cls.__new__ is not _builtin_base(cls).__new__:
+        raise Unsupported("unsupported call", f"{cls.__name__}()")
+    made = ExceptionValue(cls, args)
+    init = next(vars(c)["__init__"] for c in cls.__mro__ if "__init__" in vars(c))
+    if isinstance(init, types.FunctionType):
+        made.special(tx, "__init__")  # for its guard
+        result = FunctionValue.outside(tx.capture, init, None).call(tx, [made, *args], kwargs)
+        if not NONE.same_object(result):
+            raise Unsupported("exception", "__init__() should return None")
+    else:
+        initialise(tx, made, args, kwargs)
+    return made
+
+
+def initialise(tx: Interpreter, made: ExceptionValue, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+    """``Exception.__init__(made, *args)``"""
+    if kwargs or (len(args) > 1 and issubclass(made.cls, _PARSES)):
+        raise Unsupported("unsupported call", f"{made.cls.__name__}() with these arguments")
+    made.args = list(args)
+    return NONE
+
+
+def from_error(error: Exception) -> Raised | Unsupported:
+    """What to raise for an exception that Python raised as it computed with constants."""
+    if isinstance(error, _REFUSED) or not all(map(is_atom, error.args)):
+        return Unsupported("exception", f"{type(error).__name__}: {error}")
+    return raised(type(error), *error.args)
+
+
+def as_exception(tx: Interpreter, value: Value) -> ExceptionValue:
+    """What ``raise value`` raises: an exception, or a class of exceptions called without arguments."""
+    if isinstance(value, StaticValue) and isinstance(value.obj, type) and issubclass(value.obj, BaseException):
+        value = value.call(tx, [], {})
+    if isinstance(value, ExceptionValue):
+        value.look(tx)
+        return value
+    if isinstance(value, (ConstantValue, TupleValue)):
+        raise raised(TypeError, "exceptions must derive from BaseException")
+    raise Unsupported("exception", f"raise {value}")
+
+
+class OuterException(Value):
+    """What the caller of the frame may be handling, below what the frame handles: only Python knows."""
+
+
+OUTER = OuterException()
+
+
+class TracebackValue(Value):
+    """The traceback that ``__exit__`` is given: only Python has it."""
+
+    def python_type(self) -> type:
+        return types.TracebackType
+
+    def truth(self, tx: Interpreter) -> bool:
+        return True
