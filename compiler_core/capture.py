@@ -42,7 +42,8 @@ from compiler_core.values.functions import (
     StaticValue,
 )
 from compiler_core.values.mappings import CONTAINERS, DictValue, SetValue
-from compiler_core.values.objects import ModuleValue, ObjectValue
+from compiler_core.values.modules import ModuleValue
+from compiler_core.values.objects import ObjectValue
 from compiler_core.values.sequences import ListValue, RangeValue, SliceValue, TupleValue
 from compiler_core.values.tensor import TensorValue, constant_argument
 

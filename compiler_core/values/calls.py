@@ -20,7 +20,8 @@ from compiler_core.values.base import Value
 from compiler_core.values.constant import fold
 from compiler_core.values.construct import construct
 from compiler_core.values.exceptions import ExceptionValue, initialise
-from compiler_core.values.objects import ModuleValue, ObjectValue, look_up, store_attribute
+from compiler_core.values.modules import ModuleValue
+from compiler_core.values.objects import ObjectValue, look_up, store_attribute
 from compiler_core.values.rules import HANDLERS, Handler, has_tensor, name_of
 from compiler_core.values.torch_functions import is_tensor_function
 

@@ -1,4 +1,4 @@
-"""Instances of Python classes, nn.Module among them."""
+"""Instances of Python classes."""
 
 from __future__ import annotations
 
@@ -8,10 +8,8 @@ import types
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from compiler_core.errors import Unsupported
-from compiler_core.sources import Attribute, InstanceDict, Item, Source
+from compiler_core.sources import Attribute, InstanceDict, Source
 from compiler_core.values.base import UNBOUND, Raised, Value, raised
 from compiler_core.values.constant import ConstantValue
 from compiler_core.values.functions import FunctionValue, MethodValue, StaticValue, is_library
@@ -21,9 +19,7 @@ if TYPE_CHECKING:
     from compiler_core.reconstruct import Emitter
     from compiler_core.symbolic import Interpreter
 
-_ABSENT: Any = object()
-MODULE_TABLES = ("_parameters", "_buffers", "_modules")
-HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+ABSENT: Any = object()
 
 
 class ObjectValue(Value):
@@ -78,8 +74,8 @@ class ObjectValue(Value):
     def plain_attr(self, tx: Interpreter, name: str) -> Value | None:
         """``object.__getattribute__``, then ``__getattr__``"""
         self.look(tx)
-        on_class = inspect.getattr_static(self.cls, name, _ABSENT)
-        if on_class is not _ABSENT and _is_data_descriptor(on_class):
+        on_class = inspect.getattr_static(self.cls, name, ABSENT)
+        if on_class is not ABSENT and is_data_descriptor(on_class):
             return self._descriptor(tx, name, on_class)
         stored = self.stored.get(name)
         if stored is not None and stored is not UNBOUND:
@@ -87,7 +83,7 @@ class ObjectValue(Value):
         own = None if stored is UNBOUND else self._own_attr(tx, name)
         if own is not None:
             return own
-        if on_class is not _ABSENT:
+        if on_class is not ABSENT:
             return self._class_attr(tx, name, on_class)
         return self._fallback(tx, name)
 
@@ -145,15 +141,15 @@ class ObjectValue(Value):
         self.look(tx)
         if _stores_its_own_way(self.cls):
             raise Unsupported("unsupported mutation", f"{self.cls.__name__} has its own __setattr__")
-        on_class = inspect.getattr_static(self.cls, name, _ABSENT)
-        if on_class is not _ABSENT and _is_data_descriptor(on_class):
+        on_class = inspect.getattr_static(self.cls, name, ABSENT)
+        if on_class is not ABSENT and is_data_descriptor(on_class):
             raise Unsupported("unsupported mutation", f"{self}.{name}, a {type(on_class).__name__}")
         self.store(tx, name, value)
 
     @property
     def stores_directly(self) -> bool:
         """Whether stores were made by ``object.__setattr__``, below a ``__setattr__`` of the class's own."""
-        return _stores_its_own_way(self.cls) and not issubclass(self.cls, torch.nn.Module)
+        return _stores_its_own_way(self.cls)
 
     def store(self, tx: Interpreter, name: str, value: Value) -> None:
         """``object.__setattr__``"""
@@ -253,112 +249,6 @@ def make_object(cls: type, attributes: dict[str, Any]) -> Any:
     return made
 
 
-class ModuleValue(ObjectValue):
-    """An nn.Module from outside."""
-
-    real: torch.nn.Module
-
-    def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
-        self.look(tx)
-        if type(self.real).__call__ is not torch.nn.Module.__call__:
-            return super().call(tx, args, kwargs)
-        self._check_no_hooks(tx)
-        tx.capture.modules.append(self.path)
-        try:
-            return self.get_attr(tx, "forward").call(tx, args, kwargs)
-        finally:
-            tx.capture.modules.pop()
-
-    @property
-    def path(self) -> str:
-        """Where it lies, as its user writes it (``model.layers[0]``)."""
-        assert self.source is not None
-        return self.source.text
-
-    def _check_no_hooks(self, tx: Interpreter) -> None:
-        module = torch.nn.modules.module
-        own = self.real.__dict__
-        if any(own.get(h) for h in HOOKS) or any(getattr(module, f"_global{h}", None) for h in HOOKS):
-            raise Unsupported("unsupported call", f"{type(self.real).__name__} has hooks")
-        if own.get("_compiled_call_impl") is not None:
-            raise Unsupported("unsupported call", f"{type(self.real).__name__} was compiled with torch.compile")
-        assert self.source is not None
-        everywhere = tx.capture.held(module.__dict__, "torch.nn.modules.module")
-        for hook in HOOKS:
-            if f"_global{hook}" in module.__dict__:
-                tx.capture.guard("DICT_LENGTH", Item(everywhere, f"_global{hook}"), 0)
-            if hook in own:
-                tx.capture.guard("DICT_LENGTH", Item(InstanceDict(self.source), hook), 0)
-
-    def _fallback(self, tx: Interpreter, name: str) -> Value | None:
-        if not _uses_module_getattr(self.cls):
-            return super()._fallback(tx, name)
-        assert self.source is not None
-        for table in MODULE_TABLES:
-            if name in self.real.__dict__.get(table, {}):
-                return tx.capture.wrap(self.real.__dict__[table][name], Attribute(self.source, name, table))
-        return None
-
-    def set_attr(self, tx: Interpreter, name: str, value: Value) -> None:
-        """A plain attribute may be set; parameters, buffers and submodules are left to Python."""
-        self.look(tx)
-        if vars(torch.nn.Module)["__setattr__"] is not inspect.getattr_static(self.cls, "__setattr__"):
-            raise Unsupported("unsupported mutation", f"{self.cls.__name__} has its own __setattr__")
-        registered = any(name in self.real.__dict__.get(t, {}) for t in MODULE_TABLES)
-        special = isinstance(value, ModuleValue) or issubclass(_type_of(value), (torch.nn.Parameter, torch.nn.Module))
-        on_class = inspect.getattr_static(self.cls, name, _ABSENT)
-        if registered or special or (on_class is not _ABSENT and _is_data_descriptor(on_class)):
-            raise Unsupported("unsupported mutation", f"{self.path}.{name}, a registered parameter, buffer or module")
-        self.store(tx, name, value)
-
-    def _table(self, tx: Interpreter, name: str) -> DictValue:
-        found = self._own_attr(tx, name)
-        assert isinstance(found, DictValue)
-        return found
-
-    def items(self, tx: Interpreter) -> list[Value]:
-        """ModuleList and Sequential; ModuleDict iterates over its keys."""
-        self.look(tx)
-        if isinstance(self.real, (torch.nn.ModuleList, torch.nn.Sequential)) and _plain(self.cls, "__iter__"):
-            return self._children_in_order(tx)
-        if isinstance(self.real, torch.nn.ModuleDict) and _plain(self.cls, "__iter__"):
-            return self._table(tx, "_modules").items(tx)
-        return super().items(tx)
-
-    def iterate(self, tx: Interpreter) -> Value:
-        from compiler_core.values.iterators import IteratorValue
-
-        return IteratorValue(self.items(tx))
-
-    def _children_in_order(self, tx: Interpreter) -> list[Value]:
-        assert self.source is not None
-        modules = self.real._modules
-        tx.capture.guard("DICT_KEYS", Item(InstanceDict(self.source), "_modules"), list(modules))
-        return [tx.capture.wrap(m, Attribute(self.source, k, "_modules")) for k, m in modules.items()]
-
-    def length(self, tx: Interpreter) -> int:
-        if isinstance(self.real, (torch.nn.ModuleList, torch.nn.Sequential, torch.nn.ModuleDict)):
-            return self._table(tx, "_modules").length(tx)
-        return super().length(tx)
-
-    def truth(self, tx: Interpreter) -> bool:
-        if isinstance(self.real, (torch.nn.ModuleList, torch.nn.Sequential, torch.nn.ModuleDict)):
-            return self.length(tx) > 0
-        return super().truth(tx)
-
-    def get_item(self, tx: Interpreter, key: Value) -> Value:
-        if isinstance(self.real, (torch.nn.ModuleList, torch.nn.Sequential)) and key.is_constant():
-            index = key.constant(tx)
-            if isinstance(index, int):
-                children = self._children_in_order(tx)
-                if not -len(children) <= index < len(children):
-                    raise raised(IndexError, f"index {index} is out of range")
-                return children[index]
-        if isinstance(self.real, torch.nn.ModuleDict) and _plain(self.cls, "__getitem__"):
-            return self.get_attr(tx, key.constant(tx))
-        return super().get_item(tx, key)
-
-
 def guard_class(tx: Interpreter, cls: type, name: str, found: Any) -> None:
     """A function or property of a class may be replaced between calls (constants have a guard of their own)."""
     if not is_library(cls.__module__) and isinstance(found, (types.FunctionType, property, staticmethod, classmethod)):
@@ -369,23 +259,7 @@ def guard_class(tx: Interpreter, cls: type, name: str, found: Any) -> None:
             tx.capture.guard("ID_MATCH", Attribute(held, name), getattr(cls, name))
 
 
-def _type_of(value: Value) -> type:
-    try:
-        return value.python_type()
-    except Unsupported:
-        return object
-
-
-def _plain(cls: type, name: str) -> bool:
-    """Whether `cls` has `name` as PyTorch's containers define it."""
-    return getattr(getattr(cls, name, None), "__module__", "").startswith("torch.nn.modules.container")
-
-
-def _uses_module_getattr(cls: type) -> bool:
-    return getattr(cls, "__getattr__", None) is torch.nn.Module.__getattr__
-
-
-def _is_data_descriptor(obj: Any) -> bool:
+def is_data_descriptor(obj: Any) -> bool:
     return hasattr(type(obj), "__set__") or hasattr(type(obj), "__delete__")
 
 
@@ -464,7 +338,7 @@ class _StoreValue(Value):
 def store_attribute(tx: Interpreter, owner: ObjectValue, name: Value, value: Value) -> Value:
     """``object.__setattr__(owner, name, value)``"""
     wanted = name.constant(tx)
-    if _is_data_descriptor(inspect.getattr_static(owner.cls, wanted, None)):
+    if is_data_descriptor(inspect.getattr_static(owner.cls, wanted, None)):
         raise Unsupported("unsupported mutation", f"{owner}.{wanted}")
     owner.store(tx, wanted, value)
     return ConstantValue(None)
