@@ -12,7 +12,7 @@ from compiler_core.errors import Unsupported
 from compiler_core.sources import Attribute, InstanceDict, Item
 from compiler_core.values.base import Value, raised
 from compiler_core.values.mappings import DictValue
-from compiler_core.values.objects import ABSENT, ObjectValue, is_data_descriptor
+from compiler_core.values.objects import ABSENT, ObjectValue, is_data_descriptor, type_of
 
 if TYPE_CHECKING:
     from compiler_core.symbolic import Interpreter
@@ -74,7 +74,7 @@ class ModuleValue(ObjectValue):
         if vars(torch.nn.Module)["__setattr__"] is not inspect.getattr_static(self.cls, "__setattr__"):
             raise Unsupported("unsupported mutation", f"{self.cls.__name__} has its own __setattr__")
         registered = any(name in self.real.__dict__.get(t, {}) for t in MODULE_TABLES)
-        special = isinstance(value, ModuleValue) or issubclass(_type_of(value), (torch.nn.Parameter, torch.nn.Module))
+        special = isinstance(value, ModuleValue) or issubclass(type_of(value), (torch.nn.Parameter, torch.nn.Module))
         on_class = inspect.getattr_static(self.cls, name, ABSENT)
         if registered or special or (on_class is not ABSENT and is_data_descriptor(on_class)):
             raise Unsupported("unsupported mutation", f"{self.path}.{name}, a registered parameter, buffer or module")
@@ -126,13 +126,6 @@ class ModuleValue(ObjectValue):
         if isinstance(self.real, torch.nn.ModuleDict) and _plain(self.cls, "__getitem__"):
             return self.get_attr(tx, key.constant(tx))
         return super().get_item(tx, key)
-
-
-def _type_of(value: Value) -> type:
-    try:
-        return value.python_type()
-    except Unsupported:
-        return object
 
 
 def _plain(cls: type, name: str) -> bool:

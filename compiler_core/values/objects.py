@@ -259,6 +259,13 @@ def guard_class(tx: Interpreter, cls: type, name: str, found: Any) -> None:
             tx.capture.guard("ID_MATCH", Attribute(held, name), getattr(cls, name))
 
 
+def type_of(value: Value) -> type:
+    try:
+        return value.python_type()
+    except Unsupported:
+        return object
+
+
 def is_data_descriptor(obj: Any) -> bool:
     return hasattr(type(obj), "__set__") or hasattr(type(obj), "__delete__")
 
@@ -292,7 +299,7 @@ class SuperValue(Value):
             return FunctionValue.outside(tx.capture, found.fget, None).call(tx, [self.owner], {})
         if found is object.__init__:
             return StaticValue(_nothing)
-        if isinstance(found, types.WrapperDescriptorType) and issubclass(_type_of(self.owner), BaseException):
+        if isinstance(found, types.WrapperDescriptorType) and issubclass(type_of(self.owner), BaseException):
             return MethodValue(StaticValue(found), self.owner)
         if found is object.__setattr__ and isinstance(self.owner, ObjectValue):
             return _StoreValue(self.owner)
