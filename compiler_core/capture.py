@@ -43,8 +43,9 @@ from compiler_core.values.functions import (
 )
 from compiler_core.values.mappings import CONTAINERS, DictValue, SetValue
 from compiler_core.values.modules import ModuleValue
-from compiler_core.values.objects import ObjectValue
+from compiler_core.values.objects import ObjectValue, is_python_class
 from compiler_core.values.sequences import ListValue, RangeValue, SliceValue, TupleValue
+from compiler_core.values.subclasses import SubclassValue, container_base
 from compiler_core.values.tensor import TensorValue, constant_argument
 
 if TYPE_CHECKING:
@@ -139,8 +140,8 @@ class Capture:
             return container(None, type(obj), source, obj)
         if type(obj) in (set, frozenset) and len(obj) < 1000 and all(is_atom(v) or _is_static(v) for v in obj):
             return SetValue(dict.fromkeys(obj), type(obj), source, obj)
-        if isinstance(obj, tuple) and hasattr(obj, "_fields"):
-            return TupleValue(None, type(obj), source, obj)
+        if container_base(type(obj)) is not None:
+            return SubclassValue.outside(obj, source)
         if isinstance(obj, types.MethodType):
             return MethodValue(
                 self.wrap(obj.__func__, Attribute(source, "__func__")),
@@ -437,7 +438,5 @@ def _is_ordinary(tensor: torch.Tensor) -> bool:
 
 def _is_plain_object(obj: Any) -> bool:
     """Whether attributes and methods of `obj` are plain Python all through."""
-    cls = type(obj)
-    heap_type = 1 << 9
     builtin_bases = (list, dict, tuple, set, frozenset, str, int, float, bytes, torch.Tensor, BaseException)
-    return bool(cls.__flags__ & heap_type) and not issubclass(cls, builtin_bases)
+    return is_python_class(type(obj)) and not isinstance(obj, builtin_bases)

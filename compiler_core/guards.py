@@ -19,7 +19,7 @@ from torch._dynamo.guards import GuardManagerType, GuardManagerWrapper
 
 from compiler_core.record import Guard, ItemId, Span
 from compiler_core.sources import Held, Local, Scope, Source
-from compiler_core.values.constant import same_constant, same_keys
+from compiler_core.values.constant import keys_of, same_constant, same_keys
 
 _MISSING = object()
 
@@ -225,8 +225,8 @@ KINDS: dict[str, Kind] = {
     ),
     "DICT_KEYS": Kind(
         lambda s, v: f"list({s}) == {v!r}",
-        lambda obj, v: _differs(same_keys(obj, v), list(obj)),
-        _with(lambda m, v, parts: m.add_lambda_guard(lambda obj: same_keys(obj, v), parts, None)),
+        lambda obj, v: _differs(same_keys(keys_of(obj), v), list(keys_of(obj))),
+        _with(lambda m, v, parts: m.add_lambda_guard(lambda obj: same_keys(keys_of(obj), v), parts, None)),
     ),
     "DICT_CONTAINS": Kind(
         lambda s, v: f"{v!r} not in {s}",

@@ -9,6 +9,7 @@ swap reads what was there before.
 from __future__ import annotations
 
 import types
+from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
 
 from compiler_core.errors import Unsupported
@@ -156,13 +157,15 @@ class SideEffects:
 
 def replace_list(target: list[Any], contents: list[Any]) -> None:
     """Called by generated code."""
-    target[:] = contents
+    list.__setitem__(target, slice(None), contents)
 
 
 def replace_dict(target: dict[Any, Any], contents: dict[Any, Any]) -> None:
     """Called by generated code."""
-    target.clear()
-    target.update(contents)
+    base = OrderedDict if isinstance(target, OrderedDict) else dict
+    base.clear(target)
+    for key, value in contents.items():
+        base.__setitem__(target, key, value)
 
 
 def fill_cell(cell: types.CellType, contents: Any) -> None:

@@ -228,6 +228,34 @@ class Item(Source):
 
 
 @dataclass(frozen=True)
+class BuiltinItem(Source):
+    """An item of an object whose class has a ``__getitem__`` of its own over that of `builtin`."""
+
+    base: Source
+    key: Any
+    builtin: Any
+
+    @property
+    def text(self) -> str:
+        return f"{self.builtin.__name__}.__getitem__({self.base.text}, {self.key!r})"
+
+    def fetch(self, scope: Scope) -> Any:
+        return self.builtin.__getitem__(self.base.fetch(scope), self.key)
+
+    def load(self, emit: Emitter) -> None:
+        loads = [lambda: self.base.load(emit), lambda: emit.constant(self.key)]
+        emit.call_loaded(self.builtin.__getitem__, loads)
+
+    def manager(self, tree: GuardTree) -> Any:
+        base, value = tree.manager(self.base), tree.value(self)
+        # these read the builtin's contents, whatever the class makes of them
+        if issubclass(self.builtin, dict):
+            return base.dict_getitem_manager(self.key, self.text, value, tree.kind)
+        get = base.list_getitem_manager if self.builtin is list else base.tuple_getitem_manager
+        return get(self.key, self.text, value, tree.kind)
+
+
+@dataclass(frozen=True)
 class ClosureCell(Source):
     """Cell `index` of a function's closure."""
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from compiler_core.errors import Unsupported
-from compiler_core.values import builtins, iteration, operators  # noqa: F401  (they register their rules)
+from compiler_core.values import builtins, iteration, library, operators  # noqa: F401  (they register their rules)
 from compiler_core.values.base import Value
 from compiler_core.values.constant import fold
 from compiler_core.values.construct import construct
@@ -23,6 +23,7 @@ from compiler_core.values.exceptions import ExceptionValue, initialise
 from compiler_core.values.modules import ModuleValue
 from compiler_core.values.objects import ObjectValue, look_up, store_attribute
 from compiler_core.values.rules import HANDLERS, Handler, has_tensor, name_of
+from compiler_core.values.subclasses import SubclassValue
 from compiler_core.values.torch_functions import is_tensor_function
 
 if TYPE_CHECKING:
@@ -68,6 +69,8 @@ def _call_unbound(tx: Interpreter, obj: Any, args: Sequence[Value], kwargs: dict
         return look_up(tx, owner, *rest)
     if isinstance(owner, ExceptionValue) and obj.__name__ in ("__init__", "__str__"):
         return initialise(tx, owner, rest, kwargs) if obj.__name__ == "__init__" else owner.builtin_text(tx)
+    if isinstance(owner, SubclassValue) and not issubclass(object, obj.__objclass__):
+        return owner.call_builtin(tx, obj, rest, kwargs)
     if inspect.getattr_static(owner.python_type(), obj.__name__, None) is not obj:
         raise Unsupported("unsupported call", f"{name_of(obj)} of a {owner.python_type().__name__}")
     return owner.get_attr(tx, obj.__name__).call(tx, rest, kwargs)

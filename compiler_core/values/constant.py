@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import math
+from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -129,6 +130,11 @@ def from_python(obj: Any) -> Value:
     if type(obj) is slice:
         return SliceValue([from_python(v) for v in (obj.start, obj.stop, obj.step)])
     raise Unsupported("unsupported operation", f"a {type(obj).__name__} made at capture")
+
+
+def keys_of(obj: dict[Any, Any]) -> Iterable[Any]:
+    """The keys of a dict, whatever the methods of its class."""
+    return (OrderedDict if isinstance(obj, OrderedDict) else dict).keys(obj)
 
 
 def same_keys(found: Iterable[Any], wanted: Sequence[Any]) -> bool:

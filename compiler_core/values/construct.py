@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import enum
 import inspect
-import types
+import typing
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -14,45 +14,65 @@ from compiler_core.errors import Unsupported
 from compiler_core.values.base import Value
 from compiler_core.values.constant import ConstantValue, fold
 from compiler_core.values.exceptions import construct_exception
-from compiler_core.values.functions import FunctionValue
-from compiler_core.values.objects import ObjectValue
-from compiler_core.values.rules import name_of
-from compiler_core.values.sequences import TupleValue
+from compiler_core.values.functions import StaticValue
+from compiler_core.values.objects import ObjectValue, guard_class, is_python_class
+from compiler_core.values.rules import handles, name_of
+from compiler_core.values.subclasses import container_base, new_instance
 
 if TYPE_CHECKING:
     from compiler_core.symbolic import Interpreter
 
 
 def construct(tx: Interpreter, cls: type, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
-    """``cls(...)`` for classes whose instances are plain Python objects, namedtuples and enums."""
-    if issubclass(cls, tuple) and hasattr(cls, "_fields"):
-        return _namedtuple(tx, cls, args, kwargs)
+    """``cls(...)``"""
     if issubclass(cls, enum.Enum) and len(args) == 1:
         return fold(tx, cls, args, kwargs)
     if issubclass(cls, BaseException):
         return construct_exception(tx, cls, args, kwargs)
-    plain = type(cls) is type and cls.__new__ is object.__new__ and "__slots__" not in vars(cls)
-    init = inspect.getattr_static(cls, "__init__")
     refused = (torch.nn.Module, torch.Tensor, torch.autograd.Function)
-    if not plain or issubclass(cls, refused) or cls.__module__.startswith("torch."):
+    if not is_python_class(cls) or issubclass(cls, refused) or cls.__module__.startswith("torch."):
         raise Unsupported("skipped function", f"{name_of(cls)}()")
-    made = ObjectValue(cls)
-    if isinstance(init, types.FunctionType):
-        result = FunctionValue.outside(tx.capture, init, None).call(tx, [made, *args], kwargs)
-        if not ConstantValue(None).same_object(result):
-            raise Unsupported("exception", "__init__() should return None")
-    elif init is not object.__init__ or args or kwargs:
+    if type(cls).__call__ is not type.__call__ or inspect.isabstract(cls):
         raise Unsupported("unsupported call", f"{name_of(cls)}()")
+    made = _new(tx, cls, args, kwargs)
+    if issubclass(made.python_type(), cls):
+        _init(tx, cls, made, args, kwargs)
     return made
 
 
-def _namedtuple(tx: Interpreter, cls: Any, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
-    values = dict(zip(cls._fields, args, strict=False)) | dict(kwargs)
-    for name in cls._fields:
-        if name not in values:
-            if name not in cls._field_defaults:
-                raise Unsupported("exception", f"{cls.__name__}() is missing {name!r}")
-            values[name] = tx.capture.wrap_static(cls._field_defaults[name])
-    if len(args) > len(cls._fields) or values.keys() - set(cls._fields):
-        raise Unsupported("exception", f"{cls.__name__}() got the wrong arguments")
-    return TupleValue([values[n] for n in cls._fields], cls)
+def _new(tx: Interpreter, cls: type, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+    found = inspect.getattr_static(cls, "__new__")
+    guard_class(tx, cls, "__new__", found)
+    if isinstance(found, staticmethod):
+        return tx.capture.wrap_static(found.__func__).call(tx, [StaticValue(cls), *args], kwargs)
+    if found is object.__new__ and inspect.getattr_static(cls, "__init__") is not object.__init__:
+        return _new_object(tx, StaticValue(cls))  # __init__ looks at the arguments
+    return StaticValue(found).call(tx, [StaticValue(cls), *args], kwargs)
+
+
+def _init(tx: Interpreter, cls: type, made: Value, args: Sequence[Value], kwargs: dict[str, Value]) -> None:
+    init = inspect.getattr_static(cls, "__init__")
+    if init is object.__init__:
+        return  # __new__ has looked at the arguments
+    guard_class(tx, cls, "__init__", init)
+    result = tx.capture.wrap_static(init).call(tx, [made, *args], kwargs)
+    if not ConstantValue(None).same_object(result):
+        raise Unsupported("exception", "__init__() should return None")
+
+
+@handles(object.__new__)
+def _new_object(tx: Interpreter, cls: Value) -> Value:
+    made = cls.constant(tx)
+    if not all(is_python_class(c) for c in made.__mro__ if c not in (object, typing.Generic)):
+        raise Unsupported("unsupported call", f"object.__new__({name_of(made)})")
+    if any(vars(c).get("__slots__") for c in made.__mro__):
+        raise Unsupported("unsupported call", f"{name_of(made)}(), a class with __slots__")
+    return ObjectValue(made)
+
+
+@handles(dict.__new__, list.__new__, tuple.__new__)
+def _new_container(tx: Interpreter, cls: Value, *args: Value, **kwargs: Value) -> Value:
+    made = cls.constant(tx)
+    if container_base(made) is None:
+        raise Unsupported("unsupported call", f"{name_of(made)}.__new__()")
+    return new_instance(tx, made, args)

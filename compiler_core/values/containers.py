@@ -11,7 +11,9 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from compiler_core.errors import Unsupported
+from compiler_core.sources import BuiltinItem, Item, Source
 from compiler_core.values.base import Value
+from compiler_core.values.constant import ConstantValue
 
 if TYPE_CHECKING:
     from compiler_core.reconstruct import Emitter
@@ -24,6 +26,8 @@ class ContainerValue(Value):
     cls: type
     real: Any = None
     mutable = False
+    owner: Value | None = None
+    """The instance of a subclass whose contents these are."""
 
     def python_type(self) -> type:
         return self.cls
@@ -33,6 +37,12 @@ class ContainerValue(Value):
 
     def look(self, tx: Interpreter) -> None:
         self.load(tx)
+
+    def item_source(self, key: Any) -> Source:
+        """Where an item of an outside container lies."""
+        assert self.source is not None
+        own = type(self.real).__getitem__ is self.cls.__getitem__  # type: ignore[attr-defined]
+        return Item(self.source, key) if own else BuiltinItem(self.source, key, self.cls)
 
     def changed(self, tx: Interpreter) -> None:
         """Call before any change."""
@@ -62,6 +72,28 @@ class ContainerValue(Value):
             return method(tx, *args, **kwargs)
         except TypeError as error:  # wrong arguments: Python says so itself
             raise Unsupported("exception", str(error)) from None
+
+    # --- the same by their special names: ``super().__setitem__(...)``, ``key=d.__getitem__``
+
+    def method___getitem__(self, tx: Interpreter, key: Value) -> Value:
+        return self.get_item(tx, key)
+
+    def method___setitem__(self, tx: Interpreter, key: Value, value: Value) -> Value:
+        self.set_item(tx, key, value)
+        return ConstantValue(None)
+
+    def method___delitem__(self, tx: Interpreter, key: Value) -> Value:
+        self.del_item(tx, key)
+        return ConstantValue(None)
+
+    def method___contains__(self, tx: Interpreter, item: Value) -> Value:
+        return ConstantValue(self.contains(tx, item))
+
+    def method___len__(self, tx: Interpreter) -> Value:
+        return ConstantValue(self.length(tx))
+
+    def method___iter__(self, tx: Interpreter) -> Value:
+        return self.iterate(tx)
 
     def rebuild_contents(self, emit: Emitter) -> None:
         """Push a plain container with the same contents, for replaying mutations."""

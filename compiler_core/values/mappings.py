@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from compiler_core.errors import Unsupported
-from compiler_core.sources import Item, Source
+from compiler_core.sources import Source
 from compiler_core.values.base import Value, raised
-from compiler_core.values.constant import ConstantValue
+from compiler_core.values.constant import ConstantValue, keys_of
 from compiler_core.values.containers import ContainerValue
 from compiler_core.values.iterators import IteratorValue
 from compiler_core.values.sequences import ListValue, SequenceValue, TupleValue
@@ -46,17 +46,14 @@ class DictValue(ContainerValue):
         if self._values is None:
             assert self.source is not None
             tx.capture.guard("TYPE_MATCH", self.source, self.real)
-            tx.capture.guard("DICT_KEYS", self.source, list(self.real))
-            self._values = {k: self._outside(tx, k) for k in self.real}
+            keys = list(keys_of(self.real))
+            tx.capture.guard("DICT_KEYS", self.source, keys)
+            self._values = {k: self._outside(tx, k) for k in keys}
 
     def _outside(self, tx: Interpreter, key: Any) -> Value:
         if key not in self._seen:
-            self._seen[key] = tx.capture.wrap(self.real[key], self._item_source(key))
+            self._seen[key] = tx.capture.wrap(dict.__getitem__(self.real, key), self.item_source(key))
         return self._seen[key]
-
-    def _item_source(self, key: Any) -> Source:
-        assert self.source is not None
-        return Item(self.source, key)
 
     def mapping(self, tx: Interpreter) -> dict[Any, Value]:
         self.load(tx)
@@ -69,7 +66,7 @@ class DictValue(ContainerValue):
             return self._values.get(key)
         assert self.source is not None
         tx.capture.guard("TYPE_MATCH", self.source, self.real)
-        if key in self.real:
+        if dict.__contains__(self.real, key):
             return self._outside(tx, key)
         tx.capture.guard("DICT_CONTAINS", self.source, key)
         return None
@@ -97,7 +94,7 @@ class DictValue(ContainerValue):
 
     def contains(self, tx: Interpreter, item: Value) -> bool:
         raw = hashable(tx, item)
-        if self._values is None and self.source is not None and raw in self.real:
+        if self._values is None and self.source is not None and dict.__contains__(self.real, raw):
             tx.capture.guard("DICT_HAS", self.source, raw)
             return True
         return self.lookup(tx, raw) is not None
@@ -155,11 +152,18 @@ class DictValue(ContainerValue):
         self.mapping(tx).clear()
         return ConstantValue(None)
 
+    def method___init__(self, tx: Interpreter, *others: Value, **kwargs: Value) -> Value:
+        return self.method_update(tx, *others, **kwargs)
+
+    def plain(self) -> DictValue:
+        """A plain dict of the same items."""
+        return DictValue(self._values)
+
     def rebuild(self, emit: Emitter) -> None:
         if self.cls is dict:
             self.rebuild_contents(emit)
         else:
-            emit.call_object(self.cls, [DictValue(self._values)])
+            emit.call_object(self.cls, [self.plain()])
 
     def rebuild_contents(self, emit: Emitter) -> None:
         emit.build_map(self._values or {})
@@ -171,7 +175,7 @@ class DictViewValue(ContainerValue):
     def __init__(self, of: DictValue, what: str) -> None:
         self.of = of
         self.what = what
-        self.cls = type(getattr({}, what)())
+        self.cls = type(getattr(of.cls(), what)())
 
     def items(self, tx: Interpreter) -> list[Value]:
         mapping = self.of.mapping(tx)
@@ -193,10 +197,10 @@ class DictViewValue(ContainerValue):
         return any(tx.is_item(v, item) for v in self.items(tx))
 
     def children(self) -> Sequence[Value]:
-        return [self.of]
+        return [self.of.owner or self.of]
 
     def rebuild(self, emit: Emitter) -> None:
-        emit.value(self.of)
+        emit.value(self.of.owner or self.of)
         emit.call_method(self.what, [])
 
 
@@ -292,8 +296,12 @@ def key_value(tx: Interpreter, key: Any) -> Value:
 
 def pairs(tx: Interpreter, other: Value) -> dict[Any, Value]:
     """What ``dict(other)`` would hold."""
+    from compiler_core.values.objects import ObjectValue
+
     if isinstance(other, DictValue):
         return dict(other.mapping(tx))
+    if isinstance(other, ObjectValue) and hasattr(other.cls, "keys"):
+        return other.pairs(tx)
     found = {}
     for pair in tx.list_of(other):
         key, value = tx.list_of(pair)

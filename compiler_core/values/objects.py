@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import types
+from collections import OrderedDict
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -13,13 +14,16 @@ from compiler_core.sources import Attribute, InstanceDict, Source
 from compiler_core.values.base import UNBOUND, Raised, Value, raised
 from compiler_core.values.constant import ConstantValue
 from compiler_core.values.functions import FunctionValue, MethodValue, StaticValue, is_library
-from compiler_core.values.mappings import DictValue
+from compiler_core.values.mappings import DictValue, hashable
 
 if TYPE_CHECKING:
     from compiler_core.reconstruct import Emitter
     from compiler_core.symbolic import Interpreter
 
 ABSENT: Any = object()
+# builtin classes whose __getattribute__ does what object's does
+_GENERIC_ATTRIBUTES = (object, BaseException, dict, OrderedDict, list, tuple)
+BUILTIN_METHODS = (types.MethodDescriptorType, types.WrapperDescriptorType)
 
 
 class ObjectValue(Value):
@@ -58,7 +62,7 @@ class ObjectValue(Value):
     def find_attr(self, tx: Interpreter, name: str) -> Value | None:
         """Python's attribute protocol; None where it would raise AttributeError."""
         getter = inspect.getattr_static(self.cls, "__getattribute__")
-        if getter in (object.__getattribute__, BaseException.__getattribute__):
+        if isinstance(getter, types.WrapperDescriptorType) and getter.__objclass__ in _GENERIC_ATTRIBUTES:
             return self.plain_attr(tx, name)
         self.look(tx)
         if not isinstance(getter, types.FunctionType):
@@ -93,12 +97,19 @@ class ObjectValue(Value):
             return FunctionValue.outside(tx.capture, descriptor.fget, None).call(tx, [self], {})
         if name == "__class__":
             return tx.capture.wrap_static(self.cls)
-        if name == "__dict__" and self.source is not None and not self.stored:
-            self.dict_was_read = True
-            return InstanceDictValue(self.real, self.source)
+        if name == "__dict__":
+            return self._instance_dict()
         if isinstance(descriptor, types.MemberDescriptorType) and self.source is not None and not self.stored:
             return tx.capture.wrap(getattr(self.real, name), Attribute(self.source, name))
         raise Unsupported("unsupported attribute", f"{self}.{name}, a {type(descriptor).__name__}")
+
+    def _instance_dict(self) -> Value:
+        if self.source is None:
+            return OwnDictValue(self)
+        if self.stored:
+            raise Unsupported("unsupported attribute", f"{self}.__dict__, after an attribute was set")
+        self.dict_was_read = True
+        return InstanceDictValue(self.real, self.source)
 
     def _own_attr(self, tx: Interpreter, name: str) -> Value | None:
         if self.source is None:
@@ -140,7 +151,8 @@ class ObjectValue(Value):
     def set_attr(self, tx: Interpreter, name: str, value: Value) -> None:
         self.look(tx)
         if _stores_its_own_way(self.cls):
-            raise Unsupported("unsupported mutation", f"{self.cls.__name__} has its own __setattr__")
+            self._special_call(tx, "__setattr__", [ConstantValue(name), value])
+            return
         on_class = inspect.getattr_static(self.cls, name, ABSENT)
         if on_class is not ABSENT and is_data_descriptor(on_class):
             raise Unsupported("unsupported mutation", f"{self}.{name}, a {type(on_class).__name__}")
@@ -157,7 +169,10 @@ class ObjectValue(Value):
             raise Unsupported("unsupported mutation", f"{self}.{name}, whose __dict__ was read before")
         if self.source is not None:
             tx.capture.effects.attribute(self, name)
-        self.stored[name] = value
+        if value is UNBOUND and self.source is None:
+            del self.stored[name]
+        else:
+            self.stored[name] = value
 
     def del_attr(self, tx: Interpreter, name: str) -> None:
         if self.find_attr(tx, name) is None:
@@ -202,6 +217,9 @@ class ObjectValue(Value):
     def set_item(self, tx: Interpreter, key: Value, value: Value) -> None:
         self._special_call(tx, "__setitem__", [key, value])
 
+    def del_item(self, tx: Interpreter, key: Value) -> None:
+        self._special_call(tx, "__delitem__", [key])
+
     def contains(self, tx: Interpreter, item: Value) -> bool:
         return self._special_call(tx, "__contains__", [item]).truth(tx)
 
@@ -217,6 +235,11 @@ class ObjectValue(Value):
 
     def items(self, tx: Interpreter) -> list[Value]:
         return tx.list_of(self)
+
+    def pairs(self, tx: Interpreter) -> dict[Any, Value]:
+        """What ``dict(obj)`` takes from an object with ``keys()``."""
+        keys = tx.list_of(self.get_attr(tx, "keys").call(tx, [], {}))
+        return {hashable(tx, key): self.get_item(tx, key) for key in keys}
 
     # --- across a break
 
@@ -235,10 +258,30 @@ class InstanceDictValue(DictValue):
 
     def __init__(self, owner: Any, source: Source) -> None:
         super().__init__(None, dict, InstanceDict(source), owner.__dict__)
-        self.owner = source
+        self.owner_source = source
 
-    def _item_source(self, key: Any) -> Source:
-        return Attribute(self.owner, key, "__dict__")
+    def item_source(self, key: Any) -> Source:
+        return Attribute(self.owner_source, key, "__dict__")
+
+
+class OwnDictValue(DictValue):
+    """``vars(obj)`` of an object made in the frame: its attributes themselves."""
+
+    owner: ObjectValue
+
+    def __init__(self, owner: ObjectValue) -> None:
+        super().__init__(owner.stored)
+        self.owner = owner
+
+    def same_object(self, other: Value) -> bool:
+        return isinstance(other, OwnDictValue) and self.owner is other.owner
+
+    def children(self) -> Sequence[Value]:
+        return [self.owner]
+
+    def rebuild(self, emit: Emitter) -> None:
+        emit.value(self.owner)
+        emit.load_attr("__dict__")
 
 
 def make_object(cls: type, attributes: dict[str, Any]) -> Any:
@@ -247,6 +290,12 @@ def make_object(cls: type, attributes: dict[str, Any]) -> Any:
     for name, value in attributes.items():
         object.__setattr__(made, name, value)
     return made
+
+
+def is_python_class(cls: type) -> bool:
+    """Whether `cls` was made by a class statement: C's own types cannot be changed."""
+    heap_type, immutable = 1 << 9, 1 << 8
+    return bool(cls.__flags__ & heap_type) and not cls.__flags__ & immutable
 
 
 def guard_class(tx: Interpreter, cls: type, name: str, found: Any) -> None:
@@ -294,7 +343,14 @@ class SuperValue(Value):
 
     def _bind(self, tx: Interpreter, name: str, found: Any) -> Value:
         if isinstance(found, types.FunctionType):
-            return MethodValue(FunctionValue.outside(tx.capture, found, None), self.owner)
+            function = FunctionValue.outside(tx.capture, found, None)
+            return function if isinstance(self.owner, StaticValue) else MethodValue(function, self.owner)
+        if isinstance(found, staticmethod):
+            return tx.capture.wrap_static(found.__func__)
+        if isinstance(found, classmethod) and isinstance(self.owner, StaticValue):
+            return MethodValue(tx.capture.wrap_static(found.__func__), self.owner)
+        if isinstance(found, types.BuiltinFunctionType):  # a builtin class's __new__
+            return StaticValue(found)
         if isinstance(found, property) and isinstance(found.fget, types.FunctionType):
             return FunctionValue.outside(tx.capture, found.fget, None).call(tx, [self.owner], {})
         if found is object.__init__:
@@ -305,6 +361,8 @@ class SuperValue(Value):
             return _StoreValue(self.owner)
         if found is object.__getattribute__ and isinstance(self.owner, ObjectValue):
             return _LookupValue(self.owner)
+        if isinstance(found, BUILTIN_METHODS) and isinstance(self.owner, ObjectValue):
+            return BoundBuiltin(found, self.owner)
         raise Unsupported("unsupported attribute", f"super().{name}")
 
     def children(self) -> Sequence[Value]:
@@ -312,6 +370,33 @@ class SuperValue(Value):
 
     def rebuild(self, emit: Emitter) -> None:
         emit.call_object(super, [StaticValue(self.after), self.owner])
+
+
+class BoundBuiltin(Value):
+    """A method of a builtin class, bound to an instance of a subclass: ``super().__setitem__``."""
+
+    def __init__(self, descriptor: Any, owner: ObjectValue) -> None:
+        self.descriptor = descriptor
+        self.owner = owner
+
+    def __repr__(self) -> str:
+        return f"{self.owner}.{self.descriptor.__name__}"
+
+    def python_type(self) -> type:
+        is_slot = isinstance(self.descriptor, types.WrapperDescriptorType)
+        return types.MethodWrapperType if is_slot else types.BuiltinMethodType
+
+    def truth(self, tx: Interpreter) -> bool:
+        return True
+
+    def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        return StaticValue(self.descriptor).call(tx, [self.owner, *args], kwargs)
+
+    def children(self) -> Sequence[Value]:
+        return [self.owner]
+
+    def rebuild(self, emit: Emitter) -> None:
+        emit.call_object(self.descriptor.__get__, [self.owner])
 
 
 class _LookupValue(Value):

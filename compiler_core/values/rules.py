@@ -7,6 +7,7 @@ from typing import Any
 
 from compiler_core.values.base import Value
 from compiler_core.values.sequences import ListValue, SliceValue, TupleValue
+from compiler_core.values.subclasses import SubclassValue
 from compiler_core.values.tensor import TensorValue
 
 Handler = Callable[..., Value]
@@ -33,6 +34,8 @@ def has_tensor(value: Value) -> bool:
         return True
     if isinstance(value, (ListValue, TupleValue)):
         return any(has_tensor(v) for v in value._values or ())
+    if isinstance(value, SubclassValue):
+        return has_tensor(value.contents)
     return isinstance(value, SliceValue) and any(map(has_tensor, value.parts))
 
 

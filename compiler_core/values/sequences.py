@@ -5,12 +5,12 @@ from __future__ import annotations
 import functools
 import types
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
 from compiler_core.errors import Unsupported
-from compiler_core.sources import Item, Source
+from compiler_core.sources import Source
 from compiler_core.values.base import Value, raised
 from compiler_core.values.constant import ConstantValue, fold
 from compiler_core.values.containers import ContainerValue
@@ -38,7 +38,10 @@ class SequenceValue(ContainerValue):
             assert self.source is not None
             tx.capture.guard("TYPE_MATCH", self.source, self.real)
             tx.capture.guard("LENGTH", self.source, len(self.real))
-            self._values = [tx.capture.wrap(v, Item(self.source, i)) for i, v in enumerate(self.real)]
+            if type(self.real).__len__ is not self.cls.__len__:
+                raise Unsupported("unsupported operation", f"a {type(self.real).__name__} with its own __len__")
+            items = self.cls.__iter__(self.real)
+            self._values = [tx.capture.wrap(v, self.item_source(i)) for i, v in enumerate(items)]
 
     def items(self, tx: Interpreter) -> list[Value]:
         self.load(tx)
@@ -53,6 +56,11 @@ class SequenceValue(ContainerValue):
 
     def children(self) -> Sequence[Value]:
         return () if self.source is not None else self._values or ()
+
+    def plain(self) -> SequenceValue:
+        """A plain list or tuple of the same values."""
+        base = tuple if issubclass(self.cls, tuple) else list
+        return type(self)(self._values, base)
 
     def get_item(self, tx: Interpreter, key: Value) -> Value:
         if isinstance(key, SliceValue):
@@ -90,7 +98,7 @@ class SequenceValue(ContainerValue):
 
 
 class TupleValue(SequenceValue):
-    """A tuple, torch.Size or namedtuple."""
+    """A tuple, torch.Size or one of ``torch.return_types``."""
 
     def __init__(
         self, values: list[Value] | None, cls: type = tuple, source: Source | None = None, real: Any = None
@@ -121,9 +129,7 @@ class TupleValue(SequenceValue):
         if self.cls is tuple:
             emit.build("BUILD_TUPLE", values)
         else:
-            # the pieces of a namedtuple are its arguments, of a torch.Size one sequence
-            make = self.cls._make if hasattr(self.cls, "_make") else self.cls
-            emit.call_object(make, [TupleValue(values)])
+            emit.call_object(self.cls, [TupleValue(values)])
 
 
 class ListValue(SequenceValue):
@@ -219,6 +225,12 @@ class ListValue(SequenceValue):
     def method_copy(self, tx: Interpreter) -> Value:
         return ListValue(list(self.items(tx)))
 
+    def method___init__(self, tx: Interpreter, other: Value | None = None) -> Value:
+        values = [] if other is None else list(tx.list_of(other))
+        self.changed(tx)
+        self.items(tx)[:] = values
+        return ConstantValue(None)
+
     def rebuild(self, emit: Emitter) -> None:
         self.rebuild_contents(emit)
 
@@ -289,9 +301,24 @@ class SliceValue(Value):
         emit.build("BUILD_SLICE", self.parts)
 
 
+def field_index(descriptor: Any) -> int | None:
+    """Which item of a namedtuple a descriptor of its class stands for, if any."""
+    if type(descriptor) is not _FieldGetter:
+        return None
+    index: int = descriptor.__reduce__()[1][0]
+    return index
+
+
+class _Example(NamedTuple):
+    field: None
+
+
+_FieldGetter = type(vars(_Example)["field"])
+
+
 @functools.cache
 def field_names(cls: type) -> tuple[str, ...]:
-    """The named fields of a namedtuple or of one of ``torch.return_types``."""
-    if hasattr(cls, "n_sequence_fields"):
-        return tuple(k for k, v in vars(cls).items() if isinstance(v, types.MemberDescriptorType))
-    return tuple(getattr(cls, "_fields", ()))
+    """The named fields of one of ``torch.return_types``."""
+    if not hasattr(cls, "n_sequence_fields"):
+        return ()
+    return tuple(k for k, v in vars(cls).items() if isinstance(v, types.MemberDescriptorType))

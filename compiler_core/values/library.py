@@ -1,0 +1,39 @@
+"""Rules for functions of the standard library that are about classes and functions, not about data."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+from compiler_core.errors import Unsupported
+from compiler_core.sources import Attribute
+from compiler_core.values.base import Value
+from compiler_core.values.constant import ConstantValue
+from compiler_core.values.functions import StaticValue, is_library
+from compiler_core.values.rules import handles
+from compiler_core.values.sequences import TupleValue
+
+if TYPE_CHECKING:
+    from compiler_core.symbolic import Interpreter
+
+
+def _class_of(tx: Interpreter, value: Value) -> Any:
+    """The class itself, or that of an instance."""
+    value.look(tx)
+    return value.obj if isinstance(value, StaticValue) and isinstance(value.obj, type) else value.python_type()
+
+
+@handles(dataclasses.is_dataclass)
+def _is_dataclass(tx: Interpreter, obj: Value) -> Value:
+    return ConstantValue(dataclasses.is_dataclass(_class_of(tx, obj)))
+
+
+@handles(dataclasses.fields)
+def _fields(tx: Interpreter, obj: Value) -> Value:
+    cls = _class_of(tx, obj)
+    if not dataclasses.is_dataclass(cls):
+        raise Unsupported("exception", "must be called with a dataclass type or instance")
+    if not is_library(cls.__module__):
+        table = Attribute(tx.capture.held(cls, cls.__qualname__), "__dataclass_fields__")
+        tx.capture.guard("ID_MATCH", table, cls.__dataclass_fields__)
+    return TupleValue([StaticValue(f) for f in dataclasses.fields(cls)])

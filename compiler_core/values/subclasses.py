@@ -1,0 +1,133 @@
+"""Instances of users' subclasses of Python's containers: namedtuples, `ModelOutput`-like dicts and the like.
+
+Such an object has attributes as any other, and contents, which are a value of the builtin class
+that it derives from.  What its class does not define in Python is done to the contents.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from compiler_core.errors import Unsupported
+from compiler_core.sources import Source
+from compiler_core.values.base import UNBOUND, Value
+from compiler_core.values.constant import ConstantValue
+from compiler_core.values.functions import StaticValue
+from compiler_core.values.mappings import CONTAINERS, DictValue, key_value
+from compiler_core.values.objects import BUILTIN_METHODS, BoundBuiltin, ObjectValue, is_python_class
+from compiler_core.values.sequences import ListValue, SequenceValue, TupleValue, field_index
+
+if TYPE_CHECKING:
+    from compiler_core.reconstruct import Emitter
+    from compiler_core.symbolic import Interpreter
+
+
+class SubclassValue(ObjectValue):
+    """An instance of a subclass, written in Python, of one of `CONTAINERS`."""
+
+    def __init__(
+        self, cls: type, contents: SequenceValue | DictValue, real: Any = None, source: Source | None = None
+    ) -> None:
+        super().__init__(cls, real, source)
+        self.contents = contents
+        contents.owner = self
+
+    @classmethod
+    def outside(cls, obj: Any, source: Source) -> SubclassValue:
+        base = container_base(type(obj))
+        assert base is not None
+        return cls(type(obj), CONTAINERS[base](None, base, source, obj), obj, source)
+
+    def special(self, tx: Interpreter, name: str) -> Value | None:
+        found = inspect.getattr_static(self.cls, name, None)
+        return BoundBuiltin(found, self) if isinstance(found, BUILTIN_METHODS) else super().special(tx, name)
+
+    def _class_attr(self, tx: Interpreter, name: str, found: Any) -> Value:
+        return BoundBuiltin(found, self) if isinstance(found, BUILTIN_METHODS) else super()._class_attr(tx, name, found)
+
+    def _descriptor(self, tx: Interpreter, name: str, descriptor: Any) -> Value:
+        index = field_index(descriptor)
+        return super()._descriptor(tx, name, descriptor) if index is None else self.contents.items(tx)[index]
+
+    def call_builtin(self, tx: Interpreter, descriptor: Any, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        """A method of the builtin class that this one derives from."""
+        name, base = descriptor.__name__, self.contents.cls
+        if inspect.getattr_static(base, name, None) is not descriptor:
+            raise Unsupported("unsupported call", f"{descriptor.__qualname__} of a {self.cls.__name__}")
+        if name == "__getitem__" and isinstance(self.contents, DictValue):
+            missing = self.special(tx, "__missing__")
+            if missing is not None and not self.contents.contains(tx, args[0]):
+                return missing.call(tx, args, {})
+        if base is OrderedDict and name not in _ON_CONTENTS and not _stores_as_builtin(self.cls):
+            return self._through_class(tx, name, args, kwargs)
+        return self.contents.call_method(tx, name, list(args), kwargs)
+
+    def _through_class(self, tx: Interpreter, name: str, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        """OrderedDict's C code calls the methods of the subclass."""
+        if name not in ("update", "__init__"):
+            raise Unsupported("unsupported call", f"OrderedDict.{name} of a {self.cls.__name__}")
+        added = DictValue({})
+        added.method_update(tx, *args, **kwargs)
+        for key, value in added.mapping(tx).items():
+            self.set_item(tx, key_value(tx, key), value)
+        return ConstantValue(None)
+
+    def pairs(self, tx: Interpreter) -> dict[Any, Value]:
+        copied = self.contents.cls is dict and inspect.getattr_static(self.cls, "__iter__") is vars(dict)["__iter__"]
+        if copied and isinstance(self.contents, DictValue):  # Python, too, leaves out the methods of the class
+            return dict(self.contents.mapping(tx))
+        return super().pairs(tx)
+
+    def children(self) -> Sequence[Value]:
+        return [*self.contents.children(), *super().children()]
+
+    def rebuild(self, emit: Emitter) -> None:
+        values = {k: v for k, v in self.stored.items() if v is not UNBOUND}
+        plain = self.contents.plain()
+        emit.call_object(
+            make_subclass, [StaticValue(self.cls), StaticValue(self.contents.cls), plain, DictValue(values)]
+        )
+
+
+# methods of OrderedDict that go to the contents, whatever the subclass defines
+_ON_CONTENTS = frozenset(
+    "__getitem__ __setitem__ __delitem__ __contains__ __len__ __iter__ __reversed__ keys values items get clear "
+    "move_to_end".split()
+)
+
+
+def _stores_as_builtin(cls: type) -> bool:
+    names = ("__setitem__", "__getitem__", "__delitem__")
+    return all(isinstance(inspect.getattr_static(cls, n), BUILTIN_METHODS) for n in names)
+
+
+@functools.cache
+def container_base(cls: type) -> type | None:
+    """The builtin container that `cls` is a subclass of, where all between the two is Python."""
+    base = next((c for c in cls.__mro__ if not is_python_class(c)), object)
+    return base if base in CONTAINERS and base is not cls else None
+
+
+def make_subclass(cls: type, base: Any, contents: Any, attributes: dict[str, Any]) -> Any:
+    """Called by generated code to make an instance that the frame made."""
+    made = base.__new__(cls, contents) if base is tuple else base.__new__(cls)
+    if issubclass(base, dict):
+        for key, value in contents.items():
+            base.__setitem__(made, key, value)
+    elif base is list:
+        base.extend(made, contents)
+    for name, value in attributes.items():
+        object.__setattr__(made, name, value)
+    return made
+
+
+def new_instance(tx: Interpreter, cls: type, args: Sequence[Value]) -> SubclassValue:
+    """``base.__new__(cls, *args)``: only a tuple takes its contents here."""
+    base = container_base(cls)
+    if base is tuple:
+        return SubclassValue(cls, TupleValue(list(tx.list_of(args[0])) if args else []))
+    return SubclassValue(cls, ListValue([]) if base is list else DictValue({}, base or dict))
