@@ -62,6 +62,7 @@ def compile(
     strict: bool = False,
     recompile_limit: int = 8,
     memory_budget: float = 1.0,
+    steps: bool = False,
 ) -> Any:
     """Compile a function, method or nn.Module; also a decorator, with or without arguments.
 
@@ -70,13 +71,14 @@ def compile(
     and Triton for CUDA.  `fullgraph`: raise FullGraphError at the first graph break.  `target`:
     also record the kernels' machine code for this device, which need not be here (``sm_90``).
     `recompile_limit`: after so many compiles of one function, calls that none covers run as plain
-    Python.  `memory_budget`: the share of the saved bytes that the backward may keep.  Raises
-    UsageError where the request itself is wrong.
+    Python.  `memory_budget`: the share of the saved bytes that the backward may keep.  `steps`:
+    record every step of the symbolic interpreter (`Compile.replay`).  Raises UsageError where the
+    request itself is wrong.
     """
     if fn is None:
         return functools.partial(
             compile, backend=backend, fullgraph=fullgraph, dynamic=dynamic, target=target, strict=strict,
-            recompile_limit=recompile_limit, memory_budget=memory_budget,
+            recompile_limit=recompile_limit, memory_budget=memory_budget, steps=steps,
         )  # fmt: skip
     backends.choose(backend, ())
     if dynamic:
@@ -85,7 +87,7 @@ def compile(
         raise UsageError(f"memory_budget is a share from 0 to 1, not {memory_budget}")
     if target is not None:
         check_target(target)
-    options = Options(backend, fullgraph, dynamic, target, strict, recompile_limit, memory_budget)
+    options = Options(backend, fullgraph, dynamic, target, strict, recompile_limit, memory_budget, steps)
     if isinstance(fn, torch.nn.Module):
         return _compile_module(fn, options)
     if isinstance(fn, types.MethodType):

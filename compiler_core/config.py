@@ -17,6 +17,7 @@ class Options:
     -> callable``, or None: ``cpp`` for CPU tensors and ``triton`` for CUDA tensors.  `target`
     names a device for machine code that need not be present (``sm_90``, ``gfx942``, ``cpu``).
     `memory_budget` is the share (0 to 1) of the saved bytes that the backward may keep.
+    `steps` records every step of the symbolic interpreter.
     """
 
     backend: str | Callable[..., Any] | None = None
@@ -26,6 +27,7 @@ class Options:
     strict: bool = False
     recompile_limit: int = 8
     memory_budget: float = 1.0
+    steps: bool = False
 
 
 def cache_dir() -> Path:

@@ -115,14 +115,17 @@ def _tensors(value: Any) -> list[torch.Tensor]:
 _SHORT = {"float": "f", "bfloat": "bf", "complex": "c", "int": "i", "uint": "u"}
 
 
-def _annotation(node: fx.Node) -> str:
-    value = node.meta.get("val")
-    if not isinstance(value, torch.Tensor):
-        return ""
-    dtype = str(value.dtype).removeprefix("torch.")
+def tensor_type(tensor: torch.Tensor) -> str:
+    """``f32[4, 4]``, as PyTorch's own printing has it."""
+    dtype = str(tensor.dtype).removeprefix("torch.")
     letters = dtype.rstrip("0123456789")
     short = _SHORT.get(letters, letters) + dtype[len(letters) :]
-    return f': "{short}[{", ".join(map(str, value.shape))}]"'
+    return f"{short}[{', '.join(map(str, tensor.shape))}]"
+
+
+def _annotation(node: fx.Node) -> str:
+    value = node.meta.get("val")
+    return f': "{tensor_type(value)}"' if isinstance(value, torch.Tensor) else ""
 
 
 def _argument(value: Any) -> str:

@@ -39,6 +39,7 @@ from compiler_core.record import Compile, Frame, GraphBreak, Recompile, Record, 
 from compiler_core.resume import Layout, Split
 from compiler_core.skip import is_library_file, is_runtime, reads_its_frame, skip_reason
 from compiler_core.sources import FreeCell, Local, Scope
+from compiler_core.step_recorder import RecordingCapture, RecordingInterpreter, StepRecorder, link_guards
 from compiler_core.symbolic import Interpreter, Lines, add_source, disassembled, user_lines
 from compiler_core.values.base import Value
 from compiler_core.values.functions import CellValue
@@ -110,6 +111,8 @@ class Region:
             return frame_hook.skip()
         except Exception as error:
             return self._failed(compile_, error)
+        finally:
+            link_guards(compile_)
 
     def _state(self, code: types.CodeType) -> CodeState | None:
         """What is known of a code object; None for code that is left alone.  A new record starts anew."""
@@ -215,12 +218,15 @@ class _FrameCompile:
         raise CompilerBug("unreachable")
 
     def _attempt(self) -> tuple[Capture, Interpreter]:
-        capture = Capture(self.scope)
+        interpreter, capture = Interpreter, Capture(self.scope)
+        if self.region.options.steps:
+            recorder = StepRecorder(self.compile)
+            interpreter, capture = RecordingInterpreter, RecordingCapture(self.scope, recorder=recorder)
         view = self.view
         arguments = {n: v for n, v in view.f_locals.items() if n not in view.code.co_freevars}
         local: dict[str, Value] = {n: capture.wrap(v, Local(n)) for n, v in arguments.items()}
         closure: list[CellValue] = [capture.cell(view.closure[n], FreeCell(n)) for n in view.code.co_freevars]
-        tx = Interpreter(capture, self.lines, view.code, view.f_globals, view.f_builtins, local, closure)
+        tx = interpreter(capture, self.lines, view.code, view.f_globals, view.f_builtins, local, closure)
         return capture, tx
 
     # ------------------------------------------------------------ 3, 4 graph and code

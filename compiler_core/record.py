@@ -8,6 +8,7 @@
           artifacts           texts (bytecode, graphs, kernels ...), with the span of each item
           guards, breaks, partition, fusions, refusals, kernels
           edges               provenance: ``made <- sources, rule``
+          steps               every step of the symbolic interpreter, where that was asked for (`steps.py`)
 
 Whatever can be pointed at is an *item*: a line of source, an instruction, a guard, a graph
 node, a line of a kernel.  Its id is ``"<artifact id>#<key>"``.  Every linked view is computed
@@ -21,6 +22,7 @@ anything is made of it, so one from a stranger is safe to open.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import importlib
 import json
 import sys
@@ -33,7 +35,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-SCHEMA_VERSION = 1
+from compiler_core.steps import Replay, Steps
+
+SCHEMA_VERSION = 2
 MAX_JSON_BYTES = 512 * 1024 * 1024
 
 ItemId = str
@@ -282,6 +286,8 @@ class Compile:
     kernels: list[Kernel] = field(default_factory=list)
     edges: list[Edge] = field(default_factory=list)
     failures: list[Failure] = field(default_factory=list)
+    steps: list[Steps] = field(default_factory=list)
+    """The attempts to capture it, the one that counts last; recorded on demand."""
     _record: Record | None = field(default=None, repr=False, compare=False)
 
     def artifact(
@@ -312,6 +318,15 @@ class Compile:
         unique = list(dict.fromkeys(s for s in sources if s != made))
         if unique:
             self.edges.append(Edge(made, unique, rule))
+
+    def replay(self, attempt: int = -1) -> Replay:
+        """The symbolic interpreter's state after any step of one attempt, the one that counts if not said."""
+        if not self.steps:
+            raise ValueError(
+                f"compile {self.id} has no steps: they are recorded with --steps, or compile(..., steps=True)"
+            )
+        line = self._record.line if self._record else lambda filename, lineno: None
+        return Replay(self.steps[attempt], line, lambda at: f"{self.id}:bytecode#{at}")
 
     def fail(self, stage: Stage, message: str, detail: str = "") -> None:
         self.failures.append(Failure(stage, message, detail))
@@ -552,15 +567,21 @@ def from_plain(plain: Any, want: Any, at: str) -> Any:
 
 def _dataclass_from_plain(plain: Any, cls: type, at: str) -> Any:
     _expect(plain, dict, at)
-    known = {f.name: f for f in public_fields(cls)}
-    if unknown := plain.keys() - known.keys():
+    hints = _hints(cls)
+    if unknown := plain.keys() - hints.keys():
         raise RecordError(f"{at}: unknown field {sorted(unknown)[0]!r}")
-    hints = typing.get_type_hints(cls)
     values = {k: from_plain(v, hints[k], f"{at}.{k}") for k, v in plain.items()}
     try:
         return cls(**values)
     except TypeError as error:
         raise RecordError(f"{at}: {error}") from None
+
+
+@functools.cache
+def _hints(cls: type) -> dict[str, Any]:
+    """The types of a record class's fields."""
+    hints = typing.get_type_hints(cls)
+    return {f.name: hints[f.name] for f in public_fields(cls)}
 
 
 def _union_from_plain(plain: Any, options: tuple[Any, ...], at: str) -> Any:

@@ -225,7 +225,7 @@ class Interpreter(opcodes.Opcodes):
             raise Unsupported("unroll limit", f"calls {MAX_DEPTH} deep")
         if function.code.co_flags & COROUTINES:
             raise Unsupported("generator", function.name)
-        callee = Interpreter(
+        callee = type(self)(
             self.capture,
             self.lines,
             function.code,

@@ -1,4 +1,5 @@
-"""Write the browser's types of the record, from the dataclasses of `compiler_core.record`.
+"""Write the browser's types of the record, from the dataclasses of `compiler_core.record` and
+`compiler_core.steps`.
 
     python extension/record_types.py            write src/view/record.ts
     python extension/record_types.py --check    say whether it is as it should be
@@ -28,9 +29,10 @@ WIDTH = 100
 def record_ts() -> str:
     """The text of record.ts."""
     sys.path.insert(0, str(ROOT))
-    from compiler_core import record
+    from compiler_core import record, steps
 
-    classes = [c for c in vars(record).values() if isinstance(c, type) and dataclasses.is_dataclass(c)]
+    found = [c for module in (steps, record) for c in vars(module).values() if dataclasses.is_dataclass(c)]
+    classes = [c for c in dict.fromkeys(found) if isinstance(c, type) and not _is_frozen(c)]
     names = {f"{n}": v for n, v in vars(record).items() if typing.get_origin(v) is Literal}
     parts = [HEADER, f"export const SCHEMA_VERSION = {record.SCHEMA_VERSION};\n", "export type ItemId = string;\n"]
     parts += [_alias(name, value) for name, value in names.items()]
@@ -40,6 +42,11 @@ def record_ts() -> str:
     parts += [_shapes(cls, record.public_fields(cls)) for cls in classes]
     parts.append("};\n")
     return "\n".join(parts)
+
+
+def _is_frozen(cls: Any) -> bool:
+    """Whether it is a view of a record (the state at a step), which no record contains."""
+    return bool(cls.__dataclass_params__.frozen)
 
 
 _SHAPE_TYPE = """\

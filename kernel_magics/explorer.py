@@ -15,7 +15,19 @@ from kernel_magics.assets import asset
 MIME = "application/vnd.cutaway.record+json"
 
 PANES = [
-    *("overview", "source", "bytecode", "guards", "captured", "joint", "partition", "forward", "backward", "fusion"),
+    *(
+        "overview",
+        "source",
+        "bytecode",
+        "steps",
+        "guards",
+        "captured",
+        "joint",
+        "partition",
+        "forward",
+        "backward",
+        "fusion",
+    ),
     *("kernel", "wrapper", "machine", "generated", "decompiled", "timings"),
 ]
 MOST_PANES = 4

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from compiler_core.errors import UsageError
 from compiler_core.record import Artifact, Record
+from compiler_core.steps import steps_text
 
 SUFFIXES = {"python": ".py", "cpp": ".cpp", "triton": ".py", "asm": ".s", "ptx": ".ptx", "mlir": ".mlir", "llvm": ".ll"}
 LONGEST_NAME = 100
@@ -37,7 +38,8 @@ def save(record: Record, path: str) -> Path:
 
 
 def save_folder(record: Record, folder: Path) -> Path:
-    """Every text of the record as a file of its own, ``<compile id>/<artifact>``, and a summary."""
+    """Every text of the record as a file of its own, ``<compile id>/<artifact>``, and a summary;
+    the steps of the symbolic interpreter, where they were recorded, one a line."""
     from kernel_magics import summary
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -49,6 +51,8 @@ def save_folder(record: Record, folder: Path) -> Path:
         inside = folder / compile_.id.replace("/", "_")
         for artifact in compile_.artifacts:
             _write(inside / _artifact_name(artifact), artifact.text)
+        if compile_.steps:
+            _write(inside / "steps.txt", steps_text(compile_.steps))
     return folder
 
 

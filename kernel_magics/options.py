@@ -27,6 +27,7 @@ ARGUMENTS: tuple[Decorator, ...] = (
     argument("--fullgraph", action="store_true", help="raise an error at the first graph break"),
     argument("--target", help="machine code for this device, which need not be here: cpu, sm_90, gfx942 ..."),
     argument("--strict", action="store_true", help="raise the compiler's own failures, which are otherwise noted"),
+    argument("--steps", action="store_true", help="record every step of the symbolic interpreter, to go through them"),
     argument("--save", metavar="PATH", help="write the record: NAME.html a report, NAME.json data, NAME/ plain files"),
 )
 
@@ -59,7 +60,7 @@ def request(arguments: argparse.Namespace, namespace: Mapping[str, Any]) -> Requ
             export.check(arguments.save)
     except errors.UsageError as error:
         raise UsageError(str(error)) from None
-    return Request(backend, arguments.fullgraph, arguments.target, arguments.strict, arguments.save)
+    return Request(backend, arguments.fullgraph, arguments.target, arguments.strict, arguments.steps, arguments.save)
 
 
 def _check_engine(wanted: str) -> None:

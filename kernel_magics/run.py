@@ -26,12 +26,14 @@ class Request:
     fullgraph: bool = False
     target: str | None = None
     strict: bool = False
+    steps: bool = False
     save: str | None = None
 
     def as_text(self) -> dict[str, str]:
         """Those that were given, for the record."""
         backend = getattr(self.backend, "__name__", self.backend)
         given = {"backend": backend, "target": self.target, "fullgraph": self.fullgraph, "strict": self.strict}
+        given["steps"] = self.steps
         return {name: str(value) for name, value in given.items() if value}
 
 
@@ -87,7 +89,12 @@ def _compiler(request: Request, record: Record) -> Callable[[types.FunctionType]
 
     def compile_unit(unit: types.FunctionType) -> Unit:
         made: Unit = api.compile(
-            unit, backend=request.backend, fullgraph=request.fullgraph, target=request.target, strict=request.strict
+            unit,
+            backend=request.backend,
+            fullgraph=request.fullgraph,
+            target=request.target,
+            strict=request.strict,
+            steps=request.steps,
         )
         return made
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from compiler_core.record import Compile, Frame, GraphBreak, Partition, Record, StackLine
+from compiler_core.steps import Steps
 
 
 @dataclass(frozen=True)
@@ -117,6 +118,8 @@ def _compile(compile_: Compile, explained: set[str]) -> Iterator[Line]:
         yield Line(3, _saved(compile_.partition))
     if compile_.kernels:
         yield Line(3, _kernels(compile_))
+    if compile_.steps:
+        yield Line(3, _steps(compile_.steps))
     for failure in compile_.failures:
         yield Line(3, f"failed in {failure.stage}, and went on without it: {failure.message}")
 
@@ -143,6 +146,11 @@ def _break(break_: GraphBreak, explained: set[str]) -> list[Line]:
 
 def _at(line: StackLine | None) -> str:
     return f" at line {line.lineno} in {line.function}" if line else ""
+
+
+def _steps(attempts: list[Steps]) -> str:
+    counts = [_count(len(steps.call), "step") for steps in attempts]
+    return f"symbolic interpreter: {', then again '.join(counts)}"
 
 
 def _saved(partition: Partition) -> str:

@@ -165,7 +165,7 @@ def test_explain_is_short(magics: InteractiveShell) -> None:
 
 def test_help_lists_the_options(magics: InteractiveShell) -> None:
     said = magics.find_cell_magic("compile").__doc__
-    for option in ("--engine", "--backend", "--fullgraph", "--target", "--strict", "--save"):
+    for option in ("--engine", "--backend", "--fullgraph", "--target", "--strict", "--steps", "--save"):
         assert option in said
 
 
@@ -184,6 +184,16 @@ def test_source_of_the_record_is_the_visible_cell(magics: InteractiveShell) -> N
     add = next(n for n in graph.graph.nodes if "add" in n.target) if graph.graph else None
     assert add is not None
     assert record.sources[0].item("5") in record.linked(graph.item(add.key))
+
+
+def test_steps_are_recorded_and_saved_as_text(magics: InteractiveShell, tmp_path: Path) -> None:
+    result, printed, _ = run(magics, f"%%compile --steps --save {tmp_path}/out/\ntorch.ones(3).cos()")
+    result.raise_error()
+    (compiled,) = kernel_magics.last_record().compiles
+    assert len(compiled.replay()) == len(compiled.steps[0].call) > 5
+    assert f"symbolic interpreter: {len(compiled.replay())} steps" in printed
+    assert "LOAD_GLOBAL torch" in (tmp_path / "out" / "0_0" / "steps.txt").read_text()
+    assert kernel_magics.last_record().options == {"steps": "True"}
 
 
 @pytest.mark.parametrize("name", ["out.html", "out.json", "out/"])
@@ -270,6 +280,7 @@ def test_missing_cpp_compiler_is_said_and_the_cell_runs(
 
 def test_tab_completes_options_and_values(magics: InteractiveShell) -> None:
     assert completions(magics, "%%compile --fu") == ["--fullgraph"]
+    assert completions(magics, "%%compile --ste") == ["--steps"]
     assert set(completions(magics, "%%compile --backend ")) >= {"cpp", "eager", "triton"}
     assert completions(magics, "%%compile --fullgraph --engine c") == ["core"]
     assert completions(magics, "%explain --ba") == ["--backend"]

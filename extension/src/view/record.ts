@@ -1,6 +1,6 @@
 // Made by record_types.py from compiler_core/record.py: change that, then run it.
 
-export const SCHEMA_VERSION = 1;
+export const SCHEMA_VERSION = 2;
 
 export type ItemId = string;
 
@@ -45,6 +45,68 @@ export type Language =
   | "text";
 
 export type Outcome = "running" | "ok" | "failed";
+
+/** A code object that was at work.  `lines` has 0 for an instruction without a line. */
+export interface StepCode {
+  name: string;
+  filename: string;
+  instructions: string[];
+  lines: number[];
+}
+
+/** One call at work: the frame's own, or one that was inlined into `caller`. */
+export interface StepCall {
+  code: number;
+  caller: number | null;
+}
+
+/** What a step changed on the stack of another call: a return gives its caller the result. */
+export interface StepResult {
+  step: number;
+  call: number;
+  pops: number;
+  pushes: number[];
+}
+
+/** A local or cell got a value, or (None) lost it. */
+export interface StepStore {
+  step: number;
+  call: number;
+  name: string;
+  value: number | null;
+}
+
+/** A value looks different from this step on: a list grew, an iterator moved. */
+export interface StepText {
+  step: number;
+  value: number;
+  text: string;
+}
+
+/** What a step added to the graph, the guards or the side effects, or why the attempt ended there. */
+export interface StepNote {
+  step: number;
+  kind: "node" | "guard" | "effect" | "break";
+  text: string;
+  item: string | null;
+}
+
+/** One attempt of the symbolic interpreter; the last of a compile is the one that counts. */
+export interface Steps {
+  outcome: "captured" | "broke";
+  dropped: number;
+  codes: StepCode[];
+  calls: StepCall[];
+  values: string[];
+  call: number[];
+  at: number[];
+  pops: number[];
+  pushes: number[][];
+  results: StepResult[];
+  stores: StepStore[];
+  texts: StepText[];
+  notes: StepNote[];
+}
 
 /** Lines ``first..last`` (from 1, inclusive) of an artifact's text are the item `key`. */
 export interface Span {
@@ -213,6 +275,7 @@ export interface Compile {
   kernels: Kernel[];
   edges: Edge[];
   failures: Failure[];
+  steps: Steps[];
 }
 
 /** One code object that the hook saw.  A resume function's frame names the break before it. */
@@ -256,6 +319,54 @@ export type Shape =
   | { any: Shape[] };
 
 export const SHAPES: { [type: string]: { [field: string]: Shape } } = {
+  StepCode: {
+    name: "string",
+    filename: "string",
+    instructions: { list: "string" },
+    lines: { list: "int" },
+  },
+  StepCall: {
+    code: "int",
+    caller: { maybe: "int" },
+  },
+  StepResult: {
+    step: "int",
+    call: "int",
+    pops: "int",
+    pushes: { list: "int" },
+  },
+  StepStore: {
+    step: "int",
+    call: "int",
+    name: "string",
+    value: { maybe: "int" },
+  },
+  StepText: {
+    step: "int",
+    value: "int",
+    text: "string",
+  },
+  StepNote: {
+    step: "int",
+    kind: { one: ["node", "guard", "effect", "break"] },
+    text: "string",
+    item: { maybe: "string" },
+  },
+  Steps: {
+    outcome: { one: ["captured", "broke"] },
+    dropped: "int",
+    codes: { list: { is: "StepCode" } },
+    calls: { list: { is: "StepCall" } },
+    values: { list: "string" },
+    call: { list: "int" },
+    at: { list: "int" },
+    pops: { list: "int" },
+    pushes: { list: { list: "int" } },
+    results: { list: { is: "StepResult" } },
+    stores: { list: { is: "StepStore" } },
+    texts: { list: { is: "StepText" } },
+    notes: { list: { is: "StepNote" } },
+  },
   Span: {
     key: "string",
     first: "int",
@@ -390,6 +501,7 @@ export const SHAPES: { [type: string]: { [field: string]: Shape } } = {
     kernels: { list: { is: "Kernel" } },
     edges: { list: { is: "Edge" } },
     failures: { list: { is: "Failure" } },
+    steps: { list: { is: "Steps" } },
   },
   Frame: {
     id: "int",

@@ -20,6 +20,7 @@ export function compileOf(id: string, edges: [made: string, sources: string[]][]
     kernels: [],
     edges: edges.map(([made, sources]) => ({ made, sources, rule: "test" })),
     failures: [],
+    steps: [],
   };
 }
 

@@ -1,0 +1,330 @@
+"""Every step of the symbolic interpreter, as differences, and the whole state at any of them.
+
+A `Steps` is one attempt to capture a frame.  Step n is one instruction: instruction ``at[n]`` of
+call ``call[n]``, which took ``pops[n]`` values off its stack and pushed ``pushes[n]``.  What happens
+seldom lies in lists of its own, in the order of the steps.  A value is a number, an index into
+`values`, and the same object has one number wherever it lies; what it looks like may change.
+
+`Replay` goes through them forward, backward or by jumps.  Its stacks share what they have in common,
+so reading a `Steps` takes time linear in its differences, a move is one lookup, and nothing is undone.
+"""
+
+from __future__ import annotations
+
+import functools
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+
+@dataclass(slots=True)
+class StepCode:
+    """A code object that was at work.  `lines` has 0 for an instruction without a line."""
+
+    name: str
+    filename: str
+    instructions: list[str]
+    lines: list[int]
+
+
+@dataclass(slots=True)
+class StepCall:
+    """One call at work: the frame's own, or one that was inlined into `caller`."""
+
+    code: int
+    caller: int | None
+
+
+@dataclass(slots=True)
+class StepResult:
+    """What a step changed on the stack of another call: a return gives its caller the result."""
+
+    step: int
+    call: int
+    pops: int
+    pushes: list[int]
+
+
+@dataclass(slots=True)
+class StepStore:
+    """A local or cell got a value, or (None) lost it."""
+
+    step: int
+    call: int
+    name: str
+    value: int | None
+
+
+@dataclass(slots=True)
+class StepText:
+    """A value looks different from this step on: a list grew, an iterator moved."""
+
+    step: int
+    value: int
+    text: str
+
+
+@dataclass(slots=True)
+class StepNote:
+    """What a step added to the graph, the guards or the side effects, or why the attempt ended there."""
+
+    step: int
+    kind: Literal["node", "guard", "effect", "break"]
+    text: str
+    item: str | None = None
+
+
+@dataclass(slots=True)
+class Steps:
+    """One attempt of the symbolic interpreter; the last of a compile is the one that counts."""
+
+    outcome: Literal["captured", "broke"] = "captured"
+    dropped: int = 0
+    """Steps that were not kept, at the end of a very long attempt."""
+    codes: list[StepCode] = field(default_factory=list)
+    calls: list[StepCall] = field(default_factory=list)
+    values: list[str] = field(default_factory=list)
+    call: list[int] = field(default_factory=list)
+    at: list[int] = field(default_factory=list)
+    pops: list[int] = field(default_factory=list)
+    pushes: list[list[int]] = field(default_factory=list)
+    results: list[StepResult] = field(default_factory=list)
+    stores: list[StepStore] = field(default_factory=list)
+    texts: list[StepText] = field(default_factory=list)
+    notes: list[StepNote] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class CallState:
+    """One of the calls at work: its instruction, and what it holds, as text."""
+
+    call: int
+    name: str
+    filename: str
+    line: int
+    instruction: str
+    stack: list[str]
+    locals: dict[str, str]
+
+
+@dataclass(frozen=True)
+class StepState:
+    """Everything after a step: the calls at work from the frame's own inwards, and what was gathered so far."""
+
+    step: int
+    calls: list[CallState]
+    nodes: list[StepNote]
+    guards: list[StepNote]
+    effects: list[StepNote]
+    added: list[StepNote]
+    """Of these, what this very step added; and the break, where it is one."""
+
+
+_Stack = tuple[int, Any] | None
+"""The top value and the stack below it."""
+
+
+class Replay:
+    """The state after any step.  `line_item` and `instruction_item` say which item of the record a place is."""
+
+    def __init__(
+        self,
+        steps: Steps,
+        line_item: Callable[[str, int], str | None] = lambda filename, line: None,
+        instruction_item: Callable[[int], str | None] = lambda at: None,
+    ) -> None:
+        check(steps)
+        self.steps = steps
+        self._line_item = functools.cache(line_item)
+        self._instruction_item = instruction_item
+        self._rows: list[list[int]] = [[] for _ in steps.calls]
+        self._stacks: list[list[tuple[int, _Stack]]] = [[] for _ in steps.calls]
+        self._stores: dict[tuple[int, str], list[StepStore]] = {}
+        self._names: list[dict[str, None]] = [{} for _ in steps.calls]
+        self._texts: dict[int, list[StepText]] = {}
+        self._steps_of: dict[str, list[int]] = {}
+        self._read()
+
+    def __len__(self) -> int:
+        return len(self.steps.call)
+
+    def _read(self) -> None:
+        steps = self.steps
+        results = _by_step(steps.results)
+        for n, call in enumerate(steps.call):
+            self._rows[call].append(n)
+            self._move(n, call, steps.pops[n], steps.pushes[n])
+            for result in results.get(n, ()):
+                self._move(n, result.call, result.pops, result.pushes)
+        for store in steps.stores:
+            self._stores.setdefault((store.call, store.name), []).append(store)
+            self._names[store.call][store.name] = None
+        for text in steps.texts:
+            self._texts.setdefault(text.value, []).append(text)
+
+    def _move(self, n: int, call: int, pops: int, pushes: Sequence[int]) -> None:
+        if not pops and not pushes:
+            return
+        history = self._stacks[call]
+        stack = history[-1][1] if history else None
+        for _ in range(pops):
+            stack = stack[1] if stack else None
+        for value in pushes:
+            stack = (value, stack)
+        history.append((n, stack))
+
+    # ------------------------------------------------------------ the state
+
+    def state(self, n: int) -> StepState:
+        """Everything after step `n`."""
+        if not 0 <= n < len(self):
+            raise IndexError(f"there is no step {n}; there are {len(self)}")
+        so_far = self.steps.notes[: bisect_right(self.steps.notes, n, key=_step)]
+        kinds = {kind: [x for x in so_far if x.kind == kind] for kind in ("node", "guard", "effect")}
+        calls = [self._call(call, n) for call in self.calls(n)]
+        return StepState(n, calls, kinds["node"], kinds["guard"], kinds["effect"], self.notes(n))
+
+    def calls(self, n: int) -> list[int]:
+        """The calls at work at step `n`, the frame's own first."""
+        found, call = [], self.steps.call[n] if len(self) else None
+        while call is not None:
+            found.append(call)
+            call = self.steps.calls[call].caller
+        return found[::-1]
+
+    def _call(self, call: int, n: int) -> CallState:
+        code, at = self._place(call, n)
+        stack = [self.text(v, n) for v in self.stack(call, n)]
+        local = {name: self.text(v, n) for name, v in self.locals(call, n).items()}
+        return CallState(call, code.name, code.filename, code.lines[at], code.instructions[at], stack, local)
+
+    def _place(self, call: int, n: int) -> tuple[StepCode, int]:
+        """The code of a call, and the instruction that it is at."""
+        rows = self._rows[call]
+        row = bisect_right(rows, n) - 1
+        return self.steps.codes[self.steps.calls[call].code], self.steps.at[rows[row]] if row >= 0 else 0
+
+    def stack(self, call: int, n: int) -> list[int]:
+        """The values on a call's stack after step `n`, the deepest first."""
+        history = self._stacks[call]
+        i = bisect_right(history, n, key=lambda entry: entry[0]) - 1
+        stack = history[i][1] if i >= 0 else None
+        found = []
+        while stack is not None:
+            value, stack = stack
+            found.append(value)
+        return found[::-1]
+
+    def locals(self, call: int, n: int) -> dict[str, int]:
+        """The values of a call's locals and cells after step `n`, by name."""
+        found = {}
+        for name in self._names[call]:
+            history = self._stores[call, name]
+            i = bisect_right(history, n, key=_step) - 1
+            value = history[i].value if i >= 0 else None
+            if value is not None:
+                found[name] = value
+        return found
+
+    def text(self, value: int, n: int) -> str:
+        """What a value looks like after step `n`."""
+        history = self._texts.get(value, [])
+        i = bisect_right(history, n, key=_step) - 1
+        return history[i].text if i >= 0 else self.steps.values[value]
+
+    def notes(self, n: int) -> list[StepNote]:
+        """What step `n` added."""
+        notes = self.steps.notes
+        return notes[bisect_left(notes, n, key=_step) : bisect_right(notes, n, key=_step)]
+
+    # ------------------------------------------------------------ items of the record
+
+    def items(self, n: int) -> list[str]:
+        """What step `n` belongs to: the frame's instruction, the user's line, and what it added."""
+        found = [self._instruction_item(self._place(0, n)[1]), self._line(self.steps.call[n], n)]
+        found += [note.item for note in self.notes(n)]
+        return list(dict.fromkeys(item for item in found if item is not None))
+
+    def _line(self, call: int, n: int) -> str | None:
+        """The innermost line that the record has the source of."""
+        at: int | None = call
+        while at is not None:
+            code, index = self._place(at, n)
+            item = self._line_item(code.filename, code.lines[index])
+            if item is not None:
+                return item
+            at = self.steps.calls[at].caller
+        return None
+
+    def steps_of(self, item: str) -> list[int]:
+        """The steps that made `item` (a node, a guard), or that belong to it (a line, an instruction)."""
+        if not self._steps_of:
+            for n in range(len(self)):
+                for each in self.items(n):
+                    self._steps_of.setdefault(each, []).append(n)
+        return self._steps_of.get(item, [])
+
+    def step_of(self, item: str) -> int | None:
+        """The first of them."""
+        return next(iter(self.steps_of(item)), None)
+
+    # ------------------------------------------------------------ as text
+
+    def lines(self) -> Iterator[str]:
+        """One line a step: where, the instruction, what it did."""
+        stores, results = _by_step(self.steps.stores), _by_step(self.steps.results)
+        for n, call in enumerate(self.steps.call):
+            code, at = self._place(call, n)
+            place = f"{'  ' * (len(self.calls(n)) - 1)}{code.name}:{code.lines[at] or '?'}"
+            done = [f"push {self.text(v, n)}" for v in self.steps.pushes[n]]
+            done += [f"gives {self.text(v, n)}" for result in results.get(n, ()) for v in result.pushes]
+            done += [f"{s.name} = {'nothing' if s.value is None else self.text(s.value, n)}" for s in stores.get(n, ())]
+            done += [f"+ {note.kind}: {note.text}" for note in self.notes(n)]
+            yield f"{n:6}  {place:<24}  {code.instructions[at]:<32}  {'; '.join(done)}".rstrip()
+
+
+def steps_text(attempts: Sequence[Steps]) -> str:
+    """All attempts of a compile, a line a step."""
+    parts = []
+    for i, steps in enumerate(attempts, 1):
+        dropped = f", and {steps.dropped:,} that were not kept" if steps.dropped else ""
+        parts.append(f"attempt {i} of {len(attempts)}: {steps.outcome}, {len(steps.call):,} steps{dropped}")
+        parts += Replay(steps).lines()
+    return "\n".join(parts) + "\n"
+
+
+def check(steps: Steps) -> None:
+    """ValueError unless every number in `steps`, which may come from a stranger, leads somewhere."""
+    if not all(_laws(steps)):
+        raise ValueError("the steps of this record do not fit together")
+
+
+def _laws(steps: Steps) -> Iterator[bool]:
+    """What must hold, each law after those that it builds on."""
+    calls, values = range(len(steps.calls)), range(len(steps.values))
+    yield len(steps.call) == len(steps.at) == len(steps.pops) == len(steps.pushes)
+    yield all(len(c.instructions) == len(c.lines) for c in steps.codes)
+    yield all(c.code in range(len(steps.codes)) for c in steps.calls)
+    yield all(c.caller is None or c.caller in range(i) for i, c in enumerate(steps.calls))
+    yield all(c in calls for c in steps.call)
+    lengths = [len(steps.codes[c.code].lines) for c in steps.calls]
+    yield all(at in range(lengths[c]) for c, at in zip(steps.call, steps.at, strict=True))
+    yield all(v in values for pushes in steps.pushes for v in pushes)
+    yield all(r.call in calls and all(v in values for v in r.pushes) for r in steps.results)
+    yield all(s.call in calls and (s.value is None or s.value in values) for s in steps.stores)
+    yield all(t.value in values for t in steps.texts)
+    for entries in (steps.results, steps.stores, steps.texts, steps.notes):
+        order = [entry.step for entry in entries]  # type: ignore[attr-defined]
+        yield order == sorted(order)
+
+
+def _step(entry: Any) -> int:
+    return int(entry.step)
+
+
+def _by_step(entries: Sequence[Any]) -> dict[int, list[Any]]:
+    found: dict[int, list[Any]] = {}
+    for entry in entries:
+        found.setdefault(entry.step, []).append(entry)
+    return found
