@@ -20,8 +20,14 @@ _SITE = tuple(sysconfig.get_path(k) + os.sep for k in ("purelib", "platlib"))
 _OPEN = ("nn/modules/", "nn/functional.py", "distributions/", "backends/")
 _TORCH_OPEN = tuple(_TORCH + p.replace("/", os.sep) for p in _OPEN)
 _TORCH_CLOSED = _TORCH + os.path.join("nn", "modules", "module.py")
-# Module.modules() and the like (calls of modules have a rule of their own), and torch.no_grad() as a decorator
-_INLINED_ONLY = frozenset({_TORCH_CLOSED, _TORCH + os.path.join("utils", "_contextlib.py")})
+# modules of the standard library that are ordinary Python over Python's own objects
+_STDLIB_OPEN = frozenset(
+    name
+    for module in "_collections_abc abc collections contextlib copy functools operator os types typing".split()
+    for name in (f"<frozen {module}>", f"{_STDLIB}{module}.py", f"{_STDLIB}{module}{os.sep}__init__.py")
+)
+# and Module.modules() and the like (calls of modules have a rule of their own), torch.no_grad() as a decorator
+_INLINED_ONLY = _STDLIB_OPEN | {_TORCH_CLOSED, _TORCH + os.path.join("utils", "_contextlib.py")}
 _PACKAGES_CLOSED = ("IPython", "ipykernel", "traitlets", "numpy", "scipy", "matplotlib", "pandas", "sklearn", "triton")
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from compiler_core.errors import CompilerBug, Unsupported
 from compiler_core.sources import Attribute, CellContents, ClosureCell, Item, Source
 from compiler_core.values.base import UNBOUND, Raised, Value, raised
-from compiler_core.values.constant import ConstantValue, is_atom
+from compiler_core.values.constant import ConstantValue, from_python, is_atom
 from compiler_core.values.mappings import DictValue
 from compiler_core.values.sequences import TupleValue
 
@@ -105,6 +105,8 @@ class StaticValue(Value):
             return tx.capture.wrap(found, Attribute(base, name))
         if is_atom(found):
             return ConstantValue(found)
+        if isinstance(self.obj, types.CodeType):
+            return from_python(found)
         return tx.capture.wrap_static(found)
 
     def _class_attribute(self, tx: Interpreter, cls: type, name: str) -> Value:
@@ -198,9 +200,11 @@ class FunctionValue(Value):
         self.look(tx)
         if name in ("__name__", "__qualname__"):
             return ConstantValue(self.name if name == "__qualname__" else self.code.co_name)
-        if self.fn is not None and name in self.fn.__dict__:
+        if name == "__code__":
+            return StaticValue(self.code)
+        if self.fn is not None and (name in self.fn.__dict__ or name in ("__module__", "__doc__")):
             base = self.source or tx.capture.held(self.fn, self.name)
-            return tx.capture.wrap(self.fn.__dict__[name], Attribute(base, name))
+            return tx.capture.wrap(getattr(self.fn, name), Attribute(base, name))
         raise Unsupported("unsupported attribute", f"{self.name}.{name}")
 
     def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
