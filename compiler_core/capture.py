@@ -421,6 +421,7 @@ _STATIC_TYPES = (
     torch._ops.OpOverload,
     torch._ops.OpOverloadPacket,
     types.CodeType,
+    functools._lru_cache_wrapper,
 )
 
 

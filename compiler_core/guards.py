@@ -250,6 +250,11 @@ KINDS: dict[str, Kind] = {
         _with(lambda m, v, parts: m.add_no_hasattr_guard(v, parts, None)),
         lambda v: f"no attribute {v!r}",
     ),
+    "RETURNS": Kind(
+        lambda s, v: f"{s}() == {v!r}",
+        lambda obj, v: _differs((got := obj()) == v, got),
+        _with(lambda m, v, parts: m.add_lambda_guard(lambda obj: obj() == v, parts, None)),
+    ),
     "SAME_OBJECT": Kind(
         lambda s, v: f"{s} is {v.text}", lambda obj, v: None, _install_same, lambda v: f"the object at {v.text}"
     ),

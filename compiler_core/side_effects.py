@@ -13,7 +13,7 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
 
 from compiler_core.errors import Unsupported
-from compiler_core.sources import FreeCell, Held
+from compiler_core.sources import FreeCell, Held, Local, root_of
 from compiler_core.values.base import UNBOUND, Value
 from compiler_core.values.functions import CellValue
 from compiler_core.values.mappings import DictValue
@@ -34,6 +34,12 @@ class SideEffects:
 
     def __bool__(self) -> bool:
         return bool(self._changed or self._attributes or self._globals)
+
+    @property
+    def only_of_arguments(self) -> bool:
+        """Whether all that changed was reached through the frame's arguments."""
+        cells = any(isinstance(v, CellValue) for v in self._changed.values())
+        return not self._globals and not cells and all(isinstance(root_of(v.source), Local) for v in self.owners())
 
     def mutated(self, value: Value) -> None:
         """The contents of an outside list, dict or cell are about to change."""

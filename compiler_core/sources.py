@@ -49,6 +49,13 @@ class Source:
         raise NotImplementedError
 
 
+def root_of(source: Source) -> Source:
+    """Where the path starts: a local, a global or an object that is held."""
+    while (base := getattr(source, "base", None)) is not None:
+        source = base
+    return source
+
+
 @dataclass(frozen=True)
 class Local(Source):
     """An argument, or the contents of a free variable, of the compiled frame."""

@@ -6,6 +6,7 @@ if it is pure and its arguments are constants, and otherwise breaks the graph.
 
 from __future__ import annotations
 
+import functools
 import inspect
 import math
 import types
@@ -17,6 +18,7 @@ import torch
 from compiler_core.errors import Unsupported
 from compiler_core.values import builtins, iteration, library, operators  # noqa: F401  (they register their rules)
 from compiler_core.values.base import Value
+from compiler_core.values.cached import call_cached
 from compiler_core.values.constant import fold
 from compiler_core.values.construct import construct
 from compiler_core.values.exceptions import ExceptionValue, initialise
@@ -51,6 +53,8 @@ def call_static(tx: Interpreter, obj: Any, args: Sequence[Value], kwargs: dict[s
         return tx.capture.call_function(tx, obj, args, kwargs)
     if _is_pure(obj):
         return fold(tx, obj, args, kwargs)
+    if isinstance(obj, functools._lru_cache_wrapper):
+        return call_cached(tx, obj, args, kwargs)
     if isinstance(obj, type):
         return construct(tx, obj, args, kwargs)
     if isinstance(obj, (types.MethodDescriptorType, types.WrapperDescriptorType)) and args:

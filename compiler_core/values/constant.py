@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from compiler_core.symbolic import Interpreter
 
 ATOMS = (int, float, complex, str, bytes, bool, type(None), type(Ellipsis), type(NotImplemented))
-TORCH_ATOMS = (torch.dtype, torch.device, torch.layout, torch.memory_format)
+TORCH_ATOMS = (torch.dtype, torch.device, torch.layout, torch.memory_format, torch.finfo, torch.iinfo)
 
 
 def is_atom(obj: Any) -> bool:

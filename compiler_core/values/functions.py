@@ -202,6 +202,8 @@ class FunctionValue(Value):
             return ConstantValue(self.name if name == "__qualname__" else self.code.co_name)
         if name == "__code__":
             return StaticValue(self.code)
+        if name == "__class__":
+            return StaticValue(types.FunctionType)
         if self.fn is not None and (name in self.fn.__dict__ or name in ("__module__", "__doc__")):
             base = self.source or tx.capture.held(self.fn, self.name)
             return tx.capture.wrap(getattr(self.fn, name), Attribute(base, name))

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from compiler_core.values.base import Value
-from compiler_core.values.constant import ConstantValue, from_python
+from compiler_core.values.base import Value, raised
+from compiler_core.values.constant import ConstantValue
 from compiler_core.values.operators import BINARY, INPLACE, UNARY
 from compiler_core.values.rules import HANDLERS, handles
 from compiler_core.values.tensor import TensorValue
@@ -87,25 +87,8 @@ for _name in ("is_floating_point", "is_complex", "numel", "is_signed"):
     HANDLERS[getattr(torch, _name)] = functools.partial(_tensor_query, _name)
 
 
-def _state(query: Any, tx: Interpreter, *args: Value) -> Value:
-    return from_python(query(*(a.constant(tx) for a in args)))
-
-
-# covered by the guard on PyTorch's global state
-for _query in (
-    torch.is_autocast_enabled, torch.is_autocast_cpu_enabled, torch.is_autocast_cache_enabled,
-    torch.get_autocast_dtype, torch.are_deterministic_algorithms_enabled, torch.get_default_dtype,
-):  # fmt: skip
-    HANDLERS[_query] = functools.partial(_state, _query)
-
-
-@handles(
-    torch.jit.is_scripting,  # type: ignore[attr-defined]
-    torch.jit.is_tracing,  # type: ignore[attr-defined]
-    torch._C._get_tracing_state,
-    torch.compiler.is_compiling,
-    torch.compiler.is_dynamo_compiling,
-    torch.compiler.is_exporting,
-)
-def _not_scripting(tx: Interpreter) -> Value:
-    return ConstantValue(False)
+@handles(torch._assert)
+def _assert(tx: Interpreter, condition: Value, message: Value) -> Value:
+    if not condition.truth(tx):
+        raise raised(AssertionError, message)
+    return ConstantValue(None)

@@ -1,0 +1,68 @@
+"""What code asks of PyTorch and of the machine: whether it is being compiled, what is available."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from compiler_core.values.base import Value
+from compiler_core.values.constant import ConstantValue, from_python
+from compiler_core.values.exceptions import from_error
+from compiler_core.values.rules import HANDLERS, handles, name_of
+
+if TYPE_CHECKING:
+    from compiler_core.symbolic import Interpreter
+
+
+@handles(torch.compiler.is_compiling, torch.compiler.is_dynamo_compiling)
+def _compiling(tx: Interpreter) -> Value:
+    # as in stock torch.compile: library code takes its path without looks at tensors' values
+    return ConstantValue(True)
+
+
+@handles(
+    torch.jit.is_scripting,  # type: ignore[attr-defined]
+    torch.jit.is_tracing,  # type: ignore[attr-defined]
+    torch._C._get_tracing_state,
+    torch.compiler.is_exporting,
+)
+def _not_scripting(tx: Interpreter) -> Value:
+    return ConstantValue(False)
+
+
+@handles(torch._C._log_api_usage_once)
+def _log_api_usage(tx: Interpreter, event: Value) -> Value:
+    return ConstantValue(None)
+
+
+def _fixed(query: Any, tx: Interpreter, *args: Value) -> Value:
+    """An answer that stays the same as long as the process lives, or is covered by the guard on global state."""
+    return from_python(query(*(a.constant(tx) for a in args)))
+
+
+for _query in (
+    torch.is_autocast_enabled, torch.is_autocast_cpu_enabled, torch.is_autocast_cache_enabled,
+    torch.get_autocast_dtype, torch.are_deterministic_algorithms_enabled, torch.get_default_dtype,
+    torch.cuda.is_available, torch.cuda.device_count, torch.xpu.is_available, torch.backends.mps.is_available,
+    torch.backends.cuda.is_built, torch.backends.cudnn.is_available, torch.distributed.is_available,
+):  # fmt: skip
+    HANDLERS[_query] = functools.partial(_fixed, _query)
+
+
+def _asked_again(query: Any, tx: Interpreter) -> Value:
+    """An answer that may be another at the next call: a guard asks again."""
+    try:
+        answer = query()
+    except RuntimeError as error:  # a build without the device says so, now and later
+        raise from_error(error) from None
+    tx.capture.guard("RETURNS", tx.capture.held(query, name_of(query)), answer)
+    return from_python(answer)
+
+
+for _query in (
+    torch.cuda.is_current_stream_capturing, torch.xpu.is_current_stream_capturing, torch.distributed.is_initialized,
+    torch.is_inference_mode_enabled, torch.get_num_threads,
+):  # fmt: skip
+    HANDLERS[_query] = functools.partial(_asked_again, _query)
