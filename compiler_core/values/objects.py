@@ -129,6 +129,8 @@ class ObjectValue(Value):
             return tx.capture.wrap_static(found.__func__)
         if isinstance(found, classmethod):
             return MethodValue(tx.capture.wrap_static(found.__func__), StaticValue(self.cls))
+        if isinstance(found, functools._lru_cache_wrapper):
+            return MethodValue(StaticValue(found), self)
         if isinstance(found, functools.cached_property):
             raise Unsupported("unsupported attribute", f"{self}.{name}, a cached_property not yet computed")
         if hasattr(type(found), "__get__"):
@@ -298,9 +300,12 @@ def is_python_class(cls: type) -> bool:
     return bool(cls.__flags__ & heap_type) and not cls.__flags__ & immutable
 
 
+_CODE_OF_CLASSES = (types.FunctionType, property, staticmethod, classmethod, functools._lru_cache_wrapper)
+
+
 def guard_class(tx: Interpreter, cls: type, name: str, found: Any) -> None:
     """A function or property of a class may be replaced between calls (constants have a guard of their own)."""
-    if not is_library(cls.__module__) and isinstance(found, (types.FunctionType, property, staticmethod, classmethod)):
+    if not is_library(cls.__module__) and isinstance(found, _CODE_OF_CLASSES):
         held = tx.capture.held(cls, cls.__qualname__)
         if isinstance(found, classmethod):
             tx.capture.guard("ID_MATCH", Attribute(Attribute(held, name), "__func__"), found.__func__)
