@@ -1,25 +1,20 @@
-"""Guards: what must hold for compiled code to be used again.
-
-There is one list of `GuardSpec`s.  It is read in three ways: as readable Python (the record), as
-PyTorch's C++ guard tree (what runs before every call) and, when a call was not covered, in Python
-once more to say which guard failed and what it saw.
-"""
+"""The kinds of guards: how each prints, is checked in Python, and is installed in the C++ tree."""
 
 from __future__ import annotations
 
-import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
-from torch._C._dynamo import eval_frame
 from torch._C._dynamo import guards as cpp
-from torch._dynamo.guards import GuardManagerType, GuardManagerWrapper
 
-from compiler_core.record import Guard, ItemId, Span
-from compiler_core.sources import Held, Local, Scope, Source
+from compiler_core.record import ItemId
+from compiler_core.sources import Scope, Source
 from compiler_core.values.constant import keys_of, same_constant, same_keys
+
+if TYPE_CHECKING:
+    from compiler_core.guards.tree import GuardTree
 
 _MISSING = object()
 
@@ -312,96 +307,3 @@ def frozen(kind: str, value: Any) -> Any:
 
 def state_guard() -> GuardSpec:
     return GuardSpec("GLOBAL_STATE", State(), cpp.GlobalStateGuard())
-
-
-# ---------------------------------------------------------------- the C++ tree
-
-
-class GuardTree:
-    """Builds PyTorch's guard tree for one frame from a list of guards."""
-
-    kind = GuardManagerType.GUARD_MANAGER
-
-    def __init__(self, scope: Scope, code: types.CodeType) -> None:
-        self.scope = scope
-        self.root = cpp.RootGuardManager()
-        self._names = eval_frame.code_framelocals_names(code)
-        self._managers: dict[Source, Any] = {}
-        self._values: dict[Source, Any] = {}
-        self._held: dict[str, Any] = {}
-        self._globals: Any = None
-        self._held_manager: Any = None
-
-    def value(self, source: Source) -> Any:
-        if source not in self._values:
-            self._values[source] = source.fetch(self.scope)
-        return self._values[source]
-
-    def manager(self, source: Source) -> Any:
-        if source not in self._managers:
-            self._managers[source] = source.manager(self)
-        return self._managers[source]
-
-    def local(self, source: Local) -> Any:
-        key = (source.name, self._names.index(source.name))
-        return self.root.framelocals_manager(key, source.text, self.value(source), self.kind)
-
-    def frame_globals(self) -> Any:
-        if self._globals is None:
-            f_globals = self.scope.f_globals
-            self._globals = self.root.globals_dict_manager(f_globals, "G", f_globals, self.kind)
-        return self._globals
-
-    def globals_of(self, source: Held) -> Any:
-        """The manager of an object that we hold: an item of a private dict, used as if it were globals."""
-        key = f"held {len(self._held)}: {source.name}"
-        self._held[key] = self.value(source)
-        if self._held_manager is None:
-            self._held_manager = self.root.globals_dict_manager(self._held, "held", self._held, self.kind)
-        return self._held_manager.dict_getitem_manager(key, source.text, self.value(source), self.kind)
-
-    def scope_of(self, f_locals: dict[str, Any]) -> Scope:
-        return Scope(f_locals, self.scope.f_globals, self.scope.closure)
-
-    def build(self, guards: Sequence[GuardSpec]) -> GuardManagerWrapper:
-        """The object that the frame hook takes.  Whatever C++ and Dynamo read of it is set here."""
-        # else C++ skips a parameter's check while its module's dict is unchanged, and misses requires_grad_()
-        with torch._dynamo.config.patch(skip_tensor_guards_with_matching_dict_tags=False):
-            for guard in guards:
-                KINDS[guard.kind].install(self, guard, [guard.text])
-        made = GuardManagerWrapper(self.root)
-        made.diff_guard_root = self.root
-        made.closure_vars, made.args, made.verbose_code_parts = {}, [], []
-        made.global_scope = {"G": self.scope.f_globals}
-        self.scope = Scope({}, self.scope.f_globals, self.scope.closure)
-        self._values.clear()
-        self._managers.clear()
-        return made
-
-
-def first_failure(guards: Sequence[GuardSpec], scope: Scope) -> tuple[GuardSpec, Mismatch] | None:
-    """The first guard that does not hold, and why."""
-    for guard in guards:
-        mismatch = guard.check(scope)
-        if mismatch is not None:
-            return guard, mismatch
-    return None
-
-
-def guards_text(guards: Sequence[GuardSpec]) -> tuple[str, list[Span], list[Guard]]:
-    """The guards as one Python function, the line of each, and what the record keeps of them."""
-    lines = ["def guards(L, G):", "    return ("]
-    spans, kept = [], []
-    for i, guard in enumerate(guards):
-        code, _, comment = guard.text.partition("  # ")
-        lines.append(f"        {'and ' if i else ''}{code}" + (f"  # {comment}" if comment else ""))
-        key = f"g{i}"
-        spans.append(Span(key, len(lines), len(lines)))
-        kept.append(Guard(key, guard.kind, guard.source.text, code, guard.expected, guard.line))
-    if not guards:
-        lines.append("        True")
-    lines.append("    )")
-    return "\n".join(lines) + "\n", spans, kept
-
-
-__all__ = ["GuardSpec", "GuardTree", "first_failure", "guards_text", "state_guard"]

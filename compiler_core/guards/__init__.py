@@ -1,0 +1,12 @@
+"""Guards: what must hold for compiled code to be used again.
+
+There is one list of `GuardSpec`s.  It is read in three ways: as readable Python (the record), as
+PyTorch's C++ guard tree (what runs before every call) and, when a call was not covered, in Python
+once more to say which guard failed and what it saw.
+"""
+
+from compiler_core.guards.kinds import KINDS, GuardSpec, frozen, state_guard
+from compiler_core.guards.listing import first_failure, guards_text
+from compiler_core.guards.tree import GuardTree
+
+__all__ = ["KINDS", "GuardSpec", "GuardTree", "first_failure", "frozen", "guards_text", "state_guard"]

@@ -1,0 +1,77 @@
+"""PyTorch's C++ guard tree, built from a list of guards: what runs before every call."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch._C._dynamo import eval_frame
+from torch._C._dynamo import guards as cpp
+from torch._dynamo.guards import GuardManagerType, GuardManagerWrapper
+
+from compiler_core.guards.kinds import KINDS, GuardSpec
+from compiler_core.sources import Held, Local, Scope, Source
+
+
+class GuardTree:
+    """Builds PyTorch's guard tree for one frame from a list of guards."""
+
+    kind = GuardManagerType.GUARD_MANAGER
+
+    def __init__(self, scope: Scope, code: types.CodeType) -> None:
+        self.scope = scope
+        self.root = cpp.RootGuardManager()
+        self._names = eval_frame.code_framelocals_names(code)
+        self._managers: dict[Source, Any] = {}
+        self._values: dict[Source, Any] = {}
+        self._held: dict[str, Any] = {}
+        self._globals: Any = None
+        self._held_manager: Any = None
+
+    def value(self, source: Source) -> Any:
+        if source not in self._values:
+            self._values[source] = source.fetch(self.scope)
+        return self._values[source]
+
+    def manager(self, source: Source) -> Any:
+        if source not in self._managers:
+            self._managers[source] = source.manager(self)
+        return self._managers[source]
+
+    def local(self, source: Local) -> Any:
+        key = (source.name, self._names.index(source.name))
+        return self.root.framelocals_manager(key, source.text, self.value(source), self.kind)
+
+    def frame_globals(self) -> Any:
+        if self._globals is None:
+            f_globals = self.scope.f_globals
+            self._globals = self.root.globals_dict_manager(f_globals, "G", f_globals, self.kind)
+        return self._globals
+
+    def globals_of(self, source: Held) -> Any:
+        """The manager of an object that we hold: an item of a private dict, used as if it were globals."""
+        key = f"held {len(self._held)}: {source.name}"
+        self._held[key] = self.value(source)
+        if self._held_manager is None:
+            self._held_manager = self.root.globals_dict_manager(self._held, "held", self._held, self.kind)
+        return self._held_manager.dict_getitem_manager(key, source.text, self.value(source), self.kind)
+
+    def scope_of(self, f_locals: dict[str, Any]) -> Scope:
+        return Scope(f_locals, self.scope.f_globals, self.scope.closure)
+
+    def build(self, guards: Sequence[GuardSpec]) -> GuardManagerWrapper:
+        """The object that the frame hook takes.  Whatever C++ and Dynamo read of it is set here."""
+        # else C++ skips a parameter's check while its module's dict is unchanged, and misses requires_grad_()
+        with torch._dynamo.config.patch(skip_tensor_guards_with_matching_dict_tags=False):
+            for guard in guards:
+                KINDS[guard.kind].install(self, guard, [guard.text])
+        made = GuardManagerWrapper(self.root)
+        made.diff_guard_root = self.root
+        made.closure_vars, made.args, made.verbose_code_parts = {}, [], []
+        made.global_scope = {"G": self.scope.f_globals}
+        self.scope = Scope({}, self.scope.f_globals, self.scope.closure)
+        self._values.clear()
+        self._managers.clear()
+        return made
