@@ -8,6 +8,7 @@ swap reads what was there before.
 
 from __future__ import annotations
 
+import contextlib
 import types
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
@@ -115,8 +116,8 @@ class SideEffects:
 
         def write() -> None:
             if value is UNBOUND:
-                emit.load_temp(owner)
-                emit.delete_attr(name)
+                emit.call_loaded(delete_attribute, [lambda: emit.load_temp(owner), lambda: emit.constant(name)])
+                emit.pop()
             elif obj.stores_directly:
                 loads = [lambda: emit.load_temp(owner), lambda: emit.constant(name), lambda: emit.load_kept(value)]
                 emit.call_loaded(object.__setattr__, loads)
@@ -172,6 +173,12 @@ def replace_dict(target: dict[Any, Any], contents: dict[Any, Any]) -> None:
     base.clear(target)
     for key, value in contents.items():
         base.__setitem__(target, key, value)
+
+
+def delete_attribute(owner: Any, name: str) -> None:
+    """Called by generated code.  The attribute may have come into being in the frame, and never lain on `owner`."""
+    with contextlib.suppress(AttributeError):
+        object.__delattr__(owner, name)
 
 
 def fill_cell(cell: types.CellType, contents: Any) -> None:

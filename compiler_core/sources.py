@@ -169,8 +169,14 @@ class Attribute(Source):
         return getattr(self.base.fetch(scope), self.name)
 
     def load(self, emit: Emitter) -> None:
-        self.base.load(emit)
-        emit.load_attr(self.name)
+        if self.table in (None, "__dict__"):
+            self.base.load(emit)
+            emit.load_attr(self.name)
+        else:  # past a __getattr__ in Python
+            InstanceDict(self.base).load(emit)
+            for key in (self.table, self.name):
+                emit.constant(key)
+                emit.subscript()
 
     def manager(self, tree: GuardTree) -> Any:
         value, base = tree.value(self), tree.manager(self.base)

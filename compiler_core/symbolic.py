@@ -277,9 +277,10 @@ class Interpreter(opcodes.Opcodes):
         none = ConstantValue(None)
         if none.same_object(a) or none.same_object(b):
             other = b if none.same_object(a) else a
-            by_identity = getattr(other.python_type(), "__eq__", None) is object.__eq__
-            if by_identity or isinstance(other, (SequenceValue, DictValue)):
+            if _equal_by_identity(other) or isinstance(other, (SequenceValue, DictValue)):
                 return self.is_same(a, b)
+        if _equal_by_identity(a) and _equal_by_identity(b):
+            return self.is_same(a, b)
         raise Unsupported("unsupported operation", f"{a} == {b}")
 
     def _sequences_equal(self, a: SequenceValue, b: SequenceValue) -> bool:
@@ -302,6 +303,10 @@ class Interpreter(opcodes.Opcodes):
         """``list(value)``"""
         iterator = self.iterator_of(value)
         return iterator.items(self)
+
+
+def _equal_by_identity(value: Value) -> bool:
+    return getattr(value.python_type(), "__eq__", None) is object.__eq__
 
 
 class GeneratorValue(MappedIteratorValue):

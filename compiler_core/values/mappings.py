@@ -42,6 +42,11 @@ class DictValue(ContainerValue):
     def __repr__(self) -> str:
         return self.source.text if self.source else f"{self.cls.__name__} of {len(self._values or ())}"
 
+    @property
+    def is_loaded(self) -> bool:
+        """Whether its keys are known (and guarded), as they are before any change."""
+        return self._values is not None
+
     def load(self, tx: Interpreter) -> None:
         if self._values is None:
             assert self.source is not None

@@ -3,40 +3,41 @@
 from __future__ import annotations
 
 import inspect
+import types
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.nn.modules import module as nn_module
 
 from compiler_core.errors import Unsupported
 from compiler_core.sources import Attribute, InstanceDict, Item
-from compiler_core.values.base import Value, raised
+from compiler_core.values.base import UNBOUND, Raised, Value, raised
+from compiler_core.values.constant import ConstantValue
+from compiler_core.values.iterators import IteratorValue
 from compiler_core.values.mappings import DictValue
-from compiler_core.values.objects import ABSENT, ObjectValue, is_data_descriptor, type_of
+from compiler_core.values.objects import ABSENT, ObjectValue, is_data_descriptor, store_attribute, type_of
+from compiler_core.values.rules import handles
+from compiler_core.values.sequences import SliceValue, TupleValue
 
 if TYPE_CHECKING:
+    from compiler_core.reconstruct import Emitter
     from compiler_core.symbolic import Interpreter
 
 MODULE_TABLES = ("_parameters", "_buffers", "_modules")
-HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+FORWARD_HOOKS = ("_forward_pre_hooks", "_forward_hooks")
+BACKWARD_HOOKS = ("_backward_hooks", "_backward_pre_hooks")
+NONE = ConstantValue(None)
 
 
 class ModuleValue(ObjectValue):
-    """An nn.Module from outside."""
+    """An nn.Module from outside.
+
+    Its tables (parameters, buffers, submodules, hooks) are read entry by entry while nothing changes
+    them; once the frame has changed one, the dict that mirrors it is the truth.
+    """
 
     real: torch.nn.Module
-    stores_directly = False
-
-    def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
-        self.look(tx)
-        if type(self.real).__call__ is not torch.nn.Module.__call__:
-            return super().call(tx, args, kwargs)
-        self._check_no_hooks(tx)
-        tx.capture.modules.append(self.path)
-        try:
-            return self.get_attr(tx, "forward").call(tx, args, kwargs)
-        finally:
-            tx.capture.modules.pop()
 
     @property
     def path(self) -> str:
@@ -44,88 +45,324 @@ class ModuleValue(ObjectValue):
         assert self.source is not None
         return self.source.text
 
-    def _check_no_hooks(self, tx: Interpreter) -> None:
-        module = torch.nn.modules.module
-        own = self.real.__dict__
-        if any(own.get(h) for h in HOOKS) or any(getattr(module, f"_global{h}", None) for h in HOOKS):
-            raise Unsupported("unsupported call", f"{type(self.real).__name__} has hooks")
-        if own.get("_compiled_call_impl") is not None:
-            raise Unsupported("unsupported call", f"{type(self.real).__name__} was compiled with torch.compile")
+    # --- attributes
+
+    def _table(self, tx: Interpreter, name: str) -> DictValue:
+        found = self.stored.get(name) or self._own_attr(tx, name)
+        if not isinstance(found, DictValue):
+            raise Unsupported("unsupported attribute", f"{self.path}.{name}, which is no dict")
+        return found
+
+    def _entry(self, tx: Interpreter, table: str, name: str) -> Value | None:
+        """What is registered as `name`; what is not there is not guarded."""
+        mirror = self._table(tx, table)
+        if mirror.is_loaded:
+            return mirror.mapping(tx).get(name)
+        found = self.real.__dict__[table]
+        return tx.capture.wrap(found[name], Attribute(self._place(), name, table)) if name in found else None
+
+    def _place(self) -> Any:
         assert self.source is not None
-        everywhere = tx.capture.held(module.__dict__, "torch.nn.modules.module")
-        for hook in HOOKS:
-            if f"_global{hook}" in module.__dict__:
-                tx.capture.guard("DICT_LENGTH", Item(everywhere, f"_global{hook}"), 0)
-            if hook in own:
-                tx.capture.guard("DICT_LENGTH", Item(InstanceDict(self.source), hook), 0)
+        return self.source
 
     def _fallback(self, tx: Interpreter, name: str) -> Value | None:
         if not _uses_module_getattr(self.cls):
             return super()._fallback(tx, name)
-        assert self.source is not None
+        return self.registered(tx, name)
+
+    def registered(self, tx: Interpreter, name: str) -> Value | None:
+        """A parameter, buffer or submodule, as ``nn.Module.__getattr__`` finds it; None for none."""
         for table in MODULE_TABLES:
-            if name in self.real.__dict__.get(table, {}):
-                return tx.capture.wrap(self.real.__dict__[table][name], Attribute(self.source, name, table))
+            found = self._entry(tx, table, name)
+            if found is not None:
+                return found
         return None
 
+    def guard_unregistered(self, tx: Interpreter, name: str) -> None:
+        for table in MODULE_TABLES:
+            if not self._table(tx, table).is_loaded:
+                tx.capture.guard("DICT_CONTAINS", Item(InstanceDict(self._place()), table), name)
+
     def set_attr(self, tx: Interpreter, name: str, value: Value) -> None:
-        """A plain attribute may be set; parameters, buffers and submodules are left to Python."""
         self.look(tx)
-        if vars(torch.nn.Module)["__setattr__"] is not inspect.getattr_static(self.cls, "__setattr__"):
+        setter = inspect.getattr_static(self.cls, "__setattr__")
+        if setter is torch.nn.Module.__setattr__:
+            self.assign(tx, name, value)
+        elif isinstance(setter, types.FunctionType):
+            self._special_call(tx, "__setattr__", [ConstantValue(name), value])
+        else:
             raise Unsupported("unsupported mutation", f"{self.cls.__name__} has its own __setattr__")
-        registered = any(name in self.real.__dict__.get(t, {}) for t in MODULE_TABLES)
-        special = isinstance(value, ModuleValue) or issubclass(type_of(value), (torch.nn.Parameter, torch.nn.Module))
+
+    def assign(self, tx: Interpreter, name: str, value: Value) -> None:
+        """``nn.Module.__setattr__``"""
+        table = self._table_for(tx, name, value)
+        if table is None:
+            self._assign_plainly(tx, name, value)
+            return
+        if any(vars(nn_module)[f"_global_{kind}_registration_hooks"] for kind in ("parameter", "buffer", "module")):
+            raise Unsupported("unsupported mutation", f"{self.path}.{name} with registration hooks")
+        if not NONE.same_object(value):
+            self._forget_elsewhere(tx, name, table)
+        self._table(tx, table).set_item(tx, ConstantValue(name), value)
+
+    def _table_for(self, tx: Interpreter, name: str, value: Value) -> str | None:
+        """The table that takes `name`; None where it becomes a plain attribute."""
+        cls = type_of(value)
+        if issubclass(cls, torch.nn.Parameter):
+            return "_parameters"
+        if isinstance(value, ModuleValue):
+            return "_modules"
+        for table, fits in zip(MODULE_TABLES, (torch.nn.Parameter, torch.Tensor, torch.nn.Module), strict=True):
+            if self._entry(tx, table, name) is not None:
+                if not issubclass(cls, (fits, types.NoneType)):
+                    raise Unsupported("exception", f"{self.path}.{name} cannot be a {cls.__name__}")
+                return table
+        if issubclass(cls, torch.nn.Module) or isinstance(getattr(value, "real", None), torch.nn.Buffer):
+            raise Unsupported("unsupported mutation", f"{self.path}.{name}, to be registered")
+        return None
+
+    def _forget_elsewhere(self, tx: Interpreter, name: str, table: str) -> None:
+        """Registered now, the name is no longer what it was."""
+        others = [t for t in MODULE_TABLES if t != table and self._entry(tx, t, name) is not None]
+        plain = self.stored.get(name, ABSENT) is not ABSENT or name in self.real.__dict__
+        if others or plain:
+            raise Unsupported("unsupported mutation", f"{self.path}.{name}, which was something else before")
+        tx.capture.guard("DICT_CONTAINS", InstanceDict(self._place()), name)
+
+    def _assign_plainly(self, tx: Interpreter, name: str, value: Value) -> None:
         on_class = inspect.getattr_static(self.cls, name, ABSENT)
-        if registered or special or (on_class is not ABSENT and is_data_descriptor(on_class)):
-            raise Unsupported("unsupported mutation", f"{self.path}.{name}, a registered parameter, buffer or module")
-        self.store(tx, name, value)
+        if isinstance(on_class, property) and isinstance(on_class.fset, types.FunctionType):
+            self._guard_class(tx, name, on_class)
+            tx.capture.wrap_static(on_class.fset).call(tx, [self, value], {})
+        elif on_class is not ABSENT and is_data_descriptor(on_class):
+            raise Unsupported("unsupported mutation", f"{self.path}.{name}, a {type(on_class).__name__}")
+        else:
+            self.store(tx, name, value)
 
-    def _table(self, tx: Interpreter, name: str) -> DictValue:
-        found = self._own_attr(tx, name)
-        assert isinstance(found, DictValue)
-        return found
+    def del_attr(self, tx: Interpreter, name: str) -> None:
+        if inspect.getattr_static(self.cls, "__delattr__") is not torch.nn.Module.__delattr__:
+            raise Unsupported("unsupported mutation", f"{self.cls.__name__} has its own __delattr__")
+        for table in MODULE_TABLES:
+            if self._entry(tx, table, name) is not None:
+                self._table(tx, table).del_item(tx, ConstantValue(name))
+                return
+        if self.find_attr(tx, name) is None:
+            raise raised(AttributeError, f"{self.cls.__name__!r} object has no attribute {name!r}")
+        self._assign_plainly(tx, name, UNBOUND)
 
-    def items(self, tx: Interpreter) -> list[Value]:
-        """ModuleList and Sequential; ModuleDict iterates over its keys."""
+    # --- calls
+
+    def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
         self.look(tx)
-        if isinstance(self.real, (torch.nn.ModuleList, torch.nn.Sequential)) and _plain(self.cls, "__iter__"):
-            return self._children_in_order(tx)
-        if isinstance(self.real, torch.nn.ModuleDict) and _plain(self.cls, "__iter__"):
-            return self._table(tx, "_modules").items(tx)
-        return super().items(tx)
+        if self.cls.__call__ is not torch.nn.Module.__call__:
+            return super().call(tx, args, kwargs)
+        return self.call_with_hooks(tx, args, kwargs)
+
+    def call_with_hooks(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        """``nn.Module.__call__``"""
+        if self.real.__dict__.get("_compiled_call_impl") is not None:
+            raise Unsupported("unsupported call", f"{self.cls.__name__} was compiled with torch.compile")
+        if any(self._hooks(tx, kind) for kind in BACKWARD_HOOKS):
+            raise Unsupported("unsupported call", f"{self.cls.__name__} has backward hooks")
+        pre_hooks, hooks = (self._hooks(tx, kind) for kind in FORWARD_HOOKS)
+        tx.capture.modules.append(self.path)
+        try:
+            for key, hook in pre_hooks:
+                args, kwargs = self._pre_hook(tx, key, hook, args, kwargs)
+            result = self._forward(tx, args, kwargs, hooks)
+            for key, hook in hooks:
+                result = self._forward_hook(tx, key, hook, args, kwargs, result)
+            return result
+        finally:
+            tx.capture.modules.pop()
+
+    def _forward(
+        self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value], hooks: list[tuple[Any, Value]]
+    ) -> Value:
+        try:
+            return self.get_attr(tx, "forward").call(tx, args, kwargs)
+        except Raised as error:
+            if hooks:  # some may be called all the same
+                raise Unsupported("exception", str(error.exception)) from None
+            raise
+
+    def _hooks(self, tx: Interpreter, kind: str) -> list[tuple[Any, Value]]:
+        """Hooks of all modules, then of this one, in the order of their calls."""
+        everywhere = tx.capture.held(nn_module.__dict__, "torch.nn.modules.module")
+        name = f"_global{kind}"
+        found = tx.capture.wrap(vars(nn_module)[name], Item(everywhere, name))
+        return [*_entries(tx, found), *(_entries(tx, self._table(tx, kind)) if kind in self.real.__dict__ else ())]
+
+    def _is_marked(self, tx: Interpreter, key: Any, table: str) -> bool:
+        """Whether a hook was registered with an option, which `table` notes by the hook's key."""
+        everywhere: dict[Any, Any] = vars(nn_module).get(f"_global{table}", {})
+        if key in everywhere:
+            return True
+        return key in self.real.__dict__.get(table, {}) or self._table(tx, table).is_loaded
+
+    def _pre_hook(
+        self, tx: Interpreter, key: Any, hook: Value, args: Sequence[Value], kwargs: dict[str, Value]
+    ) -> tuple[Sequence[Value], dict[str, Value]]:
+        if self._is_marked(tx, key, "_forward_pre_hooks_with_kwargs"):
+            made = hook.call(tx, [self, TupleValue(list(args)), DictValue(dict(kwargs))], {})
+            if NONE.same_object(made):
+                return args, kwargs
+            if not isinstance(made, TupleValue) or made.length(tx) != 2:
+                raise Unsupported("exception", "a forward pre-hook returned neither None nor two values")
+            new_args, new_kwargs = made.items(tx)
+            if not isinstance(new_kwargs, DictValue):
+                raise Unsupported("exception", "a forward pre-hook returned keyword arguments that are no dict")
+            return list(tx.list_of(new_args)), dict(new_kwargs.mapping(tx))
+        made = hook.call(tx, [self, TupleValue(list(args))], {})
+        if NONE.same_object(made):
+            return args, kwargs
+        return (made.items(tx) if isinstance(made, TupleValue) else [made]), kwargs
+
+    def _forward_hook(
+        self, tx: Interpreter, key: Any, hook: Value, args: Sequence[Value], kwargs: dict[str, Value], result: Value
+    ) -> Value:
+        given: list[Value] = [self, TupleValue(list(args))]
+        if self._is_marked(tx, key, "_forward_hooks_with_kwargs"):
+            given.append(DictValue(dict(kwargs)))
+        made = hook.call(tx, [*given, result], {})
+        return result if NONE.same_object(made) else made
+
+    # --- containers
+
+    def _is_list(self) -> bool:
+        return isinstance(self.real, (torch.nn.ModuleList, torch.nn.Sequential))
+
+    def children_in_order(self, tx: Interpreter) -> list[Value]:
+        mirror = self._table(tx, "_modules")
+        if mirror.is_loaded:
+            return list(mirror.mapping(tx).values())
+        modules, place = self.real._modules, self._place()
+        tx.capture.guard("DICT_KEYS", Item(InstanceDict(place), "_modules"), list(modules))
+        return [tx.capture.wrap(m, Attribute(place, k, "_modules")) for k, m in modules.items()]
 
     def iterate(self, tx: Interpreter) -> Value:
-        from compiler_core.values.iterators import IteratorValue
+        self.look(tx)
+        if self._is_list() and _plain(self.cls, "__iter__"):
+            return IteratorValue(self.children_in_order(tx))
+        if isinstance(self.real, torch.nn.ModuleDict) and _plain(self.cls, "__iter__"):
+            return self._table(tx, "_modules").iterate(tx)
+        return super().iterate(tx)
 
-        return IteratorValue(self.items(tx))
-
-    def _children_in_order(self, tx: Interpreter) -> list[Value]:
-        assert self.source is not None
-        modules = self.real._modules
-        tx.capture.guard("DICT_KEYS", Item(InstanceDict(self.source), "_modules"), list(modules))
-        return [tx.capture.wrap(m, Attribute(self.source, k, "_modules")) for k, m in modules.items()]
+    def contains(self, tx: Interpreter, item: Value) -> bool:
+        if self._is_list() and not hasattr(self.cls, "__contains__"):
+            return any(tx.is_item(child, item) for child in tx.list_of(self))
+        return super().contains(tx, item)
 
     def length(self, tx: Interpreter) -> int:
-        if isinstance(self.real, (torch.nn.ModuleList, torch.nn.Sequential, torch.nn.ModuleDict)):
+        if (self._is_list() or isinstance(self.real, torch.nn.ModuleDict)) and _plain(self.cls, "__len__"):
             return self._table(tx, "_modules").length(tx)
         return super().length(tx)
 
     def truth(self, tx: Interpreter) -> bool:
-        if isinstance(self.real, (torch.nn.ModuleList, torch.nn.Sequential, torch.nn.ModuleDict)):
+        if not hasattr(self.cls, "__bool__") and hasattr(self.cls, "__len__"):
             return self.length(tx) > 0
         return super().truth(tx)
 
     def get_item(self, tx: Interpreter, key: Value) -> Value:
-        if isinstance(self.real, (torch.nn.ModuleList, torch.nn.Sequential)) and key.is_constant():
-            index = key.constant(tx)
-            if isinstance(index, int):
-                children = self._children_in_order(tx)
-                if not -len(children) <= index < len(children):
-                    raise raised(IndexError, f"index {index} is out of range")
-                return children[index]
+        if self._is_list() and _plain(self.cls, "__getitem__"):
+            return self._list_item(tx, key)
         if isinstance(self.real, torch.nn.ModuleDict) and _plain(self.cls, "__getitem__"):
-            return self.get_attr(tx, key.constant(tx))
+            return self._table(tx, "_modules").get_item(tx, key)
         return super().get_item(tx, key)
+
+    def _list_item(self, tx: Interpreter, key: Value) -> Value:
+        children = self.children_in_order(tx)
+        if isinstance(key, SliceValue):
+            return ModuleSliceValue(self, key, children[key.as_slice(tx)])
+        index = key.constant(tx)
+        if not -len(children) <= index < len(children):
+            raise raised(IndexError, f"index {index} is out of range")
+        return children[index]
+
+
+class ModuleSliceValue(Value):
+    """``layers[1:3]`` of a ModuleList or Sequential: a new container of some of its modules."""
+
+    def __init__(self, whole: ModuleValue, key: SliceValue, parts: list[Value]) -> None:
+        self.whole = whole
+        self.key = key
+        self.parts = parts
+
+    def python_type(self) -> type:
+        return self.whole.cls
+
+    def items(self, tx: Interpreter) -> list[Value]:
+        return self.parts
+
+    def length(self, tx: Interpreter) -> int:
+        return len(self.parts)
+
+    def truth(self, tx: Interpreter) -> bool:
+        return bool(self.parts)
+
+    def get_item(self, tx: Interpreter, key: Value) -> Value:
+        if isinstance(key, SliceValue):
+            raise Unsupported("unsupported operation", "a slice of a slice of modules")
+        index = key.constant(tx)
+        if not -len(self.parts) <= index < len(self.parts):
+            raise raised(IndexError, f"index {index} is out of range")
+        return self.parts[index]
+
+    def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        if self.whole.cls is not torch.nn.Sequential or kwargs or len(args) != 1:
+            raise Unsupported("unsupported call", str(self))
+        result = args[0]
+        for part in self.parts:
+            result = part.call(tx, [result], {})
+        return result
+
+    def children(self) -> Sequence[Value]:
+        return [self.whole, self.key]
+
+    def rebuild(self, emit: Emitter) -> None:
+        emit.value(self.whole)
+        emit.value(self.key)
+        emit.subscript()
+
+
+@handles(torch.nn.Module.__setattr__)
+def _module_setattr(tx: Interpreter, owner: Value, name: Value, value: Value) -> Value:
+    if not isinstance(owner, ModuleValue):
+        return store_attribute(tx, _object(owner), name, value)
+    owner.assign(tx, name.constant(tx), value)
+    return NONE
+
+
+@handles(torch.nn.Module.__getattr__)
+def _module_getattr(tx: Interpreter, owner: Value, name: Value) -> Value:
+    assert isinstance(owner, ModuleValue)
+    wanted = name.constant(tx)
+    found = owner.registered(tx, wanted)
+    if found is None:
+        owner.guard_unregistered(tx, wanted)
+        raise raised(AttributeError, f"{owner.cls.__name__!r} object has no attribute {wanted!r}")
+    return found
+
+
+@handles(torch.nn.Module.__call__, torch.nn.Module._call_impl)
+def _module_call(tx: Interpreter, owner: Value, *args: Value, **kwargs: Value) -> Value:
+    assert isinstance(owner, ModuleValue)
+    return owner.call_with_hooks(tx, args, kwargs)
+
+
+def _object(value: Value) -> ObjectValue:
+    if not isinstance(value, ObjectValue):
+        raise Unsupported("unsupported mutation", str(value))
+    return value
+
+
+def _entries(tx: Interpreter, table: Value) -> list[tuple[Any, Value]]:
+    """What a table of hooks holds; one guard where it is empty."""
+    assert isinstance(table, DictValue)
+    if not table.is_loaded and not table.real:
+        tx.capture.guard("DICT_LENGTH", table.source, 0)  # type: ignore[arg-type]
+        return []
+    return list(table.mapping(tx).items())
 
 
 def _plain(cls: type, name: str) -> bool:

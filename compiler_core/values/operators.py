@@ -59,6 +59,8 @@ def binary(op: Any, tx: Interpreter, left: Value, right: Value) -> Value:
             result = method.call(tx, [other], {})
             if not (isinstance(result, ConstantValue) and result.value is NotImplemented):
                 return result
+    if op in (operator.eq, operator.ne):
+        return ConstantValue(tx.is_equal(left, right) == (op is operator.eq))
     raise Unsupported("unsupported operation", f"{op.__name__} of {left} and {right}")
 
 
