@@ -6,6 +6,7 @@ before the instruction that cannot be captured, so there is never anything to ro
 
 from __future__ import annotations
 
+import contextvars
 import functools
 import logging
 import types
@@ -31,6 +32,7 @@ from compiler_core.side_effects import SideEffects
 from compiler_core.sources import Attribute, Constant, Held, Item, Scope, Source
 from compiler_core.values.base import Value
 from compiler_core.values.constant import ConstantValue, from_python, is_atom
+from compiler_core.values.context_vars import ContextVarValue
 from compiler_core.values.contexts import GradModeValue
 from compiler_core.values.exceptions import ExceptionValue
 from compiler_core.values.functions import (
@@ -161,6 +163,8 @@ class Capture:
         if type(obj) in (torch.no_grad, torch.enable_grad):
             self.guard("TYPE_MATCH", source, obj)
             return GradModeValue(type(obj) is torch.enable_grad, source)
+        if type(obj) is contextvars.ContextVar:
+            return ContextVarValue(obj, source)
         if isinstance(obj, BaseException):
             return ExceptionValue(type(obj), real=obj, source=source)
         if isinstance(obj, torch.nn.Module):

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from compiler_core.errors import Unsupported
 from compiler_core.sources import FreeCell, Held, Local, root_of
 from compiler_core.values.base import UNBOUND, Value
+from compiler_core.values.context_vars import TokenValue
 from compiler_core.values.functions import CellValue
 from compiler_core.values.mappings import DictValue
 from compiler_core.values.objects import ObjectValue
@@ -32,9 +33,14 @@ class SideEffects:
         self._changed: dict[int, Value] = {}
         self._attributes: dict[tuple[int, str], tuple[ObjectValue, str]] = {}
         self._globals: dict[tuple[int, str], tuple[Held | None, str, Value]] = {}
+        self.tokens: list[TokenValue] = []
+        """Of the context variables that are set and not reset, in order."""
 
     def __bool__(self) -> bool:
-        return bool(self._changed or self._attributes or self._globals)
+        return bool(self._changed or self._attributes or self._globals or self.tokens)
+
+    def last_token(self) -> TokenValue | None:
+        return self.tokens[-1] if self.tokens else None
 
     @property
     def only_of_arguments(self) -> bool:
@@ -67,7 +73,8 @@ class SideEffects:
 
     def values(self) -> list[Value]:
         """All values that replaying needs."""
-        found = [v for _, _, v in self._globals.values()]
+        found: list[Value] = [*self.tokens]
+        found += [v for _, _, v in self._globals.values()]
         found += [obj.stored[name] for obj, name in self._attributes.values()]
         for value in self._changed.values():
             if isinstance(value, CellValue):
@@ -80,6 +87,8 @@ class SideEffects:
 
     def replay(self, emit: Emitter) -> None:
         """Generate the writes: first load everything, then write."""
+        for token in self.tokens:
+            emit.keep(token)
         writes = [self._global_write(emit, *g) for g in self._globals.values()]
         writes += [self._attribute_write(emit, *a) for a in self._attributes.values()]
         writes += [self._contents_write(emit, v) for v in self._changed.values()]

@@ -7,6 +7,7 @@ that pushes it) and `manager` (its node in the C++ guard tree).
 
 from __future__ import annotations
 
+import contextvars
 import sys
 import types
 from dataclasses import dataclass
@@ -266,6 +267,34 @@ class BuiltinItem(Source):
             return base.dict_getitem_manager(self.key, self.text, value, tree.kind)
         get = base.list_getitem_manager if self.builtin is list else base.tuple_getitem_manager
         return get(self.key, self.text, value, tree.kind)
+
+
+UNSET: Any = object()
+"""Stands for what a context variable without a value holds."""
+
+
+def read_context_var(var: contextvars.ContextVar[Any]) -> Any:
+    return var.get(UNSET)
+
+
+@dataclass(frozen=True)
+class ContextValue(Source):
+    """What a `contextvars.ContextVar` holds in the current context, or `UNSET`."""
+
+    base: Source
+
+    @property
+    def text(self) -> str:
+        return f"{self.base.text}.get()"
+
+    def fetch(self, scope: Scope) -> Any:
+        return read_context_var(self.base.fetch(scope))
+
+    def load(self, emit: Emitter) -> None:
+        emit.call_loaded(read_context_var, [lambda: self.base.load(emit)])
+
+    def manager(self, tree: GuardTree) -> Any:
+        return tree.manager(self.base).lambda_manager(read_context_var, self.text, tree.value(self), tree.kind)
 
 
 @dataclass(frozen=True)

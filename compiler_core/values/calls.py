@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from compiler_core.errors import Unsupported
-from compiler_core.values import builtins, iteration, library, operators  # noqa: F401  (they register their rules)
+from compiler_core.values import builtins, copying, iteration, library, operators  # noqa: F401  (they register their rules)
 from compiler_core.values.base import Value
 from compiler_core.values.cached import call_cached
 from compiler_core.values.constant import fold

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 class ContainerValue(Value):
     """What sequences, dicts and sets share: the outside object they mirror, and methods by name."""
 
-    cls: type
+    cls: Any
     real: Any = None
     mutable = False
     owner: Value | None = None
@@ -41,7 +41,7 @@ class ContainerValue(Value):
     def item_source(self, key: Any) -> Source:
         """Where an item of an outside container lies."""
         assert self.source is not None
-        own = type(self.real).__getitem__ is self.cls.__getitem__  # type: ignore[attr-defined]
+        own = type(self.real).__getitem__ is self.cls.__getitem__
         return Item(self.source, key) if own else BuiltinItem(self.source, key, self.cls)
 
     def changed(self, tx: Interpreter) -> None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
+import types
 from typing import TYPE_CHECKING, Any
 
 from compiler_core.errors import Unsupported
 from compiler_core.sources import Attribute
 from compiler_core.values.base import Value
 from compiler_core.values.constant import ConstantValue
-from compiler_core.values.functions import StaticValue, is_library
+from compiler_core.values.functions import FunctionValue, MethodValue, StaticValue, is_library
+from compiler_core.values.mappings import DictValue
 from compiler_core.values.rules import handles
 from compiler_core.values.sequences import TupleValue
 
@@ -30,10 +33,45 @@ def _is_dataclass(tx: Interpreter, obj: Value) -> Value:
 
 @handles(dataclasses.fields)
 def _fields(tx: Interpreter, obj: Value) -> Value:
-    cls = _class_of(tx, obj)
+    cls: Any = _class_of(tx, obj)
     if not dataclasses.is_dataclass(cls):
         raise Unsupported("exception", "must be called with a dataclass type or instance")
     if not is_library(cls.__module__):
         table = Attribute(tx.capture.held(cls, cls.__qualname__), "__dataclass_fields__")
         tx.capture.guard("ID_MATCH", table, cls.__dataclass_fields__)
     return TupleValue([StaticValue(f) for f in dataclasses.fields(cls)])
+
+
+@handles(inspect.signature)
+def _signature(tx: Interpreter, fn: Value) -> Value:
+    fn.look(tx)
+    return SignatureValue(inspect.signature(_real_callable(fn)))
+
+
+def _real_callable(fn: Value) -> Any:
+    if isinstance(fn, FunctionValue) and fn.fn is not None:
+        return fn.fn
+    if isinstance(fn, StaticValue) and isinstance(fn.obj, type):
+        return fn.obj
+    if isinstance(fn, MethodValue):
+        return types.MethodType(_real_callable(fn.function), fn)  # bound to anything
+    raise Unsupported("unsupported call", f"inspect.signature({fn})")
+
+
+class SignatureValue(Value):
+    """What `inspect.signature` returned, to look at."""
+
+    def __init__(self, signature: inspect.Signature) -> None:
+        self.signature = signature
+
+    def python_type(self) -> type:
+        return inspect.Signature
+
+    def truth(self, tx: Interpreter) -> bool:
+        return True
+
+    def get_attr(self, tx: Interpreter, name: str) -> Value:
+        if name == "parameters":
+            parameters: dict[Any, Value] = {k: StaticValue(p) for k, p in self.signature.parameters.items()}
+            return DictValue(parameters, types.MappingProxyType)
+        return super().get_attr(tx, name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import types
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -22,9 +23,7 @@ if TYPE_CHECKING:
 
 
 class DictValue(ContainerValue):
-    """A dict or OrderedDict; keys are Python constants."""
-
-    mutable = True
+    """A dict, OrderedDict or a read-only proxy of one; keys are Python constants."""
 
     def __init__(
         self,
@@ -36,6 +35,7 @@ class DictValue(ContainerValue):
         self._values = values
         self._seen: dict[Any, Value] = {}
         self.cls = cls
+        self.mutable = cls is not types.MappingProxyType
         self.source = source
         self.real = real
 
@@ -180,7 +180,8 @@ class DictViewValue(ContainerValue):
     def __init__(self, of: DictValue, what: str) -> None:
         self.of = of
         self.what = what
-        self.cls = type(getattr(of.cls(), what)())
+        ordered = issubclass(of.cls, collections.OrderedDict)
+        self.cls = type(getattr(collections.OrderedDict() if ordered else {}, what)())
 
     def items(self, tx: Interpreter) -> list[Value]:
         mapping = self.of.mapping(tx)
@@ -243,6 +244,10 @@ class SetValue(ContainerValue):
         self.changed(tx)
         self.values[hashable(tx, item)] = None
         return ConstantValue(None)
+
+    def method_copy(self, tx: Interpreter) -> Value:
+        self.load(tx)
+        return self if self.cls is frozenset else SetValue(dict(self.values), self.cls)
 
     def method_discard(self, tx: Interpreter, item: Value) -> Value:
         self.changed(tx)

@@ -256,10 +256,9 @@ class ObjectValue(Value):
 class InstanceDictValue(DictValue):
     """``vars(obj)`` of an outside object, to look at only."""
 
-    mutable = False
-
     def __init__(self, owner: Any, source: Source) -> None:
         super().__init__(None, dict, InstanceDict(source), owner.__dict__)
+        self.mutable = False
         self.owner_source = source
 
     def item_source(self, key: Any) -> Source:
