@@ -37,7 +37,7 @@ def graph_text(graph: fx.Graph, name: str) -> tuple[str, list[Span]]:
     lines = [f"def {name}("]
     spans = []
     for node in placeholders:
-        lines.append(f"    {node.name}{_annotation(node)},")
+        lines.append(f"    {node_text(node)},")
         spans.append(Span(node.name, len(lines), len(lines)))
     lines.append("):")
     for node in graph.nodes:
@@ -48,7 +48,9 @@ def graph_text(graph: fx.Graph, name: str) -> tuple[str, list[Span]]:
 
 
 def node_text(node: fx.Node) -> str:
-    """One node as one Python statement."""
+    """One node as one Python statement; an input as a parameter."""
+    if node.op == "placeholder":
+        return f"{node.name}{_annotation(node)}"
     if node.op == "output":
         return f"return {_argument(node.args[0])}"
     if node.op == "get_attr":

@@ -315,7 +315,7 @@ def _laws(steps: Steps) -> Iterator[bool]:
     yield all(s.call in calls and (s.value is None or s.value in values) for s in steps.stores)
     yield all(t.value in values for t in steps.texts)
     for entries in (steps.results, steps.stores, steps.texts, steps.notes):
-        order = [entry.step for entry in entries]  # type: ignore[attr-defined]
+        order = [entry.step for entry in entries]
         yield order == sorted(order)
 
 

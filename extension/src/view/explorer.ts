@@ -90,6 +90,10 @@ class Explorer {
       for (const pane of this.panes) pane.reveal();
       this.lightSoon();
     });
+    this.state.on("step", () => {
+      for (const pane of this.panes) pane.follow();
+      this.lightSoon();
+    });
     this.layPanes();
   }
 

@@ -15,7 +15,7 @@ const HEIGHT = 38;
 const MARGIN = 14;
 const LONGEST_LABEL = 32;
 const ROLES = ["primal", "tangent", "saved", "output", "gradient"];
-const LIT = ["pinned", "pin-linked", "hovered", "hover-linked"];
+const LIT = ["pinned", "pin-linked", "hovered", "hover-linked", "stepped"];
 
 const layouts = new WeakMap<Graph, Promise<Layout>>();
 

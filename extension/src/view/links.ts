@@ -9,11 +9,12 @@ export class Links {
   private readonly above = new Map<ItemId, ItemId[]>();
   private readonly below = new Map<ItemId, ItemId[]>();
   private readonly artifacts = new Map<string, Artifact>();
+  private readonly items = new Set<ItemId>();
   private readonly lines = new Map<ItemId, ItemId | null>();
   private readonly colours = new Map<ItemId, number>();
 
   constructor(record: CutawayRecord) {
-    for (const source of record.sources) this.artifacts.set(source.id, source);
+    for (const source of record.sources) this.addArtifact(source);
     for (const frame of record.frames) {
       for (const compile of frame.compiles) this.addCompile(compile);
     }
@@ -21,7 +22,7 @@ export class Links {
   }
 
   private addCompile(compile: Compile): void {
-    for (const artifact of compile.artifacts) this.artifacts.set(artifact.id, artifact);
+    for (const artifact of compile.artifacts) this.addArtifact(artifact);
     for (const edge of compile.edges) {
       for (const source of edge.sources) this.add(edge.made, source);
     }
@@ -29,6 +30,11 @@ export class Links {
     for (const guard of compile.guards) {
       if (guards && guard.line) this.add(`${guards.id}#${guard.key}`, guard.line);
     }
+  }
+
+  private addArtifact(artifact: Artifact): void {
+    this.artifacts.set(artifact.id, artifact);
+    for (const span of artifact.spans) this.items.add(`${artifact.id}#${span.key}`);
   }
 
   private add(made: ItemId, source: ItemId): void {
@@ -55,6 +61,11 @@ export class Links {
 
   isLinked(item: ItemId): boolean {
     return this.above.has(item) || this.below.has(item);
+  }
+
+  /** Whether there is such an item. */
+  has(item: ItemId): boolean {
+    return this.items.has(item);
   }
 
   artifactOf(item: ItemId): Artifact | undefined {

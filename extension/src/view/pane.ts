@@ -134,6 +134,11 @@ export class Pane {
     if (!this.element.matches(":hover")) this.content?.reveal(this.state.pinLinked);
   }
 
+  /** Bring what the step that is looked at belongs to into sight, in the panes beside the one that goes through them. */
+  follow(): void {
+    if (this.kind.name !== "steps") this.content?.reveal(this.state.stepped);
+  }
+
   destroy(): void {
     this.content?.destroy();
   }

@@ -5,6 +5,7 @@ import { Overview } from "./overview";
 import type { Content } from "./pane";
 import type { Artifact, Compile, Graph, Partition } from "./record";
 import type { PaneName, State } from "./state";
+import { StepsView } from "./steps";
 import { FusionTable, GuardTable, PartitionTable, TimingsTable } from "./tables";
 import { TextView } from "./text";
 
@@ -64,6 +65,10 @@ const fusion = table(
   (c) => c.fusions.length || c.refusals.length,
   (state, c) => new FusionTable(state, c),
 );
+const steps = table(
+  (c) => c.steps.length,
+  (state, c) => new StepsView(state, c),
+);
 const timings = table(
   (c) => c.events.length,
   (state, c) => new TimingsTable(state, c),
@@ -89,6 +94,13 @@ export const PANES: PaneKind[] = [
   { name: "overview", title: "Overview", modes: [overview], empty: () => "" },
   { name: "source", title: "Source", modes: [text()], empty: () => "The source of this frame is not known." },
   { name: "bytecode", title: "Bytecode", modes: [text()], empty: () => "The bytecode of this frame was not recorded." },
+  {
+    name: "steps",
+    title: "Symbolic steps",
+    short: "Steps",
+    modes: [steps],
+    empty: () => "The steps of the symbolic interpreter are recorded on demand: %%compile --steps.",
+  },
   { name: "guards", title: "Guards", modes: [guards, text("Python")], empty: () => "This compile has no guards." },
   { name: "captured", title: "Captured graph", short: "Captured", modes: graph, empty: noGraph },
   {

@@ -6,7 +6,7 @@ import type { ItemId } from "./record";
 import type { State } from "./state";
 import { litClasses } from "./text";
 
-const LIT = ["pinned", "pin-linked", "hovered", "hover-linked"];
+const LIT = ["pinned", "pin-linked", "hovered", "hover-linked", "stepped"];
 
 export class Rows implements Content {
   readonly element = h("div", { class: "rows" });

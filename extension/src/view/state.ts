@@ -4,8 +4,8 @@ import type { Model } from "./host";
 import { keyOf, Links } from "./links";
 import type { Artifact, Compile, Record as CutawayRecord, Frame, ItemId } from "./record";
 
-export type Change = "compile" | "hover" | "pin" | "shown";
-export type PaneName = Artifact["pane"] | "overview" | "partition" | "timings";
+export type Change = "compile" | "hover" | "pin" | "shown" | "step";
+export type PaneName = Artifact["pane"] | "overview" | "steps" | "partition" | "timings";
 
 export const DEFAULT_SHOWN = ["source", "captured"];
 export const MOST_PANES = 4;
@@ -19,6 +19,10 @@ export class State {
   /** What the hovered and the pinned items are linked to, in any compile. */
   hoverLinked = new Set<ItemId>();
   pinLinked = new Set<ItemId>();
+  /** What the step of the symbolic interpreter that is looked at belongs to. */
+  stepped = new Set<ItemId>();
+  /** The attempt and the step that was looked at last, for each compile. */
+  readonly stoodAt = new Map<string, [attempt: number, step: number]>();
   shown: string[];
   private readonly listeners = new Map<Change, (() => void)[]>();
   private readonly followed: [string, () => void][] = [];
@@ -128,6 +132,14 @@ export class State {
     this.hovered = next;
     this.hoverLinked = this.links.linked(next);
     this.tell("hover");
+  }
+
+  /** Stand at a step that belongs to `items`. */
+  stand(items: Iterable<ItemId>): void {
+    const next = new Set(items);
+    if (same(next, this.stepped)) return;
+    this.stepped = next;
+    this.tell("step");
   }
 
   /** Pin `items`, or let go of them where they are pinned already. */

@@ -119,9 +119,9 @@ export class TextView implements Content {
 
   light(): void {
     const { doc } = this.view.state;
-    const { pinLinked, hoverLinked } = this.state;
+    const { pinLinked, hoverLinked, stepped } = this.state;
     const made = new RangeSetBuilder<Decoration>();
-    for (const n of this.linesOf(new Set([...pinLinked, ...hoverLinked]))) {
+    for (const n of this.linesOf(new Set([...pinLinked, ...hoverLinked, ...stepped]))) {
       const { from } = doc.line(n);
       made.add(from, from, Decoration.line({ class: litClasses(this.items[n], this.state) }));
     }
@@ -158,13 +158,14 @@ export class TextView implements Content {
   }
 }
 
-/** How an item looks: pinned, linked to a pinned one, pointed at, linked to what is pointed at. */
+/** How an item looks: pinned, linked to a pinned one, pointed at, linked to what is pointed at, of the step that is looked at. */
 export function litClasses(items: ItemId[], state: State): string {
   const classes: string[] = [];
   if (items.some((item) => state.pinned.has(item))) classes.push("pinned");
   else if (items.some((item) => state.pinLinked.has(item))) classes.push("pin-linked");
   if (items.some((item) => state.hovered.has(item))) classes.push("hovered");
   else if (items.some((item) => state.hoverLinked.has(item))) classes.push("hover-linked");
+  if (items.some((item) => state.stepped.has(item))) classes.push("stepped");
   return classes.join(" ");
 }
 

@@ -1,0 +1,144 @@
+"""The pane that goes through the steps of the symbolic interpreter, in a report."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from playwright.sync_api import Browser, Locator, Page, expect
+
+from compiler_core import api
+from kernel_magics.report import write_report
+from tests.ui.drive import Explorer
+
+Shoot = Callable[[Page, str], None]
+
+
+def scale(value: torch.Tensor, by: int) -> torch.Tensor:
+    return value * by
+
+
+def function(x: torch.Tensor, layers: torch.nn.Module) -> torch.Tensor:
+    parts = []
+    for i in range(3):
+        parts.append(scale(x, i))
+    y = layers(torch.cat(parts))
+    if y.sum() > 0:
+        y = y / 2
+    return y.relu()
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    layers = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Tanh())
+    with api.record("steps") as record:
+        api.compile(function, backend="eager", steps=True)(torch.ones(2, 4), layers)
+    return write_report(record, tmp_path_factory.mktemp("report") / "report.html")
+
+
+@pytest.fixture(params=["light", "dark"])
+def page(request: pytest.FixtureRequest, browser: Browser, report: Path) -> Iterator[Page]:
+    context = browser.new_context(viewport={"width": 1600, "height": 900}, color_scheme=request.param)
+    page = context.new_page()
+    trouble: list[str] = []
+    page.on("pageerror", lambda error: trouble.append(str(error)))
+    page.goto(report.as_uri())
+    yield page
+    assert trouble == []
+    context.close()
+
+
+@pytest.fixture
+def explorer(page: Page) -> Explorer:
+    explorer = Explorer(page.locator(".cutaway"))
+    explorer.row("0/0").first.click()
+    explorer.add_pane()
+    explorer.show(2, "steps")
+    return explorer
+
+
+def texts(pane: Locator, table: str) -> list[str]:
+    return [
+        " ".join(row.split()) for row in pane.locator("table", has_text=table).locator("tbody tr").all_inner_texts()
+    ]
+
+
+def test_steps_forward_and_backward(
+    explorer: Explorer, page: Page, shoot: Shoot, request: pytest.FixtureRequest
+) -> None:
+    pane = explorer.pane(2)
+    slider = pane.get_by_label("Step", exact=True)
+    count = pane.locator(".count")
+    expect(count).to_have_text(re.compile(r"^step 1 of \d{3}$"))
+    slider.focus()
+    page.keyboard.press("End")
+    expect(pane.get_by_role("heading")).to_contain_text("So far: ")
+    last = count.inner_text()
+    total = int(last.split()[-1])
+    assert last == f"step {total} of {total}"
+    page.keyboard.press("ArrowLeft")
+    expect(count).to_have_text(f"step {total - 1} of {total}")
+    page.keyboard.press("Home")
+    for _ in range(4):
+        page.keyboard.press("ArrowRight")
+    expect(count).to_have_text(f"step 5 of {total}")
+    state = pane.locator(".page").inner_text()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowLeft")
+    assert pane.locator(".page").inner_text() == state
+    shoot(page, f"steps_{request.node.callspec.id}")
+
+
+def test_a_selected_node_goes_to_its_step(
+    explorer: Explorer, page: Page, shoot: Shoot, request: pytest.FixtureRequest
+) -> None:
+    pane = explorer.pane(2)
+    explorer.node(1, "mul_1").click()
+    expect(pane.locator(".added.node")).to_contain_text("mul_1")
+    expect(pane.locator(".path button")).to_have_text([re.compile("function:"), re.compile("scale:")])
+    expect(explorer.node(1, "mul_1")).to_have_class(re.compile("stepped"))
+    expect(explorer.line(0, "return value * by")).to_have_class(re.compile("stepped"))
+    assert any("value" in row for row in texts(pane, "Locals"))
+    pane.locator(".path button").first.click()
+    expect(pane.locator("table", has_text="Locals")).to_contain_text("parts")
+    assert "parts list of 1" in texts(pane, "Locals")
+    shoot(page, f"steps_node_{request.node.callspec.id}")
+
+
+def test_runs_to_a_line(explorer: Explorer, page: Page) -> None:
+    pane = explorer.pane(2)
+    explorer.click_line(0, "parts.append")
+    finder = pane.locator(".finder")
+    expect(finder).to_contain_text("selection: 1 of ")
+    pane.get_by_role("button", name="Run to the selection's next step").click()
+    expect(finder).to_contain_text("selection: 2 of ")
+    pane.get_by_label("Step", exact=True).focus()
+    page.keyboard.press("p")
+    expect(finder).to_contain_text("selection: 1 of ")
+    page.keyboard.press("Escape")
+    expect(finder).to_be_hidden()
+
+
+def test_the_attempt_that_met_the_break(
+    explorer: Explorer, page: Page, shoot: Shoot, request: pytest.FixtureRequest
+) -> None:
+    pane = explorer.pane(2)
+    pane.get_by_label("Which attempt").select_option(label="Attempt 1: met a break")
+    pane.get_by_label("Step", exact=True).focus()
+    page.keyboard.press("End")
+    expect(pane.locator(".added.break")).to_contain_text("data-dependent branch")
+    shoot(page, f"steps_break_{request.node.callspec.id}")
+
+
+def test_a_compile_without_steps_says_how_to_have_them(browser: Browser, tmp_path: Path) -> None:
+    with api.record("no steps") as record:
+        api.compile(scale, backend="eager")(torch.ones(2), 2)
+    page = browser.new_page()
+    page.goto(write_report(record, tmp_path / "report.html").as_uri())
+    explorer = Explorer(page.locator(".cutaway"))
+    explorer.show(1, "steps")
+    expect(explorer.pane(1).locator(".empty")).to_contain_text("%%compile --steps")
+    page.close()
