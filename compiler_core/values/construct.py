@@ -15,6 +15,7 @@ from compiler_core.values.base import Value
 from compiler_core.values.constant import ConstantValue, fold
 from compiler_core.values.exceptions import construct_exception
 from compiler_core.values.functions import StaticValue
+from compiler_core.values.modules import ModuleValue
 from compiler_core.values.objects import ObjectValue, guard_class, is_python_class
 from compiler_core.values.rules import handles, name_of
 from compiler_core.values.subclasses import container_base, new_instance
@@ -29,8 +30,8 @@ def construct(tx: Interpreter, cls: type, args: Sequence[Value], kwargs: dict[st
         return fold(tx, cls, args, kwargs)
     if issubclass(cls, BaseException):
         return construct_exception(tx, cls, args, kwargs)
-    refused = (torch.nn.Module, torch.Tensor, torch.autograd.Function)
-    if not is_python_class(cls) or issubclass(cls, refused) or cls.__module__.startswith("torch."):
+    from_torch = cls.__module__.startswith("torch.") and not issubclass(cls, torch.nn.Module)
+    if not is_python_class(cls) or issubclass(cls, (torch.Tensor, torch.autograd.Function)) or from_torch:
         raise Unsupported("skipped function", f"{name_of(cls)}()")
     if type(cls).__call__ is not type.__call__ or inspect.isabstract(cls):
         raise Unsupported("unsupported call", f"{name_of(cls)}()")
@@ -67,7 +68,7 @@ def _new_object(tx: Interpreter, cls: Value) -> Value:
         raise Unsupported("unsupported call", f"object.__new__({name_of(made)})")
     if any(vars(c).get("__slots__") for c in made.__mro__):
         raise Unsupported("unsupported call", f"{name_of(made)}(), a class with __slots__")
-    return ObjectValue(made)
+    return ModuleValue(made) if issubclass(made, torch.nn.Module) else ObjectValue(made)
 
 
 @handles(dict.__new__, list.__new__, tuple.__new__)

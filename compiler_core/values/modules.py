@@ -1,4 +1,4 @@
-"""Modules: instances of nn.Module from outside."""
+"""Modules: instances of nn.Module, from outside or made in the frame."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from compiler_core.values.base import UNBOUND, Raised, Value, raised
 from compiler_core.values.constant import ConstantValue
 from compiler_core.values.iterators import IteratorValue
 from compiler_core.values.mappings import DictValue
-from compiler_core.values.objects import ABSENT, ObjectValue, is_data_descriptor, store_attribute, type_of
+from compiler_core.values.objects import ABSENT, ObjectValue, is_data_descriptor, type_of
 from compiler_core.values.rules import handles
 from compiler_core.values.sequences import SliceValue, TupleValue
 
@@ -31,19 +31,23 @@ NONE = ConstantValue(None)
 
 
 class ModuleValue(ObjectValue):
-    """An nn.Module from outside.
+    """An nn.Module.
 
     Its tables (parameters, buffers, submodules, hooks) are read entry by entry while nothing changes
     them; once the frame has changed one, the dict that mirrors it is the truth.
     """
 
-    real: torch.nn.Module
+    real: torch.nn.Module | None
 
     @property
     def path(self) -> str:
         """Where it lies, as its user writes it (``model.layers[0]``)."""
-        assert self.source is not None
-        return self.source.text
+        return self.source.text if self.source is not None else self.cls.__name__
+
+    @property
+    def _own(self) -> dict[str, Any]:
+        """What it held at the frame's entry."""
+        return {} if self.real is None else self.real.__dict__
 
     # --- attributes
 
@@ -58,7 +62,7 @@ class ModuleValue(ObjectValue):
         mirror = self._table(tx, table)
         if mirror.is_loaded:
             return mirror.mapping(tx).get(name)
-        found = self.real.__dict__[table]
+        found = self._own[table]
         return tx.capture.wrap(found[name], Attribute(self._place(), name, table)) if name in found else None
 
     def _place(self) -> Any:
@@ -124,10 +128,11 @@ class ModuleValue(ObjectValue):
     def _forget_elsewhere(self, tx: Interpreter, name: str, table: str) -> None:
         """Registered now, the name is no longer what it was."""
         others = [t for t in MODULE_TABLES if t != table and self._entry(tx, t, name) is not None]
-        plain = self.stored.get(name, ABSENT) is not ABSENT or name in self.real.__dict__
+        plain = self.stored.get(name, ABSENT) is not ABSENT or name in self._own
         if others or plain:
             raise Unsupported("unsupported mutation", f"{self.path}.{name}, which was something else before")
-        tx.capture.guard("DICT_CONTAINS", InstanceDict(self._place()), name)
+        if self.source is not None:
+            tx.capture.guard("DICT_CONTAINS", InstanceDict(self._place()), name)
 
     def _assign_plainly(self, tx: Interpreter, name: str, value: Value) -> None:
         on_class = inspect.getattr_static(self.cls, name, ABSENT)
@@ -160,7 +165,7 @@ class ModuleValue(ObjectValue):
 
     def call_with_hooks(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
         """``nn.Module.__call__``"""
-        if self.real.__dict__.get("_compiled_call_impl") is not None:
+        if self._own.get("_compiled_call_impl") is not None:
             raise Unsupported("unsupported call", f"{self.cls.__name__} was compiled with torch.compile")
         if any(self._hooks(tx, kind) for kind in BACKWARD_HOOKS):
             raise Unsupported("unsupported call", f"{self.cls.__name__} has backward hooks")
@@ -191,14 +196,13 @@ class ModuleValue(ObjectValue):
         everywhere = tx.capture.held(nn_module.__dict__, "torch.nn.modules.module")
         name = f"_global{kind}"
         found = tx.capture.wrap(vars(nn_module)[name], Item(everywhere, name))
-        return [*_entries(tx, found), *(_entries(tx, self._table(tx, kind)) if kind in self.real.__dict__ else ())]
+        return [*_entries(tx, found), *_entries(tx, self._table(tx, kind))]
 
     def _is_marked(self, tx: Interpreter, key: Any, table: str) -> bool:
         """Whether a hook was registered with an option, which `table` notes by the hook's key."""
-        everywhere: dict[Any, Any] = vars(nn_module).get(f"_global{table}", {})
-        if key in everywhere:
-            return True
-        return key in self.real.__dict__.get(table, {}) or self._table(tx, table).is_loaded
+        mirror = self._table(tx, table)
+        marked = mirror.mapping(tx) if mirror.is_loaded else mirror.real
+        return key in marked or key in vars(nn_module).get(f"_global{table}", {})
 
     def _pre_hook(
         self, tx: Interpreter, key: Any, hook: Value, args: Sequence[Value], kwargs: dict[str, Value]
@@ -230,13 +234,13 @@ class ModuleValue(ObjectValue):
     # --- containers
 
     def _is_list(self) -> bool:
-        return isinstance(self.real, (torch.nn.ModuleList, torch.nn.Sequential))
+        return issubclass(self.cls, (torch.nn.ModuleList, torch.nn.Sequential))
 
     def children_in_order(self, tx: Interpreter) -> list[Value]:
         mirror = self._table(tx, "_modules")
         if mirror.is_loaded:
             return list(mirror.mapping(tx).values())
-        modules, place = self.real._modules, self._place()
+        modules, place = self._own["_modules"], self._place()
         tx.capture.guard("DICT_KEYS", Item(InstanceDict(place), "_modules"), list(modules))
         return [tx.capture.wrap(m, Attribute(place, k, "_modules")) for k, m in modules.items()]
 
@@ -244,7 +248,7 @@ class ModuleValue(ObjectValue):
         self.look(tx)
         if self._is_list() and _plain(self.cls, "__iter__"):
             return IteratorValue(self.children_in_order(tx))
-        if isinstance(self.real, torch.nn.ModuleDict) and _plain(self.cls, "__iter__"):
+        if issubclass(self.cls, torch.nn.ModuleDict) and _plain(self.cls, "__iter__"):
             return self._table(tx, "_modules").iterate(tx)
         return super().iterate(tx)
 
@@ -254,7 +258,7 @@ class ModuleValue(ObjectValue):
         return super().contains(tx, item)
 
     def length(self, tx: Interpreter) -> int:
-        if (self._is_list() or isinstance(self.real, torch.nn.ModuleDict)) and _plain(self.cls, "__len__"):
+        if (self._is_list() or issubclass(self.cls, torch.nn.ModuleDict)) and _plain(self.cls, "__len__"):
             return self._table(tx, "_modules").length(tx)
         return super().length(tx)
 
@@ -266,7 +270,7 @@ class ModuleValue(ObjectValue):
     def get_item(self, tx: Interpreter, key: Value) -> Value:
         if self._is_list() and _plain(self.cls, "__getitem__"):
             return self._list_item(tx, key)
-        if isinstance(self.real, torch.nn.ModuleDict) and _plain(self.cls, "__getitem__"):
+        if issubclass(self.cls, torch.nn.ModuleDict) and _plain(self.cls, "__getitem__"):
             return self._table(tx, "_modules").get_item(tx, key)
         return super().get_item(tx, key)
 
@@ -327,8 +331,7 @@ class ModuleSliceValue(Value):
 
 @handles(torch.nn.Module.__setattr__)
 def _module_setattr(tx: Interpreter, owner: Value, name: Value, value: Value) -> Value:
-    if not isinstance(owner, ModuleValue):
-        return store_attribute(tx, _object(owner), name, value)
+    assert isinstance(owner, ModuleValue)
     owner.assign(tx, name.constant(tx), value)
     return NONE
 
@@ -348,12 +351,6 @@ def _module_getattr(tx: Interpreter, owner: Value, name: Value) -> Value:
 def _module_call(tx: Interpreter, owner: Value, *args: Value, **kwargs: Value) -> Value:
     assert isinstance(owner, ModuleValue)
     return owner.call_with_hooks(tx, args, kwargs)
-
-
-def _object(value: Value) -> ObjectValue:
-    if not isinstance(value, ObjectValue):
-        raise Unsupported("unsupported mutation", str(value))
-    return value
 
 
 def _entries(tx: Interpreter, table: Value) -> list[tuple[Any, Value]]:
