@@ -253,13 +253,13 @@ class _Glue:
 
     def _absent_gradients(self) -> list[str]:
         """Statements that drop the gradients which eager PyTorch would not have made, because none
-        of the outputs that they depend on got a gradient."""
+        of the outputs that reach them got a gradient."""
         lines = []
-        depends = _behind(self.joint.gm.graph, set(self.joint.tangents))
-        for i, node in enumerate(self.joint.gradients, 1):
-            if node is not None and len(depends[node]) < len(self.joint.tangents):
-                condition = " and ".join(f"no_{t}" for t in self.joint.tangents if t in depends[node]) or "True"
-                lines.append(f"gradient_{i} = None if {condition} else gradient_{i}")
+        for i, node in enumerate(self.joint.gradients):
+            makers = [t for t, reached in zip(self.joint.tangents, self.joint.reaches, strict=True) if i in reached]
+            if node is not None and len(makers) < len(self.joint.tangents):
+                condition = " and ".join(f"no_{t}" for t in makers)
+                lines.append(f"gradient_{i + 1} = None if {condition} else gradient_{i + 1}")
         return lines
 
     # ---- the call ----------------------------------------------------------------------

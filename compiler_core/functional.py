@@ -10,7 +10,7 @@ graph comes from one of the functional graph.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -136,7 +136,8 @@ class FunctionalRun(fx.Interpreter):
     """One run of a captured graph inside `make_fx`; afterwards its fields tell what happened.
 
     ``run_joint(*primals)`` returns the forward's outputs (`differentiable` says which of them have
-    a tangent) followed, if there are any tangents, by one gradient or None for each primal.
+    a tangent) followed, if there are any tangents, by one gradient or None for each primal;
+    `reaches` says for each tangent which primals get a gradient from it.
     """
 
     def __init__(self, gm: fx.GraphModule, examples: Sequence[torch.Tensor], fake_mode: FakeTensorMode) -> None:
@@ -148,6 +149,7 @@ class FunctionalRun(fx.Interpreter):
         self.mutations: list[Mutation] = []
         self.differentiable: list[bool] = []
         self.outputs: list[torch.Tensor] = []
+        self.reaches: list[frozenset[int]] = []
         self._makers: list[fx.Node] = []
         self._grad_mode: dict[fx.Node, bool] = {}
         self._shapes: dict[fx.Node, Any] = {}
@@ -168,6 +170,7 @@ class FunctionalRun(fx.Interpreter):
         self.provenance.stamp(None)
         if not any(self.differentiable):
             return [*forward]
+        self.reaches = [_reached(t, edges) for t, d in zip(self.outputs, self.differentiable, strict=True) if d]
         gradients = self._gradients(edges)
         self.provenance.stamp(None)
         return [*forward, *(gradients.get(i) for i in range(len(inputs)))]
@@ -182,12 +185,19 @@ class FunctionalRun(fx.Interpreter):
         self.provenance.stamp(n)
         self._node = n
         self._grad_mode[n] = torch.is_grad_enabled()
-        result = super().run_node(n)
+        result = self._execute(n)
         self._shapes[n] = [(t.shape, t.stride()) for t in tensors_of(result)]
         touched = [t for a in n.all_input_nodes for t in tensors_of(self.env[a])]
         if n.op not in ("placeholder", "output"):
             self.provenance.own_gradients(n, [*tensors_of(result), *touched])
         return result
+
+    def _execute(self, n: fx.Node) -> Any:
+        try:
+            return super().run_node(n)
+        except Exception as error:  # eager runs it, or raises what there is to raise
+            name = getattr(n.target, "__name__", n.target)
+            raise JointRefused(f"PyTorch cannot functionalise {name}: {error}") from error
 
     def bernoulli(self, x: torch.Tensor, p: float = 0.5, *, generator: torch.Generator | None = None) -> Any:
         """A decomposition of aten.bernoulli.p, the functional form of bernoulli_ (and so of dropout).
@@ -212,8 +222,10 @@ class FunctionalRun(fx.Interpreter):
         with torch.autograd.set_multithreading_enabled(False), torch._C._DisableAutocast():
             try:
                 found = torch.autograd.grad(outputs, list(edges.values()), tangents, allow_unused=True)
-            except RuntimeError as error:
-                raise JointRefused(f"PyTorch cannot differentiate the graph: {error}") from error
+            except Exception as error:
+                raise JointRefused(
+                    f"PyTorch cannot differentiate the graph: {error}"
+                ) from error
         return {i: _unwrap(g) for i, g in zip(edges, found, strict=True) if g is not None}
 
     def _tangent(self, number: int, output: torch.Tensor) -> torch.Tensor:
@@ -302,6 +314,20 @@ class FunctionalRun(fx.Interpreter):
 def _replayable(view: fx.Node) -> bool:
     """A view of its first argument alone, all others constants."""
     return len(view.all_input_nodes) == 1 and bool(view.args) and view.args[0] is view.all_input_nodes[0]
+
+
+def _reached(output: torch.Tensor, edges: Mapping[int, Any]) -> frozenset[int]:
+    """The primals to which autograd brings a gradient from `output`, be it of zeros."""
+    ends = {(edge.node, edge.output_nr): i for i, edge in edges.items()}
+    start = torch.autograd.graph.get_gradient_edge(output)
+    work, seen = [(start.node, start.output_nr)], set()
+    while work:
+        edge = work.pop()
+        if edge in seen:
+            continue
+        seen.add(edge)
+        work.extend(e for e in edge[0].next_functions if e[0] is not None)
+    return frozenset(i for end, i in ends.items() if end in seen)
 
 
 def tensors_of(value: Any) -> list[torch.Tensor]:

@@ -38,6 +38,8 @@ class JointGraph:
     """Names of the forward outputs' nodes, those of `mutations` last."""
     differentiable: tuple[bool, ...]
     """For each forward output, whether it has a tangent."""
+    reaches: tuple[frozenset[int], ...]
+    """For each tangent, the primals that get a gradient from it."""
     layouts: tuple[Layout, ...]
     """Of each tangent: that of its output."""
     returns: tuple[Return, ...]
@@ -122,6 +124,7 @@ def _assemble(run: FunctionalRun, traced: fx.GraphModule, primal_count: int) -> 
         tangents=tangents,
         outputs=tuple(n.name for n in nodes[:count]),
         differentiable=tuple(run.differentiable),
+        reaches=tuple(run.reaches),
         layouts=tuple(layouts),
         returns=tuple(run.returns),
         mutations=tuple(run.mutations),

@@ -17,7 +17,10 @@ _TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
 _STDLIB = sysconfig.get_path("stdlib") + os.sep
 _SITE = tuple(sysconfig.get_path(k) + os.sep for k in ("purelib", "platlib"))
 # parts of PyTorch that are ordinary Python over tensors
-_OPEN = ("nn/modules/", "nn/functional.py", "nn/utils/", "nn/init.py", "distributions/", "backends/")
+_OPEN = (
+    *("nn/modules/", "nn/functional.py", "nn/utils/", "nn/init.py", "distributions/", "backends/"),
+    *("masked/_ops.py", "signal/windows/", "_tensor.py", "_jit_internal.py"),
+)
 _TORCH_OPEN = tuple(_TORCH + p.replace("/", os.sep) for p in _OPEN)
 _TORCH_CLOSED = _TORCH + os.path.join("nn", "modules", "module.py")
 # modules of the standard library that are ordinary Python over Python's own objects

@@ -16,12 +16,13 @@ from __future__ import annotations
 
 import argparse
 import collections
-import copy
 import sys
 import time
+import types
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -32,7 +33,7 @@ import compiler_core
 from compiler_core.record import Record
 
 VERDICTS = ("equal", "refused", "wrong", "crashed")
-TOLERANCE = 1e-4
+TOLERANCE = 2e-4
 UNSTABLE = frozenset({"empty", "empty_like", "new_empty", "new_empty_strided", "empty_strided", "empty_permuted"})
 """Their values are whatever lies in memory: only shapes, strides and types are compared."""
 
@@ -74,10 +75,16 @@ def _cases_of(op: Any) -> Iterator[Case]:
     values = op.name not in UNSTABLE
     for i, sample in enumerate(samples):
         made = _fresh(sample)
-        yield Case(f"{op.formatted_name}[{i}]", op.op, made, gradients, values)
+        yield Case(f"{op.formatted_name}[{i}]", _as_users(op.op), made, gradients, values)
         inplace = op.inplace_variant
         if inplace is not None and isinstance(sample.input, torch.Tensor) and not sample.broadcasts_input:
-            yield Case(f"{op.formatted_name}_[{i}]", _in_place(inplace), made, gradients and op.supports_inplace_autograd, values)
+            yield Case(
+                f"{op.formatted_name}_[{i}]",
+                _in_place(inplace),
+                made,
+                gradients and op.supports_inplace_autograd,
+                values,
+            )
 
 
 def _fresh(sample: Any) -> Callable[[], tuple[Any, tuple[Any, ...], dict[str, Any]]]:
@@ -123,6 +130,17 @@ def run(case: Case, backend: str) -> Result:
     return _judge(case, want, got, record)
 
 
+def _as_users(function: Any) -> Any:
+    """The database's own wrappers of operators, as if a user had written them."""
+    code = getattr(function, "__code__", None)
+    if code is None or "testing" not in Path(code.co_filename).parts:
+        return function
+    own = code.replace(co_filename=__file__)
+    made = types.FunctionType(own, function.__globals__, function.__name__, function.__defaults__, function.__closure__)
+    made.__kwdefaults__ = function.__kwdefaults__
+    return made
+
+
 def _program(op: Callable[..., Any]) -> Callable[..., Any]:
     def program(x: Any, *args: Any, **kwargs: Any) -> Any:
         return op(x, *args, **kwargs)
@@ -136,7 +154,7 @@ def _outcome(case: Case, function: Callable[..., Any]) -> Any:
     inputs = [t for t in tree_flatten((x, args, kwargs))[0] if isinstance(t, torch.Tensor)]
     torch.manual_seed(1)
     result = function(x, *args, **kwargs)
-    outputs = [t for t in tree_flatten(result)[0]]
+    outputs = list(tree_flatten(result)[0])
     gradients = _gradients(outputs, inputs) if case.gradients else []
     return outputs, gradients, inputs, torch.get_rng_state()
 
@@ -147,7 +165,8 @@ def _gradients(outputs: Sequence[Any], inputs: Sequence[torch.Tensor]) -> list[t
     if not differentiable or not wanted:
         return []
     generator = torch.Generator().manual_seed(2)
-    tangents = [torch.randn(t.shape, generator=generator).to(t.dtype) for t in differentiable]
+    # laid out as the outputs are: a backward of ours is compiled for that, and takes others as copies
+    tangents = [torch.empty_like(t).copy_(torch.randn(t.shape, generator=generator)) for t in differentiable]
     return list(torch.autograd.grad(differentiable, wanted, tangents, allow_unused=True))
 
 
@@ -157,7 +176,11 @@ def _judge(case: Case, want: Any, got: Any, record: Record) -> Result:
     if isinstance(got, Exception):
         if isinstance(want, Exception):
             same = type(want) is type(got)
-            return Result(case.name, "refused" if same else "wrong", f"eager raises {type(want).__name__}: {want}; got {type(got).__name__}: {got}")
+            return Result(
+                case.name,
+                "refused" if same else "wrong",
+                f"eager raises {type(want).__name__}: {want}; got {type(got).__name__}: {got}",
+            )
         return Result(case.name, "crashed", f"{type(got).__name__}: {got}")
     if isinstance(want, Exception):
         return Result(case.name, "wrong", f"eager raises {type(want).__name__}: {want}")
@@ -188,7 +211,12 @@ def _unequal(x: Any, y: Any, values: bool) -> str:
     if not isinstance(x, torch.Tensor) or not isinstance(y, torch.Tensor):
         same = type(x) is type(y) and (x == y or x != x)
         return "" if same else f"{y!r}, not {x!r}"
-    for name, read in (("dtype", lambda t: t.dtype), ("shape", lambda t: t.shape), ("requires_grad", lambda t: t.requires_grad), ("layout", lambda t: t.layout)):
+    for name, read in (
+        ("dtype", lambda t: t.dtype),
+        ("shape", lambda t: t.shape),
+        ("requires_grad", lambda t: t.requires_grad),
+        ("layout", lambda t: t.layout),
+    ):
         if read(x) != read(y):
             return f"{name} {read(y)}, not {read(x)}"
     if x.layout is torch.strided and x.numel() > 1 and x.stride() != y.stride():
@@ -234,7 +262,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 def table(results: Sequence[Result]) -> str:
     counts = collections.Counter(r.verdict for r in results)
     operators = {r.case.partition("[")[0].removesuffix("_") for r in results}
-    lines = [f"{len(operators):,} operators, {len(results):,} cases: " + ", ".join(f"{counts[v]:,} {v}" for v in VERDICTS)]
+    lines = [
+        f"{len(operators):,} operators, {len(results):,} cases: " + ", ".join(f"{counts[v]:,} {v}" for v in VERDICTS)
+    ]
     reasons = collections.Counter(r.reason.split("\n")[0][:150] for r in results if r.verdict == "refused")
     lines += [f"  {n:6,} refused: {why}" for why, n in reasons.most_common(60)]
     return "\n".join(lines)

@@ -11,6 +11,7 @@ import torch.fx as fx
 import torch.nn.functional as F
 from torch import nn
 
+import compiler_core
 from compiler_core.joint import JointRefused, trace_joint
 from compiler_core.record import Record
 from tests.unit.captured import Captured, capture, compiled, prepare, same_as_eager
@@ -227,7 +228,7 @@ def test_grad_mode_is_restored_after_a_failure() -> None:
     graph.call_function(torch._C._set_grad_enabled, (False,))
     graph.output((graph.call_function(torch.mm, (x, x)),))
     captured = prepare(fx.GraphModule({}, graph), [t(3)])
-    with pytest.raises(RuntimeError):
+    with pytest.raises(JointRefused, match="cannot functionalise mm"):
         trace_joint(captured.gm, captured.inputs, captured.compile)
     assert torch.is_grad_enabled()
 
@@ -277,3 +278,19 @@ def test_roles() -> None:
 
 def _lines(record: Record, item: str) -> set[str]:
     return {i for i in record.linked(item) if i.startswith("src:")}
+
+
+def test_a_gradient_of_zeros_is_one_where_autograd_has_an_edge() -> None:
+    def f(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return x * 2 + y.sign(), x.sign()
+
+    compiled = compiler_core.compile(f, backend="aot_eager", strict=True)
+    for wanted in ((0,), (1,), (0, 1)):
+        found = []
+        for function in (f, compiled):
+            x, y = torch.ones(3, requires_grad=True), torch.ones(3, requires_grad=True)
+            outputs = function(x, y)
+            found.append(torch.autograd.grad([outputs[i].sum() for i in wanted], (x, y), allow_unused=True))
+        for want, got in zip(*found, strict=True):
+            assert (want is None) == (got is None)
+            assert want is None or torch.equal(want, got)
