@@ -24,6 +24,8 @@ _API = ("Explanation", "compile", "disable", "explain", "export", "graph_break",
 
 
 def __getattr__(name: str) -> Any:
+    if name == "record":
+        return importlib.import_module("compiler_core.record")
     if name in _API:
         return getattr(importlib.import_module("compiler_core.api"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -19,7 +19,7 @@ _SITE = tuple(sysconfig.get_path(k) + os.sep for k in ("purelib", "platlib"))
 # parts of PyTorch that are ordinary Python over tensors
 _OPEN = (
     *("nn/modules/", "nn/functional.py", "nn/utils/", "nn/init.py", "distributions/", "backends/"),
-    *("masked/_ops.py", "signal/windows/", "_tensor.py", "_jit_internal.py"),
+    *("masked/_ops.py", "signal/windows/"),
 )
 _TORCH_OPEN = tuple(_TORCH + p.replace("/", os.sep) for p in _OPEN)
 _TORCH_CLOSED = _TORCH + os.path.join("nn", "modules", "module.py")
@@ -30,7 +30,10 @@ _STDLIB_OPEN = frozenset(
     for name in (f"<frozen {module}>", f"{_STDLIB}{module}.py", f"{_STDLIB}{module}{os.sep}__init__.py")
 )
 # and Module.modules() and the like (calls of modules have a rule of their own), torch.no_grad() as a decorator
-_INLINED_ONLY = _STDLIB_OPEN | {_TORCH_CLOSED, _TORCH + os.path.join("utils", "_contextlib.py")}
+_INLINED_ONLY = _STDLIB_OPEN | {
+    _TORCH_CLOSED,
+    *(_TORCH + os.path.join(*path.split("/")) for path in ("utils/_contextlib.py", "_tensor.py", "_jit_internal.py")),
+}
 _PACKAGES_CLOSED = ("IPython", "ipykernel", "traitlets", "numpy", "scipy", "matplotlib", "pandas", "sklearn", "triton")
 
 

@@ -549,3 +549,8 @@ def test_default_is_a_tensor_method(x):
     f = x.add
     g = torch.Tensor.mul
     return f(1), g(x, 2), getattr(x, "sub")(3)
+
+
+@one_graph
+def test_a_tensor_called_self(self, x):
+    return self + x
