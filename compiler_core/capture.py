@@ -52,6 +52,7 @@ from compiler_core.values.tensor import TensorValue, constant_argument
 
 if TYPE_CHECKING:
     from compiler_core.symbolic import Interpreter
+    from compiler_core.values.generators import GeneratorValue
 
 # kinds of which one source may have several
 GUARDED_BY_VALUE = frozenset({"DICT_CONTAINS", "DICT_HAS", "NO_ATTRIBUTE", "SAME_OBJECT", "NOT_SAME_OBJECT"})
@@ -98,6 +99,8 @@ class Capture:
         """Origin items, user line and stack trace of the instruction at work; the interpreter sets it."""
         self.hashed: dict[int, tuple[Any, Source]] = {}
         """Outside objects whose identity was a key of a dict or an element of a set."""
+        self.suspended: dict[GeneratorValue, int] = {}
+        """Generators that stand in a try or with block, and the root's instruction that made each."""
         self._rounds = 0
         self._seen: dict[int, tuple[Any, Value]] = {}
         self._by_fake: dict[int, TensorValue] = {}

@@ -175,6 +175,14 @@ class Emitter:
         loads = [lambda v=v: self.value(v) for v in [*args, *named.values()]]
         self.call_loaded(fn, loads, tuple(named))
 
+    def call_value(self, fn: Value, args: Sequence[Value], kwargs: dict[str, Value]) -> None:
+        """Push ``fn(*args, **kwargs)`` of a function that is a value itself."""
+        function = self.keep(fn)
+        self.add(*make.callable_first([make.load_fast(function)]))
+        for value in [*args, *kwargs.values()]:
+            self.value(value)
+        self.add(*make.call(len(args) + len(kwargs), tuple(kwargs)))
+
     def call_loaded(self, fn: Any, loads: Sequence[Step], kw_names: tuple[str, ...] = ()) -> None:
         """Push the result of calling `fn` on what `loads` push."""
         self.add(*make.callable_first([make.load_const(fn)]))

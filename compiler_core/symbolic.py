@@ -22,7 +22,7 @@ from compiler_core.values.base import Raised, Value
 from compiler_core.values.constant import ConstantValue
 from compiler_core.values.exceptions import ExceptionValue
 from compiler_core.values.functions import CellValue, FunctionValue, StaticValue, bind
-from compiler_core.values.iterators import IteratorValue, MappedIteratorValue
+from compiler_core.values.generators import GeneratorValue
 from compiler_core.values.mappings import DictValue
 from compiler_core.values.rules import HANDLERS
 from compiler_core.values.sequences import RangeValue, SequenceValue
@@ -160,9 +160,11 @@ class Interpreter(opcodes.Opcodes):
             at = at.parent
         return None
 
-    def break_at(self, why: Unsupported) -> int:
+    def break_at(self, why: Unsupported | None = None) -> int:
         """The instruction that breaks the graph: the one at work or, where it handles an exception, the one that
-        raised it, which Python must raise anew."""
+        raised it, which Python must raise anew; and with generators that stand in a block, the one that made them."""
+        if self.parent is None and self.capture.suspended:
+            return min(self.capture.suspended.values())
         if self.handling:
             return self._raised_at[self.handling[0]]
         if isinstance(why, Raised) and why.exception in self._raised_at:
@@ -220,6 +222,33 @@ class Interpreter(opcodes.Opcodes):
                 raise Unsupported("skipped function", f"{function.name} ({reason})")
         return self._inline(function, args, kwargs)
 
+    def called_by(self, caller: Interpreter) -> None:
+        """Who resumes a generator is what its frame returns to, whoever made it."""
+        self.parent, self.depth = caller, caller.depth + 1
+        if self.depth >= MAX_DEPTH:
+            raise Unsupported("unroll limit", f"calls {MAX_DEPTH} deep")
+
+    def run_to_yield(self, thrown: Raised | None) -> Value | None:
+        """Run a generator's body on, or from what is raised in it, to what it yields; None when it returns."""
+        if thrown is not None:
+            self._catch(thrown, self.instructions[self.pc - 1])
+        while self.returned is None and self.yielded is None:
+            self.step()
+        value, self.yielded = self.yielded, None
+        return value
+
+    def delegates(self) -> bool:
+        """Whether a generator's body stands in ``yield from``."""
+        follows = [x.opname for x in self.instructions[self.pc : self.pc + 2]]
+        return follows == ["RESUME", "JUMP_BACKWARD_NO_INTERRUPT"]
+
+    def in_block(self) -> bool:
+        """Whether a generator's body stands in a try or with block, which Python leaves when it drops the generator."""
+        handler = self.instructions[self.pc - 1].handler
+        while handler is not None and handler.target.opname != "PUSH_EXC_INFO":
+            handler = handler.target.handler
+        return handler is not None
+
     def _inline(self, function: FunctionValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
         if self.depth >= MAX_DEPTH:
             raise Unsupported("unroll limit", f"calls {MAX_DEPTH} deep")
@@ -236,10 +265,7 @@ class Interpreter(opcodes.Opcodes):
             parent=self,
         )
         if function.code.co_flags & GENERATOR:
-            if any(x.handler is not None and x.handler.target.opname == "PUSH_EXC_INFO" for x in callee.instructions):
-                # Python leaves its block when the generator is dropped, at a time of its own
-                raise Unsupported("generator", f"{function.name} yields inside a try or with block")
-            return GeneratorValue(callee)
+            return GeneratorValue(callee, function, args, kwargs)
         at = self.capture.at
         try:
             result = callee.run()
@@ -293,47 +319,16 @@ class Interpreter(opcodes.Opcodes):
         """``a is b or a == b``, as containers look for an item."""
         return a.same_object(b) or self.is_equal(a, b)
 
-    def iterator_of(self, value: Value) -> IteratorValue:
-        iterator = value.iterate(self)
-        if not isinstance(iterator, IteratorValue):
-            raise Unsupported("unsupported iteration", str(value))
-        return iterator
-
     def list_of(self, value: Value) -> list[Value]:
         """``list(value)``"""
-        iterator = self.iterator_of(value)
-        return iterator.items(self)
+        iterator, found = value.iterate(self), []
+        while (item := iterator.next_value(self)) is not None:
+            found.append(item)
+        return found
 
 
 def _equal_by_identity(value: Value) -> bool:
     return getattr(value.python_type(), "__eq__", None) is object.__eq__
-
-
-class GeneratorValue(MappedIteratorValue):
-    """A generator of the program's: its own interpreter, run from one yield to the next."""
-
-    def __init__(self, interpreter: Interpreter) -> None:
-        super().__init__(lambda tx: self._resume())
-        self.interpreter = interpreter
-
-    def python_type(self) -> type:
-        return types.GeneratorType
-
-    def result(self) -> Value:
-        return self.interpreter.returned or ConstantValue(None)
-
-    def _resume(self) -> Value | None:
-        at = self.interpreter
-        if at.returned is not None:
-            return None
-        while at.returned is None:
-            at.step()
-            if at.yielded is not None:
-                value, at.yielded = at.yielded, None
-                at.capture.working = at.parent
-                at.stack.append(ConstantValue(None))  # what ``next`` sends
-                return value
-        return None
 
 
 _DISASSEMBLED: dict[types.CodeType, tuple[list[Instruction], dict[Instruction, int]]] = {}

@@ -11,7 +11,7 @@ from compiler_core.opcodes.stack import Machine
 from compiler_core.values.base import Value
 from compiler_core.values.constant import ConstantValue
 from compiler_core.values.contexts import ContextValue, ExitValue
-from compiler_core.values.iterators import IteratorValue
+from compiler_core.values.generators import GeneratorValue
 from compiler_core.values.objects import ObjectValue
 
 if TYPE_CHECKING:
@@ -75,10 +75,7 @@ class ControlOpcodes(Machine):
         self.push(self.pop().iterate(self._tx))
 
     def FOR_ITER(self, instruction: Instruction) -> None:
-        iterator = self.stack[-1]
-        if not isinstance(iterator, IteratorValue):
-            raise Unsupported("unsupported iteration", str(iterator))
-        value = iterator.next_value(self._tx)
+        value = self.stack[-1].next_value(self._tx)
         if value is not None:
             self.push(value)
             return
@@ -107,23 +104,34 @@ class ControlOpcodes(Machine):
     # --- leaving
 
     def RETURN_VALUE(self, instruction: Instruction) -> None:
-        self.returned = self.pop()
+        self._return(self.pop())
 
     def RETURN_CONST(self, instruction: Instruction) -> None:
         cast("Interpreter", self).LOAD_CONST(instruction)
-        self.returned = self.pop()
+        self._return(self.pop())
+
+    def _return(self, value: Value) -> None:
+        if self._tx.parent is None and self.capture.suspended:
+            left = next(iter(self.capture.suspended))
+            raise Unsupported("generator", f"{left} is left inside a try or with block")
+        self.returned = value
+
+    # --- generators
 
     def RETURN_GENERATOR(self, instruction: Instruction) -> None:
-        self.push(NONE)  # the generator object, which a POP_TOP follows
+        self.push(NONE)  # what the first ``next`` sends, which a POP_TOP follows
 
     def GET_YIELD_FROM_ITER(self, instruction: Instruction) -> None:
         self.push(self.pop().iterate(self._tx))
 
     def SEND(self, instruction: Instruction) -> None:
-        if not NONE.same_object(self.pop()):
-            raise Unsupported("generator", "a value sent into a generator")
-        iterator = self._tx.iterator_of(self.stack[-1])
-        value = iterator.next_value(self._tx)
+        sent, iterator = self.pop(), self.stack[-1]
+        if NONE.same_object(sent):
+            value = iterator.next_value(self._tx)
+        elif isinstance(iterator, GeneratorValue):
+            value = iterator.send(self._tx, sent)
+        else:
+            raise Unsupported("generator", f"a value sent into {iterator}")
         if value is not None:
             self.push(value)
             return

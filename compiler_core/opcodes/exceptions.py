@@ -11,6 +11,7 @@ from compiler_core.values.base import Raised, Value, raised
 from compiler_core.values.constant import ConstantValue
 from compiler_core.values.exceptions import NONE, OUTER, ExceptionValue, TracebackValue, as_exception
 from compiler_core.values.functions import StaticValue
+from compiler_core.values.generators import generator_raised
 
 if TYPE_CHECKING:
     from compiler_core.symbolic import Interpreter
@@ -79,10 +80,3 @@ class ExceptionOpcodes(Machine):
         assert isinstance(exception, ExceptionValue)
         if issubclass(exception.cls, StopIteration):
             self.stack[-1] = generator_raised(exception)
-
-
-def generator_raised(exception: ExceptionValue) -> ExceptionValue:
-    made = ExceptionValue(RuntimeError, [ConstantValue("generator raised StopIteration")])
-    made.set_cause(exception)
-    made.set_context(exception)
-    return made

@@ -104,6 +104,30 @@ class Value:
 
         return IteratorValue(self.items(tx))
 
+    def next_value(self, tx: Interpreter) -> Value | None:
+        """``next(self)``, or None at the end"""
+        raise Unsupported("unsupported iteration", f"next of {self}")
+
+    def next_or_stop(self, tx: Interpreter) -> Value:
+        """``next(self)``, which raises StopIteration at the end"""
+        found = self.next_value(tx)
+        if found is None:
+            raise self.stop()
+        return found
+
+    def stop(self) -> Raised:
+        """The StopIteration that ends this iterator."""
+        from compiler_core.values.constant import ConstantValue
+
+        result = self.result()
+        return raised(StopIteration, *([] if ConstantValue(None).same_object(result) else [result]))
+
+    def result(self) -> Value:
+        """What ``yield from`` gives when the iterator has ended."""
+        from compiler_core.values.constant import ConstantValue
+
+        return ConstantValue(None)
+
     def same_object(self, other: Value) -> bool:
         """``self is other``; the wrappers of one object are one value, so identity decides."""
         return self is other

@@ -8,7 +8,7 @@ import operator
 from typing import TYPE_CHECKING, Any
 
 from compiler_core.errors import Unsupported
-from compiler_core.values.base import Value, raised
+from compiler_core.values.base import Value
 from compiler_core.values.constant import ConstantValue
 from compiler_core.values.iterators import IteratorValue, MappedIteratorValue
 from compiler_core.values.operators import binary
@@ -27,12 +27,9 @@ def _iter(tx: Interpreter, obj: Value) -> Value:
 
 @handles(next)
 def _next(tx: Interpreter, iterator: Value, default: Value | None = None) -> Value:
-    if not isinstance(iterator, IteratorValue):
-        raise Unsupported("unsupported iteration", str(iterator))
-    found = iterator.next_value(tx) or default
-    if found is None:
-        raise raised(StopIteration, *iterator.stop_arguments())
-    return found
+    if default is None:
+        return iterator.next_or_stop(tx)
+    return iterator.next_value(tx) or default
 
 
 @handles(zip)
@@ -42,7 +39,7 @@ def _zip(tx: Interpreter, *args: Value, strict: Value | None = None) -> Value:
         if len({len(r) for r in rows}) > 1:
             raise Unsupported("exception", "zip() arguments differ in length")
         return IteratorValue([TupleValue(list(r)) for r in zip(*rows, strict=True)])
-    iterators = [tx.iterator_of(a) for a in args]
+    iterators = [a.iterate(tx) for a in args]
 
     def step(tx: Interpreter) -> Value | None:
         row = []
@@ -58,7 +55,7 @@ def _zip(tx: Interpreter, *args: Value, strict: Value | None = None) -> Value:
 
 @handles(enumerate)
 def _enumerate(tx: Interpreter, obj: Value, start: Value | None = None) -> Value:
-    iterator = tx.iterator_of(obj)
+    iterator = obj.iterate(tx)
     counter = itertools.count(0 if start is None else start.constant(tx))
 
     def step(tx: Interpreter) -> Value | None:
@@ -82,7 +79,7 @@ def _map(tx: Interpreter, function: Value, *args: Value) -> Value:
 
 @handles(filter)
 def _filter(tx: Interpreter, function: Value, obj: Value) -> Value:
-    iterator = tx.iterator_of(obj)
+    iterator = obj.iterate(tx)
 
     def step(tx: Interpreter) -> Value | None:
         while (value := iterator.next_value(tx)) is not None:
@@ -116,7 +113,7 @@ def sorted_values(tx: Interpreter, values: list[Value], key: Value | None, rever
 
 @handles(any)
 def _any(tx: Interpreter, obj: Value) -> Value:
-    iterator = tx.iterator_of(obj)
+    iterator = obj.iterate(tx)
     while (value := iterator.next_value(tx)) is not None:
         if value.truth(tx):
             return ConstantValue(True)
@@ -125,7 +122,7 @@ def _any(tx: Interpreter, obj: Value) -> Value:
 
 @handles(all)
 def _all(tx: Interpreter, obj: Value) -> Value:
-    iterator = tx.iterator_of(obj)
+    iterator = obj.iterate(tx)
     while (value := iterator.next_value(tx)) is not None:
         if not value.truth(tx):
             return ConstantValue(False)

@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from compiler_core.errors import Unsupported
-from compiler_core.values.base import Value
-from compiler_core.values.constant import ConstantValue
+from compiler_core.values.base import Raised, Value
 
 if TYPE_CHECKING:
     from compiler_core.reconstruct import Emitter
@@ -25,27 +24,14 @@ class IteratorValue(Value):
         return self
 
     def next_value(self, tx: Interpreter) -> Value | None:
-        """The next value, or None at the end."""
         if self.index >= len(self.values):
             return None
         self.index += 1
         tx.capture.count_round()
         return self.values[self.index - 1]
 
-    def result(self) -> Value:
-        """What ``yield from`` gives when it is exhausted."""
-        return ConstantValue(None)
-
-    def stop_arguments(self) -> list[Value]:
-        """The arguments of the StopIteration that ends it."""
-        result = self.result()
-        return [] if ConstantValue(None).same_object(result) else [result]
-
     def items(self, tx: Interpreter) -> list[Value]:
-        rest = []
-        while (value := self.next_value(tx)) is not None:
-            rest.append(value)
-        return rest
+        return tx.list_of(self)
 
     def children(self) -> Sequence[Value]:
         return self.values[self.index :]
@@ -55,7 +41,7 @@ class IteratorValue(Value):
 
 
 class MappedIteratorValue(IteratorValue):
-    """An iterator that makes each value when asked: zip, enumerate, map, filter, generators.
+    """An iterator that makes each value when asked: zip, enumerate, map, filter.
 
     `step` gives the next value or None at the end.  It cannot be carried across a break.
     """
@@ -66,7 +52,12 @@ class MappedIteratorValue(IteratorValue):
 
     def next_value(self, tx: Interpreter) -> Value | None:
         tx.capture.count_round()
-        return self.step(tx)
+        try:
+            return self.step(tx)
+        except Raised as error:  # a function that `map` calls ends it so
+            if error.matches(StopIteration):
+                return None
+            raise
 
     def children(self) -> Sequence[Value]:
         return ()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import itertools
 import types
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -37,6 +38,7 @@ class ObjectValue(Value):
         self.real = real
         self.source = source
         self.stored: dict[str, Value] = {}
+        self._result: Value = ConstantValue(None)
         self.dict_was_read = False
 
     def __repr__(self) -> str:
@@ -231,9 +233,45 @@ class ObjectValue(Value):
         return found
 
     def iterate(self, tx: Interpreter) -> Value:
-        if self.special(tx, "__next__") is not None:
+        if (method := self.special(tx, "__iter__")) is not None:
+            iterator = method.call(tx, [], {})
+            if isinstance(iterator, ObjectValue) and iterator.special(tx, "__next__") is None:
+                raise Unsupported("exception", f"iter() returned a {iterator}")
+            return iterator
+        if self.special(tx, "__getitem__") is None:
             raise Unsupported("unsupported iteration", f"a {self.cls.__name__}")
-        return self._special_call(tx, "__iter__", []).iterate(tx)
+        return self._iterate_by_index()
+
+    def _iterate_by_index(self) -> Value:
+        from compiler_core.values.iterators import MappedIteratorValue
+
+        counter = itertools.count()
+
+        def step(tx: Interpreter) -> Value | None:
+            try:
+                return self.get_item(tx, ConstantValue(next(counter)))
+            except Raised as error:
+                if error.matches(IndexError):
+                    return None
+                raise
+
+        return MappedIteratorValue(step)
+
+    def next_value(self, tx: Interpreter) -> Value | None:
+        tx.capture.count_round()
+        try:
+            return self.next_or_stop(tx)
+        except Raised as error:
+            if not error.matches(StopIteration):
+                raise
+            self._result = error.exception.get_attr(tx, "value")
+            return None
+
+    def next_or_stop(self, tx: Interpreter) -> Value:
+        return self._special_call(tx, "__next__", [])
+
+    def result(self) -> Value:
+        return self._result
 
     def items(self, tx: Interpreter) -> list[Value]:
         return tx.list_of(self)

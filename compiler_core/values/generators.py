@@ -1,0 +1,174 @@
+"""Generators of the program's: each an interpreter of its own that stops at every yield."""
+
+from __future__ import annotations
+
+import sys
+import types
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from compiler_core.errors import Unsupported
+from compiler_core.values.base import Raised, Value, raised
+from compiler_core.values.constant import ConstantValue
+from compiler_core.values.exceptions import ExceptionValue, as_exception
+from compiler_core.values.functions import FunctionValue, MethodOfValue
+from compiler_core.values.iterators import IteratorValue
+
+if TYPE_CHECKING:
+    from compiler_core.reconstruct import Emitter
+    from compiler_core.symbolic import Interpreter
+
+NONE = ConstantValue(None)
+
+
+class GeneratorValue(IteratorValue):
+    """A generator: `body` runs from one yield to the next.  One that has begun cannot be carried across a break."""
+
+    def __init__(
+        self, body: Interpreter, function: FunctionValue, args: Sequence[Value], kwargs: dict[str, Value]
+    ) -> None:
+        super().__init__([])
+        self.body = body
+        self.made_by = (function, args, kwargs)
+        self.made_at = body.root.break_at()
+        self.started = self.running = self.finished = False
+
+    def __repr__(self) -> str:
+        return self.body.code.co_name
+
+    def python_type(self) -> type:
+        return types.GeneratorType
+
+    def truth(self, tx: Interpreter) -> bool:
+        return True
+
+    # --- running
+
+    def next_value(self, tx: Interpreter) -> Value | None:
+        tx.capture.count_round()
+        return self.send(tx, NONE)
+
+    def send(self, tx: Interpreter, value: Value) -> Value | None:
+        """What it yields next, None where it returns instead (`result` has its value)."""
+        if not self.started and not self.finished:
+            if not NONE.same_object(value):
+                raise raised(TypeError, "can't send non-None value to a just-started generator")
+            self.started = True  # its first instruction pushes the None that it is sent
+        elif not self.finished and not self.running:
+            self.body.push(value)
+        return self._run(tx, None)
+
+    def throw(self, tx: Interpreter, exception: ExceptionValue) -> Value | None:
+        """Raise `exception` where it yields; what it yields next, None where it returns instead."""
+        if not self.started or self.finished:
+            self.started = self.finished = True
+            raise Raised(exception)
+        if self.body.delegates():
+            raise Unsupported("generator", "throw() into yield from")
+        return self._run(tx, Raised(exception))
+
+    def _run(self, tx: Interpreter, thrown: Raised | None) -> Value | None:
+        if self.running:
+            raise raised(ValueError, "generator already executing")
+        if self.finished:
+            self.body.returned = NONE
+            return None
+        body, at = self.body, tx.capture.at
+        body.called_by(tx)
+        self.running = True
+        try:
+            found = body.run_to_yield(thrown)
+        except Raised as error:
+            tx.capture.working, tx.capture.at = tx, at
+            self.finished, self.running = True, False
+            self._note_block(tx)
+            raise _left_by(error) from None
+        tx.capture.working, tx.capture.at = tx, at
+        self.finished, self.running = found is None, False
+        self._note_block(tx)
+        return found
+
+    def _note_block(self, tx: Interpreter) -> None:
+        if not self.finished and self.body.in_block():
+            tx.capture.suspended[self] = self.made_at
+        else:
+            tx.capture.suspended.pop(self, None)
+
+    def result(self) -> Value:
+        return self.body.returned or NONE
+
+    # --- methods
+
+    def get_attr(self, tx: Interpreter, name: str) -> Value:
+        if name in ("send", "throw", "close", "__next__", "__iter__"):
+            return MethodOfValue(self, name)
+        return super().get_attr(tx, name)
+
+    def call_method(self, tx: Interpreter, name: str, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        method: Any = getattr(self, f"method_{name.strip('_')}", None)
+        if method is None or kwargs:
+            raise Unsupported("generator", f"{self}.{name}()")
+        found: Value = method(tx, *args)
+        return found
+
+    def method_iter(self, tx: Interpreter) -> Value:
+        return self
+
+    def method_next(self, tx: Interpreter) -> Value:
+        return self.next_or_stop(tx)
+
+    def method_send(self, tx: Interpreter, value: Value) -> Value:
+        return self._value_or_stop(self.send(tx, value))
+
+    def method_throw(self, tx: Interpreter, what: Value, value: Value | None = None, _: Value | None = None) -> Value:
+        """The traceback, which only Python has, changes nothing here."""
+        if value is not None and not NONE.same_object(value):
+            if not isinstance(value, ExceptionValue):
+                raise Unsupported("generator", "throw() with arguments of the exception")
+            what = value
+        return self._value_or_stop(self.throw(tx, as_exception(tx, what)))
+
+    def method_close(self, tx: Interpreter) -> Value:
+        if not self.started or self.finished:
+            self.finished = True
+            return NONE
+        try:
+            yielded = self.throw(tx, ExceptionValue(GeneratorExit))
+        except Raised as error:
+            if error.matches(GeneratorExit):
+                return NONE
+            raise
+        if yielded is not None:
+            raise raised(RuntimeError, "generator ignored GeneratorExit")
+        return self.result() if sys.version_info >= (3, 13) else NONE
+
+    def _value_or_stop(self, found: Value | None) -> Value:
+        if found is None:
+            raise self.stop()
+        return found
+
+    # --- across a break
+
+    def children(self) -> Sequence[Value]:
+        function, args, kwargs = self.made_by
+        return () if self.started else [function, *args, *kwargs.values()]
+
+    def rebuild(self, emit: Emitter) -> None:
+        """One that nothing has asked for a value is made by the same call."""
+        if self.started or self.finished:
+            raise Unsupported("generator", f"{self}, which is suspended, across a break")
+        function, args, kwargs = self.made_by
+        emit.call_value(function, args, kwargs)
+
+
+def _left_by(error: Raised) -> Raised:
+    """A StopIteration that leaves a generator's body becomes a RuntimeError (PEP 479)."""
+    return Raised(generator_raised(error.exception), again=True) if error.matches(StopIteration) else error
+
+
+def generator_raised(exception: Value) -> ExceptionValue:
+    assert isinstance(exception, ExceptionValue)
+    made = ExceptionValue(RuntimeError, [ConstantValue("generator raised StopIteration")])
+    made.set_cause(exception)
+    made.set_context(exception)
+    return made
