@@ -203,13 +203,17 @@ class _FrameCompile:
                 while tx.returned is None and (broke is None or tx.pc != broke.split.at):
                     visited.add(tx.pc)
                     tx.step()
+                capture.working = None  # else the user's objects live until Python looks for cycles
                 return capture, tx, broke
             except Unsupported as why:
                 torch._C._set_grad_enabled(capture.grad_at_entry)
                 if broke is not None:
                     raise CompilerBug(f"capture broke at another place the second time: {why}") from why
                 at = tx.break_at(why)
-                broke = Broke(why, at, capture.working.user_stack(), resume.find_split(tx.instructions, at))
+                broke = Broke(
+                    _without_frames(why), at, capture.working.user_stack(), resume.find_split(tx.instructions, at)
+                )
+                capture.working = None
                 if self.region.options.fullgraph:
                     raise FullGraphError(break_text(broke)) from None
                 if broke.split.at not in visited:
@@ -316,6 +320,12 @@ class _FrameCompile:
         shown = self.compile.artifact("decompiled", "decompiled", "python", statements, places)
         for span in places:
             self.compile.link(shown.item(span.key), [artifact.item(span.key)], "decompile")
+
+
+def _without_frames(why: Unsupported) -> Unsupported:
+    """A kept exception keeps the frames that it passed, and with them the user's objects."""
+    why.__context__ = why.__cause__ = None
+    return why.with_traceback(None)
 
 
 @contextmanager
