@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import math
+import operator
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -76,15 +77,14 @@ class ConstantValue(Value):
         return fold(tx, getattr(obj, name), args, kwargs)
 
     def get_item(self, tx: Interpreter, key: Value) -> Value:
-        import operator
-
         return fold(tx, operator.getitem, [self, key], {})
 
     def contains(self, tx: Interpreter, item: Value) -> bool:
-        return item.constant(tx) in self.constant(tx)
+        return fold(tx, operator.contains, [self, item], {}).truth(tx)
 
     def length(self, tx: Interpreter) -> int:
-        return len(self.constant(tx))
+        found: int = fold(tx, len, [self], {}).constant(tx)
+        return found
 
     def items(self, tx: Interpreter) -> list[Value]:
         obj = self.constant(tx)

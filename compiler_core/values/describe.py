@@ -10,6 +10,7 @@ from compiler_core.values.base import NullValue, UnboundValue, Value
 from compiler_core.values.constant import ConstantValue
 from compiler_core.values.containers import ContainerValue
 from compiler_core.values.functions import CellValue, FunctionValue, MethodOfValue, MethodValue, StaticValue
+from compiler_core.values.generators import GeneratorValue
 from compiler_core.values.iterators import IteratorValue, MappedIteratorValue
 from compiler_core.values.objects import ObjectValue
 from compiler_core.values.tensor import TensorValue
@@ -95,6 +96,8 @@ def _container(value: ContainerValue) -> str:
 
 
 def _iterator(value: IteratorValue) -> str:
+    if isinstance(value, GeneratorValue):
+        return f"generator {value}"
     if isinstance(value, MappedIteratorValue):
-        return "generator" if hasattr(value, "interpreter") else "iterator"
+        return "iterator"
     return f"iterator, {value.index} of {len(value.values)}"

@@ -34,7 +34,7 @@ class ExceptionValue(ObjectValue):
         self, cls: type[BaseException], args: Sequence[Value] = (), real: Any = None, source: Source | None = None
     ) -> None:
         super().__init__(cls, real, source)
-        self.args = list(args)
+        self.args = TupleValue(list(args))
         self.cause: Value = NONE
         self.suppress_context = False
         self.context: Value | None = NONE
@@ -42,7 +42,7 @@ class ExceptionValue(ObjectValue):
         self.was_raised = False
 
     def __repr__(self) -> str:
-        return f"{self.cls.__name__}: {', '.join(map(str, self.args))}".removesuffix(": ")
+        return f"{self.cls.__name__}: {', '.join(map(str, self.args._values or ()))}".removesuffix(": ")
 
     # --- attributes
 
@@ -57,7 +57,7 @@ class ExceptionValue(ObjectValue):
 
     def _builtin_attribute(self, name: str) -> Value | None:
         if name == "args":
-            return TupleValue(list(self.args))
+            return self.args
         if name == "__cause__":
             return self.cause
         if name == "__suppress_context__":
@@ -67,14 +67,16 @@ class ExceptionValue(ObjectValue):
         if name == "__traceback__" and not self.was_raised:
             return NONE
         if name == "value" and issubclass(self.cls, StopIteration):
-            return self.args[0] if self.args else NONE
+            return next(iter(self.args._values or ()), NONE)
         return None
 
     def set_attr(self, tx: Interpreter, name: str, value: Value) -> None:
         if self.source is None and name == "__cause__":
             self.set_cause(value)
         elif self.source is None and name == "args":
-            self.args = tx.list_of(value)
+            self.args = TupleValue(tx.list_of(value))
+        elif self.was_raised and name == "__traceback__":
+            pass  # as it has one, only Python's own could be looked at
         else:
             super().set_attr(tx, name, value)
 
@@ -107,18 +109,18 @@ class ExceptionValue(ObjectValue):
 
     def _all_args(self, tx: Interpreter) -> list[Value]:
         if self.source is None:
-            return self.args
+            return self.args.items(tx)
         return tx.list_of(self.get_attr(tx, "args"))
 
     # --- across a break
 
     def children(self) -> Sequence[Value]:
-        return () if self.source is not None else [*self.args, *super().children()]
+        return () if self.source is not None else [self.args, *super().children()]
 
     def rebuild(self, emit: Emitter) -> None:
         if self.was_raised or self.cause is not NONE:
             raise Unsupported("exception", f"{self.cls.__name__}, which was raised before, across a break")
-        parts = [StaticValue(self.cls), TupleValue(list(self.args)), DictValue(dict(self.stored))]
+        parts = [StaticValue(self.cls), self.args, DictValue(dict(self.stored))]
         emit.call_object(make_exception, parts)
 
 
@@ -168,7 +170,7 @@ def initialise(tx: Interpreter, made: ExceptionValue, args: Sequence[Value], kwa
     """``Exception.__init__(made, *args)``"""
     if kwargs or (len(args) > 1 and issubclass(made.cls, _PARSES)):
         raise Unsupported("unsupported call", f"{made.cls.__name__}() with these arguments")
-    made.args = list(args)
+    made.args = TupleValue(list(args))
     return NONE
 
 
