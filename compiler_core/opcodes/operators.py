@@ -7,11 +7,10 @@ import sys
 from typing import TYPE_CHECKING, Any, cast
 
 from compiler_core.bytecode import Instruction
-from compiler_core.errors import Unsupported
 from compiler_core.opcodes.stack import Machine
 from compiler_core.values.base import Value
 from compiler_core.values.calls import call_static
-from compiler_core.values.constant import ConstantValue, fold
+from compiler_core.values.constant import ConstantValue
 from compiler_core.values.sequences import SliceValue
 from compiler_core.values.tensor import TensorValue
 
@@ -120,17 +119,11 @@ class OperatorOpcodes(Machine):
         self.push(self._format(value, spec))
 
     def _converted(self, value: Value, conversion: int) -> Value:
-        return fold(self._tx, CONVERSIONS[conversion], [_text(value)], {}) if conversion else value
+        return call_static(self._tx, CONVERSIONS[conversion], [value], {}) if conversion else value
 
     def _format(self, value: Value, spec: Value) -> Value:
-        return fold(self._tx, format, [_text(value), spec], {})
+        return call_static(self._tx, format, [value, spec], {})
 
     def BUILD_STRING(self, instruction: Instruction) -> None:
         parts = self.pop_many(instruction.arg or 0)
         self.push(ConstantValue("".join(p.constant(self._tx) for p in parts)))
-
-
-def _text(value: Value) -> Value:
-    if isinstance(value, TensorValue):
-        raise Unsupported("tensor value read", "formatting a tensor")
-    return value

@@ -13,7 +13,6 @@ import torch
 from compiler_core.errors import Unsupported
 from compiler_core.values.base import Raised, Value
 from compiler_core.values.constant import ConstantValue, fold
-from compiler_core.values.exceptions import ExceptionValue
 from compiler_core.values.functions import FunctionValue, PartialValue, StaticValue
 from compiler_core.values.mappings import DictValue, SetValue, hashable
 from compiler_core.values.objects import ObjectValue, SuperValue, _nothing
@@ -137,13 +136,6 @@ def _convert(cls: type, tx: Interpreter, *args: Value, **kwargs: Value) -> Value
     if args and isinstance(args[0], TensorValue):
         raise Unsupported("tensor value read", f"{cls.__name__}(tensor)")
     return fold(tx, cls, args, kwargs)
-
-
-@handles(str)
-def _str(tx: Interpreter, *args: Value) -> Value:
-    if len(args) == 1 and isinstance(args[0], ExceptionValue):
-        return args[0].text(tx)
-    return _convert(str, tx, *args)
 
 
 for _cls in (int, float, complex):

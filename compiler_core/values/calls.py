@@ -19,20 +19,21 @@ from compiler_core.errors import Unsupported
 from compiler_core.values import builtins, copying, iteration, library, operators  # noqa: F401  (they register their rules)
 from compiler_core.values.base import Value
 from compiler_core.values.cached import call_cached
-from compiler_core.values.constant import fold
+from compiler_core.values.constant import ConstantValue, fold
 from compiler_core.values.construct import construct
 from compiler_core.values.exceptions import ExceptionValue, initialise
 from compiler_core.values.modules import ModuleValue
 from compiler_core.values.objects import ObjectValue, look_up, store_attribute
 from compiler_core.values.rules import HANDLERS, Handler, has_tensor, name_of
 from compiler_core.values.subclasses import SubclassValue
+from compiler_core.values.text import exception_text
 from compiler_core.values.torch_functions import is_tensor_function
 
 if TYPE_CHECKING:
     from compiler_core.symbolic import Interpreter
 
 PURE = frozenset(
-    {round, divmod, pow, hash, repr, str, ord, chr, bin, hex, format, ascii, complex, bytes, min, max, sum}
+    {round, divmod, pow, hash, ord, chr, bin, hex, complex, bytes, min, max, sum}
     | {obj for obj in vars(math).values() if isinstance(obj, types.BuiltinFunctionType)}
     | {torch.Size, torch.device, torch.finfo, torch.iinfo, torch.promote_types, torch.can_cast, torch.result_type}
 )
@@ -72,7 +73,8 @@ def _call_unbound(tx: Interpreter, obj: Any, args: Sequence[Value], kwargs: dict
     if obj is object.__getattribute__ and isinstance(owner, ObjectValue):
         return look_up(tx, owner, *rest)
     if isinstance(owner, ExceptionValue) and obj.__name__ in ("__init__", "__str__"):
-        return initialise(tx, owner, rest, kwargs) if obj.__name__ == "__init__" else owner.builtin_text(tx)
+        is_init = obj.__name__ == "__init__"
+        return initialise(tx, owner, rest, kwargs) if is_init else ConstantValue(exception_text(tx, owner))
     if isinstance(owner, SubclassValue) and not issubclass(object, obj.__objclass__):
         return owner.call_builtin(tx, obj, rest, kwargs)
     if inspect.getattr_static(owner.python_type(), obj.__name__, None) is not obj:

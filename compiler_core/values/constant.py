@@ -6,7 +6,7 @@ import enum
 import math
 import operator
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -73,7 +73,11 @@ class ConstantValue(Value):
     def call_method(self, tx: Interpreter, name: str, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
         obj = self.constant(tx)
         if isinstance(obj, str) and name == "join" and len(args) == 1:
-            return ConstantValue(obj.join(v.constant(tx) for v in args[0].items(tx)))
+            from compiler_core.values.sequences import ListValue
+
+            return fold(tx, obj.join, [ListValue(tx.list_of(args[0]))], {})
+        if isinstance(obj, str) and name == "format":
+            return _formatted(tx, obj, args, kwargs)
         return fold(tx, getattr(obj, name), args, kwargs)
 
     def get_item(self, tx: Interpreter, key: Value) -> Value:
@@ -99,12 +103,25 @@ class ConstantValue(Value):
         emit.constant(self.value)
 
 
+def _formatted(tx: Interpreter, obj: str, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+    from compiler_core.values.text import shown
+
+    return computed(lambda: obj.format(*(shown(tx, a) for a in args), **{k: shown(tx, v) for k, v in kwargs.items()}))
+
+
 def fold(tx: Interpreter, fn: Any, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
     """Call `fn`, which has no side effect, on constants."""
     raw = [a.constant(tx) for a in args]
     raw_kwargs = {k: v.constant(tx) for k, v in kwargs.items()}
+    return computed(lambda: fn(*raw, **raw_kwargs))
+
+
+def computed(compute: Callable[[], Any]) -> Value:
+    """What Python computes now, or raises."""
     try:
-        result = fn(*raw, **raw_kwargs)
+        result = compute()
+    except Unsupported:
+        raise
     except Exception as error:
         from compiler_core.values.exceptions import from_error
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 NONE = ConstantValue(None)
 # their constructors do more with two arguments than keep them
-_PARSES = (OSError, ImportError, SyntaxError, UnicodeError)
+PARSES = (OSError, ImportError, SyntaxError, UnicodeError)
 _REFUSED = (UnicodeDecodeError, UnicodeEncodeError, UnicodeTranslateError, BaseExceptionGroup)
 
 
@@ -92,22 +92,7 @@ class ExceptionValue(ObjectValue):
             _cut_cycle(handled, self)
             self.context = handled
 
-    # --- as text
-
-    def text(self, tx: Interpreter) -> Value:
-        """``str(self)``"""
-        if (method := self.special(tx, "__str__")) is not None:
-            return method.call(tx, [], {})
-        return self.builtin_text(tx)
-
-    def builtin_text(self, tx: Interpreter) -> Value:
-        """What Python's own ``__str__`` says."""
-        if self.source is not None and issubclass(self.cls, _PARSES):  # made of more than its `args`
-            raise Unsupported("unsupported call", f"str of {self.cls.__name__}")
-        args = [a.constant(tx) for a in self._all_args(tx)]
-        return ConstantValue(str(_builtin_base(self.cls)(*args)))
-
-    def _all_args(self, tx: Interpreter) -> list[Value]:
+    def all_args(self, tx: Interpreter) -> list[Value]:
         if self.source is None:
             return self.args.items(tx)
         return tx.list_of(self.get_attr(tx, "args"))
@@ -135,14 +120,14 @@ def _cut_cycle(start: ExceptionValue, new: ExceptionValue) -> None:
 
 def make_exception(cls: type[BaseException], args: tuple[Any, ...], attributes: dict[str, Any]) -> BaseException:
     """Called by generated code to make an exception that the frame made."""
-    base: Any = _builtin_base(cls)
+    base: Any = builtin_base(cls)
     made: BaseException = base.__new__(cls, *args)
     base.__init__(made, *args)
     made.__dict__.update(attributes)
     return made
 
 
-def _builtin_base(cls: type) -> type[BaseException]:
+def builtin_base(cls: type) -> type[BaseException]:
     """The nearest class of `cls` that is Python's own."""
     found: type[BaseException] = next(c for c in cls.__mro__ if vars(builtins).get(c.__name__) is c)
     return found
@@ -152,7 +137,7 @@ def construct_exception(
     tx: Interpreter, cls: type[BaseException], args: Sequence[Value], kwargs: dict[str, Value]
 ) -> Value:
     """``cls(...)``"""
-    if issubclass(cls, _REFUSED) or cls.__new__ is not _builtin_base(cls).__new__:
+    if issubclass(cls, _REFUSED) or cls.__new__ is not builtin_base(cls).__new__:
         raise Unsupported("unsupported call", f"{cls.__name__}()")
     made = ExceptionValue(cls, args)
     init = next(vars(c)["__init__"] for c in cls.__mro__ if "__init__" in vars(c))
@@ -168,7 +153,7 @@ def construct_exception(
 
 def initialise(tx: Interpreter, made: ExceptionValue, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
     """``Exception.__init__(made, *args)``"""
-    if kwargs or (len(args) > 1 and issubclass(made.cls, _PARSES)):
+    if kwargs or (len(args) > 1 and issubclass(made.cls, PARSES)):
         raise Unsupported("unsupported call", f"{made.cls.__name__}() with these arguments")
     made.args = TupleValue(list(args))
     return NONE

@@ -17,6 +17,7 @@ from compiler_core.values.objects import ObjectValue
 from compiler_core.values.rules import HANDLERS, handles, has_tensor
 from compiler_core.values.sequences import ListValue, TupleValue
 from compiler_core.values.tensor import TensorValue
+from compiler_core.values.text import percent
 
 if TYPE_CHECKING:
     from compiler_core.symbolic import Interpreter
@@ -89,7 +90,7 @@ def _sequence_operation(op: Any, tx: Interpreter, left: Value, right: Value) -> 
     if op is operator.mul and isinstance(right, (ListValue, TupleValue)):
         return _sequence_operation(op, tx, right, left)
     if op is operator.mod and isinstance(left, ConstantValue) and isinstance(left.value, str):
-        return fold(tx, op, [left, right], {})
+        return percent(tx, left.constant(tx), right)
     if op is operator.or_ and isinstance(left, DictValue) and isinstance(right, DictValue):
         return DictValue({**left.mapping(tx), **right.mapping(tx)})
     return None
