@@ -110,8 +110,7 @@ def _find_attr(tx: Interpreter, obj: Value, name: str) -> Value | None:
         return obj.get_attr(tx, name) if hasattr(obj.python_type(), name) else None
     if isinstance(obj, FunctionValue):
         return obj.get_attr(tx, name) if obj.fn is not None and hasattr(obj.fn, name) else None
-    real = obj.constant(tx) if obj.is_constant() else None
-    if real is not None and not hasattr(real, name):
+    if obj.is_constant() and not hasattr(obj.constant(tx), name):
         return None
     return obj.get_attr(tx, name)
 

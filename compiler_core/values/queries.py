@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from compiler_core.errors import Unsupported
 from compiler_core.values.base import Value
 from compiler_core.values.constant import ConstantValue, from_python
 from compiler_core.values.exceptions import from_error
 from compiler_core.values.rules import HANDLERS, handles, name_of
+from compiler_core.values.sequences import ListValue
 
 if TYPE_CHECKING:
     from compiler_core.symbolic import Interpreter
@@ -66,3 +68,10 @@ for _query in (
     torch.is_inference_mode_enabled, torch.get_num_threads,
 ):  # fmt: skip
     HANDLERS[_query] = functools.partial(_asked_again, _query)
+
+
+@handles(torch.utils._python_dispatch._get_current_dispatch_mode_stack)
+def _dispatch_modes(tx: Interpreter) -> Value:
+    if _asked_again(torch._C._len_torch_dispatch_stack, tx).truth(tx):
+        raise Unsupported("unsupported call", "a look at active dispatch modes")
+    return ListValue([])
