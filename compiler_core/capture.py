@@ -212,23 +212,20 @@ class Capture:
     def all_guards(self) -> list[GuardSpec]:
         """Every guard, with those that say which objects must not be one and the same: a change of
         one outside object was not seen through another name of it."""
-        for changed in self.effects.owners():
-            others = [v for v in self._looked_at(type(changed.real)) if v is not changed and v.source != changed.source]
-            if others and changed.source is not None:
-                key = ("ALL_DIFFERENT", type(changed.real))
-                sources = tuple(v.source for v in others)
-                self.guards.setdefault(key, GuardSpec("ALL_DIFFERENT", changed.source, sources, None))
-        by_type: dict[type, list[Source]] = {}
+        by_type: dict[type, dict[Source, None]] = {}
         for obj, source in self.hashed.values():
-            by_type.setdefault(type(obj), []).append(source)
+            by_type.setdefault(type(obj), {})[source] = None
+        owners = self.effects.owners()
+        for value in [*owners, *self._looked_at({type(v.real) for v in owners})]:
+            by_type.setdefault(type(value.real), {})[value.source] = None
         for cls, (first, *rest) in by_type.items():
             if rest:
                 self.guards.setdefault(("ALL_DIFFERENT", cls), GuardSpec("ALL_DIFFERENT", first, tuple(rest), None))
         return list(self.guards.values())
 
-    def _looked_at(self, cls: type) -> list[Any]:
-        """The outside objects of this very type that something depends on."""
-        found = [value for obj, value in self._seen.values() if type(obj) is cls and value.source is not None]
+    def _looked_at(self, classes: set[type]) -> list[Any]:
+        """The outside objects of these very types that something depends on."""
+        found = [value for obj, value in self._seen.values() if type(obj) in classes and value.source is not None]
         return [v for v in found if ("TYPE_MATCH", v.source, None) in self.guards]
 
     def check_unroll(self, rounds: int) -> None:

@@ -25,7 +25,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from compiler_core import backends, breaks, frame_hook, resume
-from compiler_core.bytecode import bytecode_text, verify
+from compiler_core.bytecode import bytecode_text, disassembled, verify
 from compiler_core.capture import Capture, fake_of
 from compiler_core.codegen_frame import FrameCode
 from compiler_core.config import Options
@@ -40,7 +40,7 @@ from compiler_core.resume import Layout, Split
 from compiler_core.skip import is_library_file, is_runtime, reads_its_frame, skip_reason
 from compiler_core.sources import FreeCell, Local, Scope
 from compiler_core.step_recorder import RecordingCapture, RecordingInterpreter, StepRecorder, link_guards
-from compiler_core.symbolic import Interpreter, Lines, add_source, disassembled, user_lines
+from compiler_core.symbolic import Interpreter, Lines, add_source, user_lines
 from compiler_core.values.base import Value
 from compiler_core.values.functions import CellValue
 

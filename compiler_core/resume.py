@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from dis import Positions
 
-from compiler_core.bytecode import Instruction, assemble, disassemble, index, make
+from compiler_core.bytecode import Instruction, assemble, disassembled, index, make
 
 PROLOGUE = ("COPY_FREE_VARS", "MAKE_CELL", "RESUME", "RETURN_GENERATOR")
 BEFORE_3_13 = sys.version_info < (3, 13)
@@ -166,7 +166,7 @@ RESUMED = ".<resumed>"
 
 def resume_code(code: types.CodeType, layout: Layout) -> types.CodeType:
     """The code of a resume function.  It keeps the whole body, so lines and handlers stay as they were."""
-    body = disassemble(code)
+    body, _ = disassembled(code)
     target = body[layout.target]
     free = layout.cells + code.co_freevars
     on_stack = tuple(f"__stack{i}" for i, is_value in enumerate(layout.stack) if is_value)

@@ -13,7 +13,7 @@ from typing import Any, SupportsIndex
 
 import torch.fx as fx
 
-from compiler_core.bytecode import operand
+from compiler_core.bytecode import disassembled, operand
 from compiler_core.capture import Capture
 from compiler_core.errors import Unsupported
 from compiler_core.graphs import node_text
@@ -21,7 +21,7 @@ from compiler_core.record import Compile
 from compiler_core.side_effects import SideEffects
 from compiler_core.sources import Held, Source
 from compiler_core.steps import StepCall, StepCode, StepNote, StepResult, Steps, StepStore, StepText
-from compiler_core.symbolic import Interpreter, disassembled
+from compiler_core.symbolic import Interpreter
 from compiler_core.values.base import NullValue, Value
 from compiler_core.values.constant import ConstantValue
 from compiler_core.values.describe import describe

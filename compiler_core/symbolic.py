@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from compiler_core import opcodes
-from compiler_core.bytecode import Instruction, disassemble, index
+from compiler_core.bytecode import Instruction, disassembled
 from compiler_core.capture import Capture
 from compiler_core.errors import Unsupported
 from compiler_core.record import Compile, ItemId, Record, StackLine
@@ -329,20 +329,6 @@ class Interpreter(opcodes.Opcodes):
 
 def _equal_by_identity(value: Value) -> bool:
     return getattr(value.python_type(), "__eq__", None) is object.__eq__
-
-
-_DISASSEMBLED: dict[types.CodeType, tuple[list[Instruction], dict[Instruction, int]]] = {}
-
-
-def disassembled(code: types.CodeType) -> tuple[list[Instruction], dict[Instruction, int]]:
-    """The instructions of a code object and where each is, made once."""
-    found = _DISASSEMBLED.get(code)
-    if found is None:
-        instructions = disassemble(code)
-        if len(_DISASSEMBLED) > 2000:
-            _DISASSEMBLED.clear()
-        found = _DISASSEMBLED[code] = (instructions, index(instructions))
-    return found
 
 
 def user_lines(stack: Sequence[StackLine]) -> Iterator[str]:

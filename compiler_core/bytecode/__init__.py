@@ -1,6 +1,7 @@
 """CPython bytecode, 3.11 to 3.13: read, change, check and write code objects.
 
     disassemble     code object -> list of `Instruction`, operands resolved, jumps and handlers as objects
+                    (`disassembled`: the same list for all who only read it)
     assemble        the way back; tables are extended as needed
     verify          refuses code that could crash the interpreter, showing the place
     live_locals     names that may be read from an instruction on
@@ -13,7 +14,7 @@ Standard library only.
 from compiler_core.bytecode import make
 from compiler_core.bytecode.assemble import assemble
 from compiler_core.bytecode.flow import live_locals
-from compiler_core.bytecode.instructions import Handler, Instruction, disassemble, index
+from compiler_core.bytecode.instructions import Handler, Instruction, disassemble, disassembled, index
 from compiler_core.bytecode.listing import bytecode_text, constant_text, operand
 from compiler_core.bytecode.verify import verify
 
@@ -24,6 +25,7 @@ __all__ = [
     "bytecode_text",
     "constant_text",
     "disassemble",
+    "disassembled",
     "index",
     "live_locals",
     "make",

@@ -143,6 +143,10 @@ class _Tables:
         self._slots = slots(self._varnames, cellvars, freevars)
         self._template = slots(code.co_varnames, code.co_cellvars, code.co_freevars)
         self._name_at: dict[str, int] = {name: i for i, name in reversed(list(enumerate(self._names)))}
+        self._const_at = {_const_key(value): i for i, value in reversed(list(enumerate(self._consts)))}
+        self._slots_of: dict[object, list[int]] = {}
+        for i, slot in enumerate(self._slots):
+            self._slots_of.setdefault(slot.name, []).append(i)
 
     def replaced(self) -> dict[str, Any]:
         return {
@@ -188,8 +192,8 @@ class _Tables:
 
     def _slot(self, name: object, arg: int | None, kinds: Sequence[str]) -> int:
         """The slot of `name`.  A name can be a local and free at once (inlined comprehensions): `arg` then tells."""
-        found = [i for i, slot in enumerate(self._slots) if slot.name == name]
-        if not found:
+        found = self._slots_of.get(name)
+        if found is None:
             raise CompilerBug(f"{name!r} is no local, cell or free variable of the code being assembled")
         if arg is not None and arg < len(self._template) and self._template[arg].name == name:
             kinds = (self._template[arg].kind, *kinds)
@@ -210,11 +214,15 @@ class _Tables:
         value, hint = instruction.argval, instruction.arg
         if hint is not None and hint < len(self._consts) and self._consts[hint] is value:
             return hint
-        for i, known in enumerate(self._consts):
-            if known is value or (type(known) is type(value) in _PLAIN_CONSTANTS and known == value):
-                return i
-        self._consts.append(value)
-        return len(self._consts) - 1
+        found = self._const_at.setdefault(_const_key(value), len(self._consts))
+        if found == len(self._consts):
+            self._consts.append(value)
+        return found
+
+
+def _const_key(value: object) -> tuple[object, ...]:
+    """Equal for constants that may share a place: equal ones of a plain type, else one and the same."""
+    return (type(value), value) if type(value) in _PLAIN_CONSTANTS else (id(value),)
 
 
 def _local_names(instruction: Instruction) -> tuple[str, ...]:

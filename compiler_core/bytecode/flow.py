@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from compiler_core.bytecode import opset
 from compiler_core.bytecode.instructions import Instruction, index
@@ -89,25 +89,34 @@ def live_locals(instructions: Sequence[Instruction], at: Instruction) -> set[str
 
     Exceptions count as control flow, and a delete or a mention of a cell as a read.
     """
-    where = index(instructions)
-    live = [set[str]() for _ in instructions]
+    where, names = index(instructions), _Names()
+    read = [names.bits(names_read(x)) for x in instructions]
+    kept = [~names.bits(names_written(x)) for x in instructions]
+    live = [0] * (len(instructions) + 1)
     changed = True
     while changed:
         changed = False
         for i in reversed(range(len(instructions))):
-            found = _live_before(instructions[i], i, live, where)
+            x = instructions[i]
+            after = live[i + 1] if falls_through(x) else 0
+            if x.target is not None:
+                after |= live[where[x.target]]
+            found = after & kept[i] | read[i]
+            if x.handler is not None:  # it may raise before it writes
+                found |= live[where[x.handler.target]]
             if found != live[i]:
                 live[i], changed = found, True
-    return live[where[at]]
+    return names.of(live[where[at]])
 
 
-def _live_before(instruction: Instruction, i: int, live: Sequence[set[str]], where: dict[Instruction, int]) -> set[str]:
-    after: set[str] = set()
-    if falls_through(instruction) and i + 1 < len(live):
-        after |= live[i + 1]
-    if instruction.target is not None:
-        after |= live[where[instruction.target]]
-    found = after - names_written(instruction) | names_read(instruction)
-    if instruction.handler is not None:  # it may raise before it writes
-        found |= live[where[instruction.handler.target]]
-    return found
+class _Names:
+    """Sets of names as bits of a number."""
+
+    def __init__(self) -> None:
+        self._bit: dict[str, int] = {}
+
+    def bits(self, names: Iterable[str]) -> int:
+        return sum(1 << self._bit.setdefault(name, len(self._bit)) for name in names)
+
+    def of(self, bits: int) -> set[str]:
+        return {name for name, bit in self._bit.items() if bits >> bit & 1}

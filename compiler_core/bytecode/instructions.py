@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import opcode
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -84,7 +85,7 @@ def disassemble(code: CodeType) -> list[Instruction]:
     On 3.13 a LOAD_FAST that pushes a cell for a closure reads LOAD_CLOSURE, as it does on 3.11 and 3.12.
     """
     operands = _Operands(code)
-    positions = [Positions(*p) for p in code.co_positions()]
+    positions = list(code.co_positions())
     made: list[Instruction] = []
     jumps: list[tuple[Instruction, int]] = []
     at: dict[int, Instruction] = {}
@@ -93,7 +94,7 @@ def disassemble(code: CodeType) -> list[Instruction]:
             raise Fault(f"{unit.opname} is no whole instruction of this Python", unit.start)
         if unit.offset // 2 >= len(positions):
             raise Fault("the line table ends before here", unit.start)
-        instruction = Instruction(unit.opname, positions=positions[unit.offset // 2], offset=unit.start)
+        instruction = Instruction(unit.opname, positions=Positions(*positions[unit.offset // 2]), offset=unit.start)
         operands.read(instruction, unit.arg)
         at[unit.start] = instruction
         made.append(instruction)
@@ -109,6 +110,20 @@ def disassemble(code: CodeType) -> list[Instruction]:
     if opset.VERSION >= (3, 13):
         _name_closures(made, code)
     return made
+
+
+_KNOWN: dict[int, tuple[CodeType, list[Instruction], dict[Instruction, int]]] = {}
+
+
+def disassembled(code: CodeType) -> tuple[list[Instruction], dict[Instruction, int]]:
+    """The instructions of a code object and where each is: made once, for readers only."""
+    known = _KNOWN.get(id(code))
+    if known is None:
+        made = disassemble(code)
+        if len(_KNOWN) >= 2000:
+            _KNOWN.clear()
+        known = _KNOWN[id(code)] = (code, made, index(made))
+    return known[1:]
 
 
 class RawUnit(NamedTuple):
@@ -152,9 +167,9 @@ def _attach_handlers(code: CodeType, made: Sequence[Instruction], at: dict[int, 
                 f"the exception table has an entry from {start} to {end}, which cuts through instructions", start
             )
         handler = Handler(at[target], depth, lasti)
-        for instruction in made:
-            if start <= _start(instruction) < end:
-                instruction.handler = handler
+        first, last = (bisect.bisect_left(made, offset, key=_start) for offset in (start, end))
+        for instruction in made[first:last]:
+            instruction.handler = handler
 
 
 def _name_closures(made: Sequence[Instruction], code: CodeType) -> None:

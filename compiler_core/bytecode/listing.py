@@ -7,7 +7,7 @@ from types import CodeType
 
 from compiler_core.bytecode import opset
 from compiler_core.bytecode.flow import reachable
-from compiler_core.bytecode.instructions import Instruction, disassemble, index, raw_units
+from compiler_core.bytecode.instructions import Instruction, disassembled, raw_units
 from compiler_core.record import Span
 
 _MAX_CONSTANT = 60
@@ -19,8 +19,8 @@ def bytecode_text(code: CodeType) -> tuple[str, list[Span]]:
 
     A span's key is the instruction's index in ``disassemble(code)``.
     """
-    instructions = disassemble(code)
-    where, alive = index(instructions), reachable(instructions)
+    instructions, where = disassembled(code)
+    alive = reachable(instructions)
     entered = {x.target for x in instructions} | {x.handler.target for x in instructions if x.handler}
     lines, last = [], None
     for i, x in enumerate(instructions):

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from compiler_core.bytecode import opset
 from compiler_core.bytecode.fault import Fault
 from compiler_core.bytecode.flow import falls_through, stack_edges
-from compiler_core.bytecode.instructions import Instruction, disassemble, index, slots
+from compiler_core.bytecode.instructions import Instruction, disassembled, index, slots
 from compiler_core.bytecode.listing import excerpt
 from compiler_core.errors import CompilerBug
 
@@ -28,7 +28,7 @@ def verify(code: CodeType) -> None:
     the interpreter no longer looks (3.12 on), locals bound before they are loaded.
     """
     try:
-        instructions = disassemble(code)
+        instructions, _ = disassembled(code)
         if not instructions:
             raise Fault("there is no instruction", 0)
         depths = _stack_depths(instructions, code)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from types import CodeType
 
-from compiler_core.bytecode import Instruction, constant_text, disassemble, index, operand, opset
+from compiler_core.bytecode import Instruction, constant_text, disassembled, operand, opset
 from compiler_core.decompile.forms import FORMS, Value, listed
 
 _NULL = "<NULL>"
@@ -25,9 +25,12 @@ class Writer:
     def __init__(self, code: CodeType) -> None:
         self.lines = [f"def {code.co_name}({', '.join(_parameters(code))}):"]
         self.line_of: dict[int, int] = {}
-        self._instructions = disassemble(code)
-        self._where = index(self._instructions)
+        self._instructions, self._where = disassembled(code)
         self._stack: list[Value] = []
+        self._settled = 0
+        """So many values from the bottom of the stack are known to be fixed."""
+        self._loaded: set[str | None] = set()
+        """Names that may stand on the stack."""
         self._indent = 1
         self._temporaries = 0
         self._keywords: tuple[str, ...] = ()
@@ -37,6 +40,7 @@ class Writer:
     def write(self) -> None:
         while self._pending:
             at, self._stack = self._pending.pop(0)
+            self._settled = 0
             if at not in self._seen:
                 if at:
                     self._say(f"# instruction {at}:")
@@ -87,12 +91,14 @@ class Writer:
     def _load(self, x: Instruction, at: int) -> bool:
         has_flag = bool(opset.flag_bits(x.opname) and (x.arg or 0) & 1)
         if x.opname in _LOADS:
+            self._loaded.add(str(x.argval))
             self._push_callable(Value(str(x.argval), (at,), fixed=True), has_flag)
         elif x.opname in ("LOAD_ATTR", "LOAD_METHOD"):
             of = self._pop()
             value = Value(f"{of.inner}.{x.argval}", (*of.made, at))
             self._push_callable(value, has_flag or x.opname == "LOAD_METHOD")
         elif x.opname == "LOAD_FAST_LOAD_FAST" and isinstance(x.argval, tuple):
+            self._loaded.update(x.argval)
             self._stack += [Value(name, (at,), fixed=True) for name in x.argval]
         elif x.opname == "LOAD_CONST":
             text = _constant(x.argval)
@@ -116,6 +122,7 @@ class Writer:
             if x.opname == "STORE_FAST_STORE_FAST":
                 self._assign(x.argval[1], at)
             else:
+                self._loaded.add(x.argval[1])
                 self._stack.append(Value(x.argval[1], (at,), fixed=True))
         elif x.opname == "POP_TOP":
             self._drop(at)
@@ -124,6 +131,7 @@ class Writer:
         elif x.opname == "SWAP":
             self._named_once(x.arg or 1), self._named_once(1)
             self._stack[-1], self._stack[-(x.arg or 1)] = self._stack[-(x.arg or 1)], self._stack[-1]
+            self._settled = min(self._settled, max(len(self._stack) - (x.arg or 1), 0))
         else:
             return False
         return True
@@ -221,7 +229,7 @@ class Writer:
         if self._run(at + 1, target) and _texts(self._stack) != _texts(before):
             self._say(f"# on the stack: {listed(self._stack)}")
         self._indent -= 1
-        self._stack = before
+        self._stack, self._settled = before, 0
         return target
 
     def _unpack(self, x: Instruction, at: int) -> int:
@@ -273,7 +281,10 @@ class Writer:
             self._pending.append((self._where[x.target], list(self._stack)))
 
     def _pop(self) -> Value:
-        return self._stack.pop() if self._stack else Value("<unknown>", fixed=True)
+        if not self._stack:
+            return Value("<unknown>", fixed=True)
+        self._settled = min(self._settled, len(self._stack) - 1)
+        return self._stack.pop()
 
     def _take(self, count: int) -> list[Value]:
         return [self._pop() for _ in range(count)][::-1]
@@ -292,9 +303,11 @@ class Writer:
 
     def _settle(self, *written: str | None) -> None:
         """Before a statement: name what was computed earlier and is used later, or is about to be overwritten."""
-        for i, value in enumerate(self._stack):
+        first = 0 if self._loaded.intersection(written) else self._settled
+        for i, value in enumerate(self._stack[first:], first):
             if not value.fixed or value.text in written:
                 self._name(i)
+        self._settled = len(self._stack)
 
     def _name(self, at: int) -> None:
         value, name = self._stack[at], self._temporary()

@@ -157,9 +157,9 @@ def test_time_is_linear(many: Callable[[int], Program]) -> None:
 def _per_unit(many: Callable[[int], Program], n: int) -> float:
     program, args = many(n)
     fn = compiler_core.compile(program, backend=lambda gm, inputs: gm.forward, strict=True)
-    start = time.perf_counter()
+    start = time.process_time()
     fn(*args)
-    seconds = time.perf_counter() - start
+    seconds = time.process_time() - start
     assert len(record_of(fn).compiles) == 1
     return seconds / n * 1e6
 
@@ -173,12 +173,13 @@ def test_many_breaks() -> None:
 def _breaks(n: int) -> float:
     program = written(line for i in range(n) for line in (f"x = x + {i}", "torch._dynamo.graph_break()"))
     fn = compiler_core.compile(program, backend=lambda gm, inputs: gm.forward, strict=True)
-    start = time.perf_counter()
+    start = time.process_time()
     fn(torch.randn(4))
-    return (time.perf_counter() - start) / n * 1e6
+    return (time.process_time() - start) / n * 1e6
 
 
 if __name__ == "__main__":
     for one in MANY:
-        functools.partial(test_time_is_linear, one)()
+        try: functools.partial(test_time_is_linear, one)()
+        except AssertionError as e: print("FAIL", str(e)[:300])
     test_many_breaks()
