@@ -109,7 +109,9 @@ MODELS |= {
         "T5", {"d_model": 32, "num_layers": 2, "num_heads": 4, "d_kv": 8, "d_ff": 40, "vocab_size": 99}, **DECODER
     ),
     "whisper": lambda: (
-        build("Whisper", "Model", SEQ2SEQ | {"max_source_positions": 20, "num_mel_bins": 16, "max_target_positions": 40}),
+        build(
+            "Whisper", "Model", SEQ2SEQ | {"max_source_positions": 20, "num_mel_bins": 16, "max_target_positions": 40}
+        ),
         {"input_features": torch.randn(2, 16, 40), "decoder_input_ids": tokens()},
     ),
     "clip": lambda: (
@@ -130,17 +132,26 @@ MODELS |= {
     "electra": text("Electra", TEXT | {"embedding_size": 16}, "ForSequenceClassification", **CLASSES),
     "deberta_v2": text(
         "DebertaV2",
-        TEXT | {"relative_attention": True, "position_buckets": 4, "pos_att_type": ["p2c", "c2p"], "share_att_key": True},
+        TEXT
+        | {"relative_attention": True, "position_buckets": 4, "pos_att_type": ["p2c", "c2p"], "share_att_key": True},
         **MASK,
     ),
     "xlnet": text("XLNet", {"vocab_size": 99, "d_model": 32, "n_layer": 2, "n_head": 4, "d_inner": 40}),
     "funnel": text(
         "Funnel",
-        {"vocab_size": 99, "block_sizes": [1, 1], "num_decoder_layers": 1, "d_model": 32, "n_head": 4, "d_head": 8,
-         "d_inner": 40},
+        {
+            "vocab_size": 99,
+            "block_sizes": [1, 1],
+            "num_decoder_layers": 1,
+            "d_model": 32,
+            "n_head": 4,
+            "d_head": 8,
+            "d_inner": 40,
+        },
     ),
     "longformer": lambda: (
-        build("Longformer", "Model", TEXT | {"attention_window": 4}), {"input_ids": tokens(), **_made(MASK)}
+        build("Longformer", "Model", TEXT | {"attention_window": 4}),
+        {"input_ids": tokens(), **_made(MASK)},
     ),
     "mpnet": text("MPNet", TEXT),
     "fnet": text("FNet", {k: v for k, v in TEXT.items() if k != "num_attention_heads"}),
@@ -159,83 +170,144 @@ MODELS |= {
     "mistral": text("Mistral", GROUPED | {"sliding_window": 4}),
     "qwen2_moe": text(
         "Qwen2Moe",
-        GROUPED | {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16,
-                   "shared_expert_intermediate_size": 16},
+        GROUPED
+        | {
+            "num_experts": 4,
+            "num_experts_per_tok": 2,
+            "moe_intermediate_size": 16,
+            "shared_expert_intermediate_size": 16,
+        },
     ),
     "falcon": text("Falcon", TEXT),
     "bloom": text("Bloom", {"hidden_size": 32, "n_layer": 2, "n_head": 4, "vocab_size": 99}, **MASK),
     "gpt_neox": text("GPTNeoX", TEXT),
-    "gptj": text("GPTJ", {"n_embd": 32, "n_layer": 2, "n_head": 4, "vocab_size": 99, "n_positions": 64, "rotary_dim": 4}),
+    "gptj": text(
+        "GPTJ", {"n_embd": 32, "n_layer": 2, "n_head": 4, "vocab_size": 99, "n_positions": 64, "rotary_dim": 4}
+    ),
     "gpt_neo": text(
         "GPTNeo",
-        {"hidden_size": 32, "num_layers": 2, "num_heads": 4, "vocab_size": 99, "window_size": 4,
-         "attention_types": [[["global", "local"], 1]], "max_position_embeddings": 40},
+        {
+            "hidden_size": 32,
+            "num_layers": 2,
+            "num_heads": 4,
+            "vocab_size": 99,
+            "window_size": 4,
+            "attention_types": [[["global", "local"], 1]],
+            "max_position_embeddings": 40,
+        },
     ),
     "mamba2": text(
         "Mamba2",
-        {"hidden_size": 32, "num_hidden_layers": 2, "vocab_size": 99, "state_size": 8, "head_dim": 16, "num_heads": 4,
-         "n_groups": 1, "chunk_size": 4},
+        {
+            "hidden_size": 32,
+            "num_hidden_layers": 2,
+            "vocab_size": 99,
+            "state_size": 8,
+            "head_dim": 16,
+            "num_heads": 4,
+            "n_groups": 1,
+            "chunk_size": 4,
+        },
     ),
-    "rwkv": text(
-        "Rwkv", {"hidden_size": 32, "num_hidden_layers": 2, "vocab_size": 99, "attention_hidden_size": 32}
-    ),
+    "rwkv": text("Rwkv", {"hidden_size": 32, "num_hidden_layers": 2, "vocab_size": 99, "attention_hidden_size": 32}),
     "olmo2": text("Olmo2", GROUPED),
     # --- encoder-decoders
     "bart": text("Bart", SEQ2SEQ, "ForConditionalGeneration", **LABELS),
     "pegasus": text("Pegasus", SEQ2SEQ, **DECODER),
     "marian": text("Marian", SEQ2SEQ, **DECODER),
     "t5_loss": text(
-        "T5", {"d_model": 32, "num_layers": 2, "num_heads": 4, "d_kv": 8, "d_ff": 40, "vocab_size": 99,
-               "decoder_start_token_id": 0}, "ForConditionalGeneration", **LABELS
+        "T5",
+        {
+            "d_model": 32,
+            "num_layers": 2,
+            "num_heads": 4,
+            "d_kv": 8,
+            "d_ff": 40,
+            "vocab_size": 99,
+            "decoder_start_token_id": 0,
+        },
+        "ForConditionalGeneration",
+        **LABELS,
     ),
     # --- vision
     "deit": image("DeiT", VISION),
     "beit": image("Beit", VISION),
     "dinov2": image("Dinov2", VISION),
-    "swin": image("Swin", {"image_size": 32, "patch_size": 4, "embed_dim": 16, "depths": [1, 2], "num_heads": [2, 4],
-                           "window_size": 4}),
+    "swin": image(
+        "Swin",
+        {"image_size": 32, "patch_size": 4, "embed_dim": 16, "depths": [1, 2], "num_heads": [2, 4], "window_size": 4},
+    ),
     "segformer": image(
         "Segformer",
-        {"hidden_sizes": [8, 16], "num_encoder_blocks": 2, "depths": [1, 1], "num_attention_heads": [1, 2],
-         "sr_ratios": [2, 1], "patch_sizes": [7, 3], "strides": [4, 2], "mlp_ratios": [2, 2], "decoder_hidden_size": 16},
+        {
+            "hidden_sizes": [8, 16],
+            "num_encoder_blocks": 2,
+            "depths": [1, 1],
+            "num_attention_heads": [1, 2],
+            "sr_ratios": [2, 1],
+            "patch_sizes": [7, 3],
+            "strides": [4, 2],
+            "mlp_ratios": [2, 2],
+            "decoder_hidden_size": 16,
+        },
     ),
     "mobilevit": image(
-        "MobileViT", {"hidden_sizes": [16, 24, 32], "neck_hidden_sizes": [8, 8, 16, 16, 24, 24, 32], "image_size": 32},
+        "MobileViT",
+        {"hidden_sizes": [16, 24, 32], "neck_hidden_sizes": [8, 8, 16, 16, 24, 24, 32], "image_size": 32},
         size=64,
     ),
     "regnet": image("RegNet", {"embedding_size": 8, "hidden_sizes": [8, 16], "depths": [1, 2], "groups_width": 4}),
-    "poolformer": image(
-        "PoolFormer", {"hidden_sizes": [8, 16, 24, 32], "depths": [1, 1, 1, 1]}, size=64
-    ),
+    "poolformer": image("PoolFormer", {"hidden_sizes": [8, 16, 24, 32], "depths": [1, 1, 1, 1]}, size=64),
     "detr": lambda: (
-        build("Detr", "Model", {
-            "use_timm_backbone": False, "use_pretrained_backbone": False, "backbone": None, "d_model": 32,
-            "backbone_config": transformers.ResNetConfig(
-                embedding_size=8, hidden_sizes=[8, 16], depths=[1, 1], out_features=["stage2"]
-            ),
-            "encoder_layers": 1, "decoder_layers": 1, "encoder_ffn_dim": 40, "decoder_ffn_dim": 40,
-            "encoder_attention_heads": 4, "decoder_attention_heads": 4, "num_queries": 6,
-        }),
+        build(
+            "Detr",
+            "Model",
+            {
+                "use_timm_backbone": False,
+                "use_pretrained_backbone": False,
+                "backbone": None,
+                "d_model": 32,
+                "backbone_config": transformers.ResNetConfig(
+                    embedding_size=8, hidden_sizes=[8, 16], depths=[1, 1], out_features=["stage2"]
+                ),
+                "encoder_layers": 1,
+                "decoder_layers": 1,
+                "encoder_ffn_dim": 40,
+                "decoder_ffn_dim": 40,
+                "encoder_attention_heads": 4,
+                "decoder_attention_heads": 4,
+                "num_queries": 6,
+            },
+        ),
         {"pixel_values": torch.randn(1, 3, 32, 32), "pixel_mask": torch.ones(1, 32, 32, dtype=torch.long)},
     ),
     # --- sound
     "wav2vec2": lambda: (
-        build("Wav2Vec2", "Model", {
-            k: v for k, v in TEXT.items() if k != "vocab_size"
-        } | {
-            "conv_dim": [16, 16], "conv_stride": [5, 2], "conv_kernel": [10, 3], "num_feat_extract_layers": 2,
-            "num_conv_pos_embeddings": 8, "num_conv_pos_embedding_groups": 2, "mask_time_prob": 0.0,
-        }),
+        build(
+            "Wav2Vec2",
+            "Model",
+            {k: v for k, v in TEXT.items() if k != "vocab_size"}
+            | {
+                "conv_dim": [16, 16],
+                "conv_stride": [5, 2],
+                "conv_kernel": [10, 3],
+                "num_feat_extract_layers": 2,
+                "num_conv_pos_embeddings": 8,
+                "num_conv_pos_embedding_groups": 2,
+                "mask_time_prob": 0.0,
+            },
+        ),
         {"input_values": torch.randn(2, 400)},
     ),
     "audio_spectrogram": lambda: (
-        build("AST", "Model", VISION | {"num_mel_bins": 16, "max_length": 32, "patch_size": 8, "frequency_stride": 8,
-                                        "time_stride": 8}),
+        build(
+            "AST",
+            "Model",
+            VISION | {"num_mel_bins": 16, "max_length": 32, "patch_size": 8, "frequency_stride": 8, "time_stride": 8},
+        ),
         {"input_values": torch.randn(2, 32, 16)},
     ),
 }
-
-
 
 
 MODELS |= {
@@ -243,7 +315,8 @@ MODELS |= {
     "tv_mobilenet_v3": _vision("mobilenet_v3_small"),
     "tv_efficientnet": _vision("efficientnet_b0"),
     "tv_densenet": lambda: (
-        torchvision.models.DenseNet(growth_rate=8, block_config=(2, 2), num_init_features=8), {"x": torch.randn(2, 3, 64, 64)}
+        torchvision.models.DenseNet(growth_rate=8, block_config=(2, 2), num_init_features=8),
+        {"x": torch.randn(2, 3, 64, 64)},
     ),
     "tv_vgg": _vision("vgg11_bn", size=32, num_classes=10),
     "tv_googlenet": _vision("googlenet", init_weights=False),
@@ -253,21 +326,27 @@ MODELS |= {
     "tv_mnasnet": _vision("mnasnet0_5"),
     "tv_regnet": _vision("regnet_y_400mf"),
     "tv_convnext": lambda: (
-        torchvision.models.ConvNeXt([torchvision.models.convnext.CNBlockConfig(8, 16, 1),
-                                     torchvision.models.convnext.CNBlockConfig(16, None, 1)]),
+        torchvision.models.ConvNeXt(
+            [
+                torchvision.models.convnext.CNBlockConfig(8, 16, 1),
+                torchvision.models.convnext.CNBlockConfig(16, None, 1),
+            ]
+        ),
         {"x": torch.randn(2, 3, 64, 64)},
     ),
     "tv_swin": lambda: (
-        torchvision.models.SwinTransformer([4, 4], 16, [1, 1], [2, 4], [4, 4]), {"x": torch.randn(2, 3, 32, 32)}
+        torchvision.models.SwinTransformer([4, 4], 16, [1, 1], [2, 4], [4, 4]),
+        {"x": torch.randn(2, 3, 32, 32)},
     ),
-    "tv_vit": lambda: (
-        torchvision.models.VisionTransformer(32, 8, 2, 4, 32, 40), {"x": torch.randn(2, 3, 32, 32)}
-    ),
+    "tv_vit": lambda: (torchvision.models.VisionTransformer(32, 8, 2, 4, 32, 40), {"x": torch.randn(2, 3, 32, 32)}),
     "tv_maxvit": lambda: (
-        torchvision.models.MaxVit((64, 64), 8, 4, [8, 16], [1, 1], 8, 0.1), {"x": torch.randn(2, 3, 64, 64)}
+        torchvision.models.MaxVit((64, 64), 8, 4, [8, 16], [1, 1], 8, 0.1),
+        {"x": torch.randn(2, 3, 64, 64)},
     ),
     "tv_deeplab": lambda: (
-        torchvision.models.segmentation.deeplabv3_mobilenet_v3_large(weights=None, weights_backbone=None, num_classes=3),
+        torchvision.models.segmentation.deeplabv3_mobilenet_v3_large(
+            weights=None, weights_backbone=None, num_classes=3
+        ),
         {"x": torch.randn(2, 3, 64, 64)},
     ),
     "tv_fcn": lambda: (
@@ -275,3 +354,16 @@ MODELS |= {
         {"x": torch.randn(2, 3, 32, 32)},
     ),
 }
+
+
+def loss_of(output: Any) -> torch.Tensor:
+    """One number that depends on all floating-point tensors of a model's output."""
+    parts = [t.float().square().mean() for t in _tensors(output) if t.is_floating_point() and t.requires_grad]
+    return torch.stack(parts).sum()
+
+
+def _tensors(output: Any) -> list[torch.Tensor]:
+    if isinstance(output, torch.Tensor):
+        return [output]
+    held = output.values() if isinstance(output, dict) else output if isinstance(output, (list, tuple)) else ()
+    return [t for part in held for t in _tensors(part)]
