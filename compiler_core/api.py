@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch._dynamo.eval_frame import innermost_fn
 
-from compiler_core import backends, frame_hook
+from compiler_core import backends, entries, frame_hook
 from compiler_core.codegen.ladder import check_target
 from compiler_core.config import Options
 from compiler_core.errors import UsageError
@@ -22,7 +23,8 @@ from compiler_core.pipeline import Region
 from compiler_core.record import Compile, Record
 
 _recording: list[Record] = []
-_regions: weakref.WeakSet[Region] = weakref.WeakSet()
+_regions: weakref.WeakKeyDictionary[types.FunctionType, Region] = weakref.WeakKeyDictionary()
+"""What the compiled functions compile."""
 
 
 @contextmanager
@@ -75,55 +77,74 @@ def compile(
     record every step of the symbolic interpreter (`Compile.replay`).  Raises UsageError where the
     request itself is wrong.
     """
-    if fn is None:
-        return functools.partial(
-            compile, backend=backend, fullgraph=fullgraph, dynamic=dynamic, target=target, strict=strict,
-            recompile_limit=recompile_limit, memory_budget=memory_budget, steps=steps,
-        )  # fmt: skip
+    options = Options(backend, fullgraph, dynamic, target, strict, recompile_limit, memory_budget, steps)
     backends.choose(backend, ())
-    if dynamic:
-        raise UsageError("dynamic=True is not in this version: every new shape is compiled anew")
-    if not 0 <= memory_budget <= 1:
-        raise UsageError(f"memory_budget is a share from 0 to 1, not {memory_budget}")
     if target is not None:
         check_target(target)
-    options = Options(backend, fullgraph, dynamic, target, strict, recompile_limit, memory_budget, steps)
+    return functools.partial(_compiled, options=options) if fn is None else _compiled(fn, options)
+
+
+def _compiled(fn: Any, options: Options) -> Any:
+    """`fn` compiled, as the kind of thing that it is."""
+    fn = _original(fn)
     if isinstance(fn, torch.nn.Module):
-        return _compile_module(fn, options)
-    if isinstance(fn, types.MethodType):
+        return CompiledModule(fn, options)
+    if isinstance(fn, types.MethodType) and isinstance(fn.__func__, types.FunctionType):
         return types.MethodType(_compile_function(fn.__func__, options), fn.__self__)
     if isinstance(fn, types.FunctionType):
         return _compile_function(fn, options)
-    call = getattr(fn, "__call__", None)  # noqa: B004
-    if isinstance(call, types.MethodType) and isinstance(call.__func__, types.FunctionType):
-        return compile(call, backend=backend, fullgraph=fullgraph, target=target, strict=strict)
-    raise UsageError(f"cannot compile a {type(fn).__name__}; give a function, a method or an nn.Module")
+    if isinstance(fn, (staticmethod, classmethod)):
+        return type(fn)(_compiled(fn.__func__, options))
+    if isinstance(fn, functools.partial):
+        return functools.partial(_compiled(fn.func, options), *fn.args, **fn.keywords)
+    if not isinstance(fn, type) and isinstance(getattr(fn, "__call__", None), types.MethodType):  # noqa: B004
+        return _compiled(fn.__call__, options)
+    raise UsageError(_refusal(fn))
 
 
-def _compile_function(fn: Any, options: Options) -> Any:
+def _original(fn: Any) -> Any:
+    """What a compiled function or module, ours or stock's, was made from."""
+    if isinstance(fn, CompiledModule):
+        return fn._original
+    if isinstance(fn, types.MethodType) and fn.__func__ in _regions:
+        return types.MethodType(fn.__func__.__wrapped__, fn.__self__)  # type: ignore[attr-defined]
+    if isinstance(fn, types.FunctionType) and fn in _regions:
+        return fn.__wrapped__  # type: ignore[attr-defined]
+    if isinstance(fn, torch.nn.Module):
+        return getattr(fn, "_orig_mod", fn)
+    return fn if getattr(fn, "_torchdynamo_disable", False) else innermost_fn(fn)
+
+
+def _refusal(fn: Any) -> str:
+    if isinstance(fn, type):
+        return f"cannot compile the class {fn.__name__}: compile its instances, or decorate its methods"
+    if isinstance(fn, (types.BuiltinFunctionType, types.BuiltinMethodType, types.MethodDescriptorType)):
+        name = fn.__name__
+        return f"{name} is not written in Python, so there is nothing to compile; compile a function that calls it"
+    return f"cannot compile a {type(fn).__name__}; give a function, a method, a callable object or an nn.Module"
+
+
+def _compile_function(fn: types.FunctionType, options: Options) -> Any:
     code = fn.__code__.replace()  # a copy of our own: cache entries belong to code objects
     own = types.FunctionType(code, fn.__globals__, fn.__name__, fn.__defaults__, fn.__closure__)
     own.__kwdefaults__ = fn.__kwdefaults__
     region = _open_region(code, options)
-    compiled = functools.wraps(fn)(region.hook.around(own))
-    compiled._cutaway_region = region  # type: ignore[attr-defined]
-    return _left_alone(compiled)
-
-
-def _compile_module(module: torch.nn.Module, options: Options) -> Any:
-    """A module that shares everything with the original and runs its forward compiled."""
-    forward = type(module).forward
-    compiled = _compile_function(forward, options)
-    return CompiledModule(module, compiled)
+    compiled: Any = functools.wraps(fn)(region.hook.around(own))
+    compiled._torchdynamo_disable = True  # stock torch.compile is not to look into it
+    _regions[compiled] = region
+    weakref.finalize(compiled, region.close).atexit = False
+    return compiled
 
 
 class CompiledModule(torch.nn.Module):
     """Calls the original module with its forward compiled; attributes are the original's."""
 
-    def __init__(self, original: torch.nn.Module, compiled: Callable[..., Any]) -> None:
+    def __init__(self, original: torch.nn.Module, options: Options) -> None:
         super().__init__()
         self._original = original
-        object.__setattr__(self, "_compiled_forward", compiled)
+        compiled = _compile_function(type(original).forward, options)  # type: ignore[arg-type]
+        for name, value in (("_options", options), ("_compiled_forward", compiled)):
+            object.__setattr__(self, name, value)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         original = self._original
@@ -137,8 +158,13 @@ class CompiledModule(torch.nn.Module):
         except AttributeError:
             return getattr(self._original, name)
 
+    def __reduce__(self) -> Any:
+        # compiled code is not copied: a copy compiles for itself
+        return CompiledModule, (self._original, self._options)
+
 
 def _open_region(code: types.CodeType, options: Options) -> Region:
+    entries.sweep()
     own: list[Record] = []
 
     def current() -> Record:
@@ -148,24 +174,24 @@ def _open_region(code: types.CodeType, options: Options) -> Region:
             own.append(new_record())
         return own[0]
 
-    region = Region(code, options, current)
-    _regions.add(region)
-    return region
-
-
-def _left_alone(fn: Any) -> Any:
-    """Mark a function of ours so that stock torch.compile does not look into it."""
-    fn._torchdynamo_disable = True
-    return fn
+    return Region(code, options, current)
 
 
 def record_of(compiled: Any) -> Record:
     """The record that a compiled function writes to."""
-    region = getattr(getattr(compiled, "_compiled_forward", compiled), "_cutaway_region", None)
+    found: Record = _region_of(compiled).record()
+    return found
+
+
+def _region_of(compiled: Any) -> Region:
+    at = compiled
+    while isinstance(at, functools.partial):
+        at = at.func
+    at = getattr(at, "_compiled_forward", at)
+    region = _regions.get(getattr(at, "__func__", at)) if callable(at) else None
     if region is None:
         raise UsageError(f"{compiled!r} was not made by compiler_core.compile")
-    found: Record = region.record()
-    return found
+    return region
 
 
 def disable(fn: Callable[..., Any]) -> Callable[..., Any]:
@@ -189,10 +215,8 @@ graph_break._cutaway_disabled = True  # type: ignore[attr-defined]
 
 def reset() -> None:
     """Forget everything that was compiled."""
-    for region in list(_regions):
-        for code in list(region.states):
-            frame_hook.clear(code)
-        region.states.clear()
+    for region in list(_regions.values()):
+        region.forget()
 
 
 @dataclass(frozen=True)

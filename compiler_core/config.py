@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from compiler_core.errors import UsageError
+
 
 @dataclass(frozen=True)
 class Options:
@@ -28,6 +30,17 @@ class Options:
     recompile_limit: int = 8
     memory_budget: float = 1.0
     steps: bool = False
+
+    def __post_init__(self) -> None:
+        if self.dynamic:
+            raise UsageError("dynamic=True is not in this version: every new shape is compiled anew")
+        for name in ("fullgraph", "strict", "steps"):
+            if not isinstance(getattr(self, name), bool):
+                raise UsageError(f"{name} is True or False, not {getattr(self, name)!r}")
+        if not isinstance(self.recompile_limit, int) or self.recompile_limit < 1:
+            raise UsageError(f"recompile_limit is a whole number from 1 on, not {self.recompile_limit!r}")
+        if not isinstance(self.memory_budget, (int, float)) or not 0 <= self.memory_budget <= 1:
+            raise UsageError(f"memory_budget is a share from 0 to 1, not {self.memory_budget!r}")
 
 
 def cache_dir() -> Path:

@@ -51,18 +51,26 @@ class Hook:
 
     def __init__(self, compile_frame: Callable[[FrameView], ConvertFrameReturn]) -> None:
         self._compile_frame = compile_frame
-        self._isolation = next(_ids)
+        self.number = next(_ids)
 
     def __call__(self, frame: Any, cache_entry: Any, frame_state: Any) -> ConvertFrameReturn:
         return self._compile_frame(FrameView.of(frame))
 
+    def start_anew(self) -> None:
+        """Know nothing any more of code that was skipped or compiled."""
+        self.number = next(_ids)
+
+    def close(self) -> None:
+        """Compile no more."""
+        self._compile_frame = lambda view: skip_once()
+
     def around(self, fn: Callable[..., Any]) -> Callable[..., Any]:
         """`fn` with the hook on, in the thread that calls it.  One frame deep: this is the hot path."""
-        set_hook, number = eval_frame.set_eval_frame, self._isolation
+        set_hook = eval_frame.set_eval_frame
         isolate: Any = _set_isolation
 
         def isolated(*args: Any, **kwargs: Any) -> Any:
-            before = isolate(number)
+            before = isolate(self.number)
             hook = set_hook(self)
             try:
                 return fn(*args, **kwargs)
@@ -78,12 +86,6 @@ class Hook:
                 set_hook(hook)
 
         return isolated if isolate else shared
-
-    def entries(self, code: types.CodeType) -> int:
-        """How many cache entries of ours a code object has."""
-        if HAS_ISOLATION:
-            return len(eval_frame._get_cache_entries_for_region(code, self._isolation))
-        return len(eval_frame._debug_get_cache_entry_list(code))
 
 
 @contextmanager
@@ -126,8 +128,3 @@ def skip_once() -> ConvertFrameReturn:
 def no_more_compiles() -> ConvertFrameReturn:
     """From now on, only what is already compiled."""
     return ConvertFrameReturn(_RUN_ONLY, True) if HAS_ISOLATION else skip_once()
-
-
-def clear(code: types.CodeType) -> None:
-    """Forget all cache entries of a code object."""
-    eval_frame.reset_code(code)

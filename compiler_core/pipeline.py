@@ -24,7 +24,7 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from compiler_core import backends, breaks, frame_hook, resume
+from compiler_core import backends, breaks, entries, frame_hook, resume
 from compiler_core.bytecode import bytecode_text, disassembled, verify
 from compiler_core.capture import Capture, fake_of
 from compiler_core.codegen_frame import FrameCode
@@ -37,14 +37,22 @@ from compiler_core.guards import GuardSpec, GuardTree, first_failure, guards_tex
 from compiler_core.reconstruct import graph_outputs
 from compiler_core.record import Compile, Frame, GraphBreak, Recompile, Record, StackLine, Stage
 from compiler_core.resume import Layout, Split
-from compiler_core.skip import is_library_file, is_runtime, reads_its_frame, skip_reason
+from compiler_core.skip import is_generator, is_library_file, is_runtime, reads_its_frame, skip_reason
 from compiler_core.sources import FreeCell, Local, Scope
 from compiler_core.step_recorder import RecordingCapture, RecordingInterpreter, StepRecorder, link_guards
 from compiler_core.symbolic import Interpreter, Lines, add_source, user_lines
 from compiler_core.values.base import Value
 from compiler_core.values.functions import CellValue
 
-Installed = tuple[str, list[GuardSpec]]
+
+@dataclass(frozen=True)
+class Installed:
+    """One compile in use: the frame's code, and the guards in both their forms."""
+
+    id: str
+    code: types.CodeType
+    guards: list[GuardSpec]
+    manager: Any
 
 
 @dataclass
@@ -80,6 +88,20 @@ class Region:
         self.states: dict[types.CodeType, CodeState] = {}
         self._resumes: dict[types.CodeType, str] = {}
 
+    def forget(self) -> None:
+        """Free all that was compiled."""
+        with self._lock:
+            self.hook.start_anew()
+            for state in self.states.values():
+                for entry in state.entries:
+                    entries.empty(entry.code, entry.manager)
+            self.states.clear()
+
+    def close(self) -> None:
+        """The compiled function is gone."""
+        self.hook.close()
+        self.forget()
+
     # ------------------------------------------------------------ one frame
 
     def compile_frame(self, view: FrameView) -> Any:
@@ -94,6 +116,7 @@ class Region:
         if state is None:
             return frame_hook.skip()
         state.frame.calls += 1
+        state.entries = [e for e in state.entries if entries.is_there(e.manager)]
         if len(state.entries) >= self.options.recompile_limit:
             return self._limit_reached(state)
         scope = Scope(view.f_locals, view.f_globals, view.closure)
@@ -125,6 +148,9 @@ class Region:
             return None
         kind = "resume" if resumes is not None else ("root" if code is self.root else "called")
         frame = record.frame(code.co_name, code.co_filename, code.co_firstlineno, kind)  # type: ignore[arg-type]
+        if code is self.root and is_generator(code):
+            frame.skipped = "a generator or coroutine: it runs as plain Python"
+            return None
         frame.resumes = resumes
         made = CodeState(frame, record, resumes)
         if state is not None:
@@ -268,7 +294,7 @@ class _FrameCompile:
             if not manager.root.check(self.view.f_locals):
                 failing = manager.root.check_verbose(self.view.f_locals).verbose_code_parts
                 raise CompilerBug(f"a guard does not hold for the frame it was made from: {failing}")
-        self.state.entries.append((self.compile.id, guards))
+        self.state.entries.append(Installed(self.compile.id, self.view.code, guards, manager))
         self.compile.outcome = "compiled"
         return frame_hook.use(code, manager, self.compile.id)
 
@@ -365,11 +391,11 @@ def break_text(broke: Broke) -> str:
     return "\n".join(lines)
 
 
-def _cause(entries: list[Installed], scope: Scope) -> Recompile | None:
+def _cause(installed: list[Installed], scope: Scope) -> Recompile | None:
     """Why the latest compile does not cover this call."""
-    for of, guards in reversed(entries):
-        failure = first_failure(guards, scope)
+    for entry in reversed(installed):
+        failure = first_failure(entry.guards, scope)
         if failure is not None:
             guard, (expected, got) = failure
-            return Recompile(of, guard.text, guard.source.text, expected, got, guard.line)
+            return Recompile(entry.id, guard.text, guard.source.text, expected, got, guard.line)
     return None

@@ -76,14 +76,18 @@ def reads_its_frame(code: types.CodeType) -> bool:
     return any(x.argval in _FRAME_READERS for x in loads)
 
 
+def is_generator(code: types.CodeType) -> bool:
+    """Whether calling it only makes an object, which runs the body later (also coroutines)."""
+    return bool(code.co_flags & (inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR))
+
+
 def skip_reason(code: types.CodeType, inlining: bool = False) -> str:
     """Why a function is not captured, as a frame of its own or (`inlining`) in its caller's."""
     if inlining and code.co_filename in _INLINED_ONLY:
         return ""
     if reason := _closed_file(code.co_filename):
         return reason
-    generator = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
-    if not inlining and code.co_flags & generator:
+    if not inlining and is_generator(code):
         return "a generator or coroutine"
     if not inlining and code.co_name == "__init__":
         return "a constructor"

@@ -4,6 +4,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import copy
+import functools
+import inspect
+import pickle
 import subprocess
 import sys
 import textwrap
@@ -60,18 +65,136 @@ def test_decorator_forms():
     assert torch.equal(cc.compile(Thing(), backend="eager")(x), x + 6)
 
 
+def test_methods_of_every_kind():
+    class Thing:
+        @cc.compile(backend="eager")
+        def plain(self, x):
+            return x + 1
+
+        @cc.compile(backend="eager")
+        @staticmethod
+        def static(x):
+            return x + 2
+
+        @staticmethod
+        @cc.compile(backend="eager")
+        def static_inside(x):
+            return x + 2
+
+        @cc.compile(backend="eager")
+        @classmethod
+        def of_class(cls, x):
+            return x + 3
+
+        @classmethod
+        @cc.compile(backend="eager")
+        def of_class_inside(cls, x):
+            return x + 3
+
+    x, thing = torch.zeros(1), Thing()
+    calls = [thing.plain, thing.static, Thing.static, thing.static_inside, thing.of_class, Thing.of_class_inside]
+    assert [call(x).item() for call in calls] == [1, 2, 2, 2, 3, 3]
+    assert len(record_of(Thing.static).compiles) == 1
+    assert len(record_of(Thing.of_class).compiles) == 1
+
+
+def test_partials_and_compiled_functions():
+    def scaled(x, k=2):
+        return x * k
+
+    x = torch.ones(1)
+    partial = cc.compile(functools.partial(scaled, k=5), backend="eager")
+    assert partial(x).item() == 5
+    assert len(record_of(partial).compiles) == 1
+    ours = cc.compile(scaled, backend="eager")
+    again = cc.compile(ours, backend="eager")
+    assert again.__wrapped__ is scaled
+    assert again(x).item() == 2
+    assert record_of(ours).compiles == []
+    stock = torch.compile(scaled, backend="eager")
+    assert cc.compile(stock, backend="eager").__wrapped__ is scaled
+    linear = nn.Linear(1, 1)
+    assert torch.equal(cc.compile(torch.compile(linear, backend="eager"), backend="eager")(x), linear(x))
+
+    @functools.wraps(ours)
+    def around(x):
+        return ours(x) + 100
+
+    assert cc.compile(around, backend="eager")(x).item() == 102
+
+
+def test_every_option_reaches_the_region_of_a_callable_object():
+    class Thing:
+        def __call__(self, x):
+            return x + 1
+
+    compiled = cc.compile(Thing(), backend="eager", recompile_limit=1, memory_budget=0.5)
+    for n in (1, 2, 3):
+        compiled(torch.ones(n))
+    assert len(record_of(compiled).compiles) == 1
+
+
+def test_names_and_signatures_are_kept():
+    def scaled(x, k=2):
+        """Doc."""
+
+    compiled = cc.compile(scaled, backend="eager")
+    assert (compiled.__name__, compiled.__doc__, compiled.__module__) == ("scaled", "Doc.", __name__)
+    assert compiled.__wrapped__ is scaled
+    assert inspect.signature(compiled) == inspect.signature(scaled)
+
+
+def test_generators_and_coroutines_run_as_plain_python():
+    def numbers(x):
+        yield x + 1
+        yield x + 2
+
+    async def later(x):
+        return x + 3
+
+    x = torch.zeros(1)
+    generator, coroutine = cc.compile(numbers, backend="eager"), cc.compile(later, backend="eager")
+    assert [v.item() for v in generator(x)] == [1, 2]
+    assert asyncio.run(coroutine(x)).item() == 3
+    for compiled in (generator, coroutine):
+        (frame,) = record_of(compiled).frames
+        assert "generator or coroutine" in frame.skipped
+
+
+def test_compiled_modules_are_copied_and_pickled():
+    x = torch.ones(2)
+    compiled = cc.compile(nn.Linear(2, 2), backend="eager")
+    want = compiled(x)
+    assert torch.equal(pickle.loads(pickle.dumps(compiled))(x), want)
+    copied = copy.deepcopy(compiled)
+    assert torch.equal(copied(x), want)
+    with torch.no_grad():
+        compiled.weight.add_(1)
+    assert torch.equal(copied(x), want)
+
+
 @pytest.mark.parametrize(
     ("options", "text"),
-    [({"backend": "warp"}, "eager"), ({"dynamic": True}, "dynamic"), ({"memory_budget": 2}, "memory_budget")],
-)
+    [
+        ({"backend": "warp"}, "eager"), ({"dynamic": True}, "dynamic"), ({"memory_budget": 2}, "memory_budget"),
+        ({"recompile_limit": 0}, "recompile_limit"), ({"recompile_limit": "8"}, "whole number"),
+        ({"fullgraph": 1}, "True or False"), ({"target": "sm_1"}, "sm_90"),
+    ],
+)  # fmt: skip
 def test_wrong_options(options, text):
     with pytest.raises(UsageError, match=text):
         cc.compile(f, **options)
 
 
-def test_wrong_things_to_compile():
-    with pytest.raises(UsageError, match="int"):
-        cc.compile(3)
+@pytest.mark.parametrize(
+    ("thing", "text"), [(3, "int"), (nn.Linear, "class"), (len, "len"), (torch.sin, "sin"), (None.__init__, "compile")]
+)
+def test_wrong_things_to_compile(thing, text):
+    with pytest.raises(UsageError, match=text):
+        cc.compile(thing)
+
+
+def test_record_of_something_else():
     with pytest.raises(UsageError, match="not made by"):
         record_of(f)
 

@@ -12,7 +12,6 @@ import torch
 import compiler_core as cc
 from compiler_core.api import record_of
 from compiler_core.guards import KINDS, GuardTree, first_failure
-from compiler_core.pipeline import Region
 from compiler_core.testing import difference
 
 SCALE = 2
@@ -319,7 +318,3 @@ def test_a_metaclass_runs_no_code_at_capture():
     compiled = cc.compile(lambda x: x + Thing.magic, backend="eager", strict=True)
     assert [compiled(torch.zeros(1)).item() for _ in range(3)] == [1, 2, 3]
 
-
-def test_region_is_what_a_compiled_function_keeps():
-    compiled = cc.compile(lambda x: x + 1, backend="eager")
-    assert isinstance(compiled._cutaway_region, Region)
