@@ -530,3 +530,9 @@ def test_compiled_code_outlives_what_made_it():
         """
     )
     assert out.strip() == "fine"
+
+
+def test_record_is_there_before_anything_else_was_imported():
+    program = "import compiler_core\nwith compiler_core.record() as made: pass\nprint(type(made).__name__)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "Record"
