@@ -226,7 +226,7 @@ class Capture:
     def _looked_at(self, classes: set[type]) -> list[Any]:
         """The outside objects of these very types that something depends on."""
         found = [value for obj, value in self._seen.values() if type(obj) in classes and value.source is not None]
-        return [v for v in found if ("TYPE_MATCH", v.source, None) in self.guards]
+        return [v for v in found if any((k, v.source, None) in self.guards for k in ("TYPE_MATCH", "TENSOR_MATCH"))]
 
     def check_unroll(self, rounds: int) -> None:
         if rounds > MAX_ROUNDS:
@@ -439,7 +439,7 @@ def _is_static(obj: Any) -> bool:
 
 
 def _is_ordinary(tensor: torch.Tensor) -> bool:
-    plain = tensor.layout == torch.strided and not tensor.is_quantized and not tensor.is_nested
+    plain = tensor.layout == torch.strided and not (tensor.is_quantized or tensor.is_nested or any(getattr(tensor, "names", ())))
     return plain and not torch._C._functorch.is_functorch_wrapped_tensor(tensor) and not tensor.is_inference()
 
 

@@ -21,6 +21,7 @@ from compiler_core.values.functions import CellValue
 from compiler_core.values.mappings import DictValue
 from compiler_core.values.objects import ObjectValue
 from compiler_core.values.sequences import ListValue
+from compiler_core.values.tensor import TensorValue
 
 if TYPE_CHECKING:
     from compiler_core.reconstruct import Emitter
@@ -31,7 +32,7 @@ class SideEffects:
 
     def __init__(self) -> None:
         self._changed: dict[int, Value] = {}
-        self._attributes: dict[tuple[int, str], tuple[ObjectValue, str]] = {}
+        self._attributes: dict[tuple[int, str], tuple[ObjectValue | TensorValue, str]] = {}
         self._globals: dict[tuple[int, str], tuple[Held | None, str, Value]] = {}
         self.tokens: list[TokenValue] = []
         """Of the context variables that are set and not reset, in order."""
@@ -54,8 +55,8 @@ class SideEffects:
             raise Unsupported("unsupported mutation", str(value))
         self._changed.setdefault(id(value), value)
 
-    def attribute(self, obj: ObjectValue, name: str) -> None:
-        """An attribute of an outside object is about to be set or deleted (`obj.stored` says)."""
+    def attribute(self, obj: ObjectValue | TensorValue, name: str) -> None:
+        """An attribute of an outside object or of a tensor is about to be set or deleted (`obj.stored` says)."""
         self._attributes.setdefault((id(obj), name), (obj, name))
 
     def store_global(self, module: Held | None, name: str, value: Value) -> None:
@@ -76,6 +77,7 @@ class SideEffects:
         found: list[Value] = [*self.tokens]
         found += [v for _, _, v in self._globals.values()]
         found += [obj.stored[name] for obj, name in self._attributes.values()]
+        found += [obj for obj, _ in self._attributes.values()]
         for value in self._changed.values():
             if isinstance(value, CellValue):
                 found += [value._contents] if value._contents is not None else []
@@ -117,8 +119,7 @@ class SideEffects:
         emit.store_global(name)
         emit.delete_global(name)
 
-    def _attribute_write(self, emit: Emitter, obj: ObjectValue, name: str) -> Any:
-        assert obj.source is not None
+    def _attribute_write(self, emit: Emitter, obj: ObjectValue | TensorValue, name: str) -> Any:
         owner, value = emit.keep(obj), obj.stored[name]
         if value is not UNBOUND:
             emit.keep_unless_fixed(value)
@@ -127,7 +128,7 @@ class SideEffects:
             if value is UNBOUND:
                 emit.call_loaded(delete_attribute, [lambda: emit.load_temp(owner), lambda: emit.constant(name)])
                 emit.pop()
-            elif obj.stores_directly:
+            elif isinstance(obj, ObjectValue) and obj.stores_directly:
                 loads = [lambda: emit.load_temp(owner), lambda: emit.constant(name), lambda: emit.load_kept(value)]
                 emit.call_loaded(object.__setattr__, loads)
                 emit.pop()

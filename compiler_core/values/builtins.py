@@ -107,7 +107,7 @@ def _find_attr(tx: Interpreter, obj: Value, name: str) -> Value | None:
             tx.capture.guard("NO_ATTRIBUTE", obj.source, name)
         return found
     if isinstance(obj, TensorValue):
-        return obj.get_attr(tx, name) if hasattr(obj.python_type(), name) else None
+        return obj.find_attr(tx, name)
     if isinstance(obj, FunctionValue):
         return obj.get_attr(tx, name) if obj.fn is not None and hasattr(obj.fn, name) else None
     if obj.is_constant() and not hasattr(obj.constant(tx), name):

@@ -46,6 +46,8 @@ UNARY = {operator.neg, operator.pos, operator.invert, operator.abs}
 def binary(op: Any, tx: Interpreter, left: Value, right: Value) -> Value:
     if has_tensor(left) or has_tensor(right):
         if isinstance(left, TensorValue) or isinstance(right, TensorValue):
+            if op in (operator.eq, operator.ne) and ConstantValue(None).same_object(right):
+                return ConstantValue(op is operator.ne)  # the tensor does not know None, nor None the tensor
             _check_operands(op, left, right)
             return tx.capture.call_function(tx, op, [left, right], {})
     if op in (operator.eq, operator.ne) and not _objects(left, right):
@@ -69,8 +71,6 @@ def _check_operands(op: Any, left: Value, right: Value) -> None:
     for operand in (left, right):
         if isinstance(operand, (ObjectValue, ListValue, DictValue)):
             raise Unsupported("unsupported operation", f"{op.__name__} of a tensor and {operand}")
-    if op in (operator.eq, operator.ne) and ConstantValue(None).same_object(right):
-        raise Unsupported("unsupported operation", "a tensor compared with None")
 
 
 def _objects(*values: Value) -> bool:

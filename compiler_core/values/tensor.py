@@ -10,7 +10,8 @@ import torch
 import torch.fx as fx
 
 from compiler_core.errors import Unsupported
-from compiler_core.values.base import Value
+from compiler_core.sources import Attribute
+from compiler_core.values.base import Value, raised
 from compiler_core.values.constant import ConstantValue, from_python
 
 if TYPE_CHECKING:
@@ -20,23 +21,25 @@ if TYPE_CHECKING:
 
 # attributes that a fake tensor answers as the real one would, with constants
 METADATA = frozenset(
-    "shape dtype device ndim layout requires_grad is_cuda is_cpu is_sparse is_quantized is_meta is_mps is_xpu "
-    "is_leaf itemsize nbytes is_nested is_mkldnn".split()
+    "shape dtype device ndim layout requires_grad is_cuda is_cpu is_sparse is_sparse_csr is_quantized is_meta is_mps "
+    "is_xpu itemsize nbytes is_nested is_mkldnn".split()
 )
 # methods that answer with constants and change nothing
 QUERIES = frozenset(
     "size dim ndimension numel nelement stride storage_offset element_size is_contiguous is_floating_point "
-    "is_complex is_signed type get_device __len__ is_inference has_names".split()
+    "is_complex is_signed type get_device __len__ is_inference".split()
 )
-VIEWS = frozenset("T mT H mH real imag".split())
+VIEWS = frozenset("T mT H mH real imag data".split())
 READS = frozenset("item tolist numpy __bool__ __float__ __int__ __index__ __array__ data_ptr __str__ __repr__".split())
-# methods that touch autograd, storage or hooks: never in a graph
+# methods that touch autograd, storage or hooks, or ask about them: never in a graph
 REFUSED = frozenset(
-    "requires_grad_ register_hook register_post_accumulate_grad_hook retain_grad set_ resize_ resize_as_ share_memory_ "
-    "unsqueeze_ squeeze_ t_ transpose_ swapaxes_ swapdims_ as_strided_ detach_ "
-    "pin_memory to_sparse as_subclass inverse "
+    "register_hook register_post_accumulate_grad_hook retain_grad set_ resize_ resize_as_ share_memory_ "
+    "as_strided_ detach_ pin_memory to_sparse as_subclass inverse is_shared is_pinned is_set_to _is_view "
     "untyped_storage storage __setstate__ __deepcopy__ rename_ refine_names".split()
 )
+# methods that give a tensor another shape in place: of one from outside, its owner would have to be told
+RESHAPES = frozenset("unsqueeze_ squeeze_ t_ transpose_ swapaxes_ swapdims_".split())
+NONE = ConstantValue(None)
 
 
 class TensorValue(Value):
@@ -53,6 +56,8 @@ class TensorValue(Value):
         self._node = node
         self.source = source
         self.real = real
+        self.stored: dict[str, Value] = {}
+        """Attributes that the program set, to be set on the real tensor once the graph has run."""
 
     def __repr__(self) -> str:
         return self.source.text if self.source else str(self._node)
@@ -85,32 +90,94 @@ class TensorValue(Value):
     def truth(self, tx: Interpreter) -> bool:
         raise Unsupported("data-dependent branch", "bool(tensor)")
 
+    # --- attributes
+
     def get_attr(self, tx: Interpreter, name: str) -> Value:
+        found = self.find_attr(tx, name)
+        if found is None:
+            raise raised(AttributeError, f"{self.python_type().__name__!r} object has no attribute {name!r}")
+        return found
+
+    def find_attr(self, tx: Interpreter, name: str) -> Value | None:
+        """None where Python would raise AttributeError."""
         from compiler_core.values.functions import MethodOfValue
 
+        if name in self.stored:
+            return self.stored[name]
         if name in METADATA:
             return from_python(getattr(self.fake(tx), name))
         if name in VIEWS:
             return tx.capture.call_function(tx, getattr, [self, ConstantValue(name)], {})
-        if name in ("grad", "data", "grad_fn", "_version", "names"):
-            raise Unsupported("unsupported attribute", f"Tensor.{name}")
-        if self.real is not None and name in getattr(self.real, "__dict__", {}):
-            raise Unsupported("unsupported attribute", f"Tensor.{name}, which the program set itself")
+        if name in ("is_leaf", "grad", "grad_fn"):
+            return self._about_autograd(tx, name)
         if name == "__class__":
             return tx.capture.wrap_static(self.python_type())
-        if callable(getattr(torch.Tensor, name, None)):
+        if not hasattr(torch.Tensor, name):
+            return self._set_by_program(tx, name)
+        if callable(getattr(torch.Tensor, name)) and name not in getattr(self.real, "__dict__", {}):
             return MethodOfValue(self, name)
         raise Unsupported("unsupported attribute", f"Tensor.{name}")
 
+    def _about_autograd(self, tx: Interpreter, name: str) -> Value:
+        is_leaf = self.fake(tx).is_leaf
+        if self.source is not None and self.real is not None:
+            tx.capture.guard("EQUALS_MATCH", Attribute(self.source, "is_leaf"), self.real.is_leaf)
+        if name == "is_leaf":
+            return ConstantValue(is_leaf)
+        if not is_leaf:  # a warning, or an object of autograd's
+            raise Unsupported("unsupported attribute", f"Tensor.{name} of a tensor that is no leaf")
+        if name == "grad_fn" or self.source is None or self.real is None:
+            return NONE
+        return tx.capture.wrap(self.real.grad, Attribute(self.source, "grad"))
+
+    def _set_by_program(self, tx: Interpreter, name: str) -> Value | None:
+        """An attribute that the program set on the tensor."""
+        if self.source is None or self.real is None:
+            return None
+        own = getattr(self.real, "__dict__", {})
+        self.look(tx)
+        if name in own:
+            return tx.capture.wrap(own[name], Attribute(self.source, name))
+        tx.capture.guard("NO_ATTRIBUTE", self.source, name)
+        return None
+
     def set_attr(self, tx: Interpreter, name: str, value: Value) -> None:
-        raise Unsupported("unsupported mutation", f"Tensor.{name} = ...")
+        if name == "requires_grad":
+            self._require_grad(tx, value)
+            return
+        if name == "grad":
+            self._check_grad(tx, value)
+        elif hasattr(torch.Tensor, name):
+            raise Unsupported("unsupported mutation", f"Tensor.{name} = ...")
+        self.look(tx)
+        tx.capture.effects.attribute(self, name)
+        self.stored[name] = value
+
+    def _check_grad(self, tx: Interpreter, value: Value) -> None:
+        """PyTorch takes None and a tensor like this one."""
+        if self.source is None or not self.fake(tx).is_leaf:
+            raise Unsupported("unsupported mutation", "Tensor.grad = ... of a tensor made in the frame")
+        if NONE.same_object(value):
+            return
+        if not isinstance(value, TensorValue) or _kind(value.fake(tx)) != _kind(self.fake(tx)):
+            raise Unsupported("unsupported mutation", "Tensor.grad = ... of another shape, dtype or device")
+
+    def _require_grad(self, tx: Interpreter, value: Value) -> Value:
+        """Only what changes nothing: a leaf made in the frame is Python's business."""
+        if bool(value.constant(tx)) != self.fake(tx).requires_grad:
+            raise Unsupported("unsupported mutation", "Tensor.requires_grad = ...")
+        return self
+
+    # --- calls
 
     def call_method(self, tx: Interpreter, name: str, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
         if name in READS:
             raise Unsupported("tensor value read", f"Tensor.{name}()")
         if name == "backward":
             raise Unsupported("backward", "Tensor.backward()")
-        if name in REFUSED:
+        if name == "requires_grad_":
+            return self._require_grad(tx, *(args or kwargs.values() or [ConstantValue(True)]))
+        if name in REFUSED or (name in RESHAPES and self.source is not None):
             raise Unsupported("unsupported call", f"Tensor.{name}()")
         if name in QUERIES and not (name == "type" and (args or kwargs)):
             return self._query(tx, name, args, kwargs)
@@ -142,6 +209,10 @@ class TensorValue(Value):
 
     def rebuild(self, emit: Emitter) -> None:
         emit.graph_output(self)
+
+
+def _kind(tensor: torch.Tensor) -> tuple[Any, ...]:
+    return tensor.shape, tensor.dtype, tensor.device
 
 
 def constant_argument(obj: Any) -> Any:

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from compiler_core.errors import Unsupported
 from compiler_core.values.base import Value, raised
 from compiler_core.values.constant import ConstantValue
 from compiler_core.values.operators import BINARY, INPLACE, UNARY
-from compiler_core.values.rules import HANDLERS, handles
+from compiler_core.values.rules import HANDLERS, handles, has_tensor
 from compiler_core.values.tensor import TensorValue
 
 if TYPE_CHECKING:
@@ -19,8 +20,9 @@ if TYPE_CHECKING:
 
 FACTORIES = frozenset(
     getattr(torch, n)
-    for n in "zeros ones empty full rand randn randint randperm arange linspace logspace eye tensor scalar_tensor "
-    "tril_indices triu_indices empty_strided hann_window hamming_window".split()
+    for n in "zeros ones empty full rand randn randint randperm normal arange range linspace logspace eye "
+    "scalar_tensor tril_indices triu_indices empty_strided hann_window hamming_window blackman_window "
+    "bartlett_window kaiser_window".split()
 )
 # C functions on tensors that read values, change settings or return what a graph cannot hold
 NEVER = frozenset({
@@ -72,6 +74,28 @@ def is_leaf_function(fn: types.FunctionType) -> bool:
 @handles(torch.is_tensor)
 def _is_tensor(tx: Interpreter, obj: Value) -> Value:
     return ConstantValue(isinstance(obj, TensorValue))
+
+
+def _from_numbers(fn: Any, tx: Interpreter, data: Value, **kwargs: Value) -> Value:
+    """A tensor of numbers, in lists of lists."""
+    if has_tensor(data):
+        raise Unsupported("tensor value read", f"{fn.__name__} of tensors")
+    return tx.capture.call_function(tx, fn, [data], kwargs)
+
+
+HANDLERS[torch.tensor] = functools.partial(_from_numbers, torch.tensor)
+
+
+def _as_tensor(fn: Any, tx: Interpreter, data: Value, dtype: Value | None = None, device: Value | None = None) -> Value:
+    """A tensor that is what it should be already is given back itself."""
+    wanted = {k: v for k, v in (("dtype", dtype), ("device", device)) if v is not None and v.constant(tx) is not None}
+    if not isinstance(data, TensorValue):
+        return _from_numbers(fn, tx, data, **wanted)
+    return data.call_method(tx, "to", [], wanted) if wanted else data
+
+
+for _fn in (torch.as_tensor, torch.asarray):
+    HANDLERS[_fn] = functools.partial(_as_tensor, _fn)
 
 
 @handles(torch.is_grad_enabled)
