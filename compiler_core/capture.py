@@ -439,8 +439,9 @@ def _is_static(obj: Any) -> bool:
 
 
 def _is_ordinary(tensor: torch.Tensor) -> bool:
-    plain = tensor.layout == torch.strided and not (tensor.is_quantized or tensor.is_nested or any(getattr(tensor, "names", ())))
-    return plain and not torch._C._functorch.is_functorch_wrapped_tensor(tensor) and not tensor.is_inference()
+    plain = tensor.layout == torch.strided and not tensor.is_quantized and not tensor.is_nested
+    named = any(getattr(tensor, "names", ()))
+    return plain and not (named or torch._C._functorch.is_functorch_wrapped_tensor(tensor) or tensor.is_inference())
 
 
 def _is_plain_object(obj: Any) -> bool:

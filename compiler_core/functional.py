@@ -223,9 +223,7 @@ class FunctionalRun(fx.Interpreter):
             try:
                 found = torch.autograd.grad(outputs, list(edges.values()), tangents, allow_unused=True)
             except Exception as error:
-                raise JointRefused(
-                    f"PyTorch cannot differentiate the graph: {error}"
-                ) from error
+                raise JointRefused(f"PyTorch cannot differentiate the graph: {error}") from error
         return {i: _unwrap(g) for i, g in zip(edges, found, strict=True) if g is not None}
 
     def _tangent(self, number: int, output: torch.Tensor) -> torch.Tensor:

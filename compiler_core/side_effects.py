@@ -69,7 +69,7 @@ class SideEffects:
 
     def owners(self) -> list[Any]:
         """The outside containers and objects that changed."""
-        objects = [obj for obj, _ in self._attributes.values()]
+        objects = [obj for obj, _ in self._attributes.values() if obj.source is not None]
         return [*objects, *(v for v in self._changed.values() if not isinstance(v, CellValue))]
 
     def values(self) -> list[Value]:
