@@ -412,7 +412,8 @@ def _first(graph: fx.Graph) -> fx.Node:
 def _identifier(text: str) -> str:
     """``L['self'].fc.weight`` as the name of a placeholder."""
     kept = "".join(c if c.isalnum() else "_" for c in text.removeprefix("L[").removeprefix("G["))
-    name = "_".join(filter(None, kept.split("_"))).lower() or "arg"
+    name = "_".join(filter(None, kept.split("_"))).lower()
+    name = name if name.isidentifier() else f"arg_{name}".rstrip("_")  # IPython's results are called _ and _3
     return "self_" if name == "self" else name  # the graph's own name in its generated code
 
 

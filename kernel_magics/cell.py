@@ -128,6 +128,14 @@ def _at(made: Node, place: ast.stmt) -> Node:
     return ast.fix_missing_locations(ast.copy_location(made, place))
 
 
+def _documented(statement: ast.stmt) -> ast.stmt:
+    """IPython compiles each statement but the last as a module of its own, in which a text is the docstring."""
+    match statement:
+        case ast.Expr(ast.Constant(str())):
+            return _at(ast.Assign([ast.Name("__doc__", ast.Store())], statement.value), statement)
+    return statement
+
+
 @dataclass
 class _Splitter:
     """Takes one cell apart into its skeleton and its units."""
@@ -140,7 +148,8 @@ class _Splitter:
 
     def program(self, tree: ast.Module) -> Program:
         # IPython takes ``from __future__`` anywhere in a cell, a module only at its top.
-        statements = sorted(tree.body, key=lambda s: not is_future(s))
+        statements = [*map(_documented, tree.body[:-1]), *tree.body[-1:]]
+        statements.sort(key=lambda s: not is_future(s))
         skeleton = self.compile(self.block(statements, is_cell=True))
         return Program(self.filename, self.source, skeleton, self.units, self.notes)
 

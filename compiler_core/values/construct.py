@@ -33,6 +33,8 @@ def construct(tx: Interpreter, cls: type, args: Sequence[Value], kwargs: dict[st
     from_torch = cls.__module__.startswith("torch.") and not issubclass(cls, torch.nn.Module)
     if not is_python_class(cls) or issubclass(cls, (torch.Tensor, torch.autograd.Function)) or from_torch:
         raise Unsupported("skipped function", f"{name_of(cls)}()")
+    if hasattr(cls, "__del__"):
+        raise Unsupported("unsupported call", f"{name_of(cls)}(), whose __del__ runs when the object dies")
     if type(cls).__call__ is not type.__call__ or inspect.isabstract(cls):
         raise Unsupported("unsupported call", f"{name_of(cls)}()")
     made = _new(tx, cls, args, kwargs)

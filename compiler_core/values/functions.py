@@ -198,6 +198,10 @@ class FunctionValue(Value):
 
     def get_attr(self, tx: Interpreter, name: str) -> Value:
         self.look(tx)
+        if name in ("__name__", "__qualname__") and self.fn is not None:
+            # not its code's name where it was wrapped
+            base = self.source or tx.capture.held(self.fn, self.name)
+            return tx.capture.wrap(getattr(self.fn, name), Attribute(base, name))
         if name in ("__name__", "__qualname__"):
             return ConstantValue(self.name if name == "__qualname__" else self.code.co_name)
         if name == "__code__":

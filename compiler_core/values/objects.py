@@ -137,7 +137,8 @@ class ObjectValue(Value):
             raise Unsupported("unsupported attribute", f"{self}.{name}, a cached_property not yet computed")
         if hasattr(type(found), "__get__"):
             raise Unsupported("unsupported attribute", f"{self}.{name}, a {type(found).__name__}")
-        base = self.source or tx.capture.held(self.cls, self.cls.__qualname__)
+        hidden = name in self.stored  # the instance's own, deleted in the frame, still hides it from guards
+        base = (None if hidden else self.source) or tx.capture.held(self.cls, self.cls.__qualname__)
         return tx.capture.wrap_attribute(found, Attribute(base, name))
 
     def _guard_class(self, tx: Interpreter, name: str, found: Any) -> None:
@@ -377,6 +378,8 @@ class SuperValue(Value):
     def get_attr(self, tx: Interpreter, name: str) -> Value:
         start = self.owner.obj if isinstance(self.owner, StaticValue) else self.owner.python_type()
         mro = start.__mro__
+        if self.after not in mro:
+            raise Unsupported("unsupported attribute", f"super().{name} in a metaclass")
         for cls in mro[mro.index(self.after) + 1 :]:
             if name in cls.__dict__:
                 guard_class(tx, cls, name, cls.__dict__[name])
