@@ -75,7 +75,7 @@ def same_as_eager(
 
 def check(
     program: Callable[..., Any],
-    inputs: Inputs | None = None,
+    inputs: Inputs | Sequence[Inputs] | None = None,
     expected: Expected | None = None,
     *,
     grad: bool = False,
@@ -83,11 +83,13 @@ def check(
     backend: Any = "eager",
     tolerance: float = 0.0,
 ) -> Record:
-    """Run `program` eagerly and compiled and raise AssertionError at the first difference."""
-    make = inputs or _tensors_for(program)
+    """Run `program` eagerly and compiled and raise AssertionError at the first difference.
+
+    Several `inputs` are the arguments of so many calls; the first is called once more at the end.
+    """
     compiled = compile(program, backend=backend, strict=True)
     seed = random.randrange(1_000_000)
-    for call, at in enumerate((seed, seed, seed + 1)):
+    for call, (at, make) in enumerate(_calls(inputs or _tensors_for(program), seed)):
         want = _outcome(program, program, make, at, grad, changes)
         got = _outcome(compiled, program, make, at, grad, changes)
         found = difference(want, got, tolerance)
@@ -95,6 +97,13 @@ def check(
     record = record_of(compiled)
     _count(record, expected or Expected())
     return record
+
+
+def _calls(inputs: Inputs | Sequence[Inputs], seed: int) -> list[tuple[int, Inputs]]:
+    """The calls that are compared: a seed and the arguments of each."""
+    if callable(inputs):
+        return [(seed, inputs), (seed, inputs), (seed + 1, inputs)]
+    return [(seed + i, make) for i, make in enumerate(inputs)] + [(seed, inputs[0])]
 
 
 def graph_count(record: Record) -> int:
@@ -155,8 +164,9 @@ def _outcome(
     torch.manual_seed(seed)
     arguments = tuple(make())
     if grad:
-        for leaf in filter(torch.is_tensor, torch.utils._pytree.tree_leaves(arguments)):
-            leaf.requires_grad_(leaf.is_leaf and leaf.is_floating_point())
+        for tensor in filter(torch.is_tensor, torch.utils._pytree.tree_leaves(arguments)):
+            if tensor.is_leaf:
+                tensor.requires_grad_(tensor.is_floating_point())
     f_globals = inspect.unwrap(program).__globals__ if changes else {}
     before = {name: copy.deepcopy(f_globals[name]) for name in changes if name in f_globals}
     outcome = Outcome(arguments=arguments)

@@ -9,6 +9,7 @@ from compiler_core.errors import Unsupported
 from compiler_core.opcodes.stack import Machine
 from compiler_core.values.base import Raised, Value, raised
 from compiler_core.values.constant import ConstantValue
+from compiler_core.values.containers import ContainerValue
 from compiler_core.values.mappings import DictValue, SetValue, hashable, pairs
 from compiler_core.values.sequences import ListValue, SequenceValue, SliceValue, TupleValue
 from compiler_core.values.tensor import TensorValue
@@ -48,21 +49,29 @@ class ContainerOpcodes(Machine):
     def LIST_TO_TUPLE(self, instruction: Instruction) -> None:
         self.push(TupleValue(list(self.pop().items(self._tx))))
 
+    def _grown(self, instruction: Instruction) -> ContainerValue:
+        """The container that a display or comprehension adds to: after a break inside it, one from outside."""
+        container = self.stack[-(instruction.arg or 0)]
+        if not isinstance(container, ContainerValue):
+            raise Unsupported("unsupported mutation", str(container))
+        container.changed(self._tx)
+        return container
+
     def LIST_APPEND(self, instruction: Instruction) -> None:
         value = self.pop()
-        self.stack[-(instruction.arg or 0)].items(self._tx).append(value)
+        self._grown(instruction).items(self._tx).append(value)
 
     def LIST_EXTEND(self, instruction: Instruction) -> None:
         added = self._tx.list_of(self.pop())
-        self.stack[-(instruction.arg or 0)].items(self._tx).extend(added)
+        self._grown(instruction).items(self._tx).extend(added)
 
     def SET_ADD(self, instruction: Instruction) -> None:
         item = self.pop()
-        cast(SetValue, self.stack[-(instruction.arg or 0)]).method_add(self._tx, item)
+        cast(SetValue, self._grown(instruction)).method_add(self._tx, item)
 
     def SET_UPDATE(self, instruction: Instruction) -> None:
         added = self.pop()
-        target = cast(SetValue, self.stack[-(instruction.arg or 0)])
+        target = cast(SetValue, self._grown(instruction))
         if isinstance(added, SetValue):
             target.values.update(added.values)
         else:
@@ -70,15 +79,15 @@ class ContainerOpcodes(Machine):
 
     def MAP_ADD(self, instruction: Instruction) -> None:
         key, value = self.pop_many(2)
-        cast(DictValue, self.stack[-(instruction.arg or 0)]).mapping(self._tx)[hashable(self._tx, key)] = value
+        cast(DictValue, self._grown(instruction)).mapping(self._tx)[hashable(self._tx, key)] = value
 
     def DICT_UPDATE(self, instruction: Instruction) -> None:
         added = pairs(self._tx, self.pop())
-        cast(DictValue, self.stack[-(instruction.arg or 0)]).mapping(self._tx).update(added)
+        cast(DictValue, self._grown(instruction)).mapping(self._tx).update(added)
 
     def DICT_MERGE(self, instruction: Instruction) -> None:
         added = pairs(self._tx, self.pop())
-        target = cast(DictValue, self.stack[-(instruction.arg or 0)]).mapping(self._tx)
+        target = cast(DictValue, self._grown(instruction)).mapping(self._tx)
         if target.keys() & added.keys():
             raise Unsupported("exception", "multiple values for a keyword argument")
         target.update(added)

@@ -1,0 +1,254 @@
+"""Compare random programs with eager PyTorch:  python -m tests.fuzz.run [programs] [--backend cpp] [--seed 0].
+
+Programs run in worker processes, a few hundred in each, so that a crash costs one of them and is reported with the
+program that caused it.  Each difference is shrunk and written to build/fuzz/, as a module that runs on its own:
+``python -m tests.fuzz.run FILE``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import itertools
+import json
+import linecache
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import types
+import warnings
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from hypothesis import HealthCheck, Phase, given, seed, settings
+
+from compiler_core import testing
+from compiler_core.record import Record
+from tests.fuzz.programs import programs
+from tests.fuzz.reduce import reduced
+
+ROOT = Path(__file__).resolve().parents[2]
+FOUND = ROOT / "build" / "fuzz"
+PER_SEED = 10
+"""Programs drawn with one seed; hypothesis varies earlier ones when it is asked for more."""
+SEEDS_PER_WORKER = 30
+EAGER_SECONDS, SECONDS = 2, 60
+_numbers = itertools.count()
+
+
+class Endless(BaseException):
+    """The program runs too long to be compared."""
+
+
+def check(source: str, backend: str = "eager") -> Record | None:
+    """Raise AssertionError where the program differs from eager; None for one that is too long to compare."""
+    module = load(source)
+    with warnings.catch_warnings(), _at_most(EAGER_SECONDS) as ended:
+        warnings.simplefilter("ignore")
+        for call in module.CALLS:
+            with contextlib.suppress(Exception), contextlib.redirect_stdout(None):
+                module.program(*call())
+    if ended:
+        return None
+    module, tolerance = load(source), 0.0 if backend == "eager" else 2e-3
+    with warnings.catch_warnings(), _at_most(SECONDS) as ended:
+        warnings.simplefilter("ignore")
+        record = testing.check(
+            module.program, module.CALLS, grad=module.GRAD, changes=module.CHANGES, backend=backend, tolerance=tolerance
+        )
+    assert not ended, f"takes more than {SECONDS} s"
+    return record
+
+
+def load(source: str) -> Any:
+    """The program as a module whose lines tracebacks can show."""
+    import torch
+
+    name = f"random_program_{next(_numbers)}"
+    filename = f"{name}.py"
+    linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
+    module = types.ModuleType(name)
+    torch.manual_seed(0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        exec(compile(source, filename, "exec"), module.__dict__)
+    return module
+
+
+@contextlib.contextmanager
+def _at_most(seconds: int) -> Iterator[list[str]]:
+    """Leave the block after so many seconds; the list says that it was left."""
+    ended: list[str] = []
+
+    def leave(number: int, frame: Any) -> None:
+        raise Endless
+
+    before = signal.signal(signal.SIGALRM, leave)
+    signal.alarm(seconds)
+    try:
+        yield ended
+    except Endless:
+        ended.append("ended")
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+# ---------------------------------------------------------------- what was found
+
+
+@dataclass
+class Tally:
+    """What a run came to."""
+
+    programs: int = 0
+    captured: int = 0
+    broke: int = 0
+    kinds: Counter[str] = field(default_factory=Counter)
+    found: dict[str, str] = field(default_factory=dict)
+    """The kind of a difference, and the smallest program that shows it."""
+    differ: int = 0
+
+    def add(self, record: Record | None) -> None:
+        self.programs += 1
+        if record is not None:
+            self.captured += testing.graph_count(record) > 0
+            kinds = testing.break_kinds(record)
+            self.broke += bool(kinds)
+            self.kinds.update(kinds)
+
+
+def kind_of(error: BaseException) -> str:
+    """Differences of one kind have one cause, as a rule: the message without what varies."""
+    text = str(error) or type(error).__name__
+    text = next((line for line in reversed(text.splitlines()) if "Error" in line), text.splitlines()[0])
+    text = re.sub(r"^call \d+, seed \d+: [^:]*:|0x[0-9a-f]+|\d+|tensor\(.*|'[^']*'", "", text)
+    return re.sub(r"\s+", " ", text).strip()[:120]
+
+
+def search(number: int, tally: Tally, backend: str, at_work: Path | None = None) -> None:
+    """Try the programs of one seed; a difference of a kind not known yet is made small and kept."""
+
+    @seed(number)
+    @settings(
+        max_examples=PER_SEED, database=None, deadline=None, phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )  # fmt: skip
+    @given(programs())
+    def try_one(source: str) -> None:
+        if at_work is not None:
+            at_work.write_text(source)
+        kind, record = attempt(source, backend)
+        tally.add(record)
+        tally.differ += bool(kind)
+        if kind and kind not in tally.found:
+            tally.found[kind] = reduced(source, lambda text: attempt(text, backend)[0] == kind)
+
+    try_one()
+
+
+def attempt(source: str, backend: str) -> tuple[str, Record | None]:
+    """The kind of the difference, empty where there is none, and the record."""
+    try:
+        return "", check(source, backend)
+    except Exception as error:
+        return kind_of(error), None
+
+
+# ---------------------------------------------------------------- the long run
+
+
+def work(first: int, last: int, backend: str, folder: Path) -> None:
+    """A worker: the seeds from `first` to `last`, the kinds known already in, the tally out."""
+    state = folder / "tally.json"
+    tally = _read(state)
+    for number in range(first, last):
+        search(number, tally, backend, folder / "at_work.py")
+        (folder / "next_seed").write_text(str(number + 1))
+        state.write_text(json.dumps(vars(tally)))
+
+
+def _read(state: Path) -> Tally:
+    if not state.exists():
+        return Tally()
+    tally = Tally(**json.loads(state.read_text()))
+    tally.kinds = Counter(tally.kinds)
+    return tally
+
+
+def long_run(count: int, backend: str, first: int) -> Tally:
+    """Run `count` programs and write every kind of difference to a file of its own."""
+    FOUND.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        start, number, last = time.monotonic(), first, first + -(-count // PER_SEED)
+        while number < last:
+            upto = min(number + SEEDS_PER_WORKER, last)
+            command = [
+                sys.executable,
+                "-m",
+                "tests.fuzz.run",
+                "--backend",
+                backend,
+                "--work",
+                f"{number}",
+                f"{upto}",
+                name,
+            ]
+            ended = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True)
+            number = int((folder / "next_seed").read_text()) if (folder / "next_seed").exists() else number
+            if ended.returncode:
+                _crashed(folder, number, ended)
+                number += 1
+            _write(tally := _read(folder / "tally.json"))
+            print(
+                f"{tally.programs:,} programs in {time.monotonic() - start:,.0f} s: {tally.captured:,} with a graph, "
+                f"{tally.broke:,} with a break, {tally.differ} differ in {len(tally.found)} ways",
+                flush=True,
+            )
+        return tally
+
+
+def _crashed(folder: Path, number: int, ended: subprocess.CompletedProcess[str]) -> None:
+    (folder / "next_seed").write_text(str(number + 1))
+    tally = _read(folder / "tally.json")
+    kind = f"crash of seed {number}: exit status {ended.returncode}"
+    program = (folder / "at_work.py").read_text() if (folder / "at_work.py").exists() else ""
+    tally.found[kind] = f"{program}\n'''{ended.stderr[-2000:]}'''\n"
+    tally.differ += 1
+    (folder / "tally.json").write_text(json.dumps(vars(tally)))
+
+
+def _write(tally: Tally) -> None:
+    for number, (kind, source) in enumerate(tally.found.items()):
+        (FOUND / f"found_{number}.py").write_text(f"# {kind}\n{source}\n")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", nargs="?", default="20000", help="how many programs, or the file of one")
+    parser.add_argument("--backend", default="eager")
+    parser.add_argument("--seed", type=int, default=0, help="the first seed; ten programs are drawn from each")
+    parser.add_argument("--work", nargs=3, metavar=("FIRST", "LAST", "FOLDER"), help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.work:
+        work(int(options.work[0]), int(options.work[1]), options.backend, Path(options.work[2]))
+        return 0
+    if not options.what.isdigit():
+        check(Path(options.what).read_text(), options.backend)
+        print("as eager")
+        return 0
+    tally = long_run(int(options.what), options.backend, options.seed)
+    print(*(f"{count:7,} breaks: {kind}" for kind, count in tally.kinds.most_common()), sep="\n")
+    print(*(f"found: {kind}" for kind in tally.found), f"see {FOUND}" if tally.found else "no difference", sep="\n")
+    return bool(tally.found)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
