@@ -390,7 +390,7 @@ EXPRESSIONS = {
             [i for i in halves(<int>)]
             <ints>.copy()
             (<ints> or <ints>)
-            [(last := i) + 1 for i in <?ints>]
+            [(last := i) + 1 for i in (3, 1)]
             LOG
             ! <longs>.tolist()
         """,

@@ -1,0 +1,248 @@
+"""CPython's own tests of the standard library, over functions that we rewrote or captured.
+
+    python -m tests.cpython.run [MODULE ...]        a table: module, functions, tests, and how many of them fail
+
+Each module is tested three times, in processes of their own: as it is; with every function of it taken apart by our
+disassembler, widened with NOPs so that jumps need EXTENDED_ARG, and put together again; and with the frame hook on,
+where every function of the module and of its tests counts as the user's, and the code that capture made runs even
+where it found no tensor.  A test passes if it also passes as it is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import importlib
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import types
+import unittest
+import warnings
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+
+# What is tested: the modules (the first gives its name), and the tests, where they are not test.test_NAME.
+MODULES: dict[str, tuple[list[str], list[str]]] = {
+    "bisect": ([], []),
+    "heapq": ([], []),
+    "textwrap": ([], []),
+    "string": ([], []),
+    "fractions": ([], []),
+    "statistics": ([], []),
+    "difflib": ([], []),
+    "shlex": ([], []),
+    "colorsys": ([], []),
+    "copy": ([], []),
+    "json": (["json.encoder", "json.decoder", "json.scanner"], []),
+    "configparser": ([], []),
+    "calendar": ([], []),
+    "collections": (["_collections_abc"], ["test.test_collections", "test.test_ordered_dict"]),
+    "dataclasses": ([], []),
+    "enum": ([], []),
+    "argparse": ([], []),
+    "ast": ([], []),
+    "functools": ([], []),
+    "datetime": (["_pydatetime"], []),
+    "contextlib": ([], []),
+    "graphlib": ([], []),
+    "reprlib": ([], []),
+    "pprint": ([], []),
+    "html": (["html.parser", "_markupbase"], ["test.test_html", "test.test_htmlparser"]),
+    "operator": ([], []),
+    "types": ([], []),
+    "keyword": ([], []),
+    "sched": ([], []),
+    "quopri": ([], []),
+    "random": ([], []),
+    "fnmatch": ([], []),
+    "getopt": ([], []),
+    "posixpath": (["genericpath"], []),
+    "_pydecimal": ([], ["test.test_decimal"]),
+}
+QUICK = ["bisect", "textwrap", "heapq"]
+MODES = ("plain", "rewritten", "captured")
+PADDING = 300
+"""NOPs that every function begins with: operands of jumps and table entries outgrow a byte."""
+SECONDS = 900
+
+
+@dataclass
+class Outcome:
+    """One module in one mode."""
+
+    tests: int = 0
+    functions: int = 0
+    """Functions rewritten, or those of which at least one call ran code that capture made."""
+    failed: list[str] = field(default_factory=list)
+    faults: list[str] = field(default_factory=list)
+    """Failures of ours, whatever the tests say."""
+    seconds: float = 0.0
+
+
+# ---------------------------------------------------------------- in the process of one run
+
+
+def files_of(module: str) -> set[str]:
+    """The files of the module and of its tests."""
+    parts, tests = MODULES[module]
+    found = set()
+    for name in [module, *parts, *(tests or [f"test.test_{module}"])]:
+        if importlib.util.find_spec(name.partition(".")[0]) and (imported := _import(name)):
+            path = getattr(imported, "__file__", None) or ""
+            found.add(path)
+            if path.endswith("__init__.py") and name.startswith("test."):
+                found |= {str(p) for p in Path(path).parent.glob("*.py")}
+    return found - {""}
+
+
+def _import(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        return None
+
+
+def suite_of(module: str) -> unittest.TestSuite:
+    names = MODULES[module][1] or [f"test.test_{module}"]
+    return unittest.defaultTestLoader.loadTestsFromNames(names)
+
+
+def ran(suite: unittest.TestSuite, outcome: Outcome) -> None:
+    class Counted(unittest.TestResult):
+        def startTest(self, test: unittest.TestCase) -> None:  # noqa: N802
+            super().startTest(test)
+            if os.environ.get("CUTAWAY_SHOW"):
+                print(test.id(), file=sys.stderr, flush=True)
+
+    result = Counted()
+    suite.run(result)
+    outcome.tests = result.testsRun
+    for test, trace in [*result.failures, *result.errors]:
+        outcome.failed.append(f"{test.id()}\n{trace}")
+    outcome.failed += [f"{test.id()} passes" for test in result.unexpectedSuccesses]
+
+
+def plain(module: str, outcome: Outcome) -> None:
+    ran(suite_of(module), outcome)
+
+
+def rewritten(module: str, outcome: Outcome) -> None:
+    """Every function of the module (not of the tests) gets code that went through our assembler."""
+    files = {f for f in files_of(module) if f"{os.sep}test{os.sep}" not in f}
+    suite = suite_of(module)
+    for obj in gc.get_objects():
+        if isinstance(obj, types.FunctionType) and obj.__code__.co_filename in files:
+            obj.__code__ = widened(obj.__code__)
+            outcome.functions += 1
+    ran(suite, outcome)
+
+
+def widened(code: types.CodeType) -> types.CodeType:
+    """The same code after 300 NOPs, and so the code objects inside it."""
+    from compiler_core import bytecode
+    from compiler_core.bytecode import Instruction
+
+    consts = {c: widened(c) for c in code.co_consts if isinstance(c, types.CodeType)}
+    instructions = bytecode.disassemble(code)
+    for x in instructions:
+        if isinstance(x.argval, types.CodeType):
+            x.argval = consts[x.argval]
+    at = next(i for i, x in enumerate(instructions) if x.opname == "RESUME") + 1
+    first = instructions[at - 1]
+    nops = [Instruction("NOP", positions=first.positions, handler=first.handler) for _ in range(PADDING)]
+    made = bytecode.assemble([*instructions[:at], *nops, *instructions[at:]], code)
+    bytecode.verify(made)
+    return made
+
+
+def captured(module: str, outcome: Outcome) -> None:
+    """Run the tests under the frame hook, with the module's and the tests' functions as the user's."""
+    from compiler_core import pipeline, side_effects, skip
+    from compiler_core.api import new_record
+    from compiler_core.config import Options
+
+    files, suite, record = files_of(module), suite_of(module), new_record()
+    closed = skip._closed_file
+    skip._closed_file = lambda filename: "" if filename in files else closed(filename)  # type: ignore[assignment]
+    skip.is_library_file.cache_clear()
+    # what found no tensor and changes nothing would run as it is; here the generated code runs instead
+    side_effects.SideEffects.__bool__ = lambda self: True  # type: ignore[method-assign]
+    region = pipeline.Region(ran.__code__, Options(backend="eager", strict=True), lambda: record)
+    region.hook.around(ran)(suite, outcome)
+    compiled = {c.frame for c in record.compiles if c.outcome == "compiled"}
+    outcome.functions = len(compiled)
+    outcome.faults = [f"{c.id} {f.message}\n{f.detail}" for c in record.compiles for f in c.failures]
+
+
+def work(module: str, mode: str, result: Path) -> None:
+    outcome = Outcome()
+    start = time.monotonic()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        {"plain": plain, "rewritten": rewritten, "captured": captured}[mode](module, outcome)
+    outcome.seconds = time.monotonic() - start
+    result.write_text(json.dumps(vars(outcome)))
+
+
+# ---------------------------------------------------------------- the table
+
+
+def run_module(module: str, mode: str) -> Outcome:
+    """One module in a process of its own."""
+    with tempfile.TemporaryDirectory() as name:
+        result = Path(name) / "outcome.json"
+        command = [sys.executable, "-m", "tests.cpython.run", "--work", module, mode, str(result)]
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": name}
+        ended = subprocess.run(
+            command, cwd=name, env=environment, capture_output=True, text=True, check=False, timeout=SECONDS
+        )
+        if result.exists():
+            return Outcome(**json.loads(result.read_text()))
+        return Outcome(faults=[f"exit status {ended.returncode}\n{ended.stderr[-3000:]}"])
+
+
+def broken(module: str, mode: str, before: Outcome) -> tuple[Outcome, list[str]]:
+    """What passes as it is and fails in this mode, and our own failures."""
+    outcome = run_module(module, mode)
+    known = {failed.splitlines()[0] for failed in before.failed}
+    wrong = [f for f in outcome.failed if f.splitlines()[0] not in known]
+    if outcome.tests != before.tests and not outcome.faults:
+        wrong.append(f"{outcome.tests} tests ran, not {before.tests}")
+    return outcome, wrong + outcome.faults
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("modules", nargs="*")
+    parser.add_argument("--work", nargs=3, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.work:
+        work(options.work[0], options.work[1], Path(options.work[2]))
+        return 0
+    if importlib.util.find_spec("test.test_bisect") is None:
+        print("This Python has no tests of its own (Debian: apt-get install libpython3-testsuite; or one built by pyenv)")
+        return 2
+    print(f"{sys.version.split()[0]:14}{'tests':>7}{'fail':>6} | rewritten{'fail':>6}{'s':>6} | captured{'fail':>6}{'s':>6}")
+    all_wrong: list[str] = []
+    for module in options.modules or MODULES:
+        before = run_module(module, "plain")
+        line = f"{module:14}{before.tests:7}{len(before.failed):6} |"
+        for mode in MODES[1:]:
+            outcome, wrong = broken(module, mode, before)
+            line += f"{outcome.functions:10}{len(wrong):6}{outcome.seconds:6.1f} |"
+            all_wrong += [f"{module}, {mode}: {w}" for w in wrong]
+        print(line, flush=True)
+    print(*all_wrong, sep="\n\n")
+    return bool(all_wrong)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
