@@ -15,10 +15,10 @@ NEW_ENOUGH := 'const [a, b] = process.versions.node.split(".").map(Number); \
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 BROWSER_SOURCES := $(shell find extension -type f -not -path '*/node_modules/*' -not -path '*/lib/*' -not -path '*/labextension/*' -not -name '*.tsbuildinfo')
 
-.PHONY: help lab demo test lint fix bench clean
+.PHONY: help lab demo test lint fix bench fuzz cpython-tests clean
 
 help: ## Say what the targets are
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-6s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 lab: $(STAMPS)/lab ## Open the tour in JupyterLab
 	$(PY) -m jupyterlab $(if $(filter 0,$(shell id -u)),--allow-root) notebooks/00_tour.ipynb
@@ -43,6 +43,12 @@ fix: $(STAMPS)/lint ## Mend what can be mended by machine
 
 bench: $(STAMPS)/test ## Time the compiler against stock torch.compile
 	$(PY) -m pytest tests/benchmarks -o python_files='bench_*.py' -s $(ARGS)
+
+fuzz: $(STAMPS)/test ## Compare N random programs with eager PyTorch (N=20000 BACKEND=eager SEED=0)
+	$(PY) -m tests.fuzz.run $(or $(N),20000) --backend $(or $(BACKEND),eager) --seed $(or $(SEED),0)
+
+cpython-tests: $(STAMPS)/test ## Run CPython's own tests over functions that we rewrote or captured (MODULES='bisect heapq')
+	$(PY) -m tests.cpython.run $(MODULES)
 
 clean: ## Remove the virtual environment and all that was built
 	rm -rf $(VENV) build dist extension/node_modules extension/lib extension/labextension kernel_magics/static

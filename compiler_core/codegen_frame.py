@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dis
+import inspect
 import types
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,7 +15,8 @@ from compiler_core import resume
 from compiler_core.bytecode import Instruction, assemble, live_locals, make
 from compiler_core.capture import Capture
 from compiler_core.errors import Unsupported
-from compiler_core.reconstruct import Emitter, is_fixed
+from compiler_core.reconstruct import OUT, Emitter, is_fixed
+from compiler_core.rerun import run_plainly
 from compiler_core.resume import Layout, Split
 from compiler_core.sources import Constant
 from compiler_core.symbolic import Interpreter
@@ -51,11 +53,40 @@ class FrameCode:
         self.emit.outputs = outputs
         if compiled is not None:
             self.emit.call_graph(compiled)
+            self._run_plainly_if_it_failed()
         if self.split is None:
             self._return()
         else:
             self._break(self.split)
         return self._assemble()
+
+    def _run_plainly_if_it_failed(self) -> None:
+        """``if out is None: return run_plainly(...)``, see `rerun.py`."""
+        emit, code, went_well = self.emit, self.code, make.nop()
+        emit.load_temp(OUT)
+        emit.add(*make.pop_jump_if_none(False, went_well))
+        names = list(code.co_varnames[: code.co_argcount + code.co_kwonlyargcount])
+        starred = list(code.co_varnames[len(names) :])
+        emit.add(*make.callable_first([make.load_const(run_plainly)]))
+        emit.constant(code)
+        emit.constant(Constant(self.capture.scope.f_globals))
+        for name in code.co_freevars:
+            emit.load_cell(name)
+        emit.add(make.build_tuple(len(code.co_freevars)))
+        for name in names[: code.co_argcount]:
+            emit.load_local(name)
+        emit.add(make.build_tuple(code.co_argcount))
+        if code.co_flags & inspect.CO_VARARGS:
+            emit.load_local(starred.pop(0))
+            emit.add(make.binary_op("+"))
+        for name in names[code.co_argcount :]:
+            emit.constant(name)
+            emit.load_local(name)
+        emit.add(make.build_map(code.co_kwonlyargcount))
+        if code.co_flags & inspect.CO_VARKEYWORDS:
+            emit.load_local(starred.pop(0))
+            emit.add(make.binary_op("|"))
+        emit.add(*make.call(5), make.return_value(), went_well)
 
     def _return(self) -> None:
         value = self.tx.returned

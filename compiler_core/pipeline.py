@@ -24,7 +24,7 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from compiler_core import backends, breaks, entries, frame_hook, resume
+from compiler_core import backends, breaks, entries, frame_hook, rerun, resume
 from compiler_core.bytecode import bytecode_text, disassembled, verify
 from compiler_core.capture import Capture, fake_of
 from compiler_core.codegen_frame import FrameCode
@@ -268,7 +268,8 @@ class _FrameCompile:
         inputs = [fake_of(fresh, t.real) for t in capture.inputs]  # type: ignore[arg-type]
         with _state_kept():
             compiled = backends.compile_graph(graph, inputs, self.compile, self.region.options)
-        return _named(compiled, f"graph_{self.compile.id.replace('/', '_')}")
+        name = f"graph_{self.compile.id.replace('/', '_')}"
+        return rerun.graph_or_none(graph, compiled, name, capture.grad_at_entry)
 
     def _resume_code(self, layout: Layout) -> types.CodeType:
         """The resume function's code for a layout; the same for every compile of this frame."""
@@ -363,19 +364,6 @@ def _state_kept() -> Iterator[None]:
     finally:
         torch._C._set_grad_enabled(grad_enabled)
         torch.set_rng_state(random)
-
-
-def _named(compiled: Callable[..., Any], name: str) -> Callable[..., Any]:
-    """What generated code calls: a frame of ours, below which the hook captures nothing."""
-    if isinstance(compiled, types.FunctionType) and is_runtime(compiled.__code__):
-        compiled.__name__ = compiled.__qualname__ = name
-        return compiled
-
-    def graph(*inputs: Any) -> Any:
-        return compiled(*inputs)
-
-    graph.__name__ = graph.__qualname__ = name
-    return graph
 
 
 def break_text(broke: Broke) -> str:

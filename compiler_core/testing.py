@@ -153,7 +153,9 @@ class Outcome:
     raised: str | None = None
     arguments: Sequence[Any] = ()
     gradients: Sequence[Any] = ()
+    raised_backward: str | None = None
     printed: str = ""
+    grad_enabled: bool = True
     globals: Mapping[str, Any] = field(default_factory=dict)
     random_state: torch.Tensor | None = None
 
@@ -169,7 +171,7 @@ def _outcome(
                 tensor.requires_grad_(tensor.is_floating_point())
     f_globals = inspect.unwrap(program).__globals__ if changes else {}
     before = {name: copy.deepcopy(f_globals[name]) for name in changes if name in f_globals}
-    outcome = Outcome(arguments=arguments)
+    outcome, grad_enabled = Outcome(arguments=arguments), torch.is_grad_enabled()
     text = io.StringIO()
     try:
         with contextlib.redirect_stdout(text):
@@ -182,8 +184,13 @@ def _outcome(
             f_globals.pop(name, None)
         f_globals.update(before)
     outcome.printed, outcome.random_state = text.getvalue(), torch.get_rng_state()
+    outcome.grad_enabled = torch.is_grad_enabled()
+    torch._C._set_grad_enabled(grad_enabled)
     if grad and outcome.raised is None:
-        outcome.gradients = _gradients(outcome)
+        try:
+            outcome.gradients = _gradients(outcome)
+        except RuntimeError as error:
+            outcome.raised_backward = type(error).__name__
     return outcome
 
 
@@ -228,6 +235,12 @@ def _parts(obj: Any) -> list[tuple[str, Any]]:
     return [(f".{k}", v) for k, v in vars(obj).items()] if hasattr(obj, "__dict__") else []
 
 
+def _made_twice(one: type, other: type) -> bool:
+    """Whether both are the class that a program makes anew in each call."""
+    name = one.__qualname__
+    return "<locals>" in name and (name, one.__module__) == (other.__qualname__, other.__module__)
+
+
 def difference(want: Any, got: Any, tolerance: float = 0.0) -> str | None:
     """Where two object trees differ in values, types, tensor facts or in which objects are one."""
     return _Comparison(tolerance).compare("", want, got)
@@ -243,7 +256,7 @@ class _Comparison:
     def compare(self, path: str, want: Any, got: Any) -> str | None:
         if isinstance(want, torch.Tensor) and isinstance(got, torch.Tensor):
             return self._tensors(path, want, got)
-        if type(want) is not type(got):
+        if type(want) is not type(got) and not _made_twice(type(want), type(got)):
             return f"{path}: {got!r}, not {want!r}"
         if isinstance(want, (*_PLAIN, frozenset, set)):
             same = want == got or (want != want and got != got)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import functools
 import operator
 from typing import TYPE_CHECKING, Any
@@ -92,7 +93,10 @@ def _sequence_operation(op: Any, tx: Interpreter, left: Value, right: Value) -> 
     if op is operator.mod and isinstance(left, ConstantValue) and isinstance(left.value, str):
         return percent(tx, left.constant(tx), right)
     if op is operator.or_ and isinstance(left, DictValue) and isinstance(right, DictValue):
-        return DictValue({**left.mapping(tx), **right.mapping(tx)})
+        classes = {left.cls, right.cls}
+        if classes <= {dict, collections.OrderedDict}:
+            merged = {**left.mapping(tx), **right.mapping(tx)}
+            return DictValue(merged, dict if classes == {dict} else collections.OrderedDict)
     return None
 
 

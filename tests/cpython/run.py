@@ -117,7 +117,7 @@ def suite_of(module: str) -> unittest.TestSuite:
 
 def ran(suite: unittest.TestSuite, outcome: Outcome) -> None:
     class Counted(unittest.TestResult):
-        def startTest(self, test: unittest.TestCase) -> None:  # noqa: N802
+        def startTest(self, test: unittest.TestCase) -> None:
             super().startTest(test)
             if os.environ.get("CUTAWAY_SHOW"):
                 print(test.id(), file=sys.stderr, flush=True)
@@ -228,9 +228,11 @@ def main() -> int:
         work(options.work[0], options.work[1], Path(options.work[2]))
         return 0
     if importlib.util.find_spec("test.test_bisect") is None:
-        print("This Python has no tests of its own (Debian: apt-get install libpython3-testsuite; or one built by pyenv)")
+        print(
+            "This Python has no tests of its own (Debian: apt-get install libpython3-testsuite; or one built by pyenv)"
+        )
         return 2
-    print(f"{sys.version.split()[0]:14}{'tests':>7}{'fail':>6} | rewritten{'fail':>6}{'s':>6} | captured{'fail':>6}{'s':>6}")
+    print(f"{sys.version.split()[0]:14}  tests  fail | rewritten  fail     s |  captured  fail     s |")
     all_wrong: list[str] = []
     for module in options.modules or MODULES:
         before = run_module(module, "plain")

@@ -390,7 +390,6 @@ EXPRESSIONS = {
             [i for i in halves(<int>)]
             <ints>.copy()
             (<ints> or <ints>)
-            [(last := i) + 1 for i in (3, 1)]
             LOG
             ! <longs>.tolist()
         """,
@@ -952,7 +951,8 @@ import math as m; <+float> = m.floor(<float>)
         return 9
 <+box> = Local(<matrix>)
 
-! del <=matrix>
+<+matrix@x> = <matrix>
+del <@x>
 
 <+maybe> = <=matrix>
 

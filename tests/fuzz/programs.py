@@ -73,6 +73,8 @@ class Writer:
         self._made = 0
         self._left = 40
         """Statements that may still be written."""
+        self._header: dict[str, str] = {}
+        """What the line before a block binds."""
 
     # ------------------------------------------------------------ decisions
 
@@ -158,16 +160,19 @@ class Writer:
     def _line(self, line: str, scope: Scope, nesting: int, named: dict[str, str]) -> None:
         text = line.lstrip()
         before, self.indent = self.indent, self.indent + (len(line) - len(text)) // 4
-        if text == "<block>":
-            self.block(scope.inner(), nesting + 1)
-        elif text == "<loop>":
-            self.block(scope.inner(in_loop=True), nesting + 1)
+        if text in ("<block>", "<loop>"):
+            inner = scope.inner(in_loop=text == "<loop>")
+            inner.names.update(self._header)
+            self.block(inner, nesting + 1)
         elif text.startswith("<function"):
             self._function(text.strip("<>").removeprefix("function "), scope, nesting)
         else:
-            self.write(self.fill(text, scope, 0, named))
-            if text.startswith("del <=matrix>"):
-                scope.names.pop(self.lines[-1].split()[-1], None)
+            # what the head of a block binds may be unbound after it
+            at = scope.inner() if text.endswith(":") and not text.startswith(("def", "class")) else scope
+            self.write(self.fill(text, at, 0, named))
+            self._header = at.names if at is not scope else {}
+            if text.startswith("del <@"):
+                scope.names.pop(named[text[6:-1]])
         self.indent = before
 
     def write(self, text: str) -> None:

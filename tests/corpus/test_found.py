@@ -1,0 +1,77 @@
+# mypy: ignore-errors
+# ruff: noqa
+# (the programs stand for users' code, which has no annotations and does odd things)
+"""What random programs, CPython's own tests and people found to differ from eager, made small.
+
+PYTEST_DONT_REWRITE: the programs use ``assert`` as a user's would.
+"""
+
+import collections
+
+import torch
+import torch.nn.functional as F
+
+from compiler_core.testing import same_as_eager
+
+COUNT = 0
+LOG = []
+
+
+@same_as_eager(graphs=0, breaks=["tensor value read"], inputs=lambda: (torch.arange(3),))
+def test_list_display_around_a_break(x):
+    return [*x.tolist(), 0]
+
+
+@same_as_eager(graphs=1, breaks=[], changes=["LOG"], inputs=lambda: (torch.randn(3), torch.tensor([5])))
+def test_graph_fails_after_a_side_effect(x, i):
+    LOG.append(1)
+    return x[i]
+
+
+@same_as_eager(graphs=1, breaks=[], changes=["LOG"], inputs=lambda: (torch.randn(3), torch.tensor([5])))
+def test_graph_fails_inside_try(x, i):
+    try:
+        with torch.no_grad():
+            return x[i] + 1
+    except IndexError as error:
+        LOG.append(str(error))
+    return x.cos(), torch.is_grad_enabled()
+
+
+@same_as_eager(graphs=1, breaks=[], inputs=lambda: (torch.randn(3), torch.tensor([5])))
+def test_graph_fails_inside_no_grad(x, i):
+    with torch.no_grad():
+        return x[i] + 1
+
+
+@same_as_eager(graphs=1, breaks=[], inputs=lambda: (torch.randn(3), torch.tensor([5])))
+def test_graph_fails_after_drawing(x, i):
+    y = torch.rand(3)
+    try:
+        return (x + y)[i]
+    except IndexError:
+        return y, torch.rand(3)
+
+
+@same_as_eager(graphs=1, breaks=[], inputs=lambda: (torch.randn(3), torch.tensor([5]), [1], {"k": 2}))
+def test_graph_fails_with_every_kind_of_argument(x, i, l, d):
+    def inner(a, /, b, *rest, c=1, **more):
+        l.append(a)
+        try:
+            return (x * d["k"])[b]
+        except IndexError:
+            return a, b, rest, c, more, l
+
+    return inner(1, i, 2, 3, c=4, e=5)
+
+
+@same_as_eager(graphs=1, breaks=[], inputs=lambda: (torch.randn(4), torch.randn(4, 4, dtype=torch.float64), [1]))
+def test_sizes_agree_and_types_do_not(x, w, l):
+    l.append(2)
+    return F.linear(x, w)
+
+
+@same_as_eager(graphs=1, breaks=[])
+def test_merged_ordered_dicts(x):
+    a, b = collections.OrderedDict(a=x), {"a": x + 1, "b": 2}
+    return a | b, b | a, b | b, a | a
