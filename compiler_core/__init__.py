@@ -6,6 +6,7 @@
     export       one graph for the whole function, or an error that says why not
     disable      a function that is never captured
     graph_break  break the graph here
+    pin          one compile as a function that checks no guards
     reset        forget everything compiled
 
 `compiler_core.record` (the module) needs only the standard library; PyTorch is loaded when one of
@@ -18,9 +19,9 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from compiler_core.api import Explanation, compile, disable, explain, export, graph_break, record, reset
+    from compiler_core.api import Explanation, compile, disable, explain, export, graph_break, pin, record, reset
 
-_API = ("Explanation", "compile", "disable", "explain", "export", "graph_break", "reset")
+_API = ("Explanation", "compile", "disable", "explain", "export", "graph_break", "pin", "reset")
 
 
 def __getattr__(name: str) -> Any:
@@ -31,4 +32,4 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-__all__ = ["Explanation", "compile", "disable", "explain", "export", "graph_break", "record", "reset"]
+__all__ = ["Explanation", "compile", "disable", "explain", "export", "graph_break", "pin", "record", "reset"]

@@ -7,7 +7,7 @@ import functools
 import platform
 import types
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -19,8 +19,8 @@ from compiler_core import backends, entries, frame_hook
 from compiler_core.codegen.ladder import check_target
 from compiler_core.config import Options
 from compiler_core.errors import UsageError
-from compiler_core.pipeline import Region
-from compiler_core.record import Compile, Record
+from compiler_core.pipeline import Installed, Region
+from compiler_core.record import Compile, Guard, Record
 
 _recording: list[Record] = []
 _regions: weakref.WeakKeyDictionary[types.FunctionType, Region] = weakref.WeakKeyDictionary()
@@ -65,6 +65,7 @@ def compile(
     recompile_limit: int = 8,
     memory_budget: float = 1.0,
     steps: bool = False,
+    guard_filter: Callable[[list[Guard]], Sequence[bool]] | None = None,
 ) -> Any:
     """Compile a function, method or nn.Module; also a decorator, with or without arguments.
 
@@ -74,10 +75,11 @@ def compile(
     also record the kernels' machine code for this device, which need not be here (``sm_90``).
     `recompile_limit`: after so many compiles of one function, calls that none covers run as plain
     Python.  `memory_budget`: the share of the saved bytes that the backward may keep.  `steps`:
-    record every step of the symbolic interpreter (`Compile.replay`).  Raises UsageError where the
-    request itself is wrong.
+    record every step of the symbolic interpreter (`Compile.replay`).  `guard_filter`: given the
+    guards of a compile, says for each whether it is kept; one that is not is never checked, and it is
+    for you to know that it always holds.  Raises UsageError where the request itself is wrong.
     """
-    options = Options(backend, fullgraph, dynamic, target, strict, recompile_limit, memory_budget, steps)
+    options = Options(backend, fullgraph, dynamic, target, strict, recompile_limit, memory_budget, steps, guard_filter)
     backends.choose(backend, ())
     if target is not None:
         check_target(target)
@@ -194,6 +196,42 @@ def _region_of(compiled: Any) -> Region:
     return region
 
 
+def pin(compiled: Any, compile_id: str | None = None) -> Any:
+    """A function that runs one compile of `compiled` and checks no guards.
+
+    You promise that all later calls are such as that compile was made for: the same types, shapes,
+    attributes and globals.  Where they are not, the result is wrong or the process crashes.  What
+    comes after a graph break is still guarded.  `compile_id` ("0/1") chooses where there are several
+    compiles; later compiles and `reset` change nothing.  UsageError where there is none to pin.
+    """
+    if isinstance(compiled, functools.partial):
+        return functools.partial(pin(compiled.func, compile_id), *compiled.args, **compiled.keywords)
+    if isinstance(compiled, CompiledModule):
+        return functools.partial(pin(compiled._compiled_forward, compile_id), compiled._original)
+    if isinstance(compiled, types.MethodType):
+        return types.MethodType(pin(compiled.__func__, compile_id), compiled.__self__)
+    region = _region_of(compiled)
+    chosen = _chosen(region.installed(), compile_id, getattr(compiled, "__name__", "the function"))
+    fn = compiled.__wrapped__
+    # the name of its file tells other compiled functions that call it to leave it alone
+    code = chosen.made if chosen.breaks else chosen.made.replace(co_filename=f"<cutaway {fn.__name__} {chosen.id}>")
+    pinned = types.FunctionType(code, fn.__globals__, fn.__name__, fn.__defaults__, fn.__closure__)
+    pinned.__kwdefaults__ = fn.__kwdefaults__
+    return functools.wraps(compiled)(region.around_pinned(pinned) if chosen.breaks else pinned)
+
+
+def _chosen(found: list[Installed], compile_id: str | None, name: str) -> Installed:
+    if not found:
+        raise UsageError(f"{name} has no compile to pin: call it first, with arguments like those to come")
+    ids = ", ".join(each.id for each in found)
+    if compile_id is None and len(found) > 1:
+        raise UsageError(f"{name} has the compiles {ids}: say which, as in pin({name}, {found[-1].id!r})")
+    chosen = [each for each in found if compile_id in (None, each.id)]
+    if not chosen:
+        raise UsageError(f"{name} has no compile {compile_id!r}; it has {ids}")
+    return chosen[0]
+
+
 def disable(fn: Callable[..., Any]) -> Callable[..., Any]:
     """A function that runs as plain Python wherever compiled code calls it."""
 
@@ -285,5 +323,6 @@ def export(fn: Any, *args: Any, **kwargs: Any) -> torch.fx.GraphModule:
 
 
 __all__ = [
-    "Explanation", "Options", "compile", "disable", "explain", "export", "graph_break", "record", "record_of", "reset",
+    "Explanation", "Options", "compile", "disable", "explain", "export", "graph_break", "pin", "record", "record_of",
+    "reset",
 ]  # fmt: skip

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from compiler_core.errors import UsageError
+from compiler_core.record import Guard
 
 
 @dataclass(frozen=True)
@@ -19,7 +20,8 @@ class Options:
     -> callable``, or None: ``cpp`` for CPU tensors and ``triton`` for CUDA tensors.  `target`
     names a device for machine code that need not be present (``sm_90``, ``gfx942``, ``cpu``).
     `memory_budget` is the share (0 to 1) of the saved bytes that the backward may keep.
-    `steps` records every step of the symbolic interpreter.
+    `steps` records every step of the symbolic interpreter.  `guard_filter` is given a compile's
+    guards (`record.Guard`) and says of each whether it is kept.
     """
 
     backend: str | Callable[..., Any] | None = None
@@ -30,6 +32,7 @@ class Options:
     recompile_limit: int = 8
     memory_budget: float = 1.0
     steps: bool = False
+    guard_filter: Callable[[list[Guard]], Sequence[bool]] | None = None
 
     def __post_init__(self) -> None:
         if self.dynamic:
@@ -39,6 +42,8 @@ class Options:
                 raise UsageError(f"{name} is True or False, not {getattr(self, name)!r}")
         if not isinstance(self.recompile_limit, int) or self.recompile_limit < 1:
             raise UsageError(f"recompile_limit is a whole number from 1 on, not {self.recompile_limit!r}")
+        if self.guard_filter is not None and not callable(self.guard_filter):
+            raise UsageError(f"guard_filter is a function of a list of guards, not {self.guard_filter!r}")
         if not isinstance(self.memory_budget, (int, float)) or not 0 <= self.memory_budget <= 1:
             raise UsageError(f"memory_budget is a share from 0 to 1, not {self.memory_budget!r}")
 

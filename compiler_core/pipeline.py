@@ -13,6 +13,7 @@ Whatever fails, the frame runs as plain Python and the record says what failed.
 
 from __future__ import annotations
 
+import itertools
 import threading
 import traceback
 import types
@@ -30,10 +31,10 @@ from compiler_core.capture import Capture, fake_of
 from compiler_core.codegen_frame import FrameCode
 from compiler_core.config import Options
 from compiler_core.decompile import decompile
-from compiler_core.errors import CompilerBug, FullGraphError, Unsupported
+from compiler_core.errors import CompilerBug, FullGraphError, Unsupported, UsageError
 from compiler_core.frame_hook import FrameView
 from compiler_core.graphs import record_graph
-from compiler_core.guards import GuardSpec, GuardTree, first_failure, guards_text
+from compiler_core.guards import GuardSpec, GuardTree, filtered, first_failure, guards_text
 from compiler_core.reconstruct import graph_outputs
 from compiler_core.record import Compile, Frame, GraphBreak, Recompile, Record, StackLine, Stage
 from compiler_core.resume import Layout, Split
@@ -47,10 +48,12 @@ from compiler_core.values.functions import CellValue
 
 @dataclass(frozen=True)
 class Installed:
-    """One compile in use: the frame's code, and the guards in both their forms."""
+    """One compile in use: the frame's code, what runs in its place, and the guards in both their forms."""
 
     id: str
     code: types.CodeType
+    made: types.CodeType
+    breaks: bool
     guards: list[GuardSpec]
     manager: Any
 
@@ -87,6 +90,17 @@ class Region:
         self._lock = threading.RLock()
         self.states: dict[types.CodeType, CodeState] = {}
         self._resumes: dict[types.CodeType, str] = {}
+        self._alone: set[types.CodeType] = set()
+
+    def installed(self) -> list[Installed]:
+        """The compiles of the function itself that are in use."""
+        state = self.states.get(self.root)
+        return [e for e in state.entries if entries.is_there(e.manager)] if state else []
+
+    def around_pinned(self, fn: types.FunctionType) -> Callable[..., Any]:
+        """`fn`, which is compiled code, with the hook on for what it calls."""
+        self._alone.add(fn.__code__)
+        return self.hook.around(fn)
 
     def forget(self) -> None:
         """Free all that was compiled."""
@@ -124,7 +138,7 @@ class Region:
         compile_.cause = _cause(state.entries, scope)
         try:
             return _FrameCompile(self, state, view, scope, compile_).run()
-        except (FullGraphError, KeyboardInterrupt) as error:
+        except (UsageError, KeyboardInterrupt) as error:
             compile_.outcome, compile_.reason = "failed", str(error) or type(error).__name__
             raise
         except Unsupported as why:
@@ -144,6 +158,8 @@ class Region:
         if state is not None and state.record is record:
             return state
         resumes = self._resumes.get(code)
+        if code in self._alone:
+            return None
         if reads_its_frame(code) or (code is not self.root and resumes is None and skip_reason(code)):
             return None
         kind = "resume" if resumes is not None else ("root" if code is self.root else "called")
@@ -295,7 +311,9 @@ class _FrameCompile:
             if not manager.root.check(self.view.f_locals):
                 failing = manager.root.check_verbose(self.view.f_locals).verbose_code_parts
                 raise CompilerBug(f"a guard does not hold for the frame it was made from: {failing}")
-        self.state.entries.append(Installed(self.compile.id, self.view.code, guards, manager))
+        self.state.entries.append(
+            Installed(self.compile.id, self.view.code, code, bool(self.compile.breaks), guards, manager)
+        )
         self.compile.outcome = "compiled"
         return frame_hook.use(code, manager, self.compile.id)
 
@@ -330,12 +348,12 @@ class _FrameCompile:
     def _record_guards(self, capture: Capture) -> list[GuardSpec]:
         with self.compile.step("guards"):
             guards = capture.all_guards()
-            text, spans, kept = guards_text(guards)
+            kept = filtered(guards, self.region.options.guard_filter)
+            text, spans, self.compile.guards = guards_text(guards, kept)
             artifact = self.compile.artifact("guards", "guards", "python", text, spans)
-            self.compile.guards = kept
-            for guard in kept:
+            for guard in self.compile.guards:
                 self.compile.link(artifact.item(guard.key), [guard.line] if guard.line else [], "guard")
-        return guards
+        return list(itertools.compress(guards, kept))
 
     def _record_generated(self, code: types.CodeType) -> None:
         text, spans = bytecode_text(code)

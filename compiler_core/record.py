@@ -169,6 +169,9 @@ class Guard:
     line: ItemId | None = None
     """The user's line that made the compiler look."""
     cost_ns: float | None = None
+    """What checking it costs a call, measured when the code was installed."""
+    dropped: bool = False
+    """A guard_filter took it out: it is not checked."""
 
 
 @dataclass(slots=True)

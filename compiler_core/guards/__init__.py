@@ -6,7 +6,7 @@ once more to say which guard failed and what it saw.
 """
 
 from compiler_core.guards.kinds import KINDS, GuardSpec, frozen, state_guard
-from compiler_core.guards.listing import first_failure, guards_text
+from compiler_core.guards.listing import filtered, first_failure, guards_text
 from compiler_core.guards.tree import GuardTree
 
-__all__ = ["KINDS", "GuardSpec", "GuardTree", "first_failure", "frozen", "guards_text", "state_guard"]
+__all__ = ["KINDS", "GuardSpec", "GuardTree", "filtered", "first_failure", "frozen", "guards_text", "state_guard"]

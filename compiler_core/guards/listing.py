@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+from compiler_core.errors import UsageError
 from compiler_core.guards.kinds import GuardSpec, Mismatch
 from compiler_core.record import Guard, Span
 from compiler_core.sources import Scope
@@ -18,17 +19,39 @@ def first_failure(guards: Sequence[GuardSpec], scope: Scope) -> tuple[GuardSpec,
     return None
 
 
-def guards_text(guards: Sequence[GuardSpec]) -> tuple[str, list[Span], list[Guard]]:
-    """The guards as one Python function, the line of each, and what the record keeps of them."""
+def guards_text(guards: Sequence[GuardSpec], kept: Sequence[bool]) -> tuple[str, list[Span], list[Guard]]:
+    """The guards as one Python function, the line of each, and what the record keeps of them.  Those
+    that are not `kept` stand there as comments."""
     lines = ["def guards(L, G):", "    return ("]
-    spans, kept = [], []
-    for i, guard in enumerate(guards):
-        code, _, comment = guard.text.partition("  # ")
-        lines.append(f"        {'and ' if i else ''}{code}" + (f"  # {comment}" if comment else ""))
-        key = f"g{i}"
-        spans.append(Span(key, len(lines), len(lines)))
-        kept.append(Guard(key, guard.kind, guard.source.text, code, guard.expected, guard.line))
-    if not guards:
+    spans = []
+    found = listed(guards)
+    joined = ""
+    for guard, spec, keep in zip(found, guards, kept, strict=True):
+        _, _, comment = spec.text.partition("  # ")
+        text = f"{joined}{guard.code}" + (f"  # {comment}" if comment else "") if keep else f"# dropped: {guard.code}"
+        lines.append(f"        {text}")
+        joined = "and " if keep else joined
+        guard.dropped = not keep
+        spans.append(Span(guard.key, len(lines), len(lines)))
+    if not any(kept):
         lines.append("        True")
     lines.append("    )")
-    return "\n".join(lines) + "\n", spans, kept
+    return "\n".join(lines) + "\n", spans, found
+
+
+def listed(guards: Sequence[GuardSpec]) -> list[Guard]:
+    """The guards as plain data."""
+    return [
+        Guard(f"g{i}", guard.kind, guard.source.text, guard.text.partition("  # ")[0], guard.expected, guard.line)
+        for i, guard in enumerate(guards)
+    ]
+
+
+def filtered(guards: Sequence[GuardSpec], keep: Callable[[list[Guard]], Sequence[bool]] | None) -> list[bool]:
+    """What a guard_filter says of each guard; UsageError where it does not say."""
+    if keep is None:
+        return [True] * len(guards)
+    said = list(keep(listed(guards)))
+    if len(said) != len(guards) or not all(isinstance(each, bool) for each in said):
+        raise UsageError(f"guard_filter is given {len(guards)} guards and returns True or False for each, not {said!r}")
+    return said

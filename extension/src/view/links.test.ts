@@ -60,6 +60,7 @@ test("a guard is linked to the line that made it", () => {
     expected: "",
     line: "src:0#12",
     cost_ns: null,
+    dropped: false,
   });
   assert.ok(new Links(recordOf(lines, [guarded])).linked(["0/0:guards#g0"]).has("src:0#12"));
 });

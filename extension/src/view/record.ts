@@ -178,6 +178,7 @@ export interface Guard {
   expected: string;
   line: string | null;
   cost_ns: number | null;
+  dropped: boolean;
 }
 
 /** One line of the user's stack; `line` links it where its file is among the sources. */
@@ -422,6 +423,7 @@ export const SHAPES: { [type: string]: { [field: string]: Shape } } = {
     expected: "string",
     line: { maybe: "string" },
     cost_ns: { maybe: "number" },
+    dropped: "boolean",
   },
   StackLine: {
     filename: "string",

@@ -13,11 +13,13 @@ export class GuardTable extends Rows {
     const timed = compile.guards.some((guard) => guard.cost_ns !== null);
     const rows = compile.guards.map((guard) => {
       const cost = timed ? [short(guard.cost_ns === null ? "" : duration(guard.cost_ns))] : [];
-      const row = h("tr", {}, ...cells(guard.kind, code(guard.code), guard.line ? keyOf(guard.line) : "", ...cost));
+      const kind = guard.dropped ? `${guard.kind} (dropped)` : guard.kind;
+      const row = h("tr", {}, ...cells(kind, code(guard.code), guard.line ? keyOf(guard.line) : "", ...cost));
       return this.standsFor(row, [artifact ? `${artifact.id}#${guard.key}` : guard.line]);
     });
+    const checked = compile.guards.filter((guard) => !guard.dropped).length;
     this.element.append(
-      h("p", { class: "lead" }, `This code is used again while ${plural(rows.length, "guard holds", "guards hold")}.`),
+      h("p", { class: "lead" }, `This code is used again while ${plural(checked, "guard holds", "guards hold")}.`),
       this.table(["Kind", "Check", "Line", ...(timed ? ["Cost"] : [])], rows),
     );
     this.light();
