@@ -7,6 +7,7 @@ instruction at a time.  The opcodes lie in `opcodes/`, a method each, named as t
 from __future__ import annotations
 
 import linecache
+import sys
 import types
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -119,7 +120,7 @@ class Interpreter(opcodes.Opcodes):
         self.pc += 1
         opcode = getattr(self, instruction.opname, None)
         if opcode is None:
-            raise Unsupported("unsupported instruction", instruction.opname)
+            raise Unsupported("unsupported instruction", f"{instruction.opname}: {opcodes.BREAKS[instruction.opname]}")
         try:
             opcode(instruction)
         except Raised as error:
@@ -241,6 +242,15 @@ class Interpreter(opcodes.Opcodes):
         """Whether a generator's body stands in ``yield from``."""
         follows = [x.opname for x in self.instructions[self.pc : self.pc + 2]]
         return follows == ["RESUME", "JUMP_BACKWARD_NO_INTERRUPT"]
+
+    def delegate_ended(self, result: Value) -> None:
+        """The iterator of ``yield from``, to which something was thrown, has returned: go on after it."""
+        send = self.instructions[self.pc + 1].target
+        assert send is not None
+        if sys.version_info < (3, 12):
+            self.pop()
+        self.push(result)
+        self.jump(send.target)
 
     def in_block(self) -> bool:
         """Whether a generator's body stands in a try or with block, which Python leaves when it drops the generator."""

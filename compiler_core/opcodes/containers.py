@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, cast
 from compiler_core.bytecode import Instruction
 from compiler_core.errors import Unsupported
 from compiler_core.opcodes.stack import Machine
-from compiler_core.values.base import Raised, Value, raised
+from compiler_core.values.base import Raised, raised
 from compiler_core.values.constant import ConstantValue
 from compiler_core.values.containers import ContainerValue
 from compiler_core.values.mappings import DictValue, SetValue, hashable, pairs
-from compiler_core.values.sequences import ListValue, SequenceValue, SliceValue, TupleValue
-from compiler_core.values.tensor import TensorValue
+from compiler_core.values.sequences import ListValue, SliceValue, TupleValue
 
 if TYPE_CHECKING:
     from compiler_core.symbolic import Interpreter
@@ -108,31 +107,6 @@ class ContainerOpcodes(Machine):
         end = len(values) - after
         parts = [*values[:before], ListValue(values[before:end]), *values[end:]]
         self.stack.extend(reversed(parts))
-
-    # --- match
-
-    def MATCH_SEQUENCE(self, instruction: Instruction) -> None:
-        self.push(ConstantValue(isinstance(self._subject(), SequenceValue)))
-
-    def MATCH_MAPPING(self, instruction: Instruction) -> None:
-        self.push(ConstantValue(isinstance(self._subject(), DictValue)))
-
-    def _subject(self) -> Value:
-        """What is matched: of a kind of which it is known whether it is a sequence or a mapping."""
-        subject = self.stack[-1]
-        subject.look(self._tx)
-        if not isinstance(subject, (SequenceValue, DictValue, ConstantValue, TensorValue)):
-            raise Unsupported("unsupported instruction", f"match of {subject}")
-        return subject
-
-    def MATCH_KEYS(self, instruction: Instruction) -> None:
-        subject, keys = self.stack[-2], self.stack[-1]
-        found = [cast(DictValue, subject).lookup(self._tx, hashable(self._tx, k)) for k in keys.items(self._tx)]
-        values = [v for v in found if v is not None]
-        self.push(TupleValue(list(values)) if len(values) == len(found) else ConstantValue(None))
-
-    def GET_LEN(self, instruction: Instruction) -> None:
-        self.push(ConstantValue(self.stack[-1].length(self._tx)))
 
 
 def _wrong_count(found: int, wanted: int) -> Raised:

@@ -74,6 +74,15 @@ class ExceptionOpcodes(Machine):
         args = [StaticValue(exception.python_type()), exception, TracebackValue()]
         self.push(leave.call(self._tx, args, {}))
 
+    def CLEANUP_THROW(self, instruction: Instruction) -> None:
+        """What was thrown into ``yield from`` ends it, if it is the StopIteration of the inner iterator."""
+        exception = self.stack[-1]
+        assert isinstance(exception, ExceptionValue)
+        if not issubclass(exception.cls, StopIteration):
+            raise Raised(exception, again=True)
+        del self.stack[-3:]
+        self.stack += [NONE, exception.get_attr(self._tx, "value")]
+
     def stop_iteration_error(self) -> None:
         """A StopIteration that leaves a generator's body becomes a RuntimeError (PEP 479)."""
         exception = self.stack[-1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import sys
 from typing import TYPE_CHECKING, cast
 
@@ -86,12 +87,14 @@ class NameOpcodes(Machine):
     # --- imports
 
     def IMPORT_NAME(self, instruction: Instruction) -> None:
-        names, level = self.pop(), self.pop()
+        names, level = self.pop(), self.pop().constant(self._tx)
         name = cast(str, instruction.argval)
-        if level.constant(self._tx) or name not in sys.modules:
+        if level:
+            name = importlib.util.resolve_name("." * level + name, self.f_globals.get("__package__"))
+        if name not in sys.modules:
             raise Unsupported("unsupported instruction", f"import of {name!r}, which is not loaded yet")
-        fromlist = names.constant(self._tx)
-        self.push(self.capture.wrap_static(sys.modules[name if fromlist else name.partition(".")[0]]))
+        whole = level or names.constant(self._tx)
+        self.push(self.capture.wrap_static(sys.modules[name if whole else name.partition(".")[0]]))
 
     def IMPORT_FROM(self, instruction: Instruction) -> None:
         self.push(self.stack[-1].get_attr(self._tx, cast(str, instruction.argval)))

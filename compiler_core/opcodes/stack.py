@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from compiler_core.bytecode import Instruction
 from compiler_core.errors import Unsupported
-from compiler_core.values.base import NULL, UNBOUND, Value, raised
+from compiler_core.values.base import NULL, UNBOUND, Raised, Value, raised
 from compiler_core.values.constant import from_python, is_atom
 from compiler_core.values.functions import CellValue, StaticValue
 
@@ -80,8 +80,7 @@ class StackOpcodes(Machine):
     def _load(self, name: Any) -> Value:
         value = self.locals.get(name, UNBOUND)
         if value is UNBOUND:
-            text = f"cannot access local variable {name!r} where it is not associated with a value"
-            raise raised(UnboundLocalError, text)
+            raise _unbound(name)
         return value
 
     def LOAD_FAST(self, instruction: Instruction) -> None:
@@ -133,15 +132,32 @@ class StackOpcodes(Machine):
         self.push(self._cell(instruction))
 
     def LOAD_DEREF(self, instruction: Instruction) -> None:
-        self.push(self._cell(instruction).get(self))  # type: ignore[arg-type]
+        self.push(self._cell_value(instruction))
 
     LOAD_CLASSDEREF = LOAD_DEREF
+
+    def _cell_value(self, instruction: Instruction) -> Value:
+        cell = self._cell(instruction)
+        if not cell.is_empty():
+            return cell.get(self)  # type: ignore[arg-type]
+        name = instruction.argval
+        if name in self.code.co_cellvars:
+            raise _unbound(name)
+        text = f"cannot access free variable {name!r} where it is not associated with a value in enclosing scope"
+        raise raised(NameError, text)
 
     def STORE_DEREF(self, instruction: Instruction) -> None:
         self._cell(instruction).set(self, self.pop())  # type: ignore[arg-type]
 
     def DELETE_DEREF(self, instruction: Instruction) -> None:
-        raise Unsupported("unsupported instruction", "del of a variable that an inner function uses")
+        self._cell_value(instruction)
+        if self._cell(instruction).source is not None:
+            raise Unsupported("unsupported instruction", "del of a variable of the function around it")
+        self._cell(instruction).set(self, UNBOUND)  # type: ignore[arg-type]
+
+
+def _unbound(name: object) -> Raised:
+    return raised(UnboundLocalError, f"cannot access local variable {name!r} where it is not associated with a value")
 
 
 def _two(instruction: Instruction) -> tuple[str, str]:

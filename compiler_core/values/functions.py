@@ -40,6 +40,10 @@ class CellValue(Value):
             raise Unsupported("exception", "a free variable is used before it is assigned")
         return self._contents
 
+    def is_empty(self) -> bool:
+        """Whether the frame left it so; of one from outside that is not known without a guard."""
+        return self._contents is UNBOUND
+
     def contents_source(self) -> Source:
         from compiler_core.sources import FreeCell, Local
 

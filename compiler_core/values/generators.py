@@ -63,9 +63,25 @@ class GeneratorValue(IteratorValue):
         if not self.started or self.finished:
             self.started = self.finished = True
             raise Raised(exception)
-        if self.body.delegates():
-            raise Unsupported("generator", "throw() into yield from")
+        if not self.running and self.body.delegates():
+            return self._throw_into(tx, self.body.stack[-1], exception)
         return self._run(tx, Raised(exception))
+
+    def _throw_into(self, tx: Interpreter, inner: Value, exception: ExceptionValue) -> Value | None:
+        """It stands in ``yield from inner``, which is asked first."""
+        if not isinstance(inner, GeneratorValue):
+            raise Unsupported("generator", f"throw() into yield from {inner}")
+        try:
+            if issubclass(exception.cls, GeneratorExit):
+                inner.method_close(tx)
+                raise Raised(exception)
+            found = inner.throw(tx, exception)
+        except Raised as error:
+            return self._run(tx, error)
+        if found is None:
+            self.body.delegate_ended(inner.result())
+            return self._run(tx, None)
+        return found
 
     def _run(self, tx: Interpreter, thrown: Raised | None) -> Value | None:
         if self.running:
