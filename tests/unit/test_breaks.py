@@ -307,14 +307,17 @@ def test_unknown_mutation(x):
     return x + 1
 
 
+several = ExceptionGroup("several", [ValueError(1)])
+
+
 @breaking("unsupported instruction")
 def test_unknown_instruction(x):
     y = x + 1
-
-    class Local:
-        pass
-
-    return y, Local.__name__
+    try:
+        raise several
+    except* ValueError:
+        y = y * 2
+    return y
 
 
 @same_as_eager()
