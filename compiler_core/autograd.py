@@ -183,8 +183,7 @@ class _Glue:
         plain = [n for n, d in zip(joint.outputs, joint.differentiable, strict=True) if not d]
         if plain:
             self._line(2, f"ctx.mark_non_differentiable({', '.join(plain)})")
-        if len(joint.tangents) > 1:
-            self._line(2, "ctx.set_materialize_grads(False)")
+        self._line(2, "ctx.set_materialize_grads(False)")
         self._line(2, f"return {_tuple(joint.outputs)}")
 
     def _tie_versions(self) -> None:
@@ -204,6 +203,8 @@ class _Glue:
         received = [next(tangents) if d else f"_{n}" for n, d in zip(joint.outputs, joint.differentiable, strict=True)]
         self._line(1, "@staticmethod")
         self._line(1, f"def backward(ctx, {', '.join(received)}):")
+        self._line(2, f"if {' and '.join(f'{t} is None' for t in joint.tangents)}:")
+        self._line(3, f"return {_tuple(['None'] * len(joint.primals))}")
         absent = self._absent_gradients()
         flags = [f"no_{t}" for t in joint.tangents]
         if absent or self._one_by_one:

@@ -294,3 +294,15 @@ def test_a_gradient_of_zeros_is_one_where_autograd_has_an_edge() -> None:
         for want, got in zip(*found, strict=True):
             assert (want is None) == (got is None)
             assert want is None or torch.equal(want, got)
+
+
+def test_no_gradient_in_none_out() -> None:
+    def half(x: torch.Tensor) -> torch.Tensor:
+        return torch.where(x > 0, x, 0)
+
+    compiled = compiler_core.compile(half, backend="aot_eager", strict=True)
+    for function in (half, compiled):
+        x = torch.ones(3, requires_grad=True)
+        # PyTorch's formula for the norm of order 0 hands no gradient on, not even zeros
+        (gradient,) = torch.autograd.grad(torch.linalg.vector_norm(function(x), 0), x, allow_unused=True)
+        assert gradient is None
