@@ -43,10 +43,12 @@ from compiler_core.values.functions import (
     PartialValue,
     StaticValue,
 )
-from compiler_core.values.mappings import CONTAINERS, DictValue, SetValue
+from compiler_core.values.keys import ObjectKey
+from compiler_core.values.mappings import CONTAINERS, DictValue
 from compiler_core.values.modules import ModuleValue
 from compiler_core.values.objects import ObjectValue, is_python_class
 from compiler_core.values.sequences import ListValue, RangeValue, SliceValue, TupleValue
+from compiler_core.values.sets import SetValue
 from compiler_core.values.subclasses import SubclassValue, container_base
 from compiler_core.values.tensor import TensorValue, constant_argument
 
@@ -144,8 +146,9 @@ class Capture:
         if container is not None:
             return container(None, type(obj), source, obj)
         if type(obj) in (set, frozenset) and len(obj) < 1000 and all(is_atom(v) or _is_static(v) for v in obj):
-            return SetValue(dict.fromkeys(obj), type(obj), source, obj)
-        if container_base(type(obj)) is not None:
+            return SetValue(obj, type(obj), source, obj)
+        cls: Any = type(obj)
+        if container_base(cls) is not None:
             return SubclassValue.outside(obj, source)
         if isinstance(obj, types.MethodType):
             return MethodValue(
@@ -200,7 +203,13 @@ class Capture:
 
     def key_value(self, key: Any) -> Value:
         """A dict key as a value."""
-        return from_python(key) if is_atom(key) or isinstance(key, tuple) else self.wrap_static(key)
+        if isinstance(key, ObjectKey):
+            return key.value
+        if type(key) is tuple:
+            return TupleValue([self.key_value(k) for k in key])
+        if isinstance(key, Value):
+            return key
+        return from_python(key) if is_atom(key) or isinstance(key, (tuple, frozenset)) else self.wrap_static(key)
 
     # ------------------------------------------------------------ guards and limits
 

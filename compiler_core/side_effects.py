@@ -10,17 +10,20 @@ from __future__ import annotations
 
 import contextlib
 import types
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from typing import TYPE_CHECKING, Any
 
 from compiler_core.errors import Unsupported
 from compiler_core.sources import FreeCell, Held, Local, root_of
 from compiler_core.values.base import UNBOUND, Value
+from compiler_core.values.containers import ContainerValue
 from compiler_core.values.context_vars import TokenValue
+from compiler_core.values.deques import DequeValue
 from compiler_core.values.functions import CellValue
 from compiler_core.values.mappings import DictValue
 from compiler_core.values.objects import ObjectValue
 from compiler_core.values.sequences import ListValue
+from compiler_core.values.sets import SetValue, replace_set
 from compiler_core.values.tensor import TensorValue
 
 if TYPE_CHECKING:
@@ -51,7 +54,7 @@ class SideEffects:
 
     def mutated(self, value: Value) -> None:
         """The contents of an outside list, dict or cell are about to change."""
-        if not isinstance(value, (ListValue, DictValue, CellValue)):
+        if not isinstance(value, (ListValue, DictValue, SetValue, CellValue)):
             raise Unsupported("unsupported mutation", str(value))
         self._changed.setdefault(id(value), value)
 
@@ -81,10 +84,8 @@ class SideEffects:
         for value in self._changed.values():
             if isinstance(value, CellValue):
                 found += [value._contents] if value._contents is not None else []
-            elif isinstance(value, ListValue):
-                found += value.appended if value._values is None else value._values
-            elif isinstance(value, DictValue):
-                found += list((value._values or {}).values())
+            elif isinstance(value, ContainerValue):
+                found += value.held()
         return [v for v in found if v is not UNBOUND]
 
     def replay(self, emit: Emitter) -> None:
@@ -144,11 +145,9 @@ class SideEffects:
         if isinstance(value, CellValue):
             return self._cell_write(emit, value)
         owner = emit.keep(value)
-        assert isinstance(value, (ListValue, DictValue))
+        assert isinstance(value, ContainerValue)
         contents = emit.keep_with(lambda: value.rebuild_contents(emit))
-        replace: Any = replace_list if isinstance(value, ListValue) else replace_dict
-        if isinstance(value, ListValue) and value._values is None:
-            replace = list.extend
+        replace = _replacement(value)
 
         def write() -> None:
             emit.call_loaded(replace, [lambda: emit.load_temp(owner), lambda: emit.load_temp(contents)])
@@ -170,6 +169,23 @@ class SideEffects:
                 emit.pop()
 
         return write
+
+
+def _replacement(value: ContainerValue) -> Any:
+    """The function that gives an outside container its new contents."""
+    if isinstance(value, ListValue) and value._values is None:
+        return list.extend
+    if isinstance(value, DequeValue):
+        return replace_deque
+    if isinstance(value, ListValue):
+        return replace_list
+    return replace_dict if isinstance(value, DictValue) else replace_set
+
+
+def replace_deque(target: deque[Any], contents: list[Any]) -> None:
+    """Called by generated code."""
+    target.clear()
+    target.extend(contents)
 
 
 def replace_list(target: list[Any], contents: list[Any]) -> None:

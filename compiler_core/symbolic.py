@@ -22,11 +22,10 @@ from compiler_core.values import contexts, queries  # noqa: F401  (they register
 from compiler_core.values.base import Raised, Value
 from compiler_core.values.constant import ConstantValue
 from compiler_core.values.exceptions import ExceptionValue
-from compiler_core.values.functions import CellValue, FunctionValue, StaticValue, bind
+from compiler_core.values.functions import CellValue, FunctionValue, bind
 from compiler_core.values.generators import GeneratorValue
-from compiler_core.values.mappings import DictValue
+from compiler_core.values.operators import equal
 from compiler_core.values.rules import HANDLERS
-from compiler_core.values.sequences import RangeValue, SequenceValue
 from compiler_core.values.torch_functions import is_leaf_function
 
 MAX_DEPTH = 60
@@ -298,36 +297,9 @@ class Interpreter(opcodes.Opcodes):
             self.capture.guard("NOT_SAME_OBJECT", a.source, b.source)
         return same
 
-    def is_equal(self, a: Value, b: Value) -> bool:
-        """``a == b`` of values without an ``__eq__`` in Python; Unsupported where it is not plain."""
-        if isinstance(a, (ConstantValue, RangeValue)) and isinstance(b, (ConstantValue, RangeValue)):
-            return bool(a.constant(self) == b.constant(self))
-        if isinstance(a, StaticValue) or isinstance(b, StaticValue):
-            if a.is_constant() and b.is_constant():
-                return bool(a.constant(self) == b.constant(self))
-        if isinstance(a, SequenceValue) and isinstance(b, SequenceValue):
-            return self._sequences_equal(a, b)
-        if isinstance(a, DictValue) and isinstance(b, DictValue):
-            left, right = a.mapping(self), b.mapping(self)
-            return left.keys() == right.keys() and all(self.is_item(v, right[k]) for k, v in left.items())
-        none = ConstantValue(None)
-        if none.same_object(a) or none.same_object(b):
-            other = b if none.same_object(a) else a
-            if _equal_by_identity(other) or isinstance(other, (SequenceValue, DictValue)):
-                return self.is_same(a, b)
-        if _equal_by_identity(a) and _equal_by_identity(b):
-            return self.is_same(a, b)
-        raise Unsupported("unsupported operation", f"{a} == {b}")
-
-    def _sequences_equal(self, a: SequenceValue, b: SequenceValue) -> bool:
-        if issubclass(a.cls, tuple) != issubclass(b.cls, tuple):
-            return False
-        left, right = a.items(self), b.items(self)
-        return len(left) == len(right) and all(self.is_item(x, y) for x, y in zip(left, right, strict=True))
-
     def is_item(self, a: Value, b: Value) -> bool:
         """``a is b or a == b``, as containers look for an item."""
-        return a.same_object(b) or self.is_equal(a, b)
+        return self.is_same(a, b) or equal(self, a, b)
 
     def list_of(self, value: Value) -> list[Value]:
         """``list(value)``"""
@@ -337,8 +309,6 @@ class Interpreter(opcodes.Opcodes):
         return found
 
 
-def _equal_by_identity(value: Value) -> bool:
-    return getattr(value.python_type(), "__eq__", None) is object.__eq__
 
 
 def user_lines(stack: Sequence[StackLine]) -> Iterator[str]:

@@ -239,6 +239,11 @@ KINDS: dict[str, Kind] = {
         lambda obj, v: _differs(type(obj) is type(v) and obj == v, obj),
         _with(lambda m, v, parts: m.add_lambda_guard(lambda obj: type(obj) is type(v) and obj == v, parts, None)),
     ),
+    "SET_ORDER": Kind(
+        lambda s, v: f"list({s}) == {v!r}",
+        lambda obj, v: _differs(same_keys(obj, v), list(obj)),
+        _with(lambda m, v, parts: m.add_lambda_guard(lambda obj: same_keys(obj, v), parts, None)),
+    ),
     "NO_ATTRIBUTE": Kind(
         lambda s, v: f"not hasattr({s}, {v!r})",
         lambda obj, v: _differs(not hasattr(obj, v), "it is there"),
@@ -300,6 +305,8 @@ def frozen(kind: str, value: Any) -> Any:
     """What a guard keeps of the value that it looked at: never the object itself where a fact will do."""
     if kind == "TENSOR_MATCH":
         return TensorFacts.of(value)
+    if kind == "SET_ORDER":
+        return list(value)
     if kind == "SET_EQUALS":
         return value.copy()
     return type(value) if kind == "TYPE_MATCH" else value

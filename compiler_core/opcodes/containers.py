@@ -10,8 +10,10 @@ from compiler_core.opcodes.stack import Machine
 from compiler_core.values.base import Raised, raised
 from compiler_core.values.constant import ConstantValue
 from compiler_core.values.containers import ContainerValue
-from compiler_core.values.mappings import DictValue, SetValue, hashable, pairs
+from compiler_core.values.keys import hashable
+from compiler_core.values.mappings import DictValue, pairs
 from compiler_core.values.sequences import ListValue, SliceValue, TupleValue
+from compiler_core.values.sets import SetValue
 
 if TYPE_CHECKING:
     from compiler_core.symbolic import Interpreter
@@ -30,7 +32,7 @@ class ContainerOpcodes(Machine):
 
     def BUILD_SET(self, instruction: Instruction) -> None:
         values = self.pop_many(instruction.arg or 0)
-        self.push(SetValue({hashable(self._tx, v): None for v in values}))
+        self.push(SetValue([hashable(self._tx, v) for v in values]))
 
     def BUILD_MAP(self, instruction: Instruction) -> None:
         flat = self.pop_many(2 * (instruction.arg or 0))
@@ -70,11 +72,7 @@ class ContainerOpcodes(Machine):
 
     def SET_UPDATE(self, instruction: Instruction) -> None:
         added = self.pop()
-        target = cast(SetValue, self._grown(instruction))
-        if isinstance(added, SetValue):
-            target.values.update(added.values)
-        else:
-            target.method_update(self._tx, added)
+        cast(SetValue, self._grown(instruction)).method_update(self._tx, added)
 
     def MAP_ADD(self, instruction: Instruction) -> None:
         key, value = self.pop_many(2)

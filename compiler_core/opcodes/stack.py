@@ -170,12 +170,12 @@ def _constant(machine: Machine, obj: Any) -> Value:
     if is_atom(obj):
         return from_python(obj)
     if type(obj) in (tuple, frozenset):
-        from compiler_core.values.mappings import SetValue
         from compiler_core.values.sequences import TupleValue
+        from compiler_core.values.sets import SetValue
 
         if type(obj) is tuple:
             return TupleValue([_constant(machine, v) for v in obj])
-        return SetValue(dict.fromkeys(obj), frozenset)
+        return SetValue.made(obj)
     if hasattr(obj, "co_code"):
         return StaticValue(obj)
     # objects that generated code (a resume function's parent) carries as constants

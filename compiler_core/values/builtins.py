@@ -6,6 +6,7 @@ import builtins
 import collections
 import functools
 import operator
+import types
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -13,12 +14,15 @@ import torch
 from compiler_core.errors import Unsupported
 from compiler_core.values.base import Raised, Value
 from compiler_core.values.constant import ConstantValue, fold
+from compiler_core.values.deques import DequeValue
 from compiler_core.values.functions import FunctionValue, PartialValue, StaticValue
-from compiler_core.values.mappings import DictValue, SetValue, hashable
+from compiler_core.values.keys import hashable
+from compiler_core.values.mappings import DefaultDictValue, DictValue, OrderedDictValue
 from compiler_core.values.objects import ObjectValue, SuperValue, _nothing
 from compiler_core.values.operators import unary
 from compiler_core.values.rules import HANDLERS, handles
 from compiler_core.values.sequences import ListValue, RangeValue, SliceValue, TupleValue
+from compiler_core.values.sets import SetValue, as_members
 from compiler_core.values.tensor import TensorValue
 
 if TYPE_CHECKING:
@@ -167,13 +171,44 @@ def _dict(tx: Interpreter, *args: Value, **kwargs: Value) -> Value:
 
 @handles(collections.OrderedDict)
 def _ordered_dict(tx: Interpreter, *args: Value, **kwargs: Value) -> Value:
-    made = DictValue({}, collections.OrderedDict)
+    made = OrderedDictValue({}, collections.OrderedDict)
     made.method_update(tx, *args, **kwargs)
     return made
 
 
+@handles(collections.defaultdict)
+def _default_dict(tx: Interpreter, *args: Value, **kwargs: Value) -> Value:
+    made = DefaultDictValue({}, collections.defaultdict)
+    made.method___init__(tx, *args, **kwargs)
+    return made
+
+
+@handles(collections.deque)
+def _deque(tx: Interpreter, *args: Value, **kwargs: Value) -> Value:
+    made = DequeValue([])
+    made.method___init__(tx, *args, **kwargs)
+    return made
+
+
+@handles(dict.fromkeys)
+def _dict_fromkeys(tx: Interpreter, keys: Value, value: Value | None = None) -> Value:
+    return DictValue({hashable(tx, k): value or ConstantValue(None) for k in tx.list_of(keys)})
+
+
+@handles(types.MappingProxyType)
+def _mapping_proxy(tx: Interpreter, obj: Value) -> Value:
+    if not isinstance(obj, DictValue):
+        raise Unsupported("unsupported call", f"MappingProxyType({obj})")
+    return DictValue(obj.mapping(tx), types.MappingProxyType)
+
+
 def _set(cls: type, tx: Interpreter, obj: Value | None = None) -> Value:
-    return SetValue({} if obj is None else {hashable(tx, v): None for v in tx.list_of(obj)}, cls)
+    if cls is frozenset and isinstance(obj, SetValue) and obj.cls is frozenset:
+        return obj
+    members = () if obj is None else as_members(tx, obj)
+    made = SetValue.made(cls(members))
+    made.added = dict.fromkeys(members)
+    return made
 
 
 HANDLERS[set] = functools.partial(_set, set)

@@ -14,7 +14,7 @@ from compiler_core.errors import Unsupported
 from compiler_core.values.base import Value
 from compiler_core.values.constant import from_python
 from compiler_core.values.exceptions import from_error
-from compiler_core.values.mappings import hashable
+from compiler_core.values.keys import hashable
 from compiler_core.values.rules import name_of
 
 if TYPE_CHECKING:

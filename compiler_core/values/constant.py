@@ -133,6 +133,7 @@ def from_python(obj: Any) -> Value:
     """A fresh Python object that capture itself computed, as a value."""
     from compiler_core.values.mappings import DictValue
     from compiler_core.values.sequences import ListValue, RangeValue, SliceValue, TupleValue
+    from compiler_core.values.sets import SetValue
 
     if is_atom(obj):
         return ConstantValue(obj)
@@ -142,6 +143,8 @@ def from_python(obj: Any) -> Value:
         return ListValue([from_python(v) for v in obj])
     if type(obj) is dict:
         return DictValue({k: from_python(v) for k, v in obj.items()})
+    if type(obj) in (set, frozenset):
+        return SetValue.made(obj)
     if type(obj) is range:
         return RangeValue(obj)
     if type(obj) is slice:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import enum
 import inspect
 import typing
@@ -73,7 +74,7 @@ def _new_object(tx: Interpreter, cls: Value) -> Value:
     return ModuleValue(made) if issubclass(made, torch.nn.Module) else ObjectValue(made)
 
 
-@handles(dict.__new__, list.__new__, tuple.__new__)
+@handles(dict.__new__, list.__new__, tuple.__new__, collections.defaultdict.__new__, collections.deque.__new__)
 def _new_container(tx: Interpreter, cls: Value, *args: Value, **kwargs: Value) -> Value:
     made = cls.constant(tx)
     if container_base(made) is None:

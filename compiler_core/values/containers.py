@@ -30,13 +30,18 @@ class ContainerValue(Value):
     """The instance of a subclass whose contents these are."""
 
     def python_type(self) -> type:
-        return self.cls
+        cls: type = self.cls
+        return cls
 
     def load(self, tx: Interpreter) -> None:
         """Guard the structure and mirror the contents, if this was not done yet."""
 
     def look(self, tx: Interpreter) -> None:
         self.load(tx)
+
+    def held(self) -> list[Value]:
+        """The values that are known to be in it."""
+        return []
 
     def item_source(self, key: Any) -> Source:
         """Where an item of an outside container lies."""

@@ -13,10 +13,11 @@ from compiler_core.errors import Unsupported
 from compiler_core.values.base import UNBOUND, Value
 from compiler_core.values.constant import ConstantValue
 from compiler_core.values.functions import FunctionValue, StaticValue
-from compiler_core.values.mappings import DictValue, SetValue
+from compiler_core.values.mappings import DictValue
 from compiler_core.values.objects import InstanceDictValue, ObjectValue
 from compiler_core.values.rules import handles
 from compiler_core.values.sequences import ListValue, RangeValue, TupleValue
+from compiler_core.values.sets import SetValue
 from compiler_core.values.tensor import TensorValue
 
 if TYPE_CHECKING:
@@ -155,6 +156,6 @@ def _instance(cls: type) -> ObjectValue:
         found = inspect.getattr_static(cls, name, None)
         if found is not None and found is not inspect.getattr_static(object, name, None) and found != ():
             raise Unsupported("unsupported call", f"copy of a {cls.__name__}, which has its own {name}")
-    if cls.__new__ is not object.__new__:
+    if inspect.getattr_static(cls, "__new__") is not object.__new__:
         raise Unsupported("unsupported call", f"copy of a {cls.__name__}, which has its own __new__")
     return ObjectValue(cls)

@@ -34,7 +34,7 @@ def _is_dataclass(tx: Interpreter, obj: Value) -> Value:
 @handles(dataclasses.fields)
 def _fields(tx: Interpreter, obj: Value) -> Value:
     cls: Any = _class_of(tx, obj)
-    if not dataclasses.is_dataclass(cls):
+    if not hasattr(cls, "__dataclass_fields__"):
         raise Unsupported("exception", "must be called with a dataclass type or instance")
     if not is_library(cls.__module__):
         table = Attribute(tx.capture.held(cls, cls.__qualname__), "__dataclass_fields__")

@@ -1,20 +1,22 @@
-"""Dicts, their views, and sets."""
+"""Dicts, their views and iterators."""
 
 from __future__ import annotations
 
 import collections
 import types
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from compiler_core.errors import Unsupported
-from compiler_core.sources import Source
+from compiler_core.sources import Attribute, Source
 from compiler_core.values.base import Value, raised
 from compiler_core.values.constant import ConstantValue, keys_of
 from compiler_core.values.containers import ContainerValue
+from compiler_core.values.deques import DequeValue
 from compiler_core.values.iterators import IteratorValue
+from compiler_core.values.keys import hashable, is_plain_key
 from compiler_core.values.sequences import ListValue, SequenceValue, TupleValue
 
 if TYPE_CHECKING:
@@ -52,6 +54,8 @@ class DictValue(ContainerValue):
             assert self.source is not None
             tx.capture.guard("TYPE_MATCH", self.source, self.real)
             keys = list(keys_of(self.real))
+            if not all(map(is_plain_key, keys)):
+                raise Unsupported("unsupported operation", f"{self}, with keys that have an __eq__ of their own")
             tx.capture.guard("DICT_KEYS", self.source, keys)
             self._values = {k: self._outside(tx, k) for k in keys}
 
@@ -70,6 +74,8 @@ class DictValue(ContainerValue):
         if self._values is not None:
             return self._values.get(key)
         assert self.source is not None
+        if not is_plain_key(key):
+            return self.mapping(tx).get(key)
         tx.capture.guard("TYPE_MATCH", self.source, self.real)
         if dict.__contains__(self.real, key):
             return self._outside(tx, key)
@@ -77,7 +83,10 @@ class DictValue(ContainerValue):
         return None
 
     def children(self) -> Sequence[Value]:
-        return () if self.source is not None else list((self._values or {}).values())
+        return () if self.source is not None else self.held()
+
+    def held(self) -> list[Value]:
+        return [*(k for k in self._values or () if isinstance(k, Value)), *(self._values or {}).values()]
 
     def get_item(self, tx: Interpreter, key: Value) -> Value:
         raw = hashable(tx, key)
@@ -99,7 +108,7 @@ class DictValue(ContainerValue):
 
     def contains(self, tx: Interpreter, item: Value) -> bool:
         raw = hashable(tx, item)
-        if self._values is None and self.source is not None and dict.__contains__(self.real, raw):
+        if self._values is None and self.source is not None and is_plain_key(raw) and dict.__contains__(self.real, raw):
             tx.capture.guard("DICT_HAS", self.source, raw)
             return True
         return self.lookup(tx, raw) is not None
@@ -110,8 +119,11 @@ class DictValue(ContainerValue):
     def items(self, tx: Interpreter) -> list[Value]:
         return [key_value(tx, k) for k in self.mapping(tx)]
 
+    def constant(self, tx: Interpreter) -> Any:
+        return self.cls([(k, v.constant(tx)) for k, v in self.mapping(tx).items()])
+
     def iterate(self, tx: Interpreter) -> Value:
-        return DictIteratorValue(self.items(tx), self.mapping(tx))
+        return DictViewValue(self, "keys").iterate(tx)
 
     def method_get(self, tx: Interpreter, key: Value, default: Value | None = None) -> Value:
         return self.lookup(tx, hashable(tx, key)) or default or ConstantValue(None)
@@ -126,13 +138,18 @@ class DictValue(ContainerValue):
         return DictViewValue(self, "items")
 
     def method_copy(self, tx: Interpreter) -> Value:
-        return DictValue(dict(self.mapping(tx)), self.cls)
+        return self.like(dict(self.mapping(tx)))
+
+    def like(self, values: dict[Any, Value]) -> DictValue:
+        """A new one of the same class with other items."""
+        return DictValue(values, dict if self.cls is types.MappingProxyType else self.cls)
 
     def method_setdefault(self, tx: Interpreter, key: Value, default: Value | None = None) -> Value:
-        raw = hashable(tx, key)
-        if self.lookup(tx, raw) is None:
-            self.set_item(tx, key, default or ConstantValue(None))
-        return self.mapping(tx)[raw]
+        found = self.lookup(tx, hashable(tx, key))
+        if found is None:
+            found = default or ConstantValue(None)
+            self.set_item(tx, key, found)
+        return found
 
     def method_pop(self, tx: Interpreter, key: Value, default: Value | None = None) -> Value:
         raw = hashable(tx, key)
@@ -143,10 +160,21 @@ class DictValue(ContainerValue):
         self.changed(tx)
         return self.mapping(tx).pop(raw)
 
+    def method_popitem(self, tx: Interpreter, last: Value | None = None) -> Value:
+        mapping = self.mapping(tx)
+        if last is not None and self.cls is not collections.OrderedDict:
+            raise raised(TypeError, "dict.popitem() takes no arguments (1 given)")
+        if not mapping:
+            empty = "dictionary is empty" if self.cls is collections.OrderedDict else "popitem(): dictionary is empty"
+            raise raised(KeyError, empty)
+        key = next(iter(mapping)) if last is not None and not last.truth(tx) else next(reversed(mapping))
+        self.changed(tx)
+        return TupleValue([key_value(tx, key), mapping.pop(key)])
+
     def method_update(self, tx: Interpreter, *others: Value, **kwargs: Value) -> Value:
-        added: dict[Any, Value] = {}
-        for other in others:
-            added.update(pairs(tx, other))
+        if len(others) > 1:
+            raise raised(TypeError, f"update expected at most 1 argument, got {len(others)}")
+        added = pairs(tx, others[0]) if others else {}
         added.update(kwargs)
         self.changed(tx)
         self.mapping(tx).update(added)
@@ -157,21 +185,95 @@ class DictValue(ContainerValue):
         self.mapping(tx).clear()
         return ConstantValue(None)
 
+    def method___reversed__(self, tx: Interpreter) -> Value:
+        return DictViewValue(self, "keys").method___reversed__(tx)
+
     def method___init__(self, tx: Interpreter, *others: Value, **kwargs: Value) -> Value:
         return self.method_update(tx, *others, **kwargs)
 
     def plain(self) -> DictValue:
-        """A plain dict of the same items."""
-        return DictValue(self._values)
+        """A dict of the same items."""
+        return self.like(self._values or {})
 
     def rebuild(self, emit: Emitter) -> None:
         if self.cls is dict:
             self.rebuild_contents(emit)
         else:
-            emit.call_object(self.cls, [self.plain()])
+            emit.call_object(self.cls, [DictValue(self._values)])
 
     def rebuild_contents(self, emit: Emitter) -> None:
         emit.build_map(self._values or {})
+
+
+class OrderedDictValue(DictValue):
+    """An OrderedDict."""
+
+    def method_move_to_end(self, tx: Interpreter, key: Value, last: Value | None = None) -> Value:
+        raw = hashable(tx, key)
+        if self.lookup(tx, raw) is None:
+            raise raised(KeyError, key)
+        self.changed(tx)
+        mapping = self.mapping(tx)
+        if last is None or last.truth(tx):
+            mapping[raw] = mapping.pop(raw)
+        else:
+            before = {raw: mapping.pop(raw), **mapping}
+            mapping.clear()
+            mapping.update(before)
+        return ConstantValue(None)
+
+    def like(self, values: dict[Any, Value]) -> DictValue:
+        return OrderedDictValue(values, self.cls)
+
+
+class DefaultDictValue(DictValue):
+    """A defaultdict."""
+
+    _factory: Value | None = None
+
+    def factory(self, tx: Interpreter) -> Value:
+        if self._factory is None:
+            assert self.source is not None
+            self.load(tx)
+            self._factory = tx.capture.wrap(self.real.default_factory, Attribute(self.source, "default_factory"))
+        return self._factory
+
+    def get_attr(self, tx: Interpreter, name: str) -> Value:
+        return self.factory(tx) if name == "default_factory" else super().get_attr(tx, name)
+
+    def get_item(self, tx: Interpreter, key: Value) -> Value:
+        found = self.lookup(tx, hashable(tx, key))
+        return self.method___missing__(tx, key) if found is None else found
+
+    def method___missing__(self, tx: Interpreter, key: Value) -> Value:
+        factory = self.factory(tx)
+        if tx.is_same(factory, ConstantValue(None)):
+            raise raised(KeyError, key)
+        made = factory.call(tx, [], {})
+        self.set_item(tx, key, made)
+        return made
+
+    def method___init__(self, tx: Interpreter, *args: Value, **kwargs: Value) -> Value:
+        self._factory = args[0] if args else ConstantValue(None)
+        return super().method___init__(tx, *args[1:], **kwargs)
+
+    def like(self, values: dict[Any, Value]) -> DictValue:
+        made = DefaultDictValue(values, self.cls)
+        made._factory = self._factory
+        return made
+
+    def constant(self, tx: Interpreter) -> Any:
+        return self.cls(self.factory(tx).constant(tx), DictValue(self.mapping(tx)).constant(tx))
+
+    def method_copy(self, tx: Interpreter) -> Value:
+        self.factory(tx)
+        return super().method_copy(tx)
+
+    def children(self) -> Sequence[Value]:
+        return [*super().children(), *([self._factory] if self._factory is not None else [])]
+
+    def rebuild(self, emit: Emitter) -> None:
+        emit.call_object(self.cls, [self._factory or ConstantValue(None), DictValue(self._values)])
 
 
 class DictViewValue(ContainerValue):
@@ -183,16 +285,28 @@ class DictViewValue(ContainerValue):
         ordered = issubclass(of.cls, collections.OrderedDict)
         self.cls = type(getattr(collections.OrderedDict() if ordered else {}, what)())
 
-    def items(self, tx: Interpreter) -> list[Value]:
-        mapping = self.of.mapping(tx)
+    def get_attr(self, tx: Interpreter, name: str) -> Value:
+        if name == "mapping":
+            return DictValue(self.of.mapping(tx), types.MappingProxyType)
+        return super().get_attr(tx, name)
+
+    def item(self, tx: Interpreter, key: Any) -> Value:
         if self.what == "keys":
-            return [key_value(tx, k) for k in mapping]
-        if self.what == "values":
-            return list(mapping.values())
-        return [TupleValue([key_value(tx, k), v]) for k, v in mapping.items()]
+            return key_value(tx, key)
+        value = self.of.mapping(tx)[key]
+        return value if self.what == "values" else TupleValue([key_value(tx, key), value])
+
+    def items(self, tx: Interpreter) -> list[Value]:
+        return [self.item(tx, k) for k in self.of.mapping(tx)]
+
+    def constant(self, tx: Interpreter) -> Any:
+        return getattr(self.of.constant(tx), self.what)()
 
     def iterate(self, tx: Interpreter) -> Value:
-        return DictIteratorValue(self.items(tx), self.of.mapping(tx))
+        return DictIteratorValue(self, list(self.of.mapping(tx)))
+
+    def method___reversed__(self, tx: Interpreter) -> Value:
+        return DictIteratorValue(self, list(reversed(self.of.mapping(tx))), reversed)
 
     def length(self, tx: Interpreter) -> int:
         return self.of.length(tx)
@@ -202,6 +316,10 @@ class DictViewValue(ContainerValue):
             return self.of.contains(tx, item)
         return any(tx.is_item(v, item) for v in self.items(tx))
 
+    def method_isdisjoint(self, tx: Interpreter, other: Value) -> Value:
+        mine = [hashable(tx, v) for v in self.items(tx)]
+        return ConstantValue(set(mine).isdisjoint([hashable(tx, v) for v in tx.list_of(other)]))
+
     def children(self) -> Sequence[Value]:
         return [self.of.owner or self.of]
 
@@ -210,94 +328,43 @@ class DictViewValue(ContainerValue):
         emit.call_method(self.what, [])
 
 
-class SetValue(ContainerValue):
-    """A set or frozenset of constants; of one from outside, the whole contents are guarded."""
-
-    mutable = True
-
-    def __init__(
-        self, values: dict[Any, None], cls: type = set, source: Source | None = None, real: Any = None
-    ) -> None:
-        self.values = values
-        self.cls = cls
-        self.mutable = cls is set
-        self.source = source
-        self.real = real
-
-    def load(self, tx: Interpreter) -> None:
-        if self.source is not None:
-            tx.capture.guard("SET_EQUALS", self.source, self.real)
-
-    def items(self, tx: Interpreter) -> list[Value]:
-        # a set's order is its own; only one that does not matter can be captured
-        raise Unsupported("unsupported iteration", "the order of a set")
-
-    def length(self, tx: Interpreter) -> int:
-        self.load(tx)
-        return len(self.values)
-
-    def contains(self, tx: Interpreter, item: Value) -> bool:
-        self.load(tx)
-        return hashable(tx, item) in self.values
-
-    def method_add(self, tx: Interpreter, item: Value) -> Value:
-        self.changed(tx)
-        self.values[hashable(tx, item)] = None
-        return ConstantValue(None)
-
-    def method_copy(self, tx: Interpreter) -> Value:
-        self.load(tx)
-        return self if self.cls is frozenset else SetValue(dict(self.values), self.cls)
-
-    def method_discard(self, tx: Interpreter, item: Value) -> Value:
-        self.changed(tx)
-        self.values.pop(hashable(tx, item), None)
-        return ConstantValue(None)
-
-    def method_update(self, tx: Interpreter, *others: Value) -> Value:
-        self.changed(tx)
-        for other in others:
-            self.values.update({hashable(tx, v): None for v in tx.list_of(other)})
-        return ConstantValue(None)
-
-    def rebuild(self, emit: Emitter) -> None:
-        emit.call_object(self.cls, [ListValue([emit.capture.key_value(k) for k in self.values])])
-
-
 class DictIteratorValue(IteratorValue):
-    """An iterator over a dict, which may not change its size meanwhile."""
+    """An iterator over a dict or a view of it, which may not change its size meanwhile."""
 
-    def __init__(self, values: list[Value], mapping: dict[Any, Value]) -> None:
-        super().__init__(values)
-        self.mapping = mapping
-        self.size = len(mapping)
+    def __init__(self, view: DictViewValue, keys: list[Any], order: Callable[[Any], Iterator[Any]] = iter) -> None:
+        super().__init__([])
+        self.view = view
+        self.keys = keys
+        self.order = order
 
     def next_value(self, tx: Interpreter) -> Value | None:
-        if len(self.mapping) != self.size:
+        mapping = self.view.of.mapping(tx)
+        if len(mapping) != len(self.keys):
             raise raised(RuntimeError, "dictionary changed size during iteration")
-        return super().next_value(tx)
+        if self.index >= len(self.keys):
+            return None
+        key = self.keys[self.index]
+        if key not in mapping:
+            raise Unsupported("unsupported iteration", "the keys of a dict changed during iteration")
+        self.index += 1
+        tx.capture.count_round()
+        return self.view.item(tx, key)
+
+    def children(self) -> Sequence[Value]:
+        return [self.view]
+
+    def rebuild(self, emit: Emitter) -> None:
+        from compiler_core.values.functions import StaticValue
+
+        emit.call_object(advanced, [StaticValue(self.order), self.view, ConstantValue(self.index)])
 
 
-def hashable(tx: Interpreter, value: Value) -> Any:
-    """`value` as a dict key or set element."""
-    from compiler_core.values.functions import StaticValue
-    from compiler_core.values.objects import ObjectValue
-    from compiler_core.values.tensor import TensorValue
-
-    if isinstance(value, StaticValue):
-        value.look(tx)
-        return value.obj
-    if isinstance(value, (ObjectValue, TensorValue)) and value.source is not None and value.real is not None:
-        if type(value.real).__hash__ in (object.__hash__, torch.Tensor.__hash__):  # by identity
-            value.look(tx)
-            tx.capture.hashed[id(value.real)] = (value.real, value.source)
-            return value.real
-    raw = value.constant(tx)
-    try:
-        hash(raw)
-    except TypeError as error:
-        raise raised(TypeError, str(error)) from None
-    return raw
+def advanced(order: Callable[[Any], Iterator[Any]], container: Any, count: int) -> Iterator[Any]:
+    """Called by generated code: ``iter(container)`` or ``reversed(container)`` that has given `count` items."""
+    iterator = order(container)
+    for _ in range(count):
+        next(iterator)
+    return iterator
 
 
 def key_value(tx: Interpreter, key: Any) -> Value:
@@ -319,10 +386,12 @@ def pairs(tx: Interpreter, other: Value) -> dict[Any, Value]:
     return found
 
 
-CONTAINERS: dict[type, type[SequenceValue] | type[DictValue]] = {
+CONTAINERS: dict[Any, type[SequenceValue] | type[DictValue]] = {
     list: ListValue,
+    collections.deque: DequeValue,
     tuple: TupleValue,
     torch.Size: TupleValue,
     dict: DictValue,
-    collections.OrderedDict: DictValue,
+    collections.OrderedDict: OrderedDictValue,
+    collections.defaultdict: DefaultDictValue,
 }

@@ -15,7 +15,8 @@ from compiler_core.sources import Attribute, InstanceDict, Source
 from compiler_core.values.base import UNBOUND, Raised, Value, raised
 from compiler_core.values.constant import ConstantValue
 from compiler_core.values.functions import FunctionValue, MethodValue, StaticValue, is_library
-from compiler_core.values.mappings import DictValue, hashable
+from compiler_core.values.keys import hashable
+from compiler_core.values.mappings import DictValue
 
 if TYPE_CHECKING:
     from compiler_core.reconstruct import Emitter

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import collections
 import functools
+import inspect
 import operator
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from compiler_core.errors import Unsupported
-from compiler_core.values.base import Value
+from compiler_core.values.base import Value, raised
 from compiler_core.values.constant import ConstantValue, fold
+from compiler_core.values.container_operators import COMPARISONS, builtin_operation, inplace_operation
+from compiler_core.values.containers import ContainerValue
 from compiler_core.values.functions import StaticValue
-from compiler_core.values.mappings import DictValue, SetValue
-from compiler_core.values.objects import ObjectValue
-from compiler_core.values.rules import HANDLERS, handles, has_tensor
-from compiler_core.values.sequences import ListValue, TupleValue
+from compiler_core.values.mappings import DictValue
+from compiler_core.values.objects import BUILTIN_METHODS, ObjectValue
+from compiler_core.values.rules import HANDLERS, handles
+from compiler_core.values.sequences import ListValue, RangeValue
+from compiler_core.values.subclasses import SubclassValue
 from compiler_core.values.tensor import TensorValue
 from compiler_core.values.text import percent
 
@@ -41,82 +42,142 @@ INPLACE = {
     operator.ior: operator.or_, operator.ixor: operator.xor, operator.ilshift: operator.lshift,
     operator.irshift: operator.rshift,
 }  # fmt: skip
-UNARY = {operator.neg, operator.pos, operator.invert, operator.abs}
+UNARY = {
+    operator.neg: "__neg__", operator.pos: "__pos__", operator.invert: "__invert__", operator.abs: "__abs__",
+}  # fmt: skip
+_SIGNS = {operator.neg: "unary -", operator.pos: "unary +", operator.invert: "unary ~", operator.abs: "abs()"}
 
 
 def binary(op: Any, tx: Interpreter, left: Value, right: Value) -> Value:
-    if has_tensor(left) or has_tensor(right):
-        if isinstance(left, TensorValue) or isinstance(right, TensorValue):
-            if op in (operator.eq, operator.ne) and ConstantValue(None).same_object(right):
-                return ConstantValue(op is operator.ne)  # the tensor does not know None, nor None the tensor
-            _check_operands(op, left, right)
-            return tx.capture.call_function(tx, op, [left, right], {})
-    if op in (operator.eq, operator.ne) and not _objects(left, right):
-        return ConstantValue(tx.is_equal(left, right) == (op is operator.eq))
-    if left.is_constant() and right.is_constant() and not _static(left, right):
+    """``left op right``"""
+    if isinstance(left, TensorValue) or isinstance(right, TensorValue):
+        return _with_tensor(op, tx, left, right)
+    if isinstance(left, ConstantValue) and isinstance(right, ConstantValue):
         return fold(tx, op, [left, right], {})
-    made = _sequence_operation(op, tx, left, right)
-    if made is not None:
-        return made
-    for operand, other, name in ((left, right, BINARY[op][0]), (right, left, BINARY[op][1])):
-        if isinstance(operand, ObjectValue) and (method := operand.special(tx, name)) is not None:
-            result = method.call(tx, [other], {})
-            if not (isinstance(result, ConstantValue) and result.value is NotImplemented):
-                return result
-    if op in (operator.eq, operator.ne):
-        return ConstantValue(tx.is_equal(left, right) == (op is operator.eq))
-    raise Unsupported("unsupported operation", f"{op.__name__} of {left} and {right}")
-
-
-def _check_operands(op: Any, left: Value, right: Value) -> None:
-    for operand in (left, right):
-        if isinstance(operand, (ObjectValue, ListValue, DictValue)):
-            raise Unsupported("unsupported operation", f"{op.__name__} of a tensor and {operand}")
-
-
-def _objects(*values: Value) -> bool:
-    return any(isinstance(v, ObjectValue) for v in values)
-
-
-def _static(*values: Value) -> bool:
-    return any(isinstance(v, StaticValue) for v in values)
-
-
-def _sequence_operation(op: Any, tx: Interpreter, left: Value, right: Value) -> Value | None:
-    if op is operator.add and isinstance(left, (ListValue, TupleValue)) and type(left) is type(right):
-        cls = left.cls if left.cls is torch.Size else (tuple if isinstance(left, TupleValue) else list)
-        return type(left)([*left.items(tx), *right.items(tx)], cls)
-    if op is operator.mul and isinstance(left, (ListValue, TupleValue)) and right.is_constant():
-        return type(left)(left.items(tx) * right.constant(tx), tuple if isinstance(left, TupleValue) else list)
-    if op is operator.mul and isinstance(right, (ListValue, TupleValue)):
-        return _sequence_operation(op, tx, right, left)
-    if op is operator.mod and isinstance(left, ConstantValue) and isinstance(left.value, str):
+    if op is operator.mod and left.python_type() is str and isinstance(left, ConstantValue):
         return percent(tx, left.constant(tx), right)
-    if op is operator.or_ and isinstance(left, DictValue) and isinstance(right, DictValue):
-        classes = {left.cls, right.cls}
-        if classes <= {dict, collections.OrderedDict}:
-            merged = {**left.mapping(tx), **right.mapping(tx)}
-            return DictValue(merged, dict if classes == {dict} else collections.OrderedDict)
-    return None
+    name, reflected = BINARY[op]
+    attempts = [(left, name, right, False), (right, reflected, left, True)]
+    if _right_first(left, right, reflected):
+        attempts.reverse()
+    for operand, method, other, is_reflected in attempts:
+        result = _attempt(op, tx, operand, method, other, is_reflected)
+        if result is not None:
+            return result
+    return _nothing_fits(op, tx, left, right)
+
+
+def _with_tensor(op: Any, tx: Interpreter, left: Value, right: Value) -> Value:
+    objects = [v for v in (left, right) if isinstance(v, ObjectValue)]
+    for operand in (left, right):
+        if isinstance(operand, (ListValue, DictValue)):
+            raise Unsupported("unsupported operation", f"{op.__name__} of a tensor and {operand}")
+    if op in (operator.eq, operator.ne) and ConstantValue(None).same_object(right):
+        right.look(tx)
+        return ConstantValue(op is operator.ne)  # the tensor does not know None, nor None the tensor
+    if not objects:
+        return tx.capture.call_function(tx, op, [left, right], {})
+    # a tensor knows nothing of an object that is like no number and no array, and leaves the operation to it
+    if any(hasattr(objects[0].cls, name) for name in _LIKE_ARRAYS):
+        raise Unsupported("unsupported operation", f"{op.__name__} of {left} and {right}")
+    method = BINARY[op][0 if objects[0] is left else 1]
+    result = _attempt_object(tx, objects[0], method, right if objects[0] is left else left)
+    if result is None:
+        raise Unsupported("exception", f"{op.__name__} of {left} and {right}")
+    return result
+
+
+_LIKE_ARRAYS = ("__torch_function__", "__array__", "__len__", "__index__", "__float__")
+
+
+def _right_first(left: Value, right: Value, reflected: str) -> bool:
+    """Whether the class of `right` is a subclass of that of `left` and defines the operation anew."""
+    if not isinstance(right, ObjectValue):
+        return False
+    mine, theirs = right.cls, left.python_type()
+    if mine is theirs or not issubclass(mine, theirs):
+        return False
+    return inspect.getattr_static(mine, reflected, None) is not inspect.getattr_static(theirs, reflected, None)
+
+
+def _attempt(op: Any, tx: Interpreter, operand: Value, method: str, other: Value, is_reflected: bool) -> Value | None:
+    """What one operand makes of an operation; None where it leaves it to the other."""
+    if isinstance(operand, ObjectValue):
+        return _attempt_object(tx, operand, method, other)
+    if isinstance(other, ObjectValue) and not isinstance(other, SubclassValue):
+        _check_beside_object(op, operand, other, is_reflected)
+        return None
+    left, right = (other, operand) if is_reflected else (operand, other)
+    return builtin_operation(op, tx, contents_of(left), contents_of(right))
+
+
+def _attempt_object(tx: Interpreter, operand: ObjectValue, name: str, other: Value) -> Value | None:
+    method = operand.special(tx, name)
+    if method is None and name == "__ne__":
+        equal = _attempt_object(tx, operand, "__eq__", other)
+        return None if equal is None else ConstantValue(not equal.truth(tx))
+    if method is None:
+        return None
+    result = method.call(tx, [other], {})
+    return None if isinstance(result, ConstantValue) and result.value is NotImplemented else result
+
+
+def _check_beside_object(op: Any, operand: Value, other: ObjectValue, is_reflected: bool) -> None:
+    """A builtin value knows nothing of objects, except that ``%`` prints them and ``*`` may take one for a number."""
+    text = op is operator.mod and not is_reflected and operand.python_type() in (str, bytes)
+    number = hasattr(other.cls, "__index__") or hasattr(other.cls, "__array__")
+    if text or number or not isinstance(operand, (ConstantValue, ContainerValue, StaticValue, RangeValue)):
+        raise Unsupported("unsupported operation", f"{op.__name__} of {operand} and {other}")
+
+
+def _nothing_fits(op: Any, tx: Interpreter, left: Value, right: Value) -> Value:
+    if op in (operator.eq, operator.ne):
+        return ConstantValue(tx.is_same(left, right) == (op is operator.eq))
+    left.look(tx)
+    right.look(tx)
+    names = left.python_type().__name__, right.python_type().__name__
+    if op in COMPARISONS:
+        raise raised(TypeError, f"{COMPARISONS[op]!r} not supported between instances of {names[0]!r} and {names[1]!r}")
+    raise Unsupported("exception", f"{op.__name__} of {left} and {right}")
+
+
+def contents_of(value: Value) -> Value:
+    """The builtin container in an instance of a user's subclass of it."""
+    return value.contents if isinstance(value, SubclassValue) else value
+
+
+def equal(tx: Interpreter, left: Value, right: Value) -> bool:
+    """``bool(left == right)``"""
+    return binary(operator.eq, tx, left, right).truth(tx)
 
 
 def _inplace(op: Any, tx: Interpreter, left: Value, right: Value) -> Value:
     if isinstance(left, TensorValue):
         return tx.capture.call_function(tx, op, [left, right], {})
-    if op is operator.iadd and isinstance(left, ListValue):
-        left.method_extend(tx, right)
+    name = f"__{op.__name__}__"
+    if isinstance(left, ObjectValue) and not _is_builtin(left, name):
+        result = _attempt_object(tx, left, name, right)
+        return binary(INPLACE[op], tx, left, right) if result is None else result
+    if inplace_operation(op, tx, contents_of(left), right):
         return left
-    if op is operator.ior and isinstance(left, DictValue):
-        left.method_update(tx, right)
-        return left
-    if isinstance(left, SetValue) or (isinstance(left, ObjectValue) and left.special(tx, f"__{op.__name__}__")):
-        raise Unsupported("unsupported operation", f"{op.__name__} of {left}")
     return binary(INPLACE[op], tx, left, right)
+
+
+def _is_builtin(value: ObjectValue, name: str) -> bool:
+    """Whether it is a container's own way of operating in place."""
+    found = inspect.getattr_static(value.cls, name, None)
+    return isinstance(value, SubclassValue) and isinstance(found, BUILTIN_METHODS)
 
 
 def unary(op: Any, tx: Interpreter, operand: Value) -> Value:
     if isinstance(operand, TensorValue):
         return tx.capture.call_function(tx, op, [operand], {})
+    if isinstance(operand, ObjectValue):
+        method = operand.special(tx, UNARY[op])
+        if method is None:
+            operand.look(tx)
+            raise raised(TypeError, f"bad operand type for {_SIGNS[op]}: {operand.cls.__name__!r}")
+        return method.call(tx, [], {})
     return fold(tx, op, [operand], {})
 
 

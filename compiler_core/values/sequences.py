@@ -55,16 +55,22 @@ class SequenceValue(ContainerValue):
         return len(self.items(tx))
 
     def children(self) -> Sequence[Value]:
-        return () if self.source is not None else self._values or ()
+        return () if self.source is not None else self.held()
+
+    def held(self) -> list[Value]:
+        return self._values or []
+
+    def like(self, values: list[Value]) -> SequenceValue:
+        """What an operation makes of it: a list of a list, a torch.Size of a torch.Size, else a tuple."""
+        raise NotImplementedError
 
     def plain(self) -> SequenceValue:
-        """A plain list or tuple of the same values."""
-        base = tuple if issubclass(self.cls, tuple) else list
-        return type(self)(self._values, base)
+        """A list or tuple of the same values."""
+        return self.like(self._values or [])
 
     def get_item(self, tx: Interpreter, key: Value) -> Value:
         if isinstance(key, SliceValue):
-            return type(self)(self.items(tx)[key.as_slice(tx)], self.cls)
+            return self.like(self.items(tx)[key.as_slice(tx)])
         index = key.constant(tx)
         try:
             found: Value = self.items(tx)[index]
@@ -82,9 +88,13 @@ class SequenceValue(ContainerValue):
     def is_constant(self) -> bool:
         return self._values is not None and all(v.is_constant() for v in self._values)
 
-    def method_index(self, tx: Interpreter, item: Value) -> Value:
-        for i, v in enumerate(self.items(tx)):
-            if tx.is_item(v, item):
+    def method_index(
+        self, tx: Interpreter, item: Value, start: Value | None = None, stop: Value | None = None
+    ) -> Value:
+        items = self.items(tx)
+        bounds = slice(*(None if b is None else b.constant(tx) for b in (start, stop)))
+        for i in range(*bounds.indices(len(items))):
+            if tx.is_item(items[i], item):
                 return ConstantValue(i)
         raise self._not_there(item)
 
@@ -111,12 +121,8 @@ class TupleValue(SequenceValue):
             return self.items(tx)[fields.index(name)]
         return super().get_attr(tx, name)
 
-    def get_item(self, tx: Interpreter, key: Value) -> Value:
-        found = super().get_item(tx, key)
-        if isinstance(key, SliceValue) and self.cls is not torch.Size:
-            assert isinstance(found, TupleValue)
-            found.cls = tuple
-        return found
+    def like(self, values: list[Value]) -> TupleValue:
+        return TupleValue(values, torch.Size if self.cls is torch.Size else tuple)
 
     def method_numel(self, tx: Interpreter) -> Value:
         return fold(tx, torch.Size.numel, [self], {})
@@ -147,8 +153,14 @@ class ListValue(SequenceValue):
             super().load(tx)
             self.items(tx).extend(self.appended)
 
+    def held(self) -> list[Value]:
+        return self.appended if self._values is None else self._values
+
     def is_constant(self) -> bool:
         return False
+
+    def like(self, values: list[Value]) -> ListValue:
+        return ListValue(values)
 
     def set_item(self, tx: Interpreter, key: Value, value: Value) -> None:
         self.changed(tx)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,7 @@ from compiler_core.values.constant import ConstantValue
 from compiler_core.values.functions import StaticValue
 from compiler_core.values.mappings import CONTAINERS, DictValue, key_value
 from compiler_core.values.objects import BUILTIN_METHODS, BoundBuiltin, ObjectValue, is_python_class
-from compiler_core.values.sequences import ListValue, SequenceValue, TupleValue, field_index
+from compiler_core.values.sequences import SequenceValue, TupleValue, field_index
 
 if TYPE_CHECKING:
     from compiler_core.reconstruct import Emitter
@@ -38,16 +38,17 @@ class SubclassValue(ObjectValue):
 
     @classmethod
     def outside(cls, obj: Any, source: Source) -> SubclassValue:
-        base = container_base(type(obj))
+        made: Any = type(obj)
+        base: Any = container_base(made)
         assert base is not None
         return cls(type(obj), CONTAINERS[base](None, base, source, obj), obj, source)
 
     def special(self, tx: Interpreter, name: str) -> Value | None:
         found = inspect.getattr_static(self.cls, name, None)
-        return BoundBuiltin(found, self) if isinstance(found, BUILTIN_METHODS) else super().special(tx, name)
+        return BoundBuiltin(found, self) if _of_container(found) else super().special(tx, name)
 
     def _class_attr(self, tx: Interpreter, name: str, found: Any) -> Value:
-        return BoundBuiltin(found, self) if isinstance(found, BUILTIN_METHODS) else super()._class_attr(tx, name, found)
+        return BoundBuiltin(found, self) if _of_container(found) else super()._class_attr(tx, name, found)
 
     def _descriptor(self, tx: Interpreter, name: str, descriptor: Any) -> Value:
         index = field_index(descriptor)
@@ -93,6 +94,11 @@ class SubclassValue(ObjectValue):
         )
 
 
+def _of_container(found: Any) -> bool:
+    """Whether this attribute of a class is a method of the builtin container."""
+    return isinstance(found, BUILTIN_METHODS) and found.__objclass__ is not object
+
+
 # methods of OrderedDict that go to the contents, whatever the subclass defines
 _ON_CONTENTS = frozenset(
     "__getitem__ __setitem__ __delitem__ __contains__ __len__ __iter__ __reversed__ keys values items get clear "
@@ -106,7 +112,7 @@ def _stores_as_builtin(cls: type) -> bool:
 
 
 @functools.cache
-def container_base(cls: type) -> type | None:
+def container_base(cls: Any) -> type | None:
     """The builtin container that `cls` is a subclass of, where all between the two is Python."""
     base = next((c for c in cls.__mro__ if not is_python_class(c)), object)
     return base if base in CONTAINERS and base is not cls else None
@@ -115,11 +121,15 @@ def container_base(cls: type) -> type | None:
 def make_subclass(cls: type, base: Any, contents: Any, attributes: dict[str, Any]) -> Any:
     """Called by generated code to make an instance that the frame made."""
     made = base.__new__(cls, contents) if base is tuple else base.__new__(cls)
-    if issubclass(base, dict):
-        for key, value in contents.items():
-            base.__setitem__(made, key, value)
+    if base is deque:
+        base.__init__(made, contents, contents.maxlen)
     elif base is list:
         base.extend(made, contents)
+    elif base is not tuple:
+        for key, value in contents.items():
+            base.__setitem__(made, key, value)
+    if base is defaultdict:
+        made.default_factory = contents.default_factory
     for name, value in attributes.items():
         object.__setattr__(made, name, value)
     return made
@@ -127,7 +137,8 @@ def make_subclass(cls: type, base: Any, contents: Any, attributes: dict[str, Any
 
 def new_instance(tx: Interpreter, cls: type, args: Sequence[Value]) -> SubclassValue:
     """``base.__new__(cls, *args)``: only a tuple takes its contents here."""
-    base = container_base(cls)
+    base: Any = container_base(cls)
     if base is tuple:
         return SubclassValue(cls, TupleValue(list(tx.list_of(args[0])) if args else []))
-    return SubclassValue(cls, ListValue([]) if base is list else DictValue({}, base or dict))
+    empty: Any = {} if issubclass(base, dict) else []
+    return SubclassValue(cls, CONTAINERS[base](empty, base))

@@ -14,6 +14,7 @@ from compiler_core.values.mappings import DictValue, key_value
 from compiler_core.values.objects import ObjectValue, type_of
 from compiler_core.values.rules import handles
 from compiler_core.values.sequences import ListValue, TupleValue
+from compiler_core.values.subclasses import SubclassValue
 from compiler_core.values.tensor import TensorValue
 
 if TYPE_CHECKING:
@@ -80,8 +81,10 @@ def repr_of(tx: Interpreter, value: Value) -> str:
     if isinstance(value, DictValue) and value.cls is dict:
         items = value.mapping(tx).items()
         return "{" + ", ".join(f"{repr_of(tx, key_value(tx, k))}: {repr_of(tx, v)}" for k, v in items) + "}"
-    if isinstance(value, ObjectValue) and (method := value.special(tx, "__repr__")) is not None:
+    if isinstance(value, ObjectValue) and isinstance(method := value.special(tx, "__repr__"), MethodValue):
         return _said(_without_recursion_check(method).call(tx, [], {}))
+    if isinstance(value, SubclassValue) and type(value.contents) in (DictValue, ListValue, TupleValue):
+        return repr_of(tx, value.contents)
     if isinstance(value, ExceptionValue):
         args = value.all_args(tx)
         inside = f"({repr_of(tx, args[0])})" if len(args) == 1 else repr_of(tx, TupleValue(args))
@@ -116,6 +119,8 @@ def percent(tx: Interpreter, text: str, value: Value) -> Value:
         return computed(lambda: text % tuple(shown(tx, v) for v in value.items(tx)))
     if isinstance(value, DictValue):
         return computed(lambda: text % {k: shown(tx, v) for k, v in value.mapping(tx).items()})
+    if isinstance(value, SubclassValue) and isinstance(value.contents, TupleValue):
+        return percent(tx, text, value.contents)
     if issubclass(type_of(value), tuple):
         raise Unsupported("unsupported operation", f"a text % {value}")
     return computed(lambda: text % shown(tx, value))
