@@ -39,6 +39,8 @@ class SideEffects:
         self._globals: dict[tuple[int, str], tuple[Held | None, str, Value]] = {}
         self.tokens: list[TokenValue] = []
         """Of the context variables that are set and not reset, in order."""
+        self.frozen = ""
+        """What a change now would be, which the graph must break at; empty where changes are fine."""
 
     def __bool__(self) -> bool:
         return bool(self._changed or self._attributes or self._globals or self.tokens)
@@ -54,16 +56,23 @@ class SideEffects:
 
     def mutated(self, value: Value) -> None:
         """The contents of an outside list, dict or cell are about to change."""
+        self._check_frozen()
         if not isinstance(value, (ListValue, DictValue, SetValue, CellValue)):
             raise Unsupported("unsupported mutation", str(value))
         self._changed.setdefault(id(value), value)
 
     def attribute(self, obj: ObjectValue | TensorValue, name: str) -> None:
         """An attribute of an outside object or of a tensor is about to be set or deleted (`obj.stored` says)."""
+        self._check_frozen()
         self._attributes.setdefault((id(obj), name), (obj, name))
+
+    def _check_frozen(self) -> None:
+        if self.frozen:
+            raise Unsupported("unsupported mutation", self.frozen)
 
     def store_global(self, module: Held | None, name: str, value: Value) -> None:
         """A global of the frame, or of an inlined function's `module`, is set; UNBOUND deletes it."""
+        self._check_frozen()
         self._globals[(id(module), name)] = (module, name, value)
 
     def global_value(self, module: Held | None, name: str) -> Value | None:

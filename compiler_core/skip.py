@@ -32,7 +32,10 @@ _STDLIB_OPEN = frozenset(
 # and Module.modules() and the like (calls of modules have a rule of their own), torch.no_grad() as a decorator
 _INLINED_ONLY = _STDLIB_OPEN | {
     _TORCH_CLOSED,
-    *(_TORCH + os.path.join(*path.split("/")) for path in ("utils/_contextlib.py", "_tensor.py", "_jit_internal.py")),
+    *(
+        _TORCH + os.path.join(*path.split("/"))
+        for path in ("utils/_contextlib.py", "autograd/function.py", "_tensor.py", "_jit_internal.py")
+    ),
 }
 _PACKAGES_CLOSED = ("IPython", "ipykernel", "traitlets", "numpy", "scipy", "matplotlib", "pandas", "sklearn", "triton")
 
