@@ -84,25 +84,23 @@ class _Rehearsal:
     def _aside(self) -> Iterator[None]:
         """Nothing of what is captured inside stays, but for its guards."""
         capture = self.tx.capture
-        last, inputs, tokens = (
-            next(iter(reversed(capture.graph.nodes))),
-            len(capture.inputs),
-            len(capture.effects.tokens),
-        )
-        versions = self._versions()
-        grad_enabled = capture.grad_enabled
+        last = next(iter(reversed(capture.graph.nodes)))
+        before, grad_enabled = self._outside(), capture.grad_enabled
         capture.effects.frozen = f"a change made by {self.cls.__name__}"
         capture.set_grad_enabled(False)
         yield
         capture.set_grad_enabled(grad_enabled)
         capture.effects.frozen = ""
-        if len(capture.inputs) > inputs or len(capture.effects.tokens) > tokens or self._versions() != versions:
+        if self._outside() != before:
             raise Unsupported("unsupported call", f"{self.cls.__name__} reads or changes tensors that it is not given")
         while (node := next(iter(reversed(capture.graph.nodes)))) is not last:
             capture.graph.erase_node(node)
 
-    def _versions(self) -> list[int]:
-        return [a.fake(self.tx)._version for a in self.args if isinstance(a, TensorValue)]
+    def _outside(self) -> tuple[int, int, list[int]]:
+        """What changes when something beside the results does."""
+        capture = self.tx.capture
+        versions = [a.fake(self.tx)._version for a in self.args if isinstance(a, TensorValue)]
+        return len(capture.inputs), len(capture.effects.tokens), versions
 
     def _forward(self) -> Value:
         if self.cls.setup_context is torch.autograd.Function.setup_context:  # type: ignore[attr-defined]
@@ -114,10 +112,14 @@ class _Rehearsal:
     def _backward(self, outputs: Value) -> None:
         self.ctx.stored["saved_tensors"] = self.ctx.stored.get("to_save", TupleValue([]))
         each = outputs.items(self.tx) if isinstance(outputs, TupleValue) else [outputs]
-        grads = [self.tx.capture.call_function(self.tx, torch.empty_like, [o], {}) if isinstance(o, TensorValue) else NONE
-                 for o in each]  # fmt: skip
-        name = "backward" if self.cls.backward is not torch.autograd.Function.backward else "vjp"  # type: ignore[attr-defined]
-        self._call(name, self.ctx, *grads)
+        defined: Any = self.cls
+        name = "backward" if defined.backward is not torch.autograd.Function.backward else "vjp"
+        self._call(name, self.ctx, *map(self._gradient, each))
+
+    def _gradient(self, output: Value) -> Value:
+        if not isinstance(output, TensorValue):
+            return NONE
+        return self.tx.capture.call_function(self.tx, torch.empty_like, [output], {})
 
     def _call(self, name: str, *args: Value) -> Value:
         found = inspect.getattr_static(self.cls, name)
