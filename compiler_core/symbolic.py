@@ -309,8 +309,6 @@ class Interpreter(opcodes.Opcodes):
         return found
 
 
-
-
 def user_lines(stack: Sequence[StackLine]) -> Iterator[str]:
     """The stack as Python prints it."""
     for line in stack:
