@@ -46,11 +46,6 @@ KINDS: dict[str, Kind] = {
         "The program raises here; Python raises it, with the user's own traceback.",
         "Nothing to mend if the exception is meant.",
     ),
-    "loop or block": Kind(
-        "A break lies inside a loop, a try or a with block, which cannot be split; the block runs as plain Python "
-        "and the functions called in it are compiled on their own.",
-        "Move the body of the block into a function of its own, or remove the break inside it.",
-    ),
     "unsupported call": Kind(
         "The compiler has no rule for this call.",
         "Move the call out of the compiled function, or mark the callee with compiler_core.disable.",
@@ -84,3 +79,8 @@ KINDS: dict[str, Kind] = {
         "Move the body of the loop into a function of its own, or use tensor operations for the whole loop.",
     ),
 }
+
+IN_A_LOOP = (
+    "This is in a loop, which cannot be split: the loop runs as plain Python, and the functions that it calls are "
+    "compiled on their own."
+)

@@ -33,7 +33,7 @@ from compiler_core.sources import Attribute, Constant, Held, Item, Scope, Source
 from compiler_core.values.base import Value
 from compiler_core.values.constant import ConstantValue, from_python, is_atom
 from compiler_core.values.context_vars import ContextVarValue
-from compiler_core.values.contexts import GradModeValue
+from compiler_core.values.contexts import GRAD_MODES, ExitValue, GradModeValue
 from compiler_core.values.exceptions import ExceptionValue
 from compiler_core.values.functions import (
     CellValue,
@@ -53,7 +53,7 @@ from compiler_core.values.subclasses import SubclassValue, container_base
 from compiler_core.values.tensor import TensorValue, constant_argument
 
 if TYPE_CHECKING:
-    from compiler_core.symbolic import Interpreter
+    from compiler_core.symbolic import Interpreter, Mark
     from compiler_core.values.generators import GeneratorValue
 
 # kinds of which one source may have several
@@ -95,13 +95,14 @@ class Capture:
         self.grad_enabled = self.grad_at_entry = torch.is_grad_enabled()
         self.working: Any = None
         """The interpreter at work: the root's or that of an inlined call."""
-        self.modules: list[str] = []
         self.steps = 0
+        self.stop_at: int | None = None
+        """The number of the step before which to stop."""
         self.at: tuple[tuple[ItemId, ...], ItemId | None, str] = ((), None, "")
         """Origin items, user line and stack trace of the instruction at work; the interpreter sets it."""
         self.hashed: dict[int, tuple[Any, Source]] = {}
         """Outside objects whose identity was a key of a dict or an element of a set."""
-        self.suspended: dict[GeneratorValue, int] = {}
+        self.suspended: dict[GeneratorValue, Mark] = {}
         """Generators that stand in a try or with block, and the root's instruction that made each."""
         self._rounds = 0
         self._seen: dict[int, tuple[Any, Value]] = {}
@@ -150,6 +151,8 @@ class Capture:
         cls: Any = type(obj)
         if container_base(cls) is not None:
             return SubclassValue.outside(obj, source)
+        if isinstance(obj, types.MethodType) and type(obj.__self__) in GRAD_MODES and obj.__name__ == "__exit__":
+            return ExitValue.outside(self, obj, source)
         if isinstance(obj, types.MethodType):
             return MethodValue(
                 self.wrap(obj.__func__, Attribute(source, "__func__")),
@@ -166,7 +169,7 @@ class Capture:
             return RangeValue(obj)
         if type(obj) is functools.partial:
             return self._partial(obj, source)
-        if type(obj) in (torch.no_grad, torch.enable_grad):
+        if type(obj) in GRAD_MODES:
             self.guard("TYPE_MATCH", source, obj)
             return GradModeValue(type(obj) is torch.enable_grad, source)
         if type(obj) is contextvars.ContextVar:
@@ -245,10 +248,11 @@ class Capture:
         self._rounds += 1
         self.check_unroll(self._rounds)
 
-    def count_step(self) -> None:
+    def count_step(self) -> int:
         self.steps += 1
         if self.steps > MAX_STEPS or len(self.graph.nodes) > MAX_NODES:
             raise Unsupported("unroll limit", f"{self.steps:,} instructions, {len(self.graph.nodes):,} nodes")
+        return self.steps
 
     # ------------------------------------------------------------ the graph
 
@@ -370,7 +374,7 @@ class Capture:
     def _describe(self, node: fx.Node, value: Any) -> None:
         origin, _, trace = self.at
         node.meta.update(val=value, origin=origin, rule="capture", stack_trace=trace)
-        node.meta["module"] = self.modules[-1] if self.modules else None
+        node.meta["module"] = None if self.working is None else self.working.within
 
     def finish(self, outputs: dict[fx.Node, int]) -> fx.GraphModule:
         """Close the graph with these outputs; picks that nothing reads are dropped."""

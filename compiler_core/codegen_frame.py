@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import dis
+import dataclasses
 import inspect
 import types
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import torch.fx as fx
 
@@ -15,14 +15,76 @@ from compiler_core import resume
 from compiler_core.bytecode import Instruction, assemble, live_locals, make
 from compiler_core.capture import Capture
 from compiler_core.errors import Unsupported
-from compiler_core.reconstruct import OUT, Emitter, is_fixed
+from compiler_core.reconstruct import OUT, Emitter, Step
 from compiler_core.rerun import run_plainly
-from compiler_core.resume import Layout, Split
+from compiler_core.resume import HANDLED, NULL, VALUE, Broken, Layout
 from compiler_core.sources import Constant
+from compiler_core.split import Stopped
 from compiler_core.symbolic import Interpreter
-from compiler_core.values.base import NULL, UNBOUND, Value
+from compiler_core.values import base
+from compiler_core.values.base import UNBOUND, Value
+from compiler_core.values.exceptions import OUTER
+from compiler_core.values.functions import StaticValue
 
-ResumeFunction = Callable[[Layout], types.CodeType]
+# what a handler does that Python itself puts at the end of an except block, around the name that it binds
+_TIDIES = frozenset({"LOAD_CONST", "STORE_FAST", "DELETE_FAST", "COPY", "SWAP", "POP_TOP", "POP_EXCEPT"})
+ResumeCode = Callable[[Interpreter, Layout], types.CodeType]
+AloneCode = Callable[[Interpreter, Broken, Sequence[str]], types.CodeType]
+
+
+class Place(NamedTuple):
+    """One place of a frame's stack: what it holds, and the value that is to be carried for it."""
+
+    kind: str
+    value: Value
+
+
+class FrameState:
+    """What is to be carried of one frame at work, wherever it may go on."""
+
+    def __init__(self, tx: Interpreter, targets: Sequence[int]) -> None:
+        self.tx = tx
+        self.code: types.CodeType = tx.code
+        self.targets = targets
+        self.stack = _places(tx)
+        self._live = live_locals(tx.instructions)
+        self.first = _first_argument(tx)
+
+    def names(self, target: int) -> list[str]:
+        """The locals that are live at an instruction."""
+        live = sorted(self._live[target])
+        return [n for n in live if n != self.first and self.tx.locals.get(n, UNBOUND) is not UNBOUND]
+
+    @property
+    def all_names(self) -> list[str]:
+        """The locals that are live wherever the frame may go on."""
+        return list(dict.fromkeys(n for target in self.targets for n in self.names(target)))
+
+    def values(self, stack: Sequence[Place]) -> list[Value]:
+        """All that must be carried, with `stack`."""
+        names = [*self.all_names, *([self.first] if self.first else [])]
+        found = [p.value for p in stack if p.kind != NULL]
+        return [*found, *(self.tx.locals[n] for n in names), *self.tx.cells.values()]
+
+
+def _places(tx: Interpreter) -> list[Place]:
+    handled = iter(tx.handling)
+    places = []
+    for value in tx.stack:
+        if value is OUTER:
+            places.append(Place(HANDLED, next(handled)))
+        else:
+            places.append(Place(NULL if value in (base.NULL, UNBOUND) else VALUE, value))
+    return places
+
+
+def _first_argument(tx: Interpreter) -> str | None:
+    if "__class__" not in tx.code.co_freevars:
+        return None
+    first = tx.code.co_varnames[0]
+    if tx.locals.get(first, UNBOUND) is UNBOUND:
+        raise Unsupported("unsupported operation", "a break in a method whose self is no plain local")
+    return first
 
 
 @dataclass
@@ -31,21 +93,23 @@ class FrameCode:
 
     capture: Capture
     tx: Interpreter
-    split: Split | None
-    resume_code: ResumeFunction
+    stopped: Stopped | None
+    resume_code: ResumeCode
+    alone_code: AloneCode
+    level: int = 0
+    """The frame at work whose values are being rebuilt: if that fails, this is where it failed."""
+    frames: list[FrameState] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.code: types.CodeType = self.tx.code
         self.emit = Emitter(self.capture, self.code)
+        for tx in self.stopped.frames if self.stopped else []:
+            self.frames.append(FrameState(tx, self._targets(tx)))
 
     def live(self) -> list[Value]:
         """The values that must exist once the graph has run."""
         found = [self.tx.returned] if self.tx.returned is not None else []
-        if self.split is not None:
-            found = [v for v in self.tx.stack if v is not NULL]
-            for target in self._targets(self.split):
-                found += [self.tx.locals[n] for n in self._names(target)]
-            found += list(self.tx.cells.values())
+        found += [value for frame in self.frames for value in frame.values(frame.stack)]
         return found + self.capture.effects.values()
 
     def generate(self, compiled: Callable[..., Any] | None, outputs: dict[fx.Node, int]) -> types.CodeType:
@@ -54,10 +118,10 @@ class FrameCode:
         if compiled is not None:
             self.emit.call_graph(compiled)
             self._run_plainly_if_it_failed()
-        if self.split is None:
+        if self.stopped is None:
             self._return()
         else:
-            self._break(self.split)
+            self._break(self.stopped)
         return self._assemble()
 
     def _run_plainly_if_it_failed(self) -> None:
@@ -101,123 +165,210 @@ class FrameCode:
 
     # ------------------------------------------------------------ a break
 
-    def _targets(self, split: Split) -> list[int]:
-        """Where the frame may go on."""
-        instruction = self.tx.instructions[split.at]
-        if not split.run:
-            return [split.at]
-        if instruction.opname in ("RAISE_VARARGS", "RERAISE", "RETURN_VALUE"):
-            return []
-        if instruction.opname in resume.JUMPS_ON_TENSOR or instruction.opname in resume.OR_POP:
+    @property
+    def _innermost(self) -> FrameState:
+        return self.frames[-1]
+
+    @property
+    def _instruction(self) -> Instruction:
+        """The instruction that broke."""
+        tx = self._innermost.tx
+        return tx.instructions[tx.pc]
+
+    def _targets(self, tx: Interpreter) -> list[int]:
+        """Where a frame at work may go on."""
+        assert self.stopped is not None
+        innermost, run = tx is self.stopped.frames[-1], self.stopped.run
+        if innermost and not run:
+            return [tx.pc]
+        instruction = tx.instructions[tx.pc if innermost else tx.pc - 1]
+        found = [tx.index[instruction.handler.target]] if instruction.handler is not None else []
+        if not innermost:
+            return [*found, tx.pc]
+        if instruction.opname in resume.BRANCHES or instruction.opname in resume.OR_POP:
             assert instruction.target is not None
-            return [split.at + 1, self.tx.index[instruction.target]]
-        return [split.at + 1]
+            found.append(tx.index[instruction.target])
+        if instruction.opname not in ("RAISE_VARARGS", "RERAISE"):
+            found.append(tx.pc + 1)
+        return found
 
-    def _names(self, target: int) -> list[str]:
-        live = live_locals(self.tx.instructions, self.tx.instructions[target])
-        if (first := self._first_argument()) is not None:
-            live.add(first)
-        return [n for n in sorted(live) if self.tx.locals.get(n, UNBOUND) is not UNBOUND]
-
-    def _break(self, split: Split) -> None:
-        instruction = self.tx.instructions[split.at]
-        stack = self.tx.stack
-        taken = resume.stack_inputs(instruction) if split.run else 0
-        deep, top = stack[: len(stack) - taken], stack[len(stack) - taken :]
-        for value in self._all_kept(split, deep, top):
-            self.emit.keep(value)
+    def _break(self, stopped: Stopped) -> None:
+        for self.level, frame in enumerate(self.frames):  # noqa: B020
+            for value in frame.values(frame.stack):
+                self.emit.keep_unless_fixed(value)
         self.capture.effects.replay(self.emit)
-        if not split.run:
-            self._resume(split.at, deep)
-        elif instruction.opname in resume.JUMPS_ON_TENSOR or instruction.opname in resume.OR_POP:
-            self._branch(instruction, split.at, deep, top[0] if top else stack[-1])
+        if stopped.run:
+            self._run_and_resume()
         else:
-            self._run_and_resume(instruction, split.at, deep, top)
+            self._resume(self._innermost.tx.pc, self._innermost.stack)
 
-    def _all_kept(self, split: Split, deep: list[Value], top: list[Value]) -> list[Value]:
-        names = {n for target in self._targets(split) for n in self._names(target)}
-        cells: list[Value] = [c for n, c in self.tx.cells.items() if n in self.code.co_cellvars]
-        kept = [*deep, *top, *(self.tx.locals[n] for n in sorted(names)), *cells]
-        return [v for v in kept if not is_fixed(v)]
+    def _run_and_resume(self) -> None:
+        instruction, tx = self._instruction, self._innermost.tx
+        what = resume.broken(instruction, tx.kw_names)
+        stack = self._innermost.stack
+        taken, below = stack[len(stack) - what.takes :], stack[: len(stack) - what.consumes]
+        handled = tx.handled()
+        catcher = max((i for i, f in enumerate(self.frames) if _catches(f.tx, f is self._innermost)), default=None)
+        protects = catcher is not None or handled is not None
+        caught = make.nop()
+        end = [Instruction("POP_EXCEPT")] if handled is not None else []
+        if handled is not None:
+            self.emit.load_kept(handled)
+            self.emit.add(*make.handle_exception())
+        body = self._load_taken(what, taken) if len(self.frames) == 1 else self._load_alone(what, taken)
+        self.emit.drop_except(self._needed(instruction, below))
+        with self.emit.one_way():
+            with self.emit.protected(caught if protects else None, depth=len(end)):
+                self.emit.add(*body)
+            results = [self.emit.store_temp() for _ in range(what.gives)][::-1]
+            self.emit.add(*(make.pop_top() for _ in range(what.rest) if len(self.frames) == 1), *end)
+            self._after(instruction, below, results)
+        if protects:
+            self.emit.add(caught, *([make.swap(2), *map(dataclasses.replace, end)] if end else []))
+            if catcher is None:
+                self.emit.add(Instruction("RERAISE", 0, 0))
+            else:
+                self._raise_again(catcher, self.emit.store_temp())
 
-    def _branch(self, instruction: Instruction, at: int, deep: list[Value], condition: Value) -> None:
-        keeps = instruction.opname in resume.OR_POP
-        truth = resume.OR_POP[instruction.opname] if keeps else resume.JUMPS_ON_TENSOR[instruction.opname]
-        assert instruction.target is not None
-        deep = deep[:-1] if keeps else deep
-        taken = make.nop()
-        self.emit.load_kept(condition)
-        jump = make.pop_jump_if(truth, taken)
-        for each in jump:
-            each.positions = instruction.positions
-        self.emit.add(*jump)
-        self._resume(at + 1, deep)
-        self.emit.add(taken)
-        self._resume(self.tx.index[instruction.target], [*deep, condition] if keeps else deep)
+    def _needed(self, instruction: Instruction, below: Sequence[Place]) -> list[Value]:
+        """What is needed after the instruction that broke."""
+        if instruction.opname in resume.OR_POP:
+            below = self._innermost.stack
+        outer = [v for frame in self.frames[:-1] for v in frame.values(frame.stack)]
+        return outer + self._innermost.values(below)
 
-    def _run_and_resume(self, instruction: Instruction, at: int, deep: list[Value], top: list[Value]) -> None:
-        for value in top:
+    def _load_taken(self, what: Broken, taken: Sequence[Place]) -> list[Instruction]:
+        """Push what the instruction that broke finds on the stack; it is left to add the instruction."""
+        for place in taken:
+            if place.kind == VALUE:
+                self.emit.load_kept(place.value)
+            else:
+                self.emit.add(resume.load_place("", place.kind))
+        return what.body
+
+    def _load_alone(self, what: Broken, taken: Sequence[Place]) -> list[Instruction]:
+        """The same in a function that stands for the innermost frame, whose name, lines and globals it has."""
+        if any(isinstance(p.value, StaticValue) and p.value.obj is super for p in taken):
+            raise Unsupported("unsupported call", "super() looks at the frame that calls it")
+        tx = self._innermost.tx
+        code = self.alone_code(tx, what, [p.kind for p in taken])
+        self.emit.add(*make.callable_first([make.load_const(types.FunctionType(code, tx.f_globals))]))
+        values = [p.value for p in taken if p.kind == VALUE]
+        for value in values:
             self.emit.load_kept(value)
-        self.emit.add(*resume.broken_instruction(instruction, self.tx.kw_names))
-        if not self._targets(Split(at, True)):
-            return
-        results = [self.emit.store_temp() for _ in range(_results(instruction))][::-1]
-        kinds = [True] * len(results)
-        if resume.pushes_null(instruction):
-            kinds = [False, True] if resume.BEFORE_3_13 else [True, False]
-        self._resume(at + 1, deep, results, kinds)
+        unpack = [make.unpack_sequence(what.gives)] if what.gives != 1 else []
+        return [*make.call(len(values)), *unpack]
 
-    def _resume(self, target: int, deep: list[Value], results: Sequence[str] = (), kinds: Sequence[bool] = ()) -> None:
-        """Call the resume function that goes on at `target`, and return what it returns."""
-        names = self._names(target)
-        cells = tuple(n for n in self.code.co_cellvars if n in self.tx.cells)
-        first = self._first_argument()
-        names = [n for n in names if n != first]
-        layout = Layout(target, tuple(v is not NULL for v in deep) + tuple(kinds), tuple(names), cells, first)
-        function = self._resume_function(layout)
+    def _after(self, instruction: Instruction, below: list[Place], results: list[str]) -> None:
+        pc = self._innermost.tx.pc
+        name = instruction.opname
+        if name in resume.BRANCHES or name in resume.OR_POP:
+            self._branch(instruction, below, results[0])
+        elif name not in ("RAISE_VARARGS", "RERAISE"):
+            kinds = [VALUE] * len(results)
+            if resume.pushes_null(instruction):
+                kinds = [NULL, VALUE] if resume.BEFORE_3_13 else [VALUE, NULL]
+            self._resume(pc + 1, below, results, kinds)
+
+    def _branch(self, instruction: Instruction, below: list[Place], truth: str) -> None:
+        keeps = instruction.opname in resume.OR_POP
+        wanted = resume.OR_POP[instruction.opname] if keeps else resume.BRANCHES[instruction.opname]
+        assert instruction.target is not None
+        tx, taken = self._innermost.tx, make.nop()
+        self.emit.load_temp(truth)
+        self.emit.add(*make.pop_jump_if(wanted, taken))
+        with self.emit.one_way():
+            self._resume(tx.pc + 1, below)
+        self.emit.add(taken)
+        self._resume(tx.index[instruction.target], [*below, self._innermost.stack[-1]] if keeps else below)
+
+    def _raise_again(self, level: int, error: str) -> None:
+        """Go on in the handler of the frame at `level`; those that it called are over."""
+        tx = self.frames[level].tx
+        at = tx.pc if level == len(self.frames) - 1 else tx.pc - 1
+        handler = tx.instructions[at].handler
+        assert handler is not None
+        stack = self.frames[level].stack[: handler.depth]
+        names = self.frames[level].names(tx.index[handler.target])
+        self._resume_frames(level, at, stack, names, error=error)
+
+    # ------------------------------------------------------------ resume functions
+
+    def _resume(
+        self, target: int, stack: Sequence[Place], results: Sequence[str] = (), kinds: Sequence[str] = ()
+    ) -> None:
+        """Go on in the innermost frame at `target`, with `results` on top of `stack`."""
+        level = len(self.frames) - 1
+        self._resume_frames(level, target, stack, self.frames[level].names(target), results, kinds)
+
+    def _resume_frames(
+        self,
+        level: int,
+        target: int,
+        stack: Sequence[Place],
+        names: Sequence[str],
+        results: Sequence[str] = (),
+        kinds: Sequence[str] = (),
+        error: str | None = None,
+    ) -> None:
+        """Return what the frame's resume function returns; it first calls that of the next frame, down to `level`."""
+        load_temp = self.emit.load_temp
+        extra = [lambda name=name: load_temp(name) for name in results]
+        last = [lambda: load_temp(error)] if error is not None else []
+        places = (*(p.kind for p in stack), *kinds)
+        function, loads = self._resume_one(level, stack, places, names, target, extra, last)
+        for outer in reversed(range(level)):
+            frame = self.frames[outer]
+            places, pc = tuple(p.kind for p in frame.stack), frame.tx.pc
+            callee = [lambda function=function: self.emit.add(function), *loads]
+            function, loads = self._resume_one(outer, frame.stack, places, frame.all_names, pc, [], [], callee)
         self.emit.add(*make.callable_first([function]))
-        if first is not None:
-            self.emit.load_kept(self.tx.locals[first])
-        for value in deep:
-            if value is not NULL:
-                self.emit.load_kept(value)
-        for temp in results:
-            self.emit.load_temp(temp)
-        for name in names:
-            self.emit.load_kept(self.tx.locals[name])
-        count = sum(layout.stack) + len(names) + (first is not None)
-        self.emit.add(*make.call(count), make.return_value())
+        for load in loads:
+            load()
+        self.emit.drop_all()
+        self.emit.add(*make.call(len(loads)), make.return_value())
 
-    def _first_argument(self) -> str | None:
-        if "__class__" not in self.code.co_freevars:
-            return None
-        first = self.code.co_varnames[0]
-        if self.tx.locals.get(first, UNBOUND) is UNBOUND:
-            raise Unsupported("unsupported operation", "a break in a method whose self is no plain local")
-        return first
+    def _resume_one(
+        self,
+        level: int,
+        stack: Sequence[Place],
+        kinds: Sequence[str],
+        names: Sequence[str],
+        target: int,
+        extra: Sequence[Step],
+        last: Sequence[Step],
+        callee: Sequence[Step] = (),
+    ) -> tuple[Instruction, list[Step]]:
+        """The resume function of one frame (an instruction that pushes it), and what pushes its arguments."""
+        frame, load = self.frames[level], self.emit.load_kept
+        tx = frame.tx
+        cells = tuple(n for n in frame.code.co_cellvars if n in tx.cells)
+        args = len(callee) - 1 if callee else None
+        layout = Layout(target, tuple(kinds), tuple(names), cells, frame.first, args, bool(last))
+        values = [tx.locals[frame.first]] if frame.first else []
+        loads: list[Step] = [lambda v=v: load(v) for v in values]
+        loads += callee
+        loads += [lambda v=p.value: load(v) for p in stack if p.kind != NULL]
+        loads += extra
+        loads += [lambda n=n: load(tx.locals[n]) for n in names]
+        return self._resume_function(frame, layout), [*loads, *last]
 
-    def _resume_function(self, layout: Layout) -> Instruction:
+    def _resume_function(self, frame: FrameState, layout: Layout) -> Instruction:
         """An instruction that pushes the resume function, made here if it has free variables."""
-        code = self.resume_code(layout)
-        f_globals = self.capture.scope.f_globals
-        if not layout.cells and not self.code.co_freevars:
-            return make.load_const(types.FunctionType(code, f_globals, self._resume_name(layout.target)))
+        code = self.resume_code(frame.tx, layout)
+        f_globals, name = frame.tx.f_globals, _resume_name(frame.tx, layout.target)
+        free = [*layout.cells, *frame.code.co_freevars]
+        if not free:
+            return make.load_const(types.FunctionType(code, f_globals, name))
         emit = self.emit
         emit.add(*make.callable_first([make.load_const(make_resume_function)]))
         emit.constant(code)
-        emit.constant(self._resume_name(layout.target))
+        emit.constant(name)
         emit.constant(Constant(f_globals))
-        for name in layout.cells:
-            self.emit.load_kept(self.tx.cells[name])
-        for name in self.code.co_freevars:
-            emit.load_cell(name)
-        emit.add(*make.call(3 + len(layout.cells) + len(self.code.co_freevars)))
+        for each in free:
+            emit.load_kept(frame.tx.cells[each])
+        emit.add(*make.call(3 + len(free)))
         return make.load_fast(emit.store_temp())
-
-    def _resume_name(self, target: int) -> str:
-        """``resume_18_of_function``; the code keeps the name that tracebacks show."""
-        line = self.tx.instructions[target].lineno or self.code.co_firstlineno
-        return f"resume_{line}_of_{self.code.co_name.strip('<>')}"
 
     # ------------------------------------------------------------ the code object
 
@@ -231,17 +382,29 @@ class FrameCode:
 
     def _line(self) -> int:
         """The line that the generated code is on: that of the break, or the first."""
-        broke = None if self.split is None else self.tx.instructions[self.split.at].lineno
-        return broke or self.code.co_firstlineno
+        if self.stopped is None:
+            return self.code.co_firstlineno
+        at = self.tx.pc if len(self.frames) == 1 else self.tx.pc - 1
+        return self.tx.instructions[at].lineno or self.code.co_firstlineno
 
 
-def _results(instruction: Instruction) -> int:
-    """How many values `resume.broken_instruction` leaves."""
-    if instruction.opname in ("CALL", "LOAD_METHOD", "LOAD_ATTR", "LOAD_GLOBAL", "LOAD_SUPER_ATTR"):
-        return 1
-    number = dis.opmap[instruction.opname]
-    operand = instruction.arg if number >= dis.HAVE_ARGUMENT else None
-    return dis.stack_effect(number, operand, jump=False) + resume.stack_inputs(instruction)
+def _catches(tx: Interpreter, innermost: bool) -> bool:
+    """Whether the instruction at work in a frame has a handler that does more than tidy up the frame."""
+    instruction = tx.instructions[tx.pc if innermost else tx.pc - 1]
+    while instruction.handler is not None:
+        at = tx.index[instruction.handler.target]
+        while tx.instructions[at].opname in _TIDIES:
+            at += 1
+        instruction = tx.instructions[at]
+        if instruction.opname != "RERAISE":
+            return True
+    return False
+
+
+def _resume_name(tx: Interpreter, target: int) -> str:
+    """``resume_18_of_function``; the code keeps the name that tracebacks show."""
+    line = tx.instructions[target].lineno or tx.code.co_firstlineno
+    return f"resume_{line}_of_{tx.code.co_name.strip('<>')}"
 
 
 def make_resume_function(

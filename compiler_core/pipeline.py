@@ -17,7 +17,7 @@ import itertools
 import threading
 import traceback
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -25,7 +25,7 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from compiler_core import backends, breaks, entries, frame_hook, rerun, resume
+from compiler_core import backends, breaks, entries, frame_hook, rerun, resume, split
 from compiler_core.bytecode import bytecode_text, disassembled, verify
 from compiler_core.capture import Capture, fake_of
 from compiler_core.codegen_frame import FrameCode
@@ -37,13 +37,17 @@ from compiler_core.graphs import record_graph
 from compiler_core.guards import GuardSpec, GuardTree, filtered, first_failure, guards_text
 from compiler_core.reconstruct import graph_outputs
 from compiler_core.record import Compile, Frame, GraphBreak, Recompile, Record, StackLine, Stage
-from compiler_core.resume import Layout, Split
+from compiler_core.resume import Broken, Layout
 from compiler_core.skip import is_generator, is_library_file, is_runtime, reads_its_frame, skip_reason
 from compiler_core.sources import FreeCell, Local, Scope
+from compiler_core.split import MAX_LEVELS, Split, Stopped
 from compiler_core.step_recorder import RecordingCapture, RecordingInterpreter, StepRecorder, link_guards
-from compiler_core.symbolic import Interpreter, Lines, add_source, user_lines
+from compiler_core.symbolic import Interpreter, Lines, Stop, add_source, user_lines
 from compiler_core.values.base import Value
 from compiler_core.values.functions import CellValue
+
+MAX_TRIES = 4
+_ANY_CODE = (lambda: None).__code__
 
 
 @dataclass(frozen=True)
@@ -66,17 +70,30 @@ class CodeState:
     record: Record
     resumes: str | None = None
     entries: list[Installed] = field(default_factory=list)
-    resume_codes: dict[Layout, types.CodeType] = field(default_factory=dict)
 
 
 @dataclass
 class Broke:
-    """Why and where a capture ended early."""
+    """Why and where a capture ended early: `at` is the frame's instruction, `in_loop` whether that lies in a loop."""
 
     why: Unsupported
     at: int
+    in_loop: bool
     stack: list[StackLine]
-    split: Split
+
+
+@dataclass
+class Captured:
+    """What there is to compile of a frame: all of it or, with `broke`, what comes before `stopped`."""
+
+    capture: Capture
+    tx: Interpreter
+    broke: Broke | None = None
+    stopped: Stopped | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        return self.capture.is_empty and not self.capture.effects
 
 
 class Region:
@@ -89,6 +106,8 @@ class Region:
         self.hook = frame_hook.Hook(self.compile_frame)
         self._lock = threading.RLock()
         self.states: dict[types.CodeType, CodeState] = {}
+        self.codes: dict[Any, types.CodeType] = {}
+        """Generated code that stands for a part of a function, by that function's code and which part."""
         self._resumes: dict[types.CodeType, str] = {}
         self._alone: set[types.CodeType] = set()
 
@@ -170,9 +189,20 @@ class Region:
         frame.resumes = resumes
         made = CodeState(frame, record, resumes)
         if state is not None:
-            made.entries, made.resume_codes = state.entries, state.resume_codes
+            made.entries = state.entries
         self.states[code] = made
         return made
+
+    def code(self, key: Any, make: Callable[[], types.CodeType]) -> types.CodeType:
+        """Generated code, made and checked once, so that what is compiled for it is found again."""
+        if key not in self.codes:
+            self.codes[key] = make()
+            verify(self.codes[key])
+        return self.codes[key]
+
+    def add_alone(self, code: types.CodeType) -> None:
+        """Note a function that runs one instruction: it is not captured, though what it calls may be."""
+        self._alone.add(code)
 
     def add_resume(self, code: types.CodeType, line: int, compile_: Compile, record: Record) -> int:
         """Note a resume function before anything calls it, so that one never reached is shown too."""
@@ -214,17 +244,16 @@ class _FrameCompile:
 
     def run(self) -> Any:
         self._record_bytecode()
-        with _state_kept(), self.compile.step("capture"):
-            capture, tx, broke = self._capture()
-        if broke is not None:
-            self._record_break(broke)
-            if not broke.split.run and capture.is_empty and not capture.effects:
-                return self._skip(broke)
+        with self.compile.step("capture"):
+            captured = self._captured()
+        capture, broke = captured.capture, captured.broke
+        if captured.is_empty and captured.stopped is not None and not captured.stopped.run:
+            return self._skip(captured)
         guards = self._record_guards(capture)
-        code = FrameCode(capture, tx, broke.split if broke else None, self._resume_code)
-        if broke is None and capture.is_empty and not capture.effects:
+        if broke is None and captured.is_empty:
             self.compile.reason = "no tensor operations: it runs as it is while its guards hold"
             return self._install(self.view.code, guards)
+        code = FrameCode(capture, captured.tx, captured.stopped, self._resume_code, self._alone_code)
         outputs = graph_outputs(code.live())
         compiled = None if capture.is_empty else self._compile_graph(capture, outputs)
         with self.compile.step("bytecode"):
@@ -235,33 +264,63 @@ class _FrameCompile:
 
     # ------------------------------------------------------------ 1 capture
 
-    def _capture(self) -> tuple[Capture, Interpreter, Broke | None]:
+    def _captured(self) -> Captured:
         """Capture the whole frame or, after a first attempt that met a break, the part before it."""
-        broke: Broke | None = None
-        for _ in range(2):
-            capture, tx = self._attempt()
-            visited = set()
-            try:
-                while tx.returned is None and (broke is None or tx.pc != broke.split.at):
-                    visited.add(tx.pc)
-                    tx.step()
-                capture.working = None  # else the user's objects live until Python looks for cycles
-                return capture, tx, broke
-            except Unsupported as why:
-                torch._C._set_grad_enabled(capture.grad_at_entry)
-                if broke is not None:
-                    raise CompilerBug(f"capture broke at another place the second time: {why}") from why
-                at = tx.break_at(why)
-                broke = Broke(
-                    _without_frames(why), at, capture.working.user_stack(), resume.find_split(tx.instructions, at)
-                )
-                capture.working = None
-                if self.region.options.fullgraph:
-                    raise FullGraphError(break_text(broke)) from None
-                if broke.split.at not in visited:
-                    # a resume function that starts inside the block: there is nothing before it to keep
-                    return self._attempt()[0], tx, broke
-        raise CompilerBug("unreachable")
+        capture, tx = self._attempt()
+        try:
+            with _state_kept():
+                tx.run()
+            capture.working = None  # else the user's objects live until Python looks for cycles
+            return Captured(capture, tx)
+        except Unsupported as error:
+            why = _without_frames(error)
+        mark = tx.mark
+        broke = Broke(why, mark.at, mark.in_loop, capture.working.user_stack())
+        self._record_break(broke)
+        if self.region.options.fullgraph:
+            raise FullGraphError(break_text(broke))
+        places = split.splits(capture.working, why)
+        capture.working = None
+        found = self._stopped(broke, places)
+        if found is None:
+            raise why
+        return found
+
+    def _stopped(self, broke: Broke, splits: Sequence[Split]) -> Captured | None:
+        """Capture again up to the best place at which all that is alive can be carried on."""
+        tries, level = 0, MAX_LEVELS
+        for at in splits:
+            if at.level > level or tries == MAX_TRIES:
+                continue
+            tries += 1
+            found = self._capture_before(at, broke)
+            failed = self._cannot_carry(found)
+            if failed is None:
+                return found
+            level = failed
+        return None
+
+    def _capture_before(self, at: Split, broke: Broke) -> Captured:
+        capture, tx = self._attempt()
+        capture.stop_at = at.step
+        try:
+            with _state_kept():
+                tx.run()
+        except Stop:
+            frames, capture.working = split.at_work(capture.working), None
+            return Captured(capture, tx, broke, Stopped(frames, at.run))
+        except Unsupported as why:
+            raise CompilerBug(f"capture broke at another place the second time: {why}") from why
+        raise CompilerBug("capture did not break the second time")
+
+    def _cannot_carry(self, captured: Captured) -> int | None:
+        """Which of the frames at work holds something that cannot be carried across the break."""
+        code = FrameCode(captured.capture, captured.tx, captured.stopped, lambda *_: _ANY_CODE, lambda *_: _ANY_CODE)
+        try:
+            code.generate(None, graph_outputs(code.live()))
+        except Unsupported:
+            return code.level
+        return None
 
     def _attempt(self) -> tuple[Capture, Interpreter]:
         interpreter, capture = Interpreter, Capture(self.scope)
@@ -287,20 +346,24 @@ class _FrameCompile:
         name = f"graph_{self.compile.id.replace('/', '_')}"
         return rerun.graph_or_none(graph, compiled, name, capture.grad_at_entry)
 
-    def _resume_code(self, layout: Layout) -> types.CodeType:
-        """The resume function's code for a layout; the same for every compile of this frame."""
-        code = self.state.resume_codes.get(layout)
-        if code is None:
-            code = self.state.resume_codes[layout] = resume.resume_code(self.view.code, layout)
-            verify(code)
+    def _resume_code(self, tx: Interpreter, layout: Layout) -> types.CodeType:
+        """The code with which a frame at work goes on; the same for every compile."""
+        code = self.region.code((tx.code, layout), lambda: resume.resume_code(tx.code, layout))
         known = self.region.states.get(code)
         if known is None or known.record is not self.state.record:
-            line = self._instructions[layout.target].lineno or self.view.code.co_firstlineno
+            line = tx.instructions[layout.target].lineno or tx.code.co_firstlineno
             frame = self.region.add_resume(code, line, self.compile, self.state.record)
         else:
             frame = known.frame.id
         if frame not in self.compile.breaks[-1].resumes:
             self.compile.breaks[-1].resumes.append(frame)
+        return code
+
+    def _alone_code(self, tx: Interpreter, what: Broken, stack: Sequence[str]) -> types.CodeType:
+        """A function that runs just the instruction that broke, at work in `tx`."""
+        key = (tx.code, tx.pc, tx.kw_names, tuple(stack))
+        code = self.region.code(key, lambda: resume.alone_code(tx.code, what, stack))
+        self.region.add_alone(code)
         return code
 
     # ------------------------------------------------------------ 5 install
@@ -317,9 +380,12 @@ class _FrameCompile:
         self.compile.outcome = "compiled"
         return frame_hook.use(code, manager, self.compile.id)
 
-    def _skip(self, broke: Broke) -> Any:
+    def _skip(self, captured: Captured) -> Any:
+        broke = captured.broke
+        assert broke is not None
+        where = "inside a loop" if broke.in_loop else "where the frame begins"
         self.compile.outcome = "skipped"
-        self.compile.reason = f"{broke.why.kind} inside a loop, try or with block: the frame runs as plain Python"
+        self.compile.reason = f"{broke.why.kind} {where}: the frame runs as plain Python"
         self.state.frame.skipped = self.compile.reason
         return frame_hook.skip()
 
@@ -341,6 +407,8 @@ class _FrameCompile:
     def _record_break(self, broke: Broke) -> None:
         kind = breaks.KINDS[broke.why.kind]
         explanation = f"{kind.explanation}" + (f" ({broke.why.context})" if broke.why.context else "")
+        if broke.in_loop:
+            explanation += f"  {breaks.IN_A_LOOP}"
         made = GraphBreak(f"b{len(self.compile.breaks)}", broke.why.kind, explanation, kind.hint, broke.stack)
         made.instruction = f"{self.compile.id}:bytecode#{broke.at}"
         self.compile.breaks.append(made)

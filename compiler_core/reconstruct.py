@@ -7,13 +7,15 @@ instruction that broke the graph and go on in a resume function (`resume.py`).
 
 from __future__ import annotations
 
+import inspect
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch.fx as fx
 
-from compiler_core.bytecode import Instruction, make
+from compiler_core.bytecode import Handler, Instruction, make
 from compiler_core.errors import Unsupported
 from compiler_core.values.base import NULL, Value
 from compiler_core.values.constant import ConstantValue
@@ -39,9 +41,46 @@ class Emitter:
         self._made = 0
         self._building: set[int] = set()
         self._alive: list[Value] = []
+        self._handler: Handler | None = None
+        arguments = code.co_argcount + code.co_kwonlyargcount
+        arguments += bool(code.co_flags & inspect.CO_VARARGS) + bool(code.co_flags & inspect.CO_VARKEYWORDS)
+        self._arguments = code.co_varnames[:arguments]
+        self._bound = dict.fromkeys(self._arguments)
+        """The locals that are surely bound here; the order tells."""
 
     def add(self, *instructions: Instruction) -> None:
+        for instruction in instructions:
+            instruction.handler = instruction.handler or self._handler
         self.instructions.extend(instructions)
+
+    @contextmanager
+    def protected(self, target: Instruction | None, depth: int) -> Iterator[None]:
+        """What is added inside goes on at `target` when it raises (no `target`: it just raises)."""
+        self._handler = Handler(target, depth, False) if target is not None else None
+        yield
+        self._handler = None
+
+    # --- lifetimes: what nothing needs any longer is dropped, as Python would
+
+    def drop_except(self, needed: Sequence[Value]) -> None:
+        """Drop the temporaries of all other values."""
+        kept = {self._temps.get(id(v)) for v in needed}
+        self._drop([name for name in self._bound if name not in kept and name not in self._arguments])
+
+    def drop_all(self) -> None:
+        self._drop(list(self._bound))
+
+    def _drop(self, names: Sequence[str]) -> None:
+        self.add(*map(make.delete_fast, names))
+        for name in names:
+            del self._bound[name]
+
+    @contextmanager
+    def one_way(self) -> Iterator[None]:
+        """What is added inside runs on one of two ways: what it makes or drops stays so on the other."""
+        bound = dict(self._bound)
+        yield
+        self._bound = bound
 
     # --- single instructions
 
@@ -96,6 +135,7 @@ class Emitter:
         name = f"__t{self._made}"
         self._made += 1
         self.add(make.store_fast(name))
+        self._bound[name] = None
         return name
 
     # --- values
@@ -208,6 +248,7 @@ class Emitter:
             assert tensor.source is not None
             tensor.source.load(self)
         self.add(*make.call(len(inputs)), make.store_fast(OUT))
+        self._bound[OUT] = None
 
 
 def is_fixed(value: Value) -> bool:

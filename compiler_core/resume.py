@@ -1,8 +1,11 @@
-"""Splitting a frame at a graph break: where to split, what to run, and how to go on.
+"""Going on after a graph break: resume functions, and the instruction that broke the graph on its own.
 
-A *resume function* is a copy of the frame's code that takes what was on the stack and the live
-locals as arguments and jumps to the instruction after the break.  It is an ordinary function that
-the frame hook compiles in its turn.
+A *resume function* is a copy of a function's code that takes what was on the stack and the live
+locals as arguments and goes on at an instruction in the middle.  It is an ordinary function that the
+frame hook compiles in its turn.  Where the break was in an inlined call, the resume function of the
+caller first calls that of the callee, which it is given with its arguments, and goes on with what it
+returns; so what is left of both is captured as one.  Where the instruction that broke raised, the
+resume function raises that exception again, at the instruction's own handler.
 """
 
 from __future__ import annotations
@@ -15,131 +18,166 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from dis import Positions
 
-from compiler_core.bytecode import Instruction, assemble, disassembled, index, make
+from compiler_core.bytecode import Instruction, assemble, disassemble, make, opset, reachable
 
 PROLOGUE = ("COPY_FREE_VARS", "MAKE_CELL", "RESUME", "RETURN_GENERATOR")
 BEFORE_3_13 = sys.version_info < (3, 13)
+RESUMED = ".<resumed>"
+"""Ends the qualified name of a resume function's code, by which tracebacks know the frame that called it."""
+
+VALUE, NULL, HANDLED = "value", "null", "handled"
+"""What a place of the stack holds.  HANDLED: what Python keeps there while an exception is being handled; the
+resume function is given that exception."""
 
 
 @dataclass(frozen=True)
-class Split:
-    """Where capture stops: before instruction `at`, which then runs as it is (`run`), or in which a
-    resume function goes on at once."""
+class Layout:
+    """What a resume function is given and how it begins.
 
-    at: int
-    run: bool
+    Its parameters, in this order: `first`, the callee's resume function with its arguments (``__callee``,
+    ``__callee0`` ...), the stack (``__stack0`` ...), the live locals, the exception (``__error``).
+    """
 
+    target: int
+    """The instruction to go on at; with `raises`, the one that raised."""
+    stack: tuple[str, ...]
+    names: tuple[str, ...]
+    cells: tuple[str, ...]
+    """Cells of the function, which become free variables."""
+    first: str | None = None
+    """The method's `self`, where the body may call ``super()``, which reads the first argument."""
+    callee_args: int | None = None
+    """How many arguments the callee's resume function takes, which is called before `target`; None: no callee."""
+    raises: bool = False
 
-def find_split(instructions: Sequence[Instruction], at: int) -> Split:
-    """A break inside a loop, try or with block splits the frame before the block."""
-    where = index(instructions)
-    start = at
-    while (outer := _block_start(instructions, where, start)) < start:
-        start = outer
-    alone = start == at and instructions[at].opname not in NOT_ALONE and not _in_block(instructions, where, at)
-    return Split(start, alone)
-
-
-def _block_start(instructions: Sequence[Instruction], where: dict[Instruction, int], at: int) -> int:
-    start = at
-    for i, instruction in enumerate(instructions):
-        target = instruction.target
-        if target is not None and where[target] <= start <= i:
-            start = where[target]
-    if instructions[start].opname == "FOR_ITER" and instructions[start - 1].opname == "GET_ITER":
-        start -= 1
-    return start if instructions[start].handler is None else _protected_start(instructions, start)
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        first = (self.first,) if self.first else ()
+        callee = () if self.callee_args is None else ("__callee", *_numbered("__callee", self.callee_args))
+        stack = (f"__stack{i}" for i, kind in enumerate(self.stack) if kind != NULL)
+        return (*first, *callee, *stack, *self.names, *(("__error",) if self.raises else ()))
 
 
-def _in_block(instructions: Sequence[Instruction], where: dict[Instruction, int], at: int) -> bool:
-    """Whether `at` is the first instruction of a loop or lies in a protected block."""
-    loops = any(x.target is not None and where[x.target] <= at <= i for i, x in enumerate(instructions))
-    return loops or instructions[at].handler is not None
+def _numbered(name: str, count: int) -> list[str]:
+    return [f"{name}{i}" for i in range(count)]
 
 
-def _protected_start(instructions: Sequence[Instruction], at: int) -> int:
-    """The first instruction of the protected block around `at`, or the one that set it up."""
-    start = at
-    while start > 0 and instructions[start - 1].handler is not None:
-        start -= 1
-    set_up = ("BEFORE_WITH", "LOAD_FAST_AND_CLEAR", "SWAP", "BUILD_LIST", "BUILD_SET", "BUILD_MAP", "GET_ITER", "NOP")
-    while start > 0 and instructions[start - 1].opname in set_up and instructions[start].opname != "BEFORE_WITH":
-        start -= 1
-        if instructions[start].opname in ("BEFORE_WITH", "GET_ITER"):
-            break
-    return start
+def resume_code(code: types.CodeType, layout: Layout) -> types.CodeType:
+    """The code of a resume function: the body, lines and handlers as they were, entered in the middle."""
+    body = disassemble(code)
+    free = layout.cells + code.co_freevars
+    parameters = layout.parameters
+    start = next(i for i, x in enumerate(body) if x.opname == "RESUME")
+    kept = [x for i, x in enumerate(body) if i > start or x.opname not in PROLOGUE]
+    whole = [*make.prologue((), len(free)), *_entry(body, layout), *kept]
+    line = on_line(body[layout.target].lineno or code.co_firstlineno)
+    for instruction in whole:
+        instruction.positions = instruction.positions or line
+    alive = reachable(whole)
+    return assemble(
+        [x for x in whole if x in alive],
+        code,
+        co_argcount=len(parameters),
+        co_posonlyargcount=0,
+        co_kwonlyargcount=0,
+        co_varnames=parameters + tuple(n for n in code.co_varnames if n not in parameters and n not in free),
+        co_cellvars=(),
+        co_freevars=free,
+        co_flags=code.co_flags & ~(inspect.CO_VARARGS | inspect.CO_VARKEYWORDS),
+        co_qualname=code.co_qualname.removesuffix(RESUMED) + RESUMED,
+    )
 
 
-def stack_inputs(instruction: Instruction) -> int:
-    """How many values an instruction takes off the stack."""
-    name, arg = instruction.opname, instruction.arg or 0
-    counted = {
-        "CALL": arg + 2,
-        "CALL_KW": arg + 3,
-        "CALL_FUNCTION_EX": 3 + (arg & 1),
-        "BUILD_TUPLE": arg,
-        "BUILD_LIST": arg,
-        "BUILD_SET": arg,
-        "BUILD_STRING": arg,
-        "BUILD_SLICE": arg,
-        "BUILD_MAP": 2 * arg,
-        "BUILD_CONST_KEY_MAP": arg + 1,
-        "RAISE_VARARGS": arg,
-        "FORMAT_VALUE": 2 if arg & 4 else 1,
-    }
-    if name in counted:
-        return counted[name]
-    if name in JUMPS_ON_TENSOR:
-        return 1
-    return _INPUTS.get(name, 0)
+def _entry(body: Sequence[Instruction], layout: Layout) -> list[Instruction]:
+    """From the function's start into its middle."""
+    entry = [x for i, kind in enumerate(layout.stack) for x in _push(f"__stack{i}", kind)]
+    if layout.raises:
+        broken = body[layout.target]
+        again = Instruction("RERAISE", 0, 0, positions=broken.positions, handler=broken.handler)
+        return [*entry, make.load_fast("__error"), make.delete_fast("__error"), again]
+    if layout.callee_args is not None:
+        names = ["__callee", *_numbered("__callee", layout.callee_args)]
+        loads = [make.callable_first([make.load_fast(names[0])]), *([make.load_fast(n)] for n in names[1:])]
+        deletes = [make.delete_fast(n) for n in names]
+        call = make.call(layout.callee_args)
+        for each in call:  # the call that led to the break
+            each.positions, each.handler = body[layout.target - 1].positions, body[layout.target - 1].handler
+        entry += [*(x for load in loads for x in load), *deletes, *call]
+    return [*entry, make.jump(body[layout.target])]
 
 
-_INPUTS = {
-    "BINARY_OP": 2, "COMPARE_OP": 2, "IS_OP": 2, "CONTAINS_OP": 2, "BINARY_SUBSCR": 2, "STORE_SUBSCR": 3,
-    "DELETE_SUBSCR": 2, "BINARY_SLICE": 3, "STORE_SLICE": 4, "UNARY_NEGATIVE": 1, "UNARY_POSITIVE": 1,
-    "UNARY_INVERT": 1, "UNARY_NOT": 1, "TO_BOOL": 1, "GET_ITER": 1, "LOAD_ATTR": 1, "LOAD_METHOD": 1, "STORE_ATTR": 2,
-    "DELETE_ATTR": 1, "LOAD_SUPER_ATTR": 3, "IMPORT_NAME": 2, "IMPORT_FROM": 1, "STORE_GLOBAL": 1, "STORE_DEREF": 1,
-    "STORE_FAST": 1, "POP_TOP": 1, "BEFORE_WITH": 1, "UNPACK_SEQUENCE": 1, "UNPACK_EX": 1, "LIST_TO_TUPLE": 1,
-    "LIST_EXTEND": 1, "LIST_APPEND": 1, "SET_ADD": 1, "SET_UPDATE": 1, "MAP_ADD": 2, "DICT_UPDATE": 1, "DICT_MERGE": 1,
-    "CONVERT_VALUE": 1, "FORMAT_SIMPLE": 1, "FORMAT_WITH_SPEC": 2, "CALL_INTRINSIC_1": 1, "MAKE_FUNCTION": 1,
-    "SET_FUNCTION_ATTRIBUTE": 2, "GET_LEN": 0, "RETURN_VALUE": 1, "LOAD_BUILD_CLASS": 0, "MATCH_CLASS": 3,
-    "GET_YIELD_FROM_ITER": 1, "GET_AWAITABLE": 1, "CALL_INTRINSIC_2": 2, "IMPORT_STAR": 1, "PRINT_EXPR": 1,
+def _push(name: str, kind: str) -> list[Instruction]:
+    if kind == NULL:
+        return [make.push_null()]
+    pushed = [make.load_fast(name), make.delete_fast(name)]
+    return pushed if kind == VALUE else [*pushed, *make.handle_exception()]
+
+
+# ---------------------------------------------------------------- the broken instruction
+
+
+@dataclass(frozen=True)
+class Broken:
+    """How Python runs the instruction that broke the graph: `body` finds the top `takes` of the stack there; `consumes`
+    of them, counted from the top, are gone afterwards, and `gives` new ones lie on the others."""
+
+    body: list[Instruction]
+    takes: int
+    consumes: int
+    gives: int
+
+    @property
+    def rest(self) -> int:
+        """How many it only looked at."""
+        return self.takes - self.consumes
+
+
+# (values consumed, values given) of instructions that look at values below those that they consume
+_LOOKS_BELOW = {
+    "LIST_EXTEND": (1, 0), "LIST_APPEND": (1, 0), "SET_ADD": (1, 0), "SET_UPDATE": (1, 0), "MAP_ADD": (2, 0),
+    "DICT_UPDATE": (1, 0), "DICT_MERGE": (1, 0), "IMPORT_FROM": (0, 1), "GET_LEN": (0, 1), "MATCH_MAPPING": (0, 1),
+    "MATCH_SEQUENCE": (0, 1), "MATCH_KEYS": (0, 1), "CHECK_EXC_MATCH": (1, 1), "WITH_EXCEPT_START": (0, 1),
 }  # fmt: skip
-# They read values below those that they take, or locals and cells of their own frame: Python runs them
-# where the whole frame is, in the resume function.
-NOT_ALONE = frozenset({
-    "LIST_EXTEND", "LIST_APPEND", "SET_ADD", "SET_UPDATE", "MAP_ADD", "DICT_UPDATE", "DICT_MERGE", "COPY", "SWAP",
-    "IMPORT_FROM", "GET_LEN", "MATCH_KEYS", "MATCH_MAPPING", "MATCH_SEQUENCE", "LOAD_FAST", "LOAD_FAST_CHECK",
-    "LOAD_FAST_LOAD_FAST", "STORE_FAST_LOAD_FAST", "DELETE_FAST", "LOAD_DEREF", "STORE_DEREF", "DELETE_DEREF",
-    "LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR_DEREF", "LOAD_FROM_DICT_OR_GLOBALS", "MAKE_FUNCTION", "LOAD_CLOSURE",
-})  # fmt: skip
-JUMPS_ON_TENSOR = {
+BRANCHES = {
     f"POP_JUMP{way}_IF_{truth}": truth == "TRUE" for way in ("", "_FORWARD", "_BACKWARD") for truth in ("TRUE", "FALSE")
 }
 OR_POP = {"JUMP_IF_TRUE_OR_POP": True, "JUMP_IF_FALSE_OR_POP": False}
 
 
-def broken_instruction(instruction: Instruction, kw_names: tuple[str, ...]) -> list[Instruction]:
-    """The instruction that broke the graph, to be run by Python with the user's line; its result, if
-    any, is one value with no NULL about it."""
-    name = instruction.opname
-    if name == "CALL":
-        made = make.call(instruction.arg or 0, kw_names)
-    elif name in ("LOAD_METHOD", "LOAD_ATTR"):
-        made = [make.load_attr(str(instruction.argval))]
-    elif name == "LOAD_GLOBAL":
-        made = [make.load_global(str(instruction.argval))]
-    elif name == "LOAD_SUPER_ATTR":
-        made = [Instruction(name, (instruction.arg or 0) & ~1, instruction.argval)]
+def broken(instruction: Instruction, kw_names: tuple[str, ...]) -> Broken:
+    """The instruction as generated code runs it, with the user's line.  What it gives has no NULL about it; of a
+    branch, it is the truth that it depends on."""
+    name, arg = instruction.opname, instruction.arg or 0
+    if name in BRANCHES or name in OR_POP:
+        made = Broken(make.truth(), 1, 1, 1)
+    elif name == "CALL":
+        made = Broken(make.call(arg, kw_names), arg + 2, arg + 2, 1)
+    elif name == "RERAISE":
+        made = Broken([Instruction("RERAISE", 0, 0)], 1, 1, 0)
     else:
-        made = [dataclasses.replace(instruction)]
-    for each in made:
+        plain = _without_null(instruction)
+        takes = opset.least_depth(plain.opname, plain.arg)
+        effect = opset.stack_effect(plain.opname, plain.arg, jump=False)
+        consumes, gives = _LOOKS_BELOW.get(name, (takes, takes + effect))
+        made = Broken([plain], takes, consumes, gives)
+    for each in made.body:
         each.positions, each.handler, each.offset = instruction.positions, None, None
     return made
 
 
+def _without_null(instruction: Instruction) -> Instruction:
+    name = instruction.opname
+    if name in ("LOAD_METHOD", "LOAD_ATTR"):
+        return make.load_attr(str(instruction.argval))
+    if name == "LOAD_GLOBAL":
+        return make.load_global(str(instruction.argval))
+    if name == "LOAD_SUPER_ATTR":
+        return Instruction(name, (instruction.arg or 0) & ~1, instruction.argval)
+    return dataclasses.replace(instruction)
+
+
 def pushes_null(instruction: Instruction) -> bool:
-    """Whether the instruction also pushes a NULL (for a call to come), which `broken_instruction` leaves out."""
+    """Whether the instruction also pushes a NULL (for a call to come), which `broken` leaves out."""
     if instruction.opname == "LOAD_METHOD":
         return True
     if instruction.opname == "LOAD_ATTR":
@@ -147,51 +185,36 @@ def pushes_null(instruction: Instruction) -> bool:
     return instruction.opname in ("LOAD_GLOBAL", "LOAD_SUPER_ATTR") and bool((instruction.arg or 0) & 1)
 
 
-@dataclass(frozen=True)
-class Layout:
-    """What a resume function is given: for each place of the stack whether it holds a value (or a
-    NULL), the names of live locals, and the names of cells, which become its free variables."""
-
-    target: int
-    stack: tuple[bool, ...]
-    names: tuple[str, ...]
-    cells: tuple[str, ...]
-    first: str | None = None
-    """The method's `self`, where the body may call ``super()``, which reads the first argument."""
-
-
-RESUMED = ".<resumed>"
-"""Ends the qualified name of a resume function's code, by which tracebacks know the frame that called it."""
-
-
-def resume_code(code: types.CodeType, layout: Layout) -> types.CodeType:
-    """The code of a resume function.  It keeps the whole body, so lines and handlers stay as they were."""
-    body, _ = disassembled(code)
-    target = body[layout.target]
-    free = layout.cells + code.co_freevars
-    on_stack = tuple(f"__stack{i}" for i, is_value in enumerate(layout.stack) if is_value)
-    args = ((layout.first,) if layout.first else ()) + on_stack + layout.names
-    pushes = [make.load_fast(f"__stack{i}") if v else make.push_null() for i, v in enumerate(layout.stack)]
-    line = on_line(target.lineno or code.co_firstlineno)
-    prologue = [*make.prologue((), len(free)), *pushes, make.jump(target)]
-    for instruction in prologue:
-        instruction.positions = line
-    start = next(i for i, x in enumerate(body) if x.opname == "RESUME")
-    kept = [x for i, x in enumerate(body) if i > start or x.opname not in PROLOGUE]
-    others = tuple(n for n in code.co_varnames if n not in args and n not in free)
-    flags = code.co_flags & ~(inspect.CO_VARARGS | inspect.CO_VARKEYWORDS)
+def alone_code(code: types.CodeType, what: Broken, stack: Sequence[str]) -> types.CodeType:
+    """A function of the name and lines of `code` that runs just this instruction: it is given the top of the stack
+    and returns what the instruction gives, as a tuple unless it is one value."""
+    names = [f"__stack{i}" for i, kind in enumerate(stack) if kind == VALUE]
+    loads = [load_place(f"__stack{i}", kind) for i, kind in enumerate(stack)]
+    result = [make.build_tuple(what.gives)] if what.gives != 1 else []
+    below = [x for _ in range(what.rest) for x in (make.swap(2), make.pop_top())]
+    body = [*loads, *what.body, *result, *below, make.return_value()]
+    line = what.body[-1].positions or on_line(code.co_firstlineno)
+    whole = [*make.prologue(), *body]
+    for instruction in whole:
+        instruction.positions = instruction.positions or line
     return assemble(
-        [*prologue, *kept],
+        whole,
         code,
-        co_argcount=len(args),
+        co_argcount=len(names),
         co_posonlyargcount=0,
         co_kwonlyargcount=0,
-        co_varnames=args + others,
+        co_varnames=tuple(names),
         co_cellvars=(),
-        co_freevars=free,
-        co_flags=flags,
-        co_qualname=code.co_qualname.removesuffix(RESUMED) + RESUMED,
+        co_freevars=(),
+        co_flags=inspect.CO_OPTIMIZED | inspect.CO_NEWLOCALS,
     )
+
+
+def load_place(name: str, kind: str) -> Instruction:
+    """Push one place of the stack for an instruction that broke; it looks at none that is HANDLED."""
+    if kind == VALUE:
+        return make.load_fast(name)
+    return make.push_null() if kind == NULL else make.load_const(None)
 
 
 def on_line(line: int) -> Positions:

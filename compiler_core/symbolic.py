@@ -10,10 +10,11 @@ import linecache
 import sys
 import types
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from compiler_core import opcodes
-from compiler_core.bytecode import Instruction, disassembled
+from compiler_core.bytecode import Instruction, disassembled, loops
 from compiler_core.capture import Capture
 from compiler_core.errors import Unsupported
 from compiler_core.record import Compile, ItemId, Record, StackLine
@@ -24,6 +25,7 @@ from compiler_core.values.constant import ConstantValue
 from compiler_core.values.exceptions import ExceptionValue
 from compiler_core.values.functions import CellValue, FunctionValue, bind
 from compiler_core.values.generators import GeneratorValue
+from compiler_core.values.modules import ModuleValue
 from compiler_core.values.operators import equal
 from compiler_core.values.rules import HANDLERS
 from compiler_core.values.torch_functions import is_leaf_function
@@ -31,6 +33,20 @@ from compiler_core.values.torch_functions import is_leaf_function
 MAX_DEPTH = 60
 GENERATOR = 0x20
 COROUTINES = 0x80 | 0x100 | 0x200
+
+
+class Stop(BaseException):
+    """Capture has come to the step before which it was to stop."""
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A step at which a capture could stop.  One in a loop stands for the step that entered the loop, since a loop
+    cannot be split."""
+
+    step: int
+    at: int
+    in_loop: bool
 
 
 class Lines:
@@ -82,11 +98,13 @@ class Interpreter(opcodes.Opcodes):
         local: dict[str, Value],
         closure: Sequence[CellValue],
         parent: Interpreter | None = None,
+        answers: bool = False,
     ) -> None:
         self.capture = capture
         self.lines = lines
         self.code = code
         self.instructions, self.index = disassembled(code)
+        self.loops = loops(code)
         self.f_globals = f_globals
         self.f_builtins = f_builtins
         self.locals = local
@@ -95,13 +113,29 @@ class Interpreter(opcodes.Opcodes):
         self.pc = 0
         self.kw_names: tuple[str, ...] = ()
         self.parent = parent
+        self.answers = answers
+        """Whether the instruction of `parent` at work pushes what this returns, and does nothing else after it."""
+        self.started = 0
+        self.loop: int | None = None
+        self._loop_entered = self._iterating = 0
+        self.within: str | None = None if parent is None else self._module_path()
+        """The module whose method this is or was called by."""
         self.depth: int = 0 if parent is None else parent.depth + 1
         self.returned: Value | None = None
         self.yielded: Value | None = None
         self.handling: list[ExceptionValue] = []
-        self._raised_at: dict[ExceptionValue, int] = {}
+        self.raised_at: dict[ExceptionValue, Mark] = {}
+        """For each exception that Python would have raised here, the step that raised it."""
+        self.made_at: Mark | None = None
+        """The first step that made a generator, which cannot be carried across a break once it has begun."""
         self.module = None if parent is None else self._held_globals()
         lines.add(code)
+
+    def _module_path(self) -> str | None:
+        owner = next(iter(self.locals.values()), None)
+        if isinstance(owner, ModuleValue):
+            return owner.path
+        return self.parent.within if self.parent is not None else None
 
     def _held_globals(self) -> Any:
         if self.f_globals is self.capture.scope.f_globals:
@@ -113,8 +147,8 @@ class Interpreter(opcodes.Opcodes):
     def step(self) -> None:
         """Execute exactly one instruction."""
         instruction = self.instructions[self.pc]
-        self.capture.count_step()
         self.capture.working = self
+        self._count(instruction)
         self.capture.at = self._origin(instruction)
         self.pc += 1
         opcode = getattr(self, instruction.opname, None)
@@ -124,6 +158,20 @@ class Interpreter(opcodes.Opcodes):
             opcode(instruction)
         except Raised as error:
             self._catch(error, instruction)
+
+    def _count(self, instruction: Instruction) -> None:
+        """Number the steps of a capture: it can be done again up to the same one, or to where a loop was entered."""
+        self.started = self.capture.count_step()
+        if self.started == self.capture.stop_at:
+            raise Stop
+        loop = self.loops[self.pc]
+        if loop is not self.loop:
+            # before the iterator was made, whose place in what it iterates over is hard to carry
+            begun = self._iterating if instruction.opname == "FOR_ITER" else 0
+            self._loop_entered = begun or self.started
+            self.loop = loop
+        if instruction.opname == "GET_ITER":
+            self._iterating = self.started
 
     def run(self) -> Value:
         """To the end of an inlined call."""
@@ -140,7 +188,7 @@ class Interpreter(opcodes.Opcodes):
         if not error.has_context:
             exception.set_context(self.handled())
             error.has_context = True
-        self._raised_at[exception] = self.break_at(error)
+        self.raised_at[exception] = self.raised_at.get(exception) or self.mark
         handler = instruction.handler
         if handler is None:
             raise error
@@ -160,16 +208,22 @@ class Interpreter(opcodes.Opcodes):
             at = at.parent
         return None
 
-    def break_at(self, why: Unsupported | None = None) -> int:
-        """The instruction that breaks the graph: the one at work or, where it handles an exception, the one that
-        raised it, which Python must raise anew; and with generators that stand in a block, the one that made them."""
-        if self.parent is None and self.capture.suspended:
-            return min(self.capture.suspended.values())
-        if self.handling:
-            return self._raised_at[self.handling[0]]
-        if isinstance(why, Raised) and why.exception in self._raised_at:
-            return self._raised_at[why.exception]
-        return self.pc - 1
+    @property
+    def mark(self) -> Mark:
+        """The instruction at work or, where it handles an exception that only Python can raise rightly, the one that
+        raised it."""
+        caught = next((e for e in self.handling if e.was_raised), None)
+        if caught is not None:
+            return self.raised_at[caught]
+        in_loop = self.loop is not None
+        return Mark(self._loop_entered if in_loop else self.started, self.pc - 1, in_loop)
+
+    def note_generator(self) -> None:
+        """The instruction at work, and those that led to it, made a value that cannot be carried across a break."""
+        at: Interpreter | None = self
+        while at is not None:
+            at.made_at = at.made_at or at.mark
+            at = at.parent
 
     def jump(self, target: Instruction | None) -> None:
         assert target is not None
@@ -206,8 +260,10 @@ class Interpreter(opcodes.Opcodes):
 
     # ------------------------------------------------------------ calls
 
-    def call_function_value(self, function: FunctionValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
-        """Call a Python function: by a rule, as one node of the graph, or by inlining it."""
+    def call_function_value(
+        self, function: FunctionValue, args: list[Value], kwargs: dict[str, Value], answers: bool = False
+    ) -> Value:
+        """Call a Python function: by a rule, as one node of the graph, or by inlining it (see `answers` above)."""
         fn = function.fn
         if fn is not None:
             if getattr(fn, "_cutaway_disabled", False):
@@ -220,7 +276,7 @@ class Interpreter(opcodes.Opcodes):
             reason = skip_reason(fn.__code__, inlining=True)
             if reason:
                 raise Unsupported("skipped function", f"{function.name} ({reason})")
-        return self._inline(function, args, kwargs)
+        return self._inline(function, args, kwargs, answers)
 
     def called_by(self, caller: Interpreter) -> None:
         """Who resumes a generator is what its frame returns to, whoever made it."""
@@ -258,7 +314,9 @@ class Interpreter(opcodes.Opcodes):
             handler = handler.target.handler
         return handler is not None
 
-    def _inline(self, function: FunctionValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    def _inline(
+        self, function: FunctionValue, args: list[Value], kwargs: dict[str, Value], answers: bool = False
+    ) -> Value:
         if self.depth >= MAX_DEPTH:
             raise Unsupported("unroll limit", f"calls {MAX_DEPTH} deep")
         if function.code.co_flags & COROUTINES:
@@ -272,8 +330,10 @@ class Interpreter(opcodes.Opcodes):
             bind(function, args, kwargs),
             function.closure,
             parent=self,
+            answers=answers,
         )
         if function.code.co_flags & GENERATOR:
+            self.note_generator()
             return GeneratorValue(callee, function, args, kwargs)
         at = self.capture.at
         try:

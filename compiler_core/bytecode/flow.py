@@ -1,4 +1,4 @@
-"""What follows from the flow of control: depth of the stack, and which locals are live."""
+"""What follows from the flow of control: depth of the stack, which locals are live, what lies in a loop."""
 
 from __future__ import annotations
 
@@ -62,6 +62,76 @@ def reachable(instructions: Sequence[Instruction]) -> set[Instruction]:
     return found
 
 
+def successors(instructions: Sequence[Instruction], where: dict[Instruction, int], at: int) -> list[int]:
+    """Where control can go from instruction `at`, by an exception too."""
+    x = instructions[at]
+    found = [where[x.target]] if x.target is not None else []
+    found += [where[x.handler.target]] if x.handler is not None else []
+    return found + ([at + 1] if falls_through(x) and at + 1 < len(instructions) else [])
+
+
+_LOOPS: dict[int, tuple[CodeType, list[int | None]]] = {}
+
+
+def loops(code: CodeType) -> list[int | None]:
+    """For each instruction the outermost loop around it, as the index of that loop's first instruction; else None.
+
+    A loop is a set of instructions that can all reach one another, so one loop holds those nested in it, and what
+    has left a loop never comes back to it.
+    """
+    if id(code) not in _LOOPS:
+        if len(_LOOPS) >= 2000:
+            _LOOPS.clear()
+        _LOOPS[id(code)] = (code, _components(*disassembled(code)))
+    return _LOOPS[id(code)][1]
+
+
+def _components(instructions: Sequence[Instruction], where: dict[Instruction, int]) -> list[int | None]:
+    """Tarjan's strongly connected components, without recursion."""
+    found: list[int | None] = [None] * len(instructions)
+    if not any(x.target is not None and where[x.target] <= i for i, x in enumerate(instructions)):
+        return found
+    order: dict[int, int] = {}
+    low: dict[int, int] = {}
+    path: list[int] = []
+    for start in range(len(instructions)):
+        work = [(start, iter(successors(instructions, where, start)))] if start not in order else []
+        while work:
+            at, following = work[-1]
+            if at not in order:
+                order[at] = low[at] = len(order)
+                path.append(at)
+            new = next((n for n in following if _unseen(n, at, order, low)), None)
+            if new is not None:
+                work.append((new, iter(successors(instructions, where, new))))
+                continue
+            work.pop()
+            if work:
+                low[work[-1][0]] = min(low[work[-1][0]], low[at])
+            if low[at] == order[at]:
+                _close(at, path, low, found, at in successors(instructions, where, at))
+    return found
+
+
+def _unseen(following: int, at: int, order: dict[int, int], low: dict[int, int]) -> bool:
+    if following not in order:
+        return True
+    if following in low:  # on the path: part of the same loop
+        low[at] = min(low[at], order[following])
+    return False
+
+
+def _close(at: int, path: list[int], low: dict[int, int], found: list[int | None], to_itself: bool) -> None:
+    """Take the finished component of `at` off the path."""
+    members = [path.pop()]
+    while members[-1] != at:
+        members.append(path.pop())
+    first = min(members) if len(members) > 1 or to_itself else None
+    for member in members:
+        del low[member]
+        found[member] = first
+
+
 def names_read(instruction: Instruction) -> frozenset[str]:
     """Names whose value or cell the instruction needs; a store to a cell needs it too, for a closure may see that."""
     if instruction.opname in opset.PAIRS:
@@ -84,8 +154,8 @@ def _halves(instruction: Instruction) -> list[tuple[str, str]]:
     return list(zip(opset.PAIRS[instruction.opname], instruction.argval, strict=True))
 
 
-def live_locals(instructions: Sequence[Instruction], at: Instruction) -> set[str]:
-    """Names of locals, cells and free variables that may be read before written from `at` on.
+def live_locals(instructions: Sequence[Instruction]) -> list[set[str]]:
+    """For each instruction, names of locals, cells and free variables that may be read before written from it on.
 
     Exceptions count as control flow, and a delete or a mention of a cell as a read.
     """
@@ -106,7 +176,7 @@ def live_locals(instructions: Sequence[Instruction], at: Instruction) -> set[str
                 found |= live[where[x.handler.target]]
             if found != live[i]:
                 live[i], changed = found, True
-    return names.of(live[where[at]])
+    return [names.of(bits) for bits in live]
 
 
 class _Names:

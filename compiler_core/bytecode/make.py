@@ -50,6 +50,10 @@ def store_fast(name: str) -> Instruction:
     return _named("STORE_FAST", name)
 
 
+def delete_fast(name: str) -> Instruction:
+    return _named("DELETE_FAST", name)
+
+
 def load_deref(name: str) -> Instruction:
     return _named("LOAD_DEREF", name)
 
@@ -123,6 +127,16 @@ def pop_top() -> Instruction:
 
 def push_null() -> Instruction:
     return Instruction("PUSH_NULL")
+
+
+def handle_exception() -> list[Instruction]:
+    """Begin to handle the exception on top of the stack; what ends that (POP_EXCEPT) takes its place."""
+    return [Instruction("PUSH_EXC_INFO"), pop_top()]
+
+
+def truth() -> list[Instruction]:
+    """``bool`` of the top of the stack."""
+    return [Instruction("UNARY_NOT"), Instruction("UNARY_NOT")] if _BEFORE_3_13 else [Instruction("TO_BOOL")]
 
 
 def return_value() -> Instruction:

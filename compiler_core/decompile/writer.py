@@ -33,6 +33,7 @@ class Writer:
         """Names that may stand on the stack."""
         self._indent = 1
         self._temporaries = 0
+        self._dropped: list[str] = []
         self._keywords: tuple[str, ...] = ()
         self._pending: list[tuple[int, list[Value]]] = [(0, [])]
         self._seen: set[int] = set()
@@ -126,6 +127,9 @@ class Writer:
                 self._stack.append(Value(x.argval[1], (at,), fixed=True))
         elif x.opname == "POP_TOP":
             self._drop(at)
+        elif x.opname == "DELETE_FAST" and self._stack:  # of what the statement to come uses for the last time
+            self._dropped.append(str(x.argval))
+            self.line_of[at] = len(self.lines) + 1
         elif x.opname == "COPY":
             self._stack.append(self._named_once(x.arg or 1))
         elif x.opname == "SWAP":
@@ -315,7 +319,9 @@ class Writer:
         self._stack[at] = Value(name, fixed=True)
 
     def _say(self, text: str, made: Iterable[int] = ()) -> None:
-        self.lines.append("    " * self._indent + text)
+        dropped = f"  # drops {', '.join(self._dropped)}" if self._dropped else ""
+        self._dropped.clear()
+        self.lines.append("    " * self._indent + text + dropped)
         for i in made:
             self.line_of[i] = len(self.lines)
 

@@ -48,7 +48,7 @@ class ExceptionOpcodes(Machine):
     def PUSH_EXC_INFO(self, instruction: Instruction) -> None:
         exception = self.pop()
         assert isinstance(exception, ExceptionValue)
-        self.push(self.handling[-1] if self.handling else OUTER)
+        self.push(OUTER)
         self.push(exception)
         self.handling.append(exception)
 

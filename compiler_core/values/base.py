@@ -77,7 +77,18 @@ class Value:
         raise Unsupported("unsupported mutation", f"del {self}.{name}")
 
     def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
-        raise Unsupported("unsupported call", str(self))
+        inner = self.comes_to(tx, args, kwargs)
+        if inner is None:
+            raise Unsupported("unsupported call", str(self))
+        function, inner_args, inner_kwargs = inner
+        return function.call(tx, inner_args, inner_kwargs)
+
+    def comes_to(
+        self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]
+    ) -> tuple[Value, list[Value], dict[str, Value]] | None:
+        """What a call of this is, where it is a call of something else whose result it gives as it is: a break in
+        there can resume in there."""
+        return None
 
     def get_item(self, tx: Interpreter, key: Value) -> Value:
         raise Unsupported("unsupported operation", f"{self}[...]")

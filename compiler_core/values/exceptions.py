@@ -179,7 +179,7 @@ def as_exception(tx: Interpreter, value: Value) -> ExceptionValue:
 
 
 class OuterException(Value):
-    """What the caller of the frame may be handling, below what the frame handles: only Python knows."""
+    """What was being handled before an exception was: Python keeps it on the stack below the exception."""
 
 
 OUTER = OuterException()

@@ -280,8 +280,10 @@ class MethodValue(Value):
             return self.function
         return self.function.get_attr(tx, name)
 
-    def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
-        return self.function.call(tx, [self.owner, *args], kwargs)
+    def comes_to(
+        self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]
+    ) -> tuple[Value, list[Value], dict[str, Value]]:
+        return self.function, [self.owner, *args], kwargs
 
     def children(self) -> Sequence[Value]:
         return [self.function, self.owner]
@@ -338,8 +340,10 @@ class PartialValue(Value):
     def truth(self, tx: Interpreter) -> bool:
         return True
 
-    def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
-        return self.function.call(tx, [*self.args, *args], {**self.kwargs, **kwargs})
+    def comes_to(
+        self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]
+    ) -> tuple[Value, list[Value], dict[str, Value]]:
+        return self.function, [*self.args, *args], {**self.kwargs, **kwargs}
 
     def children(self) -> Sequence[Value]:
         return [self.function, *self.args, *self.kwargs.values()]

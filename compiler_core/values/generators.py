@@ -30,7 +30,7 @@ class GeneratorValue(IteratorValue):
         super().__init__([])
         self.body = body
         self.made_by = (function, args, kwargs)
-        self.made_at = body.root.break_at()
+        self.made_at = body.root.mark
         self.started = self.running = self.finished = False
 
     def __repr__(self) -> str:

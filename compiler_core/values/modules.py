@@ -163,6 +163,17 @@ class ModuleValue(ObjectValue):
             return super().call(tx, args, kwargs)
         return self.call_with_hooks(tx, args, kwargs)
 
+    def comes_to(
+        self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]
+    ) -> tuple[Value, list[Value], dict[str, Value]] | None:
+        self.look(tx)
+        if self.cls.__call__ is not torch.nn.Module.__call__:
+            return super().comes_to(tx, args, kwargs)
+        hooks = any(self._hooks(tx, kind) for kind in (*FORWARD_HOOKS, *BACKWARD_HOOKS))
+        if hooks or self._own.get("_compiled_call_impl") is not None:
+            return None
+        return self.get_attr(tx, "forward"), list(args), kwargs
+
     def call_with_hooks(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
         """``nn.Module.__call__``"""
         if self._own.get("_compiled_call_impl") is not None:
@@ -170,16 +181,12 @@ class ModuleValue(ObjectValue):
         if any(self._hooks(tx, kind) for kind in BACKWARD_HOOKS):
             raise Unsupported("unsupported call", f"{self.cls.__name__} has backward hooks")
         pre_hooks, hooks = (self._hooks(tx, kind) for kind in FORWARD_HOOKS)
-        tx.capture.modules.append(self.path)
-        try:
-            for key, hook in pre_hooks:
-                args, kwargs = self._pre_hook(tx, key, hook, args, kwargs)
-            result = self._forward(tx, args, kwargs, hooks)
-            for key, hook in hooks:
-                result = self._forward_hook(tx, key, hook, args, kwargs, result)
-            return result
-        finally:
-            tx.capture.modules.pop()
+        for key, hook in pre_hooks:
+            args, kwargs = self._pre_hook(tx, key, hook, args, kwargs)
+        result = self._forward(tx, args, kwargs, hooks)
+        for key, hook in hooks:
+            result = self._forward_hook(tx, key, hook, args, kwargs, result)
+        return result
 
     def _forward(
         self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value], hooks: list[tuple[Any, Value]]

@@ -202,11 +202,13 @@ class ObjectValue(Value):
             raise Unsupported("unsupported operation", f"{self.cls.__name__} has no {name} in Python")
         return method.call(tx, args, {})
 
-    def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+    def comes_to(
+        self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]
+    ) -> tuple[Value, list[Value], dict[str, Value]] | None:
         method = self.special(tx, "__call__")
         if method is None:
             raise Unsupported("unsupported call", f"a {self.cls.__name__}")
-        return method.call(tx, args, kwargs)
+        return method, list(args), kwargs
 
     def truth(self, tx: Interpreter) -> bool:
         for name in ("__bool__", "__len__"):

@@ -351,10 +351,7 @@ def test_long_loop(x):
     return y + n
 
 
-MADE.add("loop or block")
-
-
-def test_loop_or_block_says_so():
+def test_loop_says_so():
     def program(x):
         for i in range(2):
             x = x + i
@@ -363,6 +360,7 @@ def test_loop_or_block_says_so():
 
     record = check(program)
     assert any("loop" in c.reason for c in record.compiles if c.outcome == "skipped")
+    assert breaks.IN_A_LOOP in record.compiles[0].breaks[0].explanation
 
 
 def test_every_kind_is_made():

@@ -400,7 +400,7 @@ def test_resume_in_the_middle() -> None:
     code = original.__code__
     body = bytecode.disassemble(code)
     at = next(i for i, x in enumerate(body) if x.opname == "FOR_ITER")
-    live = sorted(bytecode.live_locals(body, body[at]) - {"count"})
+    live = sorted(bytecode.live_locals(body)[at] - {"count"})
     assert live == ["bump", "out", "scale", "x"]
     resume = resume_at(code, at, 1, live, ["count"])
     bytecode.verify(resume)
@@ -428,8 +428,8 @@ def test_live_locals() -> None:
     instructions = bytecode.disassemble(body.__code__)
 
     def live(opname: str, name: str) -> set[str]:
-        found = next(x for x in instructions if x.opname.startswith(opname) and name in str(x.argval))
-        return bytecode.live_locals(instructions, found)
+        found = (i for i, x in enumerate(instructions) if x.opname.startswith(opname) and name in str(x.argval))
+        return bytecode.live_locals(instructions)[next(found)]
 
     assert live("LOAD_FAST", "a") == {"a", "b", "c"}  # b: the handler reads it
     assert live("DELETE_FAST", "c") == {"c", "d"}

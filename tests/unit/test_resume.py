@@ -11,7 +11,7 @@ import torch
 import compiler_core as cc
 from compiler_core.api import record_of
 from compiler_core.bytecode import disassemble, verify
-from compiler_core.resume import NOT_ALONE, Layout, find_split, resume_code
+from compiler_core.resume import VALUE, Layout, resume_code
 from compiler_core.testing import break_kinds, check, same_as_eager
 
 
@@ -317,9 +317,7 @@ def test_names_that_tracebacks_and_profilers_show():
     assert resumed.resumes == "0/0"
 
 
-def test_where_a_function_is_split():
-    """In front of loops and blocks, whole; and never at an instruction that needs its frame's own stack."""
-
+def test_a_resume_function_goes_on_in_the_middle():
     def program(x, items, *args, k=1, **kw):
         total = 0
         for i in items:
@@ -330,17 +328,32 @@ def test_where_a_function_is_split():
         return y, args, kw
 
     body = disassemble(program.__code__)
-    for at, instruction in enumerate(body):
-        split = find_split(body, at)
-        assert split.at <= at
-        if split.run:
-            assert instruction.opname not in NOT_ALONE
     loop = next(i for i, x in enumerate(body) if x.opname == "FOR_ITER")
-    code = resume_code(program.__code__, Layout(loop, (True,), ("args", "k", "kw", "x"), ("total",)))
+    code = resume_code(program.__code__, Layout(loop, (VALUE,), ("args", "k", "kw", "x"), ("total",)))
     verify(code)
     assert code.co_varnames[:5] == ("__stack0", "args", "k", "kw", "x")
     resumed = types.FunctionType(code, {"torch": torch}, None, None, (types.CellType(5),))
     assert resumed(iter([1, 2]), (), 2, {}, 1) == (12, (), {})
+
+
+def test_a_resume_function_calls_the_callees_first_or_raises():
+    def program(x, y):
+        try:
+            z = max(x, y)
+        except ValueError as error:
+            return "caught", str(error), y
+        return z, x
+
+    body = disassemble(program.__code__)
+    call = next(i for i, x in enumerate(body) if x.opname == "CALL")
+    calls = resume_code(program.__code__, Layout(call + 1, (), ("x", "y"), (), callee_args=2))
+    again = resume_code(program.__code__, Layout(call, (), ("y",), (), raises=True))
+    for code in (calls, again):
+        verify(code)
+    assert calls.co_varnames[:5] == ("__callee", "__callee0", "__callee1", "x", "y")
+    assert types.FunctionType(calls, {})(pow, 3, 2, "x", "y") == (9, "x")
+    assert types.FunctionType(calls, globals())(int, "z", 10, 1, 2)[0] == "caught"
+    assert types.FunctionType(again, globals())("y", ValueError("why")) == ("caught", "why", "y")
 
 
 @same_as_eager()
