@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from types import CodeType
 
 from compiler_core.bytecode import opset
-from compiler_core.bytecode.instructions import Instruction, index
+from compiler_core.bytecode.instructions import Instruction, disassembled, index
 
 _WRITES_ONLY = frozenset({"STORE_FAST"})
 
@@ -176,7 +177,8 @@ def live_locals(instructions: Sequence[Instruction]) -> list[set[str]]:
                 found |= live[where[x.handler.target]]
             if found != live[i]:
                 live[i], changed = found, True
-    return [names.of(bits) for bits in live]
+    sets = {bits: names.of(bits) for bits in set(live)}
+    return [sets[bits] for bits in live]
 
 
 class _Names:
