@@ -1,0 +1,32 @@
+"""A fixed tenth of PyTorch's operator database through the core engine; `make operators` runs all of it."""
+
+from __future__ import annotations
+
+import collections
+import functools
+import warnings
+
+import pytest
+
+pytest.importorskip("expecttest", reason="PyTorch's operator database needs the package expecttest")
+
+from tests.operator_sweep import VERDICTS, Case, cases, run
+
+PARTS = 20
+
+
+@functools.cache
+def tenth() -> list[Case]:
+    return list(cases(share=(3, 10)))
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_equal_to_eager(part: int) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        results = [run(case, "aot_eager") for case in tenth()[part::PARTS]]
+    bad = [r for r in results if r.verdict in ("wrong", "crashed")]
+    assert not bad, "\n".join(f"{r.verdict} {r.case}: {r.reason}" for r in bad)
+    counts = collections.Counter(r.verdict for r in results)
+    assert set(counts) <= set(VERDICTS)
+    assert counts["equal"] > 0.7 * len(results), counts
