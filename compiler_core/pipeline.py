@@ -182,7 +182,7 @@ class Region:
         if reads_its_frame(code) or (code is not self.root and resumes is None and skip_reason(code)):
             return None
         kind = "resume" if resumes is not None else ("root" if code is self.root else "called")
-        frame = record.frame(code.co_name, code.co_filename, code.co_firstlineno, kind)  # type: ignore[arg-type]
+        frame = record.frame(code.co_name, code.co_filename, _first_line(code), kind)  # type: ignore[arg-type]
         if code is self.root and is_generator(code):
             frame.skipped = "a generator or coroutine: it runs as plain Python"
             return None
@@ -439,6 +439,13 @@ def _without_frames(why: Unsupported) -> Unsupported:
     """A kept exception keeps the frames that it passed, and with them the user's objects."""
     why.__context__ = why.__cause__ = None
     return why.with_traceback(None)
+
+
+def _first_line(code: types.CodeType) -> int:
+    """Where a reader finds it; module code, and what runs in its place, says that it begins at line 1."""
+    if code.co_name != "<module>":
+        return code.co_firstlineno
+    return min((line for *_, line in code.co_lines() if line), default=code.co_firstlineno)
 
 
 @contextmanager

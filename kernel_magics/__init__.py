@@ -18,11 +18,12 @@ if TYPE_CHECKING:
 
 def load_ipython_extension(shell: InteractiveShell) -> None:
     """Called by ``%load_ext kernel_magics``."""
-    from kernel_magics import completion, engines, warmup
+    from kernel_magics import awaiting, completion, engines, warmup
     from kernel_magics.magics import CutawayMagics
     from kernel_magics.view import say
 
     shell.register_magics(CutawayMagics)
+    awaiting.install(shell)
     if shell.Completer is not None and completion.complete not in shell.Completer.custom_matchers:
         shell.Completer.custom_matchers.append(completion.complete)
     if line := engines.report():
@@ -32,12 +33,13 @@ def load_ipython_extension(shell: InteractiveShell) -> None:
 
 def unload_ipython_extension(shell: InteractiveShell) -> None:
     """Called by ``%unload_ext kernel_magics``."""
-    from kernel_magics import completion, warmup
+    from kernel_magics import awaiting, completion, warmup
 
     for kind, name in (("cell", "compile"), ("line", "compile"), ("line", "explain")):
         shell.magics_manager.magics[kind].pop(name, None)
     if shell.Completer is not None and completion.complete in shell.Completer.custom_matchers:
         shell.Completer.custom_matchers.remove(completion.complete)
+    awaiting.remove(shell)
     warmup.stop(shell)
 
 

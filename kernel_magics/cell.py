@@ -27,6 +27,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar, cast
 
+from compiler_core.bytecode import assemble, disassemble
 from kernel_magics.scope import Plain, bound_names, contains_loop, is_future, why_plain
 
 Unit = Callable[[], object]
@@ -73,18 +74,28 @@ class Program:
         run_coroutine: Callable[[Coroutine[Any, Any, Any]], object],
     ) -> object:
         """Run the cell in `namespace`, its units through `compile_unit`; the last expression's value."""
+        skeleton, results = self._ready(namespace, compile_unit)
+        if self.is_async:
+            run_coroutine(eval(skeleton, namespace))
+        else:
+            exec(skeleton, namespace)
+        return results[-1]
+
+    async def run_awaiting(self, namespace: dict[str, Any], compile_unit: CompileUnit) -> object:
+        """The same for a cell that awaits, in the loop that runs."""
+        skeleton, results = self._ready(namespace, compile_unit)
+        await eval(skeleton, namespace)
+        return results[-1]
+
+    def _ready(self, namespace: dict[str, Any], compile_unit: CompileUnit) -> tuple[types.CodeType, list[object]]:
+        """The skeleton with its units, and where it puts the value of the last expression."""
         results: list[object] = [None]
         constants: dict[str, Callable[..., object]] = {RESULT: results.append}
         for number, code in enumerate(self.units):
             constants[f"{UNIT}{number}"] = compile_unit(types.FunctionType(code, namespace))
             if "__annotations__" in code.co_names:
                 namespace.setdefault("__annotations__", {})
-        skeleton = self.skeleton.replace(co_consts=_replaced(self.skeleton.co_consts, constants))
-        if self.is_async:
-            run_coroutine(eval(skeleton, namespace))
-        else:
-            exec(skeleton, namespace)
-        return results[-1]
+        return self.skeleton.replace(co_consts=_replaced(self.skeleton.co_consts, constants)), results
 
 
 def parse(shell: Shell, cell: str, above: str = "") -> Program:
@@ -225,8 +236,13 @@ class _Splitter:
             function.type_params = []
         module = self.compile([_at(function, first)])
         (code,) = (c for c in module.co_consts if isinstance(c, types.CodeType))
-        self.units.append(_renamed(code).replace(co_name=MODULE, co_qualname=MODULE))
+        self.units.append(_as_module(_renamed(code)))
         return f"{UNIT}{len(self.units) - 1}"
+
+
+def _as_module(code: types.CodeType) -> types.CodeType:
+    """`code`, saying of itself what module code does: IPython prints tracebacks by the name and the first line."""
+    return assemble(disassemble(code), code, co_name=MODULE, co_qualname=MODULE, co_firstlineno=1)
 
 
 def _renamed(code: types.CodeType) -> types.CodeType:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
+from IPython.core.displayhook import DisplayHook
 from IPython.core.error import UsageError
 from IPython.core.magic import (
     Magics,
@@ -18,7 +21,7 @@ from IPython.core.magic_arguments import magic_arguments
 from compiler_core.record import Record
 from kernel_magics import options, summary
 from kernel_magics.cell import Program, cell_number, parse
-from kernel_magics.run import Request, run
+from kernel_magics.run import Request, run, run_awaiting
 from kernel_magics.traces import show_alone
 from kernel_magics.view import View, make_view, say
 
@@ -39,15 +42,19 @@ class CutawayMagics(Magics):
 
         The cell runs as it always would: the same result, prints and exceptions.
         """
-        request, expression = self._read(self.compile, line)
         if cell is None:
+            request, expression = self._read(self.compile, line)
             if not expression:
                 raise UsageError("%compile takes an expression, for example: %compile model(x)")
             return self._run(parse_alone(self.shell, expression), request, expression)
-        if expression:
-            raise UsageError(f"%%compile does not know what {expression!r} is; its options start with --")
-        program = parse_alone(self.shell, cell, f"# %%compile {line}".rstrip() + "\n")
-        return self._run(program, request, f"Cell In[{cell_number(self.shell)}]")
+        return self._run(*self._read_cell(line, cell))
+
+    async def compile_awaiting(self, line: str, cell: str) -> object:
+        """``%%compile`` of a cell that awaits, where a loop runs already; see `awaiting`."""
+        program, request, title = self._read_cell(line, cell)
+        with self._shown_alone(program):
+            value = await run_awaiting(self.shell, program, request, title, make_view(self.shell))
+        return None if DisplayHook.semicolon_at_end_of_expression(cell) else value
 
     @magic_arguments()
     @options.with_options
@@ -65,9 +72,22 @@ class CutawayMagics(Magics):
         words, expression = options.split_line(line, magic.parser)
         return options.request(magic.parser.parse_args(words), self.shell.user_ns), expression
 
+    def _read_cell(self, line: str, cell: str) -> tuple[Program, Request, str]:
+        """A cell and its options, ready to run, and what to call its record."""
+        request, expression = self._read(self.compile, line)
+        if expression:
+            raise UsageError(f"%%compile does not know what {expression!r} is; its options start with --")
+        program = parse_alone(self.shell, cell, f"# %%compile {line}".rstrip() + "\n")
+        return program, request, f"Cell In[{cell_number(self.shell)}]"
+
     def _run(self, program: Program, request: Request, title: str, view: View | None = None) -> object:
-        try:
+        with self._shown_alone(program):
             return run(self.shell, program, request, title, view or make_view(self.shell))
+
+    @contextmanager
+    def _shown_alone(self, program: Program) -> Iterator[None]:
+        try:
+            yield
         except BaseException as error:
             show_alone(self.shell, error, program.filename)
             raise

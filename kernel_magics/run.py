@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import types
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -13,7 +12,7 @@ from IPython.core.error import UsageError
 from IPython.core.getipython import get_ipython
 
 from compiler_core.record import Record
-from kernel_magics import engines, export
+from kernel_magics import awaiting, engines, export
 from kernel_magics.cell import Program, Unit
 from kernel_magics.view import View, guarded, say
 
@@ -72,12 +71,24 @@ def _open(request: Request, title: str) -> AbstractContextManager[Record]:
 
 def run(shell: Any, program: Program, request: Request, title: str, view: View) -> object:
     """The value of the program's last expression."""
-    if program.is_async and _loop_is_running():
-        raise UsageError("a loop runs already in this kernel, so a compiled cell cannot await; use a plain cell")
+    if program.is_async and awaiting.loop_is_running():
+        raise UsageError("a loop runs already in this kernel, so this cannot await; a cell with %%compile can")
+    with _running(program, request, title, view) as record:
+        return program.run(shell.user_ns, _compiler(request, record), shell.loop_runner)
+
+
+async def run_awaiting(shell: Any, program: Program, request: Request, title: str, view: View) -> object:
+    """The same for a cell that awaits, in the kernel's own loop."""
+    with _running(program, request, title, view) as record:
+        return await program.run_awaiting(shell.user_ns, _compiler(request, record))
+
+
+@contextmanager
+def _running(program: Program, request: Request, title: str, view: View) -> Iterator[Record]:
     with recorded(request, title, view) as record:
         record.source(program.filename, 1, program.source.splitlines())
         record.notes += program.notes
-        return program.run(shell.user_ns, _compiler(request, record), shell.loop_runner)
+        yield record
 
 
 def _compiler(request: Request, record: Record) -> Callable[[types.FunctionType], Unit]:
@@ -99,11 +110,3 @@ def _compiler(request: Request, record: Record) -> Callable[[types.FunctionType]
         return made
 
     return compile_unit
-
-
-def _loop_is_running() -> bool:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True

@@ -25,7 +25,7 @@ def function(x: torch.Tensor, layers: torch.nn.Module) -> torch.Tensor:
     parts = []
     for i in range(3):
         parts.append(scale(x, i))
-    y = layers(torch.cat(parts))
+    y: torch.Tensor = layers(torch.cat(parts))
     if y.sum() > 0:
         y = y / 2
     return y.relu()

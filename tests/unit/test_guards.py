@@ -317,4 +317,3 @@ def test_a_metaclass_runs_no_code_at_capture():
 
     compiled = cc.compile(lambda x: x + Thing.magic, backend="eager", strict=True)
     assert [compiled(torch.zeros(1)).item() for _ in range(3)] == [1, 2, 3]
-
