@@ -105,7 +105,7 @@ class GeneratorValue(IteratorValue):
         return found
 
     def _note_block(self, tx: Interpreter) -> None:
-        if not self.finished and self.body.in_block():
+        if not self.finished and self.body.in_block() and not _passes_exit_on(self.body):
             tx.capture.suspended[self] = self.made_at
         else:
             tx.capture.suspended.pop(self, None)
@@ -175,6 +175,31 @@ class GeneratorValue(IteratorValue):
             raise Unsupported("generator", f"{self}, which is suspended, across a break")
         function, args, kwargs = self.made_by
         emit.call_value(function, args, kwargs)
+
+
+_SILENT = frozenset(
+    "PUSH_EXC_INFO LOAD_GLOBAL BUILD_TUPLE CHECK_EXC_MATCH COPY POP_EXCEPT NOP CALL_INTRINSIC_1".split()
+)
+
+
+def _passes_exit_on(body: Interpreter) -> bool:
+    """Whether all that happens when Python drops the generator where it stands is that handlers for
+    builtin classes of exceptions let the GeneratorExit pass, so that it does not matter when."""
+    at = body.instructions[body.pc - 1]
+    while at.handler is not None:
+        at = at.handler.target
+        while at.opname != "RERAISE":
+            if at.opname == "LOAD_GLOBAL" and not _is_builtin_exception(body, str(at.argval)):
+                return False
+            if at.opname not in _SILENT and not (at.target is not None and at.opname.endswith("IF_FALSE")):
+                return False
+            at = at.target or body.instructions[body.index[at] + 1]
+    return True
+
+
+def _is_builtin_exception(body: Interpreter, name: str) -> bool:
+    found = None if name in body.f_globals else body.f_builtins.get(name)
+    return isinstance(found, type) and issubclass(found, Exception)
 
 
 def _left_by(error: Raised) -> Raised:
