@@ -14,7 +14,7 @@ from collections import OrderedDict, deque
 from typing import TYPE_CHECKING, Any
 
 from compiler_core.errors import Unsupported
-from compiler_core.sources import FreeCell, Held, Local, root_of
+from compiler_core.sources import FreeCell, Global, Held, root_of
 from compiler_core.values.base import UNBOUND, Value
 from compiler_core.values.containers import ContainerValue
 from compiler_core.values.context_vars import TokenValue
@@ -48,11 +48,17 @@ class SideEffects:
     def last_token(self) -> TokenValue | None:
         return self.tokens[-1] if self.tokens else None
 
-    @property
-    def only_of_arguments(self) -> bool:
-        """Whether all that changed was reached through the frame's arguments."""
-        cells = any(isinstance(v, CellValue) for v in self._changed.values())
-        return not self._globals and not cells and all(isinstance(root_of(v.source), Local) for v in self.owners())
+    def touch(self, f_globals: dict[str, Any], own: dict[str, Any]) -> bool:
+        """Whether anything changed that is reached through these globals of a module, or through a closure.
+        `own`: the globals of the frame."""
+        if any(isinstance(v, CellValue) for v in self._changed.values()):
+            return True
+        modules = [module for module, _, _ in self._globals.values()]
+        for root in (root_of(v.source) for v in self.owners()):
+            if isinstance(root, Held):
+                return True
+            modules += [root.module] if isinstance(root, Global) else []
+        return any((own if module is None else module.held.value) is f_globals for module in modules)
 
     def mutated(self, value: Value) -> None:
         """The contents of an outside list, dict or cell are about to change."""

@@ -19,7 +19,7 @@ from compiler_core.capture import Capture
 from compiler_core.errors import Unsupported
 from compiler_core.record import Compile, ItemId, Record, StackLine
 from compiler_core.skip import is_library_file, skip_reason
-from compiler_core.values import autograd_functions, contexts, queries  # noqa: F401  (they register their rules)
+from compiler_core.values import autograd_functions, contexts, queries, scan  # noqa: F401  (they register their rules)
 from compiler_core.values.base import Raised, Value
 from compiler_core.values.constant import ConstantValue
 from compiler_core.values.exceptions import ExceptionValue

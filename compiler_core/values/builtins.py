@@ -125,6 +125,12 @@ def _setattr(tx: Interpreter, obj: Value, name: Value, value: Value) -> Value:
     return ConstantValue(None)
 
 
+@handles(delattr)
+def _delattr(tx: Interpreter, obj: Value, name: Value) -> Value:
+    obj.del_attr(tx, name.constant(tx))
+    return ConstantValue(None)
+
+
 @handles(abs)
 def _abs(tx: Interpreter, obj: Value) -> Value:
     return unary(operator.abs, tx, obj)
@@ -167,6 +173,12 @@ def _dict(tx: Interpreter, *args: Value, **kwargs: Value) -> Value:
     made = DictValue({})
     made.method_update(tx, *args, **kwargs)
     return made
+
+
+@handles(dict.fromkeys)
+def _dict_from_keys(tx: Interpreter, keys: Value, value: Value | None = None) -> Value:
+    filled = value or ConstantValue(None)
+    return DictValue({hashable(tx, key): filled for key in tx.list_of(keys)})
 
 
 @handles(collections.OrderedDict)

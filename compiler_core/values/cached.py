@@ -2,11 +2,13 @@
 
 The cache is part of the program's state, and only a real call knows whether it has the answer.  So
 the call is made while capturing, once for all, and its answer stands in the compiled code: a later
-call with the same arguments would get the same one.
+call with the same arguments would get the same one.  Changes that the frame has made so far are
+not yet visible to it, so one in the function's own module breaks the graph.
 """
 
 from __future__ import annotations
 
+import types
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +26,8 @@ if TYPE_CHECKING:
 def call_cached(tx: Interpreter, obj: Any, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
     """``obj(*args, **kwargs)``"""
     raw, named = [hashable(tx, a) for a in args], {k: hashable(tx, v) for k, v in kwargs.items()}
-    if not tx.capture.effects.only_of_arguments:
+    fn = obj.__wrapped__
+    if isinstance(fn, types.FunctionType) and tx.capture.effects.touch(fn.__globals__, tx.capture.scope.f_globals):
         raise Unsupported("unsupported call", f"{name_of(obj)}, which has a cache, after a change that it might read")
     try:
         answer = obj(*raw, **named)

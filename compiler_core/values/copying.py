@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 import types
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -14,7 +15,7 @@ from compiler_core.values.base import UNBOUND, Value
 from compiler_core.values.constant import ConstantValue
 from compiler_core.values.functions import FunctionValue, StaticValue
 from compiler_core.values.mappings import DictValue
-from compiler_core.values.objects import InstanceDictValue, ObjectValue
+from compiler_core.values.objects import InstanceDictValue, ObjectValue, OwnDictValue
 from compiler_core.values.rules import handles
 from compiler_core.values.sequences import ListValue, RangeValue, TupleValue
 from compiler_core.values.sets import SetValue
@@ -26,8 +27,11 @@ if TYPE_CHECKING:
 # by these a class has its instances copied in a way of its own
 _HOOKS = (
     "__copy__", "__deepcopy__", "__reduce__", "__reduce_ex__", "__getstate__", "__setstate__", "__getnewargs__",
-    "__getnewargs_ex__", "__slots__", "__getattribute__",
+    "__getnewargs_ex__", "__slots__",
 )  # fmt: skip
+# what copying asks an object for, and its empty copy, besides the __dict__
+_ASKED = ("__deepcopy__", "__reduce_ex__", "__reduce__", "__getstate__")
+_ASKED_OF_COPY = ("__setstate__",)
 
 
 @handles(copy.copy)
@@ -41,6 +45,8 @@ def _copy(tx: Interpreter, obj: Value) -> Value:
         if (method := obj.special(tx, "__copy__")) is not None:
             return method.call(tx, [], {})
         made = _instance(obj.cls)
+        _check_asked(tx, obj, _ASKED)
+        _check_asked(tx, made, _ASKED_OF_COPY)
         made.stored.update(_attributes(tx, obj))
         return made
     raise Unsupported("unsupported call", f"copy.copy of {obj}")
@@ -80,7 +86,7 @@ def deep_copy(tx: Interpreter, obj: Value, memo: Memo) -> Value:
         copied = memo.copies[obj] = ListValue([])
         copied.items(tx).extend(deep_copy(tx, v, memo) for v in obj.items(tx))
         return copied
-    if type(obj) is DictValue and obj.cls is dict:
+    if type(obj) in (DictValue, InstanceDictValue, OwnDictValue) and obj.cls is dict:
         return _deep_dict(tx, obj, memo)
     if isinstance(obj, SetValue):
         return memo.copies.setdefault(obj, obj.call_method(tx, "copy", [], {}))
@@ -136,17 +142,42 @@ def _deep_object(tx: Interpreter, obj: ObjectValue, memo: Memo) -> Value:
     if (method := obj.special(tx, "__deepcopy__")) is not None:
         return memo.copies.setdefault(obj, method.call(tx, [memo], {}))
     made = memo.copies[obj] = _instance(obj.cls)
+    _check_asked(tx, obj, _ASKED)
+    _check_asked(tx, made, _ASKED_OF_COPY)
     for name, value in _attributes(tx, obj).items():
         made.stored[name] = deep_copy(tx, value, memo)
     return made
+
+
+class _Probe(ObjectValue):
+    """Stands for an object, to see whether its own ``__getattribute__`` leaves the name that is asked for to object's."""
+
+    def __init__(self, of: ObjectValue, asked: str) -> None:
+        super().__init__(of.cls, of.real, of.source)
+        self.stored = of.stored
+        self.asked = asked
+
+    def plain_attr(self, tx: Interpreter, name: str) -> Value | None:
+        return self if name == self.asked else super().plain_attr(tx, name)
+
+
+def _check_asked(tx: Interpreter, obj: ObjectValue, names: Sequence[str]) -> None:
+    if inspect.getattr_static(obj.cls, "__getattribute__") is object.__getattribute__:
+        return
+    probes = [_Probe(obj, name) for name in names]
+    attributes = obj.get_attr(tx, "__dict__")
+    is_own = isinstance(attributes, (InstanceDictValue, OwnDictValue)) and attributes.owner is obj
+    if not is_own or any(probe.get_attr(tx, probe.asked) is not probe for probe in probes):
+        raise Unsupported("unsupported call", f"copy of a {obj.cls.__name__}, which has its own __getattribute__")
 
 
 def _attributes(tx: Interpreter, obj: ObjectValue) -> dict[str, Value]:
     obj.look(tx)
     found: dict[Any, Value] = {}
     if obj.source is not None and hasattr(obj.real, "__dict__"):
-        found.update(InstanceDictValue(obj.real, obj.source).mapping(tx))
-    found.update(obj.stored)
+        found.update(InstanceDictValue(obj).mapping(tx))
+    else:
+        found.update(obj.stored)
     return {k: v for k, v in found.items() if v is not UNBOUND}
 
 

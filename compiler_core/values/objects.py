@@ -40,7 +40,7 @@ class ObjectValue(Value):
         self.source = source
         self.stored: dict[str, Value] = {}
         self._result: Value = ConstantValue(None)
-        self.dict_was_read = False
+        self.keys_were_read = False
 
     def __repr__(self) -> str:
         return self.source.text if self.source else f"{self.cls.__name__} object"
@@ -109,10 +109,7 @@ class ObjectValue(Value):
     def _instance_dict(self) -> Value:
         if self.source is None:
             return OwnDictValue(self)
-        if self.stored:
-            raise Unsupported("unsupported attribute", f"{self}.__dict__, after an attribute was set")
-        self.dict_was_read = True
-        return InstanceDictValue(self.real, self.source)
+        return InstanceDictValue(self)
 
     def _own_attr(self, tx: Interpreter, name: str) -> Value | None:
         if self.source is None:
@@ -123,8 +120,7 @@ class ObjectValue(Value):
         return None
 
     def _class_attr(self, tx: Interpreter, name: str, found: Any) -> Value:
-        if self.source is not None and hasattr(self.real, "__dict__") and name not in self.stored:
-            tx.capture.guard("DICT_CONTAINS", InstanceDict(self.source), name)
+        self._guard_absent(tx, name)
         self._guard_class(tx, name, found)
         if isinstance(found, types.FunctionType):
             return MethodValue(FunctionValue.outside(tx.capture, found, None), self)
@@ -171,8 +167,8 @@ class ObjectValue(Value):
 
     def store(self, tx: Interpreter, name: str, value: Value) -> None:
         """``object.__setattr__``"""
-        if self.dict_was_read:
-            raise Unsupported("unsupported mutation", f"{self}.{name}, whose __dict__ was read before")
+        if self.keys_were_read and (value is UNBOUND or name not in self.real.__dict__ or self._is_deleted(name)):
+            raise Unsupported("unsupported mutation", f"{self}.{name}, after a loop over the __dict__")
         if self.source is not None:
             tx.capture.effects.attribute(self, name)
         if value is UNBOUND and self.source is None:
@@ -180,10 +176,25 @@ class ObjectValue(Value):
         else:
             self.stored[name] = value
 
+    def _is_deleted(self, name: str) -> bool:
+        return self.stored.get(name) is UNBOUND
+
     def del_attr(self, tx: Interpreter, name: str) -> None:
-        if self.find_attr(tx, name) is None:
-            raise Unsupported("exception", f"no attribute {name!r} to delete")
-        self.set_attr(tx, name, UNBOUND)
+        self.look(tx)
+        if inspect.getattr_static(self.cls, "__delattr__") is not object.__delattr__:
+            self._special_call(tx, "__delattr__", [ConstantValue(name)])
+            return
+        if is_data_descriptor(inspect.getattr_static(self.cls, name, None)):
+            raise Unsupported("unsupported mutation", f"del {self}.{name}, which its class defines")
+        if self._is_deleted(name) or (name not in self.stored and self._own_attr(tx, name) is None):
+            self._guard_absent(tx, name)
+            raise raised(AttributeError, f"{self.cls.__name__!r} object has no attribute {name!r}")
+        self.store(tx, name, UNBOUND)
+
+    def _guard_absent(self, tx: Interpreter, name: str) -> None:
+        """An attribute was not found in the outside object's own dict."""
+        if self.source is not None and hasattr(self.real, "__dict__") and name not in self.stored:
+            tx.capture.guard("DICT_CONTAINS", InstanceDict(self.source), name)
 
     # --- behaviour by special methods
 
@@ -296,15 +307,29 @@ class ObjectValue(Value):
 
 
 class InstanceDictValue(DictValue):
-    """``vars(obj)`` of an outside object, to look at only."""
+    """``vars(obj)`` of an outside object, with what the frame has stored in it; to look at only."""
 
-    def __init__(self, owner: Any, source: Source) -> None:
-        super().__init__(None, dict, InstanceDict(source), owner.__dict__)
+    def __init__(self, owner: ObjectValue) -> None:
+        assert owner.source is not None
+        super().__init__(None, dict, InstanceDict(owner.source), owner.real.__dict__)
         self.mutable = False
-        self.owner_source = source
+        self.owner = owner
 
     def item_source(self, key: Any) -> Source:
-        return Attribute(self.owner_source, key, "__dict__")
+        assert self.owner.source is not None
+        return Attribute(self.owner.source, key, "__dict__")
+
+    def mapping(self, tx: Interpreter) -> dict[Any, Value]:
+        self.owner.keys_were_read = True
+        return {k: v for k, v in {**super().mapping(tx), **self.owner.stored}.items() if v is not UNBOUND}
+
+    def lookup(self, tx: Interpreter, key: Any) -> Value | None:
+        stored = self.owner.stored.get(key)
+        return super().lookup(tx, key) if stored is None else None if stored is UNBOUND else stored
+
+    def contains(self, tx: Interpreter, item: Value) -> bool:
+        stored = self.owner.stored.get(hashable(tx, item))
+        return super().contains(tx, item) if stored is None else stored is not UNBOUND
 
 
 class OwnDictValue(DictValue):
