@@ -150,7 +150,7 @@ def _deep_object(tx: Interpreter, obj: ObjectValue, memo: Memo) -> Value:
 
 
 class _Probe(ObjectValue):
-    """Stands for an object, to see whether its own ``__getattribute__`` leaves the name that is asked for to object's."""
+    """Stands for an object, to see whether its own ``__getattribute__`` leaves a name to object's."""
 
     def __init__(self, of: ObjectValue, asked: str) -> None:
         super().__init__(of.cls, of.real, of.source)
