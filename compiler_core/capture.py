@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextvars
 import functools
 import logging
+import operator
 import types
 import warnings
 from collections.abc import Iterator, Sequence
@@ -43,6 +44,7 @@ from compiler_core.values.functions import (
     PartialValue,
     StaticValue,
 )
+from compiler_core.values.getters import GetterValue
 from compiler_core.values.keys import ObjectKey
 from compiler_core.values.mappings import CONTAINERS, DictValue
 from compiler_core.values.modules import ModuleValue
@@ -172,6 +174,8 @@ class Capture:
         if type(obj) in GRAD_MODES:
             self.guard("TYPE_MATCH", source, obj)
             return GradModeValue(type(obj) is torch.enable_grad, source)
+        if type(obj) in (operator.itemgetter, operator.attrgetter, operator.methodcaller):
+            return GetterValue.outside(obj, source)
         if type(obj) is contextvars.ContextVar:
             return ContextVarValue(obj, source)
         if isinstance(obj, BaseException):

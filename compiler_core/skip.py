@@ -26,7 +26,10 @@ _TORCH_CLOSED = _TORCH + os.path.join("nn", "modules", "module.py")
 # modules of the standard library that are ordinary Python over Python's own objects
 _STDLIB_OPEN = frozenset(
     name
-    for module in "_collections_abc abc collections contextlib copy functools operator os types typing".split()
+    for module in (
+        *("_collections_abc", "abc", "collections", "contextlib", "copy", "dataclasses", "functools"),
+        *("operator", "os", "types", "typing"),
+    )
     for name in (f"<frozen {module}>", f"{_STDLIB}{module}.py", f"{_STDLIB}{module}{os.sep}__init__.py")
 )
 # and Module.modules() and the like (calls of modules have a rule of their own), torch.no_grad() as a decorator

@@ -16,10 +16,10 @@ from compiler_core.values.base import Raised, Value
 from compiler_core.values.constant import ConstantValue, fold
 from compiler_core.values.deques import DequeValue
 from compiler_core.values.functions import FunctionValue, PartialValue, StaticValue
-from compiler_core.values.keys import hashable
+from compiler_core.values.keys import ObjectKey, has_fixed_order, hashable
 from compiler_core.values.mappings import DefaultDictValue, DictValue, OrderedDictValue
 from compiler_core.values.objects import ObjectValue, SuperValue, _nothing
-from compiler_core.values.operators import unary
+from compiler_core.values.operators import binary, unary
 from compiler_core.values.rules import HANDLERS, handles
 from compiler_core.values.sequences import ListValue, RangeValue, SliceValue, TupleValue
 from compiler_core.values.sets import SetValue, as_members
@@ -141,14 +141,52 @@ def _bool(tx: Interpreter, obj: Value | None = None) -> Value:
     return ConstantValue(obj is not None and obj.truth(tx))
 
 
-def _convert(cls: type, tx: Interpreter, *args: Value, **kwargs: Value) -> Value:
+# the special methods that a conversion tries, in order
+_CONVERSIONS = {
+    int: ("__int__", "__index__", "__trunc__"),
+    float: ("__float__", "__index__"),
+    complex: ("__complex__", "__float__", "__index__"),
+    round: ("__round__",),
+}
+
+
+def _convert(convert: Any, tx: Interpreter, *args: Value, **kwargs: Value) -> Value:
     if args and isinstance(args[0], TensorValue):
-        raise Unsupported("tensor value read", f"{cls.__name__}(tensor)")
-    return fold(tx, cls, args, kwargs)
+        if convert is round:
+            return args[0].get_attr(tx, "__round__").call(tx, args[1:], kwargs)
+        raise Unsupported("tensor value read", f"{convert.__name__}(tensor)")
+    if args and isinstance(args[0], ObjectValue):
+        for name in _CONVERSIONS[convert]:
+            if (method := args[0].special(tx, name)) is not None:
+                result = method.call(tx, args[1:], kwargs)
+                return result if convert is round else fold(tx, convert, [result], {})
+    return fold(tx, convert, args, kwargs)
 
 
-for _cls in (int, float, complex):
-    HANDLERS[_cls] = functools.partial(_convert, _cls)
+for _conversion in _CONVERSIONS:
+    HANDLERS[_conversion] = functools.partial(_convert, _conversion)
+
+
+@handles(pow)
+def _pow(tx: Interpreter, base: Value, exp: Value, mod: Value | None = None) -> Value:
+    return binary(operator.pow, tx, base, exp) if mod is None else fold(tx, pow, [base, exp, mod], {})
+
+
+@handles(divmod)
+def _divmod(tx: Interpreter, left: Value, right: Value) -> Value:
+    if isinstance(left, ObjectValue) and (method := left.special(tx, "__divmod__")) is not None:
+        return method.call(tx, [right], {})
+    return fold(tx, divmod, [left, right], {})
+
+
+@handles(hash)
+def _hash(tx: Interpreter, obj: Value) -> Value:
+    raw = hashable(tx, obj)
+    if isinstance(raw, ObjectKey):
+        return ConstantValue(raw.hashed)
+    if not has_fixed_order(raw):  # an address, which differs for the object that the program will have
+        raise Unsupported("unsupported call", f"hash of {obj}")
+    return ConstantValue(hash(raw))
 
 
 @handles(list)

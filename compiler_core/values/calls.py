@@ -6,9 +6,12 @@ if it is pure and its arguments are constants, and otherwise breaks the graph.
 
 from __future__ import annotations
 
+import cmath
 import functools
 import inspect
 import math
+import operator
+import sys
 import types
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -16,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from compiler_core.errors import Unsupported
-from compiler_core.values import builtins, copying, iteration, library, operators  # noqa: F401  (they register their rules)
+from compiler_core.values import builtins, copying, getters, iteration, library, operators  # noqa: F401  (they register their rules)
 from compiler_core.values.base import Value
 from compiler_core.values.cached import call_cached
 from compiler_core.values.constant import ConstantValue, fold
@@ -32,9 +35,11 @@ from compiler_core.values.torch_functions import is_tensor_function
 if TYPE_CHECKING:
     from compiler_core.symbolic import Interpreter
 
+# they read their arguments, change nothing and always give the same
 PURE = frozenset(
-    {round, divmod, pow, hash, ord, chr, bin, hex, complex, bytes, min, max, sum}
-    | {obj for obj in vars(math).values() if isinstance(obj, types.BuiltinFunctionType)}
+    {ord, chr, bin, hex, oct, bytes, operator.index, operator.length_hint}
+    | {f for home in (math, cmath) for f in vars(home).values() if isinstance(f, types.BuiltinFunctionType)}
+    | {int.from_bytes, float.fromhex, bytes.fromhex, str.maketrans, sys.intern, sys.getrecursionlimit}
     | {torch.Size, torch.device, torch.finfo, torch.iinfo, torch.promote_types, torch.can_cast, torch.result_type}
 )
 
@@ -44,7 +49,7 @@ def call_static(tx: Interpreter, obj: Any, args: Sequence[Value], kwargs: dict[s
     handler = _find_handler(obj)
     if handler is not None:
         try:
-            inspect.signature(handler).bind(tx, *args, **kwargs)
+            _signature(handler).bind(tx, *args, **kwargs)
         except TypeError:
             raise Unsupported("unsupported call", f"{name_of(obj)} with these arguments") from None
         return handler(tx, *args, **kwargs)
@@ -80,6 +85,11 @@ def _call_unbound(tx: Interpreter, obj: Any, args: Sequence[Value], kwargs: dict
     if inspect.getattr_static(owner.python_type(), obj.__name__, None) is not obj:
         raise Unsupported("unsupported call", f"{name_of(obj)} of a {owner.python_type().__name__}")
     return owner.get_attr(tx, obj.__name__).call(tx, rest, kwargs)
+
+
+@functools.cache
+def _signature(handler: Handler) -> inspect.Signature:
+    return inspect.signature(handler)
 
 
 def _find_handler(obj: Any) -> Handler | None:

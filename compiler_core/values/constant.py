@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import math
 import operator
+import types
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -60,6 +61,10 @@ class ConstantValue(Value):
         from compiler_core.values.functions import MethodOfValue
 
         obj = self.constant(tx)
+        if isinstance(obj, enum.Enum):
+            from compiler_core.values.enums import member_attribute
+
+            return member_attribute(tx, self, name)
         try:
             found = getattr(obj, name)
         except AttributeError:
@@ -131,6 +136,7 @@ def computed(compute: Callable[[], Any]) -> Value:
 
 def from_python(obj: Any) -> Value:
     """A fresh Python object that capture itself computed, as a value."""
+    from compiler_core.values.functions import StaticValue
     from compiler_core.values.mappings import DictValue
     from compiler_core.values.sequences import ListValue, RangeValue, SliceValue, TupleValue
     from compiler_core.values.sets import SetValue
@@ -143,6 +149,8 @@ def from_python(obj: Any) -> Value:
         return ListValue([from_python(v) for v in obj])
     if type(obj) is dict:
         return DictValue({k: from_python(v) for k, v in obj.items()})
+    if type(obj) in (types.UnionType, types.GenericAlias):
+        return StaticValue(obj)
     if type(obj) in (set, frozenset):
         return SetValue.made(obj)
     if type(obj) is range:

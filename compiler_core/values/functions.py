@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import enum
 import functools
 import inspect
+import operator
 import types
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -11,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from compiler_core.errors import CompilerBug, Unsupported
 from compiler_core.sources import Attribute, CellContents, ClosureCell, Item, Source
 from compiler_core.values.base import UNBOUND, Raised, Value, raised
-from compiler_core.values.constant import ConstantValue, from_python, is_atom
+from compiler_core.values.constant import ConstantValue, fold, from_python, is_atom
 from compiler_core.values.mappings import DictValue
 from compiler_core.values.sequences import TupleValue
 
@@ -112,6 +114,29 @@ class StaticValue(Value):
         if isinstance(self.obj, types.CodeType):
             return from_python(found)
         return tx.capture.wrap_static(found)
+
+    def _is_enum(self) -> bool:
+        return type(self.obj) is enum.EnumMeta
+
+    def items(self, tx: Interpreter) -> list[Value]:
+        """The members of an enum."""
+        if not self._is_enum():
+            return super().items(tx)
+        return [ConstantValue(member) for member in self.constant(tx)]
+
+    def length(self, tx: Interpreter) -> int:
+        return len(self.items(tx))
+
+    def contains(self, tx: Interpreter, item: Value) -> bool:
+        if not self._is_enum():
+            return super().contains(tx, item)
+        return fold(tx, operator.contains, [self, item], {}).truth(tx)
+
+    def get_item(self, tx: Interpreter, key: Value) -> Value:
+        """``Color["RED"]``, ``list[int]``"""
+        if self._is_enum() or self.obj in (list, dict, tuple, set, frozenset, type):
+            return fold(tx, operator.getitem, [self, key], {})
+        return super().get_item(tx, key)
 
     def _class_attribute(self, tx: Interpreter, cls: type, name: str) -> Value:
         from compiler_core.values.objects import guard_class

@@ -3,26 +3,39 @@
 from __future__ import annotations
 
 import functools
-import itertools
+import heapq
 import operator
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from compiler_core.errors import Unsupported
-from compiler_core.values.base import Value
-from compiler_core.values.constant import ConstantValue
+from compiler_core.values.base import Value, raised
+from compiler_core.values.constant import ConstantValue, fold, from_python
+from compiler_core.values.exceptions import from_error
+from compiler_core.values.functions import MethodValue
 from compiler_core.values.iterators import IteratorValue, MappedIteratorValue
+from compiler_core.values.lazy import LazyValue, each, is_none
+from compiler_core.values.mappings import DictValue, DictViewValue
+from compiler_core.values.objects import ObjectValue
 from compiler_core.values.operators import binary
 from compiler_core.values.rules import HANDLERS, handles
-from compiler_core.values.sequences import ListValue, TupleValue
-from compiler_core.values.tensor import TensorValue
+from compiler_core.values.sequences import ListValue
+from compiler_core.values.subclasses import SubclassValue
 
 if TYPE_CHECKING:
     from compiler_core.symbolic import Interpreter
 
 
 @handles(iter)
-def _iter(tx: Interpreter, obj: Value) -> Value:
-    return obj.iterate(tx)
+def _iter(tx: Interpreter, obj: Value, sentinel: Value | None = None) -> Value:
+    if sentinel is None:
+        return obj.iterate(tx)
+
+    def step(tx: Interpreter) -> Value | None:
+        value = obj.call(tx, [], {})
+        return None if tx.is_item(value, sentinel) else value
+
+    return MappedIteratorValue(step)
 
 
 @handles(next)
@@ -32,68 +45,22 @@ def _next(tx: Interpreter, iterator: Value, default: Value | None = None) -> Val
     return iterator.next_value(tx) or default
 
 
-@handles(zip)
-def _zip(tx: Interpreter, *args: Value, strict: Value | None = None) -> Value:
-    if strict is not None and strict.truth(tx):
-        rows = [tx.list_of(a) for a in args]
-        if len({len(r) for r in rows}) > 1:
-            raise Unsupported("exception", "zip() arguments differ in length")
-        return IteratorValue([TupleValue(list(r)) for r in zip(*rows, strict=True)])
-    iterators = [a.iterate(tx) for a in args]
-
-    def step(tx: Interpreter) -> Value | None:
-        row = []
-        for iterator in iterators:
-            value = iterator.next_value(tx)
-            if value is None:
-                return None
-            row.append(value)
-        return TupleValue(row) if row else None
-
-    return MappedIteratorValue(step)
-
-
-@handles(enumerate)
-def _enumerate(tx: Interpreter, obj: Value, start: Value | None = None) -> Value:
-    iterator = obj.iterate(tx)
-    counter = itertools.count(0 if start is None else start.constant(tx))
-
-    def step(tx: Interpreter) -> Value | None:
-        value = iterator.next_value(tx)
-        return None if value is None else TupleValue([ConstantValue(next(counter)), value])
-
-    return MappedIteratorValue(step)
-
-
-@handles(map)
-def _map(tx: Interpreter, function: Value, *args: Value) -> Value:
-    rows = _zip(tx, *args)
-    assert isinstance(rows, IteratorValue)
-
-    def step(tx: Interpreter) -> Value | None:
-        row = rows.next_value(tx)
-        return None if row is None else function.call(tx, row.items(tx), {})
-
-    return MappedIteratorValue(step)
-
-
-@handles(filter)
-def _filter(tx: Interpreter, function: Value, obj: Value) -> Value:
-    iterator = obj.iterate(tx)
-
-    def step(tx: Interpreter) -> Value | None:
-        while (value := iterator.next_value(tx)) is not None:
-            kept = value if ConstantValue(None).same_object(function) else function.call(tx, [value], {})
-            if kept.truth(tx):
-                return value
-        return None
-
-    return MappedIteratorValue(step)
-
-
 @handles(reversed)
 def _reversed(tx: Interpreter, obj: Value) -> Value:
+    if isinstance(obj, (DictValue, DictViewValue)):
+        return obj.method___reversed__(tx)
+    if isinstance(obj, ObjectValue):
+        method = obj.special(tx, "__reversed__")
+        if isinstance(method, MethodValue):
+            return method.call(tx, [], {})
+    if isinstance(obj, ObjectValue) and not isinstance(obj, SubclassValue):
+        return _reversed_by_index(tx, obj)
     return IteratorValue(list(reversed(obj.items(tx))))
+
+
+def _reversed_by_index(tx: Interpreter, obj: ObjectValue) -> Value:
+    size = obj.length(tx)
+    return LazyValue(obj.get_item(tx, ConstantValue(i)) for i in range(size - 1, -1, -1))
 
 
 @handles(sorted)
@@ -102,13 +69,68 @@ def _sorted(tx: Interpreter, obj: Value, *, key: Value | None = None, reverse: V
 
 
 def sorted_values(tx: Interpreter, values: list[Value], key: Value | None, reverse: Value | None) -> list[Value]:
-    none = key is None or ConstantValue(None).same_object(key)
-    ranks = [(v if none or key is None else key.call(tx, [v], {})).constant(tx) for v in values]
+    """In the order in which Python's own sort puts them, by the comparisons that it makes."""
+    ranks = [_rank(tx, v, key) for v in values]
+    order = list(range(len(values)))
     try:
-        order = sorted(range(len(values)), key=ranks.__getitem__, reverse=reverse is not None and reverse.truth(tx))
+        order.sort(key=ranks.__getitem__, reverse=reverse is not None and reverse.truth(tx))
     except TypeError as error:
-        raise Unsupported("exception", str(error)) from None
+        raise from_error(error) from None
     return [values[i] for i in order]
+
+
+def _first_of(descending: bool, tx: Interpreter, n: Value, obj: Value, key: Value | None = None) -> Value:
+    """``heapq.nlargest``, ``nsmallest``"""
+    ordered = sorted_values(tx, tx.list_of(obj), key, ConstantValue(descending))
+    return ListValue(ordered[: max(n.constant(tx), 0)])
+
+
+HANDLERS[heapq.nlargest] = functools.partial(_first_of, True)
+HANDLERS[heapq.nsmallest] = functools.partial(_first_of, False)
+
+
+def _rank(tx: Interpreter, value: Value, key: Value | None) -> Any:
+    found = value if key is None or is_none(key) else key.call(tx, [value], {})
+    return found.constant(tx) if found.is_constant() else _Rank(tx, found)
+
+
+class _Rank:
+    """A value, compared as the program's own comparison says."""
+
+    def __init__(self, tx: Interpreter, value: Value) -> None:
+        self.tx = tx
+        self.value = value
+
+    def __lt__(self, other: Any) -> bool:
+        theirs = other.value if isinstance(other, _Rank) else from_python(other)
+        return less(self.tx, self.value, theirs)
+
+    def __gt__(self, other: Any) -> bool:  # of a constant on the left
+        return less(self.tx, from_python(other), self.value)
+
+
+def less(tx: Interpreter, left: Value, right: Value) -> bool:
+    """``left < right``"""
+    if isinstance(left, ComparedValue) and isinstance(right, ComparedValue):
+        result = left.compare.call(tx, [left.obj, right.obj], {})
+        return binary(operator.lt, tx, result, ConstantValue(0)).truth(tx)
+    return binary(operator.lt, tx, left, right).truth(tx)
+
+
+@handles(functools.cmp_to_key)
+def _cmp_to_key(tx: Interpreter, mycmp: Value) -> Value:
+    return ComparedValue(mycmp, mycmp)
+
+
+class ComparedValue(Value):
+    """What ``functools.cmp_to_key(compare)`` makes of an object; called, it makes one of another."""
+
+    def __init__(self, compare: Value, obj: Value) -> None:
+        self.compare = compare
+        self.obj = obj
+
+    def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        return ComparedValue(self.compare, args[0])
 
 
 @handles(any)
@@ -132,22 +154,56 @@ def _all(tx: Interpreter, obj: Value) -> Value:
 @handles(sum)
 def _sum(tx: Interpreter, obj: Value, start: Value | None = None) -> Value:
     total: Value = start or ConstantValue(0)
-    for value in tx.list_of(obj):
+    if total.python_type() in (str, bytes, bytearray):
+        raise Unsupported("exception", "sum() of text")
+    values = tx.list_of(obj)
+    # Python adds the numbers at the beginning in a loop of its own, which loses fewer digits
+    count = next((i for i, v in enumerate(values) if not _is_number(v)), len(values))
+    if count and _is_number(total):
+        total = fold(tx, sum, [ListValue(values[:count]), total], {})
+        values = values[count:]
+    for value in values:
         total = binary(operator.add, tx, total, value)
     return total
 
 
-def _extreme(fn: Any, tx: Interpreter, *args: Value, key: Value | None = None) -> Value:
+def _is_number(value: Value) -> bool:
+    return isinstance(value, ConstantValue) and isinstance(value.value, (int, float, complex))
+
+
+def _extreme(fn: Any, tx: Interpreter, *args: Value, key: Value | None = None, default: Value | None = None) -> Value:
     values = list(args) if len(args) > 1 else tx.list_of(args[0])
-    if any(isinstance(v, TensorValue) for v in values):
-        raise Unsupported("data-dependent branch", f"{fn.__name__} of tensors")
-    ranks = [(v if key is None else key.call(tx, [v], {})).constant(tx) for v in values]
+    if not values and default is not None:
+        return default
+    if not values:
+        raise from_error(_error_of(fn))
+    ranks = [v if key is None or is_none(key) else key.call(tx, [v], {}) for v in values]
+    best = 0
+    for i in range(1, len(values)):
+        pair = (ranks[i], ranks[best])
+        if less(tx, *pair) if fn is min else binary(operator.gt, tx, *pair).truth(tx):
+            best = i
+    return values[best]
+
+
+def _error_of(fn: Any) -> Exception:
     try:
-        found: int = fn(range(len(values)), key=ranks.__getitem__)
-        return values[found]
-    except (TypeError, ValueError) as error:
-        raise Unsupported("exception", str(error)) from None
+        fn([])
+    except ValueError as error:
+        return error
+    raise AssertionError
 
 
 HANDLERS[min] = functools.partial(_extreme, min)
 HANDLERS[max] = functools.partial(_extreme, max)
+
+
+@handles(functools.reduce)
+def _reduce(tx: Interpreter, function: Value, iterable: Value, initial: Value | None = None) -> Value:
+    iterator = iterable.iterate(tx)
+    total = iterator.next_value(tx) if initial is None else initial
+    if total is None:
+        raise raised(TypeError, "reduce() of empty iterable with no initial value")
+    for value in each(tx, iterator):
+        total = function.call(tx, [total, value], {})
+    return total

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import inspect
 import types
@@ -75,3 +76,12 @@ class SignatureValue(Value):
             parameters: dict[Any, Value] = {k: StaticValue(p) for k, p in self.signature.parameters.items()}
             return DictValue(parameters, types.MappingProxyType)
         return super().get_attr(tx, name)
+
+
+@handles(collections._count_elements)  # type: ignore[attr-defined]
+def _count_elements(tx: Interpreter, mapping: Value, iterable: Value) -> Value:
+    """What `collections.Counter` counts with."""
+    for item in tx.list_of(iterable):
+        count = mapping.get_attr(tx, "get").call(tx, [item, ConstantValue(0)], {})
+        mapping.set_item(tx, item, ConstantValue(count.constant(tx) + 1))
+    return ConstantValue(None)

@@ -79,7 +79,7 @@ def test_star_unpacking(x):
 def test_star_in_displays(x):
     a, b = [1, 2], (3, 4)
     d = {"p": 1, **{"q": 2}}
-    return [*a, *b, x], (*a, *b), {*a, *b} == {1, 2, 3, 4}, {**d, "p": 5}, [*range(2), *"ab"]
+    return [*a, *b, x + 1], (*a, *b), {*a, *b} == {1, 2, 3, 4}, {**d, "p": 5}, [*range(2), *"ab"]
 
 
 @same_as_eager(graphs=1, breaks=[])
