@@ -48,7 +48,8 @@ from compiler_core.values.getters import GetterValue
 from compiler_core.values.keys import ObjectKey
 from compiler_core.values.mappings import CONTAINERS, DictValue
 from compiler_core.values.modules import ModuleValue
-from compiler_core.values.objects import ObjectValue, is_python_class
+from compiler_core.values.namespaces import NamespaceValue
+from compiler_core.values.objects import ObjectValue, is_plain_class
 from compiler_core.values.sequences import ListValue, RangeValue, SliceValue, TupleValue
 from compiler_core.values.sets import SetValue
 from compiler_core.values.subclasses import SubclassValue, container_base
@@ -182,6 +183,8 @@ class Capture:
             return ExceptionValue(type(obj), real=obj, source=source)
         if isinstance(obj, torch.nn.Module):
             return ModuleValue(type(obj), obj, source)
+        if type(obj) is types.SimpleNamespace:
+            return NamespaceValue(obj, source)
         return ObjectValue(type(obj), obj, source) if _is_plain_object(obj) else OpaqueValue(obj, source)
 
     def _partial(self, obj: Any, source: Source) -> Value:
@@ -465,4 +468,4 @@ def _is_ordinary(tensor: torch.Tensor) -> bool:
 def _is_plain_object(obj: Any) -> bool:
     """Whether attributes and methods of `obj` are plain Python all through."""
     builtin_bases = (list, dict, tuple, set, frozenset, str, int, float, bytes, torch.Tensor, BaseException)
-    return is_python_class(type(obj)) and not isinstance(obj, builtin_bases)
+    return is_plain_class(type(obj)) and not isinstance(obj, builtin_bases)

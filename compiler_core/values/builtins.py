@@ -152,8 +152,6 @@ _CONVERSIONS = {
 
 def _convert(convert: Any, tx: Interpreter, *args: Value, **kwargs: Value) -> Value:
     if args and isinstance(args[0], TensorValue):
-        if convert is round:
-            return args[0].get_attr(tx, "__round__").call(tx, args[1:], kwargs)
         raise Unsupported("tensor value read", f"{convert.__name__}(tensor)")
     if args and isinstance(args[0], ObjectValue):
         for name in _CONVERSIONS[convert]:

@@ -13,18 +13,20 @@ import math
 import operator
 import sys
 import types
+import typing
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from compiler_core.errors import Unsupported
-from compiler_core.values import builtins, copying, getters, iteration, library, operators  # noqa: F401  (they register their rules)
+from compiler_core.values import builtins, copying, getters, iteration, library, namespaces, operators  # noqa: F401  (they register their rules)
 from compiler_core.values.base import Value
 from compiler_core.values.cached import call_cached
 from compiler_core.values.constant import ConstantValue, fold
 from compiler_core.values.construct import construct
 from compiler_core.values.exceptions import ExceptionValue, initialise
+from compiler_core.values.functions import StaticValue
 from compiler_core.values.modules import ModuleValue
 from compiler_core.values.objects import ObjectValue, look_up, store_attribute
 from compiler_core.values.rules import HANDLERS, Handler, has_tensor, name_of
@@ -61,6 +63,8 @@ def call_static(tx: Interpreter, obj: Any, args: Sequence[Value], kwargs: dict[s
         return fold(tx, obj, args, kwargs)
     if isinstance(obj, functools._lru_cache_wrapper):
         return call_cached(tx, obj, args, kwargs)
+    if isinstance(obj, (types.GenericAlias, typing._GenericAlias)):  # type: ignore[attr-defined]
+        return _construct_generic(tx, obj, args, kwargs)
     if isinstance(obj, type):
         return construct(tx, obj, args, kwargs)
     if isinstance(obj, (types.MethodDescriptorType, types.WrapperDescriptorType)) and args:
@@ -68,6 +72,16 @@ def call_static(tx: Interpreter, obj: Any, args: Sequence[Value], kwargs: dict[s
     if isinstance(obj, types.BuiltinFunctionType) and getattr(obj.__self__, "__class__", None) is not types.ModuleType:
         raise Unsupported("skipped function", name_of(obj))
     raise Unsupported("skipped function" if callable(obj) else "exception", name_of(obj))
+
+
+def _construct_generic(tx: Interpreter, alias: Any, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+    """``Box[int](...)``"""
+    made = StaticValue(alias.__origin__).call(tx, args, kwargs)
+    if isinstance(made, ObjectValue):
+        if inspect.getattr_static(made.cls, "__setattr__") is not object.__setattr__ or made.source is not None:
+            raise Unsupported("unsupported call", f"{alias}()")
+        made.store(tx, "__orig_class__", StaticValue(alias))
+    return made
 
 
 def _call_unbound(tx: Interpreter, obj: Any, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:

@@ -6,6 +6,7 @@ import enum
 import math
 import operator
 import types
+import typing
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -149,7 +150,7 @@ def from_python(obj: Any) -> Value:
         return ListValue([from_python(v) for v in obj])
     if type(obj) is dict:
         return DictValue({k: from_python(v) for k, v in obj.items()})
-    if type(obj) in (types.UnionType, types.GenericAlias):
+    if type(obj) in (types.UnionType, types.GenericAlias) or isinstance(obj, typing._GenericAlias):  # type: ignore[attr-defined]
         return StaticValue(obj)
     if type(obj) in (set, frozenset):
         return SetValue.made(obj)

@@ -17,7 +17,7 @@ from compiler_core.values.constant import ConstantValue, fold
 from compiler_core.values.exceptions import construct_exception
 from compiler_core.values.functions import StaticValue
 from compiler_core.values.modules import ModuleValue
-from compiler_core.values.objects import ObjectValue, guard_class, is_python_class
+from compiler_core.values.objects import ObjectValue, guard_class, is_plain_class, is_python_class
 from compiler_core.values.rules import handles, name_of
 from compiler_core.values.subclasses import container_base, new_instance
 
@@ -29,6 +29,8 @@ def construct(tx: Interpreter, cls: type, args: Sequence[Value], kwargs: dict[st
     """``cls(...)``"""
     if issubclass(cls, enum.Enum) and len(args) == 1:
         return fold(tx, cls, args, kwargs)
+    if typing.is_typeddict(cls):
+        return StaticValue(dict).call(tx, args, kwargs)
     if issubclass(cls, BaseException):
         return construct_exception(tx, cls, args, kwargs)
     from_torch = cls.__module__.startswith("torch.") and not issubclass(cls, torch.nn.Module)
@@ -67,7 +69,7 @@ def _init(tx: Interpreter, cls: type, made: Value, args: Sequence[Value], kwargs
 @handles(object.__new__)
 def _new_object(tx: Interpreter, cls: Value) -> Value:
     made = cls.constant(tx)
-    if not all(is_python_class(c) for c in made.__mro__ if c not in (object, typing.Generic)):
+    if not is_plain_class(made):
         raise Unsupported("unsupported call", f"object.__new__({name_of(made)})")
     if any(vars(c).get("__slots__") for c in made.__mro__):
         raise Unsupported("unsupported call", f"{name_of(made)}(), a class with __slots__")

@@ -7,6 +7,7 @@ has run (`side_effects.py`).
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -14,10 +15,22 @@ from compiler_core.errors import Unsupported
 from compiler_core.sources import BuiltinItem, Item, Source
 from compiler_core.values.base import Value
 from compiler_core.values.constant import ConstantValue
+from compiler_core.values.keys import hashable
 
 if TYPE_CHECKING:
     from compiler_core.reconstruct import Emitter
     from compiler_core.symbolic import Interpreter
+
+
+# special methods with the operator that they are, and whether it is the reflected form
+SPECIAL_OPERATORS = {
+    **{f"__{op.__name__}__": (op, False) for op in (
+        operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge, operator.add, operator.mul,
+        operator.sub, operator.xor)},
+    **{f"__r{op.__name__}__": (op, True) for op in (operator.add, operator.mul, operator.sub, operator.xor)},
+    "__or__": (operator.or_, False), "__ror__": (operator.or_, True),
+    "__and__": (operator.and_, False), "__rand__": (operator.and_, True),
+}  # fmt: skip
 
 
 class ContainerValue(Value):
@@ -71,12 +84,23 @@ class ContainerValue(Value):
 
     def call_method(self, tx: Interpreter, name: str, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
         method: Callable[..., Value] | None = getattr(self, f"method_{name}", None)
+        if method is None and name in SPECIAL_OPERATORS and len(args) == 1:
+            return self._operate(tx, name, args[0])
         if method is None:
             raise Unsupported("unsupported call", f"{self.cls.__name__}.{name}()")
         try:
             return method(tx, *args, **kwargs)
         except TypeError as error:  # wrong arguments: Python says so itself
             raise Unsupported("exception", str(error)) from None
+
+    def _operate(self, tx: Interpreter, name: str, other: Value) -> Value:
+        """``self.__add__(other)`` and the like, which may answer NotImplemented."""
+        from compiler_core.values.container_operators import builtin_operation
+        from compiler_core.values.operators import contents_of
+
+        op, is_reflected = SPECIAL_OPERATORS[name]
+        left, right = (contents_of(other), self) if is_reflected else (self, contents_of(other))
+        return builtin_operation(op, tx, left, right) or ConstantValue(NotImplemented)
 
     # --- the same by their special names: ``super().__setitem__(...)``, ``key=d.__getitem__``
 
@@ -93,6 +117,9 @@ class ContainerValue(Value):
 
     def method___contains__(self, tx: Interpreter, item: Value) -> Value:
         return ConstantValue(self.contains(tx, item))
+
+    def method___hash__(self, tx: Interpreter) -> Value:
+        return ConstantValue(hash(hashable(tx, self)))
 
     def method___len__(self, tx: Interpreter) -> Value:
         return ConstantValue(self.length(tx))

@@ -86,7 +86,7 @@ def deep_copy(tx: Interpreter, obj: Value, memo: Memo) -> Value:
         copied = memo.copies[obj] = ListValue([])
         copied.items(tx).extend(deep_copy(tx, v, memo) for v in obj.items(tx))
         return copied
-    if type(obj) in (DictValue, InstanceDictValue, OwnDictValue) and obj.cls is dict:
+    if isinstance(obj, DictValue) and obj.cls is dict and not isinstance(obj, Memo):
         return _deep_dict(tx, obj, memo)
     if isinstance(obj, SetValue):
         return memo.copies.setdefault(obj, obj.call_method(tx, "copy", [], {}))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import abc
 import enum
 import functools
 import inspect
 import operator
 import types
+import typing
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -134,7 +136,7 @@ class StaticValue(Value):
 
     def get_item(self, tx: Interpreter, key: Value) -> Value:
         """``Color["RED"]``, ``list[int]``"""
-        if self._is_enum() or self.obj in (list, dict, tuple, set, frozenset, type):
+        if self._is_enum() or self.obj in (list, dict, tuple, set, frozenset, type) or _is_generic(self.obj):
             return fold(tx, operator.getitem, [self, key], {})
         return super().get_item(tx, key)
 
@@ -160,6 +162,11 @@ class StaticValue(Value):
 
     def rebuild(self, emit: Emitter) -> None:
         emit.constant(self.obj)
+
+
+def _is_generic(obj: Any) -> bool:
+    """Whether ``obj[...]`` is a type and no more."""
+    return isinstance(obj, type) and issubclass(obj, typing.Generic) and type(obj) in (type, abc.ABCMeta)
 
 
 class FunctionValue(Value):
@@ -357,13 +364,26 @@ class PartialValue(Value):
     def __init__(self, function: Value, args: Sequence[Value], kwargs: dict[str, Value]) -> None:
         self.function = function
         self.args = list(args)
-        self.kwargs = dict(kwargs)
+        self.keywords = DictValue(dict(kwargs))
+
+    @property
+    def kwargs(self) -> dict[str, Value]:
+        return self.keywords.held_by_key()
 
     def python_type(self) -> type:
         return functools.partial
 
     def truth(self, tx: Interpreter) -> bool:
         return True
+
+    def get_attr(self, tx: Interpreter, name: str) -> Value:
+        if name == "func":
+            return self.function
+        if name == "args":
+            return TupleValue(list(self.args))
+        if name == "keywords":
+            return self.keywords
+        return super().get_attr(tx, name)
 
     def comes_to(
         self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]

@@ -68,12 +68,29 @@ def _object_key(tx: Interpreter, value: Any) -> Any:
         method = value.special(tx, "__hash__")
         if method is None:
             raise Unsupported("unsupported operation", f"a {cls.__name__} as a key")
-        return ObjectKey(tx, value, hash(method.call(tx, [], {}).constant(tx)))
+        return ObjectKey(tx, value, _as_hash(method.call(tx, [], {}).constant(tx)))
     if value.source is None:
         return value
     value.look(tx)
     tx.capture.hashed[id(value.real)] = (value.real, value.source)
     return value.real
+
+
+class _Hashed:
+    """To have Python make a hash of what a ``__hash__`` returned."""
+
+    def __init__(self, result: int) -> None:
+        self.result = result
+
+    def __hash__(self) -> int:
+        return self.result
+
+
+def _as_hash(result: Any) -> int:
+    try:
+        return hash(_Hashed(result))
+    except TypeError as error:
+        raise raised(TypeError, str(error)) from None
 
 
 def is_plain_key(key: Any) -> bool:

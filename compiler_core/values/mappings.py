@@ -85,6 +85,10 @@ class DictValue(ContainerValue):
     def children(self) -> Sequence[Value]:
         return () if self.source is not None else self.held()
 
+    def held_by_key(self) -> dict[Any, Value]:
+        """The items that are known."""
+        return self._values or {}
+
     def held(self) -> list[Value]:
         return [*(k for k in self._values or () if isinstance(k, Value)), *(self._values or {}).values()]
 

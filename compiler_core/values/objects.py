@@ -6,6 +6,7 @@ import functools
 import inspect
 import itertools
 import types
+import typing
 from collections import OrderedDict
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -309,6 +310,8 @@ class ObjectValue(Value):
 class InstanceDictValue(DictValue):
     """``vars(obj)`` of an outside object, with what the frame has stored in it; to look at only."""
 
+    owner: ObjectValue
+
     def __init__(self, owner: ObjectValue) -> None:
         assert owner.source is not None
         super().__init__(None, dict, InstanceDict(owner.source), owner.real.__dict__)
@@ -367,6 +370,12 @@ def is_python_class(cls: type) -> bool:
 
 
 _CODE_OF_CLASSES = (types.FunctionType, property, staticmethod, classmethod, functools._lru_cache_wrapper)
+
+
+@functools.cache
+def is_plain_class(cls: Any) -> bool:
+    """Whether `cls` and all its bases but object are Python's class statements."""
+    return cls is not object and all(is_python_class(c) or c in (object, typing.Generic) for c in cls.__mro__)
 
 
 def guard_class(tx: Interpreter, cls: type, name: str, found: Any) -> None:

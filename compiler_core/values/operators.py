@@ -201,6 +201,8 @@ def _is(tx: Interpreter, left: Value, right: Value) -> Value:
 
 @handles(operator.index)
 def _index(tx: Interpreter, obj: Value) -> Value:
+    if isinstance(obj, ObjectValue) and (method := obj.special(tx, "__index__")) is not None:
+        return method.call(tx, [], {})
     return fold(tx, operator.index, [obj], {})
 
 

@@ -284,6 +284,14 @@ class RangeValue(Value):
     def contains(self, tx: Interpreter, item: Value) -> bool:
         return item.constant(tx) in self.value
 
+    def get_attr(self, tx: Interpreter, name: str) -> Value:
+        if name in ("start", "stop", "step"):
+            return ConstantValue(getattr(self.value, name))
+        return _method_of(self, range, name)
+
+    def call_method(self, tx: Interpreter, name: str, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        return fold(tx, getattr(self.value, name), args, kwargs)
+
     def rebuild(self, emit: Emitter) -> None:
         emit.constant(self.value)
 
@@ -304,13 +312,24 @@ class SliceValue(Value):
     def get_attr(self, tx: Interpreter, name: str) -> Value:
         if name in ("start", "stop", "step"):
             return self.parts[("start", "stop", "step").index(name)]
-        return super().get_attr(tx, name)
+        return _method_of(self, slice, name)
+
+    def call_method(self, tx: Interpreter, name: str, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        return fold(tx, getattr(self.as_slice(tx), name), args, kwargs)
 
     def children(self) -> Sequence[Value]:
         return self.parts
 
     def rebuild(self, emit: Emitter) -> None:
         emit.build("BUILD_SLICE", self.parts)
+
+
+def _method_of(value: Value, cls: type, name: str) -> Value:
+    from compiler_core.values.functions import MethodOfValue
+
+    if not hasattr(cls, name):
+        raise raised(AttributeError, f"{cls.__name__!r} object has no attribute {name!r}")
+    return MethodOfValue(value, name)
 
 
 def field_index(descriptor: Any) -> int | None:
