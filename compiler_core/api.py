@@ -21,6 +21,7 @@ from compiler_core.config import Options
 from compiler_core.errors import UsageError
 from compiler_core.pipeline import Installed, Region
 from compiler_core.record import Compile, Guard, Record
+from compiler_core.skip import leave_alone
 
 _recording: list[Record] = []
 _regions: weakref.WeakKeyDictionary[types.FunctionType, Region] = weakref.WeakKeyDictionary()
@@ -107,7 +108,7 @@ def _compiled(fn: Any, options: Options) -> Any:
 def _original(fn: Any) -> Any:
     """What a compiled function or module, ours or stock's, was made from."""
     if isinstance(fn, CompiledModule):
-        return fn._original
+        return fn._orig_mod
     if isinstance(fn, types.MethodType) and fn.__func__ in _regions:
         return types.MethodType(fn.__func__.__wrapped__, fn.__self__)  # type: ignore[attr-defined]
     if isinstance(fn, types.FunctionType) and fn in _regions:
@@ -133,36 +134,83 @@ def _compile_function(fn: types.FunctionType, options: Options) -> Any:
     region = _open_region(code, options)
     compiled: Any = functools.wraps(fn)(region.hook.around(own))
     compiled._torchdynamo_disable = True  # stock torch.compile is not to look into it
+    compiled._cutaway_original = fn  # and our own captures it as part of its caller
     _regions[compiled] = region
     weakref.finalize(compiled, region.close).atexit = False
     return compiled
 
 
 class CompiledModule(torch.nn.Module):
-    """Calls the original module with its forward compiled; attributes are the original's."""
+    """Calls the original module with its forward compiled; attributes are the original's.
+
+    As with stock ``torch.compile``, the original is its only submodule, ``_orig_mod``.
+    """
 
     def __init__(self, original: torch.nn.Module, options: Options) -> None:
         super().__init__()
-        self._original = original
         compiled = _compile_function(type(original).forward, options)  # type: ignore[arg-type]
-        for name, value in (("_options", options), ("_compiled_forward", compiled)):
+        with_hooks = _regions[compiled].hook.around(original.__call__)
+        own = {"_options": options, "_compiled_forward": compiled, "_compiled_call": with_hooks}
+        for name, value in own.items():
             object.__setattr__(self, name, value)
+        self._modules["_orig_mod"] = original
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        original = self._original
+        original = self._orig_mod
         if original._forward_hooks or original._forward_pre_hooks or "forward" in original.__dict__:
-            return original(*args, **kwargs)  # hooks are the module's own business
+            return self._compiled_call(*args, **kwargs)  # its frames one by one, hooks as Python calls them
         return self._compiled_forward(original, *args, **kwargs)
+
+    @property
+    def training(self) -> bool:  # type: ignore[override]
+        return self._orig_mod.training
+
+    @training.setter
+    def training(self, mode: bool) -> None:
+        if self._is_ready():
+            self._orig_mod.training = mode
+
+    def _is_ready(self) -> bool:
+        return bool(self.__dict__.get("_modules"))
 
     def __getattr__(self, name: str) -> Any:
         try:
             return super().__getattr__(name)
         except AttributeError:
-            return getattr(self._original, name)
+            if not self._is_ready():
+                raise
+            return getattr(self._orig_mod, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name == "training" or name in self.__dict__ or not self._is_ready():
+            super().__setattr__(name, value)
+        else:
+            setattr(self._orig_mod, name, value)
+
+    def __delattr__(self, name: str) -> None:
+        delattr(self._orig_mod, name)
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *dir(self._orig_mod)})
+
+    def __bool__(self) -> bool:
+        return bool(self._orig_mod)
+
+    def __len__(self) -> int:
+        return len(self._orig_mod)  # type: ignore[arg-type]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._orig_mod)  # type: ignore[call-overload, no-any-return]
+
+    def __getitem__(self, key: Any) -> Any:
+        return self._orig_mod[key]  # type: ignore[index]
+
+    def __contains__(self, item: Any) -> bool:
+        return item in self._orig_mod  # type: ignore[operator]
 
     def __reduce__(self) -> Any:
         # compiled code is not copied: a copy compiles for itself
-        return CompiledModule, (self._original, self._options)
+        return CompiledModule, (self._orig_mod, self._options)
 
 
 def _open_region(code: types.CodeType, options: Options) -> Region:
@@ -207,7 +255,7 @@ def pin(compiled: Any, compile_id: str | None = None) -> Any:
     if isinstance(compiled, functools.partial):
         return functools.partial(pin(compiled.func, compile_id), *compiled.args, **compiled.keywords)
     if isinstance(compiled, CompiledModule):
-        return functools.partial(pin(compiled._compiled_forward, compile_id), compiled._original)
+        return functools.partial(pin(compiled._compiled_forward, compile_id), compiled._orig_mod)
     if isinstance(compiled, types.MethodType):
         return types.MethodType(pin(compiled.__func__, compile_id), compiled.__self__)
     region = _region_of(compiled)
@@ -232,9 +280,26 @@ def _chosen(found: list[Installed], compile_id: str | None, name: str) -> Instal
     return chosen[0]
 
 
-def disable(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """A function that runs as plain Python wherever compiled code calls it."""
+def disable(fn: Callable[..., Any] | None = None, recursive: bool = True) -> Any:
+    """A function that runs as plain Python wherever compiled code calls it; also a decorator.
 
+    Unless `recursive`, the functions that it calls are compiled on their own.
+    """
+    if fn is None:
+        return functools.partial(disable, recursive=recursive)
+    if recursive:
+        return _without_hook(fn)
+    if not isinstance(fn, types.FunctionType):
+        raise UsageError(f"disable(recursive=False) takes a Python function, not a {type(fn).__name__}")
+    plain: Any = types.FunctionType(fn.__code__.replace(), fn.__globals__, fn.__name__, fn.__defaults__, fn.__closure__)
+    plain.__kwdefaults__ = fn.__kwdefaults__
+    functools.update_wrapper(plain, fn)
+    leave_alone(plain.__code__)
+    plain._cutaway_disabled = True
+    return plain
+
+
+def _without_hook(fn: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(fn)
     def plain(*args: Any, **kwargs: Any) -> Any:
         with frame_hook.hook_off():
@@ -244,7 +309,7 @@ def disable(fn: Callable[..., Any]) -> Callable[..., Any]:
     return plain
 
 
-def graph_break() -> None:
+def graph_break(msg: str = "") -> None:
     """Break the graph here; does nothing in plain Python."""
 
 
@@ -272,6 +337,10 @@ class Explanation:
         return sum(a.pane == "captured" for c in self.compiles for a in c.artifacts)
 
     @property
+    def graph_break_count(self) -> int:
+        return len(self.break_reasons)
+
+    @property
     def break_reasons(self) -> list[str]:
         return [f"{b.kind}: {b.explanation}" for c in self.compiles for b in c.breaks]
 
@@ -286,7 +355,7 @@ class Explanation:
 
     def __str__(self) -> str:
         lines = [
-            f"graphs: {self.graph_count}, graph breaks: {len(self.break_reasons)}, "
+            f"graphs: {self.graph_count}, graph breaks: {self.graph_break_count}, "
             f"operations: {self.op_count}, guards: {self.guard_count}"
         ]
         for compile_ in self.compiles:

@@ -8,6 +8,7 @@ import inspect
 import os
 import sysconfig
 import types
+import weakref
 
 import torch
 
@@ -39,6 +40,14 @@ _INLINED_ONLY = _STDLIB_OPEN | {
     *(_TORCH + os.path.join(*path.split("/")) for path in _INLINED_FILES),
 }
 _PACKAGES_CLOSED = ("IPython", "ipykernel", "traitlets", "numpy", "scipy", "matplotlib", "pandas", "sklearn", "triton")
+
+
+_left_alone: weakref.WeakSet[types.CodeType] = weakref.WeakSet()
+
+
+def leave_alone(code: types.CodeType) -> None:
+    """Never capture frames of this code object; what it calls is looked at as before."""
+    _left_alone.add(code)
 
 
 @functools.cache
@@ -89,6 +98,8 @@ def skip_reason(code: types.CodeType, inlining: bool = False) -> str:
     """Why a function is not captured, as a frame of its own or (`inlining`) in its caller's."""
     if inlining and code.co_filename in _INLINED_ONLY:
         return ""
+    if code in _left_alone:
+        return "disabled by the program"
     if reason := _closed_file(code.co_filename):
         return reason
     if not inlining and is_generator(code):
