@@ -26,6 +26,7 @@ from torch._subclasses.fake_tensor import (
     UnsupportedOperatorException,
 )
 
+from compiler_core.ambient import CHANGES, Change
 from compiler_core.errors import Unsupported
 from compiler_core.guards import GuardSpec, frozen, state_guard
 from compiler_core.record import ItemId
@@ -34,7 +35,7 @@ from compiler_core.sources import Attribute, Constant, Held, Item, Scope, Source
 from compiler_core.values.base import Value
 from compiler_core.values.constant import ConstantValue, from_python, is_atom
 from compiler_core.values.context_vars import ContextVarValue
-from compiler_core.values.contexts import GRAD_MODES, ExitValue, GradModeValue
+from compiler_core.values.contexts import CONTEXTS, ExitValue
 from compiler_core.values.exceptions import ExceptionValue
 from compiler_core.values.functions import (
     CellValue,
@@ -95,7 +96,8 @@ class Capture:
         self._last_placeholder: fx.Node | None = None
         self.guards: dict[Any, GuardSpec] = {"GLOBAL_STATE": state_guard()}
         self.effects = SideEffects()
-        self.grad_enabled = self.grad_at_entry = torch.is_grad_enabled()
+        self.changes: list[Change] = []
+        """Of the ambient state, those not taken back: what the frame has changed when the graph has run."""
         self.working: Any = None
         """The interpreter at work: the root's or that of an inlined call."""
         self.steps = 0
@@ -154,7 +156,7 @@ class Capture:
         cls: Any = type(obj)
         if container_base(cls) is not None:
             return SubclassValue.outside(obj, source)
-        if isinstance(obj, types.MethodType) and type(obj.__self__) in GRAD_MODES and obj.__name__ == "__exit__":
+        if isinstance(obj, types.MethodType) and type(obj.__self__) in CONTEXTS and obj.__name__ == "__exit__":
             return ExitValue.outside(self, obj, source)
         if isinstance(obj, types.MethodType):
             return MethodValue(
@@ -172,11 +174,10 @@ class Capture:
             return RangeValue(obj)
         if type(obj) is functools.partial:
             return self._partial(obj, source)
-        if type(obj) in GRAD_MODES:
-            self.guard("TYPE_MATCH", source, obj)
-            return GradModeValue(type(obj) is torch.enable_grad, source)
         if type(obj) in (operator.itemgetter, operator.attrgetter, operator.methodcaller):
             return GetterValue.outside(obj, source)
+        if cls in CONTEXTS:
+            return CONTEXTS[cls].outside(self, obj, source)
         if type(obj) is contextvars.ContextVar:
             return ContextVarValue(obj, source)
         if isinstance(obj, BaseException):
@@ -295,10 +296,23 @@ class Capture:
         node = self.graph.call_method(name, tuple(node_args), node_kwargs)
         return self._result(result, node)
 
-    def set_grad_enabled(self, mode: bool) -> None:
-        torch._C._set_grad_enabled(mode)
-        self.grad_enabled = mode
-        self._describe(self.graph.call_function(torch._C._set_grad_enabled, (mode,)), None)
+    def change(self, change: Change) -> None:
+        """Change the ambient state: now, for the operations to come, and in the graph."""
+        change.do(*change.args)
+        self._describe(self.graph.call_function(change.do, change.args), None)
+        if self.changes and change.takes_back(self.changes[-1]):
+            self.changes.pop()
+        else:
+            self.changes.append(change)
+
+    @property
+    def grad_enabled(self) -> bool:
+        return torch.is_grad_enabled()
+
+    def restore(self) -> None:
+        """Take back what the capture changed of the ambient state."""
+        for change in reversed(self.changes):
+            change.undo(*change.undo_args)
 
     def _run(self, fn: Any, args: Any, kwargs: Any) -> Any:
         """Run an operation on fake tensors; what eager would refuse is left to eager."""
@@ -362,6 +376,8 @@ class Capture:
         if known is None:
             # an operation in place returns its argument, which is the same object to Python
             # (a view made with gradients off still says that it is a leaf)
+            if fake.is_meta:
+                raise Unsupported("unsupported operation", "a tensor without memory (device meta)")
             if fake.requires_grad and fake.is_leaf and not fake._is_view():
                 raise Unsupported("unsupported call", f"{node.target} makes a tensor that gradients are kept for")
             known = self._by_fake[id(fake)] = TensorValue(fake, node)
@@ -392,13 +408,15 @@ class Capture:
                 if not isinstance(node.args[1], slice) and isinstance(node.args[0], fx.Node):
                     if not isinstance(node.args[0].meta.get("val"), torch.Tensor):
                         self.graph.erase_node(node)
+        for change in reversed(self.changes):  # backends differ in what they leave behind: generated code makes it so
+            self._describe(self.graph.call_function(change.undo, change.undo_args), None)
         self.graph.output(tuple(outputs))
         return fx.GraphModule(torch.nn.Module(), self.graph, "Captured")
 
     @property
     def is_empty(self) -> bool:
         """Whether nothing was computed."""
-        return all(n.op == "placeholder" for n in self.graph.nodes)
+        return all(n.op == "placeholder" or n.target in CHANGES for n in self.graph.nodes)
 
 
 def fake_of(mode: FakeTensorMode, real: torch.Tensor) -> torch.Tensor:
@@ -461,8 +479,8 @@ def _is_static(obj: Any) -> bool:
 
 def _is_ordinary(tensor: torch.Tensor) -> bool:
     plain = tensor.layout == torch.strided and not tensor.is_quantized and not tensor.is_nested
-    named = any(getattr(tensor, "names", ()))
-    return plain and not (named or torch._C._functorch.is_functorch_wrapped_tensor(tensor) or tensor.is_inference())
+    other = tensor.is_meta or any(getattr(tensor, "names", ()))
+    return plain and not (other or torch._C._functorch.is_functorch_wrapped_tensor(tensor) or tensor.is_inference())
 
 
 def _is_plain_object(obj: Any) -> bool:

@@ -23,6 +23,7 @@ from compiler_core.split import Stopped
 from compiler_core.symbolic import Interpreter
 from compiler_core.values import base
 from compiler_core.values.base import UNBOUND, Value
+from compiler_core.values.constant import ConstantValue
 from compiler_core.values.exceptions import OUTER
 from compiler_core.values.functions import StaticValue
 
@@ -118,6 +119,9 @@ class FrameCode:
         if compiled is not None:
             self.emit.call_graph(compiled)
             self._run_plainly_if_it_failed()
+        for change in self.capture.changes:
+            self.emit.call_object(change.do, [ConstantValue(a) for a in change.args])
+            self.emit.pop()
         if self.stopped is None:
             self._return()
         else:

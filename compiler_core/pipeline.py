@@ -93,7 +93,7 @@ class Captured:
 
     @property
     def is_empty(self) -> bool:
-        return self.capture.is_empty and not self.capture.effects
+        return self.capture.is_empty and not self.capture.effects and not self.capture.changes
 
 
 class Region:
@@ -268,7 +268,7 @@ class _FrameCompile:
         """Capture the whole frame or, after a first attempt that met a break, the part before it."""
         capture, tx = self._attempt()
         try:
-            with _state_kept():
+            with _state_kept(capture.restore):
                 tx.run()
             capture.working = None  # else the user's objects live until Python looks for cycles
             return Captured(capture, tx)
@@ -304,7 +304,7 @@ class _FrameCompile:
         capture, tx = self._attempt()
         capture.stop_at = at.step
         try:
-            with _state_kept():
+            with _state_kept(capture.restore):
                 tx.run()
         except Stop:
             frames, capture.working = split.at_work(capture.working), None
@@ -344,7 +344,7 @@ class _FrameCompile:
         with _state_kept():
             compiled = backends.compile_graph(graph, inputs, self.compile, self.region.options)
         name = f"graph_{self.compile.id.replace('/', '_')}"
-        return rerun.graph_or_none(graph, compiled, name, capture.grad_at_entry)
+        return rerun.graph_or_none(graph, compiled, name)
 
     def _resume_code(self, tx: Interpreter, layout: Layout) -> types.CodeType:
         """The code with which a frame at work goes on; the same for every compile."""
@@ -449,12 +449,13 @@ def _first_line(code: types.CodeType) -> int:
 
 
 @contextmanager
-def _state_kept() -> Iterator[None]:
-    """Compiling leaves the user's grad mode and random stream as they were."""
+def _state_kept(restore: Callable[[], None] = lambda: None) -> Iterator[None]:
+    """Compiling leaves the user's grad mode and random stream as they were, and what `restore` takes back."""
     grad_enabled, random = torch.is_grad_enabled(), torch.get_rng_state()
     try:
         yield
     finally:
+        restore()
         torch._C._set_grad_enabled(grad_enabled)
         torch.set_rng_state(random)
 

@@ -18,25 +18,23 @@ from typing import Any
 
 import torch
 
+from compiler_core import ambient
 from compiler_core.frame_hook import hook_off
 
 _DRAWS = re.compile("rand|drop|normal|bernoulli|multinomial|poisson|uniform|exponential|cauchy|geometric|gumbel|rrelu")
 
 
-def graph_or_none(
-    graph: torch.fx.GraphModule, compiled: Callable[..., Any], name: str, grad_enabled: bool
-) -> Callable[..., Any]:
-    """`compiled`, which gives None where it failed and the frame may run again; else the error goes on.
-
-    `grad_enabled`: the grad mode that the graph starts with.
-    """
+def graph_or_none(graph: torch.fx.GraphModule, compiled: Callable[..., Any], name: str) -> Callable[..., Any]:
+    """`compiled`, which gives None where it failed and the frame may run again; else the error goes on."""
     mutates, draws = _mutates(graph), _draws(graph)
+    before = ambient.restorer(graph.graph)
 
     def plain(*inputs: Any) -> Any:
+        restore = before()
         try:
             return compiled(*inputs)
         except BaseException as error:
-            torch._C._set_grad_enabled(grad_enabled)
+            restore()
             if not isinstance(error, Exception):
                 raise
             return None
@@ -44,10 +42,11 @@ def graph_or_none(
     def careful(*inputs: Any) -> Any:
         versions = [t._version for t in inputs] if mutates else []
         random = torch.get_rng_state() if draws else None
+        restore = before()
         try:
             return compiled(*inputs)
         except BaseException as error:
-            torch._C._set_grad_enabled(grad_enabled)
+            restore()
             if not isinstance(error, Exception) or (mutates and versions != [t._version for t in inputs]):
                 raise
             if random is not None:

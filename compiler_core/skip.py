@@ -34,7 +34,10 @@ _STDLIB_OPEN = frozenset(
     for name in (f"<frozen {module}>", f"{_STDLIB}{module}.py", f"{_STDLIB}{module}{os.sep}__init__.py")
 )
 # and Module.modules() and the like (calls of modules have a rule of their own), torch.no_grad() as a decorator
-_INLINED_FILES = ("utils/_contextlib.py", "autograd/function.py", "_tensor.py", "_jit_internal.py")
+_INLINED_FILES = (
+    "utils/_contextlib.py", "amp/autocast_mode.py", "autograd/function.py", "autograd/grad_mode.py", "_tensor.py",
+    "_jit_internal.py", "_library/custom_ops.py",
+)  # fmt: skip
 _INLINED_ONLY = _STDLIB_OPEN | {
     _TORCH_CLOSED,
     *(_TORCH + os.path.join(*path.split("/")) for path in _INLINED_FILES),

@@ -17,6 +17,7 @@ from compiler_core import opcodes
 from compiler_core.bytecode import Instruction, disassembled, loops
 from compiler_core.capture import Capture
 from compiler_core.errors import Unsupported
+from compiler_core.markers import marked_call
 from compiler_core.record import Compile, ItemId, Record, StackLine
 from compiler_core.skip import is_library_file, skip_reason
 from compiler_core.values import autograd_functions, contexts, queries, scan  # noqa: F401  (they register their rules)
@@ -266,8 +267,9 @@ class Interpreter(opcodes.Opcodes):
         """Call a Python function: by a rule, as one node of the graph, or by inlining it (see `answers` above)."""
         fn = function.fn
         if fn is not None:
-            if getattr(fn, "_cutaway_disabled", False):
-                raise Unsupported("asked for", function.name)
+            marked = marked_call(self, fn, args, kwargs)
+            if marked is not None:
+                return marked
             handler = HANDLERS.get(fn)
             if handler is not None:
                 return handler(self, *args, **kwargs)

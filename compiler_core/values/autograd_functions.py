@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.autograd.function import FunctionCtx
 
+from compiler_core.ambient import grad_mode
 from compiler_core.errors import Unsupported
 from compiler_core.values.base import Value
 from compiler_core.values.constant import ConstantValue
@@ -87,9 +88,9 @@ class _Rehearsal:
         last = next(iter(reversed(capture.graph.nodes)))
         before, grad_enabled = self._outside(), capture.grad_enabled
         capture.effects.frozen = f"a change made by {self.cls.__name__}"
-        capture.set_grad_enabled(False)
+        capture.change(grad_mode(False))
         yield
-        capture.set_grad_enabled(grad_enabled)
+        capture.change(grad_mode(grad_enabled))
         capture.effects.frozen = ""
         if self._outside() != before:
             raise Unsupported("unsupported call", f"{self.cls.__name__} reads or changes tensors that it is not given")

@@ -1,22 +1,23 @@
-"""Context managers that the graph can hold: grad mode."""
+"""Context managers that the graph can hold: grad mode and autocast, in ``with`` statements and as decorators."""
 
 from __future__ import annotations
 
+import inspect
 import types
+import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from compiler_core.ambient import Change, autocast_of, enter_autocast, grad_mode, leave_autocast
 from compiler_core.errors import Unsupported
 from compiler_core.sources import Attribute, Source
-from compiler_core.values.base import Value
+from compiler_core.values.base import Raised, Value
 from compiler_core.values.constant import ConstantValue
-from compiler_core.values.functions import StaticValue
+from compiler_core.values.functions import FunctionValue, MethodValue, StaticValue
 from compiler_core.values.mappings import DictValue
 from compiler_core.values.rules import handles
-
-GRAD_MODES = (torch.no_grad, torch.enable_grad)
 
 if TYPE_CHECKING:
     from compiler_core.capture import Capture
@@ -25,7 +26,31 @@ if TYPE_CHECKING:
 
 
 class ContextValue(Value):
-    """Something that a ``with`` statement enters and leaves."""
+    """Something that a ``with`` statement enters and leaves.
+
+    `attributes` are those of the real object; those that entering it sets say what leaving it goes back to.
+    """
+
+    settings: tuple[str, ...] = ()
+    """The attributes that never change."""
+
+    def __init__(self, cls: type, attributes: dict[str, Any], source: Source | None = None) -> None:
+        self.cls = cls
+        self.attributes = attributes
+        self.source = source
+
+    @classmethod
+    def outside(cls, capture: Capture, real: Any, source: Source) -> ContextValue:
+        capture.guard("TYPE_MATCH", source, real)
+        for name in cls.settings:
+            capture.guard("EQUALS_MATCH", Attribute(source, name), getattr(real, name))
+        return cls(type(real), dict(vars(real)), source)
+
+    def python_type(self) -> type:
+        return self.cls
+
+    def truth(self, tx: Interpreter) -> bool:
+        return True
 
     def enter(self, tx: Interpreter) -> Value:
         raise NotImplementedError
@@ -33,41 +58,87 @@ class ContextValue(Value):
     def leave(self, tx: Interpreter) -> None:
         raise NotImplementedError
 
-    def state(self) -> dict[str, Any]:
-        """The attributes of the real object once it was entered: what leaving it goes back to."""
-        raise Unsupported("unsupported operation", f"{self}, across a break")
+    def get_attr(self, tx: Interpreter, name: str) -> Value:
+        if name == "__class__":
+            return StaticValue(self.cls)
+        if name in self.settings:
+            return ConstantValue(self.attributes[name])
+        found = inspect.getattr_static(self.cls, name, None)
+        if isinstance(found, types.FunctionType) and name == "clone":
+            return MethodValue(FunctionValue.outside(tx.capture, found, None), self)
+        return super().get_attr(tx, name)
+
+    def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        """As a decorator."""
+        (function,) = args
+        if isinstance(function, (FunctionValue, MethodValue)) and not _is_generator(function):
+            return DecoratedValue(self, function)
+        if isinstance(function, StaticValue) and not isinstance(function.obj, type):
+            return DecoratedValue(self, function)
+        raise Unsupported("unsupported call", f"{self.cls.__name__} as a decorator of {function}")
+
+    def rebuild(self, emit: Emitter) -> None:
+        attributes = {k: ConstantValue(v) for k, v in self.attributes.items()}
+        emit.call_object(make_context, [StaticValue(self.cls), DictValue(dict(attributes))])
+
+
+def _is_generator(function: FunctionValue | MethodValue) -> bool:
+    inner = function.function if isinstance(function, MethodValue) else function
+    return not isinstance(inner, FunctionValue) or bool(inner.code.co_flags & inspect.CO_GENERATOR)
 
 
 class GradModeValue(ContextValue):
     """``torch.no_grad()``, ``torch.enable_grad()``, ``torch.set_grad_enabled(mode)``."""
 
-    def __init__(self, mode: bool, source: Source | None = None) -> None:
-        self.mode = mode
-        self.source = source
-        self.prev = False
-        """As PyTorch's own keeps it: what to go back to, a second ``with`` of the same object overwrites it."""
+    @property
+    def mode(self) -> bool:
+        return bool(self.attributes.get("mode", self.cls is torch.enable_grad))
 
     def enter(self, tx: Interpreter) -> Value:
-        self.prev = tx.capture.grad_enabled
-        tx.capture.set_grad_enabled(self.mode)
+        if self.cls is not torch.set_grad_enabled:
+            self.attributes["prev"] = tx.capture.grad_enabled
+        tx.capture.change(grad_mode(self.mode))
         return ConstantValue(None)
 
     def leave(self, tx: Interpreter) -> None:
-        tx.capture.set_grad_enabled(self.prev)
-
-    def state(self) -> dict[str, Any]:
-        return {"prev": self.prev}
+        tx.capture.change(grad_mode(self.attributes["prev"]))
 
     def get_attr(self, tx: Interpreter, name: str) -> Value:
-        if name == "__class__":
-            return StaticValue(torch.enable_grad if self.mode else torch.no_grad)
-        return super().get_attr(tx, name)
+        return ConstantValue(self.mode) if name == "mode" else super().get_attr(tx, name)
 
     def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
-        raise Unsupported("unsupported call", "a grad-mode context manager used as a decorator")
+        if self.cls is torch.set_grad_enabled:
+            tx.capture.change(grad_mode(self.attributes["prev"]))  # making it has taken effect
+        return super().call(tx, args, kwargs)
 
-    def rebuild(self, emit: Emitter) -> None:
-        emit.call_object(torch.enable_grad if self.mode else torch.no_grad, [])
+
+class AutocastValue(ContextValue):
+    """``torch.autocast(device, dtype, enabled, cache_enabled)``"""
+
+    settings = ("device", "fast_dtype", "_enabled", "_cache_enabled")
+
+    def _own(self) -> tuple[Any, ...]:
+        return tuple(self.attributes[name] for name in self.settings)
+
+    def enter(self, tx: Interpreter) -> Value:
+        device, dtype, enabled, cache = self._own()
+        _, *before = autocast_of(device)
+        self.attributes |= dict(zip(("prev", "prev_fastdtype", "prev_cache_enabled"), before, strict=True))
+        tx.capture.change(Change(enter_autocast, (device, enabled, dtype, cache), leave_autocast, (device, *before)))
+        return self
+
+    def leave(self, tx: Interpreter) -> None:
+        device, dtype, enabled, cache = self._own()
+        before = (device, *(self.attributes[n] for n in ("prev", "prev_fastdtype", "prev_cache_enabled")))
+        tx.capture.change(Change(leave_autocast, before, enter_autocast, (device, enabled, dtype, cache)))
+
+
+CONTEXTS: dict[type, type[ContextValue]] = {
+    torch.no_grad: GradModeValue,
+    torch.enable_grad: GradModeValue,
+    torch.set_grad_enabled: GradModeValue,
+    torch.autocast: AutocastValue,
+}
 
 
 class ExitValue(Value):
@@ -82,9 +153,9 @@ class ExitValue(Value):
         """The one that a break in the block has carried into a resume function."""
         owner = Attribute(source, "__self__")
         context = capture.wrap(method.__self__, owner)
-        assert isinstance(context, GradModeValue)
-        context.prev = method.__self__.prev
-        capture.guard("EQUALS_MATCH", Attribute(owner, "prev"), context.prev)
+        assert isinstance(context, ContextValue)
+        for name, value in context.attributes.items():
+            capture.guard("EQUALS_MATCH", Attribute(owner, name), value)
         capture.guard("ID_MATCH", Attribute(source, "__func__"), method.__func__)
         return cls(context, source)
 
@@ -96,28 +167,100 @@ class ExitValue(Value):
         return [self.context]
 
     def rebuild(self, emit: Emitter) -> None:
-        state = {k: ConstantValue(v) for k, v in self.context.state().items()}
-        emit.call_object(make_exit, [self.context, DictValue(dict(state))])
+        attributes = {k: ConstantValue(v) for k, v in self.context.attributes.items()}
+        emit.call_object(make_exit, [self.context, DictValue(dict(attributes))])
 
 
-def make_exit(context: Any, state: dict[str, Any]) -> Any:
+class DecoratedValue(Value):
+    """``torch.no_grad()(function)``"""
+
+    def __init__(self, context: ContextValue, function: Value) -> None:
+        self.context = context
+        self.function = function
+
+    def __repr__(self) -> str:
+        return repr(self.function)
+
+    def python_type(self) -> type:
+        return types.FunctionType
+
+    def truth(self, tx: Interpreter) -> bool:
+        return True
+
+    def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        context = type(self.context)(self.context.cls, dict(self.context.attributes))
+        if self.context.cls is torch.set_grad_enabled:
+            context.attributes["prev"] = tx.capture.grad_enabled
+        context.enter(tx)
+        try:
+            result = self.function.call(tx, args, kwargs)
+        except Raised:
+            context.leave(tx)
+            raise
+        context.leave(tx)
+        return result
+
+    def children(self) -> Sequence[Value]:
+        return [self.context, self.function]
+
+    def rebuild(self, emit: Emitter) -> None:
+        emit.call_object(decorate, [self.context, self.function])
+
+
+def make_context(cls: Any, attributes: dict[str, Any]) -> Any:
+    """Called by generated code: a context manager, made without taking effect."""
+    made = object.__new__(cls)
+    vars(made).update(attributes)
+    return made
+
+
+def make_exit(context: Any, attributes: dict[str, Any]) -> Any:
     """Called by generated code: the ``__exit__`` of `context` as it is once that was entered."""
-    for name, value in state.items():
-        setattr(context, name, value)
+    vars(context).update(attributes)
     return context.__exit__
 
 
+def decorate(context: Any, function: Any) -> Any:
+    """Called by generated code."""
+    with torch.set_grad_enabled(torch.is_grad_enabled()):  # set_grad_enabled takes back that it was made
+        return context(function)
+
+
 @handles(torch.no_grad)
-def _no_grad(tx: Interpreter) -> Value:
-    return GradModeValue(False)
+def _no_grad(tx: Interpreter, *args: Value) -> Value:
+    made = GradModeValue(torch.no_grad, {"prev": False})
+    return made.call(tx, args, {}) if args else made
 
 
 @handles(torch.enable_grad)
-def _enable_grad(tx: Interpreter) -> Value:
-    return GradModeValue(True)
+def _enable_grad(tx: Interpreter, *args: Value) -> Value:
+    made = GradModeValue(torch.enable_grad, {})
+    return made.call(tx, args, {}) if args else made
 
 
-@handles(torch.autograd.grad_mode.set_grad_enabled)
+@handles(torch.set_grad_enabled)
 def _set_grad_enabled(tx: Interpreter, mode: Value) -> Value:
-    # as a plain call it takes effect at once and stays: left to Python
-    raise Unsupported("unsupported call", "torch.set_grad_enabled")
+    wanted = bool(mode.constant(tx))
+    made = GradModeValue(torch.set_grad_enabled, {"prev": tx.capture.grad_enabled, "mode": wanted})
+    tx.capture.change(grad_mode(wanted))
+    return made
+
+
+@handles(torch._C._set_grad_enabled)
+def _set_grad_mode(tx: Interpreter, mode: Value) -> Value:
+    tx.capture.change(grad_mode(bool(mode.constant(tx))))
+    return ConstantValue(None)
+
+
+@handles(torch.autocast)
+def _autocast(tx: Interpreter, *args: Value, **kwargs: Value) -> Value:
+    raw, named = [a.constant(tx) for a in args], {k: v.constant(tx) for k, v in kwargs.items()}
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        try:
+            made = torch.autocast(*raw, **named)
+        except Exception as error:
+            raise Unsupported("exception", f"{type(error).__name__}: {error}") from None
+    if said:
+        raise Unsupported("skipped function", f"torch.autocast, which warns: {said[0].message}")
+    return AutocastValue(torch.autocast, dict(vars(made)))

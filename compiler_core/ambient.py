@@ -1,0 +1,87 @@
+"""PyTorch's ambient state, as far as captured graphs change it: grad mode and autocast."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.fx as fx
+from torch.fx.node import has_side_effect
+
+
+@dataclass(frozen=True)
+class Change:
+    """One change of ambient state, and what takes it back."""
+
+    do: Callable[..., Any]
+    args: tuple[Any, ...]
+    undo: Callable[..., Any]
+    undo_args: tuple[Any, ...]
+
+    def takes_back(self, other: Change) -> bool:
+        return (self.do, self.args, self.undo, self.undo_args) == (other.undo, other.undo_args, other.do, other.args)
+
+
+def grad_mode(mode: bool) -> Change:
+    set_mode = torch._C._set_grad_enabled
+    return Change(set_mode, (mode,), set_mode, (torch.is_grad_enabled(),))
+
+
+Autocast = tuple[str, bool, torch.dtype, bool]
+"""Device type, whether it is on, the dtype, whether casts are cached."""
+
+
+def autocast_of(device: str) -> Autocast:
+    enabled, dtype = torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)
+    return device, enabled, dtype, torch.is_autocast_cache_enabled()
+
+
+@has_side_effect
+def enter_autocast(device: str, enabled: bool, dtype: torch.dtype, cache: bool) -> None:
+    """What entering a ``torch.autocast`` does."""
+    torch.autocast_increment_nesting()
+    _set_autocast(device, enabled, dtype, cache)
+
+
+@has_side_effect
+def leave_autocast(device: str, enabled: bool, dtype: torch.dtype, cache: bool) -> None:
+    """What leaving one does; the arguments are the state before it."""
+    if torch.autocast_decrement_nesting() == 0:
+        torch.clear_autocast_cache()
+    _set_autocast(device, enabled, dtype, cache)
+
+
+def _set_autocast(device: str, enabled: bool, dtype: torch.dtype, cache: bool) -> None:
+    torch.set_autocast_enabled(device, enabled)
+    torch.set_autocast_dtype(device, dtype)
+    torch.set_autocast_cache_enabled(cache)
+
+
+CHANGES = frozenset({torch._C._set_grad_enabled, enter_autocast, leave_autocast})
+
+
+def restorer(graph: fx.Graph) -> Callable[[], Callable[[], None]]:
+    """To be called before a run of `graph`; what that gives restores the state if the run fails half-way."""
+    devices = sorted({str(n.args[0]) for n in graph.nodes if n.target in (enter_autocast, leave_autocast)})
+
+    def before() -> Callable[[], None]:
+        grad_enabled = torch.is_grad_enabled()
+        level, states = (_nesting() if devices else 0), [autocast_of(d) for d in devices]
+
+        def restore() -> None:
+            torch._C._set_grad_enabled(grad_enabled)
+            for state in states:
+                _set_autocast(*state)
+            while devices and _nesting() > level:
+                torch.autocast_decrement_nesting()
+
+        return restore
+
+    return before
+
+
+def _nesting() -> int:
+    torch.autocast_increment_nesting()
+    return torch.autocast_decrement_nesting()
