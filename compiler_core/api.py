@@ -132,7 +132,7 @@ def _compile_function(fn: types.FunctionType, options: Options) -> Any:
     own = types.FunctionType(code, fn.__globals__, fn.__name__, fn.__defaults__, fn.__closure__)
     own.__kwdefaults__ = fn.__kwdefaults__
     region = _open_region(code, options)
-    compiled: Any = functools.wraps(fn)(region.hook.around(own))
+    compiled: Any = functools.wraps(fn)(region.hook.around_root(own))
     compiled._torchdynamo_disable = True  # stock torch.compile is not to look into it
     compiled._cutaway_original = fn  # and our own captures it as part of its caller
     _regions[compiled] = region

@@ -10,6 +10,7 @@ attributes of it without checking, and a missing one ends the process.
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import types
 from collections.abc import Callable, Iterator
@@ -46,12 +47,38 @@ class FrameView:
         return cls(code, dict(frame.f_locals), frame.f_globals, frame.f_builtins, cells)
 
 
+_MISSED = object()
+_STRAIGHT = """
+def straight({args}):
+    if not holds({{{scope}}}):
+        return missed
+    hook = set_hook(None)
+    try:
+        return fn({args})
+    finally:
+        set_hook(hook)
+"""
+
+
+def _straight(code: types.CodeType, f_globals: dict[str, Any], holds: Any) -> Callable[..., Any]:
+    """Calls `code` where its guards hold: a function of as many positional arguments, and no Python's hook."""
+    names = [f"a{i}" for i in range(code.co_argcount)]
+    scope = ", ".join(f"{local!r}: {name}" for local, name in zip(code.co_varnames, names, strict=False))
+    space = {"holds": holds, "missed": _MISSED, "set_hook": eval_frame.set_eval_frame}
+    space["fn"] = types.FunctionType(code, f_globals)
+    exec(compile(_STRAIGHT.format(args=", ".join(names), scope=scope), "<cutaway straight>", "exec"), space)
+    made: Callable[..., Any] = space["straight"]
+    return made
+
+
 class Hook:
     """One callback of ours with its own cache entries."""
 
     def __init__(self, compile_frame: Callable[[FrameView], ConvertFrameReturn]) -> None:
         self._compile_frame = compile_frame
         self.number = next(_ids)
+        self._straight: Callable[..., Any] | None = None
+        self._arguments = 0
 
     def __call__(self, frame: Any, cache_entry: Any, frame_state: Any) -> ConvertFrameReturn:
         return self._compile_frame(FrameView.of(frame))
@@ -59,13 +86,14 @@ class Hook:
     def start_anew(self) -> None:
         """Know nothing any more of code that was skipped or compiled."""
         self.number = next(_ids)
+        self._straight = None
 
     def close(self) -> None:
         """Compile no more."""
         self._compile_frame = lambda view: skip_once()
 
     def around(self, fn: Callable[..., Any]) -> Callable[..., Any]:
-        """`fn` with the hook on, in the thread that calls it.  One frame deep: this is the hot path."""
+        """`fn` with the hook on for it and what it calls, in the thread that calls it."""
         set_hook = eval_frame.set_eval_frame
         isolate: Any = _set_isolation
 
@@ -86,6 +114,35 @@ class Hook:
                 set_hook(hook)
 
         return isolated if isolate else shared
+
+    def around_root(self, fn: Callable[..., Any]) -> Callable[..., Any]:
+        """As `around`, for the function itself: this is the hot path.  It goes straight to the latest
+        compiled code, until that does not cover a call; the hook finds its code for any."""
+        hooked = self.around(fn)
+
+        def compiled(*args: Any, **kwargs: Any) -> Any:
+            straight = self._straight
+            if straight is not None and not kwargs and len(args) == self._arguments:
+                result = straight(*args)
+                if result is not _MISSED:
+                    return result
+                self._straight = None
+            return hooked(*args, **kwargs)
+
+        return compiled
+
+    def go_straight_to(self, code: types.CodeType, f_globals: dict[str, Any], guard_manager: Any) -> None:
+        """Call this code, which breaks no graph, without asking Python's hook, while its guards hold."""
+        takes_more = code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS)
+        if not (takes_more or code.co_kwonlyargcount or code.co_freevars):
+            self._arguments = code.co_argcount
+            self._straight = _straight(code, f_globals, guard_manager.root.check)
+
+
+# stock torch.compile, where it runs code that calls ours, is not to compile our wrappers
+for _code in Hook.around.__code__.co_consts + Hook.around_root.__code__.co_consts:
+    if isinstance(_code, types.CodeType):
+        eval_frame.set_code_exec_strategy(_code, FrameExecStrategy(FrameAction.SKIP, FrameAction.SKIP))
 
 
 @contextmanager

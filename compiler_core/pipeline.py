@@ -19,7 +19,7 @@ import traceback
 import types
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -60,6 +60,8 @@ class Installed:
     breaks: bool
     guards: list[GuardSpec]
     manager: Any
+    is_sealed: bool
+    """Its guards were installed for certain objects only."""
 
 
 @dataclass
@@ -114,7 +116,8 @@ class Region:
     def installed(self) -> list[Installed]:
         """The compiles of the function itself that are in use."""
         state = self.states.get(self.root)
-        return [e for e in state.entries if entries.is_there(e.manager)] if state else []
+        found = [e for e in state.entries if entries.is_there(e.manager)] if state else []
+        return list({e.id: e for e in found}.values())
 
     def around_pinned(self, fn: types.FunctionType) -> Callable[..., Any]:
         """`fn`, which is compiled code, with the hook on for what it calls."""
@@ -150,9 +153,11 @@ class Region:
             return frame_hook.skip()
         state.frame.calls += 1
         state.entries = [e for e in state.entries if entries.is_there(e.manager)]
-        if len(state.entries) >= self.options.recompile_limit:
-            return self._limit_reached(state)
         scope = Scope(view.f_locals, view.f_globals, view.closure)
+        if (known := self._for_other_objects(state, scope)) is not None:
+            return known
+        if len({e.id for e in state.entries}) >= self.options.recompile_limit:
+            return self._limit_reached(state)
         compile_ = state.record.compile(state.frame)
         compile_.cause = _cause(state.entries, scope)
         try:
@@ -169,6 +174,16 @@ class Region:
             return self._failed(compile_, error)
         finally:
             link_guards(compile_)
+
+    def _for_other_objects(self, state: CodeState, scope: Scope) -> Any:
+        """Install code again whose guards hold, but which was installed for other objects."""
+        general = {e.id for e in state.entries if not e.is_sealed}
+        for entry in state.entries:
+            if entry.id not in general and first_failure(entry.guards, scope) is None:
+                manager = GuardTree(scope, entry.code).build(entry.guards, sealing=False)
+                state.entries.append(replace(entry, manager=manager, is_sealed=False))
+                return frame_hook.use(entry.made, manager, entry.id)
+        return None
 
     def _state(self, code: types.CodeType) -> CodeState | None:
         """What is known of a code object; None for code that is left alone.  A new record starts anew."""
@@ -370,14 +385,17 @@ class _FrameCompile:
 
     def _install(self, code: types.CodeType, guards: list[GuardSpec]) -> Any:
         with self.compile.step("guards", "build the guard tree"):
-            manager = GuardTree(self.scope, self.view.code).build(guards)
+            tree = GuardTree(self.scope, self.view.code)
+            manager = tree.build(guards)
             if not manager.root.check(self.view.f_locals):
                 failing = manager.root.check_verbose(self.view.f_locals).verbose_code_parts
                 raise CompilerBug(f"a guard does not hold for the frame it was made from: {failing}")
         self.state.entries.append(
-            Installed(self.compile.id, self.view.code, code, bool(self.compile.breaks), guards, manager)
+            Installed(self.compile.id, self.view.code, code, bool(self.compile.breaks), guards, manager, tree.is_sealed)
         )
         self.compile.outcome = "compiled"
+        if self.view.code is self.region.root and not self.compile.breaks:
+            self.region.hook.go_straight_to(code, self.view.f_globals, manager)
         return frame_hook.use(code, manager, self.compile.id)
 
     def _skip(self, captured: Captured) -> Any:

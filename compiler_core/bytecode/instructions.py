@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import opcode
+import weakref
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from dis import Positions
@@ -112,7 +113,7 @@ def disassemble(code: CodeType) -> list[Instruction]:
     return made
 
 
-_KNOWN: dict[int, tuple[CodeType, list[Instruction], dict[Instruction, int]]] = {}
+_KNOWN: dict[int, tuple[list[Instruction], dict[Instruction, int]]] = {}
 
 
 def disassembled(code: CodeType) -> tuple[list[Instruction], dict[Instruction, int]]:
@@ -120,10 +121,10 @@ def disassembled(code: CodeType) -> tuple[list[Instruction], dict[Instruction, i
     known = _KNOWN.get(id(code))
     if known is None:
         made = disassemble(code)
-        if len(_KNOWN) >= 2000:
-            _KNOWN.clear()
-        known = _KNOWN[id(code)] = (code, made, index(made))
-    return known[1:]
+        known = _KNOWN[id(code)] = (made, index(made))
+        # generated code holds graphs, so what is known of it must not keep it
+        weakref.finalize(code, _KNOWN.pop, id(code)).atexit = False
+    return known
 
 
 class RawUnit(NamedTuple):

@@ -12,6 +12,7 @@ from torch._C._dynamo import guards as cpp
 from torch._dynamo.guards import GuardManagerType, GuardManagerWrapper
 
 from compiler_core.guards.kinds import KINDS, GuardSpec
+from compiler_core.guards.sealed import seal
 from compiler_core.sources import Held, Local, Scope, Source
 
 
@@ -29,6 +30,7 @@ class GuardTree:
         self._held: dict[str, Any] = {}
         self._globals: Any = None
         self._held_manager: Any = None
+        self.is_sealed = False
 
     def value(self, source: Source) -> Any:
         if source not in self._values:
@@ -52,20 +54,36 @@ class GuardTree:
 
     def globals_of(self, source: Held) -> Any:
         """The manager of an object that we hold: an item of a private dict, used as if it were globals."""
-        key = f"held {len(self._held)}: {source.name}"
-        self._held[key] = self.value(source)
+        return self._hold(self.value(source), source.text)
+
+    def held_list(self, items: list[Any], name: str) -> Any:
+        """The manager of a list of ours."""
+        return self._hold(items, name)
+
+    def _hold(self, obj: Any, name: str) -> Any:
+        key = f"held {len(self._held)}: {name}"
+        self._held[key] = obj
         if self._held_manager is None:
             self._held_manager = self.root.globals_dict_manager(self._held, "held", self._held, self.kind)
-        return self._held_manager.dict_getitem_manager(key, source.text, self.value(source), self.kind)
+        return self._held_manager.dict_getitem_manager(key, name, obj, self.kind)
+
+    def reach(self, source: Source, manager: Any) -> None:
+        """Take this way to `source`."""
+        self._managers[source] = manager
 
     def scope_of(self, f_locals: dict[str, Any]) -> Scope:
         return Scope(f_locals, self.scope.f_globals, self.scope.closure)
 
-    def build(self, guards: Sequence[GuardSpec]) -> GuardManagerWrapper:
-        """The object that the frame hook takes.  Whatever C++ and Dynamo read of it is set here."""
+    def build(self, guards: Sequence[GuardSpec], sealing: bool = True) -> GuardManagerWrapper:
+        """The object that the frame hook takes.  Whatever C++ and Dynamo read of it is set here.
+
+        With `sealing`, trees of modules are checked by the versions of their dicts; then it holds for
+        these very objects only, and `is_sealed` is set."""
         # else C++ skips a parameter's check while its module's dict is unchanged, and misses requires_grad_()
         with torch._dynamo.config.patch(skip_tensor_guards_with_matching_dict_tags=False):
-            for guard in guards:
+            left = seal(self, guards) if sealing else guards
+            self.is_sealed = len(left) < len(guards)
+            for guard in left:
                 KINDS[guard.kind].install(self, guard, [guard.text])
         made = GuardManagerWrapper(self.root)
         made.diff_guard_root = self.root
