@@ -229,6 +229,10 @@ class Capture:
         if key not in self.guards:
             self.guards[key] = GuardSpec(kind, source, frozen(kind, value), self.at[1])
 
+    def is_guarded(self, value: Value) -> bool:
+        """Whether it is a constant that is sure to be this one."""
+        return isinstance(value, ConstantValue) and ("EQUALS_MATCH", value.source, None) in self.guards
+
     def all_guards(self) -> list[GuardSpec]:
         """Every guard, with those that say which objects must not be one and the same: a change of
         one outside object was not seen through another name of it."""

@@ -146,6 +146,8 @@ class Emitter:
             self.load_temp(self._temps[id(value)])
         elif value is NULL:
             self.push_null()
+        elif self.capture.is_guarded(value):
+            value.rebuild(self)
         elif value.source is not None:
             value.source.load(self)
         elif isinstance(value, (ConstantValue, StaticValue, TensorValue)):

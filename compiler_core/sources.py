@@ -167,10 +167,18 @@ class Attribute(Source):
         return f"{self.base.text}.{self.name}"
 
     def fetch(self, scope: Scope) -> Any:
-        return getattr(self.base.fetch(scope), self.name)
+        owner = self.base.fetch(scope)
+        return object.__getattribute__(owner, self.name) if self._own(owner) else getattr(owner, self.name)
+
+    def _own(self, owner: Any) -> bool:
+        """Whether it is to be read past a ``__getattribute__`` in Python."""
+        return self.table == "__dict__" and type(owner).__getattribute__ is not object.__getattribute__
 
     def load(self, emit: Emitter) -> None:
-        if self.table in (None, "__dict__"):
+        if self._own(self.base.fetch(emit.capture.scope)):
+            loads = [lambda: self.base.load(emit), lambda: emit.constant(self.name)]
+            emit.call_loaded(object.__getattribute__, loads)
+        elif self.table in (None, "__dict__"):
             self.base.load(emit)
             emit.load_attr(self.name)
         else:  # past a __getattr__ in Python
