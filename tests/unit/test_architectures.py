@@ -1,0 +1,71 @@
+"""Real architectures, tiny and with random weights: one graph each, outputs and gradients as eager's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+
+import compiler_core
+from compiler_core.api import record_of
+from compiler_core.testing import break_kinds, difference, graph_count
+
+pytest.importorskip("transformers", reason="transformers is not installed")
+
+from tests.architectures import FIRST, MODELS, loss_of
+
+pytestmark = pytest.mark.filterwarnings("default")  # other people's code
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    """Tiny operations are slower on many threads."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("name", FIRST)
+def test_inference(name: str) -> None:
+    model, arguments = MODELS[name]()
+    model.eval()
+    compiled = compiler_core.compile(model, backend="eager", strict=True)
+    with torch.no_grad():
+        want = model(**arguments)
+        for _ in range(2):
+            assert not difference(want, compiled(**arguments))
+    _is_one_graph(compiled)
+
+
+@pytest.mark.parametrize("name", FIRST)
+def test_training(name: str) -> None:
+    """Outputs, gradients, the running statistics and what dropout draws."""
+    model, arguments = MODELS[name]()
+    model.train()
+    buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
+    compiled = compiler_core.compile(model, backend="eager", strict=True)
+    want = _step(model, model, arguments, buffers)
+    for _ in range(2):
+        assert not difference(want, _step(compiled, model, arguments, buffers))
+    _is_one_graph(compiled)
+
+
+def _step(run: Any, model: torch.nn.Module, arguments: dict[str, Any], buffers: dict[str, torch.Tensor]) -> Any:
+    """All that a training step leaves."""
+    model.zero_grad()
+    for name, buffer in model.named_buffers():
+        buffer.data.copy_(buffers[name])
+    torch.manual_seed(0)
+    output = run(**arguments)
+    loss_of(output).backward()
+    gradients = {name: None if p.grad is None else p.grad.clone() for name, p in model.named_parameters()}
+    return output, gradients, {name: b.clone() for name, b in model.named_buffers()}, torch.get_rng_state()
+
+
+def _is_one_graph(compiled: Any) -> None:
+    record = record_of(compiled)
+    assert not [f.message for c in record.compiles for f in c.failures]
+    assert (break_kinds(record), graph_count(record), len(record.compiles)) == ([], 1, 1)
