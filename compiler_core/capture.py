@@ -26,7 +26,7 @@ from torch._subclasses.fake_tensor import (
     UnsupportedOperatorException,
 )
 
-from compiler_core.ambient import CHANGES, Change
+from compiler_core.ambient import CHANGES, Change, grad_mode
 from compiler_core.errors import Unsupported
 from compiler_core.guards import GuardSpec, frozen, state_guard
 from compiler_core.record import ItemId
@@ -96,6 +96,7 @@ class Capture:
         self._last_placeholder: fx.Node | None = None
         self.guards: dict[Any, GuardSpec] = {"GLOBAL_STATE": state_guard()}
         self.effects = SideEffects()
+        self.inference = torch.is_inference_mode_enabled()
         self.changes: list[Change] = []
         """Of the ambient state, those not taken back: what the frame has changed when the graph has run."""
         self.working: Any = None
@@ -302,6 +303,8 @@ class Capture:
 
     def change(self, change: Change) -> None:
         """Change the ambient state: now, for the operations to come, and in the graph."""
+        if self.inference and change == grad_mode(True):
+            raise Unsupported("unsupported operation", "gradients turned on in inference mode")
         change.do(*change.args)
         self._describe(self.graph.call_function(change.do, change.args), None)
         if self.changes and change.takes_back(self.changes[-1]):
@@ -425,6 +428,11 @@ class Capture:
 
 def fake_of(mode: FakeTensorMode, real: torch.Tensor) -> torch.Tensor:
     """`real` without its values.  PyTorch looks at ``grad`` on the way, and warns where that is not kept."""
+    if real.is_inference():
+        with torch.inference_mode(False):
+            memory = real.untyped_storage(), real.storage_offset(), real.shape, real.stride()
+            plain = torch.empty(0, dtype=real.dtype, device=real.device).set_(*memory)
+            return mode.from_tensor(plain, static_shapes=True)
     if real.is_leaf:
         return mode.from_tensor(real, static_shapes=True)
     with warnings.catch_warnings():
@@ -484,7 +492,7 @@ def _is_static(obj: Any) -> bool:
 def _is_ordinary(tensor: torch.Tensor) -> bool:
     plain = tensor.layout == torch.strided and not tensor.is_quantized and not tensor.is_nested
     other = tensor.is_meta or any(getattr(tensor, "names", ()))
-    return plain and not (other or torch._C._functorch.is_functorch_wrapped_tensor(tensor) or tensor.is_inference())
+    return plain and not (other or torch._C._functorch.is_functorch_wrapped_tensor(tensor))
 
 
 def _is_plain_object(obj: Any) -> bool:

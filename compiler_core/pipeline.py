@@ -471,7 +471,9 @@ def _state_kept(restore: Callable[[], None] = lambda: None) -> Iterator[None]:
     """Compiling leaves the user's grad mode and random stream as they were, and what `restore` takes back."""
     grad_enabled, random = torch.is_grad_enabled(), torch.get_rng_state()
     try:
-        yield
+        # inference mode has gradients off, and is otherwise the business of the run
+        with torch.inference_mode(False), torch.set_grad_enabled(grad_enabled):
+            yield
     finally:
         restore()
         torch._C._set_grad_enabled(grad_enabled)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -40,14 +40,14 @@ def graph_or_none(graph: torch.fx.GraphModule, compiled: Callable[..., Any], nam
             return None
 
     def careful(*inputs: Any) -> Any:
-        versions = [t._version for t in inputs] if mutates else []
+        versions = _versions(inputs) if mutates else []
         random = torch.get_rng_state() if draws else None
         restore = before()
         try:
             return compiled(*inputs)
         except BaseException as error:
             restore()
-            if not isinstance(error, Exception) or (mutates and versions != [t._version for t in inputs]):
+            if not isinstance(error, Exception) or (mutates and versions != _versions(inputs)):
                 raise
             if random is not None:
                 torch.set_rng_state(random)
@@ -61,6 +61,11 @@ def graph_or_none(graph: torch.fx.GraphModule, compiled: Callable[..., Any], nam
 def _mutates(graph: torch.fx.GraphModule) -> bool:
     """Whether any operation changed an input in place: fake tensors count their changes, too."""
     return any(n.op == "placeholder" and n.meta["val"]._version > 0 for n in graph.graph.nodes)
+
+
+def _versions(inputs: Sequence[torch.Tensor]) -> list[Any]:
+    """How often each was changed in place; of inference tensors nobody knows."""
+    return [object() if t.is_inference() else t._version for t in inputs]
 
 
 def _draws(graph: torch.fx.GraphModule) -> bool:

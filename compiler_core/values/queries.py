@@ -49,6 +49,7 @@ for _query in (
     torch.get_autocast_dtype, torch.are_deterministic_algorithms_enabled, torch.get_default_dtype,
     torch.cuda.is_available, torch.cuda.device_count, torch.xpu.is_available, torch.backends.mps.is_available,
     torch.backends.cuda.is_built, torch.backends.cudnn.is_available, torch.distributed.is_available,
+    torch._C._get_cublas_allow_tf32, torch.onnx.is_in_onnx_export,
 ):  # fmt: skip
     HANDLERS[_query] = functools.partial(_fixed, _query)
 
@@ -65,7 +66,7 @@ def _asked_again(query: Any, tx: Interpreter) -> Value:
 
 for _query in (
     torch.cuda.is_current_stream_capturing, torch.xpu.is_current_stream_capturing, torch.distributed.is_initialized,
-    torch.is_inference_mode_enabled, torch.get_num_threads,
+    torch.is_inference_mode_enabled, torch.get_num_threads, torch.get_float32_matmul_precision,
 ):  # fmt: skip
     HANDLERS[_query] = functools.partial(_asked_again, _query)
 

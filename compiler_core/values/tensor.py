@@ -27,14 +27,14 @@ METADATA = frozenset(
 # methods that answer with constants and change nothing
 QUERIES = frozenset(
     "size dim ndimension numel nelement stride storage_offset element_size is_contiguous is_floating_point "
-    "is_complex is_signed type get_device __len__ is_inference".split()
+    "is_complex is_signed type get_device __len__".split()
 )
 VIEWS = frozenset("T mT H mH real imag data".split())
 READS = frozenset("item tolist numpy __bool__ __float__ __int__ __index__ __array__ data_ptr __str__ __repr__".split())
 # methods that touch autograd, storage or hooks, or ask about them: never in a graph
 REFUSED = frozenset(
     "register_hook register_post_accumulate_grad_hook retain_grad set_ resize_ resize_as_ share_memory_ "
-    "as_strided_ detach_ pin_memory to_sparse as_subclass inverse is_shared is_pinned is_set_to _is_view "
+    "as_strided_ detach_ pin_memory to_sparse as_subclass inverse is_inference is_shared is_pinned is_set_to _is_view "
     "untyped_storage storage __setstate__ __deepcopy__ rename_ refine_names".split()
 )
 # methods that give a tensor another shape in place: of one from outside, its owner would have to be told
@@ -177,6 +177,11 @@ class TensorValue(Value):
             raise Unsupported("backward", "Tensor.backward()")
         if name == "requires_grad_":
             return self._require_grad(tx, *(args or kwargs.values() or [ConstantValue(True)]))
+        if name == "is_inference" and not tx.capture.inference and (self.real is None or not self.real.is_inference()):
+            self.look(tx)
+            query = tx.capture.held(torch.is_inference_mode_enabled, "torch.is_inference_mode_enabled")
+            tx.capture.guard("RETURNS", query, False)
+            return ConstantValue(False)
         if name in REFUSED or (name in RESHAPES and self.source is not None):
             raise Unsupported("unsupported call", f"Tensor.{name}()")
         if name in QUERIES and not (name == "type" and (args or kwargs)):
