@@ -351,3 +351,34 @@ class CellContents(Source):
 
     def manager(self, tree: GuardTree) -> Any:
         return tree.manager(self.base).getattr_manager("cell_contents", self.text, tree.value(self), tree.kind)
+
+
+@dataclass(frozen=True)
+class ClassEntry(Source):
+    """What the class at `base`, or the first of its bases that has `name`, holds as `name`: a descriptor itself."""
+
+    base: Source
+    name: str
+
+    @property
+    def text(self) -> str:
+        return f"class_entry({self.base.text}, {self.name!r})"
+
+    def fetch(self, scope: Scope) -> Any:
+        return class_entry(self.base.fetch(scope), self.name)
+
+    def load(self, emit: Emitter) -> None:
+        emit.call_loaded(class_entry, [lambda: self.base.load(emit), lambda: emit.constant(self.name)])
+
+    def manager(self, tree: GuardTree) -> Any:
+        name = self.name
+        find = lambda cls: class_entry(cls, name)  # noqa: E731
+        return tree.manager(self.base).lambda_manager(find, self.text, tree.value(self), tree.kind)
+
+
+def class_entry(cls: type, name: str, default: Any = None) -> Any:
+    """What `cls` or the first of its bases that has `name` holds as `name`."""
+    for each in cls.__mro__:
+        if name in each.__dict__:
+            return each.__dict__[name]
+    return default

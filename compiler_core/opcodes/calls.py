@@ -12,8 +12,8 @@ from compiler_core.opcodes.stack import Machine
 from compiler_core.values.base import NULL, Value
 from compiler_core.values.functions import CellValue, FunctionValue, StaticValue
 from compiler_core.values.mappings import DictValue, pairs
-from compiler_core.values.objects import SuperValue
 from compiler_core.values.sequences import TupleValue
+from compiler_core.values.super import SuperValue
 
 if TYPE_CHECKING:
     from compiler_core.symbolic import Interpreter

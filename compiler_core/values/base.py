@@ -70,6 +70,10 @@ class Value:
     def get_attr(self, tx: Interpreter, name: str) -> Value:
         raise Unsupported("unsupported attribute", f"{self}.{name}")
 
+    def special(self, tx: Interpreter, name: str) -> Value | None:
+        """The bound special method `name`, where a class of the user's defines it in Python."""
+        return None
+
     def set_attr(self, tx: Interpreter, name: str, value: Value) -> None:
         raise Unsupported("unsupported mutation", f"{self}.{name} = ...")
 

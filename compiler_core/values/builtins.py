@@ -18,11 +18,12 @@ from compiler_core.values.deques import DequeValue
 from compiler_core.values.functions import FunctionValue, PartialValue, StaticValue
 from compiler_core.values.keys import ObjectKey, has_fixed_order, hashable
 from compiler_core.values.mappings import DefaultDictValue, DictValue, OrderedDictValue
-from compiler_core.values.objects import ObjectValue, SuperValue, _nothing
+from compiler_core.values.objects import ObjectValue
 from compiler_core.values.operators import binary, unary
 from compiler_core.values.rules import HANDLERS, handles
 from compiler_core.values.sequences import ListValue, RangeValue, SliceValue, TupleValue
 from compiler_core.values.sets import SetValue, as_members
+from compiler_core.values.super import SuperValue
 from compiler_core.values.tensor import TensorValue
 
 if TYPE_CHECKING:
@@ -100,23 +101,20 @@ def _hasattr(tx: Interpreter, obj: Value, name: Value) -> Value:
 
 
 def _find_attr(tx: Interpreter, obj: Value, name: str) -> Value | None:
-    if isinstance(obj, ObjectValue):
-        try:
-            found = obj.find_attr(tx, name)
-        except Raised as error:  # from the program's own __getattr__, property ...
-            if error.matches(AttributeError):
-                return None
-            raise
-        if found is None and obj.source is not None and name not in obj.stored:
-            tx.capture.guard("NO_ATTRIBUTE", obj.source, name)
-        return found
-    if isinstance(obj, TensorValue):
-        return obj.find_attr(tx, name)
-    if isinstance(obj, FunctionValue):
-        return obj.get_attr(tx, name) if obj.fn is not None and hasattr(obj.fn, name) else None
-    if obj.is_constant() and not hasattr(obj.constant(tx), name):
+    if isinstance(obj, StaticValue) and not hasattr(obj.constant(tx), name):
         return None
-    return obj.get_attr(tx, name)
+    try:
+        return obj.get_attr(tx, name)
+    except Raised as error:
+        if error.matches(AttributeError):
+            return None
+        raise
+
+
+@handles(delattr)
+def _delattr(tx: Interpreter, obj: Value, name: Value) -> Value:
+    obj.del_attr(tx, name.constant(tx))
+    return ConstantValue(None)
 
 
 @handles(setattr)
@@ -285,11 +283,6 @@ def _super(tx: Interpreter, *args: Value) -> Value:
 @handles(functools.partial)
 def _partial(tx: Interpreter, function: Value, *args: Value, **kwargs: Value) -> Value:
     return PartialValue(function, args, kwargs)
-
-
-@handles(_nothing)
-def _do_nothing(tx: Interpreter, *args: Value) -> Value:
-    return ConstantValue(None)
 
 
 @handles(property, staticmethod, classmethod, builtins.__build_class__)

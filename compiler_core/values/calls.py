@@ -20,15 +20,22 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from compiler_core.errors import Unsupported
-from compiler_core.values import builtins, copying, getters, iteration, library, namespaces, operators  # noqa: F401  (they register their rules)
+from compiler_core.values import (  # noqa: F401  (they register their rules)
+    builtins,
+    copying,
+    getters,
+    iteration,
+    library,
+    namespaces,
+    object_methods,
+    operators,
+)
 from compiler_core.values.base import Value
 from compiler_core.values.cached import call_cached
 from compiler_core.values.constant import ConstantValue, fold
 from compiler_core.values.construct import construct
 from compiler_core.values.exceptions import ExceptionValue, initialise
 from compiler_core.values.functions import StaticValue
-from compiler_core.values.modules import ModuleValue
-from compiler_core.values.objects import ObjectValue, look_up, store_attribute
 from compiler_core.values.rules import HANDLERS, Handler, has_tensor, name_of
 from compiler_core.values.subclasses import SubclassValue
 from compiler_core.values.text import exception_text
@@ -87,10 +94,6 @@ def _construct_generic(tx: Interpreter, alias: Any, args: Sequence[Value], kwarg
 def _call_unbound(tx: Interpreter, obj: Any, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
     """``list.append(x, 1)``: the method of just that class, whatever the object's own class makes of the name."""
     owner, *rest = args
-    if obj is object.__setattr__ and isinstance(owner, ObjectValue) and not isinstance(owner, ModuleValue):
-        return store_attribute(tx, owner, *rest)
-    if obj is object.__getattribute__ and isinstance(owner, ObjectValue):
-        return look_up(tx, owner, *rest)
     if isinstance(owner, ExceptionValue) and obj.__name__ in ("__init__", "__str__"):
         is_init = obj.__name__ == "__init__"
         return initialise(tx, owner, rest, kwargs) if is_init else ConstantValue(exception_text(tx, owner))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import enum
 import inspect
+import types
 import typing
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -12,8 +13,9 @@ from typing import TYPE_CHECKING
 import torch
 
 from compiler_core.errors import Unsupported
-from compiler_core.values.base import Value
+from compiler_core.values.base import Value, raised
 from compiler_core.values.constant import ConstantValue, fold
+from compiler_core.values.descriptors import lookup
 from compiler_core.values.exceptions import construct_exception
 from compiler_core.values.functions import StaticValue
 from compiler_core.values.modules import ModuleValue
@@ -38,8 +40,17 @@ def construct(tx: Interpreter, cls: type, args: Sequence[Value], kwargs: dict[st
         raise Unsupported("skipped function", f"{name_of(cls)}()")
     if hasattr(cls, "__del__"):
         raise Unsupported("unsupported call", f"{name_of(cls)}(), whose __del__ runs when the object dies")
-    if type(cls).__call__ is not type.__call__ or inspect.isabstract(cls):
-        raise Unsupported("unsupported call", f"{name_of(cls)}()")
+    if inspect.isabstract(cls):
+        raise Unsupported("exception", f"{name_of(cls)}(), an abstract class")
+    called = lookup(type(cls), "__call__")
+    if isinstance(called, types.FunctionType):  # of a metaclass
+        guard_class(tx, type(cls), "__call__", called)
+        return tx.capture.wrap_static(called).call(tx, [StaticValue(cls), *args], kwargs)
+    return instantiate(tx, cls, args, kwargs)
+
+
+def instantiate(tx: Interpreter, cls: type, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+    """``type.__call__(cls, ...)``"""
     made = _new(tx, cls, args, kwargs)
     if issubclass(made.python_type(), cls):
         _init(tx, cls, made, args, kwargs)
@@ -47,17 +58,19 @@ def construct(tx: Interpreter, cls: type, args: Sequence[Value], kwargs: dict[st
 
 
 def _new(tx: Interpreter, cls: type, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
-    found = inspect.getattr_static(cls, "__new__")
+    found = lookup(cls, "__new__")
     guard_class(tx, cls, "__new__", found)
     if isinstance(found, staticmethod):
         return tx.capture.wrap_static(found.__func__).call(tx, [StaticValue(cls), *args], kwargs)
-    if found is object.__new__ and inspect.getattr_static(cls, "__init__") is not object.__init__:
+    if found is object.__new__ and lookup(cls, "__init__") is not object.__init__:
         return _new_object(tx, StaticValue(cls))  # __init__ looks at the arguments
+    if found is object.__new__ and (args or kwargs):
+        raise raised(TypeError, f"{cls.__name__}() takes no arguments")
     return StaticValue(found).call(tx, [StaticValue(cls), *args], kwargs)
 
 
 def _init(tx: Interpreter, cls: type, made: Value, args: Sequence[Value], kwargs: dict[str, Value]) -> None:
-    init = inspect.getattr_static(cls, "__init__")
+    init = lookup(cls, "__init__")
     if init is object.__init__:
         return  # __new__ has looked at the arguments
     guard_class(tx, cls, "__init__", init)
@@ -71,8 +84,6 @@ def _new_object(tx: Interpreter, cls: Value) -> Value:
     made = cls.constant(tx)
     if not is_plain_class(made):
         raise Unsupported("unsupported call", f"object.__new__({name_of(made)})")
-    if any(vars(c).get("__slots__") for c in made.__mro__):
-        raise Unsupported("unsupported call", f"{name_of(made)}(), a class with __slots__")
     return ModuleValue(made) if issubclass(made, torch.nn.Module) else ObjectValue(made)
 
 

@@ -141,15 +141,20 @@ class StaticValue(Value):
         return super().get_item(tx, key)
 
     def _class_attribute(self, tx: Interpreter, cls: type, name: str) -> Value:
+        from compiler_core.values.descriptors import ABSENT, lookup, of_class
         from compiler_core.values.objects import guard_class
 
-        own = next((c.__dict__[name] for c in cls.__mro__ if name in c.__dict__), None)
-        if own is None and not hasattr(type, name):  # an attribute of the metaclass may be code
+        made = of_class(tx, cls, name)
+        if made is not None:
+            return made
+        own, base = lookup(cls, name), self.source or tx.capture.held(cls, cls.__qualname__)
+        if own is ABSENT and not hasattr(cls, name):
+            tx.capture.guard("NO_ATTRIBUTE", base, name)
+            raise raised(AttributeError, f"type object {cls.__name__!r} has no attribute {name!r}")
+        if own is ABSENT and not hasattr(type, name):  # an attribute of the metaclass may be code
             raise Unsupported("unsupported attribute", f"{self}.{name}")
         guard_class(tx, cls, name, own)
-        found = getattr(cls, name)
-        base = self.source or tx.capture.held(cls, cls.__qualname__)
-        return tx.capture.wrap_attribute(found, Attribute(base, name))
+        return tx.capture.wrap_attribute(getattr(cls, name), Attribute(base, name))
 
     def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
         from compiler_core.values.calls import call_static

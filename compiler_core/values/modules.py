@@ -14,9 +14,10 @@ from compiler_core.errors import Unsupported
 from compiler_core.sources import Attribute, InstanceDict, Item
 from compiler_core.values.base import UNBOUND, Raised, Value, raised
 from compiler_core.values.constant import ConstantValue
+from compiler_core.values.descriptors import ABSENT, is_data_descriptor
 from compiler_core.values.iterators import IteratorValue
 from compiler_core.values.mappings import DictValue
-from compiler_core.values.objects import ABSENT, ObjectValue, is_data_descriptor, type_of
+from compiler_core.values.objects import ObjectValue, type_of
 from compiler_core.values.rules import handles
 from compiler_core.values.sequences import SliceValue, TupleValue
 

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import functools
-import inspect
 import itertools
 import types
 import typing
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from compiler_core.errors import Unsupported
 from compiler_core.sources import Attribute, InstanceDict, Source
 from compiler_core.values.base import UNBOUND, Raised, Value, raised
 from compiler_core.values.constant import ConstantValue
+from compiler_core.values.descriptors import ABSENT, delete, is_data_descriptor, is_descriptor, lookup, read, write
 from compiler_core.values.functions import FunctionValue, MethodValue, StaticValue, is_library
 from compiler_core.values.keys import hashable
 from compiler_core.values.mappings import DictValue
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from compiler_core.reconstruct import Emitter
     from compiler_core.symbolic import Interpreter
 
-ABSENT: Any = object()
 # builtin classes whose __getattribute__ does what object's does
 _GENERIC_ATTRIBUTES = (object, BaseException, dict, OrderedDict, list, tuple)
 BUILTIN_METHODS = (types.MethodDescriptorType, types.WrapperDescriptorType)
@@ -64,25 +63,31 @@ class ObjectValue(Value):
         return found
 
     def find_attr(self, tx: Interpreter, name: str) -> Value | None:
-        """Python's attribute protocol; None where it would raise AttributeError."""
-        getter = inspect.getattr_static(self.cls, "__getattribute__")
+        """Python's attribute protocol; None where ``object.__getattribute__`` would raise AttributeError."""
+        getter = lookup(self.cls, "__getattribute__")
         if isinstance(getter, types.WrapperDescriptorType) and getter.__objclass__ in _GENERIC_ATTRIBUTES:
-            return self.plain_attr(tx, name)
+            return self._or_fallback(tx, name, lambda: self.plain_attr(tx, name))
         self.look(tx)
         if not isinstance(getter, types.FunctionType):
             raise Unsupported("unsupported attribute", f"{self.cls.__name__} has its own __getattribute__")
         self._guard_class(tx, "__getattribute__", getter)
+        function = FunctionValue.outside(tx.capture, getter, None)
+        return self._or_fallback(tx, name, lambda: function.call(tx, [self, ConstantValue(name)], {}))
+
+    def _or_fallback(self, tx: Interpreter, name: str, find: Callable[[], Value | None]) -> Value | None:
+        """What `find` finds, or, where that is nothing, ``__getattr__``."""
         try:
-            return FunctionValue.outside(tx.capture, getter, None).call(tx, [self, ConstantValue(name)], {})
+            found = find()
         except Raised as error:
-            if not error.matches(AttributeError) or inspect.getattr_static(self.cls, "__getattr__", None) is None:
+            if not error.matches(AttributeError) or lookup(self.cls, "__getattr__") is ABSENT:
                 raise
-            return self._fallback(tx, name)
+            found = None
+        return self._fallback(tx, name) if found is None else found
 
     def plain_attr(self, tx: Interpreter, name: str) -> Value | None:
-        """``object.__getattribute__``, then ``__getattr__``"""
+        """``object.__getattribute__``; None where it would raise AttributeError"""
         self.look(tx)
-        on_class = inspect.getattr_static(self.cls, name, ABSENT)
+        on_class = lookup(self.cls, name)
         if on_class is not ABSENT and is_data_descriptor(on_class):
             return self._descriptor(tx, name, on_class)
         stored = self.stored.get(name)
@@ -91,23 +96,29 @@ class ObjectValue(Value):
         own = None if stored is UNBOUND else self._own_attr(tx, name)
         if own is not None:
             return own
-        if on_class is not ABSENT:
-            return self._class_attr(tx, name, on_class)
-        return self._fallback(tx, name)
+        return None if on_class is ABSENT else self._class_attr(tx, name, on_class)
 
-    def _descriptor(self, tx: Interpreter, name: str, descriptor: Any) -> Value:
-        if isinstance(descriptor, property) and isinstance(descriptor.fget, types.FunctionType):
-            self._guard_class(tx, name, descriptor)
-            return FunctionValue.outside(tx.capture, descriptor.fget, None).call(tx, [self], {})
+    def _descriptor(self, tx: Interpreter, name: str, descriptor: Any) -> Value | None:
         if name == "__class__":
             return tx.capture.wrap_static(self.cls)
         if name == "__dict__":
             return self._instance_dict()
-        if isinstance(descriptor, types.MemberDescriptorType) and self.source is not None and not self.stored:
-            return tx.capture.wrap(getattr(self.real, name), Attribute(self.source, name))
-        raise Unsupported("unsupported attribute", f"{self}.{name}, a {type(descriptor).__name__}")
+        if isinstance(descriptor, types.MemberDescriptorType):
+            return self._slot(tx, name)
+        self._guard_class(tx, name, descriptor)
+        return read(tx, descriptor, name, self, self.cls)
+
+    def _slot(self, tx: Interpreter, name: str) -> Value | None:
+        stored = self.stored.get(name)
+        if stored is not None or self.source is None:
+            return None if stored is UNBOUND else stored
+        if not hasattr(self.real, name):
+            return None
+        return tx.capture.wrap(getattr(self.real, name), Attribute(self.source, name))
 
     def _instance_dict(self) -> Value:
+        if any(vars(c).get("__slots__") for c in self.cls.__mro__):
+            raise Unsupported("unsupported attribute", f"{self}.__dict__ beside slots")
         if self.source is None:
             return OwnDictValue(self)
         return InstanceDictValue(self)
@@ -123,18 +134,8 @@ class ObjectValue(Value):
     def _class_attr(self, tx: Interpreter, name: str, found: Any) -> Value:
         self._guard_absent(tx, name)
         self._guard_class(tx, name, found)
-        if isinstance(found, types.FunctionType):
-            return MethodValue(FunctionValue.outside(tx.capture, found, None), self)
-        if isinstance(found, staticmethod):
-            return tx.capture.wrap_static(found.__func__)
-        if isinstance(found, classmethod):
-            return MethodValue(tx.capture.wrap_static(found.__func__), StaticValue(self.cls))
-        if isinstance(found, functools._lru_cache_wrapper):
-            return MethodValue(StaticValue(found), self)
-        if isinstance(found, functools.cached_property):
-            raise Unsupported("unsupported attribute", f"{self}.{name}, a cached_property not yet computed")
-        if hasattr(type(found), "__get__"):
-            raise Unsupported("unsupported attribute", f"{self}.{name}, a {type(found).__name__}")
+        if is_descriptor(found):
+            return read(tx, found, name, self, self.cls)
         hidden = name in self.stored  # the instance's own, deleted in the frame, still hides it from guards
         base = (None if hidden else self.source) or tx.capture.held(self.cls, self.cls.__qualname__)
         return tx.capture.wrap_attribute(found, Attribute(base, name))
@@ -143,8 +144,8 @@ class ObjectValue(Value):
         guard_class(tx, self.cls, name, found)
 
     def _fallback(self, tx: Interpreter, name: str) -> Value | None:
-        getter = inspect.getattr_static(self.cls, "__getattr__", None)
-        if getter is None:
+        getter = lookup(self.cls, "__getattr__")
+        if getter is ABSENT:
             return None
         self._guard_class(tx, "__getattr__", getter)
         if not isinstance(getter, types.FunctionType):
@@ -155,11 +156,19 @@ class ObjectValue(Value):
         self.look(tx)
         if _stores_its_own_way(self.cls):
             self._special_call(tx, "__setattr__", [ConstantValue(name), value])
-            return
-        on_class = inspect.getattr_static(self.cls, name, ABSENT)
+        else:
+            self.set_plainly(tx, name, value)
+
+    def set_plainly(self, tx: Interpreter, name: str, value: Value) -> None:
+        """``object.__setattr__``"""
+        on_class = lookup(self.cls, name)
         if on_class is not ABSENT and is_data_descriptor(on_class):
-            raise Unsupported("unsupported mutation", f"{self}.{name}, a {type(on_class).__name__}")
-        self.store(tx, name, value)
+            self._guard_class(tx, name, on_class)
+            write(tx, on_class, name, self, value)
+        elif self.cls.__dictoffset__ == 0:
+            raise Unsupported("exception", f"{self} has no {name!r} and no __dict__")
+        else:
+            self.store(tx, name, value)
 
     @property
     def stores_directly(self) -> bool:
@@ -167,7 +176,7 @@ class ObjectValue(Value):
         return _stores_its_own_way(self.cls)
 
     def store(self, tx: Interpreter, name: str, value: Value) -> None:
-        """``object.__setattr__``"""
+        """Put an attribute into the object itself; UNBOUND takes it away."""
         if self.keys_were_read and (value is UNBOUND or name not in self.real.__dict__ or self._is_deleted(name)):
             raise Unsupported("unsupported mutation", f"{self}.{name}, after a loop over the __dict__")
         if self.source is not None:
@@ -182,15 +191,32 @@ class ObjectValue(Value):
 
     def del_attr(self, tx: Interpreter, name: str) -> None:
         self.look(tx)
-        if inspect.getattr_static(self.cls, "__delattr__") is not object.__delattr__:
+        if lookup(self.cls, "__delattr__") not in (object.__delattr__, BaseException.__delattr__):
             self._special_call(tx, "__delattr__", [ConstantValue(name)])
-            return
-        if is_data_descriptor(inspect.getattr_static(self.cls, name, None)):
-            raise Unsupported("unsupported mutation", f"del {self}.{name}, which its class defines")
-        if self._is_deleted(name) or (name not in self.stored and self._own_attr(tx, name) is None):
+        else:
+            self.del_plainly(tx, name)
+
+    def del_plainly(self, tx: Interpreter, name: str) -> None:
+        """``object.__delattr__``"""
+        on_class = lookup(self.cls, name)
+        if on_class is not ABSENT and is_data_descriptor(on_class):
+            self._guard_class(tx, name, on_class)
+            delete(tx, on_class, name, self)
+        else:
+            self.remove(tx, name)
+
+    def remove(self, tx: Interpreter, name: str) -> None:
+        """Take an attribute away from the object itself."""
+        is_slot = isinstance(lookup(self.cls, name), types.MemberDescriptorType)
+        if self._is_deleted(name) or (name not in self.stored and self._at_entry(tx, name, is_slot) is None):
+            if is_slot and self.source is not None:
+                tx.capture.guard("NO_ATTRIBUTE", self.source, name)
             self._guard_absent(tx, name)
             raise raised(AttributeError, f"{self.cls.__name__!r} object has no attribute {name!r}")
         self.store(tx, name, UNBOUND)
+
+    def _at_entry(self, tx: Interpreter, name: str, is_slot: bool) -> Value | None:
+        return self._slot(tx, name) if is_slot else self._own_attr(tx, name)
 
     def _guard_absent(self, tx: Interpreter, name: str) -> None:
         """An attribute was not found in the outside object's own dict."""
@@ -201,12 +227,14 @@ class ObjectValue(Value):
 
     def special(self, tx: Interpreter, name: str) -> Value | None:
         """The bound special method `name` where the class defines it in Python."""
-        found = inspect.getattr_static(self.cls, name, None)
+        found = lookup(self.cls, name)
         if isinstance(found, types.FunctionType):
             self.look(tx)
             self._guard_class(tx, name, found)
             return MethodValue(FunctionValue.outside(tx.capture, found, None), self)
-        return None
+        if found is ABSENT or isinstance(found, BUILTIN_METHODS):
+            return None
+        raise Unsupported("unsupported operation", f"{self.cls.__name__}.{name}, a {type(found).__name__}")
 
     def _special_call(self, tx: Interpreter, name: str, args: Sequence[Value]) -> Value:
         method = self.special(tx, name)
@@ -226,7 +254,7 @@ class ObjectValue(Value):
         for name in ("__bool__", "__len__"):
             if (method := self.special(tx, name)) is not None:
                 return method.call(tx, [], {}).truth(tx)
-            if inspect.getattr_static(self.cls, name, None) is not None:
+            if lookup(self.cls, name) is not ABSENT:
                 raise Unsupported("unsupported operation", f"truth of a {self.cls.__name__}")
         self.look(tx)
         return True
@@ -369,7 +397,14 @@ def is_python_class(cls: type) -> bool:
     return bool(cls.__flags__ & heap_type) and not cls.__flags__ & immutable
 
 
-_CODE_OF_CLASSES = (types.FunctionType, property, staticmethod, classmethod, functools._lru_cache_wrapper)
+_CODE_OF_CLASSES = (
+    types.FunctionType,
+    property,
+    staticmethod,
+    classmethod,
+    functools._lru_cache_wrapper,
+    functools.cached_property,
+)
 
 
 @functools.cache
@@ -395,128 +430,7 @@ def type_of(value: Value) -> type:
         return object
 
 
-def is_data_descriptor(obj: Any) -> bool:
-    return hasattr(type(obj), "__set__") or hasattr(type(obj), "__delete__")
-
-
 @functools.cache
 def _stores_its_own_way(cls: type) -> bool:
     """Whether `cls` stores attributes in a way of its own rather than object's."""
-    return inspect.getattr_static(cls, "__setattr__") not in (object.__setattr__, BaseException.__setattr__)
-
-
-class SuperValue(Value):
-    """``super()`` in a method."""
-
-    def __init__(self, after: type, owner: Value) -> None:
-        self.after = after
-        self.owner = owner
-
-    def get_attr(self, tx: Interpreter, name: str) -> Value:
-        start = self.owner.obj if isinstance(self.owner, StaticValue) else self.owner.python_type()
-        mro = start.__mro__
-        if self.after not in mro:
-            raise Unsupported("unsupported attribute", f"super().{name} in a metaclass")
-        for cls in mro[mro.index(self.after) + 1 :]:
-            if name in cls.__dict__:
-                guard_class(tx, cls, name, cls.__dict__[name])
-                return self._bind(tx, name, cls.__dict__[name])
-        raise Unsupported("exception", f"super has no attribute {name!r}")
-
-    def _bind(self, tx: Interpreter, name: str, found: Any) -> Value:
-        if isinstance(found, types.FunctionType):
-            function = FunctionValue.outside(tx.capture, found, None)
-            return function if isinstance(self.owner, StaticValue) else MethodValue(function, self.owner)
-        if isinstance(found, staticmethod):
-            return tx.capture.wrap_static(found.__func__)
-        if isinstance(found, classmethod) and isinstance(self.owner, StaticValue):
-            return MethodValue(tx.capture.wrap_static(found.__func__), self.owner)
-        if isinstance(found, types.BuiltinFunctionType):  # a builtin class's __new__
-            return StaticValue(found)
-        if isinstance(found, property) and isinstance(found.fget, types.FunctionType):
-            return FunctionValue.outside(tx.capture, found.fget, None).call(tx, [self.owner], {})
-        if found is object.__init__:
-            return StaticValue(_nothing)
-        if isinstance(found, types.WrapperDescriptorType) and issubclass(type_of(self.owner), BaseException):
-            return MethodValue(StaticValue(found), self.owner)
-        if found is object.__setattr__ and isinstance(self.owner, ObjectValue):
-            return _StoreValue(self.owner)
-        if found is object.__getattribute__ and isinstance(self.owner, ObjectValue):
-            return _LookupValue(self.owner)
-        if isinstance(found, BUILTIN_METHODS) and isinstance(self.owner, ObjectValue):
-            return BoundBuiltin(found, self.owner)
-        raise Unsupported("unsupported attribute", f"super().{name}")
-
-    def children(self) -> Sequence[Value]:
-        return [self.owner]
-
-    def rebuild(self, emit: Emitter) -> None:
-        emit.call_object(super, [StaticValue(self.after), self.owner])
-
-
-class BoundBuiltin(Value):
-    """A method of a builtin class, bound to an instance of a subclass: ``super().__setitem__``."""
-
-    def __init__(self, descriptor: Any, owner: ObjectValue) -> None:
-        self.descriptor = descriptor
-        self.owner = owner
-
-    def __repr__(self) -> str:
-        return f"{self.owner}.{self.descriptor.__name__}"
-
-    def python_type(self) -> type:
-        is_slot = isinstance(self.descriptor, types.WrapperDescriptorType)
-        return types.MethodWrapperType if is_slot else types.BuiltinMethodType
-
-    def truth(self, tx: Interpreter) -> bool:
-        return True
-
-    def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
-        return StaticValue(self.descriptor).call(tx, [self.owner, *args], kwargs)
-
-    def children(self) -> Sequence[Value]:
-        return [self.owner]
-
-    def rebuild(self, emit: Emitter) -> None:
-        emit.call_object(self.descriptor.__get__, [self.owner])
-
-
-class _LookupValue(Value):
-    """``super().__getattribute__`` of a plain object."""
-
-    def __init__(self, owner: ObjectValue) -> None:
-        self.owner = owner
-
-    def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
-        return look_up(tx, self.owner, *args)
-
-
-def look_up(tx: Interpreter, owner: ObjectValue, name: Value) -> Value:
-    """``object.__getattribute__(owner, name)``"""
-    found = owner.plain_attr(tx, name.constant(tx))
-    if found is None:
-        raise raised(AttributeError, f"{owner.cls.__name__!r} object has no attribute {name}")
-    return found
-
-
-class _StoreValue(Value):
-    """``super().__setattr__`` of a plain object."""
-
-    def __init__(self, owner: ObjectValue) -> None:
-        self.owner = owner
-
-    def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
-        return store_attribute(tx, self.owner, *args)
-
-
-def store_attribute(tx: Interpreter, owner: ObjectValue, name: Value, value: Value) -> Value:
-    """``object.__setattr__(owner, name, value)``"""
-    wanted = name.constant(tx)
-    if is_data_descriptor(inspect.getattr_static(owner.cls, wanted, None)):
-        raise Unsupported("unsupported mutation", f"{owner}.{wanted}")
-    owner.store(tx, wanted, value)
-    return ConstantValue(None)
-
-
-def _nothing() -> None:
-    """object.__init__ with no arguments"""
+    return lookup(cls, "__setattr__") not in (object.__setattr__, BaseException.__setattr__)

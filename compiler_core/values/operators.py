@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 from compiler_core.errors import Unsupported
 from compiler_core.values.base import Value, raised
 from compiler_core.values.constant import ConstantValue, fold
-from compiler_core.values.container_operators import COMPARISONS, builtin_operation, inplace_operation
+from compiler_core.values.container_operators import builtin_operation, inplace_operation
 from compiler_core.values.containers import ContainerValue
 from compiler_core.values.functions import StaticValue
 from compiler_core.values.mappings import DictValue
 from compiler_core.values.objects import BUILTIN_METHODS, ObjectValue
+from compiler_core.values.refusals import refused_operands
 from compiler_core.values.rules import HANDLERS, handles
 from compiler_core.values.sequences import ListValue, RangeValue
 from compiler_core.values.subclasses import SubclassValue
@@ -133,12 +134,7 @@ def _check_beside_object(op: Any, operand: Value, other: ObjectValue, is_reflect
 def _nothing_fits(op: Any, tx: Interpreter, left: Value, right: Value) -> Value:
     if op in (operator.eq, operator.ne):
         return ConstantValue(tx.is_same(left, right) == (op is operator.eq))
-    left.look(tx)
-    right.look(tx)
-    names = left.python_type().__name__, right.python_type().__name__
-    if op in COMPARISONS:
-        raise raised(TypeError, f"{COMPARISONS[op]!r} not supported between instances of {names[0]!r} and {names[1]!r}")
-    raise Unsupported("exception", f"{op.__name__} of {left} and {right}")
+    raise refused_operands(op, tx, left, right)
 
 
 def contents_of(value: Value) -> Value:

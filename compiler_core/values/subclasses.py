@@ -18,8 +18,9 @@ from compiler_core.values.base import UNBOUND, Value
 from compiler_core.values.constant import ConstantValue
 from compiler_core.values.functions import StaticValue
 from compiler_core.values.mappings import CONTAINERS, DictValue, key_value
-from compiler_core.values.objects import BUILTIN_METHODS, BoundBuiltin, ObjectValue, is_python_class
+from compiler_core.values.objects import BUILTIN_METHODS, ObjectValue, is_python_class
 from compiler_core.values.sequences import SequenceValue, TupleValue, field_index
+from compiler_core.values.super import BoundBuiltin
 
 if TYPE_CHECKING:
     from compiler_core.reconstruct import Emitter

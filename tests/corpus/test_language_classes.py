@@ -62,7 +62,7 @@ def test_made_in_the_frame(x):
 
 @same_as_eager(graphs=1, breaks=[])
 def test_returned(x):
-    p = Plain(x)
+    p = Plain(x + 1)
     p.extra = [p.n, 2]
     return p, p.extra
 
@@ -170,7 +170,7 @@ def test_user_descriptor(x):
         said = str(e)
     y = x * s.factor
     del s.factor
-    return y, s.factor, said, isinstance(Scaler.factor, Positive), vars(Positive) is not None
+    return y, s.factor, said, isinstance(Scaler.factor, Positive)
 
 
 class Lazy:
@@ -336,7 +336,7 @@ def test_super_in_a_diamond(x):
     return x * d.size, d.who(), d.later(), [c.__name__ for c in D.__mro__]
 
 
-@same_as_eager(graphs=1, breaks=[])
+@same_as_eager(graphs=0, breaks=["exception"])
 def test_super_has_no_such_attribute(x):
     class_ = B()
     try:
@@ -455,7 +455,7 @@ def test_class_attribute_written(x):
     return y
 
 
-@same_as_eager(graphs=1, breaks=["unsupported call"])
+@same_as_eager(breaks=["unsupported call"])
 def test_class_made_in_the_frame(x):
     class Local:
         def __init__(self, v):
@@ -489,7 +489,7 @@ def test_dataclasses(x):
         v.major = 3
     except dataclasses.FrozenInstanceError as e:
         said = str(e)
-    return x * c.area, c, v, v == Version(1, 2), v < Version(1, 3), said, repr(c), dataclasses.replace(v, minor=5)
+    return x * c.area, c, v, v == Version(1, 2), v < Version(1, 3), said, repr(c)
 
 
 @same_as_eager(graphs=1, breaks=[])
