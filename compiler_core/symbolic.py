@@ -357,6 +357,8 @@ class Interpreter(opcodes.Opcodes):
         if both_outside and not same and not a.is_constant() and not b.is_constant():
             assert a.source is not None
             self.capture.guard("NOT_SAME_OBJECT", a.source, b.source)
+        if same and isinstance(a, FunctionValue) and a.source is not None and b.source not in (None, a.source):
+            self.capture.guard("SAME_OBJECT", a.source, b.source)
         return same
 
     def is_item(self, a: Value, b: Value) -> bool:

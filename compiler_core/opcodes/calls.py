@@ -118,3 +118,7 @@ class CallOpcodes(Machine):
             made.defaults = list(part.items(self._tx))
         elif flag == KWDEFAULTS:
             made.kwdefaults = dict(cast(DictValue, part).mapping(self._tx))
+        elif flag == ANNOTATIONS:
+            flat = part.items(self._tx)  # names and annotations in turn
+            found = {name.constant(self._tx): value for name, value in zip(flat[::2], flat[1::2], strict=True)}
+            made.special_attributes["__annotations__"] = DictValue(found)

@@ -10,7 +10,8 @@ from compiler_core.opcodes.stack import Machine
 from compiler_core.values.base import Raised, Value, raised
 from compiler_core.values.constant import ConstantValue
 from compiler_core.values.functions import StaticValue
-from compiler_core.values.mappings import DictValue, hashable
+from compiler_core.values.keys import hashable
+from compiler_core.values.mappings import DictValue
 from compiler_core.values.rules import HANDLERS
 from compiler_core.values.sequences import TupleValue
 

@@ -10,7 +10,7 @@ from compiler_core.bytecode import Instruction
 from compiler_core.errors import Unsupported
 from compiler_core.opcodes.stack import Machine
 from compiler_core.sources import Global
-from compiler_core.values.base import NULL, UNBOUND, Value
+from compiler_core.values.base import NULL, UNBOUND, Raised, Value
 from compiler_core.values.super import SuperValue
 
 if TYPE_CHECKING:
@@ -97,4 +97,8 @@ class NameOpcodes(Machine):
         self.push(self.capture.wrap_static(sys.modules[name if whole else name.partition(".")[0]]))
 
     def IMPORT_FROM(self, instruction: Instruction) -> None:
-        self.push(self.stack[-1].get_attr(self._tx, cast(str, instruction.argval)))
+        name = cast(str, instruction.argval)
+        try:
+            self.push(self.stack[-1].get_attr(self._tx, name))
+        except Raised as error:
+            raise Unsupported("exception", f"cannot import name {name!r}") from error

@@ -159,6 +159,12 @@ class Value:
         return f"{type(self).__name__.removesuffix('Value').lower()}"
 
 
+def index_of(tx: Interpreter, value: Value) -> Value:
+    """``operator.index(value)``, for an object of the user's; anything else as it is"""
+    method = value.special(tx, "__index__")
+    return value if method is None else method.call(tx, [], {})
+
+
 class NullValue(Value):
     """CPython's NULL on the stack."""
 

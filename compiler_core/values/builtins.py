@@ -12,16 +12,17 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from compiler_core.errors import Unsupported
-from compiler_core.values.base import Raised, Value
+from compiler_core.values.base import Raised, Value, index_of
 from compiler_core.values.constant import ConstantValue, fold
 from compiler_core.values.deques import DequeValue
-from compiler_core.values.functions import FunctionValue, PartialValue, StaticValue
+from compiler_core.values.descriptors import lookup
+from compiler_core.values.functions import FunctionValue, PartialValue, StaticValue, is_library
 from compiler_core.values.keys import ObjectKey, has_fixed_order, hashable
 from compiler_core.values.mappings import DefaultDictValue, DictValue, OrderedDictValue
 from compiler_core.values.objects import ObjectValue
 from compiler_core.values.operators import binary, unary
 from compiler_core.values.rules import HANDLERS, handles
-from compiler_core.values.sequences import ListValue, RangeValue, SliceValue, TupleValue
+from compiler_core.values.sequences import ListValue, SliceValue, TupleValue
 from compiler_core.values.sets import SetValue, as_members
 from compiler_core.values.super import SuperValue
 from compiler_core.values.tensor import TensorValue
@@ -48,8 +49,16 @@ def _type(tx: Interpreter, obj: Value) -> Value:
 
 @handles(isinstance)
 def _isinstance(tx: Interpreter, obj: Value, classes: Value) -> Value:
+    if isinstance(classes, TupleValue):
+        return ConstantValue(any(_isinstance(tx, obj, c).truth(tx) for c in classes.items(tx)))
     wanted = _classes(tx, classes)
     obj.look(tx)
+    check = lookup(type(wanted), "__instancecheck__")
+    if isinstance(check, types.FunctionType) and not is_library(check.__module__):
+        if obj.python_type() is wanted:
+            return ConstantValue(True)
+        result = FunctionValue.outside(tx.capture, check, None).call(tx, [classes, obj], {})
+        return ConstantValue(result.truth(tx))
     if isinstance(obj, ConstantValue):
         return ConstantValue(isinstance(obj.value, wanted))
     if isinstance(obj, TensorValue):
@@ -263,7 +272,7 @@ HANDLERS[frozenset] = functools.partial(_set, frozenset)
 
 @handles(range)
 def _range(tx: Interpreter, *args: Value) -> Value:
-    return RangeValue(range(*(a.constant(tx) for a in args)))
+    return fold(tx, range, [index_of(tx, a) for a in args], {})
 
 
 @handles(slice)

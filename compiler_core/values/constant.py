@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from compiler_core.errors import Unsupported
-from compiler_core.values.base import Value, raised
+from compiler_core.values.base import Value, index_of, raised
 
 if TYPE_CHECKING:
     from compiler_core.reconstruct import Emitter
@@ -87,7 +87,7 @@ class ConstantValue(Value):
         return fold(tx, getattr(obj, name), args, kwargs)
 
     def get_item(self, tx: Interpreter, key: Value) -> Value:
-        return fold(tx, operator.getitem, [self, key], {})
+        return fold(tx, operator.getitem, [self, index_of(tx, key)], {})
 
     def contains(self, tx: Interpreter, item: Value) -> bool:
         return fold(tx, operator.contains, [self, item], {}).truth(tx)

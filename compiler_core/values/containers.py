@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from compiler_core.errors import Unsupported
 from compiler_core.sources import BuiltinItem, Item, Source
-from compiler_core.values.base import Value
+from compiler_core.values.base import Value, raised
 from compiler_core.values.constant import ConstantValue
 from compiler_core.values.keys import hashable
 
@@ -80,6 +80,8 @@ class ContainerValue(Value):
             return tx.capture.wrap_static(self.cls)
         if callable(getattr(self.cls, name, None)):
             return MethodOfValue(self, name)
+        if not hasattr(self.cls, name):
+            raise raised(AttributeError, f"{self.cls.__name__!r} object has no attribute {name!r}")
         raise Unsupported("unsupported attribute", f"{self.cls.__name__}.{name}")
 
     def call_method(self, tx: Interpreter, name: str, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:

@@ -46,7 +46,7 @@ class ExceptionValue(ObjectValue):
 
     # --- attributes
 
-    def _descriptor(self, tx: Interpreter, name: str, descriptor: Any) -> Value:
+    def _descriptor(self, tx: Interpreter, name: str, descriptor: Any) -> Value | None:
         if self.source is None and isinstance(descriptor, (types.GetSetDescriptorType, types.MemberDescriptorType)):
             found = self._builtin_attribute(name)
             if found is not None:

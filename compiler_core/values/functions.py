@@ -105,7 +105,9 @@ class StaticValue(Value):
         try:
             found = getattr(self.obj, name)
         except AttributeError as error:
-            raise Unsupported("exception", str(error)) from None
+            if isinstance(self.obj, types.ModuleType) and not is_library(self.obj.__name__):
+                raise Unsupported("exception", str(error)) from None  # it may get one
+            raise raised(AttributeError, str(error)) from None
         if isinstance(self.obj, types.ModuleType) and is_library(self.obj.__name__):
             return tx.capture.wrap_static(found)
         if isinstance(self.obj, types.ModuleType):
@@ -196,6 +198,9 @@ class FunctionValue(Value):
         self.closure = list(closure)
         self.fn = fn
         self.source = source
+        self.stored: dict[str, Value] = {}
+        """What lies in its ``__dict__``, and below what else was set; of one made in the frame."""
+        self.special_attributes: dict[str, Value] = {}
 
     @classmethod
     def outside(cls, tx_capture: Any, fn: types.FunctionType, source: Source | None) -> FunctionValue:
@@ -239,44 +244,50 @@ class FunctionValue(Value):
 
     def get_attr(self, tx: Interpreter, name: str) -> Value:
         self.look(tx)
-        if name in ("__name__", "__qualname__") and self.fn is not None:
-            # not its code's name where it was wrapped
-            base = self.source or tx.capture.held(self.fn, self.name)
-            return tx.capture.wrap(getattr(self.fn, name), Attribute(base, name))
-        if name in ("__name__", "__qualname__"):
-            return ConstantValue(self.name if name == "__qualname__" else self.code.co_name)
         if name == "__code__":
             return StaticValue(self.code)
         if name == "__class__":
             return StaticValue(types.FunctionType)
-        if self.fn is not None and (name in self.fn.__dict__ or name in ("__module__", "__doc__")):
-            base = self.source or tx.capture.held(self.fn, self.name)
-            return tx.capture.wrap(getattr(self.fn, name), Attribute(base, name))
-        raise Unsupported("unsupported attribute", f"{self.name}.{name}")
+        if name == "__get__":
+            return MethodOfValue(self, name)
+        from compiler_core.values import function_attributes
+
+        return function_attributes.read(tx, self, name)
+
+    def call_method(self, tx: Interpreter, name: str, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        """``function.__get__(instance, cls)``"""
+        return self if ConstantValue(None).same_object(args[0]) else MethodValue(self, args[0])
+
+    def set_attr(self, tx: Interpreter, name: str, value: Value) -> None:
+        from compiler_core.values import function_attributes
+
+        self.look(tx)
+        function_attributes.write(self, name, value)
+
+    def same_object(self, other: Value) -> bool:
+        return self is other or (isinstance(other, FunctionValue) and self.fn is not None and self.fn is other.fn)
 
     def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
         self.look(tx)
         return tx.call_function_value(self, list(args), kwargs)
 
     def children(self) -> Sequence[Value]:
-        return () if self.fn is not None else [*self.defaults, *self.kwdefaults.values(), *self.closure]
+        if self.fn is not None:
+            return ()
+        set_here = [*self.stored.values(), *self.special_attributes.values()]
+        return [*self.defaults, *self.kwdefaults.values(), *self.closure, *set_here]
 
     def rebuild(self, emit: Emitter) -> None:
         if self.fn is not None:
             emit.constant(self.fn)
             return
-        if self.f_globals is not emit.capture.scope.f_globals:
-            raise Unsupported("unsupported operation", f"{self.name}, made by an inlined function, across a break")
+        from compiler_core.sources import Constant
+
         emit.call_object(make_function, [
             StaticValue(self.code), ConstantValue(self.name), TupleValue(list(self.defaults)),
-            DictValue(dict(self.kwdefaults)), TupleValue(list(self.closure)), tx_globals(emit),
+            DictValue(dict(self.kwdefaults)), TupleValue(list(self.closure)), StaticValue(Constant(self.f_globals)),
+            DictValue({**self.special_attributes, **self.stored}),
         ])  # fmt: skip
-
-
-def tx_globals(emit: Emitter) -> Value:
-    from compiler_core.sources import Constant
-
-    return StaticValue(Constant(emit.capture.scope.f_globals))
 
 
 def make_function(
@@ -286,11 +297,14 @@ def make_function(
     kwdefaults: dict[str, Any],
     closure: tuple[types.CellType, ...],
     f_globals: Any,
+    attributes: dict[str, Any],
 ) -> types.FunctionType:
     """Called by generated code to make a function that the frame made."""
     made = types.FunctionType(code, f_globals.value, code.co_name, defaults or None, closure)
     made.__kwdefaults__ = kwdefaults or None
     made.__qualname__ = name
+    for attribute, value in attributes.items():
+        setattr(made, attribute, value)
     return made
 
 

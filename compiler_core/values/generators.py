@@ -34,7 +34,7 @@ class GeneratorValue(IteratorValue):
         self.started = self.running = self.finished = False
 
     def __repr__(self) -> str:
-        return self.body.code.co_name
+        return str(self.body.code.co_name)
 
     def python_type(self) -> type:
         return types.GeneratorType

@@ -364,11 +364,11 @@ class InstanceDictValue(DictValue):
 
 
 class OwnDictValue(DictValue):
-    """``vars(obj)`` of an object made in the frame: its attributes themselves."""
+    """``vars(obj)`` of an object or function made in the frame: its attributes themselves."""
 
-    owner: ObjectValue
+    owner: ObjectValue | FunctionValue
 
-    def __init__(self, owner: ObjectValue) -> None:
+    def __init__(self, owner: ObjectValue | FunctionValue) -> None:
         super().__init__(owner.stored)
         self.owner = owner
 

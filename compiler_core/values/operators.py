@@ -8,11 +8,11 @@ import operator
 from typing import TYPE_CHECKING, Any
 
 from compiler_core.errors import Unsupported
-from compiler_core.values.base import Value, raised
+from compiler_core.values.base import Value, index_of, raised
 from compiler_core.values.constant import ConstantValue, fold
 from compiler_core.values.container_operators import builtin_operation, inplace_operation
 from compiler_core.values.containers import ContainerValue
-from compiler_core.values.functions import StaticValue
+from compiler_core.values.functions import MethodValue, StaticValue
 from compiler_core.values.mappings import DictValue
 from compiler_core.values.objects import BUILTIN_METHODS, ObjectValue
 from compiler_core.values.refusals import refused_operands
@@ -103,6 +103,9 @@ def _right_first(left: Value, right: Value, reflected: str) -> bool:
 
 def _attempt(op: Any, tx: Interpreter, operand: Value, method: str, other: Value, is_reflected: bool) -> Value | None:
     """What one operand makes of an operation; None where it leaves it to the other."""
+    if isinstance(operand, MethodValue) and isinstance(other, MethodValue) and op in (operator.eq, operator.ne):
+        same = tx.is_same(operand.owner, other.owner) and equal(tx, operand.function, other.function)
+        return ConstantValue(same == (op is operator.eq))
     if isinstance(operand, ObjectValue):
         return _attempt_object(tx, operand, method, other)
     if isinstance(other, ObjectValue) and not isinstance(other, SubclassValue):

@@ -11,7 +11,7 @@ import torch
 
 from compiler_core.errors import Unsupported
 from compiler_core.sources import Source
-from compiler_core.values.base import Value, raised
+from compiler_core.values.base import Value, index_of, raised
 from compiler_core.values.constant import ConstantValue, fold
 from compiler_core.values.containers import ContainerValue
 from compiler_core.values.iterators import IteratorValue
@@ -71,7 +71,7 @@ class SequenceValue(ContainerValue):
     def get_item(self, tx: Interpreter, key: Value) -> Value:
         if isinstance(key, SliceValue):
             return self.like(self.items(tx)[key.as_slice(tx)])
-        index = key.constant(tx)
+        index = index_of(tx, key).constant(tx)
         try:
             found: Value = self.items(tx)[index]
             return found
@@ -168,14 +168,14 @@ class ListValue(SequenceValue):
             if isinstance(key, SliceValue):
                 self.items(tx)[key.as_slice(tx)] = list(value.items(tx))
             else:
-                self.items(tx)[key.constant(tx)] = value
+                self.items(tx)[index_of(tx, key).constant(tx)] = value
         except (IndexError, ValueError, TypeError) as error:
             raise raised(type(error), str(error)) from None
 
     def del_item(self, tx: Interpreter, key: Value) -> None:
         self.changed(tx)
         try:
-            del self.items(tx)[key.as_slice(tx) if isinstance(key, SliceValue) else key.constant(tx)]
+            del self.items(tx)[key.as_slice(tx) if isinstance(key, SliceValue) else index_of(tx, key).constant(tx)]
         except (IndexError, TypeError) as error:
             raise raised(type(error), str(error)) from None
 
@@ -304,7 +304,7 @@ class SliceValue(Value):
         return slice
 
     def as_slice(self, tx: Interpreter) -> slice:
-        return slice(*(p.constant(tx) for p in self.parts))
+        return slice(*(index_of(tx, p).constant(tx) for p in self.parts))
 
     def constant(self, tx: Interpreter) -> Any:
         return self.as_slice(tx)

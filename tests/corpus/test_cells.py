@@ -79,7 +79,7 @@ class MadeByMeta(metaclass=Meta):
         self.x = x
 
 
-@same_as_eager(graphs=2, breaks=["unsupported call", "unsupported attribute", "unsupported call"])
+@same_as_eager(graphs=1, breaks=[])
 def test_class_with_a_metaclass_that_calls(x):
     return MadeByMeta(x + 1).x * 2
 

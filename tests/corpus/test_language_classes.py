@@ -336,7 +336,7 @@ def test_super_in_a_diamond(x):
     return x * d.size, d.who(), d.later(), [c.__name__ for c in D.__mro__]
 
 
-@same_as_eager(graphs=0, breaks=["exception"])
+@same_as_eager(graphs=1, breaks=["exception"])
 def test_super_has_no_such_attribute(x):
     class_ = B()
     try:

@@ -289,11 +289,3 @@ def test_comparing_containers(x):
         {"a": 1} == {"a": 1.0}, {1, 2} == {2, 1}, {1} < {1, 2}, "ab" < "b", [1] == (1,), {} == [], 1 == "1", 1 == 1.0,
         [[1], [2]] == [[1], [2]], range(3) == range(0, 3), None == 0, (1, [2]) < (1, [3]), b"a" == "a",
     )
-
-
-@same_as_eager(graphs=1, breaks=[])
-def test_operator_module(x):
-    return (
-        operator.add(x, 1), operator.itemgetter(1, 0)([5, 6]), operator.attrgetter("ndim")(x), operator.mul(2, 3),
-        functools.reduce(operator.mul, [1, 2, 3]), operator.methodcaller("sum")(x), operator.not_(0), operator.truth([]),
-    )
