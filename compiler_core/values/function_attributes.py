@@ -13,7 +13,7 @@ from compiler_core.sources import Attribute
 from compiler_core.values.base import Value, raised
 from compiler_core.values.constant import ConstantValue
 from compiler_core.values.mappings import DictValue
-from compiler_core.values.objects import InstanceDictValue, OwnDictValue
+from compiler_core.values.objects import InstanceDictValue, ObjectValue, OwnDictValue
 from compiler_core.values.sequences import TupleValue
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def _read_outside(tx: Interpreter, function: FunctionValue, name: str) -> Value 
     assert function.fn is not None
     base = function.source or tx.capture.held(function.fn, function.name)
     if name == "__dict__":
-        return InstanceDictValue(function.fn, base)
+        return InstanceDictValue(ObjectValue(types.FunctionType, function.fn, base))
     if name in function.fn.__dict__ or name in (*_MADE, "__kwdefaults__", "__annotations__"):
         return tx.capture.wrap(getattr(function.fn, name), Attribute(base, name))
     if not hasattr(function.fn, name):
