@@ -36,6 +36,7 @@ from compiler_core.values.constant import ConstantValue, fold
 from compiler_core.values.construct import construct
 from compiler_core.values.exceptions import ExceptionValue, initialise
 from compiler_core.values.functions import StaticValue
+from compiler_core.values.objects import ObjectValue
 from compiler_core.values.rules import HANDLERS, Handler, has_tensor, name_of
 from compiler_core.values.subclasses import SubclassValue
 from compiler_core.values.text import exception_text
