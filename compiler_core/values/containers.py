@@ -78,6 +78,8 @@ class ContainerValue(Value):
 
         if name == "__class__":
             return tx.capture.wrap_static(self.cls)
+        if self.source is not None:
+            tx.capture.guard("TYPE_MATCH", self.source, self.real)
         if callable(getattr(self.cls, name, None)):
             return MethodOfValue(self, name)
         if not hasattr(self.cls, name):
