@@ -11,6 +11,12 @@ CutawayError
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from compiler_core.record import StackLine
+
 
 class CutawayError(Exception):
     """The root of all errors that are Cutaway's own."""
@@ -34,7 +40,14 @@ class UsageError(CutawayError):
 
 
 class FullGraphError(UsageError):
-    """fullgraph=True met a graph break; the message is the break's explanation and hint."""
+    """fullgraph=True met a graph break; the message is the break's explanation and hint.
+
+    `stack` is the user's, outermost first: calls that were inlined have no frame of their own.
+    """
+
+    def __init__(self, message: str, stack: Sequence[StackLine] = ()) -> None:
+        super().__init__(message)
+        self.stack = stack
 
 
 class CompilerBug(CutawayError):

@@ -293,7 +293,7 @@ class _FrameCompile:
         broke = Broke(why, mark.at, mark.in_loop, capture.working.user_stack())
         self._record_break(broke)
         if self.region.options.fullgraph:
-            raise FullGraphError(break_text(broke))
+            raise FullGraphError(break_text(broke), broke.stack)
         places = split.splits(capture.working, why)
         capture.working = None
         found = self._stopped(broke, places)

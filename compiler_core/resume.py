@@ -14,6 +14,7 @@ import dataclasses
 import inspect
 import sys
 import types
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
 from dis import Positions
@@ -64,6 +65,8 @@ def _numbered(name: str, count: int) -> list[str]:
 
 def resume_code(code: types.CodeType, layout: Layout) -> types.CodeType:
     """The code of a resume function: the body, lines and handlers as they were, entered in the middle."""
+    if not code.co_qualname.endswith(RESUMED):
+        _originals[_name_of(code)] = code
     body = disassemble(code)
     free = layout.cells + code.co_freevars
     parameters = layout.parameters
@@ -86,6 +89,19 @@ def resume_code(code: types.CodeType, layout: Layout) -> types.CodeType:
         co_flags=code.co_flags & ~(inspect.CO_VARARGS | inspect.CO_VARKEYWORDS),
         co_qualname=code.co_qualname.removesuffix(RESUMED) + RESUMED,
     )
+
+
+# for tracebacks; what a compiled function runs is alive while it runs
+_originals: weakref.WeakValueDictionary[tuple[str, str, int], types.CodeType] = weakref.WeakValueDictionary()
+
+
+def original(code: types.CodeType) -> types.CodeType | None:
+    """The function that a resume function's code is the rest of; None for other code."""
+    return _originals.get(_name_of(code)) if code.co_qualname.endswith(RESUMED) else None
+
+
+def _name_of(code: types.CodeType) -> tuple[str, str, int]:
+    return code.co_filename, code.co_qualname.removesuffix(RESUMED), code.co_firstlineno
 
 
 def _entry(body: Sequence[Instruction], layout: Layout) -> list[Instruction]:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import itertools
 import types
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import compiler_core
-from compiler_core.errors import CompilerBug
+from compiler_core.errors import CompilerBug, FullGraphError
+from compiler_core.record import StackLine
+from compiler_core.resume import RESUMED, original
+from kernel_magics.standins import code_at, stand_in
 
 OWN = tuple(f"{Path(place).parent}/" for place in (compiler_core.__file__, __file__) if place)
-RESUMED = ".<resumed>"
-"""Ends the qualified name of a resume function's code; see compiler_core/resume.py."""
 
 
 def show_alone(shell: Any, error: BaseException, filename: str | None) -> None:
@@ -23,6 +24,8 @@ def show_alone(shell: Any, error: BaseException, filename: str | None) -> None:
     """
     before = shell.custom_exceptions, shell.CustomTB
     traceback = of_the_user(error.__traceback__, filename) if filename else None
+    if isinstance(error, FullGraphError) and traceback:
+        traceback = at_the_break(traceback, error.stack)
 
     def show(shell: Any, kind: type, value: BaseException, raised: Any, tb_offset: int | None = None) -> None:
         shell.custom_exceptions, shell.CustomTB = before
@@ -43,7 +46,8 @@ def of_the_user(traceback: types.TracebackType | None, filename: str) -> types.T
     """The part of `traceback` that the cell in `filename` would have without the magic.
 
     Frames of the compiler go, the skeleton's where a unit that it called follows, and that of a
-    function at a graph break where its resume function follows: one call stays one line.
+    function at a graph break where its resume function follows: one call stays one line.  A frame of a
+    resume function looks like one of the function that it goes on with.
     """
     entries = [e for e in _entries(traceback) if not e.tb_frame.f_code.co_filename.startswith(OWN)]
     inside = list(itertools.dropwhile(lambda e: e.tb_frame.f_code.co_filename != filename, entries))
@@ -52,8 +56,38 @@ def of_the_user(traceback: types.TracebackType | None, filename: str) -> types.T
     trimmed: types.TracebackType | None = None
     for entry, follower in reversed(list(itertools.zip_longest(inside, inside[1:]))):
         if follower is None or not _resumes(follower, entry):
-            trimmed = types.TracebackType(trimmed, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
+            trimmed = _entry(trimmed, entry)
     return trimmed
+
+
+def _entry(below: types.TracebackType | None, entry: types.TracebackType) -> types.TracebackType:
+    """`entry` above `below`, with a frame that reads as the user's function."""
+    frame = entry.tb_frame
+    code = original(frame.f_code)
+    if code is None:
+        return types.TracebackType(below, frame, entry.tb_lasti, entry.tb_lineno)
+    frame = stand_in(code, entry.tb_lineno, frame.f_locals, frame.f_globals)
+    return types.TracebackType(below, frame, frame.f_lasti, entry.tb_lineno)
+
+
+def at_the_break(traceback: types.TracebackType, stack: Sequence[StackLine]) -> types.TracebackType:
+    """`traceback` down to the frame that was compiled, and from there the user's way to the break, `stack`."""
+    *above, compiled = _entries(traceback)
+    trimmed: types.TracebackType | None = None
+    for line in reversed(stack):
+        frame = _frame_at(line, compiled.tb_frame)
+        trimmed = types.TracebackType(trimmed, frame, frame.f_lasti, line.lineno)
+    for entry in reversed(above if stack else [*above, compiled]):
+        trimmed = _entry(trimmed, entry)
+    assert trimmed is not None
+    return trimmed
+
+
+def _frame_at(line: StackLine, compiled: types.FrameType) -> types.FrameType:
+    code = compiled.f_code
+    if (line.function, line.filename) == (code.co_name, code.co_filename):
+        return stand_in(code, line.lineno, compiled.f_locals, compiled.f_globals)
+    return stand_in(code_at(line.filename, line.function, line.lineno), line.lineno, {}, compiled.f_globals)
 
 
 def _entries(traceback: types.TracebackType | None) -> Iterator[types.TracebackType]:

@@ -335,7 +335,10 @@ def test_ordered_dict(x):
     d.move_to_end("c", last=False)
     e = collections.OrderedDict(d)
     first = e.popitem(last=False)
-    same = collections.OrderedDict(a=1, b=2) == collections.OrderedDict(b=2, a=1), collections.OrderedDict(a=1) == {"a": 1}
+    same = (
+        collections.OrderedDict(a=1, b=2) == collections.OrderedDict(b=2, a=1),
+        collections.OrderedDict(a=1) == {"a": 1},
+    )
     return d, e, first, same, list(reversed(d)), d | {"z": 1}, x + 1
 
 
@@ -369,7 +372,18 @@ def test_deque(x):
     r.extendleft("xy")
     popped = r.popleft(), r.pop()
     r.remove("a")
-    return q, r, popped, q.maxlen, len(r), list(r), r[0], r == collections.deque("xb"), caught(collections.deque().pop), x + 1
+    return (
+        q,
+        r,
+        popped,
+        q.maxlen,
+        len(r),
+        list(r),
+        r[0],
+        r == collections.deque("xb"),
+        caught(collections.deque().pop),
+        x + 1,
+    )
 
 
 @same_as_eager(graphs=1, breaks=[], inputs=lambda: (torch.ones(2), collections.deque([1, 2], maxlen=2)))

@@ -123,6 +123,32 @@ def test_an_error_after_an_await_has_its_line(kernel: Kernel) -> None:
     assert re.sub(r"In\[\d+\]", "", reply.traceback) == re.sub(r"In\[\d+\]", "", plain)
 
 
+TRACEBACKS = {
+    "after a print": "def f(a, *rest, k=1):\n    b = a + 1\n    print('x')\n    return b[99]\n\nf(x, 3)",
+    "two functions deep": "def g(v):\n    print(v)\n    v.nope()\ndef f(v):\n    y = v * 2\n    return g(y) + 1\nf(x)",
+    "in a loop": "for i in range(3):\n    y = x + i\n    if y.sum() > 0:\n        y[i + 2]",
+    "in a with block": "with torch.no_grad():\n    z = x * 2\n    print(z)\n    raise ValueError(z.sum().item())",
+    "in a method": "class A:\n    def run(self, v):\n        w = v + 1\n        print(w)\n        w[7]\n\nA().run(x)",
+    "at the first line": "1 / 0",
+    "after an import": "import sys\n1 / 0",
+}
+
+
+@pytest.mark.parametrize("cell", TRACEBACKS.values(), ids=TRACEBACKS.keys())
+def test_tracebacks_read_as_a_plain_cell_s(kernel: Kernel, cell: str) -> None:
+    plain, ours = kernel.run("# %%compile\n" + cell).traceback, kernel.run("%%compile\n" + cell).traceback
+    assert re.sub(r"In\[\d+\]", "In", ours) == re.sub(r"In\[\d+\]", "In", plain)
+
+
+def test_a_break_that_may_not_be_points_at_the_user_s_lines(kernel: Kernel) -> None:
+    define = "def f(v, k=2):\n    v = v + 1\n    if v.sum() > k:\n        v = v * 2\n    return v\n"
+    trace = kernel.run(f"%%compile --fullgraph\n{define}y = x + 1\nz = f(y)\nw = 1").traceback
+    assert "----> 8 z = f(y)" in trace
+    assert "in f(v, k)" in trace
+    assert "----> 4     if v.sum() > k:" in trace
+    assert trace.rstrip().splitlines()[-1].startswith("Hint: ")
+
+
 def test_a_wrong_option_of_a_cell_that_awaits(kernel: Kernel) -> None:
     reply = kernel.run("%%compile --backend nope\nran = await asyncio.sleep(0)")
     assert reply.status == "error"
