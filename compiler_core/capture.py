@@ -213,6 +213,12 @@ class Capture:
             self._held[id(obj)] = Held(Constant(obj), name)
         return self._held[id(obj)]
 
+    def namespace(self, f_globals: dict[str, Any]) -> Held | None:
+        """A source for the globals of an inlined function or of a module; None for the frame's own."""
+        if f_globals is self.scope.f_globals:
+            return None
+        return self.held(f_globals, str(f_globals.get("__name__", "globals")))
+
     def key_value(self, key: Any) -> Value:
         """A dict key as a value."""
         if isinstance(key, ObjectKey):

@@ -53,8 +53,9 @@ class FrameState:
 
     def names(self, target: int) -> list[str]:
         """The locals that are live at an instruction."""
+        first = self.first[0] if self.first else None
         live = sorted(self._live[target])
-        return [n for n in live if n != self.first and self.tx.locals.get(n, UNBOUND) is not UNBOUND]
+        return [n for n in live if n != first and self.tx.locals.get(n, UNBOUND) is not UNBOUND]
 
     @property
     def all_names(self) -> list[str]:
@@ -63,9 +64,8 @@ class FrameState:
 
     def values(self, stack: Sequence[Place]) -> list[Value]:
         """All that must be carried, with `stack`."""
-        names = [*self.all_names, *([self.first] if self.first else [])]
-        found = [p.value for p in stack if p.kind != NULL]
-        return [*found, *(self.tx.locals[n] for n in names), *self.tx.cells.values()]
+        found = [p.value for p in stack if p.kind != NULL] + [self.tx.locals[n] for n in self.all_names]
+        return [*found, *([self.first[1]] if self.first else []), *self.tx.cells.values()]
 
 
 def _places(tx: Interpreter) -> list[Place]:
@@ -79,13 +79,18 @@ def _places(tx: Interpreter) -> list[Place]:
     return places
 
 
-def _first_argument(tx: Interpreter) -> str | None:
+def _first_argument(tx: Interpreter) -> tuple[str, Value] | None:
+    """The first argument of a method that may call ``super()``, by the name that it has in a resume function."""
     if "__class__" not in tx.code.co_freevars:
         return None
-    first = tx.code.co_varnames[0]
-    if tx.locals.get(first, UNBOUND) is UNBOUND:
-        raise Unsupported("unsupported operation", "a break in a method whose self is no plain local")
-    return first
+    name = tx.code.co_varnames[0]
+    cell = tx.cells.get(name)
+    if cell is not None and not any(x.opname == "STORE_DEREF" and x.argval == name for x in tx.instructions):
+        return "__self", cell.get(tx)
+    value = tx.locals.get(name, UNBOUND)
+    if value is UNBOUND:
+        raise Unsupported("unsupported operation", "a break in a method that changes its self")
+    return name, value
 
 
 @dataclass
@@ -348,9 +353,9 @@ class FrameCode:
         tx = frame.tx
         cells = tuple(n for n in frame.code.co_cellvars if n in tx.cells)
         args = len(callee) - 1 if callee else None
-        layout = Layout(target, tuple(kinds), tuple(names), cells, frame.first, args, bool(last))
-        values = [tx.locals[frame.first]] if frame.first else []
-        loads: list[Step] = [lambda v=v: load(v) for v in values]
+        first, owner = frame.first or (None, None)
+        layout = Layout(target, tuple(kinds), tuple(names), cells, first, args, bool(last))
+        loads: list[Step] = [lambda: load(owner)] if owner is not None else []
         loads += callee
         loads += [lambda v=p.value: load(v) for p in stack if p.kind != NULL]
         loads += extra

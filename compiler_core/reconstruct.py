@@ -17,9 +17,10 @@ import torch.fx as fx
 
 from compiler_core.bytecode import Handler, Instruction, make
 from compiler_core.errors import Unsupported
+from compiler_core.side_effects import fill_cell
 from compiler_core.values.base import NULL, Value
 from compiler_core.values.constant import ConstantValue
-from compiler_core.values.functions import StaticValue
+from compiler_core.values.functions import CellValue, StaticValue
 from compiler_core.values.tensor import TensorValue
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ class Emitter:
         self._temps: dict[int, str] = {}
         self._made = 0
         self._building: set[int] = set()
+        self._unfilled: list[CellValue] = []
         self._alive: list[Value] = []
         self._handler: Handler | None = None
         arguments = code.co_argcount + code.co_kwonlyargcount
@@ -162,7 +164,20 @@ class Emitter:
         value.rebuild(self)
         self._building.discard(id(value))
         self._remember(value)
+        self._fill_cells()
         self.load_temp(self._temps[id(value)])
+
+    def fill_later(self, cell: CellValue) -> None:
+        """A cell may lead to what is being made, as that of a function that calls itself does: it is filled after."""
+        self._unfilled.append(cell)
+
+    def _fill_cells(self) -> None:
+        while self._unfilled and not self._building:
+            cell = self._unfilled.pop()
+            contents = cell.contents
+            assert contents is not None
+            self.call_loaded(fill_cell, [lambda: self.load_kept(cell), lambda: self.value(contents)])  # noqa: B023
+            self.pop()
 
     def _remember(self, value: Value) -> str:
         self._alive.append(value)

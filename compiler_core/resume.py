@@ -20,12 +20,10 @@ from dataclasses import dataclass
 from dis import Positions
 
 from compiler_core.bytecode import Instruction, assemble, disassemble, make, opset, reachable
+from compiler_core.values.functions import RESUMED
 
 PROLOGUE = ("COPY_FREE_VARS", "MAKE_CELL", "RESUME", "RETURN_GENERATOR")
 BEFORE_3_13 = sys.version_info < (3, 13)
-RESUMED = ".<resumed>"
-"""Ends the qualified name of a resume function's code, by which tracebacks know the frame that called it."""
-
 VALUE, NULL, HANDLED = "value", "null", "handled"
 """What a place of the stack holds.  HANDLED: what Python keeps there while an exception is being handled; the
 resume function is given that exception."""

@@ -21,7 +21,7 @@ MAX_LEVELS = 8
 TOUCHES_FRAME = frozenset({
     "LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_FAST_LOAD_FAST", "STORE_FAST_LOAD_FAST", "DELETE_FAST", "LOAD_DEREF",
     "STORE_DEREF", "DELETE_DEREF", "LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR_DEREF", "LOAD_CLOSURE", "COPY", "SWAP",
-    "YIELD_VALUE", "GET_AWAITABLE",
+    "YIELD_VALUE", "GET_AWAITABLE", "RETURN_VALUE", "RETURN_CONST",
 })  # fmt: skip
 """Instructions on locals, cells and the stack itself: they run where the whole frame is, in the resume function."""
 
@@ -80,7 +80,7 @@ def _at(level: int, tx: Interpreter, mark: Mark) -> Iterator[Split]:
 def _goes_on(frames: list[Interpreter], level: int) -> bool:
     """Whether the frame at this level can have a resume function of its own.  One for each round of a recursion would
     be one too many."""
-    if level >= len(frames) or level > MAX_LEVELS or not frames[level].answers:
+    if level >= len(frames) or level > MAX_LEVELS or not frames[level].answers or frames[level].returned is not None:
         return False
     functions = {(f.code.co_filename, f.code.co_firstlineno, f.code.co_name) for f in frames[: level + 1]}
     return len(functions) == level + 1

@@ -129,7 +129,7 @@ class Interpreter(opcodes.Opcodes):
         """For each exception that Python would have raised here, the step that raised it."""
         self.made_at: Mark | None = None
         """The first step that made a generator, which cannot be carried across a break once it has begun."""
-        self.module = None if parent is None else self._held_globals()
+        self.module = capture.namespace(f_globals)
         lines.add(code)
 
     def _module_path(self) -> str | None:
@@ -137,11 +137,6 @@ class Interpreter(opcodes.Opcodes):
         if isinstance(owner, ModuleValue):
             return owner.path
         return self.parent.within if self.parent is not None else None
-
-    def _held_globals(self) -> Any:
-        if self.f_globals is self.capture.scope.f_globals:
-            return None
-        return self.capture.held(self.f_globals, str(self.f_globals.get("__name__", "globals")))
 
     # ------------------------------------------------------------ running
 
@@ -260,6 +255,15 @@ class Interpreter(opcodes.Opcodes):
         return [*found, StackLine(filename, lineno, self.code.co_name, text, line)]
 
     # ------------------------------------------------------------ calls
+
+    def answer(self, function: Value, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        """A call whose result the instruction at work pushes as it is: a break in there may resume in there."""
+        while (inner := function.comes_to(self, args, kwargs)) is not None:
+            function, args, kwargs = inner
+        if isinstance(function, FunctionValue):
+            function.look(self)
+            return self.call_function_value(function, args, kwargs, answers=True)
+        return function.call(self, args, kwargs)
 
     def call_function_value(
         self, function: FunctionValue, args: list[Value], kwargs: dict[str, Value], answers: bool = False

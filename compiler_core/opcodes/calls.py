@@ -53,12 +53,7 @@ class CallOpcodes(Machine):
     def _call_value(self, function: Value, args: list[Value], kwargs: dict[str, Value]) -> Value:
         if isinstance(function, StaticValue) and function.obj is super and not args:
             return self._zero_argument_super()
-        while (inner := function.comes_to(self._tx, args, kwargs)) is not None:
-            function, args, kwargs = inner
-        if isinstance(function, FunctionValue):
-            function.look(self._tx)
-            return self._tx.call_function_value(function, args, kwargs, answers=True)
-        return function.call(self._tx, args, kwargs)
+        return self._tx.answer(function, args, kwargs)
 
     def _zero_argument_super(self) -> Value:
         cls = self.cells["__class__"].get(self._tx).constant(self._tx)

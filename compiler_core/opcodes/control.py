@@ -97,7 +97,7 @@ class ControlOpcodes(Machine):
             self.push(entered)
         elif isinstance(manager, ObjectValue):
             self.push(manager.get_attr(self._tx, "__exit__"))
-            self.push(manager.get_attr(self._tx, "__enter__").call(self._tx, [], {}))
+            self.push(self._tx.answer(manager.get_attr(self._tx, "__enter__"), [], {}))
         else:
             raise Unsupported("unsupported call", f"with {manager}")
 

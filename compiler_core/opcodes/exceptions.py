@@ -71,8 +71,8 @@ class ExceptionOpcodes(Machine):
 
     def WITH_EXCEPT_START(self, instruction: Instruction) -> None:
         leave, exception = self.stack[-4], self.stack[-1]
-        args = [StaticValue(exception.python_type()), exception, TracebackValue()]
-        self.push(leave.call(self._tx, args, {}))
+        args: list[Value] = [StaticValue(exception.python_type()), exception, TracebackValue()]
+        self.push(self._tx.answer(leave, args, {}))
 
     def CLEANUP_THROW(self, instruction: Instruction) -> None:
         """What was thrown into ``yield from`` ends it, if it is the StopIteration of the inner iterator."""

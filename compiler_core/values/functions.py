@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from compiler_core.symbolic import Interpreter
 
 
+RESUMED = ".<resumed>"
+"""Ends the qualified name of a resume function's code, by which tracebacks know the frame that called it."""
+
+
 class CellValue(Value):
     """A cell: made in the frame, or (with a source) of a closure outside."""
 
@@ -65,8 +69,16 @@ class CellValue(Value):
         return [self._contents]
 
     def rebuild(self, emit: Emitter) -> None:
-        filled = self._contents is not None and self._contents is not UNBOUND
-        emit.call_object(types.CellType, [self._contents] if filled and self._contents else [])
+        contents = self.contents
+        at_once = contents is not None and (contents.source is not None or not contents.children())
+        emit.call_object(types.CellType, [contents] if at_once and contents is not None else [])
+        if contents is not None and not at_once:
+            emit.fill_later(self)
+
+    @property
+    def contents(self) -> Value | None:
+        """What is known to lie in it; None for nothing."""
+        return None if self._contents is UNBOUND else self._contents
 
 
 class StaticValue(Value):
@@ -111,6 +123,9 @@ class StaticValue(Value):
         if isinstance(self.obj, types.ModuleType) and is_library(self.obj.__name__):
             return tx.capture.wrap_static(found)
         if isinstance(self.obj, types.ModuleType):
+            stored = tx.capture.effects.global_value(tx.capture.namespace(vars(self.obj)), name)
+            if stored is not None:
+                return stored
             base = self.source or tx.capture.held(self.obj, self.obj.__name__)
             return tx.capture.wrap(found, Attribute(base, name))
         if is_atom(found):
@@ -141,6 +156,13 @@ class StaticValue(Value):
         if self._is_enum() or self.obj in (list, dict, tuple, set, frozenset, type) or _is_generic(self.obj):
             return fold(tx, operator.getitem, [self, key], {})
         return super().get_item(tx, key)
+
+    def set_attr(self, tx: Interpreter, name: str, value: Value) -> None:
+        """A module's attribute is a global of its functions."""
+        if type(self.obj) is not types.ModuleType or is_library(self.obj.__name__):
+            raise Unsupported("unsupported mutation", f"{self}.{name} = ...")
+        self.look(tx)
+        tx.capture.effects.store_global(tx.capture.namespace(vars(self.obj)), name, value)
 
     def _class_attribute(self, tx: Interpreter, cls: type, name: str) -> Value:
         from compiler_core.values.descriptors import ABSENT, lookup, of_class
@@ -226,7 +248,7 @@ class FunctionValue(Value):
     def look(self, tx: Interpreter) -> None:
         if self.source is None or self.fn is None:
             return
-        if "<locals>" in self.fn.__qualname__:
+        if "<locals>" in self.fn.__qualname__ or self.fn.__qualname__.endswith(RESUMED):
             # made anew by each call of the function around it: what it does is its code and its cells
             tx.capture.guard("TYPE_MATCH", self.source, self.fn)
             tx.capture.guard("ID_MATCH", Attribute(self.source, "__code__"), self.fn.__code__)

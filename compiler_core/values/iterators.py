@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from compiler_core.errors import Unsupported
 from compiler_core.values.base import Raised, Value
@@ -13,11 +13,16 @@ if TYPE_CHECKING:
     from compiler_core.symbolic import Interpreter
 
 
-class IteratorValue(Value):
-    """An iterator over values that are known; follows changes of the list as Python's does."""
+Again = Callable[[], tuple[Any, list[Value]]]
 
-    def __init__(self, values: list[Value]) -> None:
+
+class IteratorValue(Value):
+    """An iterator over values that are known; with `of`, the list or tuple whose values they are, it follows its
+    changes as Python's does."""
+
+    def __init__(self, values: list[Value], of: Value | None = None) -> None:
         self.values = values
+        self.of = of
         self.index = 0
 
     def iterate(self, tx: Interpreter) -> Value:
@@ -25,6 +30,7 @@ class IteratorValue(Value):
 
     def next_value(self, tx: Interpreter) -> Value | None:
         if self.index >= len(self.values):
+            self.values, self.of, self.index = [], None, 0  # for good, whatever is appended
             return None
         self.index += 1
         tx.capture.count_round()
@@ -34,21 +40,37 @@ class IteratorValue(Value):
         return tx.list_of(self)
 
     def children(self) -> Sequence[Value]:
-        return self.values[self.index :]
+        return self.values[self.index :] if self.of is None else [self.of]
 
     def rebuild(self, emit: Emitter) -> None:
-        emit.call_loaded(iter, [lambda: emit.build("BUILD_LIST", self.values[self.index :])])
+        if self.of is None:
+            emit.call_loaded(iter, [lambda: emit.build("BUILD_LIST", self.values[self.index :])])
+        else:
+            emit.call_loaded(iterator_at, [lambda: emit.value(self.of), lambda: emit.constant(self.index)])
+
+
+def iterator_at(obj: list[Any] | tuple[Any, ...], index: int) -> Any:
+    """Called by generated code: an iterator that has given `index` items."""
+    made: Any = iter(obj)
+    made.__setstate__(index)
+    return made
 
 
 class MappedIteratorValue(IteratorValue):
     """An iterator that makes each value when asked: zip, enumerate, map, filter.
 
-    `step` gives the next value or None at the end.  It cannot be carried across a break.
+    `step` gives the next value or None at the end.  `again` tells what to call with which values to have it as it is
+    now; without it, it cannot be carried across a break.
     """
 
-    def __init__(self, step: Callable[[Interpreter], Value | None]) -> None:
+    def __init__(
+        self,
+        step: Callable[[Interpreter], Value | None],
+        again: Again | None = None,
+    ) -> None:
         super().__init__([])
         self.step = step
+        self.again = again
 
     def next_value(self, tx: Interpreter) -> Value | None:
         tx.capture.count_round()
@@ -60,7 +82,9 @@ class MappedIteratorValue(IteratorValue):
             raise
 
     def children(self) -> Sequence[Value]:
-        return ()
+        return () if self.again is None else self.again()[1]
 
     def rebuild(self, emit: Emitter) -> None:
-        raise Unsupported("generator", "a lazy iterator cannot be carried across a break")
+        if self.again is None:
+            raise Unsupported("generator", "a lazy iterator cannot be carried across a break")
+        emit.call_object(*self.again())

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from compiler_core.errors import Unsupported
 from compiler_core.values.base import Raised, Value
 from compiler_core.values.constant import ConstantValue
-from compiler_core.values.iterators import IteratorValue, MappedIteratorValue
+from compiler_core.values.iterators import Again, IteratorValue, MappedIteratorValue
 from compiler_core.values.operators import binary, equal
 from compiler_core.values.rules import HANDLERS, handles
 from compiler_core.values.sequences import TupleValue
@@ -26,8 +26,8 @@ NONE = ConstantValue(None)
 class LazyValue(MappedIteratorValue):
     """An iterator whose values a Python generator makes."""
 
-    def __init__(self, steps: Steps) -> None:
-        super().__init__(self._next)
+    def __init__(self, steps: Steps, again: Again | None = None) -> None:
+        super().__init__(self._next, again)
         self.steps = steps
         self.failed = False
 
@@ -73,7 +73,8 @@ def is_none(value: Value | None) -> bool:
 @handles(zip)
 def _zip(tx: Interpreter, *args: Value, strict: Value | None = None) -> Value:
     is_strict = strict is not None and strict.truth(tx)
-    return LazyValue(_rows(tx, [a.iterate(tx) for a in args], is_strict))
+    iterators = [a.iterate(tx) for a in args]
+    return LazyValue(_rows(tx, iterators, is_strict), None if is_strict else lambda: (zip, iterators))
 
 
 def _rows(tx: Interpreter, iterators: list[Value], strict: bool = False) -> Steps:
@@ -105,9 +106,15 @@ def _check_lengths(tx: Interpreter, iterators: list[Value], ended: int) -> None:
 
 @handles(enumerate)
 def _enumerate(tx: Interpreter, iterable: Value, start: Value | None = None) -> Value:
-    counter = itertools.count(0 if start is None else operator.index(start.constant(tx)))
-    steps = each(tx, iterable.iterate(tx))
-    return LazyValue(TupleValue([ConstantValue(next(counter)), value]) for value in steps)
+    iterator, count = iterable.iterate(tx), 0 if start is None else operator.index(start.constant(tx))
+
+    def steps() -> Steps:
+        nonlocal count
+        for value in each(tx, iterator):
+            count += 1
+            yield TupleValue([ConstantValue(count - 1), value])
+
+    return LazyValue(steps(), lambda: (enumerate, [iterator, ConstantValue(count)]))
 
 
 @handles(map)
@@ -123,20 +130,20 @@ def _map(tx: Interpreter, function: Value, *args: Value) -> Value:
             row.append(value)
         return function.call(tx, row, {})
 
-    return MappedIteratorValue(step)
+    return MappedIteratorValue(step, lambda: (map, [function, *rows]))
 
 
 @handles(filter)
 def _filter(tx: Interpreter, function: Value, iterable: Value) -> Value:
-    return _selected(tx, function, iterable, True)
+    return _selected(tx, filter, function, iterable, True)
 
 
 @handles(itertools.filterfalse)
 def _filterfalse(tx: Interpreter, function: Value, iterable: Value) -> Value:
-    return _selected(tx, function, iterable, False)
+    return _selected(tx, itertools.filterfalse, function, iterable, False)
 
 
-def _selected(tx: Interpreter, function: Value, iterable: Value, wanted: bool) -> Value:
+def _selected(tx: Interpreter, cls: Any, function: Value, iterable: Value, wanted: bool) -> Value:
     iterator = iterable.iterate(tx)
 
     def step(tx: Interpreter) -> Value | None:
@@ -146,7 +153,7 @@ def _selected(tx: Interpreter, function: Value, iterable: Value, wanted: bool) -
                 return value
         return None
 
-    return MappedIteratorValue(step)
+    return MappedIteratorValue(step, lambda: (cls, [function, iterator]))
 
 
 @lazily(itertools.chain)

@@ -49,7 +49,7 @@ class SequenceValue(ContainerValue):
         return self._values
 
     def iterate(self, tx: Interpreter) -> Value:
-        return IteratorValue(self.items(tx))
+        return IteratorValue(self.items(tx), self)
 
     def length(self, tx: Interpreter) -> int:
         return len(self.items(tx))
