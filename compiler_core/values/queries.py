@@ -66,9 +66,17 @@ def _asked_again(query: Any, tx: Interpreter) -> Value:
 
 for _query in (
     torch.cuda.is_current_stream_capturing, torch.xpu.is_current_stream_capturing, torch.distributed.is_initialized,
-    torch.is_inference_mode_enabled, torch.get_num_threads, torch.get_float32_matmul_precision,
+    torch.get_num_threads, torch.get_float32_matmul_precision,
 ):  # fmt: skip
     HANDLERS[_query] = functools.partial(_asked_again, _query)
+
+
+@handles(torch.is_inference_mode_enabled)
+def _is_inference_mode_enabled(tx: Interpreter) -> Value:
+    """As the frame was entered: capture itself is never in inference mode."""
+    query = tx.capture.held(torch.is_inference_mode_enabled, "torch.is_inference_mode_enabled")
+    tx.capture.guard("RETURNS", query, tx.capture.inference)
+    return ConstantValue(tx.capture.inference)
 
 
 @handles(torch.utils._python_dispatch._get_current_dispatch_mode_stack)

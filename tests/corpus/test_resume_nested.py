@@ -493,7 +493,7 @@ def test_property(x):
 
 
 @same_as_eager(
-    graphs=2, breaks=["unsupported call", "print", "print", "print", "print", "print", "print", "print", "print", "print", "print", "print"]
+    graphs=2, breaks=["unsupported call", *["print"] * 11]
 )
 def test_special_methods(x):
     class S:
