@@ -67,6 +67,7 @@ def compile(
     memory_budget: float = 1.0,
     steps: bool = False,
     guard_filter: Callable[[list[Guard]], Sequence[bool]] | None = None,
+    memory_curve: bool = False,
 ) -> Any:
     """Compile a function, method or nn.Module; also a decorator, with or without arguments.
 
@@ -75,12 +76,14 @@ def compile(
     and Triton for CUDA.  `fullgraph`: raise FullGraphError at the first graph break.  `target`:
     also record the kernels' machine code for this device, which need not be here (``sm_90``).
     `recompile_limit`: after so many compiles of one function, calls that none covers run as plain
-    Python.  `memory_budget`: the share of the saved bytes that the backward may keep.  `steps`:
-    record every step of the symbolic interpreter (`Compile.replay`).  `guard_filter`: given the
+    Python.  `memory_budget`: the share of the saved bytes that the backward may keep; `memory_curve`:
+    record what other shares would give (``Partition.curve``).  `steps`: record every step of the symbolic interpreter (`Compile.replay`).  `guard_filter`: given the
     guards of a compile, says for each whether it is kept; one that is not is never checked, and it is
     for you to know that it always holds.  Raises UsageError where the request itself is wrong.
     """
-    options = Options(backend, fullgraph, dynamic, target, strict, recompile_limit, memory_budget, steps, guard_filter)
+    options = Options(
+        backend, fullgraph, dynamic, target, strict, recompile_limit, memory_budget, steps, guard_filter, memory_curve
+    )
     backends.choose(backend, ())
     if target is not None:
         check_target(target)

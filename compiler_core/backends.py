@@ -151,7 +151,8 @@ def _differentiated(
     from compiler_core.joint import trace_joint
     from compiler_core.partition import partition
 
-    parts = partition(trace_joint(gm, examples, compile_), compile_, options.memory_budget)
+    joint = trace_joint(gm, examples, compile_)
+    parts = partition(joint, compile_, options.memory_budget, options.memory_curve)
     forward = compile_part(parts.forward, "forward")
     backward = compile_part(parts.backward, "backward") if parts.backward is not None else None
     return wrap(parts, forward, backward, gm.forward, compile_)

@@ -19,7 +19,8 @@ class Options:
     `backend` is a name in `compiler_core.backends`, a callable ``(GraphModule, example_inputs)
     -> callable``, or None: ``cpp`` for CPU tensors and ``triton`` for CUDA tensors.  `target`
     names a device for machine code that need not be present (``sm_90``, ``gfx942``, ``cpu``).
-    `memory_budget` is the share (0 to 1) of the saved bytes that the backward may keep.
+    `memory_budget` is the share (0 to 1) of the saved bytes that the backward may keep;
+    `memory_curve` records what other shares would give.
     `steps` records every step of the symbolic interpreter.  `guard_filter` is given a compile's
     guards (`record.Guard`) and says of each whether it is kept.
     """
@@ -33,11 +34,12 @@ class Options:
     memory_budget: float = 1.0
     steps: bool = False
     guard_filter: Callable[[list[Guard]], Sequence[bool]] | None = None
+    memory_curve: bool = False
 
     def __post_init__(self) -> None:
         if self.dynamic:
             raise UsageError("dynamic=True is not in this version: every new shape is compiled anew")
-        for name in ("fullgraph", "strict", "steps"):
+        for name in ("fullgraph", "strict", "steps", "memory_curve"):
             if not isinstance(getattr(self, name), bool):
                 raise UsageError(f"{name} is True or False, not {getattr(self, name)!r}")
         if not isinstance(self.recompile_limit, int) or self.recompile_limit < 1:

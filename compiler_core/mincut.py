@@ -29,8 +29,8 @@ from typing import Any
 import torch
 import torch.fx as fx
 
+from compiler_core.cost import bytes_of, nanoseconds, tensor_of
 from compiler_core.errors import CompilerBug
-from compiler_core.graphs import tensor_bytes
 from compiler_core.joint import JointGraph, output_nodes
 from compiler_core.simplify import is_pure, is_random, is_view
 
@@ -79,6 +79,24 @@ class Values:
         """Those that the backward could compute again from `node`."""
         return [u for u in node.users if u in self.backward and u not in self.after_tangents]
 
+    def computed_again(self, wanted: Iterable[fx.Node], kept: Set[fx.Node]) -> set[fx.Node]:
+        """The operations of the forward that have to run again for `wanted` where only `kept` is there."""
+        found: set[fx.Node] = set()
+        work = list(wanted)
+        while work:
+            node = work.pop()
+            if node in kept or node in found or node.op == "placeholder":
+                continue
+            if node not in self.after_tangents:
+                found.add(node)
+            work.extend(node.all_input_nodes)
+        return found & self.forward
+
+    def work(self, cut: Cut) -> float:
+        """Nanoseconds that the backward spends on what the forward has computed already."""
+        ends = self.backward_only | self.gradients
+        return sum(nanoseconds(n) for n in self.computed_again(ends, set(cut.saved)) if not is_view(n))
+
 
 @dataclass(frozen=True)
 class Cut:
@@ -108,6 +126,19 @@ def minimum_cut(values: Values, budget: float = 1.0) -> Cut:
     # the more may be computed again, the fewer bytes the cheapest cut has, so halving finds the first that fits
     room = int(max(budget, 0.0) * plain.bytes)
     return conceding(bisect.bisect_left(range(len(concessions)), -room, key=lambda count: -conceding(count).bytes))
+
+
+def budget_curve(values: Values, points: int = 11) -> list[tuple[float, Cut]]:
+    """The cuts for budgets from 1 down to 0.  Fewer bytes never cost less work: where another cut keeps no more and
+    computes less again, it stands in that one's place."""
+    curve: list[tuple[float, Cut]] = []
+    least: Cut | None = None
+    for i in range(points):
+        cut = minimum_cut(values, i / (points - 1))
+        if least is None or values.work(cut) < values.work(least):
+            least = cut
+        curve.append((i / (points - 1), least))
+    return curve[::-1]
 
 
 def _cut(values: Values, once: Mapping[fx.Node, str]) -> Cut:
@@ -187,13 +218,9 @@ def _fusible(maker: fx.Node, reader: fx.Node) -> bool:
 
 
 def _cost_of_computing(node: fx.Node) -> tuple[int, float]:
-    """The order in which a memory budget makes concessions: by kind, then by work for each byte saved."""
-    if _packet(node) in _PRODUCTS:
-        # a product does as many multiplications for each number it makes as it sums up
-        tensors = [t for n in node.all_input_nodes if (t := tensor_of(n)) is not None]
-        return 3, max(float(t.shape[-1]) for t in tensors if t.dim())
-    kind = 2 if not is_cheap(node) else 1 if _packet(node) in _REDUCTIONS else 0
-    return kind, sum(map(bytes_of, node.all_input_nodes)) / max(bytes_of(node), 1)
+    """The order in which a memory budget makes concessions: by kind, then by time for each byte saved."""
+    kind = 3 if _packet(node) in _PRODUCTS else 2 if not is_cheap(node) else 1 if _packet(node) in _REDUCTIONS else 0
+    return kind, nanoseconds(node) / max(bytes_of(node), 1)
 
 
 # ---- about nodes ---------------------------------------------------------------------------
@@ -223,19 +250,6 @@ def _closure(start: Iterable[fx.Node], step: Callable[[fx.Node], list[fx.Node]])
 def _with_elements(nodes: Set[fx.Node]) -> set[fx.Node]:
     """`nodes` and all results of those that have several: they are made whether used or not."""
     return {*nodes, *(u for n in nodes for u in n.users if u.target is operator.getitem)}
-
-
-def bytes_of(node: fx.Node) -> int:
-    """Bytes of the tensors in a node's value."""
-    value = node.meta.get("val")
-    tensors = value if isinstance(value, (list, tuple)) else [value]
-    return sum(tensor_bytes(t) for t in tensors if isinstance(t, torch.Tensor))
-
-
-def tensor_of(node: fx.Node) -> torch.Tensor | None:
-    """A node's value where it is one tensor."""
-    value = node.meta.get("val")
-    return value if isinstance(value, torch.Tensor) else None
 
 
 def _packet(node: fx.Node) -> Any:

@@ -13,12 +13,13 @@ from typing import Any, Literal
 
 import torch.fx as fx
 
+from compiler_core.cost import bytes_of, nanoseconds, tensor_of
 from compiler_core.errors import CompilerBug
 from compiler_core.graphs import record_graph
 from compiler_core.joint import JointGraph, output_nodes
-from compiler_core.mincut import Cut, Values, bytes_of, minimum_cut, tensor_of
-from compiler_core.record import Compile, ItemId, Partition, Value
-from compiler_core.simplify import is_view, remove_dead, view_base
+from compiler_core.mincut import Cut, Values, budget_curve, minimum_cut
+from compiler_core.record import BudgetPoint, Compile, ItemId, Partition, Value
+from compiler_core.simplify import is_random, is_view, remove_dead, view_base
 
 
 @dataclass(frozen=True)
@@ -33,9 +34,12 @@ class Partitioned:
     saved_bytes: int
 
 
-def partition(joint: JointGraph, compile_: Compile, memory_budget: float = 1.0) -> Partitioned:
+def partition(
+    joint: JointGraph, compile_: Compile, memory_budget: float = 1.0, memory_curve: bool = False
+) -> Partitioned:
     """Cut `joint` so that the backward keeps the fewest bytes; with a `memory_budget` below 1, at
-    most that share of them where computing again can bring it there.
+    most that share of them where computing again can bring it there.  With `memory_curve` the record
+    also says what other budgets would give.
 
     Where no gradient is wanted, the joint graph is the forward.
     """
@@ -51,6 +55,9 @@ def partition(joint: JointGraph, compile_: Compile, memory_budget: float = 1.0) 
         record_graph(compile_, "forward", "forward", forward)
         record_graph(compile_, "backward", "backward", backward)
         compile_.partition = _Account(values, cut, backward).partition(forward)
+        if memory_curve:
+            points = [(budget, cut.bytes, values.work(cut)) for budget, cut in budget_curve(values)]
+            compile_.partition.curve = [BudgetPoint(b, size, round(work)) for b, size, work in points]
     return parts
 
 
@@ -152,11 +159,21 @@ class _Account:
         nodes = {n.name: n for n in self.values.nodes}
         values = [self._value(nodes[n.name], n.meta["item"]) for n in forward.graph.nodes if tensor_of(n) is not None]
         default = self._default_saved()
-        return Partition(values, len(self.cut.saved), self.cut.bytes, len(default), sum(map(bytes_of, default)))
+        work = round(self.values.work(self.cut))
+        return Partition(values, len(self.cut.saved), self.cut.bytes, len(default), sum(map(bytes_of, default)), work)
 
     def _value(self, node: fx.Node, item: ItemId) -> Value:
         edge = [f"{node.name}_in", f"{node.name}_out"] if node in self.saved else None
-        return Value(item, self._decision(node), bytes_of(node), self._reason(node), edge)
+        return Value(item, self._decision(node), bytes_of(node), self._reason(node), edge, self._to_drop(node))
+
+    def _to_drop(self, node: fx.Node) -> int | None:
+        """Nanoseconds that the backward would spend on a saved value, were it not saved."""
+        if node not in self.saved or node.op == "placeholder":
+            return None
+        needed = self.values.computed_again([node], self.saved - {node})
+        if any(is_random(n) for n in needed):
+            return None
+        return round(sum(nanoseconds(n) for n in needed if not is_view(n)))
 
     def _decision(self, node: fx.Node) -> Literal["saved", "recomputed", "neither"]:
         return "saved" if node in self.saved else "recomputed" if node in self.again else "neither"

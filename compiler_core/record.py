@@ -220,6 +220,19 @@ class Value:
     reason: str
     cut: list[str] | None = None
     """The edge of the flow network that was cut here, as two node names."""
+    drop_ns: int | None = None
+    """Of a saved value: the estimated time that the backward would spend on it, were it not saved; None
+    where it could not be computed again (an input, a random number)."""
+
+
+@dataclass(slots=True)
+class BudgetPoint:
+    """What a memory budget (a share of the plain cut's bytes) gives: bytes saved, and the estimated time that
+    the backward spends on computing again."""
+
+    budget: float
+    saved_bytes: int
+    again_ns: int
 
 
 @dataclass(slots=True)
@@ -231,6 +244,10 @@ class Partition:
     saved_bytes: int
     default_saved_count: int
     default_saved_bytes: int
+    again_ns: int = 0
+    """The estimated time that the backward spends on what the forward has computed already."""
+    curve: list[BudgetPoint] = field(default_factory=list)
+    """Other memory budgets, from 1 to 0, where they were asked for."""
 
 
 @dataclass(slots=True)

@@ -13,9 +13,9 @@ import torch.nn.functional as F
 from torch import nn
 
 from compiler_core.backends import boxed
+from compiler_core.cost import bytes_of
 from compiler_core.errors import CompilerBug
 from compiler_core.joint import JointGraph, output_nodes, trace_joint
-from compiler_core.mincut import bytes_of
 from compiler_core.partition import Partitioned, check, partition
 from compiler_core.record import Partition
 from compiler_core.simplify import is_random, is_view, view_base
