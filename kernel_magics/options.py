@@ -28,6 +28,10 @@ ARGUMENTS: tuple[Decorator, ...] = (
     argument("--target", help="machine code for this device, which need not be here: cpu, sm_90, gfx942 ..."),
     argument("--strict", action="store_true", help="raise the compiler's own failures, which are otherwise noted"),
     argument("--steps", action="store_true", help="record every step of the symbolic interpreter, to go through them"),
+    argument(
+        "--memory-budget", type=float, metavar="SHARE", help="what the backward may keep of the saved bytes, 0 to 1"
+    ),
+    argument("--memory-curve", action="store_true", help="record what other memory budgets would save and cost"),
     argument("--save", metavar="PATH", help="write the record: NAME.html a report, NAME.json data, NAME/ plain files"),
 )
 
@@ -60,7 +64,22 @@ def request(arguments: argparse.Namespace, namespace: Mapping[str, Any]) -> Requ
             export.check(arguments.save)
     except errors.UsageError as error:
         raise UsageError(str(error)) from None
-    return Request(backend, arguments.fullgraph, arguments.target, arguments.strict, arguments.steps, arguments.save)
+    return Request(
+        backend,
+        arguments.fullgraph,
+        arguments.target,
+        arguments.strict,
+        arguments.steps,
+        _share(arguments.memory_budget),
+        arguments.memory_curve,
+        arguments.save,
+    )
+
+
+def _share(wanted: float | None) -> float:
+    if wanted is not None and not 0 <= wanted <= 1:
+        raise UsageError(f"--memory-budget is a share from 0 to 1, not {wanted}")
+    return 1.0 if wanted is None else wanted
 
 
 def _check_engine(wanted: str) -> None:

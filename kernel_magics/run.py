@@ -26,14 +26,17 @@ class Request:
     target: str | None = None
     strict: bool = False
     steps: bool = False
+    memory_budget: float = 1.0
+    memory_curve: bool = False
     save: str | None = None
 
     def as_text(self) -> dict[str, str]:
         """Those that were given, for the record."""
         backend = getattr(self.backend, "__name__", self.backend)
         given = {"backend": backend, "target": self.target, "fullgraph": self.fullgraph, "strict": self.strict}
-        given["steps"] = self.steps
-        return {name: str(value) for name, value in given.items() if value}
+        given |= {"steps": self.steps, "memory_curve": self.memory_curve}
+        given["memory_budget"] = self.memory_budget if self.memory_budget < 1 else None
+        return {name: str(value) for name, value in given.items() if value not in (None, False)}
 
 
 @contextmanager
@@ -106,6 +109,8 @@ def _compiler(request: Request, record: Record) -> Callable[[types.FunctionType]
             target=request.target,
             strict=request.strict,
             steps=request.steps,
+            memory_budget=request.memory_budget,
+            memory_curve=request.memory_curve,
         )
         return made
 

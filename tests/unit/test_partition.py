@@ -12,6 +12,7 @@ import torch.fx as fx
 import torch.nn.functional as F
 from torch import nn
 
+import compiler_core
 from compiler_core.backends import boxed
 from compiler_core.cost import bytes_of
 from compiler_core.errors import CompilerBug
@@ -186,3 +187,44 @@ def test_what_is_computed_again_stands_before_its_reader() -> None:
     for node in again:
         between = order[order.index(node.name) + 1 : min(order.index(u.name) for u in node.users)]
         assert not any(n.startswith("mul") for n in between)
+
+
+@pytest.mark.parametrize("name", ["mlp", "transformer"])
+def test_the_budget_curve_is_monotone_and_every_point_of_it_can_be_had(name: str) -> None:
+    make, args = PROGRAMS[name]
+    torch.manual_seed(0)
+    program, inputs = make(), [a.detach().requires_grad_() for a in args]
+    torch.manual_seed(1)
+    wanted = torch.autograd.grad(program(*inputs).sum(), inputs)
+    with compiler_core.record() as record:
+        compiler_core.compile(program, backend="aot_eager", strict=True, memory_curve=True)(*inputs)
+    account = record.compiles[0].partition
+    assert account is not None
+    curve = account.curve
+    assert [p.budget for p in curve] == [i / 10 for i in reversed(range(11))]
+    assert [p.saved_bytes for p in curve] == sorted((p.saved_bytes for p in curve), reverse=True)
+    assert [p.again_ns for p in curve] == sorted(p.again_ns for p in curve)
+    assert (curve[0].saved_bytes, curve[0].again_ns) == (account.saved_bytes, account.again_ns)
+    assert curve[-1].saved_bytes < curve[0].saved_bytes
+    for point in curve[::2]:
+        compiled = compiler_core.compile(program, backend="aot_eager", strict=True, memory_budget=point.budget)
+        torch.manual_seed(1)
+        found = torch.autograd.grad(compiled(*inputs).sum(), inputs)
+        torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5)
+        kept = compiler_core.api.record_of(compiled).compiles[0].partition
+        assert kept is not None
+        assert kept.saved_bytes == point.saved_bytes
+
+
+def test_what_a_saved_value_would_cost_to_drop() -> None:
+    _, _, account = cut("mlp")
+    by_name = {v.node.rpartition("#")[2]: v for v in account.values}
+    saved = [v for v in by_name.values() if v.decision == "saved"]
+    assert all(v.drop_ns is None for name, v in by_name.items() if name.startswith("primals"))
+    assert all(v.drop_ns is None for v in by_name.values() if v.decision != "saved")
+    products = [
+        v for v in saved if "matrix product" in v.reason and not v.node.rpartition("#")[2].startswith("primals")
+    ]
+    assert products
+    assert all(v.drop_ns is not None and v.drop_ns > 0 for v in products)
+    assert any(v.drop_ns is None and "random" in v.reason for v in saved)

@@ -218,6 +218,14 @@ export interface Value {
   bytes: number;
   reason: string;
   cut: string[] | null;
+  drop_ns: number | null;
+}
+
+/** What a memory budget (a share of the plain cut's bytes) gives: bytes saved, and the estimated time that */
+export interface BudgetPoint {
+  budget: number;
+  saved_bytes: number;
+  again_ns: number;
 }
 
 /** The min-cut beside the default, which saves all that the backward reads. */
@@ -227,6 +235,8 @@ export interface Partition {
   saved_bytes: number;
   default_saved_count: number;
   default_saved_bytes: number;
+  again_ns: number;
+  curve: BudgetPoint[];
 }
 
 /** Graph nodes that became one kernel; `bytes_saved` is the traffic that fusing avoided. */
@@ -455,6 +465,12 @@ export const SHAPES: { [type: string]: { [field: string]: Shape } } = {
     bytes: "int",
     reason: "string",
     cut: { maybe: { list: "string" } },
+    drop_ns: { maybe: "int" },
+  },
+  BudgetPoint: {
+    budget: "number",
+    saved_bytes: "int",
+    again_ns: "int",
   },
   Partition: {
     values: { list: { is: "Value" } },
@@ -462,6 +478,8 @@ export const SHAPES: { [type: string]: { [field: string]: Shape } } = {
     saved_bytes: "int",
     default_saved_count: "int",
     default_saved_bytes: "int",
+    again_ns: "int",
+    curve: { list: { is: "BudgetPoint" } },
   },
   Fusion: {
     key: "string",

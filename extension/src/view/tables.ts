@@ -2,7 +2,7 @@
 
 import { bytes, duration, h, plural } from "./dom";
 import { keyOf } from "./links";
-import type { Compile, Event, Partition, Value } from "./record";
+import type { BudgetPoint, Compile, Event, Partition, Value } from "./record";
 import { cells, code, Rows, short } from "./rows";
 import type { State } from "./state";
 
@@ -33,17 +33,31 @@ export class PartitionTable extends Rows {
     super(state);
     const values = DECISIONS.flatMap((d) => partition.values.filter((v) => v.decision === d));
     this.element.append(h("p", { class: "lead" }, compare(partition)), this.bars(partition));
+    if (partition.curve.length) this.element.append(...this.curve(partition.curve));
     const rows = values.map((value) => {
       const decision = h("span", { class: `chip ${value.decision}` }, value.decision);
       const row = h(
         "tr",
         {},
-        ...cells(short(code(keyOf(value.node))), decision, short(bytes(value.bytes)), value.reason),
+        ...cells(short(code(keyOf(value.node))), decision, short(bytes(value.bytes)), toDrop(value), value.reason),
       );
       return this.standsFor(row, [value.node]);
     });
-    this.element.append(this.table(["Value", "Decision", "Size", "Why"], rows));
+    this.element.append(this.table(["Value", "Decision", "Size", "To drop", "Why"], rows));
     this.light();
+  }
+
+  /** What other memory budgets would save, and the work that they would add. */
+  private curve(points: BudgetPoint[]): HTMLElement[] {
+    const most = Math.max(...points.map((point) => point.saved_bytes), 1);
+    const rows = points.map((point) => {
+      const width = `width:${(100 * point.saved_bytes) / most}%`;
+      const track = h("span", { class: "track" }, h("span", { class: "bar saved", style: width }));
+      const again = point.again_ns ? duration(point.again_ns) : "nothing";
+      const size = h("span", { class: "measure" }, track, bytes(point.saved_bytes));
+      return h("tr", {}, ...cells(short(point.budget.toFixed(1)), size, short(again)));
+    });
+    return [h("h3", {}, "Memory budgets"), this.table(["Budget", "Saved", "Computed again (estimate)"], rows)];
   }
 
   /** What is saved, beside what saving everything would cost. */
@@ -64,6 +78,12 @@ export class PartitionTable extends Rows {
       bar("default", partition.default_saved_bytes, partition.default_saved_count, "neither"),
     );
   }
+}
+
+/** The estimated time that the backward would spend on a saved value, were it not saved. */
+function toDrop(value: Value): HTMLElement {
+  if (value.decision !== "saved") return short("");
+  return short(value.drop_ns === null ? "cannot" : `+${duration(value.drop_ns)}`);
 }
 
 function compare(partition: Partition): string {
