@@ -77,9 +77,10 @@ def compile(
     also record the kernels' machine code for this device, which need not be here (``sm_90``).
     `recompile_limit`: after so many compiles of one function, calls that none covers run as plain
     Python.  `memory_budget`: the share of the saved bytes that the backward may keep; `memory_curve`:
-    record what other shares would give (``Partition.curve``).  `steps`: record every step of the symbolic interpreter (`Compile.replay`).  `guard_filter`: given the
-    guards of a compile, says for each whether it is kept; one that is not is never checked, and it is
-    for you to know that it always holds.  Raises UsageError where the request itself is wrong.
+    record what other shares would give (``Partition.curve``).  `steps`: record every step of the
+    symbolic interpreter (`Compile.replay`).  `guard_filter`: given the guards of a compile, says for
+    each whether it is kept; one that is not is never checked, and it is for you to know that it always
+    holds.  Raises UsageError where the request itself is wrong.
     """
     options = Options(
         backend, fullgraph, dynamic, target, strict, recompile_limit, memory_budget, steps, guard_filter, memory_curve
