@@ -32,6 +32,7 @@ from compiler_core.guards import GuardSpec, frozen, state_guard
 from compiler_core.record import ItemId
 from compiler_core.side_effects import SideEffects
 from compiler_core.sources import Attribute, Constant, Held, Item, Scope, Source
+from compiler_core.values import arrays
 from compiler_core.values.base import Value
 from compiler_core.values.constant import ConstantValue, from_python, is_atom
 from compiler_core.values.context_vars import ContextVarValue
@@ -110,6 +111,7 @@ class Capture:
         """Outside objects whose identity was a key of a dict or an element of a set."""
         self.suspended: dict[GeneratorValue, Mark] = {}
         """Generators that stand in a try or with block, and the root's instruction that made each."""
+        self._input_names: dict[str, int] = {}
         self._rounds = 0
         self._seen: dict[int, tuple[Any, Value]] = {}
         self._by_fake: dict[int, TensorValue] = {}
@@ -179,6 +181,8 @@ class Capture:
             return GetterValue.outside(obj, source)
         if cls in CONTEXTS:
             return CONTEXTS[cls].outside(self, obj, source)
+        if type(obj) is arrays.ARRAY:
+            return arrays.ArrayValue(obj, source)
         if type(obj) is contextvars.ContextVar:
             return ContextVarValue(obj, source)
         if isinstance(obj, BaseException):
@@ -286,11 +290,17 @@ class Capture:
         last = self._last_placeholder
         with self.graph.inserting_after(last) if last is not None else self.graph.inserting_before(_first(self.graph)):
             assert tensor.source is not None
-            node = self._last_placeholder = self.graph.placeholder(_identifier(tensor.source.text))
+            node = self._last_placeholder = self.graph.placeholder(self._input_name(tensor.source.text))
         self._describe(node, fake)
         self.inputs.append(tensor)
         self._by_fake[id(fake)] = tensor
         return node
+
+    def _input_name(self, text: str) -> str:
+        """A name of its own for an input: ``L['a'].b`` and ``L['a_b']`` read alike."""
+        name = _identifier(text)
+        count = self._input_names[name] = self._input_names.get(name, 0) + 1
+        return name if count == 1 else f"{name}__{count}"
 
     def call_function(self, tx: Interpreter, fn: Any, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
         fake_args, node_args = self._arguments(tx, list(args))
@@ -484,6 +494,7 @@ _STATIC_TYPES = (
     torch._ops.OpOverloadPacket,
     types.CodeType,
     functools._lru_cache_wrapper,
+    *arrays.FUNCTION_TYPES,
 )
 
 

@@ -150,9 +150,9 @@ class Emitter:
             self.push_null()
         elif self.capture.is_guarded(value):
             value.rebuild(self)
-        elif value.source is not None:
+        elif value.source is not None and not value.source.makes_new:
             value.source.load(self)
-        elif isinstance(value, (ConstantValue, StaticValue, TensorValue)):
+        elif value.source is None and isinstance(value, (ConstantValue, StaticValue, TensorValue)):
             value.rebuild(self)
         else:
             self._make_once(value)
@@ -262,8 +262,7 @@ class Emitter:
         inputs = self.capture.inputs
         self.add(*make.callable_first([make.load_const(compiled)]))
         for tensor in inputs:
-            assert tensor.source is not None
-            tensor.source.load(self)
+            self.value(tensor)
         self.add(*make.call(len(inputs)), make.store_fast(OUT))
         self._bound[OUT] = None
 

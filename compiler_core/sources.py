@@ -13,6 +13,8 @@ import types
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 if TYPE_CHECKING:
     from compiler_core.guards import GuardTree
     from compiler_core.reconstruct import Emitter
@@ -35,6 +37,9 @@ class Scope:
 
 class Source:
     """Base of all sources; equal paths are equal values."""
+
+    makes_new = False
+    """Whether each load gives another object."""
 
     @property
     def text(self) -> str:
@@ -275,6 +280,28 @@ class BuiltinItem(Source):
             return base.dict_getitem_manager(self.key, self.text, value, tree.kind)
         get = base.list_getitem_manager if self.builtin is list else base.tuple_getitem_manager
         return get(self.key, self.text, value, tree.kind)
+
+
+@dataclass(frozen=True)
+class FromArray(Source):
+    """``torch.from_numpy(base)``, the `number`-th tensor made of this array"""
+
+    base: Source
+    number: int
+    makes_new = True
+
+    @property
+    def text(self) -> str:
+        return f"torch.from_numpy({self.base.text})"
+
+    def fetch(self, scope: Scope) -> Any:
+        return torch.from_numpy(self.base.fetch(scope))
+
+    def load(self, emit: Emitter) -> None:
+        emit.call_loaded(torch.from_numpy, [lambda: self.base.load(emit)])
+
+    def manager(self, tree: GuardTree) -> Any:
+        return tree.manager(self.base).lambda_manager(torch.from_numpy, self.text, tree.value(self), tree.kind)
 
 
 UNSET: Any = object()

@@ -11,7 +11,7 @@ from torch._C._dynamo import guards as cpp
 
 from compiler_core.record import ItemId
 from compiler_core.sources import Scope, Source
-from compiler_core.values.constant import keys_of, same_constant, same_keys
+from compiler_core.values.constant import NUMPY_NUMBERS, keys_of, same_constant, same_keys
 
 if TYPE_CHECKING:
     from compiler_core.guards.tree import GuardTree
@@ -136,7 +136,7 @@ def _install_equals(tree: GuardTree, spec: GuardSpec, parts: list[str]) -> None:
         manager.add_true_match_guard(parts, None)
     elif value is False:
         manager.add_false_match_guard(parts, None)
-    elif isinstance(value, float | complex):
+    elif isinstance(value, (float, complex, *NUMPY_NUMBERS)):
         manager.add_lambda_guard(lambda obj: same_constant(obj, value), parts, None)
     else:
         # the C++ guard compares the type too

@@ -21,6 +21,7 @@ import torch
 
 from compiler_core.errors import Unsupported
 from compiler_core.values import (  # noqa: F401  (they register their rules)
+    arrays,
     builtins,
     copying,
     getters,
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
 PURE = frozenset(
     {ord, chr, bin, hex, oct, bytes, operator.index, operator.length_hint}
     | {f for home in (math, cmath) for f in vars(home).values() if isinstance(f, types.BuiltinFunctionType)}
+    | arrays.PURE
     | {int.from_bytes, float.fromhex, bytes.fromhex, str.maketrans, sys.intern, sys.getrecursionlimit}
     | {torch.Size, torch.device, torch.finfo, torch.iinfo, torch.promote_types, torch.can_cast, torch.result_type}
 )

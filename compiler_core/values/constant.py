@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import math
 import operator
+import sys
 import types
 import typing
 from collections import OrderedDict
@@ -25,9 +26,14 @@ ATOMS = (int, float, complex, str, bytes, bool, type(None), type(Ellipsis), type
 TORCH_ATOMS = (torch.dtype, torch.device, torch.layout, torch.memory_format, torch.finfo, torch.iinfo)
 
 
+NUMPY_NUMBERS: tuple[Any, ...] = ()
+if (_numpy := sys.modules.get("numpy")) is not None:  # PyTorch imports it where it is installed
+    NUMPY_NUMBERS = (_numpy.number, _numpy.bool_)
+
+
 def is_atom(obj: Any) -> bool:
     """Whether `obj` is immutable, compares by value and may stand in a graph or a code object."""
-    return type(obj) in ATOMS or isinstance(obj, (*TORCH_ATOMS, enum.Enum))
+    return type(obj) in ATOMS or isinstance(obj, (*TORCH_ATOMS, *NUMPY_NUMBERS, enum.Enum))
 
 
 class ConstantValue(Value):
@@ -178,6 +184,8 @@ def same_constant(a: Any, b: Any) -> bool:
         return False
     if isinstance(a, tuple):
         return same_keys(a, b)
+    if isinstance(a, NUMPY_NUMBERS):
+        return bool(a.tobytes() == b.tobytes())
     if isinstance(a, float):
         return (a != a and b != b) or (a == b and math.copysign(1, a) == math.copysign(1, b))
     return bool(a == b)

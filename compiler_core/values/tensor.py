@@ -12,7 +12,7 @@ import torch.fx as fx
 from compiler_core.errors import Unsupported
 from compiler_core.sources import Attribute
 from compiler_core.values.base import Value, raised
-from compiler_core.values.constant import ConstantValue, from_python
+from compiler_core.values.constant import NUMPY_NUMBERS, ConstantValue, from_python
 
 if TYPE_CHECKING:
     from compiler_core.reconstruct import Emitter
@@ -222,6 +222,8 @@ def _kind(tensor: torch.Tensor) -> tuple[Any, ...]:
 
 def constant_argument(obj: Any) -> Any:
     """`obj` as an argument of an FX node, or Unsupported."""
+    if isinstance(obj, NUMPY_NUMBERS):
+        obj = obj.item() if not isinstance(obj.item(), bool) else obj
     if isinstance(obj, (int, float, complex, str, bool, type(None), type(Ellipsis), slice)):
         return obj
     if isinstance(obj, (torch.dtype, torch.device, torch.layout, torch.memory_format)):
