@@ -34,7 +34,7 @@ from compiler_core.side_effects import SideEffects
 from compiler_core.sources import Attribute, Constant, Held, Item, Scope, Source
 from compiler_core.values import arrays
 from compiler_core.values.base import Value
-from compiler_core.values.constant import ConstantValue, from_python, is_atom
+from compiler_core.values.constant import NUMPY_NUMBERS, ConstantValue, from_python, is_atom
 from compiler_core.values.context_vars import ContextVarValue
 from compiler_core.values.contexts import CONTEXTS, ExitValue
 from compiler_core.values.exceptions import ExceptionValue
@@ -241,8 +241,9 @@ class Capture:
             self.guards[key] = GuardSpec(kind, source, frozen(kind, value), self.at[1])
 
     def is_guarded(self, value: Value) -> bool:
-        """Whether it is a constant that is sure to be this one."""
-        return isinstance(value, ConstantValue) and ("EQUALS_MATCH", value.source, None) in self.guards
+        """Whether it is a constant that is sure to be this one, which programs tell by no identity."""
+        plain = isinstance(value, ConstantValue) and not isinstance(value.value, NUMPY_NUMBERS)
+        return plain and ("EQUALS_MATCH", value.source, None) in self.guards
 
     def all_guards(self) -> list[GuardSpec]:
         """Every guard, with those that say which objects must not be one and the same: a change of
