@@ -39,6 +39,7 @@ PER_SEED = 10
 """Programs drawn with one seed; hypothesis varies earlier ones when it is asked for more."""
 SEEDS_PER_WORKER = 30
 EAGER_SECONDS, SECONDS = 2, 60
+INVALID = "invalid"
 _numbers = itertools.count()
 
 
@@ -46,14 +47,15 @@ class Endless(BaseException):
     """The program runs too long to be compared."""
 
 
+class Invalid(Exception):
+    """The source is no module with a program and arguments for it."""
+
+
 def check(source: str, backend: str = "eager") -> Record | None:
     """Raise AssertionError where the program differs from eager; None for one that is too long to compare."""
-    module = load(source)
     with warnings.catch_warnings(), _at_most(EAGER_SECONDS) as ended:
         warnings.simplefilter("ignore")
-        for call in module.CALLS:
-            with contextlib.suppress(Exception), contextlib.redirect_stdout(None):
-                module.program(*call())
+        _run_eagerly(source)
     if ended:
         return None
     module, tolerance = load(source), 0.0 if backend == "eager" else 2e-3
@@ -64,6 +66,18 @@ def check(source: str, backend: str = "eager") -> Record | None:
         )
     assert not ended, f"takes more than {SECONDS} s"
     return record
+
+
+def _run_eagerly(source: str) -> None:
+    try:
+        module = load(source)
+        arguments = [call() for call in module.CALLS]
+        assert all(isinstance(a, tuple) for a in arguments) and isinstance(module.CHANGES, list), "parts are missing"
+    except Exception as error:
+        raise Invalid(f"{type(error).__name__}: {error}") from error
+    for each in arguments:
+        with contextlib.suppress(Exception), contextlib.redirect_stdout(None):
+            module.program(*each)
 
 
 def load(source: str) -> Any:
@@ -114,6 +128,7 @@ class Tally:
     found: dict[str, str] = field(default_factory=dict)
     """The kind of a difference, and the smallest program that shows it."""
     differ: int = 0
+    invalid: int = 0
 
     def add(self, record: Record | None) -> None:
         self.programs += 1
@@ -146,8 +161,9 @@ def search(number: int, tally: Tally, backend: str, at_work: Path | None = None)
             at_work.write_text(source)
         kind, record = attempt(source, backend)
         tally.add(record)
-        tally.differ += bool(kind)
-        if kind and kind not in tally.found:
+        tally.invalid += kind == INVALID
+        tally.differ += kind not in ("", INVALID)
+        if kind not in ("", INVALID, *tally.found):
             tally.found[kind] = reduced(source, lambda text: attempt(text, backend)[0] == kind)
 
     try_one()
@@ -157,6 +173,8 @@ def attempt(source: str, backend: str) -> tuple[str, Record | None]:
     """The kind of the difference, empty where there is none, and the record."""
     try:
         return "", check(source, backend)
+    except Invalid:
+        return INVALID, None
     except Exception as error:
         return kind_of(error), None
 
