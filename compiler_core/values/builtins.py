@@ -277,6 +277,8 @@ def _range(tx: Interpreter, *args: Value) -> Value:
 
 @handles(slice)
 def _slice(tx: Interpreter, *args: Value) -> Value:
+    if not 1 <= len(args) <= 3:
+        raise Unsupported("exception", f"slice() of {len(args)} arguments")
     none = ConstantValue(None)
     parts = {1: lambda: [none, args[0], none], 2: lambda: [*args, none], 3: lambda: list(args)}[len(args)]()
     return SliceValue(parts)

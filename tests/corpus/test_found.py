@@ -75,3 +75,12 @@ def test_sizes_agree_and_types_do_not(x, w, l):
 def test_merged_ordered_dicts(x):
     a, b = collections.OrderedDict(a=x), {"a": x + 1, "b": 2}
     return a | b, b | a, b | b, a | a
+
+
+@same_as_eager(breaks=[], inputs=lambda: (torch.randn(3), 2.5))
+def test_range_of_a_float(x, n):
+    y = x + 1
+    try:
+        return range(n), y
+    except TypeError as error:
+        return str(error), y

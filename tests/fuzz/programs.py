@@ -18,7 +18,7 @@ MAX_NESTING = 4
 PREFIX = {"matrix": "x", "int": "n", "fn": "f", "counter": "count"}
 
 IN_PLACE = re.compile(r"_\(|\] [+-]?= |[+-]= |out=|total")
-ODD = re.compile(r"\(3, 4\)|float64")
+ODD = re.compile(r"\(3, 4\)|float64|expand")
 
 GLOBALS = {
     "NET": "NET = Net()",

@@ -1,0 +1,61 @@
+"""The tests of the compiler's front half on every CPython that is here:  python tests/versions.py [pytest arguments].
+
+Each version gets a virtual environment of its own, .venv-3.12 and so on, with PyTorch and pytest.  Standard library only.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+MINORS = (11, 12, 13)
+NEEDS = ["torch", "numpy", "networkx", "sympy", "hypothesis", "pytest", "pytest-timeout", "pytest-xdist"]
+MODULES = "api breaks bytecode capture decompile guards modules programs random_programs resume side_effects".split()
+TESTS = ["tests/corpus", *(f"tests/unit/test_{name}.py" for name in MODULES)]
+
+
+def python(minor: int) -> str | None:
+    """A CPython 3.`minor` with PyTorch: the virtual environment made here, or by `make test`."""
+    own = ROOT / f".venv-3.{minor}" / "bin" / "python"
+    if sys.version_info.minor == minor:
+        return sys.executable
+    if not own.exists():
+        base = interpreter(minor)
+        if base is None:
+            return None
+        print(f"Making .venv-3.{minor} ...", flush=True)
+        subprocess.run([base, "-m", "venv", own.parents[1]], check=True)
+    install = [own, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-c", ROOT / "constraints.txt"]
+    subprocess.run([*install, *NEEDS], check=True)
+    return str(own)
+
+
+def interpreter(minor: int) -> str | None:
+    """A CPython 3.`minor` of this machine."""
+    installed = sorted(Path.home().glob(f".pyenv/versions/3.{minor}.*/bin/python"))
+    return str(installed[-1]) if installed else shutil.which(f"python3.{minor}")
+
+
+def main(arguments: list[str]) -> int:
+    failed = 0
+    for minor in MINORS:
+        executable = python(minor)
+        if executable is None:
+            print(f"3.{minor}: not on this machine")
+            continue
+        command = [executable, "-m", "pytest", "-q", *(arguments or TESTS)]
+        ran = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True)
+        shown = ran.stdout.splitlines()
+        if ran.returncode:
+            print("\n".join(line for line in shown if re.match(r"FAILED|ERROR", line)) or ran.stdout + ran.stderr)
+        print(f"3.{minor}: {shown[-1] if shown else ran.stderr[-300:]}", flush=True)
+        failed += bool(ran.returncode)
+    return failed
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
