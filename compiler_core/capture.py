@@ -162,10 +162,13 @@ class Capture:
         if isinstance(obj, types.MethodType) and type(obj.__self__) in CONTEXTS and obj.__name__ == "__exit__":
             return ExitValue.outside(self, obj, source)
         if isinstance(obj, types.MethodType):
-            return MethodValue(
+            self.guard("TYPE_MATCH", source, obj)
+            method = MethodValue(
                 self.wrap(obj.__func__, Attribute(source, "__func__")),
                 self.wrap(obj.__self__, Attribute(source, "__self__")),
             )
+            method.source = source
+            return method
         if isinstance(obj, types.BuiltinMethodType) and type(obj.__self__) in CONTAINERS:
             self.guard("TYPE_MATCH", source, obj)
             self.guard("EQUALS_MATCH", Attribute(source, "__name__"), obj.__name__)

@@ -98,6 +98,19 @@ class Captured:
         return self.capture.is_empty and not self.capture.effects and not self.capture.changes
 
 
+class Same:
+    """A code object as a key by identity: equal ones may be of functions with different globals."""
+
+    def __init__(self, code: types.CodeType) -> None:
+        self.code = code
+
+    def __hash__(self) -> int:
+        return id(self.code)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Same) and self.code is other.code
+
+
 class Region:
     """All that one `compiler_core.compile` compiles: its options, its hook and its code objects."""
 
@@ -107,21 +120,21 @@ class Region:
         self.record = record
         self.hook = frame_hook.Hook(self.compile_frame)
         self._lock = threading.RLock()
-        self.states: dict[types.CodeType, CodeState] = {}
+        self.states: dict[Same, CodeState] = {}
         self.codes: dict[Any, types.CodeType] = {}
         """Generated code that stands for a part of a function, by that function's code and which part."""
-        self._resumes: dict[types.CodeType, str] = {}
-        self._alone: set[types.CodeType] = set()
+        self._resumes: dict[Same, str] = {}
+        self._alone: set[Same] = set()
 
     def installed(self) -> list[Installed]:
         """The compiles of the function itself that are in use."""
-        state = self.states.get(self.root)
+        state = self.states.get(Same(self.root))
         found = [e for e in state.entries if entries.is_there(e.manager)] if state else []
         return list({e.id: e for e in found}.values())
 
     def around_pinned(self, fn: types.FunctionType) -> Callable[..., Any]:
         """`fn`, which is compiled code, with the hook on for what it calls."""
-        self._alone.add(fn.__code__)
+        self._alone.add(Same(fn.__code__))
         return self.hook.around(fn)
 
     def forget(self) -> None:
@@ -188,11 +201,11 @@ class Region:
     def _state(self, code: types.CodeType) -> CodeState | None:
         """What is known of a code object; None for code that is left alone.  A new record starts anew."""
         record = self.record()
-        state = self.states.get(code)
+        state = self.states.get(Same(code))
         if state is not None and state.record is record:
             return state
-        resumes = self._resumes.get(code)
-        if code in self._alone:
+        resumes = self._resumes.get(Same(code))
+        if Same(code) in self._alone:
             return None
         if reads_its_frame(code) or (code is not self.root and resumes is None and skip_reason(code)):
             return None
@@ -205,7 +218,7 @@ class Region:
         made = CodeState(frame, record, resumes)
         if state is not None:
             made.entries = state.entries
-        self.states[code] = made
+        self.states[Same(code)] = made
         return made
 
     def code(self, key: Any, make: Callable[[], types.CodeType]) -> types.CodeType:
@@ -217,14 +230,14 @@ class Region:
 
     def add_alone(self, code: types.CodeType) -> None:
         """Note a function that runs one instruction: it is not captured, though what it calls may be."""
-        self._alone.add(code)
+        self._alone.add(Same(code))
 
     def add_resume(self, code: types.CodeType, line: int, compile_: Compile, record: Record) -> int:
         """Note a resume function before anything calls it, so that one never reached is shown too."""
-        self._resumes[code] = compile_.id
+        self._resumes[Same(code)] = compile_.id
         frame = record.frame(code.co_name, code.co_filename, line, "resume")
         frame.resumes = compile_.id
-        self.states[code] = CodeState(frame, record, compile_.id)
+        self.states[Same(code)] = CodeState(frame, record, compile_.id)
         return frame.id
 
     def _limit_reached(self, state: CodeState) -> Any:
@@ -363,8 +376,8 @@ class _FrameCompile:
 
     def _resume_code(self, tx: Interpreter, layout: Layout) -> types.CodeType:
         """The code with which a frame at work goes on; the same for every compile."""
-        code = self.region.code((tx.code, layout), lambda: resume.resume_code(tx.code, layout))
-        known = self.region.states.get(code)
+        code = self.region.code((Same(tx.code), layout), lambda: resume.resume_code(tx.code, layout))
+        known = self.region.states.get(Same(code))
         if known is None or known.record is not self.state.record:
             line = tx.instructions[layout.target].lineno or tx.code.co_firstlineno
             frame = self.region.add_resume(code, line, self.compile, self.state.record)
@@ -376,7 +389,7 @@ class _FrameCompile:
 
     def _alone_code(self, tx: Interpreter, what: Broken, stack: Sequence[str]) -> types.CodeType:
         """A function that runs just the instruction that broke, at work in `tx`."""
-        key = (tx.code, tx.pc, tx.kw_names, tuple(stack))
+        key = (Same(tx.code), tx.pc, tx.kw_names, tuple(stack))
         code = self.region.code(key, lambda: resume.alone_code(tx.code, what, stack))
         self.region.add_alone(code)
         return code

@@ -1,6 +1,6 @@
 """The tests of the compiler's front half on every CPython that is here:  python tests/versions.py [pytest arguments].
 
-Each version gets a virtual environment of its own, .venv-3.12 and so on, with PyTorch and pytest.  Standard library only.
+Each version gets a virtual environment of its own, .venv-3.12 and so on, with PyTorch and pytest.
 """
 
 from __future__ import annotations

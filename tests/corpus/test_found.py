@@ -84,3 +84,36 @@ def test_range_of_a_float(x, n):
         return range(n), y
     except TypeError as error:
         return str(error), y
+
+
+class Plain:
+    def __init__(self, n=1):
+        self.n = n
+
+    def add(self, x):
+        return x + self.n
+
+
+@same_as_eager(breaks=[], inputs=[lambda: (torch.ones(2), Plain().add), lambda: (torch.ones(2), Plain(2)), lambda: (torch.ones(2), 3)])
+def test_method_or_something_else(x, m):
+    return x + 1, m, [m, m]
+
+
+def equal_functions():
+    """Two functions with equal code and different globals, as two copies of a module have."""
+    text = "def raises(x):\n    y = x + 1\n    print('here')\n    raise Wrong(str(y.sum().item()))\n"
+    spaces = [{"Wrong": type("Wrong", (ValueError,), {})} for _ in range(2)]
+    for space in spaces:
+        exec(compile(text, "equal_functions.py", "exec"), space)
+    return spaces
+
+
+@same_as_eager(inputs=lambda: (torch.ones(2), equal_functions()))
+def test_equal_code_with_other_globals(x, spaces):
+    caught = []
+    for space in spaces:
+        try:
+            space["raises"](x)
+        except space["Wrong"] as error:
+            caught.append(str(error))
+    return caught

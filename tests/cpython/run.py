@@ -182,7 +182,7 @@ def captured(module: str, outcome: Outcome) -> None:
 
 
 def _run_generated_code(pipeline: Any, side_effects: Any) -> None:
-    """A frame captured whole, without a tensor and without effects, would run as it is: let it run what was generated."""
+    """A frame captured whole, without tensors and effects, would run as it is: let it run what was generated."""
 
     class Some(side_effects.SideEffects):  # type: ignore[misc]
         def __bool__(self) -> bool:

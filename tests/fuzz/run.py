@@ -72,7 +72,8 @@ def _run_eagerly(source: str) -> None:
     try:
         module = load(source)
         arguments = [call() for call in module.CALLS]
-        assert all(isinstance(a, tuple) for a in arguments) and isinstance(module.CHANGES, list), "parts are missing"
+        if not all(isinstance(a, tuple) for a in arguments) or not isinstance(module.CHANGES, list):
+            raise TypeError("arguments are a tuple, CHANGES a list")
     except Exception as error:
         raise Invalid(f"{type(error).__name__}: {error}") from error
     for each in arguments:
