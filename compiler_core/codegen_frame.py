@@ -387,7 +387,9 @@ class FrameCode:
         line = resume.on_line(self._line())
         for instruction in instructions:
             instruction.positions = instruction.positions or line
-        return assemble(instructions, self.code, co_cellvars=())
+        # a comprehension's variable may have the name of a free one (3.12)
+        own = tuple(n for n in self.code.co_varnames if n not in free)
+        return assemble(instructions, self.code, co_varnames=own, co_cellvars=())
 
     def _line(self) -> int:
         """The line that the generated code is on: that of the break, or the first."""

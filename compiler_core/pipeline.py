@@ -38,7 +38,14 @@ from compiler_core.guards import GuardSpec, GuardTree, filtered, first_failure, 
 from compiler_core.reconstruct import graph_outputs
 from compiler_core.record import Compile, Frame, GraphBreak, Recompile, Record, StackLine, Stage
 from compiler_core.resume import Broken, Layout
-from compiler_core.skip import is_generator, is_library_file, is_runtime, reads_its_frame, skip_reason
+from compiler_core.skip import (
+    has_two_cells_of_one_name,
+    is_generator,
+    is_library_file,
+    is_runtime,
+    reads_its_frame,
+    skip_reason,
+)
 from compiler_core.sources import FreeCell, Local, Scope
 from compiler_core.split import MAX_LEVELS, Split, Stopped
 from compiler_core.step_recorder import RecordingCapture, RecordingInterpreter, StepRecorder, link_guards
@@ -207,7 +214,9 @@ class Region:
         resumes = self._resumes.get(Same(code))
         if Same(code) in self._alone:
             return None
-        if reads_its_frame(code) or (code is not self.root and resumes is None and skip_reason(code)):
+        if reads_its_frame(code) or has_two_cells_of_one_name(code):
+            return None
+        if code is not self.root and resumes is None and skip_reason(code):
             return None
         kind = "resume" if resumes is not None else ("root" if code is self.root else "called")
         frame = record.frame(code.co_name, code.co_filename, _first_line(code), kind)  # type: ignore[arg-type]

@@ -97,6 +97,12 @@ def is_generator(code: types.CodeType) -> bool:
     return bool(code.co_flags & (inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR))
 
 
+def has_two_cells_of_one_name(code: types.CodeType) -> bool:
+    """Whether a name is a free variable and, in a comprehension that Python inlined (3.12), a cell: the symbolic
+    interpreter knows cells by their name."""
+    return not set(code.co_cellvars).isdisjoint(code.co_freevars)
+
+
 def skip_reason(code: types.CodeType, inlining: bool = False) -> str:
     """Why a function is not captured, as a frame of its own or (`inlining`) in its caller's."""
     if inlining and code.co_filename in _INLINED_ONLY:
@@ -116,6 +122,8 @@ def skip_reason(code: types.CodeType, inlining: bool = False) -> str:
         return "the body of a module or class"
     if reads_its_frame(code):
         return "it looks at its own local variables"
+    if has_two_cells_of_one_name(code):
+        return "a comprehension and the function around it share variables of one name with inner functions"
     if not inlining and code.co_name in ("<genexpr>", "<listcomp>", "<dictcomp>", "<setcomp>"):
         return "a comprehension body"
     return ""

@@ -89,8 +89,11 @@ class StackOpcodes(Machine):
     LOAD_FAST_CHECK = LOAD_FAST
 
     def LOAD_FAST_AND_CLEAR(self, instruction: Instruction) -> None:
-        assert isinstance(instruction.argval, str)
-        self.push(self.locals.pop(instruction.argval, UNBOUND))
+        """A comprehension borrows the place of a variable, which may be one that inner functions share."""
+        name = instruction.argval
+        assert isinstance(name, str)
+        shared = name in self.code.co_cellvars and name in self.cells and name not in self.locals
+        self.push(self.cells.pop(name) if shared else self.locals.pop(name, UNBOUND))
 
     def LOAD_FAST_LOAD_FAST(self, instruction: Instruction) -> None:
         first, second = _two(instruction)
@@ -99,7 +102,11 @@ class StackOpcodes(Machine):
 
     def STORE_FAST(self, instruction: Instruction) -> None:
         assert isinstance(instruction.argval, str)
-        self.locals[instruction.argval] = self.pop()
+        value = self.pop()
+        if isinstance(value, CellValue):  # what a comprehension had borrowed
+            self.cells[instruction.argval] = value
+        else:
+            self.locals[instruction.argval] = value
 
     def STORE_FAST_STORE_FAST(self, instruction: Instruction) -> None:
         first, second = _two(instruction)

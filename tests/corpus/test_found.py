@@ -117,3 +117,38 @@ def test_equal_code_with_other_globals(x, spaces):
         except space["Wrong"] as error:
             caught.append(str(error))
     return caught
+
+
+def shared_twice():
+    i = 5
+
+    def inner(x):
+        c = [(lambda: i) for i in range(2)]
+        return x + 1, i, [f() for f in c]
+
+    return inner
+
+
+def shared_once():
+    i = 5
+
+    def inner(x):
+        c = [i * 2 for i in range(2)]
+        return x + 1, i, c
+
+    return inner
+
+
+test_name_free_and_shared_by_a_comprehension = same_as_eager(breaks=[])(shared_twice())
+test_name_free_and_of_a_comprehension = same_as_eager(graphs=1, breaks=[])(shared_once())
+
+
+@same_as_eager(graphs=1, breaks=[])
+def test_shared_name_of_a_comprehension(x):
+    def g():
+        return i
+
+    i = "kept"
+    c = [lambda: i for i in range(2)]
+    i += "x"
+    return x + 1, i, [f() for f in c], g()
