@@ -2,7 +2,9 @@
 
 PyTorch's own hook is used (`torch._C._dynamo.eval_frame`), the one that stock `torch.compile`
 uses, so that both can live in one process: our cache entries are kept apart from stock's by an
-isolation id where PyTorch has one (2.13), and by the identity of our callback elsewhere.
+isolation id where PyTorch has one (2.13), and by the identity of our callback elsewhere.  That id is
+the whole process's, not a thread's, so only calls from the main thread set it: what stock does in
+another thread just then may be kept under our id, and be compiled once more later.
 
 Everything that is handed to C is built in this file and in `guards.GuardTree.build`: C++ reads
 attributes of it without checking, and a missing one ends the process.
@@ -12,10 +14,12 @@ from __future__ import annotations
 
 import inspect
 import itertools
+import threading
 import types
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from threading import get_ident
 from typing import Any
 
 import torch  # noqa: F401  (loads the C extension)
@@ -25,8 +29,10 @@ from torch._C._dynamo.eval_frame import _FrameExecStrategy as FrameExecStrategy
 from torch._dynamo.types import ConvertFrameReturn, GuardedCode
 from torch._guards import CompileId
 
-_set_isolation = getattr(eval_frame, "set_eval_frame_isolate_recompiles_id", None)
-HAS_ISOLATION = _set_isolation is not None
+HAS_ISOLATION = hasattr(eval_frame, "set_eval_frame_isolate_recompiles_id")
+_set_isolation: Any = getattr(eval_frame, "set_eval_frame_isolate_recompiles_id", None)
+_isolation: Any = getattr(eval_frame, "get_eval_frame_isolate_recompiles_id", None)
+_MAIN_THREAD = threading.main_thread().ident
 _ids = itertools.count(7_000_000)
 
 
@@ -81,7 +87,16 @@ class Hook:
         self._arguments = 0
 
     def __call__(self, frame: Any, cache_entry: Any, frame_state: Any) -> ConvertFrameReturn:
-        return self._compile_frame(FrameView.of(frame))
+        alone = self._is_alone()
+        answer = self._compile_frame(FrameView.of(frame))
+        if answer.guarded_code is None and not (alone and self._is_alone()):
+            # lasting, the decision would bind stock torch.compile too
+            return ConvertFrameReturn(answer.frame_exec_strategy, False)
+        return answer
+
+    def _is_alone(self) -> bool:
+        """Whether decisions on code objects are ours only."""
+        return HAS_ISOLATION and _isolation() == self.number
 
     def start_anew(self) -> None:
         """Know nothing any more of code that was skipped or compiled."""
@@ -95,16 +110,17 @@ class Hook:
     def around(self, fn: Callable[..., Any]) -> Callable[..., Any]:
         """`fn` with the hook on for it and what it calls, in the thread that calls it."""
         set_hook = eval_frame.set_eval_frame
-        isolate: Any = _set_isolation
 
         def isolated(*args: Any, **kwargs: Any) -> Any:
-            before = isolate(self.number)
+            if get_ident() != _MAIN_THREAD:
+                return shared(*args, **kwargs)
+            before = _set_isolation(self.number)
             hook = set_hook(self)
             try:
                 return fn(*args, **kwargs)
             finally:
                 set_hook(hook)
-                isolate(before)
+                _set_isolation(before)
 
         def shared(*args: Any, **kwargs: Any) -> Any:
             hook = set_hook(self)
@@ -113,7 +129,7 @@ class Hook:
             finally:
                 set_hook(hook)
 
-        return isolated if isolate else shared
+        return isolated if HAS_ISOLATION else shared
 
     def around_root(self, fn: Callable[..., Any]) -> Callable[..., Any]:
         """As `around`, for the function itself: this is the hot path.  It goes straight to the latest
@@ -167,9 +183,8 @@ def use(code: types.CodeType, guard_manager: Any, compile_id: str) -> ConvertFra
 
 
 def skip() -> ConvertFrameReturn:
-    """Leave this code object alone: for good where the decision is ours alone, else for this call
-    (without isolation, a lasting decision would bind stock torch.compile too)."""
-    return ConvertFrameReturn() if HAS_ISOLATION else ConvertFrameReturn(_DEFAULT, False)
+    """Leave this code object alone for good."""
+    return ConvertFrameReturn()
 
 
 def skip_all() -> ConvertFrameReturn:
@@ -184,4 +199,4 @@ def skip_once() -> ConvertFrameReturn:
 
 def no_more_compiles() -> ConvertFrameReturn:
     """From now on, only what is already compiled."""
-    return ConvertFrameReturn(_RUN_ONLY, True) if HAS_ISOLATION else skip_once()
+    return ConvertFrameReturn(_RUN_ONLY, True)

@@ -57,6 +57,10 @@ MAX_TRIES = 4
 _ANY_CODE = (lambda: None).__code__
 
 
+MAX_TIMES = 3
+"""How often the code of one compile is installed."""
+
+
 @dataclass(frozen=True)
 class Installed:
     """One compile in use: the frame's code, what runs in its place, and the guards in both their forms."""
@@ -67,8 +71,6 @@ class Installed:
     breaks: bool
     guards: list[GuardSpec]
     manager: Any
-    is_sealed: bool
-    """Its guards were installed for certain objects only."""
 
 
 @dataclass
@@ -174,7 +176,7 @@ class Region:
         state.frame.calls += 1
         state.entries = [e for e in state.entries if entries.is_there(e.manager)]
         scope = Scope(view.f_locals, view.f_globals, view.closure)
-        if (known := self._for_other_objects(state, scope)) is not None:
+        if (known := self._known(state, scope)) is not None:
             return known
         if len({e.id for e in state.entries}) >= self.options.recompile_limit:
             return self._limit_reached(state)
@@ -195,13 +197,14 @@ class Region:
         finally:
             link_guards(compile_)
 
-    def _for_other_objects(self, state: CodeState, scope: Scope) -> Any:
-        """Install code again whose guards hold, but which was installed for other objects."""
-        general = {e.id for e in state.entries if not e.is_sealed}
-        for entry in state.entries:
-            if entry.id not in general and first_failure(entry.guards, scope) is None:
+    def _known(self, state: CodeState, scope: Scope) -> Any:
+        """Install code again whose guards hold: it was installed for other objects only, or is kept where
+        this thread does not find it."""
+        for entry in {e.id: e for e in state.entries}.values():
+            times = sum(e.id == entry.id for e in state.entries)
+            if times < MAX_TIMES and first_failure(entry.guards, scope) is None:
                 manager = GuardTree(scope, entry.code).build(entry.guards, sealing=False)
-                state.entries.append(replace(entry, manager=manager, is_sealed=False))
+                state.entries.append(replace(entry, manager=manager))
                 return frame_hook.use(entry.made, manager, entry.id)
         return None
 
@@ -407,13 +410,12 @@ class _FrameCompile:
 
     def _install(self, code: types.CodeType, guards: list[GuardSpec]) -> Any:
         with self.compile.step("guards", "build the guard tree"):
-            tree = GuardTree(self.scope, self.view.code)
-            manager = tree.build(guards)
+            manager = GuardTree(self.scope, self.view.code).build(guards)
             if not manager.root.check(self.view.f_locals):
                 failing = manager.root.check_verbose(self.view.f_locals).verbose_code_parts
                 raise CompilerBug(f"a guard does not hold for the frame it was made from: {failing}")
         self.state.entries.append(
-            Installed(self.compile.id, self.view.code, code, bool(self.compile.breaks), guards, manager, tree.is_sealed)
+            Installed(self.compile.id, self.view.code, code, bool(self.compile.breaks), guards, manager)
         )
         self.compile.outcome = "compiled"
         if self.view.code is self.region.root and not self.compile.breaks:

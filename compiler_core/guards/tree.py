@@ -30,7 +30,6 @@ class GuardTree:
         self._held: dict[str, Any] = {}
         self._globals: Any = None
         self._held_manager: Any = None
-        self.is_sealed = False
 
     def value(self, source: Source) -> Any:
         if source not in self._values:
@@ -78,11 +77,10 @@ class GuardTree:
         """The object that the frame hook takes.  Whatever C++ and Dynamo read of it is set here.
 
         With `sealing`, trees of modules are checked by the versions of their dicts; then it holds for
-        these very objects only, and `is_sealed` is set."""
+        these very objects only."""
         # else C++ skips a parameter's check while its module's dict is unchanged, and misses requires_grad_()
         with torch._dynamo.config.patch(skip_tensor_guards_with_matching_dict_tags=False):
             left = seal(self, guards) if sealing else guards
-            self.is_sealed = len(left) < len(guards)
             for guard in left:
                 KINDS[guard.kind].install(self, guard, [guard.text])
         made = GuardManagerWrapper(self.root)
