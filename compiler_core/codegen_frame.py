@@ -229,7 +229,9 @@ class FrameCode:
         with self.emit.one_way():
             with self.emit.protected(caught if protects else None, depth=len(end)):
                 self.emit.add(*body)
-            results = [self.emit.store_temp() for _ in range(what.gives)][::-1]
+            results = [self.emit.store_temp() for _ in range(what.gives)]
+            if len(self.frames) == 1 or what.gives == 1:  # else UNPACK_SEQUENCE has left the first on top
+                results.reverse()
             self.emit.add(*(make.pop_top() for _ in range(what.rest) if len(self.frames) == 1), *end)
             self._after(instruction, below, results)
         if protects:

@@ -84,3 +84,11 @@ def _dispatch_modes(tx: Interpreter) -> Value:
     if _asked_again(torch._C._len_torch_dispatch_stack, tx).truth(tx):
         raise Unsupported("unsupported call", "a look at active dispatch modes")
     return ListValue([])
+
+
+@handles(torch.is_inference_mode_enabled)
+def _inference_mode(tx: Interpreter) -> Value:
+    # capture itself runs outside inference mode
+    query = torch.is_inference_mode_enabled
+    tx.capture.guard("RETURNS", tx.capture.held(query, name_of(query)), tx.capture.inference)
+    return ConstantValue(tx.capture.inference)
