@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from torch._dynamo.mutation_guard import GenerationTracker
+
 from compiler_core.errors import Unsupported
 from compiler_core.values.base import Value, raised
 from compiler_core.values.constant import ConstantValue
@@ -38,7 +40,16 @@ def _getattribute(tx: Interpreter, owner: Value, name: Value) -> Value:
 
 @handles(object.__setattr__)
 def _setattr(tx: Interpreter, owner: Value, name: Value, value: Value) -> Value:
-    _plain(owner, "__setattr__").set_plainly(tx, name.constant(tx), value)
+    if isinstance(owner, ModuleValue) and owner.source is None:  # in Module.__init__
+        owner.store(tx, name.constant(tx), value)
+    else:
+        _plain(owner, "__setattr__").set_plainly(tx, name.constant(tx), value)
+    return NONE
+
+
+@handles(GenerationTracker.tag.__func__)
+def _tag(tx: Interpreter, cls: Value, module: Value) -> Value:
+    """Once stock torch.compile was used, it notes each module that is made: of no interest in a captured frame."""
     return NONE
 
 

@@ -1,14 +1,13 @@
 """Capture of real architectures beside stock torch.compile: graphs, breaks, guards, seconds, equal results.
 
-    make bench ARGS='-k models'                              the thirteen that the bar is about
-    python -m tests.benchmarks.bench_models all --train      all of them, or those that are named
+make bench ARGS='-k models'                              the thirteen that the bar is about
+python -m tests.benchmarks.bench_models all --train      all of them, or those that are named
 """
 
 from __future__ import annotations
 
 import argparse
 import gc
-import statistics
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -61,7 +60,7 @@ def table(names: Sequence[str], train: bool, rounds: int) -> Iterator[tuple[str,
 
 
 def compare(name: str, train: bool, rounds: int) -> tuple[Run, Run, float]:
-    """The runs of median time; the engines take turns, and the first round, which fills PyTorch's caches, is not counted."""
+    """The runs of median time.  The engines take turns; a first round, which fills PyTorch's caches, is not counted."""
     runs: dict[Any, list[Run]] = {_core: [], _stock: []}
     for i in range(rounds + 1):
         for engine in list(runs)[:: -1 if i % 2 else 1]:
@@ -95,4 +94,51 @@ def _stock(name: str, train: bool) -> Run:
 
 def _eager(name: str, train: bool) -> Run:
     model, arguments = _fresh(name, train)
-    return Run(*_timed(model, model, arguments, train)[:1], 0, _timed(model, *_fresh_again(model, arguments), train)[1])
+    seconds, result = _timed(model, model, arguments, train)
+    return Run(seconds, 0, result)
+
+
+def _fresh(name: str, train: bool) -> tuple[torch.nn.Module, dict[str, Any]]:
+    torch.manual_seed(0)
+    model, arguments = MODELS[name]()
+    return model.train(train), arguments
+
+
+def _timed(run: Any, model: torch.nn.Module, arguments: dict[str, Any], train: bool) -> tuple[float, Any]:
+    """Seconds of the first call, and all that it leaves (with a backward in training)."""
+    torch.manual_seed(1)
+    gc.collect()
+    with torch.set_grad_enabled(train):
+        start = time.perf_counter()
+        output = run(**arguments)
+        seconds = time.perf_counter() - start
+        if train:
+            loss_of(output).backward()
+    gradients = {name: p.grad for name, p in model.named_parameters()}
+    return seconds, (output, gradients, dict(model.named_buffers()))
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", default=FIRST, help="architectures; all")
+    parser.add_argument("--train", action="store_true", help="forward and backward instead of inference")
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    options = parser.parse_args()
+    names = list(MODELS) if options.names == ["all"] else options.names
+    rows = list(table(names, options.train, options.rounds))
+    core, stock = (sum(row[i].seconds for row in rows) for i in (1, 2))
+    print(f"together {core:.2f} s, stock {stock:.2f} s, ratio {core / stock:.2f}")
+
+
+if __name__ == "__main__":
+    main()
