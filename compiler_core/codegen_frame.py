@@ -391,7 +391,10 @@ class FrameCode:
             instruction.positions = instruction.positions or line
         # a comprehension's variable may have the name of a free one (3.12)
         own = tuple(n for n in self.code.co_varnames if n not in free)
-        return assemble(instructions, self.code, co_varnames=own, co_cellvars=())
+        # PyTorch's hook copies the places of the frame's cells, from the last one down, into the last places of this
+        # code: with fewer places than the frame has, they would fall on its arguments
+        cells = tuple(n for n in self.code.co_cellvars if n not in own)
+        return assemble(instructions, self.code, co_varnames=own + cells, co_cellvars=())
 
     def _line(self) -> int:
         """The line that the generated code is on: that of the break, or the first."""

@@ -100,22 +100,24 @@ class StackOpcodes(Machine):
         self.push(self._load(first))
         self.push(self._load(second))
 
+    def _store(self, name: str, value: Value) -> None:
+        if isinstance(value, CellValue) and name in (*self.code.co_cellvars, *self.code.co_freevars):
+            self.cells[name] = value  # put back after a comprehension
+        else:
+            self.locals[name] = value
+
     def STORE_FAST(self, instruction: Instruction) -> None:
         assert isinstance(instruction.argval, str)
-        value = self.pop()
-        if isinstance(value, CellValue):  # what a comprehension had borrowed
-            self.cells[instruction.argval] = value
-        else:
-            self.locals[instruction.argval] = value
+        self._store(instruction.argval, self.pop())
 
     def STORE_FAST_STORE_FAST(self, instruction: Instruction) -> None:
         first, second = _two(instruction)
-        self.locals[first] = self.pop()
-        self.locals[second] = self.pop()
+        self._store(first, self.pop())
+        self._store(second, self.pop())
 
     def STORE_FAST_LOAD_FAST(self, instruction: Instruction) -> None:
         first, second = _two(instruction)
-        self.locals[first] = self.pop()
+        self._store(first, self.pop())
         self.push(self._load(second))
 
     STORE_FAST_MAYBE_NULL = STORE_FAST

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import sys
 import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -21,13 +20,10 @@ if TYPE_CHECKING:
     from compiler_core.values.functions import FunctionValue
 
 NONE = ConstantValue(None)
-_HAS_DOCSTRING = 0x4000000
 
 
 def _doc(function: FunctionValue) -> Value:
-    code = function.code
-    has_one = sys.version_info < (3, 13) or bool(code.co_flags & _HAS_DOCSTRING)
-    first = code.co_consts[0] if has_one and code.co_consts else None
+    first = next(iter(function.code.co_consts), None)
     return ConstantValue(first if isinstance(first, str) else None)
 
 
