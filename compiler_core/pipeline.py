@@ -54,6 +54,7 @@ from compiler_core.values.base import Value
 from compiler_core.values.functions import CellValue
 
 MAX_TRIES = 4
+MAX_RESUMES = 64
 _ANY_CODE = (lambda: None).__code__
 
 
@@ -133,6 +134,8 @@ class Region:
         self.codes: dict[Any, types.CodeType] = {}
         """Generated code that stands for a part of a function, by that function's code and which part."""
         self._resumes: dict[Same, str] = {}
+        self._depths: dict[Same, int] = {}
+        """How many breaks in a row led to a resume function."""
         self._alone: set[Same] = set()
 
     def installed(self) -> list[Installed]:
@@ -180,6 +183,9 @@ class Region:
             return known
         if len({e.id for e in state.entries}) >= self.options.recompile_limit:
             return self._limit_reached(state)
+        if self._depths.get(Same(view.code), 0) > MAX_RESUMES:
+            state.frame.skipped = f"more than {MAX_RESUMES} graph breaks in a row: the rest runs as plain Python"
+            return frame_hook.skip()
         compile_ = state.record.compile(state.frame)
         compile_.cause = _cause(state.entries, scope)
         try:
@@ -244,9 +250,12 @@ class Region:
         """Note a function that runs one instruction: it is not captured, though what it calls may be."""
         self._alone.add(Same(code))
 
-    def add_resume(self, code: types.CodeType, line: int, compile_: Compile, record: Record) -> int:
-        """Note a resume function before anything calls it, so that one never reached is shown too."""
+    def add_resume(
+        self, code: types.CodeType, of: types.CodeType, line: int, compile_: Compile, record: Record
+    ) -> int:
+        """Note a resume function, called by the frame `of`, before that calls it: one never reached is shown too."""
         self._resumes[Same(code)] = compile_.id
+        self._depths[Same(code)] = self._depths.get(Same(of), 0) + 1
         frame = record.frame(code.co_name, code.co_filename, line, "resume")
         frame.resumes = compile_.id
         self.states[Same(code)] = CodeState(frame, record, compile_.id)
@@ -392,7 +401,7 @@ class _FrameCompile:
         known = self.region.states.get(Same(code))
         if known is None or known.record is not self.state.record:
             line = tx.instructions[layout.target].lineno or tx.code.co_firstlineno
-            frame = self.region.add_resume(code, line, self.compile, self.state.record)
+            frame = self.region.add_resume(code, self.view.code, line, self.compile, self.state.record)
         else:
             frame = known.frame.id
         if frame not in self.compile.breaks[-1].resumes:
