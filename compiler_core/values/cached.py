@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 from compiler_core.errors import Unsupported
 from compiler_core.values.base import Value
-from compiler_core.values.constant import from_python
 from compiler_core.values.exceptions import from_error
 from compiler_core.values.keys import hashable
 from compiler_core.values.rules import name_of
@@ -33,4 +32,4 @@ def call_cached(tx: Interpreter, obj: Any, args: Sequence[Value], kwargs: dict[s
         answer = obj(*raw, **named)
     except Exception as error:
         raise from_error(error) from None
-    return tx.capture.wrap_static(answer) if isinstance(answer, type) or callable(answer) else from_python(answer)
+    return tx.capture.wrap_static(answer)

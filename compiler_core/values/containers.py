@@ -100,7 +100,7 @@ class ContainerValue(Value):
     def _operate(self, tx: Interpreter, name: str, other: Value) -> Value:
         """``self.__add__(other)`` and the like, which may answer NotImplemented."""
         from compiler_core.values.container_operators import builtin_operation
-        from compiler_core.values.operators import contents_of
+        from compiler_core.values.subclasses import contents_of
 
         op, is_reflected = SPECIAL_OPERATORS[name]
         left, right = (contents_of(other), self) if is_reflected else (self, contents_of(other))

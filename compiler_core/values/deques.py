@@ -128,6 +128,24 @@ class DequeValue(ListValue):
     def method_copy(self, tx: Interpreter) -> Value:
         return self.like(list(self.items(tx)))
 
+    def method_remove(self, tx: Interpreter, item: Value) -> Value:
+        if not self.contains(tx, item):
+            raise self._refused("remove", item)
+        return super().method_remove(tx, item)
+
+    def _not_there(self, item: Value) -> Unsupported:
+        return self._refused("index", item)
+
+    def _refused(self, name: str, item: Value) -> Unsupported:
+        """What Python says where `item` is not in it."""
+        if not isinstance(item, ConstantValue):
+            return Unsupported("exception", f"{item} is not in a deque")
+        try:
+            getattr(collections.deque(), name)(item.value)
+        except ValueError as error:
+            return raised(ValueError, str(error))
+        raise AssertionError
+
     def method_sort(self, tx: Interpreter, *, key: Value | None = None, reverse: Value | None = None) -> Value:
         raise Unsupported("exception", "a deque has no sort()")
 

@@ -406,6 +406,8 @@ class PartialValue(Value):
         self.function = function
         self.args = list(args)
         self.keywords = DictValue(dict(kwargs))
+        self.stored: dict[str, Value] = {}
+        """Attributes that the frame gave it."""
 
     @property
     def kwargs(self) -> dict[str, Value]:
@@ -424,7 +426,12 @@ class PartialValue(Value):
             return TupleValue(list(self.args))
         if name == "keywords":
             return self.keywords
-        return super().get_attr(tx, name)
+        return self.stored[name] if name in self.stored else super().get_attr(tx, name)
+
+    def set_attr(self, tx: Interpreter, name: str, value: Value) -> None:
+        if self.source is not None or name in ("func", "args", "keywords"):
+            super().set_attr(tx, name, value)
+        self.stored[name] = value
 
     def comes_to(
         self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]
@@ -432,10 +439,23 @@ class PartialValue(Value):
         return self.function, [*self.args, *args], {**self.kwargs, **kwargs}
 
     def children(self) -> Sequence[Value]:
-        return [self.function, *self.args, *self.kwargs.values()]
+        return [self.function, *self.args, *self.kwargs.values(), *self.stored.values()]
 
     def rebuild(self, emit: Emitter) -> None:
-        emit.call_object(functools.partial, [self.function, *self.args], self.kwargs)
+        if self.stored:
+            parts = [self.function, TupleValue(self.args), self.keywords, DictValue(self.stored)]
+            emit.call_object(make_partial, parts)
+        else:
+            emit.call_object(functools.partial, [self.function, *self.args], self.kwargs)
+
+
+def make_partial(
+    function: Any, args: tuple[Any, ...], keywords: dict[str, Any], attributes: dict[str, Any]
+) -> functools.partial[Any]:
+    """Called by generated code to make a partial that was given attributes."""
+    made = functools.partial(function, *args, **keywords)
+    made.__dict__.update(attributes)
+    return made
 
 
 def bind(function: FunctionValue, args: list[Value], kwargs: dict[str, Value]) -> dict[str, Value]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import itertools
 import types
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,7 @@ import torch
 
 from compiler_core.errors import Unsupported
 from compiler_core.sources import Attribute, Source
-from compiler_core.values.base import Value, raised
+from compiler_core.values.base import Raised, Value, raised
 from compiler_core.values.constant import ConstantValue, keys_of
 from compiler_core.values.containers import ContainerValue
 from compiler_core.values.deques import DequeValue
@@ -178,10 +179,11 @@ class DictValue(ContainerValue):
     def method_update(self, tx: Interpreter, *others: Value, **kwargs: Value) -> Value:
         if len(others) > 1:
             raise raised(TypeError, f"update expected at most 1 argument, got {len(others)}")
-        added = pairs(tx, others[0]) if others else {}
-        added.update(kwargs)
         self.changed(tx)
-        self.mapping(tx).update(added)
+        mapping = self.mapping(tx)
+        for key, value in each_pair(tx, others[0]) if others else ():  # one may be refused after some are stored
+            mapping[key] = value
+        mapping.update(kwargs)
         return ConstantValue(None)
 
     def method_clear(self, tx: Interpreter) -> Value:
@@ -377,16 +379,36 @@ def key_value(tx: Interpreter, key: Any) -> Value:
 
 def pairs(tx: Interpreter, other: Value) -> dict[Any, Value]:
     """What ``dict(other)`` would hold."""
+    return dict(each_pair(tx, other))
+
+
+def each_pair(tx: Interpreter, other: Value) -> Iterator[tuple[Any, Value]]:
+    """The items that a dict takes from `other`, a mapping or an iterable of pairs, one by one."""
     from compiler_core.values.objects import ObjectValue
 
     if isinstance(other, DictValue):
-        return dict(other.mapping(tx))
-    if isinstance(other, ObjectValue) and hasattr(other.cls, "keys"):
-        return other.pairs(tx)
-    found = {}
-    for pair in tx.list_of(other):
-        key, value = tx.list_of(pair)
-        found[hashable(tx, key)] = value
+        yield from list(other.mapping(tx).items())
+    elif isinstance(other, ObjectValue) and hasattr(other.cls, "keys"):
+        yield from other.pairs(tx)
+    else:
+        iterator = other.iterate(tx)
+        for i in itertools.count():
+            if (pair := iterator.next_value(tx)) is None:
+                return
+            key, value = _two(tx, pair, i)
+            yield hashable(tx, key), value
+
+
+def _two(tx: Interpreter, pair: Value, i: int) -> list[Value]:
+    what = f"dictionary update sequence element #{i}"
+    try:
+        found = tx.list_of(pair)
+    except Raised as error:
+        if not error.matches(TypeError):
+            raise
+        raise raised(TypeError, f"cannot convert {what} to a sequence") from None
+    if len(found) != 2:
+        raise raised(ValueError, f"{what} has length {len(found)}; 2 is required")
     return found
 
 

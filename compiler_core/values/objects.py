@@ -7,7 +7,7 @@ import itertools
 import types
 import typing
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from compiler_core.errors import Unsupported
@@ -320,10 +320,11 @@ class ObjectValue(Value):
     def items(self, tx: Interpreter) -> list[Value]:
         return tx.list_of(self)
 
-    def pairs(self, tx: Interpreter) -> dict[Any, Value]:
+    def pairs(self, tx: Interpreter) -> Iterator[tuple[Any, Value]]:
         """What ``dict(obj)`` takes from an object with ``keys()``."""
-        keys = tx.list_of(self.get_attr(tx, "keys").call(tx, [], {}))
-        return {hashable(tx, key): self.get_item(tx, key) for key in keys}
+        iterator = self.get_attr(tx, "keys").call(tx, [], {}).iterate(tx)
+        while (key := iterator.next_value(tx)) is not None:
+            yield hashable(tx, key), self.get_item(tx, key)
 
     # --- across a break
 

@@ -18,7 +18,7 @@ from compiler_core.values.objects import BUILTIN_METHODS, ObjectValue
 from compiler_core.values.refusals import refused_operands
 from compiler_core.values.rules import HANDLERS, handles
 from compiler_core.values.sequences import ListValue, RangeValue
-from compiler_core.values.subclasses import SubclassValue
+from compiler_core.values.subclasses import SubclassValue, contents_of
 from compiler_core.values.tensor import TensorValue
 from compiler_core.values.text import percent
 
@@ -138,11 +138,6 @@ def _nothing_fits(op: Any, tx: Interpreter, left: Value, right: Value) -> Value:
     if op in (operator.eq, operator.ne):
         return ConstantValue(tx.is_same(left, right) == (op is operator.eq))
     raise refused_operands(op, tx, left, right)
-
-
-def contents_of(value: Value) -> Value:
-    """The builtin container in an instance of a user's subclass of it."""
-    return value.contents if isinstance(value, SubclassValue) else value
 
 
 def equal(tx: Interpreter, left: Value, right: Value) -> bool:

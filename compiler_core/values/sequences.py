@@ -191,9 +191,13 @@ class ListValue(SequenceValue):
         return ConstantValue(None)
 
     def method_extend(self, tx: Interpreter, other: Value) -> Value:
-        added = list(tx.list_of(other))
         self.changed(tx)
-        self.items(tx).extend(added)
+        if isinstance(other, ContainerValue):
+            self.items(tx).extend(list(tx.list_of(other)))
+            return ConstantValue(None)
+        iterator = other.iterate(tx)
+        while (value := iterator.next_value(tx)) is not None:  # it may raise, and those before it are in the list
+            self.items(tx).append(value)
         return ConstantValue(None)
 
     def method_insert(self, tx: Interpreter, index: Value, item: Value) -> Value:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from compiler_core.errors import Unsupported
@@ -13,7 +13,7 @@ from compiler_core.values.containers import ContainerValue
 from compiler_core.values.iterators import IteratorValue
 from compiler_core.values.keys import has_fixed_order, hashable
 from compiler_core.values.mappings import DictValue, DictViewValue
-from compiler_core.values.sequences import ListValue
+from compiler_core.values.sequences import ListValue, SequenceValue
 
 if TYPE_CHECKING:
     from compiler_core.reconstruct import Emitter
@@ -122,6 +122,10 @@ class SetValue(ContainerValue):
 
     def method_update(self, tx: Interpreter, *others: Value) -> Value:
         for other in others:
+            if not isinstance(other, ContainerValue) or isinstance(other, SequenceValue):
+                for value in _each(tx, other):  # one may be refused, and those before it are in the set
+                    self.method_add(tx, value)
+                continue
             members = as_members(tx, other)
             self.changed(tx)
             self.members.update(members)
@@ -226,6 +230,12 @@ class SetIteratorValue(IteratorValue):
         if len(self.members) != self.size:
             raise raised(RuntimeError, "Set changed size during iteration")
         return super().next_value(tx)
+
+
+def _each(tx: Interpreter, iterable: Value) -> Iterator[Value]:
+    iterator = iterable.iterate(tx)
+    while (value := iterator.next_value(tx)) is not None:
+        yield value
 
 
 def as_members(tx: Interpreter, value: Value) -> Any:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections import OrderedDict, defaultdict, deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from compiler_core.errors import Unsupported
@@ -64,6 +64,10 @@ class SubclassValue(ObjectValue):
             missing = self.special(tx, "__missing__")
             if missing is not None and not self.contents.contains(tx, args[0]):
                 return missing.call(tx, args, {})
+        if base not in (dict, list, tuple) and name in _MAKE_SUBCLASS:
+            raise Unsupported("unsupported call", f"{descriptor.__qualname__} of a {self.cls.__name__}")
+        if name in ("__or__", "__ror__", "copy"):
+            contents_of(self)
         if base is OrderedDict and name not in _ON_CONTENTS and not _stores_as_builtin(self.cls):
             return self._through_class(tx, name, args, kwargs)
         return self.contents.call_method(tx, name, list(args), kwargs)
@@ -78,10 +82,10 @@ class SubclassValue(ObjectValue):
             self.set_item(tx, key_value(tx, key), value)
         return ConstantValue(None)
 
-    def pairs(self, tx: Interpreter) -> dict[Any, Value]:
+    def pairs(self, tx: Interpreter) -> Iterator[tuple[Any, Value]]:
         copied = self.contents.cls is dict and inspect.getattr_static(self.cls, "__iter__") is vars(dict)["__iter__"]
         if copied and isinstance(self.contents, DictValue):  # Python, too, leaves out the methods of the class
-            return dict(self.contents.mapping(tx))
+            return iter(list(self.contents.mapping(tx).items()))
         return super().pairs(tx)
 
     def children(self) -> Sequence[Value]:
@@ -93,6 +97,20 @@ class SubclassValue(ObjectValue):
         emit.call_object(
             make_subclass, [StaticValue(self.cls), StaticValue(self.contents.cls), plain, DictValue(values)]
         )
+
+
+def contents_of(value: Value) -> Value:
+    """The builtin container in an instance of a user's subclass of it."""
+    if not isinstance(value, SubclassValue):
+        return value
+    is_dict = isinstance(value.contents, DictValue)
+    if is_dict and not _of_container(inspect.getattr_static(value.cls, "__iter__")):
+        raise Unsupported("unsupported operation", f"a {value.cls.__name__}, a dict with its own __iter__")
+    return value.contents
+
+
+# what these return is of the subclass again, which they call
+_MAKE_SUBCLASS = ("copy", "__copy__", "__or__", "__ror__", "__add__", "__mul__", "__rmul__")
 
 
 def _of_container(found: Any) -> bool:

@@ -403,3 +403,14 @@ def test_counter(x):
     c.update("l")
     c["z"] += 2
     return c.most_common(1), c["l"], c["none"], dict(c), c.total(), (c + collections.Counter(a=1))["a"], x + 1
+class Bag(collections.UserDict):
+    def twice(self, key):
+        return self[key] * 2
+
+
+@same_as_eager(graphs=1, breaks=[], compiles=1)
+def test_user_dict(x):
+    b = Bag({"a": x})
+    b["b"] = 3
+    b.update(c=4)
+    return b.twice("a"), len(b), "b" in b, b.get("q", 1), list(b.items()), b.data
