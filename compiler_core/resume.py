@@ -63,8 +63,6 @@ def _numbered(name: str, count: int) -> list[str]:
 
 def resume_code(code: types.CodeType, layout: Layout) -> types.CodeType:
     """The code of a resume function: the body, lines and handlers as they were, entered in the middle."""
-    if not code.co_qualname.endswith(RESUMED):
-        _originals[_name_of(code)] = code
     body = disassemble(code)
     free = layout.cells + code.co_freevars
     parameters = layout.parameters
@@ -85,7 +83,7 @@ def resume_code(code: types.CodeType, layout: Layout) -> types.CodeType:
         co_cellvars=(),
         co_freevars=free,
         co_flags=code.co_flags & ~(inspect.CO_VARARGS | inspect.CO_VARKEYWORDS),
-        co_qualname=code.co_qualname.removesuffix(RESUMED) + RESUMED,
+        co_qualname=_resumed_name(code),
     )
 
 
@@ -94,8 +92,14 @@ _originals: weakref.WeakValueDictionary[tuple[str, str, int], types.CodeType] = 
 
 
 def original(code: types.CodeType) -> types.CodeType | None:
-    """The function that a resume function's code is the rest of; None for other code."""
+    """The function that a resume function's code, or an instruction's on its own, is of; None for other code."""
     return _originals.get(_name_of(code)) if code.co_qualname.endswith(RESUMED) else None
+
+
+def _resumed_name(code: types.CodeType) -> str:
+    if not code.co_qualname.endswith(RESUMED):
+        _originals[_name_of(code)] = code
+    return code.co_qualname.removesuffix(RESUMED) + RESUMED
 
 
 def _name_of(code: types.CodeType) -> tuple[str, str, int]:
@@ -221,6 +225,7 @@ def alone_code(code: types.CodeType, what: Broken, stack: Sequence[str]) -> type
         co_cellvars=(),
         co_freevars=(),
         co_flags=inspect.CO_OPTIMIZED | inspect.CO_NEWLOCALS,
+        co_qualname=_resumed_name(code),
     )
 
 

@@ -53,11 +53,23 @@ def of_the_user(traceback: types.TracebackType | None, filename: str) -> types.T
     inside = list(itertools.dropwhile(lambda e: e.tb_frame.f_code.co_filename != filename, entries))
     if len(inside) > 1 and _is_same_module(*inside[:2]):
         del inside[0]
+    inside = _once(inside)
     trimmed: types.TracebackType | None = None
     for entry, follower in reversed(list(itertools.zip_longest(inside, inside[1:]))):
         if follower is None or not _resumes(follower, entry):
             trimmed = _entry(trimmed, entry)
     return trimmed
+
+
+def _once(entries: list[types.TracebackType]) -> list[types.TracebackType]:
+    """Without the way out of a frame and into it again, by which an exception comes to the handler around a break."""
+    kept: list[types.TracebackType] = []
+    for entry in entries:
+        before = [i for i, e in enumerate(kept) if e.tb_frame is entry.tb_frame]
+        if before:
+            del kept[before[0] :]
+        kept.append(entry)
+    return kept
 
 
 def _entry(below: types.TracebackType | None, entry: types.TracebackType) -> types.TracebackType:
