@@ -108,6 +108,19 @@ def test_a_selected_node_goes_to_its_step(
     shoot(page, f"steps_node_{request.node.callspec.id}")
 
 
+def test_a_node_of_the_list_goes_back_to_its_step(explorer: Explorer, page: Page) -> None:
+    pane = explorer.pane(2)
+    pane.get_by_label("Step", exact=True).focus()
+    page.keyboard.press("End")
+    pane.get_by_role("button", name="linear:").focus()
+    page.keyboard.press("Enter")
+    expect(pane.locator(".added.node").last).to_contain_text("linear")
+    expect(pane.locator("tr.changed").last).to_contain_text("linear")
+    before = pane.locator(".count").inner_text()
+    page.keyboard.press("ArrowRight")
+    expect(pane.locator(".count")).not_to_have_text(before)
+
+
 def test_runs_to_a_line(explorer: Explorer, page: Page) -> None:
     pane = explorer.pane(2)
     explorer.click_line(0, "parts.append")

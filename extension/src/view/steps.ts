@@ -113,6 +113,8 @@ export class StepsView implements Content {
     const calls = replay.calls(this.at);
     const call = this.looked !== null && calls.includes(this.looked) ? this.looked : calls[calls.length - 1];
     const notes = replay.notes(this.at);
+    // what had the keyboard is about to go
+    if (this.page.matches(":focus-within")) this.slider.focus();
     this.page.replaceChildren(
       this.path(replay, calls, call),
       h("div", { class: "instruction" }, code(replay.place(call, this.at).instruction)),
@@ -180,10 +182,9 @@ export class StepsView implements Content {
     const effects = notes.filter((n) => n.kind === "effect").length;
     const sizes = [plural(nodes.length, "node"), plural(guards, "guard"), effects && plural(effects, "side effect")];
     const latest = nodes.slice(-LATEST).map((note) => {
-      const row = h("tr", { class: note.step === this.at ? "changed" : "" }, h("td", {}, code(note.text)));
-      row.onclick = () => this.go(note.step);
-      row.title = "Go to the step that made it";
-      return row;
+      const go = h("button", { class: "link", title: "Go to the step that made it" }, code(note.text));
+      go.onclick = () => this.go(note.step);
+      return h("tr", { class: note.step === this.at ? "changed" : "" }, h("td", {}, go));
     });
     const more =
       nodes.length > LATEST && h("p", { class: "lead" }, `… and ${nodes.length - LATEST} nodes before these`);
