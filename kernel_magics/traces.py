@@ -11,9 +11,10 @@ from typing import Any
 import compiler_core
 from compiler_core.errors import CompilerBug, FullGraphError
 from compiler_core.record import StackLine
-from compiler_core.resume import RESUMED, original
 from kernel_magics.standins import code_at, stand_in
 
+RESUMED = ".<resumed>"
+"""Ends the qualified name of what runs a part of a function; see compiler_core/resume.py, which imports torch."""
 OWN = tuple(f"{Path(place).parent}/" for place in (compiler_core.__file__, __file__) if place)
 
 
@@ -75,11 +76,19 @@ def _once(entries: list[types.TracebackType]) -> list[types.TracebackType]:
 def _entry(below: types.TracebackType | None, entry: types.TracebackType) -> types.TracebackType:
     """`entry` above `below`, with a frame that reads as the user's function."""
     frame = entry.tb_frame
-    code = original(frame.f_code)
+    code = _original(frame.f_code)
     if code is None:
         return types.TracebackType(below, frame, entry.tb_lasti, entry.tb_lineno)
     frame = stand_in(code, entry.tb_lineno, frame.f_locals, frame.f_globals)
     return types.TracebackType(below, frame, frame.f_lasti, entry.tb_lineno)
+
+
+def _original(code: types.CodeType) -> types.CodeType | None:
+    if not code.co_qualname.endswith(RESUMED):
+        return None
+    from compiler_core.resume import original
+
+    return original(code)
 
 
 def at_the_break(traceback: types.TracebackType, stack: Sequence[StackLine]) -> types.TracebackType:
