@@ -363,6 +363,10 @@ class Explanation:
             f"operations: {self.op_count}, guards: {self.guard_count}"
         ]
         for compile_ in self.compiles:
+            if compile_.guards_ns is not None:
+                lines.append(
+                    f"guards of {compile_.id}: {len(compile_.guards)}, {compile_.guards_ns / 1000:.2f} us a call"
+                )
             for each in compile_.breaks:
                 at = each.stack[-1]
                 lines.append(f"break in {compile_.id} at {at.filename}:{at.lineno}  {at.text}")

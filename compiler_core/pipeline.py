@@ -34,7 +34,7 @@ from compiler_core.decompile import decompile
 from compiler_core.errors import CompilerBug, FullGraphError, Unsupported, UsageError
 from compiler_core.frame_hook import FrameView
 from compiler_core.graphs import record_graph
-from compiler_core.guards import GuardSpec, GuardTree, filtered, first_failure, guards_text
+from compiler_core.guards import GuardSpec, GuardTree, cost_of, costs, filtered, first_failure, guards_text
 from compiler_core.reconstruct import graph_outputs
 from compiler_core.record import Compile, Frame, GraphBreak, Recompile, Record, StackLine, Stage
 from compiler_core.resume import Broken, Layout
@@ -423,6 +423,7 @@ class _FrameCompile:
             if not manager.root.check(self.view.f_locals):
                 failing = manager.root.check_verbose(self.view.f_locals).verbose_code_parts
                 raise CompilerBug(f"a guard does not hold for the frame it was made from: {failing}")
+            self._record_costs(guards, manager)
         self.state.entries.append(
             Installed(self.compile.id, self.view.code, code, bool(self.compile.breaks), guards, manager)
         )
@@ -473,6 +474,12 @@ class _FrameCompile:
             for guard in self.compile.guards:
                 self.compile.link(artifact.item(guard.key), [guard.line] if guard.line else [], "guard")
         return list(itertools.compress(guards, kept))
+
+    def _record_costs(self, guards: list[GuardSpec], manager: Any) -> None:
+        self.compile.guards_ns = cost_of(manager.root, self.scope)
+        kept = [guard for guard in self.compile.guards if not guard.dropped]
+        for guard, cost in zip(kept, costs(guards, self.scope, self.view.code), strict=True):
+            guard.cost_ns = cost
 
     def _record_generated(self, code: types.CodeType) -> None:
         text, spans = bytecode_text(code)

@@ -169,7 +169,7 @@ class Guard:
     line: ItemId | None = None
     """The user's line that made the compiler look."""
     cost_ns: float | None = None
-    """What checking it costs a call, measured when the code was installed."""
+    """What checking it by itself costs, measured when the code was installed; together they share ways."""
     dropped: bool = False
     """A guard_filter took it out: it is not checked."""
 
@@ -299,6 +299,8 @@ class Compile:
     events: list[Event] = field(default_factory=list)
     artifacts: list[Artifact] = field(default_factory=list)
     guards: list[Guard] = field(default_factory=list)
+    guards_ns: float | None = None
+    """What checking them all costs a call."""
     breaks: list[GraphBreak] = field(default_factory=list)
     partition: Partition | None = None
     fusions: list[Fusion] = field(default_factory=list)

@@ -5,8 +5,12 @@ PyTorch's C++ guard tree (what runs before every call) and, when a call was not 
 once more to say which guard failed and what it saw.
 """
 
+from compiler_core.guards.cost import cost_of, costs
 from compiler_core.guards.kinds import KINDS, GuardSpec, frozen, state_guard
 from compiler_core.guards.listing import filtered, first_failure, guards_text
 from compiler_core.guards.tree import GuardTree
 
-__all__ = ["KINDS", "GuardSpec", "GuardTree", "filtered", "first_failure", "frozen", "guards_text", "state_guard"]
+__all__ = [
+    "KINDS", "GuardSpec", "GuardTree", "cost_of", "costs", "filtered", "first_failure", "frozen", "guards_text",
+    "state_guard",
+]  # fmt: skip

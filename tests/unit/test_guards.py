@@ -266,9 +266,10 @@ def test_python_and_c_agree(change, monkeypatch):
     seen = []
     build = GuardTree.build
 
-    def spy(tree, guards):
-        scope, manager = tree.scope, build(tree, guards)
-        seen.append((scope, list(guards), manager))
+    def spy(tree, guards, **how):
+        scope, manager = tree.scope, build(tree, guards, **how)
+        if not how:  # else it measures one of them
+            seen.append((scope, list(guards), manager))
         return manager
 
     monkeypatch.setattr(GuardTree, "build", spy)
@@ -317,3 +318,80 @@ def test_a_metaclass_runs_no_code_at_capture():
 
     compiled = cc.compile(lambda x: x + Thing.magic, backend="eager", strict=True)
     assert [compiled(torch.zeros(1)).item() for _ in range(3)] == [1, 2, 3]
+
+
+KIND_PROGRAMS = {
+    "TENSOR_MATCH": (lambda x, y: x + y, [(torch.ones(2), torch.ones(2)), (torch.ones(2), torch.ones(1))], "(1,)"),
+    "EQUALS_MATCH": (lambda x, n: x + n, [(torch.ones(2), 1), (torch.ones(2), 2)], "1 | 1 | 2"),
+    "ID_MATCH": (lambda x, f: f(x), [(torch.ones(2), torch.sin), (torch.ones(2), torch.cos)], "another object"),
+    "TYPE_MATCH": (lambda x, m: m.go(x), [(torch.ones(2), Model()), (torch.ones(2), torch.ones(2))], "Model | a "),
+    "LENGTH": (lambda x, v: x + len(v), [(torch.ones(2), [1]), (torch.ones(2), [1, 2])], "1 | 2"),
+    "DICT_KEYS": (lambda x, d: x + len([*d]), [(torch.ones(2), {"a": 1}), (torch.ones(2), {"b": 1})], "['b']"),
+    "DICT_CONTAINS": (
+        lambda x, d: x + d.get("k", 0),
+        [(torch.ones(2), {}), (torch.ones(2), {"k": 1})],
+        "no 'k' | it is there",
+    ),
+    "SET_EQUALS": (lambda x, s: x + (1 in s), [(torch.ones(2), {1}), (torch.ones(2), {2})], "{1} | {2}"),
+    "SAME_OBJECT": (
+        lambda x, a, b: x + (a is b),
+        [(torch.ones(2), *[[1]] * 2), (torch.ones(2), [1], [1])],
+        "another object",
+    ),
+    "NOT_SAME_OBJECT": (
+        lambda x, a, b: x + (a is b),
+        [(torch.ones(2), [1], [1]), (torch.ones(2), *[[1]] * 2)],
+        "the same object",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", KIND_PROGRAMS)
+def test_the_reason_of_a_recompile(kind):
+    """A failed guard of each kind says what it is about, what it expected and what it got."""
+    program, (first, second), text = KIND_PROGRAMS[kind]
+    compiled = cc.compile(program, backend="eager")
+    compiled(*first)
+    kinds = {g.kind for g in record_of(compiled).compiles[0].guards}
+    assert kind in kinds
+    try:
+        compiled(*second)
+    except AttributeError:
+        assert kind == "TYPE_MATCH"
+    cause = record_of(compiled).compiles[-1].cause
+    assert text in f"{cause.guard} | {cause.expected} | {cause.got}", cause
+    assert cause.of == "0/0"
+    assert cause.line or kind == "SAME_OBJECT"
+
+
+def test_global_and_state_reasons(monkeypatch):
+    watch = Watch(lambda x: x + round(2.6))
+    watch(torch.ones(2), new=1)
+    monkeypatch.setitem(globals(), "round", lambda x: 7)
+    watch(torch.ones(2), new=1)
+    assert "no global 'round'" in watch.cause
+    watch = Watch(lambda x: x + 1)
+    watch(torch.ones(2), new=1)
+    with torch.no_grad():
+        watch(torch.ones(2), new=1)
+    assert "grad_mode" in watch.cause
+
+
+def test_the_limit_says_what_to_look_at_and_keeps_what_there_is():
+    compiled = cc.compile(lambda x, n: x + n, backend="eager", recompile_limit=2)
+    x = torch.ones(1)
+    assert [compiled(x, n).item() for n in (1, 2, 3, 4, 1, 2)] == [2, 3, 4, 5, 2, 3]
+    record = record_of(compiled)
+    assert len(record.compiles) == 2
+    (note,) = record.notes
+    assert "compiled 2 times, which is the limit" in note
+    assert "plain Python" in note
+
+
+def test_costs_are_measured():
+    compiled = cc.compile(lambda x, d: x + d["a"], backend="eager")
+    compiled(torch.ones(2), {"a": 1})
+    (compile_,) = record_of(compiled).compiles
+    assert compile_.guards_ns > 0
+    assert all(g.cost_ns is not None and g.cost_ns < 1e6 for g in compile_.guards)
+    assert "us a call" in str(cc.explain(lambda x: x + 1, torch.ones(2)))

@@ -279,6 +279,7 @@ export interface Compile {
   events: Event[];
   artifacts: Artifact[];
   guards: Guard[];
+  guards_ns: number | null;
   breaks: GraphBreak[];
   partition: Partition | null;
   fusions: Fusion[];
@@ -514,6 +515,7 @@ export const SHAPES: { [type: string]: { [field: string]: Shape } } = {
     events: { list: { is: "Event" } },
     artifacts: { list: { is: "Artifact" } },
     guards: { list: { is: "Guard" } },
+    guards_ns: { maybe: "number" },
     breaks: { list: { is: "GraphBreak" } },
     partition: { maybe: { is: "Partition" } },
     fusions: { list: { is: "Fusion" } },

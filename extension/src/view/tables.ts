@@ -17,9 +17,14 @@ export class GuardTable extends Rows {
       const row = h("tr", {}, ...cells(kind, code(guard.code), guard.line ? keyOf(guard.line) : "", ...cost));
       return this.standsFor(row, [artifact ? `${artifact.id}#${guard.key}` : guard.line]);
     });
+    const total = compile.guards_ns === null ? "" : `; checking takes ${duration(compile.guards_ns)} a call`;
     const checked = compile.guards.filter((guard) => !guard.dropped).length;
     this.element.append(
-      h("p", { class: "lead" }, `This code is used again while ${plural(checked, "guard holds", "guards hold")}.`),
+      h(
+        "p",
+        { class: "lead" },
+        `This code is used again while ${plural(checked, "guard holds", "guards hold")}${total}.`,
+      ),
       this.table(["Kind", "Check", "Line", ...(timed ? ["Cost"] : [])], rows),
     );
     this.light();
