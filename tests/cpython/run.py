@@ -67,7 +67,7 @@ MODULES: dict[str, tuple[list[str], list[str]]] = {
     "posixpath": (["genericpath"], []),
     "_pydecimal": ([], ["test.test_decimal"]),
 }
-QUICK = ["bisect", "textwrap", "heapq"]
+QUICK = ["bisect", "colorsys", "shlex"]
 MODES = ("plain", "rewritten", "captured")
 PADDING = 300
 """NOPs that every function begins with: operands of jumps and table entries outgrow a byte."""
@@ -188,15 +188,15 @@ def _run_generated_code(pipeline: Any, side_effects: Any) -> None:
         def __bool__(self) -> bool:
             return True
 
-    capture_frame = pipeline._FrameCompile._capture
+    capture_frame = pipeline._FrameCompile._captured
 
     def captured_frame(self: Any) -> Any:
-        capture, tx, broke = capture_frame(self)
-        if broke is None:
-            capture.effects.__class__ = Some
-        return capture, tx, broke
+        found = capture_frame(self)
+        if found.broke is None:
+            found.capture.effects.__class__ = Some
+        return found
 
-    pipeline._FrameCompile._capture = captured_frame
+    pipeline._FrameCompile._captured = captured_frame
 
 
 def work(module: str, mode: str, result: Path) -> None:
