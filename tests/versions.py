@@ -29,7 +29,16 @@ def python(minor: int) -> str | None:
             return None
         print(f"Making .venv-3.{minor} ...", flush=True)
         subprocess.run([base, "-m", "venv", own.parents[1]], check=True)
-    install = [own, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-c", ROOT / "constraints.txt"]
+    install: list[str | Path] = [
+        own,
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--disable-pip-version-check",
+        "-c",
+        ROOT / "constraints.txt",
+    ]
     subprocess.run([*install, *NEEDS], check=True)
     return str(own)
 
