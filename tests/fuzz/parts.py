@@ -1,3 +1,5 @@
+# mypy: ignore-errors
+# (this stands for users' code)
 """What the random programs are made of besides Python itself: classes, modules, decorators, generators."""
 
 from __future__ import annotations

@@ -186,7 +186,8 @@ class Writer:
         parameters, gives = signature.split(" -> ")
         inner = Scope(around, True, gives.removeprefix("yield "), gives.startswith("yield "))
         outer = [part[1:] for part in parameters.split() if part.startswith("+")]
-        inner.names.update(part.split(":") for part in parameters.split() if ":" in part)
+        for name, _, kind in (part.partition(":") for part in parameters.split() if ":" in part):
+            inner.names[name] = kind
         for kind in outer:
             self._nonlocal(kind, around, inner)
         start = len(self.lines)
