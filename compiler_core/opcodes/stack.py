@@ -92,7 +92,7 @@ class StackOpcodes(Machine):
         """A comprehension borrows the place of a variable, which may be one that inner functions share."""
         name = instruction.argval
         assert isinstance(name, str)
-        shared = name in self.code.co_cellvars and name in self.cells and name not in self.locals
+        shared = name in self.code.co_cellvars and name in self.cells
         self.push(self.cells.pop(name) if shared else self.locals.pop(name, UNBOUND))
 
     def LOAD_FAST_LOAD_FAST(self, instruction: Instruction) -> None:
@@ -102,7 +102,8 @@ class StackOpcodes(Machine):
 
     def _store(self, name: str, value: Value) -> None:
         if isinstance(value, CellValue) and name in (*self.code.co_cellvars, *self.code.co_freevars):
-            self.cells[name] = value  # put back after a comprehension
+            self.cells[name] = value  # put back after a comprehension, whose own value was in its place
+            self.locals.pop(name, None)
         else:
             self.locals[name] = value
 
