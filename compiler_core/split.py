@@ -15,7 +15,8 @@ from compiler_core.bytecode import Instruction
 from compiler_core.errors import Unsupported
 from compiler_core.resume import BRANCHES, OR_POP
 from compiler_core.symbolic import Interpreter, Mark
-from compiler_core.values.base import Raised
+from compiler_core.values.base import Raised, Value
+from compiler_core.values.generators import GeneratorValue
 
 MAX_LEVELS = 8
 TOUCHES_FRAME = frozenset({
@@ -56,9 +57,11 @@ def at_work(innermost: Interpreter) -> list[Interpreter]:
 def splits(innermost: Interpreter, why: Unsupported) -> list[Split]:
     """Where to stop after `why` was raised: the best first."""
     found: list[Split] = []
+    if innermost.capture.suspended and _lets_go(innermost):
+        return []
     for level, tx in enumerate(frames := at_work(innermost)):
         mark = tx.mark
-        if tx.capture.suspended:  # what is left of their blocks runs when Python drops the generators
+        if tx.capture.suspended:  # a real generator goes on after the break, so Python must make it
             mark = min(tx.capture.suspended.values(), key=lambda m: m.step)
         elif tx is innermost and isinstance(why, Raised) and why.exception in tx.raised_at:
             mark = tx.raised_at[why.exception]  # type: ignore[index]
@@ -66,6 +69,24 @@ def splits(innermost: Interpreter, why: Unsupported) -> list[Split]:
         if mark.at != tx.pc - 1 or mark.in_loop or not _goes_on(frames, level + 1):
             break
     return found
+
+
+def _lets_go(innermost: Interpreter) -> bool:
+    """Whether the program has dropped a generator that stands in a try or with block.  Python leaves the block at that
+    moment; a resume function would do it later, for who calls it holds its arguments until it returns."""
+    frames = at_work(innermost)
+    work = [v for tx in frames for v in _held_by(tx)] + innermost.capture.effects.values()
+    found: set[int] = set()
+    while work:
+        value = work.pop()
+        if id(value) not in found:
+            found.add(id(value))
+            work += [*value.children(), *(_held_by(value.body) if isinstance(value, GeneratorValue) else ())]
+    return any(id(generator) not in found for generator in innermost.capture.suspended)
+
+
+def _held_by(tx: Interpreter) -> list[Value]:
+    return [*tx.stack, *tx.locals.values(), *tx.cells.values()]
 
 
 def _at(level: int, tx: Interpreter, mark: Mark) -> Iterator[Split]:

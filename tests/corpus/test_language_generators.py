@@ -29,7 +29,7 @@ def test_yield_in_try(x):
     return out
 
 
-@same_as_eager(graphs=1, breaks=["generator", "unsupported iteration", "unsupported iteration"])
+@same_as_eager(graphs=0, breaks=["generator"])
 def test_left_in_a_block(x):
     y = x.sin()
     out = []
@@ -456,3 +456,30 @@ def test_user_manager(x):
     except ValueError:
         log.append("caught")
     return y, log
+
+
+@same_as_eager(graphs=0, breaks=["generator"])
+def test_dropped_in_a_block(x):
+    log = []
+
+    def gen():
+        try:
+            yield 1
+            yield 2
+        finally:
+            log.append("closed")
+
+    g = gen()
+    next(g)
+    del g
+    log.append("after")
+    return x + 1, log, [v for v, _ in zip(gen(), [1])], log[:]
+
+
+@same_as_eager(graphs=1, breaks=["print", "unsupported iteration", "print", "unsupported iteration"])
+def test_break_in_a_contextmanager(x):
+    log = []
+    with noted(log, x) as y:
+        print("inside")
+        z = y + 1
+    return z, log
