@@ -250,9 +250,7 @@ class Region:
         """Note a function that runs one instruction: it is not captured, though what it calls may be."""
         self._alone.add(Same(code))
 
-    def add_resume(
-        self, code: types.CodeType, of: types.CodeType, line: int, compile_: Compile, record: Record
-    ) -> int:
+    def add_resume(self, code: types.CodeType, of: types.CodeType, line: int, compile_: Compile, record: Record) -> int:
         """Note a resume function, called by the frame `of`, before that calls it: one never reached is shown too."""
         self._resumes[Same(code)] = compile_.id
         self._depths[Same(code)] = self._depths.get(Same(of), 0) + 1

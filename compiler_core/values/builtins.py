@@ -120,12 +120,6 @@ def _find_attr(tx: Interpreter, obj: Value, name: str) -> Value | None:
         raise
 
 
-@handles(delattr)
-def _delattr(tx: Interpreter, obj: Value, name: Value) -> Value:
-    obj.del_attr(tx, name.constant(tx))
-    return ConstantValue(None)
-
-
 @handles(setattr)
 def _setattr(tx: Interpreter, obj: Value, name: Value, value: Value) -> Value:
     obj.set_attr(tx, name.constant(tx), value)

@@ -112,6 +112,9 @@ class StaticValue(Value):
 
     def get_attr(self, tx: Interpreter, name: str) -> Value:
         self.look(tx)
+        if self._is_enum() and name == "__members__":
+            members: dict[Any, Value] = {k: ConstantValue(v) for k, v in self.obj.__members__.items()}
+            return DictValue(members, types.MappingProxyType)
         if isinstance(self.obj, type):
             return self._class_attribute(tx, self.obj, name)
         try:

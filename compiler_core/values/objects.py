@@ -6,7 +6,7 @@ import functools
 import itertools
 import types
 import typing
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from compiler_core.symbolic import Interpreter
 
 # builtin classes whose __getattribute__ does what object's does
-_GENERIC_ATTRIBUTES = (object, BaseException, dict, OrderedDict, list, tuple)
+_GENERIC_ATTRIBUTES = (object, BaseException, dict, OrderedDict, defaultdict, list, deque, tuple)
 BUILTIN_METHODS = (types.MethodDescriptorType, types.WrapperDescriptorType)
 
 

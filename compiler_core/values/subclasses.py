@@ -51,7 +51,9 @@ class SubclassValue(ObjectValue):
     def _class_attr(self, tx: Interpreter, name: str, found: Any) -> Value:
         return BoundBuiltin(found, self) if _of_container(found) else super()._class_attr(tx, name, found)
 
-    def _descriptor(self, tx: Interpreter, name: str, descriptor: Any) -> Value:
+    def _descriptor(self, tx: Interpreter, name: str, descriptor: Any) -> Value | None:
+        if getattr(descriptor, "__objclass__", None) in (deque, defaultdict):
+            return self.contents.get_attr(tx, name)
         index = field_index(descriptor)
         return super()._descriptor(tx, name, descriptor) if index is None else self.contents.items(tx)[index]
 
