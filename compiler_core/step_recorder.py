@@ -22,7 +22,7 @@ from compiler_core.side_effects import SideEffects
 from compiler_core.sources import Held, Source
 from compiler_core.steps import StepCall, StepCode, StepNote, StepResult, Steps, StepStore, StepText
 from compiler_core.symbolic import Interpreter
-from compiler_core.values.base import NullValue, Value
+from compiler_core.values.base import UNBOUND, NullValue, Value
 from compiler_core.values.constant import ConstantValue
 from compiler_core.values.describe import describe
 from compiler_core.values.functions import StaticValue
@@ -138,7 +138,7 @@ class StepRecorder:
         self._flush_stack(tx)
         for name in tx.changed:
             value = tx.cells.get(name) or tx.locals.get(name)
-            number = None if value is None else self.number(value)
+            number = None if value is None or value is UNBOUND else self.number(value)
             self.steps.stores.append(StepStore(self._now, tx.call_number, name, number))
         tx.changed.clear()
 
