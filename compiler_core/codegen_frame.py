@@ -7,6 +7,7 @@ import inspect
 import types
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch.fx as fx
@@ -324,14 +325,14 @@ class FrameCode:
     ) -> None:
         """Return what the frame's resume function returns; it first calls that of the next frame, down to `level`."""
         load_temp = self.emit.load_temp
-        extra = [lambda name=name: load_temp(name) for name in results]
-        last = [lambda: load_temp(error)] if error is not None else []
+        extra = [partial(load_temp, name) for name in results]
+        last = [partial(load_temp, error)] if error is not None else []
         places = (*(p.kind for p in stack), *kinds)
         function, loads = self._resume_one(level, stack, places, names, target, extra, last)
         for outer in reversed(range(level)):
             frame = self.frames[outer]
             places, pc = tuple(p.kind for p in frame.stack), frame.tx.pc
-            callee = [lambda function=function: self.emit.add(function), *loads]
+            callee: list[Step] = [partial(self.emit.add, function), *loads]
             function, loads = self._resume_one(outer, frame.stack, places, frame.all_names, pc, [], [], callee)
         self.emit.add(*make.callable_first([function]))
         for load in loads:
@@ -357,11 +358,11 @@ class FrameCode:
         args = len(callee) - 1 if callee else None
         first, owner = frame.first or (None, None)
         layout = Layout(target, tuple(kinds), tuple(names), cells, first, args, bool(last))
-        loads: list[Step] = [lambda: load(owner)] if owner is not None else []
+        loads: list[Step] = [partial(load, owner)] if owner is not None else []
         loads += callee
-        loads += [lambda v=p.value: load(v) for p in stack if p.kind != NULL]
+        loads += [partial(load, p.value) for p in stack if p.kind != NULL]
         loads += extra
-        loads += [lambda n=n: load(tx.locals[n]) for n in names]
+        loads += [partial(load, tx.locals[n]) for n in names]
         return self._resume_function(frame, layout), [*loads, *last]
 
     def _resume_function(self, frame: FrameState, layout: Layout) -> Instruction:

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from dis import Positions
 
 from compiler_core.bytecode import Instruction, assemble, disassemble, make, opset, reachable
-from compiler_core.values.functions import RESUMED
+from compiler_core.values.functions import RESUMED as RESUMED
 
 PROLOGUE = ("COPY_FREE_VARS", "MAKE_CELL", "RESUME", "RETURN_GENERATOR")
 BEFORE_3_13 = sys.version_info < (3, 13)

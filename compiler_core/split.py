@@ -64,7 +64,7 @@ def splits(innermost: Interpreter, why: Unsupported) -> list[Split]:
         if tx.capture.suspended:  # a real generator goes on after the break, so Python must make it
             mark = min(tx.capture.suspended.values(), key=lambda m: m.step)
         elif tx is innermost and isinstance(why, Raised) and why.exception in tx.raised_at:
-            mark = tx.raised_at[why.exception]  # type: ignore[index]
+            mark = tx.raised_at[why.exception]
         found = [*_at(level, tx, mark), *found]
         if mark.at != tx.pc - 1 or mark.in_loop or not _goes_on(frames, level + 1):
             break

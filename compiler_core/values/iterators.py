@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from compiler_core.errors import Unsupported
 from compiler_core.values.base import Raised, Value
+from compiler_core.values.constant import ConstantValue
 
 if TYPE_CHECKING:
     from compiler_core.reconstruct import Emitter
@@ -46,7 +47,7 @@ class IteratorValue(Value):
         if self.of is None:
             emit.call_loaded(iter, [lambda: emit.build("BUILD_LIST", self.values[self.index :])])
         else:
-            emit.call_loaded(iterator_at, [lambda: emit.value(self.of), lambda: emit.constant(self.index)])
+            emit.call_object(iterator_at, [self.of, ConstantValue(self.index)])
 
 
 def iterator_at(obj: list[Any] | tuple[Any, ...], index: int) -> Any:
