@@ -137,7 +137,8 @@ def test_the_limit_counts_what_is_there(helper):
     compiled = cc.compile(lambda x: helper(x) + 1, backend="eager", recompile_limit=2)
     for _ in range(4):
         compiled(torch.ones(1))
-        for code in (compiled.__wrapped__.__code__, helper.__code__, *cc.api._regions[compiled].states):
-            eval_frame.reset_code(code)
+        for state in cc.api._regions[compiled].states.values():
+            for entry in state.entries:
+                eval_frame.reset_code(entry.code)
     assert not cc.api.record_of(compiled).notes
     assert len(cc.api.record_of(compiled).compiles) >= 4
