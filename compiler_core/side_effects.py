@@ -70,6 +70,8 @@ class SideEffects:
     def attribute(self, obj: ObjectValue | TensorValue, name: str) -> None:
         """An attribute of an outside object or of a tensor is about to be set or deleted (`obj.stored` says)."""
         self._check_frozen()
+        if obj.stored.get(name) is UNBOUND:
+            raise Unsupported("unsupported mutation", f"{name} is deleted and set again, which puts it last")
         self._attributes.setdefault((id(obj), name), (obj, name))
 
     def _check_frozen(self) -> None:

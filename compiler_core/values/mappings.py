@@ -79,6 +79,7 @@ class DictValue(ContainerValue):
             return self.mapping(tx).get(key)
         tx.capture.guard("TYPE_MATCH", self.source, self.real)
         if dict.__contains__(self.real, key):
+            tx.capture.guard("DICT_HAS", self.source, key)
             return self._outside(tx, key)
         tx.capture.guard("DICT_CONTAINS", self.source, key)
         return None

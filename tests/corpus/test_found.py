@@ -152,3 +152,24 @@ def test_shared_name_of_a_comprehension(x):
     c = [lambda: i for i in range(2)]
     i += "x"
     return x + 1, i, [f() for f in c], g()
+
+
+@same_as_eager(inputs=[lambda: (torch.ones(1), {"a": [1]}), lambda: (torch.ones(1), {})])
+def test_setdefault_of_a_key_that_was_there(x, d):
+    return d.setdefault("a"), x + 1
+
+
+@same_as_eager(inputs=[lambda: (torch.ones(1), {"a": 1}), lambda: (torch.ones(1), {})])
+def test_key_that_was_there_inside_try(x, d):
+    try:
+        return d["a"], x + 1
+    except KeyError:
+        return "none", x
+
+
+@same_as_eager(inputs=lambda: (torch.ones(1), Plain()))
+def test_attribute_deleted_and_set_again(x, p):
+    p.m = 1
+    del p.n
+    p.n = x + 1
+    return p
