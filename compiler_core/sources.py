@@ -177,7 +177,8 @@ class Attribute(Source):
 
     def _own(self, owner: Any) -> bool:
         """Whether it is to be read past a ``__getattribute__`` in Python."""
-        return self.table == "__dict__" and type(owner).__getattribute__ is not object.__getattribute__
+        getter: Any = type(owner).__getattribute__
+        return self.table == "__dict__" and getter is not object.__getattribute__
 
     def load(self, emit: Emitter) -> None:
         if self._own(self.base.fetch(emit.capture.scope)):

@@ -34,6 +34,8 @@ import transformers  # noqa: E402
 
 Made = tuple[torch.nn.Module, dict[str, Any]]
 Maker = Callable[[], Made]
+Parts = dict[str, Callable[[], Any]]
+NONE: Parts = {}
 MODELS: dict[str, Maker] = {}
 
 # The architectures that the project promises first, each one graph with stock torch.compile
@@ -56,22 +58,22 @@ def tokens(rows: int = 2, length: int = 8, vocabulary: int = 99) -> torch.Tensor
     return torch.randint(3, vocabulary, (rows, length))
 
 
-def text(prefix: str, config: dict[str, Any], head: str = "Model", **more: Any) -> Maker:
+def text(prefix: str, config: dict[str, Any], head: str = "Model", more: Parts = NONE) -> Maker:
     """Class ``<prefix><head>`` on two sentences of eight tokens."""
 
     def make() -> Made:
         model = build(prefix, head, config)
-        return model, {"input_ids": tokens(), **{k: v() for k, v in more.items()}}
+        return model, {"input_ids": tokens(), **_made(more)}
 
     return make
 
 
-def image(prefix: str, config: dict[str, Any], head: str = "Model", size: int = 32, **more: Any) -> Maker:
+def image(prefix: str, config: dict[str, Any], head: str = "Model", size: int = 32) -> Maker:
     """Class ``<prefix><head>`` on two images."""
 
     def make() -> Made:
         model = build(prefix, head, config)
-        return model, {"pixel_values": torch.randn(2, 3, size, size), **{k: v() for k, v in more.items()}}
+        return model, {"pixel_values": torch.randn(2, 3, size, size)}
 
     return make
 
@@ -92,7 +94,7 @@ def classes() -> torch.Tensor:
     return torch.tensor([0, 1])
 
 
-def _made(parts: dict[str, Callable[[], Any]]) -> dict[str, Any]:
+def _made(parts: Parts) -> dict[str, Any]:
     return {k: v() for k, v in parts.items()}
 
 
@@ -101,16 +103,18 @@ def _vision(name: str, size: int = 64, **settings: Any) -> Maker:
     return lambda: (getattr(torchvision.models, name)(weights=None, **settings), {"x": torch.randn(2, 3, size, size)})
 
 
-MASK, LABELS, CLASSES = {"attention_mask": attention_mask}, {"labels": tokens}, {"labels": classes}
-DECODER = {"decoder_input_ids": tokens}
+MASK: Parts = {"attention_mask": attention_mask}
+LABELS: Parts = {"labels": tokens}
+CLASSES: Parts = {"labels": classes}
+DECODER: Parts = {"decoder_input_ids": tokens}
 MODELS |= {
     # --- the first thirteen
-    "bert": text("Bert", TEXT, **MASK),
+    "bert": text("Bert", TEXT, more=MASK),
     "gpt2": text("GPT2", {"n_embd": 32, "n_layer": 2, "n_head": 4, "vocab_size": 99, "n_positions": 64}),
     "llama": text("Llama", GROUPED),
     "vit": image("ViT", VISION),
     "t5": text(
-        "T5", {"d_model": 32, "num_layers": 2, "num_heads": 4, "d_kv": 8, "d_ff": 40, "vocab_size": 99}, **DECODER
+        "T5", {"d_model": 32, "num_layers": 2, "num_heads": 4, "d_kv": 8, "d_ff": 40, "vocab_size": 99}, more=DECODER
     ),
     "whisper": lambda: (
         build(
@@ -131,14 +135,14 @@ MODELS |= {
 }
 MODELS |= {
     # --- encoders
-    "roberta": text("Roberta", TEXT, "ForMaskedLM", **LABELS),
+    "roberta": text("Roberta", TEXT, "ForMaskedLM", more=LABELS),
     "albert": text("Albert", TEXT | {"embedding_size": 16}),
-    "electra": text("Electra", TEXT | {"embedding_size": 16}, "ForSequenceClassification", **CLASSES),
+    "electra": text("Electra", TEXT | {"embedding_size": 16}, "ForSequenceClassification", more=CLASSES),
     "deberta_v2": text(
         "DebertaV2",
         TEXT
         | {"relative_attention": True, "position_buckets": 4, "pos_att_type": ["p2c", "c2p"], "share_att_key": True},
-        **MASK,
+        more=MASK,
     ),
     "xlnet": text("XLNet", {"vocab_size": 99, "d_model": 32, "n_layer": 2, "n_head": 4, "d_inner": 40}),
     "funnel": text(
@@ -162,9 +166,12 @@ MODELS |= {
     "modernbert": text("ModernBert", TEXT | {"pad_token_id": 0, "local_attention": 4, "global_attn_every_n_layers": 2}),
     # --- decoders
     "gpt2_loss": text(
-        "GPT2", {"n_embd": 32, "n_layer": 2, "n_head": 4, "vocab_size": 99, "n_positions": 64}, "LMHeadModel", **LABELS
+        "GPT2",
+        {"n_embd": 32, "n_layer": 2, "n_head": 4, "vocab_size": 99, "n_positions": 64},
+        "LMHeadModel",
+        more=LABELS,
     ),
-    "llama_loss": text("Llama", GROUPED, "ForCausalLM", **LABELS, **MASK),
+    "llama_loss": text("Llama", GROUPED, "ForCausalLM", more=LABELS | MASK),
     "opt": text("OPT", TEXT | {"ffn_dim": 40, "word_embed_proj_dim": 32, "max_position_embeddings": 40}),
     "gemma": text("Gemma", GROUPED | {"head_dim": 8}),
     "gemma2": text("Gemma2", GROUPED | {"head_dim": 8, "sliding_window": 4}),
@@ -183,7 +190,7 @@ MODELS |= {
         },
     ),
     "falcon": text("Falcon", TEXT),
-    "bloom": text("Bloom", {"hidden_size": 32, "n_layer": 2, "n_head": 4, "vocab_size": 99}, **MASK),
+    "bloom": text("Bloom", {"hidden_size": 32, "n_layer": 2, "n_head": 4, "vocab_size": 99}, more=MASK),
     "gpt_neox": text("GPTNeoX", TEXT),
     "gptj": text(
         "GPTJ", {"n_embd": 32, "n_layer": 2, "n_head": 4, "vocab_size": 99, "n_positions": 64, "rotary_dim": 4}
@@ -216,9 +223,9 @@ MODELS |= {
     "rwkv": text("Rwkv", {"hidden_size": 32, "num_hidden_layers": 2, "vocab_size": 99, "attention_hidden_size": 32}),
     "olmo2": text("Olmo2", GROUPED),
     # --- encoder-decoders
-    "bart": text("Bart", SEQ2SEQ, "ForConditionalGeneration", **LABELS),
-    "pegasus": text("Pegasus", SEQ2SEQ, **DECODER),
-    "marian": text("Marian", SEQ2SEQ, **DECODER),
+    "bart": text("Bart", SEQ2SEQ, "ForConditionalGeneration", more=LABELS),
+    "pegasus": text("Pegasus", SEQ2SEQ, more=DECODER),
+    "marian": text("Marian", SEQ2SEQ, more=DECODER),
     "t5_loss": text(
         "T5",
         {
@@ -231,7 +238,7 @@ MODELS |= {
             "decoder_start_token_id": 0,
         },
         "ForConditionalGeneration",
-        **LABELS,
+        more=LABELS,
     ),
     # --- vision
     "deit": image("DeiT", VISION),
@@ -272,7 +279,7 @@ MODELS |= {
                 "backbone": None,
                 "d_model": 32,
                 "backbone_config": transformers.ResNetConfig(
-                    embedding_size=8, hidden_sizes=[8, 16], depths=[1, 1], out_features=["stage2"]
+                    **{"embedding_size": 8, "hidden_sizes": [8, 16], "depths": [1, 1], "out_features": ["stage2"]}
                 ),
                 "encoder_layers": 1,
                 "decoder_layers": 1,

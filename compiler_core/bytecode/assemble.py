@@ -143,7 +143,9 @@ class _Tables:
         self._slots = slots(self._varnames, cellvars, freevars)
         self._template = slots(code.co_varnames, code.co_cellvars, code.co_freevars)
         self._name_at: dict[str, int] = {name: i for i, name in reversed(list(enumerate(self._names)))}
-        self._const_at = {_const_key(value): i for i, value in reversed(list(enumerate(self._consts)))}
+        self._const_at: dict[tuple[object, ...], int] = {}
+        for i, value in enumerate(self._consts):
+            self._const_at.setdefault(_const_key(value), i)
         self._slots_of: dict[object, list[int]] = {}
         for i, slot in enumerate(self._slots):
             self._slots_of.setdefault(slot.name, []).append(i)

@@ -46,7 +46,7 @@ def _associative_scan(
 
 
 def _leaves(tx: Interpreter, xs: Value) -> list[Value]:
-    values = [xs] if isinstance(xs, TensorValue) else tx.list_of(xs)
+    values: list[Value] = [xs] if isinstance(xs, TensorValue) else tx.list_of(xs)
     if not values or not all(isinstance(v, TensorValue) for v in values):
         raise Unsupported("unsupported call", f"associative_scan over {xs}")
     return values

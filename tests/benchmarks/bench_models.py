@@ -136,7 +136,7 @@ def main() -> None:
     options = parser.parse_args()
     names = list(MODELS) if options.names == ["all"] else options.names
     rows = list(table(names, options.train, options.rounds))
-    core, stock = (sum(row[i].seconds for row in rows) for i in (1, 2))
+    core, stock = sum(row[1].seconds for row in rows), sum(row[2].seconds for row in rows)
     print(f"together {core:.2f} s, stock {stock:.2f} s, ratio {core / stock:.2f}")
 
 
