@@ -18,7 +18,7 @@ from compiler_core.values.deques import DequeValue
 from compiler_core.values.descriptors import lookup
 from compiler_core.values.functions import FunctionValue, PartialValue, StaticValue, is_library
 from compiler_core.values.keys import ObjectKey, has_fixed_order, hashable
-from compiler_core.values.mappings import DefaultDictValue, DictValue, OrderedDictValue
+from compiler_core.values.mappings import DefaultDictValue, DictValue, OrderedDictValue, proxy_of
 from compiler_core.values.objects import ObjectValue
 from compiler_core.values.operators import binary, unary
 from compiler_core.values.rules import HANDLERS, handles
@@ -248,7 +248,7 @@ def _dict_fromkeys(tx: Interpreter, keys: Value, value: Value | None = None) -> 
 def _mapping_proxy(tx: Interpreter, obj: Value) -> Value:
     if not isinstance(obj, DictValue):
         raise Unsupported("unsupported call", f"MappingProxyType({obj})")
-    return DictValue(obj.mapping(tx), types.MappingProxyType)
+    return proxy_of(tx, obj)
 
 
 def _set(cls: type, tx: Interpreter, obj: Value | None = None) -> Value:

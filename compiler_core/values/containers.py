@@ -40,7 +40,7 @@ class ContainerValue(Value):
     real: Any = None
     mutable = False
     owner: Value | None = None
-    """The instance of a subclass whose contents these are."""
+    """The instance of a subclass whose contents these are, or the dict that a read-only proxy shows."""
 
     def python_type(self) -> type:
         cls: type = self.cls

@@ -85,6 +85,8 @@ class DictValue(ContainerValue):
         return None
 
     def children(self) -> Sequence[Value]:
+        if self.cls is types.MappingProxyType and self.owner is not None:
+            return [self.owner]
         return () if self.source is not None else self.held()
 
     def held_by_key(self) -> dict[Any, Value]:
@@ -206,10 +208,17 @@ class DictValue(ContainerValue):
         if self.cls is dict:
             self.rebuild_contents(emit)
         else:
-            emit.call_object(self.cls, [DictValue(self._values)])
+            emit.call_object(self.cls, [self.owner or DictValue(self._values)])
 
     def rebuild_contents(self, emit: Emitter) -> None:
         emit.build_map(self._values or {})
+
+
+def proxy_of(tx: Interpreter, of: DictValue) -> DictValue:
+    """``types.MappingProxyType(of)``: the same items, live."""
+    made = DictValue(of.mapping(tx), types.MappingProxyType)
+    made.owner = of.owner or of
+    return made
 
 
 class OrderedDictValue(DictValue):
@@ -294,7 +303,7 @@ class DictViewValue(ContainerValue):
 
     def get_attr(self, tx: Interpreter, name: str) -> Value:
         if name == "mapping":
-            return DictValue(self.of.mapping(tx), types.MappingProxyType)
+            return proxy_of(tx, self.of)
         return super().get_attr(tx, name)
 
     def item(self, tx: Interpreter, key: Any) -> Value:

@@ -12,6 +12,7 @@ import types
 
 import torch
 
+import compiler_core
 from compiler_core.testing import same_as_eager
 
 
@@ -257,6 +258,15 @@ def test_mapping_proxy(x):
     return x + p["b"], len(p), list(p.items()), "a" in p, {**p}, dict(p)
 
 
+@same_as_eager(graphs=2, breaks=["asked for", "unsupported operation", "unsupported iteration"])
+def test_mapping_proxy_across_a_break(x):
+    d = {"a": x + 1}
+    p = types.MappingProxyType(d)
+    compiler_core.graph_break()
+    d["b"] = x * 2
+    return len(p), list(p)
+
+
 # ---------------------------------------------------------------- sets
 
 
@@ -306,8 +316,6 @@ def test_set_from_outside(x, s):
 
 
 def test_order_of_a_set_is_guarded():
-    import compiler_core
-
     compiled = compiler_core.compile(lambda x, s: [x + v for v in s], backend="eager")
     for s in ({8, 0}, {0, 8}, {8, 0}, {1}):
         got = compiled(torch.zeros(1), s)
