@@ -150,6 +150,8 @@ class CompiledModule(torch.nn.Module):
     As with stock ``torch.compile``, the original is its only submodule, ``_orig_mod``.
     """
 
+    _orig_mod: Any
+
     def __init__(self, original: torch.nn.Module, options: Options) -> None:
         super().__init__()
         compiled = _compile_function(type(original).forward, options)  # type: ignore[arg-type]
@@ -166,8 +168,8 @@ class CompiledModule(torch.nn.Module):
         return self._compiled_forward(original, *args, **kwargs)
 
     @property
-    def training(self) -> bool:  # type: ignore[override]
-        return self._orig_mod.training
+    def training(self) -> bool:
+        return bool(self._orig_mod.training)
 
     @training.setter
     def training(self, mode: bool) -> None:
@@ -195,22 +197,22 @@ class CompiledModule(torch.nn.Module):
         delattr(self._orig_mod, name)
 
     def __dir__(self) -> list[str]:
-        return sorted({*super().__dir__(), *dir(self._orig_mod)})
+        return sorted({*object.__dir__(self), *dir(self._orig_mod)})
 
     def __bool__(self) -> bool:
         return bool(self._orig_mod)
 
     def __len__(self) -> int:
-        return len(self._orig_mod)  # type: ignore[arg-type]
+        return len(self._orig_mod)
 
     def __iter__(self) -> Iterator[Any]:
-        return iter(self._orig_mod)  # type: ignore[call-overload, no-any-return]
+        return iter(self._orig_mod)
 
     def __getitem__(self, key: Any) -> Any:
-        return self._orig_mod[key]  # type: ignore[index]
+        return self._orig_mod[key]
 
     def __contains__(self, item: Any) -> bool:
-        return item in self._orig_mod  # type: ignore[operator]
+        return item in self._orig_mod
 
     def __reduce__(self) -> Any:
         # compiled code is not copied: a copy compiles for itself

@@ -51,7 +51,7 @@ def _apply(tx: Interpreter, owner: Value, *args: Value) -> Value:
 
 
 @functools.cache
-def applied(cls: type[torch.autograd.Function]) -> Callable[..., Any]:
+def applied(cls: Any) -> Callable[..., Any]:
     """What stands in the graph: a function of the class's name that applies it."""
 
     def apply(*args: Any) -> Any:

@@ -289,7 +289,8 @@ class ModuleValue(ObjectValue):
         index = key.constant(tx)
         if not -len(children) <= index < len(children):
             raise raised(IndexError, f"index {index} is out of range")
-        return children[index]
+        child: Value = children[index]
+        return child
 
 
 class ModuleSliceValue(Value):
@@ -318,7 +319,8 @@ class ModuleSliceValue(Value):
         index = key.constant(tx)
         if not -len(self.parts) <= index < len(self.parts):
             raise raised(IndexError, f"index {index} is out of range")
-        return self.parts[index]
+        part: Value = self.parts[index]
+        return part
 
     def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
         if self.whole.cls is not torch.nn.Sequential or kwargs or len(args) != 1:

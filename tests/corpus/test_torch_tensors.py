@@ -516,7 +516,8 @@ class Logging(torch.Tensor):
     + ["skipped function"]
     + ["unsupported call"]
     + ["unsupported attribute"]
-    + ["unsupported call"] * 3
+    + ["unsupported operation"]
+    + ["unsupported call"] * 2
     + ["unsupported operation"],
     inputs=lambda: (torch.randn(3).as_subclass(Logging),),
 )

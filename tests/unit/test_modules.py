@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
 import torch.nn as nn
@@ -326,3 +328,30 @@ class Overrides(nn.Module):
 @same_as_eager(inputs=lambda: (Overrides(), torch.randn(2, 2)), grad=True)
 def test_special_methods_of_a_module(net, x):
     return net(x)
+
+
+def test_a_compiled_module_stands_for_its_original():
+    net = nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5))
+    compiled = cc.compile(net, backend="eager", strict=True)
+    assert list(compiled.state_dict()) == ["_orig_mod.0.weight", "_orig_mod.0.bias"]
+    assert len(compiled) == 2 and compiled[0] is net[0] and list(compiled) == list(net)
+    compiled.eval()
+    assert not net.training and not compiled.training
+    net.train()
+    assert compiled.training
+    compiled.note = 3
+    assert net.note == 3
+    del compiled.note
+    assert not hasattr(net, "note") and not hasattr(compiled, "note")
+    copied = copy.deepcopy(compiled.eval())
+    x = torch.randn(2, 4)
+    assert copied[0] is not net[0] and torch.equal(copied(x), compiled(x))
+
+
+def test_a_compiled_module_with_hooks_is_compiled_all_the_same():
+    net, x = nn.Linear(4, 4), torch.randn(2, 4)
+    compiled = cc.compile(net, backend="eager", strict=True)
+    net.register_forward_hook(lambda module, args, output: output * 2)
+    compiled.register_forward_hook(lambda module, args, output: output + 1)
+    assert torch.equal(compiled(x), net(x) + 1)
+    assert graph_count(record_of(compiled)) > 0
