@@ -334,18 +334,23 @@ def test_a_compiled_module_stands_for_its_original():
     net = nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5))
     compiled = cc.compile(net, backend="eager", strict=True)
     assert list(compiled.state_dict()) == ["_orig_mod.0.weight", "_orig_mod.0.bias"]
-    assert len(compiled) == 2 and compiled[0] is net[0] and list(compiled) == list(net)
+    assert len(compiled) == 2
+    assert compiled[0] is net[0]
+    assert list(compiled) == list(net)
     compiled.eval()
-    assert not net.training and not compiled.training
+    assert not net.training
+    assert not compiled.training
     net.train()
     assert compiled.training
     compiled.note = 3
     assert net.note == 3
     del compiled.note
-    assert not hasattr(net, "note") and not hasattr(compiled, "note")
+    assert not hasattr(net, "note")
+    assert not hasattr(compiled, "note")
     copied = copy.deepcopy(compiled.eval())
     x = torch.randn(2, 4)
-    assert copied[0] is not net[0] and torch.equal(copied(x), compiled(x))
+    assert copied[0] is not net[0]
+    assert torch.equal(copied(x), compiled(x))
 
 
 def test_a_compiled_module_with_hooks_is_compiled_all_the_same():
