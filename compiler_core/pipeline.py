@@ -82,6 +82,8 @@ class CodeState:
     record: Record
     resumes: str | None = None
     entries: list[Installed] = field(default_factory=list)
+    left_alone: bool = False
+    """It runs as plain Python from now on (the frame hook keeps that in mind only where stock cannot meet it)."""
 
 
 @dataclass
@@ -177,6 +179,8 @@ class Region:
         if state is None:
             return frame_hook.skip()
         state.frame.calls += 1
+        if state.left_alone:
+            return frame_hook.skip()
         state.entries = [e for e in state.entries if entries.is_there(e.manager)]
         scope = Scope(view.f_locals, view.f_globals, view.closure)
         if (known := self._known(state, scope)) is not None:
@@ -185,7 +189,7 @@ class Region:
             return self._limit_reached(state)
         if self._depths.get(Same(view.code), 0) > MAX_RESUMES:
             state.frame.skipped = f"more than {MAX_RESUMES} graph breaks in a row: the rest runs as plain Python"
-            return frame_hook.skip()
+            return self._leave_alone(state)
         compile_ = state.record.compile(state.frame)
         compile_.cause = _cause(state.entries, scope)
         try:
@@ -197,9 +201,9 @@ class Region:
             # generating code found a value that cannot be rebuilt
             compile_.outcome, compile_.reason = "skipped", f"{why}: the frame runs as plain Python"
             state.frame.skipped = compile_.reason
-            return frame_hook.skip()
+            return self._leave_alone(state)
         except Exception as error:
-            return self._failed(compile_, error)
+            return self._failed(state, compile_, error)
         finally:
             link_guards(compile_)
 
@@ -268,14 +272,18 @@ class Region:
             state.record.notes.append(note)
         return frame_hook.no_more_compiles()
 
-    def _failed(self, compile_: Compile, error: Exception) -> Any:
+    def _leave_alone(self, state: CodeState) -> Any:
+        state.left_alone = True
+        return frame_hook.skip()
+
+    def _failed(self, state: CodeState, compile_: Compile, error: Exception) -> Any:
         compile_.outcome = "failed"
         compile_.reason = f"{type(error).__name__}: {error}"
         stage: Stage = next((e.stage for e in compile_.events if e.outcome == "failed"), "capture")
         compile_.fail(stage, compile_.reason, traceback.format_exc())
         if self.options.strict:
             raise CompilerBug(f"compile {compile_.id} failed in {stage}: {compile_.reason}") from error
-        return frame_hook.skip()
+        return self._leave_alone(state)
 
 
 class _FrameCompile:
@@ -437,6 +445,7 @@ class _FrameCompile:
         self.compile.outcome = "skipped"
         self.compile.reason = f"{broke.why.kind} {where}: the frame runs as plain Python"
         self.state.frame.skipped = self.compile.reason
+        self.state.left_alone = True
         return frame_hook.skip()
 
     # ------------------------------------------------------------ the record
