@@ -519,4 +519,5 @@ def _is_ordinary(tensor: torch.Tensor) -> bool:
 def _is_plain_object(obj: Any) -> bool:
     """Whether attributes and methods of `obj` are plain Python all through."""
     builtin_bases = (list, dict, tuple, set, frozenset, str, int, float, bytes, torch.Tensor, BaseException)
-    return is_plain_class(type(obj)) and not isinstance(obj, builtin_bases)
+    cls: Any = type(obj)  # mypy doubts that classes can be hashed
+    return is_plain_class(cls) and not isinstance(obj, builtin_bases)

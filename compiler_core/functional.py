@@ -318,7 +318,8 @@ def _reached(output: torch.Tensor, edges: Mapping[int, Any]) -> frozenset[int]:
     """The primals to which autograd brings a gradient from `output`, be it of zeros."""
     ends = {(edge.node, edge.output_nr): i for i, edge in edges.items()}
     start = torch.autograd.graph.get_gradient_edge(output)
-    work, seen = [(start.node, start.output_nr)], set()
+    work: list[tuple[Any, int]] = [(start.node, start.output_nr)]
+    seen: set[tuple[Any, int]] = set()
     while work:
         edge = work.pop()
         if edge in seen:

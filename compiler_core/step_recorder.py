@@ -27,6 +27,7 @@ from compiler_core.values.constant import ConstantValue
 from compiler_core.values.describe import describe
 from compiler_core.values.functions import StaticValue
 from compiler_core.values.objects import ObjectValue
+from compiler_core.values.tensor import TensorValue
 
 MOST_STEPS = 200_000
 # How many of the top values an instruction may have changed in place, however it took them.
@@ -276,7 +277,7 @@ class RecordingEffects(SideEffects):
         super().mutated(value)
         self._recorder.note("effect", f"changes {describe(value)}")
 
-    def attribute(self, obj: ObjectValue, name: str) -> None:
+    def attribute(self, obj: ObjectValue | TensorValue, name: str) -> None:
         super().attribute(obj, name)
         self._recorder.note("effect", f"sets {describe(obj)}.{name}")
 

@@ -56,7 +56,7 @@ def _text(value: Value) -> str:
 def _short(value: object) -> str:
     """What a method is of: where it came from or its node, else its type."""
     if isinstance(value, ContainerValue) and value.source is None:
-        return value.cls.__name__
+        return str(value.cls.__name__)
     return str(value)
 
 
@@ -91,7 +91,7 @@ def _container(value: ContainerValue) -> str:
     contents = getattr(value, "_values", None)
     contents = getattr(value, "values", None) if contents is None else contents
     if contents is None or callable(contents):
-        return value.cls.__name__
+        return str(value.cls.__name__)
     return f"{value.cls.__name__} of {len(contents)}"
 
 

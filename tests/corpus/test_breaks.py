@@ -607,8 +607,13 @@ def test_autocast(x):
 @same_as_eager(
     graphs=3,
     breaks=[
-        "skipped function", "skipped function", "unsupported attribute", "unsupported call", "print",
-        "unsupported attribute", "unsupported call",
+        "skipped function",
+        "skipped function",
+        "unsupported attribute",
+        "unsupported call",
+        "print",
+        "unsupported attribute",
+        "unsupported call",
     ],
 )
 def test_inference_mode(x):

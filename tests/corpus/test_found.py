@@ -94,7 +94,10 @@ class Plain:
         return x + self.n
 
 
-@same_as_eager(breaks=[], inputs=[lambda: (torch.ones(2), Plain().add), lambda: (torch.ones(2), Plain(2)), lambda: (torch.ones(2), 3)])
+@same_as_eager(
+    breaks=[],
+    inputs=[lambda: (torch.ones(2), Plain().add), lambda: (torch.ones(2), Plain(2)), lambda: (torch.ones(2), 3)],
+)
 def test_method_or_something_else(x, m):
     return x + 1, m, [m, m]
 

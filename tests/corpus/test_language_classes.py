@@ -496,7 +496,15 @@ def test_dataclasses(x):
 def test_methods_as_values(x):
     p = Plain(2)
     m = p.scaled
-    return m(x), m.__self__ is p, m == p.scaled, m == Plain(2).scaled, m.__name__, Plain.scaled(p, x), m.__func__ is Plain.scaled
+    return (
+        m(x),
+        m.__self__ is p,
+        m == p.scaled,
+        m == Plain(2).scaled,
+        m.__name__,
+        Plain.scaled(p, x),
+        m.__func__ is Plain.scaled,
+    )
 
 
 @same_as_eager(graphs=1, breaks=[])

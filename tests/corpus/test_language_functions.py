@@ -21,8 +21,12 @@ def everything(a, b=2, /, c=3, *args, d, e=5, **kwargs):
 def test_kinds_of_parameters(x):
     args, kwargs = (1, 2, 3, 4), {"d": 6, "z": 7}
     return (
-        everything(x, d=1), everything(1, 2, 3, 4, 5, d=6), everything(*args, **kwargs), everything(1, *args, d=1, **{"q": 2}),
-        everything(1, d=2, c=9), (lambda *a, **k: (a, k))(1, *[2], z=3),
+        everything(x, d=1),
+        everything(1, 2, 3, 4, 5, d=6),
+        everything(*args, **kwargs),
+        everything(1, *args, d=1, **{"q": 2}),
+        everything(1, d=2, c=9),
+        (lambda *a, **k: (a, k))(1, *[2], z=3),
     )
 
 
@@ -160,7 +164,12 @@ outer_function.flag = 7
 
 @same_as_eager(graphs=1, breaks=[])
 def test_attributes_of_an_outside_function(x):
-    return x * outer_function.flag, outer_function.__name__, outer_function.__defaults__, hasattr(outer_function, "none")
+    return (
+        x * outer_function.flag,
+        outer_function.__name__,
+        outer_function.__defaults__,
+        hasattr(outer_function, "none"),
+    )
 
 
 @same_as_eager(graphs=1, breaks=[])

@@ -110,19 +110,51 @@ def test_container_methods(x):
     a[0] = 5
     del a[1]
     first, *rest = a
-    return x + a[0], len(a), a[1:].v, 3 in a, 9 in a, list(a), list(reversed(a)), first, rest, bool(Vec(0)), not a, max(a)
+    return (
+        x + a[0],
+        len(a),
+        a[1:].v,
+        3 in a,
+        9 in a,
+        list(a),
+        list(reversed(a)),
+        first,
+        rest,
+        bool(Vec(0)),
+        not a,
+        max(a),
+    )
 
 
 @same_as_eager(graphs=1, breaks=[])
 def test_equality(x):
     a, b = Vec(1), Vec(1)
-    return x + 1, a == b, a != b, a is b, a == 1, [a] == [b], (a, 1) == (b, 1), a in [b], [Vec(2), b].index(a), {"k": a} == {"k": b}
+    return (
+        x + 1,
+        a == b,
+        a != b,
+        a is b,
+        a == 1,
+        [a] == [b],
+        (a, 1) == (b, 1),
+        a in [b],
+        [Vec(2), b].index(a),
+        {"k": a} == {"k": b},
+    )
 
 
 @same_as_eager(graphs=1, breaks=[])
 def test_text(x):
     a = Vec(1, 2)
-    return x + 1, str(a), repr(a), f"{a} {a!r} {a:>3} {[a]} {(a,)}", "%s %r" % (a, a), "{} {!r:>12}".format(a, a), f"{a!s:>8}"
+    return (
+        x + 1,
+        str(a),
+        repr(a),
+        f"{a} {a!r} {a:>3} {[a]} {(a,)}",
+        "%s %r" % (a, a),
+        "{} {!r:>12}".format(a, a),
+        f"{a!s:>8}",
+    )
 
 
 @same_as_eager(graphs=1, breaks=[])
@@ -170,7 +202,18 @@ class Ranked:
 def test_ordering(x):
     a, b, c = Ranked(1), Ranked(2), Ranked(2)
     ordered = sorted([c, a, b])
-    return x + 1, a < b, b <= c, a > b, b >= c, a != b, ordered[0] is a, max(a, b) is b, min([c, a]).n, [r.n for r in ordered]
+    return (
+        x + 1,
+        a < b,
+        b <= c,
+        a > b,
+        b >= c,
+        a != b,
+        ordered[0] is a,
+        max(a, b) is b,
+        min([c, a]).n,
+        [r.n for r in ordered],
+    )
 
 
 class Base:
@@ -285,7 +328,23 @@ def test_containers_in_place(x):
 def test_comparing_containers(x):
     return (
         x + 1,
-        [1, 2] < [1, 3], (1, 2) <= (1, 2), [1] > [], (2,) >= (1, 9), [1, 2] != [1, 2], (1, 2) == (1, 2, 3),
-        {"a": 1} == {"a": 1.0}, {1, 2} == {2, 1}, {1} < {1, 2}, "ab" < "b", [1] == (1,), {} == [], 1 == "1", 1 == 1.0,
-        [[1], [2]] == [[1], [2]], range(3) == range(0, 3), None == 0, (1, [2]) < (1, [3]), b"a" == "a",
+        [1, 2] < [1, 3],
+        (1, 2) <= (1, 2),
+        [1] > [],
+        (2,) >= (1, 9),
+        [1, 2] != [1, 2],
+        (1, 2) == (1, 2, 3),
+        {"a": 1} == {"a": 1.0},
+        {1, 2} == {2, 1},
+        {1} < {1, 2},
+        "ab" < "b",
+        [1] == (1,),
+        {} == [],
+        1 == "1",
+        1 == 1.0,
+        [[1], [2]] == [[1], [2]],
+        range(3) == range(0, 3),
+        None == 0,
+        (1, [2]) < (1, [3]),
+        b"a" == "a",
     )

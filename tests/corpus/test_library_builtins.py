@@ -242,7 +242,20 @@ def test_reversed(x):
 @same_as_eager(graphs=1, breaks=[], compiles=1)
 def test_range(x):
     r = range(2, 20, 3)
-    return list(r), r[1], r[-1], r[1:3], len(r), 5 in r, r.index(8), r.count(2), r == range(2, 18, 3), r.start, r.step, x + 1
+    return (
+        list(r),
+        r[1],
+        r[-1],
+        r[1:3],
+        len(r),
+        5 in r,
+        r.index(8),
+        r.count(2),
+        r == range(2, 18, 3),
+        r.start,
+        r.step,
+        x + 1,
+    )
 
 
 @same_as_eager(graphs=1, breaks=[], compiles=1)
@@ -283,7 +296,14 @@ def test_id(x):
 
 @same_as_eager(graphs=1, breaks=[], compiles=1)
 def test_type(x):
-    return type(x) is torch.Tensor, type(1).__name__, type([]) is list, type(Version(1)) is Version, type(x).__name__, x + 1
+    return (
+        type(x) is torch.Tensor,
+        type(1).__name__,
+        type([]) is list,
+        type(Version(1)) is Version,
+        type(x).__name__,
+        x + 1,
+    )
 
 
 T = typing.TypeVar("T")

@@ -81,7 +81,14 @@ def test_dataclass(x):
 
 @same_as_eager(graphs=1, breaks=[], compiles=1)
 def test_dataclass_equality(x):
-    return Key("a") == Key("a"), Key("a") != Key("b"), Batch(1) == Batch(1), ByIdentity(1) == ByIdentity(1), Key("a") == 3, x + 1
+    return (
+        Key("a") == Key("a"),
+        Key("a") != Key("b"),
+        Batch(1) == Batch(1),
+        ByIdentity(1) == ByIdentity(1),
+        Key("a") == 3,
+        x + 1,
+    )
 
 
 @same_as_eager(graphs=1, breaks=[], compiles=1)
@@ -174,7 +181,14 @@ def test_namedtuple(x):
 @same_as_eager(graphs=1, breaks=[], compiles=1)
 def test_namedtuple_methods(x):
     p = Pair(x, 2)
-    return p._replace(b=7), p._asdict(), Pair._make([x + 1, 1]), Spot(1, 2) == (1, 2), Spot(1, 2) < Spot(1, 3), hash(Spot(1, 2))
+    return (
+        p._replace(b=7),
+        p._asdict(),
+        Pair._make([x + 1, 1]),
+        Spot(1, 2) == (1, 2),
+        Spot(1, 2) < Spot(1, 3),
+        hash(Spot(1, 2)),
+    )
 
 
 @same_as_eager(graphs=1, breaks=[], compiles=1)
@@ -246,18 +260,43 @@ def test_enum(x):
 
 @same_as_eager(graphs=1, breaks=[], compiles=1)
 def test_enum_lookup(x):
-    return Color(1), Color["GREEN"], [m.name for m in Color], len(Color), Color.RED in Color, caught(Color, 9), list(Mode), x + 1
+    return (
+        Color(1),
+        Color["GREEN"],
+        [m.name for m in Color],
+        len(Color),
+        Color.RED in Color,
+        caught(Color, 9),
+        list(Mode),
+        x + 1,
+    )
 
 
 @same_as_eager(graphs=1, breaks=[], compiles=1)
 def test_int_and_str_enums(x):
-    return x * Level.HIGH, Level.LOW < Level.HIGH, Level.HIGH + 1, Mode("eval"), Mode.TRAIN == "train", {Mode.EVAL: 1}["eval"], max(Level)
+    return (
+        x * Level.HIGH,
+        Level.LOW < Level.HIGH,
+        Level.HIGH + 1,
+        Mode("eval"),
+        Mode.TRAIN == "train",
+        {Mode.EVAL: 1}["eval"],
+        max(Level),
+    )
 
 
 @same_as_eager(graphs=1, breaks=[], compiles=1)
 def test_flags(x):
     both = Access.READ | Access.WRITE
-    return both, Access.READ in both, bool(both & Access.READ), both is Access.BOTH, both ^ Access.READ, ~Access.READ, x + 1
+    return (
+        both,
+        Access.READ in both,
+        bool(both & Access.READ),
+        both is Access.BOTH,
+        both ^ Access.READ,
+        ~Access.READ,
+        x + 1,
+    )
 
 
 @same_as_eager(graphs=1, breaks=[], compiles=1)

@@ -405,12 +405,16 @@ def test_chain_map(x):
     c = collections.ChainMap({"a": 1}, {"a": 2, "b": 3})
     c["n"] = 4
     return c["a"], c["b"], "b" in c, sorted(c), c.maps[0], x + 1
+
+
 @same_as_eager(graphs=1, breaks=[], compiles=1)
 def test_counter(x):
     c = collections.Counter("hello")
     c.update("l")
     c["z"] += 2
     return c.most_common(1), c["l"], c["none"], dict(c), c.total(), (c + collections.Counter(a=1))["a"], x + 1
+
+
 class Bag(collections.UserDict):
     def twice(self, key):
         return self[key] * 2

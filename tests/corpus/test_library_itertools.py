@@ -264,6 +264,8 @@ def test_operator_functions(x):
         operator.countOf([1, 2, 1], 1), operator.neg(3), operator.floordiv(7, 2), operator.matmul(x, x),
         operator.lt(1, 2), operator.eq([1], [1]), operator.iadd([1], [2]), operator.call(len, "abc"), d,
     )  # fmt: skip
+
+
 class Toolbox:
     def scale(self, x, by):
         return x * by
@@ -274,5 +276,3 @@ class Toolbox:
 @same_as_eager(graphs=1, breaks=[], compiles=1)
 def test_partialmethod(x):
     return Toolbox().double(x)
-
-

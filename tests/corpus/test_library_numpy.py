@@ -19,7 +19,15 @@ TABLE = np.arange(4, dtype=np.float32)
 
 @same_as_eager(graphs=1, breaks=[], compiles=1)
 def test_numbers(x):
-    return x * SCALE, SCALE * x, x + np.pi, x - np.float64(2), x[np.int64(1)], x.view(np.int64(2), -1), torch.zeros(np.int32(3))
+    return (
+        x * SCALE,
+        SCALE * x,
+        x + np.pi,
+        x - np.float64(2),
+        x[np.int64(1)],
+        x.view(np.int64(2), -1),
+        torch.zeros(np.int32(3)),
+    )
 
 
 @same_as_eager(graphs=1, breaks=[], inputs=lambda: (torch.ones(2), np.float32(3), np.int64(2)))
@@ -39,12 +47,27 @@ def test_numbers_are_guarded():
 @same_as_eager(graphs=1, breaks=[], compiles=1)
 def test_functions_of_numbers(x):
     n = int(np.prod(x.shape))
-    return x * n, np.sqrt(16.0), np.prod((2, 3)), np.ceil(2.5), np.log2(8), x / np.sqrt(x.shape[-1]), int(np.int64(3)), np.maximum(1, 2)
+    return (
+        x * n,
+        np.sqrt(16.0),
+        np.prod((2, 3)),
+        np.ceil(2.5),
+        np.log2(8),
+        x / np.sqrt(x.shape[-1]),
+        int(np.int64(3)),
+        np.maximum(1, 2),
+    )
 
 
 @same_as_eager(graphs=1, breaks=[], compiles=1)
 def test_tensor_of_numbers(x):
-    return torch.tensor(SCALE), torch.tensor(np.float64(2)), torch.tensor(np.int32(3)), torch.as_tensor(np.int64(1)), x + 1
+    return (
+        torch.tensor(SCALE),
+        torch.tensor(np.float64(2)),
+        torch.tensor(np.int32(3)),
+        torch.as_tensor(np.int64(1)),
+        x + 1,
+    )
 
 
 @same_as_eager(breaks=["unsupported call"])

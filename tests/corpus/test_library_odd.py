@@ -62,7 +62,7 @@ def caught(f, *a, **k):
         return type(e).__name__, str(e)
 
 
-@same_as_eager(graphs=1, breaks=['unsupported operation'])
+@same_as_eager(graphs=1, breaks=["unsupported operation"])
 def test_dict_subclass_with_its_own_lookup(x):
     d = DD(a=1, b=2)
     return (
@@ -86,12 +86,16 @@ def test_dict_subclass_with_its_own_lookup_from_outside(x, d):
     return dict(d), {**d}, list(d), d["a"], d.get("a"), list(d.items()), len(d), x + d["b"]
 
 
-@same_as_eager(graphs=1, breaks=['unsupported operation', 'unsupported operation', 'unsupported operation', 'unsupported operation'], inputs=lambda: (torch.ones(2), DL([1, 2])))
+@same_as_eager(
+    graphs=1,
+    breaks=["unsupported operation", "unsupported operation", "unsupported operation", "unsupported operation"],
+    inputs=lambda: (torch.ones(2), DL([1, 2])),
+)
 def test_list_subclass_with_its_own_length(x, d):
     return list(d), len(d), d[0], d[-1], d + [3], d == [1, 2], bool(d), x + 1
 
 
-@same_as_eager(graphs=0, breaks=['unsupported call'])
+@same_as_eager(graphs=0, breaks=["unsupported call"])
 def test_ordered_dict_that_stores_twice(x):
     d = OD2(a=1)
     d.update(b=2)
@@ -111,7 +115,9 @@ def test_subclasses_of_collections(x):
     return d, d.tag, d.default_factory is list, q, q.twice(), q.maxlen, c, c["zz"], isinstance(c, dict), x + 1
 
 
-@same_as_eager(graphs=0, breaks=[], inputs=lambda: (torch.ones(2), DefD(int, a=1), Q2([1], maxlen=3), C2("ab"), OD2(a=1)))
+@same_as_eager(
+    graphs=0, breaks=[], inputs=lambda: (torch.ones(2), DefD(int, a=1), Q2([1], maxlen=3), C2("ab"), OD2(a=1))
+)
 def test_subclasses_of_collections_from_outside(x, d, q, c, o):
     d["b"] += 2
     q.appendleft(x)
@@ -194,7 +200,7 @@ def test_views_after_changes(x):
     return len(v), list(k), [*i], d2, k, "b" in k
 
 
-@same_as_eager(graphs=3, breaks=['unsupported call'])
+@same_as_eager(graphs=3, breaks=["unsupported call"])
 def test_instances_of_local_classes_as_keys(x):
     class Local:
         pass
@@ -215,7 +221,7 @@ def test_sets_from_outside(x, s, f, d):
     return t, s, f - {"a"}, sorted(f), d["k"] is s, len(d["k"]), x + len(s), s == {1, 3, 5}, f.isdisjoint(s)
 
 
-@same_as_eager(graphs=0, breaks=['data-dependent branch'], inputs=lambda: (torch.ones(2), [3, 1, 2]))
+@same_as_eager(graphs=0, breaks=["data-dependent branch"], inputs=lambda: (torch.ones(2), [3, 1, 2]))
 def test_list_from_outside_changed_in_all_ways(x, l):
     l.sort(key=lambda v: -v)
     b = l
@@ -310,7 +316,7 @@ def test_deque_details(x):
     )
 
 
-@same_as_eager(graphs=3, breaks=['skipped function'])
+@same_as_eager(graphs=3, breaks=["skipped function"])
 def test_context_variable_made_here(x):
     c = contextvars.ContextVar("local_var", default=1)
     return c.get(), x + 1
@@ -396,7 +402,7 @@ def test_dataclass_details(x):
     )
 
 
-@same_as_eager(graphs=1, breaks=['unsupported call', 'unsupported call'])
+@same_as_eager(graphs=1, breaks=["unsupported call", "unsupported call"])
 def test_namespace_equality(x):
     n = types.SimpleNamespace(a=1)
     m = types.SimpleNamespace(a=1)
@@ -544,7 +550,7 @@ def test_operators_of_objects(x):
     )
 
 
-@same_as_eager(graphs=0, breaks=['exception'])
+@same_as_eager(graphs=0, breaks=["exception"])
 def test_reflected_operator_with_a_tensor(x):
     n = Neg(1)
     return x + n, caught(lambda: n + x)[0]

@@ -492,9 +492,7 @@ def test_property(x):
     return P().value * 2
 
 
-@same_as_eager(
-    graphs=2, breaks=["unsupported call", *["print"] * 11]
-)
+@same_as_eager(graphs=2, breaks=["unsupported call", *["print"] * 11])
 def test_special_methods(x):
     class S:
         def __getitem__(self, i):
