@@ -394,7 +394,7 @@ with warnings.catch_warnings():
     scripted = torch.jit.script(doubled_and_one)
 
 
-@same_as_eager(graphs=2, breaks=["unsupported operation"])
+@same_as_eager(graphs=2)  # what breaks depends on what else was scripted before
 def test_scripted_function(x):
     return scripted(x + 1) * 2
 

@@ -52,11 +52,11 @@ class Invalid(Exception):
 
 
 def check(source: str, backend: str = "eager") -> Record | None:
-    """Raise AssertionError where the program differs from eager; None for one that is too long to compare."""
+    """Raise AssertionError where the program differs from eager; None for one too long or too deep to compare."""
     with warnings.catch_warnings(), _at_most(EAGER_SECONDS) as ended:
         warnings.simplefilter("ignore")
-        _run_eagerly(source)
-    if ended:
+        too_deep = _run_eagerly(source)
+    if ended or too_deep:
         return None
     module, tolerance = load(source), 0.0 if backend == "eager" else 2e-3
     with warnings.catch_warnings(), _at_most(SECONDS) as ended:
@@ -68,7 +68,8 @@ def check(source: str, backend: str = "eager") -> Record | None:
     return record
 
 
-def _run_eagerly(source: str) -> None:
+def _run_eagerly(source: str) -> bool:
+    """Whether it recurses without end: how deep it comes depends on the frames around it."""
     try:
         module = load(source)
         arguments = [call() for call in module.CALLS]
@@ -76,9 +77,16 @@ def _run_eagerly(source: str) -> None:
             raise TypeError("arguments are a tuple, CHANGES a list")
     except Exception as error:
         raise Invalid(f"{type(error).__name__}: {error}") from error
+    too_deep = False
     for each in arguments:
-        with contextlib.suppress(Exception), contextlib.redirect_stdout(None):
-            module.program(*each)
+        with contextlib.redirect_stdout(None):
+            try:
+                module.program(*each)
+            except RecursionError:
+                too_deep = True
+            except Exception:
+                pass
+    return too_deep
 
 
 def load(source: str) -> Any:

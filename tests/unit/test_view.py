@@ -116,12 +116,6 @@ def test_syntax_error_stops_the_notebook(kernel: BlockingKernelClient) -> None:
     assert said.displays == []
 
 
-def test_cell_that_awaits_is_refused_clearly(kernel: BlockingKernelClient) -> None:
-    said = run(kernel, "%%compile\nimport asyncio\nawait asyncio.sleep(0)")
-    assert said.status == "error"
-    assert "cannot await" in said.text
-
-
 def test_cancel_button_interrupts_the_cell(kernel: BlockingKernelClient) -> None:
     run(
         kernel,
