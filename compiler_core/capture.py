@@ -255,12 +255,22 @@ class Capture:
         for obj, source in self.hashed.values():
             by_type.setdefault(type(obj), {})[source] = None
         owners = self.effects.owners()
+        self._check_dicts(owners)
         for value in [*owners, *self._looked_at({type(v.real) for v in owners})]:
             by_type.setdefault(type(value.real), {})[value.source] = None
         for cls, (first, *rest) in by_type.items():
             if rest:
                 self.guards.setdefault(("ALL_DIFFERENT", cls), GuardSpec("ALL_DIFFERENT", first, tuple(rest), None))
         return list(self.guards.values())
+
+    def _check_dicts(self, owners: list[Any]) -> None:
+        """A change of an object is not seen through its ``__dict__``, should that be at hand as a dict of its own."""
+        dicts = {id(obj): value for obj, value in self._seen.values() if type(obj) is dict} if owners else {}
+        changed = {id(owner) for owner in owners}
+        for obj, value in self._seen.values() if dicts else ():
+            own = dicts.get(id(getattr(obj, "__dict__", None))) if isinstance(value, ObjectValue) else None
+            if own is not None and (id(own) in changed or id(value) in changed):
+                raise Unsupported("unsupported mutation", f"{value} beside its own __dict__")
 
     def _looked_at(self, classes: set[type]) -> list[Any]:
         """The outside objects of these very types that something depends on."""

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from compiler_core.shown import shown
+
 if TYPE_CHECKING:
     from compiler_core.guards import GuardTree
     from compiler_core.reconstruct import Emitter
@@ -234,7 +236,7 @@ class Item(Source):
 
     @property
     def text(self) -> str:
-        return f"{self.base.text}[{self.key!r}]"
+        return f"{self.base.text}[{shown(self.key)}]"
 
     def fetch(self, scope: Scope) -> Any:
         return self.base.fetch(scope)[self.key]
@@ -265,7 +267,7 @@ class BuiltinItem(Source):
 
     @property
     def text(self) -> str:
-        return f"{self.builtin.__name__}.__getitem__({self.base.text}, {self.key!r})"
+        return f"{self.builtin.__name__}.__getitem__({self.base.text}, {shown(self.key)})"
 
     def fetch(self, scope: Scope) -> Any:
         return self.builtin.__getitem__(self.base.fetch(scope), self.key)

@@ -336,7 +336,7 @@ class Interpreter(opcodes.Opcodes):
             bind(function, args, kwargs),
             function.closure,
             parent=self,
-            answers=answers,
+            answers=answers and not function.code.co_flags & GENERATOR,
         )
         if function.code.co_flags & GENERATOR:
             self.note_generator()

@@ -10,6 +10,7 @@ import torch
 from torch._C._dynamo import guards as cpp
 
 from compiler_core.record import ItemId
+from compiler_core.shown import shown
 from compiler_core.sources import Scope, Source
 from compiler_core.values.constant import NUMPY_NUMBERS, keys_of, same_constant, same_keys
 
@@ -68,15 +69,16 @@ class Kind:
     text: Callable[[str, Any], str]
     check: Callable[[Any, Any], str | Mismatch | None]
     install: Callable[[GuardTree, GuardSpec, list[str]], None]
-    show: Callable[[Any], str] = repr
+    show: Callable[[Any], str] = shown
 
 
 def _differs(ok: bool, got: Any) -> str | None:
-    return None if ok else (got if isinstance(got, str) else repr(got))
+    return None if ok else (got if isinstance(got, str) else shown(got))
 
 
 def _named(obj: Any) -> str:
-    name = getattr(obj, "__qualname__", None) or getattr(obj, "__name__", None)
+    of_users = not isinstance(obj, type) and hasattr(type(obj), "__getattr__")  # which would run
+    name = None if of_users else getattr(obj, "__qualname__", None) or getattr(obj, "__name__", None)
     return f"<{name}>" if name else f"<{type(obj).__name__}>"
 
 
@@ -190,9 +192,9 @@ def _absent(manager: Any, key: Any, parts: list[str]) -> None:
 
 
 KINDS: dict[str, Kind] = {
-    "TENSOR_MATCH": Kind(lambda s, v: f"check_tensor({s}, {v!r})", _check_tensor, _install_tensor),
+    "TENSOR_MATCH": Kind(lambda s, v: f"check_tensor({s}, {v!r})", _check_tensor, _install_tensor, repr),
     "EQUALS_MATCH": Kind(
-        lambda s, v: f"{s} is {v!r}" if v is None or isinstance(v, bool) else f"{s} == {v!r}",
+        lambda s, v: f"{s} is {shown(v)}" if v is None or isinstance(v, bool) else f"{s} == {shown(v)}",
         lambda obj, v: _differs(same_constant(obj, v), obj),
         _install_equals,
     ),
@@ -219,28 +221,28 @@ KINDS: dict[str, Kind] = {
         _with(lambda m, v, parts: m.add_dict_length_check_guard(v, parts, None)),
     ),
     "DICT_KEYS": Kind(
-        lambda s, v: f"list({s}) == {v!r}",
+        lambda s, v: f"list({s}) == {shown(v)}",
         lambda obj, v: _differs(same_keys(keys_of(obj), v), list(keys_of(obj))),
         _with(lambda m, v, parts: m.add_lambda_guard(lambda obj: same_keys(keys_of(obj), v), parts, None)),
     ),
     "DICT_CONTAINS": Kind(
-        lambda s, v: f"{v!r} not in {s}",
+        lambda s, v: f"{shown(v)} not in {s}",
         lambda obj, v: _differs(v not in obj, "it is there"),
         _with(_absent),
-        lambda v: f"no {v!r}",
+        lambda v: f"no {shown(v)}",
     ),
     "DICT_HAS": Kind(
-        lambda s, v: f"{v!r} in {s}",
+        lambda s, v: f"{shown(v)} in {s}",
         lambda obj, v: _differs(v in obj, "it is not there"),
         _with(lambda m, v, parts: m.add_dict_contains_guard(True, v, parts, None)),
     ),
     "SET_EQUALS": Kind(
-        lambda s, v: f"{s} == {set(v)!r}",
+        lambda s, v: f"{s} == {{{', '.join(map(shown, v))}}}" if v else f"{s} == set()",
         lambda obj, v: _differs(type(obj) is type(v) and obj == v, obj),
         _with(lambda m, v, parts: m.add_lambda_guard(lambda obj: type(obj) is type(v) and obj == v, parts, None)),
     ),
     "SET_ORDER": Kind(
-        lambda s, v: f"list({s}) == {v!r}",
+        lambda s, v: f"list({s}) == {shown(v)}",
         lambda obj, v: _differs(same_keys(obj, v), list(obj)),
         _with(lambda m, v, parts: m.add_lambda_guard(lambda obj: same_keys(obj, v), parts, None)),
     ),
@@ -251,7 +253,7 @@ KINDS: dict[str, Kind] = {
         lambda v: f"no attribute {v!r}",
     ),
     "RETURNS": Kind(
-        lambda s, v: f"{s}() == {v!r}",
+        lambda s, v: f"{s}() == {shown(v)}",
         lambda obj, v: _differs((got := obj()) == v, got),
         _with(lambda m, v, parts: m.add_lambda_guard(lambda obj: obj() == v, parts, None)),
     ),

@@ -110,7 +110,7 @@ def _hasattr(tx: Interpreter, obj: Value, name: Value) -> Value:
 
 
 def _find_attr(tx: Interpreter, obj: Value, name: str) -> Value | None:
-    if isinstance(obj, StaticValue) and not hasattr(obj.constant(tx), name):
+    if isinstance(obj, StaticValue) and not isinstance(obj.obj, type) and not hasattr(obj.constant(tx), name):
         return None
     try:
         return obj.get_attr(tx, name)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from compiler_core.errors import Unsupported
+from compiler_core.shown import shown
 from compiler_core.values.base import Value, index_of, raised
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ class ConstantValue(Value):
         self.source = source
 
     def __repr__(self) -> str:
-        return repr(self.value)
+        return shown(self.value)
 
     def python_type(self) -> type:
         return type(self.value)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import enum
 import types
 
 from compiler_core.graphs import tensor_type
+from compiler_core.shown import shown
 from compiler_core.values.base import NullValue, UnboundValue, Value
 from compiler_core.values.constant import ConstantValue
 from compiler_core.values.containers import ContainerValue
@@ -76,9 +76,7 @@ def _kind(value: Value) -> str:
 
 
 def _constant(value: object) -> str:
-    if isinstance(value, enum.Enum):
-        return f"{type(value).__qualname__}.{value.name}"  # its repr may be the user's
-    return repr(value[:LONGEST]) if isinstance(value, (str, bytes)) else repr(value)
+    return shown(value[:LONGEST] if type(value) in (str, bytes) else value)
 
 
 def _tensor(value: TensorValue) -> str:

@@ -175,10 +175,11 @@ class StaticValue(Value):
         if made is not None:
             return made
         own, base = lookup(cls, name), self.source or tx.capture.held(cls, cls.__qualname__)
-        if own is ABSENT and not hasattr(cls, name):
+        on_meta = lookup(type(cls), name)
+        if own is ABSENT and on_meta is ABSENT and _has_no_fallback(cls, name):
             tx.capture.guard("NO_ATTRIBUTE", base, name)
             raise raised(AttributeError, f"type object {cls.__name__!r} has no attribute {name!r}")
-        if own is ABSENT and not hasattr(type, name):  # an attribute of the metaclass may be code
+        if own is ABSENT and (on_meta is ABSENT or on_meta is not lookup(type, name)):  # it may be code
             raise Unsupported("unsupported attribute", f"{self}.{name}")
         guard_class(tx, cls, name, own)
         return tx.capture.wrap_attribute(getattr(cls, name), Attribute(base, name))
@@ -194,6 +195,12 @@ class StaticValue(Value):
 
     def rebuild(self, emit: Emitter) -> None:
         emit.constant(self.obj)
+
+
+def _has_no_fallback(cls: type, name: str) -> bool:
+    """Whether no ``__getattr__`` of the metaclass finds an attribute that is nowhere else; a user's is not asked."""
+    meta = type(cls)
+    return not hasattr(meta, "__getattr__") or (is_library(meta.__module__) and not hasattr(cls, name))
 
 
 def _is_generic(obj: Any) -> bool:

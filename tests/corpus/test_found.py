@@ -7,6 +7,8 @@ PYTEST_DONT_REWRITE: the programs use ``assert`` as a user's would.
 """
 
 import collections
+import enum
+import functools
 
 import torch
 import torch.nn.functional as F
@@ -176,3 +178,59 @@ def test_attribute_deleted_and_set_again(x, p):
     del p.n
     p.n = x + 1
     return p
+
+
+@same_as_eager(inputs=lambda: (lambda p: (torch.ones(1), vars(p), p))(Plain()))
+def test_object_beside_its_dict(x, d, p):
+    p.n += 1
+    d["a"] = 5
+    p.n += 1
+    return d["n"], p, x + 1
+
+
+@same_as_eager(graphs=1, breaks=["unsupported call"])
+def test_break_in_a_generator(x):
+    def made():
+        class Local:
+            pass
+
+        yield Local.__name__
+
+    return next(made()), x + 1
+
+
+class Shy(enum.IntFlag):
+    A = 1
+
+    def __repr__(self):
+        LOG.append("repr")
+        return "shy"
+
+
+@same_as_eager(graphs=1, breaks=[], changes=["LOG"], inputs=lambda: (torch.ones(1), Shy.A, {Shy.A: 2}))
+def test_guarded_value_with_a_repr_of_its_own(x, flag, d):
+    return x + d[flag] if flag == Shy.A else x
+
+
+class Meta(type):
+    @functools.cached_property
+    def prop(cls):
+        LOG.append("prop")
+        return 1
+
+
+class Made(metaclass=Meta):
+    pass
+
+
+@same_as_eager(changes=["LOG"], breaks=["unsupported attribute"])
+def test_descriptor_of_a_metaclass_is_left_to_python(x):
+    try:
+        return Made.prop, x + 1
+    except TypeError as error:
+        return str(error), x
+
+
+@same_as_eager(graphs=1, breaks=[])
+def test_class_lacks_an_attribute(x):
+    return hasattr(Made, "nothing"), getattr(Made, "nothing", 1), x + 1
