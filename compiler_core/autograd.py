@@ -17,6 +17,7 @@ from typing import Any
 import torch
 import torch.fx as fx
 
+from compiler_core.create_graph import Again, Inputs
 from compiler_core.functional import Layout, Return, View
 from compiler_core.joint import output_nodes
 from compiler_core.partition import Partitioned
@@ -31,12 +32,16 @@ Call = Callable[..., tuple[torch.Tensor, ...]]
 _numbers = itertools.count()
 
 
-def wrap(parts: Partitioned, forward: Boxed, backward: Boxed | None, eager: Call, compile_: Compile) -> Call:
+def wrap(
+    parts: Partitioned, forward: Boxed, backward: Boxed | None, captured: fx.GraphModule, compile_: Compile
+) -> Call:
     """The callable that stands for the captured graph: tensors in, its flat tuple of outputs out.
 
-    `eager` runs instead when the graph writes to an input that shares memory with another.
+    `captured` runs instead when the graph writes to an input that shares memory with another, and
+    once more where the gradients are to be differentiated.
     """
-    glue = _Glue(parts)
+    again = Again(captured, parts.joint, compile_)
+    glue = _Glue(parts, again.refused)
     text, spans = glue.source()
     artifact = compile_.artifact("wrapper", "autograd", "python", text, spans)
     for key, nodes in glue.sources.items():
@@ -47,11 +52,12 @@ def wrap(parts: Partitioned, forward: Boxed, backward: Boxed | None, eager: Call
         "without_autocast": torch._C._DisableAutocast,
         "share_memory": share_memory,
         "laid_out": laid_out,
-        "differentiated_once": differentiated_once,
+        "Inputs": Inputs,
+        "again": again,
         "Kept": Kept,
         "forward_graph": forward,
         "backward_graph": backward,
-        "run_eagerly": eager,
+        "run_eagerly": captured.forward,
     }
     filename = f"<cutaway {artifact.id} {next(_numbers)}>"
     exec(compile(text, filename, "exec"), scope)
@@ -115,23 +121,11 @@ class Kept:
             self._saved = None
 
 
-def differentiated_once(*gradients: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
-    """The gradients for a caller who wants to differentiate them: doing so raises an error."""
-    message = (
-        b"a gradient that a compiled backward has made cannot be differentiated again; "
-        b"leave the function whose gradient it is uncompiled (compiler_core.disable)"
-    )
-    marked = [g if g is None else g.detach().requires_grad_() for g in gradients]
-    raises: Any = torch._C._functions.DelayedError(message, len(marked))
-    made: tuple[torch.Tensor | None, ...] = raises(*marked)
-    return made
-
-
 class _Glue:
     """Writes the source; `names` are the constants it needs, `sources` the nodes behind its lines."""
 
-    def __init__(self, parts: Partitioned) -> None:
-        self.parts, self.joint = parts, parts.joint
+    def __init__(self, parts: Partitioned, not_again: str) -> None:
+        self.parts, self.joint, self._not_again = parts, parts.joint, not_again
         self.names: dict[str, Any] = {}
         self.sources: dict[str, list[fx.Node]] = {}
         self._lines: list[str] = []
@@ -172,6 +166,9 @@ class _Glue:
         joint, nodes = self.joint, output_nodes(self.parts.forward.graph)
         self._line(1, "@staticmethod")
         self._line(1, f"def forward(ctx, {', '.join(joint.primals)}):")
+        written = {m.primal for m in joint.mutations}
+        kept_inputs = [n for i, n in enumerate(joint.primals) if i not in written]
+        self._line(2, f"ctx.inputs = Inputs({_tuple(kept_inputs)})")
         self._run(2, "forward", [*joint.outputs, *self.parts.saved], joint.primals, nodes)
         saved = nodes[len(joint.outputs) :]
         self._tie_versions()
@@ -205,6 +202,9 @@ class _Glue:
         self._line(1, f"def backward(ctx, {', '.join(received)}):")
         self._line(2, f"if {' and '.join(f'{t} is None' for t in joint.tangents)}:")
         self._line(3, f"return {_tuple(['None'] * len(joint.primals))}")
+        if not self._not_again:
+            self._line(2, "if torch.is_grad_enabled() and ctx.inputs.unchanged():  # the caller said create_graph=True")
+            self._line(3, f"return again.gradients(ctx, {_tuple(joint.tangents)})")
         absent = self._absent_gradients()
         flags = [f"no_{t}" for t in joint.tangents]
         if absent or self._one_by_one:
@@ -218,8 +218,9 @@ class _Glue:
         for line in absent:
             self._line(2, line)
         gradients = ["None" if r == "_" else r for r in results]
-        self._line(2, "if torch.is_grad_enabled():  # the caller said create_graph=True")
-        self._line(3, f"return differentiated_once({', '.join(gradients)})")
+        self._line(2, f"if torch.is_grad_enabled():  # {self._not_again or 'an input was written to'}")
+        self._line(3, f"return again.once(ctx, {_tuple(gradients)})")
+        self._line(2, "ctx.inputs.let_go()")
         self._line(2, f"return {_tuple(gradients)}")
 
     @property

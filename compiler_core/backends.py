@@ -155,7 +155,7 @@ def _differentiated(
     parts = partition(joint, compile_, options.memory_budget, options.memory_curve)
     forward = compile_part(parts.forward, "forward")
     backward = compile_part(parts.backward, "backward") if parts.backward is not None else None
-    return wrap(parts, forward, backward, gm.forward, compile_)
+    return wrap(parts, forward, backward, gm, compile_)
 
 
 def boxed(gm: fx.GraphModule) -> Callable[[list[Any]], Sequence[Any]]:

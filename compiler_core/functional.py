@@ -30,6 +30,15 @@ _has_data_mutation: Any = vars(torch)["_functionalize_has_data_mutation"]
 _all_mutations_under_no_grad: Any = vars(torch)["_functionalize_are_all_mutations_under_no_grad_or_inference_mode"]
 
 
+RANDOM_BETWEEN: Any = getattr(torch.ops.aten.random, "from")
+"""What ``x.random_(a, b)`` does; its name is a keyword, so that no graph can call it in Python."""
+
+
+_DRAWS_IN_PLACE = frozenset(
+    ("random_", "uniform_", "normal_", "exponential_", "log_normal_", "cauchy_", "geometric_", "bernoulli_")
+)
+
+
 class JointRefused(CutawayError):
     """The graph cannot be differentiated and replayed exactly as eager does; the message says why."""
 
@@ -150,7 +159,7 @@ class FunctionalRun(fx.Interpreter):
         self.differentiable: list[bool] = []
         self.outputs: list[torch.Tensor] = []
         self.reaches: list[frozenset[int]] = []
-        self._makers: list[fx.Node] = []
+        self.makers: list[fx.Node] = []
         self._grad_mode: dict[fx.Node, bool] = {}
         self._shapes: dict[fx.Node, Any] = {}
 
@@ -193,11 +202,20 @@ class FunctionalRun(fx.Interpreter):
         return result
 
     def _execute(self, n: fx.Node) -> Any:
+        self._check_draw(n)
         try:
             return super().run_node(n)
         except Exception as error:  # eager runs it, or raises what there is to raise
             name = getattr(n.target, "__name__", n.target)
             raise JointRefused(f"PyTorch cannot functionalise {name}: {error}") from error
+
+    def _check_draw(self, n: fx.Node) -> None:
+        """In place, PyTorch draws in another order where there are gaps, which the functional form never sees."""
+        if n.op != "call_method" or n.target not in _DRAWS_IN_PLACE:
+            return
+        for drawn in tensors_of(self.env[n.all_input_nodes[0]]):
+            if not torch.ops.aten.is_non_overlapping_and_dense(_unwrap(drawn)):
+                raise JointRefused(f"{n.target} draws into a part of a tensor")
 
     def bernoulli(self, x: torch.Tensor, p: float = 0.5, *, generator: torch.Generator | None = None) -> Any:
         """A decomposition of aten.bernoulli.p, the functional form of bernoulli_ (and so of dropout).
@@ -217,7 +235,7 @@ class FunctionalRun(fx.Interpreter):
         outputs = [self.outputs[i] for i in wanted]
         tangents = []
         for number, i in enumerate(wanted, 1):
-            self.provenance.stamp(self._makers[i], "tangent")
+            self.provenance.stamp(self.makers[i], "tangent")
             tangents.append(self._tangent(number, self.outputs[i]))
         with torch.autograd.set_multithreading_enabled(False), torch._C._DisableAutocast():
             try:
@@ -260,7 +278,7 @@ class FunctionalRun(fx.Interpreter):
         if not isinstance(value, torch.Tensor):
             raise JointRefused(f"an output of the graph is a {type(value).__name__}, not a tensor")
         self.outputs.append(value)
-        self._makers.append(maker)
+        self.makers.append(maker)
         self.differentiable.append(value.requires_grad)
         return len(self.outputs) - 1
 
@@ -273,11 +291,16 @@ class FunctionalRun(fx.Interpreter):
                 continue
             if storages.count(storages[i]) > 1:
                 raise JointRefused(f"the graph writes to input {node.name}, which shares memory with another input")
+            if any(_storage(tensors_of(self.env[n])[0]) == _storage(tensor) for n in self._data_taken()):
+                raise JointRefused(f"the graph writes to input {node.name} and takes its .data, which hides writes")
             hidden = _all_mutations_under_no_grad(elem)
             if self.examples[i].requires_grad and self.examples[i].is_leaf and not hidden:
                 raise JointRefused(f"the graph writes to input {node.name}, a leaf that requires grad")
             self.mutations.append(Mutation(i, self._output(node, tensor), hidden))
             self.differentiable[-1] = tensor.requires_grad and not hidden
+
+    def _data_taken(self) -> list[fx.Node]:
+        return [n for n in self.captured if n.target is getattr and n.args[1] == "data"]
 
     def _base(self, node: fx.Node) -> tuple[fx.Node, tuple[View, ...]]:
         """The node whose memory `node` shows, and the views that lead from there to `node`."""
@@ -307,6 +330,23 @@ class FunctionalRun(fx.Interpreter):
     def _check_shape(self, node: fx.Node) -> None:
         if self._shapes[node] != [(t.shape, t.stride()) for t in tensors_of(self.env[node])]:
             raise JointRefused(f"the graph changes the shape of {node.name} in place")
+
+
+def random_between(
+    x: torch.Tensor, low: int, high: int | None, *, generator: torch.Generator | None = None
+) -> torch.Tensor:
+    """A decomposition of aten.random.from into the overload that begins at zero."""
+    if high is None or high - low > _exact_to(x.dtype) or max(abs(low), abs(high)) > _exact_to(x.dtype):
+        raise JointRefused(f"random_({low}, {high}) has no name in Python as a functional operator")
+    drawn: torch.Tensor = torch.ops.aten.random.to(x, high - low, generator=generator)
+    return drawn + low if low else drawn
+
+
+def _exact_to(dtype: torch.dtype) -> int:
+    """The greatest number to which every whole number is one of `dtype`."""
+    if dtype.is_floating_point:
+        return int(2 / torch.finfo(dtype).eps)
+    return 1 if dtype == torch.bool else torch.iinfo(dtype).max
 
 
 def _replayable(view: fx.Node) -> bool:

@@ -11,12 +11,21 @@ so a stage copies ``meta["item"]`` of what it read into ``meta["origin"]`` of wh
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import torch
 import torch.fx as fx
 
 from compiler_core.record import Artifact, Compile, Graph, Node, Pane, Span
+
+_DRAWS = re.compile("rand|drop|normal|bernoulli|multinomial|poisson|uniform|exponential|cauchy|geometric|gumbel|rrelu")
+
+
+def draws(graph: fx.Graph) -> bool:
+    """Whether an operation may draw random numbers."""
+    calls = (n.target for n in graph.nodes if n.op.startswith("call_"))
+    return any(_DRAWS.search(getattr(target, "__name__", str(target))) for target in calls)
 
 
 def record_graph(compile_: Compile, pane: Pane, name: str, gm: fx.GraphModule) -> Artifact:

@@ -20,7 +20,17 @@ import torch
 import torch.fx as fx
 
 from compiler_core import decompose, simplify
-from compiler_core.functional import FunctionalRun, JointRefused, Layout, Mutation, Return, View, plain_grad_state
+from compiler_core.functional import (
+    RANDOM_BETWEEN,
+    FunctionalRun,
+    JointRefused,
+    Layout,
+    Mutation,
+    Return,
+    View,
+    plain_grad_state,
+    random_between,
+)
 from compiler_core.graphs import record_graph
 from compiler_core.record import Compile
 
@@ -36,6 +46,8 @@ class JointGraph:
     tangents: tuple[str, ...]
     outputs: tuple[str, ...]
     """Names of the forward outputs' nodes, those of `mutations` last."""
+    makers: tuple[fx.Node, ...]
+    """For each forward output, the captured node whose value it is in the end."""
     differentiable: tuple[bool, ...]
     """For each forward output, whether it has a tangent."""
     reaches: tuple[frozenset[int], ...]
@@ -90,7 +102,7 @@ def _run(gm: fx.GraphModule, examples: Sequence[torch.Tensor]) -> tuple[Function
 
         fake_mode = FakeTensorMode()
     run = FunctionalRun(gm, examples, fake_mode)
-    rules = {**decompose.table(), torch.ops.aten.bernoulli.p: run.bernoulli}
+    rules: Any = {**decompose.table(), torch.ops.aten.bernoulli.p: run.bernoulli, RANDOM_BETWEEN: random_between}
 
     def joint(*primals: torch.Tensor) -> list[torch.Tensor | None]:
         with FunctionalTensorMode():
@@ -123,6 +135,7 @@ def _assemble(run: FunctionalRun, traced: fx.GraphModule, primal_count: int) -> 
         primals=primals,
         tangents=tangents,
         outputs=tuple(n.name for n in nodes[:count]),
+        makers=tuple(run.makers),
         differentiable=tuple(run.differentiable),
         reaches=tuple(run.reaches),
         layouts=tuple(layouts),

@@ -399,7 +399,7 @@ class _FrameCompile:
         with _state_kept():
             compiled = backends.compile_graph(graph, inputs, self.compile, self.region.options)
         name = f"graph_{self.compile.id.replace('/', '_')}"
-        return rerun.graph_or_none(graph, compiled, name)
+        return rerun.graph_or_none(graph, compiled, name, self.compile)
 
     def _resume_code(self, tx: Interpreter, layout: Layout) -> types.CodeType:
         """The code with which a frame at work goes on; the same for every compile."""

@@ -11,7 +11,8 @@ its inputs as they were.  Generated code does this::
 
 from __future__ import annotations
 
-import re
+import threading
+import traceback
 import types
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -20,13 +21,19 @@ import torch
 
 from compiler_core import ambient
 from compiler_core.frame_hook import hook_off
+from compiler_core.graphs import draws
+from compiler_core.record import Compile
 
-_DRAWS = re.compile("rand|drop|normal|bernoulli|multinomial|poisson|uniform|exponential|cauchy|geometric|gumbel|rrelu")
+_failed = threading.local()
+"""``last``: the compile whose graph just failed in this thread, and the error; for `run_plainly`, which comes next."""
 
 
-def graph_or_none(graph: torch.fx.GraphModule, compiled: Callable[..., Any], name: str) -> Callable[..., Any]:
+def graph_or_none(
+    graph: torch.fx.GraphModule, compiled: Callable[..., Any], name: str, compile_: Compile
+) -> Callable[..., Any]:
     """`compiled`, which gives None where it failed and the frame may run again; else the error goes on."""
-    mutates, draws = _mutates(graph), _draws(graph)
+    hidden, random_numbers = _writes_to_data(graph), draws(graph.graph)
+    mutates, versions_of = hidden or _mutates(graph), _unknown if hidden else _versions
     before = ambient.restorer(graph.graph)
 
     def plain(*inputs: Any) -> Any:
@@ -37,23 +44,25 @@ def graph_or_none(graph: torch.fx.GraphModule, compiled: Callable[..., Any], nam
             restore()
             if not isinstance(error, Exception):
                 raise
+            _failed.last = compile_, error
             return None
 
     def careful(*inputs: Any) -> Any:
-        versions = _versions(inputs) if mutates else []
-        random = torch.get_rng_state() if draws else None
+        versions = versions_of(inputs) if mutates else []
+        random = torch.get_rng_state() if random_numbers else None
         restore = before()
         try:
             return compiled(*inputs)
         except BaseException as error:
             restore()
-            if not isinstance(error, Exception) or (mutates and versions != _versions(inputs)):
+            if not isinstance(error, Exception) or (mutates and versions != versions_of(inputs)):
                 raise
             if random is not None:
                 torch.set_rng_state(random)
+            _failed.last = compile_, error
             return None
 
-    chosen = careful if mutates or draws else plain
+    chosen = careful if mutates or random_numbers else plain
     chosen.__name__ = chosen.__qualname__ = name
     return chosen
 
@@ -63,21 +72,39 @@ def _mutates(graph: torch.fx.GraphModule) -> bool:
     return any(n.op == "placeholder" and n.meta["val"]._version > 0 for n in graph.graph.nodes)
 
 
+def _writes_to_data(graph: torch.fx.GraphModule) -> bool:
+    """Whether one went through an input's ``.data``, which has a count of its own."""
+    taken = (n for n in graph.graph.nodes if n.target is getattr and n.args[1] == "data")
+    return any(n.meta["val"]._version > 0 for n in taken)
+
+
 def _versions(inputs: Sequence[torch.Tensor]) -> list[Any]:
     """How often each was changed in place; of inference tensors nobody knows."""
     return [object() if t.is_inference() else t._version for t in inputs]
 
 
-def _draws(graph: torch.fx.GraphModule) -> bool:
-    """Whether an operation may draw random numbers."""
-    calls = (n.target for n in graph.graph.nodes if n.op.startswith("call_"))
-    return any(_DRAWS.search(getattr(target, "__name__", str(target))) for target in calls)
+def _unknown(_: Sequence[torch.Tensor]) -> list[Any]:
+    """In place of the versions, where nobody counts: never the same twice."""
+    return [object()]
 
 
 def run_plainly(
     code: types.CodeType, f_globals: Any, closure: tuple[types.CellType, ...], args: tuple[Any, ...], kwargs: Any
 ) -> Any:
-    """The frame from its start, as Python runs it, with nothing below it captured."""
+    """The frame from its start, as Python runs it, with nothing below it captured.
+
+    If that goes well the graph's failure was ours, and is noted; else it was the program's own.
+    """
+    compile_, error = _failed.__dict__.pop("last")
     function = types.FunctionType(code, f_globals.value, code.co_name, None, closure)
     with hook_off():
-        return function(*args, **kwargs)
+        result = function(*args, **kwargs)
+    _note(compile_, error)
+    return result
+
+
+def _note(compile_: Compile, error: Exception) -> None:
+    """Once for a compile: the graph is likely to fail in the same way at every call."""
+    if not any(f.stage == "run" for f in compile_.failures):
+        detail = "".join(traceback.format_exception(error))
+        compile_.fail("run", f"the compiled graph raised {type(error).__name__}: {error}", detail)

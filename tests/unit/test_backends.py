@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import traceback
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 import torch
 import torch.fx as fx
+import torch.nn.functional as F
 from torch import nn
 
 from compiler_core import backends
@@ -142,6 +144,7 @@ class Compiled(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, primals_1):
+        ctx.inputs = Inputs((primals_1,))
         with below_autograd():
             cos_1, primals_1 = forward_graph([primals_1])
         ctx.save_for_backward(primals_1)
@@ -152,12 +155,15 @@ class Compiled(torch.autograd.Function):
     def backward(ctx, tangents_1):
         if tangents_1 is None:
             return (None,)
+        if torch.is_grad_enabled() and ctx.inputs.unchanged():  # the caller said create_graph=True
+            return again.gradients(ctx, (tangents_1,))
         tangents_1 = laid_out(tangents_1, (4,), (1,), torch.float32, 'cpu')
         primals_1, = ctx.saved_tensors
         with below_autograd():
             gradient_1, = backward_graph([primals_1, tangents_1])
-        if torch.is_grad_enabled():  # the caller said create_graph=True
-            return differentiated_once(gradient_1)
+        if torch.is_grad_enabled():  # an input was written to
+            return again.once(ctx, (gradient_1,))
+        ctx.inputs.let_go()
         return (gradient_1,)
 
 
@@ -184,12 +190,160 @@ def test_backward_twice() -> None:
             y.backward()
 
 
-def test_the_backward_of_the_backward_is_a_clear_error() -> None:
-    with compiled(lambda x: x.cos().cos()) as made:
+def gradient_penalty(call: Callable[..., Any], x: torch.Tensor) -> Any:
+    (gradient,) = torch.autograd.grad(call(x).sum(), x, create_graph=True)
+    penalty = (gradient.norm(2, dim=1) - 1).square().mean()
+    return [gradient, *torch.autograd.grad(penalty, x, allow_unused=True)]
+
+
+def hessian_vector_product(call: Callable[..., Any], x: torch.Tensor) -> Any:
+    return torch.autograd.functional.hvp(lambda x: call(x).sum(), x.detach(), torch.ones_like(x))
+
+
+def hessian(call: Callable[..., Any], x: torch.Tensor) -> Any:
+    return [torch.autograd.functional.hessian(lambda x: call(x).square().sum(), x.detach())]
+
+
+def third_derivative(call: Callable[..., Any], x: torch.Tensor) -> Any:
+    y = call(x).sum()
+    for _ in range(3):
+        (y,) = torch.autograd.grad(y.sum(), x, create_graph=True)
+    return [y]
+
+
+def of_parameters(call: Callable[..., Any], x: torch.Tensor) -> Any:
+    (gradient,) = torch.autograd.grad(call(x).sum(), x, create_graph=True)
+    gradient.square().sum().backward()
+    return [x.grad]
+
+
+def through_one_output(call: Callable[..., Any], x: torch.Tensor) -> Any:
+    y = call(x)
+    first = torch.autograd.grad(y[:, 0].sum(), x, create_graph=True)
+    second = torch.autograd.grad(y[:, 1].exp().sum(), x, create_graph=True)
+    return torch.autograd.grad((first[0] * second[0]).sum(), x)
+
+
+def flat(result: Any) -> list[torch.Tensor]:
+    return [t for r in result for t in (flat(r) if isinstance(r, (tuple, list)) else [r])]
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute")  # of torch.compile, which looks at it
+@pytest.mark.parametrize("backend", ["aot_eager", "cpp"])
+@pytest.mark.parametrize(
+    "use",
+    [gradient_penalty, hessian_vector_product, hessian, third_derivative, of_parameters, through_one_output],
+)
+def test_gradients_of_gradients_equal_eager(use: Callable[..., Any], backend: str) -> None:
+    net = nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 2), nn.Tanh()).double()
+    x = torch.randn(4, 3, dtype=torch.float64)
+    expected = flat(use(net, x.clone().requires_grad_()))
+    weights = [p.grad for p in net.parameters()]
+    net.zero_grad()
+    with compiled(net, backend) as made:
+        found = flat(use(made, x.clone().requires_grad_()))
+    torch.testing.assert_close(found, expected)
+    for parameter, weight in zip(net.parameters(), weights, strict=True):
+        assert (parameter.grad is None) == (weight is None)
+        if weight is not None:
+            torch.testing.assert_close(parameter.grad, weight)
+    assert not made.compiles[0].failures
+    assert [e.name for e in made.compiles[0].events if e.stage == "run"] == ["create_graph=True"]
+
+
+def test_gradgradcheck() -> None:
+    def function(x: torch.Tensor, y: torch.Tensor) -> Any:
+        z = x * 2
+        z.mul_(y.tanh())
+        return z.t(), (x * y).sin().sum(0), y.cos()
+
+    inputs = [torch.randn(2, 3, dtype=torch.float64, requires_grad=True) for _ in range(2)]
+    with compiled(function) as made:
+        assert torch.autograd.gradcheck(made, inputs)
+        assert torch.autograd.gradgradcheck(made, inputs)
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute")  # of torch.compile, which looks at it
+def test_gradients_reach_through_what_made_the_inputs() -> None:
+    def use(call: Callable[..., Any]) -> Any:
+        x = start.clone().requires_grad_()
+        h = x.exp()
+        (gradient,) = torch.autograd.grad(call(h, h.sin()).sum(), x, create_graph=True)
+        return torch.autograd.grad(gradient.sum(), x)[0]
+
+    def function(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return (a * b).sin()
+
+    start = t(4, grad=False)
+    with compiled(function) as made:
+        torch.testing.assert_close(use(made), use(function))
+
+
+def draws(x: torch.Tensor) -> torch.Tensor:
+    return F.dropout(x.cos(), 0.5)
+
+
+def writes(x: torch.Tensor, seen: torch.Tensor) -> torch.Tensor:
+    seen.add_(1)
+    return x.cos() * seen
+
+
+@pytest.mark.parametrize(
+    ("function", "others", "why"), [(draws, (), "draws random numbers"), (writes, (torch.zeros(4),), "writes to its")]
+)
+def test_what_may_not_run_again_says_so(function: Callable[..., Any], others: Any, why: str) -> None:
+    with compiled(function) as made:
         x = t(4)
-        (gradient,) = torch.autograd.grad(made(x).sum(), x, create_graph=True)
-        with pytest.raises(RuntimeError, match="cannot be differentiated again"):
-            gradient.sum().backward()
+        (gradient,) = torch.autograd.grad(made(x, *others).sum(), x, create_graph=True)
+        assert gradient.requires_grad
+        for allow_unused in (False, True):
+            with pytest.raises(RuntimeError, match=f"cannot be differentiated again: the graph {why}"):
+                torch.autograd.grad(gradient.sum(), x, allow_unused=allow_unused, retain_graph=True)
+
+
+def test_an_input_written_to_since_is_not_run_on() -> None:
+    def use(call: Callable[..., Any], function: Callable[..., Any]) -> torch.Tensor:
+        x, w = start.clone().requires_grad_(), torch.ones(4)
+        y = call(x, w).sum()
+        w.mul_(3)
+        (gradient,) = torch.autograd.grad(y, x, create_graph=True)
+        function(gradient, x)
+        return gradient
+
+    def again(gradient: torch.Tensor, x: torch.Tensor) -> None:
+        with pytest.raises(RuntimeError, match="an input was written to since"):
+            torch.autograd.grad(gradient.sum(), x, allow_unused=True)
+
+    def function(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return x.cos() + w
+
+    start = t(4, grad=False)
+    with compiled(function) as made:
+        torch.testing.assert_close(use(made, again), use(function, lambda *_: None))
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute")  # of torch.compile, which looks at it
+def test_an_input_that_the_graph_writes_to_and_that_has_a_gradient() -> None:
+    def function(z: torch.Tensor) -> torch.Tensor:
+        z.mul_(2)
+        return z.cos()
+
+    with compiled(function) as made:
+        x = t(4)
+        y = made(x * 1).sum()
+        with pytest.raises(RuntimeError, match="cannot be differentiated again: the graph writes to its inputs"):
+            torch.autograd.grad(y, x, create_graph=True)
+
+
+def test_inputs_are_kept_no_longer_than_what_autograd_saves() -> None:
+    with compiled(lambda x, w: x * 2 + w) as made:
+        x, w = t(4), torch.ones(4)
+        kept = weakref.ref(w)
+        y = made(x, w)
+        del w
+        assert kept() is not None
+        y.sum().backward()
+        assert kept() is None
 
 
 def three(x: torch.Tensor, y: torch.Tensor, z: torch.Tensor) -> Any:
@@ -301,7 +455,7 @@ def test_traceback_reaches_into_the_generated_source() -> None:
     captured = capture(lambda x: x.cos(), t(3))
     call = compile_captured(captured, backend="aot_eager")
     with pytest.raises(RuntimeError) as caught:
-        call(None)
+        call(torch.ones(3).to_sparse())
     assert "forward_graph([primals_1])" in "".join(traceback.format_exception(caught.value))
 
 

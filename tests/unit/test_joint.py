@@ -306,3 +306,98 @@ def test_no_gradient_in_none_out() -> None:
         # PyTorch's formula for the norm of order 0 hands no gradient on, not even zeros
         (gradient,) = torch.autograd.grad(torch.linalg.vector_norm(function(x), 0), x, allow_unused=True)
         assert gradient is None
+
+
+# ---- draws in place, and writes that autograd does not see ---------------------------------
+
+
+def draws_in_place(x: torch.Tensor) -> Any:
+    y = x.clone()
+    a = y.normal_().clone(), y.uniform_(-1, 1).clone(), y.bernoulli_(0.5).clone(), y.exponential_().clone()
+    b = y.random_(0, 5).clone(), y.random_(5).clone(), y.random_(-3, 7).clone(), y.random_().clone()
+    return *a, *b, y.log_normal_().clone(), y.cauchy_().clone(), y.geometric_(0.3)
+
+
+def in_strict_mode(function: Callable[..., Any], *args: torch.Tensor, backend: str = "aot_eager") -> tuple[Any, Any]:
+    """Its result by our own capture, where a compiler failure raises, and the record."""
+    torch.manual_seed(0)
+    with compiler_core.record() as record:
+        return compiler_core.compile(function, backend=backend, strict=True)(*args), record
+
+
+def failures(record: Any) -> list[str]:
+    return [failure.message for frame in record.frames for c in frame.compiles for failure in c.failures]
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "cpp"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_draws_in_place(dtype: torch.dtype, backend: str) -> None:
+    x = torch.zeros(5, 8, dtype=dtype)
+    found, record = in_strict_mode(draws_in_place, x, backend=backend)
+    torch.manual_seed(0)
+    for ours, eager in zip(found, draws_in_place(x), strict=True):
+        assert torch.equal(ours, eager)
+    assert not failures(record)
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int8, torch.uint8])
+def test_draws_of_whole_numbers(dtype: torch.dtype) -> None:
+    def function(x: torch.Tensor) -> Any:
+        return x.clone().random_(3, 100), x.clone().random_(0, 2)
+
+    x = torch.zeros(50, dtype=dtype)
+    found, record = in_strict_mode(function, x)
+    torch.manual_seed(0)
+    for ours, eager in zip(found, function(x), strict=True):
+        assert torch.equal(ours, eager)
+    assert not failures(record)
+
+
+def into_a_part(x: torch.Tensor) -> torch.Tensor:
+    y = x.clone()
+    y[:, ::2].normal_()
+    return y
+
+
+def wide_range(x: torch.Tensor) -> torch.Tensor:
+    return x.to(torch.int8).random_(-100, 100)
+
+
+@pytest.mark.parametrize(
+    ("function", "why"), [(into_a_part, "normal_ draws into a part of a tensor"), (wide_range, "has no name in Python")]
+)
+def test_refuses_draws_that_would_be_others(function: Callable[..., Any], why: str) -> None:
+    x = torch.zeros(8, 8)
+    found, record = in_strict_mode(function, x)
+    torch.manual_seed(0)
+    assert torch.equal(found, function(x))
+    (message,) = failures(record)
+    assert why in message
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "cpp"])
+@pytest.mark.parametrize("leaf", [True, False])
+def test_writes_through_data(leaf: bool, backend: str) -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        x.data.mul_(2)
+        return x.t()
+
+    def outcome(call: Callable[..., Any]) -> Any:
+        start = torch.arange(6.0).reshape(2, 3).requires_grad_()
+        x = start if leaf else start * 1
+        y = call(x)
+        y.exp().sum().backward()
+        return x, y, start.grad, torch.tensor(x._version)
+
+    records: list[Any] = []
+
+    def ours(x: torch.Tensor) -> torch.Tensor:
+        y: torch.Tensor
+        y, record = in_strict_mode(function, x, backend=backend)
+        records.append(record)
+        return y
+
+    for found, eager in zip(outcome(ours), outcome(function), strict=True):
+        assert torch.equal(found, eager)
+    (message,) = failures(records[0])
+    assert "takes its .data" in message

@@ -1,0 +1,117 @@
+"""Gradients that are differentiated themselves: what a compiled backward does under ``create_graph=True``.
+
+Autograd cannot look into a compiled backward.  So the captured graph runs once more there, eagerly and under
+autograd, on the inputs of the forward; the gradients taken of that run can be differentiated as often as one likes.
+Where a second run would not do what the first did, the gradients raise an error that says why when they are
+differentiated: they depend, for autograd, on every input, so that nobody finds them unused and takes them for zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.fx as fx
+
+from compiler_core import ambient
+from compiler_core.graphs import draws
+from compiler_core.joint import JointGraph
+from compiler_core.record import Compile
+
+Gradients = tuple[torch.Tensor | None, ...]
+
+_graph_is_retained: Any = vars(torch._C._autograd)["_get_current_graph_task_keep_graph"]
+
+
+class Inputs:
+    """The inputs of one run, kept until autograd frees what it saved; those that the graph writes to excepted."""
+
+    __slots__ = ("_versions", "primals")
+
+    def __init__(self, primals: tuple[torch.Tensor, ...]) -> None:
+        self.primals: tuple[torch.Tensor, ...] | None = primals
+        try:
+            self._versions = [p._version for p in primals]
+        except RuntimeError:  # of inference tensors nobody knows
+            self._versions = []
+
+    def unchanged(self) -> bool:
+        """Whether they still are what the forward saw, and still there."""
+        return self.primals is not None and [p._version for p in self.primals] == self._versions
+
+    def let_go(self) -> None:
+        """The backward went through; without ``retain_graph`` it was the last."""
+        if not _graph_is_retained():
+            self.primals = None
+
+
+class Again:
+    """Runs the captured graph of one compile again; `refused` says why it may not, where it may not."""
+
+    def __init__(self, captured: fx.GraphModule, joint: JointGraph, compile_: Compile) -> None:
+        self.refused = _refusal(captured, joint)
+        self._written = [m.primal for m in joint.mutations]
+        self._captured, self._joint, self._compile = captured, joint, compile_
+        self._graph: fx.GraphModule | None = None
+
+    def gradients(self, ctx: Any, tangents: Sequence[torch.Tensor | None]) -> Gradients:
+        """One for each primal, which autograd can differentiate."""
+        if self._graph is not None:
+            return self._gradients(self._graph, ctx, tangents)
+        with self._compile.step("run", "create_graph=True") as event:
+            event.detail = "the gradients are to be differentiated, so the captured graph runs again, eagerly"
+            self._graph = self._outputs_graph()
+            return self._gradients(self._graph, ctx, tangents)
+
+    def once(self, ctx: Any, gradients: Gradients) -> Gradients:
+        """The gradients that the compiled backward made; differentiating them raises an error."""
+        why = self.refused or "an input was written to since, or is kept no longer"
+        message = (
+            f"a gradient that a compiled backward has made cannot be differentiated again: {why}; "
+            "leave the function whose gradient it is uncompiled (compiler_core.disable)"
+        )
+        if ctx.inputs.primals is None or any(ctx.needs_input_grad[i] for i in self._written):
+            raise RuntimeError(message)  # an error that waits could not be reached from every input
+        reachable = [p for p in ctx.inputs.primals if p.requires_grad]
+        made = [g for g in gradients if g is not None]
+        marked = [g.detach().requires_grad_() for g in made]
+        raises: Any = torch._C._functions.DelayedError(message.encode(), len(marked) + len(reachable))
+        raising = iter(raises(*marked, *reachable))
+        return tuple(g if g is None else next(raising) for g in gradients)
+
+    def _outputs_graph(self) -> fx.GraphModule:
+        """The captured graph, returning what has a tangent."""
+        graph, copied = fx.Graph(), dict[fx.Node, fx.Node]()
+        graph.graph_copy(self._captured.graph, copied)
+        makers = zip(self._joint.makers, self._joint.differentiable, strict=True)
+        graph.output(tuple(copied[m] for m, differentiable in makers if differentiable))
+        return fx.GraphModule(self._captured, graph)
+
+    def _gradients(self, graph: fx.GraphModule, ctx: Any, tangents: Sequence[torch.Tensor | None]) -> Gradients:
+        needed = ctx.needs_input_grad
+        with torch.enable_grad():
+            # each an alias, so that an input given twice has two gradients
+            inputs = [p.view_as(p) if n else p for p, n in zip(ctx.inputs.primals, needed, strict=True)]
+            with torch._C._DisableAutocast():
+                outputs = graph(*inputs)
+            given = [(o, t) for o, t in zip(outputs, tangents, strict=True) if t is not None]
+            wanted = [i for i, n in zip(inputs, needed, strict=True) if n]
+            found = iter(
+                torch.autograd.grad(
+                    [o for o, _ in given], wanted, [t for _, t in given], create_graph=True, allow_unused=True
+                )
+            )
+        ctx.inputs.let_go()
+        return tuple(next(found) if n else None for n in needed)
+
+
+def _refusal(captured: fx.GraphModule, joint: JointGraph) -> str:
+    """Why a second run of the captured graph could differ from the first; empty where it cannot."""
+    if joint.mutations:
+        return "the graph writes to its inputs, and a second run would do so again"
+    if draws(captured.graph):
+        return "the graph draws random numbers, and a second run would draw others"
+    if joint.autocast or any(n.target is ambient.enter_autocast for n in captured.graph.nodes):
+        return "the graph ran under autocast"
+    return ""
