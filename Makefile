@@ -28,7 +28,7 @@ demo: $(STAMPS)/lab ## Run the tour without a browser, print its summary, write 
 
 test: $(STAMPS)/test $(STAMPS)/chromium ## Run all tests
 	@cd extension && npm test --silent
-	$(PY) -m pytest $(ARGS)
+	$(PY) -m pytest -n auto --dist loadgroup $(ARGS)
 
 lint: $(STAMPS)/lint ## Check style, types and the direction of imports
 	ruff check .
