@@ -76,7 +76,7 @@ def _kind(value: Value) -> str:
 
 
 def _constant(value: object) -> str:
-    return shown(value[:LONGEST] if type(value) in (str, bytes) else value)
+    return shown(value[:LONGEST] if type(value) is str or type(value) is bytes else value)
 
 
 def _tensor(value: TensorValue) -> str:
