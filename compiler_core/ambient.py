@@ -1,4 +1,5 @@
-"""PyTorch's ambient state, as far as captured graphs change it: grad mode and autocast."""
+"""PyTorch's ambient state: what captured graphs change of it (grad mode and autocast), and modes that see
+each operation."""
 
 from __future__ import annotations
 
@@ -9,6 +10,8 @@ from typing import Any
 import torch
 import torch.fx as fx
 from torch.fx.node import has_side_effect
+from torch.overrides import TorchFunctionMode
+from torch.utils._device import DeviceContext
 
 
 @dataclass(frozen=True)
@@ -85,3 +88,18 @@ def restorer(graph: fx.Graph) -> Callable[[], Callable[[], None]]:
 def _nesting() -> int:
     torch.autocast_increment_nesting()
     return torch.autocast_decrement_nesting()
+
+
+def function_modes() -> list[TorchFunctionMode]:
+    """The torch function modes at work, outermost first."""
+    return [torch._C._get_function_stack_at(i) for i in range(torch._C._len_torch_function_stack())]
+
+
+def default_devices() -> tuple[torch.device | None, ...]:
+    """The devices of ``with torch.device(...)`` and of `torch.set_default_device`; None for any other mode."""
+    return tuple(m.device if type(m) is DeviceContext else None for m in function_modes())
+
+
+def is_watched() -> bool:
+    """Whether a mode sees each operation as the program makes it, which compiled code makes differently."""
+    return bool(torch._C._len_torch_dispatch_stack()) or None in default_devices()

@@ -28,10 +28,10 @@ from torch._subclasses.fake_tensor import (
 
 from compiler_core.ambient import CHANGES, Change, grad_mode
 from compiler_core.errors import Unsupported
-from compiler_core.guards import GuardSpec, frozen, state_guard
+from compiler_core.guards import GuardSpec, frozen, no_dispatch_mode_guard, state_guard
 from compiler_core.record import ItemId
 from compiler_core.side_effects import SideEffects
-from compiler_core.sources import Attribute, Constant, Held, Item, Scope, Source
+from compiler_core.sources import Attribute, Constant, FreeCell, Held, Item, Scope, Source, root_of
 from compiler_core.values import arrays
 from compiler_core.values.base import Value
 from compiler_core.values.constant import NUMPY_NUMBERS, ConstantValue, from_python, is_atom
@@ -212,6 +212,10 @@ class Capture:
             self._seen[id(cell)] = (cell, CellValue(source=source, real=cell))
         found = self._seen[id(cell)][1]
         assert isinstance(found, CellValue)
+        assert found.source is not None
+        if found.source != source and FreeCell not in (type(source), type(found.source)):
+            if not all(isinstance(root_of(s), Held) for s in (source, found.source)):
+                self.guard("SAME_OBJECT", source, found.source)
         return found
 
     def held(self, obj: Any, name: str) -> Held:
@@ -258,9 +262,13 @@ class Capture:
         self._check_dicts(owners)
         for value in [*owners, *self._looked_at({type(v.real) for v in owners})]:
             by_type.setdefault(type(value.real), {})[value.source] = None
+        if self.effects.writes_cells():
+            by_type.setdefault(types.CellType, {}).update(dict.fromkeys(self._cells()))
         for cls, (first, *rest) in by_type.items():
             if rest:
                 self.guards.setdefault(("ALL_DIFFERENT", cls), GuardSpec("ALL_DIFFERENT", first, tuple(rest), None))
+        if not self.is_empty and all(guard.kind != "TENSOR_MATCH" for guard in self.guards.values()):
+            self.guards["NO_DISPATCH_MODE"] = no_dispatch_mode_guard()
         return list(self.guards.values())
 
     def _check_dicts(self, owners: list[Any]) -> None:
@@ -276,6 +284,11 @@ class Capture:
         """The outside objects of these very types that something depends on."""
         found = [value for obj, value in self._seen.values() if type(obj) in classes and value.source is not None]
         return [v for v in found if any((k, v.source, None) in self.guards for k in ("TYPE_MATCH", "TENSOR_MATCH"))]
+
+    def _cells(self) -> list[Source]:
+        """The cells of outside functions that were read or written."""
+        found = [v for _, v in self._seen.values() if isinstance(v, CellValue) and v.is_looked_at]
+        return [v.source for v in found if v.source is not None and not isinstance(v.source, FreeCell)]
 
     def check_unroll(self, rounds: int) -> None:
         if rounds > MAX_ROUNDS:

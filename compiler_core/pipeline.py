@@ -25,7 +25,7 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from compiler_core import backends, breaks, entries, frame_hook, rerun, resume, split
+from compiler_core import ambient, backends, breaks, entries, frame_hook, rerun, resume, split
 from compiler_core.bytecode import bytecode_text, disassembled, verify
 from compiler_core.capture import Capture, fake_of
 from compiler_core.codegen_frame import FrameCode
@@ -171,6 +171,8 @@ class Region:
         """The hook's question: what is to run in place of this frame?"""
         if is_runtime(view.code):
             return frame_hook.skip_all()
+        if ambient.is_watched():
+            return frame_hook.skip_once()
         with self._lock:
             return self._compile_frame(view)
 

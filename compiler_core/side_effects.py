@@ -14,7 +14,7 @@ from collections import OrderedDict, deque
 from typing import TYPE_CHECKING, Any
 
 from compiler_core.errors import Unsupported
-from compiler_core.sources import FreeCell, Global, Held, root_of
+from compiler_core.sources import FreeCell, Held
 from compiler_core.values.base import UNBOUND, Value
 from compiler_core.values.containers import ContainerValue
 from compiler_core.values.context_vars import TokenValue
@@ -48,18 +48,6 @@ class SideEffects:
     def last_token(self) -> TokenValue | None:
         return self.tokens[-1] if self.tokens else None
 
-    def touch(self, f_globals: dict[str, Any], own: dict[str, Any]) -> bool:
-        """Whether anything changed that is reached through these globals of a module, or through a closure.
-        `own`: the globals of the frame."""
-        if any(isinstance(v, CellValue) for v in self._changed.values()):
-            return True
-        modules = [module for module, _, _ in self._globals.values()]
-        for root in (root_of(v.source) for v in self.owners()):
-            if isinstance(root, Held):
-                return True
-            modules += [root.module] if isinstance(root, Global) else []
-        return any((own if module is None else module.held.value) is f_globals for module in modules)
-
     def mutated(self, value: Value) -> None:
         """The contents of an outside list, dict or cell are about to change."""
         self._check_frozen()
@@ -91,6 +79,11 @@ class SideEffects:
         """The outside containers and objects that changed."""
         objects = [obj for obj, _ in self._attributes.values() if obj.source is not None]
         return [*objects, *(v for v in self._changed.values() if not isinstance(v, CellValue))]
+
+    def writes_cells(self) -> bool:
+        """Whether cells of outside functions changed (other than the frame's own function's)."""
+        cells = [v for v in self._changed.values() if isinstance(v, CellValue)]
+        return any(not isinstance(cell.source, FreeCell) for cell in cells)
 
     def values(self) -> list[Value]:
         """All values that replaying needs."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch._C._dynamo import guards as cpp
 
+from compiler_core.ambient import default_devices, function_modes
 from compiler_core.record import ItemId
 from compiler_core.shown import shown
 from compiler_core.sources import Scope, Source
@@ -176,8 +177,38 @@ def _install_absent(tree: GuardTree, spec: GuardSpec, parts: list[str]) -> None:
     tree.frame_globals().add_dict_contains_guard(False, spec.value, parts, None)
 
 
+@dataclass(frozen=True)
+class GlobalState:
+    """PyTorch's global state, and the default devices that are set by modes."""
+
+    flags: Any
+    modes: list[Any]
+    devices: tuple[torch.device | None, ...]
+
+    @classmethod
+    def now(cls) -> GlobalState:
+        return cls(cpp.GlobalStateGuard(), function_modes(), default_devices())
+
+    def difference(self) -> str | None:
+        if default_devices() != self.devices:
+            return "another default device or torch function mode"
+        return None if self.flags.check() else str(self.flags.reason())
+
+
 def _install_state(tree: GuardTree, spec: GuardSpec, parts: list[str]) -> None:
-    tree.root.add_global_state_guard(spec.value, parts, None)
+    state = spec.value
+    tree.root.add_global_state_guard(state.flags, parts, None)
+    tree.root.add_torch_function_mode_stack_guard(state.modes, parts, None)  # compares their types
+    if state.devices:
+        tree.root.add_lambda_guard(lambda _: default_devices() == state.devices, parts, None)
+
+
+def _dispatch_mode() -> str | None:
+    return "a torch dispatch mode" if torch._C._len_torch_dispatch_stack() else None
+
+
+def _install_no_dispatch_mode(tree: GuardTree, spec: GuardSpec, parts: list[str]) -> None:
+    tree.root.add_lambda_guard(lambda _: _dispatch_mode() is None, parts, None)
 
 
 def _is_at(scope: Scope, source: Source, obj: Any) -> bool:
@@ -276,10 +307,16 @@ KINDS: dict[str, Kind] = {
         lambda s, v: f"{v!r} not in G", lambda obj, v: None, _install_absent, lambda v: f"no global {v!r}"
     ),
     "GLOBAL_STATE": Kind(
-        lambda s, v: "check_global_state()  # grad mode, autocast, default dtype, threads, determinism",
-        lambda obj, v: _differs(v.check(), v.reason()),
+        lambda s, v: "check_global_state()  # grad mode, autocast, default dtype, threads, determinism, modes",
+        lambda obj, v: v.difference(),
         _install_state,
         lambda v: "the state at capture",
+    ),
+    "NO_DISPATCH_MODE": Kind(
+        lambda s, v: "no_dispatch_mode()  # the guards of tensors see it too",
+        lambda obj, v: _dispatch_mode(),
+        _install_no_dispatch_mode,
+        lambda v: "no torch dispatch mode",
     ),
 }
 _FROM_SCOPE: dict[str, Callable[[GuardSpec, Any, Scope], str | Mismatch | None]] = {
@@ -315,4 +352,9 @@ def frozen(kind: str, value: Any) -> Any:
 
 
 def state_guard() -> GuardSpec:
-    return GuardSpec("GLOBAL_STATE", State(), cpp.GlobalStateGuard())
+    return GuardSpec("GLOBAL_STATE", State(), GlobalState.now())
+
+
+def no_dispatch_mode_guard() -> GuardSpec:
+    """For compiled code that no tensor comes into, whose guard would see a mode in its dispatch keys."""
+    return GuardSpec("NO_DISPATCH_MODE", State(), None)

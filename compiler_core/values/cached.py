@@ -3,18 +3,21 @@
 The cache is part of the program's state, and only a real call knows whether it has the answer.  So
 the call is made while capturing, once for all, and its answer stands in the compiled code: a later
 call with the same arguments would get the same one.  Changes that the frame has made so far are
-not yet visible to it, so one in the function's own module breaks the graph.
+not yet visible to it, so after one it is called only where it surely reads none of them.
 """
 
 from __future__ import annotations
 
+import dis
 import types
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from compiler_core.errors import Unsupported
 from compiler_core.values.base import Value
+from compiler_core.values.constant import is_atom
 from compiler_core.values.exceptions import from_error
+from compiler_core.values.functions import is_library
 from compiler_core.values.keys import hashable
 from compiler_core.values.rules import name_of
 
@@ -25,11 +28,39 @@ if TYPE_CHECKING:
 def call_cached(tx: Interpreter, obj: Any, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
     """``obj(*args, **kwargs)``"""
     raw, named = [hashable(tx, a) for a in args], {k: hashable(tx, v) for k, v in kwargs.items()}
-    fn = obj.__wrapped__
-    if isinstance(fn, types.FunctionType) and tx.capture.effects.touch(fn.__globals__, tx.capture.scope.f_globals):
+    if obj.cache_parameters()["maxsize"] == 0:
+        raise Unsupported("unsupported call", f"{name_of(obj)}, which keeps no answers")
+    if tx.capture.effects and not _reads_nothing(obj.__wrapped__, [*raw, *named.values()]):
         raise Unsupported("unsupported call", f"{name_of(obj)}, which has a cache, after a change that it might read")
     try:
         answer = obj(*raw, **named)
     except Exception as error:
         raise from_error(error) from None
     return tx.capture.wrap_static(answer)
+
+
+_REACH_ALL = frozenset({"__import__", "eval", "exec", "gc", "globals", "importlib", "sys"})
+"""Names in libraries by which a program's objects are found."""
+
+
+def _reads_nothing(fn: Any, args: Sequence[Any]) -> bool:
+    """Whether all that `fn` reads is its arguments and what libraries have."""
+    if not isinstance(fn, types.FunctionType):
+        return False
+    if not all(map(is_atom, [*args, *(fn.__defaults__ or ()), *(fn.__kwdefaults__ or {}).values()])):
+        return False
+    return is_library(fn.__module__ or "") or (not fn.__closure__ and _uses_only_libraries(fn.__code__, fn.__globals__))
+
+
+def _uses_only_libraries(code: types.CodeType, f_globals: dict[str, Any]) -> bool:
+    """Whether the globals that it may name are modules and builtins."""
+    inner = [c for c in code.co_consts if isinstance(c, types.CodeType)]
+    found = [f_globals[name] for name in code.co_names if name in f_globals]
+    imports = any(i.opname == "IMPORT_NAME" for i in dis.get_instructions(code))
+    plain = all(isinstance(m, types.ModuleType) and is_library(m.__name__) for m in found)
+    return (
+        plain
+        and not imports
+        and _REACH_ALL.isdisjoint(code.co_names)
+        and all(_uses_only_libraries(c, f_globals) for c in inner)
+    )

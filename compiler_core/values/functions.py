@@ -52,6 +52,10 @@ class CellValue(Value):
         """Whether the frame left it so; of one from outside that is not known without a guard."""
         return self._contents is UNBOUND
 
+    @property
+    def is_looked_at(self) -> bool:
+        return self._contents is not None
+
     def contents_source(self) -> Source:
         from compiler_core.sources import FreeCell, Local
 
@@ -259,9 +263,10 @@ class FunctionValue(Value):
         if self.source is None or self.fn is None:
             return
         if "<locals>" in self.fn.__qualname__ or self.fn.__qualname__.endswith(RESUMED):
-            # made anew by each call of the function around it: what it does is its code and its cells
+            # made anew by each call of the function around it: what it does is its code, its globals and its cells
             tx.capture.guard("TYPE_MATCH", self.source, self.fn)
             tx.capture.guard("ID_MATCH", Attribute(self.source, "__code__"), self.fn.__code__)
+            tx.capture.guard("ID_MATCH", Attribute(self.source, "__globals__"), self.fn.__globals__)
         else:
             tx.capture.guard("ID_MATCH", self.source, self.fn)
 

@@ -9,11 +9,19 @@ PYTEST_DONT_REWRITE: the programs use ``assert`` as a user's would.
 import collections
 import enum
 import functools
+import itertools
+import math
+import types
 
+import pytest
 import torch
 import torch.nn.functional as F
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import FlopCounterMode
 
-from compiler_core.testing import same_as_eager
+import compiler_core
+from compiler_core.testing import Expected, check, difference, same_as_eager
 
 COUNT = 0
 LOG = []
@@ -234,3 +242,203 @@ def test_descriptor_of_a_metaclass_is_left_to_python(x):
 @same_as_eager(graphs=1, breaks=[])
 def test_class_lacks_an_attribute(x):
     return hasattr(Made, "nothing"), getattr(Made, "nothing", 1), x + 1
+
+
+@functools.lru_cache(maxsize=None)
+def cached_length(key):
+    return len(LOG)
+
+
+@same_as_eager(graphs=2, breaks=["unsupported call", "unsupported call"], changes=["LOG"])
+def test_cached_function_reads_what_the_frame_changed(x):
+    y = x.sin()
+    cached_length.cache_clear()
+    LOG.append(1)
+    return y + cached_length(0)
+
+
+class Sized:
+    def __init__(self):
+        self.size = 1
+
+    @functools.lru_cache(maxsize=None)
+    def area(self):
+        return self.size**2
+
+
+@same_as_eager(graphs=1, breaks=["unsupported call"], inputs=lambda: (torch.ones(2), Sized()))
+def test_cached_method_reads_what_the_frame_changed(x, sized):
+    sized.size = 3
+    return x + sized.area()
+
+
+@functools.lru_cache(maxsize=None)
+def cached_root(n):
+    return math.isqrt(n)
+
+
+@same_as_eager(graphs=1, breaks=[], changes=["LOG"])
+def test_cached_function_of_numbers_after_a_change(x):
+    LOG.append(1)
+    return x + cached_root(16)
+
+
+@functools.lru_cache(maxsize=0)
+def keeps_nothing(n):
+    LOG.append(n)
+    return len(LOG)
+
+
+@same_as_eager(graphs=1, breaks=["unsupported call"], changes=["LOG"])
+def test_cache_that_keeps_nothing(x):
+    return x + keeps_nothing(1)
+
+
+@functools.lru_cache(maxsize=None)
+def cached_tuple(n):
+    return (n, [n])
+
+
+@same_as_eager(graphs=1, breaks=[])
+def test_cached_answer_is_one_object(x):
+    return cached_tuple(4) is cached_tuple(4), cached_tuple(4)[1] is cached_tuple(4)[1], x + 1
+
+
+@same_as_eager(graphs=0, breaks=["generator"])
+def test_generator_closed_when_it_is_dropped(x):
+    def gen():
+        try:
+            yield 1
+            yield 2
+        finally:
+            log.append("closed")
+
+    log = []
+    g = gen()
+    next(g)
+    del g
+    log.append("after")
+    first = list(itertools.islice(gen(), 1))
+    log.append("islice")
+    second = list(zip(gen(), [1]))
+    log.append("zip")
+    return log, first, second, x + 1
+
+
+def counters(shared):
+    """A function that counts and one that reads: of one cell, or each of its own."""
+
+    def make():
+        n = 0
+
+        def count():
+            nonlocal n
+            n += 1
+
+        def read():
+            return n
+
+        return count, read
+
+    count, read = make()
+    return (count, read) if shared else (count, make()[1])
+
+
+def count_and_read(x, count, read):
+    count()
+    return x + read(), read()
+
+
+@pytest.mark.parametrize("order", [(True, False), (False, True)])
+def test_cells_that_are_shared_in_one_call_only(order):
+    inputs = [lambda shared=shared: (torch.ones(2), *counters(shared)) for shared in order]
+    check(count_and_read, inputs, Expected(graphs=2, breaks=[], compiles=2))
+
+
+def test_cells_that_are_only_read_shared_in_one_call_only():
+    def shared():
+        n = 1
+        return (lambda: n), (lambda: n)
+
+    first, second = shared()
+    other = types.FunctionType(second.__code__, second.__globals__, "<locals>", None, (types.CellType(5),))
+
+    def program(x, a, b):
+        return x + a() * 10 + b()
+
+    check(program, [lambda: (torch.ones(2), first, second), lambda: (torch.ones(2), first, other)], Expected(2, [], 2))
+
+
+def test_one_code_with_other_globals():
+    def made():
+        return lambda: SCALE
+
+    one = made()
+    others = [types.FunctionType(one.__code__, {"SCALE": n}, "made", None) for n in (2, 3)]
+
+    def program(x, fn):
+        return x * fn()
+
+    check(program, [lambda fn=fn: (torch.ones(2), fn) for fn in others], Expected(2, [], 2))
+
+
+class Watching(TorchDispatchMode):
+    def __torch_dispatch__(self, fn, types, args=(), kwargs=None):
+        LOG.append(str(fn))
+        return fn(*args, **(kwargs or {}))
+
+
+class WatchingCalls(TorchFunctionMode):
+    def __torch_function__(self, fn, types, args=(), kwargs=None):
+        LOG.append(fn.__name__)
+        return fn(*args, **(kwargs or {}))
+
+
+def counted_flops():
+    return FlopCounterMode(display=False)
+
+
+def seen_by(mode, fn, *args):
+    LOG.clear()
+    with mode() as at_work:
+        result = fn(*args)
+    flops = at_work.get_total_flops() if isinstance(at_work, FlopCounterMode) else None
+    return result, list(LOG), flops, LOG.clear()
+
+
+@pytest.mark.parametrize("warm", [False, True])
+@pytest.mark.parametrize("backend", ["eager", "cpp"])
+@pytest.mark.parametrize("mode", [Watching, WatchingCalls, counted_flops])
+@pytest.mark.parametrize("size", [3, torch.ones(3, 3)])
+def test_compiled_code_called_within_a_mode(mode, backend, warm, size):
+    def program(size):
+        x = torch.ones(size, size) if isinstance(size, int) else size
+        return (x.cos() @ x) * 2
+
+    compiled = compiler_core.compile(program, backend=backend, strict=True)
+    if warm:
+        compiled(size)
+    want = seen_by(mode, program, size)
+    for _ in range(2):
+        assert difference(want, seen_by(mode, compiled, size), 1e-6) is None
+    assert difference(program(size), compiled(size), 1e-6) is None
+
+
+@pytest.mark.parametrize("backend", ["eager", "cpp"])
+def test_compiled_code_called_with_other_default_devices(backend):
+    def program(n):
+        return torch.ones(n) * 2
+
+    compiled = compiler_core.compile(program, backend=backend, strict=True)
+    for device in ("cpu", "meta", "cpu"):
+        with torch.device(device):
+            assert compiled(3).device.type == device
+        assert compiled(3).device.type == "cpu"
+
+
+@same_as_eager(graphs=1, breaks=["skipped function", "skipped function"], changes=["LOG"])
+def test_a_mode_entered_in_the_frame(x):
+    y = x.sin()
+    with Watching():
+        y = y.cos()
+    return y + 1
