@@ -117,7 +117,8 @@ def break_kinds(record: Record) -> list[str]:
 
 
 def _count(record: Record, expected: Expected) -> None:
-    failures = [f.detail or f.message for c in record.compiles for f in c.failures]
+    # what a graph raises as it runs may be the program's own, and caught in it
+    failures = [f.detail or f.message for c in record.compiles for f in c.failures if f.stage != "run"]
     assert not failures, "\n".join(failures)
     got = (graph_count(record), break_kinds(record), len(record.compiles))
     wanted = (expected.graphs, expected.breaks, expected.compiles)
