@@ -101,7 +101,9 @@ def _at(level: int, tx: Interpreter, mark: Mark) -> Iterator[Split]:
 def _goes_on(frames: list[Interpreter], level: int) -> bool:
     """Whether the frame at this level can have a resume function of its own.  One for each round of a recursion would
     be one too many.  What a script's top level calls is compiled as a frame of its own: there people look for it."""
-    if frames[0].code.co_name == "<module>" or level >= len(frames) or level > MAX_LEVELS or not frames[level].answers or frames[level].returned is not None:
+    if frames[0].code.co_name == "<module>" or level >= len(frames) or level > MAX_LEVELS:
+        return False
+    if not frames[level].answers or frames[level].returned is not None:
         return False
     functions = {(f.code.co_filename, f.code.co_firstlineno, f.code.co_name) for f in frames[: level + 1]}
     return len(functions) == level + 1
