@@ -308,7 +308,10 @@ class SliceValue(Value):
         return slice
 
     def as_slice(self, tx: Interpreter) -> slice:
-        return slice(*(index_of(tx, p).constant(tx) for p in self.parts))
+        parts = [index_of(tx, p).constant(tx) for p in self.parts]
+        if not all(p is None or isinstance(p, int) for p in parts):
+            raise raised(TypeError, "slice indices must be integers or None or have an __index__ method")
+        return slice(*parts)
 
     def constant(self, tx: Interpreter) -> Any:
         return self.as_slice(tx)

@@ -73,6 +73,7 @@ def is_leaf_function(fn: types.FunctionType) -> bool:
 
 @handles(torch.is_tensor)
 def _is_tensor(tx: Interpreter, obj: Value) -> Value:
+    obj.look(tx)
     return ConstantValue(isinstance(obj, TensorValue))
 
 
@@ -89,6 +90,7 @@ HANDLERS[torch.tensor] = functools.partial(_from_numbers, torch.tensor)
 def _as_tensor(fn: Any, tx: Interpreter, data: Value, dtype: Value | None = None, device: Value | None = None) -> Value:
     """A tensor that is what it should be already is given back itself."""
     wanted = {k: v for k, v in (("dtype", dtype), ("device", device)) if v is not None and v.constant(tx) is not None}
+    data.look(tx)
     if not isinstance(data, TensorValue):
         return _from_numbers(fn, tx, data, **wanted)
     return data.call_method(tx, "to", [], wanted) if wanted else data

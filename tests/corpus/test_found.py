@@ -442,3 +442,16 @@ def test_a_mode_entered_in_the_frame(x):
     with Watching():
         y = y.cos()
     return y + 1
+
+
+@same_as_eager(inputs=[lambda: (None,), lambda: (torch.ones(2),), lambda: ([1.0],), lambda: (torch.ones(3),)])
+def test_what_is_a_tensor_is_guarded(x):
+    return torch.is_tensor(x), x if x is None else torch.as_tensor(x)
+
+
+@same_as_eager(inputs=lambda: (torch.ones(2), 2.5))
+def test_slice_of_a_list_by_a_float(x, n):
+    try:
+        return [x][n:]
+    except TypeError as error:
+        return str(error)
