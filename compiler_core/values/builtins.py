@@ -111,6 +111,9 @@ def _hasattr(tx: Interpreter, obj: Value, name: Value) -> Value:
 
 def _find_attr(tx: Interpreter, obj: Value, name: str) -> Value | None:
     if isinstance(obj, StaticValue) and not isinstance(obj.obj, type) and not hasattr(obj.constant(tx), name):
+        if isinstance(obj.obj, types.ModuleType) and not is_library(obj.obj.__name__):
+            source = obj.source or tx.capture.held(obj.obj, obj.obj.__name__)
+            tx.capture.guard("NO_ATTRIBUTE", source, name)
         return None
     try:
         return obj.get_attr(tx, name)

@@ -455,3 +455,18 @@ def test_slice_of_a_list_by_a_float(x, n):
         return [x][n:]
     except TypeError as error:
         return str(error)
+
+
+settings = types.ModuleType("settings")
+
+
+def test_what_a_module_lacks_is_guarded():
+    compiled = compiler_core.compile(
+        lambda x: x + 1 if hasattr(settings, "fast") else x - 1, backend="eager", strict=True
+    )
+    assert compiled(torch.ones(1)).item() == 0
+    settings.fast = True
+    try:
+        assert compiled(torch.ones(1)).item() == 2
+    finally:
+        del settings.fast
