@@ -132,16 +132,21 @@ def _refusal(fn: Any) -> str:
 
 
 def _compile_function(fn: types.FunctionType, options: Options) -> Any:
-    code = fn.__code__.replace()  # a copy of our own: cache entries belong to code objects
-    own = types.FunctionType(code, fn.__globals__, fn.__name__, fn.__defaults__, fn.__closure__)
-    own.__kwdefaults__ = fn.__kwdefaults__
-    region = _open_region(code, options)
+    own = _with_code(fn, fn.__code__.replace())  # a copy of our own: cache entries belong to code objects
+    region = _open_region(own.__code__, options)
     compiled: Any = functools.wraps(fn)(region.hook.around_root(own))
     compiled._torchdynamo_disable = True  # stock torch.compile is not to look into it
     compiled._cutaway_original = fn  # and our own captures it as part of its caller
     _regions[compiled] = region
     weakref.finalize(compiled, region.close).atexit = False
     return compiled
+
+
+def _with_code(fn: types.FunctionType, code: types.CodeType) -> types.FunctionType:
+    """`fn` but for what it runs."""
+    made = types.FunctionType(code, fn.__globals__, fn.__name__, fn.__defaults__, fn.__closure__)
+    made.__kwdefaults__ = fn.__kwdefaults__
+    return made
 
 
 class CompiledModule(torch.nn.Module):
@@ -269,8 +274,7 @@ def pin(compiled: Any, compile_id: str | None = None) -> Any:
     fn = compiled.__wrapped__
     # the name of its file tells other compiled functions that call it to leave it alone
     code = chosen.made if chosen.breaks else chosen.made.replace(co_filename=f"<cutaway {fn.__name__} {chosen.id}>")
-    pinned = types.FunctionType(code, fn.__globals__, fn.__name__, fn.__defaults__, fn.__closure__)
-    pinned.__kwdefaults__ = fn.__kwdefaults__
+    pinned = _with_code(fn, code)
     return functools.wraps(compiled)(region.around_pinned(pinned) if chosen.breaks else pinned)
 
 
@@ -297,8 +301,7 @@ def disable(fn: Callable[..., Any] | None = None, recursive: bool = True) -> Any
         return _without_hook(fn)
     if not isinstance(fn, types.FunctionType):
         raise UsageError(f"disable(recursive=False) takes a Python function, not a {type(fn).__name__}")
-    plain: Any = types.FunctionType(fn.__code__.replace(), fn.__globals__, fn.__name__, fn.__defaults__, fn.__closure__)
-    plain.__kwdefaults__ = fn.__kwdefaults__
+    plain: Any = _with_code(fn, fn.__code__.replace())
     functools.update_wrapper(plain, fn)
     leave_alone(plain.__code__)
     plain._cutaway_disabled = True

@@ -34,7 +34,7 @@ from compiler_core.side_effects import SideEffects
 from compiler_core.sources import Attribute, Constant, FreeCell, Held, Item, Scope, Source, root_of
 from compiler_core.values import arrays
 from compiler_core.values.base import Value
-from compiler_core.values.constant import NUMPY_NUMBERS, ConstantValue, from_python, is_atom
+from compiler_core.values.constant import NONE, NUMPY_NUMBERS, ConstantValue, from_python, is_atom
 from compiler_core.values.context_vars import ContextVarValue
 from compiler_core.values.contexts import CONTEXTS, ExitValue
 from compiler_core.values.exceptions import ExceptionValue
@@ -412,7 +412,7 @@ class Capture:
         if isinstance(result, torch.Tensor):
             return self._tensor_result(result, node)
         if result is None:
-            return ConstantValue(None)
+            return NONE
         if isinstance(result, (tuple, list)):
             values = [self._item_result(v, node, i) for i, v in enumerate(result)]
             return ListValue(values) if isinstance(result, list) else TupleValue(values, type(result))

@@ -191,7 +191,7 @@ class Region:
             return self._limit_reached(state)
         if self._depths.get(Same(view.code), 0) > MAX_RESUMES:
             state.frame.skipped = f"more than {MAX_RESUMES} graph breaks in a row: the rest runs as plain Python"
-            return self._leave_alone(state)
+            return self.leave_alone(state)
         compile_ = state.record.compile(state.frame)
         compile_.cause = _cause(state.entries, scope)
         try:
@@ -203,7 +203,7 @@ class Region:
             # generating code found a value that cannot be rebuilt
             compile_.outcome, compile_.reason = "skipped", f"{why}: the frame runs as plain Python"
             state.frame.skipped = compile_.reason
-            return self._leave_alone(state)
+            return self.leave_alone(state)
         except Exception as error:
             return self._failed(state, compile_, error)
         finally:
@@ -274,7 +274,7 @@ class Region:
             state.record.notes.append(note)
         return frame_hook.no_more_compiles()
 
-    def _leave_alone(self, state: CodeState) -> Any:
+    def leave_alone(self, state: CodeState) -> Any:
         state.left_alone = True
         return frame_hook.skip()
 
@@ -285,7 +285,7 @@ class Region:
         compile_.fail(stage, compile_.reason, traceback.format_exc())
         if self.options.strict:
             raise CompilerBug(f"compile {compile_.id} failed in {stage}: {compile_.reason}") from error
-        return self._leave_alone(state)
+        return self.leave_alone(state)
 
 
 class _FrameCompile:
@@ -447,8 +447,7 @@ class _FrameCompile:
         self.compile.outcome = "skipped"
         self.compile.reason = f"{broke.why.kind} {where}: the frame runs as plain Python"
         self.state.frame.skipped = self.compile.reason
-        self.state.left_alone = True
-        return frame_hook.skip()
+        return self.region.leave_alone(self.state)
 
     # ------------------------------------------------------------ the record
 

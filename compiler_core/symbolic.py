@@ -26,6 +26,7 @@ from compiler_core.values.constant import ConstantValue
 from compiler_core.values.exceptions import ExceptionValue
 from compiler_core.values.functions import CellValue, FunctionValue, bind
 from compiler_core.values.generators import GeneratorValue
+from compiler_core.values.iterators import over
 from compiler_core.values.modules import ModuleValue
 from compiler_core.values.operators import equal
 from compiler_core.values.rules import HANDLERS
@@ -371,10 +372,7 @@ class Interpreter(opcodes.Opcodes):
 
     def list_of(self, value: Value) -> list[Value]:
         """``list(value)``"""
-        iterator, found = value.iterate(self), []
-        while (item := iterator.next_value(self)) is not None:
-            found.append(item)
-        return found
+        return list(over(self, value))
 
 
 def user_lines(stack: Sequence[StackLine]) -> Iterator[str]:

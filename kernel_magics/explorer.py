@@ -14,22 +14,10 @@ from kernel_magics.assets import asset
 
 MIME = "application/vnd.cutaway.record+json"
 
-PANES = [
-    *(
-        "overview",
-        "source",
-        "bytecode",
-        "steps",
-        "guards",
-        "captured",
-        "joint",
-        "partition",
-        "forward",
-        "backward",
-        "fusion",
-    ),
-    *("kernel", "wrapper", "machine", "generated", "decompiled", "timings"),
-]
+PANES = (
+    "overview source bytecode steps guards captured joint partition forward backward fusion "
+    "kernel wrapper machine generated decompiled timings"
+).split()
 MOST_PANES = 4
 
 _STEPS_SHOWN = 14

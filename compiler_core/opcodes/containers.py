@@ -8,7 +8,7 @@ from compiler_core.bytecode import Instruction
 from compiler_core.errors import Unsupported
 from compiler_core.opcodes.stack import Machine
 from compiler_core.values.base import Raised, raised
-from compiler_core.values.constant import ConstantValue
+from compiler_core.values.constant import NONE
 from compiler_core.values.containers import ContainerValue
 from compiler_core.values.keys import hashable
 from compiler_core.values.mappings import DictValue, pairs
@@ -45,7 +45,7 @@ class ContainerOpcodes(Machine):
 
     def BUILD_SLICE(self, instruction: Instruction) -> None:
         parts = self.pop_many(instruction.arg or 0)
-        self.push(SliceValue(parts if len(parts) == 3 else [*parts, ConstantValue(None)]))
+        self.push(SliceValue(parts if len(parts) == 3 else [*parts, NONE]))
 
     def LIST_TO_TUPLE(self, instruction: Instruction) -> None:
         self.push(TupleValue(list(self.pop().items(self._tx))))

@@ -9,15 +9,13 @@ from compiler_core.bytecode import Instruction
 from compiler_core.errors import Unsupported
 from compiler_core.opcodes.stack import Machine
 from compiler_core.values.base import Value
-from compiler_core.values.constant import ConstantValue
+from compiler_core.values.constant import NONE
 from compiler_core.values.contexts import ContextValue, ExitValue
 from compiler_core.values.generators import GeneratorValue
 from compiler_core.values.objects import ObjectValue
 
 if TYPE_CHECKING:
     from compiler_core.symbolic import Interpreter
-
-NONE = ConstantValue(None)
 
 
 class ControlOpcodes(Machine):

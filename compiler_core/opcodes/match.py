@@ -8,7 +8,7 @@ from compiler_core.bytecode import Instruction
 from compiler_core.errors import Unsupported
 from compiler_core.opcodes.stack import Machine
 from compiler_core.values.base import Raised, Value, raised
-from compiler_core.values.constant import ConstantValue
+from compiler_core.values.constant import NONE, ConstantValue
 from compiler_core.values.functions import StaticValue
 from compiler_core.values.keys import hashable
 from compiler_core.values.mappings import DictValue
@@ -45,7 +45,7 @@ class MatchOpcodes(Machine):
         subject, keys = self.stack[-2], self.stack[-1]
         found = [self._at_key(subject, k) for k in keys.items(self._tx)]
         complete = not any(v is NOT_THERE for v in found)
-        self.push(TupleValue(found) if complete else ConstantValue(None))
+        self.push(TupleValue(found) if complete else NONE)
 
     def _at_key(self, subject: Value, key: Value) -> Value:
         if isinstance(subject, DictValue):
@@ -59,10 +59,10 @@ class MatchOpcodes(Machine):
             raise raised(TypeError, "called match pattern must be a class")
         is_instance = HANDLERS[isinstance](self._tx, subject, wanted)
         if not is_instance.truth(self._tx):
-            self.push(ConstantValue(None))
+            self.push(NONE)
             return
         found = self._parts(subject, wanted, cls, instruction.arg or 0, names.constant(self._tx))
-        self.push(ConstantValue(None) if found is None else TupleValue(found))
+        self.push(NONE if found is None else TupleValue(found))
 
     def _parts(self, subject: Value, wanted: Value, cls: Any, n: int, names: tuple[str, ...]) -> list[Value] | None:
         """The values of `n` positional and the named patterns; None where an attribute is not there."""

@@ -10,7 +10,7 @@ from compiler_core.bytecode import Instruction
 from compiler_core.opcodes.stack import Machine
 from compiler_core.values.base import Value
 from compiler_core.values.calls import call_static
-from compiler_core.values.constant import ConstantValue
+from compiler_core.values.constant import NONE, ConstantValue
 from compiler_core.values.sequences import SliceValue
 from compiler_core.values.tensor import TensorValue
 
@@ -95,11 +95,11 @@ class OperatorOpcodes(Machine):
 
     def BINARY_SLICE(self, instruction: Instruction) -> None:
         owner, start, stop = self.pop_many(3)
-        self.push(owner.get_item(self._tx, SliceValue([start, stop, ConstantValue(None)])))
+        self.push(owner.get_item(self._tx, SliceValue([start, stop, NONE])))
 
     def STORE_SLICE(self, instruction: Instruction) -> None:
         value, owner, start, stop = self.pop_many(4)
-        owner.set_item(self._tx, SliceValue([start, stop, ConstantValue(None)]), value)
+        owner.set_item(self._tx, SliceValue([start, stop, NONE]), value)
 
     # --- f-strings
 

@@ -21,7 +21,7 @@ from torch.autograd.function import FunctionCtx
 from compiler_core.ambient import grad_mode
 from compiler_core.errors import Unsupported
 from compiler_core.values.base import Value
-from compiler_core.values.constant import ConstantValue
+from compiler_core.values.constant import NONE, ConstantValue
 from compiler_core.values.objects import ObjectValue, guard_class
 from compiler_core.values.rules import handles
 from compiler_core.values.sequences import TupleValue
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from compiler_core.symbolic import Interpreter
 
 APPLY = inspect.getattr_static(torch.autograd.Function, "apply").__func__
-NONE = ConstantValue(None)
 
 
 @handles(APPLY)

@@ -132,16 +132,16 @@ class Value:
 
     def stop(self) -> Raised:
         """The StopIteration that ends this iterator."""
-        from compiler_core.values.constant import ConstantValue
+        from compiler_core.values.constant import NONE
 
         result = self.result()
-        return raised(StopIteration, *([] if ConstantValue(None).same_object(result) else [result]))
+        return raised(StopIteration, *([] if NONE.same_object(result) else [result]))
 
     def result(self) -> Value:
         """What ``yield from`` gives when the iterator has ended."""
-        from compiler_core.values.constant import ConstantValue
+        from compiler_core.values.constant import NONE
 
-        return ConstantValue(None)
+        return NONE
 
     def same_object(self, other: Value) -> bool:
         """``self is other``; the wrappers of one object are one value, so identity decides."""

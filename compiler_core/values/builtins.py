@@ -13,7 +13,7 @@ import torch
 
 from compiler_core.errors import Unsupported
 from compiler_core.values.base import Raised, Value, index_of
-from compiler_core.values.constant import ConstantValue, fold
+from compiler_core.values.constant import NONE, ConstantValue, fold
 from compiler_core.values.deques import DequeValue
 from compiler_core.values.descriptors import lookup
 from compiler_core.values.functions import FunctionValue, PartialValue, StaticValue, is_library
@@ -126,13 +126,13 @@ def _find_attr(tx: Interpreter, obj: Value, name: str) -> Value | None:
 @handles(setattr)
 def _setattr(tx: Interpreter, obj: Value, name: Value, value: Value) -> Value:
     obj.set_attr(tx, name.constant(tx), value)
-    return ConstantValue(None)
+    return NONE
 
 
 @handles(delattr)
 def _delattr(tx: Interpreter, obj: Value, name: Value) -> Value:
     obj.del_attr(tx, name.constant(tx))
-    return ConstantValue(None)
+    return NONE
 
 
 @handles(abs)
@@ -217,7 +217,7 @@ def _dict(tx: Interpreter, *args: Value, **kwargs: Value) -> Value:
 
 @handles(dict.fromkeys)
 def _dict_from_keys(tx: Interpreter, keys: Value, value: Value | None = None) -> Value:
-    filled = value or ConstantValue(None)
+    filled = value or NONE
     return DictValue({hashable(tx, key): filled for key in tx.list_of(keys)})
 
 
@@ -240,11 +240,6 @@ def _deque(tx: Interpreter, *args: Value, **kwargs: Value) -> Value:
     made = DequeValue([])
     made.method___init__(tx, *args, **kwargs)
     return made
-
-
-@handles(dict.fromkeys)
-def _dict_fromkeys(tx: Interpreter, keys: Value, value: Value | None = None) -> Value:
-    return DictValue({hashable(tx, k): value or ConstantValue(None) for k in tx.list_of(keys)})
 
 
 @handles(types.MappingProxyType)
@@ -276,7 +271,7 @@ def _range(tx: Interpreter, *args: Value) -> Value:
 def _slice(tx: Interpreter, *args: Value) -> Value:
     if not 1 <= len(args) <= 3:
         raise Unsupported("exception", f"slice() of {len(args)} arguments")
-    none = ConstantValue(None)
+    none = NONE
     parts = {1: lambda: [none, args[0], none], 2: lambda: [*args, none], 3: lambda: list(args)}[len(args)]()
     return SliceValue(parts)
 

@@ -116,6 +116,9 @@ class ConstantValue(Value):
         emit.constant(self.value)
 
 
+NONE = ConstantValue(None)
+
+
 def _formatted(tx: Interpreter, obj: str, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
     from compiler_core.values.text import shown
 

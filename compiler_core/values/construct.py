@@ -14,7 +14,7 @@ import torch
 
 from compiler_core.errors import Unsupported
 from compiler_core.values.base import Value, raised
-from compiler_core.values.constant import ConstantValue, fold
+from compiler_core.values.constant import NONE, fold
 from compiler_core.values.descriptors import lookup
 from compiler_core.values.exceptions import construct_exception
 from compiler_core.values.functions import StaticValue
@@ -75,7 +75,7 @@ def _init(tx: Interpreter, cls: type, made: Value, args: Sequence[Value], kwargs
         return  # __new__ has looked at the arguments
     guard_class(tx, cls, "__init__", init)
     result = tx.capture.wrap_static(init).call(tx, [made, *args], kwargs)
-    if not ConstantValue(None).same_object(result):
+    if not NONE.same_object(result):
         raise Unsupported("exception", "__init__() should return None")
 
 
@@ -87,7 +87,7 @@ def _new_object(tx: Interpreter, cls: Value) -> Value:
     return ModuleValue(made) if issubclass(made, torch.nn.Module) else ObjectValue(made)
 
 
-@handles(dict.__new__, list.__new__, tuple.__new__, collections.defaultdict.__new__, collections.deque.__new__)
+@handles(dict.__new__, list.__new__, tuple.__new__, collections.deque.__new__)  # a defaultdict's is dict's
 def _new_container(tx: Interpreter, cls: Value, *args: Value, **kwargs: Value) -> Value:
     made = cls.constant(tx)
     if container_base(made) is None:

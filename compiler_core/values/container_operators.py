@@ -13,7 +13,7 @@ from compiler_core.values.containers import ContainerValue
 from compiler_core.values.keys import hashable
 from compiler_core.values.mappings import DefaultDictValue, DictValue, DictViewValue, OrderedDictValue
 from compiler_core.values.sequences import ListValue, RangeValue, SequenceValue, TupleValue
-from compiler_core.values.sets import SetValue
+from compiler_core.values.sets import SetValue, as_members
 
 if TYPE_CHECKING:
     from compiler_core.symbolic import Interpreter
@@ -148,13 +148,9 @@ def _keys_only(value: Value) -> bool:
 
 def _python_set(tx: Interpreter, value: Value) -> Any:
     """What Python's operator is given: a set, a view of keys, or a list of what any other iterable holds."""
-    if isinstance(value, SetValue):
-        value.load(tx)
-        return value.members
-    if isinstance(value, DictViewValue) and value.what == "keys":
-        return value.of.mapping(tx).keys()
-    raw = [hashable(tx, v) for v in tx.list_of(value)]
-    return dict.fromkeys(raw).keys() if isinstance(value, DictViewValue) else raw
+    if isinstance(value, DictViewValue) and value.what != "keys":
+        return dict.fromkeys(hashable(tx, v) for v in tx.list_of(value)).keys()
+    return list(as_members(tx, value)) if isinstance(value, DictValue) else as_members(tx, value)
 
 
 def _compare_items(op: Any, tx: Interpreter, left: Value, right: Value) -> Value:

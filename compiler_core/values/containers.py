@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from compiler_core.errors import Unsupported
 from compiler_core.sources import BuiltinItem, Item, Source
 from compiler_core.values.base import Value, raised
-from compiler_core.values.constant import ConstantValue
+from compiler_core.values.constant import NONE, ConstantValue
 from compiler_core.values.keys import hashable
 
 if TYPE_CHECKING:
@@ -113,11 +113,11 @@ class ContainerValue(Value):
 
     def method___setitem__(self, tx: Interpreter, key: Value, value: Value) -> Value:
         self.set_item(tx, key, value)
-        return ConstantValue(None)
+        return NONE
 
     def method___delitem__(self, tx: Interpreter, key: Value) -> Value:
         self.del_item(tx, key)
-        return ConstantValue(None)
+        return NONE
 
     def method___contains__(self, tx: Interpreter, item: Value) -> Value:
         return ConstantValue(self.contains(tx, item))

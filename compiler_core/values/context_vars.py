@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from compiler_core.errors import Unsupported
 from compiler_core.sources import UNSET, ContextValue, Source
 from compiler_core.values.base import Value, raised
-from compiler_core.values.constant import ConstantValue
+from compiler_core.values.constant import NONE, ConstantValue
 from compiler_core.values.functions import MethodOfValue
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class ContextVarValue(Value):
         if not tokens or token is not tokens[-1] or tokens[-1].var is not self:
             raise Unsupported("unsupported call", "ContextVar.reset() of another token than the last")
         tokens.pop()
-        return ConstantValue(None)
+        return NONE
 
 
 class TokenValue(Value):

@@ -14,7 +14,7 @@ from compiler_core.ambient import Change, autocast_of, enter_autocast, grad_mode
 from compiler_core.errors import Unsupported
 from compiler_core.sources import Attribute, Source
 from compiler_core.values.base import Raised, Value
-from compiler_core.values.constant import ConstantValue
+from compiler_core.values.constant import NONE, ConstantValue
 from compiler_core.values.functions import FunctionValue, MethodValue, StaticValue
 from compiler_core.values.mappings import DictValue
 from compiler_core.values.rules import handles
@@ -78,8 +78,11 @@ class ContextValue(Value):
         raise Unsupported("unsupported call", f"{self.cls.__name__} as a decorator of {function}")
 
     def rebuild(self, emit: Emitter) -> None:
-        attributes = {k: ConstantValue(v) for k, v in self.attributes.items()}
-        emit.call_object(make_context, [StaticValue(self.cls), DictValue(dict(attributes))])
+        emit.call_object(make_context, [StaticValue(self.cls), self.attribute_dict])
+
+    @property
+    def attribute_dict(self) -> DictValue:
+        return DictValue({k: ConstantValue(v) for k, v in self.attributes.items()})
 
 
 def _is_generator(function: FunctionValue | MethodValue) -> bool:
@@ -98,7 +101,7 @@ class GradModeValue(ContextValue):
         if self.cls is not torch.set_grad_enabled:
             self.attributes["prev"] = tx.capture.grad_enabled
         tx.capture.change(grad_mode(self.mode))
-        return ConstantValue(None)
+        return NONE
 
     def leave(self, tx: Interpreter) -> None:
         tx.capture.change(grad_mode(self.attributes["prev"]))
@@ -161,14 +164,13 @@ class ExitValue(Value):
 
     def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
         self.context.leave(tx)
-        return ConstantValue(None)
+        return NONE
 
     def children(self) -> Sequence[Value]:
         return [self.context]
 
     def rebuild(self, emit: Emitter) -> None:
-        attributes = {k: ConstantValue(v) for k, v in self.context.attributes.items()}
-        emit.call_object(make_exit, [self.context, DictValue(dict(attributes))])
+        emit.call_object(make_exit, [self.context, self.context.attribute_dict])
 
 
 class DecoratedValue(Value):
@@ -249,7 +251,7 @@ def _set_grad_enabled(tx: Interpreter, mode: Value) -> Value:
 @handles(torch._C._set_grad_enabled)
 def _set_grad_mode(tx: Interpreter, mode: Value) -> Value:
     tx.capture.change(grad_mode(bool(mode.constant(tx))))
-    return ConstantValue(None)
+    return NONE
 
 
 @handles(torch.autocast)

@@ -12,7 +12,7 @@ import torch
 
 from compiler_core.errors import Unsupported
 from compiler_core.values.base import UNBOUND, Value
-from compiler_core.values.constant import ConstantValue
+from compiler_core.values.constant import NONE, ConstantValue
 from compiler_core.values.functions import FunctionValue, StaticValue
 from compiler_core.values.mappings import DictValue
 from compiler_core.values.objects import InstanceDictValue, ObjectValue, OwnDictValue
@@ -65,7 +65,7 @@ class Memo(DictValue):
 
 @handles(copy.deepcopy)
 def _deepcopy(tx: Interpreter, obj: Value, memo: Value | None = None) -> Value:
-    if memo is None or ConstantValue(None).same_object(memo):
+    if memo is None or NONE.same_object(memo):
         memo = Memo()
     if not isinstance(memo, Memo):
         raise Unsupported("unsupported call", "copy.deepcopy with a memo of the program's")

@@ -8,15 +8,13 @@ from typing import TYPE_CHECKING, Any
 from compiler_core.errors import Unsupported
 from compiler_core.sources import Attribute, Source
 from compiler_core.values.base import Value, raised
-from compiler_core.values.constant import ConstantValue
+from compiler_core.values.constant import NONE, ConstantValue
 from compiler_core.values.iterators import IteratorValue
 from compiler_core.values.sequences import ListValue, SliceValue
 
 if TYPE_CHECKING:
     from compiler_core.reconstruct import Emitter
     from compiler_core.symbolic import Interpreter
-
-NONE = ConstantValue(None)
 
 
 class DequeValue(ListValue):

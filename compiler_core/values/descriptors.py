@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from compiler_core.errors import Unsupported
 from compiler_core.sources import ClassEntry, class_entry
 from compiler_core.values.base import Value, raised
-from compiler_core.values.constant import ConstantValue
+from compiler_core.values.constant import NONE
 from compiler_core.values.functions import FunctionValue, MethodValue, StaticValue
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def of_class(tx: Interpreter, cls: type, name: str) -> Value | None:
         is_users = isinstance(getattr(type(own), "__get__", None), types.FunctionType)
         if not is_users or isinstance(own, functools.cached_property):
             return None
-        return _user_method(tx, own, name, cls, "__get__", [ConstantValue(None), owner])
+        return _user_method(tx, own, name, cls, "__get__", [NONE, owner])
     if on_meta is not ABSENT and _is_code(on_meta):
         return read(tx, on_meta, name, owner, meta)
     return None

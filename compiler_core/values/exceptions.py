@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from compiler_core.errors import Unsupported
 from compiler_core.sources import Attribute, Source
 from compiler_core.values.base import Raised, Value, raised
-from compiler_core.values.constant import ConstantValue, is_atom
+from compiler_core.values.constant import NONE, ConstantValue, is_atom
 from compiler_core.values.functions import FunctionValue, StaticValue
 from compiler_core.values.mappings import DictValue
 from compiler_core.values.objects import ObjectValue
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from compiler_core.reconstruct import Emitter
     from compiler_core.symbolic import Interpreter
 
-NONE = ConstantValue(None)
 # their constructors do more with two arguments than keep them
 PARSES = (OSError, ImportError, SyntaxError, UnicodeError)
 _REFUSED = (UnicodeDecodeError, UnicodeEncodeError, UnicodeTranslateError, BaseExceptionGroup)
@@ -103,7 +102,7 @@ class ExceptionValue(ObjectValue):
         return () if self.source is not None else [self.args, *super().children()]
 
     def rebuild(self, emit: Emitter) -> None:
-        if self.was_raised or self.cause is not NONE:
+        if self.was_raised or self.suppress_context:
             raise Unsupported("exception", f"{self.cls.__name__}, which was raised before, across a break")
         parts = [StaticValue(self.cls), self.args, DictValue(dict(self.stored))]
         emit.call_object(make_exception, parts)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from compiler_core.errors import Unsupported
 from compiler_core.sources import Attribute
 from compiler_core.values.base import Value, raised
-from compiler_core.values.constant import ConstantValue
+from compiler_core.values.constant import NONE, ConstantValue
 from compiler_core.values.mappings import DictValue
 from compiler_core.values.objects import InstanceDictValue, ObjectValue, OwnDictValue
 from compiler_core.values.sequences import TupleValue
@@ -18,8 +18,6 @@ from compiler_core.values.sequences import TupleValue
 if TYPE_CHECKING:
     from compiler_core.symbolic import Interpreter
     from compiler_core.values.functions import FunctionValue
-
-NONE = ConstantValue(None)
 
 
 def _doc(function: FunctionValue) -> Value:

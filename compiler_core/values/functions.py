@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from compiler_core.errors import CompilerBug, Unsupported
 from compiler_core.sources import Attribute, CellContents, ClosureCell, Item, Source
 from compiler_core.values.base import UNBOUND, Raised, Value, raised
-from compiler_core.values.constant import ConstantValue, fold, from_python, is_atom
+from compiler_core.values.constant import NONE, ConstantValue, fold, from_python, is_atom
 from compiler_core.values.mappings import DictValue
 from compiler_core.values.sequences import TupleValue
 
@@ -293,7 +293,7 @@ class FunctionValue(Value):
 
     def call_method(self, tx: Interpreter, name: str, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
         """``function.__get__(instance, cls)``"""
-        return self if ConstantValue(None).same_object(args[0]) else MethodValue(self, args[0])
+        return self if NONE.same_object(args[0]) else MethodValue(self, args[0])
 
     def set_attr(self, tx: Interpreter, name: str, value: Value) -> None:
         from compiler_core.values import function_attributes

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from compiler_core.errors import Unsupported
 from compiler_core.values.base import Raised, Value, raised
-from compiler_core.values.constant import ConstantValue
+from compiler_core.values.constant import NONE, ConstantValue
 from compiler_core.values.exceptions import ExceptionValue, as_exception
 from compiler_core.values.functions import FunctionValue, MethodOfValue
 from compiler_core.values.iterators import IteratorValue
@@ -17,8 +17,6 @@ from compiler_core.values.iterators import IteratorValue
 if TYPE_CHECKING:
     from compiler_core.reconstruct import Emitter
     from compiler_core.symbolic import Interpreter
-
-NONE = ConstantValue(None)
 
 
 class GeneratorValue(IteratorValue):

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from compiler_core.values.base import Value, raised
-from compiler_core.values.constant import ConstantValue, from_python
+from compiler_core.values.constant import NONE, ConstantValue, from_python
 from compiler_core.values.operators import binary
 from compiler_core.values.rules import HANDLERS, handles
 from compiler_core.values.sequences import TupleValue
@@ -15,8 +15,6 @@ from compiler_core.values.sequences import TupleValue
 if TYPE_CHECKING:
     from compiler_core.sources import Source
     from compiler_core.symbolic import Interpreter
-
-NONE = ConstantValue(None)
 
 
 class GetterValue(Value):

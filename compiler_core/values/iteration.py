@@ -13,7 +13,7 @@ from compiler_core.values.base import Value, raised
 from compiler_core.values.constant import ConstantValue, fold, from_python
 from compiler_core.values.exceptions import from_error
 from compiler_core.values.functions import MethodValue
-from compiler_core.values.iterators import IteratorValue, MappedIteratorValue
+from compiler_core.values.iterators import IteratorValue, MappedIteratorValue, over
 from compiler_core.values.lazy import LazyValue, each, is_none
 from compiler_core.values.mappings import DictValue, DictViewValue
 from compiler_core.values.objects import ObjectValue
@@ -135,20 +135,12 @@ class ComparedValue(Value):
 
 @handles(any)
 def _any(tx: Interpreter, obj: Value) -> Value:
-    iterator = obj.iterate(tx)
-    while (value := iterator.next_value(tx)) is not None:
-        if value.truth(tx):
-            return ConstantValue(True)
-    return ConstantValue(False)
+    return ConstantValue(any(value.truth(tx) for value in over(tx, obj)))
 
 
 @handles(all)
 def _all(tx: Interpreter, obj: Value) -> Value:
-    iterator = obj.iterate(tx)
-    while (value := iterator.next_value(tx)) is not None:
-        if not value.truth(tx):
-            return ConstantValue(False)
-    return ConstantValue(True)
+    return ConstantValue(all(value.truth(tx) for value in over(tx, obj)))
 
 
 @handles(sum)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from compiler_core.errors import Unsupported
@@ -89,3 +89,14 @@ class MappedIteratorValue(IteratorValue):
         if self.again is None:
             raise Unsupported("generator", "a lazy iterator cannot be carried across a break")
         emit.call_object(*self.again())
+
+
+def each(tx: Interpreter, iterator: Value) -> Iterator[Value]:
+    """The values that are left of an iterator."""
+    while (value := iterator.next_value(tx)) is not None:
+        yield value
+
+
+def over(tx: Interpreter, iterable: Value) -> Iterator[Value]:
+    """``for value in iterable``"""
+    return each(tx, iterable.iterate(tx))

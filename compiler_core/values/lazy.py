@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from compiler_core.errors import Unsupported
 from compiler_core.values.base import Raised, Value
-from compiler_core.values.constant import ConstantValue
-from compiler_core.values.iterators import Again, IteratorValue, MappedIteratorValue
+from compiler_core.values.constant import NONE, ConstantValue
+from compiler_core.values.iterators import Again, IteratorValue, MappedIteratorValue, each, over
 from compiler_core.values.operators import binary, equal
 from compiler_core.values.rules import HANDLERS, handles
 from compiler_core.values.sequences import TupleValue
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from compiler_core.symbolic import Interpreter
 
 Steps = Iterator[Value]
-NONE = ConstantValue(None)
 
 
 class LazyValue(MappedIteratorValue):
@@ -49,21 +48,11 @@ def lazily(*callables: Any) -> Callable[[Callable[..., Steps]], Callable[..., St
         def handler(tx: Interpreter, *args: Value, **kwargs: Value) -> Value:
             return LazyValue(rule(tx, *args, **kwargs))
 
-        for each in callables:
-            HANDLERS[each] = handler
+        for obj in callables:
+            HANDLERS[obj] = handler
         return rule
 
     return register
-
-
-def each(tx: Interpreter, iterator: Value) -> Steps:
-    """The values that are left of an iterator."""
-    while (value := iterator.next_value(tx)) is not None:
-        yield value
-
-
-def over(tx: Interpreter, iterable: Value) -> Steps:
-    yield from each(tx, iterable.iterate(tx))
 
 
 def is_none(value: Value | None) -> bool:

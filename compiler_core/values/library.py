@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from compiler_core.errors import Unsupported
 from compiler_core.sources import Attribute
 from compiler_core.values.base import Value
-from compiler_core.values.constant import ConstantValue
+from compiler_core.values.constant import NONE, ConstantValue
 from compiler_core.values.functions import FunctionValue, MethodValue, StaticValue, is_library
 from compiler_core.values.mappings import DictValue
 from compiler_core.values.rules import handles
@@ -84,4 +84,4 @@ def _count_elements(tx: Interpreter, mapping: Value, iterable: Value) -> Value:
     for item in tx.list_of(iterable):
         count = mapping.get_attr(tx, "get").call(tx, [item, ConstantValue(0)], {})
         mapping.set_item(tx, item, ConstantValue(count.constant(tx) + 1))
-    return ConstantValue(None)
+    return NONE

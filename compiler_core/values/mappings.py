@@ -13,7 +13,7 @@ import torch
 from compiler_core.errors import Unsupported
 from compiler_core.sources import Attribute, Source
 from compiler_core.values.base import Raised, Value, raised
-from compiler_core.values.constant import ConstantValue, keys_of
+from compiler_core.values.constant import NONE, ConstantValue, keys_of
 from compiler_core.values.containers import ContainerValue
 from compiler_core.values.deques import DequeValue
 from compiler_core.values.iterators import IteratorValue
@@ -134,7 +134,7 @@ class DictValue(ContainerValue):
         return DictViewValue(self, "keys").iterate(tx)
 
     def method_get(self, tx: Interpreter, key: Value, default: Value | None = None) -> Value:
-        return self.lookup(tx, hashable(tx, key)) or default or ConstantValue(None)
+        return self.lookup(tx, hashable(tx, key)) or default or NONE
 
     def method_keys(self, tx: Interpreter) -> Value:
         return DictViewValue(self, "keys")
@@ -155,7 +155,7 @@ class DictValue(ContainerValue):
     def method_setdefault(self, tx: Interpreter, key: Value, default: Value | None = None) -> Value:
         found = self.lookup(tx, hashable(tx, key))
         if found is None:
-            found = default or ConstantValue(None)
+            found = default or NONE
             self.set_item(tx, key, found)
         return found
 
@@ -187,12 +187,12 @@ class DictValue(ContainerValue):
         for key, value in each_pair(tx, others[0]) if others else ():  # one may be refused after some are stored
             mapping[key] = value
         mapping.update(kwargs)
-        return ConstantValue(None)
+        return NONE
 
     def method_clear(self, tx: Interpreter) -> Value:
         self.changed(tx)
         self.mapping(tx).clear()
-        return ConstantValue(None)
+        return NONE
 
     def method___reversed__(self, tx: Interpreter) -> Value:
         return DictViewValue(self, "keys").method___reversed__(tx)
@@ -236,7 +236,7 @@ class OrderedDictValue(DictValue):
             before = {raw: mapping.pop(raw), **mapping}
             mapping.clear()
             mapping.update(before)
-        return ConstantValue(None)
+        return NONE
 
     def like(self, values: dict[Any, Value]) -> DictValue:
         return OrderedDictValue(values, self.cls)
@@ -263,14 +263,14 @@ class DefaultDictValue(DictValue):
 
     def method___missing__(self, tx: Interpreter, key: Value) -> Value:
         factory = self.factory(tx)
-        if tx.is_same(factory, ConstantValue(None)):
+        if tx.is_same(factory, NONE):
             raise raised(KeyError, key)
         made = factory.call(tx, [], {})
         self.set_item(tx, key, made)
         return made
 
     def method___init__(self, tx: Interpreter, *args: Value, **kwargs: Value) -> Value:
-        self._factory = args[0] if args else ConstantValue(None)
+        self._factory = args[0] if args else NONE
         return super().method___init__(tx, *args[1:], **kwargs)
 
     def like(self, values: dict[Any, Value]) -> DictValue:
@@ -289,7 +289,7 @@ class DefaultDictValue(DictValue):
         return [*super().children(), *([self._factory] if self._factory is not None else [])]
 
     def rebuild(self, emit: Emitter) -> None:
-        emit.call_object(self.cls, [self._factory or ConstantValue(None), DictValue(self._values)])
+        emit.call_object(self.cls, [self._factory or NONE, DictValue(self._values)])
 
 
 class DictViewValue(ContainerValue):

@@ -13,7 +13,7 @@ from torch.nn.modules import module as nn_module
 from compiler_core.errors import Unsupported
 from compiler_core.sources import Attribute, InstanceDict, Item
 from compiler_core.values.base import UNBOUND, Raised, Value, raised
-from compiler_core.values.constant import ConstantValue
+from compiler_core.values.constant import NONE, ConstantValue
 from compiler_core.values.descriptors import ABSENT, is_data_descriptor
 from compiler_core.values.iterators import IteratorValue
 from compiler_core.values.mappings import DictValue
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 MODULE_TABLES = ("_parameters", "_buffers", "_modules")
 FORWARD_HOOKS = ("_forward_pre_hooks", "_forward_hooks")
 BACKWARD_HOOKS = ("_backward_hooks", "_backward_pre_hooks")
-NONE = ConstantValue(None)
 
 
 class ModuleValue(ObjectValue):

@@ -8,7 +8,7 @@ from torch._dynamo.mutation_guard import GenerationTracker
 
 from compiler_core.errors import Unsupported
 from compiler_core.values.base import Value, raised
-from compiler_core.values.constant import ConstantValue
+from compiler_core.values.constant import NONE, ConstantValue
 from compiler_core.values.construct import instantiate
 from compiler_core.values.descriptors import lookup
 from compiler_core.values.modules import ModuleValue
@@ -17,8 +17,6 @@ from compiler_core.values.rules import handles
 
 if TYPE_CHECKING:
     from compiler_core.symbolic import Interpreter
-
-NONE = ConstantValue(None)
 
 
 def _plain(owner: Value, name: str) -> ObjectValue:

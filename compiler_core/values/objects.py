@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 from compiler_core.errors import Unsupported
 from compiler_core.sources import Attribute, InstanceDict, Source
 from compiler_core.values.base import UNBOUND, Raised, Value, raised
-from compiler_core.values.constant import ConstantValue
+from compiler_core.values.constant import NONE, ConstantValue
 from compiler_core.values.descriptors import ABSENT, delete, is_data_descriptor, is_descriptor, lookup, read, write
 from compiler_core.values.functions import FunctionValue, MethodValue, StaticValue, is_library
+from compiler_core.values.iterators import over
 from compiler_core.values.keys import hashable
 from compiler_core.values.mappings import DictValue
 
@@ -39,7 +40,7 @@ class ObjectValue(Value):
         self.real = real
         self.source = source
         self.stored: dict[str, Value] = {}
-        self._result: Value = ConstantValue(None)
+        self._result: Value = NONE
         self.keys_were_read = False
 
     def __repr__(self) -> str:
@@ -322,8 +323,7 @@ class ObjectValue(Value):
 
     def pairs(self, tx: Interpreter) -> Iterator[tuple[Any, Value]]:
         """What ``dict(obj)`` takes from an object with ``keys()``."""
-        iterator = self.get_attr(tx, "keys").call(tx, [], {}).iterate(tx)
-        while (key := iterator.next_value(tx)) is not None:
+        for key in over(tx, self.get_attr(tx, "keys").call(tx, [], {})):
             yield hashable(tx, key), self.get_item(tx, key)
 
     # --- across a break

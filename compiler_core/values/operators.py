@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from compiler_core.errors import Unsupported
 from compiler_core.values.base import Value, raised
-from compiler_core.values.constant import ConstantValue, fold
+from compiler_core.values.constant import NONE, ConstantValue, fold
 from compiler_core.values.container_operators import builtin_operation, inplace_operation
 from compiler_core.values.containers import ContainerValue
 from compiler_core.values.functions import MethodValue, StaticValue
@@ -73,7 +73,7 @@ def _with_tensor(op: Any, tx: Interpreter, left: Value, right: Value) -> Value:
     for operand in (left, right):
         if isinstance(operand, (ListValue, DictValue)):
             raise Unsupported("unsupported operation", f"{op.__name__} of a tensor and {operand}")
-    if op in (operator.eq, operator.ne) and ConstantValue(None).same_object(right):
+    if op in (operator.eq, operator.ne) and NONE.same_object(right):
         right.look(tx)
         return ConstantValue(op is operator.ne)  # the tensor does not know None, nor None the tensor
     if not objects:

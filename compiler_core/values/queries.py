@@ -9,7 +9,7 @@ import torch
 
 from compiler_core.errors import Unsupported
 from compiler_core.values.base import Value
-from compiler_core.values.constant import ConstantValue, from_python
+from compiler_core.values.constant import NONE, ConstantValue, from_python
 from compiler_core.values.exceptions import from_error
 from compiler_core.values.rules import HANDLERS, handles, name_of
 from compiler_core.values.sequences import ListValue
@@ -36,7 +36,7 @@ def _not_scripting(tx: Interpreter) -> Value:
 
 @handles(torch._C._log_api_usage_once)
 def _log_api_usage(tx: Interpreter, event: Value) -> Value:
-    return ConstantValue(None)
+    return NONE
 
 
 def _fixed(query: Any, tx: Interpreter, *args: Value) -> Value:
@@ -71,14 +71,6 @@ for _query in (
     HANDLERS[_query] = functools.partial(_asked_again, _query)
 
 
-@handles(torch.is_inference_mode_enabled)
-def _is_inference_mode_enabled(tx: Interpreter) -> Value:
-    """As the frame was entered: capture itself is never in inference mode."""
-    query = tx.capture.held(torch.is_inference_mode_enabled, "torch.is_inference_mode_enabled")
-    tx.capture.guard("RETURNS", query, tx.capture.inference)
-    return ConstantValue(tx.capture.inference)
-
-
 @handles(torch.utils._python_dispatch._get_current_dispatch_mode_stack)
 def _dispatch_modes(tx: Interpreter) -> Value:
     if _asked_again(torch._C._len_torch_dispatch_stack, tx).truth(tx):
@@ -88,7 +80,7 @@ def _dispatch_modes(tx: Interpreter) -> Value:
 
 @handles(torch.is_inference_mode_enabled)
 def _inference_mode(tx: Interpreter) -> Value:
-    # capture itself runs outside inference mode
+    """As the frame was entered: capture itself is never in inference mode."""
     query = torch.is_inference_mode_enabled
     tx.capture.guard("RETURNS", tx.capture.held(query, name_of(query)), tx.capture.inference)
     return ConstantValue(tx.capture.inference)

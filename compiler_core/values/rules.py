@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from compiler_core.errors import CompilerBug
 from compiler_core.values.base import Value
 from compiler_core.values.sequences import ListValue, SliceValue, TupleValue
 from compiler_core.values.subclasses import SubclassValue
@@ -17,6 +18,8 @@ HANDLERS: dict[Any, Handler] = {}
 def handles(*callables: Any) -> Callable[[Handler], Handler]:
     def register(rule: Handler) -> Handler:
         for obj in callables:
+            if obj in HANDLERS:
+                raise CompilerBug(f"{name_of(obj)} has two rules: {HANDLERS[obj].__name__} and {rule.__name__}")
             HANDLERS[obj] = rule
         return rule
 

@@ -12,9 +12,9 @@ import torch
 from compiler_core.errors import Unsupported
 from compiler_core.sources import Source
 from compiler_core.values.base import Value, index_of, raised
-from compiler_core.values.constant import ConstantValue, fold
+from compiler_core.values.constant import NONE, ConstantValue, fold
 from compiler_core.values.containers import ContainerValue
-from compiler_core.values.iterators import IteratorValue
+from compiler_core.values.iterators import IteratorValue, over
 
 if TYPE_CHECKING:
     from compiler_core.reconstruct import Emitter
@@ -185,25 +185,24 @@ class ListValue(SequenceValue):
             tx.capture.guard("TYPE_MATCH", self.source, self.real)
             tx.capture.effects.mutated(self)
             self.appended.append(item)
-            return ConstantValue(None)
+            return NONE
         self.changed(tx)
         self.items(tx).append(item)
-        return ConstantValue(None)
+        return NONE
 
     def method_extend(self, tx: Interpreter, other: Value) -> Value:
         self.changed(tx)
         if isinstance(other, ContainerValue):
             self.items(tx).extend(list(tx.list_of(other)))
-            return ConstantValue(None)
-        iterator = other.iterate(tx)
-        while (value := iterator.next_value(tx)) is not None:  # it may raise, and those before it are in the list
+            return NONE
+        for value in over(tx, other):  # it may raise, and those before it are in the list
             self.items(tx).append(value)
-        return ConstantValue(None)
+        return NONE
 
     def method_insert(self, tx: Interpreter, index: Value, item: Value) -> Value:
         self.changed(tx)
         self.items(tx).insert(index.constant(tx), item)
-        return ConstantValue(None)
+        return NONE
 
     def method_pop(self, tx: Interpreter, index: Value | None = None) -> Value:
         self.changed(tx)
@@ -217,7 +216,7 @@ class ListValue(SequenceValue):
             if tx.is_item(value, item):
                 self.changed(tx)
                 del self.items(tx)[index]
-                return ConstantValue(None)
+                return NONE
         raise raised(ValueError, "list.remove(x): x not in list")
 
     def method_sort(self, tx: Interpreter, *, key: Value | None = None, reverse: Value | None = None) -> Value:
@@ -226,17 +225,17 @@ class ListValue(SequenceValue):
         ordered = sorted_values(tx, list(self.items(tx)), key, reverse)
         self.changed(tx)
         self.items(tx)[:] = ordered
-        return ConstantValue(None)
+        return NONE
 
     def method_reverse(self, tx: Interpreter) -> Value:
         self.changed(tx)
         self.items(tx).reverse()
-        return ConstantValue(None)
+        return NONE
 
     def method_clear(self, tx: Interpreter) -> Value:
         self.changed(tx)
         self.items(tx).clear()
-        return ConstantValue(None)
+        return NONE
 
     def method_copy(self, tx: Interpreter) -> Value:
         return ListValue(list(self.items(tx)))
@@ -245,7 +244,7 @@ class ListValue(SequenceValue):
         values = [] if other is None else list(tx.list_of(other))
         self.changed(tx)
         self.items(tx)[:] = values
-        return ConstantValue(None)
+        return NONE
 
     def rebuild(self, emit: Emitter) -> None:
         self.rebuild_contents(emit)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from compiler_core.errors import Unsupported
 from compiler_core.sources import Source
 from compiler_core.values.base import Value, raised
-from compiler_core.values.constant import ConstantValue
+from compiler_core.values.constant import NONE, ConstantValue
 from compiler_core.values.containers import ContainerValue
-from compiler_core.values.iterators import IteratorValue
+from compiler_core.values.iterators import IteratorValue, over
 from compiler_core.values.keys import has_fixed_order, hashable
 from compiler_core.values.mappings import DictValue, DictViewValue
 from compiler_core.values.sequences import ListValue, SequenceValue
@@ -93,14 +93,14 @@ class SetValue(ContainerValue):
         self.changed(tx)
         self.members.add(raw)
         self.added.setdefault(raw)
-        return ConstantValue(None)
+        return NONE
 
     def method_discard(self, tx: Interpreter, item: Value) -> Value:
         raw = hashable(tx, item)
         self.changed(tx)
         self.members.discard(raw)
         self.added.pop(raw, None)
-        return ConstantValue(None)
+        return NONE
 
     def method_remove(self, tx: Interpreter, item: Value) -> Value:
         if not self.contains(tx, item):
@@ -123,14 +123,14 @@ class SetValue(ContainerValue):
     def method_update(self, tx: Interpreter, *others: Value) -> Value:
         for other in others:
             if not isinstance(other, ContainerValue) or isinstance(other, SequenceValue):
-                for value in _each(tx, other):  # one may be refused, and those before it are in the set
+                for value in over(tx, other):  # one may be refused, and those before it are in the set
                     self.method_add(tx, value)
                 continue
             members = as_members(tx, other)
             self.changed(tx)
             self.members.update(members)
             self.added.update((m, None) for m in members if m not in self.added)
-        return ConstantValue(None)
+        return NONE
 
     def method_intersection_update(self, tx: Interpreter, *others: Value) -> Value:
         return self._change(tx, "intersection_update", *others)
@@ -147,7 +147,7 @@ class SetValue(ContainerValue):
         getattr(self.members, name)(*members)
         kept = [k for k in self.added if k in self.members]
         self.added = dict.fromkeys([*kept, *self.members])
-        return ConstantValue(None)
+        return NONE
 
     def method___init__(self, tx: Interpreter, *others: Value) -> Value:
         self.method_clear(tx)
@@ -230,12 +230,6 @@ class SetIteratorValue(IteratorValue):
         if len(self.members) != self.size:
             raise raised(RuntimeError, "Set changed size during iteration")
         return super().next_value(tx)
-
-
-def _each(tx: Interpreter, iterable: Value) -> Iterator[Value]:
-    iterator = iterable.iterate(tx)
-    while (value := iterator.next_value(tx)) is not None:
-        yield value
 
 
 def as_members(tx: Interpreter, value: Value) -> Any:

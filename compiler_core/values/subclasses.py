@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from compiler_core.errors import Unsupported
 from compiler_core.sources import Source
 from compiler_core.values.base import UNBOUND, Value
-from compiler_core.values.constant import ConstantValue
+from compiler_core.values.constant import NONE
 from compiler_core.values.functions import StaticValue
 from compiler_core.values.mappings import CONTAINERS, DictValue, key_value
 from compiler_core.values.objects import BUILTIN_METHODS, ObjectValue, is_python_class
@@ -82,7 +82,7 @@ class SubclassValue(ObjectValue):
         added.method_update(tx, *args, **kwargs)
         for key, value in added.mapping(tx).items():
             self.set_item(tx, key_value(tx, key), value)
-        return ConstantValue(None)
+        return NONE
 
     def pairs(self, tx: Interpreter) -> Iterator[tuple[Any, Value]]:
         copied = self.contents.cls is dict and inspect.getattr_static(self.cls, "__iter__") is vars(dict)["__iter__"]

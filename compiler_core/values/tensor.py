@@ -12,7 +12,7 @@ import torch.fx as fx
 from compiler_core.errors import Unsupported
 from compiler_core.sources import Attribute
 from compiler_core.values.base import Value, raised
-from compiler_core.values.constant import NUMPY_NUMBERS, ConstantValue, from_python
+from compiler_core.values.constant import NONE, NUMPY_NUMBERS, ConstantValue, from_python
 
 if TYPE_CHECKING:
     from compiler_core.reconstruct import Emitter
@@ -39,7 +39,6 @@ REFUSED = frozenset(
 )
 # methods that give a tensor another shape in place: of one from outside, its owner would have to be told
 RESHAPES = frozenset("unsqueeze_ squeeze_ t_ transpose_ swapaxes_ swapdims_".split())
-NONE = ConstantValue(None)
 
 
 class TensorValue(Value):

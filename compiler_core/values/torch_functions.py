@@ -10,7 +10,7 @@ import torch
 
 from compiler_core.errors import Unsupported
 from compiler_core.values.base import Value, raised
-from compiler_core.values.constant import ConstantValue
+from compiler_core.values.constant import NONE, ConstantValue
 from compiler_core.values.operators import BINARY, INPLACE, UNARY
 from compiler_core.values.rules import HANDLERS, handles, has_tensor
 from compiler_core.values.tensor import TensorValue
@@ -117,4 +117,4 @@ for _name in ("is_floating_point", "is_complex", "numel", "is_signed"):
 def _assert(tx: Interpreter, condition: Value, message: Value) -> Value:
     if not condition.truth(tx):
         raise raised(AssertionError, message)
-    return ConstantValue(None)
+    return NONE
