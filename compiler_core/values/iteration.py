@@ -13,7 +13,7 @@ from compiler_core.values.base import Value, raised
 from compiler_core.values.constant import ConstantValue, fold, from_python
 from compiler_core.values.exceptions import from_error
 from compiler_core.values.functions import MethodValue
-from compiler_core.values.iterators import IteratorValue, MappedIteratorValue, over
+from compiler_core.values.iterators import IteratorValue, MappedIteratorValue, each, over
 from compiler_core.values.lazy import LazyValue, is_none
 from compiler_core.values.mappings import DictValue, DictViewValue
 from compiler_core.values.objects import ObjectValue
