@@ -81,16 +81,14 @@ class Values:
 
     def computed_again(self, wanted: Iterable[fx.Node], kept: Set[fx.Node]) -> set[fx.Node]:
         """The operations of the forward that have to run again for `wanted` where only `kept` is there."""
-        found: set[fx.Node] = set()
+        seen: set[fx.Node] = set()
         work = list(wanted)
         while work:
             node = work.pop()
-            if node in kept or node in found or node.op == "placeholder":
-                continue
-            if node not in self.after_tangents:
-                found.add(node)
-            work.extend(node.all_input_nodes)
-        return found & self.forward
+            if node not in kept and node not in seen and node.op != "placeholder":
+                seen.add(node)
+                work.extend(node.all_input_nodes)
+        return {n for n in seen if n in self.forward}
 
     def work(self, cut: Cut) -> float:
         """Nanoseconds that the backward spends on what the forward has computed already."""

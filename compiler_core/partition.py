@@ -7,6 +7,7 @@ and why.
 
 from __future__ import annotations
 
+import collections
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -170,7 +171,7 @@ class _Account:
         """Nanoseconds that the backward would spend on a saved value, were it not saved."""
         if node not in self.saved or node.op == "placeholder":
             return None
-        needed = self.values.computed_again([node], self.saved - {node})
+        needed = self.values.computed_again(node.all_input_nodes, self.saved) | {node}
         if any(is_random(n) for n in needed):
             return None
         return round(sum(nanoseconds(n) for n in needed if not is_view(n)))
@@ -220,12 +221,13 @@ class _Account:
 
     def _unsaved_sources(self, node: fx.Node) -> list[fx.Node]:
         """`node` and what it is computed from, nearest first, as far as saved values."""
-        found, stop = [node], self.saved | {node}
-        for reached in found:
-            new = [s for s in reached.all_input_nodes if s not in stop]
-            found.extend(new)
-            stop.update(new)
-        return found
+        found = dict.fromkeys([node])
+        work = collections.deque(found)
+        while work:
+            new = [s for s in work.popleft().all_input_nodes if s not in self.saved and s not in found]
+            found.update(dict.fromkeys(new))
+            work.extend(new)
+        return list(found)
 
     def _default_saved(self) -> list[fx.Node]:
         """What the default saves: each value of the forward (of a view, its base) that an operation

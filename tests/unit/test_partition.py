@@ -189,6 +189,19 @@ def test_what_is_computed_again_stands_before_its_reader() -> None:
         assert not any(n.startswith("mul") for n in between)
 
 
+def test_many_paths_through_the_backward_are_walked_once() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        for _ in range(60):  # each round doubles the paths from the gradient back to the tangent
+            x = x.sin() * x.cos()
+        return x
+
+    captured = capture(function, t(4))
+    partition(trace_joint(captured.gm, captured.inputs, captured.compile), captured.compile)
+    account = captured.compile.partition
+    assert account is not None
+    assert account.again_ns > 0
+
+
 @pytest.mark.parametrize("name", ["mlp", "transformer"])
 def test_the_budget_curve_is_monotone_and_every_point_of_it_can_be_had(name: str) -> None:
     make, args = PROGRAMS[name]
