@@ -1,0 +1,145 @@
+"""Thirty programs as kernels of ours, beside eager, stock Inductor and a plain copy, in one run.
+
+    python -m tests.benchmarks.bench_cases [--device cuda] [--dtype bfloat16] [--rows N --columns N] [--only softmax]
+
+Times are medians of interleaved rounds; errors are against float64, and more than twice eager's is said.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import statistics
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+import compiler_core
+from tests.benchmarks.cases import CASES, Case, Make
+
+Run = Callable[[], Any]
+
+
+def runner(program: Callable[..., Any], inputs: Sequence[torch.Tensor], trains: bool) -> Run:
+    """One call: the outputs or, of a case that trains, its gradients."""
+    if not trains:
+
+        def infer() -> Any:
+            with torch.no_grad():
+                return program(*inputs)
+
+        return infer
+    wanted = [t for t in inputs if t.is_floating_point()]
+    seed = torch.randn_like(program(*inputs))
+    return lambda: torch.autograd.grad(program(*inputs), wanted, seed)
+
+
+def flat(value: Any) -> list[torch.Tensor]:
+    return [value] if isinstance(value, torch.Tensor) else list(value)
+
+
+def error(found: Any, exact: Any) -> float:
+    """The largest relative error of any result, by its norm."""
+    pairs = zip(flat(found), flat(exact), strict=True)
+    return max(float((a.double() - b).norm() / b.norm().clamp(min=1e-30)) for a, b in pairs if b.is_floating_point())
+
+
+def seconds(run: Run, device: str, calls: int) -> float:
+    """Of one call; on a GPU between events, with its cache emptied before each."""
+    if device == "cpu":
+        start = time.perf_counter()
+        for _ in range(calls):
+            run()
+        return (time.perf_counter() - start) / calls
+    from triton.testing import do_bench
+
+    found: float = do_bench(run, warmup=10, rep=40, return_mode="median")
+    return found / 1000
+
+
+def medians(runs: Sequence[Run], device: str, rounds: int) -> list[float]:
+    calls = []
+    for run in runs:
+        for _ in range(3):
+            run()
+        start = time.perf_counter()
+        run()
+        calls.append(max(1, min(1000, int(0.02 / (time.perf_counter() - start)))))
+    times = [[seconds(run, device, n) for run, n in zip(runs, calls, strict=True)] for _ in range(rounds)]
+    return [statistics.median(column) for column in zip(*times, strict=True)]
+
+
+def measure(each: Case, make: Make, rounds: int) -> tuple[list[float], str, int]:
+    """Seconds of eager, ours and Inductor; what is wrong with our result; bytes that must move."""
+    torch.manual_seed(20261121)
+    compiler_core.reset()
+    torch._dynamo.reset()
+    inputs = [t.requires_grad_(each.trains and t.is_floating_point()) for t in each.inputs(make)]
+    programs = [each.program, compiler_core.compile(each.program), torch.compile(each.program, dynamic=False)]
+    runs = []
+    for program in programs:
+        torch.manual_seed(1)
+        runs.append(runner(program, inputs, each.trains))
+    eager, ours, _ = (run() for run in runs)
+    note = "" if each.random else _accuracy(each, inputs, eager, ours)
+    moved = sum(t.nbytes for t in inputs) + sum(t.nbytes for t in flat(eager))
+    return medians(runs, make.device, rounds), note, moved
+
+
+def _accuracy(each: Case, inputs: Sequence[torch.Tensor], eager: Any, ours: Any) -> str:
+    doubled = [t.detach().double().requires_grad_(t.requires_grad) if t.is_floating_point() else t for t in inputs]
+    torch.manual_seed(1)
+    if each.trains:  # the seed of the gradient was drawn in the inputs' type
+        seed = torch.randn_like(each.program(*inputs)).double()
+        wanted = [t for t in doubled if t.is_floating_point()]
+        exact: Any = torch.autograd.grad(each.program(*doubled), wanted, seed)
+    else:
+        exact = each.program(*doubled)
+    mine, theirs = error(ours, exact), error(eager, exact)
+    return "" if mine <= 2 * theirs + 1e-9 else f"error {mine:.1e}, eager's {theirs:.1e}"
+
+
+def copy_speed(make: Make, rounds: int) -> float:
+    """Bytes a second of a plain copy."""
+    x = make.matrix()
+    y = torch.empty_like(x)
+    (took,) = medians([lambda: y.copy_(x)], make.device, rounds)
+    return 2 * x.nbytes / took
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--dtype", default="float32")
+    parser.add_argument("--rows", type=int, default=8192)
+    parser.add_argument("--columns", type=int, default=4096)
+    parser.add_argument("--threads", type=int)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--only", default="")
+    options = parser.parse_args()
+    if options.threads:
+        torch.set_num_threads(options.threads)
+    make = Make(options.rows, options.columns, getattr(torch, options.dtype), options.device)
+    where = torch.cuda.get_device_name() if make.device == "cuda" else f"CPU, {torch.get_num_threads()} threads"
+    copied = copy_speed(make, options.rounds)
+    print(
+        f"{where}, torch {torch.__version__}, {options.dtype} {make.rows} x {make.columns}; us; copy {copied:.3g} B/s"
+    )
+    print(f"{'case':24}{'eager':>11}{'ours':>11}{'Inductor':>11}{'x eager':>9}{'x Induct':>9}{'of copy':>9}")
+    ratios = []
+    for each in CASES:
+        if options.only in each.name:
+            (eager, ours, stock), note, moved = measure(each, make, options.rounds)
+            times = "".join(f"{t * 1e6:11,.1f}" for t in (eager, ours, stock))
+            ratios.append(stock / ours)
+            of_copy = "" if each.trains else f"{moved / ours / copied:9.2f}"
+            print(f"{each.name:24}{times}{eager / ours:9.2f}{stock / ours:9.2f}{of_copy}  {note}", flush=True)
+    mean = math.exp(statistics.fmean(map(math.log, ratios)))
+    print(f"geometric mean of Inductor / ours {mean:.3f}, least {min(ratios):.2f}, {len(ratios)} cases")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
