@@ -10,13 +10,14 @@ import itertools
 import linecache
 import operator
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import EllipsisType
 from typing import Any
 
 import torch
 import torch.fx as fx
 
+from compiler_core import symbols
 from compiler_core.create_graph import Again, Inputs
 from compiler_core.functional import Layout, Return, View
 from compiler_core.joint import output_nodes
@@ -169,6 +170,9 @@ class _Glue:
         written = {m.primal for m in joint.mutations}
         kept_inputs = [n for i, n in enumerate(joint.primals) if i not in written]
         self._line(2, f"ctx.inputs = Inputs({_tuple(kept_inputs)})")
+        if self.parts.symbols:
+            self._read_symbols(2, self.parts.symbols)
+            self._line(2, f"ctx.symbols = {_tuple(self.parts.symbols)}")
         self._run(2, "forward", [*joint.outputs, *self.parts.saved], joint.primals, nodes)
         saved = nodes[len(joint.outputs) :]
         self._tie_versions()
@@ -190,7 +194,7 @@ class _Glue:
             base = view_base(output)
             if base is not output and base.name in self.parts.saved:
                 at = Layout.of(base.meta["val"])
-                window = f"{tuple(at.shape)}, {at.stride}, {base.name}.storage_offset()"
+                window = f"{_numbers_text(at.shape)}, {_numbers_text(at.stride)}, {base.name}.storage_offset()"
                 self._line(2, f"{base.name} = {output.name}.detach().as_strided({window})")
 
     def _backward(self) -> None:
@@ -209,12 +213,15 @@ class _Glue:
         flags = [f"no_{t}" for t in joint.tangents]
         if absent or self._one_by_one:
             self._line(2, f"{_targets(flags)}{_tuple(f'{t} is None' for t in joint.tangents)}")
+        if self.parts.symbols:
+            self._line(2, f"{_targets(self.parts.symbols)}ctx.symbols")
         for name, at in zip(joint.tangents, joint.layouts, strict=True):
-            self._line(2, f"{name} = laid_out({name}, {tuple(at.shape)}, {at.stride}, {at.dtype}, '{at.device}')")
+            lies = f"{_numbers_text(at.shape)}, {_numbers_text(at.stride)}"
+            self._line(2, f"{name} = laid_out({name}, {lies}, {at.dtype}, '{at.device}')")
         self._read_saved(flags)
         nodes = output_nodes(backward.graph)
         results = [f"gradient_{i}" if n is not None else "_" for i, n in enumerate(nodes, 1)]
-        self._run(2, "backward", results, [*self.parts.saved, *joint.tangents], nodes)
+        self._run(2, "backward", results, [*self.parts.saved, *self.parts.symbols, *joint.tangents], nodes)
         for line in absent:
             self._line(2, line)
         gradients = ["None" if r == "_" else r for r in results]
@@ -271,6 +278,8 @@ class _Glue:
         self._line(0, f"def call({', '.join(joint.primals)}):")
         if joint.mutations:
             self._memory_check()
+        views = [v for r in joint.returns for v in r.views]
+        self._read_symbols(1, symbols.names(n for v in views for n in _leaves((v.args, v.kwargs))))
         if self.parts.backward is not None:
             self._line(1, f"{_targets(joint.outputs)}Compiled.apply({', '.join(joint.primals)})", "call")
         else:
@@ -284,9 +293,13 @@ class _Glue:
         results = [self._returned(i, r) for i, r in enumerate(joint.returns, 1)]
         self._line(1, f"return {_tuple(results)}")
 
+    def _read_symbols(self, depth: int, names: Iterable[str]) -> None:
+        for name, origin in self.joint.origins(names).items():
+            self._line(depth, f"{name} = {origin}")
+
     def _memory_check(self) -> None:
         written = [m.primal for m in self.joint.mutations]
-        others = [n for i, n in enumerate(self.joint.primals) if i not in written]
+        others = [n for i, n in enumerate(self.joint.primals) if i not in written and i not in self.joint.numbers]
         names = [self.joint.primals[i] for i in written]
         self._line(1, f"if share_memory({_tuple(names)}, {_tuple(others)}):")
         self._line(2, f"return run_eagerly({', '.join(self.joint.primals)})")
@@ -306,7 +319,7 @@ class _Glue:
 
     def _view(self, view: View, base: str) -> str:
         node = view.node
-        rest = [self._literal(a) for a in node.args[1:]] + [f"{k}={self._literal(v)}" for k, v in node.kwargs.items()]
+        rest = [self._literal(a) for a in view.args] + [f"{k}={self._literal(v)}" for k, v in view.kwargs.items()]
         if node.target is operator.getitem:
             return f"{base}[{rest[0]}]"
         if node.op == "call_method":
@@ -323,6 +336,8 @@ class _Glue:
 
     def _literal(self, value: Any) -> str:
         """`value` as Python source; what has none gets a name."""
+        if symbols.is_symbolic(value):
+            return symbols.text(value)
         if value is None or isinstance(value, (bool, int, float, str)):
             return repr(value)
         if isinstance(value, EllipsisType):
@@ -341,6 +356,19 @@ class _Glue:
 def _tuple(names: Any) -> str:
     items = list(names)
     return f"({items[0]},)" if len(items) == 1 else f"({', '.join(items)})"
+
+
+def _numbers_text(numbers: Sequence[Any]) -> str:
+    return _tuple(map(symbols.text, numbers))
+
+
+def _leaves(value: Any) -> list[Any]:
+    """What stands in nested arguments."""
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, slice):
+        value = [value.start, value.stop, value.step]
+    return [leaf for v in value for leaf in _leaves(v)] if isinstance(value, (list, tuple)) else [value]
 
 
 def _targets(names: Sequence[str]) -> str:

@@ -19,6 +19,7 @@ from typing import Any
 import torch
 import torch.fx as fx
 
+from compiler_core import symbols
 from compiler_core.config import Options
 from compiler_core.errors import BuildError, CompilerBug, CutawayError, UsageError
 from compiler_core.record import Compile
@@ -47,7 +48,7 @@ def names() -> list[str]:
 def choose(wanted: str | Backend | Callable[..., Any] | None, example_inputs: Sequence[torch.Tensor]) -> str:
     """The name of the backend that `wanted` means; UsageError where there is none of that name."""
     if wanted is None:
-        return "triton" if any(t.is_cuda for t in example_inputs) else "cpp"
+        return "triton" if any(isinstance(t, torch.Tensor) and t.is_cuda for t in example_inputs) else "cpp"
     if callable(wanted):
         return str(getattr(wanted, "__name__", type(wanted).__name__))
     if wanted not in _BACKENDS:
@@ -130,6 +131,8 @@ def _kernels(
 ) -> Call:
     from compiler_core.kernels import compile_kernels
 
+    if symbols.names(examples):
+        return _aot_eager(gm, examples, compile_, options)
     return _differentiated(
         gm,
         examples,

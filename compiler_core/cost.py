@@ -6,13 +6,14 @@ operations (counted by PyTorch's ``flop_counter``), whichever takes a device of 
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 import torch.fx as fx
 from torch.utils.flop_counter import flop_registry
 
 from compiler_core.graphs import tensor_bytes
+from compiler_core.symbols import hint
 
 
 class Rates(NamedTuple):
@@ -52,5 +53,4 @@ def _operations(node: fx.Node) -> int:
     if count is None:
         return 0
     args, kwargs = fx.map_arg((node.args, node.kwargs), lambda n: n.meta.get("val"))
-    counted: Any = count(*args, **kwargs, out_val=node.meta.get("val"))
-    return int(counted)
+    return int(hint(count(*args, **kwargs, out_val=node.meta.get("val"))))

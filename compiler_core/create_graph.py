@@ -32,13 +32,13 @@ class Inputs:
     def __init__(self, primals: tuple[torch.Tensor, ...]) -> None:
         self.primals: tuple[torch.Tensor, ...] | None = primals
         try:
-            self._versions = [p._version for p in primals]
+            self._versions = [getattr(p, "_version", 0) for p in primals]
         except RuntimeError:  # of inference tensors nobody knows
             self._versions = []
 
     def unchanged(self) -> bool:
         """Whether they still are what the forward saw, and still there."""
-        return self.primals is not None and [p._version for p in self.primals] == self._versions
+        return self.primals is not None and [getattr(p, "_version", 0) for p in self.primals] == self._versions
 
     def let_go(self) -> None:
         """The backward went through; without ``retain_graph`` it was the last."""
@@ -73,7 +73,7 @@ class Again:
         )
         if ctx.inputs.primals is None or any(ctx.needs_input_grad[i] for i in self._written):
             raise RuntimeError(message)  # an error that waits could not be reached from every input
-        reachable = [p for p in ctx.inputs.primals if p.requires_grad]
+        reachable = [p for p in ctx.inputs.primals if getattr(p, "requires_grad", False)]
         made = [g for g in gradients if g is not None]
         marked = [g.detach().requires_grad_() for g in made]
         raises: Any = torch._C._functions.DelayedError(message.encode(), len(marked) + len(reachable))

@@ -23,6 +23,7 @@ from torch.fx.experimental.proxy_tensor import get_proxy_mode, track_tensor_tree
 from torch.utils._python_dispatch import _disable_current_modes
 
 from compiler_core.errors import CutawayError
+from compiler_core.symbols import is_symbolic
 
 # functionalisation's C++ half, which torch's type stubs leave out
 _mirror_autograd_meta: Any = vars(torch)["_mirror_autograd_meta_to"]
@@ -49,6 +50,9 @@ class View:
 
     node: fx.Node
     grad: bool
+    args: tuple[Any, ...]
+    """The operation's arguments after its base; a size that the graph computes is a ``torch.SymInt``."""
+    kwargs: dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -149,7 +153,7 @@ class FunctionalRun(fx.Interpreter):
     `reaches` says for each tangent which primals get a gradient from it.
     """
 
-    def __init__(self, gm: fx.GraphModule, examples: Sequence[torch.Tensor], fake_mode: FakeTensorMode) -> None:
+    def __init__(self, gm: fx.GraphModule, examples: Sequence[Any], fake_mode: FakeTensorMode) -> None:
         super().__init__(gm, garbage_collect_values=False)
         self.captured = list(gm.graph.nodes)
         self.examples = examples
@@ -163,7 +167,7 @@ class FunctionalRun(fx.Interpreter):
         self._grad_mode: dict[fx.Node, bool] = {}
         self._shapes: dict[fx.Node, Any] = {}
 
-    def run_joint(self, *primals: torch.Tensor) -> list[torch.Tensor | None]:
+    def run_joint(self, *primals: Any) -> list[torch.Tensor | None]:
         mode = get_proxy_mode()
         assert mode is not None
         self.tracer = mode.tracer
@@ -171,7 +175,8 @@ class FunctionalRun(fx.Interpreter):
         grad_before = torch.is_grad_enabled()
         self.provenance.name_inputs([n for n in self.captured if n.op == "placeholder"])
         inputs = [self._wrap(p, e) for p, e in zip(primals, self.examples, strict=True)]
-        edges = {i: torch.autograd.graph.get_gradient_edge(t) for i, t in enumerate(inputs) if t.requires_grad}
+        tensors = [(i, t) for i, t in enumerate(inputs) if isinstance(t, torch.Tensor)]
+        edges = {i: torch.autograd.graph.get_gradient_edge(t) for i, t in tensors if t.requires_grad}
         self.run(*inputs, enable_io_processing=False)
         torch._C._set_grad_enabled(grad_before)
         self._plan(inputs)
@@ -184,7 +189,9 @@ class FunctionalRun(fx.Interpreter):
         self.provenance.stamp(None)
         return [*forward, *(gradients.get(i) for i in range(len(inputs)))]
 
-    def _wrap(self, primal: torch.Tensor, example: torch.Tensor) -> FunctionalTensor:
+    def _wrap(self, primal: Any, example: Any) -> Any:
+        if not isinstance(primal, torch.Tensor):
+            return primal
         wrapped = FunctionalTensor.to_functional(primal)
         if example.requires_grad:
             _mirror_autograd_meta(example, wrapped)
@@ -255,7 +262,7 @@ class FunctionalRun(fx.Interpreter):
 
     # ---- what the outputs are ------------------------------------------------------------
 
-    def _plan(self, inputs: list[FunctionalTensor]) -> None:
+    def _plan(self, inputs: list[Any]) -> None:
         """Fill `returns`, `mutations`, `outputs` and `differentiable` from the values of the run.
 
         They are those at its end: what was written to a tensor later shows in all its views.
@@ -282,9 +289,11 @@ class FunctionalRun(fx.Interpreter):
         self.differentiable.append(value.requires_grad)
         return len(self.outputs) - 1
 
-    def _find_mutations(self, placeholders: list[fx.Node], inputs: list[FunctionalTensor]) -> None:
-        storages = [_storage(t) for t in self.examples]
+    def _find_mutations(self, placeholders: list[fx.Node], inputs: list[Any]) -> None:
+        storages = [_storage(t) if isinstance(t, torch.Tensor) else None for t in self.examples]
         for i, (node, tensor) in enumerate(zip(placeholders, inputs, strict=True)):
+            if not isinstance(tensor, FunctionalTensor):
+                continue
             elem = tensor.elem
             self._check_shape(node)
             if not _has_data_mutation(elem):
@@ -308,12 +317,17 @@ class FunctionalRun(fx.Interpreter):
         self._check_shape(node)
         while (source := self._alias_source(node)) is not None:
             if self.env[source] is not self.env[node]:
-                if not _replayable(node):
-                    raise JointRefused(f"{node.name} shares memory with {source.name} by more than a view")
-                views.append(View(node, self._grad_mode[node]))
+                views.append(self._replay(node, source))
             node = source
             self._check_shape(node)
         return node, tuple(reversed(views))
+
+    def _replay(self, node: fx.Node, source: fx.Node) -> View:
+        """How to run a view again, which only a view of its first argument alone can be."""
+        if [n for n in node.all_input_nodes if not is_symbolic(self.env[n])] != [source] or source is not node.args[0]:
+            raise JointRefused(f"{node.name} shares memory with {source.name} by more than a view")
+        args, kwargs = fx.map_arg((node.args[1:], node.kwargs), self.env.__getitem__)
+        return View(node, self._grad_mode[node], args, kwargs)
 
     def _alias_source(self, node: fx.Node) -> fx.Node | None:
         """The argument that `node` is a view of, or the same tensor as; None if its memory is its own."""
@@ -347,11 +361,6 @@ def _exact_to(dtype: torch.dtype) -> int:
     if dtype.is_floating_point:
         return int(2 / torch.finfo(dtype).eps)
     return 1 if dtype == torch.bool else torch.iinfo(dtype).max
-
-
-def _replayable(view: fx.Node) -> bool:
-    """A view of its first argument alone, all others constants."""
-    return len(view.all_input_nodes) == 1 and bool(view.args) and view.args[0] is view.all_input_nodes[0]
 
 
 def _reached(output: torch.Tensor, edges: Mapping[int, Any]) -> frozenset[int]:

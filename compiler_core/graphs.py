@@ -18,6 +18,7 @@ import torch
 import torch.fx as fx
 
 from compiler_core.record import Artifact, Compile, Graph, Node, Pane, Span
+from compiler_core.symbols import hint, is_symbolic
 
 _DRAWS = re.compile("rand|drop|normal|bernoulli|multinomial|poisson|uniform|exponential|cauchy|geometric|gumbel|rrelu")
 
@@ -109,10 +110,7 @@ def describe(node: fx.Node) -> Node:
 
 def tensor_bytes(tensor: torch.Tensor) -> int:
     """Bytes of a (fake) tensor's elements; a symbolic size counts by its hint."""
-    numel = tensor.numel()
-    if isinstance(numel, torch.SymInt):
-        numel = numel.node.hint if numel.node.hint is not None else 0
-    return int(numel) * tensor.element_size()
+    return int(hint(tensor.numel())) * tensor.element_size()
 
 
 def _tensors(value: Any) -> list[torch.Tensor]:
@@ -136,6 +134,8 @@ def tensor_type(tensor: torch.Tensor) -> str:
 
 def _annotation(node: fx.Node) -> str:
     value = node.meta.get("val")
+    if is_symbolic(value):
+        return f': "Sym({value})"'
     return f': "{tensor_type(value)}"' if isinstance(value, torch.Tensor) else ""
 
 

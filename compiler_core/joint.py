@@ -12,14 +12,14 @@ exactly as in eager PyTorch.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.fx as fx
 
-from compiler_core import decompose, simplify
+from compiler_core import decompose, simplify, symbols
 from compiler_core.functional import (
     RANDOM_BETWEEN,
     FunctionalRun,
@@ -60,6 +60,17 @@ class JointGraph:
     """Casts are in the graph already, so it runs with autocast off."""
 
     @property
+    def numbers(self) -> frozenset[int]:
+        """The primals that are no tensors."""
+        placeholders = self.gm.graph.find_nodes(op="placeholder")[: len(self.primals)]
+        return frozenset(i for i, n in enumerate(placeholders) if not isinstance(n.meta["val"], torch.Tensor))
+
+    def origins(self, names: Iterable[str]) -> dict[str, symbols.Origin]:
+        """Where the symbols `names` are read, in terms of the primals; NoOrigin where one cannot be."""
+        found = symbols.origins(self.gm.graph.find_nodes(op="placeholder")[: len(self.primals)])
+        return {name: symbols.origin_of(name, found) for name in sorted(names)}
+
+    @property
     def has_backward(self) -> bool:
         return bool(self.tangents)
 
@@ -75,8 +86,8 @@ def output_nodes(graph: fx.Graph) -> list[Any]:
     return list(outputs)
 
 
-def trace_joint(gm: fx.GraphModule, example_inputs: Sequence[torch.Tensor], compile_: Compile) -> JointGraph:
-    """The joint graph of `gm` for inputs like `example_inputs` (fake tensors), in the ambient grad mode.
+def trace_joint(gm: fx.GraphModule, example_inputs: Sequence[Any], compile_: Compile) -> JointGraph:
+    """The joint graph of `gm` for inputs like `example_inputs` (fake, or symbolic numbers), in the ambient grad mode.
 
     JointRefused where replaying it could differ from eager PyTorch.
     """
@@ -90,7 +101,7 @@ def trace_joint(gm: fx.GraphModule, example_inputs: Sequence[torch.Tensor], comp
     return joint
 
 
-def _run(gm: fx.GraphModule, examples: Sequence[torch.Tensor]) -> tuple[FunctionalRun, fx.GraphModule]:
+def _run(gm: fx.GraphModule, examples: Sequence[Any]) -> tuple[FunctionalRun, fx.GraphModule]:
     from torch._guards import detect_fake_mode
     from torch._subclasses.functional_tensor import FunctionalTensorMode
     from torch.fx.experimental.proxy_tensor import make_fx
@@ -104,12 +115,12 @@ def _run(gm: fx.GraphModule, examples: Sequence[torch.Tensor]) -> tuple[Function
     run = FunctionalRun(gm, examples, fake_mode)
     rules: Any = {**decompose.table(), torch.ops.aten.bernoulli.p: run.bernoulli, RANDOM_BETWEEN: random_between}
 
-    def joint(*primals: torch.Tensor) -> list[torch.Tensor | None]:
+    def joint(*primals: Any) -> list[torch.Tensor | None]:
         with FunctionalTensorMode():
             return run.run_joint(*primals)
 
     with plain_grad_state(), preserve_node_meta(), fake_mode:
-        fresh = [e.detach() for e in examples]
+        fresh = [e.detach() if isinstance(e, torch.Tensor) else e for e in examples]
         return run, make_fx(joint, decomposition_table=rules, tracing_mode="fake")(*fresh)
 
 
@@ -121,6 +132,10 @@ def _assemble(run: FunctionalRun, traced: fx.GraphModule, primal_count: int) -> 
     returned = count - len(run.mutations)
     simplify.inline_constants(gm)
     simplify.drop_aliases(gm.graph)
+    try:
+        symbols.from_placeholders(gm.graph)
+    except symbols.NoOrigin as error:
+        raise JointRefused(str(error)) from error
     simplify.cancel_transposes(gm.graph)
     simplify.own_outputs(gm.graph, count)
     simplify.merge_equal(gm.graph, output_nodes(gm.graph)[:returned])

@@ -33,6 +33,7 @@ from compiler_core.cost import bytes_of, nanoseconds, tensor_of
 from compiler_core.errors import CompilerBug
 from compiler_core.joint import JointGraph, output_nodes
 from compiler_core.simplify import is_pure, is_random, is_view
+from compiler_core.symbols import is_symbolic
 
 aten, prims = torch.ops.aten, torch.ops.prims
 
@@ -68,8 +69,9 @@ class Values:
         self.forward = _with_elements(ancestors(self.outputs | drawn))
         self.backward = ancestors(self.gradients)
         self.backward_only = self.backward & self.after_tangents
-        self.candidates = [n for n in self.nodes if n in self.backward and n not in self.after_tangents]
-        """What the backward can use and that needs no tangent."""
+        usable = [n for n in self.nodes if n in self.backward and n not in self.after_tangents]
+        self.candidates = [n for n in usable if not is_symbolic(n.meta.get("val"))]
+        """What the backward can use and that needs no tangent; numbers are handed over, whichever it needs."""
 
     def wanted(self, node: fx.Node) -> bool:
         """The backward needs `node` for a gradient, or for what depends on a tangent."""
@@ -77,7 +79,8 @@ class Values:
 
     def readers(self, node: fx.Node) -> list[fx.Node]:
         """Those that the backward could compute again from `node`."""
-        return [u for u in node.users if u in self.backward and u not in self.after_tangents]
+        used = (u for u in node.users if u in self.backward and u not in self.after_tangents)
+        return [u for u in used if not is_symbolic(u.meta.get("val"))]
 
     def computed_again(self, wanted: Iterable[fx.Node], kept: Set[fx.Node]) -> set[fx.Node]:
         """The operations of the forward that have to run again for `wanted` where only `kept` is there."""

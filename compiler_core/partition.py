@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 import torch.fx as fx
 
+from compiler_core import symbols
 from compiler_core.cost import bytes_of, nanoseconds, tensor_of
 from compiler_core.errors import CompilerBug
 from compiler_core.graphs import record_graph
@@ -21,17 +22,20 @@ from compiler_core.joint import JointGraph, output_nodes
 from compiler_core.mincut import Cut, Values, budget_curve, minimum_cut
 from compiler_core.record import BudgetPoint, Compile, ItemId, Partition, Value
 from compiler_core.simplify import is_random, is_view, remove_dead, view_base
+from compiler_core.symbols import Origin
 
 
 @dataclass(frozen=True)
 class Partitioned:
     """The forward returns the joint graph's forward outputs, then `saved`; the backward takes
-    `saved`, then the tangents, and returns a gradient or None for each primal."""
+    `saved`, then the symbols, then the tangents, and returns a gradient or None for each primal."""
 
     joint: JointGraph
     forward: fx.GraphModule
     backward: fx.GraphModule | None
     saved: tuple[str, ...]
+    symbols: tuple[str, ...]
+    """The symbols on which the backward's sizes depend; see `JointGraph.origins`."""
     saved_bytes: int
 
 
@@ -46,12 +50,13 @@ def partition(
     """
     if not joint.has_backward:
         record_graph(compile_, "forward", "forward", joint.gm)
-        return Partitioned(joint, joint.gm, None, (), 0)
+        return Partitioned(joint, joint.gm, None, (), (), 0)
     with compile_.step("partition"):
         values = Values(joint)
         cut = minimum_cut(values, memory_budget)
-        forward, backward = _forward(joint, values, cut), _backward(joint, values, cut)
-        parts = Partitioned(joint, forward, backward, tuple(n.name for n in cut.saved), cut.bytes)
+        numbers = _symbols(joint, values)
+        forward, backward = _forward(joint, values, cut), _backward(joint, values, cut, numbers)
+        parts = Partitioned(joint, forward, backward, tuple(n.name for n in cut.saved), tuple(numbers), cut.bytes)
         check(parts)
         record_graph(compile_, "forward", "forward", forward)
         record_graph(compile_, "backward", "backward", backward)
@@ -80,13 +85,23 @@ def _forward(joint: JointGraph, values: Values, cut: Cut) -> fx.GraphModule:
     return _module(joint, graph)
 
 
-def _backward(joint: JointGraph, values: Values, cut: Cut) -> fx.GraphModule:
+def _symbols(joint: JointGraph, values: Values) -> dict[str, Origin]:
+    """The symbols that the backward's values speak of."""
+    used = (n for n in values.nodes if n in values.backward or n.name in joint.tangents)
+    return joint.origins(symbols.names(n.meta.get("val") for n in used))
+
+
+def _backward(joint: JointGraph, values: Values, cut: Cut, numbers: Mapping[str, Origin]) -> fx.GraphModule:
     """Operations in the joint graph's order; what is computed again comes just before its reader."""
     graph = fx.Graph()
     copied: dict[fx.Node, fx.Node] = {}
     for node in cut.saved:
         copied[node] = graph.placeholder(node.name)
         copied[node].meta = _meta(node) | {"role": "saved"}
+    for name, origin in numbers.items():
+        made = graph.placeholder(name)
+        made.meta = {"val": origin.value, "origin": (origin.placeholder.meta["item"],), "rule": "partition"}
+        copied |= {n: made for n in values.nodes if n.name == name or (n is origin.placeholder and not origin.method)}
     for node in joint.gm.graph.find_nodes(op="placeholder"):
         if node.name in joint.tangents:
             copied[node] = _copy(graph, node, copied)
@@ -128,7 +143,8 @@ def check(parts: Partitioned) -> None:
     assert parts.backward is not None
     given = output_nodes(parts.forward.graph)[len(parts.joint.outputs) :]
     placeholders = list(parts.backward.graph.find_nodes(op="placeholder"))
-    taken, tangents = placeholders[: len(parts.saved)], placeholders[len(parts.saved) :]
+    count = len(parts.saved)
+    taken, tangents = placeholders[:count], placeholders[count + len(parts.symbols) :]
     if list(map(_kind, given)) != list(map(_kind, taken)):
         raise CompilerBug(f"the forward saves {[*map(_kind, given)]} but the backward takes {[*map(_kind, taken)]}")
     if tuple(n.name for n in given) != parts.saved:

@@ -16,7 +16,7 @@ import torch
 import torch.fx as fx
 from torch import nn
 from torch._guards import detect_fake_mode
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from compiler_core.backends import compile_graph
 from compiler_core.config import Options
@@ -29,7 +29,7 @@ class Captured:
     """A captured graph, recorded, with fake inputs, and the record that it lies in."""
 
     gm: fx.GraphModule
-    inputs: list[torch.Tensor]
+    inputs: list[Any]
     record: Record
     compile: Compile
 
@@ -39,7 +39,7 @@ def prepare(gm: fx.GraphModule, examples: Sequence[torch.Tensor]) -> Captured:
     record = Record()
     compile_ = record.compile(record.frame("f", "f.py", 1, "root"))
     mode = detect_fake_mode(list(examples)) or FakeTensorMode()
-    inputs: list[torch.Tensor] = [e if isinstance(e, FakeTensor) else mode.from_tensor(e) for e in examples]
+    inputs = [mode.from_tensor(e) if type(e) in (torch.Tensor, nn.Parameter) else e for e in examples]
     source = record.source("f.py", 1, [str(n) for n in gm.graph.nodes])
     for i, node in enumerate(gm.graph.nodes, 1):
         node.meta |= {"origin": (source.item(str(i)),), "rule": "capture"}
@@ -83,7 +83,9 @@ class Compiled:
 
 
 @contextmanager
-def compiled(function: Callable[..., Any], backend: Any = "aot_eager", **options: Any) -> Iterator[Compiled]:
+def compiled(
+    function: Callable[..., Any], backend: Any = "aot_eager", dynamic: bool = False, **options: Any
+) -> Iterator[Compiled]:
     """`function` compiled by a backend of ours behind torch.compile's capture."""
 
     def run(gm: fx.GraphModule, examples: Sequence[torch.Tensor]) -> Callable[..., Any]:
@@ -92,16 +94,19 @@ def compiled(function: Callable[..., Any], backend: Any = "aot_eager", **options
         made.records.append(captured.record)
         return compile_graph(gm, captured.inputs, captured.compile, Options(backend=backend, **options))
 
-    with _stock(function, run) as call:
+    with _stock(function, run, dynamic) as call:
         made = Compiled(call)
         yield made
 
 
 @contextmanager
-def _stock(function: Callable[..., Any], backend: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
+def _stock(
+    function: Callable[..., Any], backend: Callable[..., Any], dynamic: bool = False
+) -> Iterator[Callable[..., Any]]:
     torch._dynamo.reset()
     try:
-        yield torch.compile(function, backend=backend, fullgraph=True, dynamic=False)
+        with torch._dynamo.config.patch(specialize_float=True):
+            yield torch.compile(function, backend=backend, fullgraph=True, dynamic=dynamic)
     finally:
         torch._dynamo.reset()
 
@@ -118,12 +123,12 @@ def same_as_eager(
 
     With `leaves` False it gets results of an operation instead of leaves.
     """
-    expected = _outcome(copy.deepcopy(function), args, leaves)
+    expected = outcome(copy.deepcopy(function), args, leaves)
     with compiled(function, backend) as made:
-        found = _outcome(function, args, leaves, made)
+        found = outcome(function, args, leaves, made)
     failures = "\n".join(f.detail for c in made.compiles for f in c.failures)
     assert not failures, failures
-    _assert_equal(found, expected, tol)
+    assert_equal(found, expected, tol)
     return made
 
 
@@ -136,7 +141,7 @@ class _Outcome:
     drawn: torch.Tensor
 
 
-def _outcome(
+def outcome(
     function: Callable[..., Any], args: Sequence[torch.Tensor], leaves: bool, call: Callable[..., Any] | None = None
 ) -> _Outcome:
     torch.manual_seed(0)
@@ -153,7 +158,7 @@ def _outcome(
     return _Outcome(outputs, inputs, gradients, parameters + buffers, torch.rand(4))
 
 
-def _assert_equal(found: _Outcome, expected: _Outcome, tol: float) -> None:
+def assert_equal(found: _Outcome, expected: _Outcome, tol: float) -> None:
     for name in ("outputs", "inputs", "gradients", "state"):
         for i, (ours, eager) in enumerate(zip(getattr(found, name), getattr(expected, name), strict=True)):
             _assert_same_tensor(ours, eager, tol, f"{name}[{i}]")
