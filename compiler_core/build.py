@@ -24,7 +24,11 @@ from pathlib import Path
 from compiler_core import config
 from compiler_core.errors import BuildError
 
-FLAGS = ("-O3", "-march=native", "-fopenmp", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=off", "-fwrapv")
+FLAGS = (
+    *("-O3", "-march=native", "-fopenmp", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=off", "-fwrapv"),
+    # or sin(x) beside cos(x) becomes one call of sincos, which has no form for vectors
+    *("-fno-builtin-sin", "-fno-builtin-cos", "-fno-builtin-sinf", "-fno-builtin-cosf"),
+)
 """Never -ffast-math: NaN, infinities, signed zeros and the order of additions are eager's."""
 OPTIONAL_FLAGS = frozenset({"-march=native", "-fopenmp", "-fno-trapping-math"})
 SHARED = ("-shared", "-fPIC", "-std=c++17", "-w")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,6 +25,14 @@ from tests.kernel_programs import check, compiled, trace
 def source(program: Any, *inputs: torch.Tensor) -> str:
     code = cpp.generate(fuse(lower(trace(program, *inputs), "forward")).program, build.simd_math())
     return code.text
+
+
+def test_sine_beside_cosine_is_computed_on_vectors(tmp_path: Path) -> None:
+    kernel, assembly = tmp_path / "kernel.cpp", tmp_path / "kernel.s"
+    kernel.write_text(source(lambda x: x.sin() * x.cos(), torch.randn(64)))
+    command = build.compile_command(build.toolchain(), kernel, assembly, ("-S", "-w"))
+    subprocess.run(command, check=True)
+    assert "sincos" not in assembly.read_text()
 
 
 def test_no_header_and_no_fast_math() -> None:
