@@ -22,7 +22,6 @@ from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
     DynamicOutputShapeException,
     FakeTensorMode,
-    UnsupportedFakeTensorException,
     UnsupportedOperatorException,
 )
 
@@ -31,7 +30,7 @@ from compiler_core.errors import Unsupported
 from compiler_core.guards import GuardSpec, frozen, no_dispatch_mode_guard, state_guard
 from compiler_core.record import ItemId
 from compiler_core.side_effects import SideEffects
-from compiler_core.sources import Attribute, Constant, FreeCell, Held, Item, Scope, Source, root_of
+from compiler_core.sources import Attribute, Constant, FreeCell, Held, InstanceDict, Item, Scope, Source, root_of
 from compiler_core.values import arrays
 from compiler_core.values.base import Value
 from compiler_core.values.constant import NONE, NUMPY_NUMBERS, ConstantValue, from_python, is_atom
@@ -262,6 +261,7 @@ class Capture:
         self._check_dicts(owners)
         for value in [*owners, *self._looked_at({type(v.real) for v in owners})]:
             by_type.setdefault(type(value.real), {})[value.source] = None
+        self._add_own_dicts(owners, by_type)
         if self.effects.writes_cells():
             by_type.setdefault(types.CellType, {}).update(dict.fromkeys(self._cells()))
         for cls, (first, *rest) in by_type.items():
@@ -280,10 +280,24 @@ class Capture:
             if own is not None and (id(own) in changed or id(value) in changed):
                 raise Unsupported("unsupported mutation", f"{value} beside its own __dict__")
 
+    def _add_own_dicts(self, owners: list[Any], by_type: dict[type, dict[Source, None]]) -> None:
+        """A dict may turn out to be the ``__dict__`` of an object: one of the two was changed, the other looked at."""
+        if any(type(v.real) is dict for v in owners):
+            objects = [v for _, v in self._seen.values() if isinstance(v, ObjectValue) and self._is_looked_at(v)]
+        else:
+            objects = [v for v in owners if isinstance(v, ObjectValue)] if self._looked_at({dict}) else []
+        own = [InstanceDict(v.source) for v in objects if v.source is not None and hasattr(v.real, "__dict__")]
+        if own:
+            dicts = by_type.setdefault(dict, {})
+            dicts.update(dict.fromkeys([v.source for v in self._looked_at({dict})] + own))
+
     def _looked_at(self, classes: set[type]) -> list[Any]:
         """The outside objects of these very types that something depends on."""
-        found = [value for obj, value in self._seen.values() if type(obj) in classes and value.source is not None]
-        return [v for v in found if any((k, v.source, None) in self.guards for k in ("TYPE_MATCH", "TENSOR_MATCH"))]
+        return [v for obj, v in self._seen.values() if type(obj) in classes and self._is_looked_at(v)]
+
+    def _is_looked_at(self, value: Value) -> bool:
+        kinds = ("TYPE_MATCH", "TENSOR_MATCH")
+        return value.source is not None and any((kind, value.source, None) in self.guards for kind in kinds)
 
     def _cells(self) -> list[Source]:
         """The cells of outside functions that were read or written."""
@@ -309,8 +323,10 @@ class Capture:
     def fake(self, real: torch.Tensor, source: Source) -> torch.Tensor:
         try:
             return fake_of(self.mode, real)
-        except UnsupportedFakeTensorException as error:
+        except RuntimeError as error:  # a kind that there are no fakes of; a view that autograd has lost track of
             raise Unsupported("unsupported operation", str(error)) from None
+        except AssertionError:  # PyTorch finds that it is unlike `real`: another name of it was written to before
+            raise Unsupported("unsupported operation", "a tensor that a write to another has given a history") from None
 
     def placeholder(self, tensor: TensorValue, fake: torch.Tensor) -> fx.Node:
         """Make an outside tensor an input of the graph."""

@@ -359,6 +359,7 @@ class FrameCode:
         first, owner = frame.first or (None, None)
         layout = Layout(target, tuple(kinds), tuple(names), cells, first, args, bool(last))
         loads: list[Step] = [partial(load, owner)] if owner is not None else []
+        loads += [partial(load, tx.cells[n]) for n in cells]
         loads += callee
         loads += [partial(load, p.value) for p in stack if p.kind != NULL]
         loads += extra
@@ -369,7 +370,7 @@ class FrameCode:
         """An instruction that pushes the resume function, made here if it has free variables."""
         code = self.resume_code(frame.tx, layout)
         f_globals, name = frame.tx.f_globals, _resume_name(frame.tx, layout.target)
-        free = [*layout.cells, *frame.code.co_freevars]
+        free = frame.code.co_freevars
         if not free:
             return make.load_const(types.FunctionType(code, f_globals, name))
         emit = self.emit

@@ -401,7 +401,8 @@ class _FrameCompile:
         with _state_kept():
             compiled = backends.compile_graph(graph, inputs, self.compile, self.region.options)
         name = f"graph_{self.compile.id.replace('/', '_')}"
-        return rerun.graph_or_none(graph, compiled, name, self.compile)
+        writes_at_once = compiled == graph.forward or callable(self.region.options.backend)
+        return rerun.graph_or_none(graph, compiled, name, self.compile, writes_at_once)
 
     def _resume_code(self, tx: Interpreter, layout: Layout) -> types.CodeType:
         """The code with which a frame at work goes on; the same for every compile."""

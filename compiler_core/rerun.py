@@ -1,8 +1,8 @@
 """When a captured graph fails while it runs: an index out of range, sizes that fake tensors did not check.
 
 Python would have come to the failing operation step by step: with the side effects before it done, inside the
-``try`` or ``with`` blocks around it.  So the frame runs again from its start, as plain Python, if the graph has left
-its inputs as they were.  Generated code does this::
+``try`` or ``with`` blocks around it.  So the frame runs again from its start, as plain Python, with the inputs as they
+were: what the graph wrote to is put back, from copies made before.  Generated code does this::
 
     out = graph(x, y)
     if out is None:
@@ -15,6 +15,7 @@ import threading
 import traceback
 import types
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -29,12 +30,13 @@ _failed = threading.local()
 
 
 def graph_or_none(
-    graph: torch.fx.GraphModule, compiled: Callable[..., Any], name: str, compile_: Compile
+    graph: torch.fx.GraphModule, compiled: Callable[..., Any], name: str, compile_: Compile, writes_at_once: bool
 ) -> Callable[..., Any]:
-    """`compiled`, which gives None where it failed and the frame may run again; else the error goes on."""
-    hidden, random_numbers = _writes_to_data(graph), draws(graph.graph)
-    mutates, versions_of = hidden or _mutates(graph), _unknown if hidden else _versions
-    before = ambient.restorer(graph.graph)
+    """`compiled`, which gives None where it failed and the frame may run again; else the error goes on.
+
+    `writes_at_once`: it writes to inputs as it goes, not last of all, when nothing can fail any longer.
+    """
+    written, random_numbers, before = _written(graph), draws(graph.graph), ambient.restorer(graph.graph)
 
     def plain(*inputs: Any) -> Any:
         restore = before()
@@ -48,44 +50,89 @@ def graph_or_none(
             return None
 
     def careful(*inputs: Any) -> Any:
-        versions = versions_of(inputs) if mutates else []
+        kept = [_Input.kept(inputs[i], writes_at_once) for i in written]
         random = torch.get_rng_state() if random_numbers else None
         restore = before()
         try:
             return compiled(*inputs)
         except BaseException as error:
             restore()
-            if not isinstance(error, Exception) or (mutates and versions != versions_of(inputs)):
+            if not isinstance(error, Exception) or not _put_back(kept):
                 raise
             if random is not None:
                 torch.set_rng_state(random)
             _failed.last = compile_, error
             return None
 
-    chosen = careful if mutates or random_numbers else plain
+    chosen = careful if written or random_numbers else plain
     chosen.__name__ = chosen.__qualname__ = name
     return chosen
 
 
-def _mutates(graph: torch.fx.GraphModule) -> bool:
-    """Whether any operation changed an input in place: fake tensors count their changes, too."""
-    return any(n.op == "placeholder" and n.meta["val"]._version > 0 for n in graph.graph.nodes)
-
-
-def _writes_to_data(graph: torch.fx.GraphModule) -> bool:
-    """Whether one went through an input's ``.data``, which has a count of its own."""
+def _written(graph: torch.fx.GraphModule) -> list[int]:
+    """The inputs that operations may change in place: fake tensors count their changes, too."""
+    inputs = [n for n in graph.graph.nodes if n.op == "placeholder"]
     taken = (n for n in graph.graph.nodes if n.target is getattr and n.args[1] == "data")
-    return any(n.meta["val"]._version > 0 for n in taken)
+    if any(n.meta["val"]._version > 0 for n in taken):  # what is written through `.data` has a count of its own
+        return list(range(len(inputs)))
+    return [i for i, n in enumerate(inputs) if n.meta["val"]._version > 0]
 
 
-def _versions(inputs: Sequence[torch.Tensor]) -> list[Any]:
-    """How often each was changed in place; of inference tensors nobody knows."""
-    return [object() if t.is_inference() else t._version for t in inputs]
+@dataclass(frozen=True)
+class _Input:
+    """An input that the graph writes to, and what it was before."""
+
+    tensor: torch.Tensor
+    version: int | None
+    """How often it was changed in place; of inference tensors nobody knows."""
+    facts: tuple[Any, ...]
+    copy: torch.Tensor | None
+
+    @classmethod
+    def kept(cls, tensor: torch.Tensor, writes_at_once: bool) -> _Input:
+        version = None if tensor.is_inference() else tensor._version
+        copy = tensor.detach().clone() if writes_at_once else None
+        return cls(tensor, version, _facts(tensor), copy)
+
+    def is_unchanged(self) -> bool:
+        return self.version is not None and self.tensor._version == self.version and self.copy is None
+
+    def forget_gradients(self) -> None:
+        """A write that is to be differentiated gave it a history; where it had none, that is taken back."""
+        tensor = self.tensor
+        if not tensor._is_view() and None is self.facts[0] is not tensor.grad_fn:
+            tensor.detach_().requires_grad_(self.facts[1])
+
+    def can_be_put_back(self) -> bool:
+        return self.copy is not None and _facts(self.tensor) == self.facts
+
+    def put_back(self) -> None:
+        assert self.copy is not None
+        with torch.inference_mode(self.tensor.is_inference()), torch.no_grad():
+            self.tensor.copy_(self.copy)
+        if self.version is not None:
+            torch._C._autograd._unsafe_set_version_counter((self.tensor,), (self.version,))
 
 
-def _unknown(_: Sequence[torch.Tensor]) -> list[Any]:
-    """In place of the versions, where nobody counts: never the same twice."""
-    return [object()]
+def _facts(tensor: torch.Tensor) -> tuple[Any, ...]:
+    """What a copy of its values cannot put back."""
+    place = tensor.shape, tensor.stride(), tensor.storage_offset(), tensor.untyped_storage().data_ptr()
+    try:
+        return tensor.grad_fn, tensor.requires_grad, place
+    except RuntimeError as error:  # of a view that autograd has lost track of
+        return str(error), None, place
+
+
+def _put_back(kept: Sequence[_Input]) -> bool:
+    """Undo what the graph wrote; False where that cannot be."""
+    changed = [each for each in kept if not each.is_unchanged()]
+    for each in changed:
+        each.forget_gradients()
+    if not all(each.can_be_put_back() for each in changed):
+        return False
+    for each in changed:
+        each.put_back()
+    return True
 
 
 def run_plainly(

@@ -33,8 +33,8 @@ resume function is given that exception."""
 class Layout:
     """What a resume function is given and how it begins.
 
-    Its parameters, in this order: `first`, the callee's resume function with its arguments (``__callee``,
-    ``__callee0`` ...), the stack (``__stack0`` ...), the live locals, the exception (``__error``).
+    Its parameters, in this order: `first`, the cells (``__cell_x``), the callee's resume function with its arguments
+    (``__callee``, ``__callee0`` ...), the stack (``__stack0`` ...), the live locals, the exception (``__error``).
     """
 
     target: int
@@ -42,7 +42,7 @@ class Layout:
     stack: tuple[str, ...]
     names: tuple[str, ...]
     cells: tuple[str, ...]
-    """Cells of the function, which become free variables."""
+    """Cells of the function, which stay its own: Python calls one that is empty a local variable without a value."""
     first: str | None = None
     """The method's `self`, where the body may call ``super()``, which reads the first argument."""
     callee_args: int | None = None
@@ -54,7 +54,7 @@ class Layout:
         first = (self.first,) if self.first else ()
         callee = () if self.callee_args is None else ("__callee", *_numbered("__callee", self.callee_args))
         stack = (f"__stack{i}" for i, kind in enumerate(self.stack) if kind != NULL)
-        return (*first, *callee, *stack, *self.names, *(("__error",) if self.raises else ()))
+        return (*first, *map(make.handed_cell, self.cells), *callee, *stack, *self.names, *(("__error",) * self.raises))
 
 
 def _numbered(name: str, count: int) -> list[str]:
@@ -64,11 +64,11 @@ def _numbered(name: str, count: int) -> list[str]:
 def resume_code(code: types.CodeType, layout: Layout) -> types.CodeType:
     """The code of a resume function: the body, lines and handlers as they were, entered in the middle."""
     body = disassemble(code)
-    free = layout.cells + code.co_freevars
-    parameters = layout.parameters
+    parameters, free = layout.parameters, code.co_freevars
+    elsewhere = {*parameters, *code.co_cellvars, *free}
     start = next(i for i, x in enumerate(body) if x.opname == "RESUME")
     kept = [x for i, x in enumerate(body) if i > start or x.opname not in PROLOGUE]
-    whole = [*make.prologue((), len(free)), *_entry(body, layout), *kept]
+    whole = [*make.prologue(layout.cells, len(free)), *_entry(body, layout), *kept]
     line = on_line(body[layout.target].lineno or code.co_firstlineno)
     for instruction in whole:
         instruction.positions = instruction.positions or line
@@ -79,9 +79,7 @@ def resume_code(code: types.CodeType, layout: Layout) -> types.CodeType:
         co_argcount=len(parameters),
         co_posonlyargcount=0,
         co_kwonlyargcount=0,
-        co_varnames=parameters + tuple(n for n in code.co_varnames if n not in parameters and n not in free),
-        co_cellvars=(),
-        co_freevars=free,
+        co_varnames=parameters + tuple(n for n in code.co_varnames if n not in elsewhere),
         co_flags=code.co_flags & ~(inspect.CO_VARARGS | inspect.CO_VARKEYWORDS),
         co_qualname=_resumed_name(code),
     )
@@ -108,7 +106,8 @@ def _name_of(code: types.CodeType) -> tuple[str, str, int]:
 
 def _entry(body: Sequence[Instruction], layout: Layout) -> list[Instruction]:
     """From the function's start into its middle."""
-    entry = [x for i, kind in enumerate(layout.stack) for x in _push(f"__stack{i}", kind)]
+    entry = [x for name in layout.cells for x in make.take_cell(name)]
+    entry += [x for i, kind in enumerate(layout.stack) for x in _push(f"__stack{i}", kind)]
     if layout.raises:
         broken = body[layout.target]
         again = Instruction("RERAISE", 0, 0, positions=broken.positions, handler=broken.handler)

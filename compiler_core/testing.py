@@ -247,6 +247,13 @@ def difference(want: Any, got: Any, tolerance: float = 0.0) -> str | None:
     return _Comparison(tolerance).compare("", want, got)
 
 
+def _fact(tensor: torch.Tensor, name: str) -> Any:
+    try:
+        return getattr(tensor, name)
+    except RuntimeError as error:  # of a view that autograd has lost track of
+        return str(error)
+
+
 class _Comparison:
     def __init__(self, tolerance: float) -> None:
         self.tolerance = tolerance
@@ -289,7 +296,7 @@ class _Comparison:
         if known:
             return known
         for fact in ("dtype", "device", "shape", "requires_grad", "is_leaf"):
-            a, b = getattr(want, fact), getattr(got, fact)
+            a, b = _fact(want, fact), _fact(got, fact)
             if a != b:
                 return f"{path}.{fact}: {b}, not {a}"
         if type(want) is not type(got) or want.stride() != got.stride():

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from types import CodeType
+from types import BuiltinFunctionType, CodeType, FunctionType, MethodDescriptorType, WrapperDescriptorType
+from typing import Any
 
 from compiler_core.bytecode import opset
 from compiler_core.bytecode.flow import reachable
 from compiler_core.bytecode.instructions import Instruction, disassembled, raw_units
 from compiler_core.record import Span
+from compiler_core.shown import shown
 
 _MAX_CONSTANT = 60
+_NAMED: Any = (type, FunctionType, BuiltinFunctionType, MethodDescriptorType, WrapperDescriptorType)
 _PLAIN = (int, float, complex, str, bytes, bool, type(None), type(...), frozenset)
 
 
@@ -25,10 +28,10 @@ def bytecode_text(code: CodeType) -> tuple[str, list[Span]]:
     lines, last = [], None
     for i, x in enumerate(instructions):
         line = x.lineno
-        shown = "" if line is None or line == last else str(line)
+        number = "" if line is None or line == last else str(line)
         mark = "~" if x not in alive else ">" if x in entered else " "
         caught = f"  except to {where[x.handler.target]}" if x.handler else ""
-        lines.append(f"{shown:>5} {mark}{i:4}  {x.opname:<28}{operand(x, where)}{caught}".rstrip())
+        lines.append(f"{number:>5} {mark}{i:4}  {x.opname:<28}{operand(x, where)}{caught}".rstrip())
         last = line if line is not None else last
     return "\n".join(lines), [Span(str(i), i + 1, i + 1) for i in range(len(lines))]
 
@@ -48,16 +51,16 @@ def operand(instruction: Instruction, where: dict[Instruction, int]) -> str:
     return constant_text(argval)
 
 
-def constant_text(value: object) -> str:
+def constant_text(value: Any) -> str:
     """A constant in short, without addresses, so that a text stays the same from run to run."""
     if isinstance(value, tuple):
         return f"({', '.join(map(constant_text, value))}{',' if len(value) == 1 else ''})"
     if isinstance(value, CodeType):
         return f"<code {value.co_qualname}>"
-    if not isinstance(value, _PLAIN):
-        name = getattr(value, "__qualname__", None)
-        return f"<{type(value).__name__}{f' {name}' if isinstance(name, str) else ''}>"
-    text = repr(value)
+    if type(value) not in _PLAIN:
+        name = f" {value.__qualname__}" if type(value) in _NAMED else ""
+        return f"<{type(value).__name__}{name}>"
+    text = shown(value)
     return text if len(text) <= _MAX_CONSTANT else f"{text[: _MAX_CONSTANT - 4]}...{text[-1]}"
 
 

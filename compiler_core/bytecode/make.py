@@ -67,6 +67,16 @@ def load_closure(name: str) -> Instruction:
     return _named("LOAD_CLOSURE", name)
 
 
+def handed_cell(name: str) -> str:
+    """The parameter in which a function is handed the cell of one of its own variables."""
+    return f"__cell_{name}"
+
+
+def take_cell(name: str) -> list[Instruction]:
+    """Put the cell that the function was handed in the place of the one that it made."""
+    return [load_fast(handed_cell(name)), store_fast(name), delete_fast(handed_cell(name))]
+
+
 def load_global(name: str) -> Instruction:
     return _named("LOAD_GLOBAL", name, 0)
 

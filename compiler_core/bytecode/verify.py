@@ -12,6 +12,7 @@ from compiler_core.bytecode.fault import Fault
 from compiler_core.bytecode.flow import falls_through, stack_edges
 from compiler_core.bytecode.instructions import Instruction, disassembled, index, slots
 from compiler_core.bytecode.listing import excerpt
+from compiler_core.bytecode.make import handed_cell
 from compiler_core.errors import CompilerBug
 
 _BEFORE_RESUME = frozenset({"COPY_FREE_VARS", "MAKE_CELL", "RETURN_GENERATOR", "POP_TOP", "NOP", "RESUME"})
@@ -148,7 +149,7 @@ def _check_slots(instructions: Sequence[Instruction], code: CodeType) -> None:
             continue
         states[at] = state
         x = instructions[at]
-        after = _after(x, state, free)
+        after = _after(x, state, free, handed=at > 0 and _is_handed(instructions[at - 1], x))
         if x.handler is not None:
             work.append((where[x.handler.target], state))
         if x.target is not None:
@@ -164,7 +165,12 @@ def _free_bits(code: CodeType) -> int:
     return sum(1 << i for i, slot in enumerate(parts) if slot.kind == "free")
 
 
-def _after(x: Instruction, state: _Slots, free: int) -> _Slots:
+def _is_handed(before: Instruction, x: Instruction) -> bool:
+    """Whether a resume function puts one of the cells that it was handed in its place."""
+    return x.opname == "STORE_FAST" and before.argval == handed_cell(str(x.argval))
+
+
+def _after(x: Instruction, state: _Slots, free: int, handed: bool) -> _Slots:
     bound, cells, aside = state
     if x.opname == "COPY_FREE_VARS":
         return _Slots(bound | free, cells | free, aside)
@@ -172,7 +178,7 @@ def _after(x: Instruction, state: _Slots, free: int) -> _Slots:
         if opname == "MAKE_CELL":
             bound, cells = bound | bit, cells | bit
         elif opname == "STORE_FAST":  # of a slot put aside: may be the cell that comes back
-            bound, cells = bound | bit, (cells & ~bit) | (aside & bit)
+            bound, cells = bound | bit, (cells & ~bit) | (bit if handed else aside & bit)
         elif opname == "LOAD_FAST_AND_CLEAR":
             bound, cells, aside = bound & ~bit, cells & ~bit, aside | (cells & bit)
         elif opname == "DELETE_FAST":

@@ -336,8 +336,8 @@ def _texts(values: Iterable[Value]) -> list[str]:
 
 def _constant(value: object) -> str:
     """A function that the compiler put among the constants goes by its name."""
-    name = getattr(value, "__name__", "")
-    return name if callable(value) and isinstance(name, str) and name.isidentifier() else constant_text(value)
+    name = value.__name__ if inspect.isroutine(value) else ""
+    return name if name.isidentifier() else constant_text(value)
 
 
 def _parameters(code: CodeType) -> Iterator[str]:

@@ -470,3 +470,113 @@ def test_what_a_module_lacks_is_guarded():
         assert compiled(torch.ones(1)).item() == 2
     finally:
         del settings.fast
+
+
+def unbound_cells():
+    def program(x, n):
+        if n > 5:
+            total = x * 2
+        print("here")
+        y = x + 1
+        return [total + y for _ in range(2)], lambda: total
+
+    return program
+
+
+def test_a_cell_without_a_value_after_a_break():
+    check(unbound_cells(), [lambda: (torch.ones(2), 1), lambda: (torch.ones(2), 9)])
+
+
+@same_as_eager(changes=["LOG"], inputs=lambda: (torch.ones(4), torch.tensor([5])))
+def test_graph_fails_after_a_write(x, i):
+    x.add_(1)
+    LOG.append(1)
+    try:
+        return x[i]
+    except IndexError as error:
+        x.mul_(2)
+        return str(error), x._version
+
+
+@same_as_eager(inputs=lambda: (torch.ones(4), torch.ones(4, requires_grad=True), torch.tensor([5])))
+def test_graph_fails_after_a_write_that_has_gradients(x, w, i):
+    x.mul_(w)
+    try:
+        return x[i]
+    except IndexError:
+        return x * 2
+
+
+@same_as_eager(inputs=lambda: (torch.ones(4), torch.tensor([5])))
+def test_graph_fails_after_a_write_to_data(x, i):
+    x.data.add_(1)
+    try:
+        return x[i]
+    except IndexError:
+        return x * 2
+
+
+def test_graph_of_any_backend_fails_after_a_write():
+    def program(x, i):
+        x.add_(1)
+        try:
+            return x[i]
+        except IndexError:
+            return x * 2
+
+    for backend in ("eager", "aot_eager", lambda gm, inputs: gm.forward):
+        check(program, lambda: (torch.ones(4), torch.tensor([5])), backend=backend)
+
+
+def with_view_of_input():
+    x = torch.randn(4, 4)
+    return x, x[0], torch.ones(4, requires_grad=True)
+
+
+@same_as_eager(inputs=with_view_of_input)
+def test_view_of_an_input_that_got_a_history(x, view, w):
+    x[2] = w
+    return x + view
+
+
+@same_as_eager(inputs=lambda: (torch.randn(4, 4, requires_grad=True),))
+def test_view_that_autograd_has_lost_track_of(x):
+    with torch.no_grad():
+        y = x.view(4, 4)
+        x.add_(1)
+        print("here")
+        z = y + 1
+    return y, z
+
+
+class Counted:
+    def __init__(self):
+        self.n = 1
+
+
+def object_and_dict():
+    return {"n": 0}, Counted()
+
+
+def object_and_its_dict():
+    counted = Counted()
+    return vars(counted), counted
+
+
+@same_as_eager(inputs=[object_and_dict, object_and_its_dict])
+def test_a_dict_that_is_an_objects_own(d, counted):
+    counted.n += 1
+    d["n"] = 5
+    return d["n"], counted.n
+
+
+@same_as_eager(inputs=[object_and_dict, object_and_its_dict])
+def test_a_changed_dict_that_is_an_objects_own(d, counted):
+    d["n"] = 5
+    return counted.n
+
+
+@same_as_eager(inputs=[object_and_dict, object_and_its_dict])
+def test_a_dict_that_is_a_changed_objects_own(d, counted):
+    counted.n = 7
+    return d["n"]

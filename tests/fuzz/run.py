@@ -39,6 +39,7 @@ PER_SEED = 10
 """Programs drawn with one seed; hypothesis varies earlier ones when it is asked for more."""
 SEEDS_PER_WORKER = 30
 EAGER_SECONDS, SECONDS = 2, 60
+TOO_DEEP = 400
 INVALID = "invalid"
 _numbers = itertools.count()
 
@@ -73,20 +74,32 @@ def _run_eagerly(source: str) -> bool:
     try:
         module = load(source)
         arguments = [call() for call in module.CALLS]
-        if not all(isinstance(a, tuple) for a in arguments) or not isinstance(module.CHANGES, list):
-            raise TypeError("arguments are a tuple, CHANGES a list")
+        if not arguments or not all(isinstance(a, tuple) for a in arguments) or not isinstance(module.CHANGES, list):
+            raise TypeError("CALLS are not empty, arguments are a tuple, CHANGES a list")
     except Exception as error:
         raise Invalid(f"{type(error).__name__}: {error}") from error
-    too_deep = False
+    depth = _Depth()
     for each in arguments:
-        with contextlib.redirect_stdout(None):
-            try:
-                module.program(*each)
-            except RecursionError:
-                too_deep = True
-            except Exception:
-                pass
-    return too_deep
+        with contextlib.redirect_stdout(None), contextlib.suppress(Exception), depth:
+            module.program(*each)
+    return depth.greatest > TOO_DEEP
+
+
+class _Depth:
+    """How deep calls come inside the block."""
+
+    greatest = at = 0
+
+    def __enter__(self) -> None:
+        self.at = 0
+        sys.setprofile(self._count)
+
+    def __exit__(self, *_: object) -> None:
+        sys.setprofile(None)
+
+    def _count(self, frame: Any, event: str, arg: Any) -> None:
+        self.at += (event == "call") - (event == "return")
+        self.greatest = max(self.greatest, self.at)
 
 
 def load(source: str) -> Any:
@@ -152,7 +165,8 @@ def kind_of(error: BaseException) -> str:
     """Differences of one kind have one cause, as a rule: the message without what varies."""
     text = str(error) or type(error).__name__
     text = next((line for line in reversed(text.splitlines()) if "Error" in line), text.splitlines()[0])
-    text = re.sub(r"^call \d+, seed \d+: [^:]*:|0x[0-9a-f]+|\d+|tensor\(.*|'[^']*'", "", text)
+    text = re.sub(r"'(\w+Error|CompilerBug|)[^']*'", r"\1", text)
+    text = re.sub(r"^call \d+, seed \d+: |\[.*?\]|0x[0-9a-f]+|\d+|tensor\(.*", "", text)
     return re.sub(r"\s+", " ", text).strip()[:120]
 
 

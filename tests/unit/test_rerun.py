@@ -56,12 +56,23 @@ def test_the_users_error_is_not_noted() -> None:
     assert not failures(record)
 
 
-def test_a_write_through_data_is_not_done_twice() -> None:
+@pytest.mark.parametrize("write", [lambda x: x.data.mul_(2), lambda x: x.mul_(2), lambda x: x.view(3).mul_(2)])
+def test_what_was_written_is_put_back_before_the_frame_runs_again(write: Callable[[torch.Tensor], Any]) -> None:
     def double(x: torch.Tensor) -> torch.Tensor:
-        x.data.mul_(2)
+        write(x)
         return x.sin()
 
-    x = torch.ones(3)
+    x, plain = torch.ones(3), torch.ones(3)
+    assert torch.equal(compiler_core.compile(double, backend=fails)(x), double(plain))
+    assert torch.equal(x, plain)
+    assert x._version == plain._version
+
+
+def test_a_history_that_cannot_be_taken_back_leaves_the_error() -> None:
+    def scale(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return x.mul_(w)
+
+    x = torch.ones(2, 3)
     with pytest.raises(ArithmeticError, match="made wrong"):
-        compiler_core.compile(double, backend=fails)(x)
-    assert torch.equal(x, torch.full((3,), 2.0))
+        compiler_core.compile(scale, backend=fails)(x[0], torch.full((3,), 2.0, requires_grad=True))
+    assert torch.equal(x[0], torch.full((3,), 2.0))

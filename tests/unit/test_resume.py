@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import types
 
+import pytest
 import torch
 
 import compiler_core as cc
@@ -331,9 +332,11 @@ def test_a_resume_function_goes_on_in_the_middle():
     loop = next(i for i, x in enumerate(body) if x.opname == "FOR_ITER")
     code = resume_code(program.__code__, Layout(loop, (VALUE,), ("args", "k", "kw", "x"), ("total",)))
     verify(code)
-    assert code.co_varnames[:5] == ("__stack0", "args", "k", "kw", "x")
-    resumed = types.FunctionType(code, {"torch": torch}, None, None, (types.CellType(5),))
-    assert resumed(iter([1, 2]), (), 2, {}, 1) == (12, (), {})
+    assert code.co_varnames[:6] == ("__cell_total", "__stack0", "args", "k", "kw", "x")
+    resumed = types.FunctionType(code, {"torch": torch})
+    assert resumed(types.CellType(5), iter([1, 2]), (), 2, {}, 1) == (12, (), {})
+    with pytest.raises(UnboundLocalError, match="local variable 'total'"):
+        resumed(types.CellType(), iter([1, 2]), (), 2, {}, 1)
 
 
 def test_a_resume_function_calls_the_callees_first_or_raises():
