@@ -45,6 +45,11 @@ def names() -> list[str]:
     return sorted(_BACKENDS)
 
 
+def takes_symbols(wanted: str | Callable[..., Any] | None) -> bool:
+    """Whether the backend's graphs may have symbolic sizes; each new size is compiled anew where they may not."""
+    return callable(wanted) or wanted == "eager"
+
+
 def choose(wanted: str | Backend | Callable[..., Any] | None, example_inputs: Sequence[torch.Tensor]) -> str:
     """The name of the backend that `wanted` means; UsageError where there is none of that name."""
     if wanted is None:

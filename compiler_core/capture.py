@@ -24,10 +24,13 @@ from torch._subclasses.fake_tensor import (
     FakeTensorMode,
     UnsupportedOperatorException,
 )
+from torch.fx.experimental.symbolic_shapes import StatefulSymbolicContext
 
 from compiler_core.ambient import CHANGES, Change, grad_mode
+from compiler_core.dynamic import OPERATIONS, Symbols
 from compiler_core.errors import Unsupported
 from compiler_core.guards import GuardSpec, frozen, no_dispatch_mode_guard, state_guard
+from compiler_core.policy import Policy
 from compiler_core.record import ItemId
 from compiler_core.side_effects import SideEffects
 from compiler_core.sources import Attribute, Constant, FreeCell, Held, InstanceDict, Item, Scope, Source, root_of
@@ -54,6 +57,7 @@ from compiler_core.values.objects import ObjectValue, is_plain_class
 from compiler_core.values.sequences import ListValue, RangeValue, SliceValue, TupleValue
 from compiler_core.values.sets import SetValue
 from compiler_core.values.subclasses import SubclassValue, container_base
+from compiler_core.values.symbols import SymbolicInt, from_number
 from compiler_core.values.tensor import TensorValue, constant_argument
 
 if TYPE_CHECKING:
@@ -62,6 +66,7 @@ if TYPE_CHECKING:
 
 # kinds of which one source may have several
 GUARDED_BY_VALUE = frozenset({"DICT_CONTAINS", "DICT_HAS", "NO_ATTRIBUTE", "SAME_OBJECT", "NOT_SAME_OBJECT"})
+At = tuple[tuple[ItemId, ...], ItemId | None, str]
 MAX_NODES = 20_000
 MAX_STEPS = 500_000
 MAX_ROUNDS = 10_000
@@ -88,11 +93,12 @@ class OpaqueValue(Value):
 class Capture:
     """What one attempt has gathered so far."""
 
-    def __init__(self, scope: Scope) -> None:
+    def __init__(self, scope: Scope, policy: Policy) -> None:
         self.scope = scope
         self.graph = fx.Graph()
-        self.mode = FakeTensorMode(static_shapes=True)
-        self.inputs: list[TensorValue] = []
+        self.symbols = Symbols(policy)
+        self.mode = FakeTensorMode(shape_env=self.symbols.env, static_shapes=True)
+        self.inputs: list[TensorValue | SymbolicInt] = []
         self._last_placeholder: fx.Node | None = None
         self.guards: dict[Any, GuardSpec] = {"GLOBAL_STATE": state_guard()}
         self.effects = SideEffects()
@@ -104,8 +110,7 @@ class Capture:
         self.steps = 0
         self.stop_at: int | None = None
         """The number of the step before which to stop."""
-        self.at: tuple[tuple[ItemId, ...], ItemId | None, str] = ((), None, "")
-        """Origin items, user line and stack trace of the instruction at work; the interpreter sets it."""
+        self._at: At = ((), None, "")
         self.hashed: dict[int, tuple[Any, Source]] = {}
         """Outside objects whose identity was a key of a dict or an element of a set."""
         self.suspended: dict[GeneratorValue, Mark] = {}
@@ -115,12 +120,24 @@ class Capture:
         self._seen: dict[int, tuple[Any, Value]] = {}
         self._by_fake: dict[int, TensorValue] = {}
         self._held: dict[int, Held] = {}
+        self._by_expr: dict[Any, Any] = {}
+
+    @property
+    def at(self) -> At:
+        """Origin items, user line and stack trace of the instruction at work; the interpreter sets it."""
+        return self._at
+
+    @at.setter
+    def at(self, at: At) -> None:
+        self._at, self.symbols.env.line = at, at[1]
 
     # ------------------------------------------------------------ outside objects
 
     def wrap(self, obj: Any, source: Source | None) -> Value:
         """The value of an outside object; the same object gives the same value.  `source` None: it was
         found through something guarded and is taken not to change (a function of a class)."""
+        if type(obj) is int and source is not None and self.symbols.policy.number(obj, source):
+            return SymbolicInt(self.symbols.number(obj, source), source)
         if is_atom(obj):
             return ConstantValue(obj, source)
         if _is_static(obj):
@@ -248,8 +265,9 @@ class Capture:
 
     def is_guarded(self, value: Value) -> bool:
         """Whether it is a constant that is sure to be this one, which programs tell by no identity."""
-        plain = isinstance(value, ConstantValue) and not isinstance(value.value, NUMPY_NUMBERS)
-        return plain and ("EQUALS_MATCH", value.source, None) in self.guards
+        if not isinstance(value, ConstantValue) or ("EQUALS_MATCH", value.source, None) not in self.guards:
+            return False
+        return not isinstance(value.value, NUMPY_NUMBERS)
 
     def all_guards(self) -> list[GuardSpec]:
         """Every guard, with those that say which objects must not be one and the same: a change of
@@ -267,6 +285,8 @@ class Capture:
         for cls, (first, *rest) in by_type.items():
             if rest:
                 self.guards.setdefault(("ALL_DIFFERENT", cls), GuardSpec("ALL_DIFFERENT", first, tuple(rest), None))
+        for source, condition, line in self.symbols.conditions():
+            self.guards[("CONDITION", condition.text)] = GuardSpec("CONDITION", source, condition, line)
         if not self.is_empty and all(guard.kind != "TENSOR_MATCH" for guard in self.guards.values()):
             self.guards["NO_DISPATCH_MODE"] = no_dispatch_mode_guard()
         return list(self.guards.values())
@@ -322,21 +342,58 @@ class Capture:
 
     def fake(self, real: torch.Tensor, source: Source) -> torch.Tensor:
         try:
-            return fake_of(self.mode, real)
+            made = fake_of(self.mode, real, self.symbols.context(real, source))
         except RuntimeError as error:  # a kind that there are no fakes of; a view that autograd has lost track of
             raise Unsupported("unsupported operation", str(error)) from None
         except AssertionError:  # PyTorch finds that it is unlike `real`: another name of it was written to before
             raise Unsupported("unsupported operation", "a tensor that a write to another has given a history") from None
+        self.symbols.note(made, source)
+        return made
 
     def placeholder(self, tensor: TensorValue, fake: torch.Tensor) -> fx.Node:
         """Make an outside tensor an input of the graph."""
+        assert tensor.source is not None
+        self._by_fake[id(fake)] = tensor
+        return self._input(tensor, tensor.source, fake)
+
+    def _input(self, value: TensorValue | SymbolicInt, source: Source, example: Any) -> fx.Node:
         last = self._last_placeholder
         with self.graph.inserting_after(last) if last is not None else self.graph.inserting_before(_first(self.graph)):
-            assert tensor.source is not None
-            node = self._last_placeholder = self.graph.placeholder(self._input_name(tensor.source.text))
-        self._describe(node, fake)
-        self.inputs.append(tensor)
-        self._by_fake[id(fake)] = tensor
+            node = self._last_placeholder = self.graph.placeholder(self._input_name(source.text))
+        self._describe(node, example)
+        self.inputs.append(value)
+        return node
+
+    def number(self, number: torch.SymInt) -> Any:
+        """What stands in the graph for a symbolic number: an input, a node that computes it, or the number it has
+        become."""
+        expr = number.node.expr
+        if expr.is_number:
+            return int(expr)
+        if expr not in self._by_expr:
+            self._by_expr[expr] = self._number_node(expr, number)
+        return self._by_expr[expr]
+
+    def _number_node(self, expr: Any, number: torch.SymInt) -> Any:
+        env = self.symbols.env
+        if expr.is_Symbol:
+            return self._input(SymbolicInt(number), self.symbols.sources[expr], number)
+        operation = OPERATIONS.get(expr.func)
+        if operation is None:
+            return int(number)
+        parts = [env.create_symintnode(arg, hint=None) for arg in expr.args]
+        nodes = [self.number(p) if isinstance(p, torch.SymInt) else p for p in parts]
+        if len(parts) == 1:
+            return self._compute(operation, nodes, number)
+        total, value = nodes[0], parts[0]
+        for node, part in zip(nodes[1:], parts[1:], strict=True):
+            value = operation(value, part)
+            total = self._compute(operation, [total, node], value)
+        return total
+
+    def _compute(self, operation: Any, args: Sequence[Any], value: Any) -> fx.Node:
+        node = self.graph.call_function(operation, tuple(args))
+        self._describe(node, value)
         return node
 
     def _input_name(self, text: str) -> str:
@@ -383,7 +440,7 @@ class Capture:
     def _run(self, fn: Any, args: Any, kwargs: Any) -> Any:
         """Run an operation on fake tensors; what eager would refuse is left to eager."""
         try:
-            with self.mode, _quiet():
+            with self.mode, _quiet(), self.symbols.dispatching():
                 return fn(*args, **kwargs)
         except (DataDependentOutputException, DynamicOutputShapeException) as error:
             raise Unsupported("tensor value read", f"{getattr(fn, '__name__', fn)}: {error}") from None
@@ -398,6 +455,9 @@ class Capture:
         """A value, or list or dict of values, as (what fake execution takes, what a node takes)."""
         if isinstance(value, TensorValue):
             return value.fake(tx), value.node(tx)
+        if isinstance(value, SymbolicInt):
+            value.look(tx)
+            return value.sym, self.number(value.sym)
         if isinstance(value, ConstantValue):
             constant = constant_argument(value.constant(tx))
             return constant, constant
@@ -432,9 +492,9 @@ class Capture:
         if isinstance(result, (tuple, list)):
             values = [self._item_result(v, node, i) for i, v in enumerate(result)]
             return ListValue(values) if isinstance(result, list) else TupleValue(values, type(result))
-        if is_atom(result):
+        if is_atom(result) or isinstance(result, (torch.SymInt, torch.SymBool)):
             self.graph.erase_node(node)
-            return ConstantValue(result)
+            return from_number(result)
         raise Unsupported("unsupported call", f"{node.target} returned a {type(result).__name__}")
 
     def _tensor_result(self, fake: torch.Tensor, node: fx.Node) -> TensorValue:
@@ -479,24 +539,38 @@ class Capture:
         self.graph.output(tuple(outputs))
         return fx.GraphModule(torch.nn.Module(), self.graph, "Captured")
 
+    def examples(self) -> list[Any]:
+        """The graph's inputs as they come in: what the frame has done to them since is not seen."""
+        self.symbols.settle()
+        fresh = FakeTensorMode(shape_env=self.symbols.env, static_shapes=True)
+        return [self._example(value, fresh) for value in self.inputs]
+
+    def _example(self, value: TensorValue | SymbolicInt, fresh: FakeTensorMode) -> Any:
+        if isinstance(value, SymbolicInt):
+            return int(value.sym) if value.sym.node.expr.is_number else value.sym
+        assert value.real is not None and value.source is not None
+        return fake_of(fresh, value.real, self.symbols.context(value.real, value.source))
+
     @property
     def is_empty(self) -> bool:
         """Whether nothing was computed."""
         return all(n.op == "placeholder" or n.target in CHANGES for n in self.graph.nodes)
 
 
-def fake_of(mode: FakeTensorMode, real: torch.Tensor) -> torch.Tensor:
+def fake_of(mode: FakeTensorMode, real: torch.Tensor, symbolic: StatefulSymbolicContext | None = None) -> torch.Tensor:
     """`real` without its values.  PyTorch looks at ``grad`` on the way, and warns where that is not kept."""
+    source = None if symbolic is None else symbolic.tensor_source
+    make = functools.partial(mode.from_tensor, static_shapes=symbolic is None, source=source, symbolic_context=symbolic)
     if real.is_inference():
         with torch.inference_mode(False):
             memory = real.untyped_storage(), real.storage_offset(), real.shape, real.stride()
             plain = torch.empty(0, dtype=real.dtype, device=real.device).set_(*memory)
-            return mode.from_tensor(plain, static_shapes=True)
+            return make(plain)
     if real.is_leaf:
-        return mode.from_tensor(real, static_shapes=True)
+        return make(real)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return mode.from_tensor(real, static_shapes=True)
+        return make(real)
 
 
 @contextmanager

@@ -37,8 +37,8 @@ class Options:
     memory_curve: bool = False
 
     def __post_init__(self) -> None:
-        if self.dynamic:
-            raise UsageError("dynamic=True is not in this version: every new shape is compiled anew")
+        if self.dynamic is not None and not isinstance(self.dynamic, bool):
+            raise UsageError(f"dynamic is True, False or None, not {self.dynamic!r}")
         for name in ("fullgraph", "strict", "steps", "memory_curve"):
             if not isinstance(getattr(self, name), bool):
                 raise UsageError(f"{name} is True or False, not {getattr(self, name)!r}")

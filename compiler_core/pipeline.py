@@ -23,11 +23,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
 
 from compiler_core import ambient, backends, breaks, entries, frame_hook, rerun, resume, split
 from compiler_core.bytecode import bytecode_text, disassembled, verify
-from compiler_core.capture import Capture, fake_of
+from compiler_core.capture import Capture
 from compiler_core.codegen_frame import FrameCode
 from compiler_core.config import Options
 from compiler_core.decompile import decompile
@@ -35,6 +34,7 @@ from compiler_core.errors import CompilerBug, FullGraphError, Unsupported, Usage
 from compiler_core.frame_hook import FrameView
 from compiler_core.graphs import record_graph
 from compiler_core.guards import GuardSpec, GuardTree, cost_of, costs, filtered, first_failure, guards_text
+from compiler_core.policy import Policy
 from compiler_core.reconstruct import graph_outputs
 from compiler_core.record import Compile, Frame, GraphBreak, Recompile, Record, StackLine, Stage
 from compiler_core.resume import Broken, Layout
@@ -139,6 +139,7 @@ class Region:
         self._depths: dict[Same, int] = {}
         """How many breaks in a row led to a resume function."""
         self._alone: set[Same] = set()
+        self._policies: dict[Same, Policy] = {}
 
     def installed(self) -> list[Installed]:
         """The compiles of the function itself that are in use."""
@@ -159,6 +160,12 @@ class Region:
                 for entry in state.entries:
                     entries.empty(entry.code, entry.manager)
             self.states.clear()
+            self._policies.clear()
+
+    def policy(self, code: types.CodeType) -> Policy:
+        """What is symbolic in the frames of this code."""
+        dynamic = self.options.dynamic if backends.takes_symbols(self.options.backend) else False
+        return self._policies.setdefault(Same(code), Policy(dynamic))
 
     def close(self) -> None:
         """The compiled function is gone."""
@@ -306,10 +313,9 @@ class _FrameCompile:
         capture, broke = captured.capture, captured.broke
         if captured.is_empty and captured.stopped is not None and not captured.stopped.run:
             return self._skip(captured)
-        guards = self._record_guards(capture)
         if broke is None and captured.is_empty:
             self.compile.reason = "no tensor operations: it runs as it is while its guards hold"
-            return self._install(self.view.code, guards)
+            return self._install(self.view.code, capture)
         code = FrameCode(capture, captured.tx, captured.stopped, self._resume_code, self._alone_code)
         outputs = graph_outputs(code.live())
         compiled = None if capture.is_empty else self._compile_graph(capture, outputs)
@@ -317,7 +323,7 @@ class _FrameCompile:
             new = code.generate(compiled, outputs)
             verify(new)
             self._record_generated(new)
-        return self._install(new, guards)
+        return self._install(new, capture)
 
     # ------------------------------------------------------------ 1 capture
 
@@ -380,10 +386,11 @@ class _FrameCompile:
         return None
 
     def _attempt(self) -> tuple[Capture, Interpreter]:
-        interpreter, capture = Interpreter, Capture(self.scope)
+        policy = self.region.policy(self.view.code)
+        interpreter, capture = Interpreter, Capture(self.scope, policy)
         if self.region.options.steps:
             recorder = StepRecorder(self.compile)
-            interpreter, capture = RecordingInterpreter, RecordingCapture(self.scope, recorder=recorder)
+            interpreter, capture = RecordingInterpreter, RecordingCapture(self.scope, policy, recorder=recorder)
         view = self.view
         arguments = {n: v for n, v in view.f_locals.items() if n not in view.code.co_freevars}
         local: dict[str, Value] = {n: capture.wrap(v, Local(n)) for n, v in arguments.items()}
@@ -396,8 +403,7 @@ class _FrameCompile:
     def _compile_graph(self, capture: Capture, outputs: dict[torch.fx.Node, int]) -> Callable[..., Any]:
         graph = capture.finish(outputs)
         record_graph(self.compile, "captured", "captured", graph)
-        fresh = FakeTensorMode(static_shapes=True)
-        inputs = [fake_of(fresh, t.real) for t in capture.inputs]  # type: ignore[arg-type]
+        inputs = capture.examples()
         with _state_kept():
             compiled = backends.compile_graph(graph, inputs, self.compile, self.region.options)
         name = f"graph_{self.compile.id.replace('/', '_')}"
@@ -426,7 +432,8 @@ class _FrameCompile:
 
     # ------------------------------------------------------------ 5 install
 
-    def _install(self, code: types.CodeType, guards: list[GuardSpec]) -> Any:
+    def _install(self, code: types.CodeType, capture: Capture) -> Any:
+        guards = self._record_guards(capture)  # now that compiling the graph has asked what it asks of sizes
         with self.compile.step("guards", "build the guard tree"):
             manager = GuardTree(self.scope, self.view.code).build(guards)
             if not manager.root.check(self.view.f_locals):

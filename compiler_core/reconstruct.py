@@ -21,6 +21,7 @@ from compiler_core.side_effects import fill_cell
 from compiler_core.values.base import NULL, Value
 from compiler_core.values.constant import ConstantValue
 from compiler_core.values.functions import CellValue, StaticValue
+from compiler_core.values.symbols import SymbolicInt
 from compiler_core.values.tensor import TensorValue
 
 if TYPE_CHECKING:
@@ -152,7 +153,7 @@ class Emitter:
             value.rebuild(self)
         elif value.source is not None and not value.source.makes_new:
             value.source.load(self)
-        elif value.source is None and isinstance(value, (ConstantValue, StaticValue, TensorValue)):
+        elif value.source is None and (isinstance(value, TensorValue) or is_fixed(value)):
             value.rebuild(self)
         else:
             self._make_once(value)
@@ -269,7 +270,8 @@ class Emitter:
 
 def is_fixed(value: Value) -> bool:
     """Whether pushing it later pushes the same: NULL, and constants that the code holds."""
-    return value is NULL or (value.source is None and isinstance(value, (ConstantValue, StaticValue)))
+    plain = isinstance(value, (ConstantValue, StaticValue)) and not isinstance(value, SymbolicInt)
+    return value is NULL or (value.source is None and plain)
 
 
 def graph_outputs(live: Sequence[Value]) -> dict[fx.Node, int]:

@@ -71,11 +71,12 @@ def graph_or_none(
 
 def _written(graph: torch.fx.GraphModule) -> list[int]:
     """The inputs that operations may change in place: fake tensors count their changes, too."""
-    inputs = [n for n in graph.graph.nodes if n.op == "placeholder"]
+    inputs = [n.meta["val"] for n in graph.graph.nodes if n.op == "placeholder"]
+    tensors = [i for i, value in enumerate(inputs) if isinstance(value, torch.Tensor)]
     taken = (n for n in graph.graph.nodes if n.target is getattr and n.args[1] == "data")
     if any(n.meta["val"]._version > 0 for n in taken):  # what is written through `.data` has a count of its own
-        return list(range(len(inputs)))
-    return [i for i, n in enumerate(inputs) if n.meta["val"]._version > 0]
+        return tensors
+    return [i for i in tensors if inputs[i]._version > 0]
 
 
 @dataclass(frozen=True)

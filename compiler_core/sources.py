@@ -307,6 +307,33 @@ class FromArray(Source):
         return tree.manager(self.base).lambda_manager(torch.from_numpy, self.text, tree.value(self), tree.kind)
 
 
+@dataclass(frozen=True)
+class Extent(Source):
+    """``base.size()[index]`` or ``base.stride()[index]`` of a tensor; `method` says which."""
+
+    base: Source
+    method: str
+    index: int
+
+    @property
+    def text(self) -> str:
+        return f"{self.base.text}.{self.method}()[{self.index}]"
+
+    def fetch(self, scope: Scope) -> Any:
+        return getattr(self.base.fetch(scope), self.method)()[self.index]
+
+    def load(self, emit: Emitter) -> None:
+        self.base.load(emit)
+        emit.call_method(self.method, [])
+        emit.constant(self.index)
+        emit.subscript()
+
+    def manager(self, tree: GuardTree) -> Any:
+        method, index = self.method, self.index
+        read = lambda tensor: getattr(tensor, method)()[index]  # noqa: E731
+        return tree.manager(self.base).lambda_manager(read, self.text, tree.value(self), tree.kind)
+
+
 UNSET: Any = object()
 """Stands for what a context variable without a value holds."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -10,6 +10,7 @@ import torch
 from torch._C._dynamo import guards as cpp
 
 from compiler_core.ambient import default_devices, function_modes
+from compiler_core.guards.conditions import Condition, checker
 from compiler_core.record import ItemId
 from compiler_core.shown import shown
 from compiler_core.sources import Scope, Source
@@ -92,6 +93,7 @@ TENSOR_FIELDS: tuple[tuple[str, Callable[[torch.Tensor], Any]], ...] = (
     ("stride", lambda t: t.stride()),
     ("dispatch keys", lambda t: str(torch._C._dispatch_keys(t))),
 )
+_FIELD = {name: i for i, (name, _) in enumerate(TENSOR_FIELDS)}
 
 
 @dataclass(frozen=True)
@@ -102,14 +104,21 @@ class TensorFacts:
     example: Any  # a weak reference
 
     @classmethod
-    def of(cls, tensor: torch.Tensor) -> TensorFacts:
+    def of(cls, tensor: torch.Tensor, fake: torch.Tensor) -> TensorFacts:
+        """Sizes and strides that are symbolic in `fake` are None: conditions of their own say what they may be."""
         import weakref
 
-        return cls(tuple(read(tensor) for _, read in TENSOR_FIELDS), weakref.ref(tensor))
+        fields = {name: read(tensor) for name, read in TENSOR_FIELDS}
+        fields["shape"], fields["stride"] = _plain(fake.shape), _plain(fake.stride())
+        return cls(tuple(fields.values()), weakref.ref(tensor))
 
     def __repr__(self) -> str:
         shown = [f"{n}={v!r}" for (n, _), v in zip(TENSOR_FIELDS, self.fields, strict=True) if n != "dispatch keys"]
         return ", ".join(shown)
+
+
+def _plain(extents: Sequence[Any]) -> tuple[int | None, ...]:
+    return tuple(extent if isinstance(extent, int) else None for extent in extents)
 
 
 def _check_tensor(obj: Any, facts: TensorFacts) -> str | Mismatch | None:
@@ -118,17 +127,22 @@ def _check_tensor(obj: Any, facts: TensorFacts) -> str | Mismatch | None:
     for (name, read), expected in zip(TENSOR_FIELDS, facts.fields, strict=True):
         if name == "stride" and obj.numel() <= 1:
             continue
-        if (got := read(obj)) != expected:
+        if not _same(got := read(obj), expected):
             return Mismatch(f"{name} {expected!r}", f"{name} {got!r}")
     return None
+
+
+def _same(got: Any, expected: Any) -> bool:
+    if not isinstance(expected, tuple) or None not in expected:
+        return bool(got == expected)
+    return len(got) == len(expected) and all(b in (None, a) for a, b in zip(got, expected, strict=True))
 
 
 def _install_tensor(tree: GuardTree, spec: GuardSpec, parts: list[str]) -> None:
     tensor = tree.value(spec.source)
     manager, keys = tree.manager(spec.source), torch._C._dispatch_keys(tensor)
-    manager.add_tensor_match_guard(
-        tensor, list(tensor.size()), list(tensor.stride()), spec.source.text, parts, None, type(tensor), keys
-    )
+    sizes, strides = (list(spec.value.fields[_FIELD[name]]) for name in ("shape", "stride"))
+    manager.add_tensor_match_guard(tensor, sizes, strides, spec.source.text, parts, None, type(tensor), keys)
 
 
 def _install_equals(tree: GuardTree, spec: GuardSpec, parts: list[str]) -> None:
@@ -171,6 +185,20 @@ def _install_in_python(tree: GuardTree, spec: GuardSpec, parts: list[str]) -> No
 
     root: Any = tree.root
     root.add_epilogue_lambda_guard(holds, parts, None)
+
+
+def install_conditions(tree: GuardTree, specs: Sequence[GuardSpec]) -> None:
+    """All of them as one function of Python's."""
+    root: Any = tree.root
+    holds = checker([spec.value for spec in specs], tree.scope)
+    root.add_epilogue_lambda_guard(holds, [spec.text for spec in specs], None)
+
+
+def _check_condition(condition: Condition, scope: Scope) -> str | None:
+    try:
+        return None if condition.holds(scope) else condition.seen(scope)
+    except (KeyError, AttributeError, IndexError, TypeError, ValueError):
+        return "nothing there"
 
 
 def _install_absent(tree: GuardTree, spec: GuardSpec, parts: list[str]) -> None:
@@ -224,6 +252,12 @@ def _absent(manager: Any, key: Any, parts: list[str]) -> None:
 
 KINDS: dict[str, Kind] = {
     "TENSOR_MATCH": Kind(lambda s, v: f"check_tensor({s}, {v!r})", _check_tensor, _install_tensor, repr),
+    "CONDITION": Kind(
+        lambda s, v: v.text,
+        lambda obj, v: None,
+        lambda tree, spec, parts: install_conditions(tree, [spec]),
+        lambda v: str(v.text),
+    ),
     "EQUALS_MATCH": Kind(
         lambda s, v: f"{s} is {shown(v)}" if v is None or isinstance(v, bool) else f"{s} == {shown(v)}",
         lambda obj, v: _differs(same_constant(obj, v), obj),
@@ -323,6 +357,7 @@ _FROM_SCOPE: dict[str, Callable[[GuardSpec, Any, Scope], str | Mismatch | None]]
     "SAME_OBJECT": lambda g, obj, scope: _differs(_is_at(scope, g.value, obj), "another object"),
     "NOT_SAME_OBJECT": lambda g, obj, scope: _differs(not _is_at(scope, g.value, obj), "the same object"),
     "ALL_DIFFERENT": _check_different,
+    "CONDITION": lambda g, obj, scope: _check_condition(g.value, scope),
     "GLOBAL_ABSENT": lambda g, obj, scope: _differs(obj is _MISSING, "it is there"),
     "GLOBAL_STATE": lambda g, obj, scope: KINDS["GLOBAL_STATE"].check(None, g.value),
 }
@@ -343,7 +378,7 @@ class State(Source):
 def frozen(kind: str, value: Any) -> Any:
     """What a guard keeps of the value that it looked at: never the object itself where a fact will do."""
     if kind == "TENSOR_MATCH":
-        return TensorFacts.of(value)
+        return TensorFacts.of(*value)
     if kind == "SET_ORDER":
         return list(value)
     if kind == "SET_EQUALS":

@@ -11,7 +11,7 @@ from torch._C._dynamo import eval_frame
 from torch._C._dynamo import guards as cpp
 from torch._dynamo.guards import GuardManagerType, GuardManagerWrapper
 
-from compiler_core.guards.kinds import KINDS, GuardSpec
+from compiler_core.guards.kinds import KINDS, GuardSpec, install_conditions
 from compiler_core.guards.sealed import seal
 from compiler_core.sources import Held, Local, Scope, Source
 
@@ -82,7 +82,10 @@ class GuardTree:
         with torch._dynamo.config.patch(skip_tensor_guards_with_matching_dict_tags=False):
             left = seal(self, guards) if sealing else guards
             for guard in left:
-                KINDS[guard.kind].install(self, guard, [guard.text])
+                if guard.kind != "CONDITION":
+                    KINDS[guard.kind].install(self, guard, [guard.text])
+            if conditions := [guard for guard in left if guard.kind == "CONDITION"]:
+                install_conditions(self, conditions)
         made = GuardManagerWrapper(self.root)
         made.diff_guard_root = self.root
         made.closure_vars, made.args, made.verbose_code_parts = {}, [], []

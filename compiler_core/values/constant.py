@@ -151,9 +151,12 @@ def from_python(obj: Any) -> Value:
     from compiler_core.values.mappings import DictValue
     from compiler_core.values.sequences import ListValue, RangeValue, SliceValue, TupleValue
     from compiler_core.values.sets import SetValue
+    from compiler_core.values.symbols import from_number
 
     if is_atom(obj):
         return ConstantValue(obj)
+    if isinstance(obj, (torch.SymInt, torch.SymBool)):
+        return from_number(obj)
     if type(obj) in (tuple, torch.Size):
         return TupleValue([from_python(v) for v in obj], type(obj))
     if type(obj) is list:

@@ -21,6 +21,7 @@ from compiler_core.values.operators import binary
 from compiler_core.values.rules import HANDLERS, handles
 from compiler_core.values.sequences import ListValue
 from compiler_core.values.subclasses import SubclassValue
+from compiler_core.values.symbols import SymbolicInt, extreme
 
 if TYPE_CHECKING:
     from compiler_core.symbolic import Interpreter
@@ -160,7 +161,8 @@ def _sum(tx: Interpreter, obj: Value, start: Value | None = None) -> Value:
 
 
 def _is_number(value: Value) -> bool:
-    return isinstance(value, ConstantValue) and isinstance(value.value, (int, float, complex))
+    plain = isinstance(value, ConstantValue) and not isinstance(value, SymbolicInt)
+    return plain and issubclass(value.python_type(), (int, float, complex))
 
 
 def _extreme(fn: Any, tx: Interpreter, *args: Value, key: Value | None = None, default: Value | None = None) -> Value:
@@ -169,6 +171,8 @@ def _extreme(fn: Any, tx: Interpreter, *args: Value, key: Value | None = None, d
         return default
     if not values:
         raise from_error(_error_of(fn))
+    if (key is None or is_none(key)) and (symbolic := extreme(fn, tx, values)) is not None:
+        return symbolic
     ranks = [v if key is None or is_none(key) else key.call(tx, [v], {}) for v in values]
     best = 0
     for i in range(1, len(values)):

@@ -125,7 +125,9 @@ class TupleValue(SequenceValue):
         return TupleValue(values, torch.Size if self.cls is torch.Size else tuple)
 
     def method_numel(self, tx: Interpreter) -> Value:
-        return fold(tx, torch.Size.numel, [self], {})
+        from compiler_core.values.symbols import product
+
+        return product(tx, self.items(tx))
 
     def same_object(self, other: Value) -> bool:
         return self is other or (isinstance(other, TupleValue) and self._values == other._values == [])

@@ -68,7 +68,7 @@ class TensorValue(Value):
         if self._fake is None:
             assert self.source is not None and self.real is not None
             self._fake = tx.capture.fake(self.real, self.source)
-            tx.capture.guard("TENSOR_MATCH", self.source, self.real)
+            tx.capture.guard("TENSOR_MATCH", self.source, (self.real, self._fake))
 
     def fake(self, tx: Interpreter) -> torch.Tensor:
         self.look(tx)
@@ -103,6 +103,8 @@ class TensorValue(Value):
 
         if name in self.stored:
             return self.stored[name]
+        if name == "nbytes":
+            return from_python(self.fake(tx).numel() * self.fake(tx).element_size())
         if name in METADATA:
             return from_python(getattr(self.fake(tx), name))
         if name in VIEWS:
@@ -193,6 +195,10 @@ class TensorValue(Value):
         return from_python(getattr(self.fake(tx), name)(*raw, **raw_kwargs))
 
     def get_item(self, tx: Interpreter, key: Value) -> Value:
+        from compiler_core.values.symbols import SymbolicInt
+
+        if isinstance(key, SymbolicInt):  # which indexing takes for the number that it is now
+            return tx.capture.call_function(tx, torch.select, [self, ConstantValue(0), key], {})
         return tx.capture.call_function(tx, operator.getitem, [self, key], {})
 
     def set_item(self, tx: Interpreter, key: Value, value: Value) -> None:

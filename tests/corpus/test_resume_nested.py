@@ -565,7 +565,7 @@ def test_callee_with_a_started_generator(x):
     return inner() * y
 
 
-@same_as_eager(graphs=6, breaks=["print"] * 7)
+@same_as_eager(graphs=5, breaks=["print"] * 6)
 def test_recursion(x):
     def down(v, n):
         if n == 0:

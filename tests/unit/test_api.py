@@ -176,7 +176,7 @@ def test_compiled_modules_are_copied_and_pickled():
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"backend": "warp"}, "eager"), ({"dynamic": True}, "dynamic"), ({"memory_budget": 2}, "memory_budget"),
+        ({"backend": "warp"}, "eager"), ({"dynamic": 1}, "dynamic"), ({"memory_budget": 2}, "memory_budget"),
         ({"recompile_limit": 0}, "recompile_limit"), ({"recompile_limit": "8"}, "whole number"),
         ({"fullgraph": 1}, "True or False"), ({"target": "sm_1"}, "sm_90"),
     ],

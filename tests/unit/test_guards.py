@@ -251,7 +251,7 @@ def test_grad_mode_and_default_dtype():
 
 
 def test_recompile_limit():
-    watch = Watch(lambda x, n: x + n, recompile_limit=3)
+    watch = Watch(lambda x, n: x + n, recompile_limit=3, dynamic=False)
     for n in range(6):
         watch(torch.ones(2), n)
     assert len(watch.record.compiles) == 3
@@ -378,7 +378,7 @@ def test_global_and_state_reasons(monkeypatch):
 
 
 def test_the_limit_says_what_to_look_at_and_keeps_what_there_is():
-    compiled = cc.compile(lambda x, n: x + n, backend="eager", recompile_limit=2)
+    compiled = cc.compile(lambda x, n: x + n, backend="eager", recompile_limit=2, dynamic=False)
     x = torch.ones(1)
     assert [compiled(x, n).item() for n in (1, 2, 3, 4, 1, 2)] == [2, 3, 4, 5, 2, 3]
     record = record_of(compiled)

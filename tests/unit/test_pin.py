@@ -69,7 +69,7 @@ def test_one_of_several_compiles():
         cc.pin(compiled, "0/7")
     x = torch.ones(2)
     assert cc.pin(compiled, "0/0")(x).tolist() == [3, 3]
-    assert cc.pin(compiled, "0/1")(x).tolist() == [5, 5]
+    assert cc.pin(compiled, "0/1")(x, 2).tolist() == [5, 5]
 
 
 def test_nothing_to_pin():

@@ -1,0 +1,91 @@
+"""Conditions on sizes and numbers: ``L['x'].size()[0] % 2 == 0``.
+
+Each is a guard of its own, with the user's line that asked; all that one compile has are checked in one
+generated function, which fetches each tensor and each of its sizes once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from compiler_core.shown import shown
+from compiler_core.sources import Attribute, Extent, Global, Item, Local, Scope, Source
+
+
+@dataclass(frozen=True)
+class Condition:
+    """A Python expression over `sources`, in which each has a name; in `text`, it stands for itself."""
+
+    code: str
+    text: str
+    sources: dict[str, Source]
+
+    def holds(self, scope: Scope) -> bool:
+        return bool(eval(self.code, {}, self.values(scope)))
+
+    def values(self, scope: Scope) -> dict[str, Any]:
+        return {name: source.fetch(scope) for name, source in self.sources.items()}
+
+    def seen(self, scope: Scope) -> str:
+        """What the sources are now."""
+        values = self.values(scope)
+        return ", ".join(f"{source.text} is {shown(values[name])}" for name, source in self.sources.items())
+
+
+def checker(conditions: Sequence[Condition], scope: Scope) -> Callable[[dict[str, Any]], bool]:
+    """One function of a frame's locals that says whether all `conditions` hold."""
+    return _Writer(scope).function(conditions)
+
+
+class _Writer:
+    """Writes that function: what is fetched on the way to two sources is fetched once."""
+
+    def __init__(self, scope: Scope) -> None:
+        self.lines: list[str] = []
+        self.space: dict[str, Any] = {"G": scope.f_globals, "scope_of": _scope_like(scope)}
+        self._names: dict[Any, str] = {}
+
+    def function(self, conditions: Sequence[Condition]) -> Callable[[dict[str, Any]], bool]:
+        sources = {name: source for condition in conditions for name, source in condition.sources.items()}
+        for name, source in sources.items():
+            self.lines.append(f"{name} = {self._expression(source)}")
+        tests = " and ".join(f"({condition.code})" for condition in conditions)
+        text = "def holds(L):\n" + "".join(f"    {line}\n" for line in [*self.lines, f"return {tests}"])
+        exec(compile(text, "<cutaway conditions>", "exec"), self.space)
+        made: Callable[[dict[str, Any]], bool] = self.space["holds"]
+        return made
+
+    def _variable(self, key: Any, expression: Callable[[], str]) -> str:
+        """A local that holds this expression, which is computed once."""
+        if key not in self._names:
+            text = expression()
+            self._names[key] = f"t{len(self._names)}_"
+            self.lines.append(f"{self._names[key]} = {text}")
+        return self._names[key]
+
+    def _of(self, source: Source) -> str:
+        return self._variable(source, lambda: self._expression(source))
+
+    def _expression(self, source: Source) -> str:
+        if isinstance(source, Extent):
+            base = self._of(source.base)
+            whole = self._variable((source.base, source.method), lambda: f"{base}.{source.method}()")
+            return f"{whole}[{source.index}]"
+        if isinstance(source, Local):
+            return f"L[{source.name!r}]"
+        if isinstance(source, Global) and source.module is None:
+            return f"G[{source.name!r}]"
+        if isinstance(source, Attribute) and source.table is None:
+            return f"{self._of(source.base)}.{source.name}"
+        if isinstance(source, Item) and isinstance(source.key, (int, str)):
+            return f"{self._of(source.base)}[{source.key!r}]"
+        fetch = f"fetch{len(self.space)}_"
+        self.space[fetch] = source.fetch
+        return f"{fetch}(scope_of(L))"
+
+
+def _scope_like(scope: Scope) -> Callable[[dict[str, Any]], Scope]:
+    f_globals, closure = scope.f_globals, scope.closure
+    return lambda f_locals: Scope(f_locals, f_globals, closure)
