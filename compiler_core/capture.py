@@ -36,7 +36,7 @@ from compiler_core.side_effects import SideEffects
 from compiler_core.sources import Attribute, Constant, FreeCell, Held, InstanceDict, Item, Scope, Source, root_of
 from compiler_core.values import arrays
 from compiler_core.values.base import Value
-from compiler_core.values.constant import NONE, NUMPY_NUMBERS, ConstantValue, from_python, is_atom
+from compiler_core.values.constant import NONE, NUMPY_NUMBERS, ConstantValue, from_python, is_atom, may_be_two
 from compiler_core.values.context_vars import ContextVarValue
 from compiler_core.values.contexts import CONTEXTS, ExitValue
 from compiler_core.values.exceptions import ExceptionValue
@@ -113,6 +113,8 @@ class Capture:
         self._at: At = ((), None, "")
         self.hashed: dict[int, tuple[Any, Source]] = {}
         """Outside objects whose identity was a key of a dict or an element of a set."""
+        self.tuple_keys: dict[int, tuple[tuple[Any, ...], Value]] = {}
+        """Tuples as keys, each with the value that it was made from: taken from a dict, it is that very object."""
         self.suspended: dict[GeneratorValue, Mark] = {}
         """Generators that stand in a try or with block, and the root's instruction that made each."""
         self._input_names: dict[str, int] = {}
@@ -251,7 +253,8 @@ class Capture:
         if isinstance(key, ObjectKey):
             return key.value
         if type(key) is tuple:
-            return TupleValue([self.key_value(k) for k in key])
+            known = self.tuple_keys.get(id(key))
+            return known[1] if known else TupleValue([self.key_value(k) for k in key])
         if isinstance(key, Value):
             return key
         return from_python(key) if is_atom(key) or isinstance(key, (tuple, frozenset)) else self.wrap_static(key)
@@ -267,7 +270,7 @@ class Capture:
         """Whether it is a constant that is sure to be this one, which programs tell by no identity."""
         if not isinstance(value, ConstantValue) or ("EQUALS_MATCH", value.source, None) not in self.guards:
             return False
-        return not isinstance(value.value, NUMPY_NUMBERS)
+        return not (isinstance(value.value, NUMPY_NUMBERS) or may_be_two(value.value, value.value))
 
     def all_guards(self) -> list[GuardSpec]:
         """Every guard, with those that say which objects must not be one and the same: a change of

@@ -30,6 +30,7 @@ from compiler_core.values.functions import StaticValue
 
 # what a handler does that Python itself puts at the end of an except block, around the name that it binds
 _TIDIES = frozenset({"LOAD_CONST", "STORE_FAST", "DELETE_FAST", "COPY", "SWAP", "POP_TOP", "POP_EXCEPT"})
+RAISES = frozenset({"RAISE_VARARGS", "RERAISE"})
 ResumeCode = Callable[[Interpreter, Layout], types.CodeType]
 AloneCode = Callable[[Interpreter, Broken, Sequence[str]], types.CodeType]
 
@@ -198,7 +199,7 @@ class FrameCode:
         if instruction.opname in resume.BRANCHES or instruction.opname in resume.OR_POP:
             assert instruction.target is not None
             found.append(tx.index[instruction.target])
-        if instruction.opname not in ("RAISE_VARARGS", "RERAISE"):
+        if instruction.opname not in RAISES:
             found.append(tx.pc + 1)
         return found
 
@@ -276,7 +277,10 @@ class FrameCode:
         name = instruction.opname
         if name in resume.BRANCHES or name in resume.OR_POP:
             self._branch(instruction, below, results[0])
-        elif name not in ("RAISE_VARARGS", "RERAISE"):
+        elif name in RAISES:
+            if len(self.frames) > 1:  # the function that runs it alone does not return, which the call of it cannot say
+                self.emit.add(make.load_const(None), make.return_value())
+        else:
             kinds = [VALUE] * len(results)
             if resume.pushes_null(instruction):
                 kinds = [NULL, VALUE] if resume.BEFORE_3_13 else [VALUE, NULL]

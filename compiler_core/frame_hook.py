@@ -88,7 +88,10 @@ class Hook:
 
     def __call__(self, frame: Any, cache_entry: Any, frame_state: Any) -> ConvertFrameReturn:
         alone = self._is_alone()
-        answer = self._compile_frame(FrameView.of(frame))
+        try:
+            answer = self._compile_frame(FrameView.of(frame))
+        except RecursionError:  # ours, so deep in the program's calls that few more are left
+            return skip_once()
         if answer.guarded_code is None and not (alone and self._is_alone()):
             # lasting, the decision would bind stock torch.compile too
             return ConvertFrameReturn(answer.frame_exec_strategy, False)

@@ -48,7 +48,7 @@ def _constant_result(tx: Interpreter, fn: Any, args: Sequence[Value], kwargs: di
     return tx.capture.wrap_static(result)
 
 
-def _graph_break(tx: Interpreter, *args: Value, **kwargs: Value) -> Value:
+def _graph_break(tx: Interpreter, /, *args: Value, **kwargs: Value) -> Value:
     raise Unsupported("asked for", "graph_break()")
 
 

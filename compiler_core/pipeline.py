@@ -211,6 +211,10 @@ class Region:
             compile_.outcome, compile_.reason = "skipped", f"{why}: the frame runs as plain Python"
             state.frame.skipped = compile_.reason
             return self.leave_alone(state)
+        except RecursionError:
+            compile_.outcome = "skipped"
+            compile_.reason = "so deep in calls there is no room for the compiler's: this one runs as plain Python"
+            raise
         except Exception as error:
             return self._failed(state, compile_, error)
         finally:

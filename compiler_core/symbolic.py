@@ -22,7 +22,7 @@ from compiler_core.record import Compile, ItemId, Record, StackLine
 from compiler_core.skip import is_library_file, skip_reason
 from compiler_core.values import autograd_functions, contexts, queries, scan  # noqa: F401  (they register their rules)
 from compiler_core.values.base import Raised, Value
-from compiler_core.values.constant import ConstantValue
+from compiler_core.values.constant import ConstantValue, may_be_two
 from compiler_core.values.exceptions import ExceptionValue
 from compiler_core.values.functions import CellValue, FunctionValue, bind
 from compiler_core.values.generators import GeneratorValue
@@ -364,10 +364,24 @@ class Interpreter(opcodes.Opcodes):
             self.capture.guard("NOT_SAME_OBJECT", a.source, b.source)
         if same and isinstance(a, FunctionValue) and a.source is not None and b.source not in (None, a.source):
             self.capture.guard("SAME_OBJECT", a.source, b.source)
+        if isinstance(a, ConstantValue) and isinstance(b, ConstantValue) and may_be_two(a.value, b.value):
+            self._guard_identity(a, b, same)
         return same
+
+    def _guard_identity(self, a: ConstantValue, b: ConstantValue, same: bool) -> None:
+        """Of equal constants, guard whether they are one object."""
+        if a.source is not None and b.source is not None:
+            if a.source != b.source:
+                self.capture.guard("SAME_OBJECT" if same else "NOT_SAME_OBJECT", a.source, b.source)
+        elif (outside := a.source or b.source) is not None:
+            if not same:  # a literal may be, in another call
+                raise Unsupported("unsupported operation", f"{a} is {b}, which are equal")
+            self.capture.guard("ID_MATCH", outside, a.value)
 
     def is_item(self, a: Value, b: Value) -> bool:
         """``a is b or a == b``, as containers look for an item."""
+        if isinstance(a, ConstantValue) and isinstance(b, ConstantValue) and a.constant(self) == b.constant(self):
+            return True
         return self.is_same(a, b) or equal(self, a, b)
 
     def list_of(self, value: Value) -> list[Value]:

@@ -14,7 +14,6 @@ from compiler_core.bytecode.instructions import Instruction, index, slots
 from compiler_core.bytecode.tables import Region, write_exception_table, write_line_table
 from compiler_core.errors import CompilerBug
 
-_PLAIN_CONSTANTS = (int, str, bytes, bool, type(None), type(...))
 
 
 def assemble(instructions: Sequence[Instruction], code: CodeType, **replace: Any) -> CodeType:
@@ -143,9 +142,8 @@ class _Tables:
         self._slots = slots(self._varnames, cellvars, freevars)
         self._template = slots(code.co_varnames, code.co_cellvars, code.co_freevars)
         self._name_at: dict[str, int] = {name: i for i, name in reversed(list(enumerate(self._names)))}
-        self._const_at: dict[tuple[object, ...], int] = {}
-        for i, value in enumerate(self._consts):
-            self._const_at.setdefault(_const_key(value), i)
+        self._const_at: dict[int, int] = {id(value): i for i, value in reversed(list(enumerate(self._consts)))}
+        """Equal constants that are two objects stay so."""
         self._slots_of: dict[object, list[int]] = {}
         for i, slot in enumerate(self._slots):
             self._slots_of.setdefault(slot.name, []).append(i)
@@ -216,15 +214,10 @@ class _Tables:
         value, hint = instruction.argval, instruction.arg
         if hint is not None and hint < len(self._consts) and self._consts[hint] is value:
             return hint
-        found = self._const_at.setdefault(_const_key(value), len(self._consts))
+        found = self._const_at.setdefault(id(value), len(self._consts))
         if found == len(self._consts):
             self._consts.append(value)
         return found
-
-
-def _const_key(value: object) -> tuple[object, ...]:
-    """Equal for constants that may share a place: equal ones of a plain type, else one and the same."""
-    return (type(value), value) if type(value) in _PLAIN_CONSTANTS else (id(value),)
 
 
 def _local_names(instruction: Instruction) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from compiler_core.errors import Unsupported
 from compiler_core.opcodes.stack import Machine
 from compiler_core.sources import Global
 from compiler_core.values.base import NULL, UNBOUND, Raised, Value
+from compiler_core.values.functions import is_library
 from compiler_core.values.super import SuperValue
 
 if TYPE_CHECKING:
@@ -33,7 +34,9 @@ class NameOpcodes(Machine):
         if name in self.f_builtins:
             if self.module is None:
                 self.capture.guard("GLOBAL_ABSENT", Global(name), name)
-            return self.capture.wrap_static(self.f_builtins[name])
+            elif not is_library(self.f_globals.get("__name__", "")):
+                self.capture.guard("DICT_CONTAINS", self.module, name)
+            return self.capture.wrap(self.f_builtins[name], Global(name, self.capture.held(self.f_builtins, "builtins")))
         raise Unsupported("exception", f"name {name!r} is not defined")
 
     def LOAD_GLOBAL(self, instruction: Instruction) -> None:
@@ -93,8 +96,12 @@ class NameOpcodes(Machine):
             name = importlib.util.resolve_name("." * level + name, self.f_globals.get("__package__"))
         if name not in sys.modules:
             raise Unsupported("unsupported instruction", f"import of {name!r}, which is not loaded yet")
-        whole = level or names.constant(self._tx)
-        self.push(self.capture.wrap_static(sys.modules[name if whole else name.partition(".")[0]]))
+        wanted = names.constant(self._tx) or ()
+        module = sys.modules[name if level or wanted else name.partition(".")[0]]
+        lacks = [n for n in wanted if n not in vars(module)] if hasattr(module, "__path__") else []
+        if lacks:
+            raise Unsupported("unsupported instruction", f"import of {lacks[0]!r} from {name!r}, which has it not yet")
+        self.push(self.capture.wrap_static(module))
 
     def IMPORT_FROM(self, instruction: Instruction) -> None:
         name = cast(str, instruction.argval)

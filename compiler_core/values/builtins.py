@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 @handles(print)
-def _print(tx: Interpreter, *args: Value, **kwargs: Value) -> Value:
+def _print(tx: Interpreter, /, *args: Value, **kwargs: Value) -> Value:
     raise Unsupported("print", "print()")
 
 
@@ -159,7 +159,7 @@ _CONVERSIONS = {
 }
 
 
-def _convert(convert: Any, tx: Interpreter, *args: Value, **kwargs: Value) -> Value:
+def _convert(convert: Any, tx: Interpreter, /, *args: Value, **kwargs: Value) -> Value:
     if args and isinstance(args[0], TensorValue):
         raise Unsupported("tensor value read", f"{convert.__name__}(tensor)")
     if args and isinstance(args[0], ObjectValue):
@@ -216,7 +216,7 @@ def _size(tx: Interpreter, obj: Value) -> Value:
 
 
 @handles(dict)
-def _dict(tx: Interpreter, *args: Value, **kwargs: Value) -> Value:
+def _dict(tx: Interpreter, /, *args: Value, **kwargs: Value) -> Value:
     made = DictValue({})
     made.method_update(tx, *args, **kwargs)
     return made
@@ -229,21 +229,21 @@ def _dict_from_keys(tx: Interpreter, keys: Value, value: Value | None = None) ->
 
 
 @handles(collections.OrderedDict)
-def _ordered_dict(tx: Interpreter, *args: Value, **kwargs: Value) -> Value:
+def _ordered_dict(tx: Interpreter, /, *args: Value, **kwargs: Value) -> Value:
     made = OrderedDictValue({}, collections.OrderedDict)
     made.method_update(tx, *args, **kwargs)
     return made
 
 
 @handles(collections.defaultdict)
-def _default_dict(tx: Interpreter, *args: Value, **kwargs: Value) -> Value:
+def _default_dict(tx: Interpreter, /, *args: Value, **kwargs: Value) -> Value:
     made = DefaultDictValue({}, collections.defaultdict)
     made.method___init__(tx, *args, **kwargs)
     return made
 
 
 @handles(collections.deque)
-def _deque(tx: Interpreter, *args: Value, **kwargs: Value) -> Value:
+def _deque(tx: Interpreter, /, *args: Value, **kwargs: Value) -> Value:
     made = DequeValue([])
     made.method___init__(tx, *args, **kwargs)
     return made
@@ -291,10 +291,10 @@ def _super(tx: Interpreter, *args: Value) -> Value:
 
 
 @handles(functools.partial)
-def _partial(tx: Interpreter, function: Value, *args: Value, **kwargs: Value) -> Value:
+def _partial(tx: Interpreter, function: Value, /, *args: Value, **kwargs: Value) -> Value:
     return PartialValue(function, args, kwargs)
 
 
 @handles(property, staticmethod, classmethod, builtins.__build_class__)
-def _defines_class(tx: Interpreter, *args: Value, **kwargs: Value) -> Value:
+def _defines_class(tx: Interpreter, /, *args: Value, **kwargs: Value) -> Value:
     raise Unsupported("unsupported call", "a class defined inside the function")

@@ -19,7 +19,10 @@ from compiler_core.values.constant import is_atom
 from compiler_core.values.exceptions import from_error
 from compiler_core.values.functions import is_library
 from compiler_core.values.keys import hashable
+from compiler_core.values.objects import ObjectValue
 from compiler_core.values.rules import name_of
+from compiler_core.values.sequences import TupleValue
+from compiler_core.values.tensor import TensorValue
 
 if TYPE_CHECKING:
     from compiler_core.symbolic import Interpreter
@@ -27,7 +30,7 @@ if TYPE_CHECKING:
 
 def call_cached(tx: Interpreter, obj: Any, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
     """``obj(*args, **kwargs)``"""
-    raw, named = [hashable(tx, a) for a in args], {k: hashable(tx, v) for k, v in kwargs.items()}
+    raw, named = [_real(tx, a) for a in args], {k: _real(tx, v) for k, v in kwargs.items()}
     if obj.cache_parameters()["maxsize"] == 0:
         raise Unsupported("unsupported call", f"{name_of(obj)}, which keeps no answers")
     if tx.capture.effects and not _reads_nothing(obj.__wrapped__, [*raw, *named.values()]):
@@ -37,6 +40,19 @@ def call_cached(tx: Interpreter, obj: Any, args: Sequence[Value], kwargs: dict[s
     except Exception as error:
         raise from_error(error) from None
     return tx.capture.wrap_static(answer)
+
+
+def _real(tx: Interpreter, value: Value) -> Any:
+    """An argument of the call made now, which must be the same one whenever its answer is used."""
+    if isinstance(value, TupleValue) and value.cls is tuple:
+        return tuple(_real(tx, v) for v in value.items(tx))
+    raw = hashable(tx, value)
+    if not isinstance(value, (ObjectValue, TensorValue)):
+        return raw
+    if value.source is None:
+        raise Unsupported("unsupported call", f"a function with a cache, on a {value.python_type().__name__} made here")
+    tx.capture.guard("ID_MATCH", value.source, value.real)
+    return value.real
 
 
 _REACH_ALL = frozenset({"__import__", "eval", "exec", "gc", "globals", "importlib", "sys"})

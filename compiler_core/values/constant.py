@@ -16,6 +16,7 @@ import torch
 
 from compiler_core.errors import Unsupported
 from compiler_core.shown import shown
+from compiler_core.sources import Constant
 from compiler_core.values.base import Value, index_of, raised
 
 if TYPE_CHECKING:
@@ -113,7 +114,12 @@ class ConstantValue(Value):
         return isinstance(other, ConstantValue) and self.value is other.value
 
     def rebuild(self, emit: Emitter) -> None:
-        emit.constant(self.value)
+        if type(self.value) is str and sys.intern(self.value) is not self.value:
+            # of a string that might be a name, code keeps the one that Python keeps for all such
+            emit.constant(Constant(self.value))
+            emit.load_attr("value")
+        else:
+            emit.constant(self.value)
 
 
 NONE = ConstantValue(None)
@@ -136,7 +142,7 @@ def computed(compute: Callable[[], Any]) -> Value:
     """What Python computes now, or raises."""
     try:
         result = compute()
-    except Unsupported:
+    except (Unsupported, RecursionError):
         raise
     except Exception as error:
         from compiler_core.values.exceptions import from_error
@@ -183,6 +189,13 @@ def same_keys(found: Iterable[Any], wanted: Sequence[Any]) -> bool:
     """The same keys in the same order, 1 told from True and 1.0."""
     keys = list(found)
     return len(keys) == len(wanted) and all(a is b or same_constant(a, b) for a, b in zip(keys, wanted, strict=True))
+
+
+def may_be_two(a: Any, b: Any) -> bool:
+    """Whether these constants are equal, and may still be two objects."""
+    if type(a) in (str, bytes) and len(a) < 2 or type(a) is int and -5 <= a <= 256:  # Python keeps one of each
+        return False
+    return type(a) in (str, bytes, int, float, complex) and same_constant(a, b)
 
 
 def same_constant(a: Any, b: Any) -> bool:

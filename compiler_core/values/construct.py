@@ -17,7 +17,7 @@ from compiler_core.values.base import Value, raised
 from compiler_core.values.constant import NONE, fold
 from compiler_core.values.descriptors import lookup
 from compiler_core.values.exceptions import construct_exception
-from compiler_core.values.functions import StaticValue
+from compiler_core.values.functions import StaticValue, module_of
 from compiler_core.values.modules import ModuleValue
 from compiler_core.values.objects import ObjectValue, guard_class, is_plain_class, is_python_class
 from compiler_core.values.rules import handles, name_of
@@ -35,7 +35,7 @@ def construct(tx: Interpreter, cls: type, args: Sequence[Value], kwargs: dict[st
         return StaticValue(dict).call(tx, args, kwargs)
     if issubclass(cls, BaseException):
         return construct_exception(tx, cls, args, kwargs)
-    from_torch = cls.__module__.startswith("torch.") and not issubclass(cls, torch.nn.Module)
+    from_torch = module_of(cls).startswith("torch.") and not issubclass(cls, torch.nn.Module)
     if not is_python_class(cls) or issubclass(cls, (torch.Tensor, torch.autograd.Function)) or from_torch:
         raise Unsupported("skipped function", f"{name_of(cls)}()")
     if hasattr(cls, "__del__"):
@@ -88,7 +88,7 @@ def _new_object(tx: Interpreter, cls: Value) -> Value:
 
 
 @handles(dict.__new__, list.__new__, tuple.__new__, collections.deque.__new__)  # a defaultdict's is dict's
-def _new_container(tx: Interpreter, cls: Value, *args: Value, **kwargs: Value) -> Value:
+def _new_container(tx: Interpreter, cls: Value, /, *args: Value, **kwargs: Value) -> Value:
     made = cls.constant(tx)
     if container_base(made) is None:
         raise Unsupported("unsupported call", f"{name_of(made)}.__new__()")

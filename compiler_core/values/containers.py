@@ -76,10 +76,10 @@ class ContainerValue(Value):
     def get_attr(self, tx: Interpreter, name: str) -> Value:
         from compiler_core.values.functions import MethodOfValue
 
-        if name == "__class__":
-            return tx.capture.wrap_static(self.cls)
         if self.source is not None:
             tx.capture.guard("TYPE_MATCH", self.source, self.real)
+        if name == "__class__":
+            return tx.capture.wrap_static(self.cls)
         if callable(getattr(self.cls, name, None)):
             return MethodOfValue(self, name)
         if not hasattr(self.cls, name):

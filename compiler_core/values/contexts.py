@@ -255,7 +255,7 @@ def _set_grad_mode(tx: Interpreter, mode: Value) -> Value:
 
 
 @handles(torch.autocast)
-def _autocast(tx: Interpreter, *args: Value, **kwargs: Value) -> Value:
+def _autocast(tx: Interpreter, /, *args: Value, **kwargs: Value) -> Value:
     raw, named = [a.constant(tx) for a in args], {k: v.constant(tx) for k, v in kwargs.items()}
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")

@@ -167,7 +167,7 @@ def _check_asked(tx: Interpreter, obj: ObjectValue, names: Sequence[str]) -> Non
         return
     probes = [_Probe(obj, name) for name in names]
     attributes = obj.get_attr(tx, "__dict__")
-    is_own = isinstance(attributes, (InstanceDictValue, OwnDictValue)) and attributes.owner is obj
+    is_own = isinstance(attributes, (InstanceDictValue, OwnDictValue)) and attributes.holder is obj
     if not is_own or any(probe.get_attr(tx, probe.asked) is not probe for probe in probes):
         raise Unsupported("unsupported call", f"copy of a {obj.cls.__name__}, which has its own __getattribute__")
 

@@ -48,6 +48,9 @@ class DequeValue(ListValue):
         if self.maxlen is not None and len(mine) > self.maxlen:
             del mine[slice(self.maxlen, None) if left else slice(0, len(mine) - self.maxlen)]
 
+    def constant(self, tx: Interpreter) -> Any:
+        return collections.deque(super().constant(tx), self.maxlen)
+
     def get_attr(self, tx: Interpreter, name: str) -> Value:
         if name == "maxlen":
             self.load(tx)

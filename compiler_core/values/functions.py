@@ -117,7 +117,7 @@ class StaticValue(Value):
     def get_attr(self, tx: Interpreter, name: str) -> Value:
         self.look(tx)
         if self._is_enum() and name == "__members__":
-            members: dict[Any, Value] = {k: ConstantValue(v) for k, v in self.obj.__members__.items()}
+            members: dict[Any, Value] = {k: ConstantValue(v) for k, v in self._members(tx).items()}
             return DictValue(members, types.MappingProxyType)
         if isinstance(self.obj, type):
             return self._class_attribute(tx, self.obj, name)
@@ -128,7 +128,9 @@ class StaticValue(Value):
                 raise Unsupported("exception", str(error)) from None  # it may get one
             raise raised(AttributeError, str(error)) from None
         if isinstance(self.obj, types.ModuleType) and is_library(self.obj.__name__):
-            return tx.capture.wrap_static(found)
+            if is_atom(found):
+                return ConstantValue(found)
+            return tx.capture.wrap_attribute(found, Attribute(tx.capture.held(self.obj, self.obj.__name__), name))
         if isinstance(self.obj, types.ModuleType):
             stored = tx.capture.effects.global_value(tx.capture.namespace(vars(self.obj)), name)
             if stored is not None:
@@ -144,10 +146,18 @@ class StaticValue(Value):
     def _is_enum(self) -> bool:
         return type(self.obj) is enum.EnumMeta
 
+    def _members(self, tx: Interpreter) -> dict[str, enum.Enum]:
+        """The members of an enum, which has all of them only once Python has made the class."""
+        base = self.source or tx.capture.held(self.obj, self.obj.__qualname__)
+        found: dict[str, enum.Enum] = self.obj._member_map_
+        tx.capture.guard("DICT_LENGTH", Attribute(base, "_member_map_"), len(found))
+        return found
+
     def items(self, tx: Interpreter) -> list[Value]:
         """The members of an enum."""
         if not self._is_enum():
             return super().items(tx)
+        self._members(tx)
         return [ConstantValue(member) for member in self.constant(tx)]
 
     def length(self, tx: Interpreter) -> int:
@@ -156,6 +166,7 @@ class StaticValue(Value):
     def contains(self, tx: Interpreter, item: Value) -> bool:
         if not self._is_enum():
             return super().contains(tx, item)
+        self._members(tx)
         return fold(tx, operator.contains, [self, item], {}).truth(tx)
 
     def get_item(self, tx: Interpreter, key: Value) -> Value:
@@ -204,7 +215,7 @@ class StaticValue(Value):
 def _has_no_fallback(cls: type, name: str) -> bool:
     """Whether no ``__getattr__`` of the metaclass finds an attribute that is nowhere else; a user's is not asked."""
     meta = type(cls)
-    return not hasattr(meta, "__getattr__") or (is_library(meta.__module__) and not hasattr(cls, name))
+    return not hasattr(meta, "__getattr__") or (is_library(module_of(meta)) and not hasattr(cls, name))
 
 
 def _is_generic(obj: Any) -> bool:
@@ -513,6 +524,12 @@ def _refusal(function: FunctionValue, args: list[Value], kwargs: dict[str, Value
     except TypeError as error:
         return raised(TypeError, str(error))
     raise CompilerBug(f"{function.name}() takes the arguments that were refused")
+
+
+def module_of(cls: type) -> str:
+    """``cls.__module__``, whatever a metaclass makes of it."""
+    found = vars(type)["__module__"].__get__(cls)
+    return found if isinstance(found, str) else ""
 
 
 @functools.cache

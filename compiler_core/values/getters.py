@@ -79,7 +79,7 @@ def _attribute(tx: Interpreter, obj: Value, path: Value) -> Value:
 
 
 def _make(cls: Any) -> Any:
-    def rule(tx: Interpreter, *args: Value, **kwargs: Value) -> Value:
+    def rule(tx: Interpreter, /, *args: Value, **kwargs: Value) -> Value:
         if not args or (kwargs and cls is not operator.methodcaller):
             raise raised(TypeError, f"{cls.__name__} expected at least 1 argument, got 0")
         return GetterValue(cls, args, kwargs)
@@ -124,5 +124,5 @@ def _count_of(tx: Interpreter, obj: Value, item: Value) -> Value:
 
 
 @handles(operator.call)
-def _call(tx: Interpreter, obj: Value, *args: Value, **kwargs: Value) -> Value:
+def _call(tx: Interpreter, obj: Value, /, *args: Value, **kwargs: Value) -> Value:
     return obj.call(tx, args, kwargs)

@@ -47,7 +47,9 @@ def hashable(tx: Interpreter, value: Value) -> Any:
         value.look(tx)
         return value.obj
     if isinstance(value, TupleValue) and value.cls is tuple:
-        return tuple(hashable(tx, v) for v in value.items(tx))
+        key = tuple(hashable(tx, v) for v in value.items(tx))
+        tx.capture.tuple_keys[id(key)] = key, value
+        return key
     if isinstance(value, (ObjectValue, TensorValue)):
         return _object_key(tx, value)
     if isinstance(value, FunctionValue) and value.fn is None:

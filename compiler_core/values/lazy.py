@@ -45,7 +45,7 @@ def lazily(*callables: Any) -> Callable[[Callable[..., Steps]], Callable[..., St
 
     def register(rule: Callable[..., Steps]) -> Callable[..., Steps]:
         @functools.wraps(rule)
-        def handler(tx: Interpreter, *args: Value, **kwargs: Value) -> Value:
+        def handler(tx: Interpreter, /, *args: Value, **kwargs: Value) -> Value:
             return LazyValue(rule(tx, *args, **kwargs))
 
         for obj in callables:
@@ -182,7 +182,7 @@ def _sliced(tx: Interpreter, iterator: Value, at: int, stop: int | None, step: i
         yield value
 
 
-def _combined(function: Any, tx: Interpreter, *args: Value, **kwargs: Value) -> Value:
+def _combined(function: Any, tx: Interpreter, /, *args: Value, **kwargs: Value) -> Value:
     """The functions that read all that they are given before the first result."""
     named = {k: v.constant(tx) for k, v in kwargs.items()}
     if function is itertools.product:

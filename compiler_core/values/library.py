@@ -12,7 +12,7 @@ from compiler_core.errors import Unsupported
 from compiler_core.sources import Attribute
 from compiler_core.values.base import Value
 from compiler_core.values.constant import NONE, ConstantValue
-from compiler_core.values.functions import FunctionValue, MethodValue, StaticValue, is_library
+from compiler_core.values.functions import FunctionValue, MethodValue, StaticValue, is_library, module_of
 from compiler_core.values.mappings import DictValue
 from compiler_core.values.rules import handles
 from compiler_core.values.sequences import TupleValue
@@ -37,7 +37,7 @@ def _fields(tx: Interpreter, obj: Value) -> Value:
     cls: Any = _class_of(tx, obj)
     if not hasattr(cls, "__dataclass_fields__"):
         raise Unsupported("exception", "must be called with a dataclass type or instance")
-    if not is_library(cls.__module__):
+    if not is_library(module_of(cls)):
         table = Attribute(tx.capture.held(cls, cls.__qualname__), "__dataclass_fields__")
         tx.capture.guard("ID_MATCH", table, cls.__dataclass_fields__)
     return TupleValue([StaticValue(f) for f in dataclasses.fields(cls)])

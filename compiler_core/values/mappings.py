@@ -179,7 +179,7 @@ class DictValue(ContainerValue):
         self.changed(tx)
         return TupleValue([key_value(tx, key), mapping.pop(key)])
 
-    def method_update(self, tx: Interpreter, *others: Value, **kwargs: Value) -> Value:
+    def method_update(self, tx: Interpreter, /, *others: Value, **kwargs: Value) -> Value:
         if len(others) > 1:
             raise raised(TypeError, f"update expected at most 1 argument, got {len(others)}")
         self.changed(tx)
@@ -197,7 +197,7 @@ class DictValue(ContainerValue):
     def method___reversed__(self, tx: Interpreter) -> Value:
         return DictViewValue(self, "keys").method___reversed__(tx)
 
-    def method___init__(self, tx: Interpreter, *others: Value, **kwargs: Value) -> Value:
+    def method___init__(self, tx: Interpreter, /, *others: Value, **kwargs: Value) -> Value:
         return self.method_update(tx, *others, **kwargs)
 
     def plain(self) -> DictValue:
@@ -269,7 +269,7 @@ class DefaultDictValue(DictValue):
         self.set_item(tx, key, made)
         return made
 
-    def method___init__(self, tx: Interpreter, *args: Value, **kwargs: Value) -> Value:
+    def method___init__(self, tx: Interpreter, /, *args: Value, **kwargs: Value) -> Value:
         self._factory = args[0] if args else NONE
         return super().method___init__(tx, *args[1:], **kwargs)
 

@@ -357,7 +357,7 @@ def _module_getattr(tx: Interpreter, owner: Value, name: Value) -> Value:
 
 
 @handles(torch.nn.Module.__call__, torch.nn.Module._call_impl)
-def _module_call(tx: Interpreter, owner: Value, *args: Value, **kwargs: Value) -> Value:
+def _module_call(tx: Interpreter, owner: Value, /, *args: Value, **kwargs: Value) -> Value:
     assert isinstance(owner, ModuleValue)
     return owner.call_with_hooks(tx, args, kwargs)
 

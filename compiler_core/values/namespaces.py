@@ -39,7 +39,7 @@ class NamespaceValue(ObjectValue):
 
 
 @handles(types.SimpleNamespace)
-def _namespace(tx: Interpreter, *args: Value, **kwargs: Value) -> Value:
+def _namespace(tx: Interpreter, /, *args: Value, **kwargs: Value) -> Value:
     if args:
         raise raised(TypeError, "no positional arguments expected")
     made = NamespaceValue()

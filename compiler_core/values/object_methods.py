@@ -58,7 +58,7 @@ def _delattr(tx: Interpreter, owner: Value, name: Value) -> Value:
 
 
 @handles(object.__init__)
-def _init(tx: Interpreter, owner: Value, *args: Value, **kwargs: Value) -> Value:
+def _init(tx: Interpreter, owner: Value, /, *args: Value, **kwargs: Value) -> Value:
     cls = owner.python_type()
     if args or kwargs:
         if lookup(cls, "__init__") is object.__init__ and lookup(cls, "__new__") is not object.__new__:
@@ -78,5 +78,5 @@ def _eq(tx: Interpreter, owner: Value, other: Value) -> Value:
 
 
 @handles(type.__call__)
-def _call(tx: Interpreter, cls: Value, *args: Value, **kwargs: Value) -> Value:
+def _call(tx: Interpreter, cls: Value, /, *args: Value, **kwargs: Value) -> Value:
     return instantiate(tx, cls.constant(tx), args, kwargs)

@@ -15,7 +15,7 @@ from compiler_core.sources import Attribute, InstanceDict, Source
 from compiler_core.values.base import UNBOUND, Raised, Value, raised
 from compiler_core.values.constant import NONE, ConstantValue
 from compiler_core.values.descriptors import ABSENT, delete, is_data_descriptor, is_descriptor, lookup, read, write
-from compiler_core.values.functions import FunctionValue, MethodValue, StaticValue, is_library
+from compiler_core.values.functions import FunctionValue, MethodValue, StaticValue, is_library, module_of
 from compiler_core.values.iterators import over
 from compiler_core.values.keys import hashable
 from compiler_core.values.mappings import DictValue
@@ -339,48 +339,48 @@ class ObjectValue(Value):
 class InstanceDictValue(DictValue):
     """``vars(obj)`` of an outside object, with what the frame has stored in it; to look at only."""
 
-    owner: ObjectValue
+    holder: ObjectValue
 
-    def __init__(self, owner: ObjectValue) -> None:
-        assert owner.source is not None
-        super().__init__(None, dict, InstanceDict(owner.source), owner.real.__dict__)
+    def __init__(self, holder: ObjectValue) -> None:
+        assert holder.source is not None
+        super().__init__(None, dict, InstanceDict(holder.source), holder.real.__dict__)
         self.mutable = False
-        self.owner = owner
+        self.holder = holder
 
     def item_source(self, key: Any) -> Source:
-        assert self.owner.source is not None
-        return Attribute(self.owner.source, key, "__dict__")
+        assert self.holder.source is not None
+        return Attribute(self.holder.source, key, "__dict__")
 
     def mapping(self, tx: Interpreter) -> dict[Any, Value]:
-        self.owner.keys_were_read = True
-        return {k: v for k, v in {**super().mapping(tx), **self.owner.stored}.items() if v is not UNBOUND}
+        self.holder.keys_were_read = True
+        return {k: v for k, v in {**super().mapping(tx), **self.holder.stored}.items() if v is not UNBOUND}
 
     def lookup(self, tx: Interpreter, key: Any) -> Value | None:
-        stored = self.owner.stored.get(key)
+        stored = self.holder.stored.get(key)
         return super().lookup(tx, key) if stored is None else None if stored is UNBOUND else stored
 
     def contains(self, tx: Interpreter, item: Value) -> bool:
-        stored = self.owner.stored.get(hashable(tx, item))
+        stored = self.holder.stored.get(hashable(tx, item))
         return super().contains(tx, item) if stored is None else stored is not UNBOUND
 
 
 class OwnDictValue(DictValue):
     """``vars(obj)`` of an object or function made in the frame: its attributes themselves."""
 
-    owner: ObjectValue | FunctionValue
+    holder: ObjectValue | FunctionValue
 
-    def __init__(self, owner: ObjectValue | FunctionValue) -> None:
-        super().__init__(owner.stored)
-        self.owner = owner
+    def __init__(self, holder: ObjectValue | FunctionValue) -> None:
+        super().__init__(holder.stored)
+        self.holder = holder
 
     def same_object(self, other: Value) -> bool:
-        return isinstance(other, OwnDictValue) and self.owner is other.owner
+        return isinstance(other, OwnDictValue) and self.holder is other.holder
 
     def children(self) -> Sequence[Value]:
-        return [self.owner]
+        return [self.holder]
 
     def rebuild(self, emit: Emitter) -> None:
-        emit.value(self.owner)
+        emit.value(self.holder)
         emit.load_attr("__dict__")
 
 
@@ -416,7 +416,7 @@ def is_plain_class(cls: Any) -> bool:
 
 def guard_class(tx: Interpreter, cls: type, name: str, found: Any) -> None:
     """A function or property of a class may be replaced between calls (constants have a guard of their own)."""
-    if not is_library(cls.__module__) and isinstance(found, _CODE_OF_CLASSES):
+    if not is_library(module_of(cls)) and isinstance(found, _CODE_OF_CLASSES):
         held = tx.capture.held(cls, cls.__qualname__)
         if isinstance(found, classmethod):
             tx.capture.guard("ID_MATCH", Attribute(Attribute(held, name), "__func__"), found.__func__)

@@ -146,7 +146,7 @@ def _without_recursion_check(method: Value) -> Value:
 
 
 @handles(str)
-def _str(tx: Interpreter, *args: Value, **kwargs: Value) -> Value:
+def _str(tx: Interpreter, /, *args: Value, **kwargs: Value) -> Value:
     if len(args) != 1 or kwargs:
         return fold(tx, str, args, kwargs)
     if isinstance(args[0], TensorValue):

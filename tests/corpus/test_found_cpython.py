@@ -1,0 +1,249 @@
+# mypy: ignore-errors
+# ruff: noqa
+# (the programs stand for users' code, which has no annotations and does odd things)
+"""What CPython's own tests of the standard library found to differ from plain Python, made small.
+
+PYTEST_DONT_REWRITE: the programs use ``assert`` as a user's would.
+"""
+
+import collections
+import contextlib
+import dataclasses
+import enum
+import functools
+import io
+import sys
+import types
+
+import pytest
+import torch
+
+import compiler_core
+from compiler_core.testing import Expected, check, same_as_eager
+
+LOG = []
+
+
+@same_as_eager()
+def test_raise_in_a_callee_that_a_break_split(x):
+    @contextlib.contextmanager
+    def yields_twice():
+        yield
+        yield
+
+    made = yields_twice()
+    made.__enter__()
+    with pytest.raises(RuntimeError):
+        made.__exit__(None, None, None)
+    return x + 1, made.gen.gi_suspended
+
+
+@same_as_eager(
+    breaks=[],
+    inputs=[lambda n=n: (torch.ones(1), collections.deque([1, 2], n)) for n in (7, None, 2)],
+)
+def test_text_of_a_deque(x, d):
+    return repr(d), str(d), x + 1
+
+
+class SubSet(set):
+    pass
+
+
+@same_as_eager(inputs=[lambda s=s: (torch.ones(1), s) for s in ({1}, SubSet([1]), frozenset([1]))])
+def test_class_of_a_set(x, s):
+    return x + 1 if s.__class__ is set else x + 2
+
+
+class NoModule(type):
+    __module__ = property(lambda cls: LOG.append("asked") or 1 / 0)
+
+
+class WithoutModule(metaclass=NoModule):
+    pass
+
+
+@same_as_eager(changes=["LOG"])
+def test_metaclass_with_a_module_property(x):
+    return type(WithoutModule()).__name__, hasattr(WithoutModule, "nothing"), x + 1
+
+
+@same_as_eager(graphs=1, breaks=[])
+def test_names_of_arguments_that_rules_have_too(x):
+    return dict(self=x, tx=1, function=2, other=3), collections.OrderedDict(tx=x + 1), types.SimpleNamespace(tx=x)
+
+
+def fresh(text):
+    """An equal string that is another object."""
+    return "".join([text[:2], text[2:]])
+
+
+WORDS = "xyzpdq", fresh("xyzpdq")
+
+
+@same_as_eager(inputs=[lambda a=a, b=b: (torch.ones(1), a, b) for a in WORDS for b in WORDS])
+def test_equal_strings_that_are_two_objects(x, a, b):
+    c, d = a[:3] + b[3:], "xyzpdq"
+    y = x + (1 if a is b else 2)
+    compiler_core.graph_break()
+    return y, a is c, b is c, a is b, a is d, c in [a], c == a
+
+
+@same_as_eager(graphs=1, breaks=[], inputs=lambda: (torch.ones(1), float("nan")))
+def test_nan_is_found_by_identity(x, nan):
+    return x + 1, nan in [nan], nan is nan, [nan].index(nan), nan == nan
+
+
+def test_enum_that_counts_its_members_as_they_are_made():
+    def number(cls, x):
+        return len(cls.__members__) + 1, [m.name for m in cls], x + 1
+
+    def made(number):
+        class Counted(enum.Enum):
+            def __new__(cls):
+                made = object.__new__(cls)
+                made._value_ = number(cls, torch.ones(1))[:2]
+                return made
+
+            a = ()
+            b = ()
+            c = ()
+
+        return [m.value for m in Counted]
+
+    found = made(compiler_core.compile(number, backend="eager", strict=True))
+    assert found == made(number) == [(1, []), (2, ["a"]), (3, ["a", "b"])]
+
+
+@dataclasses.dataclass(frozen=True)
+class Frozen:
+    n: int
+
+
+class ByIdentity:
+    def __init__(self, n):
+        self.n = n
+
+
+@functools.lru_cache
+def doubled(of):
+    return of.n * 2
+
+
+OBJECTS = [cls(n) for cls in (ByIdentity, Frozen) for n in (1, 2, 3)]
+
+
+@same_as_eager(graphs=len(OBJECTS), breaks=[], inputs=[lambda o=o: (torch.ones(1), o) for o in OBJECTS])
+def test_cached_function_of_objects(x, o):
+    return x * doubled(o)
+
+
+@same_as_eager(inputs=[lambda n=n: (torch.ones(1), n) for n in (1, 2)])
+def test_cached_function_of_an_object_made_here(x, n):
+    return x * doubled(ByIdentity(n)), x * doubled(Frozen(n))
+
+
+@same_as_eager(inputs=lambda: (torch.ones(1), types.SimpleNamespace(a=1), ByIdentity(1)))
+def test_views_of_the_dict_of_an_object(x, a, b):
+    c = ByIdentity(2)
+    views = a.__dict__.items(), b.__dict__.values(), types.MappingProxyType(b.__dict__), c.__dict__.keys()
+    compiler_core.graph_break()
+    a.z, b.z, c.z = 2, 3, 4
+    return x + 1, [list(v) for v in views]
+
+
+@same_as_eager(breaks=["asked for"], inputs=lambda: (torch.ones(1), 1))
+def test_tuple_as_a_key_is_the_very_object(x, n):
+    key = (n, None)
+    d = {key: 1}
+    first = list(d)[0]
+    compiler_core.graph_break()
+    return x + 1, first is key
+
+
+def test_builtin_that_another_module_shadows_later():
+    other = types.ModuleType("a_module_of_the_users")
+    exec("def scaled(x, n):\n    return x * abs(n)\n", vars(other))
+
+    def program(x):
+        return other.scaled(x, -2)
+
+    compiled = compiler_core.compile(program, backend="eager", strict=True)
+    x = torch.ones(1)
+    assert compiled(x).item() == 2
+    other.abs = lambda n: 100
+    assert compiled(x).item() == 100
+
+
+def test_builtin_and_stream_that_are_replaced_for_a_while(monkeypatch, capsys):
+    def program(x, text):
+        sys.stdout.write(text)
+        return x * len(text)
+
+    compiled = compiler_core.compile(program, backend="eager", strict=True)
+    x = torch.ones(1)
+    for text in ("first", "second"):
+        stream = io.StringIO()
+        with contextlib.redirect_stdout(stream):
+            assert compiled(x, text).item() == len(text)
+        assert stream.getvalue() == text
+    monkeypatch.setattr("builtins.len", lambda of: 100)
+    assert compiled(x, "first").item() == 100
+
+
+def test_import_of_a_module_that_its_package_has_not_yet(tmp_path, monkeypatch):
+    package = tmp_path / "a_package_of_the_users"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "inner.py").write_text("VALUE = 3\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    __import__(package.name)
+
+    def program(x):
+        from a_package_of_the_users import inner
+
+        return x * inner.VALUE
+
+    compiled = compiler_core.compile(program, backend="eager", strict=True)
+    assert [compiled(torch.ones(1)).item() for _ in range(2)] == [3, 3]
+
+
+def test_capture_has_no_room_for_calls():
+    def leaf(x):
+        return x + 1
+
+    def deep(x, n):
+        return deep(x, n - 1) if n else leaf(x)
+
+    limit = sys.getrecursionlimit()
+    compiled = compiler_core.compile(deep, backend="eager", strict=True)
+
+    def from_far_below(n):
+        return from_far_below(n - 1) if n else compiled(torch.ones(1), 1)
+
+    depth = len(list(_frames()))
+    for left in (60, 80, 120, 200):
+        assert from_far_below(limit - depth - left).item() == 2
+    assert compiled(torch.ones(1), 1).item() == 2
+
+
+def _frames():
+    frame = sys._getframe()
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
+class Unready(enum.IntFlag):
+    A = 1
+
+    def __repr__(self):
+        LOG.append("repr")
+        return "unready"
+
+
+@same_as_eager(changes=["LOG"], breaks=["asked for"])
+def test_constant_with_a_repr_of_its_own(x):
+    flag = Unready.A
+    compiler_core.graph_break()
+    return x + 1, flag
