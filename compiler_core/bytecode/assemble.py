@@ -15,7 +15,6 @@ from compiler_core.bytecode.tables import Region, write_exception_table, write_l
 from compiler_core.errors import CompilerBug
 
 
-
 def assemble(instructions: Sequence[Instruction], code: CodeType, **replace: Any) -> CodeType:
     """A code object that runs `instructions`; all else is as in the template `code`, or as in `replace`.
 

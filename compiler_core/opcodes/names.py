@@ -36,7 +36,9 @@ class NameOpcodes(Machine):
                 self.capture.guard("GLOBAL_ABSENT", Global(name), name)
             elif not is_library(self.f_globals.get("__name__", "")):
                 self.capture.guard("DICT_CONTAINS", self.module, name)
-            return self.capture.wrap(self.f_builtins[name], Global(name, self.capture.held(self.f_builtins, "builtins")))
+            return self.capture.wrap(
+                self.f_builtins[name], Global(name, self.capture.held(self.f_builtins, "builtins"))
+            )
         raise Unsupported("exception", f"name {name!r} is not defined")
 
     def LOAD_GLOBAL(self, instruction: Instruction) -> None:
