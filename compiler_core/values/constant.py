@@ -193,7 +193,7 @@ def same_keys(found: Iterable[Any], wanted: Sequence[Any]) -> bool:
 
 def may_be_two(a: Any, b: Any) -> bool:
     """Whether these constants are equal, and may still be two objects."""
-    if type(a) in (str, bytes) and len(a) < 2 or (type(a) is int and -5 <= a <= 256):  # Python keeps one of each
+    if (type(a) in (str, bytes) and len(a) < 2) or (type(a) is int and -5 <= a <= 256):  # Python keeps one of each
         return False
     return type(a) in (str, bytes, int, float, complex) and same_constant(a, b)
 
