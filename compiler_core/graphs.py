@@ -12,14 +12,22 @@ so a stage copies ``meta["item"]`` of what it read into ``meta["origin"]`` of wh
 from __future__ import annotations
 
 import re
+import sys
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 import torch.fx as fx
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils._python_dispatch import _disable_current_modes
 
 from compiler_core.record import Artifact, Compile, Graph, Node, Pane, Span
 from compiler_core.symbols import hint, is_symbolic
 
+MOST_PRINTED = 16
+"""Constants of more elements are not spelled out."""
+_WHERE = {"inf": "math", "nan": "math", "device": "torch"}
+_WORDS = re.compile(rf"\b({'|'.join(_WHERE)})\b(?!=)")
 _DRAWS = re.compile("rand|drop|normal|bernoulli|multinomial|poisson|uniform|exponential|cauchy|geometric|gumbel|rrelu")
 
 
@@ -42,17 +50,23 @@ def record_graph(compile_: Compile, pane: Pane, name: str, gm: fx.GraphModule) -
 
 
 def graph_text(graph: fx.Graph, name: str) -> tuple[str, list[Span]]:
-    """The graph as a Python function, one line a node, and the span of each node's line."""
-    placeholders = [n for n in graph.nodes if n.op == "placeholder"]
-    lines = [f"def {name}("]
+    """The graph as a Python function, one line a node, and the span of each node's line.
+
+    With the imports above it, it runs as it stands; where it has constants too large to print, they are
+    attributes of its first parameter, ``self``.
+    """
+    texts = [(n, node_text(n)) for n in graph.nodes]
+    takes_self = any(n.op == "call_module" or " = self." in text for n, text in texts)
+    lines = [*_imports(graph, texts), f"def {name}(", *(["    self,"] if takes_self else [])]
     spans = []
-    for node in placeholders:
-        lines.append(f"    {node_text(node)},")
-        spans.append(Span(node.name, len(lines), len(lines)))
+    for node, text in texts:
+        if node.op == "placeholder":
+            lines.append(f"    {text},")
+            spans.append(Span(node.name, len(lines), len(lines)))
     lines.append("):")
-    for node in graph.nodes:
+    for node, text in texts:
         if node.op != "placeholder":
-            lines.append("    " + node_text(node))
+            lines.append("    " + text)
             spans.append(Span(node.name, len(lines), len(lines)))
     return "\n".join(lines) + "\n", spans
 
@@ -64,7 +78,7 @@ def node_text(node: fx.Node) -> str:
     if node.op == "output":
         return f"return {_argument(node.args[0])}"
     if node.op == "get_attr":
-        return f"{node.name}{_annotation(node)} = self.{node.target}"
+        return f"{node.name}{_annotation(node)} = {_constant(node) or f'self.{node.target}'}"
     args = [_argument(a) for a in node.args]
     args += [f"{k}={_argument(v)}" for k, v in node.kwargs.items()]
     if node.op == "call_method":
@@ -76,6 +90,35 @@ def node_text(node: fx.Node) -> str:
     return f"{node.name}{_annotation(node)} = {call}"
 
 
+def _imports(graph: fx.Graph, texts: Sequence[tuple[fx.Node, str]]) -> list[str]:
+    """Statements for the names that the graph's text uses, and a blank line."""
+    targets = [n.target for n in graph.nodes if n.op == "call_function"]
+    spaces = {t.namespace for t in targets if isinstance(t, torch._ops.OpOverload)}
+    modules = {_module(t) for t in targets if not isinstance(t, torch._ops.OpOverload)} - {""}
+    words = {word for _, text in texts for word in _WORDS.findall(text)}
+    lines = [f"import {m}" for m in sorted(modules | {"torch"})]
+    lines += [f"from {_WHERE[word]} import {word}" for word in sorted(words)]
+    return [*lines, *(f"{s} = torch.ops.{s}" for s in sorted(spaces)), ""]
+
+
+def _module(target: Any) -> str:
+    """The module that a function's name begins with, or nothing."""
+    name = target_name(target).rpartition(".")[0]
+    top = name.partition(".")[0]
+    return name if name in sys.modules and top != "torch" else top
+
+
+def _constant(node: fx.Node) -> str | None:
+    """A constant of the graph as Python, where it is small."""
+    held = getattr(node.graph.owning_module, str(node.target), None) if node.op == "get_attr" else None
+    if not isinstance(held, torch.Tensor) or held.numel() > MOST_PRINTED or held.layout is not torch.strided:
+        return None
+    if isinstance(held, FakeTensor) or held.device.type != "cpu":
+        return None
+    with _disable_current_modes():
+        return f"torch.tensor({held.tolist()}, dtype={held.dtype})"
+
+
 def target_name(target: Any) -> str:
     """The name of an operator as its users write it, e.g. ``aten.cos.default``."""
     if isinstance(target, str):
@@ -84,6 +127,8 @@ def target_name(target: Any) -> str:
         return str(target)
     module = getattr(target, "__module__", None) or ""
     name = str(getattr(target, "__qualname__", None) or getattr(target, "__name__", None) or repr(target))
+    if "<locals>" in name:  # made by a function, and known in its module by the name that it was given
+        name = target.__name__
     module = {"_operator": "operator", "torch._C._nn": "torch.nn.functional"}.get(module, module)
     name = name.removeprefix("_VariableFunctionsClass.")
     if module.startswith("torch._C") or name.startswith("TensorBase."):

@@ -38,8 +38,9 @@ def mlp(width: int) -> Made:
 
 def gpt2(width: int) -> Made:
     """Hugging Face's, two layers, with the loss of the next token."""
-    from tests.architectures import transformers
+    import tests.architectures  # it lets transformers be imported beside a PyTorch for the CPU
 
+    transformers: Any = tests.architectures.transformers  # type: ignore[attr-defined]
     config = transformers.GPT2Config(n_embd=width, n_layer=2, n_head=4, vocab_size=4 * width, n_positions=width)
     torch.manual_seed(0)
     model = transformers.GPT2LMHeadModel(config).train()
@@ -73,6 +74,8 @@ def conv_net(width: int) -> Made:
 
 class RotaryAttention(nn.Module):
     """Grouped heads, rotary positions, RMS norm and a gated MLP, as in today's language models."""
+
+    rates: torch.Tensor
 
     def __init__(self, width: int, heads: int = 4) -> None:
         super().__init__()

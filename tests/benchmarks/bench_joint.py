@@ -213,12 +213,12 @@ def _ours(gm: fx.GraphModule, fakes: list[torch.Tensor]) -> None:
 
 def _stock(gm: fx.GraphModule, fakes: list[torch.Tensor]) -> None:
     """What `torch.compile` does between capture and Inductor, with the same partitioner and decompositions."""
-    from torch._inductor.compile_fx import select_decomp_table
+    from torch._inductor.decomposition import select_decomp_table
 
-    def as_it_is(graph: fx.GraphModule, _: Any) -> Callable[..., Any]:
-        call: Any = boxed(graph)
+    def as_it_is(gm: fx.GraphModule, example_inputs: Any) -> Any:
+        call: Any = boxed(gm)
         call._boxed_call = True
-        return call  # type: ignore[no-any-return]
+        return call
 
     with tracing(TracingContext(detect_fake_mode(fakes))):
         aot_module_simplified(
