@@ -566,14 +566,18 @@ def fake_of(mode: FakeTensorMode, real: torch.Tensor, symbolic: StatefulSymbolic
     make = functools.partial(mode.from_tensor, static_shapes=symbolic is None, source=source, symbolic_context=symbolic)
     if real.is_inference():
         with torch.inference_mode(False):
-            memory = real.untyped_storage(), real.storage_offset(), real.shape, real.stride()
-            plain = torch.empty(0, dtype=real.dtype, device=real.device).set_(*memory)
-            return make(plain)
-    if real.is_leaf:
-        return make(real)
+            return make(_plain(real))
+    if real.is_leaf:  # what it is a view of, and its gradient, would get symbols of their own
+        return make(real if symbolic is None else _plain(real).requires_grad_(real.requires_grad))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return make(real)
+
+
+def _plain(real: torch.Tensor) -> torch.Tensor:
+    """A tensor of the same memory, and nothing else."""
+    memory = real.untyped_storage(), real.storage_offset(), real.shape, real.stride()
+    return torch.empty(0, dtype=real.dtype, device=real.device).set_(*memory)
 
 
 @contextmanager

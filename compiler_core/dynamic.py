@@ -15,7 +15,12 @@ import sympy
 import torch
 from torch._dispatch.python import enable_python_dispatcher
 from torch._dynamo.source import ConstantSource
-from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatefulSymbolicContext
+from torch.fx.experimental.symbolic_shapes import (
+    DimDynamic,
+    ShapeEnv,
+    StatefulSymbolicContext,
+    StatelessSymbolicContext,
+)
 from torch.utils._sympy.functions import (
     BitwiseFn_bitwise_and,
     BitwiseFn_bitwise_or,
@@ -98,6 +103,7 @@ class Symbols:
         return StatefulSymbolicContext(
             dynamic_sizes=sizes,
             tensor_source=place,
+            view_base_context=_static(real._base),
             shape_env_to_source_to_symbol_cache={id(self.env): offset},
         )
 
@@ -153,6 +159,11 @@ class Symbols:
         made: Callable[..., int] = eval(f"lambda {names}: {written(expr)}", {})
         made.__name__ = made.__qualname__ = written(expr)
         return made, [self.sources[symbol] for symbol in symbols]
+
+
+def _static(base: torch.Tensor | None) -> StatelessSymbolicContext[..., Any] | None:
+    """What a tensor is a view of has no symbols."""
+    return None if base is None else StatelessSymbolicContext(dynamic_sizes=[DimDynamic.STATIC] * base.dim())
 
 
 # how an expression is computed step by step

@@ -12,6 +12,7 @@ import torch
 from compiler_core.api import compile, record_of
 from compiler_core.testing import Expected, check
 
+BACKENDS = ("eager", "aot_eager")
 Inputs = Callable[[], Sequence[Any]]
 
 
@@ -24,8 +25,10 @@ def over(inputs: list[Inputs], compiles: int, **options: Any) -> Callable[[Calla
     """Make a test of a program: over these calls it takes so many compiles, those of its resume functions included."""
 
     def decorate(program: Callable[..., Any]) -> Callable[[], None]:
-        def test() -> None:
-            check(program, inputs, Expected(compiles=compiles), **options)
+        @pytest.mark.parametrize("backend", BACKENDS)
+        def test(backend: str) -> None:
+            tolerance = 0 if backend == "eager" else 1e-5
+            check(program, inputs, Expected(compiles=compiles), backend=backend, tolerance=tolerance, **options)
 
         test.__name__, test.__doc__ = program.__name__, program.__doc__
         return test
