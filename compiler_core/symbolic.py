@@ -22,7 +22,7 @@ from compiler_core.record import Compile, ItemId, Record, StackLine
 from compiler_core.skip import is_library_file, skip_reason
 from compiler_core.values import autograd_functions, contexts, queries, scan  # noqa: F401  (they register their rules)
 from compiler_core.values.base import Raised, Value
-from compiler_core.values.constant import ConstantValue, may_be_two
+from compiler_core.values.constant import NONE, ConstantValue, may_be_two
 from compiler_core.values.exceptions import ExceptionValue
 from compiler_core.values.functions import CellValue, FunctionValue, bind
 from compiler_core.values.generators import GeneratorValue
@@ -367,6 +367,10 @@ class Interpreter(opcodes.Opcodes):
         if isinstance(a, ConstantValue) and isinstance(b, ConstantValue) and may_be_two(a.value, b.value):
             self._guard_identity(a, b, same)
         return same
+
+    def is_none(self, value: Value) -> bool:
+        """``value is None``"""
+        return self.is_same(value, NONE)
 
     def _guard_identity(self, a: ConstantValue, b: ConstantValue, same: bool) -> None:
         """Of equal constants, guard whether they are one object."""

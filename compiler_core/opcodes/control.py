@@ -41,15 +41,12 @@ class ControlOpcodes(Machine):
     POP_JUMP_FORWARD_IF_TRUE = POP_JUMP_BACKWARD_IF_TRUE = POP_JUMP_IF_TRUE
     POP_JUMP_FORWARD_IF_FALSE = POP_JUMP_BACKWARD_IF_FALSE = POP_JUMP_IF_FALSE
 
-    def _is_none(self, value: Value) -> bool:
-        return self._tx.is_same(value, NONE)
-
     def POP_JUMP_IF_NONE(self, instruction: Instruction) -> None:
-        if self._is_none(self.pop()):
+        if self._tx.is_none(self.pop()):
             self._tx.jump(instruction.target)
 
     def POP_JUMP_IF_NOT_NONE(self, instruction: Instruction) -> None:
-        if not self._is_none(self.pop()):
+        if not self._tx.is_none(self.pop()):
             self._tx.jump(instruction.target)
 
     POP_JUMP_FORWARD_IF_NONE = POP_JUMP_BACKWARD_IF_NONE = POP_JUMP_IF_NONE
@@ -124,7 +121,7 @@ class ControlOpcodes(Machine):
 
     def SEND(self, instruction: Instruction) -> None:
         sent, iterator = self.pop(), self.stack[-1]
-        if NONE.same_object(sent):
+        if self._tx.is_none(sent):
             value = iterator.next_value(self._tx)
         elif isinstance(iterator, GeneratorValue):
             value = iterator.send(self._tx, sent)

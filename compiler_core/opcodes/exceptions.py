@@ -31,7 +31,7 @@ class ExceptionOpcodes(Machine):
         what, *causes = self.pop_many(instruction.arg)
         exception = as_exception(self._tx, what)
         for cause in causes:
-            exception.set_cause(cause if NONE.same_object(cause) else as_exception(self._tx, cause))
+            exception.set_cause(cause if self._tx.is_none(cause) else as_exception(self._tx, cause))
         raise Raised(exception)
 
     def _handled(self) -> ExceptionValue:

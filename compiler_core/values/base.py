@@ -127,15 +127,13 @@ class Value:
         """``next(self)``, which raises StopIteration at the end"""
         found = self.next_value(tx)
         if found is None:
-            raise self.stop()
+            raise self.stop(tx)
         return found
 
-    def stop(self) -> Raised:
+    def stop(self, tx: Interpreter) -> Raised:
         """The StopIteration that ends this iterator."""
-        from compiler_core.values.constant import NONE
-
         result = self.result()
-        return raised(StopIteration, *([] if NONE.same_object(result) else [result]))
+        return raised(StopIteration, *([] if tx.is_none(result) else [result]))
 
     def result(self) -> Value:
         """What ``yield from`` gives when the iterator has ended."""

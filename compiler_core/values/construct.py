@@ -75,7 +75,7 @@ def _init(tx: Interpreter, cls: type, made: Value, args: Sequence[Value], kwargs
         return  # __new__ has looked at the arguments
     guard_class(tx, cls, "__init__", init)
     result = tx.capture.wrap_static(init).call(tx, [made, *args], kwargs)
-    if not NONE.same_object(result):
+    if not tx.is_none(result):
         raise Unsupported("exception", "__init__() should return None")
 
 

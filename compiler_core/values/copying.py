@@ -66,7 +66,7 @@ class Memo(DictValue):
 
 @handles(copy.deepcopy)
 def _deepcopy(tx: Interpreter, obj: Value, memo: Value | None = None) -> Value:
-    if memo is None or NONE.same_object(memo):
+    if memo is None or tx.is_none(memo):
         memo = Memo()
     if not isinstance(memo, Memo):
         raise Unsupported("unsupported call", "copy.deepcopy with a memo of the program's")

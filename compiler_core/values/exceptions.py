@@ -143,7 +143,7 @@ def construct_exception(
     if isinstance(init, types.FunctionType):
         made.special(tx, "__init__")  # for its guard
         result = FunctionValue.outside(tx.capture, init, None).call(tx, [made, *args], kwargs)
-        if not NONE.same_object(result):
+        if not tx.is_none(result):
             raise Unsupported("exception", "__init__() should return None")
     else:
         initialise(tx, made, args, kwargs)

@@ -304,7 +304,7 @@ class FunctionValue(Value):
 
     def call_method(self, tx: Interpreter, name: str, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
         """``function.__get__(instance, cls)``"""
-        return self if NONE.same_object(args[0]) else MethodValue(self, args[0])
+        return self if tx.is_none(args[0]) else MethodValue(self, args[0])
 
     def set_attr(self, tx: Interpreter, name: str, value: Value) -> None:
         from compiler_core.values import function_attributes

@@ -49,7 +49,7 @@ class GeneratorValue(IteratorValue):
     def send(self, tx: Interpreter, value: Value) -> Value | None:
         """What it yields next, None where it returns instead (`result` has its value)."""
         if not self.started and not self.finished:
-            if not NONE.same_object(value):
+            if not tx.is_none(value):
                 raise raised(TypeError, "can't send non-None value to a just-started generator")
             self.started = True  # its first instruction pushes the None that it is sent
         elif not self.finished and not self.running:
@@ -136,7 +136,7 @@ class GeneratorValue(IteratorValue):
 
     def method_throw(self, tx: Interpreter, what: Value, value: Value | None = None, _: Value | None = None) -> Value:
         """The traceback, which only Python has, changes nothing here."""
-        if value is not None and not NONE.same_object(value):
+        if value is not None and not tx.is_none(value):
             if not isinstance(value, ExceptionValue):
                 raise Unsupported("generator", "throw() with arguments of the exception")
             what = value
@@ -158,7 +158,7 @@ class GeneratorValue(IteratorValue):
 
     def _value_or_stop(self, found: Value | None) -> Value:
         if found is None:
-            raise self.stop()
+            raise self.stop(tx)
         return found
 
     # --- across a break

@@ -14,7 +14,7 @@ from compiler_core.values.constant import ConstantValue, fold, from_python
 from compiler_core.values.exceptions import from_error
 from compiler_core.values.functions import MethodValue
 from compiler_core.values.iterators import IteratorValue, MappedIteratorValue, each, over
-from compiler_core.values.lazy import LazyValue, is_none
+from compiler_core.values.lazy import LazyValue
 from compiler_core.values.mappings import DictValue, DictViewValue
 from compiler_core.values.objects import ObjectValue
 from compiler_core.values.operators import binary
@@ -91,7 +91,7 @@ HANDLERS[heapq.nsmallest] = functools.partial(_first_of, False)
 
 
 def _rank(tx: Interpreter, value: Value, key: Value | None) -> Any:
-    found = value if key is None or is_none(key) else key.call(tx, [value], {})
+    found = value if key is None or tx.is_none(key) else key.call(tx, [value], {})
     return found.constant(tx) if found.is_constant() else _Rank(tx, found)
 
 
@@ -171,9 +171,9 @@ def _extreme(fn: Any, tx: Interpreter, *args: Value, key: Value | None = None, d
         return default
     if not values:
         raise from_error(_error_of(fn))
-    if (key is None or is_none(key)) and (symbolic := extreme(fn, tx, values)) is not None:
+    if (key is None or tx.is_none(key)) and (symbolic := extreme(fn, tx, values)) is not None:
         return symbolic
-    ranks = [v if key is None or is_none(key) else key.call(tx, [v], {}) for v in values]
+    ranks = [v if key is None or tx.is_none(key) else key.call(tx, [v], {}) for v in values]
     best = 0
     for i in range(1, len(values)):
         pair = (ranks[i], ranks[best])

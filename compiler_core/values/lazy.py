@@ -55,10 +55,6 @@ def lazily(*callables: Any) -> Callable[[Callable[..., Steps]], Callable[..., St
     return register
 
 
-def is_none(value: Value | None) -> bool:
-    return value is None or NONE.same_object(value)
-
-
 @handles(zip)
 def _zip(tx: Interpreter, *args: Value, strict: Value | None = None) -> Value:
     is_strict = strict is not None and strict.truth(tx)
@@ -137,7 +133,7 @@ def _selected(tx: Interpreter, cls: Any, function: Value, iterable: Value, wante
 
     def step(tx: Interpreter) -> Value | None:
         while (value := iterator.next_value(tx)) is not None:
-            tested = value if NONE.same_object(function) else function.call(tx, [value], {})
+            tested = value if tx.is_none(function) else function.call(tx, [value], {})
             if tested.truth(tx) == wanted:
                 return value
         return None
@@ -227,12 +223,12 @@ def _accumulate(tx: Interpreter, iterable: Value, func: Value | None = None, *, 
 
 
 def _accumulated(tx: Interpreter, iterator: Value, func: Value | None, initial: Value | None) -> Steps:
-    total = iterator.next_value(tx) if initial is None or is_none(initial) else initial
+    total = iterator.next_value(tx) if initial is None or tx.is_none(initial) else initial
     if total is None:
         return
     yield total
     for value in each(tx, iterator):
-        plain = func is None or is_none(func)
+        plain = func is None or tx.is_none(func)
         total = binary(operator.add, tx, total, value) if plain or func is None else func.call(tx, [total, value], {})
         yield total
 
@@ -311,7 +307,7 @@ def _groupby(tx: Interpreter, iterable: Value, key: Value | None = None) -> Valu
 class _GroupKey:
     def __init__(self, tx: Interpreter, value: Value, key: Value | None) -> None:
         self.tx = tx
-        self.rank = value if key is None or is_none(key) else key.call(tx, [value], {})
+        self.rank = value if key is None or tx.is_none(key) else key.call(tx, [value], {})
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _GroupKey) and equal(self.tx, self.rank, other.rank)

@@ -105,7 +105,7 @@ class ModuleValue(ObjectValue):
             return
         if any(vars(nn_module)[f"_global_{kind}_registration_hooks"] for kind in ("parameter", "buffer", "module")):
             raise Unsupported("unsupported mutation", f"{self.path}.{name} with registration hooks")
-        if not NONE.same_object(value):
+        if not tx.is_none(value):
             self._forget_elsewhere(tx, name, table)
         self._table(tx, table).set_item(tx, ConstantValue(name), value)
 
@@ -216,7 +216,7 @@ class ModuleValue(ObjectValue):
     ) -> tuple[Sequence[Value], dict[str, Value]]:
         if self._is_marked(tx, key, "_forward_pre_hooks_with_kwargs"):
             made = hook.call(tx, [self, TupleValue(list(args)), DictValue(dict(kwargs))], {})
-            if NONE.same_object(made):
+            if tx.is_none(made):
                 return args, kwargs
             if not isinstance(made, TupleValue) or made.length(tx) != 2:
                 raise Unsupported("exception", "a forward pre-hook returned neither None nor two values")
@@ -225,7 +225,7 @@ class ModuleValue(ObjectValue):
                 raise Unsupported("exception", "a forward pre-hook returned keyword arguments that are no dict")
             return list(tx.list_of(new_args)), dict(new_kwargs.mapping(tx))
         made = hook.call(tx, [self, TupleValue(list(args))], {})
-        if NONE.same_object(made):
+        if tx.is_none(made):
             return args, kwargs
         return (made.items(tx) if isinstance(made, TupleValue) else [made]), kwargs
 
@@ -236,7 +236,7 @@ class ModuleValue(ObjectValue):
         if self._is_marked(tx, key, "_forward_hooks_with_kwargs"):
             given.append(DictValue(dict(kwargs)))
         made = hook.call(tx, [*given, result], {})
-        return result if NONE.same_object(made) else made
+        return result if tx.is_none(made) else made
 
     # --- containers
 

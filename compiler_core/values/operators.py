@@ -78,7 +78,7 @@ def _with_tensor(op: Any, tx: Interpreter, left: Value, right: Value) -> Value:
     for operand in (left, right):
         if isinstance(operand, (ListValue, DictValue)):
             raise Unsupported("unsupported operation", f"{op.__name__} of a tensor and {operand}")
-    if op in (operator.eq, operator.ne) and NONE.same_object(right):
+    if op in (operator.eq, operator.ne) and tx.is_none(right):
         right.look(tx)
         return ConstantValue(op is operator.ne)  # the tensor does not know None, nor None the tensor
     if not objects:

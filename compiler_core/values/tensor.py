@@ -158,7 +158,7 @@ class TensorValue(Value):
         """PyTorch takes None and a tensor like this one."""
         if self.source is None or not self.fake(tx).is_leaf:
             raise Unsupported("unsupported mutation", "Tensor.grad = ... of a tensor made in the frame")
-        if NONE.same_object(value):
+        if tx.is_none(value):
             return
         if not isinstance(value, TensorValue) or _kind(value.fake(tx)) != _kind(self.fake(tx)):
             raise Unsupported("unsupported mutation", "Tensor.grad = ... of another shape, dtype or device")

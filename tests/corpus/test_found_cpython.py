@@ -190,6 +190,68 @@ def test_builtin_and_stream_that_are_replaced_for_a_while(monkeypatch):
     assert compiled(torch.ones(1), "first")[1] == "replaced"
 
 
+def calls_with(*values):
+    return [lambda v=v: (torch.ones(1), v) for v in values]
+
+
+@same_as_eager(breaks=[], inputs=calls_with(None, ByIdentity(1)))
+def test_function_bound_to_none_or_an_object(x, o):
+    def bound(*args):
+        return len(args)
+
+    return x + bound.__get__(o, ByIdentity)()
+
+
+@same_as_eager(graphs=2, breaks=[], inputs=calls_with(None, 5))
+def test_generator_that_returns_none_or_a_number(x, n):
+    def body():
+        yield 1
+        return n
+
+    def delegate():
+        found.append((yield from body()))
+
+    found = []
+    list(delegate())
+    try:
+        made = body()
+        next(made)
+        next(made)
+    except StopIteration as stop:
+        found.append(stop.value)
+    return x + 1, found
+
+
+@same_as_eager(breaks=[], inputs=calls_with(None, abs, lambda v: v > 1))
+def test_filter_by_none_or_a_function(x, function):
+    return x + 1, list(filter(function, [0, 1, 2]))
+
+
+@same_as_eager(breaks=[], inputs=calls_with(None, abs))
+def test_sort_by_none_or_a_key(x, key):
+    return x + 1, sorted([1, -3, 2], key=key), max([1, -3, 2], key=key)
+
+
+class Hooked(torch.nn.Module):
+    def __init__(self, answer):
+        super().__init__()
+        self.answer = answer
+        self.inner = torch.nn.Identity()
+        self.inner.register_forward_hook(lambda module, args, result: self.answer)
+
+    def forward(self, x):
+        return self.inner(x) + 1
+
+
+def test_hook_that_returns_none_or_a_tensor():
+    model = Hooked(None)
+    compiled = compiler_core.compile(model, backend="eager", strict=True)
+    x = torch.ones(2)
+    assert compiled(x).tolist() == [2, 2]
+    model.answer = torch.zeros(2)
+    assert compiled(x).tolist() == [1, 1]
+
+
 def test_import_of_a_module_that_its_package_has_not_yet(tmp_path, monkeypatch):
     package = tmp_path / "a_package_of_the_users"
     package.mkdir()
