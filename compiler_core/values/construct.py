@@ -14,7 +14,7 @@ import torch
 
 from compiler_core.errors import Unsupported
 from compiler_core.values.base import Value, raised
-from compiler_core.values.constant import NONE, fold
+from compiler_core.values.constant import fold
 from compiler_core.values.descriptors import lookup
 from compiler_core.values.exceptions import construct_exception
 from compiler_core.values.functions import StaticValue, module_of

@@ -12,7 +12,7 @@ import torch
 
 from compiler_core.errors import Unsupported
 from compiler_core.values.base import UNBOUND, Value
-from compiler_core.values.constant import NONE, ConstantValue
+from compiler_core.values.constant import ConstantValue
 from compiler_core.values.functions import FunctionValue, StaticValue
 from compiler_core.values.mappings import DictValue
 from compiler_core.values.objects import InstanceDictValue, ObjectValue, OwnDictValue

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from compiler_core.errors import CompilerBug, Unsupported
 from compiler_core.sources import Attribute, CellContents, ClosureCell, Item, Source
 from compiler_core.values.base import UNBOUND, Raised, Value, raised
-from compiler_core.values.constant import NONE, ConstantValue, fold, from_python, is_atom
+from compiler_core.values.constant import ConstantValue, fold, from_python, is_atom
 from compiler_core.values.mappings import DictValue
 from compiler_core.values.sequences import TupleValue
 

@@ -132,7 +132,7 @@ class GeneratorValue(IteratorValue):
         return self.next_or_stop(tx)
 
     def method_send(self, tx: Interpreter, value: Value) -> Value:
-        return self._value_or_stop(self.send(tx, value))
+        return self._value_or_stop(tx, self.send(tx, value))
 
     def method_throw(self, tx: Interpreter, what: Value, value: Value | None = None, _: Value | None = None) -> Value:
         """The traceback, which only Python has, changes nothing here."""
@@ -140,7 +140,7 @@ class GeneratorValue(IteratorValue):
             if not isinstance(value, ExceptionValue):
                 raise Unsupported("generator", "throw() with arguments of the exception")
             what = value
-        return self._value_or_stop(self.throw(tx, as_exception(tx, what)))
+        return self._value_or_stop(tx, self.throw(tx, as_exception(tx, what)))
 
     def method_close(self, tx: Interpreter) -> Value:
         if not self.started or self.finished:
@@ -156,7 +156,7 @@ class GeneratorValue(IteratorValue):
             raise raised(RuntimeError, "generator ignored GeneratorExit")
         return self.result() if sys.version_info >= (3, 13) else NONE
 
-    def _value_or_stop(self, found: Value | None) -> Value:
+    def _value_or_stop(self, tx: Interpreter, found: Value | None) -> Value:
         if found is None:
             raise self.stop(tx)
         return found

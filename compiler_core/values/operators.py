@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from compiler_core.errors import Unsupported
 from compiler_core.values.base import Value, raised
-from compiler_core.values.constant import NONE, ConstantValue, fold
+from compiler_core.values.constant import ConstantValue, fold
 from compiler_core.values.container_operators import builtin_operation, inplace_operation
 from compiler_core.values.containers import ContainerValue
 from compiler_core.values.functions import MethodValue, StaticValue
