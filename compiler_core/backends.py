@@ -81,6 +81,7 @@ def compile_graph(
         compile_.fail(stage, f"{error}" if isinstance(error, CutawayError) else f"{type(error).__name__}: {error}",
                       traceback.format_exc())  # fmt: skip
         compile_.kernels.clear()  # whatever was made, none of it runs
+        compile_.expansions.clear()
         compile_.partition = None
         if options.strict and not _expected(error):
             raise CompilerBug(f"backend {name}, stage {stage}: {error}") from error

@@ -113,6 +113,7 @@ class Provenance:
         while node is not self._graph._root:
             if self._source is not None:
                 node.meta["origin"] = _items(self._source)
+                node.meta["decomposed"] = _decomposed(node)
                 node.meta["rule"] = self._rule or _forward_rule(node)
                 node.meta["module"] = self._source.meta.get("module")
             node = node._next
@@ -138,11 +139,16 @@ def _items(node: fx.Node) -> tuple[str, ...]:
 
 
 def _forward_rule(node: fx.Node) -> str:
-    # by name: while tracing, PyTorch hands out more than one object for an operator
     if node.op == "get_attr":
         return "constant"
+    return f"decompose {node.meta['decomposed']}" if node.meta["decomposed"] else "trace"
+
+
+def _decomposed(node: fx.Node) -> str | None:
+    """The operator that was taken apart into this node and others."""
+    # by name: while tracing, PyTorch hands out more than one object for an operator
     original = str(node.meta.get("original_aten") or node.target)
-    return "trace" if original == str(node.target) else f"decompose {original}"
+    return None if node.op == "get_attr" or original == str(node.target) else original
 
 
 class FunctionalRun(fx.Interpreter):

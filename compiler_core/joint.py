@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 import torch.fx as fx
@@ -31,8 +31,8 @@ from compiler_core.functional import (
     plain_grad_state,
     random_between,
 )
-from compiler_core.graphs import record_graph
-from compiler_core.record import Compile
+from compiler_core.graphs import record_graph, target_name
+from compiler_core.record import Compile, Expansion
 
 __all__ = ["JointGraph", "JointRefused", "Mutation", "Return", "View", "trace_joint"]
 
@@ -97,8 +97,26 @@ def trace_joint(gm: fx.GraphModule, example_inputs: Sequence[Any], compile_: Com
         if joint.has_backward:
             if not torch.is_grad_enabled():
                 raise JointRefused("the graph turns gradients on inside torch.no_grad()")
-            record_graph(compile_, "joint", "joint", joint.gm)
+        name: Literal["joint", "forward"] = "joint" if joint.has_backward else "forward"
+        record_graph(compile_, name, name, joint.gm)
+        compile_.expansions = _expansions(gm.graph, joint.gm.graph)
     return joint
+
+
+def _expansions(captured: fx.Graph, joint: fx.Graph) -> list[Expansion]:
+    """What became of each operation of `captured`."""
+    calls = [n for n in captured.nodes if n.op.startswith("call_") and "item" in n.meta]
+    found = {n.meta["item"]: Expansion(n.meta["item"], target_name(n.target), [], [], [], []) for n in calls}
+    for node in joint.nodes:
+        function = node.meta.get("rule", "").removeprefix("autograd ")
+        added = function != node.meta.get("rule", "")
+        for into in (found[item] for item in node.meta.get("origin", ()) if item in found and node.op != "placeholder"):
+            (into.backward if added else into.forward).append(node.meta["item"])
+            if added and function not in into.functions:
+                into.functions.append(function)
+            if node.meta.get("decomposed") not in (None, *into.decomposed):
+                into.decomposed.append(node.meta["decomposed"])
+    return list(found.values())
 
 
 def _run(gm: fx.GraphModule, examples: Sequence[Any]) -> tuple[FunctionalRun, fx.GraphModule]:

@@ -49,7 +49,6 @@ def partition(
     Where no gradient is wanted, the joint graph is the forward.
     """
     if not joint.has_backward:
-        record_graph(compile_, "forward", "forward", joint.gm)
         return Partitioned(joint, joint.gm, None, (), (), 0)
     with compile_.step("partition"):
         values = Values(joint)
@@ -184,13 +183,13 @@ class _Account:
         return Value(item, self._decision(node), bytes_of(node), self._reason(node), edge, self._to_drop(node))
 
     def _to_drop(self, node: fx.Node) -> int | None:
-        """Nanoseconds that the backward would spend on a saved value, were it not saved."""
+        """Nanoseconds that the backward would spend more, were a saved value not saved."""
         if node not in self.saved or node.op == "placeholder":
             return None
         needed = self.values.computed_again(node.all_input_nodes, self.saved) | {node}
-        if any(is_random(n) for n in needed):
+        if any(is_random(n) or any(i.name in self.values.overwritten for i in n.all_input_nodes) for n in needed):
             return None
-        return round(sum(nanoseconds(n) for n in needed if not is_view(n)))
+        return round(sum(nanoseconds(n) for n in needed - self.again if not is_view(n)))
 
     def _decision(self, node: fx.Node) -> Literal["saved", "recomputed", "neither"]:
         return "saved" if node in self.saved else "recomputed" if node in self.again else "neither"

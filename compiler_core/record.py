@@ -6,7 +6,7 @@
         compiles              "0/0"; "0/1" is a recompile and names the guard that failed
           events              the stages in order, with time and outcome
           artifacts           texts (bytecode, graphs, kernels ...), with the span of each item
-          guards, breaks, partition, fusions, refusals, kernels
+          guards, breaks, expansions, partition, fusions, refusals, kernels
           edges               provenance: ``made <- sources, rule``
           steps               every step of the symbolic interpreter, where that was asked for (`steps.py`)
 
@@ -172,6 +172,8 @@ class Guard:
     """What checking it by itself costs, measured when the code was installed; together they share ways."""
     dropped: bool = False
     """A guard_filter took it out: it is not checked."""
+    sizes: list[int | None] | None = None
+    """Of a tensor's guard: the size that each dimension must have, None where it may have others."""
 
 
 @dataclass(slots=True)
@@ -211,6 +213,20 @@ class Recompile:
 
 
 @dataclass(slots=True)
+class Expansion:
+    """What one captured operation became: nodes of the joint graph (of the forward, where there is no backward)."""
+
+    node: ItemId
+    target: str
+    forward: list[ItemId]
+    backward: list[ItemId]
+    """What autograd added for it, by its `functions`, such as ``CosBackward0``."""
+    functions: list[str]
+    decomposed: list[str]
+    """Operators that were taken apart on the way."""
+
+
+@dataclass(slots=True)
 class Value:
     """What the partition decided for one value of the forward graph, and why."""
 
@@ -221,7 +237,7 @@ class Value:
     cut: list[str] | None = None
     """The edge of the flow network that was cut here, as two node names."""
     drop_ns: int | None = None
-    """Of a saved value: the estimated time that the backward would spend on it, were it not saved; None
+    """Of a saved value: the estimated time that the backward would spend more, were it not saved; None
     where it could not be computed again (an input, a random number)."""
 
 
@@ -302,6 +318,7 @@ class Compile:
     guards_ns: float | None = None
     """What checking them all costs a call."""
     breaks: list[GraphBreak] = field(default_factory=list)
+    expansions: list[Expansion] = field(default_factory=list)
     partition: Partition | None = None
     fusions: list[Fusion] = field(default_factory=list)
     refusals: list[FusionRefusal] = field(default_factory=list)

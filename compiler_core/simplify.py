@@ -20,7 +20,7 @@ import torch.fx as fx
 
 aten = torch.ops.aten
 _ALIASES = (aten.detach.default, aten.alias.default, aten.lift_fresh_copy.default)
-_KEPT_META = ("val", "origin", "rule", "module")
+_KEPT_META = ("val", "origin", "rule", "module", "decomposed")
 
 
 def copy_graph(gm: fx.GraphModule, names: Sequence[str]) -> fx.GraphModule:

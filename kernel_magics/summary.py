@@ -9,6 +9,9 @@ from dataclasses import dataclass
 from compiler_core.record import Compile, Frame, GraphBreak, Partition, Record, StackLine
 from compiler_core.steps import Steps
 
+LARGEST = 3
+"""So many values kept for the backward are explained."""
+
 
 @dataclass(frozen=True)
 class Line:
@@ -33,7 +36,7 @@ def html(record: Record) -> str:
 
 
 def explanation(record: Record) -> str:
-    """The short answer: graphs, operations, breaks with reasons and lines, guards, recompiles."""
+    """The short answer: graphs, operations, breaks with reasons and lines, guards, recompiles, what is kept and why."""
     compiles = record.compiles
     breaks = [b for c in compiles for b in c.breaks]
     lines = [Line(0, _headline(record))]
@@ -44,7 +47,19 @@ def explanation(record: Record) -> str:
     for compile_ in compiles:
         lines += [Line(1, f"guard {compile_.id}: {guard.code}") for guard in compile_.guards]
         lines += _recompile(compile_)
+        lines += _largest_kept(compile_)
     return "\n".join("  " * line.depth + line.text for line in lines)
+
+
+def _largest_kept(compile_: Compile) -> list[Line]:
+    """The largest values kept for the backward, why, and what dropping them would cost."""
+    values = compile_.partition.values if compile_.partition else []
+    saved = sorted((v for v in values if v.decision == "saved"), key=lambda v: -v.bytes)
+    lines = [Line(1, f"{_saved(compile_.partition)}; the largest:")] if compile_.partition and saved else []
+    for value in saved[:LARGEST]:
+        drop = "" if value.drop_ns is None else f"; dropping it would cost {value.drop_ns / 1000:.4g} us"
+        lines.append(Line(2, f"{value.node.rpartition('#')[2]}: {value.reason}{drop}"))
+    return lines
 
 
 def outline(record: Record) -> list[Line]:

@@ -112,6 +112,11 @@ class TensorFacts:
         fields["shape"], fields["stride"] = _plain(fake.shape), _plain(fake.stride())
         return cls(tuple(fields.values()), weakref.ref(tensor))
 
+    @property
+    def sizes(self) -> tuple[int | None, ...]:
+        found: tuple[int | None, ...] = self.fields[_FIELD["shape"]]
+        return found
+
     def __repr__(self) -> str:
         shown = [f"{n}={v!r}" for (n, _), v in zip(TENSOR_FIELDS, self.fields, strict=True) if n != "dispatch keys"]
         return ", ".join(shown)

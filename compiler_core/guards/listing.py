@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from compiler_core.errors import UsageError
-from compiler_core.guards.kinds import GuardSpec, Mismatch
+from compiler_core.guards.kinds import GuardSpec, Mismatch, TensorFacts
 from compiler_core.record import Guard, Span
 from compiler_core.sources import Scope
 
@@ -41,10 +41,14 @@ def guards_text(guards: Sequence[GuardSpec], kept: Sequence[bool]) -> tuple[str,
 
 def listed(guards: Sequence[GuardSpec]) -> list[Guard]:
     """The guards as plain data."""
-    return [
-        Guard(f"g{i}", guard.kind, guard.source.text, guard.text.partition("  # ")[0], guard.expected, guard.line)
-        for i, guard in enumerate(guards)
-    ]
+    return [_listed(f"g{i}", guard) for i, guard in enumerate(guards)]
+
+
+def _listed(key: str, guard: GuardSpec) -> Guard:
+    made = Guard(key, guard.kind, guard.source.text, guard.text.partition("  # ")[0], guard.expected, guard.line)
+    if isinstance(guard.value, TensorFacts):
+        made.sizes = list(guard.value.sizes)
+    return made
 
 
 def filtered(guards: Sequence[GuardSpec], keep: Callable[[list[Guard]], Sequence[bool]] | None) -> list[bool]:

@@ -65,6 +65,17 @@ def test_explanation_lists_graphs_breaks_and_guards(record: Record) -> None:
     assert sum(line.startswith("  guard ") for line in lines) == len(guards)
 
 
+def test_explanation_says_what_is_kept_and_what_that_would_cost_to_drop() -> None:
+    weight = torch.randn(64, 64, requires_grad=True)
+    with api.record() as made:
+        api.compile(lambda x: (x @ weight).exp().sin(), backend="aot_eager", strict=True)(torch.randn(128, 64))
+    text = summary.explanation(made)
+    assert "  saved for the backward: 2 values, 64 KiB (the default way: " in text
+    assert "    mm: a matrix product, convolution or attention, expensive to compute again (32,768 bytes)" in text
+    assert "; dropping it would cost " in text
+    assert "an input, in memory already" in text
+
+
 def test_time_counts_nested_and_overlapping_steps_once() -> None:
     made = Record()
     compile_ = made.compile(made.frame("f", "f.py", 1, "root"))

@@ -61,6 +61,7 @@ test("a guard is linked to the line that made it", () => {
     line: "src:0#12",
     cost_ns: null,
     dropped: false,
+    sizes: null,
   });
   assert.ok(new Links(recordOf(lines, [guarded])).linked(["0/0:guards#g0"]).has("src:0#12"));
 });

@@ -6,7 +6,7 @@ import type { Content } from "./pane";
 import type { Artifact, Compile, Graph, Partition } from "./record";
 import type { PaneName, State } from "./state";
 import { StepsView } from "./steps";
-import { FusionTable, GuardTable, PartitionTable, TimingsTable } from "./tables";
+import { ExpansionTable, FusionTable, GuardTable, PartitionTable, TimingsTable } from "./tables";
 import { TextView } from "./text";
 
 /** One way to show a pane, where there is something to show that way. */
@@ -73,6 +73,10 @@ const timings = table(
   (c) => c.events.length,
   (state, c) => new TimingsTable(state, c),
 );
+const expansions = table(
+  (c) => c.expansions.length,
+  (state, c) => new ExpansionTable(state, c),
+);
 const graph = [drawing, text("Python")];
 
 function noGraph(compile: Compile): string {
@@ -102,7 +106,7 @@ export const PANES: PaneKind[] = [
     empty: () => "The steps of the symbolic interpreter are recorded on demand: %%compile --steps.",
   },
   { name: "guards", title: "Guards", modes: [guards, text("Python")], empty: () => "This compile has no guards." },
-  { name: "captured", title: "Captured graph", short: "Captured", modes: graph, empty: noGraph },
+  { name: "captured", title: "Captured graph", short: "Captured", modes: [...graph, expansions], empty: noGraph },
   {
     name: "joint",
     title: "Joint graph",

@@ -179,6 +179,7 @@ export interface Guard {
   line: string | null;
   cost_ns: number | null;
   dropped: boolean;
+  sizes: (number | null)[] | null;
 }
 
 /** One line of the user's stack; `line` links it where its file is among the sources. */
@@ -209,6 +210,16 @@ export interface Recompile {
   expected: string;
   got: string;
   line: string | null;
+}
+
+/** What one captured operation became: nodes of the joint graph (of the forward, where there is no backward). */
+export interface Expansion {
+  node: string;
+  target: string;
+  forward: string[];
+  backward: string[];
+  functions: string[];
+  decomposed: string[];
 }
 
 /** What the partition decided for one value of the forward graph, and why. */
@@ -281,6 +292,7 @@ export interface Compile {
   guards: Guard[];
   guards_ns: number | null;
   breaks: GraphBreak[];
+  expansions: Expansion[];
   partition: Partition | null;
   fusions: Fusion[];
   refusals: FusionRefusal[];
@@ -435,6 +447,7 @@ export const SHAPES: { [type: string]: { [field: string]: Shape } } = {
     line: { maybe: "string" },
     cost_ns: { maybe: "number" },
     dropped: "boolean",
+    sizes: { maybe: { list: { maybe: "int" } } },
   },
   StackLine: {
     filename: "string",
@@ -459,6 +472,14 @@ export const SHAPES: { [type: string]: { [field: string]: Shape } } = {
     expected: "string",
     got: "string",
     line: { maybe: "string" },
+  },
+  Expansion: {
+    node: "string",
+    target: "string",
+    forward: { list: "string" },
+    backward: { list: "string" },
+    functions: { list: "string" },
+    decomposed: { list: "string" },
   },
   Value: {
     node: "string",
@@ -517,6 +538,7 @@ export const SHAPES: { [type: string]: { [field: string]: Shape } } = {
     guards: { list: { is: "Guard" } },
     guards_ns: { maybe: "number" },
     breaks: { list: { is: "GraphBreak" } },
+    expansions: { list: { is: "Expansion" } },
     partition: { maybe: { is: "Partition" } },
     fusions: { list: { is: "Fusion" } },
     refusals: { list: { is: "FusionRefusal" } },

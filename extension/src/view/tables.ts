@@ -31,6 +31,35 @@ export class GuardTable extends Rows {
   }
 }
 
+/** What each captured operation became: by decomposition in the forward, by autograd in the backward. */
+export class ExpansionTable extends Rows {
+  constructor(state: State, compile: Compile) {
+    super(state);
+    const rows = compile.expansions.map((made) => {
+      const operations = (items: string[]) => code(items.map(keyOf).join(", "));
+      const row = h(
+        "tr",
+        {},
+        ...cells(
+          short(code(keyOf(made.node))),
+          short(code(made.target)),
+          operations(made.forward),
+          operations(made.backward),
+          code([...made.decomposed, ...made.functions].join(", ")),
+        ),
+      );
+      return this.standsFor(row, [made.node, ...made.forward, ...made.backward]);
+    });
+    const total = (part: "forward" | "backward") => new Set(compile.expansions.flatMap((made) => made[part])).size;
+    const lead = `${plural(rows.length, "operation")} became ${total("forward")} in the forward; autograd added ${total("backward")}.`;
+    this.element.append(
+      h("p", { class: "lead" }, lead),
+      this.table(["Node", "Operation", "Forward", "Added by autograd", "Taken apart, and autograd's functions"], rows),
+    );
+    this.light();
+  }
+}
+
 const DECISIONS: Value["decision"][] = ["saved", "recomputed", "neither"];
 
 export class PartitionTable extends Rows {

@@ -15,6 +15,7 @@ export function compileOf(id: string, edges: [made: string, sources: string[]][]
     guards: [],
     guards_ns: null,
     breaks: [],
+    expansions: [],
     partition: null,
     fusions: [],
     refusals: [],
