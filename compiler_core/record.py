@@ -55,13 +55,17 @@ Pane = Literal[
     "decompiled",  # the same as Python statements
     "guards",  # the guards as one Python function
     "captured",  # the FX graph
+    "pregrad",  # stock: the graph before and after the passes that come before autograd
     "joint",  # forward and backward as one graph
     "forward",
     "backward",
+    "postgrad",  # stock: the graphs before and after the passes that come after autograd
+    "passes",  # stock: a graph after each pass that changed it
     "fusion",  # loops grouped into kernels
     "kernel",  # C++ or Triton source
     "wrapper",  # Python that launches the kernels
     "machine",  # assembly, PTX, SASS and what lies between
+    "other",  # stock: whatever else PyTorch wrote
 ]
 Language = Literal["python", "bytecode", "cpp", "triton", "asm", "ptx", "sass", "mlir", "llvm", "text"]
 Outcome = Literal["running", "ok", "failed"]
@@ -268,13 +272,13 @@ class Partition:
 
 @dataclass(slots=True)
 class Fusion:
-    """Graph nodes that became one kernel; `bytes_saved` is the traffic that fusing avoided."""
+    """Graph nodes that became one kernel; `bytes_saved` is the traffic that fusing avoided, where that is known."""
 
     key: str
     kind: str
     nodes: list[ItemId]
     kernel: str | None
-    bytes_saved: int
+    bytes_saved: int | None
 
 
 @dataclass(slots=True)
@@ -473,12 +477,16 @@ class Record:
 
     def source(self, filename: str, first: int, lines: Sequence[str]) -> Artifact:
         """Add the lines ``first, first + 1 ...`` of a file; a line's key is its number there."""
+        return self.source_lines(filename, {first + i: line.rstrip("\n") for i, line in enumerate(lines)})
+
+    def source_lines(self, filename: str, lines: dict[int, str]) -> Artifact:
+        """The same for lines here and there."""
         artifact = next((a for a in self.sources if a.name == filename), None)
         if artifact is None:
             artifact = Artifact(f"src:{len(self.sources)}", "source", filename, "python", "")
             self.sources.append(artifact)
         known = dict(zip((int(s.key) for s in artifact.spans), artifact.text.split("\n"), strict=False))
-        known.update({first + i: line.rstrip("\n") for i, line in enumerate(lines)})
+        known.update(lines)
         numbers = sorted(known)
         artifact.text = "\n".join(known[n] for n in numbers)
         artifact.spans = [Span(str(n), i, i) for i, n in enumerate(numbers, 1)]

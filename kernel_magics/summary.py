@@ -154,7 +154,7 @@ def _break(break_: GraphBreak, explained: set[str]) -> list[Line]:
     if at and at.text.strip():
         lines.append(Line(2, at.text.strip()))
     if break_.kind not in explained:
-        lines += [Line(2, text) for text in (break_.explanation, break_.hint) if text]
+        lines += [Line(2, line) for text in (break_.explanation, break_.hint) for line in text.splitlines()]
     explained.add(break_.kind)
     return lines
 

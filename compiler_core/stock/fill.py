@@ -1,0 +1,246 @@
+"""From what stock `torch.compile` told to the record: a method for each thing that can happen.
+
+The same code fills records while a compile runs (`observer`) and from a log (`logs`).  Cheap things are written at
+once, so that progress shows; texts are read when the record closes, which costs the compile nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+from compiler_core.record import Compile, Event, Frame, GraphBreak, Record
+from compiler_core.stock.code import record_bytecode
+from compiler_core.stock.graphs import GRAPHS, Opened
+from compiler_core.stock.guard_tree import read_guards
+from compiler_core.stock.happened import Happened
+from compiler_core.stock.kernels import Kernels
+from compiler_core.stock.lines import Lines
+from compiler_core.stock.saved import partition_of
+from compiler_core.stock.stages import stage_of
+from compiler_core.stock.told import read_break, read_reasons
+
+_RESUME = re.compile(r"torch_dynamo_resume_in_(.+)_at_(\d+)$")
+_LOCAL = re.compile(r"^L\['(\w+)'\]")
+_SILENT = frozenset({"", "str", "dump_file", "link", "describe_tensor", "describe_storage", "describe_source"})
+
+
+class Filler:
+    """Writes what it is told into one record."""
+
+    def __init__(self, record: Record, began: int, files: bool = True) -> None:
+        """`began`: when the record was opened, in nanoseconds since the epoch."""
+        self.record = record
+        self.lines = Lines(record, files)
+        self.strings: dict[int, str] = {}
+        self._began = began
+        self._frames: dict[int, Frame] = {}
+        self._opened: dict[str, Opened] = {}
+        self._waiting: list[Happened] = []
+
+    def hear(self, told: Happened) -> None:
+        """Something happened: written now if that is cheap, else when the record closes."""
+        if told.name in _AT_ONCE:
+            self._safely(told)
+        elif told.name not in _SILENT:
+            self._waiting.append(told)
+
+    def read(self) -> None:
+        """Write what has waited."""
+        waiting, self._waiting = self._waiting, []
+        for each in waiting:
+            self._safely(each)
+
+    def close(self) -> None:
+        """Write all that only the whole tells."""
+        self.read()
+        for opened in self._opened.values():
+            self._end(opened)
+        self._resumes()
+        self.lines.flush()
+
+    def _safely(self, told: Happened) -> None:
+        try:
+            _RULES.get(told.name, Filler._other)(self, told)
+        except Exception as error:
+            self._failed(told, error)
+
+    def _failed(self, told: Happened, error: Exception) -> None:
+        message = f"what PyTorch told ({told.name}) could not be read: {type(error).__name__}: {error}"
+        if told.compile_id in self._opened:
+            self._opened[told.compile_id].compile.fail("backend", message, traceback.format_exc())
+        else:
+            self.record.notes.append(message)
+
+    def _of(self, told: Happened) -> Opened:
+        """The compile that something belongs to; what names none belongs to the latest."""
+        id_ = told.compile_id or next(reversed(self._opened), "")
+        if id_ not in self._opened:
+            frame = self._frame(told)
+            made = Compile(id_ or "0/0", frame.id, _record=self.record)
+            frame.compiles.append(made)
+            frame.calls += 1
+            self._opened[id_] = Opened(made, Kernels(made), self.lines)
+        return self._opened[id_]
+
+    def _frame(self, told: Happened) -> Frame:
+        id_ = told.frame if told.frame is not None else -1 - (told.autograd or 0)
+        if id_ not in self._frames:
+            name = "compiled autograd" if told.frame is None else "?"
+            self._frames[id_] = Frame(id_, name, "", 0, "root")
+            self.record.frames.append(self._frames[id_])
+        return self._frames[id_]
+
+    def _string(self, told: Happened) -> None:
+        if isinstance(told.about, (list, tuple)) and len(told.about) == 2:
+            text, number = told.about
+            self.strings[int(number)] = str(text)
+
+    def _start(self, told: Happened) -> None:
+        opened, frame = self._of(told), self._frame(told)
+        stack = told.about.get("stack") if isinstance(told.about, dict) else None
+        if not stack or frame.filename:
+            return
+        at = stack[-1]
+        frame.name, frame.line = str(at.get("name", "?")), int(at.get("line") or 0)
+        frame.filename = self.strings.get(at.get("filename"), "?")
+        if resume := _RESUME.match(frame.name):
+            frame.name, frame.kind, frame.line = resume[1], "resume", int(resume[2])
+        opened.compile.outcome = "running"
+        self.lines.item(frame.filename, frame.line)
+
+    def _time(self, told: Happened) -> None:
+        """A phase begins (B), ends (E), or a moment is noted (i)."""
+        moment = json.loads(told.payload) if told.payload else told.about
+        events, name, phase = self._of(told).compile.events, str(moment["name"]), moment.get("ph")
+        at = int(moment["ts"] * 1000) - self._began
+        if phase == "E":
+            running = next((e for e in reversed(events) if e.end is None and e.name == name), None)
+            if running is not None:
+                running.end, running.outcome = at, "ok"
+                self._of(told).compile._tell(running)
+            return
+        event = Event(stage_of(name), name, at)
+        if phase == "i":
+            event.end, event.outcome = at, "ok"
+            event.detail = str(moment.get("args", {}).get("key") or "")
+        events.append(event)
+        self._of(told).compile._tell(event)
+
+    def _graph(self, told: Happened) -> None:
+        self._of(told).graph(told.name, told.payload)
+
+    def _pass(self, told: Happened) -> None:
+        self._of(told).after_pass(told.about, told.payload)
+
+    def _break(self, told: Happened) -> None:
+        opened, found = self._of(told), read_break(told.payload)
+        stack = [self.lines.stack_line(line) for line in found.stack]
+        hints = [*found.hints, f"More about it: {found.link}"] if found.link else found.hints
+        made = GraphBreak(
+            f"b{len(opened.compile.breaks)}", found.kind, "\n".join(found.explanation), "\n".join(hints), stack
+        )
+        if all((made.kind, made.stack) != (b.kind, b.stack) for b in opened.compile.breaks):
+            opened.compile.breaks.append(made)  # an attempt that starts again tells it again
+        self._other(told)
+
+    def _guards(self, told: Happened) -> None:
+        compile_, found = self._of(told).compile, read_guards(told.payload)
+        artifact = compile_.artifact("guards", "guards", "text", told.payload, found.spans)
+        for guard in found.guards:
+            if guard.key in found.at:
+                guard.line = self.lines.ending(*found.at[guard.key])
+                compile_.link(artifact.item(guard.key), [guard.line] if guard.line else [], "guard")
+        compile_.guards, compile_.guards_ns = found.guards, found.cost_ns
+        compile_.outcome = "compiled"
+
+    def _reasons(self, told: Happened) -> None:
+        compile_ = self._of(told).compile
+        for cause in read_reasons(told.payload):
+            before = self._opened.get(cause.of)
+            guard = next((g for g in before.compile.guards if _is_of(g.source, g.code, cause.guard)), None) if before else None
+            if guard is not None:
+                cause.guard, cause.source, cause.line = guard.code, guard.source, guard.line
+            compile_.cause = compile_.cause or cause
+        self._other(told)
+
+    def _code(self, told: Happened) -> None:
+        self._of(told).kernels.output_code(told.payload, told.about)
+
+    def _kernel(self, told: Happened) -> None:
+        self._of(told).kernels.made_of(*told.about)
+
+    def _refusal(self, told: Happened) -> None:
+        self._of(told).kernels.refused(*told.about)
+
+    def _bytecode(self, told: Happened) -> None:
+        record_bytecode(self._of(told).compile, self.lines, *told.about)
+
+    def _symbol(self, told: Happened) -> None:
+        self._of(told).symbols.append(told.about)
+
+    def _metrics(self, told: Happened) -> None:
+        compile_, about = self._of(told).compile, told.about
+        text = json.dumps(about, indent=1, default=str)
+        self._of(told).text(told.name, text)
+        if reason := about.get("cudagraph_skip_reason"):
+            self.record.notes.append(f"{compile_.id}: CUDA graphs were skipped: {reason}")
+        if about.get("fail_type"):
+            compile_.outcome, compile_.reason = "failed", f"{about['fail_type']}: {about.get('fail_reason')}"
+        elif compile_.outcome == "running":
+            compile_.outcome, compile_.reason = "skipped", "nothing was captured"
+
+    def _other(self, told: Happened) -> None:
+        text = told.payload or (json.dumps(told.about, indent=1, default=str) if told.about else "")
+        if text:
+            self._of(told).text(told.name, text)
+
+    def _end(self, opened: Opened) -> None:
+        try:
+            opened.close(self.strings)
+            opened.compile.partition = partition_of(opened.graphs)
+        except Exception as error:
+            opened.compile.fail("backend", f"{type(error).__name__}: {error}", traceback.format_exc())
+
+    def _resumes(self) -> None:
+        """Which break each resume function goes on after."""
+        places: dict[tuple[str, int], tuple[str, GraphBreak]] = {}
+        for opened in self._opened.values():
+            for break_ in opened.compile.breaks:
+                if break_.stack:
+                    at = break_.stack[-1]
+                    places.setdefault((at.filename, at.lineno), (opened.compile.id, break_))
+        for frame in self.record.frames:
+            if frame.kind == "resume" and (found := places.get((frame.filename, frame.line))):
+                frame.resumes = found[0]
+                found[1].resumes.append(frame.id)
+
+
+def _is_of(source: str, code: str, why: str) -> bool:
+    """Whether a reason speaks of a guard: it repeats its code, or names its tensor without the ``L[...]``."""
+    name = _LOCAL.sub(r"\1", source)
+    return bool(code) and (code == why or f"tensor '{name}'" in why)
+
+
+_AT_ONCE: frozenset[str] = frozenset({"str", "dynamo_start", "chromium_event"})
+
+_RULES: dict[str, Callable[[Filler, Happened], Any]] = {
+    "str": Filler._string,
+    "dynamo_start": Filler._start,
+    "chromium_event": Filler._time,
+    "dynamo_graph_break_reason": Filler._break,
+    "dynamo_cpp_guards_str": Filler._guards,
+    "recompile_reasons": Filler._reasons,
+    "inductor_output_code": Filler._code,
+    "create_symbol": Filler._symbol,
+    "compilation_metrics": Filler._metrics,
+    "bwd_compilation_metrics": Filler._metrics,
+    "cutaway.kernel": Filler._kernel,
+    "cutaway.refusal": Filler._refusal,
+    "cutaway.pass": Filler._pass,
+    "cutaway.bytecode": Filler._bytecode,
+    **dict.fromkeys(GRAPHS, Filler._graph),
+}

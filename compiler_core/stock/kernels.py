@@ -1,0 +1,154 @@
+"""The kernels of one stock compile: texts, groups, and which nodes each line came from."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from compiler_core.config import cache_dir
+from compiler_core.record import Artifact, Compile, Fusion, FusionRefusal, Kernel, Span
+from compiler_core.stock.origins import Origins
+from compiler_core.stock.output_code import FoundKernel, OutputCode, read_output_code
+from compiler_core.stock.readable import Readable
+
+Direction = Literal["forward", "backward"]
+Graphs = dict[str, tuple[Artifact, Readable]]
+
+_AOT_ID = re.compile(r"AOT ID: \['\d+_(\w+)'\]")
+_WORD = re.compile(r"[A-Za-z_]\w*")
+_SIGN = re.compile(r"\btmp\w* ([-+*/<>=!?]+) ")
+_SIGNS = {
+    "+": ("add", "sum", "mean", "addmm"), "-": ("sub", "rsub", "neg"), "*": ("mul", "pow", "square"),
+    "/": ("div", "truediv", "mean", "reciprocal"), ">": ("gt",), "<": ("lt",), ">=": ("ge",), "<=": ("le",),
+    "==": ("eq",), "!=": ("ne",), "?": ("where",),
+}  # fmt: skip
+_CALLS = {
+    "maximum": ("maximum", "relu", "clamp_min", "clamp"), "minimum": ("minimum", "clamp_max", "clamp"),
+    "clamp_min": ("relu", "clamp_min"), "where": ("where",), "blendv": ("where",), "convert": ("_to_copy", "convert_element_type"),
+    "sum": ("sum", "mean"), "vec_reduce_all": ("sum", "mean", "amax", "amin"), "max2": ("amax", "max"),
+    "welford_combine": ("var_mean", "var", "native_layer_norm"), "sigmoid": ("sigmoid", "silu"),
+    "sum_masked_reduce": ("sum", "mean"),
+}  # fmt: skip
+
+
+@dataclass(slots=True)
+class Kernels:
+    """Collects what Inductor makes for one compile."""
+
+    compile: Compile
+    _made_of: dict[str, list[str]] = field(default_factory=dict)
+    """The graph nodes of the kernels that were made since the last output code."""
+    _codes: list[tuple[Direction, Artifact, OutputCode, dict[str, list[str]]]] = field(default_factory=list)
+    _refused: dict[tuple[str, str, str], None] = field(default_factory=dict)
+
+    def made_of(self, kernel: str, nodes: Sequence[str]) -> None:
+        known = self._made_of.setdefault(kernel, [])
+        known += [node for node in nodes if node not in known]
+
+    def refused(self, first: str, second: str, kind: str, reason: str) -> None:
+        if (first, second, reason) not in self._refused:
+            self._refused[first, second, reason] = None
+            self.compile.refusals.append(FusionRefusal(kind, first, second, reason))
+
+    def output_code(self, text: str, about: Any) -> None:
+        head = _AOT_ID.search(text)
+        direction: Direction = "backward" if head and head[1] == "backward" else "forward"
+        number = sum(each[0] == direction for each in self._codes)
+        code = read_output_code(text)
+        places = sorted({line for lines in code.calls.values() for line in lines} | {line for _, line in code.externs})
+        name = f"{direction}.wrapper{f'.{number + 1}' if number else ''}"
+        artifact = self.compile.artifact("wrapper", name, "python", text, [Span(str(n), n, n) for n in places])
+        made, self._made_of = self._made_of, {}
+        self._codes.append((direction, artifact, code, _remembered(text, made)))
+        self.compile.backend = "inductor"
+        if code.plan:
+            plan = name.replace("wrapper", "memory")
+            self.compile.artifact("wrapper", plan, "text", "\n".join(code.plan) + "\n", code.plan_spans)
+
+    def close(self, graphs: Graphs) -> None:
+        """Write the kernels; by now all graphs are known."""
+        for direction, wrapper, code, nodes in self._codes:
+            above = next(
+                (graphs[name] for name in (f"{direction}.post_grad", direction, "captured") if name in graphs), None
+            )
+            origins = Origins(*above) if above else None
+            for kernel in code.kernels:
+                self._kernel(direction, wrapper, code, kernel, nodes.get(kernel.name) or kernel.nodes, origins)
+            for name, line in code.externs:
+                self._extern(direction, wrapper, name, line, nodes, origins)
+
+    def _kernel(
+        self,
+        direction: Direction,
+        wrapper: Artifact,
+        code: OutputCode,
+        kernel: FoundKernel,
+        nodes: Sequence[str],
+        origins: Origins | None,
+    ) -> None:
+        lines = kernel.text.split("\n")[:-1]
+        spans = [Span(str(n), n, n) for n in range(1, len(lines) + 1)]
+        name = f"{wrapper.name.replace('wrapper', kernel.name)}.{'cpp' if kernel.language == 'cpp' else 'triton'}"
+        artifact = self.compile.artifact("kernel", name, kernel.language, kernel.text, spans)
+        item = artifact.item("1")
+        language: Literal["cpp", "triton"] = "triton" if kernel.language == "triton" else "cpp"
+        self.compile.kernels.append(Kernel(name, kernel.name, language, direction, item))
+        for line in code.calls[kernel.name]:
+            self.compile.link(wrapper.item(str(line)), [item], "launch")
+        if origins is None:
+            return
+        nodes = nodes or origins.by_operation(kernel.name.split("_"))
+        group = origins.items(nodes)
+        self.compile.fusions.append(Fusion(name, "kernel", group, name, None))
+        self.compile.link(item, group, "kernel")
+        for number, line in enumerate(lines, 1):
+            meant = operations(line)
+            made = origins.items(node for node in nodes if origins.operation(node) in meant)
+            self.compile.link(artifact.item(str(number)), made, "kernel line")
+
+    def _extern(
+        self,
+        direction: Direction,
+        wrapper: Artifact,
+        name: str,
+        line: int,
+        nodes: dict[str, list[str]],
+        origins: Origins | None,
+    ) -> None:
+        item = wrapper.item(str(line))
+        key = f"{wrapper.name}.{line}.{name}"
+        self.compile.kernels.append(Kernel(key, name, "extern", direction, item))
+        if origins is not None:
+            known = nodes.get(name) or origins.by_operation([name.removesuffix(".default").rpartition(".")[2]])
+            self.compile.link(item, origins.items(known), "kernel")
+
+
+def operations(line: str) -> set[str]:
+    """The operations that a line of C++ or Triton may compute."""
+    found = {name for sign in _SIGN.findall(line) for name in _SIGNS.get(sign, ())}
+    for word in _WORD.findall(line):
+        found.add(word)
+        found.update(_CALLS.get(word, ()))
+    return found
+
+
+def _remembered(text: str, made: dict[str, list[str]]) -> dict[str, list[str]]:
+    """The nodes of each kernel: just told, or, for code from PyTorch's cache, as told when it was made."""
+    path = cache_dir() / "stock" / f"{hashlib.sha256(text.encode()).hexdigest()}.json"
+    try:
+        if made:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(json.dumps(made), encoding="utf-8")
+            return made
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return made
+    return {str(k): _names(v) for k, v in found.items()} if isinstance(found, dict) else {}
+
+
+def _names(value: object) -> list[str]:
+    return [str(name) for name in value] if isinstance(value, Iterable) and not isinstance(value, str) else []

@@ -1,0 +1,59 @@
+"""The user's lines that a stock compile names, as items of the record."""
+
+from __future__ import annotations
+
+import linecache
+
+from compiler_core.record import ItemId, Record, StackLine
+from compiler_core.stock.readable import Place
+
+WHOLE = 400
+"""Files up to so many lines are kept whole."""
+
+
+class Lines:
+    """Collects lines and writes them to the record once.  `files`: whether the files may be read here; those of
+    a log from elsewhere may not, so that only what the log says is shown."""
+
+    def __init__(self, record: Record, files: bool) -> None:
+        self._record = record
+        self._files = files
+        self._ids: dict[str, str] = {}
+        self._new: dict[str, dict[int, str]] = {}
+
+    def item(self, filename: str, lineno: int, text: str = "") -> ItemId | None:
+        if lineno < 1 or filename.startswith("<frozen"):
+            return None
+        if filename not in self._ids:
+            self._open(filename)
+        new = self._new[filename]
+        if not new.get(lineno):
+            new[lineno] = text or (linecache.getline(filename, lineno).rstrip("\n") if self._files else "")
+        return f"{self._ids[filename]}#{lineno}"
+
+    def of(self, place: Place) -> ItemId | None:
+        # a file that can be read says it with its indentation
+        return self.item(place.filename, place.lineno, "" if self._files else place.text)
+
+    def stack_line(self, line: StackLine) -> StackLine:
+        line.line = self.item(line.filename, line.lineno, "" if self._files else line.text)
+        line.text = line.text or self._new.get(line.filename, {}).get(line.lineno, "").strip()
+        return line
+
+    def ending(self, tail: str, lineno: int) -> ItemId | None:
+        """A line of the file whose name ends so, among those that are known already."""
+        filename = next((name for name in self._ids if name.endswith(tail)), None)
+        return self.item(filename, lineno) if filename is not None else None
+
+    def flush(self) -> None:
+        """Write what was collected into the record's sources."""
+        for filename, lines in self._new.items():
+            if lines:
+                self._record.source_lines(filename, lines)
+                lines.clear()
+
+    def _open(self, filename: str) -> None:
+        self._ids[filename] = self._record.source_lines(filename, {}).id
+        whole = linecache.getlines(filename) if self._files and "site-packages" not in filename else []
+        kept = whole if len(whole) <= WHOLE else []
+        self._new[filename] = {number: line.rstrip("\n") for number, line in enumerate(kept, 1)}

@@ -1,0 +1,181 @@
+"""Watches stock `torch.compile` while it runs, and leaves it as it was.
+
+What is watched: PyTorch's structured events, its hook for bytecode, and three places in Inductor that tell of
+kernels, of loops that stay apart and of passes over graphs.  Options, caches and code are PyTorch's own, untouched.
+A failure in here is noted in the record and never reaches the program.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+from compiler_core.record import Record
+from compiler_core.stock import versions
+from compiler_core.stock.fill import Filler
+from compiler_core.stock.happened import Happened, happened
+
+_TRACE = "torch.__trace"
+
+
+@contextmanager
+def observing(record: Record) -> Iterator[None]:
+    """Everything that stock `torch.compile` compiles inside is written to `record`."""
+    filler = Filler(record, time.time_ns() - record.clock())
+    with ExitStack() as stack:
+        watch = _Watch(record, filler)
+        stack.callback(watch.guard(filler.close))
+        for start in (_events, _bytecode, _kernels, _refusals, _passes):
+            watch.guard(start)(watch, stack)
+        yield
+
+
+class _Watch:
+    """Hands on what happened; keeps its own failures."""
+
+    def __init__(self, record: Record, filler: Filler) -> None:
+        self.filler = filler
+        self._record = record
+
+    def guard(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """`function`, whose exceptions become a note of the record, said once."""
+
+        @functools.wraps(function)
+        def guarded(*args: Any, **kwargs: Any) -> Any:
+            try:
+                return function(*args, **kwargs)
+            except Exception as error:
+                note = f"The observer of torch.compile: {function.__name__}: {type(error).__name__}: {error}"
+                if note not in self._record.notes:
+                    self._record.notes.append(note)
+                return None
+
+        return guarded
+
+    def tell(self, name: str, about: Any, payload: str = "") -> None:
+        frame, number, autograd = versions.running_compile()
+        self.filler.hear(Happened(name, about, payload, time.time_ns(), frame, number, autograd))
+
+    def without(self, thing: str) -> None:
+        self._record.notes.append(f"This PyTorch tells nothing of {thing}, so the record has nothing of it.")
+
+
+class _Handler(logging.Handler):
+    """Hears the structured events."""
+
+    def __init__(self, hear: Callable[[Any, Any], None]) -> None:
+        super().__init__(logging.DEBUG)
+        self._hear = hear
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._hear(getattr(record, "metadata", {}), getattr(record, "payload", None))
+
+
+def _events(watch: _Watch, stack: ExitStack) -> None:
+    watch.filler.strings.update(versions.strings())
+
+    def hear(metadata: Any, payload: Any) -> None:
+        watch.filler.hear(happened(metadata, payload, time.time_ns()))
+
+    handler, logger = _Handler(watch.guard(hear)), logging.getLogger(_TRACE)
+    stack.callback(logger.removeHandler, handler)
+    logger.addHandler(handler)
+
+
+def _bytecode(watch: _Watch, stack: ExitStack) -> None:
+    register = versions.bytecode_hooks()
+    if register is None:
+        return watch.without("bytecode")
+
+    def hook(old: Any, new: Any) -> None:
+        watch.tell("cutaway.bytecode", (old, new))
+
+    stack.callback(register(watch.guard(hook)).remove)
+
+
+def _kernels(watch: _Watch, stack: ExitStack) -> None:
+    def hear(schedule: Any, kernel_name: Any, is_extern: bool = False) -> None:
+        watch.tell("cutaway.kernel", (str(kernel_name), _node_names(schedule, is_extern)))
+
+    found = list(versions.kernel_tellers())
+    for module, name in found:
+        _before(stack, module, name, watch.guard(hear))
+    if not found:
+        watch.without("the nodes of each kernel")
+
+
+def _node_names(schedule: Any, is_extern: bool) -> list[str]:
+    """The graph nodes that went into a kernel."""
+    nodes = [schedule] if is_extern else [getattr(each, "node", None) for each in schedule]
+    origins = [origin.name for node in nodes for origin in getattr(node, "origins", None) or ()]
+    return list(dict.fromkeys(origins))
+
+
+def _refusals(watch: _Watch, stack: ExitStack) -> None:
+    cls = versions.refusal_class()
+    if cls is None:
+        return watch.without("the reasons for not fusing")
+
+    def hear(why: Any, reason: str, *args: Any) -> None:
+        text = reason % args if args else reason
+        watch.tell("cutaway.refusal", (str(why.name1), str(why.name2), reason.split("%")[0].strip(" :(,"), text))
+
+    _before(stack, cls, "__call__", watch.guard(hear))
+
+
+def _passes(watch: _Watch, stack: ExitStack) -> None:
+    cls = versions.pass_observer()
+    if cls is None:
+        return watch.without("its passes over graphs")
+    seen = _Seen(watch)
+    _before(stack, cls, "__enter__", watch.guard(seen.before))
+    _before(stack, cls, "__exit__", watch.guard(seen.after))
+
+
+class _Seen:
+    """The graph that passes go over: its last known shape, so that only a pass that changed it prints it."""
+
+    def __init__(self, watch: _Watch) -> None:
+        self._watch = watch
+        self._graph: Any = None
+        self._shape = 0
+
+    def before(self, observer: Any) -> None:
+        graph = observer.gm.graph
+        if graph is not self._graph:
+            self._graph, self._shape = graph, _shape(graph)
+            self._tell(observer, before=True)
+
+    def after(self, observer: Any, *_: Any) -> None:
+        graph = observer.gm.graph
+        shape = _shape(graph)
+        if (graph, shape) != (self._graph, self._shape):
+            self._graph, self._shape = graph, shape
+            self._tell(observer, before=False)
+
+    def _tell(self, observer: Any, before: bool) -> None:
+        name = ".".join(filter(None, (getattr(observer, "subsystem", None), observer.passname)))
+        text = observer.gm.print_readable(print_output=False, include_stride=True, include_device=True)
+        self._watch.tell("cutaway.pass", (name, before), text)
+
+
+def _shape(graph: Any) -> int:
+    """Changes where a node is added, removed, moved or gets another operation or other inputs."""
+    return hash(tuple((n.name, id(n.target), *map(id, n.all_input_nodes)) for n in graph.nodes))
+
+
+def _before(stack: ExitStack, owner: Any, name: str, hear: Callable[..., Any]) -> None:
+    """Call `hear` with the same arguments before `owner.name`, until the record closes."""
+    original = getattr(owner, name)
+
+    @functools.wraps(original)
+    def heard(*args: Any, **kwargs: Any) -> Any:
+        hear(*args, **kwargs)
+        return original(*args, **kwargs)
+
+    stack.callback(setattr, owner, name, original)
+    setattr(owner, name, heard)

@@ -1,0 +1,86 @@
+"""What Dynamo tells in sentences: graph breaks and the reasons for recompiles."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, field
+
+from compiler_core.record import Recompile, StackLine
+
+_FILE = re.compile(r'  File "(.+)", line (\d+), in (.+)$')
+_EXPECTED = re.compile(r"expected (.+?),? (?:but )?(?:actual|got):? (.+)$")
+_TENSOR = re.compile(r"tensor '(.+?)' ")
+_VALUE = re.compile(r"^(.+?) (?:==|is|!=|<=|>=|<|>) (.+)$")
+
+
+@dataclass(slots=True)
+class Break:
+    """A graph break as Dynamo explains it."""
+
+    kind: str = ""
+    explanation: list[str] = field(default_factory=list)
+    hints: list[str] = field(default_factory=list)
+    link: str = ""
+    stack: list[StackLine] = field(default_factory=list)
+
+
+_HEADS = {"Explanation:": "explanation", "Hint:": "hints"}
+
+
+def read_break(text: str) -> Break:
+    """The parts of ``dynamo_graph_break_reason``."""
+    found = Break()
+    part: list[str] | None = None
+    told, _, trace = text.partition("User code traceback:")
+    for line in told.split("\n"):
+        stripped = line.strip()
+        head = next((head for head in _HEADS if stripped.startswith(head)), None)
+        if "Graph Break Reason:" in line:
+            found.kind = line.partition("Graph Break Reason:")[2].strip()
+        elif head is not None:
+            part = getattr(found, _HEADS[head])
+            part.append(stripped.removeprefix(head).strip())
+        elif "please visit:" in line:
+            found.link = line.partition("please visit:")[2].strip()
+            part = None
+        elif stripped.startswith("Developer debug context:"):
+            part = None
+        elif part is not None and stripped:
+            part[-1] += f"\n{stripped}"
+    found.stack = read_stack(trace)
+    return found
+
+
+def read_stack(text: str) -> list[StackLine]:
+    """A traceback's frames, the innermost last."""
+    stack: list[StackLine] = []
+    for line in text.split("\n"):
+        if found := _FILE.match(line):
+            stack.append(StackLine(found[1], int(found[2]), found[3], ""))
+        elif stack and not stack[-1].text and line.startswith("    "):
+            stack[-1].text = line.strip()
+    return stack
+
+
+def read_reasons(payload: str) -> list[Recompile]:
+    """Which compile could not be used again, and why: one for each compile that was tried."""
+    try:
+        told = json.loads(payload)
+    except ValueError:
+        told = payload
+    lines = [str(line) for line in told] if isinstance(told, list) else [str(told)]
+    return [_reason(line) for line in lines if line.strip()]
+
+
+def _reason(line: str) -> Recompile:
+    of, colon, why = line.partition(": ")
+    if not colon or "/" not in of:
+        of, why = "", line
+    why = why.partition("  # ")[0].strip()
+    tensor, both, value = _TENSOR.search(why), _EXPECTED.search(why), _VALUE.match(why)
+    if both:
+        return Recompile(of, why, f"L[{tensor[1]}]" if tensor else "the value", both[1], both[2])
+    if value:
+        return Recompile(of, why, value[1], value[2], "something else")
+    return Recompile(of, why, tensor[1] if tensor else "the value", why, "something else")

@@ -1,0 +1,63 @@
+"""What this PyTorch has of what we watch.  The only place that knows how versions differ: it asks what is there."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+
+def part(module: str, *names: str) -> Any:
+    """``module.name.name`` where it exists, else None."""
+    try:
+        found: Any = importlib.import_module(module)
+    except ImportError:
+        return None
+    for name in names:
+        found = getattr(found, name, None)
+    return found
+
+
+def kernel_tellers() -> Iterator[tuple[Any, str]]:
+    """Where Inductor calls what notes the graph nodes of a kernel: modules and the name in them."""
+    name = "set_kernel_post_grad_provenance_tracing"
+    for module in ("torch._inductor.debug", "torch._inductor.codegen.cpp", "torch._inductor.codegen.triton"):
+        found = part(module)
+        if found is not None and hasattr(found, name):
+            yield found, name
+
+
+def refusal_class() -> Any:
+    """The class whose instances say why two loops were not fused."""
+    return part("torch._inductor.scheduler", "WhyNoFuse")
+
+
+def pass_observer() -> Any:
+    """The context manager around each pass over a graph."""
+    return part("torch.fx.passes.graph_transform_observer", "GraphTransformObserver")
+
+
+def bytecode_hooks() -> Callable[[Any], Any] | None:
+    found: Callable[[Any], Any] | None = part("torch._dynamo.convert_frame", "register_bytecode_hook")
+    return found
+
+
+def strings() -> dict[int, str]:
+    """The file names that stacks in structured events stand for, by number."""
+    table = part("torch._logging.structured", "INTERN_TABLE") or {}
+    return {number: text for text, number in table.items()}
+
+
+def running_compile() -> tuple[int | None, int | None, int | None]:
+    """Frame, number and compiled-autograd id of the compile that runs in this thread."""
+    context = part("torch._guards", "CompileContext")
+    found = context.current_compile_id() if context is not None else None
+    ids = ("frame_id", "frame_compile_id", "compiled_autograd_id")
+    frame, number, autograd = (getattr(found, name, None) for name in ids)
+    return frame, number, autograd
+
+
+def cache_entries(code: Any) -> list[Any]:
+    """What Dynamo keeps for a code object."""
+    listed = part("torch._C._dynamo.eval_frame", "_debug_get_cache_entry_list")
+    return list(listed(code)) if listed is not None else []
