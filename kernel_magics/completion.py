@@ -11,6 +11,7 @@ from kernel_magics import options
 from kernel_magics.magics import CutawayMagics
 
 TARGETS = ("cpu", "sm_80", "sm_90", "sm_100", "gfx942")
+MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 _MAGIC = re.compile(r"^\s*%{1,2}(compile|explain)\s")
 
 
@@ -40,6 +41,8 @@ def _values(option: str) -> list[str] | None:
             from compiler_core import backends
 
             return backends.names()
+        case "--mode":
+            return list(MODES)
         case "--target":
             return list(TARGETS)
     return None

@@ -15,8 +15,8 @@ from kernel_magics.assets import asset
 MIME = "application/vnd.cutaway.record+json"
 
 PANES = (
-    "overview source bytecode steps guards captured joint partition forward backward fusion "
-    "kernel wrapper machine generated decompiled timings"
+    "overview source bytecode steps guards captured pregrad joint partition forward backward postgrad passes fusion "
+    "kernel wrapper machine generated decompiled timings other"
 ).split()
 MOST_PANES = 4
 
@@ -121,7 +121,7 @@ def _progress(record: Record, compile_: Compile, event: Event, done: list[dict[s
     running = event.end is None
     return {
         "compile": compile_.id,
-        "frame": record.frames[compile_.frame].name,
+        "frame": next((f.name for f in record.frames if f.id == compile_.frame), ""),
         "stage": event.stage if running else "",
         "name": event.name if running else "",
         "elapsed": record.clock() / 1e9,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import re
 import shlex
 from collections.abc import Callable, Mapping
@@ -22,9 +23,12 @@ _VALUE = re.compile(r"""\s+('[^']*'|"[^"]*"|\S+)""")
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 ARGUMENTS: tuple[Decorator, ...] = (
-    argument("--engine", default="core", help="the compiler: core (ours); torch comes in a later version"),
+    argument("--engine", default="core", help="the compiler: core (ours) or torch (stock torch.compile, observed)"),
     argument("--backend", help="eager, aot_eager, cpp, triton, inductor, or a callable of yours by its name"),
     argument("--fullgraph", action="store_true", help="raise an error at the first graph break"),
+    argument("--dynamic", action="store_true", help="sizes are symbols from the first compile on"),
+    argument("--mode", help="torch: default, reduce-overhead, max-autotune ..."),
+    argument("--options", metavar="DICT", help="torch: Inductor's options, as JSON or a dict of yours by its name"),
     argument("--target", help="machine code for this device, which need not be here: cpu, sm_90, gfx942 ..."),
     argument("--strict", action="store_true", help="raise the compiler's own failures, which are otherwise noted"),
     argument("--steps", action="store_true", help="record every step of the symbolic interpreter, to go through them"),
@@ -57,9 +61,10 @@ def split_line(line: str, parser: argparse.ArgumentParser) -> tuple[list[str], s
 
 def request(arguments: argparse.Namespace, namespace: Mapping[str, Any]) -> Request:
     """The options, checked before anything runs; UsageError says what is wrong and what would be right."""
-    _check_engine(arguments.engine)
+    _check_engine(arguments)
+    torch = arguments.engine == "torch"
     try:
-        backend = _backend(arguments.backend, namespace)
+        backend = (_stock_backend if torch else _backend)(arguments.backend, namespace)
         if arguments.save:
             export.check(arguments.save)
     except errors.UsageError as error:
@@ -73,6 +78,10 @@ def request(arguments: argparse.Namespace, namespace: Mapping[str, Any]) -> Requ
         _share(arguments.memory_budget),
         arguments.memory_curve,
         arguments.save,
+        arguments.engine,
+        arguments.dynamic,
+        arguments.mode,
+        _dict(arguments.options, namespace),
     )
 
 
@@ -82,12 +91,40 @@ def _share(wanted: float | None) -> float:
     return 1.0 if wanted is None else wanted
 
 
-def _check_engine(wanted: str) -> None:
-    unknown = [name for name in wanted.split(",") if name not in ENGINES]
-    if unknown:
-        raise UsageError(f"unknown engine {unknown[0]!r}; the engines are {', '.join(ENGINES)}")
-    if "torch" in wanted.split(","):
-        raise UsageError("--engine torch: the observer of stock torch.compile is not in this version; use core")
+_CORE_ONLY = ("target", "strict", "steps", "memory_budget", "memory_curve")
+_TORCH_ONLY = ("mode", "options")
+
+
+def _check_engine(arguments: argparse.Namespace) -> None:
+    wanted = arguments.engine
+    if wanted not in ENGINES:
+        raise UsageError(f"unknown engine {wanted!r}; the engines are {', '.join(ENGINES)}")
+    given = {name for name in (*_CORE_ONLY, *_TORCH_ONLY) if getattr(arguments, name) not in (None, False)}
+    if wrong := sorted(given & set(_CORE_ONLY if wanted == "torch" else _TORCH_ONLY)):
+        raise UsageError(f"--{wrong[0].replace('_', '-')} is not an option of the engine {wanted}")
+
+
+def _dict(wanted: str | None, namespace: Mapping[str, Any]) -> dict[str, Any] | None:
+    """A dict of the user's by its name, or as JSON."""
+    if wanted is None:
+        return None
+    try:
+        found = namespace[wanted] if wanted in namespace else json.loads(wanted)
+    except json.JSONDecodeError as error:
+        raise UsageError(f"--options {wanted}: neither a dict of yours nor JSON ({error})") from None
+    if not isinstance(found, dict):
+        raise UsageError(f"--options {wanted} is a dict, not a {type(found).__name__}")
+    return found
+
+
+def _stock_backend(wanted: str | None, namespace: Mapping[str, Any]) -> str | Callable[..., Any] | None:
+    """A backend of stock torch.compile by name, else a callable of the user's by name."""
+    from torch._dynamo.backends.registry import list_backends
+
+    known, own = list_backends(exclude_tags=()), namespace.get(wanted or "")
+    if wanted and wanted not in known and not callable(own):
+        raise UsageError(f"torch.compile knows no backend {wanted!r}; it knows {', '.join(known)}")
+    return own if wanted and wanted not in known else wanted
 
 
 def _backend(wanted: str | None, namespace: Mapping[str, Any]) -> str | Callable[..., Any] | None:

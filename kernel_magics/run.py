@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import types
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,7 @@ from IPython.core.error import UsageError
 from IPython.core.getipython import get_ipython
 
 from compiler_core.record import Record
-from kernel_magics import awaiting, engines, export
+from kernel_magics import awaiting, engines, export, stock
 from kernel_magics.cell import Program, Unit
 from kernel_magics.view import View, guarded, say
 
@@ -29,12 +29,17 @@ class Request:
     memory_budget: float = 1.0
     memory_curve: bool = False
     save: str | None = None
+    engine: str = "core"
+    dynamic: bool = False
+    mode: str | None = None
+    options: dict[str, Any] | None = None
 
     def as_text(self) -> dict[str, str]:
         """Those that were given, for the record."""
         backend = getattr(self.backend, "__name__", self.backend)
         given = {"backend": backend, "target": self.target, "fullgraph": self.fullgraph, "strict": self.strict}
-        given |= {"steps": self.steps, "memory_curve": self.memory_curve}
+        given |= {"steps": self.steps, "memory_curve": self.memory_curve, "dynamic": self.dynamic}
+        given |= {"mode": self.mode, "options": self.options}
         given["memory_budget"] = self.memory_budget if self.memory_budget < 1 else None
         return {name: str(value) for name, value in given.items() if value not in (None, False)}
 
@@ -42,19 +47,22 @@ class Request:
 @contextmanager
 def recorded(request: Request, title: str, view: View) -> Iterator[Record]:
     """A record of what is compiled inside, shown while it grows and afterwards, and saved."""
-    with _open(request, title) as record:
+    with ExitStack() as shown, _open(request, title) as record:
+        shown.callback(_show, record, request, view)
         with guarded("the explorer cannot be shown"):
             view.start(record)
-        try:
-            yield record
-        finally:
-            view.stop()
-            record.labels |= _cells(record)
-            with guarded("the record cannot be shown"):
-                view.show(record)
-            if request.save:
-                with guarded(f"--save {request.save}"):
-                    say(f"Saved {export.save(record, request.save)}")
+        yield record
+
+
+def _show(record: Record, request: Request, view: View) -> None:
+    """What is left to do with a record once it is whole."""
+    view.stop()
+    record.labels |= _cells(record)
+    with guarded("the record cannot be shown"):
+        view.show(record)
+    if request.save:
+        with guarded(f"--save {request.save}"):
+            say(f"Saved {export.save(record, request.save)}")
 
 
 def _cells(record: Record) -> dict[str, str]:
@@ -65,11 +73,11 @@ def _cells(record: Record) -> dict[str, str]:
 
 
 def _open(request: Request, title: str) -> AbstractContextManager[Record]:
-    if engines.broken():
+    if request.engine == "core" and engines.broken():
         return nullcontext(Record(title=title, options=request.as_text()))
     from compiler_core import api
 
-    return api.record(title, **request.as_text())
+    return api.record(title, engine="torch" if request.engine == "torch" else "core", **request.as_text())
 
 
 def run(shell: Any, program: Program, request: Request, title: str, view: View) -> object:
@@ -96,6 +104,13 @@ def _running(program: Program, request: Request, title: str, view: View) -> Iter
 
 def _compiler(request: Request, record: Record) -> Callable[[types.FunctionType], Unit]:
     """What makes a unit of the cell run compiled; where the engine does not work here, nothing does."""
+    if request.engine == "core":
+        return _core(request, record)
+    chosen = {"backend": request.backend, "mode": request.mode, "options": request.options}
+    return stock.compiler(fullgraph=request.fullgraph, dynamic=request.dynamic or None, **chosen)
+
+
+def _core(request: Request, record: Record) -> Callable[[types.FunctionType], Unit]:
     if reason := engines.broken():
         record.notes.append(f"The cell ran as plain Python: the core engine does not work here ({reason}).")
         return lambda unit: unit
@@ -106,6 +121,7 @@ def _compiler(request: Request, record: Record) -> Callable[[types.FunctionType]
             unit,
             backend=request.backend,
             fullgraph=request.fullgraph,
+            dynamic=request.dynamic or None,
             target=request.target,
             strict=request.strict,
             steps=request.steps,

@@ -15,6 +15,8 @@ from kernel_magics.standins import code_at, stand_in
 
 RESUMED = ".<resumed>"
 """Ends the qualified name of what runs a part of a function; see compiler_core/resume.py, which imports torch."""
+STOCK = "/torch/_dynamo/eval_frame.py"
+"""Stands between the skeleton and a unit that stock torch.compile compiled."""
 OWN = tuple(f"{Path(place).parent}/" for place in (compiler_core.__file__, __file__) if place)
 
 
@@ -52,6 +54,8 @@ def of_the_user(traceback: types.TracebackType | None, filename: str) -> types.T
     """
     entries = [e for e in _entries(traceback) if not e.tb_frame.f_code.co_filename.startswith(OWN)]
     inside = list(itertools.dropwhile(lambda e: e.tb_frame.f_code.co_filename != filename, entries))
+    while len(inside) > 2 and inside[1].tb_frame.f_code.co_filename.endswith(STOCK):
+        del inside[1]
     if len(inside) > 1 and _is_same_module(*inside[:2]):
         del inside[0]
     inside = _once(inside)

@@ -161,7 +161,11 @@ class Filler:
         compile_ = self._of(told).compile
         for cause in read_reasons(told.payload):
             before = self._opened.get(cause.of)
-            guard = next((g for g in before.compile.guards if _is_of(g.source, g.code, cause.guard)), None) if before else None
+            guard = (
+                next((g for g in before.compile.guards if _is_of(g.source, g.code, cause.guard)), None)
+                if before
+                else None
+            )
             if guard is not None:
                 cause.guard, cause.source, cause.line = guard.code, guard.source, guard.line
             compile_.cause = compile_.cause or cause

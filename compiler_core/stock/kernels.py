@@ -28,7 +28,8 @@ _SIGNS = {
 }  # fmt: skip
 _CALLS = {
     "maximum": ("maximum", "relu", "clamp_min", "clamp"), "minimum": ("minimum", "clamp_max", "clamp"),
-    "clamp_min": ("relu", "clamp_min"), "where": ("where",), "blendv": ("where",), "convert": ("_to_copy", "convert_element_type"),
+    "clamp_min": ("relu", "clamp_min"), "where": ("where",), "blendv": ("where",),
+    "convert": ("_to_copy", "convert_element_type"),
     "sum": ("sum", "mean"), "vec_reduce_all": ("sum", "mean", "amax", "amin"), "max2": ("amax", "max"),
     "welford_combine": ("var_mean", "var", "native_layer_norm"), "sigmoid": ("sigmoid", "silu"),
     "sum_masked_reduce": ("sum", "mean"),
@@ -105,8 +106,8 @@ class Kernels:
         group = origins.items(nodes)
         self.compile.fusions.append(Fusion(name, "kernel", group, name, None))
         self.compile.link(item, group, "kernel")
-        for number, line in enumerate(lines, 1):
-            meant = operations(line)
+        for number, written in enumerate(lines, 1):
+            meant = operations(written)
             made = origins.items(node for node in nodes if origins.operation(node) in meant)
             self.compile.link(artifact.item(str(number)), made, "kernel line")
 

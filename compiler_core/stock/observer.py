@@ -89,7 +89,8 @@ def _events(watch: _Watch, stack: ExitStack) -> None:
 def _bytecode(watch: _Watch, stack: ExitStack) -> None:
     register = versions.bytecode_hooks()
     if register is None:
-        return watch.without("bytecode")
+        watch.without("bytecode")
+        return
 
     def hook(old: Any, new: Any) -> None:
         watch.tell("cutaway.bytecode", (old, new))
@@ -118,7 +119,8 @@ def _node_names(schedule: Any, is_extern: bool) -> list[str]:
 def _refusals(watch: _Watch, stack: ExitStack) -> None:
     cls = versions.refusal_class()
     if cls is None:
-        return watch.without("the reasons for not fusing")
+        watch.without("the reasons for not fusing")
+        return
 
     def hear(why: Any, reason: str, *args: Any) -> None:
         text = reason % args if args else reason
@@ -130,7 +132,8 @@ def _refusals(watch: _Watch, stack: ExitStack) -> None:
 def _passes(watch: _Watch, stack: ExitStack) -> None:
     cls = versions.pass_observer()
     if cls is None:
-        return watch.without("its passes over graphs")
+        watch.without("its passes over graphs")
+        return
     seen = _Seen(watch)
     _before(stack, cls, "__enter__", watch.guard(seen.before))
     _before(stack, cls, "__exit__", watch.guard(seen.after))

@@ -149,7 +149,7 @@ class _Reader:
                 if comment.strip():
                     self.found.roles.setdefault(f"output:{word}", comment.strip())
         opened = number == self._returned and code.rstrip().endswith(("(", "["))
-        if not opened and (number == self._returned or line.startswith("        )") or line.startswith("        ]")):
+        if not opened and (number == self._returned or line.startswith(("        )", "        ]"))):
             self.found.spans.append(Span("output", self._returned, number))
             self._state = "done"
 

@@ -35,6 +35,9 @@ def read_break(text: str) -> Break:
     told, _, trace = text.partition("User code traceback:")
     for line in told.split("\n"):
         stripped = line.strip()
+        if found.kind.endswith(":") and stripped and part is None:
+            found.kind = stripped  # why the instruction could not be traced, rather than that it could not
+            continue
         head = next((head for head in _HEADS if stripped.startswith(head)), None)
         if "Graph Break Reason:" in line:
             found.kind = line.partition("Graph Break Reason:")[2].strip()
@@ -48,7 +51,7 @@ def read_break(text: str) -> Break:
             part = None
         elif part is not None and stripped:
             part[-1] += f"\n{stripped}"
-    found.stack = read_stack(trace)
+    found.stack = read_stack(trace.partition("\nTraceback (most recent call last)")[0])
     return found
 
 

@@ -112,8 +112,7 @@ def test_syntax_error_reads_as_in_a_plain_cell(magics: InteractiveShell, body: s
     [
         ("--nope", "unrecognized arguments: --nope"),
         ("--backend nope", "unknown backend 'nope'; the backends are"),
-        ("--engine torch", "not in this version"),
-        ("--engine core,tinygrad", "unknown engine 'tinygrad'; the engines are core, torch"),
+        ("--engine tinygrad", "unknown engine 'tinygrad'; the engines are core, torch"),
         ("--memory-budget 2", "--memory-budget is a share from 0 to 1, not 2.0"),
         ("--save out.txt", "ends in .html (a report), .json (the record) or / (a folder)"),
         ("--save /no/such/folder/out.json", "there is no folder /no/such/folder"),

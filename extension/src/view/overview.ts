@@ -3,7 +3,7 @@
 import { bytes, h, plural } from "./dom";
 import type { Compile, Frame, GraphBreak, ItemId, Recompile, StackLine } from "./record";
 import { code, Rows } from "./rows";
-import type { State } from "./state";
+import { frameOf, type State } from "./state";
 
 export class Overview extends Rows {
   constructor(state: State) {
@@ -56,7 +56,7 @@ export class Overview extends Rows {
   }
 
   private resume(id: number): HTMLElement | null {
-    const frame = this.state.record.frames[id];
+    const frame = frameOf(this.state.record, id);
     if (!frame) return null;
     const reached = frame.calls ? "" : ", never reached";
     const open = h("button", { class: "link", onclick: () => this.state.selectFrame(frame) }, frameName(frame));

@@ -24,13 +24,17 @@ export type Pane =
   | "decompiled"
   | "guards"
   | "captured"
+  | "pregrad"
   | "joint"
   | "forward"
   | "backward"
+  | "postgrad"
+  | "passes"
   | "fusion"
   | "kernel"
   | "wrapper"
-  | "machine";
+  | "machine"
+  | "other";
 
 export type Language =
   | "python"
@@ -137,7 +141,7 @@ export interface Graph {
 /** One text that the compiler made or read. */
 export interface Artifact {
   id: string;
-  pane: "source" | "bytecode" | "generated" | "decompiled" | "guards" | "captured" | "joint" | "forward" | "backward" | "fusion" | "kernel" | "wrapper" | "machine";
+  pane: "source" | "bytecode" | "generated" | "decompiled" | "guards" | "captured" | "pregrad" | "joint" | "forward" | "backward" | "postgrad" | "passes" | "fusion" | "kernel" | "wrapper" | "machine" | "other";
   name: string;
   language: "python" | "bytecode" | "cpp" | "triton" | "asm" | "ptx" | "sass" | "mlir" | "llvm" | "text";
   text: string;
@@ -250,13 +254,13 @@ export interface Partition {
   curve: BudgetPoint[];
 }
 
-/** Graph nodes that became one kernel; `bytes_saved` is the traffic that fusing avoided. */
+/** Graph nodes that became one kernel; `bytes_saved` is the traffic that fusing avoided, where that is known. */
 export interface Fusion {
   key: string;
   kind: string;
   nodes: string[];
   kernel: string | null;
-  bytes_saved: number;
+  bytes_saved: number | null;
 }
 
 /** Two groups that stayed apart. */
@@ -413,7 +417,7 @@ export const SHAPES: { [type: string]: { [field: string]: Shape } } = {
   },
   Artifact: {
     id: "string",
-    pane: { one: ["source", "bytecode", "generated", "decompiled", "guards", "captured", "joint", "forward", "backward", "fusion", "kernel", "wrapper", "machine"] },
+    pane: { one: ["source", "bytecode", "generated", "decompiled", "guards", "captured", "pregrad", "joint", "forward", "backward", "postgrad", "passes", "fusion", "kernel", "wrapper", "machine", "other"] },
     name: "string",
     language: { one: ["python", "bytecode", "cpp", "triton", "asm", "ptx", "sass", "mlir", "llvm", "text"] },
     text: "string",
@@ -508,7 +512,7 @@ export const SHAPES: { [type: string]: { [field: string]: Shape } } = {
     kind: "string",
     nodes: { list: "string" },
     kernel: { maybe: "string" },
-    bytes_saved: "int",
+    bytes_saved: { maybe: "int" },
   },
   FusionRefusal: {
     kind: "string",

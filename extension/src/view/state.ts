@@ -10,6 +10,11 @@ export type PaneName = Artifact["pane"] | "overview" | "steps" | "partition" | "
 export const DEFAULT_SHOWN = ["source", "captured"];
 export const MOST_PANES = 4;
 
+/** The frame with this id; stock's ids count all frames of the process, so they are no indices. */
+export function frameOf(record: CutawayRecord, id: number): Frame | null {
+  return record.frames.find((frame) => frame.id === id) ?? null;
+}
+
 export class State {
   readonly links: Links;
   frame: Frame | null;
@@ -33,7 +38,7 @@ export class State {
   ) {
     this.links = new Links(record);
     this.compile = this.findCompile(model.get("compile")) ?? this.firstCompile();
-    this.frame = this.compile ? record.frames[this.compile.frame] : (record.frames[0] ?? null);
+    this.frame = this.compile ? frameOf(record, this.compile.frame) : (record.frames[0] ?? null);
     this.shown = this.wantedPanes();
     this.takePins();
     this.follow("compile", () => this.select(this.findCompile(model.get("compile")) ?? this.compile));
@@ -98,7 +103,7 @@ export class State {
     if (!compile || compile === this.compile) return;
     const pinned = this.pinnedIn(compile);
     this.compile = compile;
-    this.frame = this.record.frames[compile.frame];
+    this.frame = frameOf(this.record, compile.frame);
     this.write("compile", compile.id);
     this.tell("compile");
     if (!same(pinned, this.pinned)) this.pin(pinned);

@@ -3,7 +3,7 @@
 import { h, scrollInside, whenSized } from "./dom";
 import { frameKind, frameName } from "./overview";
 import type { Compile, Frame, GraphBreak } from "./record";
-import type { State } from "./state";
+import { frameOf, type State } from "./state";
 
 interface Row {
   element: HTMLElement;
@@ -32,7 +32,7 @@ export class Tree {
 
   /** Where a resume function's frame began: that of the first compile in the row whose breaks led to it. */
   private beginning(frame: Frame): Frame {
-    const from = frame.resumes === null ? null : this.state.record.frames[Number(frame.resumes.split("/")[0])];
+    const from = frame.resumes === null ? null : frameOf(this.state.record, Number(frame.resumes.split("/")[0]));
     // in a record from a stranger, frames might resume one another
     return from && from.id < frame.id ? this.beginning(from) : frame;
   }

@@ -1,0 +1,315 @@
+"""Stock torch.compile observed: everything that it tells is in the record, and it is as it was without us."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import torch
+from torch._inductor.utils import fresh_cache
+
+import compiler_core
+from compiler_core.record import Compile, Record
+from compiler_core.stock import versions
+from compiler_core.stock.fill import Filler
+from compiler_core.stock.happened import happened
+
+# Dynamo looks at .grad of tensors that are no leaves
+pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute:UserWarning")
+
+SILENT = {"str", "chromium_event", "describe_tensor", "describe_storage", "describe_source", "dynamo_start", ""}
+
+
+def walk_through(inputs: dict[str, torch.Tensor]) -> torch.Tensor:
+    x = inputs["x"].cos().cos()
+    y = inputs["y"]
+    if x.mean() > 0.5:
+        return x * y
+    return x * y - 1
+
+
+def train(fn: Callable[..., torch.Tensor], size: int) -> dict[str, torch.Tensor]:
+    torch.manual_seed(size)
+    inputs = {name: torch.randn(size, requires_grad=True) for name in "xy"}
+    fn(inputs).sum().backward()
+    return inputs
+
+
+class Handler(logging.Handler):
+    """What TORCH_TRACE would write, kept."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.heard: list[tuple[dict[str, Any], str]] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        made: Any = record
+        self.heard.append((made.metadata, getattr(made, "payload", None) or ""))
+
+
+@contextmanager
+def told() -> Iterator[Handler]:
+    handler, logger = Handler(), logging.getLogger("torch.__trace")
+    logger.addHandler(handler)
+    try:
+        yield handler
+    finally:
+        logger.removeHandler(handler)
+
+
+@pytest.fixture(autouse=True)
+def _reset() -> Iterator[None]:
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+@pytest.fixture(scope="module")
+def observed() -> tuple[Record, Handler]:
+    """One run of the walk-through function: two sizes, forward and backward, nothing in PyTorch's cache."""
+    torch._dynamo.reset()
+    compiled = torch.compile(walk_through)
+    with fresh_cache(), told() as handler, compiler_core.record(engine="torch") as record:
+        train(compiled, 8)
+        train(compiled, 16)
+    return record, handler
+
+
+def first(record: Record) -> Compile:
+    return record.compiles[0]
+
+
+def texts(record: Record, pane: str) -> list[str]:
+    return [a.text for a in record.artifacts if a.pane == pane]
+
+
+def test_nothing_failed(observed: tuple[Record, Handler]) -> None:
+    record, _ = observed
+    assert record.engine == "torch"
+    assert [f.message for c in record.compiles for f in c.failures] == []
+    assert record.notes == []
+    assert Record.from_json(record.to_json()) == record
+
+
+def test_ids_are_pytorchs(observed: tuple[Record, Handler]) -> None:
+    record, handler = observed
+    ids = {f"{m['frame_id']}/{m['frame_compile_id']}" for m, _ in handler.heard if "frame_id" in m}
+    assert {c.id for c in record.compiles} == ids
+    assert {c.outcome for c in record.compiles} == {"compiled"}
+    root, resume = record.frames
+    assert (root.name, resume.name) == ("walk_through", "walk_through")
+    assert (root.kind, resume.kind, resume.resumes) == ("root", "resume", root.compiles[0].id)
+
+
+def test_every_artifact_that_pytorch_traces_is_there(observed: tuple[Record, Handler]) -> None:
+    record, handler = observed
+    have = {a.text for a in record.artifacts}
+    wanted = [(m, text) for m, text in handler.heard if text and not SILENT & m.keys()]
+    assert len(wanted) > 60
+    assert [m for m, text in wanted if text not in have] == []
+
+
+def test_graph_break_with_explanation_hints_and_link(observed: tuple[Record, Handler]) -> None:
+    record, _ = observed
+    (found,) = first(record).breaks
+    assert found.kind == "Data-dependent branching"
+    assert found.explanation.startswith("Detected data-dependent branching")
+    assert "torch.cond" in found.hint
+    assert re.search(r"https://\S+gb0170.html", found.hint)
+    assert found.stack[-1].text == "if x.mean() > 0.5:"
+    assert found.stack[-1].line
+    assert record.text(found.stack[-1].line).strip() == "if x.mean() > 0.5:"
+    assert found.resumes == [record.frames[1].id]
+
+
+def test_guards_have_code_source_and_line(observed: tuple[Record, Handler]) -> None:
+    record, _ = observed
+    compile_ = first(record)
+    guard = next(g for g in compile_.guards if g.kind == "TENSOR_MATCH")
+    assert guard.source == "L['inputs']['x']"
+    assert guard.code.startswith("check_tensor(L['inputs']['x'], Tensor")
+    assert guard.line
+    assert record.text(guard.line).strip() == 'x = inputs["x"].cos().cos()'
+    assert compile_.guards_ns
+    assert compile_.guards_ns > 0
+    lines = texts(record, "guards")[0].split("\n")
+    assert len(compile_.guards) == sum(bool(re.match(r"[| ]*\+- [A-Z_]+(:|$)", line)) for line in lines)
+
+
+def test_recompile_names_its_guard(observed: tuple[Record, Handler]) -> None:
+    record, _ = observed
+    causes = [c.cause for c in record.compiles if c.cause]
+    assert len(causes) == 2
+    assert causes[0].of == first(record).id
+    assert (causes[0].source, causes[0].expected, causes[0].got) == ("L['inputs']['x']", "8", "16")
+    assert causes[0].guard == next(g.code for g in first(record).guards if g.kind == "TENSOR_MATCH")
+
+
+def test_graphs_of_all_stages(observed: tuple[Record, Handler]) -> None:
+    record, _ = observed
+    compile_ = first(record)
+    panes = {a.pane for a in compile_.artifacts}
+    assert panes >= {
+        "bytecode", "generated", "decompiled", "guards", "captured", "pregrad", "joint", "forward", "backward",
+        "postgrad", "passes", "kernel", "wrapper", "other",
+    }  # fmt: skip
+    captured = compile_.find("captured").graph
+    assert captured
+    assert [n.target for n in captured.nodes if n.op.startswith("call_")] == ["cos", "cos", "mean", "operator.gt"]
+    node = next(n for n in captured.nodes if n.key == "x")
+    assert (node.shape, node.dtype, node.device, node.bytes) == ([8], "float32", "cpu", 32)
+    assert ["x", "mean"] in captured.edges
+    partition = compile_.partition
+    assert partition
+    assert (partition.saved_count, partition.saved_bytes, partition.default_saved_count) == (1, 32, 2)
+    assert [v.node.partition("#")[2] for v in partition.values if v.decision == "recomputed"] == ["cos"]
+
+
+def lines_of(record: Record, compile_: Compile, kernel: str, text: str) -> set[str]:
+    """The user's lines that the lines of a kernel with this text are linked to."""
+    artifact = next(a for a in compile_.artifacts if a.pane == "kernel" and a.name.startswith(kernel))
+    items = [artifact.item(s.key) for s in artifact.spans if text in artifact.lines(s)]
+    assert items
+    linked = {i for item in items for i in record.linked(item) if i.startswith("src:")}
+    return {record.text(item).strip() for item in linked}
+
+
+def test_kernel_lines_lead_to_the_users_lines(observed: tuple[Record, Handler]) -> None:
+    record, _ = observed
+    for compile_ in record.frames[0].compiles:
+        assert lines_of(record, compile_, "forward", ".cos()") == {'x = inputs["x"].cos().cos()'}
+        assert lines_of(record, compile_, "backward", ".sin()") == {'x = inputs["x"].cos().cos()'}
+    assert lines_of(record, first(record), "forward", "tmp2 > tmp3") == {"if x.mean() > 0.5:"}
+    groups = [sorted(n.partition("#")[2] for n in f.nodes) for f in first(record).fusions]
+    assert ["cos", "cos_1", "gt", "mean"] in groups
+
+
+def test_bytecode_and_memory_plan(observed: tuple[Record, Handler]) -> None:
+    record, _ = observed
+    compile_ = first(record)
+    assert "__compiled_fn" in compile_.find("decompiled").text
+    assert "LOAD_FAST" in compile_.find("bytecode").text
+    plan = compile_.find("forward.memory").text
+    assert re.search(r"buf0 +32 B  line \d+: allocated", plan)
+
+
+def test_time_is_told_for_each_phase(observed: tuple[Record, Handler]) -> None:
+    record, _ = observed
+    events = first(record).events
+    names = {e.name for e in events}
+    assert {"entire_frame_compile", "bytecode_tracing", "aot_trace_joint_graph", "GraphLowering.run"} <= names
+    assert {"min_cut_rematerialization_partition", "Scheduler.codegen", "fx_graph_cache_miss"} <= names
+    whole = next(e for e in events if e.name == "entire_frame_compile")
+    assert all(e.end is not None and e.outcome == "ok" for e in events)
+    inside = [e for e in events if e.name == "bytecode_tracing"]
+    assert all(whole.start <= e.start <= (e.end or 0) <= (whole.end or 0) for e in inside)
+
+
+def small(x: torch.Tensor) -> torch.Tensor:
+    return (x.sin() + 1).exp()
+
+
+def test_provenance_survives_pytorchs_cache() -> None:
+    with fresh_cache():
+        for state in ("miss", "hit"):
+            torch._dynamo.reset()
+            with compiler_core.record(engine="torch") as record:
+                torch.compile(small)(torch.ones(4))
+            compile_ = first(record)
+            assert any(e.name.endswith(f"cache_{state}") for e in compile_.events), state
+            assert lines_of(record, compile_, "forward", ".sin()") == {"return (x.sin() + 1).exp()"}
+            assert compile_.fusions[0].nodes
+
+
+def codes(handler: Handler) -> list[str]:
+    found = [text for m, text in handler.heard if "inductor_output_code" in m]
+    return [re.sub(r"AOT ID: \['\d+", "AOT ID: ['n", text) for text in found]
+
+
+def test_stock_does_the_same_with_and_without() -> None:
+    made = []
+    for watch in (False, True):
+        torch._dynamo.reset()
+        torch._dynamo.utils.counters.clear()
+        compiled = torch.compile(walk_through)
+        with fresh_cache(), told() as handler:
+            if watch:
+                with compiler_core.record(engine="torch"):
+                    values = [train(compiled, 8)]
+            else:
+                values = [train(compiled, 8)]
+        stats = dict(torch._dynamo.utils.counters["stats"])
+        made.append((stats, codes(handler), [i["x"].grad for i in values]))
+    for stats, code, grads in made[1:]:
+        assert stats == made[0][0]
+        assert code == made[0][1]
+        assert len(code) == 4
+        torch.testing.assert_close(grads, made[0][2], rtol=0, atol=0)
+
+
+def watched() -> list[Any]:
+    """What the observer hangs itself onto."""
+    import torch._dynamo.convert_frame as convert_frame
+
+    places = [getattr(module, name) for module, name in versions.kernel_tellers()]
+    refusal, passes = versions.refusal_class(), versions.pass_observer()
+    places += [refusal.__call__, passes.__enter__, passes.__exit__]
+    return [*places, list(logging.getLogger("torch.__trace").handlers), dict(convert_frame._bytecode_hooks)]
+
+
+def test_all_hooks_are_taken_off_whatever_happens() -> None:
+    before = watched()
+    with contextlib.suppress(ZeroDivisionError), compiler_core.record(engine="torch"):
+        assert watched() != before
+        raise ZeroDivisionError
+    assert watched() == before
+
+
+def test_an_error_of_the_observer_stays_in_the_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: Any, **__: Any) -> None:
+        raise RuntimeError("our bug")
+
+    monkeypatch.setattr(Filler, "hear", broken)
+    monkeypatch.setattr("compiler_core.stock.observer._node_names", broken)
+    x = torch.ones(3)
+    with fresh_cache(), compiler_core.record(engine="torch") as record:
+        torch.testing.assert_close(torch.compile(small)(x), small(x))
+    assert record.notes
+    assert all("RuntimeError: our bug" in note for note in record.notes)
+
+
+def test_what_cannot_be_read_is_a_failure_of_that_compile() -> None:
+    record = Record()
+    filler = Filler(record, 0)
+    about = {"frame_id": 3, "frame_compile_id": 1}
+    filler.hear(happened({"chromium_event": {}, **about}, "{", 0))
+    assert "chromium_event" in record.notes[0]
+    filler.hear(happened({"dynamo_cpp_guards_str": {}, **about}, "no tree", 0))
+    filler.read()
+    filler.hear(happened({"chromium_event": {}, **about}, "{", 0))
+    filler.close()
+    (compile_,) = record.compiles
+    assert (compile_.id, compile_.guards) == ("3/1", [])
+    assert "chromium_event" in compile_.failures[0].message
+
+
+def test_options_reach_the_stock_compiler() -> None:
+    with compiler_core.record(engine="torch") as record:
+        torch.compile(small, backend="aot_eager", dynamic=True)(torch.ones(4))
+    compile_ = first(record)
+    graph = compile_.find("forward").graph
+    assert graph
+    assert any(isinstance(size, str) for node in graph.nodes for size in node.shape or [])
+    assert compile_.kernels == []
+    assert "symbols" in [a.name for a in compile_.artifacts]
+
+
+def test_ours_is_not_in_stocks_record() -> None:
+    with compiler_core.record(engine="torch") as record:
+        compiler_core.compile(small, backend="eager")(torch.ones(4))
+    assert record.compiles == []
