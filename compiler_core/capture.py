@@ -424,7 +424,10 @@ class Capture:
         """Change the ambient state: now, for the operations to come, and in the graph."""
         if self.inference and change == grad_mode(True):
             raise Unsupported("unsupported operation", "gradients turned on in inference mode")
-        change.do(*change.args)
+        try:
+            change.do(*change.args)
+        except TypeError as error:
+            raise Unsupported("exception", f"TypeError: {error}") from None
         self._describe(self.graph.call_function(change.do, change.args), None)
         if self.changes and change.takes_back(self.changes[-1]):
             self.changes.pop()

@@ -70,13 +70,30 @@ def graph_or_none(
 
 
 def _written(graph: torch.fx.GraphModule) -> list[int]:
-    """The inputs that operations may change in place: fake tensors count their changes, too."""
+    """The inputs whose memory operations may change."""
     inputs = [n.meta["val"] for n in graph.graph.nodes if n.op == "placeholder"]
-    tensors = [i for i, value in enumerate(inputs) if isinstance(value, torch.Tensor)]
-    taken = (n for n in graph.graph.nodes if n.target is getattr and n.args[1] == "data")
-    if any(n.meta["val"]._version > 0 for n in taken):  # what is written through `.data` has a count of its own
-        return tensors
-    return [i for i in tensors if inputs[i]._version > 0]
+    changed = {_memory_of(t) for n in graph.graph.nodes for t in _changed_by(n)}
+    return [i for i, value in enumerate(inputs) for t in _tensors(value) if _memory_of(t) in changed]
+
+
+def _changed_by(node: torch.fx.Node) -> list[torch.Tensor]:
+    """Fake tensors count how often they were changed, but ``out=`` and lists of tensors."""
+    value = node.meta.get("val")
+    if "out" in node.kwargs:
+        return _tensors(value)
+    if getattr(node.target, "__name__", "").startswith("_foreach_") and isinstance(node.args[0], (list, tuple)):
+        return [n.meta["val"] for n in node.args[0] if isinstance(n, torch.fx.Node)]
+    return [t for t in _tensors(value) if t._version > 0]
+
+
+def _tensors(value: Any) -> list[torch.Tensor]:
+    items = value if isinstance(value, (tuple, list)) else [value]
+    return [item for item in items if isinstance(item, torch.Tensor)]
+
+
+def _memory_of(tensor: torch.Tensor) -> int:
+    memory: Any = tensor.untyped_storage()
+    return int(memory._cdata)
 
 
 @dataclass(frozen=True)
@@ -92,7 +109,7 @@ class _Input:
     @classmethod
     def kept(cls, tensor: torch.Tensor, writes_at_once: bool) -> _Input:
         version = None if tensor.is_inference() else tensor._version
-        copy = tensor.detach().clone() if writes_at_once else None
+        copy = _each_once(tensor).clone() if writes_at_once else None
         return cls(tensor, version, _facts(tensor), copy)
 
     def is_unchanged(self) -> bool:
@@ -110,9 +127,17 @@ class _Input:
     def put_back(self) -> None:
         assert self.copy is not None
         with torch.inference_mode(self.tensor.is_inference()), torch.no_grad():
-            self.tensor.copy_(self.copy)
+            _each_once(self.tensor).copy_(self.copy)
         if self.version is not None:
             torch._C._autograd._unsafe_set_version_counter((self.tensor,), (self.version,))
+
+
+def _each_once(tensor: torch.Tensor) -> torch.Tensor:
+    """Its memory, without the dimensions that only repeat it."""
+    part = tensor.detach()
+    for dim in range(part.dim()):
+        part = part.narrow(dim, 0, 1) if part.stride(dim) == 0 and part.shape[dim] else part
+    return part
 
 
 def _facts(tensor: torch.Tensor) -> tuple[Any, ...]:

@@ -580,3 +580,25 @@ def test_a_changed_dict_that_is_an_objects_own(d, counted):
 def test_a_dict_that_is_a_changed_objects_own(d, counted):
     counted.n = 7
     return d["n"]
+
+
+@same_as_eager(inputs=lambda: (torch.ones(4), torch.tensor([5])))
+def test_graph_fails_after_writes_that_nobody_counts(x, i):
+    torch.add(x, 1, out=x)
+    torch._foreach_mul_([x], 3.0)
+    try:
+        return x[i]
+    except IndexError:
+        return x * 2
+
+
+@same_as_eager(inputs=lambda: (torch.ones(4), torch.ones(4).expand(3, 4)))
+def test_graph_fails_to_write_to_repeated_memory(x, y):
+    torch.add(x, 1, out=x)
+    y.normal_()
+
+
+@same_as_eager(inputs=lambda: (torch.ones(4), "on"))
+def test_autocast_of_no_bool(x, enabled):
+    with torch.autocast("cpu", enabled=enabled):
+        return x + 1

@@ -151,6 +151,86 @@ EXPRESSIONS = {
             [*<mats>, <matrix>][0]
             torch.no_grad()(lambda v: v * 2)(<matrix>)
             ! compiler_core.disable(torch.tanh)(<matrix>)
+            <matrix>.permute(1, 0)
+            <matrix>.narrow(0, <digit> % 2, 1).expand(4, 4)
+            <matrix>.triu(<int>)
+            <matrix>.index_select(0, <longs>)
+            <matrix>.gather(1, <longs>.expand(4, 4))
+            <matrix>.scatter(0, <longs>.unsqueeze(0), <float>)
+            <matrix>.repeat(1, 2)[:, ::2]
+            <matrix>.sort(dim=1).values
+            <matrix>.lerp(<matrix>, 0.25)
+            <matrix>.maximum(<matrix>)
+            <matrix>.nan_to_num(0.0)
+            <matrix>.swapaxes(0, 1)
+            <matrix>.unfold(0, 4, 1)[0]
+            <matrix>[..., None].squeeze(-1)
+            <matrix>[None, :, :][0]
+            <matrix>[:, [0, 1, <digit>, 3]]
+            <matrix>[slice(None), slice(None, None, 1)]
+            <matrix>.mT
+            <matrix>.T
+            (<matrix> ** 2)
+            (<matrix> // 2)
+            (<matrix> % 3)
+            (<int> - <matrix>)
+            (1 / (<matrix>.abs() + 1))
+            torch.addmm(<vector>, <matrix>, <matrix>)
+            torch.baddbmm(<matrix>[None], <matrix>[None], <matrix>[None], alpha=0.5)[0]
+            torch.bmm(<matrix>[None], <matrix>[None]).squeeze(0)
+            torch.outer(<vector>, <vector>)
+            torch.kron(<matrix>[:2, :2], <matrix>[:2, :2])
+            torch.vstack((<matrix>[:2], <matrix>[2:]))
+            torch.meshgrid(<vector>, <vector>, indexing='ij')[0]
+            torch.linspace(0, 1, 16).view(4, 4)
+            torch.eye(4, dtype=torch.float32)
+            torch.tril(<matrix>)
+            torch.nn.functional.gelu(<matrix>)
+            F.silu(<matrix>)
+            F.log_softmax(<matrix>, -1)
+            F.normalize(<matrix>, dim=<digit> % 2)
+            F.pad(<matrix>, (1, 0))[:, 1:]
+            F.embedding(<longs>, <matrix>)
+            F.conv1d(<matrix>[None], <matrix>[:, :, None])[0]
+            F.avg_pool1d(<matrix>[None], 1)[0]
+            F.scaled_dot_product_attention(<matrix>[None], <matrix>[None], <matrix>[None])[0]
+            F.batch_norm(<matrix>, None, None, training=True)
+            F.leaky_relu(<matrix>, inplace=False)
+            nn.Linear(4, 4)(<matrix>)
+            nn.Sequential(nn.ReLU(), nn.Identity())(<matrix>)
+            ! (lambda v: torch.autograd.grad((v * v).sum(), v)[0])(<matrix>.detach().requires_grad_())
+            torch.inference_mode()(lambda v: v + 1)(<matrix>).clone()
+            <matrix>.bfloat16().float()
+            <matrix>.int().float()
+            <matrix>.to(dtype=torch.float32, copy=True)
+            torch.as_tensor(<matrix>)
+            torch.tensor([[1.0, 2.0, <int>, <float>]] * 4)
+            <box>.scaled
+            <box>.t.T
+            Box.apply(<box>, torch.cos)
+            operator.attrgetter('t')(<box>)
+            operator.methodcaller('sin')(<matrix>)
+            functools.partial(F.softmax, dim=0)(<matrix>)
+            (lambda *, v: v.abs())(v=<matrix>)
+            (lambda v, *vs, w=<matrix>: v + w)(*<mats>, <matrix>)
+            [m for m in (<matrix>, <matrix>) if m is not None][-1]
+            {'p': <matrix>, **<named>}['p']
+            max((<matrix>, <matrix>), key=lambda v: v.numel())
+            next(filter(lambda m: m.dim() > 1, <mats>), <matrix>)
+            (cached(<int>) * <matrix>)
+            (kind_of(<int>) * <matrix>)
+            Slotted(<matrix>).t
+            Frozen(<matrix>, <int>).t
+            Stack(<mats>).last(<matrix>)
+            <net>.drop(<matrix>)
+            <net>.norm(<matrix>)
+            <net>.parts[-1].weight.t()
+            (<net>.get_parameter('gain') * <matrix>)
+            (sum(p.sum() for p in <net>.parameters()) * <matrix>)
+            copy.copy(<box>).t
+            copy.deepcopy(<point>).t
+            torch.from_numpy(<matrix>.detach().numpy())
+            (SCALE.get() * <matrix>)
         """,
         "vector": """
             <matrix>[<digit>]
@@ -177,6 +257,24 @@ EXPRESSIONS = {
             <matrix>.view(4, 4).split(2, dim=0)[0][1]
             <matrix>.chunk(2)[1][0]
             <matrix>.topk(4)[0][0]
+            <matrix>.var(dim=<digit> % 2)
+            <matrix>.select(0, <digit>)
+            <matrix>.prod(0)
+            <matrix>.mv(<vector>)
+            <vector>.roll(1)
+            <vector>.cumsum(0)
+            <vector>.repeat_interleave(2)[:4]
+            <vector>.clamp(0, 1)
+            torch.cat([<vector>[:1], <vector>[1:]])
+            torch.stack([<scalar>] * 4)
+            torch.einsum('ij->j', <matrix>)
+            torch.searchsorted(<vector>.detach().sort().values, <vector>).float()
+            torch.bucketize(<vector>, torch.arange(4.0)).float()
+            F.one_hot(<longs>, 4).sum(0).float()
+            <matrix>.split([1, 3])[1][0]
+            <matrix>.tensor_split(2)[0][1]
+            torch.full((4,), <int>).float()
+            torch.tensor([<int>, *range(3)]).float()
         """,
         "scalar": """
             <matrix>.sum()
@@ -192,6 +290,20 @@ EXPRESSIONS = {
             <matrix>.std()
             torch.rand(())
             ! sum(<matrix>.sum(1))
+            <matrix>.norm()
+            <matrix>.logsumexp((0, 1))
+            <vector>[<digit>]
+            <matrix>.max()
+            <matrix>.trace()
+            F.cross_entropy(<matrix>, <longs>)
+            F.nll_loss(<matrix>, <longs>)
+            F.binary_cross_entropy_with_logits(<vector>, <vector>.sigmoid())
+            torch.tensor(<int>, dtype=torch.float64).float()
+            (<scalar> if <bool> else <scalar>)
+            torch.dist(<vector>, <vector>)
+            <longs>.sum()
+            (<scalar> * <int>)
+            (-<scalar>).abs()
         """,
         "mask": """
             (<matrix> > <float>)
@@ -201,6 +313,13 @@ EXPRESSIONS = {
             (<mask> | (<matrix> == 0))
             <matrix>.isnan()
             torch.logical_not(<mask>)
+            <matrix>.bool()
+            (<matrix> != <matrix>)
+            <matrix>.isfinite()
+            <matrix>.ge(0)
+            torch.isclose(<matrix>, <matrix>)
+            (<mask> ^ <mask>)
+            torch.ones(4, 4).tril().bool()
         """,
         "longs": """
             <matrix>.argmax(1)
@@ -209,6 +328,13 @@ EXPRESSIONS = {
             torch.randperm(4)
             <vector>.argsort()
             <longs>.flip(0)
+            <matrix>.long()[0].clamp(0, 3)
+            ((<longs> + 1) % 4)
+            (<longs> // 2)
+            <matrix>.topk(4).indices[0]
+            torch.tensor([0, 1, 2, <digit>])
+            <longs>.clone()
+            torch.arange(0, 8, 2).clamp(max=3)
         """,
         "int": """
             (<int> + <int>)
@@ -270,6 +396,62 @@ EXPRESSIONS = {
             len(list(halves(<int>)))
             math.prod(<ints>)
             isinstance(<int>, int) + <bool>
+            (<int> ^ <int>)
+            (<int> >> 1)
+            (~<int>)
+            (+<int>)
+            (<int> == <int> == <int>) + 0
+            int(<bool>)
+            (bool(<int>) + 1)
+            (<int>).bit_length()
+            len(<str>.split('a'))
+            <str>.count('a')
+            len(f'{<?str>}')
+            (<counts>.get('a') or 0)
+            sum(<counts>.values())
+            max(<counts>.values(), default=0)
+            min((<int>, <int>), key=abs)
+            len(set(<ints>))
+            len(Stack(<ints>))
+            Colour.RED.value
+            Colour(<digit> % 2 + 1).value
+            Colour['BLUE'].value
+            len(Colour)
+            Frozen(<matrix>, <int>).n
+            Slotted(<matrix>).n
+            next(Countdown(<int>), 0)
+            sum(Countdown(<digit>))
+            collections.Counter(<str>)['a']
+            collections.Counter([0, *<ints>]).most_common(1)[0][1]
+            collections.deque(<ints>, maxlen=2).count(1)
+            Table(<counts>)['zz']
+            (<ints> or [0])[-1]
+            getattr(<box>, 'n', 0)
+            operator.add(<int>, <int>)
+            operator.attrgetter('n')(<box>)
+            math.gcd(<int>, 4)
+            math.comb(4, <digit>)
+            cached(<int>)
+            kind_of(<matrix>)
+            kind_of(<str>)
+            <box>.counted
+            type(<box>).made
+            <matrix>.stride(0)
+            <matrix>.storage_offset()
+            <matrix>.shape.numel()
+            <matrix>.element_size()
+            len(<matrix>)
+            <net>.norm.normalized_shape[0]
+            len(list(<net>.parameters()))
+            len(dict(<net>.named_children()))
+            len(<net>.state_dict())
+            sum(1 for _ in <net>.modules())
+            int.from_bytes(b'a', 'big')
+            [1, 2, 3].index(2)
+            (1, 2, 3)[<digit> % 3]
+            len(range(<int>))
+            sum(range(<digit>))
+            (any(i > 1 for i in <ints>) + 0)
         """,
         "float": """
             (<float> + <int>)
@@ -285,6 +467,19 @@ EXPRESSIONS = {
             ! float(<str>)
             ! <scalar>.item()
             ! float(<scalar>)
+            (<float> - <float>)
+            (<float> // 2)
+            abs(<float>)
+            min(<float>, 1)
+            math.exp(-abs(<float>))
+            (-<float>)
+            float('inf')
+            (<float>).__float__()
+            torch.finfo(torch.float32).eps
+            (<int> + 0.5)
+            <net>.drop.p
+            <net>.norm.eps
+            complex(<float>, 1).real
         """,
         "bool": """
             (<int> > <int>)
@@ -332,6 +527,45 @@ EXPRESSIONS = {
             (<intset> <= <intset>)
             (type(<box>) is Box)
             issubclass(Deep, Box)
+            (<str> in <named>)
+            (<str> < <str>)
+            <str>.isdigit()
+            (<str> in 'abc')
+            (<?str> is <?str>)
+            isinstance(<int>, (int, float))
+            isinstance(<?box>, (Deep, Point))
+            issubclass(type(<box>), Deep)
+            hasattr(<box>, <key>)
+            (None is not <?maybe>)
+            (<?ints> is not <?ints>)
+            (<int> != <int>)
+            bool(<str>)
+            bool(<counts>)
+            (<intset> == <intset>)
+            <intset>.isdisjoint(<intset>)
+            (Colour.RED is Colour(1))
+            (Colour.RED == <int>)
+            (Frozen(<matrix>, 1) is None)
+            (Slotted(<matrix>) != 1)
+            (<ints> == list(<ints>))
+            (tuple(<ints>) < (1, 2))
+            torch.is_inference_mode_enabled()
+            torch.is_autocast_enabled()
+            <matrix>.is_leaf
+            <matrix>.is_floating_point()
+            (<matrix>.device.type == 'cpu')
+            (<matrix>.grad is None)
+            (<matrix>.ndim == 2)
+            isinstance(<net>.parts, nn.ModuleList)
+            isinstance(<net>.gain, nn.Parameter)
+            callable(<net>.act)
+            all([])
+            (not <ints>)
+            (<counts>.keys() == <counts>.keys())
+            ('a' in <counts>.keys())
+            (0 in <counts>.values())
+            (<box> in [<box>])
+            (<float> is <float>)
         """,
         "str": """
             (<str> + <str>)
@@ -345,7 +579,7 @@ EXPRESSIONS = {
             '-'.join(str(i) for i in <ints>)
             ','.join(<counts>)
             repr(<int>)
-            '%s=%d' % (<str>, <int>)
+            ('%s=%d' % (<str>, <int>))
             '{} {k}'.format(<int>, k=<str>)
             type(<box>).__name__
             str(tuple(<matrix>.shape))
@@ -356,6 +590,35 @@ EXPRESSIONS = {
             f'{<?ints>} {<?int>:03d}'
             str(<matrix>.dtype)
             ! sorted(<str>)[0]
+            <str>.title()
+            <str>.strip('a')
+            <str>.rjust(5, '.')
+            <str>.encode().decode()
+            <str>.partition('b')[2]
+            <str>.join(['x', 'y'])
+            <str>[<digit>:]
+            ''.join(reversed(<str>))
+            ''.join(sorted(<str>))
+            f'{<?float>!r}'
+            f'{<?bool>}{<?ints>!s}'
+            format(<int>, '04d')
+            ('%5.1f' % <float>)
+            '{0}{1}{0}'.format(<str>, <int>)
+            str(<ints>)
+            repr(<counts>)
+            str(Colour.BLUE)
+            Colour.RED.name
+            repr(<pair>[1])
+            str(<?maybe> is None)
+            max(<str>, 'b')
+            chr(97 + <digit>)
+            type(<?maybe>).__name__
+            <box>.__class__.__name__
+            program.__name__
+            torch.float32.__repr__()
+            str(<matrix>.shape)
+            str(<matrix>.device)
+            ' '.join(name for name, _ in <net>.named_children())
         """,
         "ints": """
             [<int>, <int>]
@@ -392,6 +655,44 @@ EXPRESSIONS = {
             (<ints> or <ints>)
             LOG
             ! <longs>.tolist()
+            ([<int>] * <digit>)
+            [i for i in range(<int>) if i % 2]
+            [*range(<digit>), <int>]
+            [len(<str>), *(<int>,)]
+            list(<intset>)[:0]
+            sorted(<intset>, key=lambda i: -i)
+            sorted(<counts>.values())
+            list(collections.deque(<ints>, maxlen=2))
+            list(collections.Counter(<str>).values())
+            list(Countdown(<digit>))
+            list(Stack(<ints>))
+            Stack(<ints>).doubled()
+            list(itertools.takewhile(lambda i: i < 3, <ints>))
+            list(itertools.compress(<ints>, [1, 0, 1]))
+            list(itertools.starmap(operator.add, zip(<ints>, <ints>)))
+            list(itertools.repeat(<int>, <digit>))
+            [p + q for p, q in itertools.pairwise(<ints>)]
+            [p * q for p, q in itertools.product(<ints>, [1, 2])]
+            [p for p, in itertools.combinations(<ints>, 1)]
+            [k for k, g in itertools.groupby(<ints>)]
+            [p or 0 for p, q in itertools.zip_longest(<ints>, <ints>)]
+            [p for p, q in zip(*[iter(<ints>)] * 2)]
+            list(dict.fromkeys(<ints>))
+            [i for i, _ in enumerate(<mats>, 1)]
+            [m.dim() for m in <mats>]
+            [(lambda: i)() for i in <ints>]
+            [f() for f in [lambda i=i: i for i in <ints>]]
+            [i if i > 1 else -i for i in <ints>]
+            [colour.value for colour in Colour]
+            list(map(int, <str>.replace('a', '1').replace('b', '2').replace('c', '3')))
+            list(map(operator.neg, <ints>))
+            <ints>[<digit>:]
+            <ints>[:-1]
+            <ints>[::2]
+            [*map(max, <ints>, <ints>)]
+            list(bytes(<str>, 'ascii'))
+            list(<matrix>.stride())
+            echoes(<ints>)
         """,
         "mats": """
             [<matrix>, <matrix>]
@@ -412,6 +713,18 @@ EXPRESSIONS = {
             list(<?gen>(<matrix>))
             [*<?gen>(<matrix>, <digit>)]
             sorted(<mats>, key=lambda m: m.numel())
+            [m.t() for m in <mats>]
+            [*<mats>, <matrix>]
+            list(<matrix>.chunk(1))
+            list((<matrix>, <matrix>))
+            [m for m, _ in zip(<mats>, range(2))]
+            [f(<matrix>) for f in (torch.sin, torch.cos)]
+            [p.detach().expand(4, 4) for p in <net>.parameters() if p.dim() == 1]
+            Stack(<mats>)
+            list(filter(lambda m: m.dim() == 2, <mats>))
+            [m for m in reversed(<mats>)]
+            list(torch.broadcast_tensors(<matrix>, <vector>))
+            [box.t for box in (<box>, <box>)]
         """,
         "named": """
             {'a': <matrix>}
@@ -426,6 +739,14 @@ EXPRESSIONS = {
             {k: v for k, v in <named>.items() if k != <key>}
             dict(<named>, b=<matrix>)
             dict(sorted(<named>.items(), key=operator.itemgetter(0)))
+            {f'{k}{k}': v for k, v in <named>.items()}
+            {k: v for k, v in zip(<counts>, <mats>)}
+            dict([('a', <matrix>), ('b', <matrix>)])
+            collections.OrderedDict([('b', <matrix>), ('a', <matrix>)])
+            defaultdict(lambda: torch.ones(4, 4), <named>)
+            Table(<named>)
+            {k: <matrix> for k, _ in <net>.named_buffers()}
+            {**{'x': <matrix>}}
         """,
         "counts": """
             {'a': <int>}
@@ -438,6 +759,16 @@ EXPRESSIONS = {
             <counts>.copy()
             TOTALS
             dict(sorted(<counts>.items()))
+            {k: v for k, v in sorted(<counts>.items(), reverse=True)}
+            dict(collections.Counter(<str>))
+            collections.Counter(<str>)
+            dict(zip(<str>, <ints>))
+            (<counts> | {'z': <int>})
+            {v: len(v) for v in <str>.split('b')}
+            defaultdict(int, <counts>)
+            Table(<counts>)
+            dict(**{'q': <int>})
+            {k: v for d in (<counts>, <counts>) for k, v in d.items()}
         """,
         "pair": """
             (<matrix>, <int>)
@@ -455,6 +786,13 @@ EXPRESSIONS = {
             (<intset> & <intset>)
             (<intset> - <intset>)
             <intset>.copy()
+            frozenset(<ints>)
+            (<intset> ^ <intset>)
+            <intset>.union(<ints>)
+            <intset>.intersection(<ints>, <ints>)
+            {len(s) for s in <counts>}
+            set(map(abs, <ints>))
+            set(range(<digit>))
         """,
         "box": """
             Box(<matrix>)
@@ -465,16 +803,29 @@ EXPRESSIONS = {
             <box>.add(<int>, times=<digit>)
             (<box> + <box>)
             (<box> if <bool> else <box>)
+            max(<box>, <box>, key=lambda b: b.n)
+            copy.copy(<box>)
+            functools.partial(Box, n=<int>)(<matrix>)
+            type(<box>)(<matrix>)
+            [<box>, <box>][<digit> % 2]
+            (<box> and <box>)
+            Made(<matrix>)
         """,
         "point": """
             Point(<matrix>)
             Point(<matrix>, <int>)
             Point(t=<matrix>, seen=<ints>)
+            replace(<point>, n=<int>)
+            copy.copy(<point>)
         """,
         "maybe": """
             <matrix>
             (<matrix> if <bool> else None)
             <named>.get(<key>)
+            (<box>.__dict__.get('more') and <matrix>)
+            next((m for m in <mats>), None)
+            ((<bool> or None) and <matrix>)
+            <matrix>.grad
         """,
         "result": """
             <matrix>
@@ -486,6 +837,11 @@ EXPRESSIONS = {
             (<vector>, <scalar>, <mask>, <longs>)
             ! <?fn>
             ! lambda: <?matrix>
+            {'c': Colour.RED, 'f': <float>, 'k': <key>}
+            [<mats>, <named>, <counts>]
+            [<vector>, <vector>.sum(), len(<str>)]
+            tuple(<mats>)
+            Pair(<matrix>, <str>)
         """,
     }.items()
 }
@@ -955,6 +1311,369 @@ import math as m; <+float> = m.floor(<float>)
 del <@x>
 
 <+maybe> = <=matrix>
+
+<+int>, <+int> = <int>, <int>
+
+<+matrix>, <+matrix> = <matrix>, <matrix>
+
+<+int> = (<+int@w> := <int>) + 1
+
+<+ints> = [y for i in range(<digit>) if (y := i * <?int>) > 1]
+
+[<+int>, <+int>] = [<int>, <int>]
+
+for <+int>, (<+matrix>, <+int>) in enumerate([<pair>, <pair>]):
+    <loop>
+
+for <+int> in reversed(<ints>):
+    <loop>
+
+for <+int> in Countdown(<digit>):
+    <loop>
+
+for <+int>, <+int> in itertools.product(<ints>, range(2)):
+    <loop>
+
+for <+str> in sorted(<counts>, key=len):
+    <loop>
+
+for <+matrix> in map(torch.sin, <mats>):
+    <loop>
+
+for <+int> in iter(lambda: 1, 1):
+    <loop>
+
+while <bool>:
+    <loop>
+    break
+else:
+    <block>
+
+try:
+    <block>
+except* ValueError:
+    <+int> = <int>
+
+try:
+    <block>
+except ValueError:
+    pass
+except Exception as error:
+    <+str> = type(error).__name__
+else:
+    <block>
+finally:
+    <block>
+
+try:
+    try:
+        <block>
+    finally:
+        <+int> = <int>
+except (ValueError, TypeError):
+    <block>
+
+try:
+    raise Problem(<str>, <int>)
+except Problem as error:
+    <+int> = error.n
+    <block>
+
+for <+int> in <ints>:
+    try:
+        <loop>
+    finally:
+        <=int> += 1
+
+with contextlib.ExitStack() as stack:
+    stack.enter_context(torch.no_grad())
+    <+box> = stack.enter_context(<box>)
+    <block>
+
+with torch.inference_mode(<bool>):
+    <block>
+
+with contextlib.closing(Countdown(<digit>)) as <+iter>:
+    <block>
+
+with shifted_scale(<int>):
+    <block>
+
+with contextlib.redirect_stdout(None):
+    <block>
+
+with torch.autocast('cpu', enabled=<bool>):
+    <+matrix> = <matrix>.float()
+
+if <?maybe@m> is not None and <bool>:
+    <+matrix> = <@m> + 1
+
+if isinstance(<box>, Deep) or <bool>:
+    <block>
+
+if not <ints>:
+    <block>
+else:
+    <block>
+
+<+int> = [<int>, <int>][<bool>]
+
+<+float> = <float> if <bool> else <int>
+
+<=str> += <str>
+
+<=bool> = not <bool>
+
+<=float> *= 2
+
+<=int> //= 2
+
+<=int> **= 2
+
+<=int> <<= 1
+
+<=matrix> **= 2
+
+<=matrix> /= 2
+
+<=matrix>[<digit>:] = <float>
+
+<=matrix>[::2] *= 2
+
+<=matrix>[..., 0] = <vector>
+
+<=matrix>[<longs>] = <matrix>
+
+<=matrix>.index_add_(0, <longs>, <matrix>)
+
+<=matrix>.scatter_(1, <longs>.expand(4, 4), <float>)
+
+<=matrix>.masked_fill_(<mask>, <float>)
+
+<=matrix>.clamp_(-1, 1)
+
+<=matrix>.diagonal().add_(1)
+
+<=matrix>.unsqueeze(0).mul_(<float>)
+
+<=matrix>.copy_(<vector>)
+
+<=matrix>.fill_(<int>)
+
+<=matrix>.normal_()
+
+<=vector>.add_(<vector>)
+
+<=vector>[<digit>] = <scalar>
+
+<=scalar> += <scalar>
+
+<=scalar>.mul_(2)
+
+<=mask> |= <mask>
+
+<=longs> += 1
+
+F.relu(<=matrix>, inplace=True)
+
+nn.init.constant_(<=matrix>, 2.0)
+
+<+matrix>, <+matrix> = <matrix>.chunk(2)[0].expand(2, 4).repeat(2, 1), <matrix>
+
+<+vector>, <+longs> = <matrix>.max(dim=1)
+
+<+vector>, *<+mats> = <matrix>.unbind()
+
+<=ints>[:] = <ints>
+
+<=ints>[::2] = <ints>[::2]
+
+<=ints> *= 2
+
+<=ints>.append(len(<?ints>))
+
+<=counts> |= {'m': <int>}
+
+<=counts>.update(z=<int>)
+
+<=counts>.setdefault(<key>, <int>)
+
+<+int> = <=counts>.pop(<key>, 0)
+
+<=intset> &= <intset>
+
+<=intset>.update(<ints>)
+
+<=intset>.clear()
+
+<=box>.n, <=box>.extra = <int>, <int>
+
+<=box>.scale = <int>
+
+<=box>.counted = <int>
+
+<=box>.items[:] = <ints>
+
+<=box>.__dict__['n'] = <int>
+
+vars(<=box>)['n'] = <int>
+
+<=box>.add, <+int> = <=box>.add, <int>
+
+Box.made += 1
+
+type(<?box>).made = <int>
+
+<=point>.n, <=point>.t = <int>, <matrix>
+
+<?net>.scale = <int>
+
+<?net>.register_buffer('extra', <matrix>)
+
+<?net>.parts.append(nn.Linear(4, 4))
+
+<?net>.act = lambda v: v + <int>
+
+<?net>.gain.requires_grad_(<bool>)
+
+<?net>.zero_grad()
+
+<+iter@h> = <?net>.register_forward_hook(lambda m, i, o: o * 2)
+<+matrix> = <?net>(<matrix>)
+<@h>.remove()
+
+<+iter> = <?net>.register_forward_pre_hook(lambda m, i: (i[0] + 1,))
+
+<+matrix@x> = <matrix>
+<@x>.requires_grad and <@x>.register_hook(lambda g: g * 2)
+
+<+matrix> = <=matrix>
+<+matrix> = <=matrix>[:]
+
+<+iter@i> = SCALE.set(<int>)
+<+matrix> = <matrix>
+SCALE.reset(<@i>)
+
+LOG[:] = <ints>
+
+TOTALS.pop(<key>, None)
+
+BOX.items = <ints>
+
+NET.calls += 1
+
+<+gen@g> = <?gen>
+<+iter@i> = <@g>(<matrix>)
+<+matrix> = next(<@i>, <matrix>)
+<@i>.close()
+
+<+iter@i> = running()
+next(<@i>)
+<+int> = <@i>.send(<int>) + <@i>.send(<int>)
+
+<+iter@i> = running()
+next(<@i>)
+try:
+    <+int> = <@i>.throw(ValueError(<str>))
+except (StopIteration, ValueError) as error:
+    <+str> = type(error).__name__
+
+def <+fn@f>(a, *rest, **more):
+    try:
+        return a * 2
+    finally:
+        <=ints>.append(<int>)
+
+def <+fn@f>(a, *rest, **more):
+    for i in range(3):
+        try:
+            if i == <digit>:
+                continue
+            a = a + i
+        finally:
+            a = a * 2
+    return a
+
+@functools.wraps(torch.sin)
+def <+fn>(a, k=<int>, *rest, **more):
+    <function a:matrix k:int -> matrix>
+
+<+fn> = torch.no_grad()(lambda a, *rest, **more: a * 2)
+
+<+fn> = (lambda k: lambda a, *rest, **more: a * k)(<int>)
+
+<+fn@f> = twice(<?fn>)
+
+<+mats@l> = []
+for <+int> in range(<digit>):
+    <@l>.append(<matrix>)
+
+<+box@b> = <box>
+<@b>.other = <@b>
+<+matrix> = <@b>.other.t
+
+<+named@d> = {'a': <matrix>}
+for <+str@k> in list(<@d>):
+    <@d>[<@k>] = <@d>[<@k>] + 1
+
+match <point>:
+    case Point(<+matrix>, <+int>):
+        <block>
+
+match <named>:
+    case {'a': <+matrix>, **<+named>}:
+        <block>
+    case {}:
+        <block>
+
+match <int>:
+    case 0 | 1 as <+int>:
+        <block>
+    case int(<+int>) if <bool>:
+        <block>
+    case _:
+        <block>
+
+match <maybe>:
+    case None:
+        <block>
+    case torch.Tensor():
+        <block>
+
+match (<int>, <str>):
+    case (1, <+str@s>) | (_, <@s>):
+        <block>
+
+! raise Problem(<str>, <int>)
+
+! del <=counts>[<key>]
+
+! <=ints>.pop(<digit>)
+
+! class Inner(Deep):
+    kind = <int>
+    @property
+    def scaled(self):
+        return self.t * self.kind
+    def add(self, n=1, **named):
+        return super().add(n * 2, **named)
+<+box> = Inner(<matrix>)
+
+from math import pi as p; <+float> = p * <float>
+
+import collections.abc; <+bool> = isinstance(<ints>, collections.abc.Sequence)
+
+! <+int> = <ints>[<scalar>.long().clamp(0, 0)]
+
+! <+mats> = list(<matrix>[<mask>].split(1))[:0]
+
+! <+vector> = <matrix>[<mask>].sum().expand(4)
+
+! <+matrix> = torch.linalg.inv(<matrix> + torch.eye(4) * 9)
+
+! <+ints> = [int(v) for v in <vector>.isnan()]
+
+! <+float> = <matrix>.detach().numpy().sum().item()
 
 pass
 """)

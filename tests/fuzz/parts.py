@@ -4,7 +4,11 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
+import contextvars
+import copy
+import enum
 import functools
 import itertools
 import math
@@ -19,6 +23,19 @@ import torch.nn.functional as F
 from torch import nn
 
 import compiler_core
+
+
+class Counted:
+    """A data descriptor that keeps its value in the instance."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = f"_{name}"
+
+    def __get__(self, instance: Any, owner: type) -> Any:
+        return self if instance is None else instance.__dict__.get(self.name, 0) + 1
+
+    def __set__(self, instance: Any, value: int) -> None:
+        instance.__dict__[self.name] = value
 
 
 class Box:
@@ -39,6 +56,12 @@ class Box:
     @double.setter
     def double(self, value: torch.Tensor) -> None:
         self.t = value / self.scale
+
+    @functools.cached_property
+    def scaled(self) -> torch.Tensor:
+        return self.t * 3
+
+    counted = Counted()
 
     @classmethod
     def of(cls, t: torch.Tensor) -> Box:
@@ -114,6 +137,86 @@ class Deep(Box):
         return len(name)
 
 
+class Made(Box):
+    """Made by a ``__new__`` of its own."""
+
+    def __new__(cls, t: torch.Tensor, n: int = 1) -> Made:
+        made = super().__new__(cls)
+        made.before = n
+        return made
+
+
+class Slotted:
+    """An object without a ``__dict__``."""
+
+    __slots__ = ("n", "t")
+
+    def __init__(self, t: torch.Tensor, n: int = 5) -> None:
+        self.t, self.n = t, n
+
+
+@dataclass(frozen=True)
+class Frozen:
+    """A dataclass that sets its attributes past ``__setattr__``."""
+
+    t: torch.Tensor
+    n: int = 0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "n", self.n + 1)
+
+
+class Colour(enum.Enum):
+    """An enumeration."""
+
+    RED = 1
+    BLUE = 2
+
+
+class Problem(ValueError):
+    """An exception with a state of its own."""
+
+    def __init__(self, text: str, n: int) -> None:
+        super().__init__(text)
+        self.n = n
+
+
+class Countdown:
+    """An iterator written as a class."""
+
+    def __init__(self, n: int) -> None:
+        self.n = n
+
+    def __iter__(self) -> Countdown:
+        return self
+
+    def __next__(self) -> int:
+        if self.n <= 0:
+            raise StopIteration
+        self.n -= 1
+        return self.n
+
+    def close(self) -> None:
+        self.n = 0
+
+
+class Stack(list[Any]):
+    """A list with methods of its own."""
+
+    def last(self, default: Any) -> Any:
+        return self[-1] if self else default
+
+    def doubled(self) -> list[Any]:
+        return [*self, *self]
+
+
+class Table(dict[Any, Any]):
+    """A dict that answers for keys that are not there."""
+
+    def __missing__(self, key: Any) -> int:
+        return len(key)
+
+
 @dataclass
 class Point:
     """A dataclass."""
@@ -176,6 +279,57 @@ def halves(n: int) -> Iterator[int]:
     return 7
 
 
+def running() -> Iterator[int]:
+    """A generator that is sent numbers and survives an error."""
+    total = 0
+    while True:
+        try:
+            total += yield total
+        except ValueError:
+            total = -1
+
+
+def echoes(items: list[int]) -> list[int]:
+    """What a generator that delegates yields."""
+
+    def inner() -> Iterator[int]:
+        yield from items
+        last = yield from halves(4)
+        yield last
+
+    return list(inner())
+
+
+@functools.lru_cache(maxsize=8)
+def cached(n: int) -> int:
+    """A function whose results are kept."""
+    return n * 2
+
+
+@functools.singledispatch
+def kind_of(value: Any) -> int:
+    """A function that is many."""
+    return 1
+
+
+@kind_of.register
+def _(value: str) -> int:
+    return 2
+
+
+SCALE: contextvars.ContextVar[int] = contextvars.ContextVar("SCALE", default=2)
+
+
+@contextlib.contextmanager
+def shifted_scale(n: int) -> Iterator[int]:
+    """Sets a context variable for a while."""
+    token = SCALE.set(n)
+    try:
+        yield n
+    finally:
+        SCALE.reset(token)
+
+
 def looks(t: torch.Tensor) -> torch.Tensor:
     """Breaks the graph, on a tensor's value, wherever it is called."""
     if t.sum() > 0:
@@ -212,7 +366,8 @@ class Square(torch.autograd.Function):
 
 
 __all__ = [
-    "Any", "Box", "Deep", "F", "Net", "OrderedDict", "Pair", "Point", "Square", "checked", "compiler_core",
-    "contextlib", "defaultdict", "functools", "grown", "halves", "itertools", "looks", "math", "nn", "operator",
-    "prints", "replace", "torch", "twice",
+    "SCALE", "Any", "Box", "Colour", "Countdown", "Deep", "F", "Frozen", "Made", "Net", "OrderedDict", "Pair", "Point",
+    "Problem", "Slotted", "Square", "Stack", "Table", "cached", "checked", "collections", "compiler_core", "contextlib",
+    "copy", "defaultdict", "echoes", "functools", "grown", "halves", "itertools", "kind_of", "looks", "math", "nn",
+    "operator", "prints", "replace", "running", "shifted_scale", "torch", "twice",
 ]  # fmt: skip

@@ -17,8 +17,7 @@ MAX_DEPTH = 3
 MAX_NESTING = 4
 PREFIX = {"matrix": "x", "int": "n", "fn": "f", "counter": "count"}
 
-IN_PLACE = re.compile(r"_\(|\] [+-]?= |[+-]= |out=|total")
-ODD = re.compile(r"\(3, 4\)|float64|expand")
+IN_PLACE = re.compile(r"_\(|\] [^ ]?= |[+*/-]= |out=|total")
 
 GLOBALS = {
     "NET": "NET = Net()",
@@ -236,8 +235,9 @@ def _program(draw: Draw) -> str:
     writer.write(f"return {_result(writer, scope)}")
     writer._declare_globals(start)
     body = "\n".join(writer.lines)
-    calls, grad = _calls(writer, parameters, kinds, bool(IN_PLACE.search(body))), writer.below(2)
-    text = f"{body}\n\n\n{calls}\n\nGRAD = {bool(grad)}\n"
+    # leaves that require gradients are not to be written to
+    calls, grad = _calls(writer, parameters, kinds), not writer.below(4 if IN_PLACE.search(body) else 2)
+    text = f"{body}\n\n\n{calls}\n\nGRAD = {grad}\n"
     used = [name for name in GLOBALS if re.search(rf"\b{name}\b", text)]
     before = "".join(f"{GLOBALS[name]}\n" for name in used)
     return f"from tests.fuzz.parts import *\n\n{before}CHANGES = {used}\n\n\n{text}"
@@ -255,18 +255,13 @@ def _result(writer: Writer, scope: Scope) -> str:
     """What the program returns: an expression or, often, all that it has."""
     if writer.below(4) == 1:
         return writer.expression("result", scope)
-    hidden = ("fn", "gen", "counter")
+    hidden = ("fn", "gen", "counter", "iter")
     names = [name for name, kind in scope.names.items() if kind not in hidden and writer.below(3)]
     return f"[{', '.join(names)}]"
 
 
-def _calls(writer: Writer, parameters: list[str], kinds: list[str], in_place: bool) -> str:
-    """Functions that make the arguments: of a first call, and of others that differ in some of them.
-
-    A graph that fails half way, with its inputs changed already, cannot run again as plain Python; so a program
-    with operations in place gets no arguments of which fake tensors do not know that they will fail.
-    """
-    inputs = {kind: [i for i in made if not (in_place and ODD.search(i))] for kind, made in INPUTS.items()}
+def _calls(writer: Writer, parameters: list[str], kinds: list[str]) -> str:
+    """Functions that make the arguments: of a first call, and of others that differ in some of them."""
     first: dict[str, str] = {}
     calls = []
     for number in range(1 + writer.below(4)):
@@ -275,7 +270,7 @@ def _calls(writer: Writer, parameters: list[str], kinds: list[str], in_place: bo
         for name, kind in zip(parameters, kinds, strict=True):
             made = first.get(name)
             if made is None or not writer.below(3):
-                made = writer.fill(writer.pick([i for i in inputs[kind] if possible_in(i, scope)]), scope)
+                made = writer.fill(writer.pick([i for i in INPUTS[kind] if possible_in(i, scope)]), scope)
             first.setdefault(name, made)
             scope.names[name] = kind
             lines.append(f"    {name} = {made}")
