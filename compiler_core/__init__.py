@@ -6,6 +6,8 @@
     export       one graph for the whole function, or an error that says why not
     disable      a function that is never captured
     graph_break  break the graph here
+    mark_dynamic a dimension of a tensor that is symbolic from the first compile on
+    mark_static  one that never is
     pin          one compile as a function that checks no guards
     reset        forget everything compiled
 
@@ -19,9 +21,24 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from compiler_core.api import Explanation, compile, disable, explain, export, graph_break, pin, record, reset
+    from compiler_core.api import (
+        Explanation,
+        compile,
+        disable,
+        explain,
+        export,
+        graph_break,
+        mark_dynamic,
+        mark_static,
+        pin,
+        record,
+        reset,
+    )
 
-_API = ("Explanation", "compile", "disable", "explain", "export", "graph_break", "pin", "reset")
+_API = (
+    "Explanation", "compile", "disable", "explain", "export", "graph_break", "mark_dynamic", "mark_static", "pin",
+    "reset",
+)  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
@@ -32,4 +49,7 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-__all__ = ["Explanation", "compile", "disable", "explain", "export", "graph_break", "pin", "record", "reset"]
+__all__ = [
+    "Explanation", "compile", "disable", "explain", "export", "graph_break", "mark_dynamic", "mark_static", "pin",
+    "record", "reset",
+]  # fmt: skip

@@ -81,7 +81,9 @@ def compile(
 
     The result behaves as `fn` does.  `backend`: a name (`compiler_core.backends.names()`) or a
     callable ``(GraphModule, example_inputs) -> callable``; None picks C++ kernels for CPU tensors
-    and Triton for CUDA.  `fullgraph`: raise FullGraphError at the first graph break.  `target`:
+    and Triton for CUDA.  `fullgraph`: raise FullGraphError at the first graph break.  `dynamic`: sizes and
+    numbers that differ from call to call are symbolic, so that one compile holds for many: from their second
+    value on (None), at once (True) or never (False); see `mark_dynamic`.  `target`:
     also record the kernels' machine code for this device, which need not be here (``sm_90``).
     `recompile_limit`: after so many compiles of one function, calls that none covers run as plain
     Python.  `memory_budget`: the share of the saved bytes that the backward may keep; `memory_curve`:
@@ -333,6 +335,20 @@ def graph_break(msg: str = "") -> None:
 graph_break._cutaway_disabled = True  # type: ignore[attr-defined]
 
 
+def mark_dynamic(tensor: torch.Tensor, dim: int, *, min: int | None = None, max: int | None = None) -> None:
+    """The size of `tensor` in `dim` is symbolic from the first compile on, for sizes from `min` to `max`.
+
+    Where the program makes it a number for good, compiling raises UsageError with the condition that did.
+    The mark is PyTorch's own (``torch._dynamo.mark_dynamic``) and holds for stock ``torch.compile``, too.
+    """
+    torch._dynamo.mark_dynamic(tensor, dim, min=min, max=max)
+
+
+def mark_static(tensor: torch.Tensor, dim: int | None = None) -> None:
+    """The size of `tensor` in `dim`, or every one, is never symbolic: each is compiled for itself."""
+    torch._dynamo.mark_static(tensor, dim)
+
+
 def reset() -> None:
     """Forget everything that was compiled."""
     for region in list(_regions.values()):
@@ -413,6 +429,6 @@ def export(fn: Any, *args: Any, **kwargs: Any) -> torch.fx.GraphModule:
 
 
 __all__ = [
-    "Explanation", "Options", "compile", "disable", "explain", "export", "graph_break", "pin", "record", "record_of",
-    "reset",
+    "Explanation", "Options", "compile", "disable", "explain", "export", "graph_break", "mark_dynamic", "mark_static",
+    "pin", "record", "record_of", "reset",
 ]  # fmt: skip

@@ -57,7 +57,7 @@ from compiler_core.values.objects import ObjectValue, is_plain_class
 from compiler_core.values.sequences import ListValue, RangeValue, SliceValue, TupleValue
 from compiler_core.values.sets import SetValue
 from compiler_core.values.subclasses import SubclassValue, container_base
-from compiler_core.values.symbols import SymbolicInt, from_number
+from compiler_core.values.symbols import SymbolicNumber, from_number
 from compiler_core.values.tensor import TensorValue, constant_argument
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ class Capture:
         self.graph = fx.Graph()
         self.symbols = Symbols(policy)
         self.mode = FakeTensorMode(shape_env=self.symbols.env, static_shapes=True)
-        self.inputs: list[TensorValue | SymbolicInt] = []
+        self.inputs: list[TensorValue | SymbolicNumber] = []
         self._last_placeholder: fx.Node | None = None
         self.guards: dict[Any, GuardSpec] = {"GLOBAL_STATE": state_guard()}
         self.effects = SideEffects()
@@ -138,8 +138,10 @@ class Capture:
     def wrap(self, obj: Any, source: Source | None) -> Value:
         """The value of an outside object; the same object gives the same value.  `source` None: it was
         found through something guarded and is taken not to change (a function of a class)."""
-        if type(obj) is int and source is not None and self.symbols.policy.number(obj, source):
-            return SymbolicInt(self.symbols.number(obj, source), source)
+        if type(obj) in (int, float) and source is not None:
+            why = self.symbols.policy.number(obj, source)
+            if why is not None:
+                return SymbolicNumber(self.symbols.number(obj, source, why), source)
         if is_atom(obj):
             return ConstantValue(obj, source)
         if _is_static(obj):
@@ -289,6 +291,8 @@ class Capture:
             if rest:
                 self.guards.setdefault(("ALL_DIFFERENT", cls), GuardSpec("ALL_DIFFERENT", first, tuple(rest), None))
         for source, condition, line in self.symbols.conditions():
+            for number in condition.numbers():
+                self.guard("TYPE_MATCH", number, number.fetch(self.scope))
             self.guards[("CONDITION", condition.text)] = GuardSpec("CONDITION", source, condition, line)
         if not self.is_empty and all(guard.kind != "TENSOR_MATCH" for guard in self.guards.values()):
             self.guards["NO_DISPATCH_MODE"] = no_dispatch_mode_guard()
@@ -359,7 +363,7 @@ class Capture:
         self._by_fake[id(fake)] = tensor
         return self._input(tensor, tensor.source, fake)
 
-    def _input(self, value: TensorValue | SymbolicInt, source: Source, example: Any) -> fx.Node:
+    def _input(self, value: TensorValue | SymbolicNumber, source: Source, example: Any) -> fx.Node:
         last = self._last_placeholder
         with self.graph.inserting_after(last) if last is not None else self.graph.inserting_before(_first(self.graph)):
             node = self._last_placeholder = self.graph.placeholder(self._input_name(source.text))
@@ -367,20 +371,20 @@ class Capture:
         self.inputs.append(value)
         return node
 
-    def number(self, number: torch.SymInt) -> Any:
+    def number(self, number: Any) -> Any:
         """What stands in the graph for a symbolic number: an input, a node that computes it, or the number it has
         become."""
         expr = number.node.expr
         if expr.is_number:
-            return int(expr)
+            return number.node.pytype(expr)
         if expr not in self._by_expr:
             self._by_expr[expr] = self._number_node(expr, number)
         return self._by_expr[expr]
 
-    def _number_node(self, expr: Any, number: torch.SymInt) -> Any:
+    def _number_node(self, expr: Any, number: Any) -> Any:
         env = self.symbols.env
         if expr.is_Symbol:
-            return self._input(SymbolicInt(number), self.symbols.sources[expr], number)
+            return self._input(SymbolicNumber(number), self.symbols.sources[expr], number)
         operation = OPERATIONS.get(expr.func)
         if operation is None:
             return int(number)
@@ -461,7 +465,7 @@ class Capture:
         """A value, or list or dict of values, as (what fake execution takes, what a node takes)."""
         if isinstance(value, TensorValue):
             return value.fake(tx), value.node(tx)
-        if isinstance(value, SymbolicInt):
+        if isinstance(value, SymbolicNumber):
             value.look(tx)
             return value.sym, self.number(value.sym)
         if isinstance(value, ConstantValue):
@@ -498,7 +502,7 @@ class Capture:
         if isinstance(result, (tuple, list)):
             values = [self._item_result(v, node, i) for i, v in enumerate(result)]
             return ListValue(values) if isinstance(result, list) else TupleValue(values, type(result))
-        if is_atom(result) or isinstance(result, (torch.SymInt, torch.SymBool)):
+        if is_atom(result) or isinstance(result, (torch.SymInt, torch.SymFloat, torch.SymBool)):
             self.graph.erase_node(node)
             return from_number(result)
         raise Unsupported("unsupported call", f"{node.target} returned a {type(result).__name__}")
@@ -551,9 +555,9 @@ class Capture:
         fresh = FakeTensorMode(shape_env=self.symbols.env, static_shapes=True)
         return [self._example(value, fresh) for value in self.inputs]
 
-    def _example(self, value: TensorValue | SymbolicInt, fresh: FakeTensorMode) -> Any:
-        if isinstance(value, SymbolicInt):
-            return int(value.sym) if value.sym.node.expr.is_number else value.sym
+    def _example(self, value: TensorValue | SymbolicNumber, fresh: FakeTensorMode) -> Any:
+        if isinstance(value, SymbolicNumber):
+            return value.value if value.sym.node.expr.is_number else value.sym
         assert value.real is not None and value.source is not None
         return fake_of(fresh, value.real, self.symbols.context(value.real, value.source))
 

@@ -7,7 +7,8 @@ kept by the ShapeEnv as a guard; `Symbols.conditions` lists them all, once the b
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -20,6 +21,7 @@ from torch.fx.experimental.symbolic_shapes import (
     ShapeEnv,
     StatefulSymbolicContext,
     StatelessSymbolicContext,
+    StrictMinMaxConstraint,
 )
 from torch.utils._sympy.functions import (
     BitwiseFn_bitwise_and,
@@ -35,12 +37,19 @@ from torch.utils._sympy.functions import (
     PythonMod,
     RShift,
 )
+from torch.utils._sympy.numbers import int_oo
 from torch.utils._sympy.printers import PythonPrinter
+from torch.utils._sympy.value_ranges import ValueRanges
 
+from compiler_core.errors import UsageError
 from compiler_core.guards.conditions import Condition
-from compiler_core.policy import Policy
-from compiler_core.record import ItemId
-from compiler_core.sources import Extent, Source
+from compiler_core.policy import Policy, Wanted
+from compiler_core.record import ItemId, Symbol
+from compiler_core.sources import Computed, Extent, Source
+
+MOST_STEPS = 40
+"""Of Python's arithmetic that each call does again, for one number."""
+SYMBOLIC = (torch.SymInt, torch.SymFloat)
 
 
 class Environment(ShapeEnv):
@@ -67,9 +76,13 @@ class Symbols:
         self.env = Environment()
         self.sources: dict[sympy.Symbol, Source] = {}
         self._begun: dict[sympy.Symbol, ItemId | None] = {}
+        self._wanted: dict[Source, Wanted] = {}
         self._equal: list[tuple[Source, sympy.Expr, ItemId | None]] = []
         """Sizes and strides that are expressions of others."""
-        self._numbers: dict[Source, torch.SymInt] = {}
+        self._numbers: dict[Source, Any] = {}
+        self._why: dict[Source, str] = {}
+        self._steps: dict[Computed, int] = {}
+        self._computed: dict[Any, Computed] = {}
         self._contexts: dict[Source, StatefulSymbolicContext | None] = {}
 
     # ------------------------------------------------------------ outside objects
@@ -78,8 +91,9 @@ class Symbols:
         """Which sizes of a tensor are symbolic, as fake tensors are told; None where none is.  It holds the symbols,
         too, for fake tensors made of it again."""
         if source not in self._contexts:
-            dynamic = self.policy.sizes(real, source)
-            self._contexts[source] = self._context(real, source, dynamic) if any(dynamic) else None
+            wanted, strides = self.policy.sizes(real, source), self.policy.strides(source)
+            self._contexts[source] = self._context(real, source, wanted, strides) if any([*wanted, *strides]) else None
+            self._wanted |= {Extent(source, "size", i): each for i, each in enumerate(wanted) if each is not None}
         return self._contexts[source]
 
     def note(self, fake: torch.Tensor, source: Source) -> None:
@@ -96,25 +110,55 @@ class Symbols:
             for name, expr in known.items():
                 known[name] = self.env.replace(expr)
 
-    def _context(self, real: torch.Tensor, source: Source, dynamic: list[bool]) -> StatefulSymbolicContext:
-        sizes = [DimDynamic.DYNAMIC if each else DimDynamic.STATIC for each in dynamic]
-        place = ConstantSource(source.text)
+    def _context(
+        self, real: torch.Tensor, source: Source, wanted: Sequence[Wanted | None], strides: Sequence[bool]
+    ) -> StatefulSymbolicContext:
+        inferred: Any = [DimDynamic.DYNAMIC if each else DimDynamic.INFER_STRIDE for each in strides] or None
+        ranges: Any = [_range(each) for each in wanted]
         offset = {f"{source.text}.storage_offset()": sympy.Integer(real.storage_offset())}  # stays a number
         return StatefulSymbolicContext(
-            dynamic_sizes=sizes,
-            tensor_source=place,
+            dynamic_sizes=[DimDynamic.STATIC if each is None else DimDynamic.DYNAMIC for each in wanted],
+            dynamic_strides=inferred,
+            constraint_sizes=ranges,
+            tensor_source=ConstantSource(source.text),
             view_base_context=_static(real._base),
             shape_env_to_source_to_symbol_cache={id(self.env): offset},
         )
 
-    def number(self, value: int, source: Source) -> torch.SymInt:
-        """A symbol for the number at `source`."""
+    def number(self, value: int | float, source: Source, why: str) -> Any:
+        """A symbol for the number at `source`, which is `value` now."""
         if source not in self._numbers:
+            self._why[source] = why
             symbol = self.env.create_unspecified_symbol(value, ConstantSource(source.text), DimDynamic.DYNAMIC)
-            made: Any = self.env.create_symintnode(symbol, hint=value)
-            self._note(made, source)
-            self._numbers[source] = made
+            make = self.env.create_symintnode if isinstance(value, int) else self.env.create_symfloatnode
+            self._numbers[source] = make(symbol, hint=value)
+            self._note(self._numbers[source], source)
         return self._numbers[source]
+
+    def computed(self, function: Any, args: Sequence[Any], value: int | float) -> Any:
+        """A symbol for ``function(*args)`` of symbolic numbers and others, which is `value` now; None where that
+        takes too many steps."""
+        sources = tuple(self.source_of(arg) if isinstance(arg, SYMBOLIC) else arg for arg in args)
+        key = (function, *((type(each), each) for each in sources))
+        steps = 1 + sum(self._steps.get(each, 1) for each in sources if isinstance(each, Computed))
+        if steps > MOST_STEPS:
+            return None
+        made = self._computed.setdefault(key, Computed(_name_of(function), function, sources))
+        self._steps[made] = steps
+        return self.number(value, made, "it is computed of others")
+
+    def source_of(self, number: Any) -> Source:
+        """Where the value of a symbolic number comes from at a call."""
+        expr = number.node.expr
+        if expr.is_Symbol:
+            return self.sources[expr]
+        if expr not in self._computed:
+            symbols = sorted(expr.free_symbols, key=str)
+            text = written(expr)
+            function = eval(f"lambda {', '.join(map(str, symbols))}: {text}", {})
+            function.__name__ = function.__qualname__ = text
+            self._computed[expr] = Computed(f"({text})", function, tuple(self.sources[s] for s in symbols))
+        return self._computed[expr]
 
     def _note(self, number: torch.SymInt, source: Source) -> None:
         expr = number.node._expr
@@ -133,32 +177,81 @@ class Symbols:
 
     def conditions(self) -> Iterator[tuple[Source, Condition, ItemId | None]]:
         """All that must hold of sizes and numbers: for each the first source in it, and the user's line."""
+        texts = self._texts
         for symbol, source in self.sources.items():
-            if isinstance(source, Extent):
-                yield source, self._condition(sympy.Ge(symbol, 2, evaluate=False)), self._begun[symbol]
+            for bound in self._bounds(symbol, source):
+                yield source, self._condition(bound, texts), self._begun[symbol]
         for i, (source, expr, line) in enumerate(self._equal):
-            place = sympy.Symbol(f"p{i}", integer=True)
-            yield source, self._condition(sympy.Eq(place, expr, evaluate=False), {place: source}), line
+            condition = self._condition(expr, texts)
+            code, text = f"p{i} == {condition.code}", f"{source.text} == {condition.text}"
+            yield source, Condition(code, text, {f"p{i}": source, **condition.sources}), line
         for guard, line in zip(self.env.guards, self.env.lines, strict=True):
-            condition = self._condition(guard.expr)
+            condition = self._condition(guard.expr, texts)
             yield next(iter(condition.sources.values())), condition, line
 
-    def _condition(self, expr: Any, places: dict[sympy.Symbol, Source] | None = None) -> Condition:
-        sources = {**self.sources, **(places or {})}
-        found = sorted(expr.free_symbols, key=str)
-        texts = {symbol: sources[symbol].text for symbol in found}
-        names = {symbol.name: sources[symbol] for symbol in found}
-        return Condition(written(expr), written(expr, texts), names)
+    def _bounds(self, symbol: sympy.Symbol, source: Source) -> Iterator[Any]:
+        """What is taken for granted of a symbol from the beginning."""
+        if isinstance(source, Extent):
+            wanted = self._wanted.get(source, Wanted(""))
+            yield sympy.Ge(symbol, wanted.low, evaluate=False)
+            if wanted.high is not None:
+                yield sympy.Le(symbol, wanted.high, evaluate=False)
+        elif not symbol.is_integer:  # symbols know nothing of inf and nan
+            yield sympy.Abs(symbol) <= sys.float_info.max
 
-    # ------------------------------------------------------------ expressions
-
-    def function(self, expr: sympy.Expr) -> tuple[Callable[..., int], list[Source]]:
-        """A Python function that computes `expr`, and the sources of its arguments."""
+    def _condition(self, expr: Any, texts: dict[sympy.Symbol, str]) -> Condition:
         symbols = sorted(expr.free_symbols, key=str)
-        names = ", ".join(symbol.name for symbol in symbols)
-        made: Callable[..., int] = eval(f"lambda {names}: {written(expr)}", {})
-        made.__name__ = made.__qualname__ = written(expr)
-        return made, [self.sources[symbol] for symbol in symbols]
+        return Condition(written(expr), written(expr, texts), {str(s): self.sources[s] for s in symbols})
+
+    @property
+    def _texts(self) -> dict[sympy.Symbol, str]:
+        return {symbol: source.text for symbol, source in self.sources.items()}
+
+    # ------------------------------------------------------------ the record
+
+    def records(self) -> list[Symbol]:
+        """What the record says of each symbol; UsageError of one that was marked and has become a number."""
+        guards, texts = self._first_guards(), self._texts
+        return [self._record(symbol, source, guards, texts) for symbol, source in self.sources.items()]
+
+    def _record(self, symbol: sympy.Symbol, source: Source, guards: dict[Any, Any], texts: Any) -> Symbol:
+        now, span = self.env.replace(symbol), self.env.var_to_range.get(symbol)
+        wanted = self._wanted.get(source) or Wanted(self._why.get(source, "a stride that sizes do not explain"))
+        made = Symbol(str(symbol), source.text, float(self.env.backed_var_to_val[symbol]), wanted.why)
+        made.line = self._begun[symbol]
+        if now != symbol:
+            made.became = written(now, texts)
+        elif span is not None:
+            made.low, made.high = _finite(span.lower), _finite(span.upper)
+        guard, made.condition_line = guards.get((symbol, now != symbol), (None, None))
+        made.condition = None if guard is None else written(guard, texts)
+        if now.is_number and wanted.marked:
+            raise UsageError(f"{source.text} was marked dynamic, but is specialised to {now}: {made.condition}")
+        return made
+
+    def _first_guards(self) -> dict[tuple[Any, bool], tuple[Any, ItemId | None]]:
+        """For each symbol the first equation that it stands in, and the first guard of another kind."""
+        found: dict[tuple[Any, bool], tuple[Any, ItemId | None]] = {}
+        for guard, line in zip(self.env.guards, self.env.lines, strict=True):
+            for symbol in guard.expr.free_symbols:
+                found.setdefault((symbol, isinstance(guard.expr, sympy.Eq)), (guard.expr, line))
+        return found
+
+
+def _name_of(function: Any) -> str:
+    name = str(function.__name__)
+    return f"{function.__module__}.{name}" if function.__module__ == "math" else name
+
+
+def _finite(bound: Any) -> float | None:
+    return float(bound) if bound.is_finite and abs(bound) < sys.maxsize - 1 else None
+
+
+def _range(wanted: Wanted | None) -> StrictMinMaxConstraint | None:
+    if wanted is None or (wanted.low, wanted.high) == (2, None):
+        return None
+    high = int_oo if wanted.high is None else sympy.Integer(wanted.high)
+    return StrictMinMaxConstraint(warn_only=False, vr=ValueRanges(sympy.Integer(wanted.low), high))
 
 
 def _static(base: torch.Tensor | None) -> StatelessSymbolicContext[..., Any] | None:
@@ -181,6 +274,9 @@ class _Printer(PythonPrinter):
     def __init__(self, texts: dict[sympy.Symbol, str]) -> None:
         super().__init__()
         self._texts = texts
+
+    def _print_Float(self, expr: sympy.Float) -> str:
+        return repr(float(expr))
 
     def _print_Symbol(self, expr: sympy.Symbol) -> str:
         return self._texts.get(expr, str(expr))

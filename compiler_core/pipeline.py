@@ -487,12 +487,16 @@ class _FrameCompile:
 
     def _record_guards(self, capture: Capture) -> list[GuardSpec]:
         with self.compile.step("guards"):
+            self.compile.symbols = capture.symbols.records()
             guards = capture.all_guards()
             kept = filtered(guards, self.region.options.guard_filter)
-            text, spans, self.compile.guards = guards_text(guards, kept)
+            text, spans, self.compile.guards = guards_text(guards, kept, self.compile.symbols)
             artifact = self.compile.artifact("guards", "guards", "python", text, spans)
             for guard in self.compile.guards:
                 self.compile.link(artifact.item(guard.key), [guard.line] if guard.line else [], "guard")
+            for symbol in self.compile.symbols:
+                lines = [line for line in (symbol.line, symbol.condition_line) if line]
+                self.compile.link(artifact.item(symbol.key), lines, "symbol")
         return list(itertools.compress(guards, kept))
 
     def _record_costs(self, guards: list[GuardSpec], manager: Any) -> None:

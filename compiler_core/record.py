@@ -181,6 +181,30 @@ class Guard:
 
 
 @dataclass(slots=True)
+class Symbol:
+    """A size, stride or number that may be another in a later call, or was to be: which line made it static?"""
+
+    key: str
+    source: str
+    """Where it is read, e.g. ``L['x'].size()[0]``."""
+    value: float
+    """What it was when this was compiled."""
+    why: str
+    """Why it is symbolic."""
+    low: float | None = None
+    high: float | None = None
+    """The values for which the compiled code holds, as far as a range says it."""
+    line: ItemId | None = None
+    """The user's line that looked at it first."""
+    became: str | None = None
+    """What it was specialised to: a number, or an expression of other symbols that it must equal."""
+    condition: str | None = None
+    """The condition that did that, or narrowed the range first."""
+    condition_line: ItemId | None = None
+    """The user's line that asked."""
+
+
+@dataclass(slots=True)
 class StackLine:
     """One line of the user's stack; `line` links it where its file is among the sources."""
 
@@ -319,6 +343,8 @@ class Compile:
     events: list[Event] = field(default_factory=list)
     artifacts: list[Artifact] = field(default_factory=list)
     guards: list[Guard] = field(default_factory=list)
+    symbols: list[Symbol] = field(default_factory=list)
+    """What is symbolic in it, and what is no longer."""
     guards_ns: float | None = None
     """What checking them all costs a call."""
     breaks: list[GraphBreak] = field(default_factory=list)

@@ -8,6 +8,7 @@ that pushes it) and `manager` (its node in the C++ guard tree).
 from __future__ import annotations
 
 import contextvars
+import functools
 import sys
 import types
 from dataclasses import dataclass
@@ -332,6 +333,36 @@ class Extent(Source):
         method, index = self.method, self.index
         read = lambda tensor: getattr(tensor, method)()[index]  # noqa: E731
         return tree.manager(self.base).lambda_manager(read, self.text, tree.value(self), tree.kind)
+
+
+@dataclass(frozen=True)
+class Computed(Source):
+    """``function(*args)`` of sources and constants: a number that Python computes of others."""
+
+    name: str
+    function: Any
+    args: tuple[Any, ...]
+
+    @property
+    def text(self) -> str:
+        shown_args = [arg.text if isinstance(arg, Source) else shown(arg) for arg in self.args]
+        return f"{self.name}({', '.join(shown_args)})"
+
+    def fetch(self, scope: Scope) -> Any:
+        return self.function(*(arg.fetch(scope) if isinstance(arg, Source) else arg for arg in self.args))
+
+    def load(self, emit: Emitter) -> None:
+        emit.call_loaded(self.function, [functools.partial(_load_argument, arg, emit) for arg in self.args])
+
+    def manager(self, tree: GuardTree) -> Any:
+        raise NotImplementedError("conditions on it are checked in Python")
+
+
+def _load_argument(arg: Any, emit: Emitter) -> None:
+    if isinstance(arg, Source):
+        arg.load(emit)
+    else:
+        emit.constant(arg)
 
 
 UNSET: Any = object()

@@ -30,6 +30,7 @@ from compiler_core.values.iterators import over
 from compiler_core.values.modules import ModuleValue
 from compiler_core.values.operators import equal
 from compiler_core.values.rules import HANDLERS
+from compiler_core.values.symbols import is_symbolic
 from compiler_core.values.torch_functions import is_leaf_function
 
 MAX_DEPTH = 60
@@ -364,8 +365,9 @@ class Interpreter(opcodes.Opcodes):
             self.capture.guard("NOT_SAME_OBJECT", a.source, b.source)
         if same and isinstance(a, FunctionValue) and a.source is not None and b.source not in (None, a.source):
             self.capture.guard("SAME_OBJECT", a.source, b.source)
-        if isinstance(a, ConstantValue) and isinstance(b, ConstantValue) and may_be_two(a.value, b.value):
-            self._guard_identity(a, b, same)
+        if isinstance(a, ConstantValue) and isinstance(b, ConstantValue) and not is_symbolic([a, b]):
+            if may_be_two(a.value, b.value):
+                self._guard_identity(a, b, same)
         return same
 
     def is_none(self, value: Value) -> bool:
@@ -384,6 +386,8 @@ class Interpreter(opcodes.Opcodes):
 
     def is_item(self, a: Value, b: Value) -> bool:
         """``a is b or a == b``, as containers look for an item."""
+        if is_symbolic([a, b]):
+            return equal(self, a, b)
         if isinstance(a, ConstantValue) and isinstance(b, ConstantValue) and a.constant(self) == b.constant(self):
             return True
         return self.is_same(a, b) or equal(self, a, b)

@@ -6,7 +6,7 @@ import html as escaping
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from compiler_core.record import Compile, Frame, GraphBreak, Partition, Record, StackLine
+from compiler_core.record import Compile, Frame, GraphBreak, Partition, Record, StackLine, Symbol
 from compiler_core.steps import Steps
 
 LARGEST = 3
@@ -129,6 +129,8 @@ def _compile(compile_: Compile, explained: set[str]) -> Iterator[Line]:
     yield from (Line(3, line.text) for line in _recompile(compile_))
     for break_ in compile_.breaks:
         yield from (Line(line.depth + 2, line.text) for line in _break(break_, explained))
+    for symbol in compile_.symbols:
+        yield Line(3, _symbol(symbol))
     if compile_.partition and compile_.partition.values:
         yield Line(3, _saved(compile_.partition))
     if compile_.kernels:
@@ -137,6 +139,12 @@ def _compile(compile_: Compile, explained: set[str]) -> Iterator[Line]:
         yield Line(3, _steps(compile_.steps))
     for failure in compile_.failures:
         yield Line(3, f"failed in {failure.stage}, and went on without it: {failure.message}")
+
+
+def _symbol(symbol: Symbol) -> str:
+    if symbol.became is None:
+        return f"symbolic: {symbol.source} ({symbol.why})"
+    return f"made static: {symbol.source} is {symbol.became} ({symbol.condition})"
 
 
 def _recompile(compile_: Compile) -> list[Line]:

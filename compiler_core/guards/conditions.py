@@ -6,12 +6,12 @@ generated function, which fetches each tensor and each of its sizes once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from compiler_core.shown import shown
-from compiler_core.sources import Attribute, Extent, Global, Item, Local, Scope, Source
+from compiler_core.sources import Attribute, Computed, Extent, Global, Item, Local, Scope, Source
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,16 @@ class Condition:
 
     def values(self, scope: Scope) -> dict[str, Any]:
         return {name: source.fetch(scope) for name, source in self.sources.items()}
+
+    def numbers(self) -> Iterator[Source]:
+        """The outside ints and floats in it."""
+        work = list(self.sources.values())
+        while work:
+            source = work.pop()
+            if isinstance(source, Computed):
+                work += [arg for arg in source.args if isinstance(arg, Source)]
+            elif not isinstance(source, Extent):
+                yield source
 
     def seen(self, scope: Scope) -> str:
         """What the sources are now."""
@@ -81,9 +91,16 @@ class _Writer:
             return f"{self._of(source.base)}.{source.name}"
         if isinstance(source, Item) and isinstance(source.key, (int, str)):
             return f"{self._of(source.base)}[{source.key!r}]"
-        fetch = f"fetch{len(self.space)}_"
-        self.space[fetch] = source.fetch
-        return f"{fetch}(scope_of(L))"
+        if isinstance(source, Computed):
+            args = [self._of(arg) if isinstance(arg, Source) else repr(arg) for arg in source.args]
+            return f"{self._bound(source.function)}({', '.join(args)})"
+        return f"{self._bound(source.fetch)}(scope_of(L))"
+
+    def _bound(self, function: Callable[..., Any]) -> str:
+        """A name for `function`."""
+        name = f"f{len(self.space)}_"
+        self.space[name] = function
+        return name
 
 
 def _scope_like(scope: Scope) -> Callable[[dict[str, Any]], Scope]:

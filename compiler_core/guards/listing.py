@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from compiler_core.errors import UsageError
 from compiler_core.guards.kinds import GuardSpec, Mismatch, TensorFacts
-from compiler_core.record import Guard, Span
+from compiler_core.record import Guard, Span, Symbol
 from compiler_core.sources import Scope
 
 
@@ -19,11 +19,13 @@ def first_failure(guards: Sequence[GuardSpec], scope: Scope) -> tuple[GuardSpec,
     return None
 
 
-def guards_text(guards: Sequence[GuardSpec], kept: Sequence[bool]) -> tuple[str, list[Span], list[Guard]]:
+def guards_text(
+    guards: Sequence[GuardSpec], kept: Sequence[bool], symbols: Sequence[Symbol] = ()
+) -> tuple[str, list[Span], list[Guard]]:
     """The guards as one Python function, the line of each, and what the record keeps of them.  Those
-    that are not `kept` stand there as comments."""
-    lines = ["def guards(L, G):", "    return ("]
-    spans = []
+    that are not `kept` stand there as comments; what graphs call `symbols` is said first."""
+    lines = ["def guards(L, G):", *(f"    # {symbol_text(symbol)}" for symbol in symbols), "    return ("]
+    spans = [Span(symbol.key, i, i) for i, symbol in enumerate(symbols, start=2)]
     found = listed(guards)
     joined = ""
     for guard, spec, keep in zip(found, guards, kept, strict=True):
@@ -37,6 +39,15 @@ def guards_text(guards: Sequence[GuardSpec], kept: Sequence[bool]) -> tuple[str,
         lines.append("        True")
     lines.append("    )")
     return "\n".join(lines) + "\n", spans, found
+
+
+def symbol_text(symbol: Symbol) -> str:
+    """What a symbol stands for, and what is known of it."""
+    if symbol.became is not None:
+        return f"{symbol.key} is {symbol.source}, specialised to {symbol.became}: {symbol.condition}"
+    low, high = (None if bound is None else f"{bound:g}" for bound in (symbol.low, symbol.high))
+    span = "" if low is None and high is None else f", from {low}" if high is None else f", {low or 'any'} to {high}"
+    return f"{symbol.key} is {symbol.source}{span}: {symbol.why}"
 
 
 def listed(guards: Sequence[GuardSpec]) -> list[Guard]:

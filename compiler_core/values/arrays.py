@@ -121,7 +121,7 @@ def _with_dtype(tx: Interpreter, data: Value, kwargs: dict[str, Value]) -> dict[
 def _has_numpy(tx: Interpreter, data: Value) -> bool:
     if isinstance(data, SequenceValue):
         return any(_has_numpy(tx, v) for v in data.items(tx))
-    return isinstance(data, ConstantValue) and isinstance(data.value, NUMPY_NUMBERS)
+    return isinstance(data, ConstantValue) and issubclass(data.python_type(), NUMPY_NUMBERS)
 
 
 def _wrapped(wrapper: Any, function: Any) -> None:

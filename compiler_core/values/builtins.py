@@ -25,7 +25,7 @@ from compiler_core.values.rules import HANDLERS, handles
 from compiler_core.values.sequences import ListValue, SliceValue, TupleValue
 from compiler_core.values.sets import SetValue, as_members
 from compiler_core.values.super import SuperValue
-from compiler_core.values.symbols import SymbolicInt
+from compiler_core.values.symbols import SymbolicNumber
 from compiler_core.values.tensor import TensorValue
 
 if TYPE_CHECKING:
@@ -62,8 +62,8 @@ def _isinstance(tx: Interpreter, obj: Value, classes: Value) -> Value:
             return ConstantValue(True)
         result = FunctionValue.outside(tx.capture, check, None).call(tx, [classes, obj], {})
         return ConstantValue(result.truth(tx))
-    if isinstance(obj, SymbolicInt):
-        return ConstantValue(isinstance(0, wanted))
+    if isinstance(obj, SymbolicNumber):
+        return ConstantValue(isinstance(obj.python_type()(), wanted))
     if isinstance(obj, ConstantValue):
         return ConstantValue(isinstance(obj.value, wanted))
     if isinstance(obj, TensorValue):
@@ -181,7 +181,7 @@ def _pow(tx: Interpreter, base: Value, exp: Value, mod: Value | None = None) -> 
 
 @handles(divmod)
 def _divmod(tx: Interpreter, left: Value, right: Value) -> Value:
-    if isinstance(left, SymbolicInt) or isinstance(right, SymbolicInt):
+    if isinstance(left, SymbolicNumber) or isinstance(right, SymbolicNumber):
         return TupleValue([binary(op, tx, left, right) for op in (operator.floordiv, operator.mod)])
     if isinstance(left, ObjectValue) and (method := left.special(tx, "__divmod__")) is not None:
         return method.call(tx, [right], {})

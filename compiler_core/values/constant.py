@@ -133,6 +133,10 @@ def _formatted(tx: Interpreter, obj: str, args: Sequence[Value], kwargs: dict[st
 
 def fold(tx: Interpreter, fn: Any, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
     """Call `fn`, which has no side effect, on constants."""
+    from compiler_core.values.symbols import arithmetic, is_symbolic
+
+    if not kwargs and is_symbolic(args) and (found := arithmetic(fn, tx, args)) is not None:
+        return found
     raw = [a.constant(tx) for a in args]
     raw_kwargs = {k: v.constant(tx) for k, v in kwargs.items()}
     return computed(lambda: fn(*raw, **raw_kwargs))
@@ -161,7 +165,7 @@ def from_python(obj: Any) -> Value:
 
     if is_atom(obj):
         return ConstantValue(obj)
-    if isinstance(obj, (torch.SymInt, torch.SymBool)):
+    if isinstance(obj, (torch.SymInt, torch.SymFloat, torch.SymBool)):
         return from_number(obj)
     if type(obj) in (tuple, torch.Size):
         return TupleValue([from_python(v) for v in obj], type(obj))

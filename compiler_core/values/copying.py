@@ -19,7 +19,7 @@ from compiler_core.values.objects import InstanceDictValue, ObjectValue, OwnDict
 from compiler_core.values.rules import handles
 from compiler_core.values.sequences import ListValue, RangeValue, TupleValue
 from compiler_core.values.sets import SetValue
-from compiler_core.values.symbols import SymbolicInt
+from compiler_core.values.symbols import SymbolicNumber
 from compiler_core.values.tensor import TensorValue
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def _is_atomic(obj: Value) -> bool:
 
 
 def _look_at_type(tx: Interpreter, obj: Value) -> None:
-    if isinstance(obj, ConstantValue) and not isinstance(obj, SymbolicInt):  # whatever its value
+    if isinstance(obj, ConstantValue) and not isinstance(obj, SymbolicNumber):  # whatever its value
         if obj.source is not None:
             tx.capture.guard("TYPE_MATCH", obj.source, obj.value)
     else:

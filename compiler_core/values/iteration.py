@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import heapq
+import math
 import operator
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -21,7 +22,7 @@ from compiler_core.values.operators import binary
 from compiler_core.values.rules import HANDLERS, handles
 from compiler_core.values.sequences import ListValue
 from compiler_core.values.subclasses import SubclassValue
-from compiler_core.values.symbols import SymbolicInt, extreme
+from compiler_core.values.symbols import SymbolicNumber, extreme, is_symbolic
 
 if TYPE_CHECKING:
     from compiler_core.symbolic import Interpreter
@@ -92,7 +93,8 @@ HANDLERS[heapq.nsmallest] = functools.partial(_first_of, False)
 
 def _rank(tx: Interpreter, value: Value, key: Value | None) -> Any:
     found = value if key is None or tx.is_none(key) else key.call(tx, [value], {})
-    return found.constant(tx) if found.is_constant() else _Rank(tx, found)
+    plain = found.is_constant() and not isinstance(found, SymbolicNumber)
+    return found.constant(tx) if plain else _Rank(tx, found)
 
 
 class _Rank:
@@ -160,8 +162,16 @@ def _sum(tx: Interpreter, obj: Value, start: Value | None = None) -> Value:
     return total
 
 
+@handles(math.prod)
+def _prod(tx: Interpreter, obj: Value, *, start: Value | None = None) -> Value:
+    values = [start or ConstantValue(1), *tx.list_of(obj)]
+    if not is_symbolic(values):
+        return fold(tx, math.prod, [ListValue(values)], {})
+    return functools.reduce(lambda total, value: binary(operator.mul, tx, total, value), values)
+
+
 def _is_number(value: Value) -> bool:
-    plain = isinstance(value, ConstantValue) and not isinstance(value, SymbolicInt)
+    plain = isinstance(value, ConstantValue) and not isinstance(value, SymbolicNumber)
     return plain and issubclass(value.python_type(), (int, float, complex))
 
 

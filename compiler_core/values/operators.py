@@ -19,7 +19,6 @@ from compiler_core.values.refusals import refused_operands
 from compiler_core.values.rules import HANDLERS, handles
 from compiler_core.values.sequences import ListValue, RangeValue
 from compiler_core.values.subclasses import SubclassValue, contents_of
-from compiler_core.values.symbols import SymbolicInt, arithmetic
 from compiler_core.values.tensor import TensorValue
 from compiler_core.values.text import percent
 
@@ -54,10 +53,6 @@ def binary(op: Any, tx: Interpreter, left: Value, right: Value) -> Value:
     """``left op right``"""
     if isinstance(left, TensorValue) or isinstance(right, TensorValue):
         return _with_tensor(op, tx, left, right)
-    if isinstance(left, SymbolicInt) or isinstance(right, SymbolicInt):
-        found = arithmetic(op, tx, [left, right])
-        if found is not None:
-            return found
     if isinstance(left, ConstantValue) and isinstance(right, ConstantValue):
         return fold(tx, op, [left, right], {})
     if op is operator.mod and left.python_type() is str and isinstance(left, ConstantValue):
@@ -177,8 +172,7 @@ def unary(op: Any, tx: Interpreter, operand: Value) -> Value:
             operand.look(tx)
             raise raised(TypeError, f"bad operand type for {_SIGNS[op]}: {operand.cls.__name__!r}")
         return method.call(tx, [], {})
-    found = arithmetic(op, tx, [operand]) if isinstance(operand, SymbolicInt) else None
-    return fold(tx, op, [operand], {}) if found is None else found
+    return fold(tx, op, [operand], {})
 
 
 for _op in BINARY:
@@ -203,7 +197,7 @@ def _is(tx: Interpreter, left: Value, right: Value) -> Value:
 def _index(tx: Interpreter, obj: Value) -> Value:
     if isinstance(obj, ObjectValue) and (method := obj.special(tx, "__index__")) is not None:
         return method.call(tx, [], {})
-    return obj if isinstance(obj, SymbolicInt) else fold(tx, operator.index, [obj], {})
+    return fold(tx, operator.index, [obj], {})
 
 
 @handles(operator.getitem)

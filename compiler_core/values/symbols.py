@@ -1,19 +1,23 @@
-"""Symbolic integers: sizes and numbers that may be others the next time.
+"""Symbolic numbers: sizes, ints and floats that may be others the next time.
 
 What works on symbols computes with them; everything else asks for their `value` as it would of a constant, and
 thereby makes them the number that they are now, with a guard.
+
+Arithmetic of ints is PyTorch's, on expressions over symbols.  What Python computes in floats is computed by Python
+at every call, to the last digit, and is a symbol of its own.
 """
 
 from __future__ import annotations
 
 import functools
+import math
 import operator
 from collections.abc import Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from compiler_core.errors import Unsupported
 from compiler_core.values.base import Value
 from compiler_core.values.constant import ConstantValue
 
@@ -22,85 +26,117 @@ if TYPE_CHECKING:
     from compiler_core.sources import Source
     from compiler_core.symbolic import Interpreter
 
-_COMPUTED = frozenset({
+_COMPARISONS = frozenset({operator.lt, operator.le, operator.eq, operator.ne, operator.gt, operator.ge})
+_OF_INTS = _COMPARISONS | {
     operator.add, operator.sub, operator.mul, operator.floordiv, operator.mod, operator.pow, operator.lshift,
-    operator.rshift, operator.and_, operator.or_, operator.xor,
-    operator.lt, operator.le, operator.eq, operator.ne, operator.gt, operator.ge,
-    operator.neg, operator.pos, operator.abs,
+    operator.rshift, operator.and_, operator.or_, operator.xor, operator.neg, operator.pos, operator.abs,
+}  # fmt: skip
+# those that Python computes anew at every call, of ints and floats
+_ANEW = frozenset({
+    operator.add, operator.sub, operator.mul, operator.truediv, operator.floordiv, operator.mod, operator.pow,
+    operator.neg, operator.pos, operator.abs, float, int, round,
+    math.ceil, math.floor, math.trunc, math.sqrt, math.exp, math.log, math.log2, math.log10, math.sin, math.cos,
+    math.tanh, math.pow,
 })  # fmt: skip
+_SAME = {int: (int, round, math.ceil, math.floor, math.trunc, operator.index), float: (float,)}
+"""What gives back a number of that type as it is."""
 _NEVER_EQUAL = (str, bytes, type(None), tuple, list, dict)
-_DIVISIONS = (operator.floordiv, operator.mod)
-_SHIFTS = (operator.lshift, operator.rshift)
 
 
-class SymbolicInt(ConstantValue):
-    """An int that a `torch.SymInt` stands for; a constant to all rules that do not know of symbols."""
+class SymbolicNumber(ConstantValue):
+    """An int or float that a symbol stands for; a constant to all rules that do not know of symbols."""
 
-    def __init__(self, sym: torch.SymInt, source: Source | None = None) -> None:
+    def __init__(self, sym: torch.SymInt | torch.SymFloat, source: Source | None = None) -> None:
         self.sym = sym
         self.source = source
 
     @property
-    def value(self) -> int:
+    def value(self) -> int | float:
         """The number that it is now, from now on: the frame is specialised to it."""
-        return int(self.sym)
+        found: int | float = self.python_type()(self.sym)
+        return found
 
     def __repr__(self) -> str:
         return self.source.text if self.source else str(self.sym)
 
     def python_type(self) -> type:
-        return int
+        return int if isinstance(self.sym, torch.SymInt) else float
 
     def look(self, tx: Interpreter) -> None:
         if self.source is not None:
-            tx.capture.guard("TYPE_MATCH", self.source, 0)
+            tx.capture.guard("TYPE_MATCH", self.source, self.python_type()())
 
     def truth(self, tx: Interpreter) -> bool:
         self.look(tx)
         return bool(self.sym != 0)
 
     def same_object(self, other: Value) -> bool:
-        if self is other or not isinstance(other, ConstantValue) or other.python_type() is not int:
+        if self is other or not isinstance(other, ConstantValue) or other.python_type() is not self.python_type():
             return self is other
-        return bool(self.sym == (other.sym if isinstance(other, SymbolicInt) else other.value))
+        if self.sym == (other.sym if isinstance(other, SymbolicNumber) else other.value):
+            raise Unsupported("unsupported operation", f"{self} is {other}, which are equal")
+        return False
 
     def rebuild(self, emit: Emitter) -> None:
-        symbols, expr = emit.capture.symbols, self.sym.node.expr
-        if expr.is_Symbol:
-            symbols.sources[expr].load(emit)
-            return
-        compute, sources = symbols.function(expr)
-        emit.call_loaded(compute, [partial(source.load, emit) for source in sources])
+        emit.capture.symbols.source_of(self.sym).load(emit)
 
 
 def from_number(number: Any) -> ConstantValue:
     """What PyTorch computed of symbols; a comparison is decided now."""
     if isinstance(number, torch.SymBool):
         return ConstantValue(bool(number))
-    if not isinstance(number, torch.SymInt):
+    if not isinstance(number, (torch.SymInt, torch.SymFloat)):
         return ConstantValue(number)
-    return ConstantValue(int(number)) if number.node.expr.is_number else SymbolicInt(number)
+    value = SymbolicNumber(number)
+    return ConstantValue(value.value) if number.node.expr.is_number else value
+
+
+def is_symbolic(values: Sequence[Value]) -> bool:
+    return any(isinstance(v, SymbolicNumber) for v in values)
 
 
 def arithmetic(op: Any, tx: Interpreter, operands: Sequence[Value]) -> Value | None:
-    """``op(*operands)`` of ints, one of them symbolic; None where it takes their values."""
-    if op in (operator.eq, operator.ne) and any(v.python_type() in _NEVER_EQUAL for v in operands):
+    """``op(*operands)``, one of which is symbolic; None where that takes their values."""
+    types = [v.python_type() for v in operands]
+    if op in (operator.eq, operator.ne) and any(t in _NEVER_EQUAL for t in types):
         return ConstantValue(op is operator.ne)
-    if op not in _COMPUTED or not all(v.python_type() in (int, bool) for v in operands):
+    if not all(t in (int, bool, float) for t in types):
         return None
+    if len(operands) == 1 and op in _SAME[types[0]]:
+        operands[0].look(tx)
+        return operands[0]
     raw = [_number(tx, v) for v in operands]
-    if op in _DIVISIONS and not bool(raw[1] != 0):
+    if op in _COMPARISONS or (op in _OF_INTS and float not in types and _stays_int(op, raw)):
+        return from_number(op(*raw))
+    return _anew(op, tx, raw) if op in _ANEW else None
+
+
+def _stays_int(op: Any, raw: Sequence[Any]) -> bool:
+    """Whether Python gives an int, and does not raise."""
+    if op in (operator.floordiv, operator.mod):
+        return bool(raw[1] != 0)
+    return op not in (operator.pow, operator.lshift, operator.rshift) or bool(raw[1] >= 0)
+
+
+def _anew(function: Any, tx: Interpreter, raw: Sequence[Any]) -> Value | None:
+    """A new symbol for what Python computes; None where it raises, or where there is no symbol for that."""
+    try:
+        result = function(*(each.node.hint if _is_sym(each) else each for each in raw))
+    except (ArithmeticError, ValueError):
         return None
-    if op in _SHIFTS and not bool(raw[1] >= 0):
+    if type(result) not in (int, float) or not math.isfinite(result):
         return None
-    if op is operator.pow and not bool(raw[1] >= 0):
-        return None
-    return from_number(op(*raw))
+    symbol = tx.capture.symbols.computed(function, raw, result)
+    return None if symbol is None else from_number(symbol)
+
+
+def _is_sym(number: Any) -> bool:
+    return isinstance(number, (torch.SymInt, torch.SymFloat))
 
 
 def extreme(fn: Any, tx: Interpreter, values: Sequence[Value]) -> Value | None:
     """``min`` or ``max`` of ints, one of them symbolic; None of anything else."""
-    if not any(isinstance(v, SymbolicInt) for v in values) or any(v.python_type() is not int for v in values):
+    if not is_symbolic(values) or any(v.python_type() is not int for v in values):
         return None
     raw = [_number(tx, v) for v in values]
     return from_number(functools.reduce(torch.sym_min if fn is min else torch.sym_max, raw))
@@ -112,7 +148,7 @@ def product(tx: Interpreter, values: Sequence[Value]) -> Value:
 
 
 def _number(tx: Interpreter, value: Value) -> Any:
-    if isinstance(value, SymbolicInt):
+    if isinstance(value, SymbolicNumber):
         value.look(tx)
         return value.sym
     return value.constant(tx)

@@ -195,9 +195,9 @@ class TensorValue(Value):
         return from_python(getattr(self.fake(tx), name)(*raw, **raw_kwargs))
 
     def get_item(self, tx: Interpreter, key: Value) -> Value:
-        from compiler_core.values.symbols import SymbolicInt
+        from compiler_core.values.symbols import SymbolicNumber
 
-        if isinstance(key, SymbolicInt):  # which indexing takes for the number that it is now
+        if isinstance(key, SymbolicNumber):  # which indexing takes for the number that it is now
             return tx.capture.call_function(tx, torch.select, [self, ConstantValue(0), key], {})
         return tx.capture.call_function(tx, operator.getitem, [self, key], {})
 

@@ -13,6 +13,7 @@ from compiler_core.values.base import Value, raised
 from compiler_core.values.constant import NONE, ConstantValue
 from compiler_core.values.operators import BINARY, INPLACE, UNARY
 from compiler_core.values.rules import HANDLERS, handles, has_tensor
+from compiler_core.values.symbols import is_symbolic
 from compiler_core.values.tensor import TensorValue
 
 if TYPE_CHECKING:
@@ -81,6 +82,9 @@ def _from_numbers(fn: Any, tx: Interpreter, data: Value, **kwargs: Value) -> Val
     """A tensor of numbers, in lists of lists."""
     if has_tensor(data):
         raise Unsupported("tensor value read", f"{fn.__name__} of tensors")
+    if is_symbolic([data]) and not kwargs:
+        dtype = torch.int64 if data.python_type() is int else torch.get_default_dtype()
+        return tx.capture.call_function(tx, torch.scalar_tensor, [data], {"dtype": ConstantValue(dtype)})
     return tx.capture.call_function(tx, fn, [data], kwargs)
 
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -223,6 +224,49 @@ def test_division_by_an_int(x, n):
 @over([lambda n=n: [torch.randn(4), n] for n in (3, 5, 0, 7)], compiles=5)
 def test_division_by_zero(x, n):
     return x + 10 // n
+
+
+@over([lambda n=n: [torch.randn(4), n] for n in (0.5, 0.1, 1.7, 0.0, 1.0, -3.0)], compiles=2)
+def test_floats(x, scale):
+    return x * scale + scale / 3, scale * 0.1 * 3.0, -scale, abs(scale) ** 0.5
+
+
+@over([lambda n=n: [torch.randn(4), n] for n in (0.5, 0.1, float("inf"), float("nan"), 0.3, -0.0)], compiles=4)
+def test_floats_that_are_not_finite(x, scale):
+    return x * scale, scale - scale == 0
+
+
+@over([lambda n=n: [torch.randn(4), n] for n in (0.5, 0.1, 0.7, 0.2)], compiles=3)
+def test_branch_on_a_float(x, scale):
+    return x * scale if scale > 0.25 else x + scale
+
+
+@over(rows(3, 5, 7, 9), compiles=2)
+def test_floats_of_sizes(x):
+    n = x.shape[0]
+    return x / n, x * (1 / math.sqrt(n)), n / 2, n**0.5, n**-1, float(n) * 0.5, math.log(n), x.mean() * (n / 7)
+
+
+@over(rows(3, 5, 7, 9), compiles=2)
+def test_ints_of_floats(x):
+    n = x.shape[0]
+    half = math.ceil(n / 2)
+    return x[:half], int(n * 0.5), round(n / 3), math.floor(n / 2), half + 1, int(n), round(n)
+
+
+@over(rows(3, 5, 7, 9), compiles=2)
+def test_numbers_made_tensors(x):
+    n = x.shape[0]
+    return torch.tensor(n), x + torch.tensor(n / 2), torch.full((2,), n), sorted(x.shape), math.prod(x.shape)
+
+
+@over([lambda n=n: [torch.randn(4), n] for n in (2.0, 3.0, 4.0)], compiles=3)
+def test_squared_again_and_again(x, scale):
+    """More of Python's arithmetic than a call should do again."""
+    for _ in range(50):
+        scale = scale * scale - scale
+        scale = scale / (1 + abs(scale))
+    return x * scale
 
 
 # ---------------------------------------------------------------- what is asked for

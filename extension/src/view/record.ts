@@ -186,6 +186,20 @@ export interface Guard {
   sizes: (number | null)[] | null;
 }
 
+/** A size, stride or number that may be another in a later call, or was to be: which line made it static? */
+export interface Symbol {
+  key: string;
+  source: string;
+  value: number;
+  why: string;
+  low: number | null;
+  high: number | null;
+  line: string | null;
+  became: string | null;
+  condition: string | null;
+  condition_line: string | null;
+}
+
 /** One line of the user's stack; `line` links it where its file is among the sources. */
 export interface StackLine {
   filename: string;
@@ -294,6 +308,7 @@ export interface Compile {
   events: Event[];
   artifacts: Artifact[];
   guards: Guard[];
+  symbols: Symbol[];
   guards_ns: number | null;
   breaks: GraphBreak[];
   expansions: Expansion[];
@@ -453,6 +468,18 @@ export const SHAPES: { [type: string]: { [field: string]: Shape } } = {
     dropped: "boolean",
     sizes: { maybe: { list: { maybe: "int" } } },
   },
+  Symbol: {
+    key: "string",
+    source: "string",
+    value: "number",
+    why: "string",
+    low: { maybe: "number" },
+    high: { maybe: "number" },
+    line: { maybe: "string" },
+    became: { maybe: "string" },
+    condition: { maybe: "string" },
+    condition_line: { maybe: "string" },
+  },
   StackLine: {
     filename: "string",
     lineno: "int",
@@ -540,6 +567,7 @@ export const SHAPES: { [type: string]: { [field: string]: Shape } } = {
     events: { list: { is: "Event" } },
     artifacts: { list: { is: "Artifact" } },
     guards: { list: { is: "Guard" } },
+    symbols: { list: { is: "Symbol" } },
     guards_ns: { maybe: "number" },
     breaks: { list: { is: "GraphBreak" } },
     expansions: { list: { is: "Expansion" } },
