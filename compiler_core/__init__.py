@@ -10,6 +10,7 @@
     mark_static  one that never is
     pin          one compile as a function that checks no guards
     reset        forget everything compiled
+    read_logs    records of what PyTorch logged elsewhere under TORCH_TRACE
 
 `compiler_core.record` (the module) needs only the standard library; PyTorch is loaded when one of
 the functions above is first used.
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
         record,
         reset,
     )
+    from compiler_core.stock.logs import read_logs
 
 _API = (
     "Explanation", "compile", "disable", "explain", "export", "graph_break", "mark_dynamic", "mark_static", "pin",
@@ -44,6 +46,8 @@ _API = (
 def __getattr__(name: str) -> Any:
     if name == "record":
         return importlib.import_module("compiler_core.record")
+    if name == "read_logs":
+        return importlib.import_module("compiler_core.stock.logs").read_logs
     if name in _API:
         return getattr(importlib.import_module("compiler_core.api"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
@@ -51,5 +55,5 @@ def __getattr__(name: str) -> Any:
 
 __all__ = [
     "Explanation", "compile", "disable", "explain", "export", "graph_break", "mark_dynamic", "mark_static", "pin",
-    "record", "reset",
+    "read_logs", "record", "reset",
 ]  # fmt: skip

@@ -23,6 +23,7 @@ from compiler_core.stock.saved import partition_of
 from compiler_core.stock.stages import stage_of
 from compiler_core.stock.told import read_break, read_reasons
 
+MOST_NOTES = 100
 _RESUME = re.compile(r"torch_dynamo_resume_in_(.+)_at_(\d+)$")
 _LOCAL = re.compile(r"^L\['(\w+)'\]")
 _SILENT = frozenset({"", "str", "dump_file", "link", "describe_tensor", "describe_storage", "describe_source"})
@@ -31,12 +32,15 @@ _SILENT = frozenset({"", "str", "dump_file", "link", "describe_tensor", "describ
 class Filler:
     """Writes what it is told into one record."""
 
-    def __init__(self, record: Record, began: int, files: bool = True) -> None:
-        """`began`: when the record was opened, in nanoseconds since the epoch."""
+    def __init__(self, record: Record, began: int | None, files: bool = True, budget: int | None = None) -> None:
+        """`began`: when the record was opened, in nanoseconds since the epoch; None: with the first thing told.
+        `budget`: how many characters of text are kept; the last half is for what has a pane of its own."""
         self.record = record
         self.lines = Lines(record, files)
         self.strings: dict[int, str] = {}
         self._began = began
+        self._budget = self._left = budget
+        self._left_out = 0
         self._frames: dict[int, Frame] = {}
         self._opened: dict[str, Opened] = {}
         self._waiting: list[Happened] = []
@@ -45,7 +49,7 @@ class Filler:
         """Something happened: written now if that is cheap, else when the record closes."""
         if told.name in _AT_ONCE:
             self._safely(told)
-        elif told.name not in _SILENT:
+        elif told.name not in _SILENT and self._affords(told):
             self._waiting.append(told)
 
     def read(self) -> None:
@@ -61,6 +65,26 @@ class Filler:
             self._end(opened)
         self._resumes()
         self.lines.flush()
+        if self._left_out:
+            self.record.notes.append(
+                f"{self._left_out:,} texts were left out: the log is longer than what is kept of it."
+            )
+
+    def _affords(self, told: Happened) -> bool:
+        kept = not told.payload or self._keeps(told.payload, spare=told.name not in _RULES)
+        if not kept and told.name == "dynamo_cpp_guards_str":
+            self._of(told).compile.outcome = "compiled"
+        return kept
+
+    def _keeps(self, text: str, spare: bool) -> bool:
+        """Whether the budget allows for a text; what has no pane of its own gets half of it."""
+        if self._left is None or self._budget is None:
+            return True
+        if self._left - len(text) < (self._budget // 2 if spare else 0):
+            self._left_out += 1
+            return False
+        self._left -= len(text)
+        return True
 
     def _safely(self, told: Happened) -> None:
         try:
@@ -69,6 +93,8 @@ class Filler:
             self._failed(told, error)
 
     def _failed(self, told: Happened, error: Exception) -> None:
+        if len(self.record.notes) >= MOST_NOTES:
+            return
         message = f"what PyTorch told ({told.name}) could not be read: {type(error).__name__}: {error}"
         if told.compile_id in self._opened:
             self._opened[told.compile_id].compile.fail("backend", message, traceback.format_exc())
@@ -116,6 +142,7 @@ class Filler:
         """A phase begins (B), ends (E), or a moment is noted (i)."""
         moment = json.loads(told.payload) if told.payload else told.about
         events, name, phase = self._of(told).compile.events, str(moment["name"]), moment.get("ph")
+        self._began = self._began or int(moment["ts"] * 1000)
         at = int(moment["ts"] * 1000) - self._began
         if phase == "E":
             running = next((e for e in reversed(events) if e.end is None and e.name == name), None)
@@ -189,13 +216,17 @@ class Filler:
     def _metrics(self, told: Happened) -> None:
         compile_, about = self._of(told).compile, told.about
         text = json.dumps(about, indent=1, default=str)
-        self._of(told).text(told.name, text)
+        if self._keeps(text, spare=True):
+            self._of(told).text(told.name, text)
         if reason := about.get("cudagraph_skip_reason"):
             self.record.notes.append(f"{compile_.id}: CUDA graphs were skipped: {reason}")
         if about.get("fail_type"):
             compile_.outcome, compile_.reason = "failed", f"{about['fail_type']}: {about.get('fail_reason')}"
         elif compile_.outcome == "running":
             compile_.outcome, compile_.reason = "skipped", "nothing was captured"
+
+    def _version(self, told: Happened) -> None:
+        self.record.versions["torch"] = str(json.loads(told.payload).get("pytorch_version"))
 
     def _other(self, told: Happened) -> None:
         text = told.payload or (json.dumps(told.about, indent=1, default=str) if told.about else "")
@@ -240,6 +271,7 @@ _RULES: dict[str, Callable[[Filler, Happened], Any]] = {
     "recompile_reasons": Filler._reasons,
     "inductor_output_code": Filler._code,
     "create_symbol": Filler._symbol,
+    "torch_version": Filler._version,
     "compilation_metrics": Filler._metrics,
     "bwd_compilation_metrics": Filler._metrics,
     "cutaway.kernel": Filler._kernel,

@@ -35,10 +35,11 @@ class Opened:
     lines: Lines
     graphs: dict[str, tuple[Artifact, Readable]] = field(default_factory=dict)
     symbols: list[Any] = field(default_factory=list)
+    _told: set[tuple[str, str]] = field(default_factory=set)
     _names: Counter[str] = field(default_factory=Counter)
 
     def graph(self, told: str, text: str) -> None:
-        if not text:
+        if not text or self._had(told, text):
             return
         pane, name, above = GRAPHS[told]
         read = read_graph(text, self._hints())
@@ -61,6 +62,8 @@ class Opened:
 
     def text(self, name: str, text: str) -> None:
         """Something that PyTorch wrote and that has no pane of its own."""
+        if self._had(name, text):
+            return
         code = text.lstrip().startswith(("def ", "import ", "class ", "from "))
         self.compile.artifact("other", self._unique(name), "python" if code else "text", text)
 
@@ -79,6 +82,12 @@ class Opened:
     def _hints(self) -> dict[str, int]:
         known = {str(each.get("symbol")): str(each.get("val")) for each in self.symbols if isinstance(each, dict)}
         return {symbol: int(value) for symbol, value in known.items() if value.isdigit()}
+
+    def _had(self, name: str, text: str) -> bool:
+        """Whether the same was told already, by an attempt that started again."""
+        known = (name, text) in self._told
+        self._told.add((name, text))
+        return known
 
     def _unique(self, name: str) -> str:
         self._names[name] += 1

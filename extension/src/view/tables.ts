@@ -134,7 +134,11 @@ export class FusionTable extends Rows {
       const kernel = fusion.kernel === null ? undefined : kernels.get(fusion.kernel);
       const name = code(kernel?.name ?? fusion.kernel ?? fusion.key);
       const nodes = code(fusion.nodes.map(keyOf).join(", "));
-      const row = h("tr", {}, ...cells(short(name), fusion.kind, nodes, short(fusion.bytes_saved === null ? "" : bytes(fusion.bytes_saved))));
+      const row = h(
+        "tr",
+        {},
+        ...cells(short(name), fusion.kind, nodes, short(fusion.bytes_saved === null ? "" : bytes(fusion.bytes_saved))),
+      );
       return this.standsFor(row, [...fusion.nodes, kernel?.item ?? null]);
     });
     const refusals = compile.refusals.map((refusal) =>

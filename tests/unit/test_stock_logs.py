@@ -1,0 +1,138 @@
+"""TORCH_TRACE logs become records: real ones, long ones, damaged ones and hostile ones."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from compiler_core.record import Record, RecordError
+from compiler_core.stock.logs import read_logs
+
+PROGRAM = """
+import torch
+
+def f(x):
+    y = x.cos()
+    print("here")
+    return y + x.shape[0]
+
+compiled = torch.compile(f, backend="aot_eager")
+for size in (4, 8):
+    compiled(torch.ones(size, requires_grad=True)).sum().backward()
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What PyTorch itself writes of a small program."""
+    made = tmp_path_factory.mktemp("trace")
+    program = made / "program.py"
+    program.write_text(PROGRAM)
+    subprocess.run([sys.executable, str(program)], env=os.environ | {"TORCH_TRACE": str(made)}, check=True, timeout=300)
+    program.unlink()
+    return made
+
+
+def log(folder: Path) -> Path:
+    return next(folder.glob("*.log"))
+
+
+def test_a_real_log(folder: Path) -> None:
+    seen: list[tuple[int, int]] = []
+    (record,) = read_logs(folder, progress=lambda done, whole: seen.append((done, whole)))
+    assert seen[-1][0] == seen[-1][1] == log(folder).stat().st_size
+    assert record.engine == "torch"
+    assert [c.id for c in record.compiles] == ["0/0", "0/1", "1/0", "1/1"]
+    assert not [f for c in record.compiles for f in c.failures]
+    assert {c.outcome for c in record.compiles} == {"compiled"}
+    first = record.compiles[0]
+    assert first.breaks[0].kind == "Failed to trace builtin operator"
+    assert first.breaks[0].resumes == [1]
+    assert record.compiles[1].cause
+    assert record.compiles[1].cause.of == "0/0"
+    assert any(g.line and "x.cos()" in record.text(g.line) for g in first.guards)
+    assert {"captured", "joint", "forward", "backward", "guards", "other"} <= {a.pane for a in first.artifacts}
+    assert first.partition
+    assert Record.from_json(record.to_json()) == record
+
+
+def test_ranks_are_records_of_their_own(folder: Path, tmp_path: Path) -> None:
+    for rank in (0, 1):
+        (tmp_path / f"dedicated_log_torch_trace_rank_{rank}_abc.log").write_bytes(log(folder).read_bytes())
+    records = read_logs(tmp_path)
+    assert [r.title for r in records] == ["rank 0", "rank 1"]
+    assert records[0].compiles == records[1].compiles
+
+
+def test_a_long_log_is_kept_up_to_the_budget(folder: Path, tmp_path: Path) -> None:
+    longer = tmp_path / "long.log"
+    text = log(folder).read_text()
+    longer.write_text("".join(text.replace('"frame_id": ', f'"frame_id": {n}') for n in range(1, 9)))
+    (record,) = read_logs(longer, budget=len(text) * 2)
+    assert len(record.compiles) == 32
+    assert sum(len(a.text) for a in record.artifacts) < len(text) * 3
+    assert "texts were left out" in record.notes[-1]
+    assert {c.outcome for c in record.compiles} == {"compiled"}
+
+
+@pytest.mark.parametrize(
+    ("damage", "says"),
+    [
+        (lambda lines: [*lines[:7], "what is this", *lines[7:]], "log:8: a line that belongs to no entry"),
+        (lambda lines: ["# not a log", *lines], "log:1: "),
+        (lambda lines: [lines[0].replace("{", "{{", 1), *lines[1:]], "log:1: not JSON"),
+        (lambda lines: [lines[0].split("] ")[0] + "] [1]", *lines[1:]], "log:1: expected an object, got list"),
+        (lambda lines: [lines[0].split("] ")[0] + "] " + "[" * 100_000], "log:1: not JSON"),
+    ],
+)
+def test_damage_is_an_error_that_names_the_line(folder: Path, tmp_path: Path, damage: object, says: str) -> None:
+    file = tmp_path / "damaged.log"
+    lines = log(folder).read_text().split("\n")
+    file.write_text("\n".join(damage(lines)))  # type: ignore[operator]
+    with pytest.raises(RecordError, match=says):
+        read_logs(file)
+
+
+def test_nothing_in_a_log_is_run(tmp_path: Path) -> None:
+    """Texts where code could hide, and numbers and types that are not as they should be."""
+    trap = tmp_path / "trap"
+    evil = f"__import__('pathlib').Path({str(trap)!r}).touch()"
+    ids = {"frame_id": 0, "frame_compile_id": 0, "attempt": 0}
+    entries = [
+        ({"dynamo_start": {"stack": [{"filename": evil, "line": "x", "name": evil}]}, **ids}, None),
+        ({"dynamo_cpp_guards_str": {}, **ids}, f"+- RootGuardManager\n| +- EQUALS_MATCH: {evil} == 1"),
+        (
+            {"dynamo_output_graph": {}, **ids},
+            f"    def forward(self, {evil}):\n        a = {evil}\n        return (a,)",
+        ),
+        ({"inductor_output_code": {}, **ids}, f"k = async_compile.cpp(r'''\n{evil}\n''')\ndef call(args):\n    k(1)"),
+        ({"recompile_reasons": {}, **ids}, evil),
+        ({"artifact": {"name": "recompile_reasons"}, **ids}, "{" * 50),
+        ({"chromium_event": {}, **ids}, '{"name": "a", "ts": 1e999, "ph": "B"}'),
+        ({"compilation_metrics": [], **ids}, None),
+        ({"frame_id": {}, "frame_compile_id": [], "rank": None}, None),
+        ({"artifact": None, "frame_id": 10**30}, "text"),
+        ({"str": [1, [2]]}, None),
+    ]
+    head = "V1121 10:20:57.653000 10669 torch/_dynamo/utils.py:2350] "
+    made = tmp_path / "evil.log"
+    made.write_text(
+        "\n".join(
+            head + json.dumps(about) + ("" if text is None else "\n\t" + text.replace("\n", "\n\t"))
+            for about, text in entries
+        )
+    )
+    (record,) = read_logs(made)
+    assert not trap.exists()
+    assert Record.from_json(record.to_json()) == record
+    assert record.compiles[0].guards[0].code.startswith("__import__")
+
+
+def test_no_log(tmp_path: Path) -> None:
+    with pytest.raises(RecordError, match="there is no log"):
+        read_logs(tmp_path)
