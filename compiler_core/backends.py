@@ -19,7 +19,6 @@ from typing import Any
 import torch
 import torch.fx as fx
 
-from compiler_core import symbols
 from compiler_core.config import Options
 from compiler_core.errors import BuildError, CompilerBug, CutawayError, UsageError
 from compiler_core.record import Compile
@@ -137,8 +136,6 @@ def _kernels(
 ) -> Call:
     from compiler_core.kernels import compile_kernels
 
-    if symbols.names(examples):
-        return _aot_eager(gm, examples, compile_, options)
     return _differentiated(
         gm,
         examples,

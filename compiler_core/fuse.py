@@ -14,10 +14,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import prod
 
 from compiler_core import ir, spaces
 from compiler_core.rewrite import Merged, Pair, Refusal, Rewritten, Rule, rewrite
+from compiler_core.sizes import Int, hint, prod
 
 REFUSALS = {
     "call": "One of the two is a call of a kernel of PyTorch's, which is not ours to change.",
@@ -243,12 +243,12 @@ def _unfit(first: ir.Loops, met: Meeting, stored: frozenset[str]) -> Refusal | N
     if stored and not once:
         return Refusal("partial", f"{', '.join(sorted(stored))} must be stored once, and as a whole")
     runs = second.outer_numel * (second.inner_numel if inner & set(used) else 1)
-    if runs > first.outer_numel * first.inner_numel and _price(first) > CHEAP:
+    if hint(runs) > hint(first.outer_numel * first.inner_numel) and _price(first) > CHEAP:
         return Refusal("repeat", f"{first.name} would run {runs} times instead of {first.outer_numel}")
     return None
 
 
-def _covers(second: ir.Loops) -> Callable[[ir.Address, int], bool]:
+def _covers(second: ir.Loops) -> Callable[[ir.Address, Int], bool]:
     return lambda row, size: spaces.covers(row, second.space, size)
 
 

@@ -5,15 +5,17 @@ Grammar::
     Program   ::= Buffer* Step* results            steps run in order
     Step      ::= Loops | Call                     our kernel | one of PyTorch's
     Loops     ::= outer sizes, inner sizes, Statement*
-    Statement ::= Load | Index | Compute | Reduce | Store
+    Statement ::= Load | Index | Scalar | Compute | Reduce | Store
     Load      ::= name: dtype = buffer[Address]    read one element
     Index     ::= name: dtype = Address            the address itself as a number (arange)
+    Scalar    ::= name: f64 = number               a float that Python computes before the call
     Compute   ::= name: dtype = op(arg, ...)       op is in OPS; arg is a name or a Literal
     Reduce    ::= name: dtype = op over inner of value             op is in REDUCTIONS
     Store     ::= buffer[Address] = value
     Address   ::= offset + sum(stride * index)     one stride per outer, then per inner size
 
-The iteration space of a `Loops` is ``outer + inner``, row-major; sizes are greater than 1.  The
+The iteration space of a `Loops` is ``outer + inner``, row-major; sizes are greater than 1, or
+symbolic (`sizes.Int`, as all numbers in addresses), and then nothing is known but their range.  The
 outer indices are independent of each other.  A statement is at the *inner level* when it
 depends on an inner index, otherwise at the *outer level* (once for each outer index):
 
@@ -62,10 +64,9 @@ and the same, made by hand and cut into sweeps over the row::
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from math import prod
 from typing import Any, NamedTuple
 from typing import Literal as OneOf
 
@@ -73,6 +74,8 @@ import torch
 
 from compiler_core.errors import CompilerBug
 from compiler_core.record import ItemId
+from compiler_core.sizes import Int, Real, factor_text, hint, prod, symbols_in
+from compiler_core.symbols import Definition
 
 
 class Op(NamedTuple):
@@ -164,11 +167,12 @@ Argument = str | Literal
 class Address:
     """``offset + sum(stride * index)`` in elements, from where the buffer's tensor starts."""
 
-    strides: tuple[int, ...]
-    offset: int = 0
+    strides: tuple[Int, ...]
+    offset: Int = 0
 
     def text(self, names: Sequence[str]) -> str:
-        terms = [name if s == 1 else f"{s}*{name}" for s, name in zip(self.strides, names, strict=True) if s]
+        factors = zip(self.strides, names, strict=True)
+        terms = [name if s == 1 else f"{factor_text(s)}*{name}" for s, name in factors if s]
         if self.offset or not terms:
             terms.append(str(self.offset))
         return " + ".join(terms)
@@ -192,6 +196,16 @@ class Index:
     address: Address
     origin: tuple[ItemId, ...] = field(default=(), compare=False)
 
+    arguments: tuple[Argument, ...] = field(default=(), init=False, repr=False)
+
+
+@dataclass(frozen=True)
+class Scalar:
+    name: str
+    number: Real
+    origin: tuple[ItemId, ...] = field(default=(), compare=False)
+
+    dtype: torch.dtype = field(default=torch.float64, init=False, repr=False)
     arguments: tuple[Argument, ...] = field(default=(), init=False, repr=False)
 
 
@@ -229,7 +243,7 @@ class Store:
         return (self.value,)
 
 
-Made = Load | Index | Compute | Reduce
+Made = Load | Index | Scalar | Compute | Reduce
 Statement = Made | Store
 
 
@@ -238,12 +252,12 @@ class Loops:
     """One kernel: `body` for every index of ``outer + inner``.  See the top of this file."""
 
     name: str
-    outer: tuple[int, ...]
-    inner: tuple[int, ...]
+    outer: tuple[Int, ...]
+    inner: tuple[Int, ...]
     body: tuple[Statement, ...]
 
     @property
-    def space(self) -> tuple[int, ...]:
+    def space(self) -> tuple[Int, ...]:
         return self.outer + self.inner
 
     @property
@@ -253,11 +267,11 @@ class Loops:
         return (*outer, *inner)
 
     @property
-    def outer_numel(self) -> int:
+    def outer_numel(self) -> Int:
         return prod(self.outer)
 
     @property
-    def inner_numel(self) -> int:
+    def inner_numel(self) -> Int:
         return prod(self.inner)
 
     @cached_property
@@ -276,6 +290,17 @@ class Loops:
         return self.reads + self.writes
 
     @cached_property
+    def symbols(self) -> tuple[str, ...]:
+        """The symbols that sizes and addresses depend on; the kernel takes them as int64 after its buffers."""
+        addresses = (s.address for s in self.body if isinstance(s, (Load, Index, Store)))
+        return tuple(sorted(set(symbols_in([self.space, *((a.strides, a.offset) for a in addresses)]))))
+
+    @cached_property
+    def scalars(self) -> tuple[str, ...]:
+        """The floats that the kernel takes as float64 after its symbols."""
+        return tuple(dict.fromkeys(s.number.name for s in self.body if isinstance(s, Scalar)))
+
+    @cached_property
     def origin(self) -> tuple[ItemId, ...]:
         return tuple(dict.fromkeys(item for s in self.body for item in s.origin))
 
@@ -290,7 +315,7 @@ class Loops:
 
     def is_inner(self, statement: Statement, inner_names: set[str] | frozenset[str] | None = None) -> bool:
         """Whether `statement` is at the inner level."""
-        if isinstance(statement, Reduce):
+        if isinstance(statement, (Reduce, Scalar)):
             return False
         if isinstance(statement, Compute):
             names = self.inner_names if inner_names is None else inner_names
@@ -320,6 +345,8 @@ def statement_text(statement: Statement, index_names: Sequence[str]) -> str:
         return f"{left} = load {statement.buffer}[{statement.address.text(index_names)}]"
     if isinstance(statement, Index):
         return f"{left} = {statement.address.text(index_names)}"
+    if isinstance(statement, Scalar):
+        return f"{left} = {statement.number}"
     if isinstance(statement, Reduce):
         return f"{left} = {statement.op} over j of {statement.value}"
     return f"{left} = {statement.op}({', '.join(map(str, statement.arguments))})"
@@ -379,16 +406,21 @@ class Buffer:
 
     name: str
     dtype: torch.dtype
-    size: tuple[int, ...]
-    stride: tuple[int, ...]
+    size: tuple[Int, ...]
+    stride: tuple[Int, ...]
     device: torch.device
     kind: OneOf["input", "constant", "loops", "call"]
     """Given by the caller; an attribute of the graph; allocated by us; returned by a Call."""
     origin: tuple[ItemId, ...] = field(default=(), compare=False)
 
     @property
+    def numel(self) -> Int:
+        return prod(self.size)
+
+    @property
     def bytes(self) -> int:
-        return prod(self.size) * self.dtype.itemsize
+        """Where the size is symbolic, of the tensor that was there when the graph was captured."""
+        return hint(self.numel) * self.dtype.itemsize
 
 
 @dataclass(frozen=True)
@@ -396,9 +428,9 @@ class View:
     """A tensor as a window on a buffer, `offset` elements from the buffer's first one."""
 
     buffer: str
-    size: tuple[int, ...]
-    stride: tuple[int, ...]
-    offset: int = 0
+    size: tuple[Int, ...]
+    stride: tuple[Int, ...]
+    offset: Int = 0
 
     def whole(self, buffer: Buffer) -> bool:
         """Whether this is the buffer's tensor itself."""
@@ -449,6 +481,8 @@ class Program:
     results: tuple[View | Result | int | float | bool | None, ...]
     constants: dict[str, Any] = field(default_factory=dict)
     """Attributes of the graph, by buffer name."""
+    symbols: Mapping[str, Definition] = field(default_factory=dict)
+    """How each symbol is computed from the inputs; each after those that it needs."""
 
     def text(self) -> str:
         return "\n".join(s.text() for s in self.steps if isinstance(s, Loops))

@@ -85,7 +85,8 @@ def _build(code: Code, program: ir.Program) -> Mapping[str, Launcher]:
 
 def _function(library: ctypes.CDLL, loops: ir.Loops) -> Launcher:
     function = getattr(library, loops.name)
-    function.argtypes = [ctypes.c_void_p] * len(loops.arguments)
+    numbers = [ctypes.c_int64] * len(loops.symbols) + [ctypes.c_double] * len(loops.scalars)
+    function.argtypes = [ctypes.c_void_p] * len(loops.arguments) + numbers
     function.restype = None
     return function  # type: ignore[no-any-return]
 

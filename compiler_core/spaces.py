@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from math import prod
 
 from compiler_core.ir import Address, Index, Load, Loops, Statement, Store
+from compiler_core.sizes import Int, Undecided, hint, prod, total
 
 Rows = dict[int, Address]
 """For an index of one loop (by number), its value as an address over another loop's indices."""
@@ -24,15 +24,22 @@ class Split:
     """Size `at` of a loop must become two, the inner one of size `inner`."""
 
     at: int
-    inner: int
+    inner: Int
 
 
-def solve(of: Address, sizes: Sequence[int], into: Address, into_sizes: Sequence[int]) -> Rows | Split | None:
+def solve(of: Address, sizes: Sequence[Int], into: Address, into_sizes: Sequence[Int]) -> Rows | Split | None:
     """Rows that make `of` (over `sizes`) equal to `into` (over `into_sizes`) everywhere.
 
     Only indices that `of` depends on have a row.  A Split is what must be done to the second
-    loop first; None means there is no such map.
+    loop first; None means there is no such map, or none for all values of the symbols.
     """
+    try:
+        return _solve(of, sizes, into, into_sizes)
+    except Undecided:
+        return None
+
+
+def _solve(of: Address, sizes: Sequence[Int], into: Address, into_sizes: Sequence[Int]) -> Rows | Split | None:
     digits = sorted(((s, n, k) for k, (s, n) in enumerate(zip(of.strides, sizes, strict=True)) if s), reverse=True)
     offset = into.offset - of.offset
     if not _distinct(digits) or offset < 0 or any(s < 0 for s in into.strides):
@@ -50,15 +57,16 @@ def solve(of: Address, sizes: Sequence[int], into: Address, into_sizes: Sequence
     return rows
 
 
-def largest(address: Address, sizes: Sequence[int]) -> int:
+def largest(address: Address, sizes: Sequence[Int]) -> Int:
     """The greatest value of an address without negative strides."""
-    return address.offset + sum(s * (n - 1) for s, n in zip(address.strides, sizes, strict=True))
+    return address.offset + total(s * (n - 1) for s, n in zip(address.strides, sizes, strict=True))
 
 
-def covers(row: Address, sizes: Sequence[int], size: int) -> bool:
+def covers(row: Address, sizes: Sequence[Int], size: Int) -> bool:
     """Whether `row` takes each of ``0 .. size - 1`` exactly once over the indices it depends on."""
-    reached = 1
-    for stride, n in sorted((s, n) for s, n in zip(row.strides, sizes, strict=True) if s):
+    reached: Int = 1
+    steps = [(s, n) for s, n in zip(row.strides, sizes, strict=True) if s]
+    for stride, n in sorted(steps, key=lambda step: (hint(step[0]), hint(step[1]))):
         if stride != reached:
             return False
         reached *= n
@@ -70,8 +78,8 @@ def substitute(statements: Iterable[Statement], rows: Sequence[Address], rank: i
 
     def change(address: Address) -> Address:
         terms = [(s, row) for s, row in zip(address.strides, rows, strict=True) if s]
-        strides = tuple(sum(s * row.strides[t] for s, row in terms) for t in range(rank))
-        return Address(strides, address.offset + sum(s * row.offset for s, row in terms))
+        strides = tuple(total(s * row.strides[t] for s, row in terms) for t in range(rank))
+        return Address(strides, address.offset + total(s * row.offset for s, row in terms))
 
     return [replace(s, address=change(s.address)) if isinstance(s, (Load, Index, Store)) else s for s in statements]
 
@@ -114,9 +122,9 @@ def simplify(loops: Loops) -> Loops:
     return loops
 
 
-def contiguous(sizes: Sequence[int], at: Sequence[int], rank: int) -> Address:
+def contiguous(sizes: Sequence[Int], at: Sequence[int], rank: int) -> Address:
     """The row-major number of the indices `at` of sizes `sizes`, as an address over `rank` indices."""
-    strides = [0] * rank
+    strides: list[Int] = [0] * rank
     for k, index in enumerate(at):
         strides[index] = prod(sizes[k + 1 :])
     return Address(tuple(strides))
@@ -126,9 +134,9 @@ def _unit(k: int, rank: int) -> Address:
     return Address(tuple(int(t == k) for t in range(rank)))
 
 
-def _distinct(digits: Sequence[tuple[int, int, int]]) -> bool:
+def _distinct(digits: Sequence[tuple[Int, Int, int]]) -> bool:
     """Whether different indices always have different addresses (strides from large to small)."""
-    span = 0
+    span: Int = 0
     for stride, size, _ in reversed(digits):
         if stride <= span:
             return False
@@ -136,15 +144,15 @@ def _distinct(digits: Sequence[tuple[int, int, int]]) -> bool:
     return True
 
 
-def _digits(number: int, digits: Sequence[tuple[int, int, int]]) -> dict[int, int] | None:
+def _digits(number: Int, digits: Sequence[tuple[Int, Int, int]]) -> dict[int, Int] | None:
     """`number` in the mixed radix of the strides, by index number; None when something is left."""
-    found = {}
+    found: dict[int, Int] = {}
     for stride, _, k in digits:
         found[k], number = divmod(number, stride)
-    return None if number else found
+    return None if number != 0 or any(d < 0 for d in found.values()) else found
 
 
-def _split(row: Address, size: int, sizes: Sequence[int]) -> Split | None:
+def _split(row: Address, size: Int, sizes: Sequence[Int]) -> Split | None:
     """How to cut the index that runs beyond `size`, if that is what is wrong with `row`."""
     for at, (stride, n) in enumerate(zip(row.strides, sizes, strict=True)):
         if stride and stride * (n - 1) >= size and size % stride == 0:
@@ -164,7 +172,7 @@ def _distances(loops: Loops) -> list[int]:
     for statement in loops.body:
         if isinstance(statement, (Load, Store)):
             for k, stride in enumerate(statement.address.strides):
-                far[k] += abs(stride) * (2 if isinstance(statement, Store) else 1)
+                far[k] += abs(hint(stride)) * (2 if isinstance(statement, Store) else 1)
     return far
 
 

@@ -7,14 +7,18 @@ may become simpler when guards are added, so it is asked anew each time.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import itertools
+import sys
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.fx as fx
 
+from compiler_core import sizes
 from compiler_core.errors import CutawayError
+from compiler_core.sizes import Int, prod
 
 aten = torch.ops.aten
 _READ = {"size": aten.sym_size.int, "stride": aten.sym_stride.int}
@@ -172,3 +176,61 @@ def _value(node: fx.Node) -> Any:
     target: Any = node.target
     args, kwargs = fx.map_arg((node.args, node.kwargs), lambda n: n.meta["val"])
     return target(*args, **kwargs)
+
+
+@dataclass(frozen=True)
+class Definition:
+    """How to compute a symbol: Python over the graph's inputs and the symbols `needs`."""
+
+    text: str
+    needs: frozenset[str] = frozenset()
+
+
+class Sizes:
+    """The symbolic numbers of one graph as `sizes.Int`.
+
+    What is no polynomial (a quotient rounded down, a maximum) becomes a symbol of its own, with a name
+    that is not in `taken`.
+    """
+
+    def __init__(self, placeholders: Iterable[fx.Node], taken: Set[str]) -> None:
+        self.definitions: dict[str, Definition] = {}
+        """Of each symbol met so far; each after those that it needs."""
+        self._origins, self._taken = origins(placeholders), taken
+        self._made: dict[Any, Int] = {}
+        """For each sympy expression that was met."""
+
+    def of(self, value: Any) -> Int:
+        """A size of a fake tensor, or the value of a node."""
+        return self._of(expression(value), value.node.shape_env) if is_symbolic(value) else int(value)
+
+    def _of(self, expr: Any, env: Any) -> Int:
+        if expr not in self._made:
+            self._made[expr] = self._make(expr, env)
+        return self._made[expr]
+
+    def _make(self, expr: Any, env: Any) -> Int:
+        if expr.is_Integer:
+            return int(expr)
+        if expr.is_symbol:
+            origin = origin_of(str(expr), self._origins)
+            return self._symbol(str(expr), expr, env, Definition(str(origin)), hint(origin.value))
+        if expr.is_Add or expr.is_Mul:
+            parts = [self._of(a, env) for a in expr.args]
+            return sum(parts[1:], parts[0]) if expr.is_Add else prod(parts)
+        if expr.is_Pow and expr.exp.is_Integer and expr.exp > 0:
+            return prod([self._of(expr.base, env)] * int(expr.exp))
+        return self._opaque(expr, env)
+
+    def _opaque(self, expr: Any, env: Any) -> Int:
+        from torch.utils._sympy.printers import PythonPrinter
+
+        hints = {s: sizes.hint(self._of(s, env)) for s in expr.free_symbols}
+        name = next(n for k in itertools.count() if (n := f"n{k}") not in self._taken and n not in self.definitions)
+        definition = Definition(PythonPrinter().doprint(expr), frozenset(map(str, hints)))
+        return self._symbol(name, expr, env, definition, int(expr.xreplace(hints)))
+
+    def _symbol(self, name: str, expr: Any, env: Any, definition: Definition, hint: int) -> Int:
+        self.definitions[name] = definition
+        least = env.bound_sympy(expr).lower
+        return sizes.symbol(name, int(least) if least.is_finite else -sys.maxsize, hint)

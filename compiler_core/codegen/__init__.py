@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 Launcher = Callable[..., None]
-"""A kernel, called with one argument for each of `Loops.arguments`, in their order: what
-`Code.takes` says."""
+"""A kernel, called with one argument for each of `Loops.arguments`, in their order, what
+`Code.takes` says, then the values of `Loops.symbols` and `Loops.scalars`."""
 
 
 @dataclass(frozen=True)

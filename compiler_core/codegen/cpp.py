@@ -17,13 +17,13 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from math import prod
 
 import torch
 
 from compiler_core import ir
 from compiler_core.codegen import Code, Line
 from compiler_core.codegen.cpp_ops import expression, number, prelude
+from compiler_core.sizes import Int, Size, hint, prod
 
 PARALLEL_COST = 1 << 19
 """Kernels that cost less (in additions, loads and stores) stay on one thread."""
@@ -99,13 +99,16 @@ class _Kernel:
         self._names = loops.index_names
         self._kept = _kept(loops)
         self._sweeps = ir.sweeps(loops, self._kept)
-        self._parallel = cost(loops) >= PARALLEL_COST
-        self._block = min(LANES, loops.outer[-1]) if loops.outer else 1
+        self._cost = cost(loops)
+        self._parallel = isinstance(self._cost, Size) or self._cost >= PARALLEL_COST
+        last = loops.outer[-1] if loops.outer else 1
+        self._block = min(LANES, last) if isinstance(last, int) else LANES
 
     def emit(self) -> None:
         reads = [f"const {self._type(b)}* __restrict in_{b}" for b in self._loops.reads]
         writes = [f"{self._type(b)}* __restrict out_{b}" for b in self._loops.writes]
-        self._add(f'extern "C" void {self._loops.name}({", ".join(reads + writes)}) noexcept {{')
+        sizes = [f"i64 {name}" for name in self._loops.symbols] + [f"f64 {name}" for name in self._loops.scalars]
+        self._add(f'extern "C" void {self._loops.name}({", ".join(reads + writes + sizes)}) noexcept {{')
         with self._text.nested():
             if not self._loops.inner:
                 self._elements()
@@ -124,24 +127,41 @@ class _Kernel:
             return
         leading = [_Loop(n, str(s)) for n, s in zip(self._names, sizes[:-1], strict=False)]
         name, size = self._names[len(sizes) - 1], sizes[-1]
-        if self._parallel and prod(sizes[:-1]) < 64 and size >= 2 * BLOCK:
+        if self._parallel and hint(prod(sizes[:-1])) < 64 and hint(size) >= 2 * BLOCK:
             leading.append(_Loop("block", str(size), step=BLOCK))
             last = _Loop(name, _block_end(size), "block")
         else:
             last = _Loop(name, str(size))
         with self._nest(leading, self._pragma(len(leading)) if leading else None):
-            simd = "#pragma omp parallel for simd schedule(static)" if self._parallel and not leading else None
-            with self._nest([last], simd or "#pragma omp simd"):
+            both = f"#pragma omp parallel for simd schedule(static){self._worth_it()}"
+            with self._nest([last], both if self._parallel and not leading else "#pragma omp simd"):
                 self._statements(statements)
 
     # -- rows -------------------------------------------------------------------------------
 
     def _rows(self) -> None:
+        inner = self._loops.inner_numel
+        if not self._kept or isinstance(inner, int):
+            self._rows_of(f"{inner}")
+            return
+        # nothing is known of the row's length: one way for short rows, another for long ones
+        fitting = ROW_BYTES // max(self._dtypes[name].itemsize for name in self._kept)
+        self._add(f"if ({inner} <= {fitting}) {{")
+        with self._text.nested():
+            self._rows_of(f"{fitting}")
+        self._add("} else {")
+        self._kept = frozenset()
+        self._sweeps = ir.sweeps(self._loops)
+        with self._text.nested():
+            self._rows_of("0")
+        self._add("}")
+
+    def _rows_of(self, capacity: str) -> None:
         outer = [_Loop(n, str(s)) for n, s in zip(self._names, self._loops.outer, strict=False)]
-        by_rows = self._parallel and self._loops.outer_numel >= 8
+        by_rows = self._parallel and hint(self._loops.outer_numel) >= 8
         with self._nest(outer, self._pragma(len(outer)) if by_rows and outer else None):
             for name in sorted(self._kept):
-                self._add(f"{self._short(name)} {_safe(name)}_row[{self._loops.inner_numel}];", name)
+                self._add(f"{self._short(name)} {_safe(name)}_row[{capacity}];", name)
             for sweep in self._sweeps:
                 self._statements(sweep.outer)
                 if sweep.inner:
@@ -157,7 +177,7 @@ class _Kernel:
             self._add(f"{kind} {_own(reduce, suffix)} = {_identity(reduce)};", reduce)
             if _sees_nan(reduce):
                 self._add(f"{_flag(reduce)} {_own(reduce, 'nan')} = 0;", reduce)
-        pragma = f"#pragma omp parallel for schedule(static){_clauses(reduces, 'all')}"
+        pragma = f"#pragma omp parallel for schedule(static){_clauses(reduces, 'all')}{self._worth_it()}"
         with self._nest(leading, pragma if parallel else None):
             for reduce in reduces if leading else ():
                 self._add(f"{_narrow(reduce)} {_own(reduce, 'part')} = {_identity(reduce)};", reduce)
@@ -181,7 +201,7 @@ class _Kernel:
         """The loops around the vectorised one, and that one."""
         sizes, names = self._loops.inner, self._names[len(self._loops.outer) :]
         leading = [_Loop(n, str(s)) for n, s in zip(names, sizes[:-1], strict=False)]
-        if sizes[-1] <= BLOCK:
+        if isinstance(sizes[-1], int) and sizes[-1] <= BLOCK:
             return leading, _Loop(names[-1], str(sizes[-1]))
         block = _Loop("block", str(sizes[-1]), step=BLOCK)
         return [*leading, block], _Loop(names[-1], _block_end(sizes[-1]), "block")
@@ -288,6 +308,8 @@ class _Kernel:
             return f"in_{statement.buffer}[{statement.address.text(self._names)}]"
         if isinstance(statement, ir.Index):
             return statement.address.text(self._names)
+        if isinstance(statement, ir.Scalar):
+            return statement.number.name
         assert isinstance(statement, ir.Compute)
         args = [self._arg(a) for a in statement.arguments]
         last = statement.arguments[-1]
@@ -321,7 +343,13 @@ class _Kernel:
     def _pragma(self, loops: int) -> str | None:
         if not self._parallel:
             return None
-        return f"#pragma omp parallel for{f' collapse({loops})' if loops > 1 else ''} schedule(static)"
+        return (
+            f"#pragma omp parallel for{f' collapse({loops})' if loops > 1 else ''} schedule(static){self._worth_it()}"
+        )
+
+    def _worth_it(self) -> str:
+        """OpenMP's clause for kernels whose cost is known when they are called."""
+        return f" if(parallel : {self._cost} >= {PARALLEL_COST})" if isinstance(self._cost, Size) else ""
 
     def _type(self, buffer: str) -> str:
         return ir.SHORT[self._buffers[buffer].dtype]
@@ -330,19 +358,19 @@ class _Kernel:
         return ir.SHORT[self._dtypes[name]]
 
 
-def cost(loops: ir.Loops) -> int:
+def cost(loops: ir.Loops) -> Int:
     """Additions, loads and stores of one run of the kernel, roughly."""
-    total = 0
+    total: Int = 0
     for statement in loops.body:
         inner = isinstance(statement, ir.Reduce) or loops.is_inner(statement)
         each = ir.OPS[statement.op].cost if isinstance(statement, ir.Compute) else 1
-        total += each * loops.outer_numel * (loops.inner_numel if inner else 1)
+        total = total + each * loops.outer_numel * (loops.inner_numel if inner else 1)
     return total
 
 
 def in_lanes(loops: ir.Loops) -> bool:
     """Whether neighbours in memory differ by the last outer index rather than an inner one."""
-    if not loops.outer or loops.outer[-1] < 8:
+    if not loops.outer or hint(loops.outer[-1]) < 8:
         return False
     at = len(loops.outer) - 1
     inner = [s.address.strides for s in loops.body if isinstance(s, (ir.Load, ir.Store)) and loops.is_inner(s)]
@@ -357,11 +385,15 @@ def _kept(loops: ir.Loops) -> frozenset[str]:
     return frozenset(
         s.name
         for s in again
-        if isinstance(s, ir.Compute) and ir.OPS[s.op].cost >= DEAR and loops.inner_numel * s.dtype.itemsize <= ROW_BYTES
+        if isinstance(s, ir.Compute) and ir.OPS[s.op].cost >= DEAR and _may_fit(loops.inner_numel * s.dtype.itemsize)
     )
 
 
-def _block_end(size: int) -> str:
+def _may_fit(size: Int) -> bool:
+    return isinstance(size, Size) or size <= ROW_BYTES
+
+
+def _block_end(size: Int) -> str:
     return f"(block + {BLOCK} < {size} ? block + {BLOCK} : {size})"
 
 

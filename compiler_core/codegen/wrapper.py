@@ -7,6 +7,8 @@ C++, a tensor for Triton (`Code.takes`).
 
 from __future__ import annotations
 
+import math
+import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
@@ -14,6 +16,7 @@ import torch
 
 from compiler_core import ir
 from compiler_core.codegen import Launcher
+from compiler_core.sizes import Int, Real, Size, symbols_in
 
 Runner = Callable[[Sequence[Any]], list[Any]]
 
@@ -34,6 +37,8 @@ def _empty_cpu(size: tuple[int, ...], stride: tuple[int, ...], dtype: torch.dtyp
 _private = torch._C._dynamo.guards
 NAMES: dict[str, Any] = {
     "torch": torch,
+    "operator": operator,
+    "math": math,
     "restrided": restrided,
     # these two save a microsecond each where this PyTorch has them
     "window": getattr(_private, "_reinterpret_tensor", _window),
@@ -51,10 +56,12 @@ class Wrapper:
         self._taken = {*program.buffers, *(s.name for s in program.steps if isinstance(s, ir.Call))}
         self._names: dict[str, Any] = {}
         self._text: list[str] = []
+        self._needed: set[str] = set()
         self.lines: dict[int, ir.Step] = {}
         self._render()
-        self.text = "\n".join([*self._header(), *self._text]) + "\n"
-        self.lines = {at + len(self._header()): step for at, step in self.lines.items()}
+        above = [*self._header(), *self._unpacked(), *self._symbols()]
+        self.text = "\n".join([*above, *self._text]) + "\n"
+        self.lines = {at + len(above): step for at, step in self.lines.items()}
 
     def runner(self, kernels: Mapping[str, Launcher]) -> Runner:
         """The function; it takes the inputs as one sequence and returns the results as a list."""
@@ -64,9 +71,28 @@ class Wrapper:
 
     # -- the text ---------------------------------------------------------------------------
 
+    def _symbols(self) -> list[str]:
+        """The symbols that the text names, computed from the inputs."""
+        lines: list[str] = []
+        needed = self._needed
+        for name, definition in reversed(self._program.symbols.items()):
+            if name in needed:
+                needed = needed | definition.needs
+                lines += [f"    {name} = {definition.text}"] * (name != definition.text)
+        return lines[::-1]
+
+    def _number(self, value: Int | Real | tuple[Int, ...]) -> str:
+        """A number, or a tuple of them, whose symbols the text then computes."""
+        self._needed.update(symbols_in(value))
+        return repr(value)
+
     def _header(self) -> list[str]:
         operators = [f"# {n} = torch.ops.{v}" for n, v in self._names.items() if isinstance(v, torch._ops.OpOverload)]
         return [*operators, f"def {self._function()}(inputs):"]
+
+    def _unpacked(self) -> list[str]:
+        names = self._program.inputs
+        return [f"    {', '.join(names)}{',' if len(names) == 1 else ''} = inputs"] if names else []
 
     def _function(self) -> str:
         return self._own(f"run_{self._program.name}")
@@ -74,8 +100,6 @@ class Wrapper:
     def _render(self) -> None:
         program = self._program
         self._names.update(program.constants)
-        if program.inputs:
-            self._line(f"{', '.join(program.inputs)}{',' if len(program.inputs) == 1 else ''} = inputs")
         for name in program.inputs if program.name == "backward" else ():
             # a primal's strides are guarded; a tangent and a saved value of a call may have any
             if not name.startswith("primals") and name in program.buffers and self._is_addressed(name):
@@ -91,7 +115,10 @@ class Wrapper:
         for name in loops.writes:
             self._line(f"{name} = {self._empty(self._program.buffers[name])}", loops)
         address = ".data_ptr()" if self._takes == "addresses" else ""
-        self._line(f"{loops.name}({', '.join(f'{name}{address}' for name in loops.arguments)})", loops)
+        numbers = loops.symbols + loops.scalars
+        arguments = [*(f"{name}{address}" for name in loops.arguments), *numbers]
+        self._needed.update(numbers)
+        self._line(f"{loops.name}({', '.join(arguments)})", loops)
 
     def _call(self, call: ir.Call) -> None:
         args = [self._argument(a) for a in call.args] + [f"{k}={self._argument(v)}" for k, v in call.kwargs.items()]
@@ -106,9 +133,11 @@ class Wrapper:
     def _expect(self, buffer: ir.Buffer, step: ir.Step | None = None) -> None:
         """What we did not allocate need not lie as its fake tensor did."""
         name = buffer.name
-        if buffer.bytes > buffer.dtype.itemsize:
-            remedy = f"{name} = {self._own('restrided')}({name}, {buffer.size}, {buffer.stride})"
-            self._line(f"if {name}.stride() != {buffer.stride}: {remedy}", step)
+        if buffer.numel not in (0, 1):
+            size, stride = self._number(buffer.size), self._number(buffer.stride)
+            self._line(
+                f"if {name}.stride() != {stride}: {name} = {self._own('restrided')}({name}, {size}, {stride})", step
+            )
 
     def _is_addressed(self, name: str) -> bool:
         """Whether a kernel or a window goes by the strides of buffer `name`."""
@@ -132,10 +161,11 @@ class Wrapper:
         return {name: at for name, at in last.items() if name not in kept}
 
     def _empty(self, buffer: ir.Buffer) -> str:
+        size, stride = self._number(buffer.size), self._number(buffer.stride)
         if buffer.device.type == "cpu":
-            return f"{self._own('empty')}({buffer.size}, {buffer.stride}, {self._dtype(buffer.dtype)})"
+            return f"{self._own('empty')}({size}, {stride}, {self._dtype(buffer.dtype)})"
         where = f"dtype={buffer.dtype}, device={str(buffer.device)!r}"
-        return f"{self._own('torch')}.empty_strided({buffer.size}, {buffer.stride}, {where})"
+        return f"{self._own('torch')}.empty_strided({size}, {stride}, {where})"
 
     def _dtype(self, dtype: torch.dtype) -> str:
         return self._own(ir.SHORT[dtype]) if dtype is not torch.bool else f"{self._own('torch')}.bool"
@@ -148,14 +178,15 @@ class Wrapper:
         alone = buffer.kind == "loops" and [v.buffer for v in views(self._program.results)].count(buffer.name) == 1
         if alone or result.whole(buffer):
             return self._argument(result)
-        offset = f"{result.buffer}.storage_offset() + {result.offset}"
-        return f"{result.buffer}.as_strided({result.size}, {result.stride}, {offset})"
+        offset = f"{result.buffer}.storage_offset() + {self._number(result.offset)}"
+        return f"{result.buffer}.as_strided({self._number(result.size)}, {self._number(result.stride)}, {offset})"
 
     def _argument(self, value: Any) -> str:
         if isinstance(value, ir.View):
             if value.whole(self._program.buffers[value.buffer]):
                 return value.buffer
-            return f"{self._own('window')}({value.buffer}, {value.size}, {value.stride}, {value.offset})"
+            numbers = ", ".join(map(self._number, (value.size, value.stride, value.offset)))
+            return f"{self._own('window')}({value.buffer}, {numbers})"
         if isinstance(value, ir.Result):
             return value.name
         if isinstance(value, (list, tuple)):
@@ -168,6 +199,8 @@ class Wrapper:
         return self._plain(value)
 
     def _plain(self, value: Any) -> str:
+        if isinstance(value, (Size, Real)):
+            return self._number(value)
         if value is None or isinstance(value, (bool, int, str)):
             return repr(value)
         if isinstance(value, float):

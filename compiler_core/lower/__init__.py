@@ -8,18 +8,22 @@ error.  Buffers have the sizes and strides that eager's tensors have (``meta["va
 from __future__ import annotations
 
 import itertools
-import math
 import operator
+from collections.abc import Iterable
 from typing import Any
 
 import torch
 import torch.fx as fx
+from torch._subclasses.fake_tensor import FakeTensor
 
 from compiler_core import ir
+from compiler_core.graphs import target_name
 from compiler_core.lower import creation, pointwise, reductions  # noqa: F401  (they fill the table)
 from compiler_core.lower.body import Body
 from compiler_core.lower.table import RULES, NotLowered, Operand
 from compiler_core.record import ItemId
+from compiler_core.sizes import Int, Real, prod, symbols_in
+from compiler_core.symbols import Definition, Sizes, is_symbolic
 
 __all__ = ["NotLowered", "lower"]
 
@@ -50,15 +54,27 @@ class _Lowering:
         self._constants: dict[str, Any] = {}
         self._steps: list[ir.Step] = []
         self._results: tuple[Any, ...] = ()
+        self._sizes = Sizes(gm.graph.find_nodes(op="placeholder"), self._names)
         self.env: dict[fx.Node, Any] = {}
 
     def program(self) -> ir.Program:
         live = _live(self._steps, self._results)
-        return ir.Program(self._name, self._buffers, tuple(self._inputs), tuple(live), self._results, self._constants)
+        return ir.Program(
+            self._name,
+            self._buffers,
+            tuple(self._inputs),
+            tuple(live),
+            self._results,
+            self._constants,
+            self._sizes.definitions,
+        )
 
     def node(self, node: fx.Node) -> None:
         if node.op == "placeholder":
             self._inputs.append(node.name)
+        if is_symbolic(node.meta.get("val")):
+            self.env[node] = self._number(node)
+        elif node.op == "placeholder":
             self.env[node] = self._result(node, "input")
         elif node.op == "get_attr":
             self._constants[node.name] = operator.attrgetter(str(node.target))(self._gm)
@@ -73,11 +89,20 @@ class _Lowering:
         else:
             self.env[node] = self._loops(node) or self._call(node)
 
+    def _number(self, node: fx.Node) -> Int | Real:
+        """A number that no tensor is needed for: a whole one by its expression, another as Python computes it."""
+        if isinstance(node.meta["val"], torch.SymInt):
+            return self._sizes.of(node.meta["val"])
+        args = self._argument(node.args)
+        text = f"{target_name(node.target)}({', '.join(map(repr, args))})" if node.op == "call_function" else node.name
+        self._sizes.definitions[node.name] = Definition(text, frozenset(symbols_in(args)))
+        return Real(node.name)
+
     def _loops(self, node: fx.Node) -> ir.View | None:
         """The node by its rule, or None where it is left to PyTorch."""
         target: Any = node.target
         rule = RULES.get(target)
-        if rule is None or not _supported(node):
+        if rule is None or not self._supported(node):
             return None
         args: Any = fx.node.map_aggregate(node.args, self._operand)
         kwargs: Any = fx.node.map_aggregate(dict(node.kwargs), self._operand)
@@ -100,7 +125,7 @@ class _Lowering:
         target: Any = node.target
         if target in EMPTY:
             value = node.meta["val"]
-            target, args = aten.empty_strided.default, (tuple(value.shape), _strides(value))
+            target, args = aten.empty_strided.default, self._layout(value)
             kwargs = {"dtype": value.dtype, "device": value.device}
         if node.op == "call_method":
             target, args = operator.methodcaller(str(node.target), *args[1:], **kwargs), args[:1]
@@ -120,17 +145,50 @@ class _Lowering:
         """
         target: Any = node.target
         base = self._argument(node.args[0])
-        if not isinstance(base, ir.View) or len(node.all_input_nodes) > 1:
+        if not isinstance(base, ir.View) or any(not is_symbolic(n.meta["val"]) for n in node.all_input_nodes[1:]):
             return self._call(node)
-        dtype = self._buffers[base.buffer].dtype
-        made = target(
-            torch.empty_strided(base.size, base.stride, dtype=dtype, device="meta"), *node.args[1:], **node.kwargs
-        )
+        source, *numbers = node.all_input_nodes
+        empty = self._without_data(base, source.meta["val"], bool(numbers))
+        if empty is None:
+            return self._call(node)
+        args, kwargs = fx.map_arg((node.args[1:], node.kwargs), lambda n: n.meta["val"])
+        made = target(empty, *args, **kwargs)
 
         def window(out: torch.Tensor) -> ir.View:
-            return ir.View(base.buffer, tuple(out.shape), tuple(out.stride()), base.offset + int(out.storage_offset()))
+            size, stride = self._ints(out.shape), self._ints(out.stride())
+            return ir.View(base.buffer, size, stride, base.offset + self._sizes.of(out.storage_offset()))
 
         return window(made) if isinstance(made, torch.Tensor) else [window(v) for v in made]
+
+    def _without_data(self, view: ir.View, value: torch.Tensor, symbolic: bool) -> torch.Tensor | None:
+        """A tensor of the form of `view`, which `value` has too where something is `symbolic`."""
+        dtype = self._buffers[view.buffer].dtype
+        if not symbolic and not any(symbols_in([view.size, view.stride])):
+            return torch.empty_strided(view.size, view.stride, dtype=dtype, device="meta")  # type: ignore[arg-type]
+        if (view.size, view.stride) != (self._ints(value.shape), self._ints(value.stride())):
+            return None
+        assert isinstance(value, FakeTensor)
+        with value.fake_mode:
+            return torch.empty_strided(value.shape, value.stride(), dtype=dtype, device=value.device)
+
+    def _supported(self, node: fx.Node) -> bool:
+        """Whether loops can hold all tensors of this node: real types, elements, one device."""
+        inputs = [n.meta.get("val") for n in node.all_input_nodes]
+        values: list[Any] = [node.meta.get("val"), *(v for v in inputs if not is_symbolic(v))]
+        if not all(isinstance(v, torch.Tensor) and v.layout is torch.strided for v in values):
+            return False
+        if any(v.dtype not in ir.SHORT or v.is_conj() or v.is_neg() for v in values):
+            return False
+        return all(0 not in self._ints(v.shape) for v in values) and len({v.device for v in values}) == 1
+
+    def _ints(self, values: Iterable[Any]) -> tuple[Int, ...]:
+        return tuple(map(self._sizes.of, values))
+
+    def _layout(self, value: torch.Tensor) -> tuple[tuple[Int, ...], tuple[Int, ...]]:
+        """The tensor's sizes and strides; in a tensor of one element or none the strides say nothing."""
+        size = self._ints(value.shape)
+        told = value if prod(size) not in (0, 1) else torch.empty(value.shape, device="meta")
+        return size, self._ints(told.stride())
 
     def _item(self, node: fx.Node) -> Any:
         """One of several windows that a view operation made."""
@@ -149,7 +207,7 @@ class _Lowering:
         return _whole(self._buffers[node.name])
 
     def _buffer(self, node: fx.Node, value: torch.Tensor, kind: Any) -> ir.Buffer:
-        size, stride = tuple(value.shape), _strides(value)
+        size, stride = self._layout(value)
         return ir.Buffer(node.name, value.dtype, size, stride, value.device, kind, _origin(node))
 
     def _argument(self, value: Any) -> Any:
@@ -163,16 +221,6 @@ class _Lowering:
 
     def _fresh(self) -> str:
         return next(name for n in self._numbers if (name := f"v{n}") not in self._names)
-
-
-def _supported(node: fx.Node) -> bool:
-    """Whether loops can hold all tensors of this node: real types, elements, one device."""
-    values: list[Any] = [node.meta.get("val"), *(n.meta.get("val") for n in node.all_input_nodes)]
-    if not all(isinstance(v, torch.Tensor) and v.layout is torch.strided for v in values):
-        return False
-    if any(v.dtype not in ir.SHORT or v.is_conj() or v.is_neg() for v in values):
-        return False
-    return all(v.numel() for v in values) and len({v.device for v in values}) == 1
 
 
 def _is_view(node: fx.Node) -> bool:
@@ -190,7 +238,7 @@ def _is_view(node: fx.Node) -> bool:
 def _effects(node: fx.Node) -> tuple[bool, bool]:
     """Whether a call is `ordered` and whether it is a `barrier`; see `ir.Call`."""
     target = node.target
-    if target is operator.getitem:
+    if target is operator.getitem or is_symbolic(node.meta.get("val")):
         return False, False
     if not isinstance(target, torch._ops.OpOverload):
         return True, True
@@ -220,12 +268,6 @@ def _names_in(value: Any) -> list[str]:
     if isinstance(value, slice):
         value = [value.start, value.stop, value.step]
     return [name for v in value for name in _names_in(v)] if isinstance(value, (list, tuple)) else []
-
-
-def _strides(value: torch.Tensor) -> tuple[int, ...]:
-    """The tensor's strides; in a tensor of one element or none they say nothing."""
-    told = value if math.prod(value.shape) > 1 else torch.empty(value.shape, device="meta")
-    return tuple(told.stride())
 
 
 def _origin(node: fx.Node) -> tuple[ItemId, ...]:

@@ -11,6 +11,7 @@ import torch
 from compiler_core import ir
 from compiler_core.lower.table import NotLowered, Number, Operand, Value
 from compiler_core.record import ItemId
+from compiler_core.sizes import Int, Real, Size, hint, prod
 
 COMPUTE_TYPE = {torch.bfloat16: torch.float32, torch.float16: torch.float32}
 
@@ -41,8 +42,8 @@ class Body:
             operand, dims = reduced
             self._rank = len(operand.view.size)
             size, stride = operand.view.size, _kept_strides(operand.view, out, dims)
-            self._inner_dims = [d for d in _by_stride(operand.view.stride) if d in dims and size[d] > 1]
-        self._outer_dims = [d for d in _by_stride(stride) if d not in self._inner_dims and size[d] > 1]
+            self._inner_dims = [d for d in _by_stride(operand.view.stride) if d in dims and size[d] != 1]
+        self._outer_dims = [d for d in _by_stride(stride) if d not in self._inner_dims and size[d] != 1]
         self._size, self._stride = size, stride
 
     def operand(self, operand: Operand) -> Value:
@@ -52,10 +53,20 @@ class Body:
             self._loaded[operand.view] = self._add(made)
         return self._loaded[operand.view]
 
-    def index(self, dim: int, step: int = 1, start: int = 0) -> Value:
+    def index(self, dim: int, step: Int = 1, start: Int = 0) -> Value:
         """``start + step * index`` of dimension `dim` of the result, as int64."""
         strides = tuple(step if d == dim else 0 for d in (*self._outer_dims, *self._inner_dims))
         return self._add(ir.Index(self._fresh(), torch.int64, ir.Address(strides, start), self._origin))
+
+    def number(self, value: Number, dtype: torch.dtype) -> Value:
+        """A number as `dtype`; one that depends on symbols is computed where it is used."""
+        if isinstance(value, Real):
+            return self.cast(self._add(ir.Scalar(self._fresh(), value, self._origin)), dtype)
+        if not isinstance(value, Size):
+            return literal(value, dtype)
+        strides = (0,) * (len(self._outer_dims) + len(self._inner_dims))
+        made = ir.Index(self._fresh(), torch.int64, ir.Address(strides, value), self._origin)
+        return self.cast(self._add(made), dtype)
 
     def op(self, op: str, *args: Value | Number, dtype: torch.dtype | None = None) -> Value:
         """Apply `op`; a number has the type of the other arguments."""
@@ -63,14 +74,14 @@ class Body:
         kind = dtype or next((a.dtype for a in of if isinstance(a, Value)), None)
         if kind is None:
             raise NotLowered("an operation on numbers alone")
-        values = [a if isinstance(a, Value) else literal(a, kind) for a in args]
+        values = [a if isinstance(a, Value) else self.number(a, kind) for a in args]
         made = torch.bool if op in ir.COMPARISONS else kind
         return self._add(ir.Compute(self._fresh(), made, op, tuple(v.argument for v in values), self._origin))
 
     def cast(self, value: Value | Number, dtype: torch.dtype) -> Value:
         """`value` as `dtype`; itself where it has that type already."""
         if not isinstance(value, Value):
-            return literal(value, dtype)
+            return self.number(value, dtype)
         if value.dtype == dtype:
             return value
         if dtype in COMPUTE_TYPE and value.dtype is not torch.float32:
@@ -102,8 +113,8 @@ class Body:
         return ir.Loops(self.name, outer, inner, tuple(self._statements))
 
     @property
-    def inner_numel(self) -> int:
-        return math.prod(self._size[d] for d in self._inner_dims)
+    def inner_numel(self) -> Int:
+        return prod(self._size[d] for d in self._inner_dims)
 
     def _add(self, statement: ir.Made) -> Value:
         self._statements.append(statement)
@@ -120,7 +131,7 @@ class Body:
         return ir.Address(tuple(strides), view.offset)
 
 
-def literal(value: Number, dtype: torch.dtype) -> Value:
+def literal(value: int | float | bool, dtype: torch.dtype) -> Value:
     """`value` rounded to `dtype`, so that every language prints the same number."""
     if dtype is torch.bool:
         return Value(ir.Literal(bool(value), dtype), dtype)
@@ -142,12 +153,12 @@ def literal(value: Number, dtype: torch.dtype) -> Value:
     return Value(ir.Literal(value, dtype), dtype)
 
 
-def _by_stride(stride: Sequence[int]) -> list[int]:
+def _by_stride(stride: Sequence[Int]) -> list[int]:
     """Dimensions from the farthest apart to the closest in memory."""
-    return sorted(range(len(stride)), key=lambda d: -stride[d])
+    return sorted(range(len(stride)), key=lambda d: -hint(stride[d]))
 
 
-def _kept_strides(view: ir.View, out: ir.Buffer, dims: Sequence[int]) -> tuple[int, ...]:
+def _kept_strides(view: ir.View, out: ir.Buffer, dims: Sequence[int]) -> tuple[Int, ...]:
     """The result's strides by dimension of the reduced operand, whichever way `keepdim` was."""
     if len(out.size) == len(view.size):
         return tuple(0 if d in dims else s for d, s in enumerate(out.stride))

@@ -8,6 +8,7 @@ import torch
 
 from compiler_core.lower.body import Body
 from compiler_core.lower.table import NotLowered, Number, Operand, lowers
+from compiler_core.sizes import Int, Real, Size
 
 aten = torch.ops.aten
 
@@ -34,7 +35,7 @@ def ones(body: Body, *_: Any, **__: Any) -> None:
 
 @lowers(aten.arange.start_step)
 def arange(body: Body, start: Number, end: Number, step: Number = 1, **_: Any) -> None:
-    if not (isinstance(start, int) and isinstance(step, int)):
+    if not (isinstance(start, (int, Size)) and isinstance(step, (int, Size))):
         raise NotLowered("arange of floats")
     body.store(body.index(0, step, start))
 
@@ -50,27 +51,27 @@ def arange_end(body: Body, end: Number, **_: Any) -> None:
 
 
 @lowers(torch.ops.prims.iota.default)
-def iota(body: Body, length: int, *, start: int, step: int, **_: Any) -> None:
+def iota(body: Body, length: Int, *, start: Int, step: Int, **_: Any) -> None:
     body.store(body.index(0, step, start))
 
 
 @lowers(aten.tril.default)
-def tril(body: Body, x: Operand, diagonal: int = 0) -> None:
+def tril(body: Body, x: Operand, diagonal: Int = 0) -> None:
     _triangle(body, x, diagonal, "le")
 
 
 @lowers(aten.triu.default)
-def triu(body: Body, x: Operand, diagonal: int = 0) -> None:
+def triu(body: Body, x: Operand, diagonal: Int = 0) -> None:
     _triangle(body, x, diagonal, "ge")
 
 
-def _triangle(body: Body, x: Operand, diagonal: int, op: str) -> None:
+def _triangle(body: Body, x: Operand, diagonal: Int, op: str) -> None:
     rank = len(x.view.size)
     column, row = body.index(rank - 1), body.index(rank - 2, start=diagonal)
     body.store(body.op("where", body.op(op, column, row), body.operand(x), 0))
 
 
 def _number(value: Any) -> Number:
-    if not isinstance(value, (int, float)):
+    if not isinstance(value, (int, float, Size, Real)):
         raise NotLowered("a value that is no real number")
     return value

@@ -13,6 +13,7 @@ from torch._prims_common import elementwise_dtypes
 
 from compiler_core.lower.body import COMPUTE_TYPE, Body
 from compiler_core.lower.table import NotLowered, Number, Operand, Value, lowers
+from compiler_core.sizes import Real, Size
 
 aten = torch.ops.aten
 Pointwise = Callable[..., Value]
@@ -22,7 +23,8 @@ NO_OPERANDS = {"alpha", "rounding_mode", "memory_format"}
 
 def promoted(promotion: Promotion, args: Sequence[Any]) -> torch.dtype:
     """The type to compute in, for tensors and numbers `args`."""
-    given = [_like(a) if isinstance(a, Operand) else a for a in args if isinstance(a, (Operand, int, float))]
+    numbers = (1 if isinstance(a, Size) else 1.0 if isinstance(a, Real) else a for a in args)
+    given = [_like(a) if isinstance(a, Operand) else a for a in numbers if isinstance(a, (Operand, int, float))]
     compute, _ = elementwise_dtypes(*given, type_promotion_kind=promotion)
     return compute
 
@@ -48,6 +50,8 @@ def pointwise(
 
 
 def _value(body: Body, arg: Any, dtype: torch.dtype) -> Any:
+    if isinstance(arg, (Size, Real)):
+        return body.number(arg, dtype)
     return body.cast(body.operand(arg), dtype) if isinstance(arg, Operand) else arg
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import torch
 
 from compiler_core import ir
+from compiler_core.sizes import Real, Size
 
 
 class NotLowered(Exception):
@@ -35,7 +36,7 @@ class Value:
     dtype: torch.dtype
 
 
-Number = int | float | bool
+Number = int | float | bool | Size | Real
 Rule = Callable[..., None]
 RULES: dict[torch._ops.OpOverload, Rule] = {}
 
