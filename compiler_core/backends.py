@@ -46,7 +46,7 @@ def names() -> list[str]:
 
 def takes_symbols(wanted: str | Callable[..., Any] | None) -> bool:
     """Whether the backend's graphs may have symbolic sizes; each new size is compiled anew where they may not."""
-    return callable(wanted) or wanted in ("eager", "aot_eager")
+    return callable(wanted) or wanted in (None, "eager", "aot_eager", "cpp", "triton")
 
 
 def choose(wanted: str | Backend | Callable[..., Any] | None, example_inputs: Sequence[torch.Tensor]) -> str:

@@ -130,11 +130,17 @@ def symbol(name: str, least: int, hint: int) -> Size:
 
 
 def prod(numbers: Iterable[Int]) -> Int:
-    return functools.reduce(lambda a, b: a * b, numbers, 1)
+    made: Int = 1
+    for number in numbers:
+        made = made * number
+    return made
 
 
 def total(numbers: Iterable[Int]) -> Int:
-    return functools.reduce(lambda a, b: a + b, numbers, 0)
+    made: Int = 0
+    for number in numbers:
+        made = made + number
+    return made
 
 
 def hint(number: Int) -> int:
@@ -161,8 +167,9 @@ def symbols_in(value: Any) -> Iterator[str]:
 
 
 def factor_text(number: Int) -> str:
-    """`number` as a factor of a product."""
-    return f"({number})" if isinstance(number, Size) and len(number.terms) > 1 else str(number)
+    """`number` as a factor or a divisor."""
+    text = str(number)
+    return text if isinstance(number, int) or text.isidentifier() else f"({text})"
 
 
 def _terms(number: Int) -> Mapping[Monomial, int]:

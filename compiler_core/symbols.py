@@ -233,4 +233,4 @@ class Sizes:
     def _symbol(self, name: str, expr: Any, env: Any, definition: Definition, hint: int) -> Int:
         self.definitions[name] = definition
         least = env.bound_sympy(expr).lower
-        return sizes.symbol(name, int(least) if least.is_finite else -sys.maxsize, hint)
+        return sizes.symbol(name, int(least) if least.is_Integer else -sys.maxsize, hint)

@@ -17,6 +17,7 @@ from dataclasses import replace
 
 from compiler_core import ir, spaces
 from compiler_core.codegen.triton import programs
+from compiler_core.sizes import Int, hint
 
 ENOUGH_PROGRAMS = 512
 WANTED_PROGRAMS = 1024
@@ -45,8 +46,9 @@ def _cut(loops: ir.Loops) -> spaces.Split | None:
     running = programs(loops)
     if running >= ENOUGH_PROGRAMS:
         return None
-    most = min(WANTED_PROGRAMS // running, loops.inner_numel // LEAST_PART)
-    parts, at = max((_divisor(size, most), -at) for at, size in enumerate(loops.space) if at >= len(loops.outer))
+    most = min(WANTED_PROGRAMS // running, hint(loops.inner_numel) // LEAST_PART)
+    inner = [(size, at) for at, size in enumerate(loops.space) if at >= len(loops.outer) and isinstance(size, int)]
+    parts, at = max(((_divisor(size, most), -at) for size, at in inner), default=(1, 0))
     return spaces.Split(-at, loops.space[-at] // parts) if parts > 1 else None
 
 
@@ -55,7 +57,7 @@ def _divisor(size: int, most: int) -> int:
     return next((d for d in range(min(size // 2, most), 1, -1) if size % d == 0), 1)
 
 
-def _partial_buffers(loops: ir.Loops, parts: int, buffers: dict[str, ir.Buffer]) -> dict[str, str]:
+def _partial_buffers(loops: ir.Loops, parts: Int, buffers: dict[str, ir.Buffer]) -> dict[str, str]:
     """A new buffer, ``[parts, outer]``, for each reduction of the loops."""
     taken = {*buffers, *(s.name for s in loops.body if not isinstance(s, ir.Store))}
     device = buffers[loops.writes[0]].device
@@ -84,7 +86,7 @@ def _parts(loops: ir.Loops, cut: spaces.Split, names: dict[str, str]) -> ir.Loop
     return spaces.simplify(replace(made, name=f"{loops.name}_parts", body=_needed([*kept, *stores])))
 
 
-def _rest(loops: ir.Loops, parts: int, names: dict[str, str]) -> ir.Loops:
+def _rest(loops: ir.Loops, parts: Int, names: dict[str, str]) -> ir.Loops:
     """The reduction of the parts, and all that follows."""
     rank = len(loops.outer)
     row = spaces.contiguous(loops.outer, range(rank), rank).strides

@@ -12,14 +12,15 @@ index is printed as an inner one and the programs share out tiles of both.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import prod
 
 from compiler_core import ir, spaces
 from compiler_core.codegen import Code, Launcher, Line, triton_module
 from compiler_core.codegen.triton_ops import HELPERS, POINTERS, TYPES, accumulate, compute, identity, literal, reduce
+from compiler_core.sizes import Int, Size, factor_text, hint, prod
 
 _HEADER = """\
 import triton
@@ -57,9 +58,9 @@ def build(code: Code) -> dict[str, Launcher]:
 
 
 def programs(loops: ir.Loops) -> int:
-    """How many programs run a kernel."""
+    """How many programs run a kernel, for the sizes that the graph was captured with."""
     blocks = choose_blocks(loops)
-    return -(-loops.outer_numel // blocks.i) * max(1, blocks.tiles)
+    return -(-hint(loops.outer_numel) // blocks.i) * (-(-hint(loops.inner_numel) // blocks.j) if blocks.tiled else 1)
 
 
 def _with_outer_index(loops: ir.Loops) -> ir.Loops:
@@ -81,8 +82,10 @@ def _in_tiles(loops: ir.Loops) -> ir.Loops:
     """`loops`, with the last index as an inner one where a load goes through memory by another."""
     last = len(loops.outer) - 1
     loads = [s.address.strides for s in loops.body if isinstance(s, ir.Load)]
-    across = [k for k in range(last) if loops.outer[k] >= 16 and any(s[k] == 1 and s[last] > 1 for s in loads)]
-    if loops.inner or not across or loops.outer[last] < 16:
+    across = [
+        k for k in range(last) if hint(loops.outer[k]) >= 16 and any(s[k] == 1 and hint(s[last]) > 1 for s in loads)
+    ]
+    if loops.inner or not across or hint(loops.outer[last]) < 16:
         return loops
     rest = [k for k in range(last) if k != across[0]]
     return spaces.arrange(loops, [*rest, across[0]], [last])
@@ -92,25 +95,25 @@ def _in_tiles(loops: ir.Loops) -> ir.Loops:
 class Blocks:
     """How much one program does at a time; `j` is 0 in a kernel without inner indices.
 
-    `tiles` programs share out the inner indices too; 0 where each program does all of them.
+    Where it is `tiled`, programs share out the inner indices too; else each program does all of them.
     """
 
     i: int
     j: int
     num_warps: int
-    tiles: int = 0
+    tiled: bool = False
 
 
 def choose_blocks(loops: ir.Loops) -> Blocks:
     """Blocks that keep loads wide, threads busy and a whole row in registers where it fits."""
-    outer = _power_of_2(loops.outer_numel)
+    outer = _power_of_2(hint(loops.outer_numel))
     if not loops.inner:
         i = min(outer, 1024)
         return Blocks(i, 0, max(1, min(4, i // 128)))
-    inner = _power_of_2(loops.inner_numel)
+    inner = _power_of_2(hint(loops.inner_numel))
     if not any(isinstance(s, ir.Reduce) for s in loops.body):
         i, j = min(outer, TILE), min(inner, TILE)
-        return Blocks(i, j, max(1, i * j // 512), -(-loops.inner_numel // j))
+        return Blocks(i, j, max(1, i * j // 512), tiled=True)
     if _outer_indices_are_adjacent(loops):
         i = min(outer, 32)
         j = min(inner, max(4096 // i, 128))
@@ -124,7 +127,7 @@ def _outer_indices_are_adjacent(loops: ir.Loops) -> bool:
     """Whether elements that lie side by side in memory belong to different outer indices."""
     strides = [s.address.strides for s in loops.body if isinstance(s, ir.Load) and loops.is_inner(s)]
     rows = sum(s[-1] == 1 for s in strides)
-    columns = sum(bool(loops.outer) and s[len(loops.outer) - 1] == 1 and s[-1] > 1 for s in strides)
+    columns = sum(bool(loops.outer) and s[len(loops.outer) - 1] == 1 and hint(s[-1]) > 1 for s in strides)
     return columns > rows
 
 
@@ -146,7 +149,8 @@ class _Kernel:
         self._j_mask = bool(loops.inner) and loops.inner_numel % self.blocks.j != 0
         self._signature(buffers)
         self._outer_index()
-        if not loops.inner or self.blocks.tiles or self.blocks.j >= loops.inner_numel:
+        one_block = isinstance(loops.inner_numel, int) and self.blocks.j >= loops.inner_numel
+        if not loops.inner or self.blocks.tiled or one_block:
             self._in_one_block()
         else:
             for sweep in ir.sweeps(loops):
@@ -154,7 +158,24 @@ class _Kernel:
 
     def launch(self) -> str:
         """The kernel's entry in ``LAUNCHES``."""
-        return f'"{self.loops.name}": {{"grid": {programs(self.loops)}, "num_warps": {self.blocks.num_warps}}},'
+        return f'"{self.loops.name}": {{"grid": {self._grid()}, "num_warps": {self.blocks.num_warps}}},'
+
+    def _grid(self) -> str:
+        """How many programs there are: a number, or a function of the kernel's numbers."""
+        outer, blocks = self.loops.outer_numel, self.blocks
+        inner = self.loops.inner_numel if blocks.tiled else 1
+        if isinstance(outer, int) and isinstance(inner, int):
+            return str(programs(self.loops))
+        tiles = f" * triton.cdiv({inner}, {blocks.j})" if blocks.tiled else ""
+        return f"lambda {', '.join(self._numbers())}: triton.cdiv({outer}, {blocks.i}){tiles}"
+
+    def _tiles(self) -> str:
+        """How many programs share out the inner indices."""
+        inner = self.loops.inner_numel
+        return str(-(-inner // self.blocks.j)) if isinstance(inner, int) else f"tl.cdiv({inner}, BLOCK_J)"
+
+    def _numbers(self) -> tuple[str, ...]:
+        return self.loops.symbols + self.loops.scalars
 
     def _emit(self, text: str, *statements: ir.Statement, indent: int = 1) -> None:
         self.lines.append(("    " * indent + text, tuple(self._number[id(s)] for s in statements)))
@@ -162,19 +183,20 @@ class _Kernel:
     def _signature(self, buffers: dict[str, ir.Buffer]) -> None:
         heading, _ = next(iter(self.loops.lines()))
         pointers = [f'{name}_ptr: "{POINTERS[buffers[name].dtype]}"' for name in self.loops.arguments]
+        numbers = [f'{name}: "i64"' for name in self.loops.symbols] + [f'{name}: "fp64"' for name in self.loops.scalars]
         sizes = {"BLOCK_I": self.blocks.i} | ({"BLOCK_J": self.blocks.j} if self.blocks.j else {})
         blocks = [f"{name}: tl.constexpr = {size}" for name, size in sizes.items()]
         self._emit(f"# {heading}", indent=0)
         self._emit("@triton.jit", indent=0)
         self._emit(f"def {self.loops.name}(", indent=0)
-        for parameter in pointers + blocks:
+        for parameter in pointers + numbers + blocks:
             self._emit(f"{parameter},")
         self._emit("):", indent=0)
 
     def _outer_index(self) -> None:
         program = "tl.program_id(0)" + (".to(tl.int64)" if self._wide else "")
-        if self.blocks.tiles:
-            program += f" // {self.blocks.tiles}"
+        if self.blocks.tiled:
+            program += f" // {self._tiles()}"
         column = "[:, None]" if self.loops.inner else ""
         names = self.loops.index_names[: len(self.loops.outer)]
         self._index("i", f"{program} * BLOCK_I + tl.arange(0, BLOCK_I){column}", names, self.loops.outer)
@@ -184,7 +206,7 @@ class _Kernel:
         text = f"{start}tl.arange(0, BLOCK_J)[None, :]" + (".to(tl.int64)" if self._wide else "")
         self._index("j", text, names, self.loops.inner, indent)
 
-    def _index(self, letter: str, text: str, names: Sequence[str], sizes: Sequence[int], indent: int = 1) -> None:
+    def _index(self, letter: str, text: str, names: Sequence[str], sizes: Sequence[Int], indent: int = 1) -> None:
         """Index, mask, and the indices that the flattened one is made of, as far as they are used."""
         flat = names[0] if len(names) == 1 else letter
         self._emit(f"{flat} = {text}", indent=indent)
@@ -193,17 +215,17 @@ class _Kernel:
         for k in range(len(names) if len(names) > 1 else 0):
             below = prod(sizes[k + 1 :])
             if self._is_used(names[k]):
-                quotient = f"{flat} // {below}" if below > 1 else flat
-                self._emit(f"{names[k]} = {quotient}" + (f" % {sizes[k]}" if k else ""), indent=indent)
+                quotient = f"{flat} // {factor_text(below)}" if below != 1 else flat
+                self._emit(f"{names[k]} = {quotient}" + (f" % {factor_text(sizes[k])}" if k else ""), indent=indent)
 
     def _is_used(self, index: str) -> bool:
         addresses = [s.address for s in self.loops.body if isinstance(s, (ir.Load, ir.Index, ir.Store))]
         return any(name == index and stride for a in addresses for name, stride in self._terms(a))
 
-    def _terms(self, address: ir.Address) -> list[tuple[str, int]]:
+    def _terms(self, address: ir.Address) -> list[tuple[str, Int]]:
         """The indices of an address with their strides; the flattened one where it steps as that."""
         rank = len(self.loops.outer)
-        terms: list[tuple[str, int]] = []
+        terms: list[tuple[str, Int]] = []
         for letter, part, sizes in (
             ("i", slice(0, rank), self.loops.outer),
             ("j", slice(rank, None), self.loops.inner),
@@ -219,8 +241,8 @@ class _Kernel:
 
     def _in_one_block(self) -> None:
         if self.loops.inner:
-            tiles = self.blocks.tiles
-            self._inner_index(f"tl.program_id(0) % {tiles} * BLOCK_J + " if tiles else "", 1)
+            tile = f"tl.program_id(0){'.to(tl.int64)' * self._wide} % {self._tiles()} * BLOCK_J + "
+            self._inner_index(tile if self.blocks.tiled else "", 1)
         for statement in self.loops.body:
             if isinstance(statement, ir.Reduce):
                 text = reduce(statement.op, statement.dtype, self._block(statement))
@@ -274,7 +296,10 @@ class _Kernel:
         if isinstance(statement, ir.Index):
             address = self._address(statement.address)
             dtype = TYPES[statement.dtype]
-            return f"({address}).to({dtype})" if any(statement.address.strides) else f"tl.full([], {address}, {dtype})"
+            computed = any(statement.address.strides) or isinstance(statement.address.offset, Size)
+            return f"({address}).to({dtype})" if computed else f"tl.full([], {address}, {dtype})"
+        if isinstance(statement, ir.Scalar):
+            return statement.number.name
         assert isinstance(statement, ir.Compute)
         types = [a.dtype if isinstance(a, ir.Literal) else self._types[a] for a in statement.arguments]
         return compute(statement, types, self._arguments(statement, statement.op))
@@ -311,6 +336,11 @@ def _local_names(loops: ir.Loops) -> dict[str, str]:
 
 def _reaches_far(loops: ir.Loops) -> bool:
     """Whether an index or an address may not fit 32 bits."""
+    if loops.symbols:
+        return True
     addresses = [s.address for s in loops.body if isinstance(s, (ir.Load, ir.Index, ir.Store))]
-    reach = [abs(a.offset) + sum(abs(s) * n for s, n in zip(a.strides, loops.space, strict=True)) for a in addresses]
-    return max([prod(loops.space), *reach]) >= _INT32_LIMIT
+    sizes = list(map(hint, loops.space))
+    reach = [
+        abs(hint(a.offset)) + sum(abs(hint(s)) * n for s, n in zip(a.strides, sizes, strict=True)) for a in addresses
+    ]
+    return max([math.prod(sizes), *reach]) >= _INT32_LIMIT

@@ -46,7 +46,8 @@ class Kernel:
 
     name: str
     function: Any
-    grid: int
+    grid: int | Callable[..., int]
+    """How many programs there are; where sizes are symbolic, for the numbers that come after the buffers."""
     num_warps: int
     file: Path
 
@@ -99,7 +100,7 @@ def compile_kernel(kernel: Kernel, target: Target, *, aligned: bool = True) -> A
     params = kernel.function.params
     signature = {p.name: "constexpr" if p.is_constexpr else p.annotation for p in params}
     constants = {p.name: p.default for p in params if p.is_constexpr}
-    pointers = [i for i, p in enumerate(params) if not p.is_constexpr]
+    pointers = [i for i, p in enumerate(params) if str(p.annotation).startswith("*")]
     attributes = {(i,): [["tt.divisibility", 16]] for i in pointers} if aligned else {}
     # `num_warps` counts warps of 32 threads
     options = {"num_warps": max(1, kernel.num_warps * 32 // target.warp_size)}
@@ -117,30 +118,57 @@ def launcher(kernel: Kernel) -> Callable[..., None]:
     are known here, so only the pointers' alignment is looked at.
     """
     if not hasattr(kernel.function, "params"):
-        return lambda *tensors: kernel.function[(kernel.grid,)](*tensors)  # Triton's interpreter
+        return lambda *args: _interpret(kernel, args)
     if not torch.cuda.is_available():
         raise BuildError("Triton kernels run on a GPU, and PyTorch finds none; the backend for the CPU is cpp")
     constants = tuple(p.default for p in kernel.function.params if p.is_constexpr)
+    count = sum(str(p.annotation).startswith("*") for p in kernel.function.params)
     ready: dict[tuple[int, bool], Callable[..., None]] = {}
 
     def prepare(device: int, aligned: bool) -> Callable[..., None]:
         compiled = compile_kernel(kernel, current_target(), aligned=aligned)
-        return ready.setdefault((device, aligned), compiled[(kernel.grid, 1, 1)])
+        return ready.setdefault((device, aligned), _on_grid(kernel, compiled))
 
-    def launch(*tensors: torch.Tensor) -> None:
-        device = tensors[0].get_device()
+    def launch(*args: Any) -> None:
+        device = args[0].get_device()
         if device != torch._C._cuda_getDevice():
             with torch.cuda.device(device):
-                return launch(*tensors)
+                return launch(*args)
         bits = 0
-        for tensor in tensors:
+        for tensor in args[:count]:
             bits |= tensor.data_ptr()
         aligned = not bits & 15
         run = ready.get((device, aligned)) or prepare(device, aligned)
-        return run(*tensors, *constants, stream=torch._C._cuda_getCurrentRawStream(device))
+        return run(*args, *constants, stream=torch._C._cuda_getCurrentRawStream(device))
 
     prepare(torch.cuda.current_device(), True)
     return launch
+
+
+def _on_grid(kernel: Kernel, compiled: Any) -> Callable[..., None]:
+    """What launches a compiled kernel; it takes the kernel's constants too."""
+    if isinstance(kernel.grid, int):
+        launch: Callable[..., None] = compiled[(kernel.grid, 1, 1)]
+        return launch
+    constants = sum(p.is_constexpr for p in kernel.function.params)
+
+    def launch_some(*args: Any, stream: int) -> None:
+        if programs := _programs(kernel, args[: len(args) - constants]):
+            compiled[(programs, 1, 1)](*args, stream=stream)
+
+    return launch_some
+
+
+def _interpret(kernel: Kernel, args: tuple[Any, ...]) -> None:
+    """One launch by Triton's interpreter."""
+    if programs := _programs(kernel, args):
+        kernel.function[(programs,)](*args)
+
+
+def _programs(kernel: Kernel, args: tuple[Any, ...]) -> int:
+    if isinstance(kernel.grid, int):
+        return kernel.grid
+    return kernel.grid(*args[-kernel.grid.__code__.co_argcount :])
 
 
 def current_target() -> Target:

@@ -75,7 +75,7 @@ class Wrapper:
         """The symbols that the text names, computed from the inputs."""
         lines: list[str] = []
         needed = self._needed
-        for name, definition in reversed(self._program.symbols.items()):
+        for name, definition in reversed(list(self._program.symbols.items())):
             if name in needed:
                 needed = needed | definition.needs
                 lines += [f"    {name} = {definition.text}"] * (name != definition.text)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 import torch
 
 from compiler_core import ir
-from compiler_core.lower.table import NotLowered, Number, Operand, Value
+from compiler_core.lower.table import NotLowered, Number, Operand, Symbolic, Value
 from compiler_core.record import ItemId
 from compiler_core.sizes import Int, Real, Size, hint, prod
 
@@ -58,7 +58,7 @@ class Body:
         strides = tuple(step if d == dim else 0 for d in (*self._outer_dims, *self._inner_dims))
         return self._add(ir.Index(self._fresh(), torch.int64, ir.Address(strides, start), self._origin))
 
-    def number(self, value: Number, dtype: torch.dtype) -> Value:
+    def number(self, value: Number | Symbolic, dtype: torch.dtype) -> Value:
         """A number as `dtype`; one that depends on symbols is computed where it is used."""
         if isinstance(value, Real):
             return self.cast(self._add(ir.Scalar(self._fresh(), value, self._origin)), dtype)
@@ -68,7 +68,7 @@ class Body:
         made = ir.Index(self._fresh(), torch.int64, ir.Address(strides, value), self._origin)
         return self.cast(self._add(made), dtype)
 
-    def op(self, op: str, *args: Value | Number, dtype: torch.dtype | None = None) -> Value:
+    def op(self, op: str, *args: Value | Number | Symbolic, dtype: torch.dtype | None = None) -> Value:
         """Apply `op`; a number has the type of the other arguments."""
         of = args[1:] if op == "where" else args
         kind = dtype or next((a.dtype for a in of if isinstance(a, Value)), None)
@@ -78,7 +78,7 @@ class Body:
         made = torch.bool if op in ir.COMPARISONS else kind
         return self._add(ir.Compute(self._fresh(), made, op, tuple(v.argument for v in values), self._origin))
 
-    def cast(self, value: Value | Number, dtype: torch.dtype) -> Value:
+    def cast(self, value: Value | Number | Symbolic, dtype: torch.dtype) -> Value:
         """`value` as `dtype`; itself where it has that type already."""
         if not isinstance(value, Value):
             return self.number(value, dtype)
@@ -97,7 +97,7 @@ class Body:
             return value
         return self._add(ir.Reduce(self._fresh(), value.dtype, op, value.argument, self._origin))
 
-    def store(self, value: Value | Number) -> None:
+    def store(self, value: Value | Number | Symbolic) -> None:
         """The node's result, cast to its type; the last statement."""
         value = self.cast(value, self.out.dtype)
         last = self._statements[-1] if self._statements else None
@@ -131,7 +131,7 @@ class Body:
         return ir.Address(tuple(strides), view.offset)
 
 
-def literal(value: int | float | bool, dtype: torch.dtype) -> Value:
+def literal(value: Number, dtype: torch.dtype) -> Value:
     """`value` rounded to `dtype`, so that every language prints the same number."""
     if dtype is torch.bool:
         return Value(ir.Literal(bool(value), dtype), dtype)

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from compiler_core.lower.body import Body
-from compiler_core.lower.table import NotLowered, Number, Operand, lowers
+from compiler_core.lower.table import NotLowered, Number, Operand, Symbolic, lowers
 from compiler_core.sizes import Int, Real, Size
 
 aten = torch.ops.aten
@@ -34,19 +34,19 @@ def ones(body: Body, *_: Any, **__: Any) -> None:
 
 
 @lowers(aten.arange.start_step)
-def arange(body: Body, start: Number, end: Number, step: Number = 1, **_: Any) -> None:
+def arange(body: Body, start: Any, end: Any, step: Any = 1, **_: Any) -> None:
     if not (isinstance(start, (int, Size)) and isinstance(step, (int, Size))):
         raise NotLowered("arange of floats")
     body.store(body.index(0, step, start))
 
 
 @lowers(aten.arange.start)
-def arange_start(body: Body, start: Number, end: Number, **_: Any) -> None:
+def arange_start(body: Body, start: Any, end: Any, **_: Any) -> None:
     arange(body, start, end)
 
 
 @lowers(aten.arange.default)
-def arange_end(body: Body, end: Number, **_: Any) -> None:
+def arange_end(body: Body, end: Any, **_: Any) -> None:
     arange(body, 0, end)
 
 
@@ -71,7 +71,7 @@ def _triangle(body: Body, x: Operand, diagonal: Int, op: str) -> None:
     body.store(body.op("where", body.op(op, column, row), body.operand(x), 0))
 
 
-def _number(value: Any) -> Number:
+def _number(value: Any) -> Number | Symbolic:
     if not isinstance(value, (int, float, Size, Real)):
         raise NotLowered("a value that is no real number")
     return value

@@ -105,19 +105,19 @@ _register_by_name()
 
 
 @pointwise(aten.add.Tensor, aten.add.Scalar)
-def add(body: Body, x: Value | Number, y: Value | Number, alpha: Number = 1) -> Value:
+def add(body: Body, x: Value | Number, y: Value | Number, alpha: Value | Number = 1) -> Value:
     if _is_bool(x, y):
         return body.op("or", x, y) if alpha else body.cast(x, torch.bool)
     return body.op("add", x, y if alpha == 1 else _times(body, y, alpha))
 
 
 @pointwise(aten.sub.Tensor, aten.sub.Scalar)
-def sub(body: Body, x: Value | Number, y: Value | Number, alpha: Number = 1) -> Value:
+def sub(body: Body, x: Value | Number, y: Value | Number, alpha: Value | Number = 1) -> Value:
     return body.op("sub", x, y if alpha == 1 else _times(body, y, alpha))
 
 
 @pointwise(aten.rsub.Tensor, aten.rsub.Scalar)
-def rsub(body: Body, x: Value | Number, y: Value | Number, alpha: Number = 1) -> Value:
+def rsub(body: Body, x: Value | Number, y: Value | Number, alpha: Value | Number = 1) -> Value:
     return sub(body, y, x, alpha)
 
 
@@ -229,8 +229,10 @@ def _clamp_tensor(body: Body, x: Operand, low: Operand | None, high: Operand | N
 
 
 @pointwise(aten.pow.Tensor_Scalar)
-def pow_scalar(body: Body, x: Value, exponent: Number) -> Value:
+def pow_scalar(body: Body, x: Value, exponent: Value | Number) -> Value:
     """The powers that eager computes without `pow`, as it does; the others by `pow`."""
+    if isinstance(exponent, Value):
+        raise NotLowered("a power that is no constant")
     if exponent in (1, 2, 3):
         value = x
         for _ in range(int(exponent) - 1):
@@ -326,5 +328,7 @@ def _dtype(*args: Value | Number) -> torch.dtype:
     return next(a.dtype for a in args if isinstance(a, Value))
 
 
-def _times(body: Body, y: Value | Number, alpha: Number) -> Value | Number:
-    return body.op("mul", y, alpha) if isinstance(y, Value) else y * alpha
+def _times(body: Body, y: Value | Number, alpha: Value | Number) -> Value | Number:
+    if isinstance(y, Value) or isinstance(alpha, Value):
+        return body.op("mul", y, alpha)
+    return y * alpha

@@ -36,7 +36,8 @@ class Value:
     dtype: torch.dtype
 
 
-Number = int | float | bool | Size | Real
+Number = int | float | bool
+Symbolic = Size | Real
 Rule = Callable[..., None]
 RULES: dict[torch._ops.OpOverload, Rule] = {}
 
