@@ -71,17 +71,17 @@ class Policy:
         return [Wanted("it had another value before") if size is None else None for size in new.sizes]
 
     def number(self, value: int | float, source: Source) -> str | None:
-        """Why the number at `source` is symbolic; 0, 1 and what is not finite never is."""
+        """Why the number at `source` is symbolic; a float is not while it is 0, which is two numbers, or not finite."""
         if self.dynamic is False:
             return None
         known = self._numbers.setdefault(source.text, value)
         if known is not None and known != value:
             self._numbers[source.text] = None
-        if value in (0, 1) or not math.isfinite(value):
+        if isinstance(value, float) and (value == 0 or not math.isfinite(value)):
             return None
         if self._numbers[source.text] is None:
             return "it had another value before"
-        return "dynamic=True" if self.dynamic and _is_argument(source) else None
+        return "dynamic=True" if self.dynamic and _is_argument(source) and value not in (0, 1) else None
 
 
 def _merged(old: Sequence[Any], new: Sequence[Any]) -> list[Any]:
