@@ -36,7 +36,7 @@ from compiler_core.side_effects import SideEffects
 from compiler_core.sources import Attribute, Constant, FreeCell, Held, InstanceDict, Item, Scope, Source, root_of
 from compiler_core.values import arrays
 from compiler_core.values.base import Value
-from compiler_core.values.constant import NONE, NUMPY_NUMBERS, ConstantValue, from_python, is_atom, may_be_two
+from compiler_core.values.constant import NONE, NUMPY_NUMBERS, ConstantValue, from_python, is_a, is_atom, may_be_two
 from compiler_core.values.context_vars import ContextVarValue
 from compiler_core.values.contexts import CONTEXTS, ExitValue
 from compiler_core.values.exceptions import ExceptionValue
@@ -164,7 +164,7 @@ class Capture:
         return self._static(obj, None) if _is_static(obj) else self.wrap(obj, source)
 
     def _static(self, obj: Any, source: Source | None) -> Value:
-        if isinstance(obj, types.FunctionType):
+        if is_a(obj, types.FunctionType):
             return FunctionValue.outside(self, obj, source)
         return StaticValue(obj, source)
 
@@ -179,9 +179,9 @@ class Capture:
         cls: Any = type(obj)
         if container_base(cls) is not None:
             return SubclassValue.outside(obj, source)
-        if isinstance(obj, types.MethodType) and type(obj.__self__) in CONTEXTS and obj.__name__ == "__exit__":
+        if is_a(obj, types.MethodType) and type(obj.__self__) in CONTEXTS and obj.__name__ == "__exit__":
             return ExitValue.outside(self, obj, source)
-        if isinstance(obj, types.MethodType):
+        if is_a(obj, types.MethodType):
             self.guard("TYPE_MATCH", source, obj)
             method = MethodValue(
                 self.wrap(obj.__func__, Attribute(source, "__func__")),
@@ -189,11 +189,11 @@ class Capture:
             )
             method.source = source
             return method
-        if isinstance(obj, types.BuiltinMethodType) and type(obj.__self__) in CONTAINERS:
+        if is_a(obj, types.BuiltinMethodType) and type(obj.__self__) in CONTAINERS:
             self.guard("TYPE_MATCH", source, obj)
             self.guard("EQUALS_MATCH", Attribute(source, "__name__"), obj.__name__)
             return MethodOfValue(self.wrap(obj.__self__, Attribute(source, "__self__")), obj.__name__)
-        if isinstance(obj, types.CellType):
+        if is_a(obj, types.CellType):
             return self.cell(obj, source)
         if type(obj) is range:
             self.guard("EQUALS_MATCH", source, obj)
@@ -208,9 +208,9 @@ class Capture:
             return arrays.ArrayValue(obj, source)
         if type(obj) is contextvars.ContextVar:
             return ContextVarValue(obj, source)
-        if isinstance(obj, BaseException):
+        if is_a(obj, BaseException):
             return ExceptionValue(type(obj), real=obj, source=source)
-        if isinstance(obj, torch.nn.Module):
+        if is_a(obj, torch.nn.Module):
             return ModuleValue(type(obj), obj, source)
         if type(obj) is types.SimpleNamespace:
             return NamespaceValue(obj, source)
@@ -631,10 +631,10 @@ _STATIC_TYPES = (
 
 def _is_static(obj: Any) -> bool:
     """Whether `obj` is known by its identity and has no state that matters."""
-    if isinstance(obj, types.BuiltinFunctionType):
+    if is_a(obj, types.BuiltinFunctionType):
         owner = obj.__self__
-        return owner is None or isinstance(owner, (types.ModuleType, type)) or type(owner).__name__ == "PyCapsule"
-    return isinstance(obj, _STATIC_TYPES)
+        return owner is None or is_a(owner, (types.ModuleType, type)) or type(owner).__name__ == "PyCapsule"
+    return is_a(obj, _STATIC_TYPES)
 
 
 def _is_ordinary(tensor: torch.Tensor) -> bool:
@@ -647,4 +647,4 @@ def _is_plain_object(obj: Any) -> bool:
     """Whether attributes and methods of `obj` are plain Python all through."""
     builtin_bases = (list, dict, tuple, set, frozenset, str, int, float, bytes, torch.Tensor, BaseException)
     cls: Any = type(obj)  # mypy doubts that classes can be hashed
-    return is_plain_class(cls) and not isinstance(obj, builtin_bases)
+    return is_plain_class(cls) and not is_a(obj, builtin_bases)

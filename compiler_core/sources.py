@@ -466,7 +466,7 @@ class ClassEntry(Source):
 
 def class_entry(cls: type, name: str, default: Any = None) -> Any:
     """What `cls` or the first of its bases that has `name` holds as `name`."""
-    for each in cls.__mro__:
+    for each in cls.__mro__ or ():  # it has none as Python makes it
         if name in each.__dict__:
             return each.__dict__[name]
     return default

@@ -210,7 +210,7 @@ class Interpreter(opcodes.Opcodes):
     def mark(self) -> Mark:
         """The instruction at work or, where it handles an exception that only Python can raise rightly, the one that
         raised it."""
-        caught = next((e for e in self.handling if e.was_raised), None)
+        caught = next((e for e in self.handling if e.was_raised and e in self.raised_at), None)
         if caught is not None:
             return self.raised_at[caught]
         in_loop = self.loop is not None
@@ -281,9 +281,8 @@ class Interpreter(opcodes.Opcodes):
                 return handler(self, *args, **kwargs)
             if is_leaf_function(fn):
                 return self.capture.call_function(self, fn, args, kwargs)
-            reason = skip_reason(fn.__code__, inlining=True)
-            if reason:
-                raise Unsupported("skipped function", f"{function.name} ({reason})")
+        if reason := skip_reason(function.code, inlining=True):
+            raise Unsupported("skipped function", f"{function.name} ({reason})")
         return self._inline(function, args, kwargs, answers)
 
     def called_by(self, caller: Interpreter) -> None:

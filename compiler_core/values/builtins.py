@@ -56,6 +56,8 @@ def _isinstance(tx: Interpreter, obj: Value, classes: Value) -> Value:
         return ConstantValue(any(_isinstance(tx, obj, c).truth(tx) for c in classes.items(tx)))
     wanted = _classes(tx, classes)
     obj.look(tx)
+    if isinstance(obj, ObjectValue) and lookup(obj.cls, "__class__") is not vars(object)["__class__"]:
+        raise Unsupported("unsupported call", f"isinstance of {obj}, which says what its class is")
     check = lookup(type(wanted), "__instancecheck__")
     if isinstance(check, types.FunctionType) and not is_library(check.__module__):
         if obj.python_type() is wanted:

@@ -33,9 +33,14 @@ if (_numpy := sys.modules.get("numpy")) is not None:  # PyTorch imports it where
     NUMPY_NUMBERS = (_numpy.number, _numpy.bool_)
 
 
+def is_a(obj: Any, classes: Any) -> bool:
+    """``isinstance(obj, classes)``, whatever an object of the user's, such as a mock, says that its class is."""
+    return issubclass(type(obj), classes)
+
+
 def is_atom(obj: Any) -> bool:
     """Whether `obj` is immutable, compares by value and may stand in a graph or a code object."""
-    return type(obj) in ATOMS or isinstance(obj, (*TORCH_ATOMS, *NUMPY_NUMBERS, enum.Enum))
+    return type(obj) in ATOMS or is_a(obj, (*TORCH_ATOMS, *NUMPY_NUMBERS, enum.Enum))
 
 
 class ConstantValue(Value):

@@ -100,7 +100,7 @@ class ObjectValue(Value):
         return None if on_class is ABSENT else self._class_attr(tx, name, on_class)
 
     def _descriptor(self, tx: Interpreter, name: str, descriptor: Any) -> Value | None:
-        if name == "__class__":
+        if descriptor is vars(object)["__class__"]:
             return tx.capture.wrap_static(self.cls)
         if name == "__dict__":
             return self._instance_dict()
@@ -419,6 +419,10 @@ def guard_class(tx: Interpreter, cls: type, name: str, found: Any) -> None:
     if not is_library(module_of(cls)) and isinstance(found, _CODE_OF_CLASSES):
         held = tx.capture.held(cls, cls.__qualname__)
         if isinstance(found, classmethod):
+            if not isinstance(found.__func__, types.FunctionType):
+                raise Unsupported(
+                    "unsupported attribute", f"{name}, a classmethod of a {type(found.__func__).__name__}"
+                )
             tx.capture.guard("ID_MATCH", Attribute(Attribute(held, name), "__func__"), found.__func__)
         else:
             tx.capture.guard("ID_MATCH", Attribute(held, name), getattr(cls, name))

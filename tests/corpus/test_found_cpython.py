@@ -308,3 +308,54 @@ def test_constant_with_a_repr_of_its_own(x):
     flag = Unready.A
     compiler_core.graph_break()
     return x + 1, flag
+
+
+@same_as_eager(breaks=["skipped function"], inputs=lambda: (torch.ones(1), 1))
+def test_inner_function_that_looks_at_its_locals(x, n):
+    def inner(y):
+        w = n + y
+        return locals()
+
+    return x + 1, sorted(inner(3))
+
+
+@same_as_eager()
+def test_exception_kept_and_raised_again_after_a_break(x):
+    try:
+        try:
+            try:
+                raise TypeError
+            except Exception:
+                raise ValueError from None
+        except ValueError as exc:
+            compiler_core.graph_break()
+            seen = exc.__cause__, exc.__suppress_context__
+            exc.__suppress_context__ = False
+            raise exc
+    except ValueError as exc:
+        return x + 1, seen, exc.__cause__, exc.__suppress_context__
+
+
+class SaysList:
+    __class__ = property(lambda self: list)
+
+
+SAYING = {cls: cls() for cls in (SaysList, list)}
+
+
+@same_as_eager(inputs=calls_with(*SAYING))
+def test_object_that_says_what_its_class_is(x, cls):
+    o = SAYING[cls]
+    return x + 1, isinstance(o, list), o.__class__, type(o)
+
+
+class Computed:
+    foo = classmethod(property(lambda cls: LOG.append(cls.__name__) or len(LOG)))
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 13), reason="a classmethod binds no property any more")
+def test_property_of_a_class():
+    def program(x):
+        return x + 1, Computed.foo
+
+    check(program, expected=Expected(breaks=["unsupported attribute"]), changes=["LOG"])

@@ -68,6 +68,13 @@ MODULES: dict[str, tuple[list[str], list[str]]] = {
     "posixpath": (["genericpath"], []),
     "_pydecimal": ([], ["test.test_decimal"]),
 }
+LANGUAGE = """
+    augassign binop bool compare decorators dictcomps dynamicclassattribute enumerate exception_variations exceptions
+    extcall fstring funcattrs generators global isinstance iter keywordonlyarg listcomps named_expressions patma
+    positional_only_arg property raise richcmp scope setcomps slice super unpack_ex with yield_from
+""".split()
+"""Tests of the language and of the types in it: there is no module, the tests' own functions are rewritten."""
+MODULES |= {name: ([], []) for name in LANGUAGE}
 _ALIVE = "PyTorch's frame hook keeps the arguments of a frame alive until it returns, and this waits for one to die"
 _TRACEBACK = "compares a whole traceback, in which each resume function has a line"
 LEFT_OUT = {
@@ -163,8 +170,8 @@ def plain(module: str, outcome: Outcome) -> None:
 
 
 def rewritten(module: str, outcome: Outcome) -> None:
-    """Every function of the module (not of the tests) gets code that went through our assembler."""
-    files = {f for f in files_of(module) if f"{os.sep}test{os.sep}" not in f}
+    """Every function of the module (of the tests only where there is none) gets code that went through our assembler."""
+    files = {f for f in files_of(module) if module in LANGUAGE or f"{os.sep}test{os.sep}" not in f}
     suite = suite_of(module)
     for obj in gc.get_objects():
         if isinstance(obj, types.FunctionType) and obj.__code__.co_filename in files:
