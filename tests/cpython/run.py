@@ -170,7 +170,7 @@ def plain(module: str, outcome: Outcome) -> None:
 
 
 def rewritten(module: str, outcome: Outcome) -> None:
-    """Every function of the module (of the tests only where there is none) gets code that went through our assembler."""
+    """Every function of the module (of the tests where there is no module) gets code that our assembler made."""
     files = {f for f in files_of(module) if module in LANGUAGE or f"{os.sep}test{os.sep}" not in f}
     suite = suite_of(module)
     for obj in gc.get_objects():
