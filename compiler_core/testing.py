@@ -19,6 +19,7 @@ import contextlib
 import copy
 import inspect
 import io
+import math
 import random
 import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -266,6 +267,8 @@ class _Comparison:
             return self._tensors(path, want, got)
         if type(want) is not type(got) and not _made_twice(type(want), type(got)):
             return f"{path}: {got!r}, not {want!r}"
+        if self.tolerance and type(want) is float and math.isclose(want, got, rel_tol=self.tolerance):
+            return None
         if isinstance(want, (*_PLAIN, frozenset, set)):
             same = want == got or (want != want and got != got)
             return None if same and repr(want) == repr(got) else f"{path}: {got!r}, not {want!r}"

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
     from compiler_core.record import Record
+    from kernel_magics.both import Both
     from kernel_magics.explorer import Explorer
 
 
@@ -59,3 +60,12 @@ def last_record() -> Record:
     if View.latest is None or View.latest.record is None:
         raise RuntimeError("no cell was compiled yet")
     return View.latest.record
+
+
+def last_comparison() -> Both:
+    """What the two engines made of the cell that ran last with ``--engine core,torch``; RuntimeError else."""
+    from kernel_magics.view import View
+
+    if View.latest is None or View.latest.both is None:
+        raise RuntimeError("the last cell was not compiled with --engine core,torch")
+    return View.latest.both

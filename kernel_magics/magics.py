@@ -20,6 +20,7 @@ from IPython.core.magic_arguments import magic_arguments
 
 from compiler_core.record import Record
 from kernel_magics import options, summary
+from kernel_magics.both import run_both
 from kernel_magics.cell import Program, cell_number, parse
 from kernel_magics.run import Request, run, run_awaiting
 from kernel_magics.traces import show_alone
@@ -81,8 +82,9 @@ class CutawayMagics(Magics):
         return program, request, f"Cell In[{cell_number(self.shell)}]"
 
     def _run(self, program: Program, request: Request, title: str, view: View | None = None) -> object:
+        through = run_both if "," in request.engine else run
         with self._shown_alone(program):
-            return run(self.shell, program, request, title, view or make_view(self.shell))
+            return through(self.shell, program, request, title, view or make_view(self.shell))
 
     @contextmanager
     def _shown_alone(self, program: Program) -> Iterator[None]:

@@ -23,7 +23,7 @@ _VALUE = re.compile(r"""\s+('[^']*'|"[^"]*"|\S+)""")
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 ARGUMENTS: tuple[Decorator, ...] = (
-    argument("--engine", default="core", help="the compiler: core (ours) or torch (stock torch.compile, observed)"),
+    argument("--engine", default="core", help="core (ours), torch (stock torch.compile) or both: core,torch"),
     argument("--backend", help="eager, aot_eager, cpp, triton, inductor, or a callable of yours by its name"),
     argument("--fullgraph", action="store_true", help="raise an error at the first graph break"),
     argument("--dynamic", action="store_true", help="sizes are symbols from the first compile on"),
@@ -97,8 +97,13 @@ _TORCH_ONLY = ("mode", "options")
 
 def _check_engine(arguments: argparse.Namespace) -> None:
     wanted = arguments.engine
-    if wanted not in ENGINES:
-        raise UsageError(f"unknown engine {wanted!r}; the engines are {', '.join(ENGINES)}")
+    unknown = [name for name in wanted.split(",") if name not in ENGINES]
+    if unknown:
+        raise UsageError(f"unknown engine {unknown[0]!r}; the engines are {', '.join(ENGINES)}")
+    if "," in wanted:
+        if sorted(wanted.split(",")) != sorted(ENGINES):
+            raise UsageError(f"--engine {wanted}: name each of {', '.join(ENGINES)} once, the first one's effects stay")
+        return
     given = {name for name in (*_CORE_ONLY, *_TORCH_ONLY) if getattr(arguments, name) not in (None, False)}
     if wrong := sorted(given & set(_CORE_ONLY if wanted == "torch" else _TORCH_ONLY)):
         raise UsageError(f"--{wrong[0].replace('_', '-')} is not an option of the engine {wanted}")

@@ -14,6 +14,7 @@ from compiler_core.record import Record
 from kernel_magics import summary
 
 if TYPE_CHECKING:
+    from kernel_magics.both import Both
     from kernel_magics.explorer import Explorer
 
 
@@ -25,6 +26,8 @@ class View:
 
     explorer: Explorer | None = None
     record: Record | None = None
+    both: Both | None = None
+    """What two engines made of the cell, where it was asked for."""
 
     def start(self, record: Record) -> None:
         """The cell begins."""

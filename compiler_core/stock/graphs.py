@@ -43,6 +43,10 @@ class Opened:
             return
         pane, name, above = GRAPHS[told]
         read = read_graph(text, self._hints())
+        if pane == "captured":
+            _place_inputs(read)
+        else:
+            self._own_lines(read)
         if pane == "postgrad":
             direction = direction_of(read)
             name, above = f"{direction}.{name}", tuple(each.format(direction=direction) for each in above)
@@ -79,6 +83,15 @@ class Opened:
             line = self.lines.of(place) if place and not sources else None
             self.compile.link(artifact.item(node.key), [*sources, line] if line else sources, rule)
 
+    def _own_lines(self, read: Readable) -> None:
+        """A text from PyTorch's cache names the lines of the program that filled it: find this program's by their
+        code."""
+        captured = self.graphs["captured"][1].places.values() if "captured" in self.graphs else ()
+        files, by_code = {place.filename for place in captured}, {place.text: place for place in captured}
+        for name, place in read.places.items():
+            if files and place.filename not in files:
+                read.places[name] = by_code.get(place.text, place)
+
     def _hints(self) -> dict[str, int]:
         known = {str(each.get("symbol")): str(each.get("val")) for each in self.symbols if isinstance(each, dict)}
         return {symbol: int(value) for symbol, value in known.items() if value.isdigit()}
@@ -92,6 +105,14 @@ class Opened:
     def _unique(self, name: str) -> str:
         self._names[name] += 1
         return name if self._names[name] == 1 else f"{name}.{self._names[name]}"
+
+
+def _place_inputs(read: Readable) -> None:
+    """An input belongs to the line that uses it first."""
+    inputs = {node.key for node in read.graph.nodes if node.op == "placeholder"}
+    for source, to in read.graph.edges:
+        if source in inputs and source not in read.places and to in read.places:
+            read.places[source] = read.places[to]
 
 
 def direction_of(read: Readable) -> str:

@@ -108,7 +108,7 @@ class Kernels:
         self.compile.link(item, group, "kernel")
         for number, written in enumerate(lines, 1):
             meant = operations(written)
-            made = origins.items(node for node in nodes if origins.operation(node) in meant)
+            made = origins.items(node for node in nodes if origins.operation_of(node) in meant)
             self.compile.link(artifact.item(str(number)), made, "kernel line")
 
     def _extern(

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from compiler_core.compare import operation
 from compiler_core.record import Artifact, Node
 from compiler_core.stock.readable import Place, Readable
 
@@ -16,19 +17,12 @@ MOST = 8
 """Where more nodes might be meant, only the line is said."""
 
 
-def base_name(target: str) -> str:
-    """What an operation is called in every dialect: ``aten.cos.default`` and ``Tensor.cos`` are ``cos``."""
-    parts = target.split(".")
-    name = parts[1] if parts[0] in ("aten", "prims") and len(parts) > 1 else parts[-1]
-    return name.strip("_")
-
-
 class Origins:
     """Looks nodes up in one graph that was recorded."""
 
     def __init__(self, artifact: Artifact, read: Readable) -> None:
         self.artifact = artifact
-        self._targets = {node.key: base_name(node.target) for node in read.graph.nodes}
+        self._targets = {node.key: operation(node.target) for node in read.graph.nodes}
         self._inputs = [node.key for node in read.graph.nodes if node.op == "placeholder"]
         self._places = read.places
         self._files = {place.filename for place in read.places.values()}
@@ -44,7 +38,7 @@ class Origins:
         counts = {group: len(names) for group, names in _alike(read).items()}
         for node in read.graph.nodes:
             place = read.places.get(node.key)
-            group = (place, base_name(node.target)) if place else None
+            group = (place, operation(node.target)) if place else None
             names = self._names(node, read, group, nth[group] if group else 0, counts)
             if group:
                 nth[group] += 1
@@ -58,14 +52,14 @@ class Origins:
         wanted = set(operations)
         return [name for name, target in self._targets.items() if target in wanted]
 
-    def operation(self, name: str) -> str:
+    def operation_of(self, name: str) -> str:
         return self._targets.get(name, "")
 
     def _names(
         self, node: Node, read: Readable, group: tuple[Place, str] | None, nth: int, counts: dict[Any, int]
     ) -> list[str]:
         place = group[0] if group else None
-        known = self._targets.get(node.key) == base_name(node.target)
+        known = self._targets.get(node.key) == operation(node.target)
         # a text from PyTorch's cache may name the lines of whoever filled it
         if known and (place is None or self._places.get(node.key) == place or place.filename not in self._files):
             return [node.key]
@@ -87,5 +81,5 @@ def _alike(read: Readable) -> dict[tuple[Place, str], list[str]]:
     found: dict[tuple[Place, str], list[str]] = {}
     for node in read.graph.nodes:
         if place := read.places.get(node.key):
-            found.setdefault((place, base_name(node.target)), []).append(node.key)
+            found.setdefault((place, operation(node.target)), []).append(node.key)
     return found

@@ -121,12 +121,24 @@ class _Reader:
 
     def _statement(self, number: int, name: str, annotation: str | None, value: str) -> None:
         code = value.partition(";  ")[0]
+        if code in self._known and self._rename(code, name, number):
+            return
         op, target = _call_of(code, self._known)
         inputs = [word for word in dict.fromkeys(_NAME.findall(code)) if word in self._known and word != name]
         self._node(Node(name, op, target), number, annotation)
         self.found.graph.edges += [[source, name] for source in inputs]
         if self._place is not None:
             self.found.places[name] = self._place
+
+    def _rename(self, parameter: str, name: str, number: int) -> bool:
+        """``l_x_ = L_x_``: the input's own name, which the rest of the graph uses."""
+        nodes, spans = self.found.graph.nodes, self.found.spans
+        at = next((i for i, n in enumerate(nodes) if n.key == parameter and n.op == "placeholder"), None)
+        if at is None:
+            return False
+        nodes[at].key, spans[at] = name, Span(name, number, number)
+        self._known.add(name)
+        return True
 
     def _node(self, node: Node, number: int, annotation: str | None) -> None:
         if node.key in self._known:
@@ -170,7 +182,7 @@ def _call_of(code: str, known: set[str]) -> tuple[str, str]:
         return "call_function", f"operator.{_OPERATORS.get(found[1], found[1])}"
     if code.endswith("]"):
         return "call_function", "operator.getitem"
-    return ("placeholder", code) if code.isidentifier() else ("call_function", code.split("(")[0])
+    return "call_function", code.split("(")[0]
 
 
 def _describe(node: Node, annotation: str, hints: Mapping[str, int]) -> None:

@@ -1,0 +1,114 @@
+"""One cell through both engines, and what differs: ``--engine core,torch``."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import io
+from dataclasses import dataclass
+from typing import Any
+
+from IPython.core.error import UsageError
+
+from compiler_core.compare import Comparison, compare
+from compiler_core.record import Record
+from kernel_magics.cell import Program
+from kernel_magics.run import Request, run
+from kernel_magics.twin import Twin
+from kernel_magics.view import View, say
+
+TOLERANCE = 1e-4
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one engine made of the cell."""
+
+    record: Record | None
+    value: object = None
+    error: Exception | None = None
+
+
+@dataclass(frozen=True)
+class Both:
+    """Both engines on one cell."""
+
+    records: tuple[Record, Record]
+    comparison: Comparison
+    values: dict[str, str]
+    """The names (and ``result``) whose values differ, and how."""
+    shared: list[str]
+    """What could not be copied, so that the second run saw what the first one left."""
+
+    def __str__(self) -> str:
+        lines = [str(self.comparison)]
+        lines += [f"{name} differs: {how}" for name, how in self.values.items()]
+        lines += [] if self.values else ["values: the same"]
+        lines += [f"not copied, both runs used it: {name}" for name in self.shared]
+        return "\n".join(lines)
+
+
+def run_both(shell: Any, program: Program, request: Request, title: str, view: View) -> object:
+    """The cell for each engine in turn: the first's value and effects, the second's on copies and unseen."""
+    if program.is_async:
+        raise UsageError("--engine core,torch cannot run a cell that awaits: it would await twice")
+    engines = request.engine.split(",")
+    codes = [program.skeleton, *program.units]
+    twin = Twin(shell.user_ns, codes)
+    first = _outcome(shell, program, _for(request, engines[0]), f"{title}, {engines[0]}", view)
+    mine = dict(shell.user_ns)
+    with twin.as_before() as now, contextlib.redirect_stdout(io.StringIO()):
+        second = _outcome(shell, program, _for(request, engines[1], save=None), f"{title}, {engines[1]}", View())
+        theirs = now()
+    View.latest = view
+    if first.record is not None and second.record is not None:
+        names = {name for name in twin.names if name in mine or name in theirs}
+        records = first.record, second.record
+        view.both = Both(records, compare(*records), _differ(first, second, mine, theirs, names), twin.shared)
+        say(str(view.both))
+    if first.error is not None:
+        raise first.error
+    return first.value
+
+
+def _for(request: Request, engine: str, **changes: Any) -> Request:
+    """The request with what the other engine alone knows left out."""
+    other: dict[str, Any] = {"mode": None, "options": None}
+    if engine == "torch":
+        other = {"target": None, "strict": False, "steps": False}
+        other["backend"] = None if request.backend in ("cpp", "triton") else request.backend
+    return dataclasses.replace(request, engine=engine, **other, **changes)
+
+
+def _outcome(shell: Any, program: Program, request: Request, title: str, view: View) -> Outcome:
+    try:
+        value = run(shell, program, request, title, view)
+    except Exception as error:
+        return Outcome(view.record, error=error)
+    return Outcome(view.record, value)
+
+
+def _differ(
+    first: Outcome, second: Outcome, mine: dict[str, Any], theirs: dict[str, Any], names: set[str]
+) -> dict[str, str]:
+    errors = [f"{type(o.error).__name__}: {o.error}" if o.error else "no error" for o in (first, second)]
+    found = {"error": " / ".join(errors)} if errors[0] != errors[1] else {}
+    for name in sorted(names):
+        if how := _difference(mine.get(name), theirs.get(name)):
+            found[name] = how
+    if how := _difference(first.value, second.value):
+        found["result"] = how
+    return found
+
+
+def _difference(one: object, other: object) -> str | None:
+    from compiler_core.testing import difference
+
+    if one is other:
+        return None
+    try:
+        if all(callable(getattr(each, "state_dict", None)) and not isinstance(each, type) for each in (one, other)):
+            one, other = one.state_dict(), other.state_dict()  # type: ignore[attr-defined]
+        return difference(one, other, TOLERANCE)
+    except Exception as error:
+        return f"cannot be compared: {type(error).__name__}: {error}"
