@@ -63,7 +63,7 @@ class JointGraph:
     def numbers(self) -> frozenset[int]:
         """The primals that are no tensors."""
         placeholders = self.gm.graph.find_nodes(op="placeholder")[: len(self.primals)]
-        return frozenset(i for i, n in enumerate(placeholders) if not isinstance(n.meta["val"], torch.Tensor))
+        return frozenset(i for i, n in enumerate(placeholders) if not isinstance(n.meta.get("val"), torch.Tensor))
 
     def origins(self, names: Iterable[str]) -> dict[str, symbols.Origin]:
         """Where the symbols `names` are read, in terms of the primals; NoOrigin where one cannot be."""

@@ -230,9 +230,11 @@ def _is_view(node: fx.Node) -> bool:
     base = node.args[0].meta.get("val") if node.args and isinstance(node.args[0], fx.Node) else None
     value = node.meta.get("val")
     outs = value if isinstance(value, (list, tuple)) else [value]
-    return isinstance(base, torch.Tensor) and all(
-        isinstance(v, torch.Tensor) and v.dtype == base.dtype and v.layout is torch.strided for v in outs
-    )
+    if not isinstance(base, torch.Tensor) or not all(isinstance(v, torch.Tensor) for v in outs):
+        return False
+    # a window shows memory as it is, without the bits that say "conjugated" or "negated"
+    plain = all(v.layout is torch.strided and not v.is_conj() and not v.is_neg() for v in (base, *outs))
+    return plain and all(v.dtype == base.dtype for v in outs)
 
 
 def _effects(node: fx.Node) -> tuple[bool, bool]:

@@ -602,3 +602,9 @@ def test_graph_fails_to_write_to_repeated_memory(x, y):
 def test_autocast_of_no_bool(x, enabled):
     with torch.autocast("cpu", enabled=enabled):
         return x + 1
+
+
+@same_as_eager(backend="cpp", tolerance=1e-5, inputs=lambda: (torch.randn(5, 6, 7),))
+def test_conjugated_view_in_kernels(x):
+    """A window on memory shows nothing of the bit that says "conjugated"."""
+    return torch.fft.hfftn(x, s=(3, 10), dim=(1, 2)), torch.fft.fft(x).conj().real.clone()
