@@ -41,7 +41,8 @@ def gpt2(width: int) -> Made:
     import tests.architectures  # it lets transformers be imported beside a PyTorch for the CPU
 
     transformers: Any = tests.architectures.transformers  # type: ignore[attr-defined]
-    config = transformers.GPT2Config(n_embd=width, n_layer=2, n_head=4, vocab_size=4 * width, n_positions=width)
+    size = {"n_embd": width, "n_layer": 2, "n_head": 4, "vocab_size": 4 * width, "n_positions": width}
+    config = transformers.GPT2Config(**size, bos_token_id=0, eos_token_id=0)
     torch.manual_seed(0)
     model = transformers.GPT2LMHeadModel(config).train()
 

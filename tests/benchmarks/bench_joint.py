@@ -32,7 +32,7 @@ from compiler_core.record import Compile, Record
 from compiler_core.simplify import view_base
 from tests.training_models import MODELS, leaves
 
-WIDTH, ROUNDS = 128, 40
+WIDTH, ROUNDS = 128, 200
 LAYERS = (1, 4, 16, 24, 64)
 
 
