@@ -19,7 +19,7 @@ import torch.fx as fx
 
 from compiler_core import symbols
 from compiler_core.create_graph import Again, Inputs
-from compiler_core.functional import Layout, Return, View
+from compiler_core.functional import Layout, Mutation, Return, View
 from compiler_core.joint import output_nodes
 from compiler_core.partition import Partitioned
 from compiler_core.record import Compile, Span
@@ -56,8 +56,9 @@ def wrap(
         "Inputs": Inputs,
         "again": again,
         "Kept": Kept,
+        "forward_ad": torch.autograd.forward_ad,
         "forward_graph": forward,
-        "backward_graph": backward,
+        "backward_graph": backward and _unless_batched(backward, parts),
         "run_eagerly": captured.forward,
     }
     filename = f"<cutaway {artifact.id} {next(_numbers)}>"
@@ -67,6 +68,18 @@ def wrap(
     linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)
     weakref.finalize(call, linecache.cache.pop, filename, None)
     return call
+
+
+def _unless_batched(backward: Boxed, parts: Partitioned) -> Boxed:
+    """`backward`; the graph itself where vmap (``is_grads_batched``) hands in tangents that have no memory of their own."""
+    assert parts.backward is not None
+    graph, count = parts.backward.forward, len(parts.joint.tangents)
+    return lambda inputs: graph(*inputs) if any(map(_is_batched, inputs[-count:])) else backward(inputs)
+
+
+def _is_batched(tangent: torch.Tensor) -> bool:
+    of_vmap = torch._C._functorch
+    return of_vmap.is_legacy_batchedtensor(tangent) or of_vmap.is_functorch_wrapped_tensor(tangent)
 
 
 def share_memory(written: Sequence[torch.Tensor], others: Sequence[torch.Tensor]) -> bool:
@@ -83,6 +96,9 @@ def laid_out(
         return torch.empty_strided(shape, stride, dtype=dtype, device=device).zero_()
     if tangent.stride() == stride:
         return tangent
+    if _is_batched(tangent):
+        order = sorted(range(len(stride)), key=lambda d: -stride[d])
+        return tangent.permute(order).contiguous().permute([order.index(d) for d in range(len(stride))])
     return torch.empty_strided(shape, stride, dtype=dtype, device=device).copy_(tangent)
 
 
@@ -175,6 +191,7 @@ class _Glue:
             self._line(2, f"ctx.symbols = {_tuple(self.parts.symbols)}")
         self._run(2, "forward", [*joint.outputs, *self.parts.saved], joint.primals, nodes)
         saved = nodes[len(joint.outputs) :]
+        self._early_writes()
         self._tie_versions()
         self._line(2, f"ctx.save_for_backward({', '.join(self.parts.saved)})", "saved", saved)
         if self._one_by_one:
@@ -186,6 +203,18 @@ class _Glue:
             self._line(2, f"ctx.mark_non_differentiable({', '.join(plain)})")
         self._line(2, "ctx.set_materialize_grads(False)")
         self._line(2, f"return {_tuple(joint.outputs)}")
+
+    def _early_writes(self) -> None:
+        """Writes to inputs that have no gradient come before values are saved: there, the second run of a checkpoint
+        ends, and eager PyTorch has written by then."""
+        early = [m for m in self.joint.mutations if not self.joint.differentiable[m.output]]
+        for mutation in early:
+            if mutation.under_no_grad:
+                self._write(2, mutation)
+        if visible := [m for m in early if not m.under_no_grad]:
+            self._line(2, "with torch.enable_grad():")
+            for mutation in visible:
+                self._write(3, mutation)
 
     def _tie_versions(self) -> None:
         """Where an output is a view of a saved value, save a view of that output in its place: then
@@ -276,6 +305,8 @@ class _Glue:
     def _call(self) -> None:
         joint = self.joint
         self._line(0, f"def call({', '.join(joint.primals)}):")
+        self._line(1, "if forward_ad._current_level >= 0:  # tangents go along with the values, which no kernel sees")
+        self._line(2, f"return run_eagerly({', '.join(joint.primals)})")
         if joint.mutations:
             self._memory_check()
         views = [v for r in joint.returns for v in r.views]
@@ -284,14 +315,16 @@ class _Glue:
             self._line(1, f"{_targets(joint.outputs)}Compiled.apply({', '.join(joint.primals)})", "call")
         else:
             self._run(1, "forward", joint.outputs, joint.primals, output_nodes(self.parts.forward.graph))
-        for mutation in joint.mutations:
-            name, depth = joint.primals[mutation.primal], 1
+        late = [m for m in joint.mutations if joint.differentiable[m.output] or self.parts.backward is None]
+        for mutation in late:
             if mutation.under_no_grad:
                 self._line(1, "with torch.no_grad():")
-                depth = 2
-            self._line(depth, f"{name}.copy_({joint.outputs[mutation.output]})")
+            self._write(2 if mutation.under_no_grad else 1, mutation)
         results = [self._returned(i, r) for i, r in enumerate(joint.returns, 1)]
         self._line(1, f"return {_tuple(results)}")
+
+    def _write(self, depth: int, mutation: Mutation) -> None:
+        self._line(depth, f"{self.joint.primals[mutation.primal]}.copy_({self.joint.outputs[mutation.output]})")
 
     def _read_symbols(self, depth: int, names: Iterable[str]) -> None:
         for name, origin in self.joint.origins(names).items():

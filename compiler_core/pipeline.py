@@ -532,13 +532,16 @@ def _first_line(code: types.CodeType) -> int:
 
 @contextmanager
 def _state_kept(restore: Callable[[], None] = lambda: None) -> Iterator[None]:
-    """Compiling leaves the user's grad mode and random stream as they were, and what `restore` takes back."""
+    """Compiling leaves the user's grad mode and random stream as they were, and what `restore` takes back.  The user's
+    hooks on saved tensors are not for what is saved while it traces."""
     grad_enabled, random = torch.is_grad_enabled(), torch.get_rng_state()
+    hooks_rest = torch._C._autograd._saved_tensors_hooks_set_tracing(True)
     try:
         # inference mode has gradients off, and is otherwise the business of the run
         with torch.inference_mode(False), torch.set_grad_enabled(grad_enabled):
             yield
     finally:
+        torch._C._autograd._saved_tensors_hooks_set_tracing(hooks_rest)
         restore()
         torch._C._set_grad_enabled(grad_enabled)
         torch.set_rng_state(random)

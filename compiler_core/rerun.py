@@ -44,7 +44,7 @@ def graph_or_none(
             return compiled(*inputs)
         except BaseException as error:
             restore()
-            if not isinstance(error, Exception):
+            if not _is_the_graphs(error):
                 raise
             _failed.last = compile_, error
             return None
@@ -57,7 +57,7 @@ def graph_or_none(
             return compiled(*inputs)
         except BaseException as error:
             restore()
-            if not isinstance(error, Exception) or not _put_back(kept):
+            if not _is_the_graphs(error) or not _put_back(kept):
                 raise
             if random is not None:
                 torch.set_rng_state(random)
@@ -67,6 +67,12 @@ def graph_or_none(
     chosen = careful if written or random_numbers else plain
     chosen.__name__ = chosen.__qualname__ = name
     return chosen
+
+
+def _is_the_graphs(error: BaseException) -> bool:
+    """Whether an operation may have raised it; not Ctrl-C, nor the user's hooks on saved tensors (a checkpoint ends
+    its second run that way)."""
+    return isinstance(error, Exception) and torch._C._autograd._top_saved_tensors_default_hooks(True) is None
 
 
 def _written(graph: torch.fx.GraphModule) -> list[int]:
