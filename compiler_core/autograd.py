@@ -71,7 +71,7 @@ def wrap(
 
 
 def _unless_batched(backward: Boxed, parts: Partitioned) -> Boxed:
-    """`backward`; the graph itself where vmap (``is_grads_batched``) hands in tangents that have no memory of their own."""
+    """`backward`; the graph itself where vmap (``is_grads_batched``) hands in tangents without memory of their own."""
     assert parts.backward is not None
     graph, count = parts.backward.forward, len(parts.joint.tangents)
     return lambda inputs: graph(*inputs) if any(map(_is_batched, inputs[-count:])) else backward(inputs)
