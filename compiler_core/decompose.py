@@ -33,7 +33,8 @@ PYTORCHS = (
     *("native_layer_norm", "native_layer_norm_backward", "native_group_norm", "native_group_norm_backward"),
     *("_native_batch_norm_legit_functional", "_native_batch_norm_legit_no_training", "_native_batch_norm_legit"),
     *("native_batch_norm", "native_batch_norm_backward", "_fused_rms_norm", "_fused_rms_norm_backward"),
-    *("_batch_norm_with_update_functional", "batch_norm_backward", "linalg_vector_norm", "norm"),
+    *("_batch_norm_with_update_functional", "batch_norm_backward", "cudnn_batch_norm", "cudnn_batch_norm_backward"),
+    *("linalg_vector_norm", "norm"),
     # losses
     *("mse_loss", "mse_loss_backward", "smooth_l1_loss", "smooth_l1_loss_backward"),
     *("huber_loss", "huber_loss_backward", "binary_cross_entropy", "binary_cross_entropy_backward"),
