@@ -628,12 +628,15 @@ _STATIC_TYPES = (
     *arrays.FUNCTION_TYPES,
 )
 
+_OF_PYBIND = ("PyCapsule", "pybind11_detail_function_record")
+"""How the types of what pybind11 keeps as the ``__self__`` of a function begin, by its version."""
+
 
 def _is_static(obj: Any) -> bool:
     """Whether `obj` is known by its identity and has no state that matters."""
     if is_a(obj, types.BuiltinFunctionType):
         owner = obj.__self__
-        return owner is None or is_a(owner, (types.ModuleType, type)) or type(owner).__name__ == "PyCapsule"
+        return owner is None or is_a(owner, (types.ModuleType, type)) or type(owner).__name__.startswith(_OF_PYBIND)
     return is_a(obj, _STATIC_TYPES)
 
 

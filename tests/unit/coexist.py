@@ -13,6 +13,7 @@ import contextlib
 import json
 import sys
 import threading
+import types
 
 import torch
 from torch._C._dynamo import eval_frame
@@ -103,10 +104,11 @@ def count(n, x):
 
 
 def program():
-    """Functions that nobody has compiled."""
-    space = {"torch": torch, "__name__": "program"}
-    exec(compile(PROGRAM, "program.py", "exec"), space)
-    return type("Program", (), {k: staticmethod(v) for k, v in space.items() if k not in ("torch", "__name__")})
+    """Functions that nobody has compiled, of a module that stock can import by its name."""
+    module = sys.modules["program"] = types.ModuleType("program")
+    module.torch = torch
+    exec(compile(PROGRAM, "program.py", "exec"), vars(module))
+    return module
 
 
 def x_of(*shape, **options):
