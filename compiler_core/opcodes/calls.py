@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 from compiler_core.bytecode import Instruction
 from compiler_core.errors import Unsupported
 from compiler_core.opcodes.stack import Machine
-from compiler_core.values.base import NULL, Value
+from compiler_core.values.base import NULL, UNBOUND, Value
 from compiler_core.values.functions import CellValue, FunctionValue, StaticValue
 from compiler_core.values.mappings import DictValue, pairs
 from compiler_core.values.sequences import TupleValue
@@ -56,9 +56,13 @@ class CallOpcodes(Machine):
         return self._tx.answer(function, args, kwargs)
 
     def _zero_argument_super(self) -> Value:
+        if not self.code.co_argcount or "__class__" not in self.cells:
+            raise Unsupported("exception", "super() outside a method")
         cls = self.cells["__class__"].get(self._tx).constant(self._tx)
         owner_name = self.code.co_varnames[0]
-        owner = self.cells[owner_name].get(self._tx) if owner_name in self.cells else self.locals[owner_name]
+        owner = self.cells[owner_name].get(self._tx) if owner_name in self.cells else self.locals.get(owner_name)
+        if owner is None or owner is UNBOUND:
+            raise Unsupported("exception", "super() after its first argument was deleted")
         return SuperValue(cls, owner)
 
     def CALL_FUNCTION_EX(self, instruction: Instruction) -> None:

@@ -115,6 +115,11 @@ class ConstantValue(Value):
             raise raised(TypeError, f"{type(obj).__name__!r} object is not iterable")
         return [ConstantValue(v) for v in obj]
 
+    def iterate(self, tx: Interpreter) -> Value:
+        from compiler_core.values.iterators import IteratorValue
+
+        return IteratorValue(self.items(tx), self)
+
     def same_object(self, other: Value) -> bool:
         return isinstance(other, ConstantValue) and self.value is other.value
 

@@ -11,6 +11,7 @@ from compiler_core.errors import Unsupported
 from compiler_core.sources import Attribute, Source
 from compiler_core.values.base import Raised, Value, raised
 from compiler_core.values.constant import NONE, ConstantValue, is_atom
+from compiler_core.values.descriptors import lookup
 from compiler_core.values.functions import FunctionValue, StaticValue
 from compiler_core.values.mappings import DictValue
 from compiler_core.values.objects import ObjectValue
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 # their constructors do more with two arguments than keep them
 PARSES = (OSError, ImportError, SyntaxError, UnicodeError)
+_C_ATTRIBUTES = (types.GetSetDescriptorType, types.MemberDescriptorType)
 _REFUSED = (UnicodeDecodeError, UnicodeEncodeError, UnicodeTranslateError, BaseExceptionGroup)
 
 
@@ -46,7 +48,7 @@ class ExceptionValue(ObjectValue):
     # --- attributes
 
     def _descriptor(self, tx: Interpreter, name: str, descriptor: Any) -> Value | None:
-        if self.source is None and isinstance(descriptor, (types.GetSetDescriptorType, types.MemberDescriptorType)):
+        if self.source is None and isinstance(descriptor, _C_ATTRIBUTES):
             found = self._builtin_attribute(name)
             if found is not None:
                 return found
@@ -76,6 +78,8 @@ class ExceptionValue(ObjectValue):
             self.args = TupleValue(tx.list_of(value))
         elif self.was_raised and name == "__traceback__":
             pass  # as it has one, only Python's own could be looked at
+        elif self.source is None and isinstance(lookup(self.cls, name), _C_ATTRIBUTES):
+            raise Unsupported("unsupported mutation", f"{self}.{name} = ...")
         else:
             super().set_attr(tx, name, value)
 

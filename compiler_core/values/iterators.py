@@ -18,8 +18,8 @@ Again = Callable[[], tuple[Any, list[Value]]]
 
 
 class IteratorValue(Value):
-    """An iterator over values that are known; with `of`, the list or tuple whose values they are, it follows its
-    changes as Python's does."""
+    """An iterator over values that are known; with `of`, the list, tuple or text whose values they are, it follows
+    its changes as Python's does."""
 
     def __init__(self, values: list[Value], of: Value | None = None) -> None:
         self.values = values
@@ -31,7 +31,8 @@ class IteratorValue(Value):
 
     def next_value(self, tx: Interpreter) -> Value | None:
         if self.index >= len(self.values):
-            self.values, self.of, self.index = [], None, 0  # for good, whatever is appended
+            if not isinstance(self.of, ConstantValue):
+                self.values, self.of, self.index = [], None, 0  # for good, whatever is appended
             return None
         self.index += 1
         tx.capture.count_round()
@@ -50,7 +51,7 @@ class IteratorValue(Value):
             emit.call_object(iterator_at, [self.of, ConstantValue(self.index)])
 
 
-def iterator_at(obj: list[Any] | tuple[Any, ...], index: int) -> Any:
+def iterator_at(obj: Sequence[Any], index: int) -> Any:
     """Called by generated code: an iterator that has given `index` items."""
     made: Any = iter(obj)
     made.__setstate__(index)

@@ -19,6 +19,7 @@ from compiler_core.values.refusals import refused_operands
 from compiler_core.values.rules import HANDLERS, handles
 from compiler_core.values.sequences import ListValue, RangeValue
 from compiler_core.values.subclasses import SubclassValue, contents_of
+from compiler_core.values.symbols import COMPARISONS
 from compiler_core.values.tensor import TensorValue
 from compiler_core.values.text import percent
 
@@ -59,8 +60,13 @@ def binary(op: Any, tx: Interpreter, left: Value, right: Value) -> Value:
         return percent(tx, left.constant(tx), right)
     name, reflected = BINARY[op]
     attempts = [(left, name, right, False), (right, reflected, left, True)]
-    if _right_first(left, right, reflected):
-        attempts.reverse()
+    if isinstance(right, ObjectValue):
+        for operand in (left, right):
+            _guard_type(tx, operand)
+        if op not in COMPARISONS and right.cls is left.python_type():
+            attempts.pop()  # of one class: the reflected method would not know more
+        elif _right_first(op, left, right, reflected):
+            attempts.reverse()
     for operand, method, other, is_reflected in attempts:
         result = _attempt(op, tx, operand, method, other, is_reflected)
         if result is not None:
@@ -91,14 +97,21 @@ def _with_tensor(op: Any, tx: Interpreter, left: Value, right: Value) -> Value:
 _LIKE_ARRAYS = ("__torch_function__", "__array__", "__len__", "__index__", "__float__")
 
 
-def _right_first(left: Value, right: Value, reflected: str) -> bool:
-    """Whether the class of `right` is a subclass of that of `left` and defines the operation anew."""
-    if not isinstance(right, ObjectValue):
-        return False
+def _guard_type(tx: Interpreter, value: Value) -> None:
+    if isinstance(value, ConstantValue) and value.source is not None:
+        tx.capture.guard("TYPE_MATCH", value.source, value.value)
+    else:
+        value.look(tx)
+
+
+def _right_first(op: Any, left: Value, right: ObjectValue, reflected: str) -> bool:
+    """Whether the class of `right` is a subclass of that of `left` and, but for comparisons, defines it anew."""
     mine, theirs = right.cls, left.python_type()
-    if mine is theirs or not issubclass(mine, theirs):
+    if mine is theirs or theirs not in mine.__mro__:
         return False
-    return inspect.getattr_static(mine, reflected, None) is not inspect.getattr_static(theirs, reflected, None)
+    return op in COMPARISONS or inspect.getattr_static(mine, reflected, None) is not inspect.getattr_static(
+        theirs, reflected, None
+    )
 
 
 def _attempt(op: Any, tx: Interpreter, operand: Value, method: str, other: Value, is_reflected: bool) -> Value | None:

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from compiler_core.sources import Source
     from compiler_core.symbolic import Interpreter
 
-_COMPARISONS = frozenset({operator.lt, operator.le, operator.eq, operator.ne, operator.gt, operator.ge})
-_OF_INTS = _COMPARISONS | {
+COMPARISONS = frozenset({operator.lt, operator.le, operator.eq, operator.ne, operator.gt, operator.ge})
+_OF_INTS = COMPARISONS | {
     operator.add, operator.sub, operator.mul, operator.floordiv, operator.mod, operator.pow, operator.lshift,
     operator.rshift, operator.and_, operator.or_, operator.xor, operator.neg, operator.pos, operator.abs,
 }  # fmt: skip
@@ -106,7 +106,7 @@ def arithmetic(op: Any, tx: Interpreter, operands: Sequence[Value]) -> Value | N
         operands[0].look(tx)
         return operands[0]
     raw = [_number(tx, v) for v in operands]
-    if op in _COMPARISONS or (op in _OF_INTS and float not in types and _stays_int(op, raw)):
+    if op in COMPARISONS or (op in _OF_INTS and float not in types and _stays_int(op, raw)):
         return from_number(op(*raw))
     return _anew(op, tx, raw) if op in _ANEW else None
 

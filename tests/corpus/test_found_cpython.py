@@ -6,12 +6,14 @@
 PYTEST_DONT_REWRITE: the programs use ``assert`` as a user's would.
 """
 
+import abc
 import collections
 import contextlib
 import dataclasses
 import enum
 import functools
 import io
+import operator
 import sys
 import types
 
@@ -359,3 +361,97 @@ def test_property_of_a_class():
         return x + 1, Computed.foo
 
     check(program, expected=Expected(breaks=["unsupported attribute"]), changes=["LOG"])
+
+
+class Logs:
+    def __le__(self, other):
+        LOG.append(("le", type(self).__name__))
+        return NotImplemented
+
+    def __ge__(self, other):
+        LOG.append(("ge", type(self).__name__))
+        return NotImplemented
+
+    def __add__(self, other):
+        LOG.append(("add", type(self).__name__))
+        return NotImplemented
+
+    def __radd__(self, other):
+        LOG.append(("radd", type(self).__name__))
+        return 5
+
+
+class LogsToo(Logs):
+    pass
+
+
+class LogsAnew(Logs):
+    def __radd__(self, other):
+        LOG.append("anew")
+        return 6
+
+
+class Base(abc.ABC):
+    def __eq__(self, other):
+        LOG.append("base")
+        return NotImplemented
+
+
+@Base.register
+class Virtual:
+    def __eq__(self, other):
+        LOG.append("virtual")
+        return NotImplemented
+
+
+LOGGING = [Logs, LogsToo, LogsAnew, Base, Virtual]
+
+
+@pytest.mark.parametrize("left", LOGGING)
+@pytest.mark.parametrize("right", LOGGING)
+def test_which_operand_is_asked_first(left, right):
+    def program(x, a, b):
+        found = [a == b]
+        for op in (operator.le, operator.add):
+            try:
+                found.append(op(a, b))
+            except TypeError as error:
+                found.append(str(error))
+        return x + 1, found
+
+    check(program, lambda: (torch.ones(1), left(), right()), changes=["LOG"])
+
+
+@same_as_eager(inputs=calls_with("xyz", b"xyz"))
+def test_iterator_over_text_across_a_break(x, text):
+    first, second = iter(text), iter(text)
+    next(first)
+    list(second)
+    compiler_core.graph_break()
+    return x + 1, type(first), list(first), type(second), list(second)
+
+
+@same_as_eager(inputs=[lambda c=c: (torch.ones(1), c(), LogsAnew()) for c in (Logs, LogsAnew, Logs)], changes=["LOG"])
+def test_operand_whose_class_decides_who_is_asked(x, a, b):
+    try:
+        return x + 1, a + b
+    except TypeError as error:
+        return x, str(error)
+
+
+@same_as_eager()
+def test_value_of_a_stop_iteration_that_was_set(x):
+    stop = StopIteration("spam")
+    stop.value = "eggs"
+    return x + 1, stop.value, stop.args
+
+
+@same_as_eager()
+def test_super_without_arguments_outside_a_method(x):
+    def outside():
+        return super()
+
+    try:
+        return x, outside()
+    except RuntimeError as error:
+        return x + 1, str(error)
