@@ -42,7 +42,7 @@ from torch.utils._sympy.printers import PythonPrinter
 from torch.utils._sympy.value_ranges import ValueRanges
 
 from compiler_core.errors import UsageError
-from compiler_core.guards.conditions import Condition
+from compiler_core.guards.conditions import NAMES, Condition
 from compiler_core.policy import Policy, Wanted
 from compiler_core.record import ItemId, Symbol
 from compiler_core.sources import Computed, Extent, Source
@@ -155,7 +155,7 @@ class Symbols:
         if expr not in self._computed:
             symbols = sorted(expr.free_symbols, key=str)
             text = written(expr)
-            function = eval(f"lambda {', '.join(map(str, symbols))}: {text}", {})
+            function = eval(f"lambda {', '.join(map(str, symbols))}: {text}", dict(NAMES))
             function.__name__ = function.__qualname__ = text
             self._computed[expr] = Computed(f"({text})", function, tuple(self.sources[s] for s in symbols))
         return self._computed[expr]

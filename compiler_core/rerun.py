@@ -38,18 +38,7 @@ def graph_or_none(
     """
     written, random_numbers, before = _written(graph), draws(graph.graph), ambient.restorer(graph.graph)
 
-    def plain(*inputs: Any) -> Any:
-        restore = before()
-        try:
-            return compiled(*inputs)
-        except BaseException as error:
-            restore()
-            if not _is_the_graphs(error):
-                raise
-            _failed.last = compile_, error
-            return None
-
-    def careful(*inputs: Any) -> Any:
+    def run(*inputs: Any) -> Any:
         kept = [_Input.kept(inputs[i], writes_at_once) for i in written]
         random = torch.get_rng_state() if random_numbers else None
         restore = before()
@@ -64,9 +53,8 @@ def graph_or_none(
             _failed.last = compile_, error
             return None
 
-    chosen = careful if written or random_numbers else plain
-    chosen.__name__ = chosen.__qualname__ = name
-    return chosen
+    run.__name__ = run.__qualname__ = name
+    return run
 
 
 def _is_the_graphs(error: BaseException) -> bool:
@@ -109,29 +97,31 @@ class _Input:
     tensor: torch.Tensor
     version: int | None
     """How often it was changed in place; of inference tensors nobody knows."""
-    facts: tuple[Any, ...]
+    place: tuple[Any, ...]
+    history: tuple[Any, ...]
     copy: torch.Tensor | None
 
     @classmethod
     def kept(cls, tensor: torch.Tensor, writes_at_once: bool) -> _Input:
         version = None if tensor.is_inference() else tensor._version
         copy = _each_once(tensor).clone() if writes_at_once else None
-        return cls(tensor, version, _facts(tensor), copy)
+        return cls(tensor, version, _place(tensor), _history(tensor), copy)
 
     def is_unchanged(self) -> bool:
         return self.version is not None and self.tensor._version == self.version and self.copy is None
 
-    def forget_gradients(self) -> None:
-        """A write that is to be differentiated gave it a history; where it had none, that is taken back."""
-        tensor = self.tensor
-        if not tensor._is_view() and None is self.facts[0] is not tensor.grad_fn:
-            tensor.detach_().requires_grad_(self.facts[1])
-
     def can_be_put_back(self) -> bool:
-        return self.copy is not None and _facts(self.tensor) == self.facts
+        same_place = self.copy is not None and _place(self.tensor) == self.place
+        return same_place and (_history(self.tensor) == self.history or self._got_history())
+
+    def _got_history(self) -> bool:
+        """Whether a write that is to be differentiated gave it one, which can be taken back."""
+        return self.history[0] is None and not self.tensor._is_view()
 
     def put_back(self) -> None:
         assert self.copy is not None
+        if _history(self.tensor) != self.history:
+            self.tensor.detach_().requires_grad_(self.history[1])
         with torch.inference_mode(self.tensor.is_inference()), torch.no_grad():
             _each_once(self.tensor).copy_(self.copy)
         if self.version is not None:
@@ -146,20 +136,20 @@ def _each_once(tensor: torch.Tensor) -> torch.Tensor:
     return part
 
 
-def _facts(tensor: torch.Tensor) -> tuple[Any, ...]:
-    """What a copy of its values cannot put back."""
-    place = tensor.shape, tensor.stride(), tensor.storage_offset(), tensor.untyped_storage().data_ptr()
+def _place(tensor: torch.Tensor) -> tuple[Any, ...]:
+    return tensor.shape, tensor.stride(), tensor.storage_offset(), tensor.untyped_storage().data_ptr()
+
+
+def _history(tensor: torch.Tensor) -> tuple[Any, ...]:
     try:
-        return tensor.grad_fn, tensor.requires_grad, place
+        return tensor.grad_fn, tensor.requires_grad
     except RuntimeError as error:  # of a view that autograd has lost track of
-        return str(error), None, place
+        return str(error), None
 
 
 def _put_back(kept: Sequence[_Input]) -> bool:
     """Undo what the graph wrote; False where that cannot be."""
     changed = [each for each in kept if not each.is_unchanged()]
-    for each in changed:
-        each.forget_gradients()
     if not all(each.can_be_put_back() for each in changed):
         return False
     for each in changed:

@@ -6,12 +6,18 @@ generated function, which fetches each tensor and each of its sizes once.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
 from compiler_core.shown import shown
 from compiler_core.sources import Attribute, Computed, Extent, Global, Item, Local, Scope, Source
+
+NAMES: dict[str, Any] = {"math": math, "torch": torch}
+"""What an expression may name besides its sources."""
 
 
 @dataclass(frozen=True)
@@ -23,7 +29,7 @@ class Condition:
     sources: dict[str, Source]
 
     def holds(self, scope: Scope) -> bool:
-        return bool(eval(self.code, {}, self.values(scope)))
+        return bool(eval(self.code, dict(NAMES), self.values(scope)))
 
     def values(self, scope: Scope) -> dict[str, Any]:
         return {name: source.fetch(scope) for name, source in self.sources.items()}
@@ -54,7 +60,7 @@ class _Writer:
 
     def __init__(self, scope: Scope) -> None:
         self.lines: list[str] = []
-        self.space: dict[str, Any] = {"G": scope.f_globals, "scope_of": _scope_like(scope)}
+        self.space: dict[str, Any] = {**NAMES, "G": scope.f_globals, "scope_of": _scope_like(scope)}
         self._names: dict[Any, str] = {}
 
     def function(self, conditions: Sequence[Condition]) -> Callable[[dict[str, Any]], bool]:

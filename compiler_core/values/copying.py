@@ -129,7 +129,7 @@ def _deep_dict(tx: Interpreter, obj: DictValue, memo: Memo) -> Value:
 def _deep_tensor(tx: Interpreter, obj: TensorValue, memo: Memo) -> Value:
     """A tensor whose storage it alone fills and whose gradients nobody follows is cloned."""
     fake = obj.fake(tx)
-    whole = fake.is_contiguous() and fake.untyped_storage().nbytes() == fake.nbytes
+    whole = fake.is_contiguous() and fake.untyped_storage().nbytes() == fake.numel() * fake.element_size()
     if obj.python_type() is not torch.Tensor or fake.requires_grad or not whole or _any_tensor(memo):
         raise Unsupported("unsupported call", f"copy.deepcopy of the tensor {obj}")
     return memo.copies.setdefault(obj, tx.capture.call_method(tx, "clone", [obj], {}))

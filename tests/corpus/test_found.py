@@ -7,6 +7,7 @@ PYTEST_DONT_REWRITE: the programs use ``assert`` as a user's would.
 """
 
 import collections
+import copy
 import enum
 import functools
 import itertools
@@ -608,3 +609,32 @@ def test_autocast_of_no_bool(x, enabled):
 def test_conjugated_view_in_kernels(x):
     """A window on memory shows nothing of the bit that says "conjugated"."""
     return torch.fft.hfftn(x, s=(3, 10), dim=(1, 2)), torch.fft.fft(x).conj().real.clone()
+
+
+@same_as_eager(inputs=lambda: (torch.ones(4, 4), torch.ones(4, requires_grad=True), torch.tensor([5])))
+def test_an_error_after_a_history_that_stays(x, w, i):
+    x[0].add_(w)
+    row = x[1]
+    row.add_(w)
+    return x[i]
+
+
+@same_as_eager(inputs=[lambda: (torch.ones(4), 1), lambda: (torch.ones(4), -3), lambda: (torch.ones(4), 5)])
+def test_greatest_of_a_float_and_a_symbolic_number(x, n):
+    return x.mul(max(0.5, n))
+
+
+@same_as_eager(inputs=[lambda: (torch.ones(3, 4),), lambda: (torch.ones(5, 4),), lambda: (torch.ones(7, 4)[:6],)])
+def test_deep_copy_of_a_tensor_of_symbolic_size(x):
+    return copy.deepcopy(x) + 1
+
+
+class Doubling(torch.nn.Module):
+    def forward(self, x):
+        return x * 2
+
+
+@same_as_eager(inputs=lambda: (torch.ones(3), Doubling()))
+def test_hooks_are_kept_by_the_same_keys(x, net):
+    net.register_forward_pre_hook(lambda module, args: (args[0] + 1,))
+    return net(x)
