@@ -10,6 +10,7 @@
     mark_static  one that never is
     pin          one compile as a function that checks no guards
     reset        forget everything compiled
+    already_compiled  what is left of what stock torch.compile compiled before anyone looked
     read_logs    records of what PyTorch logged elsewhere under TORCH_TRACE
 
 `compiler_core.record` (the module) needs only the standard library; PyTorch is loaded when one of
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
         record,
         reset,
     )
+    from compiler_core.stock.already import already_compiled
     from compiler_core.stock.logs import read_logs
 
 _API = (
@@ -48,12 +50,14 @@ def __getattr__(name: str) -> Any:
         return importlib.import_module("compiler_core.record")
     if name == "read_logs":
         return importlib.import_module("compiler_core.stock.logs").read_logs
+    if name == "already_compiled":
+        return importlib.import_module("compiler_core.stock.already").already_compiled
     if name in _API:
         return getattr(importlib.import_module("compiler_core.api"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 __all__ = [
-    "Explanation", "compile", "disable", "explain", "export", "graph_break", "mark_dynamic", "mark_static", "pin",
-    "read_logs", "record", "reset",
+    "Explanation", "already_compiled", "compile", "disable", "explain", "export", "graph_break", "mark_dynamic",
+    "mark_static", "pin", "read_logs", "record", "reset",
 ]  # fmt: skip

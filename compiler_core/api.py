@@ -30,15 +30,18 @@ _regions: weakref.WeakKeyDictionary[types.FunctionType, Region] = weakref.WeakKe
 
 
 @contextmanager
-def record(title: str = "", *, engine: Literal["core", "torch"] = "core", **options: str) -> Iterator[Record]:
+def record(
+    title: str = "", *, engine: Literal["core", "torch"] = "core", steps: bool = False, **options: str
+) -> Iterator[Record]:
     """Everything compiled inside, by whatever compiled function, is written to the yielded Record.
 
-    With ``engine="torch"`` that is what stock `torch.compile` compiles; it runs as it does without.
+    With ``engine="torch"`` that is what stock `torch.compile` compiles; it runs as it does without.  `steps`:
+    with every step of its symbolic interpreter (our own are asked for with ``compile(..., steps=True)``).
     """
     made = new_record(title)
     made.engine, made.options = engine, options
     if engine == "torch":
-        with observing(made):
+        with observing(made, steps):
             yield made
         return
     _recording.append(made)

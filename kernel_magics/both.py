@@ -75,7 +75,7 @@ def _for(request: Request, engine: str, **changes: Any) -> Request:
     """The request with what the other engine alone knows left out."""
     other: dict[str, Any] = {"mode": None, "options": None}
     if engine == "torch":
-        other = {"target": None, "strict": False, "steps": False}
+        other = {"target": None, "strict": False}
         other["backend"] = None if request.backend in ("cpp", "triton") else request.backend
     return dataclasses.replace(request, engine=engine, **other, **changes)
 

@@ -91,7 +91,7 @@ def _share(wanted: float | None) -> float:
     return 1.0 if wanted is None else wanted
 
 
-_CORE_ONLY = ("target", "strict", "steps", "memory_budget", "memory_curve")
+_CORE_ONLY = ("target", "strict", "memory_budget", "memory_curve")
 _TORCH_ONLY = ("mode", "options")
 
 

@@ -6,7 +6,7 @@ import types
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from IPython.core.error import UsageError
 from IPython.core.getipython import get_ipython
@@ -38,7 +38,7 @@ class Request:
         """Those that were given, for the record."""
         backend = getattr(self.backend, "__name__", self.backend)
         given = {"backend": backend, "target": self.target, "fullgraph": self.fullgraph, "strict": self.strict}
-        given |= {"steps": self.steps, "memory_curve": self.memory_curve, "dynamic": self.dynamic}
+        given |= {"memory_curve": self.memory_curve, "dynamic": self.dynamic}
         given |= {"mode": self.mode, "options": self.options}
         given["memory_budget"] = self.memory_budget if self.memory_budget < 1 else None
         return {name: str(value) for name, value in given.items() if value not in (None, False)}
@@ -77,7 +77,8 @@ def _open(request: Request, title: str) -> AbstractContextManager[Record]:
         return nullcontext(Record(title=title, options=request.as_text()))
     from compiler_core import api
 
-    return api.record(title, engine="torch" if request.engine == "torch" else "core", **request.as_text())
+    engine: Literal["core", "torch"] = "torch" if request.engine == "torch" else "core"
+    return api.record(title, engine=engine, steps=request.steps, **request.as_text())
 
 
 def run(shell: Any, program: Program, request: Request, title: str, view: View) -> object:

@@ -108,7 +108,7 @@ def _headline(record: Record) -> str:
 def _frame(record: Record, frame: Frame, explained: set[str]) -> Iterator[Line]:
     place = f"{frame.name}, {_place(record, frame.filename, frame.line)}"
     if frame.kind == "resume":
-        place = f"resumes after the graph break of {frame.resumes}: {place}"
+        place = f"resumes after {f'the graph break of {frame.resumes}' if frame.resumes else 'a graph break'}: {place}"
     if frame.skipped:
         yield Line(1, f"{place}: runs as plain Python, {frame.skipped}")
     elif not frame.compiles:

@@ -132,7 +132,7 @@ class Filler:
             return
         at = stack[-1]
         frame.name, frame.line = str(at.get("name", "?")), int(at.get("line") or 0)
-        frame.filename = self.strings.get(at.get("filename"), "?")
+        frame.filename = str(at.get("file") or self.strings.get(at.get("filename"), "?"))
         if resume := _RESUME.match(frame.name):
             frame.name, frame.kind, frame.line = resume[1], "resume", int(resume[2])
         opened.compile.outcome = "running"
@@ -210,6 +210,9 @@ class Filler:
     def _bytecode(self, told: Happened) -> None:
         record_bytecode(self._of(told).compile, self.lines, *told.about)
 
+    def _steps(self, told: Happened) -> None:
+        self._of(told).compile.steps.append(told.about)
+
     def _symbol(self, told: Happened) -> None:
         self._of(told).symbols.append(told.about)
 
@@ -278,5 +281,6 @@ _RULES: dict[str, Callable[[Filler, Happened], Any]] = {
     "cutaway.refusal": Filler._refusal,
     "cutaway.pass": Filler._pass,
     "cutaway.bytecode": Filler._bytecode,
+    "cutaway.steps": Filler._steps,
     **dict.fromkeys(GRAPHS, Filler._graph),
 }

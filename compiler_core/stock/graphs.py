@@ -49,10 +49,13 @@ class Opened:
             self._own_lines(read)
         if pane == "postgrad":
             direction = direction_of(read)
+            self.graphs.pop("passes.post_grad_passes", None)
             name, above = f"{direction}.{name}", tuple(each.format(direction=direction) for each in above)
         artifact = self.compile.artifact(pane, self._unique(name), "python", text, read.spans, read.graph)
         self._link(artifact, read, next((self.graphs[each] for each in above if each in self.graphs), None), name)
         self.graphs[name] = artifact, read
+        if told == "before_post_grad_graph":
+            self.graphs["before_post_grad"] = artifact, read
 
     def after_pass(self, about: tuple[str, bool], text: str) -> None:
         """The graph after a pass that changed it; where none was seen before, as it was."""
@@ -60,9 +63,11 @@ class Opened:
         read = read_graph(text, self._hints())
         which = f"before.{name}" if before else name
         artifact = self.compile.artifact("passes", self._unique(which), "python", text, read.spans, read.graph)
-        last = self.graphs.get("passes")
-        self._link(artifact, read, None if before else last or self.graphs.get("captured"), name)
-        self.graphs["passes"] = artifact, read
+        subsystem = f"passes.{name.partition('.')[0]}"
+        told = {"passes.pre_grad_passes": "before_pre_grad", "passes.post_grad_passes": "before_post_grad"}
+        above = self.graphs.get(subsystem) or self.graphs.get(told.get(subsystem, ""))
+        self._link(artifact, read, None if before else above, name)
+        self.graphs[subsystem] = artifact, read
 
     def text(self, name: str, text: str) -> None:
         """Something that PyTorch wrote and that has no pane of its own."""

@@ -18,18 +18,22 @@ from compiler_core.record import Record
 from compiler_core.stock import versions
 from compiler_core.stock.fill import Filler
 from compiler_core.stock.happened import Happened, happened
+from compiler_core.stock.stepping import Stepping
 
 _TRACE = "torch.__trace"
+TOLD = ("pre_grad_passes", "post_grad_passes")
+"""Passes whose graph PyTorch itself tells before the first of them; to print it once more would take its time."""
 
 
 @contextmanager
-def observing(record: Record) -> Iterator[None]:
-    """Everything that stock `torch.compile` compiles inside is written to `record`."""
+def observing(record: Record, steps: bool = False) -> Iterator[None]:
+    """Everything that stock `torch.compile` compiles inside is written to `record`; `steps`: also every step of its
+    symbolic interpreter."""
     filler = Filler(record, time.time_ns() - record.clock())
     with ExitStack() as stack:
         watch = _Watch(record, filler)
         stack.callback(watch.guard(filler.close))
-        for start in (_events, _bytecode, _kernels, _refusals, _passes):
+        for start in (_events, _bytecode, _kernels, _refusals, _passes, *([_steps] if steps else [])):
             watch.guard(start)(watch, stack)
         yield
 
@@ -139,6 +143,12 @@ def _passes(watch: _Watch, stack: ExitStack) -> None:
     _before(stack, cls, "__exit__", watch.guard(seen.after))
 
 
+def _steps(watch: _Watch, stack: ExitStack) -> None:
+    stepping = Stepping(lambda steps: watch.tell("cutaway.steps", steps))
+    if not stepping.install(stack, watch.guard):
+        watch.without("its symbolic interpreter's steps")
+
+
 class _Seen:
     """The graph that passes go over: its last known shape, so that only a pass that changed it prints it."""
 
@@ -151,7 +161,8 @@ class _Seen:
         graph = observer.gm.graph
         if graph is not self._graph:
             self._graph, self._shape = graph, _shape(graph)
-            self._tell(observer, before=True)
+            if getattr(observer, "subsystem", None) not in TOLD:
+                self._tell(observer, before=True)
 
     def after(self, observer: Any, *_: Any) -> None:
         graph = observer.gm.graph

@@ -61,3 +61,13 @@ def cache_entries(code: Any) -> list[Any]:
     """What Dynamo keeps for a code object."""
     listed = part("torch._C._dynamo.eval_frame", "_debug_get_cache_entry_list")
     return list(listed(code)) if listed is not None else []
+
+
+def interpreter() -> Any:
+    """The class of Dynamo's symbolic interpreter, whose `step` is one instruction."""
+    return part("torch._dynamo.symbolic_convert", "InstructionTranslatorBase")
+
+
+def guards_set() -> Any:
+    """The class of the set that guards are added to."""
+    return part("torch._guards", "GuardsSet")

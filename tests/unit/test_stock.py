@@ -14,6 +14,7 @@ import torch
 from torch._inductor.utils import fresh_cache
 
 import compiler_core
+from compiler_core.errors import UsageError
 from compiler_core.record import Compile, Record
 from compiler_core.stock import versions
 from compiler_core.stock.fill import Filler
@@ -313,3 +314,64 @@ def test_ours_is_not_in_stocks_record() -> None:
     with compiler_core.record(engine="torch") as record:
         compiler_core.compile(small, backend="eager")(torch.ones(4))
     assert record.compiles == []
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
+def test_what_was_compiled_before(backend: str) -> None:
+    compiled = torch.compile(walk_through, backend=backend)
+    with fresh_cache():
+        train(compiled, 8)
+        record = compiler_core.already_compiled(compiled)
+    root, resume = record.frames
+    assert (root.name, resume.kind, resume.name) == ("walk_through", "resume", "walk_through")
+    compile_ = first(record)
+    assert not compile_.failures
+    assert any(g.kind == "TENSOR_MATCH" and g.source == "L['inputs']['x']" for g in compile_.guards)
+    panes = {a.pane for a in compile_.artifacts}
+    wanted = {
+        "eager": {"captured"},
+        "aot_eager": {"forward", "backward"},
+        "inductor": {"kernel", "wrapper", "postgrad"},
+    }
+    assert panes >= {"bytecode", "generated", "decompiled", "guards", *wanted[backend]}
+    if backend == "inductor":
+        assert lines_of(record, compile_, "forward", ".cos()") == {'x = inputs["x"].cos().cos()'}
+        assert [k.graph for k in compile_.kernels] == ["forward", "backward"]
+
+
+def test_nothing_was_compiled_before() -> None:
+    with pytest.raises(UsageError, match="small was not compiled"):
+        compiler_core.already_compiled(small)
+
+
+def helper(a: torch.Tensor, b: torch.Tensor) -> list[torch.Tensor]:
+    return [a * b, a]
+
+
+def with_helper(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    both = helper(x.cos(), y)
+    print("a graph break")
+    return both[0] + both[1]
+
+
+def test_steps_change_nothing_and_are_all_there() -> None:
+    made = []
+    for steps in (False, True):
+        torch._dynamo.reset()
+        with contextlib.redirect_stdout(None), compiler_core.record(engine="torch", steps=steps) as record:
+            torch.compile(with_helper, backend="eager")(torch.ones(3), torch.ones(3))
+        assert record.notes == []
+        made.append(record)
+    plain, stepped = ([[a.text for a in c.artifacts if a.pane == "captured"] for c in r.compiles] for r in made)
+    assert plain == stepped
+    assert [len(c.guards) for c in made[0].compiles] == [len(c.guards) for c in made[1].compiles]
+    compile_ = first(made[1])
+    assert [s.outcome for s in compile_.steps][-1] == "captured"
+    states = [compile_.replay().state(n) for n in range(len(compile_.replay()))]
+    inside = next(s for s in states if s.calls[-1].name == "helper" and s.calls[-1].instruction.startswith("BINARY_OP"))
+    assert [call.name for call in inside.calls] == ["with_helper", "helper"]
+    assert inside.calls[-1].stack == ["Tensor mul"]
+    assert "mul = mul" in [note.text for note in inside.added]
+    stored = next(s for s in states if "STORE_FAST both" in s.calls[-1].instruction)
+    assert stored.calls[-1].locals["both"] == "List"
+    assert Record.from_json(made[1].to_json()) == made[1]

@@ -27,15 +27,20 @@ for size in (4, 8):
 """
 
 
+def write_log(folder: Path) -> Path:
+    """What PyTorch itself writes of a small program."""
+    folder.mkdir(exist_ok=True)
+    program = folder / "program.py"
+    program.write_text(PROGRAM)
+    environment = os.environ | {"TORCH_TRACE": str(folder)}
+    subprocess.run([sys.executable, str(program)], env=environment, check=True, capture_output=True, timeout=300)
+    program.unlink()
+    return log(folder)
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What PyTorch itself writes of a small program."""
-    made = tmp_path_factory.mktemp("trace")
-    program = made / "program.py"
-    program.write_text(PROGRAM)
-    subprocess.run([sys.executable, str(program)], env=os.environ | {"TORCH_TRACE": str(made)}, check=True, timeout=300)
-    program.unlink()
-    return made
+    return write_log(tmp_path_factory.mktemp("trace")).parent
 
 
 def log(folder: Path) -> Path:

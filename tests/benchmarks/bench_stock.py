@@ -1,0 +1,113 @@
+"""What observing stock torch.compile costs it, how fast logs are read, and both engines on thirteen architectures."""
+
+from __future__ import annotations
+
+import gc
+import resource
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch._inductor.utils import fresh_cache
+
+import compiler_core
+from compiler_core.compare import compare
+from compiler_core.testing import difference
+from tests.architectures import FIRST, MODELS
+from tests.unit.test_stock_logs import write_log
+
+ROUNDS = 9
+MOST = 1.05
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+def _compile(name: str, backend: str, around: Callable[[], AbstractContextManager[Any]]) -> tuple[float, float]:
+    """Wall and process seconds of one compile from nothing in Dynamo's caches, by a stock backend."""
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    model, arguments = MODELS[name]()
+    compiled = torch.compile(model.eval(), backend=backend)
+    gc.collect()
+    start, cpu = time.perf_counter(), time.process_time()
+    with around(), torch.no_grad():
+        compiled(**arguments)
+    return time.perf_counter() - start, time.process_time() - cpu
+
+
+@pytest.mark.parametrize("name", ["bert", "gpt2"])
+@pytest.mark.parametrize("kernels", ["built", "kept"])
+def test_observing_costs_little(name: str, kernels: str) -> None:
+    """A compile from nothing with Inductor; "kept": Inductor works anew, but its kernels are built already."""
+    ways: dict[str, Callable[[], AbstractContextManager[Any]]] = {
+        "without": nullcontext,
+        "with": lambda: compiler_core.record(engine="torch"),
+    }
+    found: dict[str, list[tuple[float, float]]] = {way: [] for way in ways}
+    with fresh_cache(), torch._inductor.config.patch(fx_graph_cache=False):
+        for way in ways.values():
+            _compile(name, "inductor", way)  # imports, and headers that are compiled once
+        for _ in range(3 if kernels == "built" else ROUNDS):
+            for way, around in ways.items():
+                with fresh_cache() if kernels == "built" else nullcontext():
+                    found[way].append(_compile(name, "inductor", around))
+    without, with_ = (statistics.median(wall for wall, _ in found[way]) for way in ways)
+    ours, theirs = (statistics.median(process for _, process in found[way]) for way in reversed(ways))
+    print(f"\n{name}, kernels {kernels}: without {without:.2f} s, with {with_:.2f} s, ratio {with_ / without:.3f}")
+    print(f"process time {theirs:.2f} s, {ours:.2f} s, ratio {ours / theirs:.3f}")
+    assert kernels == "kept" or with_ / without <= MOST
+
+
+def test_a_gigabyte_of_log(tmp_path: Path) -> None:
+    """In a process of its own, so that its memory is what reading takes."""
+    text = write_log(tmp_path / "log").read_text()
+    log = tmp_path / "long.log"
+    with log.open("w") as file:
+        frame = 0
+        while file.tell() < 1e9:
+            frame += 1
+            file.write(text.replace('"frame_id": ', f'"frame_id": {frame}'))
+    done = subprocess.run([sys.executable, __file__, str(log)], capture_output=True, text=True, check=True)
+    seconds, megabytes = map(float, done.stdout.split())
+    rate = log.stat().st_size / 1e6 / seconds
+    size = log.stat().st_size / 1e6
+    print(f"\n{size:.0f} MB in {seconds:.1f} s of process time, {rate:.0f} MB/s, {megabytes:.0f} MB of memory")
+    assert megabytes < 500
+    assert rate > 50
+
+
+def _read(log: str) -> None:
+    from compiler_core.stock.logs import read_logs
+
+    start = time.process_time()
+    read_logs(log)
+    print(time.process_time() - start, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+
+
+@pytest.mark.parametrize("name", FIRST)
+def test_both_engines(name: str) -> None:
+    """One row of the table: ours / stock."""
+    made = {}
+    for engine in ("core", "torch"):
+        torch._dynamo.reset()
+        torch.manual_seed(0)
+        model, arguments = MODELS[name]()
+        through = compiler_core.compile if engine == "core" else torch.compile
+        with fresh_cache(), compiler_core.record(engine, engine=engine) as record, torch.no_grad():
+            values = through(model.eval())(**arguments)
+        made[engine] = record, values
+    found = compare(made["core"][0], made["torch"][0])
+    differ = difference(dict(made["torch"][1]), dict(made["core"][1]), 1e-3)
+    print(f"\n{name}: " + "; ".join(f"{t.name} {t.before:,.4g} / {t.after:,.4g}" for t in found.totals))
+    assert differ is None
+
+
+if __name__ == "__main__":
+    _read(sys.argv[1])
