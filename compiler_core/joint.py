@@ -155,6 +155,8 @@ def _assemble(run: FunctionalRun, traced: fx.GraphModule, primal_count: int) -> 
     except symbols.NoOrigin as error:
         raise JointRefused(str(error)) from error
     simplify.cancel_transposes(gm.graph)
+    if tangents:
+        simplify.narrow_masks(gm.graph)
     simplify.own_outputs(gm.graph, count)
     simplify.merge_equal(gm.graph, output_nodes(gm.graph)[:returned])
     simplify.remove_dead(gm.graph)

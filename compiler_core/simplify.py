@@ -4,6 +4,7 @@
     inline_constants   tensors of one element that tracing left as attributes become aten.full
     drop_aliases       detach and the like have no meaning in a functional graph
     cancel_transposes  the backward of a product transposes what the forward transposed
+    narrow_masks       zeros and ones that were drawn pass through bool, the smallest form to save them in
     merge_equal        the same pure operation on the same arguments is computed once
     own_outputs        no output shares memory with an input or another output unless eager's does
 
@@ -75,6 +76,19 @@ def cancel_transposes(graph: fx.Graph) -> None:
         source = node.args[0]
         if source.target is aten.t.default:
             node.replace_all_uses_with(source.args[0])
+
+
+def narrow_masks(graph: fx.Graph) -> None:
+    for node in list(graph.nodes):
+        value = node.meta.get("val")
+        if getattr(node.target, "overloadpacket", None) is not aten.bernoulli or value.element_size() == 1:
+            continue
+        with graph.inserting_after(node):
+            mask = graph.call_function(aten._to_copy.default, (node,), {"dtype": torch.bool})
+        with graph.inserting_after(mask):
+            wide = graph.call_function(aten._to_copy.default, (mask,), {"dtype": value.dtype})
+        mask.meta, wide.meta = (node.meta | {"val": value.to(torch.bool)}), dict(node.meta)
+        node.replace_all_uses_with(wide, delete_user_cb=lambda user, mask=mask: user is not mask)
 
 
 def merge_equal(graph: fx.Graph, keep: Sequence[fx.Node]) -> None:

@@ -65,6 +65,19 @@ def capture(function: Callable[..., Any], *args: Any) -> Captured:
     return captured
 
 
+def fresh(captured: Captured) -> list[torch.Tensor]:
+    """Other values for the inputs of a captured graph."""
+    made = []
+    for fake in captured.inputs:
+        if fake.requires_grad:
+            made.append((torch.randn(fake.shape) / 4).requires_grad_())
+        elif fake.is_floating_point():  # such as running variances
+            made.append(torch.rand(fake.shape))
+        else:
+            made.append(torch.randint(0, 2, fake.shape, dtype=fake.dtype))
+    return made
+
+
 @dataclass
 class Compiled:
     """A function whose graphs go through `compile_graph`; `compiles` has one for each."""

@@ -4,7 +4,6 @@ Each program takes `c`, which compiles a function or leaves it as it is, and ret
 raises is compared as well.
 """
 
-# mypy: disable-error-code="no-untyped-def, no-untyped-call"
 from __future__ import annotations
 
 import threading

@@ -14,7 +14,7 @@ from compiler_core.graphs import graph_text
 from compiler_core.joint import trace_joint
 from compiler_core.partition import partition
 from tests.training_models import MODELS
-from tests.unit.captured import Captured, capture
+from tests.unit.captured import capture, fresh
 
 
 def function_of(text: str, name: str) -> Callable[..., Any]:
@@ -22,19 +22,6 @@ def function_of(text: str, name: str) -> Callable[..., Any]:
     scope: dict[str, Any] = {"__builtins__": __builtins__}
     exec(text, scope)
     made: Callable[..., Any] = scope[name]
-    return made
-
-
-def fresh(captured: Captured) -> list[torch.Tensor]:
-    """Other values for the inputs of a captured graph."""
-    made = []
-    for fake in captured.inputs:
-        if fake.requires_grad:
-            made.append((torch.randn(fake.shape) / 4).requires_grad_())
-        elif fake.is_floating_point():  # such as running variances
-            made.append(torch.rand(fake.shape))
-        else:
-            made.append(torch.randint(0, 2, fake.shape, dtype=fake.dtype))
     return made
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -12,9 +13,11 @@ import torch.nn.functional as F
 from torch import nn
 
 import compiler_core
-from compiler_core.joint import JointRefused, trace_joint
+from compiler_core import decompose
+from compiler_core.joint import JointGraph, JointRefused, trace_joint
 from compiler_core.record import Record
-from tests.unit.captured import Captured, capture, compiled, prepare, same_as_eager
+from tests.training_models import MODELS
+from tests.unit.captured import Captured, capture, compiled, fresh, prepare, same_as_eager
 
 
 def t(*shape: int, grad: bool = True) -> torch.Tensor:
@@ -401,3 +404,56 @@ def test_writes_through_data(leaf: bool, backend: str) -> None:
         assert torch.equal(found, eager)
     (message,) = failures(records[0])
     assert "takes its .data" in message
+
+
+# ---- beside PyTorch's own joint graph ------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_pytorchs_joint_graph_computes_the_same(name: str) -> None:
+    """Inputs and outputs are matched by PyTorch's descriptors; ours takes no more operations."""
+    from torch._functorch.aot_autograd import aot_export_joint_with_descriptors
+
+    torch.manual_seed(0)
+    function, inputs = MODELS[name](16)
+    if isinstance(function, nn.Module) and name == "transformer block":
+        function.eval()  # for its permuted scores, PyTorch's graph draws other numbers than eager does
+    captured = capture(function, *inputs)
+    joint = trace_joint(captured.gm, captured.inputs, captured.compile)
+    values = fresh(captured)
+    with contextlib.ExitStack() as stack:
+        exported = aot_export_joint_with_descriptors(
+            stack, captured.gm, tuple(values), decompositions=decompose.table()
+        ).graph_module
+    tangents = [torch.randn(at.shape) for at in joint.layouts]
+    named = {f"PlainAOTInput(idx={i})": v.detach() for i, v in enumerate(values)}
+    named |= {f"TangentAOTInput(output=PlainAOTOutput(idx={i}))": v for i, v in enumerate(tangents)}
+    placeholders = exported.graph.find_nodes(op="placeholder")
+    with torch.no_grad():
+        torch.manual_seed(1)
+        ours = joint.gm(*[v.detach() for v in values], *tangents)
+        torch.manual_seed(1)
+        given = [named[str(n.meta["desc"])] for n in placeholders]
+        theirs = fx.Interpreter(exported).run(*given, enable_io_processing=False)
+    found = dict(zip(_descriptions(joint), ours, strict=True))
+    wanted = dict(zip(map(str, exported.graph.output_node().meta["desc"]), theirs, strict=True))
+    assert {k for k, v in found.items() if v is not None} == {k for k, v in wanted.items() if v is not None}
+    for key, value in wanted.items():
+        if value is not None:
+            torch.testing.assert_close(found[key], value, rtol=1e-5, atol=1e-5)
+    assert len(joint.gm.graph.nodes) <= len(exported.graph.nodes)
+
+
+def _descriptions(joint: JointGraph) -> list[str]:
+    """What PyTorch calls the outputs of a joint graph that returns no inputs and no views."""
+    mutations = {m.output: m.primal for m in joint.mutations}
+    assert [(r.base, r.index, r.views) for r in joint.returns] == [
+        ("output", i, ()) for i in range(len(joint.outputs)) if i not in mutations
+    ]
+    forward = [
+        f"InputMutationAOTOutput(mutated_input=PlainAOTInput(idx={mutations[i]}))"
+        if i in mutations
+        else f"PlainAOTOutput(idx={i})"
+        for i in range(len(joint.outputs))
+    ]
+    return forward + [f"GradAOTOutput(grad_of=PlainAOTInput(idx={i}))" for i in range(len(joint.primals))]
