@@ -83,7 +83,7 @@ def _places(tx: Interpreter) -> list[Place]:
 
 def _first_argument(tx: Interpreter) -> tuple[str, Value] | None:
     """The first argument of a method that may call ``super()``, by the name that it has in a resume function."""
-    if "__class__" not in tx.code.co_freevars:
+    if "__class__" not in tx.code.co_freevars or not tx.code.co_argcount:
         return None
     name = tx.code.co_varnames[0]
     cell = tx.cells.get(name)

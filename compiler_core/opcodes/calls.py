@@ -63,7 +63,7 @@ class CallOpcodes(Machine):
         owner = self.cells[owner_name].get(self._tx) if owner_name in self.cells else self.locals.get(owner_name)
         if owner is None or owner is UNBOUND:
             raise Unsupported("exception", "super() after its first argument was deleted")
-        return SuperValue(cls, owner)
+        return SuperValue.of(self._tx, cls, owner)
 
     def CALL_FUNCTION_EX(self, instruction: Instruction) -> None:
         kwargs = pairs(self._tx, self.pop()) if (instruction.arg or 0) & 1 else {}

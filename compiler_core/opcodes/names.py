@@ -75,8 +75,9 @@ class NameOpcodes(Machine):
 
     def LOAD_SUPER_ATTR(self, instruction: Instruction) -> None:
         _, cls, owner = self.pop_many(3)
-        value = SuperValue(cls.constant(self._tx), owner).get_attr(self._tx, cast(str, instruction.argval))
-        self._push_callable(value, bool((instruction.arg or 0) & 1))
+        value = SuperValue.of(self._tx, cls.constant(self._tx), owner)
+        found = value.get_attr(self._tx, cast(str, instruction.argval))
+        self._push_callable(found, bool((instruction.arg or 0) & 1))
 
     def STORE_ATTR(self, instruction: Instruction) -> None:
         owner = self.pop()

@@ -289,7 +289,7 @@ def _slice(tx: Interpreter, *args: Value) -> Value:
 def _super(tx: Interpreter, *args: Value) -> Value:
     if len(args) != 2:
         raise Unsupported("unsupported call", "super() in this form")
-    return SuperValue(args[0].constant(tx), args[1])
+    return SuperValue.of(tx, args[0].constant(tx), args[1])
 
 
 @handles(functools.partial)

@@ -25,6 +25,15 @@ class SuperValue(Value):
         self.after = after
         self.owner = owner
 
+    @classmethod
+    def of(cls, tx: Interpreter, after: type, owner: Value) -> SuperValue:
+        """``super(after, owner)``: what follows `after` depends on the class of `owner`."""
+        owner.look(tx)
+        made = cls(after, owner)
+        if not (made._is_of_class or after in owner.python_type().__mro__):
+            raise Unsupported("exception", "super(type, obj): obj must be an instance or subtype of type")
+        return made
+
     @property
     def _is_of_class(self) -> bool:
         owner = self.owner.obj if isinstance(self.owner, StaticValue) else None

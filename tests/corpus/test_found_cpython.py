@@ -455,3 +455,35 @@ def test_super_without_arguments_outside_a_method(x):
         return x, outside()
     except RuntimeError as error:
         return x + 1, str(error)
+
+
+class First:
+    def method(self, x):
+        return x + 1
+
+
+class Second(First):
+    def method(self, x):
+        return super().method(x) * 10
+
+
+class Between(First):
+    def method(self, x):
+        return x + 5
+
+
+class Third(Second, Between):
+    pass
+
+
+def test_what_super_is_depends_on_the_class_of_self():
+    inputs = [lambda c=c: (c(), torch.ones(1)) for c in (Second, Third)]
+    check(Second.method, inputs, Expected(graphs=2, breaks=[]))
+
+
+@same_as_eager(inputs=calls_with(Second(), 5))
+def test_super_of_something_else(x, o):
+    try:
+        return Second.method(o, x)
+    except TypeError as error:
+        return x, str(error)

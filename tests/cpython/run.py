@@ -96,11 +96,13 @@ LEFT_OUT = {
     "test.test_functools.TestPartialCSubclass.test_weakref": _ALIVE,
     "test.test_functools.TestPartialPy.test_weakref": _ALIVE,
     "test.test_functools.TestPartialPySubclass.test_weakref": _ALIVE,
+    "test.test_exceptions.ExceptionTests.testExceptionCleanupState": _ALIVE,
     "test.test_generators.FinalizationTest.test_frame_resurrect": _ALIVE,
     "test.test_generators.FinalizationTest.test_refcycle": _ALIVE,
     "test.test_iter.TestCase.test_ref_counting_behavior": _ALIVE,
     "test.test_raise.TestContext.test_3611": _ALIVE,
     "test.test_raise.TestTracebackType.test_attrs": _TRACEBACK,
+    "test.test_sched.TestCase.test_enter": "expects to be run in time",
 }
 """Tests that cannot pass in a process that captures, and why."""
 QUICK = ["bisect", "colorsys", "shlex"]
