@@ -43,7 +43,7 @@ from torch.utils._sympy.value_ranges import ValueRanges
 
 from compiler_core.errors import UsageError
 from compiler_core.guards.conditions import NAMES, Condition
-from compiler_core.policy import Policy, Wanted
+from compiler_core.policy import LARGEST, Policy, Wanted
 from compiler_core.record import ItemId, Symbol
 from compiler_core.sources import Computed, Extent, Source
 
@@ -196,7 +196,9 @@ class Symbols:
             yield sympy.Ge(symbol, wanted.low, evaluate=False)
             if wanted.high is not None:
                 yield sympy.Le(symbol, wanted.high, evaluate=False)
-        elif not symbol.is_integer:  # symbols know nothing of inf and nan
+        elif symbol.is_integer:  # kernels take it in 64 bits, and what is computed of it
+            yield sympy.Abs(symbol) <= LARGEST
+        else:  # symbols know nothing of inf and nan
             yield sympy.Abs(symbol) <= sys.float_info.max
 
     def _condition(self, expr: Any, texts: dict[sympy.Symbol, str]) -> Condition:

@@ -12,6 +12,9 @@ import torch
 from compiler_core.errors import UsageError
 from compiler_core.sources import Attribute, Item, Local, Source
 
+LARGEST = 2**31
+"""The largest ints that are symbolic."""
+
 
 @dataclass(frozen=True)
 class Wanted:
@@ -71,13 +74,15 @@ class Policy:
         return [Wanted("it had another value before") if size is None else None for size in new.sizes]
 
     def number(self, value: int | float, source: Source) -> str | None:
-        """Why the number at `source` is symbolic; a float is not while it is 0, which is two numbers, or not finite."""
+        """Why the number at `source` is symbolic; a float is not while it is 0, which is two numbers, or not
+        finite; an int is not where it is huge."""
         if self.dynamic is False:
             return None
         known = self._numbers.setdefault(source.text, value)
         if known is not None and known != value:
             self._numbers[source.text] = None
-        if isinstance(value, float) and (value == 0 or not math.isfinite(value)):
+        is_odd = value == 0 or not math.isfinite(value) if isinstance(value, float) else abs(value) > LARGEST
+        if is_odd:
             return None
         if self._numbers[source.text] is None:
             return "it had another value before"

@@ -21,7 +21,7 @@ from compiler_core.side_effects import fill_cell
 from compiler_core.values.base import NULL, Value
 from compiler_core.values.constant import ConstantValue
 from compiler_core.values.functions import CellValue, StaticValue
-from compiler_core.values.symbols import SymbolicNumber
+from compiler_core.values.symbols import SymbolicValue
 from compiler_core.values.tensor import TensorValue
 
 if TYPE_CHECKING:
@@ -270,7 +270,7 @@ class Emitter:
 
 def is_fixed(value: Value) -> bool:
     """Whether pushing it later pushes the same: NULL, and constants that the code holds."""
-    plain = isinstance(value, (ConstantValue, StaticValue)) and not isinstance(value, SymbolicNumber)
+    plain = isinstance(value, (ConstantValue, StaticValue)) and not isinstance(value, SymbolicValue)
     return value is NULL or (value.source is None and plain)
 
 

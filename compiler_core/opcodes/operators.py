@@ -12,6 +12,7 @@ from compiler_core.values.base import Value
 from compiler_core.values.calls import call_static
 from compiler_core.values.constant import NONE, ConstantValue
 from compiler_core.values.sequences import SliceValue
+from compiler_core.values.symbols import joined, text
 from compiler_core.values.tensor import TensorValue
 
 if TYPE_CHECKING:
@@ -126,4 +127,5 @@ class OperatorOpcodes(Machine):
 
     def BUILD_STRING(self, instruction: Instruction) -> None:
         parts = self.pop_many(instruction.arg or 0)
-        self.push(ConstantValue("".join(p.constant(self._tx) for p in parts)))
+        symbolic = text(joined, self._tx, *parts)
+        self.push(symbolic or ConstantValue("".join(p.constant(self._tx) for p in parts)))

@@ -136,8 +136,11 @@ NONE = ConstantValue(None)
 
 
 def _formatted(tx: Interpreter, obj: str, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+    from compiler_core.values.symbols import text
     from compiler_core.values.text import shown
 
+    if not kwargs and (symbolic := text(str.format, tx, ConstantValue(obj), *args)) is not None:
+        return symbolic
     return computed(lambda: obj.format(*(shown(tx, a) for a in args), **{k: shown(tx, v) for k, v in kwargs.items()}))
 
 

@@ -13,7 +13,7 @@ from compiler_core.values.functions import CellValue, FunctionValue, MethodOfVal
 from compiler_core.values.generators import GeneratorValue
 from compiler_core.values.iterators import IteratorValue, MappedIteratorValue
 from compiler_core.values.objects import ObjectValue
-from compiler_core.values.symbols import SymbolicNumber
+from compiler_core.values.symbols import SymbolicValue
 from compiler_core.values.tensor import TensorValue
 
 LONGEST = 80
@@ -29,7 +29,7 @@ def describe(value: Value) -> str:
 
 
 def _text(value: Value) -> str:
-    if isinstance(value, SymbolicNumber):
+    if isinstance(value, SymbolicValue):
         return str(value)
     if isinstance(value, ConstantValue):
         return _constant(value.value)

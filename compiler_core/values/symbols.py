@@ -20,6 +20,7 @@ import torch
 from compiler_core.errors import Unsupported
 from compiler_core.values.base import Value
 from compiler_core.values.constant import ConstantValue
+from compiler_core.values.sequences import SequenceValue
 
 if TYPE_CHECKING:
     from compiler_core.reconstruct import Emitter
@@ -43,8 +44,12 @@ _SAME = {int: (int, round, math.ceil, math.floor, math.trunc, operator.index), f
 _NEVER_EQUAL = (str, bytes, type(None), tuple, list, dict)
 
 
-class SymbolicNumber(ConstantValue):
-    """An int or float that a symbol stands for; a constant to all rules that do not know of symbols."""
+class SymbolicValue(ConstantValue):
+    """A constant to all rules that do not know of symbols."""
+
+
+class SymbolicNumber(SymbolicValue):
+    """An int or float that a symbol stands for."""
 
     def __init__(self, sym: torch.SymInt | torch.SymFloat, source: Source | None = None) -> None:
         self.sym = sym
@@ -81,6 +86,61 @@ class SymbolicNumber(ConstantValue):
         emit.capture.symbols.source_of(self.sym).load(emit)
 
 
+class SymbolicText(SymbolicValue):
+    """``function(*args)``, a text in which symbolic numbers stand; generated code makes it anew."""
+
+    def __init__(self, function: Any, args: Sequence[Value]) -> None:
+        self.function = function
+        self.args = args
+
+    @property
+    def value(self) -> str:
+        """The text that it is now: its numbers are what they are from now on."""
+        return str(self.function(*map(_now, self.args)))
+
+    def __repr__(self) -> str:
+        return f"{self.function.__name__}({', '.join(map(str, self.args))})"
+
+    def python_type(self) -> type:
+        return str
+
+    def children(self) -> Sequence[Value]:
+        return self.args
+
+    def rebuild(self, emit: Emitter) -> None:
+        emit.call_object(self.function, self.args)
+
+
+def _now(value: Value) -> Any:
+    if isinstance(value, ConstantValue):
+        return value.value
+    assert isinstance(value, SequenceValue)
+    return value.cls([_now(item) for item in value.held()])
+
+
+def text(function: Any, tx: Interpreter, *args: Value) -> SymbolicText | None:
+    """``function(*args)`` where symbolic numbers stand in it, in tuples and lists too; None where it is fixed, or
+    something else stands in it."""
+    kept = [_kept(tx, arg) for arg in args]
+    flat = [item for arg in kept for item in (arg.held() if isinstance(arg, SequenceValue) else [arg])]
+    if not is_symbolic(flat) or not all(isinstance(item, ConstantValue) for item in flat):
+        return None
+    for item in flat:
+        item.look(tx)
+    return SymbolicText(function, kept)
+
+
+def _kept(tx: Interpreter, arg: Value) -> Value:
+    """As it is now, should it change."""
+    is_plain = isinstance(arg, SequenceValue) and arg.cls in (tuple, list, torch.Size)
+    return type(arg)(list(arg.items(tx)), arg.cls) if is_plain else arg  # type: ignore[attr-defined, call-arg]
+
+
+def joined(*parts: str) -> str:
+    """Called by generated code."""
+    return "".join(parts)
+
+
 def from_number(number: Any) -> ConstantValue:
     """What PyTorch computed of symbols; a comparison is decided now."""
     if isinstance(number, torch.SymBool):
@@ -92,13 +152,15 @@ def from_number(number: Any) -> ConstantValue:
 
 
 def is_symbolic(values: Sequence[Value]) -> bool:
-    return any(isinstance(v, SymbolicNumber) for v in values)
+    return any(isinstance(v, SymbolicValue) for v in values)
 
 
 def arithmetic(op: Any, tx: Interpreter, operands: Sequence[Value]) -> Value | None:
     """``op(*operands)``, one of which is symbolic; None where that takes their values."""
     types = [v.python_type() for v in operands]
-    if op in (operator.eq, operator.ne) and any(t in _NEVER_EQUAL for t in types):
+    if (op is operator.add and types == [str, str]) or (op is operator.mod and types[0] is str):
+        return text(op, tx, *operands)
+    if op in (operator.eq, operator.ne) and len({t in _NEVER_EQUAL for t in types}) == 2:
         return ConstantValue(op is operator.ne)
     if not all(t in (int, bool, float) for t in types):
         return None

@@ -192,7 +192,16 @@ class TensorValue(Value):
     def _query(self, tx: Interpreter, name: str, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
         raw = [a.constant(tx) for a in args]
         raw_kwargs = {k: v.constant(tx) for k, v in kwargs.items()}
+        if name == "storage_offset":
+            self._guard_offset(tx)
         return from_python(getattr(self.fake(tx), name)(*raw, **raw_kwargs))
+
+    def _guard_offset(self, tx: Interpreter) -> None:
+        """No other guard on a tensor sees where in its memory it begins."""
+        if self.source is None:
+            raise Unsupported("unsupported call", "Tensor.storage_offset() of a tensor made in the frame")
+        offset = self.fake(tx).storage_offset()
+        tx.capture.guard("RETURNS", Attribute(self.source, "storage_offset"), offset)
 
     def get_item(self, tx: Interpreter, key: Value) -> Value:
         from compiler_core.values.symbols import SymbolicNumber

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import types
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from compiler_core.values.objects import ObjectValue, type_of
 from compiler_core.values.rules import handles
 from compiler_core.values.sequences import ListValue, TupleValue
 from compiler_core.values.subclasses import SubclassValue
+from compiler_core.values.symbols import text
 from compiler_core.values.tensor import TensorValue
 
 if TYPE_CHECKING:
@@ -113,17 +115,19 @@ def format_of(tx: Interpreter, value: Value, spec: str) -> str:
     return _said(fold(tx, format, [value, ConstantValue(spec)], {}))
 
 
-def percent(tx: Interpreter, text: str, value: Value) -> Value:
-    """``text % value``"""
+def percent(tx: Interpreter, template: str, value: Value) -> Value:
+    """``template % value``"""
+    if (symbolic := text(operator.mod, tx, ConstantValue(template), value)) is not None:
+        return symbolic
     if isinstance(value, TupleValue) and issubclass(value.cls, tuple):
-        return computed(lambda: text % tuple(shown(tx, v) for v in value.items(tx)))
+        return computed(lambda: template % tuple(shown(tx, v) for v in value.items(tx)))
     if isinstance(value, DictValue):
-        return computed(lambda: text % {k: shown(tx, v) for k, v in value.mapping(tx).items()})
+        return computed(lambda: template % {k: shown(tx, v) for k, v in value.mapping(tx).items()})
     if isinstance(value, SubclassValue) and isinstance(value.contents, TupleValue):
-        return percent(tx, text, value.contents)
+        return percent(tx, template, value.contents)
     if issubclass(type_of(value), tuple):
         raise Unsupported("unsupported operation", f"a text % {value}")
-    return computed(lambda: text % shown(tx, value))
+    return computed(lambda: template % shown(tx, value))
 
 
 def _said(value: Value) -> str:
@@ -151,12 +155,12 @@ def _str(tx: Interpreter, /, *args: Value, **kwargs: Value) -> Value:
         return fold(tx, str, args, kwargs)
     if isinstance(args[0], TensorValue):
         raise Unsupported("tensor value read", "str(tensor)")
-    return ConstantValue(text_of(tx, args[0]))
+    return text(str, tx, args[0]) or ConstantValue(text_of(tx, args[0]))
 
 
 @handles(repr)
 def _repr(tx: Interpreter, obj: Value) -> Value:
-    return ConstantValue(repr_of(tx, obj))
+    return text(repr, tx, obj) or ConstantValue(repr_of(tx, obj))
 
 
 @handles(ascii)
@@ -166,4 +170,5 @@ def _ascii(tx: Interpreter, obj: Value) -> Value:
 
 @handles(format)
 def _format(tx: Interpreter, obj: Value, spec: Value | None = None) -> Value:
-    return ConstantValue(format_of(tx, obj, "" if spec is None else spec.constant(tx)))
+    symbolic = text(format, tx, obj, *([] if spec is None else [spec]))
+    return symbolic or ConstantValue(format_of(tx, obj, "" if spec is None else spec.constant(tx)))

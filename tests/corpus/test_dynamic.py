@@ -1,4 +1,5 @@
 # mypy: ignore-errors
+# ruff: noqa: UP031, UP032
 """Sizes and numbers that change from call to call: what differs on the second compile is symbolic from then on."""
 
 from __future__ import annotations
@@ -144,6 +145,11 @@ def test_two_tensors_that_do_not_meet(x, y):
     return x.sum(0), y.sum(0)
 
 
+@over([lambda n=n: [torch.randn(20)[n:]] for n in (3, 5, 7)], compiles=3)
+def test_storage_offset(x):
+    return x + x.storage_offset()
+
+
 @over([lambda n=n: [torch.randn(20, 4)[3 : 3 + n]] for n in (3, 5, 7, 9)], compiles=2)
 def test_views(x):
     return x + 1, x.t() * 2
@@ -178,16 +184,41 @@ def test_sizes_across_a_break(x):
     return y + n, n
 
 
-@over(rows(3, 5, 7, 9), compiles=6)
+@over(rows(3, 5, 7, 9), compiles=4)
 def test_text_of_a_size(x):
-    """What is printed is a number: the frame that makes a text of it is compiled for each."""
     n = x.size(0)
     y = x * 2
-    print("here")
+    print(f"{x.shape} of {n:3d} rows")
     return y, f"{n} rows"
 
 
+@over(rows(3, 5, 7, 9), compiles=2)
+def test_texts(x):
+    n = x.shape[0]
+    sizes = [n, 4]
+    text = "rows: " + str(n) + " of %s" % n + "%d and %s" % (n, "more") + "{} {!r}".format(n, x.shape)
+    sizes = [str(sizes), str(tuple(sizes)), repr(n)]
+    return x + 1, text, sizes, f"{n / 3:.2f} {n + 1!r:>4}", {"n": f"<{n}>"}
+
+
+@over(rows(3, 5, 7), compiles=3)
+def test_text_that_is_compared(x):
+    return x + 1 if f"{x.shape[0]}" == "5" else x
+
+
+@over(rows(3, 5, 7, 101, 102), compiles=3)
+def test_text_of_an_error(x):
+    if x.shape[0] > 100:
+        raise ValueError(f"too many rows in {x.shape}")
+    return x * 2
+
+
 # ---------------------------------------------------------------- numbers
+
+
+@over([lambda n=n: [torch.randn(4), n] for n in (3, 5, 2**70, 7)], compiles=3)
+def test_huge_ints(x, n):
+    return x + (n % 5), n * 2
 
 
 @over([lambda n=n: [torch.randn(4), n] for n in (3, 5, 7, -4, 8)], compiles=2)
