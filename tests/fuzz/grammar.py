@@ -1343,9 +1343,10 @@ for <+matrix> in map(torch.sin, <mats>):
 for <+int> in iter(lambda: 1, 1):
     <loop>
 
-while <bool>:
+<+counter@i> = <digit>
+while <@i> > 0 and <bool>:
+    <@i> -= 1
     <loop>
-    break
 else:
     <block>
 
@@ -1520,10 +1521,6 @@ vars(<=box>)['n'] = <int>
 
 <=box>.add, <+int> = <=box>.add, <int>
 
-Box.made += 1
-
-type(<?box>).made = <int>
-
 <=point>.n, <=point>.t = <int>, <matrix>
 
 <?net>.scale = <int>
@@ -1657,6 +1654,7 @@ match (<int>, <str>):
         return self.t * self.kind
     def add(self, n=1, **named):
         return super().add(n * 2, **named)
+Inner.kind += <int>
 <+box> = Inner(<matrix>)
 
 from math import pi as p; <+float> = p * <float>
