@@ -46,7 +46,7 @@ def already_compiled(fn: Any) -> Record:
 
 def _function(fn: Any) -> types.FunctionType:
     if isinstance(fn, torch.nn.Module):
-        fn = type(getattr(fn, "_orig_mod", fn)).forward
+        fn = getattr(fn, "_orig_mod", fn).forward
     fn = innermost_fn(getattr(fn, "__func__", fn))
     if not isinstance(fn, types.FunctionType):
         raise UsageError(f"already_compiled takes a function, a method or an nn.Module, not a {type(fn).__name__}")

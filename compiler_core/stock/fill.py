@@ -24,6 +24,9 @@ from compiler_core.stock.stages import stage_of
 from compiler_core.stock.told import read_break, read_reasons
 
 MOST_NOTES = 100
+EVENT, OBJECT = 300, 2000
+"""Characters that count for an event, and for a thing told without a text."""
+_WHOLE = frozenset({"compilation_metrics", "bwd_compilation_metrics"})
 _RESUME = re.compile(r"torch_dynamo_resume_in_(.+)_at_(\d+)$")
 _LOCAL = re.compile(r"^L\['(\w+)'\]")
 _SILENT = frozenset({"", "str", "dump_file", "link", "describe_tensor", "describe_storage", "describe_source"})
@@ -48,7 +51,8 @@ class Filler:
     def hear(self, told: Happened) -> None:
         """Something happened: written now if that is cheap, else when the record closes."""
         if told.name in _AT_ONCE:
-            self._safely(told)
+            if told.name != "chromium_event" or self._spends(EVENT, told):
+                self._safely(told)
         elif told.name not in _SILENT and self._affords(told):
             self._waiting.append(told)
 
@@ -71,10 +75,19 @@ class Filler:
             )
 
     def _affords(self, told: Happened) -> bool:
+        if not told.payload and told.name not in _WHOLE:
+            return self._spends(OBJECT, told)
         kept = not told.payload or self._keeps(told.payload, spare=told.name not in _RULES)
         if not kept and told.name == "dynamo_cpp_guards_str":
             self._of(told).compile.outcome = "compiled"
         return kept
+
+    def _spends(self, size: int, told: Happened) -> bool:
+        """Whether the budget allows for an object of about this size; the time of a whole compile is always kept."""
+        if self._left is None:
+            return True
+        self._left -= size
+        return self._left > 0 or '"entire_' in told.payload
 
     def _keeps(self, text: str, spare: bool) -> bool:
         """Whether the budget allows for a text; what has no pane of its own gets half of it."""

@@ -59,6 +59,7 @@ class _Log:
         self._file = file
         self._line = 1
         self._texts: dict[str, str] = {}
+        self._room = budget
 
     def read(self) -> Iterator[int]:
         """Read on; gives the bytes of each piece."""
@@ -107,10 +108,13 @@ class _Log:
             at = payload.count(b"\n", 0, bad.start() + 1) if bad else 0
             raise self._error("a line that belongs to no entry", at)
         text = payload[2:].replace(b"\n\t", b"\n").decode("utf-8", "replace")
-        if len(text) < 1000 or not digest:
-            return text
-        known = self._texts.setdefault(digest, text)
-        return known if known == text else text
+        known = self._texts.get(digest)
+        if known == text:
+            return known
+        if digest and len(text) >= 1000 and self._room >= len(text):
+            self._room -= len(text)
+            self._texts[digest] = text
+        return text
 
     def _error(self, what: str, below: int = 0) -> RecordError:
         return RecordError(f"{self._file}:{self._line + below}: {what}")

@@ -44,9 +44,8 @@ def recorded(tmp_path: Path, text: str, engine: Any = "core", sizes: tuple[int, 
     namespace: dict[str, Any] = {}
     exec(compile(text, str(file), "exec"), namespace)
     with compiler_core.record(engine, engine=engine) as record:
-        stock = {"backend": "aot_eager", "dynamic": False}
-        f = namespace["f"]
-        made = torch.compile(f, **stock) if engine == "torch" else compiler_core.compile(f, backend="aot_eager")
+        through: Any = torch.compile if engine == "torch" else compiler_core.compile
+        made = through(namespace["f"], backend="aot_eager")
         for size in sizes:
             x, y = (torch.randn(size, requires_grad=True) for _ in "xy")
             made(x, y).sum().backward()

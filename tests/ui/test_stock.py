@@ -1,0 +1,69 @@
+"""What stock torch.compile did, in a report: its panes, and the links from a kernel's line to the user's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from playwright.sync_api import Browser, Page, expect
+from torch._inductor.utils import fresh_cache
+
+from compiler_core import api
+from kernel_magics.report import write_report
+from tests.ui.drive import Explorer
+
+Shoot = Callable[[Page, str], None]
+
+pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute:UserWarning")
+
+
+def function(x: torch.Tensor) -> torch.Tensor:
+    y = x.cos() + 0
+    if y.sum() > 0:
+        return y.exp()
+    return y.sin()
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    torch._dynamo.reset()
+    x = torch.ones(8, requires_grad=True)
+    with fresh_cache(), api.record("stock", engine="torch", steps=True) as record:
+        torch.compile(function)(x).sum().backward()
+    assert record.notes == []
+    return write_report(record, tmp_path_factory.mktemp("report") / "report.html")
+
+
+@pytest.fixture
+def explorer(report: Path, browser: Browser) -> Iterator[Explorer]:
+    page = browser.new_page(viewport={"width": 1500, "height": 900})
+    page.goto(report.as_uri())
+    yield Explorer(page.locator(".cutaway"))
+    page.close()
+
+
+def test_the_break_is_explained_with_pytorchs_words(explorer: Explorer) -> None:
+    expect(explorer.row("function from line")).to_have_count(1)
+    overview = explorer.show(0, "overview")
+    expect(overview).to_contain_text("Graph break: Data-dependent branching")
+    expect(overview).to_contain_text("torch.cond")
+    expect(overview).to_contain_text("compile-graph-break-site/gb/gb0170.html")
+
+
+def test_panes_that_only_stock_has(explorer: Explorer) -> None:
+    expect(explorer.show(0, "pregrad").locator("g.node")).not_to_have_count(0)
+    expect(explorer.show(0, "passes")).to_contain_text("remove_noop_ops")
+    expect(explorer.show(0, "postgrad").locator("g.node")).not_to_have_count(0)
+    expect(explorer.show(0, "other")).to_contain_text("dynamo_graph_break_reason")
+    expect(explorer.show(0, "guards")).to_contain_text("TENSOR_MATCH")
+    expect(explorer.show(0, "timings")).to_contain_text("GraphLowering.run")
+    expect(explorer.show(0, "steps")).to_contain_text("RESUME")
+
+
+def test_a_line_of_a_kernel_lights_the_users_line(explorer: Explorer) -> None:
+    explorer.show(0, "source")
+    explorer.show(1, "kernel")
+    explorer.click_line(1, ".cos()")
+    assert explorer.lit(0) == ["y = x.cos() + 0"]
