@@ -42,7 +42,13 @@ _INLINED_ONLY = _STDLIB_OPEN | {
     _TORCH_CLOSED,
     *(_TORCH + os.path.join(*path.split("/")) for path in _INLINED_FILES),
 }
-_PACKAGES_CLOSED = ("IPython", "ipykernel", "traitlets", "numpy", "scipy", "matplotlib", "pandas", "sklearn", "triton")
+_PACKAGES_CLOSED = frozenset({
+    # what a notebook's print() and display() go through
+    "IPython", "ipykernel", "ipywidgets", "anywidget", "traitlets", "comm", "jupyter_client", "zmq", "tornado", "dateutil",
+    "debugpy", "tqdm",
+    # no ordinary Python over tensors
+    "numpy", "scipy", "matplotlib", "pandas", "sklearn", "triton",
+})  # fmt: skip
 
 
 _left_alone: weakref.WeakSet[types.CodeType] = weakref.WeakSet()
