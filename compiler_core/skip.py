@@ -44,8 +44,8 @@ _INLINED_ONLY = _STDLIB_OPEN | {
 }
 _PACKAGES_CLOSED = frozenset({
     # what a notebook's print() and display() go through
-    "IPython", "ipykernel", "ipywidgets", "anywidget", "traitlets", "comm", "jupyter_client", "zmq", "tornado", "dateutil",
-    "debugpy", "tqdm",
+    "IPython", "ipykernel", "ipywidgets", "anywidget", "traitlets", "comm", "jupyter_client", "zmq", "tornado",
+    "dateutil", "debugpy", "tqdm",
     # no ordinary Python over tensors
     "numpy", "scipy", "matplotlib", "pandas", "sklearn", "triton",
 })  # fmt: skip
