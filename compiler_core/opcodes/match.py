@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from compiler_core.bytecode import Instruction
@@ -43,9 +44,20 @@ class MatchOpcodes(Machine):
 
     def MATCH_KEYS(self, instruction: Instruction) -> None:
         subject, keys = self.stack[-2], self.stack[-1]
-        found = [self._at_key(subject, k) for k in keys.items(self._tx)]
-        complete = not any(v is NOT_THERE for v in found)
-        self.push(TupleValue(found) if complete else NONE)
+        found = self._values_at(subject, keys.items(self._tx))
+        self.push(NONE if found is None else TupleValue(found))
+
+    def _values_at(self, subject: Value, keys: Sequence[Value]) -> list[Value] | None:
+        """What a mapping has at these keys; None at the first that it lacks."""
+        found: dict[Any, Value] = {}
+        for key in keys:
+            raw = hashable(self._tx, key)
+            if raw in found:
+                raise Unsupported("exception", "a mapping pattern checks a key twice")
+            found[raw] = self._at_key(subject, key)
+            if found[raw] is NOT_THERE:
+                return None
+        return list(found.values())
 
     def _at_key(self, subject: Value, key: Value) -> Value:
         if isinstance(subject, DictValue):

@@ -30,7 +30,7 @@ class SuperValue(Value):
         """``super(after, owner)``: what follows `after` depends on the class of `owner`."""
         owner.look(tx)
         made = cls(after, owner)
-        if not (made._is_of_class or after in owner.python_type().__mro__):
+        if not (isinstance(after, type) and (made._is_of_class or after in owner.python_type().__mro__)):
             raise Unsupported("exception", "super(type, obj): obj must be an instance or subtype of type")
         return made
 

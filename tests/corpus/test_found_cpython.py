@@ -487,3 +487,28 @@ def test_super_of_something_else(x, o):
         return Second.method(o, x)
     except TypeError as error:
         return x, str(error)
+
+
+class Asked(dict):
+    def get(self, key, default=None):
+        LOG.append(key)
+        return dict.get(self, key, default)
+
+
+class Keys:
+    KEY = "a"
+
+
+@same_as_eager(inputs=calls_with({"a": 0, "b": 1}, Asked(a=0), Asked(b=1)), changes=["LOG"])
+def test_mapping_pattern_with_a_key_twice(x, d):
+    try:
+        match d:
+            case {"c": _, "b": _}:
+                found = "both"
+            case {Keys.KEY: y, "a": z}:
+                found = y, z
+            case _:
+                found = "none"
+    except ValueError as error:
+        found = str(error)
+    return x + 1, found
