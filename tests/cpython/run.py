@@ -113,7 +113,7 @@ LEFT_OUT = {
     "test.test_sched.TestCase.test_enter": "expects to be run in time",
 }
 """Tests that cannot pass in a process that captures, and why."""
-QUICK = ["bisect", "colorsys", "shlex"]
+QUICK = ["bisect", "colorsys", "shlex", "super"]
 MODES = ("plain", "rewritten", "captured")
 PADDING = 300
 """NOPs that every function begins with: operands of jumps and table entries outgrow a byte."""

@@ -1,4 +1,4 @@
-"""CPython's own tests of three modules, over rewritten and captured functions.  `make cpython-tests` runs them all."""
+"""CPython's own tests of some modules, over rewritten and captured functions.  `make cpython-tests` runs them all."""
 
 from __future__ import annotations
 
