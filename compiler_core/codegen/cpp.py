@@ -161,7 +161,7 @@ class _Kernel:
         by_rows = self._parallel and hint(self._loops.outer_numel) >= 8
         with self._nest(outer, self._pragma(len(outer)) if by_rows and outer else None):
             for name in sorted(self._kept):
-                self._add(f"{self._short(name)} {_safe(name)}_row[{capacity}];", name)
+                self._add(f"{in_memory(self._dtypes[name])} {_safe(name)}_row[{capacity}];", name)
             for sweep in self._sweeps:
                 self._statements(sweep.outer)
                 if sweep.inner:
@@ -268,7 +268,7 @@ class _Kernel:
         for statement in body:
             if isinstance(statement, (ir.Store, ir.Reduce)) or statement.name not in shared:
                 continue
-            self._add(f"{ir.SHORT[statement.dtype]} {_safe(statement.name)}_lane[{self._block}];", statement)
+            self._add(f"{in_memory(statement.dtype)} {_safe(statement.name)}_lane[{self._block}];", statement)
 
     def _shared(self) -> frozenset[str]:
         """Outer values that a loop over lanes needs and another one makes."""
@@ -352,10 +352,15 @@ class _Kernel:
         return f" if(parallel : {self._cost} >= {PARALLEL_COST})" if isinstance(self._cost, Size) else ""
 
     def _type(self, buffer: str) -> str:
-        return ir.SHORT[self._buffers[buffer].dtype]
+        return in_memory(self._buffers[buffer].dtype)
 
     def _short(self, name: str) -> str:
         return ir.SHORT[self._dtypes[name]]
+
+
+def in_memory(dtype: torch.dtype) -> str:
+    """The type of an array's elements: compilers do not vectorise loops that read bool."""
+    return "u8" if dtype is torch.bool else ir.SHORT[dtype]
 
 
 def cost(loops: ir.Loops) -> Int:

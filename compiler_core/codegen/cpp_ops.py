@@ -73,8 +73,8 @@ static inline f16 f16_of_f32(f32 x) {  // to nearest, half to even
 def prelude(kernels: Sequence[ir.Loops], simd_math: Sequence[str]) -> str:
     """What stands above the kernels: types, half conversions, declarations of libm's functions.
 
-    Those in `simd_math` exist as vector functions too (glibc's libmvec); the attribute lets the
-    compiler use them without -ffast-math.
+    Those in `simd_math` exist as vector functions too (glibc's libmvec); the attributes let the
+    compiler use them without -ffast-math, also under conditions.
     """
     statements = [s for k in kernels for s in k.body]
     types = " ".join(f"using {name} = {of};" for name, of in {**TYPES, "u32": "__UINT32_TYPE__"}.items())
@@ -82,7 +82,7 @@ def prelude(kernels: Sequence[ir.Loops], simd_math: Sequence[str]) -> str:
     for function in sorted({f for s in statements if isinstance(s, ir.Compute) for f in _functions(s)}):
         of = "f32" if function.endswith("f") and function != "erf" else "f64"
         base = function.removesuffix("f") if of == "f32" else function
-        simd = '__attribute__((simd("notinbranch"))) ' if base in simd_math else ""
+        simd = '__attribute__((const, simd("notinbranch"))) ' if base in simd_math else ""
         takes = ", ".join([of] * (2 if base in ("pow", "atan2") else 1))
         lines.append(f'extern "C" {simd}{of} {function}({takes}) noexcept;')
     text = "\n".join(lines) + "\n"
@@ -175,6 +175,8 @@ def _cast(x: str, of: torch.dtype, to: torch.dtype) -> str:
     halves = (torch.bfloat16, torch.float16)
     if to is torch.bool:
         return f"{x} != 0"
+    if of is torch.bool:  # a cast would keep the loop from being vectorised
+        return f"{x} ? {number(1, to)} : {number(0, to)}"
     if of in halves or to in halves:
         return f"{ir.SHORT[to]}_of_{ir.SHORT[of]}({x})"
     return f"({ir.SHORT[to]}){x}"

@@ -35,6 +35,20 @@ def test_sine_beside_cosine_is_computed_on_vectors(tmp_path: Path) -> None:
     assert "sincos" not in assembly.read_text()
 
 
+def test_masks_do_not_keep_a_loop_from_being_vectorised(tmp_path: Path) -> None:
+    if not {"cos"} & set(build.simd_math()):
+        pytest.skip("this machine's mathematical library has no functions of vectors")
+
+    def masked(x: torch.Tensor, m: torch.Tensor) -> Any:
+        kept = (x > 0) & m
+        return kept, x.cos() * kept.to(x.dtype), torch.where(m, x, 0)
+
+    kernel, assembly = tmp_path / "kernel.cpp", tmp_path / "kernel.s"
+    kernel.write_text(source(masked, torch.randn(64), torch.randn(64) > 0))
+    subprocess.run(build.compile_command(build.toolchain(), kernel, assembly, ("-S", "-w")), check=True)
+    assert not re.search(r"\bcosf\b", assembly.read_text())  # but _ZGV..._cosf
+
+
 def test_no_header_and_no_fast_math() -> None:
     assert "#include" not in source(lambda x: F.gelu(x), torch.randn(8))
     assert not {"-ffast-math", "-Ofast", "-funsafe-math-optimizations"} & set(build.FLAGS)
