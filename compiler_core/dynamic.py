@@ -43,9 +43,10 @@ from torch.utils._sympy.value_ranges import ValueRanges
 
 from compiler_core.errors import UsageError
 from compiler_core.guards.conditions import NAMES, Condition
-from compiler_core.policy import LARGEST, Policy, Wanted
+from compiler_core.policy import Policy, Wanted
 from compiler_core.record import ItemId, Symbol
 from compiler_core.sources import Computed, Extent, Source
+from compiler_core.symbols import LARGEST
 
 MOST_STEPS = 40
 """Of Python's arithmetic that each call does again, for one number."""

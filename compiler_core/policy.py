@@ -11,9 +11,7 @@ import torch
 
 from compiler_core.errors import UsageError
 from compiler_core.sources import Attribute, Item, Local, Source
-
-LARGEST = 2**31
-"""The largest ints that are symbolic."""
+from compiler_core.symbols import LARGEST
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,8 @@ from compiler_core import sizes
 from compiler_core.errors import CutawayError
 from compiler_core.sizes import Int, prod
 
+LARGEST = 2**31
+"""The largest ints from outside that are symbolic: what is computed of them is to fit 64 bits."""
 aten = torch.ops.aten
 _READ = {"size": aten.sym_size.int, "stride": aten.sym_stride.int}
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from compiler_core.errors import Unsupported
+from compiler_core.symbols import LARGEST
 from compiler_core.values.base import Value
 from compiler_core.values.constant import ConstantValue
 from compiler_core.values.sequences import SequenceValue
@@ -168,8 +169,11 @@ def arithmetic(op: Any, tx: Interpreter, operands: Sequence[Value]) -> Value | N
         operands[0].look(tx)
         return operands[0]
     raw = [_number(tx, v) for v in operands]
+    if not all(map(_is_small, raw)):
+        return None
     if op in COMPARISONS or (op in _OF_INTS and float not in types and _stays_int(op, raw)):
-        return from_number(op(*raw))
+        is_small = op in COMPARISONS or abs(op(*map(_hint, raw))) <= LARGEST**2
+        return from_number(op(*raw)) if is_small else None
     return _anew(op, tx, raw) if op in _ANEW else None
 
 
@@ -183,7 +187,7 @@ def _stays_int(op: Any, raw: Sequence[Any]) -> bool:
 def _anew(function: Any, tx: Interpreter, raw: Sequence[Any]) -> Value | None:
     """A new symbol for what Python computes; None where it raises, or where there is no symbol for that."""
     try:
-        result = function(*(each.node.hint if _is_sym(each) else each for each in raw))
+        result = function(*map(_hint, raw))
     except (ArithmeticError, ValueError):
         return None
     if type(result) not in (int, float) or not math.isfinite(result):
@@ -192,8 +196,12 @@ def _anew(function: Any, tx: Interpreter, raw: Sequence[Any]) -> Value | None:
     return None if symbol is None else from_number(symbol)
 
 
-def _is_sym(number: Any) -> bool:
-    return isinstance(number, (torch.SymInt, torch.SymFloat))
+def _hint(number: Any) -> Any:
+    return number.node.hint if isinstance(number, (torch.SymInt, torch.SymFloat)) else number
+
+
+def _is_small(number: Any) -> bool:
+    return not isinstance(number, int) or abs(number) <= LARGEST
 
 
 def extreme(fn: Any, tx: Interpreter, values: Sequence[Value]) -> Value | None:
@@ -201,6 +209,8 @@ def extreme(fn: Any, tx: Interpreter, values: Sequence[Value]) -> Value | None:
     if not is_symbolic(values) or any(v.python_type() is not int for v in values):
         return None
     raw = [_number(tx, v) for v in values]
+    if not all(map(_is_small, raw)):
+        return None
     return from_number(functools.reduce(torch.sym_min if fn is min else torch.sym_max, raw))
 
 

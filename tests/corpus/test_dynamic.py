@@ -15,6 +15,8 @@ from compiler_core.api import compile, record_of
 from compiler_core.testing import Expected, check
 
 BACKENDS = ("eager", "aot_eager")
+SINCE_2_13 = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 13)
+"""Before, PyTorch's decompositions make more sizes static."""
 Inputs = Callable[[], Sequence[Any]]
 
 
@@ -30,7 +32,8 @@ def over(inputs: list[Inputs], compiles: int, **options: Any) -> Callable[[Calla
         @pytest.mark.parametrize("backend", BACKENDS)
         def test(backend: str) -> None:
             tolerance = 0 if backend == "eager" else 1e-5
-            check(program, inputs, Expected(compiles=compiles), backend=backend, tolerance=tolerance, **options)
+            expected = Expected(compiles=compiles if backend == "eager" or SINCE_2_13 else None)
+            check(program, inputs, expected, backend=backend, tolerance=tolerance, **options)
 
         test.__name__, test.__doc__ = program.__name__, program.__doc__
         return test
@@ -219,6 +222,11 @@ def test_text_of_an_error(x):
 @over([lambda n=n: [torch.randn(4), n] for n in (3, 5, 2**70, 7)], compiles=3)
 def test_huge_ints(x, n):
     return x + (n % 5), n * 2
+
+
+@over([lambda n=n, m=m: [torch.randn(4), n, m] for n in (3, 5, 7) for m in (4, 2**70)], compiles=6)
+def test_huge_ints_beside_others(x, n, m):
+    return x + 1, n >> m, n + m, n < m, n * 2**64, n**40
 
 
 @over([lambda n=n: [torch.randn(4), n] for n in (3, 5, 7, -4, 8)], compiles=2)
