@@ -40,6 +40,19 @@ def test_inference(name: str) -> None:
     _is_one_graph(compiled)
 
 
+@pytest.mark.parametrize("name", ["bert", "gpt2", "llama", "resnet"])
+def test_batches_of_any_size(name: str) -> None:
+    """The second size is the last one that is compiled."""
+    model, arguments = MODELS[name]()
+    model.eval()
+    compiled = compiler_core.compile(model, backend="eager", strict=True)
+    with torch.no_grad():
+        for rows in (2, 3, 5, 4):
+            batch = {k: v[torch.arange(rows) % len(v)] for k, v in arguments.items()}
+            assert not difference(model(**batch), compiled(**batch), 1e-5)
+    assert len(record_of(compiled).compiles) == 2
+
+
 @pytest.mark.parametrize("name", FIRST)
 def test_training(name: str) -> None:
     """Outputs, gradients, the running statistics and what dropout draws."""
