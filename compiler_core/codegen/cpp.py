@@ -14,7 +14,7 @@ Sums of floats are kept in double across blocks of a row, so long rows lose no a
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -99,8 +99,15 @@ class _Kernel:
         self._names = loops.index_names
         self._kept = _kept(loops)
         self._sweeps = ir.sweeps(loops, self._kept)
-        self._cost = cost(loops)
-        self._parallel = isinstance(self._cost, Size) or self._cost >= PARALLEL_COST
+        work, outer = cost(loops), loops.outer_numel
+        self._is_dear = f"{work} >= {PARALLEL_COST}"
+        self._parallel = isinstance(work, Size) or work >= PARALLEL_COST
+        self._by_rows = self._parallel and (isinstance(outer, Size) or outer >= 8)
+        inside = bool(loops.inner) and not in_lanes(loops) and not self._by_rows
+        self._late = isinstance(work, Size) and not inside
+        """Whether the kernel, which can be cut anywhere, decides about threads when it is called."""
+        self._in_row = isinstance(work, Size) and inside
+        """The same for one whose rows are few, so that threads share out each of them."""
         last = loops.outer[-1] if loops.outer else 1
         self._block = min(LANES, last) if isinstance(last, int) else LANES
 
@@ -108,14 +115,46 @@ class _Kernel:
         reads = [f"const {self._type(b)}* __restrict in_{b}" for b in self._loops.reads]
         writes = [f"{self._type(b)}* __restrict out_{b}" for b in self._loops.writes]
         sizes = [f"i64 {name}" for name in self._loops.symbols] + [f"f64 {name}" for name in self._loops.scalars]
-        self._add(f'extern "C" void {self._loops.name}({", ".join(reads + writes + sizes)}) noexcept {{')
+        takes = ", ".join(reads + writes + sizes)
+        if not self._late:
+            self._function(f'extern "C" void {self._loops.name}({takes})', self._body)
+            return
+        self._function(f"static __attribute__((noinline)) void {self._loops.name}_part({takes})", self._body)
+        self._function(f'extern "C" void {self._loops.name}({takes})', self._on_threads)
+
+    def _function(self, heading: str, body: Callable[[], None]) -> None:
+        self._add(f"{heading} noexcept {{")
         with self._text.nested():
-            if not self._loops.inner:
-                self._elements()
-            elif in_lanes(self._loops):
-                self._in_lanes()
-            else:
-                self._rows()
+            body()
+        self._add("}")
+
+    def _body(self) -> None:
+        if not self._loops.inner:
+            self._elements()
+        elif in_lanes(self._loops):
+            self._in_lanes()
+        else:
+            self._rows()
+
+    def _on_threads(self) -> None:
+        """The loops that the threads share out, on one thread or on all."""
+        loops = self._loops
+        takes = [f"in_{b}" for b in loops.reads] + [f"out_{b}" for b in loops.writes] + [*loops.symbols, *loops.scalars]
+        call = f"{loops.name}_part({', '.join(takes)});"
+
+        def on_all() -> None:
+            self._add("#pragma omp parallel")
+            self._add(call)
+
+        self._either(self._is_dear, on_all, lambda: self._add(call))
+
+    def _either(self, condition: str, first: Callable[[], None], second: Callable[[], None]) -> None:
+        self._add(f"if ({condition}) {{")
+        with self._text.nested():
+            first()
+        self._add("} else {")
+        with self._text.nested():
+            second()
         self._add("}")
 
     # -- elements ---------------------------------------------------------------------------
@@ -133,39 +172,41 @@ class _Kernel:
         else:
             last = _Loop(name, str(size))
         with self._nest(leading, self._pragma(len(leading)) if leading else None):
-            both = f"#pragma omp parallel for simd schedule(static){self._worth_it()}"
+            both = f"#pragma omp {'for simd' if self._late else 'parallel for simd'} schedule(static)"
             with self._nest([last], both if self._parallel and not leading else "#pragma omp simd"):
                 self._statements(statements)
 
     # -- rows -------------------------------------------------------------------------------
 
     def _rows(self) -> None:
-        inner = self._loops.inner_numel
-        if not self._kept or isinstance(inner, int):
-            self._rows_of(f"{inner}")
-            return
-        # nothing is known of the row's length: one way for short rows, another for long ones
-        fitting = ROW_BYTES // max(self._dtypes[name].itemsize for name in self._kept)
-        self._add(f"if ({inner} <= {fitting}) {{")
-        with self._text.nested():
-            self._rows_of(f"{fitting}")
-        self._add("} else {")
-        self._kept = frozenset()
-        self._sweeps = ir.sweeps(self._loops)
-        with self._text.nested():
-            self._rows_of("0")
-        self._add("}")
+        if not self._in_row:
+            self._short_or_long(self._parallel and not self._by_rows)
+        else:
+            self._either(self._is_dear, lambda: self._short_or_long(True), lambda: self._short_or_long(False))
 
-    def _rows_of(self, capacity: str) -> None:
+    def _short_or_long(self, parallel: bool) -> None:
+        """Rows; short ones have room to keep what was dear, and how long they are the call may decide."""
+        inner, kept = self._loops.inner_numel, self._kept
+        if not kept or isinstance(inner, int):
+            self._rows_of(inner, kept, parallel)
+            return
+        fitting = ROW_BYTES // max(self._dtypes[name].itemsize for name in kept)
+        short, long = (fitting, kept), (0, frozenset[str]())
+        self._either(
+            f"{inner} <= {fitting}", lambda: self._rows_of(*short, parallel), lambda: self._rows_of(*long, parallel)
+        )
+        self._kept = kept
+
+    def _rows_of(self, capacity: Int, kept: frozenset[str], parallel: bool) -> None:
+        self._kept, self._sweeps = kept, ir.sweeps(self._loops, kept)
         outer = [_Loop(n, str(s)) for n, s in zip(self._names, self._loops.outer, strict=False)]
-        by_rows = self._parallel and hint(self._loops.outer_numel) >= 8
-        with self._nest(outer, self._pragma(len(outer)) if by_rows and outer else None):
+        with self._nest(outer, self._pragma(len(outer)) if self._by_rows and outer else None):
             for name in sorted(self._kept):
                 self._add(f"{in_memory(self._dtypes[name])} {_safe(name)}_row[{capacity}];", name)
             for sweep in self._sweeps:
                 self._statements(sweep.outer)
                 if sweep.inner:
-                    self._sweep(sweep, parallel=self._parallel and not by_rows)
+                    self._sweep(sweep, parallel)
 
     def _sweep(self, sweep: ir.Sweep, parallel: bool) -> None:
         """One run over a row."""
@@ -177,7 +218,7 @@ class _Kernel:
             self._add(f"{kind} {_own(reduce, suffix)} = {_identity(reduce)};", reduce)
             if _sees_nan(reduce):
                 self._add(f"{_flag(reduce)} {_own(reduce, 'nan')} = 0;", reduce)
-        pragma = f"#pragma omp parallel for schedule(static){_clauses(reduces, 'all')}{self._worth_it()}"
+        pragma = f"#pragma omp parallel for schedule(static){_clauses(reduces, 'all')}"
         with self._nest(leading, pragma if parallel else None):
             for reduce in reduces if leading else ():
                 self._add(f"{_narrow(reduce)} {_own(reduce, 'part')} = {_identity(reduce)};", reduce)
@@ -343,13 +384,8 @@ class _Kernel:
     def _pragma(self, loops: int) -> str | None:
         if not self._parallel:
             return None
-        return (
-            f"#pragma omp parallel for{f' collapse({loops})' if loops > 1 else ''} schedule(static){self._worth_it()}"
-        )
-
-    def _worth_it(self) -> str:
-        """OpenMP's clause for kernels whose cost is known when they are called."""
-        return f" if(parallel : {self._cost} >= {PARALLEL_COST})" if isinstance(self._cost, Size) else ""
+        which = "for" if self._late else "parallel for"
+        return f"#pragma omp {which}{f' collapse({loops})' if loops > 1 else ''} schedule(static)"
 
     def _type(self, buffer: str) -> str:
         return in_memory(self._buffers[buffer].dtype)

@@ -29,6 +29,8 @@ from triton.language.extra import libdevice
 """
 _RESERVED = {"tl", "triton", "libdevice", "float", "range", "start", "i", "j", "i_mask", "j_mask", "BLOCK_I", "BLOCK_J"}
 TILE = 64
+LIKELY = 256
+"""Blocks for a symbolic number of elements are made for at least so many."""
 _INT32_LIMIT = 2**31 - 2**16
 
 
@@ -106,11 +108,11 @@ class Blocks:
 
 def choose_blocks(loops: ir.Loops) -> Blocks:
     """Blocks that keep loads wide, threads busy and a whole row in registers where it fits."""
-    outer = _power_of_2(hint(loops.outer_numel))
+    outer = _power_of_2(_extent(loops.outer_numel))
     if not loops.inner:
         i = min(outer, 1024)
         return Blocks(i, 0, max(1, min(4, i // 128)))
-    inner = _power_of_2(hint(loops.inner_numel))
+    inner = _power_of_2(_extent(loops.inner_numel))
     if not any(isinstance(s, ir.Reduce) for s in loops.body):
         i, j = min(outer, TILE), min(inner, TILE)
         return Blocks(i, j, max(1, i * j // 512), tiled=True)
@@ -121,6 +123,11 @@ def choose_blocks(loops: ir.Loops) -> Blocks:
         j = inner if inner <= 16384 else 4096
         i = max(1, min(outer, 1024 // j))
     return Blocks(i, j, max(1, min(16, i * j // 512)))
+
+
+def _extent(numel: Int) -> int:
+    """How many elements blocks are made for: a symbolic number may have been captured when it was small."""
+    return numel if isinstance(numel, int) else max(hint(numel), LIKELY)
 
 
 def _outer_indices_are_adjacent(loops: ir.Loops) -> bool:

@@ -16,7 +16,7 @@ import torch
 import torch.fx as fx
 from torch import nn
 from torch._guards import detect_fake_mode
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 from compiler_core.backends import compile_graph
 from compiler_core.config import Options
@@ -29,7 +29,7 @@ class Captured:
     """A captured graph, recorded, with fake inputs, and the record that it lies in."""
 
     gm: fx.GraphModule
-    inputs: list[Any]
+    inputs: list[torch.Tensor]
     record: Record
     compile: Compile
 
@@ -39,7 +39,7 @@ def prepare(gm: fx.GraphModule, examples: Sequence[torch.Tensor]) -> Captured:
     record = Record()
     compile_ = record.compile(record.frame("f", "f.py", 1, "root"))
     mode = detect_fake_mode(list(examples)) or FakeTensorMode()
-    inputs = [mode.from_tensor(e) if type(e) in (torch.Tensor, nn.Parameter) else e for e in examples]
+    inputs: list[torch.Tensor] = [e if isinstance(e, FakeTensor) else mode.from_tensor(e) for e in examples]
     source = record.source("f.py", 1, [str(n) for n in gm.graph.nodes])
     for i, node in enumerate(gm.graph.nodes, 1):
         node.meta |= {"origin": (source.item(str(i)),), "rule": "capture"}
@@ -96,9 +96,7 @@ class Compiled:
 
 
 @contextmanager
-def compiled(
-    function: Callable[..., Any], backend: Any = "aot_eager", dynamic: bool = False, **options: Any
-) -> Iterator[Compiled]:
+def compiled(function: Callable[..., Any], backend: Any = "aot_eager", **options: Any) -> Iterator[Compiled]:
     """`function` compiled by a backend of ours behind torch.compile's capture."""
 
     def run(gm: fx.GraphModule, examples: Sequence[torch.Tensor]) -> Callable[..., Any]:
@@ -107,19 +105,16 @@ def compiled(
         made.records.append(captured.record)
         return compile_graph(gm, captured.inputs, captured.compile, Options(backend=backend, **options))
 
-    with _stock(function, run, dynamic) as call:
+    with _stock(function, run) as call:
         made = Compiled(call)
         yield made
 
 
 @contextmanager
-def _stock(
-    function: Callable[..., Any], backend: Callable[..., Any], dynamic: bool = False
-) -> Iterator[Callable[..., Any]]:
+def _stock(function: Callable[..., Any], backend: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
     torch._dynamo.reset()
     try:
-        with torch._dynamo.config.patch(specialize_float=True):
-            yield torch.compile(function, backend=backend, fullgraph=True, dynamic=dynamic)
+        yield torch.compile(function, backend=backend, fullgraph=True, dynamic=False)
     finally:
         torch._dynamo.reset()
 
