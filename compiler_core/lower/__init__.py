@@ -30,6 +30,11 @@ __all__ = ["NotLowered", "lower"]
 aten = torch.ops.aten
 UNSAFE_VIEWS = {aten._unsafe_view.default}
 """Operations that alias their input although their schema does not say so."""
+SAME_START = {
+    *(aten.view.default, aten._unsafe_view.default, aten.t.default, aten.transpose.int, aten.permute.default),
+    *(aten.expand.default, aten.unsqueeze.default, aten.squeeze.default, aten.squeeze.dim, aten.squeeze.dims),
+}
+"""Views whose first element is that of their input."""
 EMPTY = {aten.empty_like.default, aten.new_empty.default, aten.new_empty_strided.default}
 """Operations that look at their input's shape and type only."""
 
@@ -148,25 +153,25 @@ class _Lowering:
         if not isinstance(base, ir.View) or any(not is_symbolic(n.meta["val"]) for n in node.all_input_nodes[1:]):
             return self._call(node)
         source, *numbers = node.all_input_nodes
-        empty = self._without_data(base, source.meta["val"], bool(numbers))
-        if empty is None:
+        symbolic = bool(numbers) or any(symbols_in([base.size, base.stride]))
+        if symbolic and (base.size, base.stride) != self._form(source.meta["val"]):
             return self._call(node)
+        if symbolic and target in SAME_START:
+            return ir.View(base.buffer, *self._form(node.meta["val"]), base.offset)
+        empty = self._without_data(base, source.meta["val"], symbolic)
         args, kwargs = fx.map_arg((node.args[1:], node.kwargs), lambda n: n.meta["val"])
         made = target(empty, *args, **kwargs)
 
         def window(out: torch.Tensor) -> ir.View:
-            size, stride = self._ints(out.shape), self._ints(out.stride())
-            return ir.View(base.buffer, size, stride, base.offset + self._sizes.of(out.storage_offset()))
+            return ir.View(base.buffer, *self._form(out), base.offset + self._sizes.of(out.storage_offset()))
 
         return window(made) if isinstance(made, torch.Tensor) else [window(v) for v in made]
 
-    def _without_data(self, view: ir.View, value: torch.Tensor, symbolic: bool) -> torch.Tensor | None:
+    def _without_data(self, view: ir.View, value: torch.Tensor, symbolic: bool) -> torch.Tensor:
         """A tensor of the form of `view`, which `value` has too where something is `symbolic`."""
         dtype = self._buffers[view.buffer].dtype
-        if not symbolic and not any(symbols_in([view.size, view.stride])):
+        if not symbolic:
             return torch.empty_strided(view.size, view.stride, dtype=dtype, device="meta")  # type: ignore[arg-type]
-        if (view.size, view.stride) != (self._ints(value.shape), self._ints(value.stride())):
-            return None
         assert isinstance(value, FakeTensor)
         with value.fake_mode:
             return torch.empty_strided(value.shape, value.stride(), dtype=dtype, device=value.device)
@@ -180,6 +185,9 @@ class _Lowering:
         if any(v.dtype not in ir.SHORT or v.is_conj() or v.is_neg() for v in values):
             return False
         return all(0 not in self._ints(v.shape) for v in values) and len({v.device for v in values}) == 1
+
+    def _form(self, value: torch.Tensor) -> tuple[tuple[Int, ...], tuple[Int, ...]]:
+        return self._ints(value.shape), self._ints(value.stride())
 
     def _ints(self, values: Iterable[Any]) -> tuple[Int, ...]:
         return tuple(map(self._sizes.of, values))
@@ -230,11 +238,10 @@ def _is_view(node: fx.Node) -> bool:
     base = node.args[0].meta.get("val") if node.args and isinstance(node.args[0], fx.Node) else None
     value = node.meta.get("val")
     outs = value if isinstance(value, (list, tuple)) else [value]
-    if not isinstance(base, torch.Tensor) or not all(isinstance(v, torch.Tensor) for v in outs):
-        return False
+    values = [v for v in (base, *outs) if isinstance(v, torch.Tensor)]
     # a window shows memory as it is, without the bits that say "conjugated" or "negated"
-    plain = all(v.layout is torch.strided and not v.is_conj() and not v.is_neg() for v in (base, *outs))
-    return plain and all(v.dtype == base.dtype for v in outs)
+    plain = all(v.layout is torch.strided and not v.is_conj() and not v.is_neg() for v in values)
+    return plain and len(values) == 1 + len(outs) and len({v.dtype for v in values}) == 1
 
 
 def _effects(node: fx.Node) -> tuple[bool, bool]:

@@ -78,8 +78,8 @@ def test_sizes_are_read_from_the_inputs_and_printed_as_expressions() -> None:
     assert "Sym(" in compile_.find("joint").text or "4*s" in compile_.find("joint").text
 
 
-def _recorded(name: str, **options: str) -> Record:
+def _recorded(name: str, target: str | None = None) -> Record:
     function, make = PROGRAMS[name]
     with compiler_core.record() as record:
-        compiler_core.compile(function, backend="cpp", dynamic=True, strict=True, **options)(*make(5, 7))
+        compiler_core.compile(function, backend="cpp", dynamic=True, strict=True, target=target)(*make(5, 7))
     return record
