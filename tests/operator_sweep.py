@@ -1,6 +1,6 @@
 """PyTorch's own operator database through the core engine, compared with eager.
 
-    python -m tests.operator_sweep [--backend NAME] [--only TEXT] [--share I/N] [--workers N]
+    python -m tests.operator_sweep [--backend NAME] [--only TEXT] [--share I/N]
 
 For every operator that takes float32 on the CPU, every sample of its inputs and both variants (the
 function, and the method that works in place), outputs, gradients, mutated inputs and the state of
