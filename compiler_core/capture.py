@@ -29,6 +29,7 @@ from torch.fx.experimental.symbolic_shapes import StatefulSymbolicContext
 from compiler_core.ambient import CHANGES, Change, grad_mode
 from compiler_core.dynamic import OPERATIONS, Symbols
 from compiler_core.errors import Unsupported
+from compiler_core.graphs import memory_of
 from compiler_core.guards import GuardSpec, frozen, no_dispatch_mode_guard, state_guard
 from compiler_core.policy import Policy
 from compiler_core.record import ItemId
@@ -121,6 +122,9 @@ class Capture:
         self._rounds = 0
         self._seen: dict[int, tuple[Any, Value]] = {}
         self._by_fake: dict[int, TensorValue] = {}
+        self._views: set[int] = set()
+        """The memory of views from outside that have no history."""
+        self._history_stays = False
         self._held: dict[int, Held] = {}
         self._by_expr: dict[Any, Any] = {}
 
@@ -361,6 +365,8 @@ class Capture:
         """Make an outside tensor an input of the graph."""
         assert tensor.source is not None
         self._by_fake[id(fake)] = tensor
+        if fake._is_view() and not fake.requires_grad:
+            self._views.add(memory_of(fake))
         return self._input(tensor, tensor.source, fake)
 
     def _input(self, value: TensorValue | SymbolicNumber, source: Source, example: Any) -> fx.Node:
@@ -413,6 +419,7 @@ class Capture:
         fake_args, node_args = self._arguments(tx, list(args))
         fake_kwargs, node_kwargs = self._arguments(tx, dict(kwargs))
         result = self._run(fn, fake_args, fake_kwargs)
+        self._note_write(fake_args)
         node = self.graph.call_function(fn, tuple(node_args), node_kwargs)
         return self._result(result, node)
 
@@ -421,6 +428,7 @@ class Capture:
         fake_args, node_args = self._arguments(tx, list(args))
         fake_kwargs, node_kwargs = self._arguments(tx, dict(kwargs))
         result = self._run(getattr(fake_args[0], name), fake_args[1:], fake_kwargs)
+        self._note_write(fake_args)
         node = self.graph.call_method(name, tuple(node_args), node_kwargs)
         return self._result(result, node)
 
@@ -449,6 +457,8 @@ class Capture:
 
     def _run(self, fn: Any, args: Any, kwargs: Any) -> Any:
         """Run an operation on fake tensors; what eager would refuse is left to eager."""
+        if self._history_stays:
+            raise Unsupported("unsupported operation", "should it fail, the history of a view before it would stay")
         try:
             with self.mode, _quiet(), self.symbols.dispatching():
                 return fn(*args, **kwargs)
@@ -460,6 +470,12 @@ class Capture:
             raise
         except Exception as error:
             raise Unsupported("exception", f"{type(error).__name__}: {error}") from None
+
+    def _note_write(self, args: Sequence[Any]) -> None:
+        """Whether a view from outside now has a history: that of other inputs can be taken back (`rerun.py`)."""
+        written = args[0] if args and isinstance(args[0], torch.Tensor) else None
+        if self._views and written is not None and written._version > 0 and written.requires_grad:
+            self._history_stays = memory_of(written) in self._views
 
     def _arguments(self, tx: Interpreter, value: Any) -> tuple[Any, Any]:
         """A value, or list or dict of values, as (what fake execution takes, what a node takes)."""

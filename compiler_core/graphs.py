@@ -37,6 +37,12 @@ def draws(graph: fx.Graph) -> bool:
     return any(_DRAWS.search(getattr(target, "__name__", str(target))) for target in calls)
 
 
+def memory_of(tensor: torch.Tensor) -> int:
+    """The same for tensors, fake ones too, that lie in the same memory."""
+    memory: Any = tensor.untyped_storage()
+    return int(memory._cdata)
+
+
 def record_graph(compile_: Compile, pane: Pane, name: str, gm: fx.GraphModule) -> Artifact:
     """Add `gm` to the record as readable Python, nodes and edges, and link its nodes' origins."""
     text, spans = graph_text(gm.graph, name)

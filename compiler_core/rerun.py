@@ -22,7 +22,7 @@ import torch
 
 from compiler_core import ambient
 from compiler_core.frame_hook import hook_off
-from compiler_core.graphs import draws
+from compiler_core.graphs import draws, memory_of
 from compiler_core.record import Compile
 
 _failed = threading.local()
@@ -66,8 +66,8 @@ def _is_the_graphs(error: BaseException) -> bool:
 def _written(graph: torch.fx.GraphModule) -> list[int]:
     """The inputs whose memory operations may change."""
     inputs = [n.meta["val"] for n in graph.graph.nodes if n.op == "placeholder"]
-    changed = {_memory_of(t) for n in graph.graph.nodes for t in _changed_by(n)}
-    return [i for i, value in enumerate(inputs) for t in _tensors(value) if _memory_of(t) in changed]
+    changed = {memory_of(t) for n in graph.graph.nodes for t in _changed_by(n)}
+    return [i for i, value in enumerate(inputs) for t in _tensors(value) if memory_of(t) in changed]
 
 
 def _changed_by(node: torch.fx.Node) -> list[torch.Tensor]:
@@ -83,11 +83,6 @@ def _changed_by(node: torch.fx.Node) -> list[torch.Tensor]:
 def _tensors(value: Any) -> list[torch.Tensor]:
     items = value if isinstance(value, (tuple, list)) else [value]
     return [item for item in items if isinstance(item, torch.Tensor)]
-
-
-def _memory_of(tensor: torch.Tensor) -> int:
-    memory: Any = tensor.untyped_storage()
-    return int(memory._cdata)
 
 
 @dataclass(frozen=True)

@@ -232,12 +232,19 @@ def _parts(obj: Any) -> list[tuple[str, Any]]:
         return [(f"[{i}]", v) for i, v in enumerate(obj)]
     if isinstance(obj, types.FunctionType):
         cells = zip(obj.__code__.co_freevars, obj.__closure__ or (), strict=True)
-        return [(f".{name}", c.cell_contents) for name, c in cells] + [(".__defaults__", obj.__defaults__)]
+        return [(f".{name}", _contents(c)) for name, c in cells] + [(".__defaults__", obj.__defaults__)]
     if isinstance(obj, types.MethodType):
         return [(".__self__", obj.__self__), (".__func__", obj.__func__)]
     if isinstance(obj, (type, types.ModuleType, *_PLAIN)):
         return []
     return [(f".{k}", v) for k, v in vars(obj).items()] if hasattr(obj, "__dict__") else []
+
+
+def _contents(cell: types.CellType) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return "nothing"
 
 
 def _made_twice(one: type, other: type) -> bool:

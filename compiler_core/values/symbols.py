@@ -223,4 +223,5 @@ def _number(tx: Interpreter, value: Value) -> Any:
     if isinstance(value, SymbolicNumber):
         value.look(tx)
         return value.sym
-    return value.constant(tx)
+    number = value.constant(tx)
+    return int(number) if type(number) is bool else number  # PyTorch's symbols know no arithmetic with those

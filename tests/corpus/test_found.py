@@ -638,3 +638,29 @@ class Doubling(torch.nn.Module):
 def test_hooks_are_kept_by_the_same_keys(x, net):
     net.register_forward_pre_hook(lambda module, args: (args[0] + 1,))
     return net(x)
+
+
+@same_as_eager(
+    inputs=lambda: (torch.ones(2, 4)[:], torch.ones(4, requires_grad=True), torch.tensor([5])), changes=["LOG"]
+)
+def test_graph_fails_after_a_view_got_a_history(x, w, i):
+    x[0].add_(w)
+    LOG.append(1)
+    try:
+        return x[i]
+    except IndexError:
+        return x * 2
+
+
+@same_as_eager(inputs=[lambda n=n: (torch.ones(2), n, True) for n in (1, 3, 5)])
+def test_bools_and_symbolic_numbers(x, n, b):
+    return x * (n % b + (n > b) - b * n), b < n, max(n, 2)
+
+
+@same_as_eager(inputs=lambda: (torch.ones(2), []))
+def test_function_with_an_empty_cell(x, kept):
+    try:
+        n = float("a")
+    except ValueError:
+        kept.append(lambda: n)
+    return x + 1
