@@ -206,6 +206,8 @@ class FunctionalRun(fx.Interpreter):
     def run_node(self, n: fx.Node) -> Any:
         self.provenance.stamp(n)
         self._node = n
+        if self.fake_mode.shape_env is not None:  # it notes which line of the user's asked for a guard
+            vars(self.fake_mode.shape_env)["line"] = next(reversed(n.meta.get("origin", ())), None)
         self._grad_mode[n] = torch.is_grad_enabled()
         result = self._execute(n)
         self._shapes[n] = [(t.shape, t.stride()) for t in tensors_of(result)]
