@@ -369,6 +369,11 @@ class Capture:
             self._views.add(memory_of(fake))
         return self._input(tensor, tensor.source, fake)
 
+    def tensors_of(self, memory: int) -> list[TensorValue]:
+        """The graph's inputs whose fakes lie in this storage."""
+        tensors = [v for v in self.inputs if isinstance(v, TensorValue) and v._fake is not None]
+        return [v for v in tensors if v._fake.untyped_storage()._cdata == memory]  # type: ignore[union-attr]
+
     def _input(self, value: TensorValue | SymbolicNumber, source: Source, example: Any) -> fx.Node:
         last = self._last_placeholder
         with self.graph.inserting_after(last) if last is not None else self.graph.inserting_before(_first(self.graph)):

@@ -197,11 +197,13 @@ class TensorValue(Value):
         return from_python(getattr(self.fake(tx), name)(*raw, **raw_kwargs))
 
     def _guard_offset(self, tx: Interpreter) -> None:
-        """No other guard on a tensor sees where in its memory it begins."""
-        if self.source is None:
-            raise Unsupported("unsupported call", "Tensor.storage_offset() of a tensor made in the frame")
-        offset = self.fake(tx).storage_offset()
-        tx.capture.guard("RETURNS", Attribute(self.source, "storage_offset"), offset)
+        """No other guard sees where in its memory a tensor from outside begins, this one or what it is a view of."""
+        memory = self.fake(tx).untyped_storage()._cdata
+        outside = [self] if self.source is not None else tx.capture.tensors_of(memory)
+        for tensor in outside:
+            assert tensor.source is not None
+            offset = tensor.fake(tx).storage_offset()
+            tx.capture.guard("RETURNS", Attribute(tensor.source, "storage_offset"), offset)
 
     def get_item(self, tx: Interpreter, key: Value) -> Value:
         from compiler_core.values.symbols import SymbolicNumber

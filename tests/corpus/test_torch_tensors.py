@@ -12,6 +12,7 @@ import operator
 import torch
 import torch.nn as nn
 
+import compiler_core
 from compiler_core.testing import same_as_eager
 
 one_graph = functools.partial(same_as_eager, graphs=1, breaks=[])
@@ -553,3 +554,18 @@ def test_wrong_shapes_raise(x, y):
 def test_wrong_shapes_raise_out_of_the_frame(x, y):
     z = x * 2
     return z + y
+
+
+@one_graph(grad=False)
+def test_offset_of_a_view_of_an_input(x):
+    return x + 1, x[1:].storage_offset(), (x * 2)[2:].storage_offset()
+
+
+def test_offset_of_a_view_is_guarded():
+    def where(x):
+        return x + 1, x[1:].storage_offset()
+
+    compiled = compiler_core.compile(where, backend="eager", strict=True)
+    whole = torch.randn(6, 3)
+    for x in (whole[:4], whole[2:], whole[1:5]):
+        assert compiled(x)[1] == where(x)[1]
