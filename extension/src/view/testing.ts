@@ -13,6 +13,7 @@ export function compileOf(id: string, edges: [made: string, sources: string[]][]
     events: [],
     artifacts: [],
     guards: [],
+    symbols: [],
     guards_ns: null,
     breaks: [],
     expansions: [],
