@@ -208,6 +208,7 @@ def _list(tx: Interpreter, obj: Value | None = None) -> Value:
 @handles(tuple)
 def _tuple(tx: Interpreter, obj: Value | None = None) -> Value:
     if isinstance(obj, TupleValue) and obj.cls is tuple:
+        obj.look(tx)
         return obj
     return TupleValue([] if obj is None else list(tx.list_of(obj)))
 
@@ -260,6 +261,7 @@ def _mapping_proxy(tx: Interpreter, obj: Value) -> Value:
 
 def _set(cls: type, tx: Interpreter, obj: Value | None = None) -> Value:
     if cls is frozenset and isinstance(obj, SetValue) and obj.cls is frozenset:
+        obj.look(tx)
         return obj
     members = () if obj is None else as_members(tx, obj)
     made = SetValue.made(cls(members))
