@@ -365,7 +365,7 @@ class Capture:
         """Make an outside tensor an input of the graph."""
         assert tensor.source is not None
         self._by_fake[id(fake)] = tensor
-        if fake._is_view() and not fake.requires_grad:
+        if tensor.real is not None and tensor.real._is_view() and not fake.requires_grad:
             self._views.add(memory_of(fake))
         return self._input(tensor, tensor.source, fake)
 

@@ -674,3 +674,16 @@ def test_tuple_of_a_tuple_depends_on_its_type(x, values):
 @same_as_eager(inputs=[lambda v=v: (torch.ones(2), v) for v in (frozenset(), {4}, frozenset([5]))])
 def test_frozenset_of_a_frozenset_depends_on_its_type(x, values):
     return x + 1, frozenset(values)
+
+
+@same_as_eager(
+    inputs=[lambda n=n: (torch.ones(n, 4)[:], torch.ones(4, requires_grad=True), torch.tensor([9])) for n in (2, 3, 5)],
+    changes=["LOG"],
+)
+def test_graph_fails_after_a_view_of_symbolic_size_got_a_history(x, w, i):
+    x[0].add_(w)
+    LOG.append(1)
+    try:
+        return x[i]
+    except IndexError:
+        return x * 2
