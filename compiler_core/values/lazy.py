@@ -242,10 +242,16 @@ def _repeat(tx: Interpreter, obj: Value, times: Value | None = None) -> Value:
 
 @lazily(itertools.count)
 def _count(tx: Interpreter, start: Value = ConstantValue(0), step: Value = ConstantValue(1)) -> Steps:  # noqa: B008
-    at = start
+    start.look(tx)
+    at = _as_int(tx, start) if step.python_type() in (int, bool) and step.constant(tx) == 1 else start
     while True:
         yield at
         at = binary(operator.add, tx, at, step)
+
+
+def _as_int(tx: Interpreter, number: Value) -> Value:
+    """As ``itertools.count`` takes its start where its step is 1: an int in place of a bool."""
+    return ConstantValue(int(number.constant(tx))) if number.python_type() is bool else number
 
 
 @handles(itertools.cycle)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import functools
 import math
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -120,15 +120,37 @@ def _now(value: Value) -> Any:
 
 
 def text(function: Any, tx: Interpreter, *args: Value) -> SymbolicText | None:
-    """``function(*args)`` where symbolic numbers stand in it, in tuples and lists too; None where it is fixed, or
-    something else stands in it."""
+    """``function(*args)`` where symbolic numbers stand in it, in tuples and lists too; None where it is fixed,
+    something else stands in it, or it may raise."""
     kept = [_kept(tx, arg) for arg in args]
     flat = [item for arg in kept for item in (arg.held() if isinstance(arg, SequenceValue) else [arg])]
-    if not is_symbolic(flat) or not all(isinstance(item, ConstantValue) for item in flat):
+    if not is_symbolic(flat) or not all(isinstance(item, ConstantValue) for item in flat) or not _fits(function, kept):
         return None
     for item in flat:
         item.look(tx)
     return SymbolicText(function, kept)
+
+
+def _fits(function: Any, args: Sequence[Value]) -> bool:
+    """Whether Python makes a text of numbers of these types: also of a negative one, which fits no ``%c``."""
+    try:
+        for sample in (lambda v: _hint(v.sym), lambda v: v.python_type()(-1)):
+            function(*(_sampled(arg, sample) for arg in args))
+    except (ArithmeticError, LookupError, TypeError, ValueError):
+        return False
+    return True
+
+
+def _sampled(value: Value, sample: Callable[[SymbolicNumber], Any]) -> Any:
+    """`value` with a number in place of each symbol."""
+    if isinstance(value, SymbolicNumber):
+        return sample(value)
+    if isinstance(value, SymbolicText):
+        return value.function(*(_sampled(arg, sample) for arg in value.args))
+    if isinstance(value, ConstantValue):
+        return value.value
+    assert isinstance(value, SequenceValue)
+    return value.cls([_sampled(item, sample) for item in value.held()])
 
 
 def _kept(tx: Interpreter, arg: Value) -> Value:

@@ -687,3 +687,26 @@ def test_graph_fails_after_a_view_of_symbolic_size_got_a_history(x, w, i):
         return x[i]
     except IndexError:
         return x * 2
+
+
+@same_as_eager(inputs=[lambda n=n: (torch.ones(2), n, [n]) for n in (5, 2.5, 7, 3.5, 65, 1 << 40)])
+def test_texts_that_a_number_does_not_fit(x, n, kept):
+    del kept[0]
+    found = []
+    for spec in ("04d", "c", "s", ".1f"):
+        try:
+            found.append(f"{n:{spec}}")
+        except (ValueError, OverflowError) as error:
+            found.append(str(error))
+    return x + 1, found
+
+
+@same_as_eager(inputs=[lambda n=n: (torch.ones(2), n, [n]) for n in (5, 2.5, 3.5)])
+def test_a_text_raises_after_what_was_done_before(x, n, kept):
+    del kept[0]
+    return x + 1, format(n, "04d")
+
+
+@same_as_eager(inputs=[lambda n=n: (torch.ones(2), n) for n in (True, False, 2, 2.5)])
+def test_counting_from_a_bool(x, n):
+    return x + 1, [next(itertools.count(n)), next(itertools.count(n, 2)), next(itertools.count(n, True))]

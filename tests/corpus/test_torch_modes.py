@@ -158,11 +158,7 @@ def test_method_without_gradients(net, x):
 
 @same_as_eager(
     graphs=1,
-    breaks=["skipped function"] * 2
-    + ["unsupported attribute"]
-    + ["unsupported call"]
-    + ["unsupported attribute"]
-    + ["unsupported call"] * 3,
+    breaks=["skipped function"] * 2 + ["unsupported attribute", "skipped function"] * 2 + ["unsupported call"] * 2,
 )
 def test_inference_mode(x):
     with torch.inference_mode():
@@ -178,11 +174,7 @@ def infer(x):
 
 @same_as_eager(
     graphs=2,
-    breaks=["skipped function"] * 2
-    + ["unsupported attribute"]
-    + ["unsupported call"]
-    + ["unsupported attribute"]
-    + ["unsupported call"] * 2,
+    breaks=["skipped function"] * 2 + ["unsupported attribute", "skipped function"] * 2 + ["unsupported call"],
 )
 def test_inference_mode_as_a_decorator(x):
     y = infer(x)
@@ -191,11 +183,7 @@ def test_inference_mode_as_a_decorator(x):
 
 @same_as_eager(
     graphs=1,
-    breaks=["skipped function"] * 2
-    + ["unsupported attribute"]
-    + ["unsupported call"]
-    + ["unsupported attribute"]
-    + ["unsupported call"],
+    breaks=["skipped function"] * 2 + ["unsupported attribute", "skipped function"] * 2,
 )
 def test_inference_mode_off(x):
     with torch.inference_mode(False):
