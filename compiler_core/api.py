@@ -251,6 +251,11 @@ def _open_region(code: types.CodeType, options: Options) -> Region:
     return Region(code, options, current)
 
 
+def open_record() -> Record:
+    """The record that is open, else a new one."""
+    return _recording[-1] if _recording else new_record()
+
+
 def record_of(compiled: Any) -> Record:
     """The record that a compiled function writes to."""
     found: Record = _region_of(compiled).record()
