@@ -99,28 +99,41 @@ class _Input:
     @classmethod
     def kept(cls, tensor: torch.Tensor, writes_at_once: bool) -> _Input:
         version = None if tensor.is_inference() else tensor._version
-        copy = _each_once(tensor).clone() if writes_at_once else None
-        return cls(tensor, version, _place(tensor), _history(tensor), copy)
+        history = _history(tensor)
+        return cls(tensor, version, _place(tensor), history, _copy(tensor, history) if writes_at_once else None)
 
     def is_unchanged(self) -> bool:
         return self.version is not None and self.tensor._version == self.version and self.copy is None
 
     def can_be_put_back(self) -> bool:
         same_place = self.copy is not None and _place(self.tensor) == self.place
-        return same_place and (_history(self.tensor) == self.history or self._got_history())
-
-    def _got_history(self) -> bool:
-        """Whether a write that is to be differentiated gave it one, which can be taken back."""
-        return self.history[0] is None and not self.tensor._is_view()
+        return same_place and (_history(self.tensor) == self.history or not self.tensor._is_view())
 
     def put_back(self) -> None:
         assert self.copy is not None
         if _history(self.tensor) != self.history:
-            self.tensor.detach_().requires_grad_(self.history[1])
+            self._put_history_back()
         with torch.inference_mode(self.tensor.is_inference()), torch.no_grad():
-            _each_once(self.tensor).copy_(self.copy)
+            _each_once(self.tensor).copy_(_each_once(self.copy))
         if self.version is not None:
             torch._C._autograd._unsafe_set_version_counter((self.tensor,), (self.version,))
+
+    def _put_history_back(self) -> None:
+        """A write that is to be differentiated gave the tensor a history in place of its own."""
+        self.tensor.detach_()
+        if self.history[0] is None:
+            self.tensor.requires_grad_(self.history[1])
+        else:
+            with torch.enable_grad():
+                self.tensor.copy_(self.copy)
+
+
+def _copy(tensor: torch.Tensor, history: tuple[Any, ...]) -> torch.Tensor:
+    """Its data, and its history where it has one."""
+    if isinstance(history[0], torch.autograd.graph.Node) and not tensor._is_view():
+        with torch.enable_grad():
+            return tensor.clone()
+    return _each_once(tensor).clone()
 
 
 def _each_once(tensor: torch.Tensor) -> torch.Tensor:

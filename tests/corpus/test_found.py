@@ -710,3 +710,29 @@ def test_a_text_raises_after_what_was_done_before(x, n, kept):
 @same_as_eager(inputs=[lambda n=n: (torch.ones(2), n) for n in (True, False, 2, 2.5)])
 def test_counting_from_a_bool(x, n):
     return x + 1, [next(itertools.count(n)), next(itertools.count(n, 2)), next(itertools.count(n, True))]
+
+
+def with_a_history():
+    leaf = torch.randn(4, 4, requires_grad=True)
+    return leaf, leaf * 2, torch.randn(4, 4, dtype=torch.float64)
+
+
+@same_as_eager(inputs=[with_a_history] * 2)
+def test_graph_fails_after_an_input_with_a_history_was_written(leaf, x, other):
+    seen = [x + 1]
+    try:
+        x.relu_()
+        seen.append(x @ other)
+    except RuntimeError:
+        seen.append(x * 3)
+    (gradient,) = torch.autograd.grad(sum(seen).sum(), leaf, retain_graph=True)
+    return seen, gradient
+
+
+@same_as_eager(inputs=[with_a_history] * 2)
+def test_graph_fails_and_so_does_what_catches_it(leaf, x, other):
+    try:
+        x.relu_()
+        return x @ other
+    except RuntimeError:
+        return int("")
