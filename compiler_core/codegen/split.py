@@ -19,8 +19,9 @@ from compiler_core import ir, spaces
 from compiler_core.codegen.triton import programs
 from compiler_core.sizes import Int, hint
 
-ENOUGH_PROGRAMS = 512
-WANTED_PROGRAMS = 1024
+ENOUGH_PROGRAMS = 256
+WANTED_PROGRAMS = 512
+"""Some four programs for each of a large GPU's multiprocessors, which all run at once."""
 LEAST_PART = 1024
 """Each part has at least so many elements."""
 

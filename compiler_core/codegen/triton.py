@@ -117,12 +117,18 @@ def choose_blocks(loops: ir.Loops) -> Blocks:
         i, j = min(outer, TILE), min(inner, TILE)
         return Blocks(i, j, max(1, i * j // 512), tiled=True)
     if _outer_indices_are_adjacent(loops):
-        i = min(outer, 32)
-        j = min(inner, max(4096 // i, 128))
+        i = min(outer, 128 // _narrowest(loops))
+        j = min(inner, max(4096 // i, 64))
     else:
         j = inner if inner <= 16384 else 4096
         i = max(1, min(outer, 1024 // j))
     return Blocks(i, j, max(1, min(16, i * j // 512)))
+
+
+def _narrowest(loops: ir.Loops) -> int:
+    """Bytes of the narrowest element that is loaded for each inner index."""
+    sizes = [s.dtype.itemsize for s in loops.body if isinstance(s, ir.Load) and loops.is_inner(s)]
+    return max(1, min(sizes, default=4))
 
 
 def _extent(numel: Int) -> int:
@@ -250,12 +256,32 @@ class _Kernel:
         if self.loops.inner:
             tile = f"tl.program_id(0){'.to(tl.int64)' * self._wide} % {self._tiles()} * BLOCK_J + "
             self._inner_index(tile if self.blocks.tiled else "", 1)
+        elif self._i_mask and self._ends_between_vectors():
+            self._with_and_without_mask()
+            return
+        self._statements(1)
+
+    def _ends_between_vectors(self) -> bool:
+        """Whether a mask keeps loads from being 16 bytes wide, since it may end within such a piece."""
+        numel = self.loops.outer_numel
+        return isinstance(numel, Size) or (numel % 16 != 0 and numel > self.blocks.i)
+
+    def _with_and_without_mask(self) -> None:
+        """The body twice: only the last program needs a mask."""
+        self._emit(f"if (tl.program_id(0) + 1){'.to(tl.int64)' * self._wide} * BLOCK_I <= {self.loops.outer_numel}:")
+        self._i_mask = False
+        self._statements(2)
+        self._emit("else:")
+        self._i_mask = True
+        self._statements(2)
+
+    def _statements(self, indent: int) -> None:
         for statement in self.loops.body:
             if isinstance(statement, ir.Reduce):
                 text = reduce(statement.op, statement.dtype, self._block(statement))
-                self._emit(f"{self._names[statement.name]} = {text}", statement)
+                self._emit(f"{self._names[statement.name]} = {text}", statement, indent=indent)
             else:
-                self._statement(statement, 1)
+                self._statement(statement, indent)
 
     def _sweep(self, sweep: ir.Sweep) -> None:
         for statement in sweep.outer:

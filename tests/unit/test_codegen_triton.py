@@ -22,6 +22,7 @@ from compiler_core.errors import BuildError
 from compiler_core.fuse import fuse
 from compiler_core.ir import Address, Compute, Literal, Load, Loops, Reduce, Store
 from compiler_core.lower import lower
+from compiler_core.sizes import Int, symbol
 from tests.unit import triton_cases
 
 f32 = torch.float32
@@ -125,6 +126,20 @@ def test_masks_only_where_blocks_do_not_divide() -> None:
     assert "mask" not in generate(softmax(4096, 4096)).text
 
 
+@pytest.mark.parametrize("size", [100_003, symbol("n", least=2, hint=1000)])
+def test_accesses_are_wide_though_the_size_is_odd(size: Int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    half = torch.bfloat16
+    body = (Load("x", half, "x", Address((1,))), Compute("y", f32, "cast", ("x",)))
+    body += (Compute("z", half, "cast", ("y",)), Store("out", Address((1,)), "z"))
+    buffers = {name: dataclasses.replace(buffer(name), dtype=half) for name in ("x", "out")}
+    code = triton.generate(ir.Program("forward", buffers, (), (Loops("copy", (size,), (), body),), ()))
+    (kernel,) = triton_module.load(code.text).values()
+    ptx = triton_module.compile_kernel(kernel, ladder.triton_target("sm_90")).asm["ptx"]
+    assert "ld.global.v4.b32" in ptx
+    assert "st.global.v4.b32" in ptx
+
+
 def test_every_line_of_a_kernel_is_claimed_by_it() -> None:
     code = generate(softmax(32, 128), dataclasses.replace(softmax(3, 100_000), name="swept"))
     text = code.text.splitlines()
@@ -166,8 +181,8 @@ def test_a_reduction_of_much_to_little_is_cut_in_parts() -> None:
     assert isinstance(rest, Loops)
     for loops in (parts, rest):
         ir.check(loops)
-    assert (parts.outer, parts.inner) == ((1024,), (2**12,))
-    assert (rest.outer, rest.inner) == ((), (1024,))
+    assert (parts.outer, parts.inner) == ((512,), (2**13,))
+    assert (rest.outer, rest.inner) == ((), (512,))
     assert rest.text().splitlines()[1:] == [
         "    s_part: f32 = load s_part[j0]",
         "    s: f32 = sum over j of s_part",
