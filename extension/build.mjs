@@ -46,7 +46,7 @@ const lab = {
   outfile: "lib/lab.js",
   format: "esm",
   minify: false,
-  external: ["@lumino/widgets", "./explorer.js"],
+  external: ["@lumino/widgets", "@codemirror/state", "@codemirror/view", "./explorer.js"],
 };
 const tests = {
   ...common,

@@ -15,8 +15,8 @@ from kernel_magics.assets import asset
 MIME = "application/vnd.cutaway.record+json"
 
 PANES = (
-    "overview source bytecode steps guards captured pregrad joint partition forward backward postgrad passes fusion "
-    "kernel wrapper machine generated decompiled timings other"
+    "overview source bytecode steps guards sizes captured pregrad joint partition forward backward postgrad passes "
+    "fusion kernel costs wrapper machine generated decompiled timings other"
 ).split()
 MOST_PANES = 4
 

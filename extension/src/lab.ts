@@ -1,11 +1,18 @@
 /**
  * JupyterLab and Notebook 7: the explorer of a record in an output.  While the kernel has the widget
  * that made the output, it is that widget; else (a saved notebook, a restarted kernel, a notebook
- * that is not trusted) it is drawn from the record itself and talks to no kernel.
+ * that is not trusted) it is drawn from the record itself and talks to no kernel.  The record's marks
+ * stand beside the lines of the cells that it is about.
  */
 
+import type { EditorView } from "@codemirror/view";
 import type { IRenderMime } from "@jupyterlab/rendermime-interfaces";
 import { PanelLayout, Widget } from "@lumino/widgets";
+import { type Given, setMarks } from "./editor";
+import { readRecord } from "./view/check";
+import { Links } from "./view/links";
+import { type Mark, marksOf } from "./view/marks";
+import type { Record as CutawayRecord } from "./view/record";
 
 const MIME = "application/vnd.cutaway.record+json";
 const WIDGET_VIEW = "application/vnd.jupyter.widget-view+json";
@@ -15,7 +22,21 @@ const SOON_MS = 300;
 /** What is used of a notebook's panel.  A renderer gets no tokens, so that it is found by its looks. */
 interface NotebookPanel extends Widget {
   sessionContext: { ready: Promise<void>; session: { kernel: Kernel | null } | null };
-  content: Widget & { rendermime: { createRenderer(mimeType: string): IRenderMime.IRenderer } };
+  content: Widget & {
+    widgets: Cell[];
+    rendermime: { createRenderer(mimeType: string): IRenderMime.IRenderer };
+    /** A cell came into sight: its editor may be a new one. */
+    cellInViewportChanged?: {
+      connect(slot: () => void, of: object): void;
+      disconnect(slot: () => void, of: object): void;
+    };
+  };
+}
+
+interface Cell extends Widget {
+  model: { type: string; sharedModel: { getSource(): string } };
+  editor: { editor: EditorView } | null;
+  ready: Promise<void>;
 }
 
 interface Kernel {
@@ -26,6 +47,7 @@ class RecordRenderer extends Widget implements IRenderMime.IRenderer {
   private model: IRenderMime.IMimeModel | null = null;
   private shown = "";
   private clean: (() => void) | null = null;
+  private marks: Given[] = [];
 
   constructor() {
     super();
@@ -35,15 +57,59 @@ class RecordRenderer extends Widget implements IRenderMime.IRenderer {
 
   async renderModel(model: IRenderMime.IMimeModel): Promise<void> {
     this.model = model;
+    this.marks = [];
+    try {
+      this.marks = this.marksOf(readRecord(model.data[MIME]));
+    } catch {
+      // the explorer says what is wrong with the record
+    }
     if (this.isAttached) await this.show_();
   }
 
   protected onAfterAttach(): void {
+    notebookPanel(this)?.content.cellInViewportChanged?.connect(this.mark, this);
     void this.show_();
   }
 
+  protected onBeforeDetach(): void {
+    const content = notebookPanel(this)?.content;
+    content?.cellInViewportChanged?.disconnect(this.mark, this);
+    for (const { editor } of content?.widgets ?? []) if (editor) setMarks(editor.editor, this, []);
+  }
+
+  // ------------------------------------------------------------ marks in editors
+
+  private marksOf(record: CutawayRecord): Given[] {
+    const all = marksOf(record, new Links(record));
+    return record.sources.flatMap((source, i): Given[] => {
+      const marks = all.filter(({ line }) => line.startsWith(`${source.id}#`));
+      return marks.length ? [{ source, marks, whole: i === 0, go: (mark) => this.go(mark) }] : [];
+    });
+  }
+
+  /** Give the cells that the record is about their marks: its own cell, and those of functions it called. */
+  private mark(): void {
+    const content = notebookPanel(this)?.content;
+    const own = content?.widgets.find((cell) => cell.contains(this));
+    for (const cell of content?.widgets ?? []) {
+      if (cell.model.type !== "code") continue;
+      const given = this.marks.filter(({ whole }) => whole === (cell === own));
+      void cell.ready.then(() => cell.editor && !this.isDisposed && setMarks(cell.editor.editor, this, given));
+    }
+  }
+
+  /** Show in the explorer what a mark is about. */
+  private go(mark: Mark): void {
+    const explorer = this.node.querySelector(".cutaway");
+    explorer?.dispatchEvent(new CustomEvent("cutaway-go", { detail: mark }));
+    explorer?.scrollIntoView({ block: "nearest" });
+  }
+
+  // ------------------------------------------------------------ the explorer
+
   private async show_(): Promise<void> {
     const { model } = this;
+    this.mark();
     const view = model?.data[WIDGET_VIEW] as { model_id?: string } | undefined;
     const panel = notebookPanel(this);
     if (!model || (view?.model_id && this.shown === view.model_id)) return;

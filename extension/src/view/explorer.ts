@@ -3,6 +3,7 @@
 import { readRecord } from "./check";
 import { h, plural } from "./dom";
 import type { Model } from "./host";
+import type { Mark } from "./marks";
 import { Pane } from "./pane";
 import { hasContent, PANES, parsePane } from "./panes";
 import { ProgressView } from "./progress";
@@ -11,6 +12,9 @@ import { splitter } from "./splitter";
 import { MOST_PANES, State } from "./state";
 import { Strip } from "./strip";
 import { Tree } from "./tree";
+
+/** What a mark in a notebook's own editor tells the explorer, with the mark as its detail. */
+const GO = "cutaway-go";
 
 /** Fill `host` with the explorer of `model`'s record; call what comes back to take it off. */
 export function mount(host: HTMLElement, model: Model): () => void {
@@ -40,7 +44,12 @@ function fill(root: HTMLElement, model: Model): () => void {
   try {
     const explorer = new Explorer(readRecord(given), model);
     root.replaceChildren(...explorer.elements);
-    return () => explorer.destroy();
+    const went = (event: Event) => explorer.goTo((event as CustomEvent<Mark>).detail);
+    root.addEventListener(GO, went);
+    return () => {
+      root.removeEventListener(GO, went);
+      explorer.destroy();
+    };
   } catch (error) {
     root.replaceChildren(
       h(
@@ -82,6 +91,7 @@ class Explorer {
       });
     }
     this.state.on("shown", () => this.layPanes());
+
     this.state.on("compile", () => {
       for (const pane of this.panes) pane.update();
     });
@@ -95,6 +105,11 @@ class Explorer {
       this.lightSoon();
     });
     this.layPanes();
+  }
+
+  /** Show what a mark is about. */
+  goTo(mark: Mark): void {
+    this.state.goTo(mark);
   }
 
   /** Make as many panes as are shown; those that stay are kept as they are. */

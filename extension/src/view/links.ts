@@ -59,6 +59,16 @@ export class Links {
     return new Set([...reach(start, this.above), ...reach(start, this.below)]);
   }
 
+  /** What `item` was made from, one edge above. */
+  sources(item: ItemId): ItemId[] {
+    return this.above.get(item) ?? [];
+  }
+
+  /** What was made from `item`, one edge below. */
+  made(item: ItemId): ItemId[] {
+    return this.below.get(item) ?? [];
+  }
+
   isLinked(item: ItemId): boolean {
     return this.above.has(item) || this.below.has(item);
   }
@@ -70,6 +80,14 @@ export class Links {
 
   artifactOf(item: ItemId): Artifact | undefined {
     return this.artifacts.get(item.slice(0, item.indexOf("#")));
+  }
+
+  /** The first line of an item's text. */
+  text(item: ItemId): string {
+    const artifact = this.artifactOf(item);
+    const key = keyOf(item);
+    const span = artifact?.spans.find((s) => s.key === key);
+    return (span && artifact?.text.split("\n")[span.first - 1]?.trim()) || key;
   }
 
   /** The user's line nearest above `item`: by the fewest edges, the first where several are as near. */

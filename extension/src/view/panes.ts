@@ -1,9 +1,11 @@
 /** The panes that there are: titles, what each can show, and what it says when it is empty. */
 
+import { CostsTable } from "./costs_table";
 import { GraphView } from "./graph";
 import { Overview } from "./overview";
 import type { Content } from "./pane";
 import type { Artifact, Compile, Graph, Partition } from "./record";
+import { SizesTable } from "./sizes_table";
 import type { PaneName, State } from "./state";
 import { StepsView } from "./steps";
 import { ExpansionTable, FusionTable, GuardTable, PartitionTable, TimingsTable } from "./tables";
@@ -69,6 +71,14 @@ const steps = table(
   (c) => c.steps.length,
   (state, c) => new StepsView(state, c),
 );
+const sizes = table(
+  (c) => c.symbols.length || c.guards.some((guard) => guard.sizes),
+  (state, c) => new SizesTable(state, c),
+);
+const costs = table(
+  (c) => c.kernels.length,
+  (state, c) => new CostsTable(state, c),
+);
 const timings = table(
   (c) => c.events.length,
   (state, c) => new TimingsTable(state, c),
@@ -111,6 +121,12 @@ export const PANES: PaneKind[] = [
     empty: () => "The steps of the symbolic interpreter are recorded on demand: %%compile --steps.",
   },
   { name: "guards", title: "Guards", modes: [guards, text("Python")], empty: () => "This compile has no guards." },
+  {
+    name: "sizes",
+    title: "Sizes",
+    modes: [sizes],
+    empty: () => "No size or number was looked at in this compile.",
+  },
   { name: "captured", title: "Captured graph", short: "Captured", modes: [...graph, expansions], empty: noGraph },
   { name: "pregrad", title: "Graph before autograd", short: "Pre-grad", modes: graph, empty: stockOnly },
   {
@@ -138,6 +154,7 @@ export const PANES: PaneKind[] = [
   { name: "passes", title: "Graph after each pass", short: "Passes", modes: graph, empty: stockOnly },
   { name: "fusion", title: "Fusion", modes: [fusion, text("Loops")], empty: noKernel },
   { name: "kernel", title: "Kernels", modes: [text()], empty: noKernel },
+  { name: "costs", title: "Costs", modes: [costs], empty: noKernel },
   { name: "wrapper", title: "Wrapper", modes: [text()], empty: noKernel },
   {
     name: "machine",

@@ -2,10 +2,19 @@
 
 import type { Model } from "./host";
 import { keyOf, Links } from "./links";
+import { type Mark, marksOf } from "./marks";
 import type { Artifact, Compile, Record as CutawayRecord, Frame, ItemId } from "./record";
 
 export type Change = "compile" | "hover" | "pin" | "shown" | "step";
-export type PaneName = Artifact["pane"] | "overview" | "steps" | "partition" | "timings";
+export type PaneName =
+  | Artifact["pane"]
+  | "overview"
+  | "steps"
+  | "partition"
+  | "timings"
+  | "sizes"
+  | "costs"
+  | "compare";
 
 export const DEFAULT_SHOWN = ["source", "captured"];
 export const MOST_PANES = 4;
@@ -17,6 +26,8 @@ export function frameOf(record: CutawayRecord, id: number): Frame | null {
 
 export class State {
   readonly links: Links;
+  /** What the user's lines are marked with. */
+  readonly marks: Mark[];
   frame: Frame | null;
   compile: Compile | null;
   hovered = new Set<ItemId>();
@@ -37,6 +48,7 @@ export class State {
     readonly model: Model,
   ) {
     this.links = new Links(record);
+    this.marks = marksOf(record, this.links);
     this.compile = this.findCompile(model.get("compile")) ?? this.firstCompile();
     this.frame = this.compile ? frameOf(record, this.compile.frame) : (record.frames[0] ?? null);
     this.shown = this.wantedPanes();
@@ -153,6 +165,19 @@ export class State {
     const chosen = same(next, this.pinned) ? [] : [...next];
     // the trait's own change comes back through takePins
     this.write("selection", chosen);
+  }
+
+  /** Show what a mark is about: its compile, the pane that tells more, and its line, pinned. */
+  goTo({ compile, pane, line }: Pick<Mark, "compile" | "pane" | "line">): void {
+    this.select(this.findCompile(compile));
+    this.open(pane);
+    if (!same(new Set([line]), this.pinned)) this.pin([line]);
+  }
+
+  /** Show `pane`; where it is not among those shown, in place of the last one. */
+  open(pane: string): void {
+    const names = this.shown.map((shown) => shown.split(":")[0]);
+    if (!names.includes(pane)) this.show(pane, names.length - 1);
   }
 
   /** Show `pane` in place `at`. */

@@ -10,6 +10,7 @@ import {
   keymap,
   lineNumbers,
 } from "@codemirror/view";
+import { chip, TIP } from "./chips";
 import { reducedMotion } from "./dom";
 import { language } from "./languages";
 import { push } from "./links";
@@ -56,6 +57,7 @@ export class TextView implements Content {
       language(this.artifact.language),
       LIT,
       EditorView.decorations.of(this.stripes(this.artifact.text)),
+      this.artifact.pane === "source" ? [EditorView.decorations.of((view) => this.chips(view)), TIP] : [],
       search({ top: true }),
       keymap.of([
         { key: "Enter", run: (view) => this.pinLine(view.state.doc.lineAt(view.state.selection.main.head).number) },
@@ -115,6 +117,16 @@ export class TextView implements Content {
         from += line.length + 1;
       });
     return made.finish();
+  }
+
+  /** What the lines of a source are marked with. */
+  private chips(view: EditorView): DecorationSet {
+    const marks = this.state.marks.filter(({ line }) => this.lines.has(line));
+    const made = marks.map((mark) => {
+      const [line] = this.lines.get(mark.line) as number[];
+      return chip(mark, view.state.doc.line(line).to, (mark) => this.state.goTo(mark));
+    });
+    return Decoration.set(made, true);
   }
 
   light(): void {

@@ -1,0 +1,109 @@
+"""Marks in the cells' own editors, in JupyterLab and in Notebook 7."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import pytest
+from playwright.sync_api import Locator, Page, expect
+
+from tests.ui.drive import Notebook, Server
+
+Shoot = Callable[[Page, str], None]
+
+CELLS = {
+    "load": "%load_ext kernel_magics\nimport torch, kernel_magics",
+    "define": "def f(x):\n    y = x.cos() * 2\n    if y.sum() > 0:\n        y = y / 2\n    return y.relu()",
+    "compile": "%%compile\nout = f(torch.ones(64, 32))\nout = f(torch.ones(128, 32))",
+}
+
+
+@pytest.fixture(scope="module", params=["lab/tree", "notebooks"], ids=["lab", "notebook7"])
+def notebook(request: pytest.FixtureRequest, page: Page, server: Server) -> Notebook:
+    made = server.notebook(f"marks_{request.param[:3]}.ipynb", CELLS)
+    notebook = Notebook(page, server, made, path=request.param).open()
+    notebook.run_all()
+    assert notebook.errors() == []
+    return notebook
+
+
+def marks(notebook: Notebook, id_: str) -> Locator:
+    """The marks of a cell's editor, not those of the explorer below it."""
+    cell = notebook.element(id_)
+    cell.scroll_into_view_if_needed()
+    return cell.locator(".jp-Cell-inputArea .cutaway-mark")
+
+
+def line_of(mark: Locator) -> str:
+    text: str = mark.evaluate("(mark) => mark.closest('.cm-line').firstChild.parentElement.innerText")
+    return text.strip()
+
+
+def test_lines_are_marked_with_reason_and_hint(notebook: Notebook, shoot: Shoot) -> None:
+    found = marks(notebook, "define")
+    mark = found.filter(has_text="graph break: data-dependent branch")
+    expect(mark).to_have_count(1)
+    assert line_of(mark).startswith("if y.sum() > 0:")
+    mark.hover()
+    tip = notebook.page.locator(".cutaway-tip")
+    expect(tip).to_contain_text("depends on the value of a tensor")
+    expect(tip).to_contain_text("What to do: Use torch.where")
+    shoot(notebook.page, f"marks_{notebook.path[:3]}")
+    notebook.page.mouse.move(5, 5)
+    expect(tip).to_have_count(0)
+    again = found.filter(has_text="compiled again").first
+    again.hover()
+    expect(tip).to_contain_text("expected shape (64, 32), got shape (128, 32)")
+    expect(found.filter(has_text=re.compile("^hot: "))).not_to_have_count(0)
+
+
+def test_a_mark_opens_the_explorer_there(notebook: Notebook) -> None:
+    marks(notebook, "define").filter(has_text="graph break").click()
+    explorer = notebook.explorer("compile")
+    expect(explorer.root.get_by_label("Overview", exact=True)).to_contain_text("Graph break: data-dependent branch")
+    expect(explorer.line(0, "if y.sum()")).to_have_class(re.compile("pinned"))
+
+
+def test_marks_follow_edits_and_leave_when_the_code_changes(notebook: Notebook) -> None:
+    mark = marks(notebook, "define").filter(has_text="graph break")
+    editor = notebook.element("define").locator(".jp-Cell-inputArea .cm-content")
+    keyboard = notebook.page.keyboard
+    editor.locator(".cm-line").first.click()
+    keyboard.press("Control+Home")
+    keyboard.type("# first\n\n")
+    assert line_of(mark).startswith("if y.sum() > 0:")
+    keyboard.press("Control+End")
+    keyboard.type(" + 1")
+    expect(mark).to_have_count(0)
+    for _ in range(4):
+        keyboard.press("Backspace")
+    expect(mark).to_have_count(1)
+    keyboard.press("Escape")
+
+
+def test_marks_survive_save_and_reload_without_a_kernel(notebook: Notebook) -> None:
+    notebook.command("docmanager:save")
+    notebook.page.wait_for_function("() => !window.jupyterapp.shell.currentWidget.context.model.dirty")
+    for session in notebook.server.get("api/sessions"):
+        notebook.server.get(f"api/sessions/{session['id']}", "DELETE")
+    notebook.open()
+    mark = marks(notebook, "define").filter(has_text="graph break")
+    expect(mark).to_have_count(1)
+    assert line_of(mark).startswith("if y.sum() > 0:")
+    mark.click()
+    overview = notebook.explorer("compile").root.get_by_label("Overview", exact=True)
+    expect(overview).to_contain_text("Use torch.where")
+
+
+def test_marks_go_with_the_output(notebook: Notebook) -> None:
+    expect(marks(notebook, "define")).not_to_have_count(0)
+    notebook.page.evaluate(
+        """() => {
+            const { content } = window.jupyterapp.shell.currentWidget;
+            content.activeCellIndex = content.widgets.findIndex((cell) => cell.model.id === "compile");
+            content.deselectAll();
+            return window.jupyterapp.commands.execute("notebook:clear-cell-output");
+        }"""
+    )
+    expect(marks(notebook, "define")).to_have_count(0)
