@@ -121,6 +121,8 @@ class Capture:
         self._input_names: dict[str, int] = {}
         self._rounds = 0
         self._seen: dict[int, tuple[Any, Value]] = {}
+        self._own_cells: dict[Source, FreeCell] = {}
+        """Cells of the frame's own function that were reached through another function's closure."""
         self._by_fake: dict[int, TensorValue] = {}
         self._views: set[int] = set()
         """The memory of views from outside that have no history."""
@@ -237,10 +239,27 @@ class Capture:
         found = self._seen[id(cell)][1]
         assert isinstance(found, CellValue)
         assert found.source is not None
-        if found.source != source and FreeCell not in (type(source), type(found.source)):
-            if not all(isinstance(root_of(s), Held) for s in (source, found.source)):
-                self.guard("SAME_OBJECT", source, found.source)
+        if found.source != source:
+            self._is_same_cell(found.source, source)
         return found
+
+    def _is_same_cell(self, known: Source, source: Source) -> None:
+        if isinstance(known, FreeCell):
+            self._own_cells[source] = known
+        elif isinstance(source, FreeCell):
+            self._own_cells[known] = source
+        elif not all(isinstance(root_of(s), Held) for s in (known, source)):
+            self.guard("SAME_OBJECT", source, known)
+
+    def own_cells(self) -> Iterator[tuple[FreeCell, Source, bool]]:
+        """A cell of the frame's own function, one that was reached otherwise, and whether they must be one and the
+        same: code is shared by functions with other cells, of which guards know nothing."""
+        for other, own in self._own_cells.items():
+            yield own, other, True
+        if self.effects.writes_cells(own=True):
+            looked_at = [v.source for _, v in self._seen.values() if isinstance(v, CellValue) and v.is_looked_at]
+            for own in [source for source in looked_at if isinstance(source, FreeCell)]:
+                yield from ((own, other, False) for other in self._cells() if other not in self._own_cells)
 
     def held(self, obj: Any, name: str) -> Held:
         """A source for an object that generated code and guards hold themselves."""

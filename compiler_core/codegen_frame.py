@@ -123,6 +123,7 @@ class FrameCode:
     def generate(self, compiled: Callable[..., Any] | None, outputs: dict[fx.Node, int]) -> types.CodeType:
         """`compiled` is the compiled graph, None where nothing was captured."""
         self.emit.outputs = outputs
+        self._run_plainly_if_cells_differ()
         if compiled is not None:
             self.emit.call_graph(compiled)
             self._run_plainly_if_it_failed()
@@ -137,9 +138,27 @@ class FrameCode:
 
     def _run_plainly_if_it_failed(self) -> None:
         """``if out is None: return run_plainly(...)``, see `rerun.py`."""
-        emit, code, went_well = self.emit, self.code, make.nop()
-        emit.load_temp(OUT)
-        emit.add(*make.pop_jump_if_none(False, went_well))
+        went_well = make.nop()
+        self.emit.load_temp(OUT)
+        self.emit.add(*make.pop_jump_if_none(False, went_well))
+        self._run_plainly()
+        self.emit.add(went_well)
+
+    def _run_plainly_if_cells_differ(self) -> None:
+        """Where the frame's own cells are others' too, and were not at capture, or the other way round."""
+        pairs, go_on, differ = list(self.capture.own_cells()), make.nop(), make.nop()
+        for own, other, same in pairs:
+            self.emit.load_cell(own.name)
+            other.load(self.emit)
+            self.emit.add(make.is_same(), *make.pop_jump_if(not same, differ))
+        if pairs:
+            self.emit.add(make.jump(go_on), differ)
+            self._run_plainly()
+            self.emit.add(go_on)
+
+    def _run_plainly(self) -> None:
+        """``return run_plainly(...)`` with the frame's own arguments."""
+        emit, code = self.emit, self.code
         names = list(code.co_varnames[: code.co_argcount + code.co_kwonlyargcount])
         starred = list(code.co_varnames[len(names) :])
         emit.add(*make.callable_first([make.load_const(run_plainly)]))
@@ -161,7 +180,7 @@ class FrameCode:
         if code.co_flags & inspect.CO_VARKEYWORDS:
             emit.load_local(starred.pop(0))
             emit.add(make.binary_op("|"))
-        emit.add(*make.call(5), make.return_value(), went_well)
+        emit.add(*make.call(5), make.return_value())
 
     def _return(self) -> None:
         value = self.tx.returned

@@ -120,6 +120,7 @@ class _Input:
 
     def _put_history_back(self) -> None:
         """A write that is to be differentiated gave the tensor a history in place of its own."""
+        assert self.copy is not None
         self.tensor.detach_()
         if self.history[0] is None:
             self.tensor.requires_grad_(self.history[1])
@@ -170,13 +171,14 @@ def run_plainly(
 ) -> Any:
     """The frame from its start, as Python runs it, with nothing below it captured.
 
-    If that goes well the graph's failure was ours, and is noted; else it was the program's own.
+    If a graph failed and this goes well the failure was ours, and is noted; else it was the program's own.
     """
-    compile_, error = _failed.__dict__.pop("last")
+    failed = _failed.__dict__.pop("last", None)
     function = types.FunctionType(code, f_globals.value, code.co_name, None, closure)
     with hook_off():
         result = function(*args, **kwargs)
-    _note(compile_, error)
+    if failed:
+        _note(*failed)
     return result
 
 

@@ -80,10 +80,10 @@ class SideEffects:
         objects = [obj for obj, _ in self._attributes.values() if obj.source is not None]
         return [*objects, *(v for v in self._changed.values() if not isinstance(v, CellValue))]
 
-    def writes_cells(self) -> bool:
-        """Whether cells of outside functions changed (other than the frame's own function's)."""
+    def writes_cells(self, own: bool = False) -> bool:
+        """Whether cells of outside functions changed; `own`: also those of the frame's own function."""
         cells = [v for v in self._changed.values() if isinstance(v, CellValue)]
-        return any(not isinstance(cell.source, FreeCell) for cell in cells)
+        return any(own or not isinstance(cell.source, FreeCell) for cell in cells)
 
     def values(self) -> list[Value]:
         """All values that replaying needs."""

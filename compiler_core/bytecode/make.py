@@ -104,6 +104,10 @@ def binary_op(symbol: str) -> Instruction:
     return Instruction("BINARY_OP", opset.BINARY_OPERATORS.index(symbol), symbol)
 
 
+def is_same() -> Instruction:
+    return _counted("IS_OP", 0)
+
+
 def build_tuple(count: int) -> Instruction:
     return _counted("BUILD_TUPLE", count)
 

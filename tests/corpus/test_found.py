@@ -736,3 +736,38 @@ def test_graph_fails_and_so_does_what_catches_it(leaf, x, other):
         return x @ other
     except RuntimeError:
         return int("")
+
+
+def functions_of_one_cell():
+    n = 1
+
+    def bump():
+        nonlocal n
+        n += 1
+        return n
+
+    def root(x, g):
+        nonlocal n
+        n = 10
+        found = g()
+        return x * n + found, n
+
+    return root, bump
+
+
+def _of_one_cell_or_two(first_same: bool) -> None:
+    (root, own), (_, other) = functions_of_one_cell(), functions_of_one_cell()
+    (wanted, its_own), (_, its_other) = functions_of_one_cell(), functions_of_one_cell()
+    compiled = compiler_core.compile(root, backend="eager", strict=True)
+    x = torch.randn(3)
+    for same in (first_same, not first_same, first_same):
+        got, want = compiled(x, own if same else other), wanted(x, its_own if same else its_other)
+        assert torch.equal(got[0], want[0]) and got[1] == want[1]
+
+
+def test_a_cell_of_the_frame_is_another_functions_no_longer():
+    _of_one_cell_or_two(first_same=True)
+
+
+def test_a_cell_of_the_frame_is_another_functions_too():
+    _of_one_cell_or_two(first_same=False)
