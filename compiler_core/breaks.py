@@ -29,6 +29,10 @@ KINDS: dict[str, Kind] = {
         "Printing happens now and in order, and cannot wait for the graph to run.",
         "Move the print out of the compiled function, or print only while debugging.",
     ),
+    "inference mode": Kind(
+        "Inference mode is turned on or off here, and a graph runs wholly inside or outside it.",
+        "Decorate the whole function with torch.inference_mode(), or use torch.no_grad(), which a graph can hold.",
+    ),
     "backward": Kind(
         "Gradients are computed by PyTorch's autograd engine, outside the captured graph; our compiled "
         "backward runs there.",

@@ -136,11 +136,31 @@ class AutocastValue(ContextValue):
         tx.capture.change(Change(leave_autocast, before, enter_autocast, (device, enabled, dtype, cache)))
 
 
+class InferenceModeValue(ContextValue):
+    """``torch.inference_mode(mode)``: what a tensor is depends on the mode in which it was made, and a graph is run in
+    one of them, so the graph ends where the mode changes."""
+
+    settings = ("mode",)
+
+    @classmethod
+    def outside(cls, capture: Capture, real: Any, source: Source) -> ContextValue:
+        found = super().outside(capture, real, source)
+        found.attributes = {"mode": real.mode}
+        return found
+
+    def enter(self, tx: Interpreter) -> Value:
+        raise Unsupported("inference mode", f"torch.inference_mode({self.attributes['mode']}) is entered")
+
+    def leave(self, tx: Interpreter) -> None:
+        raise Unsupported("inference mode", f"torch.inference_mode({self.attributes['mode']}) is left")
+
+
 CONTEXTS: dict[type, type[ContextValue]] = {
     torch.no_grad: GradModeValue,
     torch.enable_grad: GradModeValue,
     torch.set_grad_enabled: GradModeValue,
     torch.autocast: AutocastValue,
+    torch.inference_mode: InferenceModeValue,
 }
 
 
@@ -246,6 +266,13 @@ def _set_grad_enabled(tx: Interpreter, mode: Value) -> Value:
     made = GradModeValue(torch.set_grad_enabled, {"prev": tx.capture.grad_enabled, "mode": wanted})
     tx.capture.change(grad_mode(wanted))
     return made
+
+
+@handles(torch.inference_mode)
+def _inference_mode(tx: Interpreter, mode: Value = ConstantValue(True)) -> Value:  # noqa: B008
+    if mode.python_type() is bool:
+        return InferenceModeValue(torch.inference_mode, {"mode": mode.constant(tx)})
+    return InferenceModeValue(torch.inference_mode, {"mode": True}).call(tx, [mode], {})
 
 
 @handles(torch._C._set_grad_enabled)

@@ -158,7 +158,7 @@ def test_method_without_gradients(net, x):
 
 @same_as_eager(
     graphs=1,
-    breaks=["skipped function"] * 2 + ["unsupported attribute", "skipped function"] * 2 + ["unsupported call"] * 2,
+    breaks=["inference mode"] * 2 + ["unsupported call"] * 2,
 )
 def test_inference_mode(x):
     with torch.inference_mode():
@@ -174,7 +174,7 @@ def infer(x):
 
 @same_as_eager(
     graphs=2,
-    breaks=["skipped function"] * 2 + ["unsupported attribute", "skipped function"] * 2 + ["unsupported call"],
+    breaks=["inference mode"] * 2 + ["unsupported call"],
 )
 def test_inference_mode_as_a_decorator(x):
     y = infer(x)
@@ -183,11 +183,36 @@ def test_inference_mode_as_a_decorator(x):
 
 @same_as_eager(
     graphs=1,
-    breaks=["skipped function"] * 2 + ["unsupported attribute", "skipped function"] * 2,
+    breaks=["inference mode"] * 2,
 )
 def test_inference_mode_off(x):
     with torch.inference_mode(False):
         return x * 2
+
+
+@same_as_eager(graphs=3, breaks=["inference mode"] * 4)
+def test_inference_mode_made_before(x):
+    mode = torch.inference_mode()
+    with mode:
+        y = x * 2
+    with mode:
+        z = y.clone() + 1
+    return y + 0, z.clone(), mode.mode
+
+
+@same_as_eager(graphs=2, breaks=["inference mode"] * 3)
+def test_an_exception_in_inference_mode(x):
+    try:
+        with torch.inference_mode():
+            y = x * 2
+            raise ValueError("in it")
+    except ValueError as error:
+        return y.clone(), torch.is_inference_mode_enabled(), str(error)
+
+
+@same_as_eager(graphs=1, breaks=["inference mode"])
+def test_inference_mode_decorates_in_the_frame(x):
+    return torch.inference_mode(lambda t: t * 2)(x)
 
 
 def network():
