@@ -6,7 +6,6 @@ before the instruction that cannot be captured, so there is never anything to ro
 
 from __future__ import annotations
 
-import contextvars
 import functools
 import logging
 import operator
@@ -26,38 +25,27 @@ from torch._subclasses.fake_tensor import (
 )
 from torch.fx.experimental.symbolic_shapes import StatefulSymbolicContext
 
+from compiler_core.aliasing import must_differ
 from compiler_core.ambient import CHANGES, Change, grad_mode
 from compiler_core.dynamic import OPERATIONS, Symbols
 from compiler_core.errors import Unsupported
 from compiler_core.graphs import memory_of
 from compiler_core.guards import GuardSpec, frozen, no_dispatch_mode_guard, state_guard
+from compiler_core.outside import is_static, value_of
 from compiler_core.policy import Policy
 from compiler_core.record import ItemId
 from compiler_core.side_effects import SideEffects
-from compiler_core.sources import Attribute, Constant, FreeCell, Held, InstanceDict, Item, Scope, Source, root_of
-from compiler_core.values import arrays
+from compiler_core.sources import Constant, FreeCell, Held, Scope, Source, root_of
 from compiler_core.values.base import Value
 from compiler_core.values.constant import NONE, NUMPY_NUMBERS, ConstantValue, from_python, is_a, is_atom, may_be_two
-from compiler_core.values.context_vars import ContextVarValue
-from compiler_core.values.contexts import CONTEXTS, ExitValue
-from compiler_core.values.exceptions import ExceptionValue
 from compiler_core.values.functions import (
     CellValue,
     FunctionValue,
-    MethodOfValue,
-    MethodValue,
-    PartialValue,
     StaticValue,
 )
-from compiler_core.values.getters import GetterValue
 from compiler_core.values.keys import ObjectKey
-from compiler_core.values.mappings import CONTAINERS, DictValue
-from compiler_core.values.modules import ModuleValue
-from compiler_core.values.namespaces import NamespaceValue
-from compiler_core.values.objects import ObjectValue, is_plain_class
+from compiler_core.values.mappings import DictValue
 from compiler_core.values.sequences import ListValue, RangeValue, SliceValue, TupleValue
-from compiler_core.values.sets import SetValue
-from compiler_core.values.subclasses import SubclassValue, container_base
 from compiler_core.values.symbols import SymbolicNumber, from_number
 from compiler_core.values.tensor import TensorValue, constant_argument
 
@@ -71,24 +59,6 @@ At = tuple[tuple[ItemId, ...], ItemId | None, str]
 MAX_NODES = 20_000
 MAX_STEPS = 500_000
 MAX_ROUNDS = 10_000
-
-
-class OpaqueValue(Value):
-    """An outside object of a kind that capture knows nothing about: it can only be passed on."""
-
-    def __init__(self, real: Any, source: Source) -> None:
-        self.real = real
-        self.source = source
-
-    def __repr__(self) -> str:
-        return f"{self.source.text if self.source else ''} ({type(self.real).__name__})"
-
-    def python_type(self) -> type:
-        return type(self.real)
-
-    def look(self, tx: Interpreter) -> None:
-        assert self.source is not None
-        tx.capture.guard("TYPE_MATCH", self.source, self.real)
 
 
 class Capture:
@@ -120,8 +90,9 @@ class Capture:
         """Generators that stand in a try or with block, and the root's instruction that made each."""
         self._input_names: dict[str, int] = {}
         self._rounds = 0
-        self._seen: dict[int, tuple[Any, Value]] = {}
-        self._own_cells: dict[Source, FreeCell] = {}
+        self.seen: dict[int, tuple[Any, Value]] = {}
+        """Outside objects by their id, each with the value that stands for it."""
+        self.same_cells: dict[Source, FreeCell] = {}
         """Cells of the frame's own function that were reached through another function's closure."""
         self._by_fake: dict[int, TensorValue] = {}
         self._views: set[int] = set()
@@ -150,16 +121,16 @@ class Capture:
                 return SymbolicNumber(self.symbols.number(obj, source, why), source)
         if is_atom(obj):
             return ConstantValue(obj, source)
-        if _is_static(obj):
+        if is_static(obj):
             return self._static(obj, source)
         path = source or self.held(obj, getattr(obj, "__name__", type(obj).__name__))
-        if id(obj) in self._seen:
-            value = self._seen[id(obj)][1]
+        if id(obj) in self.seen:
+            value = self.seen[id(obj)][1]
             if value.source is not None and value.source != path:
                 self.guard("SAME_OBJECT", path, value.source)
             return value
-        made = self._make(obj, path)
-        self._seen[id(obj)] = (obj, made)
+        made = value_of(self, obj, path)
+        self.seen[id(obj)] = (obj, made)
         return made
 
     def wrap_static(self, obj: Any) -> Value:
@@ -167,76 +138,17 @@ class Capture:
 
     def wrap_attribute(self, obj: Any, source: Source) -> Value:
         """An attribute of a class or a default: functions and classes there are taken not to change."""
-        return self._static(obj, None) if _is_static(obj) else self.wrap(obj, source)
+        return self._static(obj, None) if is_static(obj) else self.wrap(obj, source)
 
     def _static(self, obj: Any, source: Source | None) -> Value:
         if is_a(obj, types.FunctionType):
             return FunctionValue.outside(self, obj, source)
         return StaticValue(obj, source)
 
-    def _make(self, obj: Any, source: Source) -> Value:
-        if type(obj) in (torch.Tensor, torch.nn.Parameter) and _is_ordinary(obj):
-            return TensorValue(source=source, real=obj)
-        container = CONTAINERS.get(type(obj))
-        if container is not None:
-            return container(None, type(obj), source, obj)
-        if type(obj) in (set, frozenset) and len(obj) < 1000 and all(is_atom(v) or _is_static(v) for v in obj):
-            return SetValue(obj, type(obj), source, obj)
-        cls: Any = type(obj)
-        if container_base(cls) is not None:
-            return SubclassValue.outside(obj, source)
-        if is_a(obj, types.MethodType) and type(obj.__self__) in CONTEXTS and obj.__name__ == "__exit__":
-            return ExitValue.outside(self, obj, source)
-        if is_a(obj, types.MethodType):
-            self.guard("TYPE_MATCH", source, obj)
-            method = MethodValue(
-                self.wrap(obj.__func__, Attribute(source, "__func__")),
-                self.wrap(obj.__self__, Attribute(source, "__self__")),
-            )
-            method.source = source
-            return method
-        if is_a(obj, types.BuiltinMethodType) and type(obj.__self__) in CONTAINERS:
-            self.guard("TYPE_MATCH", source, obj)
-            self.guard("EQUALS_MATCH", Attribute(source, "__name__"), obj.__name__)
-            return MethodOfValue(self.wrap(obj.__self__, Attribute(source, "__self__")), obj.__name__)
-        if is_a(obj, types.CellType):
-            return self.cell(obj, source)
-        if type(obj) is range:
-            self.guard("EQUALS_MATCH", source, obj)
-            return RangeValue(obj)
-        if type(obj) is functools.partial:
-            return self._partial(obj, source)
-        if type(obj) in (operator.itemgetter, operator.attrgetter, operator.methodcaller):
-            return GetterValue.outside(obj, source)
-        if cls in CONTEXTS:
-            return CONTEXTS[cls].outside(self, obj, source)
-        if type(obj) is arrays.ARRAY:
-            return arrays.ArrayValue(obj, source)
-        if type(obj) is contextvars.ContextVar:
-            return ContextVarValue(obj, source)
-        if is_a(obj, BaseException):
-            return ExceptionValue(type(obj), real=obj, source=source)
-        if is_a(obj, torch.nn.Module):
-            return ModuleValue(type(obj), obj, source)
-        if type(obj) is types.SimpleNamespace:
-            return NamespaceValue(obj, source)
-        return ObjectValue(type(obj), obj, source) if _is_plain_object(obj) else OpaqueValue(obj, source)
-
-    def _partial(self, obj: Any, source: Source) -> Value:
-        self.guard("TYPE_MATCH", source, obj)
-        args, keywords = Attribute(source, "args"), Attribute(source, "keywords")
-        self.guard("LENGTH", args, len(obj.args))
-        self.guard("DICT_KEYS", keywords, list(obj.keywords))
-        return PartialValue(
-            self.wrap(obj.func, Attribute(source, "func")),
-            [self.wrap(a, Item(args, i)) for i, a in enumerate(obj.args)],
-            {k: self.wrap(v, Item(keywords, k)) for k, v in obj.keywords.items()},
-        )
-
     def cell(self, cell: types.CellType, source: Source) -> CellValue:
-        if id(cell) not in self._seen:
-            self._seen[id(cell)] = (cell, CellValue(source=source, real=cell))
-        found = self._seen[id(cell)][1]
+        if id(cell) not in self.seen:
+            self.seen[id(cell)] = (cell, CellValue(source=source, real=cell))
+        found = self.seen[id(cell)][1]
         assert isinstance(found, CellValue)
         assert found.source is not None
         if found.source != source:
@@ -245,21 +157,11 @@ class Capture:
 
     def _is_same_cell(self, known: Source, source: Source) -> None:
         if isinstance(known, FreeCell):
-            self._own_cells[source] = known
+            self.same_cells[source] = known
         elif isinstance(source, FreeCell):
-            self._own_cells[known] = source
+            self.same_cells[known] = source
         elif not all(isinstance(root_of(s), Held) for s in (known, source)):
             self.guard("SAME_OBJECT", source, known)
-
-    def own_cells(self) -> Iterator[tuple[FreeCell, Source, bool]]:
-        """A cell of the frame's own function, one that was reached otherwise, and whether they must be one and the
-        same: code is shared by functions with other cells, of which guards know nothing."""
-        for other, own in self._own_cells.items():
-            yield own, other, True
-        if self.effects.writes_cells(own=True):
-            looked_at = [v.source for _, v in self._seen.values() if isinstance(v, CellValue) and v.is_looked_at]
-            for own in [source for source in looked_at if isinstance(source, FreeCell)]:
-                yield from ((own, other, False) for other in self._cells() if other not in self._own_cells)
 
     def held(self, obj: Any, name: str) -> Held:
         """A source for an object that generated code and guards hold themselves."""
@@ -298,21 +200,9 @@ class Capture:
         return not (isinstance(value.value, NUMPY_NUMBERS) or may_be_two(value.value, value.value))
 
     def all_guards(self) -> list[GuardSpec]:
-        """Every guard, with those that say which objects must not be one and the same: a change of
-        one outside object was not seen through another name of it."""
-        by_type: dict[type, dict[Source, None]] = {}
-        for obj, source in self.hashed.values():
-            by_type.setdefault(type(obj), {})[source] = None
-        owners = self.effects.owners()
-        self._check_dicts(owners)
-        for value in [*owners, *self._looked_at({type(v.real) for v in owners})]:
-            by_type.setdefault(type(value.real), {})[value.source] = None
-        self._add_own_dicts(owners, by_type)
-        if self.effects.writes_cells():
-            by_type.setdefault(types.CellType, {}).update(dict.fromkeys(self._cells()))
-        for cls, (first, *rest) in by_type.items():
-            if rest:
-                self.guards.setdefault(("ALL_DIFFERENT", cls), GuardSpec("ALL_DIFFERENT", first, tuple(rest), None))
+        """Every guard, with those that say which objects must not be one and the same."""
+        for spec in must_differ(self):
+            self.guards.setdefault((spec.kind, spec.source, None), spec)
         for source, condition, line in self.symbols.conditions():
             for number in condition.numbers():
                 self.guard("TYPE_MATCH", number, number.fetch(self.scope))
@@ -320,39 +210,6 @@ class Capture:
         if not self.is_empty and all(guard.kind != "TENSOR_MATCH" for guard in self.guards.values()):
             self.guards["NO_DISPATCH_MODE"] = no_dispatch_mode_guard()
         return list(self.guards.values())
-
-    def _check_dicts(self, owners: list[Any]) -> None:
-        """A change of an object is not seen through its ``__dict__``, should that be at hand as a dict of its own."""
-        dicts = {id(obj): value for obj, value in self._seen.values() if type(obj) is dict} if owners else {}
-        changed = {id(owner) for owner in owners}
-        for obj, value in self._seen.values() if dicts else ():
-            own = dicts.get(id(getattr(obj, "__dict__", None))) if isinstance(value, ObjectValue) else None
-            if own is not None and (id(own) in changed or id(value) in changed):
-                raise Unsupported("unsupported mutation", f"{value} beside its own __dict__")
-
-    def _add_own_dicts(self, owners: list[Any], by_type: dict[type, dict[Source, None]]) -> None:
-        """A dict may turn out to be the ``__dict__`` of an object: one of the two was changed, the other looked at."""
-        if any(type(v.real) is dict for v in owners):
-            objects = [v for _, v in self._seen.values() if isinstance(v, ObjectValue) and self._is_looked_at(v)]
-        else:
-            objects = [v for v in owners if isinstance(v, ObjectValue)] if self._looked_at({dict}) else []
-        own = [InstanceDict(v.source) for v in objects if v.source is not None and hasattr(v.real, "__dict__")]
-        if own:
-            dicts = by_type.setdefault(dict, {})
-            dicts.update(dict.fromkeys([v.source for v in self._looked_at({dict})] + own))
-
-    def _looked_at(self, classes: set[type]) -> list[Any]:
-        """The outside objects of these very types that something depends on."""
-        return [v for obj, v in self._seen.values() if type(obj) in classes and self._is_looked_at(v)]
-
-    def _is_looked_at(self, value: Value) -> bool:
-        kinds = ("TYPE_MATCH", "TENSOR_MATCH")
-        return value.source is not None and any((kind, value.source, None) in self.guards for kind in kinds)
-
-    def _cells(self) -> list[Source]:
-        """The cells of outside functions that were read or written."""
-        found = [v for _, v in self._seen.values() if isinstance(v, CellValue) and v.is_looked_at]
-        return [v.source for v in found if v.source is not None and not isinstance(v.source, FreeCell)]
 
     def check_unroll(self, rounds: int) -> None:
         if rounds > MAX_ROUNDS:
@@ -560,7 +417,6 @@ class Capture:
         return known
 
     def _item_result(self, item: Any, node: fx.Node, i: int) -> Value:
-        import operator
 
         if isinstance(item, torch.Tensor):
             getitem = self.graph.call_function(operator.getitem, (node, i))
@@ -577,7 +433,6 @@ class Capture:
 
     def finish(self, outputs: dict[fx.Node, int]) -> fx.GraphModule:
         """Close the graph with these outputs; picks that nothing reads are dropped."""
-        import operator
 
         for node in reversed(self.graph.nodes):
             if node.target is operator.getitem and not node.users and node not in outputs:
@@ -652,42 +507,3 @@ def _identifier(text: str) -> str:
     name = "_".join(filter(None, kept.split("_"))).lower()
     name = name if name.isidentifier() else f"arg_{name}".rstrip("_")  # IPython's results are called _ and _3
     return "self_" if name == "self" else name  # the graph's own name in its generated code
-
-
-_STATIC_TYPES = (
-    types.FunctionType,
-    types.ModuleType,
-    type,
-    types.MethodDescriptorType,
-    types.WrapperDescriptorType,
-    types.GetSetDescriptorType,
-    torch._ops.OpOverload,
-    torch._ops.OpOverloadPacket,
-    types.CodeType,
-    functools._lru_cache_wrapper,
-    *arrays.FUNCTION_TYPES,
-)
-
-_OF_PYBIND = ("PyCapsule", "pybind11_detail_function_record")
-"""How the types of what pybind11 keeps as the ``__self__`` of a function begin, by its version."""
-
-
-def _is_static(obj: Any) -> bool:
-    """Whether `obj` is known by its identity and has no state that matters."""
-    if is_a(obj, types.BuiltinFunctionType):
-        owner = obj.__self__
-        return owner is None or is_a(owner, (types.ModuleType, type)) or type(owner).__name__.startswith(_OF_PYBIND)
-    return is_a(obj, _STATIC_TYPES)
-
-
-def _is_ordinary(tensor: torch.Tensor) -> bool:
-    plain = tensor.layout == torch.strided and not tensor.is_quantized and not tensor.is_nested
-    other = tensor.is_meta or any(getattr(tensor, "names", ()))
-    return plain and not (other or torch._C._functorch.is_functorch_wrapped_tensor(tensor))
-
-
-def _is_plain_object(obj: Any) -> bool:
-    """Whether attributes and methods of `obj` are plain Python all through."""
-    builtin_bases = (list, dict, tuple, set, frozenset, str, int, float, bytes, torch.Tensor, BaseException)
-    cls: Any = type(obj)  # mypy doubts that classes can be hashed
-    return is_plain_class(cls) and not is_a(obj, builtin_bases)

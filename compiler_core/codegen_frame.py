@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import torch.fx as fx
 
 from compiler_core import resume
+from compiler_core.aliasing import own_cells
 from compiler_core.bytecode import Instruction, assemble, live_locals, make
 from compiler_core.capture import Capture
 from compiler_core.errors import Unsupported
@@ -146,7 +147,7 @@ class FrameCode:
 
     def _run_plainly_if_cells_differ(self) -> None:
         """Where the frame's own cells are others' too, and were not at capture, or the other way round."""
-        pairs, go_on, differ = list(self.capture.own_cells()), make.nop(), make.nop()
+        pairs, go_on, differ = list(own_cells(self.capture)), make.nop(), make.nop()
         for own, other, same in pairs:
             self.emit.load_cell(own.name)
             other.load(self.emit)
