@@ -18,6 +18,7 @@ import torch
 import torch.fx as fx
 
 from compiler_core import symbols
+from compiler_core.codegen.wrapper import BadIndex
 from compiler_core.create_graph import Again, Inputs
 from compiler_core.functional import Layout, Mutation, Return, View
 from compiler_core.joint import output_nodes
@@ -60,6 +61,8 @@ def wrap(
         "forward_graph": forward,
         "backward_graph": backward and _unless_batched(backward, parts),
         "run_eagerly": captured.forward,
+        "BadIndex": BadIndex,
+        "as_eager_says": as_eager_says,
     }
     filename = f"<cutaway {artifact.id} {next(_numbers)}>"
     exec(compile(text, filename, "exec"), scope)
@@ -100,6 +103,15 @@ def laid_out(
         order = sorted(range(len(stride)), key=lambda d: -stride[d])
         return tangent.permute(order).contiguous().permute([order.index(d) for d in range(len(stride))])
     return torch.empty_strided(shape, stride, dtype=dtype, device=device).copy_(tangent)
+
+
+def as_eager_says(run: Callable[..., Any], inputs: Sequence[Any]) -> Any:
+    """What eager PyTorch does where a kernel met an index that is out of range: it raises, and says which."""
+    try:
+        return run(*inputs)
+    except Exception as error:
+        error.__context__ = None
+        raise
 
 
 class Kept:
@@ -311,10 +323,13 @@ class _Glue:
             self._memory_check()
         views = [v for r in joint.returns for v in r.views]
         self._read_symbols(1, symbols.names(n for v in views for n in _leaves((v.args, v.kwargs))))
+        self._line(1, "try:")
         if self.parts.backward is not None:
-            self._line(1, f"{_targets(joint.outputs)}Compiled.apply({', '.join(joint.primals)})", "call")
+            self._line(2, f"{_targets(joint.outputs)}Compiled.apply({', '.join(joint.primals)})", "call")
         else:
-            self._run(1, "forward", joint.outputs, joint.primals, output_nodes(self.parts.forward.graph))
+            self._run(2, "forward", joint.outputs, joint.primals, output_nodes(self.parts.forward.graph))
+        self._line(1, "except BadIndex:")
+        self._line(2, f"return as_eager_says(run_eagerly, {_tuple(joint.primals)})")
         late = [m for m in joint.mutations if joint.differentiable[m.output] or self.parts.backward is None]
         for mutation in late:
             if mutation.under_no_grad:

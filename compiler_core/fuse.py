@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from compiler_core import ir, spaces
 from compiler_core.rewrite import Merged, Pair, Refusal, Rewritten, Rule, rewrite
@@ -33,6 +34,8 @@ REFUSALS = {
 
 CHEAP = 4
 """Additions for an element that may be computed again rather than stored and read."""
+MOST_PARTS = 4
+"""Where the first runs for a part of the second's indices only, the second may have so many times its indices."""
 MAX_STATEMENTS = 200
 MAX_ARGUMENTS = 48
 
@@ -49,7 +52,8 @@ def copy(pair: Pair) -> Merged | Refusal:
     first = pair.first
     if first.inner or not pair.readers_are_loops or _price(first) > CHEAP:
         return Refusal("cost", f"{first.name} is not cheap, or not only read by loops")
-    if _bytes(first.reads, pair) > _bytes(first.writes, pair):
+    few = hint(prod(pair.second.space)) < hint(prod(first.space))
+    if not few and _bytes(first.reads, pair) > _bytes(first.writes, pair):
         return Refusal("cost", f"{first.name} reads more than it writes")
     joined = _join(pair, stored=frozenset())
     if isinstance(joined, Refusal):
@@ -89,6 +93,8 @@ class Meeting:
 
     second: ir.Loops
     rows: tuple[ir.Address, ...]
+    within: tuple[ir.Range, ...] = ()
+    """Where alone the first runs."""
 
 
 def _join(pair: Pair, stored: frozenset[str], shared: bool = False) -> ir.Loops | Refusal:
@@ -103,16 +109,30 @@ def _join(pair: Pair, stored: frozenset[str], shared: bool = False) -> ir.Loops 
     if problem := _unfit(pair.first, met, stored):
         return problem
     second = met.second
-    moved = spaces.substitute(pair.first.body, met.rows, len(second.space))
+    before = _before(met, pair.first)
+    if before is None:
+        return Refusal("address", f"{second.name} finds out from {pair.first.name} where to read in it")
+    apart = _apart(pair.first.body, second.body) if before else pair.first.body
+    moved = [_only_within(s, met.within) for s in spaces.substitute(apart, met.rows, len(second.space))]
     kept = [s for s in moved if not isinstance(s, ir.Store) or s.buffer in stored]
     values = {s.buffer: s.value for s in moved if isinstance(s, ir.Store)}
-    return ir.Loops(second.name, second.outer, second.inner, _alive(_share([*kept, *second.body], values)))
+    rest = [s for s in second.body if s not in before]
+    return ir.Loops(second.name, second.outer, second.inner, _alive(_share([*before, *kept, *rest], values)))
 
 
 # -- where two loops meet --------------------------------------------------------------------
 
-Contact = Callable[[ir.Loops], tuple[ir.Address, ir.Address]]
-"""Addresses in the first and the second loop that must be equal; the second may have been cut."""
+
+class Touch(NamedTuple):
+    """Addresses in the first and the second loop that must be equal wherever `within` holds."""
+
+    of: ir.Address
+    into: ir.Address
+    within: tuple[ir.Range, ...] = ()
+
+
+Contact = Callable[[ir.Loops], Touch]
+"""Where two loops touch; the second may have been cut."""
 
 
 def _meet(first: ir.Loops, second: ir.Loops, shared: bool) -> Meeting | Refusal:
@@ -134,9 +154,10 @@ def _solve(first: ir.Loops, second: ir.Loops, contacts: Sequence[Contact]) -> tu
     """The second loop, cut, and the rows on which all `contacts` agree."""
     rows: spaces.Rows = {}
     waiting = list(contacts)
+    positions = {s.name: s.size for s in second.body if isinstance(s, ir.Position)}
     while waiting:
-        of, into = waiting[0](second)
-        found = spaces.solve(of, first.space, into, second.space)
+        of, into, within = waiting[0](second)
+        found = spaces.solve(of, first.space, into, second.space, positions, within)
         if isinstance(found, spaces.Split):
             second, rows, waiting = spaces.split(second, found), {}, list(contacts)
             continue
@@ -160,26 +181,34 @@ def _flow_contacts(first: ir.Loops, second: ir.Loops) -> list[Contact]:
 def _shared_contacts(first: ir.Loops, second: ir.Loops) -> Iterator[list[Contact]]:
     """Loads of one buffer by both, by every index of the first; each will do alone."""
     for load in first.body:
-        if isinstance(load, ir.Load) and all(load.address.strides):
+        if isinstance(load, ir.Load) and all(load.address.strides) and _is_plain(load):
             for at, other in enumerate(second.body):
-                if isinstance(other, ir.Load) and other.buffer == load.buffer:
+                if isinstance(other, ir.Load) and other.buffer == load.buffer and _is_plain(other):
                     yield [_contact(load.address, at)]
 
 
+def _is_plain(load: ir.Load) -> bool:
+    """Whether it reads at every index, where the index alone says."""
+    return not load.within and not load.address.values
+
+
 def _contact(of: ir.Address, at: int) -> Contact:
-    def addresses(second: ir.Loops) -> tuple[ir.Address, ir.Address]:
+    def touch(second: ir.Loops) -> Touch:
         load = second.body[at]
         assert isinstance(load, ir.Load)
-        return of, load.address
+        return Touch(of, load.address, load.within)
 
-    return addresses
+    return touch
 
 
 def _place(first: ir.Loops, second: ir.Loops, rows: spaces.Rows, contacts: Sequence[Contact]) -> Meeting | Refusal:
     """Decide which indices of `second` are inner ones, and find the rows that are still missing."""
     if not first.inner:
-        complete = len(rows) == len(first.space)
-        return Meeting(second, _ordered(rows)) if complete else Refusal("address", "an index is in doubt")
+        if len(rows) < len(first.space):
+            return Refusal("address", "an index is in doubt")
+        return _only_where_read(Meeting(second, _ordered(rows)), contacts)
+    if any(contact(second).within for contact in contacts):
+        return Refusal("repeat", f"{second.name} reads the reduction {first.name} at some of its indices only")
     outer_rows = [rows[k] for k in range(len(first.outer)) if k in rows]
     used = [t for t in range(len(second.space)) if any(row.strides[t] for row in outer_rows)]
     rest = [t for t in range(len(second.space)) if t not in used]
@@ -192,6 +221,16 @@ def _place(first: ir.Loops, second: ir.Loops, rows: spaces.Rows, contacts: Seque
             return Refusal("inner", f"{second.name} reads one of the elements that {first.name} runs over")
         return _with_inner(first, second, rows)
     return _align_inner(first, spaces.arrange(second, used, rest), contacts)
+
+
+def _only_where_read(met: Meeting, contacts: Sequence[Contact]) -> Meeting | Refusal:
+    """`met`, with the ranges in which the second reads, where that is not everywhere."""
+    ranges = {contact(met.second).within for contact in contacts}
+    if () in ranges or not ranges:
+        return met
+    if len(ranges) > 1:
+        return Refusal("address", f"{met.second.name} reads different parts at the same indices")
+    return replace(met, within=ranges.pop())
 
 
 def _with_inner(first: ir.Loops, second: ir.Loops, rows: spaces.Rows) -> Meeting:
@@ -208,9 +247,9 @@ def _align_inner(first: ir.Loops, second: ir.Loops, contacts: Sequence[Contact])
     """Rows for the inner indices too: by a buffer that both load, else one after the other."""
     inner = range(len(first.outer), len(first.space))
 
-    def in_order(second: ir.Loops) -> tuple[ir.Address, ir.Address]:
+    def in_order(second: ir.Loops) -> Touch:
         into = range(len(second.outer), len(second.space))
-        return (
+        return Touch(
             spaces.contiguous(first.inner, inner, len(first.space)),
             spaces.contiguous(second.inner, into, len(second.space)),
         )
@@ -234,7 +273,7 @@ def _unfit(first: ir.Loops, met: Meeting, stored: frozenset[str]) -> Refusal | N
     """Why `first` may not run at the indices of `met`, if it may not."""
     second, rows = met.second, met.rows
     used = [t for row in rows for t, s in enumerate(row.strides) if s]
-    exact = len(used) == len(set(used)) and all(map(_covers(second), rows, first.space))
+    exact = not met.within and len(used) == len(set(used)) and all(map(_covers(second), rows, first.space))
     unused = set(range(len(second.space))) - set(used)
     inner = set(range(len(second.outer), len(second.space)))
     once = exact and (not unused or unused == inner)
@@ -243,7 +282,8 @@ def _unfit(first: ir.Loops, met: Meeting, stored: frozenset[str]) -> Refusal | N
     if stored and not once:
         return Refusal("partial", f"{', '.join(sorted(stored))} must be stored once, and as a whole")
     runs = second.outer_numel * (second.inner_numel if inner & set(used) else 1)
-    if hint(runs) > hint(first.outer_numel * first.inner_numel) and _price(first) > CHEAP:
+    often = MOST_PARTS if met.within else 1
+    if hint(runs) > often * hint(first.outer_numel * first.inner_numel) and _price(first) > CHEAP:
         return Refusal("repeat", f"{first.name} would run {runs} times instead of {first.outer_numel}")
     return None
 
@@ -262,6 +302,42 @@ def _bytes(buffers: Sequence[str], pair: Pair) -> int:
 
 
 # -- joining bodies --------------------------------------------------------------------------
+
+
+def _before(met: Meeting, first: ir.Loops) -> tuple[ir.Statement, ...] | None:
+    """The second's statements that the first's indices depend on; None where they depend on the first."""
+    wanted: set[ir.Argument] = {name for row in met.rows for name, _ in row.values}
+    wanted.update(name for r in met.within for name, _ in r.address.values)
+    needed: list[ir.Statement] = []
+    for statement in reversed(met.second.body):
+        if not isinstance(statement, ir.Store) and statement.name in wanted:
+            wanted.update(statement.arguments)
+            needed.append(statement)
+    if any(isinstance(s, ir.Load) and s.buffer in first.writes for s in needed):
+        return None
+    return tuple(reversed(needed))
+
+
+def _apart(body: Sequence[ir.Statement], other: Sequence[ir.Statement]) -> list[ir.Statement]:
+    """`body`, with none of its names in `other`."""
+    taken = {s.name for s in other if not isinstance(s, ir.Store)}
+    renamed: dict[str, ir.Argument] = {}
+    made: list[ir.Statement] = []
+    for statement in body:
+        statement = _with_arguments(statement, renamed)
+        if not isinstance(statement, ir.Store):
+            name = _unused(statement.name, taken)
+            taken.add(name)
+            renamed[statement.name] = name
+            statement = replace(statement, name=name)
+        made.append(statement)
+    return made
+
+
+def _only_within(statement: ir.Statement, within: tuple[ir.Range, ...]) -> ir.Statement:
+    if not within or not isinstance(statement, (ir.Load, ir.Position)):
+        return statement
+    return replace(statement, within=tuple(dict.fromkeys((*statement.within, *within))))
 
 
 def _share(body: Sequence[ir.Statement], values: Mapping[str, ir.Argument]) -> list[ir.Statement]:
@@ -298,9 +374,15 @@ def _with_arguments(statement: ir.Statement, renamed: Mapping[str, ir.Argument])
     def new(argument: ir.Argument) -> ir.Argument:
         return renamed.get(argument, argument) if isinstance(argument, str) else argument
 
+    def position(name: str) -> str:
+        found = renamed.get(name, name)
+        assert isinstance(found, str)  # a position is never known as a number
+        return found
+
+    statement = ir.readdressed(statement, lambda address: address.renamed(position))
     if isinstance(statement, ir.Compute):
         return replace(statement, arguments=tuple(map(new, statement.arguments)))
-    if isinstance(statement, (ir.Reduce, ir.Store)):
+    if isinstance(statement, (ir.Reduce, ir.Store, ir.Position)):
         return replace(statement, value=new(statement.value))
     return statement
 

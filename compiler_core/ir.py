@@ -5,24 +5,32 @@ Grammar::
     Program   ::= Buffer* Step* results            steps run in order
     Step      ::= Loops | Call                     our kernel | one of PyTorch's
     Loops     ::= outer sizes, inner sizes, Statement*
-    Statement ::= Load | Index | Scalar | Compute | Reduce | Store
-    Load      ::= name: dtype = buffer[Address]    read one element
+    Statement ::= Load | Index | Position | Scalar | Compute | Reduce | Store
+    Load      ::= name: dtype = buffer[Address] where Range*       read one element
     Index     ::= name: dtype = Address            the address itself as a number (arange)
+    Position  ::= name: i64 = arg below size where Range*          an index that a tensor holds
     Scalar    ::= name: f64 = number               a float that Python computes before the call
     Compute   ::= name: dtype = op(arg, ...)       op is in OPS; arg is a name or a Literal
     Reduce    ::= name: dtype = op over inner of value             op is in REDUCTIONS
     Store     ::= buffer[Address] = value
-    Address   ::= offset + sum(stride * index)     one stride per outer, then per inner size
+    Address   ::= offset + sum(stride * index) + sum(factor * Position)
+    Range     ::= 0 <= Address < size
+
+An address has one stride per outer, then per inner size.  A position is in ``0 .. size - 1``: a
+kernel that meets another number there reads and writes nothing outside its buffers, and says so
+(`Loops.may_fail`).  Where a range does not hold, a load reads nothing, a position is not looked
+at, and their values must not be used: they are behind a `where`.
 
 The iteration space of a `Loops` is ``outer + inner``, row-major; sizes are greater than 1, or
 symbolic (`sizes.Int`, as all numbers in addresses), and then nothing is known but their range.  The
 outer indices are independent of each other.  A statement is at the *inner level* when it
 depends on an inner index, otherwise at the *outer level* (once for each outer index):
 
-    Load, Index   inner when a stride of an inner index is not 0
+    Load, Index   inner when a stride of an inner index is not 0, or a position in it is inner
+    Position      inner when its argument is, or a range
     Compute       inner when one of its arguments is
     Reduce        outer, always (its value is usually inner); complete before it is used
-    Store         inner when a stride of an inner index is not 0; an outer value may be stored
+    Store         inner as a Load is; an outer value may be stored
                   at the inner level (broadcast), an inner value never at the outer level
 
 so a loop without reductions has no inner sizes and only outer statements.  Statements are in
@@ -64,7 +72,7 @@ and the same, made by hand and cut into sweeps over the row::
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -72,9 +80,11 @@ from typing import Literal as OneOf
 
 import torch
 
+from compiler_core.address import Address as Address
+from compiler_core.address import Range as Range
 from compiler_core.errors import CompilerBug
 from compiler_core.record import ItemId
-from compiler_core.sizes import Int, Real, factor_text, hint, prod, symbols_in
+from compiler_core.sizes import Int, Real, hint, prod, symbols_in
 from compiler_core.symbols import Definition
 
 
@@ -164,29 +174,17 @@ Argument = str | Literal
 
 
 @dataclass(frozen=True)
-class Address:
-    """``offset + sum(stride * index)`` in elements, from where the buffer's tensor starts."""
-
-    strides: tuple[Int, ...]
-    offset: Int = 0
-
-    def text(self, names: Sequence[str]) -> str:
-        factors = zip(self.strides, names, strict=True)
-        terms = [name if s == 1 else f"{factor_text(s)}*{name}" for s, name in factors if s]
-        if self.offset or not terms:
-            terms.append(str(self.offset))
-        return " + ".join(terms)
-
-
-@dataclass(frozen=True)
 class Load:
     name: str
     dtype: torch.dtype
     buffer: str
     address: Address
     origin: tuple[ItemId, ...] = field(default=(), compare=False)
+    within: tuple[Range, ...] = ()
 
-    arguments: tuple[Argument, ...] = field(default=(), init=False, repr=False)
+    @property
+    def arguments(self) -> tuple[Argument, ...]:
+        return _positions(self.address, self.within)
 
 
 @dataclass(frozen=True)
@@ -196,7 +194,24 @@ class Index:
     address: Address
     origin: tuple[ItemId, ...] = field(default=(), compare=False)
 
-    arguments: tuple[Argument, ...] = field(default=(), init=False, repr=False)
+    @property
+    def arguments(self) -> tuple[Argument, ...]:
+        return _positions(self.address)
+
+
+@dataclass(frozen=True)
+class Position:
+    name: str
+    value: Argument
+    size: Int
+    origin: tuple[ItemId, ...] = field(default=(), compare=False)
+    within: tuple[Range, ...] = ()
+
+    dtype: torch.dtype = field(default=torch.int64, init=False, repr=False)
+
+    @property
+    def arguments(self) -> tuple[Argument, ...]:
+        return (self.value, *_positions(None, self.within))
 
 
 @dataclass(frozen=True)
@@ -240,11 +255,34 @@ class Store:
 
     @property
     def arguments(self) -> tuple[Argument, ...]:
-        return (self.value,)
+        return (self.value, *_positions(self.address))
 
 
-Made = Load | Index | Scalar | Compute | Reduce
+Made = Load | Index | Position | Scalar | Compute | Reduce
 Statement = Made | Store
+
+
+def _positions(address: Address | None, within: Sequence[Range] = ()) -> tuple[str, ...]:
+    """The positions in an address and in ranges."""
+    parts = [*([address] if address is not None else []), *(r.address for r in within)]
+    return tuple(dict.fromkeys(name for part in parts for name, _ in part.values))
+
+
+def addresses(statement: Statement) -> tuple[Address, ...]:
+    """All addresses in a statement, those of its ranges too."""
+    own = (statement.address,) if isinstance(statement, (Load, Index, Store)) else ()
+    ranges = statement.within if isinstance(statement, (Load, Position)) else ()
+    return (*own, *(r.address for r in ranges))
+
+
+def readdressed(statement: Statement, change: Callable[[Address], Address]) -> Statement:
+    """`statement` with every address changed."""
+    if isinstance(statement, (Load, Position)) and statement.within:
+        within = tuple(Range(change(r.address), r.size) for r in statement.within)
+        statement = replace(statement, within=within)
+    if isinstance(statement, (Load, Index, Store)):
+        statement = replace(statement, address=change(statement.address))
+    return statement
 
 
 @dataclass(frozen=True)
@@ -292,8 +330,17 @@ class Loops:
     @cached_property
     def symbols(self) -> tuple[str, ...]:
         """The symbols that sizes and addresses depend on; the kernel takes them as int64 after its buffers."""
-        addresses = (s.address for s in self.body if isinstance(s, (Load, Index, Store)))
-        return tuple(sorted(set(symbols_in([self.space, *((a.strides, a.offset) for a in addresses)]))))
+        numbers: list[Any] = [self.space]
+        for s in self.body:
+            numbers += [(a.strides, a.offset, [f for _, f in a.values]) for a in addresses(s)]
+            numbers += [s.size] if isinstance(s, Position) else []
+            numbers += [r.size for r in s.within] if isinstance(s, (Load, Position)) else []
+        return tuple(sorted(set(symbols_in(numbers))))
+
+    @cached_property
+    def may_fail(self) -> bool:
+        """Whether the kernel can meet an index that is out of range."""
+        return any(isinstance(s, Position) for s in self.body)
 
     @cached_property
     def scalars(self) -> tuple[str, ...]:
@@ -317,10 +364,9 @@ class Loops:
         """Whether `statement` is at the inner level."""
         if isinstance(statement, (Reduce, Scalar)):
             return False
-        if isinstance(statement, Compute):
-            names = self.inner_names if inner_names is None else inner_names
-            return any(a in names for a in statement.arguments)
-        return any(statement.address.strides[len(self.outer) :])
+        names = self.inner_names if inner_names is None else inner_names
+        used = statement.arguments[1:] if isinstance(statement, Store) else statement.arguments
+        return any(a in names for a in used) or any(any(a.strides[len(self.outer) :]) for a in addresses(statement))
 
     def lines(self) -> Iterator[tuple[str, Statement | None]]:
         """The text line by line; the heading comes with None."""
@@ -341,8 +387,12 @@ def statement_text(statement: Statement, index_names: Sequence[str]) -> str:
     if isinstance(statement, Store):
         return f"store {statement.buffer}[{statement.address.text(index_names)}] = {statement.value}"
     left = f"{statement.name}: {SHORT[statement.dtype]}"
+    within = statement.within if isinstance(statement, (Load, Position)) else ()
+    where = f" where {' and '.join(r.text(index_names) for r in within)}" if within else ""
     if isinstance(statement, Load):
-        return f"{left} = load {statement.buffer}[{statement.address.text(index_names)}]"
+        return f"{left} = load {statement.buffer}[{statement.address.text(index_names)}]{where}"
+    if isinstance(statement, Position):
+        return f"{left} = {statement.value} below {statement.size}{where}"
     if isinstance(statement, Index):
         return f"{left} = {statement.address.text(index_names)}"
     if isinstance(statement, Scalar):
@@ -513,18 +563,24 @@ def check(loops: Loops) -> None:
 def _problem(loops: Loops, statement: Statement, dtypes: dict[str, torch.dtype]) -> str | None:
     """What is wrong with `statement`, after statements that made values of `dtypes`."""
     types = []
+    positions = {s.name for s in loops.body if isinstance(s, Position)}
     for argument in statement.arguments:
         if isinstance(argument, str) and argument not in dtypes:
             return f"{argument} is used before it is made"
         types.append(argument.dtype if isinstance(argument, Literal) else dtypes[argument])
     if not isinstance(statement, Store) and statement.name in dtypes:
         return f"{statement.name} is made twice"
-    if isinstance(statement, (Load, Index, Store)) and len(statement.address.strides) != len(loops.space):
-        return f"the address has {len(statement.address.strides)} strides for {len(loops.space)} sizes"
+    for address in addresses(statement):
+        if len(address.strides) != len(loops.space):
+            return f"the address has {len(address.strides)} strides for {len(loops.space)} sizes"
+        if any(name not in positions for name, _ in address.values):
+            return "the address depends on a value that is no position"
     if isinstance(statement, Load) and statement.buffer in loops.writes:
         return f"{statement.buffer} is both read and written"
     if isinstance(statement, Store) and statement.value in loops.inner_names and not loops.is_inner(statement):
         return "an inner value is stored at the outer level"
+    if isinstance(statement, Position):
+        return None if types[0] is torch.int64 else "a position is made from an i64"
     if isinstance(statement, Reduce):
         return None if types == [statement.dtype] else "a reduction has the type of its value"
     return _compute_problem(statement, types) if isinstance(statement, Compute) else None

@@ -87,7 +87,7 @@ def _function(library: ctypes.CDLL, loops: ir.Loops) -> Launcher:
     function = getattr(library, loops.name)
     numbers = [ctypes.c_int64] * len(loops.symbols) + [ctypes.c_double] * len(loops.scalars)
     function.argtypes = [ctypes.c_void_p] * len(loops.arguments) + numbers
-    function.restype = None
+    function.restype = ctypes.c_int64 if loops.may_fail else None
     return function  # type: ignore[no-any-return]
 
 

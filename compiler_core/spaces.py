@@ -9,10 +9,10 @@ this one case.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from compiler_core.ir import Address, Index, Load, Loops, Statement, Store
+from compiler_core.ir import Address, Load, Loops, Range, Statement, Store, addresses, readdressed
 from compiler_core.sizes import Int, Undecided, hint, prod, total
 
 Rows = dict[int, Address]
@@ -27,39 +27,59 @@ class Split:
     inner: Int
 
 
-def solve(of: Address, sizes: Sequence[Int], into: Address, into_sizes: Sequence[Int]) -> Rows | Split | None:
-    """Rows that make `of` (over `sizes`) equal to `into` (over `into_sizes`) everywhere.
+def solve(
+    of: Address,
+    sizes: Sequence[Int],
+    into: Address,
+    into_sizes: Sequence[Int],
+    positions: Mapping[str, Int] | None = None,
+    within: Sequence[Range] = (),
+) -> Rows | Split | None:
+    """Rows that make `of` (over `sizes`) equal to `into` (over `into_sizes`) wherever `within` holds.
 
     Only indices that `of` depends on have a row.  A Split is what must be done to the second
     loop first; None means there is no such map, or none for all values of the symbols.
+    `positions` are those of the second loop with their sizes.
     """
     try:
-        return _solve(of, sizes, into, into_sizes)
+        return _solve(of, sizes, into, into_sizes, positions or {}, within)
     except Undecided:
         return None
 
 
-def _solve(of: Address, sizes: Sequence[Int], into: Address, into_sizes: Sequence[Int]) -> Rows | Split | None:
+def _solve(
+    of: Address,
+    sizes: Sequence[Int],
+    into: Address,
+    into_sizes: Sequence[Int],
+    positions: Mapping[str, Int],
+    within: Sequence[Range],
+) -> Rows | Split | None:
     digits = sorted(((s, n, k) for k, (s, n) in enumerate(zip(of.strides, sizes, strict=True)) if s), reverse=True)
-    offset = into.offset - of.offset
-    if not _distinct(digits) or offset < 0 or any(s < 0 for s in into.strides):
+    if of.values or not _distinct(digits):
         return None
     columns = [_digits(stride, digits) for stride in into.strides]
-    offsets = _digits(offset, digits)
-    if offsets is None or any(column is None for column in columns):
-        return None
+    values = {name: _digits(factor, digits) for name, factor in into.values}
+    offsets = _digits(into.offset - of.offset, digits)
     rows: Rows = {}
     for _, n, k in digits:
-        row = Address(tuple(column[k] for column in columns if column is not None), offsets[k])
-        if largest(row, into_sizes) >= n:
-            return _split(row, n, into_sizes)
+        found = {name: column[k] for name, column in values.items() if column[k]}
+        row = Address(tuple(column[k] for column in columns), offsets[k], tuple(found.items()))
+        if not any(row == r.address and r.size <= n for r in within):
+            low, high = bounds(row, into_sizes, positions)
+            if low < 0:
+                return None
+            if high >= n:
+                return _split(row, n, into_sizes)
         rows[k] = row
     return rows
 
 
-def largest(address: Address, sizes: Sequence[Int]) -> Int:
-    """The greatest value of an address without negative strides."""
-    return address.offset + total(s * (n - 1) for s, n in zip(address.strides, sizes, strict=True))
+def bounds(address: Address, sizes: Sequence[Int], positions: Mapping[str, Int]) -> tuple[Int, Int]:
+    """The least and the greatest value of an address."""
+    steps = [*zip(address.strides, sizes, strict=True), *((factor, positions[name]) for name, factor in address.values)]
+    low = address.offset + total(s * (n - 1) for s, n in steps if s < 0)
+    return low, address.offset + total(s * (n - 1) for s, n in steps if s > 0)
 
 
 def covers(row: Address, sizes: Sequence[Int], size: Int) -> bool:
@@ -70,18 +90,20 @@ def covers(row: Address, sizes: Sequence[Int], size: Int) -> bool:
         if stride != reached:
             return False
         reached *= n
-    return row.offset == 0 and reached == size
+    return row.offset == 0 and not row.values and reached == size
 
 
 def substitute(statements: Iterable[Statement], rows: Sequence[Address], rank: int) -> list[Statement]:
     """`statements` with every index replaced by its row, an address over `rank` new indices."""
 
     def change(address: Address) -> Address:
-        terms = [(s, row) for s, row in zip(address.strides, rows, strict=True) if s]
-        strides = tuple(total(s * row.strides[t] for s, row in terms) for t in range(rank))
-        return Address(strides, address.offset + total(s * row.offset for s, row in terms))
+        made = Address((0,) * rank, address.offset, address.values)
+        for stride, row in zip(address.strides, rows, strict=True):
+            if stride:
+                made = made + row * stride
+        return made
 
-    return [replace(s, address=change(s.address)) if isinstance(s, (Load, Index, Store)) else s for s in statements]
+    return [readdressed(s, change) for s in statements]
 
 
 def split(loops: Loops, how: Split) -> Loops:
@@ -144,12 +166,20 @@ def _distinct(digits: Sequence[tuple[Int, Int, int]]) -> bool:
     return True
 
 
-def _digits(number: Int, digits: Sequence[tuple[Int, Int, int]]) -> dict[int, Int] | None:
-    """`number` in the mixed radix of the strides, by index number; None when something is left."""
+def _digits(number: Int, digits: Sequence[tuple[Int, Int, int]]) -> dict[int, Int]:
+    """`number` in the mixed radix of the strides, by index number; a negative one has negative digits.
+
+    Undecided where something is left, or where the sign is not known.
+    """
+    sign = -1 if number < 0 else 1
+    number = sign * number
     found: dict[int, Int] = {}
     for stride, _, k in digits:
-        found[k], number = divmod(number, stride)
-    return None if number != 0 or any(d < 0 for d in found.values()) else found
+        digit, number = divmod(number, stride)
+        found[k] = sign * digit
+    if number != 0:
+        raise Undecided
+    return found
 
 
 def _split(row: Address, size: Int, sizes: Sequence[Int]) -> Split | None:
@@ -163,7 +193,7 @@ def _split(row: Address, size: Int, sizes: Sequence[Int]) -> Split | None:
 
 
 def _addresses(loops: Loops) -> list[Address]:
-    return [s.address for s in loops.body if isinstance(s, (Load, Index, Store))]
+    return [a for s in loops.body for a in addresses(s)]
 
 
 def _distances(loops: Loops) -> list[int]:
@@ -187,9 +217,6 @@ def _merge(loops: Loops, at: int) -> Loops:
     part[k : k + 2] = [part[k] * part[k + 1]]
 
     def change(address: Address) -> Address:
-        return Address((*address.strides[:at], *address.strides[at + 1 :]), address.offset)
+        return replace(address, strides=(*address.strides[:at], *address.strides[at + 1 :]))
 
-    body = tuple(
-        replace(s, address=change(s.address)) if isinstance(s, (Load, Index, Store)) else s for s in loops.body
-    )
-    return Loops(loops.name, tuple(outer), tuple(inner), body)
+    return Loops(loops.name, tuple(outer), tuple(inner), tuple(readdressed(s, change) for s in loops.body))

@@ -30,13 +30,15 @@ PARALLEL_COST = 1 << 19
 BLOCK = 4096
 """Elements of a long row that are summed in one go."""
 LANES = 256
+FAULT = "fault"
+"""The variable that is not 0 once a position was out of range."""
 ROW_BYTES = 32 * 1024
 """Values of a row that are dear to compute are kept up to this size, else computed again."""
 DEAR = 10
 
 TAKEN = re.compile(
     r"""[ij]\d+|(in|out)_.*|.*_(part|all|nan|row|lane)   # indices, arguments, accumulators
-    |block|lanes?|as_f32|as_bits|[fiu](8|16|32|64)|bf16   # other names of ours
+    |block|lanes?|fault|as_f32|as_bits|[fiu](8|16|32|64)|bf16   # other names of ours
     |alignas|alignof|and|and_eq|asm|auto|bitand|bitor|bool|break|case|catch|char|class|compl|const|constexpr
     |continue|decltype|default|delete|do|double|else|enum|explicit|export|extern|false|float|for|friend|goto|if
     |inline|int|long|mutable|namespace|new|noexcept|not|not_eq|nullptr|operator|or|or_eq|private|protected|public
@@ -116,17 +118,26 @@ class _Kernel:
         writes = [f"{self._type(b)}* __restrict out_{b}" for b in self._loops.writes]
         sizes = [f"i64 {name}" for name in self._loops.symbols] + [f"f64 {name}" for name in self._loops.scalars]
         takes = ", ".join(reads + writes + sizes)
-        if not self._late:
-            self._function(f'extern "C" void {self._loops.name}({takes})', self._body)
-            return
-        self._function(f"static __attribute__((noinline)) void {self._loops.name}_part({takes})", self._body)
-        self._function(f'extern "C" void {self._loops.name}({takes})', self._on_threads)
+        if self._late:
+            fault = f", i64& {FAULT}" if self._loops.may_fail else ""
+            self._function(f"static __attribute__((noinline)) void {self._loops.name}_part({takes}{fault})", self._body)
+        body = self._on_threads if self._late else self._body
+        if self._loops.may_fail:
+            self._function(f'extern "C" i64 {self._loops.name}({takes})', lambda: self._watched(body))
+        else:
+            self._function(f'extern "C" void {self._loops.name}({takes})', body)
 
     def _function(self, heading: str, body: Callable[[], None]) -> None:
         self._add(f"{heading} noexcept {{")
         with self._text.nested():
             body()
         self._add("}")
+
+    def _watched(self, body: Callable[[], None]) -> None:
+        """`body`, and whether a position in it was out of range."""
+        self._add(f"i64 {FAULT} = 0;")
+        body()
+        self._add(f"return {FAULT};")
 
     def _body(self) -> None:
         if not self._loops.inner:
@@ -140,6 +151,7 @@ class _Kernel:
         """The loops that the threads share out, on one thread or on all."""
         loops = self._loops
         takes = [f"in_{b}" for b in loops.reads] + [f"out_{b}" for b in loops.writes] + [*loops.symbols, *loops.scalars]
+        takes += [FAULT] if loops.may_fail else []
         call = f"{loops.name}_part({', '.join(takes)});"
 
         def on_all() -> None:
@@ -338,17 +350,35 @@ class _Kernel:
 
     def _statement(self, statement: ir.Statement) -> None:
         if isinstance(statement, ir.Store):
-            target = f"out_{statement.buffer}[{statement.address.text(self._names)}]"
+            target = f"out_{statement.buffer}[{self._address(statement.address)}]"
             self._add(f"{target} = {self._arg(statement.value)};", statement)
+        elif isinstance(statement, ir.Position):
+            self._position(statement)
         else:
             left = f"const {ir.SHORT[statement.dtype]} {_safe(statement.name)}"
             self._add(f"{left} = {self._right(statement)};", statement)
 
+    def _position(self, statement: ir.Position) -> None:
+        """A position, or 0 and a note of the fault: what is not looked at may be anything."""
+        value, name = self._arg(statement.value), _safe(statement.name)
+        fits = f"(u64){value} < (u64)({statement.size})"
+        bad = f"!({fits})" + (f" && {self._within(statement.within)}" if statement.within else "")
+        self._add(f"{FAULT} |= {bad};", statement)
+        self._add(f"const i64 {name} = {fits} ? {value} : 0;", statement)
+
+    def _address(self, address: ir.Address) -> str:
+        return address.text(self._names, _safe)
+
+    def _within(self, ranges: Sequence[ir.Range]) -> str:
+        # as unsigned numbers, those below 0 are the greatest
+        return " && ".join(f"(u64)({self._address(r.address)}) < (u64)({r.size})" for r in ranges)
+
     def _right(self, statement: ir.Made) -> str:
         if isinstance(statement, ir.Load):
-            return f"in_{statement.buffer}[{statement.address.text(self._names)}]"
+            element = f"in_{statement.buffer}[{self._address(statement.address)}]"
+            return f"{self._within(statement.within)} ? {element} : 0" if statement.within else element
         if isinstance(statement, ir.Index):
-            return statement.address.text(self._names)
+            return self._address(statement.address)
         if isinstance(statement, ir.Scalar):
             return statement.number.name
         assert isinstance(statement, ir.Compute)
@@ -375,7 +405,7 @@ class _Kernel:
             yield
             return
         if pragma:
-            self._add(pragma)
+            self._add(pragma + (f" reduction(| : {FAULT})" if self._loops.may_fail else ""))
         self._add(str(loops[0]))
         with self._text.nested(), self._nest(loops[1:], None):
             yield

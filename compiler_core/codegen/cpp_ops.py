@@ -77,7 +77,8 @@ def prelude(kernels: Sequence[ir.Loops], simd_math: Sequence[str]) -> str:
     compiler use them without -ffast-math, also under conditions.
     """
     statements = [s for k in kernels for s in k.body]
-    types = " ".join(f"using {name} = {of};" for name, of in {**TYPES, "u32": "__UINT32_TYPE__"}.items())
+    names = {**TYPES, "u32": "__UINT32_TYPE__", "u64": "__UINT64_TYPE__"}
+    types = " ".join(f"using {name} = {of};" for name, of in names.items())
     lines = textwrap.wrap(types, 100)
     for function in sorted({f for s in statements if isinstance(s, ir.Compute) for f in _functions(s)}):
         of = "f32" if function.endswith("f") and function != "erf" else "f64"

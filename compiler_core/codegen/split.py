@@ -103,10 +103,7 @@ def _rest(loops: ir.Loops, parts: Int, names: dict[str, str]) -> ir.Loops:
 
 
 def _without_inner(statement: ir.Statement, rank: int) -> ir.Statement:
-    if not isinstance(statement, (ir.Load, ir.Index, ir.Store)):
-        return statement
-    address = statement.address
-    return replace(statement, address=ir.Address((*address.strides[:rank], 0), address.offset))
+    return ir.readdressed(statement, lambda a: replace(a, strides=(*a.strides[:rank], 0)))
 
 
 def _needed(body: Iterable[ir.Statement]) -> tuple[ir.Statement, ...]:

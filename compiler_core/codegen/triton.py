@@ -12,6 +12,7 @@ index is printed as an inner one and the programs share out tiles of both.
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 from collections.abc import Sequence
@@ -20,7 +21,7 @@ from dataclasses import dataclass, replace
 from compiler_core import ir, spaces
 from compiler_core.codegen import Code, Launcher, Line, triton_module
 from compiler_core.codegen.triton_ops import HELPERS, POINTERS, TYPES, accumulate, compute, identity, literal, reduce
-from compiler_core.sizes import Int, Size, factor_text, hint, prod
+from compiler_core.sizes import Int, Size, Undecided, factor_text, hint, prod
 
 _HEADER = """\
 import triton
@@ -71,13 +72,14 @@ def _with_outer_index(loops: ir.Loops) -> ir.Loops:
         return loops
     body = []
     for statement in loops.body:
-        if isinstance(statement, (ir.Load, ir.Index, ir.Store)):
-            # a value of shape [1, 1] needs a pointer of that shape to go to
-            stride = int(isinstance(statement, ir.Store) and not loops.is_inner(statement))
-            strides = (stride, *statement.address.strides)
-            statement = replace(statement, address=ir.Address(strides, statement.address.offset))
-        body.append(statement)
+        # a value of shape [1, 1] needs a pointer of that shape to go to
+        stride = int(isinstance(statement, ir.Store) and not loops.is_inner(statement))
+        body.append(ir.readdressed(statement, functools.partial(_with_stride, stride)))
     return ir.Loops(loops.name, (1,), loops.inner, tuple(body))
+
+
+def _with_stride(stride: int, address: ir.Address) -> ir.Address:
+    return replace(address, strides=(stride, *address.strides))
 
 
 def _in_tiles(loops: ir.Loops) -> ir.Loops:
@@ -155,6 +157,7 @@ class _Kernel:
         self.loops, self.blocks = loops, choose_blocks(loops)
         self.lines: list[tuple[str, tuple[int, ...]]] = []
         self._number = {id(statement): k for k, statement in enumerate(loops.body)}
+        self._reaches: dict[int, tuple[bool, bool]] = {}
         self._types = {s.name: s.dtype for s in loops.body if not isinstance(s, ir.Store)}
         self._names = _local_names(loops)
         self._wide = _reaches_far(loops)
@@ -171,7 +174,8 @@ class _Kernel:
 
     def launch(self) -> str:
         """The kernel's entry in ``LAUNCHES``."""
-        return f'"{self.loops.name}": {{"grid": {self._grid()}, "num_warps": {self.blocks.num_warps}}},'
+        asserts = ', "asserts": True' if self.loops.may_fail else ""
+        return f'"{self.loops.name}": {{"grid": {self._grid()}, "num_warps": {self.blocks.num_warps}{asserts}}},'
 
     def _grid(self) -> str:
         """How many programs there are: a number, or a function of the kernel's numbers."""
@@ -232,7 +236,7 @@ class _Kernel:
                 self._emit(f"{names[k]} = {quotient}" + (f" % {factor_text(sizes[k])}" if k else ""), indent=indent)
 
     def _is_used(self, index: str) -> bool:
-        addresses = [s.address for s in self.loops.body if isinstance(s, (ir.Load, ir.Index, ir.Store))]
+        addresses = [a for s in self.loops.body for a in ir.addresses(s)]
         return any(name == index and stride for a in addresses for name, stride in self._terms(a))
 
     def _terms(self, address: ir.Address) -> list[tuple[str, Int]]:
@@ -250,7 +254,8 @@ class _Kernel:
 
     def _address(self, address: ir.Address) -> str:
         terms = self._terms(address)
-        return ir.Address(tuple(s for _, s in terms), address.offset).text([name for name, _ in terms])
+        sum_ = ir.Address(tuple(s for _, s in terms), address.offset, address.values)
+        return sum_.text([name for name, _ in terms], self._names.__getitem__)
 
     def _in_one_block(self) -> None:
         if self.loops.inner:
@@ -318,18 +323,24 @@ class _Kernel:
     def _statement(self, statement: ir.Statement, indent: int) -> None:
         if isinstance(statement, ir.Store):
             value = self._arguments(statement, "store")[0]
-            text = f"tl.store({self._place(statement)}, {value}{self._mask(statement.address)})"
+            text = f"tl.store({self._place(statement)}, {value}{self._mask(statement)})"
+        elif isinstance(statement, ir.Position):
+            value, mask = self._arguments(statement, "position")[0], self._mask(statement)
+            low = f"({value} >= 0) & ({value} < {statement.size})"
+            self._emit(f'tl.device_assert({low}, "index out of range"{mask})', statement, indent=indent)
+            text = f"{self._names[statement.name]} = {value}"
         else:
             text = f"{self._names[statement.name]} = {self._value(statement)}"
         self._emit(text, statement, indent=indent)
 
     def _value(self, statement: ir.Made) -> str:
         if isinstance(statement, ir.Load):
-            return f"tl.load({self._place(statement)}{self._mask(statement.address)})"
+            return f"tl.load({self._place(statement)}{self._mask(statement)})"
         if isinstance(statement, ir.Index):
             address = self._address(statement.address)
             dtype = TYPES[statement.dtype]
-            computed = any(statement.address.strides) or isinstance(statement.address.offset, Size)
+            sums = any(statement.address.strides) or statement.address.values
+            computed = sums or isinstance(statement.address.offset, Size)
             return f"({address}).to({dtype})" if computed else f"tl.full([], {address}, {dtype})"
         if isinstance(statement, ir.Scalar):
             return statement.number.name
@@ -337,20 +348,49 @@ class _Kernel:
         types = [a.dtype if isinstance(a, ir.Literal) else self._types[a] for a in statement.arguments]
         return compute(statement, types, self._arguments(statement, statement.op))
 
-    def _arguments(self, statement: ir.Compute | ir.Store, op: str) -> list[str]:
+    def _arguments(self, statement: ir.Compute | ir.Position | ir.Store, op: str) -> list[str]:
         numbers = statement.arguments[1:] if op == "where" else statement.arguments
         beside = any(isinstance(a, str) for a in numbers)
         return [literal(a, op, beside) if isinstance(a, ir.Literal) else self._names[a] for a in statement.arguments]
 
     def _place(self, statement: ir.Load | ir.Store) -> str:
         address = self._address(statement.address)
-        return f"{statement.buffer}_ptr" + (f" + {address}" if address != "0" else "")
+        place = f"{statement.buffer}_ptr" + (f" + {address}" if address != "0" else "")
+        if isinstance(statement, ir.Load) and self._reach(statement) != self._reach(replace(statement, within=())):
+            # a mask has the shape of the pointers, or a smaller one
+            return f"tl.broadcast_to({place}, [BLOCK_I{', BLOCK_J' if self.loops.inner else ''}])"
+        return place
 
-    def _mask(self, address: ir.Address) -> str:
-        rank = len(self.loops.outer)
-        masks = ["i_mask"] * (self._i_mask and any(address.strides[:rank]))
-        masks += ["j_mask"] * (self._j_mask and any(address.strides[rank:]))
+    def _mask(self, statement: ir.Load | ir.Position | ir.Store) -> str:
+        """Where the statement touches memory, as an argument."""
+        reach = self._reach(statement)
+        masks = ["i_mask"] * (self._i_mask and reach[0]) + ["j_mask"] * (self._j_mask and reach[1])
+        within = () if isinstance(statement, ir.Store) else statement.within
+        masks += [text for r in within for text in self._conditions(r)]
         return f", mask={' & '.join(masks)}" if masks else ""
+
+    def _reach(self, statement: ir.Statement) -> tuple[bool, bool]:
+        """Whether a statement differs from one outer index, and from one inner index, to another."""
+        key = id(statement)
+        if key not in self._reaches:
+            rank = len(self.loops.outer)
+            parts = [(any(a.strides[:rank]), any(a.strides[rank:])) for a in ir.addresses(statement)]
+            made = {s.name: s for s in self.loops.body if not isinstance(s, ir.Store)}
+            used = statement.arguments[1:] if isinstance(statement, ir.Store) else statement.arguments
+            parts += [self._reach(made[name]) for name in used if isinstance(name, str)]
+            self._reaches[key] = any(i for i, _ in parts), any(j for _, j in parts)
+        return self._reaches[key]
+
+    def _conditions(self, within: ir.Range) -> list[str]:
+        """What of a range is not so anyway."""
+        address, size = within
+        text = self._address(address)
+        sizes = {s.name: s.size for s in self.loops.body if isinstance(s, ir.Position)}
+        try:
+            low, high = spaces.bounds(address, self.loops.space, sizes)
+            return [f"({text} >= 0)"] * (low < 0) + [f"({text} < {size})"] * (high >= size)
+        except Undecided:
+            return [f"({text} >= 0)", f"({text} < {size})"]
 
 
 def _local_names(loops: ir.Loops) -> dict[str, str]:
@@ -371,9 +411,13 @@ def _reaches_far(loops: ir.Loops) -> bool:
     """Whether an index or an address may not fit 32 bits."""
     if loops.symbols:
         return True
-    addresses = [s.address for s in loops.body if isinstance(s, (ir.Load, ir.Index, ir.Store))]
+    addresses = [a for s in loops.body for a in ir.addresses(s)]
+    positions = {s.name: hint(s.size) for s in loops.body if isinstance(s, ir.Position)}
     sizes = list(map(hint, loops.space))
     reach = [
-        abs(hint(a.offset)) + sum(abs(hint(s)) * n for s, n in zip(a.strides, sizes, strict=True)) for a in addresses
+        abs(hint(a.offset))
+        + sum(abs(hint(s)) * n for s, n in zip(a.strides, sizes, strict=True))
+        + sum(abs(hint(f)) * positions[name] for name, f in a.values)
+        for a in addresses
     ]
     return max([math.prod(sizes), *reach]) >= _INT32_LIMIT

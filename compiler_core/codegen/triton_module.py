@@ -50,6 +50,8 @@ class Kernel:
     """How many programs there are; where sizes are symbolic, for the numbers that come after the buffers."""
     num_warps: int
     file: Path
+    asserts: bool
+    """Whether it stops the device, as eager's kernels do, at an index that is out of range."""
 
 
 @functools.lru_cache(maxsize=1024)
@@ -58,7 +60,7 @@ def load(text: str) -> dict[str, Kernel]:
     path = _write(text)
     module = _import(path)
     return {
-        name: Kernel(name, getattr(module, name), launch["grid"], launch["num_warps"], path)
+        name: Kernel(name, getattr(module, name), launch["grid"], launch["num_warps"], path, "asserts" in launch)
         for name, launch in module.LAUNCHES.items()
     }
 
@@ -103,7 +105,8 @@ def compile_kernel(kernel: Kernel, target: Target, *, aligned: bool = True) -> A
     pointers = [i for i, p in enumerate(params) if str(p.annotation).startswith("*")]
     attributes = {(i,): [["tt.divisibility", 16]] for i in pointers} if aligned else {}
     # `num_warps` counts warps of 32 threads
-    options = {"num_warps": max(1, kernel.num_warps * 32 // target.warp_size)}
+    options: dict[str, Any] = {"num_warps": max(1, kernel.num_warps * 32 // target.warp_size)}
+    options |= {"debug": True, "sanitize_overflow": False} if kernel.asserts else {}
     source = ASTSource(kernel.function, signature, constexprs=constants, attrs=attributes)
     try:
         return triton.compile(source, target=GPUTarget(*target), options=options)

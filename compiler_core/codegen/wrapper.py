@@ -21,6 +21,10 @@ from compiler_core.sizes import Int, Real, Size, symbols_in
 Runner = Callable[[Sequence[Any]], list[Any]]
 
 
+class BadIndex(IndexError):
+    """A kernel met an index that is out of range; what the graph does in PyTorch says which."""
+
+
 def restrided(tensor: torch.Tensor, size: tuple[int, ...], stride: tuple[int, ...]) -> torch.Tensor:
     """A copy of `tensor` that lies in memory as the kernels expect it."""
     return torch.empty_strided(size, stride, dtype=tensor.dtype, device=tensor.device).copy_(tensor.expand(size))
@@ -40,6 +44,7 @@ NAMES: dict[str, Any] = {
     "operator": operator,
     "math": math,
     "restrided": restrided,
+    "BadIndex": BadIndex,
     # these two save a microsecond each where this PyTorch has them
     "window": getattr(_private, "_reinterpret_tensor", _window),
     "empty": getattr(_private, "_empty_strided_cpu", _empty_cpu),
@@ -118,7 +123,10 @@ class Wrapper:
         numbers = loops.symbols + loops.scalars
         arguments = [*(f"{name}{address}" for name in loops.arguments), *numbers]
         self._needed.update(numbers)
-        self._line(f"{loops.name}({', '.join(arguments)})", loops)
+        call = f"{loops.name}({', '.join(arguments)})"
+        if loops.may_fail and self._takes == "addresses":
+            call = f"if {call}: raise {self._own('BadIndex')}"
+        self._line(call, loops)
 
     def _call(self, call: ir.Call) -> None:
         args = [self._argument(a) for a in call.args] + [f"{k}={self._argument(v)}" for k, v in call.kwargs.items()]

@@ -53,10 +53,36 @@ class Body:
             self._loaded[operand.view] = self._add(made)
         return self._loaded[operand.view]
 
+    def coordinate(self, dim: int, step: Int = 1, start: Int = 0) -> ir.Address:
+        """``start + step * index`` of dimension `dim` of the result."""
+        return ir.Address(tuple(step if d == dim else 0 for d in (*self._outer_dims, *self._inner_dims)), start)
+
     def index(self, dim: int, step: Int = 1, start: Int = 0) -> Value:
-        """``start + step * index`` of dimension `dim` of the result, as int64."""
-        strides = tuple(step if d == dim else 0 for d in (*self._outer_dims, *self._inner_dims))
-        return self._add(ir.Index(self._fresh(), torch.int64, ir.Address(strides, start), self._origin))
+        """The same as a value, int64."""
+        return self._add(ir.Index(self._fresh(), torch.int64, self.coordinate(dim, step, start), self._origin))
+
+    def position(self, value: Value, size: Int, wraps: bool) -> ir.Address:
+        """A coordinate that a tensor holds, in a dimension of `size`; with `wraps`, one below 0 counts from the end."""
+        value = self.cast(value, torch.int64)
+        if wraps:
+            beyond = self.op("add", value, self.number(size, torch.int64))
+            value = self.op("where", self.op("lt", value, 0), beyond, value)
+        made = self._add(ir.Position(self._fresh(), value.argument, size, self._origin))
+        assert isinstance(made.argument, str)
+        return ir.Address(self.coordinate(-1).strides, 0, ((made.argument, 1),))
+
+    def load(self, operand: Operand, at: Sequence[ir.Address], within: Sequence[ir.Range] = ()) -> Value:
+        """The element of `operand` at the coordinates `at`; not to be used where a range of `within` does not hold."""
+        address = ir.Address(self.coordinate(-1).strides, operand.view.offset)
+        for coordinate, size, stride in zip(at, operand.view.size, operand.view.stride, strict=True):
+            if stride == 0 and size != 1 and coordinate.values:
+                raise NotLowered("indices into a tensor that is the same everywhere")
+            if coordinate.values:  # also where there is one place only: the check is not to be lost
+                address = address + coordinate * (stride if size != 1 else 1)
+            elif size != 1:
+                address = address + coordinate * stride
+        name, buffer = self._fresh(), operand.view.buffer
+        return self._add(ir.Load(name, operand.dtype, buffer, address, self._origin, tuple(within)))
 
     def number(self, value: Number | Symbolic, dtype: torch.dtype) -> Value:
         """A number as `dtype`; one that depends on symbols is computed where it is used."""

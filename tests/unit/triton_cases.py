@@ -154,6 +154,17 @@ def single_elements(x: torch.Tensor, y: torch.Tensor, z: torch.Tensor) -> Any:
     return x + 1, y.sum(), x * z, z.sum() + x, torch.softmax(z, 0), z.amax() - z
 
 
+@case(lambda rand: (rand(50, 70), integers(rand(40, 3)) % 50, integers(rand(50, 20)) % 70))
+def reads_at_indices(x: torch.Tensor, i: torch.Tensor, j: torch.Tensor) -> Any:
+    rows = F.embedding(i, x) * 2, x[i, i - 50], x.index_select(0, i[:, 0].to(torch.int32)).bfloat16()
+    return *rows, x.gather(1, j).sum(1), torch.softmax((x * 2)[i[:, 1]], -1), x[:, i[:, 2]].amax(0), x.flip(0, 1) + 1
+
+
+@case(lambda rand: (rand(50, 700), integers(rand(50)) % 700))
+def picks_one_of_a_row(x: torch.Tensor, i: torch.Tensor) -> Any:
+    return F.cross_entropy(x, i), F.cross_entropy(x * 2, i, reduction="none"), x.flip(1).sum(0)
+
+
 def with_nan(x: torch.Tensor) -> torch.Tensor:
     x[3, 4], x[5, 6], x[7, 8], x[9, 10] = float("nan"), float("inf"), float("-inf"), -0.0
     return x
