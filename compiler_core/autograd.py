@@ -43,7 +43,7 @@ def wrap(
     once more where the gradients are to be differentiated.
     """
     again = Again(captured, parts.joint, compile_)
-    glue = _Glue(parts, again.refused)
+    glue = _Glue(parts, again.refused, getattr(forward, "may_raise", False))
     text, spans = glue.source()
     artifact = compile_.artifact("wrapper", "autograd", "python", text, spans)
     for key, nodes in glue.sources.items():
@@ -153,8 +153,8 @@ class Kept:
 class _Glue:
     """Writes the source; `names` are the constants it needs, `sources` the nodes behind its lines."""
 
-    def __init__(self, parts: Partitioned, not_again: str) -> None:
-        self.parts, self.joint, self._not_again = parts, parts.joint, not_again
+    def __init__(self, parts: Partitioned, not_again: str, may_raise: bool) -> None:
+        self.parts, self.joint, self._not_again, self._may_raise = parts, parts.joint, not_again, may_raise
         self.names: dict[str, Any] = {}
         self.sources: dict[str, list[fx.Node]] = {}
         self._lines: list[str] = []
@@ -323,13 +323,16 @@ class _Glue:
             self._memory_check()
         views = [v for r in joint.returns for v in r.views]
         self._read_symbols(1, symbols.names(n for v in views for n in _leaves((v.args, v.kwargs))))
-        self._line(1, "try:")
+        if self._may_raise:
+            self._line(1, "try:")
+        depth = 2 if self._may_raise else 1
         if self.parts.backward is not None:
-            self._line(2, f"{_targets(joint.outputs)}Compiled.apply({', '.join(joint.primals)})", "call")
+            self._line(depth, f"{_targets(joint.outputs)}Compiled.apply({', '.join(joint.primals)})", "call")
         else:
-            self._run(2, "forward", joint.outputs, joint.primals, output_nodes(self.parts.forward.graph))
-        self._line(1, "except BadIndex:")
-        self._line(2, f"return as_eager_says(run_eagerly, {_tuple(joint.primals)})")
+            self._run(depth, "forward", joint.outputs, joint.primals, output_nodes(self.parts.forward.graph))
+        if self._may_raise:
+            self._line(1, "except BadIndex:")
+            self._line(2, f"return as_eager_says(run_eagerly, {_tuple(joint.primals)})")
         late = [m for m in joint.mutations if joint.differentiable[m.output] or self.parts.backward is None]
         for mutation in late:
             if mutation.under_no_grad:

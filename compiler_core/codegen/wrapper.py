@@ -69,10 +69,16 @@ class Wrapper:
         self.lines = {at + len(above): step for at, step in self.lines.items()}
 
     def runner(self, kernels: Mapping[str, Launcher]) -> Runner:
-        """The function; it takes the inputs as one sequence and returns the results as a list."""
+        """The function; it takes the inputs as one sequence and returns the results as a list.
+
+        Its attribute `may_raise` tells whether it may raise BadIndex.
+        """
         scope = {self._own(n): v for n, v in NAMES.items()} | self._names | dict(kernels)
         exec(compile(self.text, f"<cutaway {self._program.name}>", "exec"), scope)
-        return scope[self._function()]  # type: ignore[no-any-return]
+        run: Any = scope[self._function()]
+        steps = self._program.steps
+        run.may_raise = self._takes == "addresses" and any(isinstance(s, ir.Loops) and s.may_fail for s in steps)
+        return run  # type: ignore[no-any-return]
 
     # -- the text ---------------------------------------------------------------------------
 
