@@ -41,10 +41,37 @@ def solve(
     loop first; None means there is no such map, or none for all values of the symbols.
     `positions` are those of the second loop with their sizes.
     """
+    starts, narrow = _narrowed(within, into_sizes)
+
+    def moved(address: Address, sign: int = 1) -> Address:
+        """`address` in terms of indices that count from `starts` on, or back."""
+        distance = total(s * at for s, at in zip(address.strides, starts, strict=True))
+        return replace(address, offset=address.offset + sign * distance)
+
+    ranges = [Range(moved(r.address), r.size) for r in within]
     try:
-        return _solve(of, sizes, into, into_sizes, positions or {}, within)
+        rows = _solve(of, sizes, moved(into), narrow, positions or {}, ranges)
     except Undecided:
         return None
+    if not isinstance(rows, dict):
+        return rows if narrow == list(into_sizes) else None
+    return {k: moved(row, -1) for k, row in rows.items()}
+
+
+def _narrowed(within: Sequence[Range], sizes: Sequence[Int]) -> tuple[list[Int], list[Int]]:
+    """Where each index starts, and how far it goes, for ranges of one index."""
+    starts: list[Int] = [0] * len(sizes)
+    narrow = list(sizes)
+    for address, size in within:
+        used = [k for k, stride in enumerate(address.strides) if stride]
+        if (
+            len(used) == 1
+            and address.strides[used[0]] == 1
+            and not address.values
+            and hint(size) < hint(narrow[used[0]])
+        ):
+            starts[used[0]], narrow[used[0]] = -address.offset, size
+    return starts, narrow
 
 
 def _solve(

@@ -16,20 +16,22 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
-from compiler_core import ir
+from compiler_core import ir, spaces
 from compiler_core.codegen import Code, Line
 from compiler_core.codegen.cpp_ops import expression, number, prelude
-from compiler_core.sizes import Int, Size, hint, prod
+from compiler_core.sizes import Int, Size, Undecided, hint, prod, total
 
 PARALLEL_COST = 1 << 19
 """Kernels that cost less (in additions, loads and stores) stay on one thread."""
 BLOCK = 4096
 """Elements of a long row that are summed in one go."""
 LANES = 256
+MOST_CUTS = 9
+"""Into so many parts the range of an index is cut."""
 FAULT = "fault"
 """The variable that is not 0 once a position was out of range."""
 ROW_BYTES = 32 * 1024
@@ -99,6 +101,8 @@ class _Kernel:
         self._number = {id(s): k for k, s in enumerate(loops.body)}
         self._dtypes = {s.name: s.dtype for s in loops.body if not isinstance(s, ir.Store)}
         self._names = loops.index_names
+        self._extents: list[tuple[Int, Int]] = []
+        """The part of each index's range that is being printed, where that is not all."""
         self._kept = _kept(loops)
         self._sweeps = ir.sweeps(loops, self._kept)
         work, outer = cost(loops), loops.outer_numel
@@ -172,17 +176,24 @@ class _Kernel:
     # -- elements ---------------------------------------------------------------------------
 
     def _elements(self) -> None:
-        sizes, statements = self._loops.outer, self._sweeps[0].outer
-        if not sizes:
+        """All elements; one part after the other where loads are within ranges of an index."""
+        at, ends = cuts(self._loops)
+        start: Int = 0
+        for end in ends:
+            self._extents = [(start, end) if k == at else (0, n) for k, n in enumerate(self._loops.outer)]
+            self._elements_of(self._extents)
+            start = end
+
+    def _elements_of(self, extents: Sequence[tuple[Int, Int]]) -> None:
+        statements = self._sweeps[0].outer
+        if not extents:
             self._statements(statements)
             return
-        leading = [_Loop(n, str(s)) for n, s in zip(self._names, sizes[:-1], strict=False)]
-        name, size = self._names[len(sizes) - 1], sizes[-1]
-        if self._parallel and hint(prod(sizes[:-1])) < 64 and hint(size) >= 2 * BLOCK:
-            leading.append(_Loop("block", str(size), step=BLOCK))
-            last = _Loop(name, _block_end(size), "block")
-        else:
-            last = _Loop(name, str(size))
+        loops = [_Loop(n, str(end), str(start)) for n, (start, end) in zip(self._names, extents, strict=False)]
+        leading, last, (start, end) = loops[:-1], loops[-1], extents[-1]
+        if self._parallel and hint(prod(e - s for s, e in extents[:-1])) < 64 and hint(end - start) >= 2 * BLOCK:
+            leading.append(_Loop("block", str(end), str(start), BLOCK))
+            last = _Loop(last.name, _block_end(end), "block")
         with self._nest(leading, self._pragma(len(leading)) if leading else None):
             both = f"#pragma omp {'for simd' if self._late else 'parallel for simd'} schedule(static)"
             with self._nest([last], both if self._parallel and not leading else "#pragma omp simd"):
@@ -362,7 +373,8 @@ class _Kernel:
         """A position, or 0 and a note of the fault: what is not looked at may be anything."""
         value, name = self._arg(statement.value), _safe(statement.name)
         fits = f"(u64){value} < (u64)({statement.size})"
-        bad = f"!({fits})" + (f" && {self._within(statement.within)}" if statement.within else "")
+        within = self._within(statement.within)
+        bad = f"!({fits})" + (f" && {within}" if within else "")
         self._add(f"{FAULT} |= {bad};", statement)
         self._add(f"const i64 {name} = {fits} ? {value} : 0;", statement)
 
@@ -370,13 +382,29 @@ class _Kernel:
         return address.text(self._names, _safe)
 
     def _within(self, ranges: Sequence[ir.Range]) -> str:
+        """The condition that all `ranges` hold; nothing where they do anyway."""
+        holds = [self._holds(r) for r in ranges]
         # as unsigned numbers, those below 0 are the greatest
-        return " && ".join(f"(u64)({self._address(r.address)}) < (u64)({r.size})" for r in ranges)
+        tests = (f"(u64)({self._address(r.address)}) < (u64)({r.size})" for r in ranges)
+        return "false" if False in holds else " && ".join(t for t, h in zip(tests, holds, strict=True) if h is None)
+
+    def _holds(self, within: ir.Range) -> bool | None:
+        """Whether a range holds in the part that is being printed; None where that differs or is not known."""
+        address, size = within
+        moved = address.offset + total(s * low for s, (low, _) in zip(address.strides, self._extents, strict=False))
+        sizes = [end - start for start, end in self._extents] or self._loops.space
+        positions = {s.name: s.size for s in self._loops.body if isinstance(s, ir.Position)}
+        try:
+            low, high = spaces.bounds(replace(address, offset=moved), sizes, positions)
+            return True if low >= 0 and high < size else False if high < 0 or low >= size else None
+        except Undecided:
+            return None
 
     def _right(self, statement: ir.Made) -> str:
         if isinstance(statement, ir.Load):
             element = f"in_{statement.buffer}[{self._address(statement.address)}]"
-            return f"{self._within(statement.within)} ? {element} : 0" if statement.within else element
+            within = self._within(statement.within)
+            return f"{within} ? {element} : 0" if within else element
         if isinstance(statement, ir.Index):
             return self._address(statement.address)
         if isinstance(statement, ir.Scalar):
@@ -446,6 +474,27 @@ def in_lanes(loops: ir.Loops) -> bool:
     at = len(loops.outer) - 1
     inner = [s.address.strides for s in loops.body if isinstance(s, (ir.Load, ir.Store)) and loops.is_inner(s)]
     return sum(s[at] == 1 for s in inner) > sum(1 in s[at + 1 :] for s in inner)
+
+
+def cuts(loops: ir.Loops) -> tuple[int, list[Int]]:
+    """An outer index, and where its range is best cut so that fewer loads must ask whether they are within theirs.
+
+    The end of the last part is the end of the index.
+    """
+    found: dict[int, set[Int]] = {}
+    for s in loops.body:
+        for address, size in s.within if isinstance(s, ir.Load) else ():
+            used = [k for k, stride in enumerate(address.strides) if stride]
+            if len(used) == 1 and address.strides[used[0]] == 1 and not address.values:
+                found.setdefault(used[0], set()).update((-address.offset, size - address.offset))
+    for at, ends in found.items():
+        try:
+            inside = sorted(e for e in ends if 0 < e < loops.space[at])
+        except Undecided:
+            continue
+        if inside and len(inside) < MOST_CUTS:
+            return at, [*inside, loops.space[at]]
+    return 0, [loops.outer[0] if loops.outer else 1]
 
 
 def _kept(loops: ir.Loops) -> frozenset[str]:

@@ -18,7 +18,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from compiler_core import ir
 from compiler_core.graphs import target_name
-from compiler_core.lower import creation, indexing, pointwise, reductions  # noqa: F401  (they fill the table)
+from compiler_core.lower import creation, indexing, parts, pointwise, reductions  # noqa: F401  (they fill the table)
 from compiler_core.lower.body import Body
 from compiler_core.lower.table import RULES, NotLowered, Operand
 from compiler_core.record import ItemId

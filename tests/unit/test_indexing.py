@@ -85,6 +85,80 @@ def test_reads_equal_eagers(name: str) -> None:
     loops(program, *inputs())
 
 
+def two(*size: int) -> tuple[torch.Tensor, torch.Tensor]:
+    return torch.randn(*size), torch.randn(*size)
+
+
+PARTS: dict[str, tuple[Callable[..., Any], Callable[[], tuple[torch.Tensor, ...]]]] = {
+    "cat": (lambda x, y: torch.cat([x.relu(), y * 2], 1) + 1, lambda: two(5, 8)),
+    "cat_rows": (lambda x, y: torch.cat([x, y, x]), lambda: (torch.randn(5, 8), torch.randn(1, 8))),
+    "cat_of_types": (lambda x, y: torch.cat([x, y], -1), lambda: (torch.randn(5, 3).half(), torch.randn(5, 4))),
+    "cat_transposed": (lambda x, y: torch.cat([x.t(), y], 1).exp(), lambda: (torch.randn(5, 8), torch.randn(8, 1))),
+    "cat_of_rows": (lambda x, y: torch.cat([x.expand(5, 8), y], 1) * 2, lambda: (torch.randn(8), torch.randn(5, 8))),
+    "cat_of_reductions": (lambda x, y: torch.cat([x.sum(1, True), y], 1).tanh(), lambda: two(5, 30)),
+    "cat_reduced": (lambda x, y: torch.softmax(torch.cat([x, y * 3], 1), 1), lambda: two(5, 40)),
+    "cat_columns_reduced": (lambda x, y: torch.cat([x, y * 3]).sum(0), lambda: two(50, 40)),
+    "cat_of_cat": (lambda x, y: torch.cat([torch.cat([x, y], 1), torch.cat([y, x], 1)]), lambda: two(5, 4)),
+    "cat_sliced": (lambda x, y: torch.cat([x, y], 1)[:, 3:9] * 2, lambda: two(5, 8)),
+    "cat_flat": (lambda x, y: torch.cat([x, y], 1).view(-1).cos(), lambda: two(6, 8)),
+    "cat_indexed": (
+        lambda x, i: torch.cat([x, x * 2])[i] + torch.cat([x[i], x])[i],
+        lambda: (torch.randn(9, 4), below(9, 9)),
+    ),
+    "cat_of_indexed": (lambda x, i: torch.cat([x[i] * 2, x, x[i - 9]], 1), lambda: (torch.randn(9, 4), below(9, 9))),
+    "cat_of_integers": (lambda x, y: torch.cat([x, y > 4]), lambda: (below(9, 7), below(9, 5))),
+    "stack": (lambda x, y: torch.stack([x, y * 2, x], 1), lambda: two(5, 8)),
+    "stack_last": (lambda x, y: torch.stack([x, y], -1).flatten(1) * 2, lambda: two(5, 8)),
+    "rotary": (
+        lambda q, a: q * a.cos() + torch.cat([-q.chunk(2, -1)[1], q.chunk(2, -1)[0]], -1) * a.sin(),
+        lambda: two(2, 5, 16),
+    ),
+    "pad": (lambda x, y: (F.pad(x, (1, 2), value=3.0) * 2, F.pad(y, (0, 1, 2, 0), value=-1.0)), lambda: two(5, 8)),
+    "pad_and_crop": (lambda x, y: F.pad(x * 2, (-1, 2, 1, -2)) - F.pad(y * 2, (-3, 4, -1, 0)), lambda: two(5, 8)),
+    "pad_reduced": (lambda x, y: F.pad(x.exp(), (3, 0), value=1).sum(1) + y[:, 0], lambda: two(5, 8)),
+    "roll": (lambda x, y: (x.roll(3, 1) * 2, y.roll(-2, 0), x.roll(16, 1)), lambda: two(5, 8)),
+    "nan": (
+        lambda x, y: torch.cat([x, y.log()]) * 0 + F.pad(x, (0, 4), value=float("-inf")),
+        lambda: (torch.tensor([float("nan"), -1, 2, 0]), torch.tensor([-1.0, 0, 1, float("inf")])),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_parts_equal_eagers(name: str) -> None:
+    program, inputs = PARTS[name]
+    torch.manual_seed(len(name))
+    loops(program, *inputs())
+
+
+def test_writes_to_slices_are_loops() -> None:
+    def program(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        z = x * 2
+        z[:, 2:5] = y[:, :3]
+        z[1] = y[0] + 1
+        z[-1:, :2] += 1
+        return z.relu()
+
+    loops(program, *two(6, 9))
+    assert (
+        loops(lambda x, y: torch.slice_scatter(x * 2, y + 1, 1, 2, 5).relu(), torch.randn(6, 9), torch.randn(6, 3)) == 1
+    )
+    assert loops(lambda x, y: torch.select_scatter(x * 2, y + 1, 1, -2).relu(), torch.randn(6, 9), torch.randn(6)) == 1
+    assert calls(lambda x: torch.slice_scatter(x, x[:, ::2], 1, 0, 9, 2), torch.randn(4, 9))
+
+
+def test_parts_and_what_is_around_them_are_one_kernel() -> None:
+    for name in ("cat", "cat_of_cat", "cat_flat", "cat_indexed", "stack", "rotary", "cat_reduced"):
+        program, inputs = PARTS[name]
+        assert loops(program, *inputs()) == 1, name
+
+
+def test_many_parts_stay_a_call() -> None:
+    x = torch.randn(2, 3)
+    assert calls(lambda x: torch.cat([x] * 9), x) == ["aten.cat.default"]
+    check(lambda x: torch.cat([x] * 9) + torch.stack([x] * 9).sum(0)[:1], x)
+
+
 def test_reads_are_part_of_other_kernels() -> None:
     x, i = torch.randn(50, 8), below(50, 20)
     assert loops(lambda x, i: F.embedding(i, x * 2).relu() + 1, x, i) == 1

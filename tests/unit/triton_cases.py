@@ -165,6 +165,20 @@ def picks_one_of_a_row(x: torch.Tensor, i: torch.Tensor) -> Any:
     return F.cross_entropy(x, i), F.cross_entropy(x * 2, i, reduction="none"), x.flip(1).sum(0)
 
 
+@case(lambda rand: (rand(20, 48), rand(20, 16), rand(33)))
+def parts(x: torch.Tensor, y: torch.Tensor, z: torch.Tensor) -> Any:
+    turned = x * y.repeat(1, 3).cos() + torch.cat([-x[:, 24:], x[:, :24]], 1) * x.sin()
+    joined = torch.cat([x, y.exp(), z[:20, None]], 1) * 2, torch.cat([x.relu(), x + 1]), torch.stack([x, x * 2], 1)
+    reduced = torch.softmax(torch.cat([x, y * 3], 1), 1), torch.cat([x, x * 3]).sum(0), torch.cat([z, z]).sum()
+    wide = (
+        torch.cat([z.expand(5, 33), x[:5, :1]], 1) + 1,
+        torch.cat([z[:, None].expand(33, 4), y[:1, :1].expand(33, 1)], 1),
+    )
+    padded = F.pad(x * 2, (1, 2, 0, 3), value=2.0) + 1, F.pad(x, (-1, 2, 1, -2)), x.roll(5, 1).cos(), x.roll(-3, 0)
+    written = torch.slice_scatter(x, y * 2, 1, 16, 32), torch.select_scatter(x, z[:20], 1, 7).relu()
+    return turned, *joined, *reduced, *wide, *padded, *written
+
+
 def with_nan(x: torch.Tensor) -> torch.Tensor:
     x[3, 4], x[5, 6], x[7, 8], x[9, 10] = float("nan"), float("inf"), float("-inf"), -0.0
     return x
