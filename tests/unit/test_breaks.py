@@ -37,6 +37,13 @@ def breaking(*kinds, graphs=None, compiles=None, **more):
     return decorate
 
 
+@breaking("inference mode", inputs=lambda: (torch.ones(3),))
+def test_inference_mode(x):
+    with torch.inference_mode():
+        y = x * 2
+    return y + 1
+
+
 @breaking("data-dependent branch", graphs=2, compiles=2, inputs=lambda: (torch.ones(3),))
 def test_branch_on_a_tensor(x):
     y = x.sin()
