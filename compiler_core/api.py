@@ -31,17 +31,23 @@ _regions: weakref.WeakKeyDictionary[types.FunctionType, Region] = weakref.WeakKe
 
 @contextmanager
 def record(
-    title: str = "", *, engine: Literal["core", "torch"] = "core", steps: bool = False, **options: str
+    title: str = "",
+    *,
+    engine: Literal["core", "torch"] = "core",
+    steps: bool = False,
+    logs: bool = False,
+    **options: str,
 ) -> Iterator[Record]:
     """Everything compiled inside, by whatever compiled function, is written to the yielded Record.
 
     With ``engine="torch"`` that is what stock `torch.compile` compiles; it runs as it does without.  `steps`:
-    with every step of its symbolic interpreter (our own are asked for with ``compile(..., steps=True)``).
+    with every step of its symbolic interpreter (our own are asked for with ``compile(..., steps=True)``); `logs`: with
+    all that PyTorch's loggers say (``TORCH_LOGS=all`` and its artifacts, which takes a compile several times as long).
     """
     made = new_record(title)
     made.engine, made.options = engine, options
     if engine == "torch":
-        with observing(made, steps):
+        with observing(made, steps, logs):
             yield made
         return
     _recording.append(made)

@@ -14,67 +14,14 @@ import difflib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
+from compiler_core.differences import Aspect, Comparison, Difference, State, Total
 from compiler_core.record import Compile, ItemId, Record
 
-State = Literal["same", "added", "removed", "changed"]
-Aspect = Literal["graph break", "guard", "captured", "forward", "backward", "saved", "kernel"]
 BEFORE = " (before)"
 """Stands after the name of a file whose line is gone on the second side."""
 Place = tuple[str, int]
 """A file and a line of it, as the second side counts it; ("", 0) where no line is known."""
-
-
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """What one line has on each side, for one aspect."""
-
-    aspect: Aspect
-    file: str
-    line: int
-    text: str
-    state: State
-    before: list[str]
-    after: list[str]
-
-
-@dataclass(frozen=True, slots=True)
-class Total:
-    """One number of each side."""
-
-    name: str
-    before: float
-    after: float
-
-
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """Totals, and every line that has something on either side."""
-
-    before: str
-    after: str
-    totals: list[Total]
-    lines: list[Difference]
-
-    def of(self, state: State, aspect: Aspect | None = None) -> list[Difference]:
-        return [each for each in self.lines if each.state == state and aspect in (None, each.aspect)]
-
-    def __str__(self) -> str:
-        width = max(len(total.name) for total in self.totals)
-        rows = [f"{'':{width}}  {self.before:>14}  {self.after:>14}"]
-        rows += [f"{t.name:{width}}  {t.before:>14,.6g}  {t.after:>14,.6g}" for t in self.totals]
-        for each in self.lines:
-            if each.state != "same":
-                at = f"line {each.line}: {each.text.strip()}" if each.line else "no line"
-                rows += [f"{each.aspect} {each.state}, {at}"]
-                rows += [f"    {self.before}: {_short(each.before)}", f"    {self.after}: {_short(each.after)}"]
-        return "\n".join(rows)
-
-
-def _short(texts: list[str], most: int = 160) -> str:
-    text = ", ".join(texts) or "nothing"
-    return text if len(text) <= most else f"{text[:most]} ... ({len(texts)})"
 
 
 def compare(before: Record | Compile, after: Record | Compile) -> Comparison:

@@ -35,6 +35,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from compiler_core.differences import Comparison
 from compiler_core.steps import Replay, Steps
 
 SCHEMA_VERSION = 2
@@ -459,6 +460,8 @@ class Record:
     frames: list[Frame] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     """Sentences for the reader that belong to no compile (no C++ compiler, recompile limit)."""
+    comparison: Comparison | None = None
+    """With another run, where one was made: two engines on one cell, before and after an edit, two ranks."""
     _opened: int = field(default_factory=time.perf_counter_ns, repr=False, compare=False)
     _listeners: list[Listener] = field(default_factory=list, repr=False, compare=False)
 

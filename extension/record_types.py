@@ -1,5 +1,5 @@
-"""Write the browser's types of the record, from the dataclasses of `compiler_core.record` and
-`compiler_core.steps`.
+"""Write the browser's types of the record, from the dataclasses of `compiler_core.record`,
+`compiler_core.differences` and `compiler_core.steps`.
 
     python extension/record_types.py            write src/view/record.ts
     python extension/record_types.py --check    say whether it is as it should be
@@ -29,9 +29,9 @@ WIDTH = 100
 def record_ts() -> str:
     """The text of record.ts."""
     sys.path.insert(0, str(ROOT))
-    from compiler_core import record, steps
+    from compiler_core import differences, record, steps
 
-    found = [c for module in (steps, record) for c in vars(module).values() if dataclasses.is_dataclass(c)]
+    found = [c for module in (steps, differences, record) for c in vars(module).values() if dataclasses.is_dataclass(c)]
     classes = [c for c in dict.fromkeys(found) if isinstance(c, type) and not _is_frozen(c)]
     names = {f"{n}": v for n, v in vars(record).items() if typing.get_origin(v) is Literal}
     parts = [HEADER, f"export const SCHEMA_VERSION = {record.SCHEMA_VERSION};\n", "export type ItemId = string;\n"]

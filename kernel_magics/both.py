@@ -10,10 +10,11 @@ from typing import Any
 
 from IPython.core.error import UsageError
 
-from compiler_core.compare import Comparison, compare
+from compiler_core.compare import compare
+from compiler_core.differences import Comparison
 from compiler_core.record import Record
 from kernel_magics.cell import Program
-from kernel_magics.run import Request, run
+from kernel_magics.run import Request, run, save
 from kernel_magics.twin import Twin
 from kernel_magics.view import View, say
 
@@ -31,21 +32,10 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Both:
-    """Both engines on one cell."""
+    """Both engines on one cell; the comparison is the first record's."""
 
     records: tuple[Record, Record]
     comparison: Comparison
-    values: dict[str, str]
-    """The names (and ``result``) whose values differ, and how."""
-    shared: list[str]
-    """What could not be copied, so that the second run saw what the first one left."""
-
-    def __str__(self) -> str:
-        lines = [str(self.comparison)]
-        lines += [f"{name} differs: {how}" for name, how in self.values.items()]
-        lines += [] if self.values else ["values: the same"]
-        lines += [f"not copied, both runs used it: {name}" for name in self.shared]
-        return "\n".join(lines)
 
 
 def run_both(shell: Any, program: Program, request: Request, title: str, view: View) -> object:
@@ -55,7 +45,7 @@ def run_both(shell: Any, program: Program, request: Request, title: str, view: V
     engines = request.engine.split(",")
     codes = [program.skeleton, *program.units]
     twin = Twin(shell.user_ns, codes)
-    first = _outcome(shell, program, _for(request, engines[0]), f"{title}, {engines[0]}", view)
+    first = _outcome(shell, program, _for(request, engines[0], save=None), f"{title}, {engines[0]}", view)
     mine = dict(shell.user_ns)
     with twin.as_before() as now, contextlib.redirect_stdout(io.StringIO()):
         second = _outcome(shell, program, _for(request, engines[1], save=None), f"{title}, {engines[1]}", View())
@@ -64,8 +54,13 @@ def run_both(shell: Any, program: Program, request: Request, title: str, view: V
     if first.record is not None and second.record is not None:
         names = {name for name in twin.names if name in mine or name in theirs}
         records = first.record, second.record
-        view.both = Both(records, compare(*records), _differ(first, second, mine, theirs, names), twin.shared)
-        say(str(view.both))
+        found = first.record.comparison = compare(*records)
+        found.values, found.shared = _differ(first, second, mine, theirs, names), twin.shared
+        view.both = Both(records, found)
+        say(str(found))
+        view.grown()
+    if first.record is not None:
+        save(first.record, request)
     if first.error is not None:
         raise first.error
     return first.value
@@ -73,7 +68,7 @@ def run_both(shell: Any, program: Program, request: Request, title: str, view: V
 
 def _for(request: Request, engine: str, **changes: Any) -> Request:
     """The request with what the other engine alone knows left out."""
-    other: dict[str, Any] = {"mode": None, "options": None}
+    other: dict[str, Any] = {"mode": None, "options": None, "logs": False}
     if engine == "torch":
         other = {"target": None, "strict": False}
         other["backend"] = None if request.backend in ("cpp", "triton") else request.backend

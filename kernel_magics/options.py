@@ -29,6 +29,7 @@ ARGUMENTS: tuple[Decorator, ...] = (
     argument("--dynamic", action="store_true", help="sizes are symbols from the first compile on"),
     argument("--mode", help="torch: default, reduce-overhead, max-autotune ..."),
     argument("--options", metavar="DICT", help="torch: Inductor's options, as JSON or a dict of yours by its name"),
+    argument("--logs", action="store_true", help="torch: with all that PyTorch's loggers say, as under TORCH_LOGS=all"),
     argument("--target", help="machine code for this device, which need not be here: cpu, sm_90, gfx942 ..."),
     argument("--strict", action="store_true", help="raise the compiler's own failures, which are otherwise noted"),
     argument("--steps", action="store_true", help="record every step of the symbolic interpreter, to go through them"),
@@ -82,6 +83,7 @@ def request(arguments: argparse.Namespace, namespace: Mapping[str, Any]) -> Requ
         arguments.dynamic,
         arguments.mode,
         _dict(arguments.options, namespace),
+        arguments.logs,
     )
 
 
@@ -92,7 +94,7 @@ def _share(wanted: float | None) -> float:
 
 
 _CORE_ONLY = ("target", "strict", "memory_budget", "memory_curve")
-_TORCH_ONLY = ("mode", "options")
+_TORCH_ONLY = ("mode", "options", "logs")
 
 
 def _check_engine(arguments: argparse.Namespace) -> None:

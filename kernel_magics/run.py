@@ -33,6 +33,7 @@ class Request:
     dynamic: bool = False
     mode: str | None = None
     options: dict[str, Any] | None = None
+    logs: bool = False
 
     def as_text(self) -> dict[str, str]:
         """Those that were given, for the record."""
@@ -60,6 +61,11 @@ def _show(record: Record, request: Request, view: View) -> None:
     record.labels |= _cells(record)
     with guarded("the record cannot be shown"):
         view.show(record)
+    save(record, request)
+
+
+def save(record: Record, request: Request) -> None:
+    """Write the record where it was asked for."""
     if request.save:
         with guarded(f"--save {request.save}"):
             say(f"Saved {export.save(record, request.save)}")
@@ -78,7 +84,7 @@ def _open(request: Request, title: str) -> AbstractContextManager[Record]:
     from compiler_core import api
 
     engine: Literal["core", "torch"] = "torch" if request.engine == "torch" else "core"
-    return api.record(title, engine=engine, steps=request.steps, **request.as_text())
+    return api.record(title, engine=engine, steps=request.steps, logs=request.logs, **request.as_text())
 
 
 def run(shell: Any, program: Program, request: Request, title: str, view: View) -> object:

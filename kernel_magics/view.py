@@ -41,6 +41,9 @@ class View:
         """The record is whole."""
         say(summary.text(record))
 
+    def grown(self) -> None:
+        """The record that was shown has more in it now."""
+
 
 class NotebookView(View):
     """The explorer: first the progress, then the record."""
@@ -70,6 +73,11 @@ class NotebookView(View):
         assert self.explorer is not None
         self.explorer.record = record
         # once more, so that the saved notebook has the record's own formats beside the widget
+        self._shown.update(self.explorer)
+
+    def grown(self) -> None:
+        assert self.explorer is not None
+        self.explorer.send_state("record")
         self._shown.update(self.explorer)
 
 

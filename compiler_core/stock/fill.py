@@ -18,6 +18,7 @@ from compiler_core.stock.graphs import GRAPHS, Opened
 from compiler_core.stock.guard_tree import read_guards
 from compiler_core.stock.happened import Happened
 from compiler_core.stock.kernels import Kernels
+from compiler_core.stock.later import Later
 from compiler_core.stock.lines import Lines
 from compiler_core.stock.saved import partition_of
 from compiler_core.stock.stages import stage_of
@@ -29,7 +30,7 @@ EVENT, OBJECT = 300, 2000
 _WHOLE = frozenset({"compilation_metrics", "bwd_compilation_metrics"})
 _RESUME = re.compile(r"torch_dynamo_resume_in_(.+)_at_(\d+)$")
 _LOCAL = re.compile(r"^L\['(\w+)'\]")
-_SILENT = frozenset({"", "str", "dump_file", "link", "describe_tensor", "describe_storage", "describe_source"})
+_SILENT = frozenset({"", "str"})
 
 
 class Filler:
@@ -40,6 +41,7 @@ class Filler:
         `budget`: how many characters of text are kept; the last half is for what has a pane of its own."""
         self.record = record
         self.lines = Lines(record, files)
+        self.later = Later()
         self.strings: dict[int, str] = {}
         self._began = began
         self._budget = self._left = budget
@@ -101,6 +103,7 @@ class Filler:
 
     def _safely(self, told: Happened) -> None:
         try:
+            told.payload = self.later.whole(told.payload)
             _RULES.get(told.name, Filler._other)(self, told)
         except Exception as error:
             self._failed(told, error)
@@ -226,6 +229,14 @@ class Filler:
     def _steps(self, told: Happened) -> None:
         self._of(told).compile.steps.append(told.about)
 
+    def _message(self, told: Happened) -> None:
+        self._of(told).messages.setdefault(f"log.{told.about}", []).append(told.payload)
+
+    def _described(self, told: Happened) -> None:
+        """What PyTorch tells of the inputs: each source, tensor and storage."""
+        about = {told.name.removeprefix("describe_"): told.about}
+        self._of(told).messages.setdefault("inputs", []).append(json.dumps(about, default=str))
+
     def _symbol(self, told: Happened) -> None:
         self._of(told).symbols.append(told.about)
 
@@ -295,5 +306,7 @@ _RULES: dict[str, Callable[[Filler, Happened], Any]] = {
     "cutaway.pass": Filler._pass,
     "cutaway.bytecode": Filler._bytecode,
     "cutaway.steps": Filler._steps,
+    "cutaway.message": Filler._message,
+    **dict.fromkeys(("describe_source", "describe_tensor", "describe_storage"), Filler._described),
     **dict.fromkeys(GRAPHS, Filler._graph),
 }

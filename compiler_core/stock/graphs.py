@@ -35,6 +35,8 @@ class Opened:
     lines: Lines
     graphs: dict[str, tuple[Artifact, Readable]] = field(default_factory=dict)
     symbols: list[Any] = field(default_factory=list)
+    messages: dict[str, list[str]] = field(default_factory=dict)
+    """Texts that come in pieces, by name."""
     _told: set[tuple[str, str]] = field(default_factory=set)
     _names: Counter[str] = field(default_factory=Counter)
 
@@ -79,6 +81,8 @@ class Opened:
     def close(self, strings: dict[int, str]) -> None:
         if self.symbols:
             self.text("symbols", "\n".join(_symbol(each, strings) for each in self.symbols) + "\n")
+        for name, pieces in self.messages.items():
+            self.text(name, "\n".join(pieces) + "\n")
         self.kernels.close(self.graphs)
 
     def _link(self, artifact: Artifact, read: Readable, above: tuple[Artifact, Readable] | None, rule: str) -> None:

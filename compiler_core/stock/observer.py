@@ -15,9 +15,10 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from compiler_core.record import Record
-from compiler_core.stock import versions
+from compiler_core.stock import messages, versions
 from compiler_core.stock.fill import Filler
 from compiler_core.stock.happened import Happened, happened
+from compiler_core.stock.later import symbolic
 from compiler_core.stock.stepping import Stepping
 
 _TRACE = "torch.__trace"
@@ -26,14 +27,15 @@ TOLD = ("pre_grad_passes", "post_grad_passes")
 
 
 @contextmanager
-def observing(record: Record, steps: bool = False) -> Iterator[None]:
+def observing(record: Record, steps: bool = False, logs: bool = False) -> Iterator[None]:
     """Everything that stock `torch.compile` compiles inside is written to `record`; `steps`: also every step of its
-    symbolic interpreter."""
+    symbolic interpreter; `logs`: also all that its loggers say."""
     filler = Filler(record, time.time_ns() - record.clock())
     with ExitStack() as stack:
         watch = _Watch(record, filler)
         stack.callback(watch.guard(filler.close))
-        for start in (_events, _bytecode, _kernels, _refusals, _passes, *([_steps] if steps else [])):
+        asked = [*([_steps] if steps else []), *([_logs] if logs else [])]
+        for start in (_events, _bytecode, _kernels, _refusals, _passes, *asked):
             watch.guard(start)(watch, stack)
         yield
 
@@ -88,6 +90,7 @@ def _events(watch: _Watch, stack: ExitStack) -> None:
     handler, logger = _Handler(watch.guard(hear)), logging.getLogger(_TRACE)
     stack.callback(logger.removeHandler, handler)
     logger.addHandler(handler)
+    watch.filler.later.install(stack, lambda: logger.handlers == [handler])
 
 
 def _bytecode(watch: _Watch, stack: ExitStack) -> None:
@@ -149,6 +152,14 @@ def _steps(watch: _Watch, stack: ExitStack) -> None:
         watch.without("its symbolic interpreter's steps")
 
 
+def _logs(watch: _Watch, stack: ExitStack) -> None:
+    def hear(name: str, text: str) -> None:
+        watch.tell("cutaway.message", name, text)
+
+    if not messages.install(stack, watch.guard(hear)):
+        watch.without("its loggers")
+
+
 class _Seen:
     """The graph that passes go over: its last known shape, so that only a pass that changed it prints it."""
 
@@ -173,7 +184,11 @@ class _Seen:
 
     def _tell(self, observer: Any, before: bool) -> None:
         name = ".".join(filter(None, (getattr(observer, "subsystem", None), observer.passname)))
-        text = observer.gm.print_readable(print_output=False, include_stride=True, include_device=True)
+        options = {"print_output": False, "include_stride": True, "include_device": True}
+        if symbolic(observer.gm.graph):
+            text = observer.gm.print_readable(**options)
+        else:
+            text = self._watch.filler.later.graph(observer.gm, **options)
         self._watch.tell("cutaway.pass", (name, before), text)
 
 

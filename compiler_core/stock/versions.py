@@ -42,6 +42,27 @@ def bytecode_hooks() -> Callable[[Any], Any] | None:
     return found
 
 
+def trace_function() -> Any:
+    """What writes an event of the structured log: it calls the function that makes the event's text."""
+    return part("torch._logging._internal", "trace_structured")
+
+
+def loggers() -> tuple[list[str], list[str]]:
+    """The names of PyTorch's loggers: those of its parts, and those of its artifacts.  The compiler is imported first,
+    which is when it makes them."""
+    for module in ("torch._dynamo.convert_frame", "torch._inductor.compile_fx", "torch._inductor.scheduler"):
+        part(module)
+    registry = part("torch._logging._internal", "log_registry")
+    if registry is None:
+        return [], []
+    return sorted(registry.get_log_qnames()), sorted(registry.get_artifact_log_qnames())
+
+
+def guard_tree() -> Any:
+    """The class of a compile's guards, whose `str` is their tree."""
+    return part("torch._dynamo.guards", "GuardManagerWrapper")
+
+
 def strings() -> dict[int, str]:
     """The file names that stacks in structured events stand for, by number."""
     table = part("torch._logging.structured", "INTERN_TABLE") or {}

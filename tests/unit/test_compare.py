@@ -125,7 +125,7 @@ def step(x):
     result.raise_error()
     assert output.stdout.splitlines().count("once") == 1
     both = kernel_magics.last_comparison()
-    assert both.values == {}, str(both)
+    assert both.comparison.values == {}, str(both.comparison)
     assert [r.engine for r in both.records] == ["core", "torch"]
     assert "values: the same" in output.stdout
     ns = magics.user_ns
@@ -146,8 +146,8 @@ def test_what_differs_is_said(magics: InteractiveShell) -> None:
         )
     torch.testing.assert_close(result.result, torch.ones(2))
     both = kernel_magics.last_comparison()
-    assert "generator (generator" in both.shared[0]
-    assert set(both.values) == {"n", "result", "y"}
+    assert "generator (generator" in both.comparison.shared[0]
+    assert set(both.comparison.values) == {"n", "result", "y"}
     assert "result differs" in output.stdout
     assert magics.user_ns["n"] == 0
 
@@ -158,5 +158,5 @@ def test_the_first_engines_exception_is_raised(magics: InteractiveShell) -> None
             "%%compile --engine torch,core --backend eager\nz = torch.ones(2) + 1\nraise KeyError(1)"
         )
     assert isinstance(result.error_in_exec, KeyError)
-    assert kernel_magics.last_comparison().values == {}
+    assert kernel_magics.last_comparison().comparison.values == {}
     torch.testing.assert_close(magics.user_ns["z"], torch.ones(2) + 1)
