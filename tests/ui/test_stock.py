@@ -11,6 +11,7 @@ from playwright.sync_api import Browser, Page, expect
 from torch._inductor.utils import fresh_cache
 
 from compiler_core import api
+from compiler_core.compare import compare
 from kernel_magics.report import write_report
 from tests.ui.drive import Explorer
 
@@ -67,3 +68,34 @@ def test_a_line_of_a_kernel_lights_the_users_line(explorer: Explorer) -> None:
     explorer.show(1, "kernel")
     explorer.click_line(1, ".cos()")
     assert explorer.lit(0) == ["y = x.cos() + 0"]
+
+
+@pytest.fixture(scope="module")
+def two_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Our engine on the same function, beside stock's."""
+    runs = []
+    for engine, through in (("core", api.compile), ("torch", torch.compile)):
+        torch._dynamo.reset()
+        with api.record(engine, engine=engine) as record:  # type: ignore[arg-type]
+            through(function, backend="aot_eager")(torch.ones(8, requires_grad=True)).sum().backward()  # type: ignore[operator]
+        runs.append(record)
+    runs[0].comparison = compare(*runs)
+    runs[0].comparison.values = {}
+    return write_report(runs[0], tmp_path_factory.mktemp("runs") / "report.html")
+
+
+def test_two_engines_side_by_side(two_runs: Path, browser: Browser) -> None:
+    page = browser.new_page(viewport={"width": 1500, "height": 900})
+    page.goto(two_runs.as_uri())
+    explorer = Explorer(page.locator(".cutaway"))
+    pane = explorer.show(1, "engines")
+    expect(pane).to_contain_text("The values of core and torch are the same.")
+    expect(pane.get_by_role("row", name="graph breaks")).to_have_text("graph breaks11")
+    captured = pane.locator("tr.same").filter(has_text="captured")
+    expect(captured).to_have_count(0)  # what differs is listed first
+    pane.get_by_label("same").check()
+    expect(captured.filter(has_text="cos")).to_have_count(1)
+    explorer.show(0, "source")
+    pane.locator("tr.place").filter(has_text="y = x.cos() + 0").click()
+    assert explorer.lit(0) == ["y = x.cos() + 0"]
+    page.close()

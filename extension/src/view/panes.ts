@@ -1,10 +1,11 @@
 /** The panes that there are: titles, what each can show, and what it says when it is empty. */
 
 import { CostsTable } from "./costs_table";
+import { RunsTable } from "./engines";
 import { GraphView } from "./graph";
 import { Overview } from "./overview";
 import type { Content } from "./pane";
-import type { Artifact, Compile, Graph, Partition } from "./record";
+import type { Artifact, Comparison, Compile, Graph, Partition } from "./record";
 import { SizesTable } from "./sizes_table";
 import type { PaneName, State } from "./state";
 import { StepsView } from "./steps";
@@ -83,6 +84,12 @@ const timings = table(
   (c) => c.events.length,
   (state, c) => new TimingsTable(state, c),
 );
+const runs: Mode = {
+  name: "Table",
+  ofArtifact: false,
+  can: (state) => state.record.comparison !== null,
+  make: (state) => new RunsTable(state, state.record.comparison as Comparison),
+};
 const expansions = table(
   (c) => c.expansions.length,
   (state, c) => new ExpansionTable(state, c),
@@ -168,6 +175,13 @@ export const PANES: PaneKind[] = [
   { name: "decompiled", title: "Generated, as Python", short: "As Python", modes: [text()], empty: notInstalled },
   { name: "timings", title: "Timings", modes: [timings], empty: () => "No step was timed in this compile." },
   { name: "other", title: "What else PyTorch wrote", short: "Other", modes: [text()], empty: stockOnly },
+  {
+    name: "engines",
+    title: "Beside another run",
+    short: "Two runs",
+    modes: [runs],
+    empty: () => "This run is compared with no other: %%compile --engine core,torch does that.",
+  },
 ];
 
 /** Whether there is anything to show in a pane. */

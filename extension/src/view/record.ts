@@ -112,6 +112,34 @@ export interface Steps {
   notes: StepNote[];
 }
 
+/** What one line of the user's has on each side, for one aspect. */
+export interface Difference {
+  aspect: "graph break" | "guard" | "captured" | "forward" | "backward" | "saved" | "kernel";
+  file: string;
+  line: number;
+  text: string;
+  state: "same" | "added" | "removed" | "changed";
+  before: string[];
+  after: string[];
+}
+
+/** One number of each side. */
+export interface Total {
+  name: string;
+  before: number;
+  after: number;
+}
+
+/** Totals, and every line that has something on either side. */
+export interface Comparison {
+  before: string;
+  after: string;
+  totals: Total[];
+  lines: Difference[];
+  values: { [name: string]: string } | null;
+  shared: string[];
+}
+
 /** Lines ``first..last`` (from 1, inclusive) of an artifact's text are the item `key`. */
 export interface Span {
   key: string;
@@ -346,6 +374,7 @@ export interface Record {
   labels: { [name: string]: string };
   frames: Frame[];
   notes: string[];
+  comparison: Comparison | null;
 }
 
 /** A type as a value: what a field of a record must be. */
@@ -409,6 +438,28 @@ export const SHAPES: { [type: string]: { [field: string]: Shape } } = {
     stores: { list: { is: "StepStore" } },
     texts: { list: { is: "StepText" } },
     notes: { list: { is: "StepNote" } },
+  },
+  Difference: {
+    aspect: { one: ["graph break", "guard", "captured", "forward", "backward", "saved", "kernel"] },
+    file: "string",
+    line: "int",
+    text: "string",
+    state: { one: ["same", "added", "removed", "changed"] },
+    before: { list: "string" },
+    after: { list: "string" },
+  },
+  Total: {
+    name: "string",
+    before: "number",
+    after: "number",
+  },
+  Comparison: {
+    before: "string",
+    after: "string",
+    totals: { list: { is: "Total" } },
+    lines: { list: { is: "Difference" } },
+    values: { maybe: { map: "string" } },
+    shared: { list: "string" },
   },
   Span: {
     key: "string",
@@ -601,5 +652,6 @@ export const SHAPES: { [type: string]: { [field: string]: Shape } } = {
     labels: { map: "string" },
     frames: { list: { is: "Frame" } },
     notes: { list: "string" },
+    comparison: { maybe: { is: "Comparison" } },
   },
 };

@@ -14,7 +14,8 @@ export type PaneName =
   | "timings"
   | "sizes"
   | "costs"
-  | "compare";
+  | "compare"
+  | "engines";
 
 export const DEFAULT_SHOWN = ["source", "captured"];
 export const MOST_PANES = 4;
@@ -102,7 +103,8 @@ export class State {
 
   private wantedPanes(): string[] {
     const wanted = this.model.get("shown").slice(0, MOST_PANES);
-    return wanted.length ? wanted : [...DEFAULT_SHOWN];
+    if (wanted.length) return wanted;
+    return this.record.comparison ? ["source", "engines"] : [...DEFAULT_SHOWN];
   }
 
   private takePins(): void {

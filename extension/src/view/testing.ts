@@ -45,5 +45,6 @@ export function recordOf(lines: string[], compiles: Compile[]): CutawayRecord {
       { id: 0, name: "f", filename: "a.py", line: 10, kind: "root", resumes: null, calls: 1, skipped: "", compiles },
     ],
     notes: [],
+    comparison: null,
   };
 }
