@@ -44,9 +44,9 @@ def train_block() -> None:
 
 
 def resnet18() -> None:
-    from tests.architectures import torchvision
+    from tests.architectures import MODELS
 
-    model = torchvision.models.resnet18().eval()
+    model = MODELS["tv_resnet18"]()[0].eval()
     with torch.no_grad():
         torch.compile(model)(torch.randn(1, 3, 32, 32))
 

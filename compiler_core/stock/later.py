@@ -63,17 +63,18 @@ class _Nodes:
     """A graph as it is now, in less time than copying or printing it takes."""
 
     def __init__(self, module: GraphModule) -> None:
-        self._name = module._get_name()
+        self._name = type(module).__name__
         self._codegen = module.graph._codegen
         self._nodes = [(n, n.op, n.target, n.args, n.kwargs, n.name, n.type, n.meta.copy()) for n in module.graph.nodes]
         self._children = {name: _Nodes(m) for name, m in module.named_children() if isinstance(m, GraphModule)}
 
     def module(self) -> GraphModule:
         """A module that can be printed, not run."""
-        graph, made = Graph(), {}
+        graph = Graph()
+        made: dict[torch.fx.Node, torch.fx.Node] = {}
         for node, op, target, args, kwargs, name, type_, meta in self._nodes:
-            new = [torch.fx.map_arg(each, made.__getitem__) for each in (args, kwargs)]
-            made[node] = graph.create_node(op, target, *new, name=name, type_expr=type_)
+            args, kwargs = (torch.fx.map_arg(each, made.__getitem__) for each in (args, kwargs))
+            made[node] = graph.create_node(op, target, args, kwargs, name, type_)
             made[node].meta = meta
         graph._codegen = self._codegen
         module = GraphModule.__new__(GraphModule)

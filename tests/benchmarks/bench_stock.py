@@ -25,7 +25,7 @@ from tests.unit.test_stock_logs import write_log
 ROUNDS = 9
 MOST = 1.05
 
-pytestmark = pytest.mark.filterwarnings("ignore")
+pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.timeout(1800)]
 
 
 READ = """

@@ -77,7 +77,7 @@ def two_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for engine, through in (("core", api.compile), ("torch", torch.compile)):
         torch._dynamo.reset()
         with api.record(engine, engine=engine) as record:  # type: ignore[arg-type]
-            through(function, backend="aot_eager")(torch.ones(8, requires_grad=True)).sum().backward()  # type: ignore[operator]
+            through(function, backend="aot_eager")(torch.ones(8, requires_grad=True)).sum().backward()
         runs.append(record)
     runs[0].comparison = compare(*runs)
     runs[0].comparison.values = {}

@@ -20,6 +20,8 @@ from compiler_core.stock.messages import SILENT
 from tests.architectures import HAS_TORCHVISION
 from tests.stock_programs import PROGRAMS
 
+pytestmark = pytest.mark.timeout(600)
+
 LOGS = ["all", *sorted(set(log_registry.artifact_names) - {*SILENT, "custom_format_test_artifact"})]
 MESSAGE = re.compile(r"[VIWEC]\d{4} \d\d:\d\d:\d\d\.\d+ \d+ (\S+):\d+\] ?(?P<id>\[[-!\d/_]+\] )?(?:\[__\w+\])?(.*)")
 TRACED = re.compile(r"[VIWEC]\d{4} \d\d:\d\d:\d\d\.\d+ \d+ \S+:\d+\] (\{.*)")
@@ -55,9 +57,8 @@ class Run:
             if line.startswith("\t"):
                 texts[-1].append(line[1:])
             elif found := TRACED.match(line):
-                texts.append([])
-                if '"chromium_event"' in found[1]:
-                    texts[-1].append("")  # times, which the record has as events
+                # times are events of the record, the version is one of its versions
+                texts.append([""] if re.search(r'"(chromium_event|torch_version)"', found[1]) else [])
         return ["\n".join(text) for text in texts if text and text[0]]
 
 
@@ -92,7 +93,7 @@ def test_every_text_of_the_trace_is_in_the_record(ran: Run) -> None:
     assert [f.message for c in ran.record.compiles for f in c.failures] == []
     have = {artifact.text for artifact in ran.record.artifacts}
     wanted = ran.traced()
-    assert len(wanted) > 20
+    assert len(wanted) > 10
     assert [text[:200] for text in wanted if text not in have] == []
 
 
@@ -107,18 +108,23 @@ def test_nodes_guards_and_kernels_are_those_of_the_logs(ran: Run) -> None:
     """The panes' own texts, not what the loggers said again."""
     record = ran.record
     panes = [a for a in record.artifacts if not a.name.startswith("log.")]
-    graphs = [a for a in panes if a.graph]
-    statements = {line.strip() for a in graphs for line in a.text.split("\n") if re.match(r"        \w+.* = ", line)}
-    assert statements <= {line for _, line in ran.logged()} | {
-        line.strip() for t in ran.traced() for line in t.split("\n")
-    }
-    guards = {line for _, line in ran.logged() if re.match(r"(\| )*\+- [A-Z_]+: ", line)}
+    logged = [line for _, line in ran.logged()]
+    shown = {line for a in panes if a.graph for line in statements(a.text.split("\n"))}
+    assert {line for line in statements(logged) if '"' in line and "]cpu" in line} <= shown
+    told = {*logged, *(line.strip() for text in ran.traced() for line in text.split("\n"))}
+    assert {line for a in panes if a.graph and a.pane != "passes" for line in statements(a.text.split("\n"))} <= told
+    guards = {line for line in logged if re.match(r"(\| )*\+- [A-Z_]+: ", line)}
     assert guards == {
         a.lines(span).strip() for a in panes if a.pane == "guards" for span in a.spans if ": " in a.lines(span)
     }
     codes = "\n".join(a.text for a in panes if a.pane == "wrapper")
     assert all(a.text.strip() in codes for a in panes if a.pane == "kernel")
     assert sum(len(c.kernels) for c in record.compiles) > 2
+
+
+def statements(lines: list[str]) -> set[str]:
+    """Those that make a value with a shape."""
+    return {line.strip() for line in lines if re.match(r'\s*\w+: "[^"]*" = ', line)}
 
 
 @pytest.mark.skipif(importlib.util.find_spec("depyf") is None, reason="depyf is not here")
