@@ -50,6 +50,11 @@ EVALUATE = """async (expression) => {
     return value.status === "ok" ? value.data["text/plain"] : `!${value.ename}: ${value.evalue}`;
 }"""
 
+# The text of lines without the marks at their ends.
+TEXTS = """(lines) => lines.map((line) =>
+    [...line.childNodes].filter((part) => !part.classList?.contains("cutaway-mark"))
+        .map((part) => part.textContent).join(""))"""
+
 CELLS = """() => window.jupyterapp.shell.currentWidget.content.widgets.map((cell) => ({
     id: cell.model.id,
     count: cell.model.executionCount ?? null,
@@ -283,7 +288,7 @@ class Explorer:
 
     def lit(self, at: int) -> list[str]:
         """The lines of a pane that are linked to what is pinned, or are pinned."""
-        found = self.pane(at).locator(".cm-line.pin-linked, .cm-line.pinned").all_inner_texts()
+        found: list[str] = self.pane(at).locator(".cm-line.pin-linked, .cm-line.pinned").evaluate_all(TEXTS)
         return [text.strip() for text in found]
 
     def lit_nodes(self, at: int) -> list[str]:

@@ -41,7 +41,7 @@ class Chip extends WidgetType {
     chip.className = `cutaway-mark ${mark.kind}`;
     chip.type = "button";
     chip.textContent = mark.title;
-    chip.setAttribute("aria-label", [mark.title, mark.reason, mark.hint, "Open in the explorer"].join(". "));
+    chip.setAttribute("aria-label", [`${mark.title}.`, mark.reason, mark.hint].filter(Boolean).join(" "));
     const tip = (shown: boolean) =>
       view.dispatch({ effects: setTip.of(shown ? { pos: this.at, above: false, create: () => tooltip(mark) } : null) });
     chip.onmouseenter = () => tip(true);

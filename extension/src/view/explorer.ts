@@ -1,17 +1,21 @@
 /** The explorer: the tree, the panes and the strip, around one record. */
 
+import { bar } from "./bar";
 import { readRecord } from "./check";
-import { h, plural } from "./dom";
+import { h } from "./dom";
 import type { Model } from "./host";
 import type { Mark } from "./marks";
 import { Pane } from "./pane";
 import { hasContent, PANES, parsePane } from "./panes";
 import { ProgressView } from "./progress";
-import type { Compile, Record as CutawayRecord } from "./record";
+import type { Record as CutawayRecord, ItemId } from "./record";
 import { splitter } from "./splitter";
 import { MOST_PANES, State } from "./state";
 import { Strip } from "./strip";
 import { Tree } from "./tree";
+
+/** A pane of this width can be read. */
+const READABLE = 340;
 
 /** What a mark in a notebook's own editor tells the explorer, with the mark as its detail. */
 const GO = "cutaway-go";
@@ -70,21 +74,17 @@ class Explorer {
   private readonly add = h("button", { class: "add", title: "Open another pane beside these" }, "+ pane");
   private panes: Pane[] = [];
   private frameRequest = 0;
+  private readonly sizes = new ResizeObserver(() => {
+    this.state.room = Math.floor(this.area.clientWidth / READABLE);
+  });
 
   constructor(record: CutawayRecord, model: Model) {
     this.state = new State(record, model);
     this.add.onclick = () => this.addPane();
-    const bar = h(
-      "header",
-      { class: "bar" },
-      h("b", {}, record.title || "Cutaway"),
-      h("span", {}, summary(record)),
-      this.add,
-    );
     const tree = new Tree(this.state);
     const main = h("div", { class: "main" }, tree.element, splitter("the list of frames"), this.area);
-    const strip = new Strip(this.state, (pane) => this.reveal(pane));
-    this.elements = [bar, main, strip.element];
+    const strip = new Strip(this.state, (pane, items) => this.reveal(pane, items));
+    this.elements = [bar(this.state, this.add), main, strip.element];
     for (const element of this.elements) {
       element.addEventListener("keydown", (event) => {
         if (event.key === "Escape") this.state.pin([]);
@@ -95,6 +95,9 @@ class Explorer {
     this.state.on("compile", () => {
       for (const pane of this.panes) pane.update();
     });
+    this.state.on("attempt", () => {
+      for (const pane of this.panes) pane.redraw("steps");
+    });
     this.state.on("hover", () => this.lightSoon());
     this.state.on("pin", () => {
       for (const pane of this.panes) pane.reveal();
@@ -104,6 +107,7 @@ class Explorer {
       for (const pane of this.panes) pane.follow();
       this.lightSoon();
     });
+    this.sizes.observe(this.area);
     this.layPanes();
   }
 
@@ -158,9 +162,10 @@ class Explorer {
     this.state.setShown(this.state.shown.filter((_, i) => i !== at));
   }
 
-  private reveal(pane: string): void {
+  /** Scroll the panes of a kind to `items`. */
+  private reveal(pane: string, items: Set<ItemId>): void {
     this.state.shown.forEach((shown, i) => {
-      if (parsePane(shown).kind.name === pane) this.panes[i].reveal();
+      if (parsePane(shown).kind.name === pane) this.panes[i].goTo(items);
     });
   }
 
@@ -175,29 +180,8 @@ class Explorer {
 
   destroy(): void {
     cancelAnimationFrame(this.frameRequest);
+    this.sizes.disconnect();
     for (const pane of this.panes) pane.destroy();
     this.state.destroy();
   }
-}
-
-function summary(record: CutawayRecord): string {
-  const compiles = record.frames.flatMap((f) => f.compiles);
-  const graphs = compiles.flatMap((c) => c.artifacts).filter((a) => a.pane === "captured").length;
-  const breaks = breakPlaces(compiles);
-  const again = compiles.filter((c) => c.cause).length;
-  const failed = compiles.reduce((sum, c) => sum + c.failures.length, 0);
-  return [
-    plural(graphs, "graph"),
-    breaks && plural(breaks, "graph break"),
-    again && plural(again, "recompile"),
-    failed && plural(failed, "failure"),
-  ]
-    .filter(Boolean)
-    .join(" · ");
-}
-
-/** The number of lines that broke a graph, however many compiles met them. */
-function breakPlaces(compiles: Compile[]): number {
-  const places = compiles.flatMap((c) => c.breaks).map((b) => b.stack[b.stack.length - 1]);
-  return new Set(places.map((at) => (at ? `${at.filename}:${at.lineno}` : ""))).size;
 }

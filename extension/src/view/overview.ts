@@ -1,7 +1,7 @@
 /** One compile in words: what came of it, why the graph ended, why it was compiled again. */
 
 import { bytes, h, plural } from "./dom";
-import type { Compile, Frame, GraphBreak, ItemId, Recompile, StackLine } from "./record";
+import type { Compile, Frame, GraphBreak, ItemId, Recompile, StackLine, StepNote } from "./record";
 import { code, Rows } from "./rows";
 import { frameOf, type State } from "./state";
 
@@ -46,6 +46,7 @@ export class Overview extends Rows {
       b.hint && h("p", {}, h("b", {}, "What to do: "), b.hint),
       ...b.stack.map((line) => this.stackLine(line, b.instruction)),
       ...b.resumes.map((id) => this.resume(id)),
+      this.step(b),
     );
     return block;
   }
@@ -61,6 +62,18 @@ export class Overview extends Rows {
     const reached = frame.calls ? "" : ", never reached";
     const open = h("button", { class: "link", onclick: () => this.state.selectFrame(frame) }, frameName(frame));
     return h("p", { class: "resume" }, "goes on in ", open, reached);
+  }
+
+  /** To the symbolic interpreter's step that met the break, where the steps were recorded. */
+  private step({ kind }: GraphBreak): HTMLElement | null {
+    const { compile } = this.state;
+    const attempt = compile?.steps.findIndex(({ notes }) =>
+      notes.some((n) => n.kind === "break" && n.text.includes(kind)),
+    );
+    if (!compile || attempt === undefined || attempt < 0) return null;
+    const note = compile.steps[attempt].notes.find((n) => n.kind === "break" && n.text.includes(kind)) as StepNote;
+    const go = () => this.state.stepTo(attempt, note.step);
+    return h("p", {}, h("button", { class: "link", onclick: go }, `step ${note.step + 1} of the capture`), " met it");
   }
 
   private failure(stage: string, message: string, detail: string): HTMLElement {

@@ -1,6 +1,7 @@
 /** One pane: a head that says what it shows, and the content. */
 
 import { h } from "./dom";
+import { isWord, recall, remember } from "./memory";
 import { frameName } from "./overview";
 import { hasContent, type Mode, PANES, type PaneKind, parsePane } from "./panes";
 import type { Artifact, ItemId } from "./record";
@@ -30,8 +31,8 @@ export class Pane {
   private content: Content | null = null;
   private kind: PaneKind = PANES[0];
   private artifact: Artifact | undefined;
-  /** The mode that the person chose for each kind of pane. */
-  private readonly chosen = new Map<string, string>();
+  /** The mode of each kind of pane here: what the reader chose, or chose last when this was opened. */
+  private readonly chosen = new Map<string, string | null>();
   private drawn = "";
 
   constructor(
@@ -61,7 +62,7 @@ export class Pane {
     this.artifact = artifacts.find((a) => a.name === artifact) ?? this.bestArtifact(artifacts);
     this.fillPickers(artifacts);
     const modes = kind.modes.filter((mode) => mode.can(this.state, this.artifact));
-    const mode = modes.find((m) => m.name === this.chosen.get(kind.name)) ?? modes[0];
+    const mode = modes.find((m) => m.name === this.modeOf(kind)) ?? modes[0];
     this.artifactPicker.hidden = artifacts.length < 2 || !mode?.ofArtifact;
     // a source is the same text for all compiles of its frame
     const subject = kind.name === "source" ? this.state.frame?.id : (this.state.compile ?? this.state.frame)?.id;
@@ -69,6 +70,17 @@ export class Pane {
     if (now === this.drawn) return;
     this.drawn = now;
     this.draw(modes, mode);
+  }
+
+  private modeOf({ name }: PaneKind): string | null {
+    if (!this.chosen.has(name)) this.chosen.set(name, recall(`mode.${name}`, isWord));
+    return this.chosen.get(name) ?? null;
+  }
+
+  /** Make the content anew where it is of this kind. */
+  redraw(kind: string): void {
+    if (this.kind.name === kind) this.drawn = "";
+    this.update();
   }
 
   /** Where none is asked for: the first that has something of what is pinned, else the first. */
@@ -109,6 +121,7 @@ export class Pane {
       ...modes.map((mode) => {
         const choose = () => {
           this.chosen.set(this.kind.name, mode.name);
+          remember(`mode.${this.kind.name}`, mode.name);
           this.update();
         };
         return h("button", { "aria-pressed": String(mode === current), onclick: choose }, mode.name);
@@ -132,6 +145,14 @@ export class Pane {
   reveal(): void {
     this.update();
     if (!this.element.matches(":hover")) this.content?.reveal(this.state.pinLinked);
+  }
+
+  /** Show the artifact of `items`, where there are several, and scroll to them. */
+  goTo(items: Set<ItemId>): void {
+    const [first] = items;
+    const artifact = this.state.links.artifactOf(first);
+    if (artifact && artifact !== this.artifact) this.state.show(`${this.kind.name}:${artifact.name}`, this.at);
+    this.content?.reveal(items);
   }
 
   /** Bring what the step that is looked at belongs to into sight, in the panes beside the one that goes through them. */

@@ -3,9 +3,10 @@
 import type { Model } from "./host";
 import { keyOf, Links } from "./links";
 import { type Mark, marksOf } from "./marks";
+import { isWords, recall, remember } from "./memory";
 import type { Artifact, Compile, Record as CutawayRecord, Frame, ItemId } from "./record";
 
-export type Change = "compile" | "hover" | "pin" | "shown" | "step";
+export type Change = "compile" | "hover" | "pin" | "shown" | "step" | "attempt";
 export type PaneName =
   | Artifact["pane"]
   | "overview"
@@ -40,7 +41,11 @@ export class State {
   stepped = new Set<ItemId>();
   /** The attempt and the step that was looked at last, for each compile. */
   readonly stoodAt = new Map<string, [attempt: number, step: number]>();
+  /** The attempt and the step to go to, until the pane of steps is there. */
+  wantedStep: [attempt: number, step: number] | null = null;
   shown: string[];
+  /** How many panes there is room for. */
+  room = 2;
   private readonly listeners = new Map<Change, (() => void)[]>();
   private readonly followed: [string, () => void][] = [];
 
@@ -102,9 +107,9 @@ export class State {
   }
 
   private wantedPanes(): string[] {
-    const wanted = this.model.get("shown").slice(0, MOST_PANES);
-    if (wanted.length) return wanted;
-    return this.record.comparison ? ["source", "engines"] : [...DEFAULT_SHOWN];
+    const wanted = this.model.get("shown");
+    const usual = this.record.comparison ? ["source", "engines"] : (recall("shown", isWords) ?? DEFAULT_SHOWN);
+    return (wanted.length ? wanted : usual).slice(0, MOST_PANES);
   }
 
   private takePins(): void {
@@ -153,6 +158,13 @@ export class State {
     this.tell("hover");
   }
 
+  /** Look at a step of the symbolic interpreter. */
+  stepTo(attempt: number, step: number): void {
+    this.wantedStep = [attempt, step];
+    this.open("steps");
+    this.tell("attempt");
+  }
+
   /** Stand at a step that belongs to `items`. */
   stand(items: Iterable<ItemId>): void {
     const next = new Set(items);
@@ -169,17 +181,20 @@ export class State {
     this.write("selection", chosen);
   }
 
-  /** Show what a mark is about: its compile, the pane that tells more, and its line, pinned. */
-  goTo({ compile, pane, line }: Pick<Mark, "compile" | "pane" | "line">): void {
+  /** Show what a mark or a count is about: its compile, the pane that tells more, and its line, pinned. */
+  goTo({ compile, pane, line }: { compile: string; pane: PaneName; line: ItemId | null }): void {
     this.select(this.findCompile(compile));
     this.open(pane);
-    if (!same(new Set([line]), this.pinned)) this.pin([line]);
+    if (line !== null && !same(new Set([line]), this.pinned)) this.pin([line]);
   }
 
-  /** Show `pane`; where it is not among those shown, in place of the last one. */
-  open(pane: string): void {
+  /** Show `pane`; where it is not shown, beside the others if there is room, else in place of the last that may go. */
+  open(pane: string, mayGo: (pane: string) => boolean = () => true): void {
     const names = this.shown.map((shown) => shown.split(":")[0]);
-    if (!names.includes(pane)) this.show(pane, names.length - 1);
+    if (names.includes(pane)) return;
+    const free = names.findLastIndex(mayGo);
+    if (free < 0 || names.length < this.room) this.setShown([...this.shown, pane]);
+    else this.show(pane, free);
   }
 
   /** Show `pane` in place `at`. */
@@ -187,8 +202,10 @@ export class State {
     this.setShown(this.shown.map((s, i) => (i === at ? pane : s)));
   }
 
-  setShown(shown: string[]): void {
-    this.write("shown", shown.slice(0, MOST_PANES));
+  setShown(wanted: string[]): void {
+    const shown = wanted.slice(0, MOST_PANES);
+    remember("shown", shown);
+    this.write("shown", shown);
   }
 
   private write<K extends "selection" | "shown" | "compile">(

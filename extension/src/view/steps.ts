@@ -30,10 +30,13 @@ export class StepsView implements Content {
     private readonly compile: Compile,
   ) {
     const last = compile.steps.length - 1;
-    [this.attempt, this.at] = state.stoodAt.get(compile.id) ?? [last, 0];
+    const wanted = state.wantedStep;
+    [this.attempt, this.at] = wanted ?? state.stoodAt.get(compile.id) ?? [last, 0];
     this.slider.oninput = () => this.go(Number(this.slider.value));
     this.element.append(this.controls(), this.page);
     this.open(this.attempt, this.at);
+    if (wanted) this.takePins();
+    state.wantedStep = null;
   }
 
   private controls(): HTMLElement {

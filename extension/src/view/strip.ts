@@ -1,19 +1,22 @@
-/** The way of the pinned item, from the user's line to the kernel: each step can be gone to. */
+/** The way of the pinned item, from the user's line to the machine code: a chain that is walked by mouse and keys. */
 
 import { h, scrollInside, shorten } from "./dom";
-import { keyOf, push } from "./links";
-import { parsePane, shortTitle } from "./panes";
+import { push } from "./links";
+import { shortTitle } from "./panes";
 import type { Artifact, ItemId } from "./record";
-import { MOST_PANES, type State } from "./state";
+import type { PaneName, State } from "./state";
 
 const ORDER: Artifact["pane"][] = [
   "source",
   "bytecode",
   "guards",
   "captured",
+  "pregrad",
   "joint",
   "forward",
   "backward",
+  "postgrad",
+  "passes",
   "fusion",
   "kernel",
   "wrapper",
@@ -25,19 +28,31 @@ const ORDER: Artifact["pane"][] = [
 /** Characters of items' texts that fit beside the names of the steps, in an output of common width. */
 const WIDTH = 110;
 
+/** One step of the chain: the items of one stage, one of which is looked at. */
+interface Step {
+  pane: PaneName;
+  items: ItemId[];
+  at: number;
+  element: HTMLElement;
+}
+
 export class Strip {
-  readonly element = h("div", { class: "strip", role: "status", "aria-label": "What the pinned item is linked to" });
+  readonly element = h("div", { class: "strip", role: "toolbar", "aria-label": "What the pinned item is linked to" });
+  private steps: Step[] = [];
 
   constructor(
     private readonly state: State,
-    private readonly reveal: (pane: string) => void,
+    private readonly reveal: (pane: string, items: Set<ItemId>) => void,
   ) {
     state.on("pin", () => this.draw());
     state.on("compile", () => this.draw());
+    this.element.addEventListener("keydown", (event) => this.keyed(event));
     this.draw();
   }
 
   private draw(): void {
+    const hadFocus = this.element.contains(document.activeElement);
+    this.steps = [];
     if (!this.state.pinned.size) {
       this.element.replaceChildren(
         h(
@@ -51,11 +66,13 @@ export class Strip {
     const groups = this.groups();
     // the more steps, the fewer words of each
     const most = Math.min(30, Math.max(6, Math.floor(WIDTH / groups.size)));
-    const steps = ORDER.flatMap((pane) => {
+    this.steps = ORDER.flatMap((pane) => {
       const items = groups.get(pane);
       return items ? [this.step(pane, items, most)] : [];
     });
-    const nothing = steps.length ? null : h("span", { class: "hint" }, "The pinned item belongs to another compile.");
+    const nothing = this.steps.length
+      ? null
+      : h("span", { class: "hint" }, "The pinned item belongs to another compile.");
     const clear = h(
       "button",
       {
@@ -66,10 +83,19 @@ export class Strip {
       },
       "×",
     );
-    const list = h("span", { class: "steps" }, ...steps, nothing);
-    this.element.replaceChildren(list, clear);
-    const own = list.querySelector(".own");
-    if (own) scrollInside(list, own);
+    const list = h("span", { class: "steps" }, ...this.steps.map(({ element }) => element), nothing);
+    this.element.replaceChildren(list, ...this.toSteps(), clear);
+    const own = this.steps.find(({ element }) => element.classList.contains("own")) ?? this.steps[0];
+    for (const step of this.steps) step.element.tabIndex = step === own ? 0 : -1;
+    if (own) scrollInside(list, own.element);
+    if (own && hadFocus) own.element.focus();
+  }
+
+  /** Where the symbolic interpreter's steps were recorded: to the step that made the item. */
+  private toSteps(): HTMLElement[] {
+    if (!this.state.compile?.steps.length) return [];
+    const title = "Go to the symbolic interpreter's step that made it";
+    return [h("button", { class: "made", title, onclick: () => this.state.open("steps") }, "Step ⤴")];
   }
 
   private groups(): Map<string, ItemId[]> {
@@ -81,39 +107,63 @@ export class Strip {
     return groups;
   }
 
-  private step(pane: Artifact["pane"], items: ItemId[], most: number): HTMLElement {
-    const own = items.some((item) => this.state.pinned.has(item));
-    const text = this.itemText(items.find((item) => this.state.pinned.has(item)) ?? items[0]);
-    return h(
-      "button",
-      { class: own ? "step own" : "step", title: `${shortTitle(pane)}: ${text}`, onclick: () => this.go(pane) },
+  private step(pane: Artifact["pane"], items: ItemId[], most: number): Step {
+    const own = items.findIndex((item) => this.state.pinned.has(item));
+    const element = h("button", { class: own >= 0 ? "step own" : "step" });
+    const step = { pane, items, at: Math.max(own, 0), element };
+    element.onclick = () => this.go(step, element.classList.contains("walked") ? step.at + 1 : step.at);
+    element.onmouseenter = () => this.state.hover(items);
+    element.onmouseleave = () => this.state.hover([]);
+    this.label(step, most);
+    return step;
+  }
+
+  /** Which item of the step is looked at, and how many there are. */
+  private label({ pane, items, at, element }: Step, most: number): void {
+    const text = this.itemText(items[at]);
+    const which = items.length > 1 && `${at + 1}/${items.length}`;
+    element.title = `${shortTitle(pane)}: ${shorten(text, 300)}\n← and → go along the chain, ↑ and ↓ through this step`;
+    element.replaceChildren(
       h("b", {}, shortTitle(pane)),
       h("span", {}, shorten(text, most)),
-      items.length > 1 && h("i", {}, `+${items.length - 1}`),
+      which ? h("i", {}, which) : "",
     );
   }
 
-  /** The first line of an item's text. */
+  /** What an item is called: a node by its name, anything else by the first line of its text. */
   private itemText(item: ItemId): string {
     const artifact = this.state.links.artifactOf(item);
-    const key = keyOf(item);
-    const node = artifact?.graph?.nodes.find((n) => n.key === key);
-    if (node) return node.key;
-    const span = artifact?.spans.find((s) => s.key === key);
-    const line = span && artifact ? artifact.text.split("\n")[span.first - 1]?.trim().replace(/\s+/g, " ") : key;
-    return artifact?.pane === "source" ? `${key}: ${line}` : (line ?? key);
+    const key = item.slice(item.indexOf("#") + 1);
+    if (artifact?.graph?.nodes.some((node) => node.key === key)) return key;
+    const line = this.state.links.text(item).replace(/\s+/g, " ");
+    return artifact?.pane === "source" ? `${key}: ${line}` : line;
   }
 
-  /** Show `pane`, in place of one that does not show the pinned item, and scroll there. */
-  private go(pane: string): void {
-    const { shown } = this.state;
-    const panes = shown.map((s) => parsePane(s).kind.name as string);
-    if (!panes.includes(pane)) {
-      const pinned = new Set([...this.state.pinned].map((item) => this.state.links.artifactOf(item)?.pane as string));
-      const free = panes.findLastIndex((name) => !pinned.has(name));
-      if (free >= 0) this.state.show(pane, free);
-      else if (shown.length < MOST_PANES) this.state.setShown([...shown, pane]);
+  /** Look at one item of a step: show its pane, scroll there, and light what it is linked to. */
+  private go(step: Step, at: number): void {
+    step.at = (at + step.items.length) % step.items.length;
+    for (const each of this.steps) {
+      each.element.classList.toggle("walked", each === step);
+      each.element.tabIndex = each === step ? 0 : -1;
     }
-    this.reveal(pane);
+    this.label(step, 30);
+    step.element.focus();
+    const item = step.items[step.at];
+    const pinned = new Set([...this.state.pinned].map((pin) => this.state.links.artifactOf(pin)?.pane as string));
+    this.state.open(step.pane, (shown) => !pinned.has(shown));
+    this.state.hover([item]);
+    this.reveal(step.pane, new Set([item]));
+  }
+
+  private keyed(event: KeyboardEvent): void {
+    const at = this.steps.findIndex(({ element }) => element === document.activeElement);
+    const step = this.steps[at];
+    if (!step) return;
+    const along = { ArrowLeft: this.steps[at - 1], ArrowRight: this.steps[at + 1] }[event.key];
+    const within = { ArrowUp: -1, ArrowDown: 1 }[event.key];
+    if (along) this.go(along, along.at);
+    else if (within) this.go(step, step.at + within);
+    else return;
+    event.preventDefault();
   }
 }

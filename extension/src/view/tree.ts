@@ -115,7 +115,11 @@ export class Tree {
     }
     for (const failure of compile.failures) lines.push(["failure", `failed in ${failure.stage}: ${failure.message}`]);
     if (!lines.length) lines.push(["fine", compile.outcome === "compiled" ? whole(compile) : compile.outcome]);
-    return lines.map(([kind, text]) => h("span", { class: kind, title: text }, text));
+    return lines.map(([kind, text]) => {
+      const tells = kind !== "fine" && kind !== "why";
+      const open = () => this.state.goTo({ compile: compile.id, pane: "overview", line: null });
+      return h("span", { class: kind, title: text, onclick: tells && open }, text);
+    });
   }
 
   private addRow(element: HTMLElement, level: number, choose: () => void, isCurrent: () => boolean): void {
