@@ -283,7 +283,7 @@ class Explorer:
     def node(self, at: int, name: str) -> Locator:
         """A node of a drawn graph."""
         return self.pane(at).locator(
-            f'g.node[aria-label*=", {name} = "], g.node[aria-label^="{name} "][aria-label*=", input"]'
+            f'.spots > [aria-label*=", {name} = "], .spots > [aria-label^="{name} "][aria-label*=", input"]'
         )
 
     def lit(self, at: int) -> list[str]:
@@ -293,6 +293,6 @@ class Explorer:
 
     def lit_nodes(self, at: int) -> list[str]:
         """The same of a drawn graph."""
-        nodes = self.pane(at).locator("g.node.pin-linked, g.node.pinned").all()
+        nodes = self.pane(at).locator(".spots > .pin-linked, .spots > .pinned").all()
         labels = [node.get_attribute("aria-label") or "" for node in nodes]
         return [found[1] if (found := re.search(r", (\w+) = ", label)) else label.split()[0] for label in labels]

@@ -54,9 +54,9 @@ def test_the_break_is_explained_with_pytorchs_words(explorer: Explorer) -> None:
 
 
 def test_panes_that_only_stock_has(explorer: Explorer) -> None:
-    expect(explorer.show(0, "pregrad").locator("g.node")).not_to_have_count(0)
+    expect(explorer.show(0, "pregrad").locator(".spots > .node")).not_to_have_count(0)
     expect(explorer.show(0, "passes")).to_contain_text("remove_noop_ops")
-    expect(explorer.show(0, "postgrad").locator("g.node")).not_to_have_count(0)
+    expect(explorer.show(0, "postgrad").locator(".spots > .node")).not_to_have_count(0)
     expect(explorer.show(0, "other")).to_contain_text("dynamo_graph_break_reason")
     expect(explorer.show(0, "guards")).to_contain_text("TENSOR_MATCH")
     expect(explorer.show(0, "timings")).to_contain_text("GraphLowering.run")

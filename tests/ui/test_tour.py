@@ -121,7 +121,7 @@ def test_keys_in_the_explorer_are_not_jupyterlabs(tour: Notebook, walk: Explorer
                                   "fusion", "kernel", "wrapper", "generated", "decompiled", "timings"])  # fmt: skip
 def test_every_pane_has_something_to_show(walk: Explorer, kind: str) -> None:
     pane = walk.show(1, kind)
-    expect(pane.locator(".cm-line, table tr, g.node, dl, ul").first).to_be_visible()
+    expect(pane.locator(".cm-line, table tr, .spots > .node, dl, ul").first).to_be_visible()
     expect(pane.locator(".empty")).to_have_count(0)
 
 

@@ -2,7 +2,8 @@
 
 import { CostsTable } from "./costs_table";
 import { RunsTable } from "./engines";
-import { GraphView } from "./graph";
+import { oneGraph } from "./graph/subject";
+import { GraphView } from "./graph/view";
 import { Overview } from "./overview";
 import type { Content } from "./pane";
 import type { Artifact, Comparison, Compile, Graph, Partition } from "./record";
@@ -53,7 +54,7 @@ const drawing: Mode = {
   name: "Drawing",
   ofArtifact: true,
   can: (_, artifact) => Boolean(artifact?.graph),
-  make: (state, artifact) => new GraphView(artifact as Artifact, artifact?.graph as Graph, state),
+  make: (state, artifact) => new GraphView(oneGraph(artifact as Artifact, artifact?.graph as Graph, state), state),
 };
 const overview: Mode = { name: "Text", ofArtifact: false, can: () => true, make: (state) => new Overview(state) };
 const guards = table(

@@ -1,6 +1,6 @@
 /** Small records for the tests. */
 
-import { type Compile, type Record as CutawayRecord, SCHEMA_VERSION } from "./record";
+import { type Compile, type Record as CutawayRecord, type Node, SCHEMA_VERSION } from "./record";
 
 export function compileOf(id: string, edges: [made: string, sources: string[]][]): Compile {
   return {
@@ -46,5 +46,21 @@ export function recordOf(lines: string[], compiles: Compile[]): CutawayRecord {
     ],
     notes: [],
     comparison: null,
+  };
+}
+
+/** A node of a graph, an operation if nothing else is said. */
+export function node(key: string, more: Partial<Node> = {}): Node {
+  return {
+    key,
+    op: "call_function",
+    target: key,
+    shape: null,
+    dtype: null,
+    device: null,
+    bytes: null,
+    module: null,
+    role: null,
+    ...more,
   };
 }

@@ -1,33 +1,21 @@
-/** Where the nodes and edges of a graph go: Graphviz's `dot`, in a worker, loaded when first needed. */
+/** Graphviz's `dot`, in a worker, loaded when first needed. */
 
-import workerSource from "worker:./layout_worker.ts";
+import workerSource from "worker:./dot_worker.ts";
+import type { Box, Layout, Pair } from "./layout";
 
-export interface Box {
-  width: number;
-  height: number;
-}
-
-export interface Layout extends Box {
-  /** Middle of each node. */
-  nodes: { x: number; y: number }[];
-  /** Control points of each edge: a start, then three for each cubic curve. */
-  edges: [number, number][][];
-}
-
-/** Longer than this and a person would rather read the text. */
-const PATIENCE_MS = 8000;
+const PATIENCE_MS = 3000;
 const INCH = 72;
 
 let worker: Worker | null = null;
 let requests = 0;
 
-/** Lay out boxes joined by `edges`, pairs of indices of boxes. */
-export async function layOut(boxes: Box[], edges: [number, number][]): Promise<Layout> {
-  return readPlain(await runDot(dotText(boxes, edges)), boxes.length);
+/** Lay out boxes joined by `edges`; an error where the worker cannot run or takes too long. */
+export async function runDot(boxes: Box[], edges: Pair[]): Promise<Layout> {
+  return readPlain(await ask(dotText(boxes, edges)), boxes.length, edges);
 }
 
 /** Only sizes and indices go to Graphviz, no text of the record's. */
-function dotText(boxes: Box[], edges: [number, number][]): string {
+function dotText(boxes: Box[], edges: Pair[]): string {
   // without the limits, edges as long as the graph (saved values) keep dot busy for minutes
   const knobs = boxes.length > 150 ? "nslimit=2 nslimit1=2 mclimit=0.5" : "";
   const inches = (points: number) => (points / INCH).toFixed(3);
@@ -39,7 +27,7 @@ function dotText(boxes: Box[], edges: [number, number][]): string {
   ].join("\n");
 }
 
-function runDot(dot: string): Promise<string> {
+function ask(dot: string): Promise<string> {
   const running = worker ?? startWorker();
   worker = running;
   const id = ++requests;
@@ -74,21 +62,33 @@ function startWorker(): Worker {
 }
 
 /** Graphviz's "plain" format: https://graphviz.org/docs/outputs/plain/; y grows upwards there. */
-function readPlain(plain: string, count: number): Layout {
-  const layout: Layout = { width: 0, height: 0, nodes: new Array(count), edges: [] };
+export function readPlain(plain: string, count: number, edges: Pair[]): Layout {
+  const found = new Map<string, Float32Array[]>();
+  const layout: Layout = {
+    width: 0,
+    height: 0,
+    x: new Float64Array(count),
+    y: new Float64Array(count),
+    edges: [],
+    long: new Uint8Array(edges.length),
+  };
   for (const line of plain.split("\n")) {
     const [kind, ...words] = line.split(" ");
     const numbers = words.map(Number);
-    const point = (i: number): [number, number] => [numbers[i] * INCH, layout.height - numbers[i + 1] * INCH];
+    const down = (y: number) => layout.height - y * INCH;
     if (kind === "graph") {
       layout.width = numbers[1] * INCH;
       layout.height = numbers[2] * INCH;
     } else if (kind === "node") {
-      const [x, y] = point(1);
-      layout.nodes[numbers[0]] = { x, y };
+      layout.x[numbers[0]] = numbers[1] * INCH;
+      layout.y[numbers[0]] = down(numbers[2]);
     } else if (kind === "edge") {
-      layout.edges.push(Array.from({ length: numbers[2] }, (_, i) => point(3 + 2 * i)));
+      const points = numbers.slice(3, 3 + 2 * numbers[2]).map((value, i) => (i % 2 ? down(value) : value * INCH));
+      const pair = `${numbers[0]},${numbers[1]}`;
+      found.set(pair, [...(found.get(pair) ?? []), Float32Array.from(points)]);
     }
   }
+  // Graphviz writes edges in an order of its own
+  layout.edges = edges.map(([from, to]) => found.get(`${from},${to}`)?.shift() ?? new Float32Array());
   return layout;
 }

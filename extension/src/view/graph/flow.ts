@@ -1,0 +1,71 @@
+/** A graph as indices: who reads whom, what lies between two nodes, what comes after the tangents. */
+
+import type { Graph, ItemId, Node } from "../record";
+import type { Pair } from "./layout";
+
+export class Flow {
+  readonly users: number[][];
+  readonly inputs: number[][];
+  /** 1 for what is computed from tangents: the backward part of a joint graph. */
+  readonly late: Uint8Array;
+
+  constructor(
+    readonly nodes: Node[],
+    /** The item of each node. */
+    readonly items: ItemId[],
+    readonly edges: Pair[],
+  ) {
+    this.users = nodes.map(() => []);
+    this.inputs = nodes.map(() => []);
+    for (const [from, to] of edges) {
+      this.users[from].push(to);
+      this.inputs[to].push(from);
+    }
+    this.late = new Uint8Array(nodes.length);
+    const tangents = nodes.flatMap((n, i) => (n.role === "tangent" ? [i] : []));
+    for (const i of this.reach(tangents, this.users)) this.late[i] = 1;
+  }
+
+  /** `start` and all that steps lead to, at most `far` steps away. */
+  reach(start: Iterable<number>, step: number[][], far = Number.POSITIVE_INFINITY): Set<number> {
+    const seen = new Set(start);
+    let edge = [...seen];
+    for (let n = 0; n < far && edge.length; n++) {
+      const next: number[] = [];
+      for (const at of edge) {
+        for (const to of step[at]) {
+          if (seen.has(to)) continue;
+          seen.add(to);
+          next.push(to);
+        }
+      }
+      edge = next;
+    }
+    return seen;
+  }
+
+  /** What lies within a few steps of `start`, up or down. */
+  around(start: number[], far: number): Set<number> {
+    return new Set([...this.reach(start, this.inputs, far), ...this.reach(start, this.users, far)]);
+  }
+
+  /** All that lies on a way from one to the other, whichever is first; empty where there is none. */
+  between(one: number[], other: number[]): Set<number> {
+    return this.ways(one, other) ?? this.ways(other, one) ?? new Set();
+  }
+
+  private ways(from: number[], to: number[]): Set<number> | null {
+    const above = this.reach(to, this.inputs);
+    const found = [...this.reach(from, this.users)].filter((i) => above.has(i));
+    return found.length ? new Set(found) : null;
+  }
+}
+
+/** A record's edges as pairs of indices; those whose ends are not there are left out. */
+export function pairsOf(graph: Graph): Pair[] {
+  const at = new Map(graph.nodes.map((n, i) => [n.key, i]));
+  return graph.edges.flatMap(([from, to]): Pair[] => {
+    const [a, b] = [at.get(from), at.get(to)];
+    return a === undefined || b === undefined ? [] : [[a, b]];
+  });
+}

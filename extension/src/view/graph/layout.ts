@@ -1,0 +1,32 @@
+/** Where the boxes and edges of a graph go: Graphviz while it is small, our own layered layout beyond. */
+
+import { runDot } from "./dot";
+import { layered } from "./layered";
+
+export interface Box {
+  width: number;
+  height: number;
+}
+
+/** A pair of indices of boxes: from, to. */
+export type Pair = [number, number];
+
+export interface Layout extends Box {
+  /** Middle of each box. */
+  x: Float64Array;
+  y: Float64Array;
+  /** Of each edge a start, then three points for each cubic curve, as x and y in turn. */
+  edges: Float32Array[];
+  /** 1 for an edge too long to be drawn among the others: its ends are, and all of it where it is asked for. */
+  long: Uint8Array;
+}
+
+/** Up to here Graphviz answers while one looks. */
+const MOST_FOR_DOT = 300;
+const MOST_EDGES_FOR_DOT = 600;
+
+export async function layOut(boxes: Box[], edges: Pair[]): Promise<Layout> {
+  if (boxes.length > MOST_FOR_DOT || edges.length > MOST_EDGES_FOR_DOT) return layered(boxes, edges);
+  // where Graphviz cannot run (a page that forbids workers) or takes too long, ours does
+  return runDot(boxes, edges).catch(() => layered(boxes, edges));
+}
