@@ -1,27 +1,23 @@
-"""C++ source to functions, through a cache on disk.
+"""C++ source to functions, through the cache on disk.
 
 A library is named by the digest of its source, the flags, the compiler's version and the CPU.
-It is written beside its place and renamed, so any number of processes may build the same one at
-once.  The last 32 bytes of the file are the digest of the rest: a damaged file is built again
-and never loaded.  The cache belongs to the user alone.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import hashlib
 import os
 import platform
-import stat
 import subprocess
-import tempfile
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from compiler_core import config
+from compiler_core import cache, config
 from compiler_core.errors import BuildError
 
 FLAGS = (
@@ -72,10 +68,7 @@ def load(source: str) -> ctypes.CDLL:
     key = digest(source, tools)
     with _lock:
         if key not in _loaded:
-            path = library_path(key)
-            if not _intact(path):
-                _build(source, tools, path)
-            _loaded[key] = ctypes.CDLL(str(path))
+            _loaded[key] = _library(source, tools, library_path(key))
         return _loaded[key]
 
 
@@ -86,7 +79,7 @@ def digest(source: str, tools: Toolchain) -> str:
 
 
 def library_path(key: str) -> Path:
-    return _private(_private(config.cache_dir()) / "cpp") / f"{key}.so"
+    return cache.folder("cpp") / f"{key}.so"
 
 
 def simd_math() -> tuple[str, ...]:
@@ -108,15 +101,21 @@ def compile_command(tools: Toolchain, source: Path, output: Path, extra: Sequenc
     return [tools.path, *tools.flags, *extra, str(source), "-o", str(output)]
 
 
+def _library(source: str, tools: Toolchain, path: Path) -> ctypes.CDLL:
+    if cache.read(path) is not None:  # loading a truncated library would kill the process
+        with contextlib.suppress(OSError):  # another process may just have made room
+            return ctypes.CDLL(str(path))
+    _build(source, tools, path)
+    return ctypes.CDLL(str(path))
+
+
 def _build(source: str, tools: Toolchain, path: Path) -> None:
-    with tempfile.TemporaryDirectory(dir=path.parent, prefix="building-") as folder:
-        text, library = Path(folder, "kernels.cpp"), Path(folder, "kernels.so")
+    with cache.workshop(path.parent) as folder:
+        text, library = folder / "kernels.cpp", folder / "kernels.so"
         text.write_text(source, encoding="utf-8")
         _run(compile_command(tools, text, library))
         content = library.read_bytes()
-        library.write_bytes(content + hashlib.sha256(content).digest())
-        library.chmod(0o700)
-        os.replace(library, path)
+    cache.write(path, content, mode=0o700)
 
 
 def _run(command: list[str]) -> None:
@@ -129,20 +128,11 @@ def _run(command: list[str]) -> None:
         raise BuildError(f"{' '.join(command)} failed with status {done.returncode}:\n{said}")
 
 
-def _intact(path: Path) -> bool:
-    """Whether `path` is a whole library; loading a truncated one would kill the process."""
-    try:
-        content = path.read_bytes()
-    except OSError:
-        return False
-    return len(content) > 32 and hashlib.sha256(content[:-32]).digest() == content[-32:]
-
-
 @functools.lru_cache
 def _reduced(tools: Toolchain) -> Toolchain:
     """`tools` without the optional flags that this compiler does not have."""
     path = library_path(digest(TRIVIAL, tools))
-    if _intact(path):
+    if cache.read(path) is not None:
         return tools
     try:
         _build(TRIVIAL, tools, path)
@@ -158,24 +148,6 @@ def _takes(tools: Toolchain, flag: str) -> bool:
     except BuildError:
         return False
     return True
-
-
-def _private(folder: Path) -> Path:
-    """`folder`, made if need be, that nobody else may write to."""
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        status = folder.stat()
-        if status.st_uid != os.geteuid():
-            raise BuildError(
-                f"the kernel cache {folder} belongs to another user; set CUTAWAY_CACHE_DIR to a folder of yours"
-            )
-        if status.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
-            folder.chmod(0o700)
-    except OSError as error:
-        raise BuildError(
-            f"the kernel cache {folder} cannot be used ({error}); set CUTAWAY_CACHE_DIR to another"
-        ) from None
-    return folder
 
 
 @functools.lru_cache

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,9 +55,12 @@ def cache_dir() -> Path:
     """Where built kernels lie: ``$CUTAWAY_CACHE_DIR``, else under the XDG cache directory."""
     own = os.environ.get("CUTAWAY_CACHE_DIR")
     if own:
-        return Path(own)
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "cutaway"
+        return Path(own).expanduser()
+    named = Path(os.environ.get("XDG_CACHE_HOME", ""))  # a relative one is to be ignored
+    try:
+        return (named if named.is_absolute() else Path.home() / ".cache") / "cutaway"
+    except RuntimeError:  # a user without a home
+        return Path(tempfile.gettempdir()) / f"cutaway-{os.geteuid()}"
 
 
 def cxx() -> str | None:

@@ -151,7 +151,7 @@ def triton_target(target: str) -> triton_module.Target:
 
 def _kernel_rungs(kernel: triton_module.Kernel, target: str) -> list[Rung]:
     compiled = triton_module.compile_kernel(kernel, triton_target(target))
-    asm, file = compiled.asm, kernel.file.name
+    asm, file = compiled.asm, kernel.file
     rungs = []
     for name, (language, read) in _READERS.items():
         if name in asm:
@@ -169,9 +169,9 @@ def _sass(kernel: triton_module.Kernel, compiled: Any) -> Rung:
         path.write_bytes(compiled.asm["cubin"])
         text = _run([disassembler, "-c", "--print-line-info", str(path)])
         usage = _run([dumper, "--dump-resource-usage", str(path)])
-    inlined = linemap.inlined_calls(compiled.asm["ptx"], kernel.file.name)
+    inlined = linemap.inlined_calls(compiled.asm["ptx"], kernel.file)
     heading = f"// {kernel.name}: {_nvidia_resources(usage, compiled.metadata.shared)}"
-    return _rung("sass", "sass", linemap.sass(text, kernel.file.name, inlined), heading)
+    return _rung("sass", "sass", linemap.sass(text, kernel.file, inlined), heading)
 
 
 def _nvidia_resources(usage: str, shared: int) -> str:

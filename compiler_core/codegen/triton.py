@@ -57,7 +57,7 @@ def generate(program: ir.Program) -> Code:
 
 def build(code: Code) -> dict[str, Launcher]:
     """The kernels, ready to launch on CUDA tensors (or on any, under Triton's interpreter)."""
-    return {name: triton_module.launcher(kernel) for name, kernel in triton_module.load(code.text).items()}
+    return triton_module.launchers(triton_module.load(code.text))
 
 
 def programs(loops: ir.Loops) -> int:

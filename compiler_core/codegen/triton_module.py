@@ -9,8 +9,7 @@ block size a default, and grid and warps stand in ``LAUNCHES``::
 
     LAUNCHES = {"softmax": {"grid": 32, "num_warps": 1}}
 
-Triton reads a kernel's source from its file, so `load` writes the text to one and imports it:
-give it text that Cutaway made, not text from a stranger.
+`load` runs that text: give it text that Cutaway made, not text from a stranger.
 """
 
 from __future__ import annotations
@@ -18,17 +17,18 @@ from __future__ import annotations
 import functools
 import hashlib
 import importlib.util
+import linecache
 import os
-import tempfile
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
 import torch
 
-from compiler_core import config
+from compiler_core.codegen import Launcher
+from compiler_core.codegen.triton_cache import in_our_cache
 from compiler_core.errors import BuildError
 
 
@@ -49,7 +49,8 @@ class Kernel:
     grid: int | Callable[..., int]
     """How many programs there are; where sizes are symbolic, for the numbers that come after the buffers."""
     num_warps: int
-    file: Path
+    file: str
+    """The name under which its debug information knows the module's text."""
     asserts: bool
     """Whether it stops the device, as eager's kernels do, at an index that is out of range."""
 
@@ -57,44 +58,26 @@ class Kernel:
 @functools.lru_cache(maxsize=1024)
 def load(text: str) -> dict[str, Kernel]:
     """The kernels of a module, by name, in order."""
-    path = _write(text)
-    module = _import(path)
+    if importlib.util.find_spec("triton") is None:
+        raise BuildError("Triton is not installed: `pip install triton` (it is made for Linux)")
+    file = f"kernels_{hashlib.sha256(text.encode()).hexdigest()[:16]}.py"
+    # Triton reads a kernel's source as a debugger would
+    linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
+    module = ModuleType(f"cutaway_{file.removesuffix('.py')}")
+    exec(compile(text, file, "exec", dont_inherit=True), module.__dict__)
     return {
-        name: Kernel(name, getattr(module, name), launch["grid"], launch["num_warps"], path, "asserts" in launch)
+        name: Kernel(name, module.__dict__[name], launch["grid"], launch["num_warps"], file, "asserts" in launch)
         for name, launch in module.LAUNCHES.items()
     }
 
 
-def _write(text: str) -> Path:
-    """The file with this text in the cache; written beside and moved, so never seen half done."""
-    folder = config.cache_dir() / "triton"
-    path = folder / f"kernels_{hashlib.sha256(text.encode()).hexdigest()[:16]}.py"
-    if path.exists():
-        return path
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        handle, beside = tempfile.mkstemp(dir=folder, suffix=".tmp")
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        os.replace(beside, path)
-    except OSError as error:
-        raise BuildError(f"cannot write kernels to {folder}: {error}; CUTAWAY_CACHE_DIR names another place") from error
-    return path
-
-
-def _import(path: Path) -> ModuleType:
-    if importlib.util.find_spec("triton") is None:
-        raise BuildError("Triton is not installed: `pip install triton` (it is made for Linux)")
-    spec = importlib.util.spec_from_file_location(f"cutaway_{path.stem}", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def compile_kernel(kernel: Kernel, target: Target, *, aligned: bool = True) -> Any:
     """Triton's `CompiledKernel`; `aligned` promises pointers at multiples of 16 bytes."""
+    with in_our_cache():
+        return _compile(kernel, target, aligned)
+
+
+def _compile(kernel: Kernel, target: Target, aligned: bool) -> Any:
     import triton
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
@@ -114,23 +97,32 @@ def compile_kernel(kernel: Kernel, target: Target, *, aligned: bool = True) -> A
         raise BuildError(f"Triton cannot compile {kernel.name} for {target.arch}: {error}") from error
 
 
-def launcher(kernel: Kernel) -> Callable[..., None]:
-    """Call it with tensors to launch the kernel; it is compiled here, for the current device.
+def launchers(kernels: dict[str, Kernel]) -> dict[str, Launcher]:
+    """Each kernel as a function that launches it, compiled for the current device, side by side: most of
+    that is LLVM's work and an assembler's, not Python's."""
+    if any(not hasattr(kernel.function, "params") for kernel in kernels.values()):
+        return {name: functools.partial(_interpret, kernel) for name, kernel in kernels.items()}
+    if not torch.cuda.is_available():
+        raise BuildError("Triton kernels run on a GPU, and PyTorch finds none; the backend for the CPU is cpp")
+    target = current_target()
+    with in_our_cache(), ThreadPoolExecutor(min(16, os.cpu_count() or 1)) as pool:
+        compiled = list(pool.map(lambda kernel: _compile(kernel, target, True), kernels.values()))
+    return {name: _launcher(kernels[name], made) for name, made in zip(kernels, compiled, strict=True)}
+
+
+def _launcher(kernel: Kernel, compiled: Any) -> Launcher:
+    """Call it with tensors to launch the kernel, which is `compiled` for the current device and aligned tensors.
 
     Triton's own ``kernel[grid](...)`` finds out the types of its arguments on every call.  They
     are known here, so only the pointers' alignment is looked at.
     """
-    if not hasattr(kernel.function, "params"):
-        return lambda *args: _interpret(kernel, args)
-    if not torch.cuda.is_available():
-        raise BuildError("Triton kernels run on a GPU, and PyTorch finds none; the backend for the CPU is cpp")
     constants = tuple(p.default for p in kernel.function.params if p.is_constexpr)
     count = sum(str(p.annotation).startswith("*") for p in kernel.function.params)
-    ready: dict[tuple[int, bool], Callable[..., None]] = {}
+    ready: dict[tuple[int, bool], Launcher] = {(torch.cuda.current_device(), True): _on_grid(kernel, compiled)}
 
-    def prepare(device: int, aligned: bool) -> Callable[..., None]:
-        compiled = compile_kernel(kernel, current_target(), aligned=aligned)
-        return ready.setdefault((device, aligned), _on_grid(kernel, compiled))
+    def prepare(device: int, aligned: bool) -> Launcher:
+        made = compile_kernel(kernel, current_target(), aligned=aligned)
+        return ready.setdefault((device, aligned), _on_grid(kernel, made))
 
     def launch(*args: Any) -> None:
         device = args[0].get_device()
@@ -144,14 +136,13 @@ def launcher(kernel: Kernel) -> Callable[..., None]:
         run = ready.get((device, aligned)) or prepare(device, aligned)
         return run(*args, *constants, stream=torch._C._cuda_getCurrentRawStream(device))
 
-    prepare(torch.cuda.current_device(), True)
     return launch
 
 
-def _on_grid(kernel: Kernel, compiled: Any) -> Callable[..., None]:
+def _on_grid(kernel: Kernel, compiled: Any) -> Launcher:
     """What launches a compiled kernel; it takes the kernel's constants too."""
     if isinstance(kernel.grid, int):
-        launch: Callable[..., None] = compiled[(kernel.grid, 1, 1)]
+        launch: Launcher = compiled[(kernel.grid, 1, 1)]
         return launch
     constants = sum(p.is_constexpr for p in kernel.function.params)
 
@@ -162,7 +153,7 @@ def _on_grid(kernel: Kernel, compiled: Any) -> Callable[..., None]:
     return launch_some
 
 
-def _interpret(kernel: Kernel, args: tuple[Any, ...]) -> None:
+def _interpret(kernel: Kernel, *args: Any) -> None:
     """One launch by Triton's interpreter."""
     if programs := _programs(kernel, args):
         kernel.function[(programs,)](*args)

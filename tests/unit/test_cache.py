@@ -1,0 +1,144 @@
+"""The cache on disk: whole or not there, the user's alone, bounded, and shared by many processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from compiler_core import cache, config
+from compiler_core.codegen import ladder
+from compiler_core.errors import BuildError
+from tests.unit.test_ladder import SOFTMAX
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("CUTAWAY_CACHE_DIR", str(tmp_path / "cache"))
+    return cache.folder("things")
+
+
+def test_what_was_written_is_read(folder: Path) -> None:
+    cache.write(folder / "a", b"content")
+    assert cache.read(folder / "a") == b"content"
+    assert cache.read(folder / "b") is None
+    assert [p.name for p in folder.iterdir()] == ["a"]
+
+
+@pytest.mark.parametrize(
+    "damaged", [b"", b"content", cache.sealed(b"content")[:-1], b"x" + cache.sealed(b"content")[1:]]
+)
+def test_a_damaged_or_foreign_file_is_not_read(folder: Path, damaged: bytes) -> None:
+    (folder / "a").write_bytes(damaged)
+    assert cache.read(folder / "a") is None
+    cache.write(folder / "a", b"new")
+    assert cache.read(folder / "a") == b"new"
+
+
+def test_it_is_the_users_alone(folder: Path) -> None:
+    before = os.umask(0)
+    try:
+        cache.write(folder / "a", b"content")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((folder / "a").stat().st_mode) == 0o600
+    assert stat.S_IMODE(folder.stat().st_mode) == stat.S_IMODE(folder.parent.stat().st_mode) == 0o700
+
+
+def test_what_was_not_used_longest_goes_first(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cache, "LIMIT", 10 * (1000 + cache.SEAL))
+    for number in range(10):
+        cache.write(folder / str(number), bytes(1000))
+        os.utime(folder / str(number), (number, number))
+    assert cache.read(folder / "0") is not None, "it was used just now"
+    cache.write(cache.folder("others") / "a", bytes(1000))
+    left = {p.name for p in folder.parent.glob("*/*")}
+    assert left == {"0", "4", "5", "6", "7", "8", "9", "a"}
+
+
+def test_a_workshop_in_use_is_left_alone_and_one_left_behind_is_not(folder: Path) -> None:
+    (folder / "building-dead").mkdir()
+    (folder / "building-dead" / "made").write_bytes(b"half")
+    with cache.workshop(folder) as inside:
+        cache.write(folder / "a", b"content")
+        assert [p for p in folder.iterdir() if p.is_dir()] == [inside]
+    assert [p.name for p in folder.iterdir()] == ["a"]
+
+
+def test_a_full_disk_says_what_to_do(folder: Path) -> None:
+    with pytest.raises(BuildError, match="CUTAWAY_CACHE_DIR names another place"):
+        cache.write(folder / "no" / "such" / "folder", b"content")
+
+
+def test_its_place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("CUTAWAY_CACHE_DIR", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert config.cache_dir() == tmp_path / "cutaway"
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    assert config.cache_dir() == tmp_path / "home" / ".cache" / "cutaway"
+    monkeypatch.setenv("CUTAWAY_CACHE_DIR", "~/mine")
+    assert config.cache_dir() == tmp_path / "home" / "mine"
+
+
+def test_a_damaged_triton_kernel_is_compiled_again(folder: Path) -> None:
+    made = ladder.ladder(SOFTMAX, "sm_90")
+    kept = sorted(folder.parent.glob("triton/*"))
+    assert [p.suffix for p in kept] == [".zip", ".zip"]
+    before = [p.stat().st_ino for p in kept]
+    assert ladder.ladder(SOFTMAX, "sm_90") == made
+    assert [p.stat().st_ino for p in kept] == before, "found, not made"
+    kept[0].write_bytes(b"nonsense")
+    assert ladder.ladder(SOFTMAX, "sm_90") == made
+    assert cache.read(kept[0]) is not None
+
+
+# ---- many processes --------------------------------------------------------------------------
+
+PROGRAM = """
+import os, signal, time
+from pathlib import Path
+import torch, compiler_core
+
+def program(n):
+    return lambda x: (x.softmax(-1) * n).cos()
+
+def check():
+    for n in range(3):
+        fast = compiler_core.compile(program(n + 0.5), strict=True)
+        torch.testing.assert_close(fast(x), program(n + 0.5)(x))
+
+def is_building(pid):  # it runs the C++ compiler
+    return bool(Path(f"/proc/{pid}/task/{pid}/children").read_text())
+
+x = torch.linspace(0, 1, 64).view(4, 16)
+compiler_core.compile(program(1), backend="aot_eager")(x)  # all is imported before there are eight
+workers = []
+for _ in range(8):
+    if not (pid := os.fork()):
+        check()
+        os._exit(0)
+    workers.append(pid)
+while not is_building(workers[0]):
+    time.sleep(0.001)
+os.kill(workers[0], signal.SIGKILL)
+print([os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in workers])
+"""
+
+
+def test_eight_processes_at_once_one_killed_while_it_builds(tmp_path: Path) -> None:
+    """The same programs, an empty cache: all others are right, nothing corrupt, nothing left behind."""
+    environment = os.environ | {"CUTAWAY_CACHE_DIR": str(tmp_path), "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True, timeout=250)
+    assert done.stdout == f"{[-signal.SIGKILL, *[0] * 7]}\n", done.stderr
+    cache.tidy(tmp_path / "cpp")  # as the next one that builds does
+    kept = sorted(tmp_path.glob("*/*"))
+    assert len(kept) == 4, "three programs and what the compiler's flags were tried with"
+    assert all(p.suffix == ".so" and cache.read(p) is not None for p in kept)
