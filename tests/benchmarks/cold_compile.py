@@ -1,21 +1,44 @@
-"""One cold compile of the walk-through function, in a process of its own: prints the seconds.
+"""One compile in a process of its own, with whatever caches the environment names: prints its seconds, and those
+of processor time that it and its child processes spent.
 
-    python tests/benchmarks/cold_compile.py core|stock
+    python tests/benchmarks/cold_compile.py core|stock walk_through|resnet|transformer [--profile]
 
-Two shapes, forward and backward, with whatever caches the environment names.  PyTorch is imported
-before the clock starts; the compiler's own imports count, as they do for a person's first cell.
+PyTorch is imported before the clock starts; the compiler's own imports count, as they do for a person's
+first cell.  The first is the walk-through function for two shapes, forward and backward, checked against eager
+PyTorch; the others are a training step.
 """
 
 from __future__ import annotations
 
-import sys
-import time
+import argparse
+import cProfile
+import os
+import pstats
 from collections.abc import Callable
 from typing import Any
 
 import torch
+import torch.nn.functional as F
+
+from tests.benchmarks.nets import ResNet18, Transformer
 
 Inputs = dict[str, torch.Tensor]
+Times = tuple[float, float]
+
+
+class Clock:
+    """Seconds since it was made, and seconds of processor time."""
+
+    def __init__(self) -> None:
+        self._start = self._now()
+
+    def read(self) -> Times:
+        (wall, cpu), (was, used) = self._now(), self._start
+        return wall - was, cpu - used
+
+    def _now(self) -> Times:
+        times = os.times()
+        return times.elapsed, times.user + times.system + times.children_user + times.children_system
 
 
 def function(inputs: Inputs) -> torch.Tensor:
@@ -27,21 +50,13 @@ def function(inputs: Inputs) -> torch.Tensor:
     return x * y
 
 
-def compiled(engine: str) -> Callable[[Inputs], torch.Tensor]:
-    import compiler_core
-
-    made: Any = torch.compile(function) if engine == "stock" else compiler_core.compile(function, strict=True)
-    return made  # type: ignore[no-any-return]
-
-
-def main(engine: str) -> None:
-    torch.manual_seed(0)
+def walk_through(compiled: Callable[[Any], Any]) -> Times:
     made = [{k: torch.randn(n, requires_grad=True) for k in "xy"} for n in (10, 8)]
-    start = time.perf_counter()
-    fast = compiled(engine)
+    clock = Clock()
+    fast = compiled(function)
     for inputs in made:
         fast(inputs).sum().backward()
-    print(time.perf_counter() - start)
+    took = clock.read()
     for inputs in made:
         found = [t.grad for t in inputs.values()]
         for tensor in inputs.values():
@@ -49,7 +64,54 @@ def main(engine: str) -> None:
         function(inputs).sum().backward()
         for got, tensor in zip(found, inputs.values(), strict=True):
             torch.testing.assert_close(got, tensor.grad, atol=1e-6, rtol=1e-6)
+    return took
+
+
+def resnet(compiled: Callable[[Any], Any]) -> Times:
+    return _step(compiled, ResNet18(10), torch.randn(4, 3, 64, 64), torch.randint(10, (4,)))
+
+
+def transformer(compiled: Callable[[Any], Any]) -> Times:
+    tokens = torch.randint(1000, (2, 64))
+    return _step(compiled, Transformer(12, 128), tokens, tokens)
+
+
+def _step(compiled: Callable[[Any], Any], model: torch.nn.Module, x: torch.Tensor, target: torch.Tensor) -> Times:
+    def loss(x: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        return F.cross_entropy(model(x).flatten(0, -2), target.flatten())
+
+    clock = Clock()
+    compiled(loss)(x, target).backward()
+    return clock.read()
+
+
+def _core(function: Any) -> Any:
+    import compiler_core
+
+    return compiler_core.compile(function, strict=True)
+
+
+ENGINES: dict[str, Callable[[Any], Any]] = {"core": _core, "stock": torch.compile}
+PROGRAMS = {"walk_through": walk_through, "resnet": resnet, "transformer": transformer}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("engine", choices=ENGINES)
+    parser.add_argument("program", choices=PROGRAMS)
+    parser.add_argument("--profile", action="store_true", help="also print where the time went")
+    options = parser.parse_args()
+    torch.manual_seed(0)
+    profile = cProfile.Profile()
+    if options.profile:
+        profile.enable()
+    took = PROGRAMS[options.program](ENGINES[options.engine])
+    profile.disable()
+    if options.profile:
+        pstats.Stats(profile).sort_stats("cumulative").print_stats(70)
+        pstats.Stats(profile).sort_stats("tottime").print_stats(40)
+    print(*took)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main()

@@ -20,7 +20,7 @@ from compiler_core.record import Record
 from compiler_core.torch_backend import cutaway
 
 ROOT = Path(__file__).parents[2]
-STRICT = {"strict": True}
+STRICT: Any = {"strict": True}
 
 
 @pytest.fixture(autouse=True)
@@ -60,7 +60,8 @@ def test_training_with_sizes_that_change() -> None:
     model = nn.Sequential(nn.Linear(4, 8), nn.GELU(), nn.LayerNorm(8))
 
     def scaled(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        return model(x) * x.shape[0] + y
+        made: torch.Tensor = model(x) * x.shape[0] + y
+        return made
 
     with compiler_core.record() as record:
         fast = torch.compile(scaled, backend=cutaway, options=STRICT)
