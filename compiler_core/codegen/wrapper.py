@@ -62,6 +62,7 @@ class Wrapper:
         self._names: dict[str, Any] = {}
         self._text: list[str] = []
         self._needed: set[str] = set()
+        self._addressed = _addressed(program)
         self.lines: dict[int, ir.Step] = {}
         self._render()
         above = [*self._header(), *self._unpacked(), *self._symbols()]
@@ -113,7 +114,7 @@ class Wrapper:
         self._names.update(program.constants)
         for name in program.inputs if program.name == "backward" else ():
             # a primal's strides are guarded; a tangent and a saved value of a call may have any
-            if not name.startswith("primals") and name in program.buffers and self._is_addressed(name):
+            if not name.startswith("primals") and name in program.buffers and name in self._addressed:
                 self._expect(program.buffers[name])
         last = self._last_uses()
         for at, step in enumerate(program.steps):
@@ -141,7 +142,7 @@ class Wrapper:
         else:
             text = f"{self._target(call.target)}({', '.join(args)})"
         self._line(f"{call.name} = {text}", call)
-        if call.name in self._program.buffers and self._is_addressed(call.name):
+        if call.name in self._program.buffers and call.name in self._addressed:
             self._expect(self._program.buffers[call.name], call)
 
     def _expect(self, buffer: ir.Buffer, step: ir.Step | None = None) -> None:
@@ -152,17 +153,6 @@ class Wrapper:
             self._line(
                 f"if {name}.stride() != {stride}: {name} = {self._own('restrided')}({name}, {size}, {stride})", step
             )
-
-    def _is_addressed(self, name: str) -> bool:
-        """Whether a kernel or a window goes by the strides of buffer `name`."""
-        buffer = self._program.buffers[name]
-        for step in self._program.steps:
-            if isinstance(step, ir.Loops):
-                if name in step.reads:
-                    return True
-            elif any(v.buffer == name and not v.whole(buffer) for v in views((step.args, step.kwargs))):
-                return True
-        return any(v.buffer == name and not v.whole(buffer) for v in views(self._program.results))
 
     def _last_uses(self) -> dict[str, int]:
         """The step after which each name that a step made is dead."""
@@ -250,6 +240,18 @@ class Wrapper:
         self._text.append("    " + text)
         if step is not None:
             self.lines[len(self._text)] = step
+
+
+def _addressed(program: ir.Program) -> set[str]:
+    """The buffers by whose strides a kernel or a window goes."""
+    found: set[str] = set()
+    windows = list(views(program.results))
+    for step in program.steps:
+        if isinstance(step, ir.Loops):
+            found.update(step.reads)
+        else:
+            windows += views((step.args, step.kwargs))
+    return found | {v.buffer for v in windows if v.buffer in program.buffers and not v.whole(program.buffers[v.buffer])}
 
 
 def views(value: Any) -> Iterator[ir.View]:
