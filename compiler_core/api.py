@@ -85,6 +85,9 @@ def compile(
     steps: bool = False,
     guard_filter: Callable[[list[Guard]], Sequence[bool]] | None = None,
     memory_curve: bool = False,
+    mode: str = "default",
+    keep_apart: Sequence[tuple[str, str]] = (),
+    force_fuse: Sequence[tuple[str, str]] = (),
 ) -> Any:
     """Compile a function, method or nn.Module; also a decorator, with or without arguments.
 
@@ -99,11 +102,15 @@ def compile(
     record what other shares would give (``Partition.curve``).  `steps`: record every step of the
     symbolic interpreter (`Compile.replay`).  `guard_filter`: given the guards of a compile, says for
     each whether it is kept; one that is not is never checked, and it is for you to know that it always
-    holds.  Raises UsageError where the request itself is wrong.
+    holds.  `mode`: ``reduce-overhead`` replays the launches of a graph by CUDA graphs, where that is possible
+    (`Compile.cuda_graphs` has the reasons).  `keep_apart`, `force_fuse`: pairs of nodes of the forward or backward
+    graph, by name, that must not become one kernel, or must where that is possible.  Raises UsageError where
+    the request itself is wrong.
     """
     options = Options(
-        backend, fullgraph, dynamic, target, strict, recompile_limit, memory_budget, steps, guard_filter, memory_curve
-    )
+        backend, fullgraph, dynamic, target, strict, recompile_limit, memory_budget, steps, guard_filter, memory_curve,
+        mode, tuple(keep_apart), tuple(force_fuse),
+    )  # fmt: skip
     backends.choose(backend, ())
     if target is not None:
         check_target(target)

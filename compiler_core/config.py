@@ -12,6 +12,9 @@ from typing import Any
 from compiler_core.errors import UsageError
 from compiler_core.record import Guard
 
+Pairs = tuple[tuple[str, str], ...]
+MODES = ("default", "reduce-overhead")
+
 
 @dataclass(frozen=True)
 class Options:
@@ -23,7 +26,9 @@ class Options:
     `memory_budget` is the share (0 to 1) of the saved bytes that the backward may keep;
     `memory_curve` records what other shares would give.
     `steps` records every step of the symbolic interpreter.  `guard_filter` is given a compile's
-    guards (`record.Guard`) and says of each whether it is kept.
+    guards (`record.Guard`) and says of each whether it is kept.  `mode`: ``reduce-overhead`` replays launches
+    by CUDA graphs where that is possible.  `keep_apart` and `force_fuse`: pairs of names of nodes of the forward
+    or backward graph that must not become one kernel, or must where that is possible.
     """
 
     backend: str | Callable[..., Any] | None = None
@@ -36,6 +41,9 @@ class Options:
     steps: bool = False
     guard_filter: Callable[[list[Guard]], Sequence[bool]] | None = None
     memory_curve: bool = False
+    mode: str = "default"
+    keep_apart: Pairs = ()
+    force_fuse: Pairs = ()
 
     def __post_init__(self) -> None:
         if self.dynamic is not None and not isinstance(self.dynamic, bool):
@@ -45,6 +53,11 @@ class Options:
                 raise UsageError(f"{name} is True or False, not {getattr(self, name)!r}")
         if not isinstance(self.recompile_limit, int) or self.recompile_limit < 1:
             raise UsageError(f"recompile_limit is a whole number from 1 on, not {self.recompile_limit!r}")
+        if self.mode not in MODES:
+            raise UsageError(f"mode is one of {', '.join(MODES)}, not {self.mode!r}")
+        for name in ("keep_apart", "force_fuse"):
+            if not all(isinstance(pair, tuple) and len(pair) == 2 for pair in getattr(self, name)):
+                raise UsageError(f"{name} is a sequence of pairs of names, not {getattr(self, name)!r}")
         if self.guard_filter is not None and not callable(self.guard_filter):
             raise UsageError(f"guard_filter is a function of a list of guards, not {self.guard_filter!r}")
         if not isinstance(self.memory_budget, (int, float)) or not 0 <= self.memory_budget <= 1:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from compiler_core import ir, spaces
-from compiler_core.rewrite import Merged, Pair, Refusal, Rewritten, Rule, rewrite
+from compiler_core.rewrite import Merged, Pair, Refusal, Rewritten, Rule, Wishes, rewrite
 from compiler_core.sizes import Int, hint, prod
 
 REFUSALS = {
@@ -29,6 +29,7 @@ REFUSALS = {
     "partial": "The second reads a part of what the first must still store as a whole for others.",
     "size": "The kernel would have more statements or arguments than a compiler handles well.",
     "cost": "Only cheap producers are computed again in each consumer.",
+    "asked": "You asked to keep the two apart (`keep_apart`).",
 }
 """The kinds of refusal, and what each means."""
 
@@ -40,9 +41,12 @@ MAX_STATEMENTS = 200
 MAX_ARGUMENTS = 48
 
 
-def fuse(program: ir.Program) -> Rewritten:
-    """`program` with its loops joined, each in the order and shape that is best for memory."""
-    done = rewrite(program, RULES)
+def fuse(program: ir.Program, wishes: Wishes = Wishes()) -> Rewritten:  # noqa: B008
+    """`program` with its loops joined, each in the order and shape that is best for memory.
+
+    `wishes` come first: what is wanted together is joined wherever it can be, whether or not that pays.
+    """
+    done = rewrite(program, RULES, wishes)
     steps = [spaces.simplify(s) if isinstance(s, ir.Loops) else s for s in done.program.steps]
     return replace(done, program=done.program.with_steps(steps))
 
@@ -99,14 +103,15 @@ class Meeting:
 
 def _join(pair: Pair, stored: frozenset[str], shared: bool = False) -> ir.Loops | Refusal:
     """Both loops as one, in which the first stores only the buffers `stored`."""
-    if len(pair.first.body) + len(pair.second.body) > MAX_STATEMENTS:
+    forced = pair.wish == "together"
+    if not forced and len(pair.first.body) + len(pair.second.body) > MAX_STATEMENTS:
         return Refusal("size", f"more than {MAX_STATEMENTS} statements")
-    if len({*pair.first.arguments, *pair.second.arguments}) > MAX_ARGUMENTS:
+    if not forced and len({*pair.first.arguments, *pair.second.arguments}) > MAX_ARGUMENTS:
         return Refusal("size", f"more than {MAX_ARGUMENTS} arguments")
     met = _meet(pair.first, pair.second, shared)
     if isinstance(met, Refusal):
         return met
-    if problem := _unfit(pair.first, met, stored):
+    if problem := _unfit(pair.first, met, stored, forced):
         return problem
     second = met.second
     before = _before(met, pair.first)
@@ -269,7 +274,7 @@ def _ordered(rows: spaces.Rows) -> tuple[ir.Address, ...]:
 # -- whether joining is right, and worth it --------------------------------------------------
 
 
-def _unfit(first: ir.Loops, met: Meeting, stored: frozenset[str]) -> Refusal | None:
+def _unfit(first: ir.Loops, met: Meeting, stored: frozenset[str], forced: bool) -> Refusal | None:
     """Why `first` may not run at the indices of `met`, if it may not."""
     second, rows = met.second, met.rows
     used = [t for row in rows for t, s in enumerate(row.strides) if s]
@@ -283,7 +288,7 @@ def _unfit(first: ir.Loops, met: Meeting, stored: frozenset[str]) -> Refusal | N
         return Refusal("partial", f"{', '.join(sorted(stored))} must be stored once, and as a whole")
     runs = second.outer_numel * (second.inner_numel if inner & set(used) else 1)
     often = MOST_PARTS if met.within else 1
-    if hint(runs) > often * hint(first.outer_numel * first.inner_numel) and _price(first) > CHEAP:
+    if not forced and hint(runs) > often * hint(first.outer_numel * first.inner_numel) and _price(first) > CHEAP:
         return Refusal("repeat", f"{first.name} would run {runs} times instead of {first.outer_numel}")
     return None
 

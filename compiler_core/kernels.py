@@ -17,15 +17,28 @@ import torch
 import torch.fx as fx
 
 from compiler_core import build, ir
-from compiler_core.codegen import Code, Launcher, cpp, ladder, triton
+from compiler_core.codegen import Code, Launcher, cpp, ladder, memory, triton
 from compiler_core.codegen.split import split_reductions
-from compiler_core.codegen.wrapper import Runner, Wrapper, views
+from compiler_core.codegen.wrapper import Runner, Wrapper
 from compiler_core.config import Options
+from compiler_core.cuda_graphs import replayed
 from compiler_core.errors import BuildError, UsageError
 from compiler_core.fuse import fuse
+from compiler_core.joint import output_nodes
 from compiler_core.lower import lower
-from compiler_core.record import Artifact, Compile, Fusion, FusionRefusal, ItemId, Kernel, Span
-from compiler_core.rewrite import Rewritten
+from compiler_core.record import (
+    Artifact,
+    Compile,
+    CudaGraph,
+    Fusion,
+    FusionRefusal,
+    ItemId,
+    Kernel,
+    MemoryPlan,
+    PlannedBuffer,
+    Span,
+)
+from compiler_core.rewrite import Rewritten, Wishes
 
 Which = Literal["forward", "backward"]
 Language = Literal["cpp", "triton"]
@@ -47,21 +60,32 @@ def compile_kernels(
         program = lower(gm, which)
         event.detail = _counts(program)
     with compile_.step("fuse", which) as event:
-        fused = fuse(program)
+        fused = fuse(program, Wishes(options.keep_apart, options.force_fuse))
         program = fused.program
         event.detail = _counts(program)
     with compile_.step("codegen", which):
         if language == "triton":
             program = split_reductions(program)
         code = _generate(program, language)
-        wrapper = Wrapper(program, code.takes)
+        planned = memory.plan(program)
+        wrapper = Wrapper(program, code.takes, planned)
         notes = _Notes(compile_, which, program)
+        notes.memory(planned)
         notes.write(fused, code, wrapper)
     with compile_.step("build", which):
         kernels = _build(code, program)
     if options.target:
         notes.machine_code(options.target)
-    return wrapper.runner(kernels)
+    run = wrapper.runner(kernels)
+    if options.mode == "default":
+        return run
+    compile_.cuda_graphs.append(CudaGraph(which))
+    return replayed(run, program, [not _is_returned(n) for n in output_nodes(gm.graph)], compile_.cuda_graphs[-1])
+
+
+def _is_returned(node: fx.Node | None) -> bool:
+    """Whether the caller gets this result of a graph: it is no saved value, no gradient, no new value of an input."""
+    return node is not None and node.meta.get("role") == "output"
 
 
 def _counts(program: ir.Program) -> str:
@@ -108,6 +132,13 @@ class _Notes:
         for number, step in enumerate(self._program.steps):
             item = kernels.item(step.name) if isinstance(step, ir.Loops) else lines.get(step.name)
             self._kernel(number, step, code, item)
+
+    def memory(self, planned: memory.MemoryPlan) -> None:
+        buffers = [
+            PlannedBuffer(n, self._program.buffers[n].bytes, at, planned.dies.get(n), planned.takes.get(n))
+            for n, at in planned.made.items()
+        ]
+        self._compile.memory.append(MemoryPlan(self._which, planned.peak_before, planned.peak, buffers))
 
     def machine_code(self, target: str) -> None:
         """What the kernels become on `target`; they are printed in its language first, if need be."""
@@ -201,7 +232,7 @@ class _Notes:
     def _read_by(self, step: ir.Step) -> Sequence[str]:
         if isinstance(step, ir.Loops):
             return step.reads
-        return tuple(dict.fromkeys(v.buffer for v in views((step.args, step.kwargs))))
+        return tuple(dict.fromkeys(v.buffer for v in memory.views((step.args, step.kwargs))))
 
     def _bytes(self, names: Sequence[str]) -> int:
         return sum(self._program.buffers[n].bytes for n in names if n in self._program.buffers)

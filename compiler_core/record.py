@@ -331,6 +331,42 @@ class Kernel:
 
 
 @dataclass(slots=True)
+class PlannedBuffer:
+    """Memory that a graph's program asks for, from step `first` to step `last`; `takes`: the dead buffer in whose
+    place it lies."""
+
+    name: str
+    bytes: int
+    first: int
+    last: int | None
+    """None for a result."""
+    takes: str | None = None
+
+
+@dataclass(slots=True)
+class MemoryPlan:
+    """The most bytes that a graph's own buffers take at one time, and would take, were each kept to the end."""
+
+    graph: Literal["forward", "backward"]
+    peak_before: int
+    peak: int
+    buffers: list[PlannedBuffer]
+
+
+@dataclass(slots=True)
+class CudaGraph:
+    """What became of the wish to replay a graph's launches (``mode="reduce-overhead"``)."""
+
+    graph: Literal["forward", "backward"]
+    reason: str = ""
+    """Why its launches are not replayed, if they are not."""
+    recorded: int = 0
+    """How often they were recorded so far."""
+    copied: int = 0
+    """How many of its inputs are copied for a replay, since they lie elsewhere at each call."""
+
+
+@dataclass(slots=True)
 class Compile:
     """One compile of one frame.  Append-only; stages write through the methods below."""
 
@@ -354,6 +390,8 @@ class Compile:
     fusions: list[Fusion] = field(default_factory=list)
     refusals: list[FusionRefusal] = field(default_factory=list)
     kernels: list[Kernel] = field(default_factory=list)
+    memory: list[MemoryPlan] = field(default_factory=list)
+    cuda_graphs: list[CudaGraph] = field(default_factory=list)
     edges: list[Edge] = field(default_factory=list)
     failures: list[Failure] = field(default_factory=list)
     steps: list[Steps] = field(default_factory=list)

@@ -34,6 +34,31 @@ class Refusal:
 
 
 @dataclass(frozen=True)
+class Wishes:
+    """What the user asked of fusion, as pairs of names of graph nodes."""
+
+    apart: tuple[tuple[str, str], ...] = ()
+    together: tuple[tuple[str, str], ...] = ()
+
+    def of(self, first: ir.Loops, second: ir.Loops) -> Literal["apart", "together"] | None:
+        if _meets(self.apart, first, second):
+            return "apart"
+        return "together" if _meets(self.together, first, second) else None
+
+
+def _meets(pairs: Sequence[tuple[str, str]], first: ir.Loops, second: ir.Loops) -> bool:
+    if not pairs:
+        return False
+    one, other = nodes_in(first), nodes_in(second)
+    return any((a in one and b in other) or (b in one and a in other) for a, b in pairs)
+
+
+def nodes_in(step: ir.Step) -> set[str]:
+    """The names of the graph nodes that a step computes."""
+    return {step.name, *(item.rpartition("#")[2] for item in step.origin)}
+
+
+@dataclass(frozen=True)
 class Pair:
     """Two loops of which the second does not come before the first.
 
@@ -46,6 +71,8 @@ class Pair:
     kept: frozenset[str]
     readers_are_loops: bool
     buffers: dict[str, ir.Buffer]
+    wish: Literal["apart", "together"] | None = None
+    """Kept apart they are not tried at all; together, what is refused is only what cannot be."""
 
 
 @dataclass(frozen=True)
@@ -79,12 +106,12 @@ class Rewritten:
     refusals: tuple[tuple[str, str, Refusal], ...]
 
 
-def rewrite(program: ir.Program, rules: Sequence[Rule]) -> Rewritten:
+def rewrite(program: ir.Program, rules: Sequence[Rule], wishes: Wishes = Wishes()) -> Rewritten:
     """Apply each of `rules` in turn until it changes nothing; then say what still stands apart.
 
     The last rule that follows the flow of tensors gives the reasons.
     """
-    schedule = Schedule(program)
+    schedule = Schedule(program, wishes)
     for rule in rules:
         while schedule.sweep(rule):
             pass
@@ -94,8 +121,8 @@ def rewrite(program: ir.Program, rules: Sequence[Rule]) -> Rewritten:
 class Schedule:
     """The steps while they are rewritten, by number, with what must come before what."""
 
-    def __init__(self, program: ir.Program) -> None:
-        self._program = program
+    def __init__(self, program: ir.Program, wishes: Wishes) -> None:
+        self._program, self._wishes = program, wishes
         self._steps: dict[int, ir.Step] = dict(enumerate(program.steps))
         self._before: dict[int, set[int]] = {n: set() for n in self._steps}
         self._after: dict[int, set[int]] = {n: set() for n in self._steps}
@@ -125,7 +152,7 @@ class Schedule:
         tried = (rule.name, first, second, pair.kept, pair.readers_are_loops)
         if tried in self._refused:
             return False
-        outcome = rule.apply(pair)
+        outcome = _outcome(rule, pair)
         if isinstance(outcome, Refusal):
             self._refused.add(tried)
             return False
@@ -186,7 +213,8 @@ class Schedule:
         others = [self._steps[n] for n in self._after[first] if n != second]
         needed = self._results.union(*(s.reads for s in others))
         loops_only = all(isinstance(s, ir.Loops) for s in others) and not self._results & set(a.writes)
-        return Pair(a, b, frozenset(needed & set(a.writes)), loops_only, self._program.buffers)
+        kept = frozenset(needed & set(a.writes))
+        return Pair(a, b, kept, loops_only, self._program.buffers, self._wishes.of(a, b))
 
     def _needed(self, n: int) -> bool:
         writes = set(self._steps[n].writes)
@@ -263,10 +291,14 @@ class Schedule:
         for n in (first, second):
             if isinstance(step := self._steps[n], ir.Call):
                 return Refusal("call", f"{step.name} is one of PyTorch's own kernels")
-        outcome = rules[-1].apply(self._pair(first, second)) if rules else Refusal("off", "nothing is fused")
+        outcome = _outcome(rules[-1], self._pair(first, second)) if rules else Refusal("off", "nothing is fused")
         if isinstance(outcome, Refusal):
             return outcome
         return Refusal("cycle", "a step in between needs the first and is needed by the second")
+
+
+def _outcome(rule: Rule, pair: Pair) -> Merged | Refusal:
+    return Refusal("asked", "you asked to keep them apart") if pair.wish == "apart" else rule.apply(pair)
 
 
 def _name(step: ir.Step) -> str:

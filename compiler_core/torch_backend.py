@@ -27,13 +27,17 @@ _FILE = re.compile(r'File "(.+)", line (\d+), in (.+)')
 
 
 def cutaway(
-    gm: fx.GraphModule, example_inputs: Sequence[Any], *, options: Mapping[str, Any] | None = None
+    gm: fx.GraphModule,
+    example_inputs: Sequence[Any],
+    *,
+    mode: str = "default",
+    options: Mapping[str, Any] | None = None,
 ) -> Callable[..., Any]:
-    """A graph of stock's as kernels of ours; `options` are those of `compiler_core.compile`.
+    """A graph of stock's as kernels of ours; `mode` and `options` are those of `compiler_core.compile`.
 
     A failure of ours is noted in the record and the graph runs eagerly, unless ``options={"strict": True}``.
     """
-    chosen = Options(**(options or {}))
+    chosen = Options(**{"mode": mode, **(options or {})})
     made = _recorded(gm, open_record())
     return compile_graph(gm, _fake(example_inputs), made, chosen)
 

@@ -6,6 +6,7 @@ import argparse
 import json
 import re
 import shlex
+import typing
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -13,6 +14,7 @@ from IPython.core.error import UsageError
 from IPython.core.magic_arguments import argument
 
 from compiler_core import errors
+from compiler_core.config import MODES
 from kernel_magics import engines, export
 from kernel_magics.run import Request
 
@@ -27,7 +29,7 @@ ARGUMENTS: tuple[Decorator, ...] = (
     argument("--backend", help="eager, aot_eager, cpp, triton, inductor, or a callable of yours by its name"),
     argument("--fullgraph", action="store_true", help="raise an error at the first graph break"),
     argument("--dynamic", action="store_true", help="sizes are symbols from the first compile on"),
-    argument("--mode", help="torch: default, reduce-overhead, max-autotune ..."),
+    argument("--mode", help="reduce-overhead: replay launches by CUDA graphs; torch: also max-autotune ..."),
     argument("--options", metavar="DICT", help="torch: Inductor's options, as JSON or a dict of yours by its name"),
     argument("--logs", action="store_true", help="torch: with all that PyTorch's loggers say, as under TORCH_LOGS=all"),
     argument("--target", help="machine code for this device, which need not be here: cpu, sm_90, gfx942 ..."),
@@ -37,6 +39,8 @@ ARGUMENTS: tuple[Decorator, ...] = (
         "--memory-budget", type=float, metavar="SHARE", help="what the backward may keep of the saved bytes, 0 to 1"
     ),
     argument("--memory-curve", action="store_true", help="record what other memory budgets would save and cost"),
+    argument("--keep-apart", action="append", metavar="A,B", help="two nodes of a graph that share no kernel"),
+    argument("--force-fuse", action="append", metavar="A,B", help="two that share one, where that is possible"),
     argument("--save", metavar="PATH", help="write the record: NAME.html a report, NAME.json data, NAME/ plain files"),
 )
 
@@ -84,7 +88,16 @@ def request(arguments: argparse.Namespace, namespace: Mapping[str, Any]) -> Requ
         arguments.mode,
         _dict(arguments.options, namespace),
         arguments.logs,
+        _pairs(arguments, "keep_apart"),
+        _pairs(arguments, "force_fuse"),
     )
+
+
+def _pairs(arguments: argparse.Namespace, name: str) -> tuple[tuple[str, str], ...]:
+    found = [tuple(text.split(",")) for text in getattr(arguments, name) or ()]
+    if wrong := [pair for pair in found if len(pair) != 2 or not all(pair)]:
+        raise UsageError(f"--{name.replace('_', '-')} takes two names, as in add,mul, not {','.join(wrong[0])}")
+    return typing.cast(tuple[tuple[str, str], ...], tuple(found))
 
 
 def _share(wanted: float | None) -> float:
@@ -93,8 +106,8 @@ def _share(wanted: float | None) -> float:
     return 1.0 if wanted is None else wanted
 
 
-_CORE_ONLY = ("target", "strict", "memory_budget", "memory_curve")
-_TORCH_ONLY = ("mode", "options", "logs")
+_CORE_ONLY = ("target", "strict", "memory_budget", "memory_curve", "keep_apart", "force_fuse")
+_TORCH_ONLY = ("options", "logs")
 
 
 def _check_engine(arguments: argparse.Namespace) -> None:
@@ -106,6 +119,8 @@ def _check_engine(arguments: argparse.Namespace) -> None:
         if sorted(wanted.split(",")) != sorted(ENGINES):
             raise UsageError(f"--engine {wanted}: name each of {', '.join(ENGINES)} once, the first one's effects stay")
         return
+    if wanted == "core" and arguments.mode not in (None, *MODES):
+        raise UsageError(f"--mode of the engine core is one of {', '.join(MODES)}, not {arguments.mode}")
     given = {name for name in (*_CORE_ONLY, *_TORCH_ONLY) if getattr(arguments, name) not in (None, False)}
     if wrong := sorted(given & set(_CORE_ONLY if wanted == "torch" else _TORCH_ONLY)):
         raise UsageError(f"--{wrong[0].replace('_', '-')} is not an option of the engine {wanted}")

@@ -34,6 +34,8 @@ class Request:
     mode: str | None = None
     options: dict[str, Any] | None = None
     logs: bool = False
+    keep_apart: tuple[tuple[str, str], ...] = ()
+    force_fuse: tuple[tuple[str, str], ...] = ()
 
     def as_text(self) -> dict[str, str]:
         """Those that were given, for the record."""
@@ -41,8 +43,13 @@ class Request:
         given = {"backend": backend, "target": self.target, "fullgraph": self.fullgraph, "strict": self.strict}
         given |= {"memory_curve": self.memory_curve, "dynamic": self.dynamic}
         given |= {"mode": self.mode, "options": self.options}
+        given |= {name: _pairs_text(getattr(self, name)) or None for name in ("keep_apart", "force_fuse")}
         given["memory_budget"] = self.memory_budget if self.memory_budget < 1 else None
         return {name: str(value) for name, value in given.items() if value not in (None, False)}
+
+
+def _pairs_text(pairs: tuple[tuple[str, str], ...]) -> str:
+    return " ".join(",".join(pair) for pair in pairs)
 
 
 @contextmanager
@@ -134,6 +141,9 @@ def _core(request: Request, record: Record) -> Callable[[types.FunctionType], Un
             steps=request.steps,
             memory_budget=request.memory_budget,
             memory_curve=request.memory_curve,
+            mode=request.mode or "default",
+            keep_apart=request.keep_apart,
+            force_fuse=request.force_fuse,
         )
         return made
 

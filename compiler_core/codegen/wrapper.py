@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 import torch
 
 from compiler_core import ir
 from compiler_core.codegen import Launcher
+from compiler_core.codegen.memory import MemoryPlan, views
 from compiler_core.sizes import Int, Real, Size, symbols_in
 
 Runner = Callable[[Sequence[Any]], list[Any]]
@@ -56,8 +57,8 @@ NAMES: dict[str, Any] = {
 class Wrapper:
     """The text of one program's function; `lines` tells the step that each line belongs to."""
 
-    def __init__(self, program: ir.Program, takes: Literal["addresses", "tensors"]) -> None:
-        self._program, self._takes = program, takes
+    def __init__(self, program: ir.Program, takes: Literal["addresses", "tensors"], plan: MemoryPlan) -> None:
+        self._program, self._takes, self._plan = program, takes, plan
         self._taken = {*program.buffers, *(s.name for s in program.steps if isinstance(s, ir.Call))}
         self._names: dict[str, Any] = {}
         self._text: list[str] = []
@@ -116,16 +117,16 @@ class Wrapper:
             # a primal's strides are guarded; a tangent and a saved value of a call may have any
             if not name.startswith("primals") and name in program.buffers and name in self._addressed:
                 self._expect(program.buffers[name])
-        last = self._last_uses()
+        taken = set(self._plan.takes.values())
         for at, step in enumerate(program.steps):
             self._loops(step) if isinstance(step, ir.Loops) else self._call(step)
-            if dead := sorted(name for name, use in last.items() if use == at):
+            if dead := sorted(name for name, use in self._plan.dies.items() if use == at and name not in taken):
                 self._line(f"del {', '.join(dead)}")
         self._line(f"return [{', '.join(self._output(r) for r in program.results)}]")
 
     def _loops(self, loops: ir.Loops) -> None:
         for name in loops.writes:
-            self._line(f"{name} = {self._empty(self._program.buffers[name])}", loops)
+            self._allocation(name, loops)
         address = ".data_ptr()" if self._takes == "addresses" else ""
         numbers = loops.symbols + loops.scalars
         arguments = [*(f"{name}{address}" for name in loops.arguments), *numbers]
@@ -134,6 +135,17 @@ class Wrapper:
         if loops.may_fail and self._takes == "addresses":
             call = f"if {call}: raise {self._own('BadIndex')}"
         self._line(call, loops)
+
+    def _allocation(self, name: str, loops: ir.Loops) -> None:
+        buffer = self._program.buffers[name]
+        dead = self._plan.takes.get(name)
+        if dead is None:
+            self._line(f"{name} = {self._empty(buffer)}", loops)
+            return
+        place = self._program.buffers[dead]
+        same = (place.size, place.stride) == (buffer.size, buffer.stride)
+        window = f"{self._own('window')}({dead}, {self._number(buffer.size)}, {self._number(buffer.stride)}, 0)"
+        self._line(f"{name} = {dead if same else window}; del {dead}", loops)
 
     def _call(self, call: ir.Call) -> None:
         args = [self._argument(a) for a in call.args] + [f"{k}={self._argument(v)}" for k, v in call.kwargs.items()]
@@ -153,16 +165,6 @@ class Wrapper:
             self._line(
                 f"if {name}.stride() != {stride}: {name} = {self._own('restrided')}({name}, {size}, {stride})", step
             )
-
-    def _last_uses(self) -> dict[str, int]:
-        """The step after which each name that a step made is dead."""
-        last: dict[str, int] = {}
-        for at, step in enumerate(self._program.steps):
-            last.update(dict.fromkeys((*step.reads, *step.writes), at))
-        results = {v.buffer for v in views(self._program.results)}
-        results.update(r.name for r in self._program.results if isinstance(r, ir.Result))
-        kept = results | set(self._program.inputs) | self._program.constants.keys()
-        return {name: at for name, at in last.items() if name not in kept}
 
     def _empty(self, buffer: ir.Buffer) -> str:
         size, stride = self._number(buffer.size), self._number(buffer.stride)
@@ -252,14 +254,3 @@ def _addressed(program: ir.Program) -> set[str]:
         else:
             windows += views((step.args, step.kwargs))
     return found | {v.buffer for v in windows if v.buffer in program.buffers and not v.whole(program.buffers[v.buffer])}
-
-
-def views(value: Any) -> Iterator[ir.View]:
-    """The windows in nested arguments."""
-    if isinstance(value, ir.View):
-        yield value
-    elif isinstance(value, dict):
-        yield from views(list(value.values()))
-    elif isinstance(value, (list, tuple)):
-        for inner in value:
-            yield from views(inner)

@@ -10,11 +10,16 @@ import torch.nn.functional as F
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from compiler_core import ir, spaces
+from compiler_core.config import Options
+from compiler_core.errors import UsageError
 from compiler_core.fuse import REFUSALS, fuse
+from compiler_core.graphs import record_graph
 from compiler_core.ir import Address
+from compiler_core.kernels import compile_kernels
 from compiler_core.lower import lower
+from compiler_core.record import Compile, Record
 from compiler_core.rewrite import Rewritten
-from tests.kernel_programs import RandomProgram, check, trace
+from tests.kernel_programs import RandomProgram, check, outputs, trace
 
 
 def fused(program: Any, *inputs: torch.Tensor) -> Rewritten:
@@ -165,3 +170,51 @@ def test_solve_refuses_what_is_not_there() -> None:
 def test_long_random_programs(seed: int) -> None:
     program = RandomProgram(seed, length=30)
     check(program, *program.inputs, tolerances=program.tolerances)
+
+
+# ---- what the user asks for ------------------------------------------------------------------
+
+
+def recorded(program: Any, *inputs: torch.Tensor, **options: Any) -> Compile:
+    """The record of `program` with these options, after its result was compared with eager's."""
+    gm = trace(program, *inputs)
+    record = Record()
+    compile_ = record.compile(record.frame("program", "program.py", 1, "root"))
+    record_graph(compile_, "forward", "forward", gm)
+    run = compile_kernels(gm, "forward", compile_, Options(**options), "cpp")
+    torch.testing.assert_close(run(list(inputs)), outputs(program(*inputs)))
+    return compile_
+
+
+def kernel_count(compile_: Compile) -> int:
+    return sum(k.language == "cpp" for k in compile_.kernels)
+
+
+def test_two_nodes_kept_apart() -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return x.sin().exp().cos().tanh()
+
+    assert kernel_count(recorded(program, X)) == 1
+    apart = recorded(program, X, keep_apart=(("tanh", "exp"),))
+    assert kernel_count(apart) == 2
+    assert [r.kind for r in apart.refusals] == ["asked"]
+    assert sum(f.bytes_saved or 0 for f in apart.fusions) == 2 * 2 * X.nbytes, "sin into exp and cos into tanh"
+    assert kernel_count(recorded(program, X, keep_apart=(("sin", "exp"), ("exp", "cos")))) == 3
+    siblings = recorded(lambda x: (x.sum(1), x.amax(1)), X, keep_apart=(("sum_1", "amax"),))
+    assert kernel_count(siblings) == 2
+
+
+def test_two_nodes_fused_though_it_does_not_pay() -> None:
+    def dear(x: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return x + b.exp()
+
+    plain = recorded(dear, X, B)
+    assert (kernel_count(plain), [r.kind for r in plain.refusals]) == (2, ["repeat"])
+    assert kernel_count(recorded(dear, X, B, force_fuse=(("exp", "add"),))) == 1
+
+
+def test_what_cannot_be_fused_says_why_though_asked() -> None:
+    asked = recorded(lambda x: x.exp().sum(1).cos().sum(0), X, force_fuse=(("sum_1", "sum_2"),))
+    assert "inner" in {r.kind for r in asked.refusals}
+    with pytest.raises(UsageError, match="keep_apart is a sequence of pairs"):
+        Options(keep_apart=("add", "mul"))  # type: ignore[arg-type]

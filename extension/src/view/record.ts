@@ -325,6 +325,31 @@ export interface Kernel {
   time_ns: number | null;
 }
 
+/** Memory that a graph's program asks for, from step `first` to step `last`; `takes`: the dead buffer in whose */
+export interface PlannedBuffer {
+  name: string;
+  bytes: number;
+  first: number;
+  last: number | null;
+  takes: string | null;
+}
+
+/** The most bytes that a graph's own buffers take at one time, and would take, were each kept to the end. */
+export interface MemoryPlan {
+  graph: "forward" | "backward";
+  peak_before: number;
+  peak: number;
+  buffers: PlannedBuffer[];
+}
+
+/** What became of the wish to replay a graph's launches (``mode="reduce-overhead"``). */
+export interface CudaGraph {
+  graph: "forward" | "backward";
+  reason: string;
+  recorded: number;
+  copied: number;
+}
+
 /** One compile of one frame.  Append-only; stages write through the methods below. */
 export interface Compile {
   id: string;
@@ -344,6 +369,8 @@ export interface Compile {
   fusions: Fusion[];
   refusals: FusionRefusal[];
   kernels: Kernel[];
+  memory: MemoryPlan[];
+  cuda_graphs: CudaGraph[];
   edges: Edge[];
   failures: Failure[];
   steps: Steps[];
@@ -608,6 +635,25 @@ export const SHAPES: { [type: string]: { [field: string]: Shape } } = {
     bytes_written: { maybe: "int" },
     time_ns: { maybe: "number" },
   },
+  PlannedBuffer: {
+    name: "string",
+    bytes: "int",
+    first: "int",
+    last: { maybe: "int" },
+    takes: { maybe: "string" },
+  },
+  MemoryPlan: {
+    graph: { one: ["forward", "backward"] },
+    peak_before: "int",
+    peak: "int",
+    buffers: { list: { is: "PlannedBuffer" } },
+  },
+  CudaGraph: {
+    graph: { one: ["forward", "backward"] },
+    reason: "string",
+    recorded: "int",
+    copied: "int",
+  },
   Compile: {
     id: "string",
     frame: "int",
@@ -626,6 +672,8 @@ export const SHAPES: { [type: string]: { [field: string]: Shape } } = {
     fusions: { list: { is: "Fusion" } },
     refusals: { list: { is: "FusionRefusal" } },
     kernels: { list: { is: "Kernel" } },
+    memory: { list: { is: "MemoryPlan" } },
+    cuda_graphs: { list: { is: "CudaGraph" } },
     edges: { list: { is: "Edge" } },
     failures: { list: { is: "Failure" } },
     steps: { list: { is: "Steps" } },

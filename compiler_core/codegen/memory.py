@@ -1,0 +1,99 @@
+"""The memory plan of a program: when each buffer that it makes is dead, and which one takes its place.
+
+A buffer of ours whose readers are all loops of ours is nobody else's when the last of them has run, and the next
+buffer of as many bytes, type and device is laid into its memory.  All others (what a call of PyTorch's makes, or
+may have kept a view of) are let go, and PyTorch's allocator has them again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from compiler_core import ir
+
+
+@dataclass(frozen=True)
+class MemoryPlan:
+    """`dies`: the step after which each name that a step made is dead; results never are."""
+
+    dies: dict[str, int]
+    takes: dict[str, str] = field(default_factory=dict)
+    """The dead buffer in whose memory a buffer lies."""
+    made: dict[str, int] = field(default_factory=dict)
+    """The step that makes each buffer."""
+    peak_before: int = 0
+    """Bytes, were every buffer kept to the end."""
+    peak: int = 0
+
+
+def plan(program: ir.Program) -> MemoryPlan:
+    """When the memory of each buffer is free, and for which one."""
+    made = {name: at for at, step in enumerate(program.steps) for name in step.writes if name in program.buffers}
+    dies = _last_uses(program)
+    takes = _taken(program, dies)
+    return MemoryPlan(dies, takes, made, sum(_own_bytes(program, name) for name in made), _peak(program, dies, takes))
+
+
+def _last_uses(program: ir.Program) -> dict[str, int]:
+    last: dict[str, int] = {}
+    for at, step in enumerate(program.steps):
+        last.update(dict.fromkeys((*step.reads, *step.writes), at))
+    results = {v.buffer for v in views(program.results)}
+    results.update(r.name for r in program.results if isinstance(r, ir.Result))
+    kept = results | set(program.inputs) | program.constants.keys()
+    return {name: at for name, at in last.items() if name not in kept}
+
+
+def _taken(program: ir.Program, dies: dict[str, int]) -> dict[str, str]:
+    """For each buffer of a loop, the dead one whose memory it can have."""
+    ours = {name for step in program.steps if isinstance(step, ir.Loops) for name in step.writes}
+    ours -= {name for step in program.steps if isinstance(step, ir.Call) for name in step.reads}
+    takes: dict[str, str] = {}
+    free: dict[tuple[Any, ...], list[str]] = {}
+    for at, step in enumerate(program.steps):
+        for name in step.writes if isinstance(step, ir.Loops) else ():
+            if waiting := free.get(_kind(program.buffers[name])):
+                takes[name] = waiting.pop()
+        for name in dies:
+            # what a step reads may not lie where it writes
+            if dies[name] == at and name in ours:
+                free.setdefault(_kind(program.buffers[name]), []).append(name)
+    return takes
+
+
+def _kind(buffer: ir.Buffer) -> tuple[Any, ...]:
+    extent = sum(((n - 1) * s for n, s in zip(buffer.size, buffer.stride, strict=True)), start=1)
+    return buffer.dtype, buffer.device, repr(buffer.numel), repr(extent)
+
+
+def _own_bytes(program: ir.Program, name: str) -> int:
+    """What making a buffer takes; a view of another takes nothing."""
+    maker = next((s for s in program.steps if isinstance(s, ir.Call) and s.name == name), None)
+    schema = getattr(maker.target, "_schema", None) if maker is not None else None
+    is_view = schema is not None and any(r.alias_info is not None for r in schema.returns)
+    return 0 if is_view else program.buffers[name].bytes
+
+
+def _peak(program: ir.Program, dies: dict[str, int], takes: dict[str, str]) -> int:
+    """The most bytes that the program's own buffers take at one time."""
+    now = peak = 0
+    taken = set(takes.values())
+    for at, step in enumerate(program.steps):
+        now += sum(_own_bytes(program, n) for n in step.writes if n in program.buffers and n not in takes)
+        peak = max(peak, now)
+        dead = [n for n, last in dies.items() if last == at and n in program.buffers and n not in program.inputs]
+        now -= sum(_own_bytes(program, n) for n in dead if n not in taken)
+    return peak
+
+
+def views(value: Any) -> Iterator[ir.View]:
+    """The windows in nested arguments."""
+    if isinstance(value, ir.View):
+        yield value
+    elif isinstance(value, dict):
+        yield from views(list(value.values()))
+    elif isinstance(value, (list, tuple)):
+        for inner in value:
+            yield from views(inner)

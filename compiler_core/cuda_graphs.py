@@ -1,0 +1,194 @@
+"""CUDA graphs: a program's launches recorded once and replayed, where ``mode="reduce-overhead"`` asks for it.
+
+A recorded launch has the addresses of its tensors in it, so a replay must find its inputs where they were and
+leaves its results where they were:
+
+    an input at the address of the call before (a parameter, a saved value)   must stay there; else no replay
+    any other input                                                           is copied to a place of its own
+    a result that somebody still holds when the next replay is due            no replay
+    a result for the caller                                                   is copied out
+    a saved value, a gradient, a new value of an input                        is handed out where it lies
+
+"No replay" means that the kernels are launched one by one, which is always right.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from compiler_core import ir
+from compiler_core.record import CudaGraph
+
+Run = Callable[[Sequence[Any]], list[Any]]
+
+MOST_RECORDINGS = 3
+MOST_MISSES = 4
+"""Calls in a row whose fixed inputs lie elsewhere before it is recorded anew."""
+QUIET_CALLS = {"forward": 1, "backward": 2}
+"""Calls before the first recording: what a backward is given lies where the forward's replays leave it."""
+
+
+def why_not(program: ir.Program) -> str:
+    """Why the launches of `program` cannot be recorded; empty where they can."""
+    devices = {b.device for b in program.buffers.values() if b.bytes}
+    if any(device.type != "cuda" for device in devices) or not devices:
+        return "CUDA graphs are of CUDA tensors only, and some here are on " + ", ".join(
+            sorted({d.type for d in devices if d.type != "cuda"}) or ["no device"]
+        )
+    if len(devices) > 1:
+        return "the tensors are on several devices"
+    if program.symbols:
+        return "sizes are symbolic, and a recorded launch has its sizes in it"
+    for call in (s for s in program.steps if isinstance(s, ir.Call)):
+        if call.ordered:
+            return f"{call.target} draws random numbers, which a replay would draw otherwise"
+        if call.barrier:
+            return f"{call.target} changes a tensor in place"
+    return ""
+
+
+def replayed(run: Run, program: ir.Program, stays: Sequence[bool], note: CudaGraph) -> Run:
+    """`run`, replayed from its second or third call on; `stays`: which results are handed out where they lie.
+
+    `note` says what became of it.
+    """
+    note.reason = why_not(program)
+    return run if note.reason else _Replayed(run, stays, note)
+
+
+@dataclass(frozen=True)
+class _Window:
+    """A result that lies in the memory of an input."""
+
+    input: int
+    size: tuple[int, ...]
+    stride: tuple[int, ...]
+    offset: int
+    """From where the input begins."""
+
+
+class _Replayed:
+    def __init__(self, run: Run, stays: Sequence[bool], note: CudaGraph) -> None:
+        self._run, self._stays, self._note = run, stays, note
+        self._recording: _Recording | None = None
+        self._before: list[int] = []
+        self._calls = self._misses = 0
+        self._lock = threading.Lock()
+
+    def __call__(self, inputs: Sequence[Any]) -> list[Any]:
+        if self._note.reason or torch.cuda.is_current_stream_capturing() or not self._lock.acquire(blocking=False):
+            return self._run(inputs)
+        try:
+            return self._replay_or_run(inputs)
+        finally:
+            self._lock.release()
+
+    def _replay_or_run(self, inputs: Sequence[Any]) -> list[Any]:
+        addresses = [t.data_ptr() for t in inputs]
+        before, self._before = self._before, addresses
+        self._calls += 1
+        if self._calls <= QUIET_CALLS[self._note.graph]:
+            return self._run(inputs)
+        if self._recording is None or self._misses >= MOST_MISSES:
+            moved = {i for i, (now, was) in enumerate(zip(addresses, before, strict=True)) if now != was}
+            self._record(inputs, moved)
+        recording = self._recording
+        if recording is None or not recording.fits(addresses) or not recording.is_free():
+            self._misses += recording is not None and not recording.fits(addresses)
+            return self._run(inputs)
+        self._misses = 0
+        return recording.replay(inputs)
+
+    def _record(self, inputs: Sequence[Any], moved: set[int]) -> None:
+        if self._recording is not None:
+            moved |= set(self._recording.places)
+        self._recording, self._misses = None, 0
+        if self._note.recorded == MOST_RECORDINGS:
+            self._note.reason = f"its inputs moved again after {MOST_RECORDINGS} recordings"
+            return
+        try:
+            with torch.cuda.device(inputs[0].device):
+                self._recording = _Recording(self._run, inputs, moved, self._stays)
+        except RuntimeError as error:
+            self._note.reason = f"recording failed: {str(error).splitlines()[0]}"
+            return
+        self._note.recorded += 1
+        self._note.copied = len(moved)
+
+
+class _Recording:
+    """One CUDA graph: `places` are the tensors that inputs are copied to, by the input's number."""
+
+    def __init__(self, run: Run, inputs: Sequence[Any], moved: set[int], stays: Sequence[bool]) -> None:
+        self.places = {i: _like(inputs[i]) for i in moved}
+        self._fixed = [(i, t.data_ptr()) for i, t in enumerate(inputs) if i not in moved]
+        self._stays = stays
+        self._graph = torch.cuda.CUDAGraph()
+        results = self._capture(run, [self.places.get(i, t) for i, t in enumerate(inputs)])
+        given = {_memory(t): (i, t) for i, t in enumerate(self.places.get(i, t) for i, t in enumerate(inputs))}
+        self._results = [_window(r, given) for r in results]
+        held = {_memory(r): r for r in self._results if isinstance(r, torch.Tensor)}
+        del results
+        self._held = [(memory, torch._C._storage_Use_Count(memory)) for memory in held]
+
+    def _capture(self, run: Run, inputs: list[Any]) -> list[Any]:
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):  # libraries get their memory and choose their kernels
+            run(inputs)
+        torch.cuda.current_stream().wait_stream(stream)
+        with torch.cuda.graph(self._graph, capture_error_mode="thread_local"):
+            return run(inputs)
+
+    def fits(self, addresses: Sequence[int]) -> bool:
+        """Whether the inputs that are not copied lie where they did."""
+        return all(addresses[i] == address for i, address in self._fixed)
+
+    def is_free(self) -> bool:
+        """Whether nobody holds a result of the last replay any more."""
+        count = torch._C._storage_Use_Count
+        return all(count(memory) == alone for memory, alone in self._held)
+
+    def replay(self, inputs: Sequence[Any]) -> list[Any]:
+        if self.places:
+            torch._foreach_copy_(list(self.places.values()), [inputs[i] for i in self.places])
+        self._graph.replay()
+        return [self._handed_out(r, s, inputs) for r, s in zip(self._results, self._stays, strict=True)]
+
+    def _handed_out(self, result: Any, stays: bool, inputs: Sequence[Any]) -> Any:
+        if isinstance(result, _Window):
+            base = inputs[result.input]
+            return base.as_strided(result.size, result.stride, base.storage_offset() + result.offset)
+        if not isinstance(result, torch.Tensor):
+            return result
+        # a clone of what has gaps would lie otherwise
+        return result.clone() if not stays and _is_dense(result) else result.detach()
+
+
+def _like(tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor like it that holds its values."""
+    made = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device)
+    return made.copy_(tensor)
+
+
+def _is_dense(tensor: torch.Tensor) -> bool:
+    extent = 1 + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
+    return bool(extent == tensor.numel())
+
+
+def _memory(tensor: torch.Tensor) -> int:
+    storage: Any = tensor.untyped_storage()
+    return int(storage._cdata)
+
+
+def _window(result: Any, given: dict[int, tuple[int, torch.Tensor]]) -> Any:
+    """`result`, or how to make it from an input in whose memory it lies."""
+    if not isinstance(result, torch.Tensor) or _memory(result) not in given:
+        return result
+    number, base = given[_memory(result)]
+    return _Window(number, tuple(result.shape), result.stride(), result.storage_offset() - base.storage_offset())

@@ -1,0 +1,70 @@
+"""The memory plan: buffers lie where dead ones did, results nowhere else, and the record says what that saves."""
+
+from __future__ import annotations
+
+import torch
+
+from compiler_core.record import Compile
+from tests.kernel_programs import check
+
+X = torch.randn(64, 64)
+
+
+def reused(compile_: Compile) -> dict[str, str]:
+    return {b.name: b.takes for b in compile_.memory[0].buffers if b.takes}
+
+
+def test_a_buffer_lies_where_a_dead_one_did() -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        for _ in range(4):
+            x = x.sum(1, keepdim=True).exp() * x.cumsum(0) @ x
+        return x.sin()
+
+    compile_ = check(program, X, tolerances=[1e-2])
+    (plan,) = compile_.memory
+    assert plan.peak < plan.peak_before
+    assert plan.peak_before == sum(b.bytes for b in plan.buffers)
+    assert sum(b.last is None for b in plan.buffers) == 1, "the result"
+
+
+def test_reductions_in_turn_share_two_places() -> None:
+    """Each column of sums is dead once the next two are there; it is not where a kernel still reads."""
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        for dim in (0, 1, 0, 1, 0):
+            x = x.softmax(dim).exp()
+        return x
+
+    compile_ = check(program, X)
+    (plan,) = compile_.memory
+    taken = reused(compile_)
+    assert taken
+    places = {b.name: b for b in plan.buffers}
+    for name, dead in taken.items():
+        last = places[dead].last
+        assert last is not None
+        assert last < places[name].first, "what a kernel reads is not where it writes"
+    text = compile_.find("forward.wrapper").text
+    assert all(f"{name} = {dead}; del {dead}" in text for name, dead in taken.items())
+
+
+def test_what_a_call_may_keep_a_view_of_is_left_alone() -> None:
+    def program(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        made = x.exp()
+        left, right = torch.ops.aten.split_with_sizes(made, [32, 32])
+        for dim in (0, 1, 0):
+            x = x.softmax(dim).sin()
+        return x, left @ left.t(), right
+
+    compile_ = check(program, X)
+    assert "exp" not in reused(compile_).values()
+
+
+def test_results_of_one_call_are_not_those_of_the_next() -> None:
+    from tests.kernel_programs import compiled
+
+    run, _ = compiled(lambda x: (x.softmax(0).exp().softmax(1), x + 1), X)
+    first = run([X])
+    kept = [t.clone() for t in first]
+    run([torch.randn(64, 64)])
+    torch.testing.assert_close(first, kept)
