@@ -68,7 +68,7 @@ def test_exceptions_are_the_cells_own(magics: InteractiveShell) -> None:
     [
         ("--engine torch --backend nope", "torch.compile knows no backend 'nope'; it knows"),
         ("--engine torch --target cpu", "--target is not an option of the engine torch"),
-        ("--mode max-autotune", "--mode is not an option of the engine core"),
+        ("--mode max-autotune", "--mode of the engine core is one of default, reduce-overhead"),
         ("--engine torch --options nope", "neither a dict of yours nor JSON"),
         ("--engine torch --options [1]", "is a dict, not a list"),
     ],
