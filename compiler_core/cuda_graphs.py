@@ -137,7 +137,7 @@ class _Recording:
         self._held = [(memory, torch._C._storage_Use_Count(memory)) for memory in held]
 
     def _capture(self, run: Run, inputs: list[Any]) -> list[Any]:
-        stream = torch.cuda.Stream()
+        stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):  # libraries get their memory and choose their kernels
             run(inputs)
@@ -191,4 +191,4 @@ def _window(result: Any, given: dict[int, tuple[int, torch.Tensor]]) -> Any:
     if not isinstance(result, torch.Tensor) or _memory(result) not in given:
         return result
     number, base = given[_memory(result)]
-    return _Window(number, tuple(result.shape), result.stride(), result.storage_offset() - base.storage_offset())
+    return _Window(number, tuple(result.shape), result.stride(), int(result.storage_offset() - base.storage_offset()))

@@ -114,43 +114,44 @@ def _launcher(kernel: Kernel, compiled: Any) -> Launcher:
     """Call it with tensors to launch the kernel, which is `compiled` for the current device and aligned tensors.
 
     Triton's own ``kernel[grid](...)`` finds out the types of its arguments on every call.  They
-    are known here, so only the pointers' alignment is looked at.
+    are known here, so only the pointers' alignment is looked at, and addresses are handed on.
     """
     constants = tuple(p.default for p in kernel.function.params if p.is_constexpr)
     count = sum(str(p.annotation).startswith("*") for p in kernel.function.params)
-    ready: dict[tuple[int, bool], Launcher] = {(torch.cuda.current_device(), True): _on_grid(kernel, compiled)}
+    ready: dict[tuple[int, bool], tuple[Any, ...]] = {(torch.cuda.current_device(), True): _loaded(compiled)}
+    current_device, current_stream = torch._C._cuda_getDevice, torch._C._cuda_getCurrentRawStream
 
-    def prepare(device: int, aligned: bool) -> Launcher:
+    def prepare(device: int, aligned: bool) -> tuple[Any, ...]:
         made = compile_kernel(kernel, current_target(), aligned=aligned)
-        return ready.setdefault((device, aligned), _on_grid(kernel, made))
+        return ready.setdefault((device, aligned), _loaded(made))
 
     def launch(*args: Any) -> None:
         device = args[0].get_device()
-        if device != torch._C._cuda_getDevice():
+        if device != current_device():
             with torch.cuda.device(device):
-                return launch(*args)
+                launch(*args)
+            return
+        addresses = [tensor.data_ptr() for tensor in args[:count]]
         bits = 0
-        for tensor in args[:count]:
-            bits |= tensor.data_ptr()
+        for address in addresses:
+            bits |= address
         aligned = not bits & 15
-        run = ready.get((device, aligned)) or prepare(device, aligned)
-        return run(*args, *constants, stream=torch._C._cuda_getCurrentRawStream(device))
+        run, function, metadata = ready.get((device, aligned)) or prepare(device, aligned)
+        if programs := _programs(kernel, args):
+            how = (programs, 1, 1, current_stream(device), function, metadata)
+            run(*how, *NO_HOOKS, *addresses, *args[count:], *constants)
 
     return launch
 
 
-def _on_grid(kernel: Kernel, compiled: Any) -> Launcher:
-    """What launches a compiled kernel; it takes the kernel's constants too."""
-    if isinstance(kernel.grid, int):
-        launch: Launcher = compiled[(kernel.grid, 1, 1)]
-        return launch
-    constants = sum(p.is_constexpr for p in kernel.function.params)
+NO_HOOKS = (None, None, None)
+"""No metadata of a launch, nothing to call before or after it."""
 
-    def launch_some(*args: Any, stream: int) -> None:
-        if programs := _programs(kernel, args[: len(args) - constants]):
-            compiled[(programs, 1, 1)](*args, stream=stream)
 
-    return launch_some
+def _loaded(compiled: Any) -> tuple[Any, ...]:
+    """What launching a kernel takes, once it is on the device."""
+    run = compiled.run  # this puts it there
+    return run, compiled.function, compiled.packed_metadata
 
 
 def _interpret(kernel: Kernel, *args: Any) -> None:

@@ -39,6 +39,10 @@ def _empty_cpu(size: tuple[int, ...], stride: tuple[int, ...], dtype: torch.dtyp
     return torch.empty_strided(size, stride, dtype=dtype)
 
 
+def _empty_cuda(size: tuple[int, ...], stride: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+    return torch.empty_strided(size, stride, dtype=dtype, device="cuda")
+
+
 _private = torch._C._dynamo.guards
 NAMES: dict[str, Any] = {
     "torch": torch,
@@ -46,9 +50,12 @@ NAMES: dict[str, Any] = {
     "math": math,
     "restrided": restrided,
     "BadIndex": BadIndex,
-    # these two save a microsecond each where this PyTorch has them
+    # these save a microsecond each where this PyTorch has them
     "window": getattr(_private, "_reinterpret_tensor", _window),
     "empty": getattr(_private, "_empty_strided_cpu", _empty_cpu),
+    "empty_cuda": getattr(_private, "_empty_strided_cuda", _empty_cuda),  # on the current device
+    "on_device": torch.cuda.device,
+    "current_device": getattr(torch._C, "_cuda_getDevice", torch.cuda.current_device),
     **{short: dtype for dtype, short in ir.SHORT.items() if short != "bool"},
 }
 """What the text may name besides the kernels, operators and constants of its program."""
@@ -64,9 +71,10 @@ class Wrapper:
         self._text: list[str] = []
         self._needed: set[str] = set()
         self._addressed = _addressed(program)
+        self._device = _one_gpu(program)
         self.lines: dict[int, ir.Step] = {}
         self._render()
-        above = [*self._header(), *self._unpacked(), *self._symbols()]
+        above = [*self._header(), *self._on_its_device(), *self._unpacked(), *self._symbols()]
         self.text = "\n".join([*above, *self._text]) + "\n"
         self.lines = {at + len(above): step for at, step in self.lines.items()}
 
@@ -102,6 +110,16 @@ class Wrapper:
     def _header(self) -> list[str]:
         operators = [f"# {n} = torch.ops.{v}" for n, v in self._names.items() if isinstance(v, torch._ops.OpOverload)]
         return [*operators, f"def {self._function()}(inputs):"]
+
+    def _on_its_device(self) -> list[str]:
+        """Make the GPU the current one, if it is not: memory and launches are then the current device's."""
+        if self._device is None:
+            return []
+        return [
+            f"    if {self._own('current_device')}() != {self._device.index}:",
+            f"        with {self._own('on_device')}({self._device.index}):",
+            f"            return {self._function()}(inputs)",
+        ]
 
     def _unpacked(self) -> list[str]:
         names = self._program.inputs
@@ -170,6 +188,8 @@ class Wrapper:
         size, stride = self._number(buffer.size), self._number(buffer.stride)
         if buffer.device.type == "cpu":
             return f"{self._own('empty')}({size}, {stride}, {self._dtype(buffer.dtype)})"
+        if buffer.device == self._device:
+            return f"{self._own('empty_cuda')}({size}, {stride}, {self._dtype(buffer.dtype)})"
         where = f"dtype={buffer.dtype}, device={str(buffer.device)!r}"
         return f"{self._own('torch')}.empty_strided({size}, {stride}, {where})"
 
@@ -242,6 +262,12 @@ class Wrapper:
         self._text.append("    " + text)
         if step is not None:
             self.lines[len(self._text)] = step
+
+
+def _one_gpu(program: ir.Program) -> torch.device | None:
+    """The CUDA device of all buffers that lie on one, if they agree."""
+    found = {b.device for b in program.buffers.values() if b.device.type == "cuda"}
+    return found.pop() if len(found) == 1 and None not in {d.index for d in found} else None
 
 
 def _addressed(program: ir.Program) -> set[str]:

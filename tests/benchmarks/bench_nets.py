@@ -55,7 +55,11 @@ def mlp(device: str) -> tuple[nn.Module, torch.Tensor, torch.Tensor]:
         nn.ReLU(),
         nn.Linear(1024, 10),
     )
-    return nn.Sequential(*layers, nn.Linear(1024, 10)), torch.randn(64, 256, device=device), torch.randint(10, (64,), device=device)
+    return (
+        nn.Sequential(*layers, nn.Linear(1024, 10)),
+        torch.randn(64, 256, device=device),
+        torch.randint(10, (64,), device=device),
+    )
 
 
 NETS = {"mlp": mlp, "resnet": resnet, "transformer": transformer}

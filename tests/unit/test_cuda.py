@@ -90,3 +90,89 @@ def test_dropout_draws_eagers_stream() -> None:
     want = gradients(noisy, {"x": x})
     torch.manual_seed(1)
     torch.testing.assert_close(gradients(fast, {"x": x}), want)
+
+
+# ---- CUDA graphs -----------------------------------------------------------------------------
+
+
+def graphs_of(record: Record) -> dict[str, Any]:
+    """The last compile's CUDA graphs, by the graph that they replay."""
+    return {g.graph: g for g in record.compiles[-1].cuda_graphs}
+
+
+def test_replays_follow_changing_addresses_and_keep_what_was_returned() -> None:
+    model = nn.Sequential(nn.Linear(32, 64), nn.GELU(), nn.LayerNorm(64), nn.Linear(64, 8)).cuda()
+    with compiler_core.record() as record, torch.no_grad():
+        fast = compiler_core.compile(model, mode="reduce-overhead", strict=True)
+        batches = [torch.randn(16, 32, device="cuda") for _ in range(10)]
+        results = [fast(batch) for batch in batches]
+        torch.testing.assert_close(results, [model(batch) for batch in batches])
+        model[0].weight.add_(1)  # in place: where it lies does not change
+        torch.testing.assert_close(fast(batches[0]), model(batches[0]))
+    no_failure(record)
+    forward = graphs_of(record)["forward"]
+    assert (forward.reason, forward.copied) == ("", 1)
+    assert forward.recorded >= 1
+
+
+@pytest.mark.parametrize("set_to_none", [True, False])
+@pytest.mark.parametrize("parts", [1, 3])
+def test_training_with_replays_equals_training_without(set_to_none: bool, parts: int) -> None:
+    """With gradients that are kept or summed over parts of a batch, and every loss held on to."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(32, 64), nn.BatchNorm1d(64), nn.ReLU(), nn.Linear(64, 10)).cuda()
+    other = copy.deepcopy(model)
+    with compiler_core.record() as record:
+        fast = compiler_core.compile(model, mode="reduce-overhead", strict=True)
+        steps = [(fast, model, torch.optim.SGD(model.parameters(), 0.1)), (other, other, None)]
+        steps[1] = (other, other, torch.optim.SGD(other.parameters(), 0.1))
+        losses: list[list[torch.Tensor]] = [[], []]
+        for _ in range(8):
+            batches = [(torch.randn(64, 32, device="cuda"), torch.randint(10, (64,), device="cuda"))] * parts
+            for (run, _, optimizer), kept in zip(steps, losses, strict=True):
+                assert optimizer is not None
+                optimizer.zero_grad(set_to_none=set_to_none)
+                for x, target in batches:
+                    kept.append(F.cross_entropy(run(x), target))
+                    kept[-1].backward()  # type: ignore[no-untyped-call]
+                optimizer.step()
+    torch.testing.assert_close(*losses, atol=1e-4, rtol=1e-4)
+    state, wanted = model.state_dict(), other.state_dict()
+    torch.testing.assert_close(list(state.values()), list(wanted.values()), atol=1e-4, rtol=1e-4)
+    no_failure(record)
+    assert graphs_of(record)["forward"].recorded >= 1
+    assert {g.reason for g in graphs_of(record).values()} == {""}
+
+
+def test_two_forwards_before_their_backwards() -> None:
+    weight = torch.randn(32, 32, device="cuda", requires_grad=True)
+    fast = compiler_core.compile(lambda x: (x @ weight).sin().exp(), mode="reduce-overhead", strict=True)
+    for _ in range(6):
+        a, b = torch.randn(8, 32, device="cuda"), torch.randn(8, 32, device="cuda")
+        (got,) = torch.autograd.grad(fast(a).sum() + fast(b).sum(), weight)
+        (want,) = torch.autograd.grad(((a @ weight).sin().exp()).sum() + ((b @ weight).sin().exp()).sum(), weight)
+        torch.testing.assert_close(got, want, atol=1e-4, rtol=1e-4)
+
+
+def test_what_is_not_replayed_says_why() -> None:
+    def noisy(x: torch.Tensor) -> torch.Tensor:
+        return F.dropout(x.cos(), 0.5)
+
+    with compiler_core.record() as record:
+        fast = compiler_core.compile(noisy, mode="reduce-overhead", strict=True)
+        for _ in range(4):
+            fast(torch.randn(100, device="cuda"))
+    assert "random" in graphs_of(record)["forward"].reason
+    with compiler_core.record() as record:
+        fast = compiler_core.compile(lambda x: x.cos().cos(), mode="reduce-overhead", dynamic=True, strict=True)
+        for n in (3, 4, 5):
+            x = torch.randn(n, device="cuda")
+            torch.testing.assert_close(fast(x), x.cos().cos())
+    assert "symbolic" in graphs_of(record)["forward"].reason
+
+
+def test_replays_for_each_shape() -> None:
+    fast = compiler_core.compile(lambda x: x.cos().sum(0), mode="reduce-overhead", dynamic=False, strict=True)
+    for n in (3, 4, 3, 4, 3, 4, 3, 4):
+        x = torch.randn(n, 5, device="cuda")
+        torch.testing.assert_close(fast(x), x.cos().sum(0))
