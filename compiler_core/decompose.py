@@ -43,6 +43,8 @@ PYTORCHS = (
     *("addcmul", "addcdiv", "lerp", "xlogy", "frac", "logaddexp", "nan_to_num", "heaviside", "logit"),
     *("deg2rad", "rad2deg", "sinc", "fill", "isneginf", "isposinf", "std", "std_mean", "trace"),
     *("native_dropout_backward", "hypot", "copysign"),
+    # writes to a part
+    *("slice_backward", "select_backward"),
 )
 """Names of operations of ``torch.ops.aten`` for which PyTorch's decomposition is taken."""
 
@@ -122,11 +124,37 @@ def nll_loss_backward(
     total_weight: torch.Tensor,
 ) -> Any:
     """The gradient reaches one class of each row: the one whose index equals the target."""
-    if weight is not None or x.dim() != 2:
+    if x.dim() != 2:
         return NotImplemented
     mean, none = reduction == 1, reduction == 0
     each = gradient / total_weight if mean else gradient
     column = each.unsqueeze(1) if none else each
     target = target.unsqueeze(1)
+    if weight is not None:
+        column = column * weight.unsqueeze(0)
     hit = (torch.arange(x.shape[1], device=x.device) == target) & (target != ignore_index)
     return torch.where(hit, -column, torch.zeros((), dtype=x.dtype, device=x.device))
+
+
+def in_float(op: torch._ops.OpOverload, places: Sequence[int]) -> None:
+    """Take `op`, which adds to memory, in float32 where its tensors at `places` are of a half type."""
+
+    @decomposes(op)
+    def add_in_float(*args: Any, **kwargs: Any) -> Any:
+        dtype = args[places[0]].dtype
+        if dtype not in (torch.bfloat16, torch.float16):
+            return NotImplemented
+        wide = [a.float() if at in places else a for at, a in enumerate(args)]
+        return op(*wide, **kwargs).to(dtype)
+
+
+in_float(aten.embedding_dense_backward.default, [0])
+in_float(aten.scatter_add.default, [0, 3])
+in_float(aten.index_add.default, [0, 3])
+
+
+@decomposes(aten.index_put.default, aten._unsafe_index_put.default)
+def index_put(x: torch.Tensor, indices: Sequence[Any], values: torch.Tensor, accumulate: bool = False) -> Any:
+    if not accumulate or x.dtype not in (torch.bfloat16, torch.float16):
+        return NotImplemented
+    return aten.index_put(x.float(), indices, values.float(), True).to(x.dtype)

@@ -27,6 +27,7 @@ REFUSALS = {
     "inner": "The two reduce over different index ranges, or one reduces what the other keeps.",
     "repeat": "The first would be computed again for each index that broadcasts it, at too high a price.",
     "partial": "The second reads a part of what the first must still store as a whole for others.",
+    "scatter": "The first writes to places that only the run tells, or the second does and the first is a reduction.",
     "size": "The kernel would have more statements or arguments than a compiler handles well.",
     "cost": "Only cheap producers are computed again in each consumer.",
     "asked": "You asked to keep the two apart (`keep_apart`).",
@@ -104,6 +105,9 @@ class Meeting:
 def _join(pair: Pair, stored: frozenset[str], shared: bool = False) -> ir.Loops | Refusal:
     """Both loops as one, in which the first stores only the buffers `stored`."""
     forced = pair.wish == "together"
+    if pair.first.scatters or (pair.second.scatters and (shared or pair.first.inner)):
+        scattering = pair.first if pair.first.scatters else pair.second
+        return Refusal("scatter", f"{scattering.name} writes to places that only the run tells")
     if not forced and len(pair.first.body) + len(pair.second.body) > MAX_STATEMENTS:
         return Refusal("size", f"more than {MAX_STATEMENTS} statements")
     if not forced and len({*pair.first.arguments, *pair.second.arguments}) > MAX_ARGUMENTS:
@@ -122,7 +126,7 @@ def _join(pair: Pair, stored: frozenset[str], shared: bool = False) -> ir.Loops 
     kept = [s for s in moved if not isinstance(s, ir.Store) or s.buffer in stored]
     values = {s.buffer: s.value for s in moved if isinstance(s, ir.Store)}
     rest = [s for s in second.body if s not in before]
-    return ir.Loops(second.name, second.outer, second.inner, _alive(_share([*before, *kept, *rest], values)))
+    return ir.Loops(second.name, second.outer, second.inner, _alive(_share([*before, *kept], rest, values)))
 
 
 # -- where two loops meet --------------------------------------------------------------------
@@ -345,19 +349,22 @@ def _only_within(statement: ir.Statement, within: tuple[ir.Range, ...]) -> ir.St
     return replace(statement, within=tuple(dict.fromkeys((*statement.within, *within))))
 
 
-def _share(body: Sequence[ir.Statement], values: Mapping[str, ir.Argument]) -> list[ir.Statement]:
-    """`body` with each statement once, and loads of buffers in `values` replaced by the value."""
+def _share(
+    first: Sequence[ir.Statement], second: Sequence[ir.Statement], values: Mapping[str, ir.Argument]
+) -> list[ir.Statement]:
+    """Both with each statement once, and loads of buffers in `values`, which the first made, replaced by the value."""
     made: list[ir.Statement] = []
     known: dict[ir.Statement, int] = {}
     taken: set[str] = set()
     renamed: dict[str, ir.Argument] = {}
-    for statement in body:
+    for number, statement in enumerate((*first, *second)):
+        if number == len(first):  # a name of the second's may be one of the first's
+            values = {b: renamed.get(v, v) if isinstance(v, str) else v for b, v in values.items()}
         statement = _with_arguments(statement, renamed)
         if isinstance(statement, ir.Store):
             made.append(statement)
         elif isinstance(statement, ir.Load) and statement.buffer in values:
-            value = values[statement.buffer]
-            renamed[statement.name] = renamed.get(value, value) if isinstance(value, str) else value
+            renamed[statement.name] = values[statement.buffer]
         elif (at := known.get(replace(statement, name=""))) is not None:
             same = made[at]
             assert not isinstance(same, ir.Store)

@@ -12,7 +12,9 @@ Grammar::
     Scalar    ::= name: f64 = number               a float that Python computes before the call
     Compute   ::= name: dtype = op(arg, ...)       op is in OPS; arg is a name or a Literal
     Reduce    ::= name: dtype = op over inner of value             op is in REDUCTIONS
-    Store     ::= buffer[Address] = value
+    Store     ::= buffer[Address] = value          the buffer is made here, each element of it once
+                | buffer[Address] put value        ... was made by an earlier step: some elements are replaced,
+                | buffer[Address] += value         or added to, in any order
     Address   ::= offset + sum(stride * index) + sum(factor * Position)
     Range     ::= 0 <= Address < size
 
@@ -252,6 +254,7 @@ class Store:
     address: Address
     value: Argument
     origin: tuple[ItemId, ...] = field(default=(), compare=False)
+    how: OneOf["=", "put", "+="] = "="
 
     @property
     def arguments(self) -> tuple[Argument, ...]:
@@ -322,6 +325,11 @@ class Loops:
         """Buffers that are stored to, in order of first use."""
         return tuple(dict.fromkeys(s.buffer for s in self.body if isinstance(s, Store)))
 
+    @cached_property
+    def makes(self) -> tuple[str, ...]:
+        """Those of `writes` that no earlier step made."""
+        return tuple(dict.fromkeys(s.buffer for s in self.body if isinstance(s, Store) and s.how == "="))
+
     @property
     def arguments(self) -> tuple[str, ...]:
         """The buffers that the kernel takes, in this order."""
@@ -336,6 +344,11 @@ class Loops:
             numbers += [s.size] if isinstance(s, Position) else []
             numbers += [r.size for r in s.within] if isinstance(s, (Load, Position)) else []
         return tuple(sorted(set(symbols_in(numbers))))
+
+    @cached_property
+    def scatters(self) -> bool:
+        """Whether it writes into what an earlier step made."""
+        return any(isinstance(s, Store) and s.how != "=" for s in self.body)
 
     @cached_property
     def may_fail(self) -> bool:
@@ -385,7 +398,7 @@ class Loops:
 def statement_text(statement: Statement, index_names: Sequence[str]) -> str:
     """One line of `Loops.text`."""
     if isinstance(statement, Store):
-        return f"store {statement.buffer}[{statement.address.text(index_names)}] = {statement.value}"
+        return f"store {statement.buffer}[{statement.address.text(index_names)}] {statement.how} {statement.value}"
     left = f"{statement.name}: {SHORT[statement.dtype]}"
     within = statement.within if isinstance(statement, (Load, Position)) else ()
     where = f" where {' and '.join(r.text(index_names) for r in within)}" if within else ""
@@ -511,10 +524,16 @@ class Call:
     ordered: bool = False
     barrier: bool = False
     origin: tuple[ItemId, ...] = ()
+    reason: str = ""
+    """Why a rule left it to PyTorch; nothing where no loops could do it."""
 
     @property
     def writes(self) -> tuple[str, ...]:
         return (self.name,)
+
+    @property
+    def makes(self) -> tuple[str, ...]:
+        return self.writes
 
 
 Step = Loops | Call
@@ -577,6 +596,8 @@ def _problem(loops: Loops, statement: Statement, dtypes: dict[str, torch.dtype])
             return "the address depends on a value that is no position"
     if isinstance(statement, Load) and statement.buffer in loops.writes:
         return f"{statement.buffer} is both read and written"
+    if isinstance(statement, Store) and statement.how != "=" and loops.inner:
+        return "loops that write into what is there have no inner indices"
     if isinstance(statement, Store) and statement.value in loops.inner_names and not loops.is_inner(statement):
         return "an inner value is stored at the outer level"
     if isinstance(statement, Position):

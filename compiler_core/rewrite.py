@@ -243,7 +243,7 @@ class Schedule:
         made: dict[str, int] = {}
         ordered = barrier = None
         for n, step in self._steps.items():
-            before = {made[b] for b in step.reads if b in made}
+            before = {made[b] for b in (*step.reads, *step.writes) if b in made}
             if isinstance(step, ir.Call) and step.ordered:
                 before |= {ordered} if ordered is not None else set()
                 ordered = n
@@ -290,7 +290,8 @@ class Schedule:
     def _reason(self, rules: Sequence[Rule], first: int, second: int) -> Refusal:
         for n in (first, second):
             if isinstance(step := self._steps[n], ir.Call):
-                return Refusal("call", f"{step.name} is one of PyTorch's own kernels")
+                why = f": {step.reason}" if step.reason else ""
+                return Refusal("call", f"{step.name} is one of PyTorch's own kernels{why}")
         outcome = _outcome(rules[-1], self._pair(first, second)) if rules else Refusal("off", "nothing is fused")
         if isinstance(outcome, Refusal):
             return outcome

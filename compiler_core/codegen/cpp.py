@@ -106,6 +106,8 @@ class _Kernel:
         self._kept = _kept(loops)
         self._sweeps = ir.sweeps(loops, self._kept)
         work, outer = cost(loops), loops.outer_numel
+        if loops.scatters and not keeps_apart(loops):
+            work = 0  # two threads could write to one place
         self._is_dear = f"{work} >= {PARALLEL_COST}"
         self._parallel = isinstance(work, Size) or work >= PARALLEL_COST
         self._by_rows = self._parallel and (isinstance(outer, Size) or outer >= 8)
@@ -144,7 +146,9 @@ class _Kernel:
         self._add(f"return {FAULT};")
 
     def _body(self) -> None:
-        if not self._loops.inner:
+        if self._loops.scatters:
+            self._scattered()
+        elif not self._loops.inner:
             self._elements()
         elif in_lanes(self._loops):
             self._in_lanes()
@@ -198,6 +202,21 @@ class _Kernel:
             both = f"#pragma omp {'for simd' if self._late else 'parallel for simd'} schedule(static)"
             with self._nest([last], both if self._parallel and not leading else "#pragma omp simd"):
                 self._statements(statements)
+
+    def _scattered(self) -> None:
+        """Elements that are written to places of which several may be one: in order, by one thread or lane each."""
+        loops = [_Loop(n, str(size)) for n, size in zip(self._names, self._loops.outer, strict=False)]
+        statements = self._sweeps[0].outer
+        if not keeps_apart(self._loops):
+            with self._nest(loops, None):
+                self._statements(statements)
+            return
+        size, last = self._loops.outer[-1], loops[-1]
+        step = max(64, -(-size // 8)) if isinstance(size, int) else 512
+        end = f"(block + {step} < {size} ? block + {step} : {size})"
+        around = [_Loop("block", str(size), step=step), *loops[:-1]]
+        with self._nest(around, self._pragma(1)), self._nest([_Loop(last.name, end, "block")], "#pragma omp simd"):
+            self._statements(statements)
 
     # -- rows -------------------------------------------------------------------------------
 
@@ -362,7 +381,8 @@ class _Kernel:
     def _statement(self, statement: ir.Statement) -> None:
         if isinstance(statement, ir.Store):
             target = f"out_{statement.buffer}[{self._address(statement.address)}]"
-            self._add(f"{target} = {self._arg(statement.value)};", statement)
+            sign = "+=" if statement.how == "+=" else "="
+            self._add(f"{target} {sign} {self._arg(statement.value)};", statement)
         elif isinstance(statement, ir.Position):
             self._position(statement)
         else:
@@ -474,6 +494,21 @@ def in_lanes(loops: ir.Loops) -> bool:
     at = len(loops.outer) - 1
     inner = [s.address.strides for s in loops.body if isinstance(s, (ir.Load, ir.Store)) and loops.is_inner(s)]
     return sum(s[at] == 1 for s in inner) > sum(1 in s[at + 1 :] for s in inner)
+
+
+def keeps_apart(loops: ir.Loops) -> bool:
+    """Whether loops that scatter write to different places for different values of the last index."""
+    if not loops.outer:
+        return False
+    addresses = [s.address for s in loops.body if isinstance(s, ir.Store) and s.how != "="]
+    return all(_last_is_apart(a, loops.outer[-1]) for a in addresses)
+
+
+def _last_is_apart(address: ir.Address, size: Int) -> bool:
+    """Whether all else that is in `address` leaves room for the last index below it."""
+    *others, last = address.strides
+    steps = [s for s in (*others, *(factor for _, factor in address.values)) if s != 0]
+    return last == 1 and all(divmod(s, size)[1] == 0 for s in steps)
 
 
 def cuts(loops: ir.Loops) -> tuple[int, list[Int]]:

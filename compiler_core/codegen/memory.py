@@ -30,7 +30,7 @@ class MemoryPlan:
 
 def plan(program: ir.Program) -> MemoryPlan:
     """When the memory of each buffer is free, and for which one."""
-    made = {name: at for at, step in enumerate(program.steps) for name in step.writes if name in program.buffers}
+    made = {name: at for at, step in enumerate(program.steps) for name in step.makes if name in program.buffers}
     dies = _last_uses(program)
     takes = _taken(program, dies)
     return MemoryPlan(dies, takes, made, sum(_own_bytes(program, name) for name in made), _peak(program, dies, takes))
@@ -53,7 +53,7 @@ def _taken(program: ir.Program, dies: dict[str, int]) -> dict[str, str]:
     takes: dict[str, str] = {}
     free: dict[tuple[Any, ...], list[str]] = {}
     for at, step in enumerate(program.steps):
-        for name in step.writes if isinstance(step, ir.Loops) else ():
+        for name in step.makes if isinstance(step, ir.Loops) else ():
             if waiting := free.get(_kind(program.buffers[name])):
                 takes[name] = waiting.pop()
         for name in dies:
@@ -81,7 +81,7 @@ def _peak(program: ir.Program, dies: dict[str, int], takes: dict[str, str]) -> i
     now = peak = 0
     taken = set(takes.values())
     for at, step in enumerate(program.steps):
-        now += sum(_own_bytes(program, n) for n in step.writes if n in program.buffers and n not in takes)
+        now += sum(_own_bytes(program, n) for n in step.makes if n in program.buffers and n not in takes)
         peak = max(peak, now)
         dead = [n for n, last in dies.items() if last == at and n in program.buffers and n not in program.inputs]
         now -= sum(_own_bytes(program, n) for n in dead if n not in taken)

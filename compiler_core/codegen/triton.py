@@ -83,8 +83,10 @@ def _with_stride(stride: int, address: ir.Address) -> ir.Address:
 
 
 def _in_tiles(loops: ir.Loops) -> ir.Loops:
-    """`loops`, with the last index as an inner one where a load goes through memory by another."""
+    """`loops`, with the last index as an inner one where a load goes through memory by another, or rows are picked."""
     last = len(loops.outer) - 1
+    if _picks_rows(loops):
+        return spaces.arrange(loops, range(last), [last])
     loads = [s.address.strides for s in loops.body if isinstance(s, ir.Load)]
     across = [
         k for k in range(last) if hint(loops.outer[k]) >= 16 and any(s[k] == 1 and hint(s[last]) > 1 for s in loads)
@@ -93,6 +95,15 @@ def _in_tiles(loops: ir.Loops) -> ir.Loops:
         return loops
     rest = [k for k in range(last) if k != across[0]]
     return spaces.arrange(loops, [*rest, across[0]], [last])
+
+
+def _picks_rows(loops: ir.Loops) -> bool:
+    """Whether positions are the same for all of the last index: looked at once for each row, accesses are wide."""
+    last = len(loops.outer) - 1
+    if loops.inner or not loops.may_fail or last < 1 or hint(loops.outer[last]) < TILE:
+        return False
+    rows = spaces.arrange(loops, range(last), [last])
+    return not any(isinstance(s, ir.Position) and rows.is_inner(s) for s in rows.body)
 
 
 @dataclass(frozen=True)
@@ -117,7 +128,10 @@ def choose_blocks(loops: ir.Loops) -> Blocks:
     inner = _power_of_2(_extent(loops.inner_numel))
     if not any(isinstance(s, ir.Reduce) for s in loops.body):
         i, j = min(outer, TILE), min(inner, TILE)
-        return Blocks(i, j, max(1, i * j // 512), tiled=True)
+        if loops.may_fail:
+            j = min(inner, 512)
+            i = max(1, min(outer, 1024 // j))
+        return Blocks(i, j, max(1, i * j // (256 if loops.may_fail else 512)), tiled=True)
     if _outer_indices_are_adjacent(loops):
         i = min(outer, 128 // _narrowest(loops))
         j = min(inner, max(4096 // i, 64))
@@ -323,7 +337,8 @@ class _Kernel:
     def _statement(self, statement: ir.Statement, indent: int) -> None:
         if isinstance(statement, ir.Store):
             value = self._arguments(statement, "store")[0]
-            text = f"tl.store({self._place(statement)}, {value}{self._mask(statement)})"
+            write, order = ("atomic_add", ', sem="relaxed"') if statement.how == "+=" else ("store", "")
+            text = f"tl.{write}({self._place(statement)}, {value}{self._mask(statement)}{order})"
         elif isinstance(statement, ir.Position):
             value, mask = self._arguments(statement, "position")[0], self._mask(statement)
             low = f"({value} >= 0) & ({value} < {statement.size})"
@@ -356,14 +371,16 @@ class _Kernel:
     def _place(self, statement: ir.Load | ir.Store) -> str:
         address = self._address(statement.address)
         place = f"{statement.buffer}_ptr" + (f" + {address}" if address != "0" else "")
-        if isinstance(statement, ir.Load) and self._reach(statement) != self._reach(replace(statement, within=())):
-            # a mask has the shape of the pointers, or a smaller one
+        wide = isinstance(statement, ir.Load) and self._reach(statement) != self._reach(replace(statement, within=()))
+        if wide or (isinstance(statement, ir.Store) and statement.how != "="):
+            # a mask has the shape of the pointers, or a smaller one; and each element is added, not each place
             return f"tl.broadcast_to({place}, [BLOCK_I{', BLOCK_J' if self.loops.inner else ''}])"
         return place
 
     def _mask(self, statement: ir.Load | ir.Position | ir.Store) -> str:
         """Where the statement touches memory, as an argument."""
-        reach = self._reach(statement)
+        each = isinstance(statement, ir.Store) and statement.how != "="
+        reach = (True, True) if each else self._reach(statement)
         masks = ["i_mask"] * (self._i_mask and reach[0]) + ["j_mask"] * (self._j_mask and reach[1])
         within = () if isinstance(statement, ir.Store) else statement.within
         masks += [text for r in within for text in self._conditions(r)]

@@ -143,7 +143,7 @@ class Wrapper:
         self._line(f"return [{', '.join(self._output(r) for r in program.results)}]")
 
     def _loops(self, loops: ir.Loops) -> None:
-        for name in loops.writes:
+        for name in loops.makes:
             self._allocation(name, loops)
         address = ".data_ptr()" if self._takes == "addresses" else ""
         numbers = loops.symbols + loops.scalars

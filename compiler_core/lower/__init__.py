@@ -18,7 +18,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from compiler_core import ir
 from compiler_core.graphs import target_name
-from compiler_core.lower import creation, indexing, parts, pointwise, reductions  # noqa: F401  (they fill the table)
+from compiler_core.lower import creation, indexing, parts, pointwise, reductions, scattering  # noqa: F401  (they fill the table)
 from compiler_core.lower.body import Body
 from compiler_core.lower.table import RULES, NotLowered, Operand
 from compiler_core.record import ItemId
@@ -92,7 +92,8 @@ class _Lowering:
         elif isinstance(known := self._item(node), ir.View):
             self.env[node] = known
         else:
-            self.env[node] = self._loops(node) or self._call(node)
+            lowered = self._loops(node)
+            self.env[node] = lowered if isinstance(lowered, ir.View) else self._call(node, lowered)
 
     def _number(self, node: fx.Node) -> Int | Real:
         """A number that no tensor is needed for: a whole one by its expression, another as Python computes it."""
@@ -103,12 +104,14 @@ class _Lowering:
         self._sizes.definitions[node.name] = Definition(text, frozenset(symbols_in(args)))
         return Real(node.name)
 
-    def _loops(self, node: fx.Node) -> ir.View | None:
-        """The node by its rule, or None where it is left to PyTorch."""
+    def _loops(self, node: fx.Node) -> ir.View | str:
+        """The node by its rule, or why it is left to PyTorch, where there is a rule."""
         target: Any = node.target
         rule = RULES.get(target)
-        if rule is None or not self._supported(node):
-            return None
+        if rule is None:
+            return ""
+        if not self._supported(node):
+            return "its tensors are empty, on several devices, or of a type that loops do not have"
         args: Any = fx.node.map_aggregate(node.args, self._operand)
         kwargs: Any = fx.node.map_aggregate(dict(node.kwargs), self._operand)
         buffer = self._buffer(node, node.meta["val"], "loops")
@@ -117,15 +120,16 @@ class _Lowering:
         try:
             body = Body(node.name, buffer, self._fresh, buffer.origin, reduced)
             rule(body, *args, **kwargs)
-        except NotLowered:
-            return None
-        loops = body.loops()
-        ir.check(loops)
-        self._steps.append(loops)
+        except NotLowered as why:
+            return str(why)
+        for part in (body, *body.updates):
+            loops = part.loops()
+            ir.check(loops)
+            self._steps.append(loops)
         self._buffers[node.name] = buffer
         return _whole(buffer)
 
-    def _call(self, node: fx.Node) -> ir.View | ir.Result:
+    def _call(self, node: fx.Node, reason: str = "") -> ir.View | ir.Result:
         args, kwargs = self._argument(node.args), self._argument(dict(node.kwargs))
         target: Any = node.target
         if target in EMPTY:
@@ -140,7 +144,7 @@ class _Lowering:
         reads = tuple(dict.fromkeys(_names_in((args, kwargs))))
         ordered, barrier = _effects(node)
         origin = _origin(node)
-        self._steps.append(ir.Call(node.name, target, args, kwargs, reads, ordered, barrier, origin))
+        self._steps.append(ir.Call(node.name, target, args, kwargs, reads, ordered, barrier, origin, reason))
         return self._result(node, "call")
 
     def _view(self, node: fx.Node) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import torch
 
@@ -45,6 +46,21 @@ class Body:
             self._inner_dims = [d for d in _by_stride(operand.view.stride) if d in dims and size[d] != 1]
         self._outer_dims = [d for d in _by_stride(stride) if d not in self._inner_dims and size[d] != 1]
         self._size, self._stride = size, stride
+        self.updates: list[Body] = []
+
+    def update(self, size: Sequence[Int]) -> Body:
+        """Loops over `size` that write into the result once this body has made it; see `put`."""
+        strides = tuple(prod(size[d + 1 :]) for d in range(len(size)))
+        space = replace(self.out, size=tuple(size), stride=strides)
+        self.updates.append(Body(self.name, space, self._fresh, self._origin))
+        return self.updates[-1]
+
+    def put(self, into: ir.Buffer, at: Sequence[ir.Address], value: Value, adds: bool) -> None:
+        """Write `value` to, or add it at, the coordinates `at` of what an earlier step made."""
+        whole = Operand(ir.View(into.name, into.size, into.stride), into.dtype)
+        argument = self.cast(value, into.dtype).argument
+        address = self._address_at(whole, at)
+        self._statements.append(ir.Store(into.name, address, argument, self._origin, "+=" if adds else "put"))
 
     def operand(self, operand: Operand) -> Value:
         """The element of `operand` that broadcasts to the current index."""
@@ -73,6 +89,11 @@ class Body:
 
     def load(self, operand: Operand, at: Sequence[ir.Address], within: Sequence[ir.Range] = ()) -> Value:
         """The element of `operand` at the coordinates `at`; not to be used where a range of `within` does not hold."""
+        address = self._address_at(operand, at)
+        name, buffer = self._fresh(), operand.view.buffer
+        return self._add(ir.Load(name, operand.dtype, buffer, address, self._origin, tuple(within)))
+
+    def _address_at(self, operand: Operand, at: Sequence[ir.Address]) -> ir.Address:
         address = ir.Address(self.coordinate(-1).strides, operand.view.offset)
         for coordinate, size, stride in zip(at, operand.view.size, operand.view.stride, strict=True):
             if stride == 0 and size != 1 and coordinate.values:
@@ -81,8 +102,7 @@ class Body:
                 address = address + coordinate * (stride if size != 1 else 1)
             elif size != 1:
                 address = address + coordinate * stride
-        name, buffer = self._fresh(), operand.view.buffer
-        return self._add(ir.Load(name, operand.dtype, buffer, address, self._origin, tuple(within)))
+        return address
 
     def number(self, value: Number | Symbolic, dtype: torch.dtype) -> Value:
         """A number as `dtype`; one that depends on symbols is computed where it is used."""

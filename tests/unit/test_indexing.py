@@ -167,6 +167,123 @@ def test_reads_are_part_of_other_kernels() -> None:
     assert loops(lambda x, y: F.cross_entropy(x, y, reduction="none"), x, below(8, 50)) == 1
 
 
+WRITES: dict[str, tuple[Callable[..., Any], Callable[[], tuple[torch.Tensor, ...]]]] = {
+    "scatter_add": (
+        lambda x, i, s: x.scatter_add(1, i, s * 2) + 1,
+        lambda: (torch.randn(7, 9), below(9, 5, 20), torch.randn(7, 20)),
+    ),
+    "scatter_add_rows": (
+        lambda x, i, s: torch.zeros_like(x).scatter_add(0, i, s),
+        lambda: (torch.randn(7, 9), below(7, 50, 9), torch.randn(50, 9)),
+    ),
+    "scatter_add_of_integers": (
+        lambda x, i, s: x.scatter_add(0, i, s),
+        lambda: (below(9, 20), below(20, 100), below(9, 100)),
+    ),
+    "scatter": (
+        lambda x, i, s: (x.scatter(1, i, s * 2), x.scatter(1, i, 0.5)),
+        lambda: (torch.randn(7, 9), torch.stack([torch.randperm(9)[:4] for _ in range(7)]), torch.randn(7, 5)),
+    ),
+    "index_add": (
+        lambda x, i, s: (x * 2).index_add(0, i, s, alpha=0.5).relu(),
+        lambda: (torch.randn(7, 300), below(7, 40), torch.randn(40, 300)),
+    ),
+    "index_add_columns": (
+        lambda x, i, s: x.index_add(-1, i, s),
+        lambda: (torch.randn(300, 7).half(), below(7, 4), torch.randn(300, 4).half()),
+    ),
+    "index_put": (
+        lambda x, i, s: x.index_put((i,), s) + 1,
+        lambda: (torch.randn(9, 4), torch.randperm(9)[:5] - 9, torch.randn(5, 1)),
+    ),
+    "index_put_two": (
+        lambda x, i, j: x.index_put((i, j), i.float()),
+        lambda: (torch.randn(9, 4), torch.randperm(9)[:4], torch.randperm(4)),
+    ),
+    "index_put_of_half": (
+        lambda x, i, s: aten.index_put(x, [None, i], s),
+        lambda: (torch.randn(3, 9, 2).bfloat16(), torch.randperm(9)[:5], torch.randn(3, 5, 2).bfloat16()),
+    ),
+    "index_put_add": (
+        lambda x, i, j, s: x.index_put((i, j), s * 3, accumulate=True),
+        lambda: (torch.randn(9, 4), below(18, 30, 1) - 9, below(4, 20), torch.randn(30, 20)),
+    ),
+    "index_put_add_of_half": (
+        lambda x, i, s: x.index_put((i,), s, accumulate=True),
+        lambda: (torch.randn(9, 4).bfloat16(), below(9, 30), torch.randn(30, 4).bfloat16()),
+    ),
+    "embedding_backward": (
+        lambda g, i: aten.embedding_dense_backward(g * 2, i, 9, 3, False),
+        lambda: (torch.randn(2, 30, 70), below(9, 2, 30)),
+    ),
+    "embedding_backward_of_half": (
+        lambda g, i: aten.embedding_dense_backward(g, i, 9, -1, False) + 1,
+        lambda: (torch.randn(30, 70).half(), below(9, 30, dtype=torch.int32)),
+    ),
+    "mask": (
+        lambda x, m: (x.index_put((m,), x[0, 1]), torch.where(m, x, x.index_put((m,), m[0, 0].float()))),
+        lambda: (torch.randn(5, 6), torch.randn(5, 6) > 0),
+    ),
+    "nan": (
+        lambda x, i, s: x.scatter_add(0, i, s),
+        lambda: (torch.randn(4), below(4, 6), torch.tensor([float("nan"), float("inf"), 1, 2, -0.0, 3])),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRITES)
+def test_writes_equal_eagers(name: str) -> None:
+    program, inputs = WRITES[name]
+    torch.manual_seed(len(name))
+    loops(program, *inputs())
+
+
+def test_threads_share_out_what_cannot_meet() -> None:
+    x, i, s = torch.randn(100, 700), below(100, 3000), torch.randn(3000, 700)
+    loops(lambda x, i, s: x.index_add(0, i, s), x, i, s)
+    loops(lambda x, i, s: x.t().index_add(1, i, s.t()), x, i, s)
+    j = below(700, 100, 9000)
+    loops(lambda x, j: x.scatter_add(1, j, j.float()), x, j)
+
+
+def test_gradients_of_reads() -> None:
+    def program(x: torch.Tensor, i: torch.Tensor) -> torch.Tensor:
+        rows = F.embedding(i, x, padding_idx=2)
+        return (rows * x[i, :4].sum() + torch.cat([x[i], rows], 1)[:, 1:].roll(2, 1)[:, : x.shape[1]]).sum(0)
+
+    fast = compiler_core.compile(program, backend="cpp", strict=True)
+    for dtype in (torch.float64, torch.bfloat16):
+        x, i = torch.randn(9, 40, dtype=dtype).requires_grad_(), below(9, 30)
+        got, want = (torch.autograd.grad(f(x, i).sum(), x)[0] for f in (fast, program))
+        assert (got - want).double().norm() < (1e-9 if dtype is torch.float64 else 0.05) * want.double().norm()
+
+
+def test_losses() -> None:
+    x, y, weight = torch.randn(30, 9), below(9, 30), torch.rand(9)
+    y[::7] = -100
+    for reduction in ("none", "mean", "sum"):
+        for w in (None, weight):
+            for smoothing in (0.0, 0.1):
+
+                def program(x: torch.Tensor, y: torch.Tensor, w: Any = w) -> torch.Tensor:
+                    return F.cross_entropy(x, y, w, reduction=reduction, label_smoothing=smoothing)  # noqa: B023
+
+                fast = compiler_core.compile(program, backend="cpp", strict=True)
+                leaf = x.clone().requires_grad_()
+                torch.testing.assert_close(fast(leaf, y), program(leaf, y))
+                got, want = (torch.autograd.grad(f(leaf, y).cos().sum(), leaf)[0] for f in (fast, program))
+                torch.testing.assert_close(got, want)
+
+
+def test_why_a_write_is_left_to_pytorch() -> None:
+    x, m = torch.randn(5, 6), torch.randn(5, 6) > 0
+    count = int(m.sum())
+    steps = lower(trace(lambda x, m: x.index_put((m,), x.view(-1)[:count]) + 1, x, m), "forward").steps
+    assert [s.reason for s in steps if isinstance(s, ir.Call)] == ["as many values as a mask picks, which is not known"]
+    compile_ = check(lambda x: torch.slice_scatter(x, x[:, ::2], 1, 0, 6, 2) + 1, x)
+    assert any("whether an index is in it is a division" in r.reason for r in compile_.refusals)
+
+
 BAD: dict[str, tuple[Callable[..., Any], tuple[int, ...]]] = {
     "gather": (lambda x, i: x.gather(0, i.view(-1, 1)), (5, -1)),
     "index_select": (lambda x, i: x.index_select(0, i) + 1, (5, -1)),
@@ -174,6 +291,8 @@ BAD: dict[str, tuple[Callable[..., Any], tuple[int, ...]]] = {
     "index": (lambda x, i: x[i].sum(), (5, -6)),
     "index_column": (lambda x, i: torch.softmax(x[:, i], 0), (7, -8)),
     "cross_entropy": (lambda x, i: F.cross_entropy(x[: i.numel()], i), (7, -1)),
+    "scatter_add": (lambda x, i: x.scatter_add(0, i.view(-1, 1), x), (5, -1)),
+    "index_put": (lambda x, i: x.index_put((i,), x[0] * 2), (5, -6)),
 }
 
 

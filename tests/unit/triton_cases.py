@@ -179,6 +179,15 @@ def parts(x: torch.Tensor, y: torch.Tensor, z: torch.Tensor) -> Any:
     return turned, *joined, *reduced, *wide, *padded, *written
 
 
+@case(lambda rand: (rand(20, 70), integers(rand(50)) % 20, integers(rand(20, 90)) % 70, rand(50, 70)))
+def writes_at_indices(x: torch.Tensor, i: torch.Tensor, j: torch.Tensor, s: torch.Tensor) -> Any:
+    added = x.index_add(0, i, s * 2), x.scatter_add(1, j, j.float()), x.index_put((i, i), s[:, 0], accumulate=True)
+    backward = torch.ops.aten.embedding_dense_backward(s.bfloat16(), i, 20, 3, False)
+    of_integers = j.index_put((i - 20,), i[:, None] * 2, accumulate=True), i.scatter_add(0, j[:, 0] % 50, j[:, 1])
+    put = x.index_put((i,), x[0]) + 1, x.scatter(1, (j[:, :1] + torch.arange(9, device=j.device)) % 70, 0.5)
+    return *added, backward, *of_integers, *put, x.index_put((x > 0,), x[0, 0])
+
+
 def with_nan(x: torch.Tensor) -> torch.Tensor:
     x[3, 4], x[5, 6], x[7, 8], x[9, 10] = float("nan"), float("inf"), float("-inf"), -0.0
     return x
