@@ -28,11 +28,16 @@ export class Overview extends Rows {
   }
 
   private recompile(cause: Recompile): HTMLElement {
+    const compare = (event: Event) => {
+      event.stopPropagation();
+      this.state.open("compare");
+    };
     const block = h(
       "div",
       { class: "block" },
       h("h4", {}, `Compiled again: a guard of ${cause.of} failed`),
       h("p", {}, code(cause.source), ": expected ", code(cause.expected), ", got ", code(cause.got)),
+      h("p", {}, h("button", { class: "link", onclick: compare }, `What differs from ${cause.of}`)),
     );
     return this.standsFor(block, [cause.line]);
   }

@@ -1,5 +1,6 @@
 /** The panes that there are: titles, what each can show, and what it says when it is empty. */
 
+import { ComparePane, others } from "./compare_pane";
 import { CostsTable } from "./costs_table";
 import { RunsTable } from "./engines";
 import { oneGraph } from "./graph/subject";
@@ -85,6 +86,12 @@ const timings = table(
   (c) => c.events.length,
   (state, c) => new TimingsTable(state, c),
 );
+const compare: Mode = {
+  name: "Table",
+  ofArtifact: false,
+  can: (state) => state.compile !== null && others(state, state.compile).length > 0,
+  make: (state) => new ComparePane(state, state.compile as Compile),
+};
 const runs: Mode = {
   name: "Table",
   ofArtifact: false,
@@ -176,6 +183,13 @@ export const PANES: PaneKind[] = [
   { name: "decompiled", title: "Generated, as Python", short: "As Python", modes: [text()], empty: notInstalled },
   { name: "timings", title: "Timings", modes: [timings], empty: () => "No step was timed in this compile." },
   { name: "other", title: "What else PyTorch wrote", short: "Other", modes: [text()], empty: stockOnly },
+  {
+    name: "compare",
+    title: "Beside another compile",
+    short: "Two compiles",
+    modes: [compare],
+    empty: () => "There is no other compile in this record to set it against.",
+  },
   {
     name: "engines",
     title: "Beside another run",

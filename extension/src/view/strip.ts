@@ -25,6 +25,8 @@ const ORDER: Artifact["pane"][] = [
   "decompiled",
 ];
 
+const MACHINE: Artifact["language"][] = ["mlir", "llvm", "sass", "asm", "ptx"];
+
 /** Characters of items' texts that fit beside the names of the steps, in an output of common width. */
 const WIDTH = 110;
 
@@ -98,12 +100,15 @@ export class Strip {
     return [h("button", { class: "made", title, onclick: () => this.state.open("steps") }, "Step ⤴")];
   }
 
+  /** The items by their stages; of machine code, first what people read most. */
   private groups(): Map<string, ItemId[]> {
     const groups = new Map<string, ItemId[]>();
     for (const item of this.state.visible(this.state.pinLinked)) {
       const pane = this.state.links.artifactOf(item)?.pane ?? "";
       push(groups, pane, item);
     }
+    const rank = (item: ItemId) => MACHINE.indexOf(this.state.links.artifactOf(item)?.language ?? "text");
+    groups.get("machine")?.sort((a, b) => rank(b) - rank(a));
     return groups;
   }
 

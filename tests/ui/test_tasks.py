@@ -1,0 +1,174 @@
+"""Ten things that a newcomer wants to know of a cell, each found in at most three clicks from it, in JupyterLab."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+
+import pytest
+from playwright.sync_api import Locator, Page, expect
+
+from tests.ui.drive import INSIDE, Explorer, Notebook, Server
+
+Shoot = Callable[[Page, str], None]
+
+LOAD = """
+%load_ext kernel_magics
+import torch, kernel_magics
+from torch.nn.functional import cross_entropy, linear
+
+x = torch.randn(64, 32)
+six = torch.randn(6, 32)
+weight = torch.randn(10, 32, requires_grad=True)
+target = torch.randint(0, 10, (64,))
+
+def branch(x):
+    y = x.cos()
+    if y.sum() > 0:
+        y = y / 2
+    return y.relu()
+"""
+
+CELLS = {
+    "load": LOAD.strip(),
+    "again": "%%compile\nout = branch(torch.ones(64, 32))\nout = branch(torch.ones(128, 32))",
+    "train": "%%compile\nhidden = linear(x.tanh(), weight)\nloss = cross_entropy(hidden.sigmoid(), target)",
+    "static": "%%compile --dynamic\ndef rows(x):\n    if x.shape[0] == 6:\n        x = x + 1\n    return x.cos()\n"
+    "out = rows(six)",
+    "machine": "%%compile --target sm_90\nz = (x.sin() + x.exp()).sum(-1)",
+    "engines": "%%compile --engine core,torch --backend eager\nw = x.cos() + 1\nif w.sum() > 0:\n    w = w * 2",
+}
+MOST_CLICKS = 3
+
+
+class Task:
+    """Clicks, counted, in one cell and its explorer."""
+
+    def __init__(self, notebook: Notebook, cell: str) -> None:
+        self.cell = notebook.element(cell)
+        self.explorer: Explorer = notebook.explorer(cell)
+        self.clicks = 0
+
+    def click(self, what: Locator) -> None:
+        what.click()
+        self.clicks += 1
+        assert self.clicks <= MOST_CLICKS
+
+    def click_line(self, at: int, text: str) -> None:
+        self.explorer.line(at, text).click(position=INSIDE)
+        self.clicks += 1
+        assert self.clicks <= MOST_CLICKS
+
+    def count(self, text: str) -> Locator:
+        """One of the numbers in the bar."""
+        return self.explorer.root.locator(".count").filter(has_text=text)
+
+    def mark(self, text: str) -> Locator:
+        """A mark in the cell's own editor."""
+        return self.cell.locator(".jp-Cell-inputArea .cutaway-mark").filter(has_text=text)
+
+    def pane(self, title: str) -> Locator:
+        return self.explorer.root.locator(f'section.pane[aria-label^="{title}"]')
+
+    def step(self, stage: str) -> Locator:
+        """One step of the chain of what is pinned."""
+        return self.explorer.strip.get_by_role("button", name=re.compile(f"^{stage}"))
+
+
+@pytest.fixture(scope="module")
+def notebook(page: Page, server: Server) -> Notebook:
+    notebook = Notebook(page, server, server.notebook("tasks.ipynb", CELLS)).open()
+    notebook.run_all()
+    assert notebook.errors() == []
+    return notebook
+
+
+@pytest.fixture
+def task(notebook: Notebook, shoot: Shoot, request: pytest.FixtureRequest) -> Iterator[Callable[[str], Task]]:
+    """Begins a task in a cell, as the cell left it; keeps a screenshot of how it ends."""
+
+    def begin(cell: str) -> Task:
+        notebook.page.evaluate("() => localStorage.clear()")
+        notebook.run(cell)
+        return Task(notebook, cell)
+
+    yield begin
+    shoot(notebook.page, request.node.name)
+
+
+def test_1_why_was_this_compiled_again(task: Callable[[str], Task]) -> None:
+    t = task("again")
+    t.click(t.count("recompile"))
+    expect(t.pane("Overview")).to_contain_text("expected shape (64, 32), got shape (128, 32)")
+    t.click(t.pane("Overview").get_by_role("button", name="What differs from"))
+    expect(t.pane("Beside another compile")).to_contain_text("cos f32[64, 32]")
+    expect(t.pane("Beside another compile")).to_contain_text(re.compile(r"cos f32\[s\d+, 32\]"))
+
+
+def test_2_which_line_made_this_kernel(task: Callable[[str], Task]) -> None:
+    t = task("train")
+    t.click(t.count("kernels"))
+    t.click(t.pane("Costs").get_by_role("row").filter(has_text="forward_0").first)
+    assert t.explorer.lit(0) == ["hidden = linear(x.tanh(), weight)"]
+
+
+def test_3_what_is_saved_for_the_backward_and_how_big(task: Callable[[str], Task]) -> None:
+    t = task("train")
+    t.click(t.count("saved"))
+    expect(t.pane("Partition")).to_contain_text("saved for the backward")
+    expect(t.pane("Partition").get_by_role("row").filter(has_text="KiB").first).to_contain_text("saved")
+
+
+def test_4_where_does_the_graph_break_and_what_to_write_instead(task: Callable[[str], Task]) -> None:
+    t = task("again")
+    t.click(t.count("graph break"))
+    expect(t.pane("Overview")).to_contain_text("What to do: Use torch.where")
+    assert t.explorer.lit(0) == ["if y.sum() > 0:"]
+
+
+def test_5_which_operation_costs_most(task: Callable[[str], Task]) -> None:
+    t = task("train")
+    t.click(t.count("kernels"))
+    shares = t.pane("Costs").locator("table").first.locator(".share").all_inner_texts()
+    figures = [int(share.split()[0]) for share in shares]
+    assert figures == sorted(figures, reverse=True)
+    assert figures[0] > 0
+
+
+def test_6_which_line_made_the_size_static(task: Callable[[str], Task]) -> None:
+    t = task("static")
+    t.click(t.mark("became 6"))
+    expect(t.pane("Sizes")).to_contain_text("L['x'].size()[0] == 6")
+    assert t.explorer.lit(0) == ["if x.shape[0] == 6:"]
+
+
+def test_7_what_did_autograd_add_for_this_line(task: Callable[[str], Task]) -> None:
+    t = task("train")
+    t.click_line(0, "hidden = linear")
+    t.click(t.step("Captured"))
+    t.click(t.pane("Captured graph").get_by_role("button", name="Table"))
+    row = t.pane("Captured graph").locator("tr.pin-linked").filter(has_text="linear")
+    expect(row).to_contain_text("Backward0")
+
+
+def test_8_why_were_two_operations_not_fused(task: Callable[[str], Task]) -> None:
+    t = task("train")
+    t.click_line(0, "hidden = linear")
+    t.click(t.step("Fusion"))
+    t.click(t.pane("Fusion").get_by_role("button", name="Table"))
+    expect(t.pane("Fusion")).to_contain_text("is one of PyTorch's own kernels")
+
+
+def test_9_what_does_the_machine_code_of_this_line_look_like(task: Callable[[str], Task]) -> None:
+    t = task("machine")
+    t.click_line(0, "x.sin()")
+    t.click(t.step("Machine"))
+    machine = t.pane("Machine code")
+    expect(machine.get_by_label("Which one of them")).to_have_value("forward.sm_90.ptx")
+    expect(machine.locator(".cm-line.pin-linked").filter(has_text="ld.global").first).to_be_visible()
+
+
+def test_10_how_does_stock_differ(task: Callable[[str], Task]) -> None:
+    t = task("engines")
+    expect(t.pane("Beside another run")).to_contain_text("The values of")
+    expect(t.pane("Beside another run").get_by_role("row").filter(has_text="guards")).not_to_have_count(0)
