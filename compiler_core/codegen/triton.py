@@ -171,7 +171,7 @@ class _Kernel:
         self.loops, self.blocks = loops, choose_blocks(loops)
         self.lines: list[tuple[str, tuple[int, ...]]] = []
         self._number = {id(statement): k for k, statement in enumerate(loops.body)}
-        self._reaches: dict[int, tuple[bool, bool]] = {}
+        self._reaches: dict[ir.Statement, tuple[bool, bool]] = {}
         self._types = {s.name: s.dtype for s in loops.body if not isinstance(s, ir.Store)}
         self._names = _local_names(loops)
         self._wide = _reaches_far(loops)
@@ -388,15 +388,14 @@ class _Kernel:
 
     def _reach(self, statement: ir.Statement) -> tuple[bool, bool]:
         """Whether a statement differs from one outer index, and from one inner index, to another."""
-        key = id(statement)
-        if key not in self._reaches:
+        if statement not in self._reaches:
             rank = len(self.loops.outer)
             parts = [(any(a.strides[:rank]), any(a.strides[rank:])) for a in ir.addresses(statement)]
             made = {s.name: s for s in self.loops.body if not isinstance(s, ir.Store)}
             used = statement.arguments[1:] if isinstance(statement, ir.Store) else statement.arguments
             parts += [self._reach(made[name]) for name in used if isinstance(name, str)]
-            self._reaches[key] = any(i for i, _ in parts), any(j for _, j in parts)
-        return self._reaches[key]
+            self._reaches[statement] = any(i for i, _ in parts), any(j for _, j in parts)
+        return self._reaches[statement]
 
     def _conditions(self, within: ir.Range) -> list[str]:
         """What of a range is not so anyway."""
