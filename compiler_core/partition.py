@@ -61,8 +61,7 @@ def partition(
         record_graph(compile_, "backward", "backward", backward)
         compile_.partition = _Account(values, cut, backward).partition(forward)
         if memory_curve:
-            points = [(budget, cut.bytes, values.work(cut)) for budget, cut in budget_curve(values)]
-            compile_.partition.curve = [BudgetPoint(b, size, round(work)) for b, size, work in points]
+            compile_.partition.curve = [_point(budget, other, values) for budget, other in budget_curve(values)]
     return parts
 
 
@@ -157,6 +156,10 @@ def check(parts: Partitioned) -> None:
 def _kind(node: fx.Node) -> tuple[str, tuple[int, ...], Any]:
     value = node.meta["val"]
     return node.name, tuple(value.shape), value.dtype
+
+
+def _point(budget: float, cut: Cut, values: Values) -> BudgetPoint:
+    return BudgetPoint(budget, cut.bytes, round(values.work(cut)), [node.meta["item"] for node in cut.saved])
 
 
 # ---- the account ---------------------------------------------------------------------------

@@ -278,6 +278,8 @@ class BudgetPoint:
     budget: float
     saved_bytes: int
     again_ns: int
+    saved: list[ItemId] = field(default_factory=list)
+    """The joint graph's nodes that are saved then."""
 
 
 @dataclass(slots=True)

@@ -18,7 +18,7 @@ from compiler_core.cost import bytes_of
 from compiler_core.errors import CompilerBug
 from compiler_core.joint import JointGraph, output_nodes, trace_joint
 from compiler_core.partition import Partitioned, check, partition
-from compiler_core.record import Partition
+from compiler_core.record import Compile, Partition
 from compiler_core.simplify import is_random, is_view, view_base
 from tests.training_models import MODELS, leaves
 from tests.unit.captured import Captured, capture, compiled
@@ -217,6 +217,7 @@ def test_the_budget_curve_is_monotone_and_every_point_of_it_can_be_had(name: str
     assert [p.saved_bytes for p in curve] == sorted((p.saved_bytes for p in curve), reverse=True)
     assert [p.again_ns for p in curve] == sorted(p.again_ns for p in curve)
     assert (curve[0].saved_bytes, curve[0].again_ns) == (account.saved_bytes, account.again_ns)
+    assert [item.rpartition("#")[2] for item in curve[0].saved] == saved_names(record.compiles[0])
     assert curve[-1].saved_bytes < curve[0].saved_bytes or name == "cos(cos(x))"
     for saved_bytes, budget in {p.saved_bytes: p.budget for p in curve[::5]}.items():
         compiled = compiler_core.compile(function, backend="aot_eager", strict=True, memory_budget=budget)
@@ -224,6 +225,12 @@ def test_the_budget_curve_is_monotone_and_every_point_of_it_can_be_had(name: str
         kept = compiler_core.api.record_of(compiled).compiles[0].partition
         assert kept is not None
         assert kept.saved_bytes == saved_bytes
+
+
+def saved_names(compile_: Compile) -> list[str]:
+    graph = compile_.find("backward").graph
+    assert graph is not None
+    return [node.key for node in graph.nodes if node.role == "saved"]
 
 
 def gradients(

@@ -99,6 +99,7 @@ class Explorer {
       for (const pane of this.panes) pane.redraw("steps");
     });
     this.state.on("hover", () => this.lightSoon());
+    this.state.on("budget", () => this.lightSoon());
     this.state.on("pin", () => {
       for (const pane of this.panes) pane.reveal();
       this.lightSoon();

@@ -3,15 +3,17 @@
 import { ComparePane, others } from "./compare_pane";
 import { CostsTable } from "./costs_table";
 import { RunsTable } from "./engines";
-import { oneGraph } from "./graph/subject";
+import { FusionTable } from "./fusion";
+import { facingPages, oneGraph, pagesOf } from "./graph/subject";
 import { GraphView } from "./graph/view";
 import { Overview } from "./overview";
 import type { Content } from "./pane";
+import { PartitionTable } from "./partition";
 import type { Artifact, Comparison, Compile, Graph, Partition } from "./record";
 import { SizesTable } from "./sizes_table";
 import type { PaneName, State } from "./state";
 import { StepsView } from "./steps";
-import { ExpansionTable, FusionTable, GuardTable, PartitionTable, TimingsTable } from "./tables";
+import { ExpansionTable, GuardTable, TimingsTable } from "./tables";
 import { TextView } from "./text";
 
 /** One way to show a pane, where there is something to show that way. */
@@ -56,6 +58,12 @@ const drawing: Mode = {
   ofArtifact: true,
   can: (_, artifact) => Boolean(artifact?.graph),
   make: (state, artifact) => new GraphView(oneGraph(artifact as Artifact, artifact?.graph as Graph, state), state),
+};
+const facing: Mode = {
+  name: "Facing pages",
+  ofArtifact: false,
+  can: (state) => pagesOf(state.compile) !== null,
+  make: (state) => new GraphView(facingPages(state), state),
 };
 const overview: Mode = { name: "Text", ofArtifact: false, can: () => true, make: (state) => new Overview(state) };
 const guards = table(
@@ -157,12 +165,12 @@ export const PANES: PaneKind[] = [
     modes: [partition],
     empty: () => "Nothing was partitioned: without a backward there is nothing to save for it.",
   },
-  { name: "forward", title: "Forward graph", short: "Forward", modes: graph, empty: noGraph },
+  { name: "forward", title: "Forward graph", short: "Forward", modes: [...graph, facing], empty: noGraph },
   {
     name: "backward",
     title: "Backward graph",
     short: "Backward",
-    modes: graph,
+    modes: [...graph, facing],
     empty: () => "This compile has no backward: no input needs a gradient.",
   },
   { name: "postgrad", title: "Graph after autograd", short: "Post-grad", modes: graph, empty: stockOnly },

@@ -283,6 +283,7 @@ export interface BudgetPoint {
   budget: number;
   saved_bytes: number;
   again_ns: number;
+  saved: string[];
 }
 
 /** The min-cut beside the default, which saves all that the backward reads. */
@@ -602,6 +603,7 @@ export const SHAPES: { [type: string]: { [field: string]: Shape } } = {
     budget: "number",
     saved_bytes: "int",
     again_ns: "int",
+    saved: { list: "string" },
   },
   Partition: {
     values: { list: { is: "Value" } },

@@ -4,9 +4,9 @@ import type { Model } from "./host";
 import { keyOf, Links } from "./links";
 import { type Mark, marksOf } from "./marks";
 import { isWords, recall, remember } from "./memory";
-import type { Artifact, Compile, Record as CutawayRecord, Frame, ItemId } from "./record";
+import type { Artifact, BudgetPoint, Compile, Record as CutawayRecord, Frame, ItemId } from "./record";
 
-export type Change = "compile" | "hover" | "pin" | "shown" | "step" | "attempt";
+export type Change = "compile" | "hover" | "pin" | "shown" | "step" | "budget" | "attempt";
 export type PaneName =
   | Artifact["pane"]
   | "overview"
@@ -39,6 +39,8 @@ export class State {
   pinLinked = new Set<ItemId>();
   /** What the step of the symbolic interpreter that is looked at belongs to. */
   stepped = new Set<ItemId>();
+  /** The memory budget that is looked at, where it is another than was compiled with. */
+  budget: BudgetPoint | null = null;
   /** The attempt and the step that was looked at last, for each compile. */
   readonly stoodAt = new Map<string, [attempt: number, step: number]>();
   /** The attempt and the step to go to, until the pane of steps is there. */
@@ -122,6 +124,7 @@ export class State {
     if (!compile || compile === this.compile) return;
     const pinned = this.pinnedIn(compile);
     this.compile = compile;
+    this.budget = null;
     this.frame = frameOf(this.record, compile.frame);
     this.write("compile", compile.id);
     this.tell("compile");
@@ -148,6 +151,12 @@ export class State {
       this.compile = null;
       this.tell("compile");
     }
+  }
+
+  /** Look at the cut of another memory budget; null: the one that was compiled. */
+  weigh(budget: BudgetPoint | null): void {
+    this.budget = budget;
+    this.tell("budget");
   }
 
   hover(items: Iterable<ItemId>): void {

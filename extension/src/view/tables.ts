@@ -1,8 +1,8 @@
-/** The panes that are tables: guards, partition, fusion, timings. */
+/** The panes that are tables: guards, expansions, timings. */
 
-import { bytes, duration, h, plural } from "./dom";
+import { duration, h, plural } from "./dom";
 import { keyOf } from "./links";
-import type { BudgetPoint, Compile, Event, Partition, Value } from "./record";
+import type { Compile, Event } from "./record";
 import { cells, code, Rows, short } from "./rows";
 import type { State } from "./state";
 
@@ -56,99 +56,6 @@ export class ExpansionTable extends Rows {
       h("p", { class: "lead" }, lead),
       this.table(["Node", "Operation", "Forward", "Added by autograd", "Taken apart, and autograd's functions"], rows),
     );
-    this.light();
-  }
-}
-
-const DECISIONS: Value["decision"][] = ["saved", "recomputed", "neither"];
-
-export class PartitionTable extends Rows {
-  constructor(state: State, partition: Partition) {
-    super(state);
-    const values = DECISIONS.flatMap((d) => partition.values.filter((v) => v.decision === d));
-    this.element.append(h("p", { class: "lead" }, compare(partition)), this.bars(partition));
-    if (partition.curve.length) this.element.append(...this.curve(partition.curve));
-    const rows = values.map((value) => {
-      const decision = h("span", { class: `chip ${value.decision}` }, value.decision);
-      const row = h(
-        "tr",
-        {},
-        ...cells(short(code(keyOf(value.node))), decision, short(bytes(value.bytes)), toDrop(value), value.reason),
-      );
-      return this.standsFor(row, [value.node]);
-    });
-    this.element.append(this.table(["Value", "Decision", "Size", "To drop", "Why"], rows));
-    this.light();
-  }
-
-  /** What other memory budgets would save, and the work that they would add. */
-  private curve(points: BudgetPoint[]): HTMLElement[] {
-    const most = Math.max(...points.map((point) => point.saved_bytes), 1);
-    const rows = points.map((point) => {
-      const width = `width:${(100 * point.saved_bytes) / most}%`;
-      const track = h("span", { class: "track" }, h("span", { class: "bar saved", style: width }));
-      const again = point.again_ns ? duration(point.again_ns) : "nothing";
-      const size = h("span", { class: "measure" }, track, bytes(point.saved_bytes));
-      return h("tr", {}, ...cells(short(point.budget.toFixed(1)), size, short(again)));
-    });
-    return [h("h3", {}, "Memory budgets"), this.table(["Budget", "Saved", "Computed again (estimate)"], rows)];
-  }
-
-  /** What is saved, beside what saving everything would cost. */
-  private bars(partition: Partition): HTMLElement {
-    const most = Math.max(partition.saved_bytes, partition.default_saved_bytes, 1);
-    const bar = (name: string, size: number, count: number, kind: string) =>
-      h(
-        "div",
-        { class: "measure" },
-        h("span", {}, name),
-        h("span", { class: "track" }, h("span", { class: `bar ${kind}`, style: `width:${(100 * size) / most}%` })),
-        h("span", {}, `${plural(count, "tensor")}, ${bytes(size)}`),
-      );
-    return h(
-      "div",
-      { class: "measures" },
-      bar("min-cut", partition.saved_bytes, partition.saved_count, "saved"),
-      bar("default", partition.default_saved_bytes, partition.default_saved_count, "neither"),
-    );
-  }
-}
-
-/** The estimated time that the backward would spend on a saved value, were it not saved. */
-function toDrop(value: Value): HTMLElement {
-  if (value.decision !== "saved") return short("");
-  return short(value.drop_ns === null ? "cannot" : `+${duration(value.drop_ns)}`);
-}
-
-function compare(partition: Partition): string {
-  const saved = `${plural(partition.saved_count, "tensor is", "tensors are")} saved for the backward, ${bytes(partition.saved_bytes)}`;
-  const usual = `saving all that the backward reads would keep ${plural(partition.default_saved_count, "tensor")}, ${bytes(partition.default_saved_bytes)}`;
-  return `${saved}; ${usual}.`;
-}
-
-export class FusionTable extends Rows {
-  constructor(state: State, compile: Compile) {
-    super(state);
-    const kernels = new Map(compile.kernels.flatMap((k) => [[k.key, k] as const, [k.name, k] as const]));
-    const groups = compile.fusions.map((fusion) => {
-      const kernel = fusion.kernel === null ? undefined : kernels.get(fusion.kernel);
-      const name = code(kernel?.name ?? fusion.kernel ?? fusion.key);
-      const nodes = code(fusion.nodes.map(keyOf).join(", "));
-      const row = h(
-        "tr",
-        {},
-        ...cells(short(name), fusion.kind, nodes, short(fusion.bytes_saved === null ? "" : bytes(fusion.bytes_saved))),
-      );
-      return this.standsFor(row, [...fusion.nodes, kernel?.item ?? null]);
-    });
-    const refusals = compile.refusals.map((refusal) =>
-      h("tr", {}, ...cells(short(code(refusal.first)), short(code(refusal.second)), refusal.kind, refusal.reason)),
-    );
-    this.element.append(h("p", { class: "lead" }, `${plural(groups.length, "group")} of loops became kernels.`));
-    if (groups.length) this.element.append(this.table(["Kernel", "Kind", "Nodes", "Traffic avoided"], groups));
-    if (refusals.length) {
-      this.element.append(h("h3", {}, "Kept apart"), this.table(["Group", "And", "Kind", "Why"], refusals));
-    }
     this.light();
   }
 }

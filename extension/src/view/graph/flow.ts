@@ -6,14 +6,17 @@ import type { Pair } from "./layout";
 export class Flow {
   readonly users: number[][];
   readonly inputs: number[][];
-  /** 1 for what is computed from tangents: the backward part of a joint graph. */
+  /** 1 for what belongs to the backward: in a joint graph, what is computed from tangents. */
   readonly late: Uint8Array;
+  /** All nodes, what belongs to the backward after the rest. */
+  readonly order: number[];
 
   constructor(
     readonly nodes: Node[],
     /** The item of each node. */
     readonly items: ItemId[],
     readonly edges: Pair[],
+    late?: Uint8Array,
   ) {
     this.users = nodes.map(() => []);
     this.inputs = nodes.map(() => []);
@@ -21,9 +24,14 @@ export class Flow {
       this.users[from].push(to);
       this.inputs[to].push(from);
     }
-    this.late = new Uint8Array(nodes.length);
-    const tangents = nodes.flatMap((n, i) => (n.role === "tangent" ? [i] : []));
-    for (const i of this.reach(tangents, this.users)) this.late[i] = 1;
+    this.late = late ?? this.afterTangents();
+    this.order = [...nodes.keys()].sort((a, b) => this.late[a] - this.late[b] || a - b);
+  }
+
+  private afterTangents(): Uint8Array {
+    const tangents = this.nodes.flatMap((n, i) => (n.role === "tangent" ? [i] : []));
+    const after = this.reach(tangents, this.users);
+    return Uint8Array.from(this.nodes, (_, i) => (after.has(i) ? 1 : 0));
   }
 
   /** `start` and all that steps lead to, at most `far` steps away. */

@@ -19,12 +19,12 @@ export const GROUPINGS: Grouping[] = [
   { name: "repeat", title: "Repeated blocks", of: (flow) => repeats(flow.nodes) },
 ];
 
-/** The module of each node; a parameter or input that one module alone reads is that one's. */
+/** The module of each node; a parameter or input that one module reads (on its side) is that one's. */
 function modules(flow: Flow): (string | null)[] {
   const own = flow.nodes.map((n) => n.module);
   return own.map((module, i) => {
     if (module !== null || flow.nodes[i].op !== "placeholder") return module;
-    const readers = new Set(flow.users[i].map((user) => own[user]));
+    const readers = new Set(flow.users[i].filter((user) => flow.late[user] === flow.late[i]).map((user) => own[user]));
     const [reader] = readers;
     return readers.size === 1 ? (reader ?? null) : null;
   });

@@ -19,6 +19,8 @@ export interface Layout extends Box {
   edges: Float32Array[];
   /** 1 for an edge too long to be drawn among the others: its ends are, and all of it where it is asked for. */
   long: Uint8Array;
+  /** Of facing pages, the line between them. */
+  gutter?: number;
 }
 
 /** Up to here Graphviz answers while one looks. */

@@ -60,12 +60,11 @@ export class OverviewMap {
     this.drawWindow(c, palette);
   }
 
-  /** Long graphs are squeezed more in height than in width. */
+  /** The whole height is used: long graphs are squeezed more in height than in width. */
   private fit({ layout }: Picture, height: number): void {
     const y = (height - 8) / Math.max(1, layout.height);
     const x = Math.min((WIDTH - 8) / Math.max(1, layout.width), y * 12);
-    const even = Math.min(y, x * 2);
-    this.scale = { x, y: even, left: (WIDTH - layout.width * x) / 2, top: 4 };
+    this.scale = { x, y, left: (WIDTH - layout.width * x) / 2, top: 4 };
   }
 
   private drawBase(picture: Picture, palette: Palette, dots: number): HTMLCanvasElement {

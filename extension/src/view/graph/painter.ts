@@ -18,6 +18,8 @@ const TITLE = 11.5;
 const UNDER = 10;
 const STUB = 12;
 const PLACE_PX = 11;
+const CUT_HEIGHT = 18;
+const BESIDE = 76;
 
 export class Painter {
   private readonly context: CanvasRenderingContext2D;
@@ -44,10 +46,9 @@ export class Painter {
       return layout.x[i] + half >= left && layout.x[i] - half <= right;
     });
     new Frame(c, picture, palette, scale).draw(boxes, near.edges);
-    if (scale < PLACES) {
-      c.setTransform(dots, 0, 0, dots, 0, 0);
-      drawPlaces(c, picture, viewport, palette);
-    }
+    c.setTransform(dots, 0, 0, dots, 0, 0);
+    if (scale < PLACES) drawPlaces(c, picture, viewport, palette);
+    if (picture.crossing) drawCut(c, picture, viewport, palette, picture.crossing.text);
   }
 
   /** The canvas has the screen's own dots. */
@@ -79,15 +80,40 @@ class Frame {
     if (this.scale >= STRIPES) this.drawStripes(boxes);
     if (this.scale >= BOTH_LINES) this.drawTexts(boxes);
     else if (this.scale >= TITLES) this.drawTitles(boxes);
+    if (this.scale >= TITLES) this.drawNotes(boxes);
+  }
+
+  /** The bytes of what is saved, on a label at the box's corner. */
+  private drawNotes(boxes: number[]): void {
+    const { c, picture, palette } = this;
+    const { layout, scene, crossing } = picture;
+    if (!crossing?.notes.size) return;
+    const size = Math.min(16, Math.max(9.5, 9 / this.scale));
+    c.font = `600 ${size}px ${palette.sans}`;
+    c.textAlign = "center";
+    c.textBaseline = "middle";
+    for (const i of boxes) {
+      const note = crossing.notes.get(i);
+      if (note === undefined) continue;
+      const [x, y] = [layout.x[i] + scene.shown[i].width / 2, layout.y[i] - scene.shown[i].height / 2 - size / 2];
+      const width = c.measureText(note).width + 8;
+      c.fillStyle = palette.cut;
+      c.beginPath();
+      c.roundRect(x - width + 6, y - size / 2 - 2, width, size + 4, 3);
+      c.fill();
+      c.fillStyle = palette.bg;
+      c.fillText(note, x - width / 2 + 6, y + 0.5);
+    }
   }
 
   private drawEdges(edges: number[]): void {
     const { c, picture, palette } = this;
-    const { cuts, scene } = picture;
+    const { scene } = picture;
+    const cuts = picture.crossing?.cuts;
     c.lineWidth = Math.max(1, 0.6 / this.scale);
     c.globalAlpha = picture.found || picture.lit.size ? 0.45 : 0.75;
     this.stroke(
-      edges.filter((i) => !cuts[i] && !scene.bridge[i]),
+      edges.filter((i) => !cuts?.[i] && !scene.bridge[i]),
       palette.soft,
     );
     const bridges = edges.filter((i) => scene.bridge[i]);
@@ -97,7 +123,7 @@ class Frame {
       c.setLineDash([]);
     }
     c.globalAlpha = 1;
-    const cut = edges.filter((i) => cuts[i]);
+    const cut = edges.filter((i) => cuts?.[i]);
     if (!cut.length) return;
     c.lineWidth = Math.max(2, 1 / this.scale);
     c.setLineDash([6, 3]);
@@ -234,6 +260,11 @@ class Frame {
     c.strokeStyle = frame;
     c.lineWidth = 1;
     c.beginPath();
+    // the knob that expands it
+    c.moveTo(right - width + 5, layout.y[i]);
+    c.lineTo(right - width + 11, layout.y[i]);
+    c.moveTo(right - width + 8, layout.y[i] - 3);
+    c.lineTo(right - width + 8, layout.y[i] + 3);
     for (const step of [3, 6]) {
       c.moveTo(right + step, bottom - height + step + 3);
       c.lineTo(right + step, bottom + step);
@@ -323,6 +354,45 @@ function head(c: CanvasRenderingContext2D, p: Float32Array): void {
   c.moveTo(x - 5.5 * ux - 3.2 * uy, y - 5.5 * uy + 3.2 * ux);
   c.lineTo(x, y);
   c.lineTo(x - 5.5 * ux + 3.2 * uy, y - 5.5 * uy - 3.2 * ux);
+}
+
+/** What the cut amounts to; between facing pages, the line that it crosses. */
+function drawCut(
+  c: CanvasRenderingContext2D,
+  { layout }: Picture,
+  viewport: Viewport,
+  palette: Palette,
+  text: string,
+): void {
+  c.font = `600 ${PLACE_PX}px ${palette.sans}`;
+  c.textBaseline = "middle";
+  const x = layout.gutter === undefined ? null : (layout.gutter - viewport.window().left) * viewport.view.scale;
+  if (x !== null) {
+    c.strokeStyle = palette.cut;
+    c.lineWidth = 1;
+    c.setLineDash([2, 4]);
+    c.beginPath();
+    c.moveTo(x, CUT_HEIGHT);
+    c.lineTo(x, viewport.height);
+    c.stroke();
+    c.setLineDash([]);
+  }
+  const width = c.measureText(text).width + 12;
+  const room = width / 2 + BESIDE;
+  const middle = x === null ? 6 + width / 2 : Math.min(viewport.width - room, Math.max(room, x));
+  c.fillStyle = palette.bg;
+  c.globalAlpha = 0.9;
+  c.fillRect(middle - width / 2, 2, width, CUT_HEIGHT);
+  c.globalAlpha = 1;
+  c.fillStyle = palette.cut;
+  c.textAlign = "center";
+  c.fillText(text, middle, 2 + CUT_HEIGHT / 2);
+  if (x === null) return;
+  c.fillStyle = palette.soft;
+  c.textAlign = "right";
+  c.fillText("forward ↓", middle - width / 2 - 8, 2 + CUT_HEIGHT / 2);
+  c.textAlign = "left";
+  c.fillText("↑ backward", middle + width / 2 + 8, 2 + CUT_HEIGHT / 2);
 }
 
 /** The names of groups beside their stretch of the graph, the outermost first, as many as there is room for. */

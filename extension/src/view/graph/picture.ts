@@ -5,6 +5,7 @@ import { Index } from "./index";
 import type { Layout } from "./layout";
 import type { Palette } from "./palette";
 import type { Scene } from "./scene";
+import type { Crossing } from "./subject";
 
 /** How a box stands out, as bits. */
 export const LIT = { pinned: 1, "pin-linked": 2, hovered: 4, "hover-linked": 8, stepped: 16 } as const;
@@ -30,8 +31,8 @@ export class Picture {
   tint: Tint | null = null;
   /** The colour of each box's user line, -1 for none. */
   readonly stripes: Int8Array;
-  /** 1 for an edge that the partition cuts. */
-  cuts: Uint8Array;
+  /** What the partition cuts. */
+  crossing: Crossing | null = null;
   private readonly edges: number[][];
   private readonly ends: Uint8Array;
 
@@ -44,7 +45,6 @@ export class Picture {
     this.index = new Index(scene.shown, layout);
     this.places = placesOf(scene, layout, groups);
     this.stripes = Int8Array.from(scene.shown, (box) => (box.group === null ? (stripe(box.nodes[0]) ?? -1) : -1));
-    this.cuts = new Uint8Array(scene.edges.length);
     this.edges = scene.shown.map(() => []);
     this.ends = new Uint8Array(scene.shown.length);
     scene.edges.forEach(([from, to], i) => {

@@ -45,7 +45,7 @@ export function makeScene(flow: Flow, roles: string[], choice: Choice): Scene {
   const shown: Shown[] = [];
   const boxOf = new Int32Array(flow.nodes.length).fill(-1);
   const groups = new Map<string, number>();
-  flow.nodes.forEach((_, i) => {
+  flow.order.forEach((i) => {
     if (choice.only && !choice.only.has(i)) return;
     const group = choice.groups[i]?.find((g) => !choice.open.has(g)) ?? null;
     const known = group === null ? undefined : groups.get(group);

@@ -3,7 +3,7 @@
 import { h, whenSized } from "../dom";
 import { keyOf } from "../links";
 import type { Content } from "../pane";
-import type { ItemId } from "../record";
+import type { BudgetPoint, ItemId } from "../record";
 import type { State } from "../state";
 import { GROUPINGS, type Groups } from "./grouping";
 import { OverviewMap } from "./map";
@@ -37,6 +37,8 @@ export class GraphView implements Content {
   private palette: Palette | null = null;
   private picture: Picture | null = null;
   private groups: Groups = [];
+  /** What names parts of the drawing where nothing is grouped. */
+  private readonly modules: Groups;
   private readonly open = new Set<string>();
   private only: ReadonlySet<number> | null = null;
   private reach = 0;
@@ -45,12 +47,14 @@ export class GraphView implements Content {
   private painting = 0;
   private laying = 0;
   private overlay = OVERLAYS[0];
+  private budget: BudgetPoint | null = null;
 
   constructor(
     private readonly subject: Subject,
     private readonly state: State,
   ) {
     const { flow } = subject;
+    this.modules = GROUPINGS[0].of(flow, subject.compile);
     this.nodeOf = new Map(flow.items.map((item, i) => [item, i]));
     this.host = h("div", {
       class: "window",
@@ -87,7 +91,7 @@ export class GraphView implements Content {
     this.stopTheme = onTheme(() => this.themed());
     this.resized = new ResizeObserver(() => this.sized());
     this.chooseBeginning();
-    void this.rebuild().then(() => whenSized(this.host, () => this.begin()));
+    void this.rebuild().then(() => whenSized(this.host, () => this.mounted()));
   }
 
   /** A large graph begins with its modules collapsed, where that makes it readable. */
@@ -118,17 +122,25 @@ export class GraphView implements Content {
     if (number !== this.laying) return;
     const before = this.place(anchor);
     const { items } = this.subject.flow;
-    this.picture = new Picture(scene, layout, this.groups, (node) => this.state.links.colour(items[node]));
+    const named = this.groups.length ? this.groups : this.modules;
+    this.picture = new Picture(scene, layout, named, (node) => this.state.links.colour(items[node]));
     this.viewport.setSize(layout.width, layout.height);
     this.colour(this.overlay.name);
+    this.cross(this.picture);
     this.spots.setPicture(this.picture);
     this.map.setPicture(this.picture);
     this.markFound();
     this.light();
     const after = this.place(anchor);
     if (before && after) this.keep(before, after);
-    else if (this.viewport.width) this.viewport.begin(layout.x[0]);
+    else if (this.viewport.width) this.begin();
     this.paintSoon();
+  }
+
+  /** Draw the cut of the memory budget that is looked at. */
+  private cross(picture: Picture): void {
+    this.budget = this.state.budget;
+    picture.crossing = this.subject.crossing(picture.scene);
   }
 
   private place(node: number): { x: number; y: number } | null {
@@ -142,11 +154,16 @@ export class GraphView implements Content {
     this.viewport.go({ x: x + after.x - before.x, y: y + after.y - before.y, scale }, false);
   }
 
-  private begin(): void {
+  private mounted(): void {
     this.sized();
     this.resized.observe(this.host);
-    this.viewport.begin(this.picture?.layout.x[0] ?? 0);
+    this.begin();
     if (this.wanted) this.reveal(this.wanted);
+  }
+
+  private begin(): void {
+    const { layout } = this.picture as Picture;
+    this.viewport.begin(layout.gutter ?? layout.x[0] ?? 0);
   }
 
   private sized(): void {
@@ -198,6 +215,7 @@ export class GraphView implements Content {
     add(state.hovered, LIT.hovered, LIT["hover-linked"]);
     add(state.stepped, LIT.stepped);
     picture.lit = lit;
+    if (this.budget !== state.budget) this.cross(picture);
     this.spots.light();
     this.tools.setPinned(this.nodesOf(state.pinned).length > 0);
     this.paintSoon();

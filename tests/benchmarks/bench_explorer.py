@@ -1,0 +1,252 @@
+"""The explorer's speed in headless Chromium, on records of real compiles.
+
+make bench ARGS='-k explorer'          (some minutes: the records are compiled first, and kept in build/explorer)
+python -m tests.benchmarks.bench_explorer
+"""
+
+from __future__ import annotations
+
+import gzip
+import itertools
+import re
+import statistics
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from playwright.sync_api import Browser, Locator, Page, sync_playwright
+
+import compiler_core
+from compiler_core.record import Record
+from kernel_magics.assets import asset
+from kernel_magics.report import write_report
+from tests.ui.conftest import FLAGS, chromium
+
+KEPT = Path("build/explorer")
+LAYERS = 24
+DEEP_LAYERS = 114
+"""Whose joint graph has 20,000 nodes."""
+COMPILES = 300
+WIDTH = 32
+MIB = 2**20
+ROW = "{:<62} {:>10} {:>10}"
+
+# What a person waits for: from the click to the frame that shows the graph.
+OPEN_GRAPH = """async ([pane, name]) => {
+    const section = document.querySelectorAll("section.pane")[pane];
+    const picker = section.querySelector("select[aria-label='What this pane shows']");
+    const start = performance.now();
+    picker.value = name;
+    picker.dispatchEvent(new Event("change"));
+    while (!section.querySelector(".graph .spots")?.style.transform) await new Promise(requestAnimationFrame);
+    await new Promise(requestAnimationFrame);
+    await new Promise(requestAnimationFrame);
+    return performance.now() - start;
+}"""
+
+# The page's own work, and the time from frame to frame, while a graph moves for a second.
+MOVE = """async ([kind, frames]) => {
+    const host = [...document.querySelectorAll(".graph .window")].at(-1);
+    const { left, top, width, height } = host.getBoundingClientRect();
+    const at = { clientX: left + width / 2, clientY: top + height / 2, bubbles: true, cancelable: true };
+    const times = [];
+    for (let i = 0; i < frames; i++) {
+        const before = performance.now();
+        const deltaY = (Math.floor(i / 20) % 2 ? -1 : 1) * (kind === "zoom" ? 24 : 60);
+        host.dispatchEvent(new WheelEvent("wheel", { ...at, deltaY, ctrlKey: kind === "zoom" }));
+        await new Promise(requestAnimationFrame);
+        times.push(performance.now() - before);
+    }
+    return times.slice(2);
+}"""
+
+# From the pointer's move over a line to the frame in which all panes have drawn what is linked.
+POINT = """async (text) => {
+    const line = [...document.querySelectorAll(".cm-line")].find((l) => l.textContent.includes(text));
+    const { left, top, height } = line.getBoundingClientRect();
+    const at = { clientX: left + 30, clientY: top + height / 2, bubbles: true };
+    const times = [];
+    for (let i = 0; i < 9; i++) {
+        line.parentElement.dispatchEvent(new MouseEvent("mouseleave"));
+        document.querySelector("section.pane").dispatchEvent(new MouseEvent("mouseleave"));
+        await new Promise(requestAnimationFrame);
+        await new Promise(requestAnimationFrame);
+        const before = performance.now();
+        line.dispatchEvent(new MouseEvent("mousemove", at));
+        while (!document.querySelector(".cm-line.hovered")) await new Promise(requestAnimationFrame);
+        const drawn = new MessageChannel();
+        await new Promise((done) => { drawn.port1.onmessage = done; drawn.port2.postMessage(0); });
+        times.push(performance.now() - before);
+    }
+    return times;
+}"""
+
+
+class Block(torch.nn.Module):
+    """A transformer's layer, small in numbers and whole in operations."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.before, self.between = torch.nn.LayerNorm(WIDTH), torch.nn.LayerNorm(WIDTH)
+        self.qkv, self.out = torch.nn.Linear(WIDTH, 3 * WIDTH), torch.nn.Linear(WIDTH, WIDTH)
+        self.mlp = torch.nn.Sequential(
+            torch.nn.Linear(WIDTH, 4 * WIDTH), torch.nn.GELU(), torch.nn.Linear(4 * WIDTH, WIDTH)
+        )
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        batch, length, width = x.shape
+        heads = self.qkv(self.before(x)).view(batch, length, 3, 2, width // 2).permute(2, 0, 3, 1, 4)
+        query, key, value = heads.unbind(0)
+        weights = (query @ key.transpose(-2, -1) / (width // 2) ** 0.5).softmax(-1)
+        x = x + self.out((weights @ value).transpose(1, 2).reshape(batch, length, width))
+        return x + self.mlp(self.between(x))
+
+
+class Model(torch.nn.Module):
+    """Layers one after another; with `breaks`, each is a graph of its own."""
+
+    def __init__(self, layers: int, breaks: bool = False) -> None:
+        super().__init__()
+        self.layers = torch.nn.ModuleList(Block() for _ in range(layers))
+        self.breaks = breaks
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            x = layer(x)
+            if self.breaks:
+                compiler_core.graph_break()
+        return x
+
+
+def deep_record() -> Record:
+    """One training graph of 20,000 nodes."""
+    compiled = compiler_core.compile(Model(DEEP_LAYERS), backend="aot_eager")
+    with compiler_core.record("a deep model") as record:
+        compiled(torch.randn(2, 8, WIDTH)).sum().backward()
+    return record
+
+
+def many_record() -> Record:
+    """300 compiles: the layers of a model whose loop breaks the graph, for one length of sequence after another."""
+    model = Model(LAYERS, breaks=True)
+    with compiler_core.record("a model of 24 layers") as record:
+        compiled = compiler_core.compile(model, backend="aot_eager", dynamic=False, recompile_limit=2 * COMPILES)
+        for length in itertools.count(4):
+            compiled(torch.randn(2, length, WIDTH)).sum().backward()
+            if len(record.compiles) >= COMPILES:
+                return record
+    raise AssertionError
+
+
+def report(name: str, make: Callable[[], Record]) -> Path:
+    """The report of a record, made once."""
+    path = KEPT / f"{name}.html"
+    saved = KEPT / f"{name}.json"
+    if not saved.exists():
+        KEPT.mkdir(parents=True, exist_ok=True)
+        torch.manual_seed(0)
+        saved.write_text(make().to_json())
+    return write_report(Record.from_json(saved.read_text()), path)
+
+
+def test_explorer() -> None:
+    """The bars of the issue; the compressed bundle is printed, for Graphviz alone is as large as the bar."""
+    figures = measure()
+    for what, (value, bar) in figures.items():
+        print(ROW.format(what, f"{value:.4g}", f"{bar:g}"))
+    late = [what for what, (value, bar) in figures.items() if value > bar and "compressed" not in what]
+    assert not late
+
+
+def measure() -> dict[str, tuple[float, float]]:
+    """Each figure beside its bar."""
+    figures = bundle()
+    with sync_playwright() as playwright:
+        flags = [*FLAGS, "--enable-precise-memory-info", "--js-flags=--expose-gc"]
+        browser = playwright.chromium.launch(executable_path=chromium(), args=flags)
+        figures |= large_graph(browser, report("deep", deep_record))
+        figures |= many_compiles(browser, report("many", many_record))
+        browser.close()
+    return figures
+
+
+def bundle() -> dict[str, tuple[float, float]]:
+    made = asset("explorer.js").read_bytes()
+    return {
+        "bundle, MB": (len(made) / 1e6, 1.5),
+        "bundle compressed (gzip -9), KB": (len(gzip.compress(made, 9)) / 1e3, 600),
+    }
+
+
+def large_graph(browser: Browser, path: Path) -> dict[str, tuple[float, float]]:
+    page = opened(browser, path)
+    page.locator(".graph .spots").wait_for(state="attached")
+    collapsed = page.evaluate(OPEN_GRAPH, [1, "joint"])
+    graph = page.locator(".graph").last
+    nodes = int(re.sub(r"\D", "", (graph.locator(".window").get_attribute("aria-label") or "").split(" nodes")[0]))
+    assert nodes >= 20_000
+    whole = expanded(page, graph)
+    figures = {
+        f"open a graph of {nodes:,} nodes, its modules collapsed, ms": (collapsed, 1000.0),
+        "the same with all nodes shown, ms": (whole, 1000.0),
+    }
+    for scale, prepare in (("read", lambda: None), ("all of it", lambda: fit(graph))):
+        prepare()
+        for kind in ("pan", "zoom"):
+            times = page.evaluate(MOVE, [kind, 60])
+            figures[f"{kind} at the scale where {scale} is seen, median ms a frame"] = (statistics.median(times), 20.0)
+    figures["heap with it, MB"] = (heap(page), 250.0)
+    page.context.close()
+    return figures
+
+
+def expanded(page: Page, graph: Locator) -> float:
+    """Milliseconds from choosing to see every node to the frame that shows them."""
+    took: float = graph.get_by_label("Collapse by").evaluate(
+        """async (select) => {
+            const spots = select.closest(".graph").querySelector(".spots");
+            const last = spots.lastElementChild;
+            const start = performance.now();
+            select.value = "";
+            select.dispatchEvent(new Event("change"));
+            while (last.isConnected) await new Promise(requestAnimationFrame);
+            await new Promise(requestAnimationFrame);
+            return performance.now() - start;
+        }"""
+    )
+    return took
+
+
+def fit(graph: Locator) -> None:
+    graph.get_by_role("button", name="Show the whole graph").click()
+    graph.page.wait_for_timeout(500)
+
+
+def many_compiles(browser: Browser, path: Path) -> dict[str, tuple[float, float]]:
+    page = opened(browser, path)
+    took = page.evaluate("performance.now()")
+    times = page.evaluate(POINT, "softmax(-1)")
+    figures = {
+        f"open {path.stat().st_size / MIB:.0f} MiB, {COMPILES} compiles of {LAYERS} layers, ms": (took, 2000.0),
+        "point at a line, all its links light up, median ms": (statistics.median(times), 50.0),
+        "heap with it, MB": (heap(page), 250.0),
+    }
+    page.context.close()
+    return figures
+
+
+def opened(browser: Browser, path: Path) -> Page:
+    page = browser.new_context(viewport={"width": 1600, "height": 900}).new_page()
+    page.goto(path.absolute().as_uri())
+    page.locator(".cutaway .cm-line").first.wait_for()
+    return page
+
+
+def heap(page: Page) -> float:
+    used: float = page.evaluate("() => { gc(); return performance.memory.usedJSHeapSize; }")
+    return used / 1e6
+
+
+if __name__ == "__main__":
+    for what, (value, bar) in measure().items():
+        print(ROW.format(what, f"{value:.4g}", f"{bar:g}"))
