@@ -68,6 +68,7 @@ class BudgetSlider {
     this.points = [...partition.curve].sort((a, b) => a.budget - b.budget);
     const chosen = state.budget ? this.points.indexOf(state.budget) : -1;
     this.slider = h("input", {
+      class: "slider",
       type: "range",
       min: 0,
       max: this.points.length - 1,
