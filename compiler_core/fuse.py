@@ -126,7 +126,7 @@ def _join(pair: Pair, stored: frozenset[str], shared: bool = False) -> ir.Loops 
     kept = [s for s in moved if not isinstance(s, ir.Store) or s.buffer in stored]
     values = {s.buffer: s.value for s in moved if isinstance(s, ir.Store)}
     rest = [s for s in second.body if s not in before]
-    return ir.Loops(second.name, second.outer, second.inner, _alive(_share([*before, *kept], rest, values)))
+    return ir.Loops(second.name, second.outer, second.inner, one_body([*before, *kept], rest, values))
 
 
 # -- where two loops meet --------------------------------------------------------------------
@@ -347,6 +347,13 @@ def _only_within(statement: ir.Statement, within: tuple[ir.Range, ...]) -> ir.St
     if not within or not isinstance(statement, (ir.Load, ir.Position)):
         return statement
     return replace(statement, within=tuple(dict.fromkeys((*statement.within, *within))))
+
+
+def one_body(
+    first: Sequence[ir.Statement], second: Sequence[ir.Statement], values: Mapping[str, ir.Argument]
+) -> tuple[ir.Statement, ...]:
+    """The statements of two loops as one: each once, loads of buffers in `values` as the value, nothing idle."""
+    return _alive(_share(first, second, values))
 
 
 def _share(

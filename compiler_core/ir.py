@@ -15,6 +15,7 @@ Grammar::
     Store     ::= buffer[Address] = value          the buffer is made here, each element of it once
                 | buffer[Address] put value        ... was made by an earlier step: some elements are replaced,
                 | buffer[Address] += value         or added to, in any order
+                | buffer[Address] = op over the last outer index of value
     Address   ::= offset + sum(stride * index) + sum(factor * Position)
     Range     ::= 0 <= Address < size
 
@@ -35,7 +36,10 @@ depends on an inner index, otherwise at the *outer level* (once for each outer i
     Store         inner as a Load is; an outer value may be stored
                   at the inner level (broadcast), an inner value never at the outer level
 
-so a loop without reductions has no inner sizes and only outer statements.  Statements are in
+A store "over" an index has no stride for that: it is complete when the index has run.  Only
+kernels whose rows are walked in order have such (`columns`), and nobody else makes them.
+
+So a loop without reductions has no inner sizes and only outer statements.  Statements are in
 SSA form: a name is made once in its body, before it is used.  Within a body no statement reads
 a buffer that the body writes (fusion replaces such a load by the value).
 
@@ -255,6 +259,8 @@ class Store:
     value: Argument
     origin: tuple[ItemId, ...] = field(default=(), compare=False)
     how: OneOf["=", "put", "+="] = "="
+    over: str = ""
+    """The reduction over the last outer index, where it is one."""
 
     @property
     def arguments(self) -> tuple[Argument, ...]:
@@ -361,6 +367,11 @@ class Loops:
         return tuple(dict.fromkeys(s.number.name for s in self.body if isinstance(s, Scalar)))
 
     @cached_property
+    def columns(self) -> tuple[Store, ...]:
+        """The stores over the last outer index."""
+        return tuple(s for s in self.body if isinstance(s, Store) and s.over)
+
+    @cached_property
     def origin(self) -> tuple[ItemId, ...]:
         return tuple(dict.fromkeys(item for s in self.body for item in s.origin))
 
@@ -398,7 +409,9 @@ class Loops:
 def statement_text(statement: Statement, index_names: Sequence[str]) -> str:
     """One line of `Loops.text`."""
     if isinstance(statement, Store):
-        return f"store {statement.buffer}[{statement.address.text(index_names)}] {statement.how} {statement.value}"
+        over = f"{statement.over} over i of " if statement.over else ""
+        place = f"{statement.buffer}[{statement.address.text(index_names)}]"
+        return f"store {place} {statement.how} {over}{statement.value}"
     left = f"{statement.name}: {SHORT[statement.dtype]}"
     within = statement.within if isinstance(statement, (Load, Position)) else ()
     where = f" where {' and '.join(r.text(index_names) for r in within)}" if within else ""
@@ -602,6 +615,8 @@ def _problem(loops: Loops, statement: Statement, dtypes: dict[str, torch.dtype])
         return "an inner value is stored at the outer level"
     if isinstance(statement, Position):
         return None if types[0] is torch.int64 else "a position is made from an i64"
+    if isinstance(statement, Store) and statement.over and statement.address.strides[len(loops.outer) - 1] != 0:
+        return "what is stored over an index depends on it"
     if isinstance(statement, Reduce):
         return None if types == [statement.dtype] else "a reduction has the type of its value"
     return _compute_problem(statement, types) if isinstance(statement, Compute) else None

@@ -20,6 +20,7 @@ from compiler_core import build, ir
 from compiler_core.codegen import Code, Launcher, cpp, ladder, memory, triton
 from compiler_core.codegen.split import split_reductions
 from compiler_core.codegen.wrapper import Runner, Wrapper
+from compiler_core.columns import join_columns
 from compiler_core.config import Options
 from compiler_core.cuda_graphs import replayed
 from compiler_core.errors import BuildError, UsageError
@@ -60,7 +61,10 @@ def compile_kernels(
         program = lower(gm, which)
         event.detail = _counts(program)
     with compile_.step("fuse", which) as event:
-        fused = fuse(program, Wishes(options.keep_apart, options.force_fuse))
+        wishes = Wishes(options.keep_apart, options.force_fuse)
+        fused = fuse(program, wishes)
+        if language == "triton":
+            fused = join_columns(fused, wishes)
         program = fused.program
         event.detail = _counts(program)
     with compile_.step("codegen", which):

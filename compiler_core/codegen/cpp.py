@@ -23,6 +23,7 @@ import torch
 from compiler_core import ir, spaces
 from compiler_core.codegen import Code, Line
 from compiler_core.codegen.cpp_ops import expression, number, prelude
+from compiler_core.errors import BuildError
 from compiler_core.sizes import Int, Size, Undecided, hint, prod, total
 
 PARALLEL_COST = 1 << 19
@@ -54,6 +55,8 @@ TAKEN = re.compile(
 def generate(program: ir.Program, simd_math: Sequence[str] = ()) -> Code:
     """The source of all loops of `program`, one function each."""
     kernels = [s for s in program.steps if isinstance(s, ir.Loops)]
+    if any(k.columns for k in kernels):
+        raise BuildError("rows and columns in one kernel are for GPUs; the C++ of a graph is made with the cpp backend")
     text = _Text(prelude(kernels, simd_math).splitlines())
     for loops in kernels:
         text.add("")

@@ -33,8 +33,8 @@ def split_reductions(program: ir.Program) -> ir.Program:
     for step in program.steps:
         cut = _cut(step) if isinstance(step, ir.Loops) else None
         if isinstance(step, ir.Loops) and cut is not None:
-            names = _partial_buffers(step, step.space[cut.at] // cut.inner, buffers)
-            steps += [_parts(step, cut, names), _rest(step, step.space[cut.at] // cut.inner, names)]
+            names = partial_buffers(step, step.space[cut.at] // cut.inner, buffers)
+            steps += [parts(step, cut, names), rest(step, step.space[cut.at] // cut.inner, names)]
         else:
             steps.append(step)
     return replace(program, steps=tuple(steps), buffers=buffers)
@@ -49,16 +49,16 @@ def _cut(loops: ir.Loops) -> spaces.Split | None:
         return None
     most = min(WANTED_PROGRAMS // running, hint(loops.inner_numel) // LEAST_PART)
     inner = [(size, at) for at, size in enumerate(loops.space) if at >= len(loops.outer) and isinstance(size, int)]
-    parts, at = max(((_divisor(size, most), -at) for size, at in inner), default=(1, 0))
-    return spaces.Split(-at, loops.space[-at] // parts) if parts > 1 else None
+    count, at = max(((divisor(size, most), -at) for size, at in inner), default=(1, 0))
+    return spaces.Split(-at, loops.space[-at] // count) if count > 1 else None
 
 
-def _divisor(size: int, most: int) -> int:
+def divisor(size: int, most: int) -> int:
     """The greatest divisor of `size` that is at most `most` and leaves something."""
     return next((d for d in range(min(size // 2, most), 1, -1) if size % d == 0), 1)
 
 
-def _partial_buffers(loops: ir.Loops, parts: Int, buffers: dict[str, ir.Buffer]) -> dict[str, str]:
+def partial_buffers(loops: ir.Loops, parts: Int, buffers: dict[str, ir.Buffer]) -> dict[str, str]:
     """A new buffer, ``[parts, outer]``, for each reduction of the loops."""
     taken = {*buffers, *(s.name for s in loops.body if not isinstance(s, ir.Store))}
     device = buffers[loops.writes[0]].device
@@ -75,7 +75,7 @@ def _partial_buffers(loops: ir.Loops, parts: Int, buffers: dict[str, ir.Buffer])
     return names
 
 
-def _parts(loops: ir.Loops, cut: spaces.Split, names: dict[str, str]) -> ir.Loops:
+def parts(loops: ir.Loops, cut: spaces.Split, names: dict[str, str]) -> ir.Loops:
     """All up to the reductions, with the parts as the first outer index."""
     finer = spaces.split(loops, cut)
     outer = [cut.at, *range(len(loops.outer))]
@@ -87,7 +87,7 @@ def _parts(loops: ir.Loops, cut: spaces.Split, names: dict[str, str]) -> ir.Loop
     return spaces.simplify(replace(made, name=f"{loops.name}_parts", body=_needed([*kept, *stores])))
 
 
-def _rest(loops: ir.Loops, parts: Int, names: dict[str, str]) -> ir.Loops:
+def rest(loops: ir.Loops, parts: Int, names: dict[str, str]) -> ir.Loops:
     """The reduction of the parts, and all that follows."""
     rank = len(loops.outer)
     row = spaces.contiguous(loops.outer, range(rank), rank).strides

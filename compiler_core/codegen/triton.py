@@ -3,7 +3,8 @@
 A kernel's programs share out the outer indices, `BLOCK_I` of them each; without inner indices
 everything has the shape ``[BLOCK_I]``.  With them, an outer value has the shape ``[BLOCK_I, 1]``
 and an inner value ``[BLOCK_I, BLOCK_J]`` (or ``[1, BLOCK_J]``), so that they broadcast as they
-are.  A block that covers all inner indices is read once and kept (a persistent reduction); else
+are; where a program does one row at a time, an outer value is a scalar instead, and an inner one
+has the shape ``[BLOCK_J]``.  A block that covers all inner indices is read once and kept (a persistent reduction); else
 each of the body's sweeps is a loop over blocks.
 
 Where loops without a reduction go through memory in two directions (a transpose), the last
@@ -17,6 +18,8 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+
+import torch
 
 from compiler_core import ir, spaces
 from compiler_core.codegen import Code, Launcher, Line, triton_module
@@ -32,6 +35,8 @@ _RESERVED = {"tl", "triton", "libdevice", "float", "range", "start", "i", "j", "
 TILE = 64
 LIKELY = 256
 """Blocks for a symbolic number of elements are made for at least so many."""
+AHEAD = 48 * 1024
+"""Rows of up to so many bytes are loaded into shared memory while those before are computed with."""
 _INT32_LIMIT = 2**31 - 2**16
 
 
@@ -62,6 +67,8 @@ def build(code: Code) -> dict[str, Launcher]:
 
 def programs(loops: ir.Loops) -> int:
     """How many programs run a kernel, for the sizes that the graph was captured with."""
+    if loops.columns:
+        return hint(prod(loops.outer[:-1]))
     blocks = choose_blocks(loops)
     return -(-hint(loops.outer_numel) // blocks.i) * (-(-hint(loops.inner_numel) // blocks.j) if blocks.tiled else 1)
 
@@ -138,6 +145,8 @@ def choose_blocks(loops: ir.Loops) -> Blocks:
     else:
         j = inner if inner <= 16384 else 4096
         i = max(1, min(outer, 1024 // j))
+    if loops.columns:
+        i = min(i, _power_of_2(hint(loops.outer[-1])))
     return Blocks(i, j, max(1, min(16, i * j // 512)))
 
 
@@ -174,10 +183,15 @@ class _Kernel:
         self._reaches: dict[ir.Statement, tuple[bool, bool]] = {}
         self._types = {s.name: s.dtype for s in loops.body if not isinstance(s, ir.Store)}
         self._names = _local_names(loops)
+        self._one_row = bool(loops.inner) and self.blocks.i == 1
+        self._shape = "[BLOCK_J]" if self._one_row else "[BLOCK_I, BLOCK_J]"
         self._wide = _reaches_far(loops)
-        self._i_mask = loops.outer_numel % self.blocks.i != 0
+        self._i_mask = (loops.outer[-1] if loops.columns else loops.outer_numel) % self.blocks.i != 0
         self._j_mask = bool(loops.inner) and loops.inner_numel % self.blocks.j != 0
         self._signature(buffers)
+        if loops.columns:
+            self._walk()
+            return
         self._outer_index()
         one_block = isinstance(loops.inner_numel, int) and self.blocks.j >= loops.inner_numel
         if not loops.inner or self.blocks.tiled or one_block:
@@ -194,6 +208,8 @@ class _Kernel:
     def _grid(self) -> str:
         """How many programs there are: a number, or a function of the kernel's numbers."""
         outer, blocks = self.loops.outer_numel, self.blocks
+        if self.loops.columns:
+            return str(self.loops.outer[0])
         inner = self.loops.inner_numel if blocks.tiled else 1
         if isinstance(outer, int) and isinstance(inner, int):
             return str(programs(self.loops))
@@ -215,7 +231,9 @@ class _Kernel:
         heading, _ = next(iter(self.loops.lines()))
         pointers = [f'{name}_ptr: "{POINTERS[buffers[name].dtype]}"' for name in self.loops.arguments]
         numbers = [f'{name}: "i64"' for name in self.loops.symbols] + [f'{name}: "fp64"' for name in self.loops.scalars]
-        sizes = {"BLOCK_I": self.blocks.i} | ({"BLOCK_J": self.blocks.j} if self.blocks.j else {})
+        sizes = ({"BLOCK_I": self.blocks.i} if not self._one_row else {}) | (
+            {"BLOCK_J": self.blocks.j} if self.blocks.j else {}
+        )
         blocks = [f"{name}: tl.constexpr = {size}" for name, size in sizes.items()]
         self._emit(f"# {heading}", indent=0)
         self._emit("@triton.jit", indent=0)
@@ -228,13 +246,20 @@ class _Kernel:
         program = "tl.program_id(0)" + (".to(tl.int64)" if self._wide else "")
         if self.blocks.tiled:
             program += f" // {self._tiles()}"
-        column = "[:, None]" if self.loops.inner else ""
         names = self.loops.index_names[: len(self.loops.outer)]
-        self._index("i", f"{program} * BLOCK_I + tl.arange(0, BLOCK_I){column}", names, self.loops.outer)
+        self._index("i", self._rows(f"{program} * BLOCK_I + ", program), names, self.loops.outer)
+
+    def _rows(self, block: str, row: str) -> str:
+        """The numbers of the rows that begin after `block`, or that of the one row."""
+        if self._one_row:
+            return row
+        return f"{block}tl.arange(0, BLOCK_I){'[:, None]' if self.loops.inner else ''}"
 
     def _inner_index(self, start: str, indent: int) -> None:
         names = self.loops.index_names[len(self.loops.outer) :]
-        text = f"{start}tl.arange(0, BLOCK_J)[None, :]" + (".to(tl.int64)" if self._wide else "")
+        text = f"{start}tl.arange(0, BLOCK_J){'' if self._one_row else '[None, :]'}" + (
+            ".to(tl.int64)" if self._wide else ""
+        )
         self._index("j", text, names, self.loops.inner, indent)
 
     def _index(self, letter: str, text: str, names: Sequence[str], sizes: Sequence[Int], indent: int = 1) -> None:
@@ -278,7 +303,7 @@ class _Kernel:
         elif self._i_mask and self._ends_between_vectors():
             self._with_and_without_mask()
             return
-        self._statements(1)
+        self._statements(self.loops.body, 1)
 
     def _ends_between_vectors(self) -> bool:
         """Whether a mask keeps loads from being 16 bytes wide, since it may end within such a piece."""
@@ -289,25 +314,65 @@ class _Kernel:
         """The body twice: only the last program needs a mask."""
         self._emit(f"if (tl.program_id(0) + 1){'.to(tl.int64)' * self._wide} * BLOCK_I <= {self.loops.outer_numel}:")
         self._i_mask = False
-        self._statements(2)
+        self._statements(self.loops.body, 2)
         self._emit("else:")
         self._i_mask = True
-        self._statements(2)
+        self._statements(self.loops.body, 2)
 
-    def _statements(self, indent: int) -> None:
-        for statement in self.loops.body:
+    def _statements(self, statements: Sequence[ir.Statement], indent: int) -> None:
+        for statement in statements:
             if isinstance(statement, ir.Reduce):
-                text = reduce(statement.op, statement.dtype, self._block(statement))
+                text = reduce(statement.op, statement.dtype, self._block(statement), self._along_row())
                 self._emit(f"{self._names[statement.name]} = {text}", statement, indent=indent)
             else:
                 self._statement(statement, indent)
+
+    def _walk(self) -> None:
+        """A part of the rows, some at a time; what is stored over them is kept until all are done."""
+        (part, row), rows = self.loops.index_names[:2], self.loops.outer[1]
+        self._emit(f"{part} = tl.program_id(0)" + (".to(tl.int64)" if self._wide else ""))
+        self._inner_index("", 1)
+        for s in self.loops.columns:
+            nothing = f"tl.full({self._shape}, {identity(s.over, self._dtype(s.value))}, {TYPES[self._dtype(s.value)]})"
+            self._emit(f"{s.buffer}_acc = {nothing}", s)
+        same = _same_for_all_rows(self.loops)
+        self._statements(same, 1)
+        step = 1 if self._one_row else "BLOCK_I"
+        ahead = ", num_stages=2" if self._bytes_of_rows() <= AHEAD else ""
+        self._emit(f"for start in tl.range(0, {rows}, {step}{ahead}):")
+        self._emit(f"{row} = {self._rows('start + ', 'start')}", indent=2)
+        self._emit(f"i = {rows}*{part} + {row}", indent=2)
+        if self._i_mask:
+            self._emit(f"i_mask = {row} < {rows}", indent=2)
+        self._statements([s for s in self.loops.body if s not in same], 2)
+        for s in self.loops.columns:
+            total = f"{s.buffer}_acc"
+            total = total if self._one_row else reduce(s.over, self._dtype(s.value), total, "0, keep_dims=True")
+            mask = ", mask=j_mask" if self._j_mask else ""
+            self._emit(f"tl.store({self._place(s)}, {total}{mask})", s)
+
+    def _bytes_of_rows(self) -> int:
+        """What is loaded of the rows that a program does at a time."""
+        loads = [s for s in self.loops.body if isinstance(s, ir.Load) and any(s.address.strides[:2])]
+        return sum(s.dtype.itemsize * self.blocks.i * (self.blocks.j if self.loops.is_inner(s) else 1) for s in loads)
+
+    def _keep(self, statement: ir.Store) -> str:
+        """One more block of what is stored over the rows."""
+        dtype = self._dtype(statement.value)
+        value = self._arguments(statement, "store")[0]
+        if self._i_mask:
+            value = f"tl.where(i_mask, {value}, {identity(statement.over, dtype)})"
+        return accumulate(statement.over, dtype, f"{statement.buffer}_acc", value)
+
+    def _dtype(self, argument: ir.Argument) -> torch.dtype:
+        return argument.dtype if isinstance(argument, ir.Literal) else self._types[argument]
 
     def _sweep(self, sweep: ir.Sweep) -> None:
         for statement in sweep.outer:
             self._statement(statement, 1)
         reductions = [s for s in sweep.inner if isinstance(s, ir.Reduce)]
         for s in reductions:
-            nothing = f"tl.full([BLOCK_I, BLOCK_J], {identity(s.op, s.dtype)}, {TYPES[s.dtype]})"
+            nothing = f"tl.full({self._shape}, {identity(s.op, s.dtype)}, {TYPES[s.dtype]})"
             self._emit(f"{self._names[s.name]}_acc = {nothing}", s)
         if sweep.inner:
             self._emit(f"for start in range(0, {self.loops.inner_numel}, BLOCK_J):")
@@ -321,21 +386,27 @@ class _Kernel:
                 self._statement(statement, 2)
         for s in reductions:
             name = self._names[s.name]
-            self._emit(f"{name} = {reduce(s.op, s.dtype, f'{name}_acc')}", s)
+            self._emit(f"{name} = {reduce(s.op, s.dtype, f'{name}_acc', self._along_row())}", s)
+
+    def _along_row(self) -> str:
+        """The axis of a block that reductions run along; it stays where outer values have it."""
+        return "0" if self._one_row else "1, keep_dims=True"
 
     def _block(self, statement: ir.Reduce) -> str:
         """What is reduced, as a block over the inner indices in which what is masked off changes nothing."""
         value, dtype = statement.value, statement.dtype
         if isinstance(value, ir.Literal):
-            text = f"tl.full([BLOCK_I, BLOCK_J], {literal(value)}, {TYPES[dtype]})"
+            text = f"tl.full({self._shape}, {literal(value)}, {TYPES[dtype]})"
         else:
             text = self._names[value]
             if value not in self.loops.inner_names:
-                text = f"tl.broadcast_to({text}, [BLOCK_I, BLOCK_J])"
+                text = f"tl.broadcast_to({text}, {self._shape})"
         return f"tl.where(j_mask, {text}, {identity(statement.op, dtype)})" if self._j_mask else text
 
     def _statement(self, statement: ir.Statement, indent: int) -> None:
-        if isinstance(statement, ir.Store):
+        if isinstance(statement, ir.Store) and statement.over:
+            text = self._keep(statement)
+        elif isinstance(statement, ir.Store):
             value = self._arguments(statement, "store")[0]
             write, order = ("atomic_add", ', sem="relaxed"') if statement.how == "+=" else ("store", "")
             text = f"tl.{write}({self._place(statement)}, {value}{self._mask(statement)}{order})"
@@ -412,6 +483,7 @@ class _Kernel:
 def _local_names(loops: ir.Loops) -> dict[str, str]:
     """A name in the kernel for each value: its own, unless the kernel has that for something else."""
     taken = _RESERVED | set(loops.index_names) | {f"{name}_ptr" for name in loops.arguments}
+    taken |= {f"{s.buffer}_acc" for s in loops.columns}
     names: dict[str, str] = {}
     for statement in loops.body:
         if not isinstance(statement, ir.Store):
@@ -421,6 +493,20 @@ def _local_names(loops: ir.Loops) -> dict[str, str]:
             names[statement.name] = name
             taken |= {name, f"{name}_acc"}
     return names
+
+
+def _same_for_all_rows(loops: ir.Loops) -> list[ir.Statement]:
+    """What does not depend on an outer index."""
+    rank = len(loops.outer)
+    same: list[ir.Statement] = []
+    names: set[ir.Argument] = set()
+    for s in loops.body:
+        addressed = isinstance(s, (ir.Load, ir.Index)) and any(s.address.strides[:rank])
+        known = all(isinstance(a, ir.Literal) or a in names for a in s.arguments)
+        if not isinstance(s, (ir.Store, ir.Reduce)) and not addressed and known:
+            same.append(s)
+            names.add(s.name)
+    return same
 
 
 def _reaches_far(loops: ir.Loops) -> bool:

@@ -137,18 +137,24 @@ def accumulate(op: str, dtype: torch.dtype, accumulator: str, value: str) -> str
     return f"{accumulator} = {combined}"
 
 
-def reduce(op: str, dtype: torch.dtype, value: str) -> str:
-    """A block of values reduced along its last axis, which stays, with size 1."""
+def reduce(op: str, dtype: torch.dtype, value: str, along: str) -> str:
+    """A block of values reduced `along` an axis, as Triton's reductions are told it."""
     if op in ("any", "all"):
-        return f"tl.{'max' if op == 'any' else 'min'}({value}.to(tl.int32), 1, keep_dims=True) != 0"
+        return f"tl.{'max' if op == 'any' else 'min'}({value}.to(tl.int32), {along}) != 0"
     if op == "sum":
-        return f"tl.sum({value}, 1, keep_dims=True)"
+        return f"tl.sum({value}, {along})"
     if op == "prod":
-        return f"tl.reduce({value}, 1, _multiply, keep_dims=True)"
+        return f"tl.reduce({value}, {_combined(along, '_multiply')})"
     if dtype.is_floating_point:
-        return f"tl.reduce({value}, 1, _{op}imum, keep_dims=True)"
+        return f"tl.reduce({value}, {_combined(along, f'_{op}imum')})"
     # Triton widens small integers
-    return f"tl.{op}({value}, 1, keep_dims=True).to({TYPES[dtype]})"
+    return f"tl.{op}({value}, {along}).to({TYPES[dtype]})"
+
+
+def _combined(along: str, function: str) -> str:
+    """The arguments of ``tl.reduce``, in which what combines two values comes after the axis."""
+    axis, *keep = along.split(", ")
+    return ", ".join([axis, function, *keep])
 
 
 def _extreme(op: str, dtype: torch.dtype, args: Sequence[str]) -> str:

@@ -96,6 +96,15 @@ def reductions_in_parts(x: torch.Tensor, y: torch.Tensor, w: torch.Tensor) -> An
     return (error * error).mean(), x.amax(), (y * 2).sum(0), error, y.abs().sum(0, keepdim=True) / 3
 
 
+@case(lambda rand: (rand(180, 96), rand(180, 96), rand(96), rand(128, 1500), with_nan(rand(160, 1100)).bfloat16()))
+def rows_and_columns(x: torch.Tensor, g: torch.Tensor, w: torch.Tensor, y: torch.Tensor, z: torch.Tensor) -> Any:
+    normed = x * torch.rsqrt((x * x).mean(1, keepdim=True) + 1e-6)
+    gradient = (g * w * normed).sum(1, keepdim=True) * normed
+    shares = torch.softmax(y, 1)
+    extremes = z - z.amax(1, keepdim=True), (z * 2).amax(0), (z > 2).any(0)
+    return gradient, (g * normed).sum(0), g.sum(0).bfloat16(), shares, shares.sum(0) / 128, *extremes
+
+
 @case(lambda rand: (rand(50, 20), rand(50, 20)))
 def comparisons(x: torch.Tensor, y: torch.Tensor) -> Any:
     return x > y, torch.where(x < 0, y, 0.25), (x > 0) & ~(y > 0), x.clamp(-0.5, 0.5), x.sign(), (x == y) | (x != x)
