@@ -113,6 +113,17 @@ def var(
     return both if both is NotImplemented else both[0]
 
 
+@decomposes(aten.max.dim)
+def max_dim(x: torch.Tensor, dim: int, keepdim: bool = False) -> Any:
+    """The first of the greatest elements, or of the NaNs; on an empty tensor eager raises."""
+    return (x.amax(dim, keepdim), x.argmax(dim, keepdim)) if x.numel() and x.dtype is not torch.bool else NotImplemented
+
+
+@decomposes(aten.min.dim)
+def min_dim(x: torch.Tensor, dim: int, keepdim: bool = False) -> Any:
+    return (x.amin(dim, keepdim), x.argmin(dim, keepdim)) if x.numel() and x.dtype is not torch.bool else NotImplemented
+
+
 @decomposes(aten.nll_loss_backward.default)
 def nll_loss_backward(
     gradient: torch.Tensor,

@@ -104,6 +104,15 @@ class Body:
                 address = address + coordinate * stride
         return address
 
+    def place(self) -> Value:
+        """The row-major number of the current element among those that are reduced."""
+        strides = [0] * len(self._outer_dims)
+        for d in self._inner_dims:
+            strides.append(prod(self._size[k] for k in self._inner_dims if k > d))
+        small = isinstance(self.inner_numel, int) and self.inner_numel < 2**31
+        kind = torch.int32 if small else torch.int64  # as long as a float, where it fits
+        return self._add(ir.Index(self._fresh(), kind, ir.Address(tuple(strides)), self._origin))
+
     def number(self, value: Number | Symbolic, dtype: torch.dtype) -> Value:
         """A number as `dtype`; one that depends on symbols is computed where it is used."""
         if isinstance(value, Real):
@@ -157,6 +166,11 @@ class Body:
     def loops(self) -> ir.Loops:
         outer, inner = (tuple(self._size[d] for d in dims) for dims in (self._outer_dims, self._inner_dims))
         return ir.Loops(self.name, outer, inner, tuple(self._statements))
+
+    @property
+    def is_reduced(self) -> bool:
+        """Whether there are inner indices."""
+        return bool(self._inner_dims)
 
     @property
     def inner_numel(self) -> Int:

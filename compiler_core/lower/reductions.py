@@ -81,6 +81,28 @@ def _extreme(body: Body, x: Value, op: str) -> Value:
     return body.reduce(op, body.cast(x, COMPUTE_TYPE.get(x.dtype, x.dtype)))
 
 
+@reduces(aten.argmax.default)
+def argmax(body: Body, x: Value) -> Value:
+    return _first(body, x, "max")
+
+
+@reduces(aten.argmin.default)
+def argmin(body: Body, x: Value) -> Value:
+    return _first(body, x, "min")
+
+
+def _first(body: Body, x: Value, op: str) -> Value:
+    """The least place of an extreme element; NaN, which the extreme is where there is one, equals nothing."""
+    if not body.is_reduced:
+        return body.number(0, body.out.dtype)
+    x = body.cast(x, COMPUTE_TYPE.get(x.dtype, x.dtype))
+    hit = body.op("eq", x, body.reduce(op, x))
+    if x.dtype.is_floating_point:
+        hit = body.op("or", hit, body.op("isnan", x))
+    place = body.place()
+    return body.reduce("min", body.op("where", hit, place, torch.iinfo(place.dtype).max, dtype=place.dtype))
+
+
 @reduces(aten.any.default, aten.any.dim, aten.any.dims)
 def any_(body: Body, x: Value) -> Value:
     return body.reduce("any", body.cast(x, torch.bool))

@@ -96,6 +96,12 @@ def reductions_in_parts(x: torch.Tensor, y: torch.Tensor, w: torch.Tensor) -> An
     return (error * error).mean(), x.amax(), (y * 2).sum(0), error, y.abs().sum(0, keepdim=True) / 3
 
 
+@case(lambda rand: (with_nan(rand(40, 30)), rand(3, 20000), integers(rand(20, 31)), rand(12, 50).bfloat16()))
+def places(x: torch.Tensor, y: torch.Tensor, z: torch.Tensor, h: torch.Tensor) -> Any:
+    floats = x.argmax(1), x.argmin(0), x.argmax(), y.argmax(1), x.abs().argmin(1, keepdim=True), h.argmax(-1)
+    return *floats, *x.max(1), *x.min(0), *z.max(1), z.argmin(0), x.amax(1), (h * 2).t().argmax()
+
+
 @case(lambda rand: (rand(180, 96), rand(180, 96), rand(96), rand(128, 1500), with_nan(rand(160, 1100)).bfloat16()))
 def rows_and_columns(x: torch.Tensor, g: torch.Tensor, w: torch.Tensor, y: torch.Tensor, z: torch.Tensor) -> Any:
     normed = x * torch.rsqrt((x * x).mean(1, keepdim=True) + 1e-6)
