@@ -108,7 +108,7 @@ def _joined(fused: Rewritten, pair: Pair) -> Rewritten | None:
     turned = _turned(pair, size // pair.parts, names)
     stored = {s.buffer: s for s in walked.body if isinstance(s, ir.Store)}
     flows = [s for s in turned if isinstance(s, ir.Load) and s.buffer in stored]
-    if any(s.address != stored[s.buffer].address for s in flows):
+    if any(s.address != stored[s.buffer].address or s.within for s in flows):
         return None
     loads = {(s.buffer, s.address) for s in walked.body if isinstance(s, ir.Load)}
     common = {s.buffer for s in turned if isinstance(s, ir.Load) and (s.buffer, s.address) in loads}

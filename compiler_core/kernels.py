@@ -19,6 +19,7 @@ import torch.fx as fx
 from compiler_core import build, ir
 from compiler_core.codegen import Code, Launcher, cpp, ladder, memory, triton
 from compiler_core.codegen.split import split_reductions
+from compiler_core.codegen.stages import in_stages
 from compiler_core.codegen.wrapper import Runner, Wrapper
 from compiler_core.columns import join_columns
 from compiler_core.config import Options
@@ -69,7 +70,7 @@ def compile_kernels(
         event.detail = _counts(program)
     with compile_.step("codegen", which):
         if language == "triton":
-            program = split_reductions(program)
+            program = split_reductions(in_stages(program))
         code = _generate(program, language)
         planned = memory.plan(program)
         wrapper = Wrapper(program, code.takes, planned)

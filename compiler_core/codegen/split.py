@@ -22,7 +22,7 @@ from compiler_core.sizes import Int, hint
 ENOUGH_PROGRAMS = 256
 WANTED_PROGRAMS = 512
 """Some four programs for each of a large GPU's multiprocessors, which all run at once."""
-LEAST_PART = 1024
+LEAST_PART = 256
 """Each part has at least so many elements."""
 
 
@@ -60,19 +60,22 @@ def divisor(size: int, most: int) -> int:
 
 def partial_buffers(loops: ir.Loops, parts: Int, buffers: dict[str, ir.Buffer]) -> dict[str, str]:
     """A new buffer, ``[parts, outer]``, for each reduction of the loops."""
-    taken = {*buffers, *(s.name for s in loops.body if not isinstance(s, ir.Store))}
     device = buffers[loops.writes[0]].device
     names = {}
     for s in loops.body:
         if isinstance(s, ir.Reduce):
-            name = f"{s.name}_part"
-            while name in taken:
-                name += "_"
-            taken.add(name)
-            names[s.name] = name
+            names[s.name] = name = unused(f"{s.name}_part", loops, buffers)
             size, stride = (parts, loops.outer_numel), (loops.outer_numel, 1)
             buffers[name] = ir.Buffer(name, s.dtype, size, stride, device, "loops", s.origin)
     return names
+
+
+def unused(name: str, loops: ir.Loops, buffers: dict[str, ir.Buffer]) -> str:
+    """`name`, or one like it that no buffer and no value of the loops has."""
+    taken = {*buffers, *(s.name for s in loops.body if not isinstance(s, ir.Store))}
+    while name in taken:
+        name += "_"
+    return name
 
 
 def parts(loops: ir.Loops, cut: spaces.Split, names: dict[str, str]) -> ir.Loops:
@@ -84,7 +87,7 @@ def parts(loops: ir.Loops, cut: spaces.Split, names: dict[str, str]) -> ir.Loops
     place = spaces.contiguous(made.outer, range(len(outer)), len(made.space))
     stores = [ir.Store(names[s.name], place, s.name, s.origin) for s in made.body if isinstance(s, ir.Reduce)]
     kept = [s for s in made.body if not isinstance(s, ir.Store) or made.is_inner(s)]
-    return spaces.simplify(replace(made, name=f"{loops.name}_parts", body=_needed([*kept, *stores])))
+    return spaces.simplify(replace(made, name=f"{loops.name}_parts", body=needed([*kept, *stores])))
 
 
 def rest(loops: ir.Loops, parts: Int, names: dict[str, str]) -> ir.Loops:
@@ -99,14 +102,14 @@ def rest(loops: ir.Loops, parts: Int, names: dict[str, str]) -> ir.Loops:
             body.append(replace(s, value=names[s.name]))
         elif not loops.is_inner(s):
             body.append(_without_inner(s, rank))
-    return spaces.simplify(ir.Loops(loops.name, loops.outer, (parts,), _needed(body)))
+    return spaces.simplify(ir.Loops(loops.name, loops.outer, (parts,), needed(body)))
 
 
 def _without_inner(statement: ir.Statement, rank: int) -> ir.Statement:
     return ir.readdressed(statement, lambda a: replace(a, strides=(*a.strides[:rank], 0)))
 
 
-def _needed(body: Iterable[ir.Statement]) -> tuple[ir.Statement, ...]:
+def needed(body: Iterable[ir.Statement]) -> tuple[ir.Statement, ...]:
     """The statements that a store needs."""
     wanted: set[ir.Argument] = set()
     kept: list[ir.Statement] = []

@@ -90,18 +90,20 @@ def _with_stride(stride: int, address: ir.Address) -> ir.Address:
 
 
 def _in_tiles(loops: ir.Loops) -> ir.Loops:
-    """`loops`, with the last index as an inner one where a load goes through memory by another, or rows are picked."""
+    """`loops`, with the last index as an inner one where a load goes through memory by another, or not by it at all."""
     last = len(loops.outer) - 1
     if _picks_rows(loops):
         return spaces.arrange(loops, range(last), [last])
+    if loops.inner or not last or hint(loops.outer[last]) < 16:
+        return loops
     loads = [s.address.strides for s in loops.body if isinstance(s, ir.Load)]
     across = [
         k for k in range(last) if hint(loops.outer[k]) >= 16 and any(s[k] == 1 and hint(s[last]) > 1 for s in loads)
     ]
-    if loops.inner or not across or hint(loops.outer[last]) < 16:
-        return loops
-    rest = [k for k in range(last) if k != across[0]]
-    return spaces.arrange(loops, [*rest, across[0]], [last])
+    rest = [k for k in range(last) if k not in across[:1]]
+    by_row = _power_of_2_in(loops.outer[last]) >= TILE and any(any(s) and not s[last] for s in loads)
+    in_place = any(isinstance(s, ir.Store) and s.how != "=" for s in loops.body)
+    return spaces.arrange(loops, [*rest, *across[:1]], [last]) if across or (by_row and not in_place) else loops
 
 
 def _picks_rows(loops: ir.Loops) -> bool:
@@ -134,11 +136,14 @@ def choose_blocks(loops: ir.Loops) -> Blocks:
         return Blocks(i, 0, max(1, min(4, i // 128)))
     inner = _power_of_2(_extent(loops.inner_numel))
     if not any(isinstance(s, ir.Reduce) for s in loops.body):
-        i, j = min(outer, TILE), min(inner, TILE)
+        across = _outer_indices_are_adjacent(loops)
         if loops.may_fail:
             j = min(inner, 512)
             i = max(1, min(outer, 1024 // j))
-        return Blocks(i, j, max(1, i * j // (256 if loops.may_fail else 512)), tiled=True)
+        else:
+            j = min(inner, TILE) if across else min(1024, _power_of_2_in(loops.inner[-1]))
+            i = min(outer, TILE if across else max(1, 256 // j))
+        return Blocks(i, j, max(1, i * j // (512 if across else 256)), tiled=True)
     if _outer_indices_are_adjacent(loops):
         i = min(outer, 128 // _narrowest(loops))
         j = min(inner, max(4096 // i, 64))
@@ -169,6 +174,11 @@ def _outer_indices_are_adjacent(loops: ir.Loops) -> bool:
     return columns > rows
 
 
+def _power_of_2_in(size: Int) -> int:
+    """The greatest power of 2 that divides it; 1 where that is not known."""
+    return size & -size if isinstance(size, int) else 1
+
+
 def _power_of_2(n: int) -> int:
     return 1 << (n - 1).bit_length()
 
@@ -184,7 +194,7 @@ class _Kernel:
         self._types = {s.name: s.dtype for s in loops.body if not isinstance(s, ir.Store)}
         self._names = _local_names(loops)
         self._one_row = bool(loops.inner) and self.blocks.i == 1
-        self._shape = "[BLOCK_J]" if self._one_row else "[BLOCK_I, BLOCK_J]"
+        self._shape = "[BLOCK_J]" if self._one_row else f"[BLOCK_I{', BLOCK_J' if loops.inner else ''}]"
         self._wide = _reaches_far(loops)
         self._i_mask = (loops.outer[-1] if loops.columns else loops.outer_numel) % self.blocks.i != 0
         self._j_mask = bool(loops.inner) and loops.inner_numel % self.blocks.j != 0
@@ -442,10 +452,13 @@ class _Kernel:
     def _place(self, statement: ir.Load | ir.Store) -> str:
         address = self._address(statement.address)
         place = f"{statement.buffer}_ptr" + (f" + {address}" if address != "0" else "")
-        wide = isinstance(statement, ir.Load) and self._reach(statement) != self._reach(replace(statement, within=()))
-        if wide or (isinstance(statement, ir.Store) and statement.how != "="):
-            # a mask has the shape of the pointers, or a smaller one; and each element is added, not each place
-            return f"tl.broadcast_to({place}, [BLOCK_I{', BLOCK_J' if self.loops.inner else ''}])"
+        if isinstance(statement, ir.Store):
+            wide = statement.how != "="  # each element is added, not each place
+        else:  # a mask has the shape of the pointers, or a smaller one
+            masked, plain = (self._reach(s)[self._one_row :] for s in (statement, replace(statement, within=())))
+            wide = masked != plain
+        if wide:
+            return f"tl.broadcast_to({place}, {self._shape})"
         return place
 
     def _mask(self, statement: ir.Load | ir.Position | ir.Store) -> str:
@@ -501,7 +514,7 @@ def _same_for_all_rows(loops: ir.Loops) -> list[ir.Statement]:
     same: list[ir.Statement] = []
     names: set[ir.Argument] = set()
     for s in loops.body:
-        addressed = isinstance(s, (ir.Load, ir.Index)) and any(s.address.strides[:rank])
+        addressed = any(any(a.strides[:rank]) for a in ir.addresses(s))
         known = all(isinstance(a, ir.Literal) or a in names for a in s.arguments)
         if not isinstance(s, (ir.Store, ir.Reduce)) and not addressed and known:
             same.append(s)

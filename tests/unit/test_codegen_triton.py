@@ -16,6 +16,7 @@ import torch
 from compiler_core import ir, kernels
 from compiler_core.codegen import Code, ladder, triton, triton_module
 from compiler_core.codegen.split import split_reductions
+from compiler_core.codegen.stages import in_stages
 from compiler_core.codegen.triton_ops import literal
 from compiler_core.columns import join_columns
 from compiler_core.config import Options
@@ -67,7 +68,7 @@ def test_minimum_and_maximum_let_nan_through(tmp_path: Path, monkeypatch: pytest
 def code_of(name: str) -> Code:
     inputs = triton_cases.inputs_of(name, "cpu")
     program = join_columns(fuse(lower(triton_cases.graph_of(name, inputs), "forward"))).program
-    return triton.generate(split_reductions(program))
+    return triton.generate(split_reductions(in_stages(program)))
 
 
 def softmax(rows: int, columns: int) -> Loops:
@@ -190,6 +191,29 @@ def test_a_reduction_of_much_to_little_is_cut_in_parts() -> None:
         "    mean: f32 = div(s, 4194304.0)",
         "    store out[0] = mean",
     ]
+
+
+def test_a_few_long_rows_are_gone_through_in_kernels_of_their_own() -> None:
+    program = ir.Program("forward", {name: buffer(name) for name in ("x", "buf0")}, (), (softmax(4, 2**20),), ())
+    made = in_stages(program)
+    for loops in made.steps:
+        assert isinstance(loops, ir.Loops)
+        ir.check(loops)
+    assert [(s.name, s.outer, s.inner) for s in made.steps if isinstance(s, ir.Loops)] == [
+        ("softmax_stage0", (4,), (2**20,)),
+        ("softmax_stage1", (4,), (2**20,)),
+        ("softmax", (4, 2**20), ()),
+    ]
+    assert made.steps[-1].reads == ("x", "amax_of_row", "sum_1_of_row")
+    assert in_stages(program.with_steps([softmax(4, 100_000)])).steps == (softmax(4, 100_000),)
+
+
+def test_what_belongs_to_a_row_is_loaded_once_for_it() -> None:
+    body = (Load("x", f32, "x", Address((256, 1))), Load("b", f32, "b", Address((1, 0))))
+    sums = (Compute("y", f32, "add", ("x", "b")), Store("out", Address((256, 1)), "y"))
+    code = generate(Loops("add", (400, 256), (), body + sums))
+    assert printed(code, 1) == ["b = tl.load(b_ptr + i0)"]
+    assert "i0 = tl.program_id(0) // 1\n" in code.text
 
 
 def test_reductions_that_keep_a_gpu_busy_stay_whole() -> None:

@@ -75,6 +75,17 @@ def softmax_in_sweeps(x: torch.Tensor) -> Any:
     return y, y.sum(1)
 
 
+@case(lambda rand: (rand(2, 140_000), rand(50, 3, 3000)))
+def few_long_rows(x: torch.Tensor, y: torch.Tensor) -> Any:
+    normed = (y - y.mean((0, 2), keepdim=True)) * torch.rsqrt(y.var((0, 2), keepdim=True) + 1e-5)
+    return torch.softmax(x, 1), x.argmax(1), normed.relu(), y.var((0, 2))
+
+
+@case(lambda rand: (rand(50, 30, 128), rand(50, 30, 1), rand(30, 1), rand(9, 192), rand(9, 1)))
+def values_of_rows(x: torch.Tensor, y: torch.Tensor, z: torch.Tensor, v: torch.Tensor, w: torch.Tensor) -> Any:
+    return x * torch.rsqrt(y.abs() + 1) + z, v / (w.exp() + 1)
+
+
 @case(lambda rand: (rand(3, 5, 96), rand(96), rand(96)))
 def layer_norm(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> Any:
     return F.layer_norm(x, (96,), w, b), F.layer_norm(x, (5, 96))

@@ -1,0 +1,92 @@
+"""A few long rows that are gone through several times, as one kernel for each time.
+
+A Triton kernel's programs share out the outer indices.  Where these are few (the channels of a
+batch norm) and each row is gone through more than once, the times become kernels of their own,
+each of which can keep a whole GPU busy: reductions are cut in parts (`split`), and what needs no
+reduction any more is shared out by elements::
+
+    norm: for i0 < 32: over j0 < 1048576:         norm_stage0: for i0 < 32: over j0 < 1048576:
+        x = load x[1048576*i0 + j0]                   x = load x[1048576*i0 + j0]
+        sum = sum over j of x                         sum = sum over j of x
+        y = sub(x, sum)                               store sum_of_row[i0] = sum
+        store out[1048576*i0 + j0] = y            norm: for i0 < 32, i1 < 1048576:
+                                                      sum = load sum_of_row[i0]
+                                                      x = load x[1048576*i0 + i1]
+                                                      ...
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from compiler_core import ir, spaces
+from compiler_core.codegen import split
+from compiler_core.codegen.triton import programs
+from compiler_core.sizes import hint
+
+FEW_PROGRAMS = 128
+"""Fewer than a large GPU has multiprocessors."""
+LONG_ROW = 1 << 17
+"""Rows of so many elements take longer than starting some more kernels."""
+
+
+def in_stages(program: ir.Program) -> ir.Program:
+    """`program`, with kernels for each time in place of loops that go through a few long rows several times."""
+    buffers = dict(program.buffers)
+    steps: list[ir.Step] = []
+    for step in program.steps:
+        steps += _stages(step, buffers) if isinstance(step, ir.Loops) else [step]
+    return replace(program, steps=tuple(steps), buffers=buffers)
+
+
+def _stages(loops: ir.Loops, buffers: dict[str, ir.Buffer]) -> list[ir.Loops]:
+    """`loops`, or a kernel for each time that they go through their rows; new buffers go into `buffers`."""
+    sweeps = ir.sweeps(loops)
+    times = [k for k, sweep in enumerate(sweeps) if sweep.inner]
+    if len(times) < 2 or programs(loops) >= FEW_PROGRAMS or hint(loops.inner_numel) < LONG_ROW:
+        return [loops]
+    kept = _row_buffers(loops, buffers)
+    stages = [_stage(loops, sweeps, k, kept) for k in times]
+    idle = set(kept.values()) - {name for stage in stages for name in stage.reads}
+    for name in idle:
+        del buffers[name]
+    return [_finished(stage, idle, last=stage is stages[-1]) for stage in stages]
+
+
+def _row_buffers(loops: ir.Loops, buffers: dict[str, ir.Buffer]) -> dict[str, str]:
+    """A new buffer, with an element for each row, for each reduction."""
+    device = buffers[loops.writes[0]].device
+    names = {}
+    for s in loops.body:
+        if isinstance(s, ir.Reduce):
+            names[s.name] = name = split.unused(f"{s.name}_of_row", loops, buffers)
+            buffers[name] = ir.Buffer(name, s.dtype, (loops.outer_numel,), (1,), device, "loops", s.origin)
+    return names
+
+
+def _stage(loops: ir.Loops, sweeps: Sequence[ir.Sweep], k: int, kept: dict[str, str]) -> ir.Loops:
+    """What sweep k does, and the outer statements that were waiting for it."""
+    following = sweeps[k + 1].outer if k + 1 < len(sweeps) else ()
+    here = [*sweeps[k].inner, *following, *(sweeps[0].outer if k == 0 else ())]
+    done = {s.name for sweep in sweeps[:k] for s in sweep.inner if isinstance(s, ir.Reduce)}
+    row = spaces.contiguous(loops.outer, range(len(loops.outer)), len(loops.space))
+    body: list[ir.Statement] = []
+    for s in loops.body:
+        if isinstance(s, ir.Reduce) and s.name in done:
+            body.append(ir.Load(s.name, s.dtype, kept[s.name], row, s.origin))
+        elif isinstance(s, ir.Reduce) and s in here:
+            body += [s, ir.Store(kept[s.name], row, s.name, s.origin)]
+        elif not isinstance(s, (ir.Reduce, ir.Store)) or s in here:
+            body.append(s)
+    return replace(loops, name=f"{loops.name}_stage{k}", body=split.needed(body))
+
+
+def _finished(stage: ir.Loops, idle: set[str], last: bool) -> ir.Loops:
+    """Without what nobody reads; without a reduction, no index needs to be an inner one."""
+    body = split.needed(s for s in stage.body if not isinstance(s, ir.Store) or s.buffer not in idle)
+    name = stage.name.rpartition("_")[0] if last else stage.name
+    made = replace(stage, name=name, body=body)
+    if not any(isinstance(s, ir.Reduce) for s in body):
+        made = spaces.arrange(made, range(len(made.space)), [])
+    return spaces.simplify(made)
