@@ -42,7 +42,7 @@ class Pair:
     place: int
 
 
-def join_columns(fused: Rewritten, wishes: Wishes = Wishes()) -> Rewritten:
+def join_columns(fused: Rewritten, wishes: Wishes) -> Rewritten:
     """`fused`, in which loops over rows have taken loops over columns along."""
     tried: set[tuple[str, str]] = set()
     while (pair := _next(fused.program, tried)) is not None:

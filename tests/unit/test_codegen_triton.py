@@ -24,6 +24,7 @@ from compiler_core.errors import BuildError
 from compiler_core.fuse import fuse
 from compiler_core.ir import Address, Compute, Literal, Load, Loops, Reduce, Store
 from compiler_core.lower import lower
+from compiler_core.rewrite import Wishes
 from compiler_core.sizes import Int, symbol
 from tests.unit import triton_cases
 
@@ -67,7 +68,7 @@ def test_minimum_and_maximum_let_nan_through(tmp_path: Path, monkeypatch: pytest
 
 def code_of(name: str) -> Code:
     inputs = triton_cases.inputs_of(name, "cpu")
-    program = join_columns(fuse(lower(triton_cases.graph_of(name, inputs), "forward"))).program
+    program = join_columns(fuse(lower(triton_cases.graph_of(name, inputs), "forward")), Wishes()).program
     return triton.generate(split_reductions(in_stages(program)))
 
 

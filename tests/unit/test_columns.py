@@ -13,12 +13,12 @@ from compiler_core import ir
 from compiler_core.columns import join_columns
 from compiler_core.fuse import fuse
 from compiler_core.lower import lower
-from compiler_core.rewrite import Rewritten
+from compiler_core.rewrite import Rewritten, Wishes
 from tests.kernel_programs import trace
 
 
 def joined(program: Callable[..., Any], *inputs: torch.Tensor) -> Rewritten:
-    done = join_columns(fuse(lower(trace(program, *inputs), "forward")))
+    done = join_columns(fuse(lower(trace(program, *inputs), "forward")), Wishes())
     for step in done.program.steps:
         if isinstance(step, ir.Loops):
             ir.check(step)
