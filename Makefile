@@ -15,7 +15,7 @@ NEW_ENOUGH := 'const [a, b] = process.versions.node.split(".").map(Number); \
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 BROWSER_SOURCES := $(shell find extension -type f -not -path '*/node_modules/*' -not -path '*/lib/*' -not -path '*/labextension/*' -not -name '*.tsbuildinfo')
 
-.PHONY: help lab demo test lint fix bench fuzz cpython-tests operators shapes versions clean
+.PHONY: help lab demo test lint fix bench fuzz cpython-tests operators shapes versions compat clean
 
 help: ## Say what the targets are
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -60,8 +60,11 @@ shapes: $(STAMPS)/test ## Compare N random sequences of shapes with stock torch.
 versions: $(STAMPS)/test ## Run the front half's tests on each CPython of this machine, 3.11 to 3.13
 	$(PY) tests/versions.py $(ARGS)
 
+compat: $(STAMPS)/test ## Run the suite's core on this PyTorch and on others (TORCH='2.14.1 2.15.0': gigabytes each)
+	$(PY) -m tests.compat $(TORCH) $(if $(ARGS),-- $(ARGS))
+
 clean: ## Remove the virtual environment and all that was built
-	rm -rf $(VENV) $(VENV)-3.* build dist extension/node_modules extension/lib extension/labextension kernel_magics/static
+	rm -rf $(VENV) $(VENV)-3.* $(VENV)-torch-* build dist extension/node_modules extension/lib extension/labextension kernel_magics/static
 
 $(STAMPS)/venv:
 	@python="$${PYTHON:-}"; \

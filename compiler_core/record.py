@@ -174,7 +174,8 @@ class Guard:
     line: ItemId | None = None
     """The user's line that made the compiler look."""
     cost_ns: float | None = None
-    """What checking it by itself costs, measured when the code was installed; together they share ways."""
+    """What checking it by itself costs, measured when the code was installed; together they share ways.
+    Of stock's: its share of what all cost, estimated."""
     dropped: bool = False
     """A guard_filter took it out: it is not checked."""
     sizes: list[int | None] | None = None

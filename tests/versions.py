@@ -49,6 +49,17 @@ def interpreter(minor: int) -> str | None:
     return str(installed[-1]) if installed else shutil.which(f"python3.{minor}")
 
 
+def run_tests(name: str, executable: str, arguments: list[str]) -> bool:
+    """Whether tests failed; what did is printed."""
+    command = [executable, "-m", "pytest", "-q", *arguments]
+    ran = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True)
+    shown = ran.stdout.splitlines()
+    if ran.returncode:
+        print("\n".join(line for line in shown if re.match(r"FAILED|ERROR", line)) or ran.stdout + ran.stderr)
+    print(f"{name}: {shown[-1] if shown else ran.stderr[-300:]}", flush=True)
+    return bool(ran.returncode)
+
+
 def main(arguments: list[str]) -> int:
     failed = 0
     for minor in MINORS:
@@ -56,13 +67,7 @@ def main(arguments: list[str]) -> int:
         if executable is None:
             print(f"3.{minor}: not on this machine")
             continue
-        command = [executable, "-m", "pytest", "-q", *(arguments or TESTS)]
-        ran = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True)
-        shown = ran.stdout.splitlines()
-        if ran.returncode:
-            print("\n".join(line for line in shown if re.match(r"FAILED|ERROR", line)) or ran.stdout + ran.stderr)
-        print(f"3.{minor}: {shown[-1] if shown else ran.stderr[-300:]}", flush=True)
-        failed += bool(ran.returncode)
+        failed += run_tests(f"3.{minor}", executable, arguments or TESTS)
     return failed
 
 

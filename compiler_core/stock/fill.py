@@ -15,6 +15,7 @@ from typing import Any
 from compiler_core.record import Compile, Event, Frame, GraphBreak, Record
 from compiler_core.stock.code import record_bytecode
 from compiler_core.stock.graphs import GRAPHS, Opened
+from compiler_core.stock.guard_costs import estimate
 from compiler_core.stock.guard_tree import read_guards
 from compiler_core.stock.happened import Happened
 from compiler_core.stock.kernels import Kernels
@@ -199,6 +200,7 @@ class Filler:
                 compile_.link(artifact.item(guard.key), [guard.line] if guard.line else [], "guard")
         compile_.guards, compile_.guards_ns = found.guards, found.cost_ns
         compile_.outcome = "compiled"
+        estimate(found.guards, found.cost_ns)
 
     def _reasons(self, told: Happened) -> None:
         compile_ = self._of(told).compile
