@@ -248,11 +248,25 @@ class Filler:
         if self._keeps(text, spare=True):
             self._of(told).text(told.name, text)
         if reason := about.get("cudagraph_skip_reason"):
-            self.record.notes.append(f"{compile_.id}: CUDA graphs were skipped: {reason}")
+            self._without_cudagraphs(compile_, reason)
         if about.get("fail_type"):
             compile_.outcome, compile_.reason = "failed", f"{about['fail_type']}: {about.get('fail_reason')}"
         elif compile_.outcome == "running":
             compile_.outcome, compile_.reason = "skipped", "nothing was captured"
+
+    def _autotuned(self, told: Happened) -> None:
+        """The choices for one operation, the chosen one first, with their times in milliseconds."""
+        name, tried = told.about
+        rows = [f"{time:>12.4f} ms  {choice}" for time, choice in tried]
+        self._of(told).messages.setdefault("autotuning", []).append("\n".join([name, *rows]))
+
+    def _cudagraphs(self, told: Happened) -> None:
+        self._without_cudagraphs(self._of(told).compile, told.about)
+
+    def _without_cudagraphs(self, compile_: Compile, reason: str) -> None:
+        note = f"{compile_.id}: CUDA graphs were skipped: {reason}"
+        if note not in self.record.notes:
+            self.record.notes.append(note)
 
     def _version(self, told: Happened) -> None:
         self.record.versions["torch"] = str(json.loads(told.payload).get("pytorch_version"))
@@ -309,6 +323,8 @@ _RULES: dict[str, Callable[[Filler, Happened], Any]] = {
     "cutaway.bytecode": Filler._bytecode,
     "cutaway.steps": Filler._steps,
     "cutaway.message": Filler._message,
+    "cutaway.autotuning": Filler._autotuned,
+    "cutaway.cudagraphs": Filler._cudagraphs,
     **dict.fromkeys(("describe_source", "describe_tensor", "describe_storage"), Filler._described),
     **dict.fromkeys(GRAPHS, Filler._graph),
 }

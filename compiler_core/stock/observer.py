@@ -35,7 +35,7 @@ def observing(record: Record, steps: bool = False, logs: bool = False) -> Iterat
         watch = _Watch(record, filler)
         stack.callback(watch.guard(filler.close))
         asked = [*([_steps] if steps else []), *([_logs] if logs else [])]
-        for start in (_events, _bytecode, _kernels, _refusals, _passes, *asked):
+        for start in (_events, _bytecode, _kernels, _refusals, _passes, _autotuning, _cudagraphs, *asked):
             watch.guard(start)(watch, stack)
         yield
 
@@ -71,20 +71,19 @@ class _Watch:
 
 
 class _Handler(logging.Handler):
-    """Hears the structured events."""
-
-    def __init__(self, hear: Callable[[Any, Any], None]) -> None:
+    def __init__(self, hear: Callable[[logging.LogRecord], None]) -> None:
         super().__init__(logging.DEBUG)
         self._hear = hear
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._hear(getattr(record, "metadata", {}), getattr(record, "payload", None))
+        self._hear(record)
 
 
 def _events(watch: _Watch, stack: ExitStack) -> None:
     watch.filler.strings.update(versions.strings())
 
-    def hear(metadata: Any, payload: Any) -> None:
+    def hear(record: logging.LogRecord) -> None:
+        metadata, payload = getattr(record, "metadata", {}), getattr(record, "payload", None)
         watch.filler.hear(happened(metadata, payload, time.time_ns()))
 
     handler, logger = _Handler(watch.guard(hear)), logging.getLogger(_TRACE)
@@ -144,6 +143,38 @@ def _passes(watch: _Watch, stack: ExitStack) -> None:
     seen = _Seen(watch)
     _before(stack, cls, "__enter__", watch.guard(seen.before))
     _before(stack, cls, "__exit__", watch.guard(seen.after))
+
+
+def _autotuning(watch: _Watch, stack: ExitStack) -> None:
+    savers = versions.feedback_savers()
+    if savers is None:
+        watch.without("autotuning")
+        return
+
+    def hear(times: Any, name: str, inputs: Any, *_: Any) -> None:
+        shapes = ", ".join("x".join(str(size) for size in each.get_size()) for each in inputs)
+        tried = sorted((float(time), choice.name) for choice, time in times.items())
+        watch.tell("cutaway.autotuning", (f"{name}({shapes})", tried))
+
+    saver = watch.guard(hear)
+    stack.callback(savers.remove, saver)
+    savers.append(saver)
+
+
+def _cudagraphs(watch: _Watch, stack: ExitStack) -> None:
+    """They may be given up long after the compile, at a later call."""
+    log = versions.cudagraphs_log()
+    if log is None:
+        watch.without("CUDA graphs that it does without")
+        return
+
+    def hear(record: logging.LogRecord) -> None:
+        if record.levelno >= logging.WARNING:
+            watch.tell("cutaway.cudagraphs", record.getMessage())
+
+    handler = _Handler(watch.guard(hear))
+    stack.callback(log.removeHandler, handler)
+    log.addHandler(handler)
 
 
 def _steps(watch: _Watch, stack: ExitStack) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import logging
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -30,6 +31,19 @@ def kernel_tellers() -> Iterator[tuple[Any, str]]:
 def refusal_class() -> Any:
     """The class whose instances say why two loops were not fused."""
     return part("torch._inductor.scheduler", "WhyNoFuse")
+
+
+def feedback_savers() -> list[Callable[..., Any]] | None:
+    """What Inductor calls with the times of the choices that it tried for an operation."""
+    cache = part("torch._inductor.select_algorithm", "get_algorithm_selector_cache")
+    found: list[Callable[..., Any]] | None = getattr(cache(), "feedback_saver_fns", None) if cache else None
+    return found
+
+
+def cudagraphs_log() -> logging.Logger | None:
+    """Where it says why it does without CUDA graphs."""
+    found: logging.Logger | None = part("torch._inductor.cudagraph_utils", "cudagraphs_log")
+    return found
 
 
 def pass_observer() -> Any:

@@ -140,7 +140,7 @@ def test_guards_have_code_source_and_line(observed: tuple[Record, Handler]) -> N
     assert compile_.guards_ns > 0
     costs = {g.kind: g.cost_ns or 0 for g in compile_.guards}
     assert sum(g.cost_ns or 0 for g in compile_.guards) == pytest.approx(compile_.guards_ns, rel=0.05)
-    assert 0 < costs["DIMENSION_DYNAMIC_MARKING_GUARD"]
+    assert costs["DIMENSION_DYNAMIC_MARKING_GUARD"] > 0
     assert costs["LAMBDA_GUARD"] > costs["DIMENSION_DYNAMIC_MARKING_GUARD"]  # Python, not C++
     lines = texts(record, "guards")[0].split("\n")
     assert len(compile_.guards) == sum(bool(re.match(r"[| ]*\+- [A-Z_]+(:|$)", line)) for line in lines)
@@ -263,7 +263,8 @@ def watched() -> list[Any]:
 
     places = [getattr(module, name) for module, name in versions.kernel_tellers()]
     refusal, passes = versions.refusal_class(), versions.pass_observer()
-    places += [refusal.__call__, passes.__enter__, passes.__exit__]
+    places += [refusal.__call__, passes.__enter__, passes.__exit__, torch.fx.GraphModule.print_readable]
+    places += [list(versions.feedback_savers() or ()), list(getattr(versions.cudagraphs_log(), "handlers", ()))]
     return [*places, list(logging.getLogger("torch.__trace").handlers), dict(convert_frame._bytecode_hooks)]
 
 
@@ -312,6 +313,30 @@ def test_options_reach_the_stock_compiler() -> None:
     assert any(isinstance(size, str) for node in graph.nodes for size in node.shape or [])
     assert compile_.kernels == []
     assert "symbols" in [a.name for a in compile_.artifacts]
+
+
+def product(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return x @ y
+
+
+def test_autotuning_says_what_was_tried() -> None:
+    with fresh_cache(), compiler_core.record(engine="torch") as record:
+        torch.compile(product, options={"max_autotune": True})(torch.ones(2, 8, 16), torch.ones(2, 16, 4))
+    name, *tried = first(record).find("autotuning").text.splitlines()
+    assert name == "bmm(2x8x16, 2x16x4)"
+    assert {row.split()[2].partition("_")[0] for row in tried} == {"bmm", "cpp"}
+    times = [float(row.split()[0]) for row in tried]
+    assert times == sorted(times)
+
+
+def test_why_there_are_no_cuda_graphs() -> None:
+    from torch._inductor.cudagraph_utils import log_cudagraph_skip_and_bump_counter
+
+    with compiler_core.record(engine="torch") as record:
+        torch.compile(small, backend="eager")(torch.ones(4))
+        log_cudagraph_skip_and_bump_counter("skipping cudagraphs due to mutated inputs")
+    id_ = first(record).id
+    assert record.notes == [f"{id_}: CUDA graphs were skipped: skipping cudagraphs due to mutated inputs"]
 
 
 def test_ours_is_not_in_stocks_record() -> None:
