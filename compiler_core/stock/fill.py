@@ -53,7 +53,7 @@ class Filler:
 
     def hear(self, told: Happened) -> None:
         """Something happened: written now if that is cheap, else when the record closes."""
-        if told.name in _AT_ONCE:
+        if told.name in _AT_ONCE and (told.compile_id or self._opened or told.name == "str"):
             if told.name != "chromium_event" or self._spends(EVENT, told):
                 self._safely(told)
         elif told.name not in _SILENT and self._affords(told):
@@ -63,7 +63,8 @@ class Filler:
         """Write what has waited."""
         waiting, self._waiting = self._waiting, []
         for each in waiting:
-            self._safely(each)
+            if each.compile_id or self._opened or each.name in _OF_NONE:
+                self._safely(each)
 
     def close(self) -> None:
         """Write all that only the whole tells."""
@@ -304,6 +305,9 @@ def _is_of(source: str, code: str, why: str) -> bool:
 
 
 _AT_ONCE: frozenset[str] = frozenset({"str", "dynamo_start", "chromium_event"})
+
+_OF_NONE = frozenset({"torch_version"})
+"""What is about the whole run; anything else that names no compile belongs to the latest."""
 
 _RULES: dict[str, Callable[[Filler, Happened], Any]] = {
     "str": Filler._string,

@@ -30,7 +30,8 @@ from compiler_core.values.tensor import TensorValue
 if TYPE_CHECKING:
     from compiler_core.symbolic import Interpreter
 
-APPLY = inspect.getattr_static(torch.autograd.Function, "apply").__func__
+_STATIC = inspect.getattr_static(torch.autograd.Function, "apply")
+APPLY = getattr(_STATIC, "__func__", _STATIC)  # from PyTorch 2.15 on it is C++, whose calls break the graph
 
 
 @handles(APPLY)
