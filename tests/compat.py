@@ -28,7 +28,7 @@ def python(torch: str) -> str | None:
         print(f"Making {folder.name} ...", flush=True)
         subprocess.run([sys.executable, "-m", "venv", folder], check=True)
     wanted = [f"torch=={torch}", *(need for need in (*NEEDS, *BESIDES) if need != "torch")]
-    install = [own, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *wanted]
+    install = [str(own), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *wanted]
     done = subprocess.run(install, check=False, capture_output=True, text=True)
     if done.returncode:
         shutil.rmtree(folder)

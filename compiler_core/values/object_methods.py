@@ -45,7 +45,7 @@ def _setattr(tx: Interpreter, owner: Value, name: Value, value: Value) -> Value:
     return NONE
 
 
-@handles(GenerationTracker.tag.__func__)
+@handles(GenerationTracker.tag.__func__)  # type: ignore[attr-defined]
 def _tag(tx: Interpreter, cls: Value, module: Value) -> Value:
     """Once stock torch.compile was used, it notes each module that is made: of no interest in a captured frame."""
     return NONE
