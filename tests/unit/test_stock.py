@@ -138,10 +138,8 @@ def test_guards_have_code_source_and_line(observed: tuple[Record, Handler]) -> N
     assert record.text(guard.line).strip() == 'x = inputs["x"].cos().cos()'
     assert compile_.guards_ns
     assert compile_.guards_ns > 0
-    costs = {g.kind: g.cost_ns or 0 for g in compile_.guards}
+    assert all(g.cost_ns for g in compile_.guards)
     assert sum(g.cost_ns or 0 for g in compile_.guards) == pytest.approx(compile_.guards_ns, rel=0.05)
-    assert costs["DIMENSION_DYNAMIC_MARKING_GUARD"] > 0
-    assert costs["LAMBDA_GUARD"] > costs["DIMENSION_DYNAMIC_MARKING_GUARD"]  # Python, not C++
     lines = texts(record, "guards")[0].split("\n")
     assert len(compile_.guards) == sum(bool(re.match(r"[| ]*\+- [A-Z_]+(:|$)", line)) for line in lines)
 
