@@ -598,7 +598,9 @@ class Record:
         return _reach(item, above) | _reach(item, below)
 
     def to_json(self, indent: int | None = None) -> str:
-        return json.dumps(to_plain(self), indent=indent, ensure_ascii=False, allow_nan=False)
+        text = json.dumps(to_plain(self), indent=indent, ensure_ascii=False, allow_nan=False)
+        # half of a surrogate pair, as in the name of a file that is not UTF-8, is no character but an escape is JSON
+        return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
     def save(self, path: str | Path) -> Path:
         path = Path(path)

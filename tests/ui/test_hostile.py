@@ -1,0 +1,103 @@
+"""A record from a stranger is text: nothing of it runs, loads, or breaks the page."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, Route, expect
+
+from compiler_core.record import Record
+from kernel_magics import summary
+from kernel_magics.explorer import PANES
+from kernel_magics.report import write_report
+from tests.ui.drive import Explorer
+from tests.ui.hostile import MEGABYTE, STRINGS, hostile_record
+
+# CodeMirror puts images without a source beside its widgets.
+FOREIGN = (
+    "script, iframe, object, embed, img:not(.cm-widgetBuffer), link, meta, base, form, video, a[href], foreignObject, "
+    "[onload], [onerror]"
+)
+
+
+@pytest.fixture(scope="module")
+def record() -> Record:
+    return hostile_record()
+
+
+@pytest.fixture
+def page(browser: Browser) -> Iterator[Page]:
+    """A page that notes in `trouble` what went wrong or was asked of the network, which must be nothing."""
+    context = browser.new_context(viewport={"width": 1500, "height": 900})
+    trouble: list[str] = []
+
+    def refuse(route: Route) -> None:
+        if route.request.url.startswith("file:"):
+            route.continue_()
+        else:
+            trouble.append(f"asked for {route.request.url}")
+            route.abort()
+
+    context.route(re.compile("^(?!blob:|data:)"), refuse)
+    page = context.new_page()
+    page.on("pageerror", lambda error: trouble.append(str(error)))
+    page.on("dialog", lambda dialog: trouble.append(dialog.message))
+    page.on("console", lambda message: trouble.append(message.text) if message.type == "error" else None)
+    yield page
+    assert trouble == []
+    assert page.evaluate("window.evil") is None
+    context.close()
+
+
+def test_there_are_a_hundred() -> None:
+    assert len(set(STRINGS)) == len(STRINGS) == 100
+    assert max(map(len, STRINGS)) == MEGABYTE
+
+
+def test_the_explorer_shows_them_as_text(page: Page, record: Record, tmp_path: Path) -> None:
+    page.goto(write_report(record, tmp_path / "report.html").as_uri(), wait_until="commit")
+    explorer = Explorer(page.locator(".cutaway"))
+    rows = explorer.tree.locator(".row")
+    expect(rows).to_have_count(len(STRINGS), timeout=60_000)
+    expect(explorer.root.locator(".bar b")).to_have_text(STRINGS[0])
+    for kind in PANES:
+        explorer.show(1, kind)
+        assert page.locator(".cutaway").locator(FOREIGN).count() == 0
+    explorer.show(0, "source")
+    for kinds in (("overview", "captured"), ("guards", "kernel"), ("sizes", "costs")):
+        for at, kind in enumerate(kinds):
+            explorer.show(at, kind)
+        rows.first.click(position={"x": 3, "y": 3})
+        for _ in STRINGS[1:]:
+            page.keyboard.press("ArrowDown")
+        expect(rows.last).to_have_attribute("aria-selected", "true")
+        assert page.locator(".cutaway").locator(FOREIGN).count() == 0
+
+
+def test_pinning_one_walks_it(page: Page, record: Record, tmp_path: Path) -> None:
+    small = Record.from_json(record.to_json())
+    small.frames = [frame for frame in small.frames if len(frame.name) < MEGABYTE][:5]
+    page.goto(write_report(small, tmp_path / "report.html").as_uri())
+    explorer = Explorer(page.locator(".cutaway"))
+    explorer.tree.locator(".row").nth(2).click(position={"x": 3, "y": 3})
+    explorer.show(0, "source")
+    explorer.pane(0).locator(".cm-line").first.click(position={"x": 12, "y": 6})
+    expect(explorer.strip.locator(".step")).not_to_have_count(0)
+    for step in explorer.strip.locator(".step").all():
+        step.click()
+    assert page.locator(".cutaway").locator(FOREIGN).count() == 0
+
+
+def test_the_summary_as_html_is_text(page: Page, record: Record) -> None:
+    page.set_content(summary.html(record))
+    assert page.locator(FOREIGN).count() == 0
+    assert STRINGS[0] in page.locator("body").inner_text()
+
+
+def test_what_was_written_is_read_again(record: Record) -> None:
+    again = Record.from_json(record.to_json())
+    assert [frame.name for frame in again.frames] == STRINGS
+    record.to_json().encode()
