@@ -22,7 +22,6 @@ from compiler_core.errors import UsageError
 from compiler_core.pipeline import Installed, Region
 from compiler_core.record import Compile, Guard, Record
 from compiler_core.skip import leave_alone
-from compiler_core.stock.observer import observing
 
 _recording: list[Record] = []
 _regions: weakref.WeakKeyDictionary[types.FunctionType, Region] = weakref.WeakKeyDictionary()
@@ -47,6 +46,8 @@ def record(
     made = new_record(title)
     made.engine, made.options = engine, options
     if engine == "torch":
+        from compiler_core.stock.observer import observing  # it takes a while
+
         with observing(made, steps, logs):
             yield made
         return

@@ -48,7 +48,7 @@ def _last_uses(program: ir.Program) -> dict[str, int]:
 
 def _taken(program: ir.Program, dies: dict[str, int]) -> dict[str, str]:
     """For each buffer of a loop, the dead one whose memory it can have."""
-    ours = {name for step in program.steps if isinstance(step, ir.Loops) for name in step.writes}
+    ours = {name for step in program.steps if isinstance(step, ir.Loops) for name in step.makes}
     ours -= {name for step in program.steps if isinstance(step, ir.Call) for name in step.reads}
     takes: dict[str, str] = {}
     free: dict[tuple[Any, ...], list[str]] = {}
