@@ -33,7 +33,8 @@ def plan(program: ir.Program) -> MemoryPlan:
     made = {name: at for at, step in enumerate(program.steps) for name in step.makes if name in program.buffers}
     dies = _last_uses(program)
     takes = _taken(program, dies)
-    return MemoryPlan(dies, takes, made, sum(_own_bytes(program, name) for name in made), _peak(program, dies, takes))
+    own = _own_bytes(program)
+    return MemoryPlan(dies, takes, made, sum(own[name] for name in made), _peak(program, dies, takes, own))
 
 
 def _last_uses(program: ir.Program) -> dict[str, int]:
@@ -68,23 +69,29 @@ def _kind(buffer: ir.Buffer) -> tuple[Any, ...]:
     return buffer.dtype, buffer.device, repr(buffer.numel), repr(extent)
 
 
-def _own_bytes(program: ir.Program, name: str) -> int:
-    """What making a buffer takes; a view of another takes nothing."""
-    maker = next((s for s in program.steps if isinstance(s, ir.Call) and s.name == name), None)
-    schema = getattr(maker.target, "_schema", None) if maker is not None else None
-    is_view = schema is not None and any(r.alias_info is not None for r in schema.returns)
-    return 0 if is_view else program.buffers[name].bytes
+def _own_bytes(program: ir.Program) -> dict[str, int]:
+    """What making each buffer takes; a view of another takes nothing."""
+    views_of_others = {s.name for s in program.steps if isinstance(s, ir.Call) and _makes_a_view(s)}
+    return {name: 0 if name in views_of_others else b.bytes for name, b in program.buffers.items()}
 
 
-def _peak(program: ir.Program, dies: dict[str, int], takes: dict[str, str]) -> int:
+def _makes_a_view(call: ir.Call) -> bool:
+    schema = getattr(call.target, "_schema", None)
+    return schema is not None and any(r.alias_info is not None for r in schema.returns)
+
+
+def _peak(program: ir.Program, dies: dict[str, int], takes: dict[str, str], own: dict[str, int]) -> int:
     """The most bytes that the program's own buffers take at one time."""
     now = peak = 0
     taken = set(takes.values())
+    dead: dict[int, list[str]] = {}
+    for name, last in dies.items():
+        if name in own and name not in taken:
+            dead.setdefault(last, []).append(name)
     for at, step in enumerate(program.steps):
-        now += sum(_own_bytes(program, n) for n in step.makes if n in program.buffers and n not in takes)
+        now += sum(own[n] for n in step.makes if n in own and n not in takes)
         peak = max(peak, now)
-        dead = [n for n, last in dies.items() if last == at and n in program.buffers and n not in program.inputs]
-        now -= sum(_own_bytes(program, n) for n in dead if n not in taken)
+        now -= sum(own[n] for n in dead.get(at, ()))
     return peak
 
 
