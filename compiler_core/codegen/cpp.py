@@ -201,10 +201,27 @@ class _Kernel:
         if self._parallel and hint(prod(e - s for s, e in extents[:-1])) < 64 and hint(end - start) >= 2 * BLOCK:
             leading.append(_Loop("block", str(end), str(start), BLOCK))
             last = _Loop(last.name, _block_end(end), "block")
+        before, rest = self._steady(statements)
         with self._nest(leading, self._pragma(len(leading)) if leading else None):
             both = f"#pragma omp {'for simd' if self._late else 'parallel for simd'} schedule(static)"
+            self._statements(before)
             with self._nest([last], both if self._parallel and not leading else "#pragma omp simd"):
-                self._statements(statements)
+                self._statements(rest)
+
+    def _steady(self, statements: Sequence[ir.Statement]) -> tuple[list[ir.Statement], list[ir.Statement]]:
+        """The statements whose values are the same for all of the last index, and the others."""
+        at = len(self._loops.outer) - 1
+        before: list[ir.Statement] = []
+        rest: list[ir.Statement] = []
+        varying: set[ir.Argument] = set()
+        for s in statements:
+            varies = isinstance(s, ir.Store) or any(a.strides[at] for a in ir.addresses(s))
+            if varies or varying.intersection(s.arguments):
+                varying.update(() if isinstance(s, ir.Store) else (s.name,))
+                rest.append(s)
+            else:
+                before.append(s)
+        return before, rest
 
     def _scattered(self) -> None:
         """Elements that are written to places of which several may be one: in order, by one thread or lane each."""
@@ -215,11 +232,14 @@ class _Kernel:
                 self._statements(statements)
             return
         size, last = self._loops.outer[-1], loops[-1]
-        step = max(64, -(-size // 8)) if isinstance(size, int) else 512
+        step = -(-size // (8 * 64)) * 64 if isinstance(size, int) else 512
         end = f"(block + {step} < {size} ? block + {step} : {size})"
         around = [_Loop("block", str(size), step=step), *loops[:-1]]
-        with self._nest(around, self._pragma(1)), self._nest([_Loop(last.name, end, "block")], "#pragma omp simd"):
-            self._statements(statements)
+        before, rest = self._steady(statements)
+        with self._nest(around, self._pragma(1)):
+            self._statements(before)
+            with self._nest([_Loop(last.name, end, "block")], "#pragma omp simd"):
+                self._statements(rest)
 
     # -- rows -------------------------------------------------------------------------------
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -176,3 +178,48 @@ def test_replays_for_each_shape() -> None:
     for n in (3, 4, 3, 4, 3, 4, 3, 4):
         x = torch.randn(n, 5, device="cuda")
         torch.testing.assert_close(fast(x), x.cos().sum(0))
+
+
+def test_reads_and_writes_at_indices() -> None:
+    def program(x: torch.Tensor, i: torch.Tensor, s: torch.Tensor) -> Any:
+        rows = F.embedding(i, x) * 2, x[i - 50].sum(0), x.index_select(1, i), torch.softmax(x[i], -1)
+        added = x.index_add(0, i, s), x.index_put((i, i), s[:, 0], accumulate=True), x.scatter_add(0, i[:, None], s)
+        return *rows, *added, F.cross_entropy(x, i), torch.cat([x.relu(), x[:, :9] * 2, s[:50]], 1) + 1
+
+    for dtype in (torch.float32, torch.bfloat16):
+        x, s = (torch.randn(n, 640, device="cuda", dtype=dtype) for n in (50, 50))
+        i = torch.randint(50, (50,), device="cuda")
+        with compiler_core.record() as record:
+            got = compiler_core.compile(program, strict=True)(x, i, s)
+        no_failure(record)
+        assert {k.language for c in record.compiles for k in c.kernels} == {"triton"}
+        tolerance = 1e-4 if dtype is torch.float32 else 5e-2
+        torch.testing.assert_close(got, program(x, i, s), rtol=tolerance, atol=tolerance)
+
+
+def test_gradient_of_an_embedding() -> None:
+    def program(inputs: dict[str, torch.Tensor]) -> torch.Tensor:
+        i = torch.arange(5000, device="cuda") % 70
+        joined = torch.cat([F.embedding(i, inputs["w"]), inputs["x"]], 1)
+        return F.cross_entropy(joined, i, reduction="none")
+
+    tensors = {"w": torch.randn(70, 300, device="cuda"), "x": torch.randn(5000, 20, device="cuda")}
+    with compiler_core.record() as record:
+        fast = compiler_core.compile(program, strict=True)
+        torch.testing.assert_close(gradients(fast, tensors), gradients(program, tensors), atol=1e-4, rtol=1e-4)
+    no_failure(record)
+
+
+def test_an_index_out_of_range_stops_the_device() -> None:
+    code = """
+import torch, compiler_core
+fast = compiler_core.compile(lambda x, i: x[i] * 2, strict=True)
+x = torch.randn(5, 600, device="cuda")
+print(fast(x, torch.tensor([0, 4], device="cuda")).shape)
+fast(x, torch.tensor([0, 5], device="cuda"))
+torch.cuda.synchronize()
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
+    assert "torch.Size([2, 600])" in done.stdout
+    assert "device-side assert" in done.stderr
+    assert done.returncode != 0

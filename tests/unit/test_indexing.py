@@ -284,6 +284,28 @@ def test_why_a_write_is_left_to_pytorch() -> None:
     assert any("whether an index is in it is a division" in r.reason for r in compile_.refusals)
 
 
+def dynamic(x: torch.Tensor, i: torch.Tensor, y: torch.Tensor) -> Any:
+    rows = F.embedding(i, x) * 2, x[i - 1], x.gather(0, i[:, None].expand(-1, x.shape[1]))
+    joined = torch.cat([x.relu(), y * 2], 1) + 1, torch.cat([x, x + 1, y]), torch.stack([x, y], 1).cos()
+    moved = F.pad(x, (1, 2, 0, 3)).exp(), x.flip(0) + 1, torch.roll(x, 1, 1), torch.softmax(torch.cat([x, y], 1), 1)
+    written = x.index_add(0, i, x[i] * 2), x.index_put((i,), y[0, 0]), torch.slice_scatter(x, y[:, 2:] * 2, 1, 1, -1)
+    lost = F.cross_entropy(x, i % x.shape[1], reduction="sum")
+    return *rows, *joined, *moved, *written, lost
+
+
+def test_symbolic_sizes() -> None:
+    with compiler_core.record() as record:
+        fast = compiler_core.compile(dynamic, backend="cpp", strict=True, dynamic=True)
+        for rows, columns in ((5, 7), (12, 40), (300, 33)):
+            x, y, i = torch.randn(rows, columns), torch.randn(rows, columns), torch.randperm(rows)
+            torch.testing.assert_close(fast(x, i, y), dynamic(x, i, y))
+        i[-1] = rows
+        with pytest.raises(IndexError, match="index out of range in self"):
+            fast(x, i, y)
+    made = [k.name for c in record.compiles for k in c.kernels if k.language == "extern"]
+    assert not made, "these are left to PyTorch"
+
+
 BAD: dict[str, tuple[Callable[..., Any], tuple[int, ...]]] = {
     "gather": (lambda x, i: x.gather(0, i.view(-1, 1)), (5, -1)),
     "index_select": (lambda x, i: x.index_select(0, i) + 1, (5, -1)),
