@@ -21,6 +21,8 @@ export function compileOf(id: string, edges: [made: string, sources: string[]][]
     fusions: [],
     refusals: [],
     kernels: [],
+    memory: [],
+    cuda_graphs: [],
     edges: edges.map(([made, sources]) => ({ made, sources, rule: "test" })),
     failures: [],
     steps: [],

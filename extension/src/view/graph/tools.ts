@@ -99,7 +99,9 @@ export class Tools {
   }
 
   private button(text: string, label: string, onclick: () => void): HTMLButtonElement {
-    return h("button", { title: label, "aria-label": label, onclick }, text);
+    // whoever speaks to the page says what they see
+    const name = /\w/.test(text) ? `${text}: ${label}` : label;
+    return h("button", { title: label, "aria-label": name, onclick }, text);
   }
 
   private select(label: string, options: [string, string][], changed: (value: string) => void): HTMLSelectElement {

@@ -1,0 +1,107 @@
+"""WCAG A and AA, as axe-core checks them: names, roles, contrast, keyboard access; in the report and in JupyterLab's themes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from playwright.sync_api import Browser, Page, expect
+
+from compiler_core import api
+from kernel_magics.explorer import PANES
+from kernel_magics.report import write_report
+from tests.ui.drive import Explorer, Notebook, Server
+
+Shoot = Callable[[Page, str], None]
+
+AXE = Path(__file__).parents[2] / "extension" / "node_modules" / "axe-core" / "axe.min.js"
+TAGS = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"]
+THEMES = ["JupyterLab Light", "JupyterLab Dark", "JupyterLab Dark High Contrast"]
+CELLS = {
+    "load": "%load_ext kernel_magics\nimport torch, kernel_magics\nx = torch.ones(64, requires_grad=True)",
+    "compile": "%%compile --steps\ny = x.cos()\nif y.sum() > 0:\n    y = y * 2\ny.sum().backward()",
+}
+
+
+def violations(page: Page, *within: str) -> list[str]:
+    """What axe-core finds, a line each: the rule, the element and why."""
+    if not page.evaluate("() => 'axe' in window"):
+        page.evaluate(AXE.read_text())
+    found: list[dict[str, Any]] = page.evaluate(
+        """async ([tags, within]) => {
+            const include = within.filter((part) => document.querySelector(part)).map((part) => [part]);
+            const { violations } = await axe.run({ include }, { runOnly: tags, resultTypes: ["violations"] });
+            return violations.flatMap(({ id, nodes }) => nodes.map(({ html, failureSummary }) =>
+                ({ id, html: html.slice(0, 160), why: failureSummary.split("\\n")[1] })));
+        }""",
+        [TAGS, list(within)],
+    )
+    return [f"{each['id']}: {each['html']} {each['why']}" for each in found]
+
+
+def function(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    y = (x.cos() @ weight).relu()
+    if y.sum() > 0:
+        y = y / 2
+    return y.sin().sum()
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    compiled = api.compile(function, steps=True)
+    with api.record("accessible") as record:
+        for size in (6, 8):
+            compiled(torch.randn(size, 4), torch.ones(4, 4, requires_grad=True)).backward()
+    return write_report(record, tmp_path_factory.mktemp("report") / "report.html")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_report(report: Path, browser: Browser, scheme: Any) -> None:
+    context = browser.new_context(viewport={"width": 1500, "height": 900}, color_scheme=scheme, reduced_motion="reduce")
+    page = context.new_page()
+    page.goto(report.as_uri())
+    explorer = Explorer(page.locator(".cutaway"))
+    explorer.row("recompiled").first.click()
+    explorer.show(0, "source")
+    explorer.click_line(0, "x.cos()")
+    found = {kind: violations(page, ".cutaway") for kind in PANES if explorer.show(1, kind)}
+    context.close()
+    assert {kind: lines for kind, lines in found.items() if lines} == {}
+
+
+def test_themes_of_jupyterlab(page: Page, server: Server, shoot: Shoot) -> None:
+    notebook = Notebook(page, server, server.notebook("themes.ipynb", CELLS)).open()
+    notebook.run_all()
+    explorer = notebook.explorer("compile")
+    explorer.root.locator(".count.warns").first.click()
+    found = {}
+    for theme in THEMES:
+        notebook.command("apputils:change-theme", theme=theme)
+        page.wait_for_selector(f"body[data-jp-theme-name='{theme}']", state="attached")
+        expect(explorer.root).to_have_css("color-scheme", "light" if "Light" in theme else "dark")
+        page.wait_for_timeout(300)  # the theme's transitions
+        found[theme] = violations(page, ".cutaway", ".cutaway-mark")
+        shoot(page, f"theme_{theme.replace(' ', '_')}")
+    notebook.command("apputils:change-theme", theme=THEMES[0])
+    assert {theme: lines for theme, lines in found.items() if lines} == {}
+
+
+def test_every_part_is_reached_with_the_keyboard(report: Path, browser: Browser) -> None:
+    """Tab goes through the bar, the tree, each pane and the chain, in that order."""
+    page = browser.new_page(viewport={"width": 1500, "height": 900})
+    page.goto(report.as_uri())
+    Explorer(page.locator(".cutaway")).click_line(0, "x.cos()")
+    page.locator(".bar button").first.focus()
+    reached = ["bar"]
+    for _ in range(80):
+        page.keyboard.press("Tab")
+        part = page.evaluate(
+            "() => document.activeElement.closest('.bar, .tree, .pane, .strip')?.className.split(' ')[0] ?? ''"
+        )
+        if part and reached[-1] != part:
+            reached.append(part)
+    assert reached[:4] == ["bar", "tree", "pane", "strip"]
+    page.close()
