@@ -1,4 +1,4 @@
-"""WCAG A and AA, as axe-core checks them: names, roles, contrast, keyboard; in the report and in JupyterLab's themes."""
+"""WCAG A and AA, as axe-core checks them: names, roles, contrast, keyboard; in the report and in JupyterLab."""
 
 from __future__ import annotations
 

@@ -22,8 +22,8 @@ export interface Mark {
 }
 
 /** A line is hot from this share on; so many are marked at most. */
-const HOT = 0.2;
-const MOST_HOT = 3;
+const HOT = 0.25;
+const MOST_HOT = 2;
 
 const DYNAMIC = "With dynamic=True (%%compile --dynamic), sizes are symbols from the first compile on.";
 
