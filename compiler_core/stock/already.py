@@ -20,7 +20,10 @@ from compiler_core.stock.happened import Happened
 
 MOST = 20_000
 """Objects that are looked at for one compiled graph."""
-_WAYS = (types.FunctionType, types.CellType, types.MethodType, functools.partial, tuple, list, dict, type)
+_WAYS = (
+    types.FunctionType, types.CellType, types.MethodType, types.BuiltinMethodType, functools.partial, tuple, list, dict,
+    type,
+)  # fmt: skip
 
 
 def already_compiled(fn: Any) -> Record:
@@ -102,7 +105,8 @@ def _graphs(compiled: Any) -> list[Any]:
             continue
         for held in [*gc.get_referents(each), *(vars(each).values() if isinstance(each, type) else ())]:
             is_way = isinstance(held, (*_WAYS, inductor, torch.fx.GraphModule)) or _is_wrapper(held)
-            if id(held) not in seen and is_way and held is not getattr(each, "__globals__", None):
+            is_module = isinstance(held, dict) and "__spec__" in held  # its namespace leads to everything
+            if id(held) not in seen and is_way and not is_module:
                 seen.add(id(held))
                 work.append(held)
     made = [each for each in found if isinstance(each, inductor)]

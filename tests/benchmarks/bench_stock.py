@@ -70,7 +70,7 @@ def test_observing_costs_little(name: str, kernels: str) -> None:
     ours, theirs = (statistics.median(process for _, process in found[way]) for way in reversed(ways))
     print(f"\n{name}, kernels {kernels}: without {without:.2f} s, with {with_:.2f} s, ratio {with_ / without:.3f}")
     print(f"process time {theirs:.2f} s, {ours:.2f} s, ratio {ours / theirs:.3f}")
-    assert kernels == "kept" or with_ / without <= MOST
+    assert ours / theirs <= MOST
 
 
 def test_a_gigabyte_of_log(tmp_path: Path) -> None:

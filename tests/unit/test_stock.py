@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import re
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import pytest
@@ -229,30 +230,64 @@ def test_provenance_survives_pytorchs_cache() -> None:
             assert compile_.fusions[0].nodes
 
 
-def codes(handler: Handler) -> list[str]:
-    found = [text for m, text in handler.heard if "inductor_output_code" in m]
-    return [re.sub(r"AOT ID: \['\d+", "AOT ID: ['n", text) for text in found]
+def without_ids(codes: list[str]) -> list[str]:
+    return [re.sub(r"AOT ID: \['\d+", "AOT ID: ['n", code) for code in codes]
+
+
+@contextmanager
+def heard(codes: list[str]) -> Iterator[None]:
+    with told() as handler:
+        yield
+    codes += [text for about, text in handler.heard if "inductor_output_code" in about]
+
+
+@contextmanager
+def recorded(codes: list[str], **options: Any) -> Iterator[None]:
+    with compiler_core.record(engine="torch", **options) as record:
+        yield
+    codes += [text for compile_ in record.compiles for text in wrappers(compile_)]
+
+
+def wrappers(compile_: Compile) -> list[str]:
+    return [a.text for a in compile_.artifacts if a.pane == "wrapper" and ".wrapper" in a.name]
 
 
 def test_stock_does_the_same_with_and_without() -> None:
+    """The same graphs, recompiles, output code and gradients: unwatched, watched, and watched with all there is."""
+    ways: list[Callable[[list[str]], Any]] = [
+        heard, recorded, functools.partial(recorded, steps=True), functools.partial(recorded, logs=True),
+    ]  # fmt: skip
     made = []
-    for watch in (False, True):
+    for around in ways:
         torch._dynamo.reset()
         torch._dynamo.utils.counters.clear()
-        compiled = torch.compile(walk_through)
-        with fresh_cache(), told() as handler:
-            if watch:
-                with compiler_core.record(engine="torch"):
-                    values = [train(compiled, 8)]
-            else:
-                values = [train(compiled, 8)]
+        compiled, codes = torch.compile(walk_through), list[str]()
+        with torch._inductor.config.patch(fx_graph_cache=False), around(codes):
+            values = [train(compiled, size) for size in (8, 16)]
         stats = dict(torch._dynamo.utils.counters["stats"])
-        made.append((stats, codes(handler), [i["x"].grad for i in values]))
+        made.append((stats, sorted(without_ids(codes)), [i[name].grad for i in values for name in "xy"]))
     for stats, code, grads in made[1:]:
         assert stats == made[0][0]
         assert code == made[0][1]
-        assert len(code) == 4
+        assert len(code) == 8
         torch.testing.assert_close(grads, made[0][2], rtol=0, atol=0)
+
+
+def test_texts_that_were_kept_for_later_are_pytorchs() -> None:
+    """Where somebody else reads PyTorch's log, its texts are made at once; else when the record closes."""
+    made = []
+    for around in (nullcontext, told):
+        torch._dynamo.reset()
+        with (
+            torch._inductor.config.patch(fx_graph_cache=False),
+            around(),
+            compiler_core.record(engine="torch") as record,
+        ):
+            train(torch.compile(walk_through), 8)
+        graphs = [a for c in record.compiles for a in c.artifacts if a.graph or a.pane == "guards"]
+        made.append([(a.name, re.sub(r"graph id: \d+|Guard latency.*|\d{9,}", "", a.text)) for a in graphs])
+    assert len(made[0]) > 20
+    assert made[0] == made[1]
 
 
 def watched() -> list[Any]:
