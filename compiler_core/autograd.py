@@ -52,6 +52,7 @@ def wrap(
         "torch": torch,
         "below_autograd": torch._C._AutoDispatchBelowADInplaceOrView,
         "without_autocast": torch._C._DisableAutocast,
+        "transforms_are_active": torch._C._are_functorch_transforms_active,
         "share_memory": share_memory,
         "laid_out": laid_out,
         "Inputs": Inputs,
@@ -190,6 +191,9 @@ class _Glue:
         self._backward()
         self._line(0, "")
         self._line(0, "")
+        self._line(0, "apply = super(torch.autograd.Function, Compiled).apply  # without what functorch alone needs")
+        self._line(0, "")
+        self._line(0, "")
 
     def _forward(self) -> None:
         joint, nodes = self.joint, output_nodes(self.parts.forward.graph)
@@ -220,13 +224,10 @@ class _Glue:
         """Writes to inputs that have no gradient come before values are saved: there, the second run of a checkpoint
         ends, and eager PyTorch has written by then."""
         early = [m for m in self.joint.mutations if not self.joint.differentiable[m.output]]
-        for mutation in early:
-            if mutation.under_no_grad:
-                self._write(2, mutation)
+        self._write_together(2, [m for m in early if m.under_no_grad])
         if visible := [m for m in early if not m.under_no_grad]:
             self._line(2, "with torch.enable_grad():")
-            for mutation in visible:
-                self._write(3, mutation)
+            self._write_together(3, visible)
 
     def _tie_versions(self) -> None:
         """Where an output is a view of a saved value, save a view of that output in its place: then
@@ -327,7 +328,8 @@ class _Glue:
             self._line(1, "try:")
         depth = 2 if self._may_raise else 1
         if self.parts.backward is not None:
-            self._line(depth, f"{_targets(joint.outputs)}Compiled.apply({', '.join(joint.primals)})", "call")
+            applied = "(Compiled.apply if transforms_are_active() else apply)"
+            self._line(depth, f"{_targets(joint.outputs)}{applied}({', '.join(joint.primals)})", "call")
         else:
             self._run(depth, "forward", joint.outputs, joint.primals, output_nodes(self.parts.forward.graph))
         if self._may_raise:
@@ -343,6 +345,21 @@ class _Glue:
 
     def _write(self, depth: int, mutation: Mutation) -> None:
         self._line(depth, f"{self.joint.primals[mutation.primal]}.copy_({self.joint.outputs[mutation.output]})")
+
+    def _write_together(self, depth: int, mutations: Sequence[Mutation]) -> None:
+        """Writes to tensors of one kind in one call: a net with batch norm has some sixty."""
+        kinds: dict[Any, list[Mutation]] = {}
+        nodes = output_nodes(self.parts.forward.graph)
+        for mutation in mutations:
+            value = nodes[mutation.output].meta["val"]
+            kinds.setdefault((value.dtype, value.device), []).append(mutation)
+        for alike in kinds.values():
+            if len(alike) == 1:
+                self._write(depth, alike[0])
+            else:
+                targets = ", ".join(self.joint.primals[m.primal] for m in alike)
+                values = ", ".join(self.joint.outputs[m.output] for m in alike)
+                self._line(depth, f"torch._foreach_copy_([{targets}], [{values}])")
 
     def _read_symbols(self, depth: int, names: Iterable[str]) -> None:
         for name, origin in self.joint.origins(names).items():

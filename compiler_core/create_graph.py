@@ -8,6 +8,7 @@ differentiated: they depend, for autograd, on every input, so that nobody finds 
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -31,19 +32,29 @@ class Inputs:
 
     def __init__(self, primals: tuple[torch.Tensor, ...]) -> None:
         self.primals: tuple[torch.Tensor, ...] | None = primals
-        try:
-            self._versions = [getattr(p, "_version", 0) for p in primals]
-        except RuntimeError:  # of inference tensors nobody knows
-            self._versions = []
+        self._versions = _versions(primals)
 
     def unchanged(self) -> bool:
         """Whether they still are what the forward saw, and still there."""
-        return self.primals is not None and [getattr(p, "_version", 0) for p in self.primals] == self._versions
+        return self.primals is not None and _versions(self.primals) == self._versions
 
     def let_go(self) -> None:
         """The backward went through; without ``retain_graph`` it was the last."""
         if not _graph_is_retained():
             self.primals = None
+
+
+_version = operator.attrgetter("_version")
+
+
+def _versions(primals: tuple[torch.Tensor, ...]) -> list[int]:
+    """At every call, so without asking first which of them are numbers."""
+    try:
+        return list(map(_version, primals))
+    except AttributeError:
+        return _versions(tuple(p for p in primals if isinstance(p, torch.Tensor)))
+    except RuntimeError:  # of inference tensors nobody knows
+        return []
 
 
 class Again:
