@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from pathlib import Path
 
 from compiler_core.errors import UsageError
@@ -39,7 +40,9 @@ def save(record: Record, path: str) -> Path:
 
 def save_folder(record: Record, folder: Path) -> Path:
     """Every text of the record as a file of its own, ``<compile id>/<artifact>``, and a summary;
-    the steps of the symbolic interpreter, where they were recorded, one a line."""
+    the steps of the symbolic interpreter, where they were recorded, one a line; and each graph's kernels with what
+    launches them as a Python file that runs on its own."""
+    from compiler_core.script import script
     from kernel_magics import summary
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -51,6 +54,9 @@ def save_folder(record: Record, folder: Path) -> Path:
         inside = folder / compile_.id.replace("/", "_")
         for artifact in compile_.artifacts:
             _write(inside / _artifact_name(artifact), artifact.text)
+        for which in ("forward", "backward"):
+            with suppress(UsageError):  # not every graph has kernels, or can stand alone
+                _write(inside / f"run_{which}.py", script(compile_, which))
         if compile_.steps:
             _write(inside / "steps.txt", steps_text(compile_.steps))
     return folder

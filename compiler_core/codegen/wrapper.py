@@ -17,7 +17,7 @@ import torch
 from compiler_core import ir
 from compiler_core.codegen import Launcher
 from compiler_core.codegen.memory import MemoryPlan, views
-from compiler_core.sizes import Int, Real, Size, symbols_in
+from compiler_core.sizes import Int, Real, Size, hint, symbols_in
 
 Runner = Callable[[Sequence[Any]], list[Any]]
 
@@ -75,7 +75,7 @@ class Wrapper:
         self.lines: dict[int, ir.Step] = {}
         self._render()
         above = [*self._header(), *self._on_its_device(), *self._unpacked(), *self._symbols()]
-        self.text = "\n".join([*above, *self._text]) + "\n"
+        self.text = "\n".join([*above, *self._text, *self._examples()]) + "\n"
         self.lines = {at + len(above): step for at, step in self.lines.items()}
 
     def runner(self, kernels: Mapping[str, Launcher]) -> Runner:
@@ -108,8 +108,23 @@ class Wrapper:
         return repr(value)
 
     def _header(self) -> list[str]:
-        operators = [f"# {n} = torch.ops.{v}" for n, v in self._names.items() if isinstance(v, torch._ops.OpOverload)]
-        return [*operators, f"def {self._function()}(inputs):"]
+        named = {n: v for n, v in self._names.items() if isinstance(v, torch._ops.OpOverload)}
+        operators = [f"{n} = {self._own('torch')}.ops.{v}" for n, v in named.items()]
+        return [*operators, *(["", ""] if operators else []), f"def {self._function()}(inputs):"]
+
+    def _examples(self) -> list[str]:
+        """A function that makes inputs such as the program was captured with, for `script`; none where some are
+        numbers, whose values only the caller knows."""
+        buffers = [self._program.buffers.get(name) for name in self._program.inputs]
+        if None in buffers:
+            return []
+        lines = ["", "", f"def {self._own('random_inputs')}():", "    return ["]
+        for b in filter(None, buffers):
+            size, stride = (tuple(map(hint, numbers)) for numbers in (b.size, b.stride))
+            lines.append(
+                f"        random_tensor({size}, {stride}, {self._dtype(b.dtype)}, {str(b.device)!r}),  # {b.name}"
+            )
+        return [*lines, "    ]"]
 
     def _on_its_device(self) -> list[str]:
         """Make the GPU the current one, if it is not: memory and launches are then the current device's."""

@@ -162,7 +162,9 @@ def test_numbers(value: float, dtype: torch.dtype, text: str) -> None:
 def test_the_wrapper_is_what_runs() -> None:
     _, compile_ = compiled(lambda x, y: ((x @ y).relu(), x.t()[1:]), torch.randn(4, 4), torch.randn(4, 4))
     assert compile_.find("forward.wrapper").text == (
-        "# aten_mm = torch.ops.aten.mm.default\n"
+        "aten_mm = torch.ops.aten.mm.default\n"
+        "\n"
+        "\n"
         "def run_forward(inputs):\n"
         "    x_1, y_1 = inputs\n"
         "    mm = aten_mm(x_1, y_1)\n"
@@ -171,6 +173,13 @@ def test_the_wrapper_is_what_runs() -> None:
         "    forward_0(mm.data_ptr(), relu.data_ptr())\n"
         "    del mm\n"
         "    return [relu, x_1.as_strided((3, 4), (1, 4), x_1.storage_offset() + 1)]\n"
+        "\n"
+        "\n"
+        "def random_inputs():\n"
+        "    return [\n"
+        "        random_tensor((4, 4), (4, 1), f32, 'cpu'),  # x_1\n"
+        "        random_tensor((4, 4), (4, 1), f32, 'cpu'),  # y_1\n"
+        "    ]\n"
     )
 
 

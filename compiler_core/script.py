@@ -1,0 +1,149 @@
+"""One graph's program as a Python file that runs on its own: kernels, wrapper, random inputs, time.
+
+It needs PyTorch and a C++ compiler or Triton, and nothing of Cutaway's: to change a kernel by hand and try it.
+"""
+
+from __future__ import annotations
+
+import re
+
+from compiler_core import build
+from compiler_core.errors import BuildError, UsageError
+from compiler_core.record import Compile
+
+_COMMON = """\
+import math
+import operator
+import time
+
+import torch
+
+
+def random_tensor(size, stride, dtype, device):
+    extent = 1 + sum((n - 1) * s for n, s in zip(size, stride)) if all(size) else 0
+    made = torch.randn(extent) if dtype.is_floating_point else torch.zeros(extent)
+    return made.to(dtype).to(device).as_strided(size, stride)
+
+
+def empty(size, stride, dtype):
+    return torch.empty_strided(size, stride, dtype=dtype)
+
+
+def empty_cuda(size, stride, dtype):
+    return torch.empty_strided(size, stride, dtype=dtype, device="cuda")
+
+
+def window(tensor, size, stride, offset):
+    return tensor.as_strided(size, stride, tensor.storage_offset() + offset)
+
+
+def restrided(tensor, size, stride):
+    return torch.empty_strided(size, stride, dtype=tensor.dtype, device=tensor.device).copy_(tensor.expand(size))
+
+
+def current_device():
+    return torch.cuda.current_device()
+
+
+def on_device(index):
+    return torch.cuda.device(index)
+
+
+class BadIndex(IndexError):
+    pass
+
+
+f16, bf16, f32, f64 = torch.float16, torch.bfloat16, torch.float32, torch.float64
+i8, i16, i32, i64, u8 = torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8
+"""
+
+_CPP = """
+import ctypes
+import subprocess
+import tempfile
+from pathlib import Path
+
+KERNELS = r\'\'\'
+{kernels}\'\'\'
+COMMAND = {command}
+
+
+def build():
+    folder = Path(tempfile.mkdtemp())
+    (folder / "kernels.cpp").write_text(KERNELS)
+    subprocess.run([*COMMAND, str(folder / "kernels.cpp"), "-o", str(folder / "kernels.so")], check=True)
+    return ctypes.CDLL(str(folder / "kernels.so"))
+
+
+library = build()
+{functions}
+"""
+
+_TRITON = """
+{kernels}
+
+def launcher(kernel, grid, num_warps, **_):
+    def launch(*args):
+        programs = grid if isinstance(grid, int) else grid(*args[-grid.__code__.co_argcount :])
+        if programs:
+            kernel[(programs,)](*args, num_warps=num_warps)
+
+    return launch
+
+
+{functions}
+"""
+
+_MAIN = """
+
+if __name__ == "__main__":
+    inputs = random_inputs()
+    results = run_{which}(inputs)
+    for result in results:
+        print(f"{{list(result.shape)}} {{result.dtype}} {{result.double().norm():.6g}}" if result is not None else None)
+    start = time.perf_counter()
+    for _ in range(100):
+        run_{which}(inputs)
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+    print(f"{{(time.perf_counter() - start) * 1e4:.1f}} us a call")
+"""
+
+
+def script(compile_: Compile, which: str) -> str:
+    """The program of the ``forward`` or ``backward`` graph; UsageError where it cannot stand alone."""
+    texts = {a.name: a for a in compile_.artifacts}
+    wrapper = texts.get(f"{which}.wrapper")
+    kernels = next((texts[n] for n in (f"{which}.cpp", f"{which}.py") if n in texts), None)
+    if wrapper is None or kernels is None:
+        raise UsageError(f"compile {compile_.id} has no kernels of ours for its {which} graph")
+    if "def random_inputs" not in wrapper.text:
+        raise UsageError("some of its inputs are numbers, whose values only the caller knows")
+    made = _cpp(kernels.text) if kernels.language == "cpp" else _triton(kernels.text)
+    return f"{_COMMON}{made}\n{wrapper.text}{_MAIN.format(which=which)}"
+
+
+def _cpp(kernels: str) -> str:
+    names = {"void*": "ctypes.c_void_p", "i64": "ctypes.c_int64", "f64": "ctypes.c_double"}
+    functions = []
+    for returned, name, parameters in re.findall(r'^extern "C" (\w+) (\w+)\((.*)\) noexcept \{', kernels, re.MULTILINE):
+        types = [names["void*" if "*" in p else p.split()[-2]] for p in parameters.split(", ") if p]
+        functions.append(f"{name} = library.{name}")
+        functions.append(f"{name}.argtypes = [{', '.join(types)}]")
+        functions.append(f"{name}.restype = {'None' if returned == 'void' else 'ctypes.c_int64'}")
+    return _CPP.format(kernels=kernels, command=_command(), functions="\n".join(functions))
+
+
+def _command() -> list[str]:
+    try:
+        tools = build.toolchain()
+    except BuildError:  # the record may be from elsewhere
+        return ["c++", *build.FLAGS, *build.SHARED]
+    return [tools.path.rpartition("/")[2], *tools.flags, *build.SHARED]
+
+
+def _triton(kernels: str) -> str:
+    names = re.findall(r"^@triton\.jit\ndef (\w+)\(", kernels, re.MULTILINE)
+    launched = [name for name in names if f'"{name}": {{' in kernels]
+    functions = "\n".join(f'{name} = launcher({name}, **LAUNCHES["{name}"])' for name in launched)
+    return _TRITON.format(kernels=kernels, functions=functions)
