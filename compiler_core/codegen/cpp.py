@@ -201,7 +201,8 @@ class _Kernel:
         if self._parallel and hint(prod(e - s for s, e in extents[:-1])) < 64 and hint(end - start) >= 2 * BLOCK:
             leading.append(_Loop("block", str(end), str(start), BLOCK))
             last = _Loop(last.name, _block_end(end), "block")
-        before, rest = self._steady(statements)
+        # without loops around the last one, several parts would declare what is steady in one scope
+        before, rest = self._steady(statements) if leading else ([], statements)
         with self._nest(leading, self._pragma(len(leading)) if leading else None):
             both = f"#pragma omp {'for simd' if self._late else 'parallel for simd'} schedule(static)"
             self._statements(before)
