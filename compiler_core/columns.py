@@ -69,7 +69,7 @@ def _pairs(program: ir.Program) -> Iterator[Pair]:
 def _parts(rows: ir.Loops, columns: ir.Loops) -> int:
     """How many parts to cut the rows in; 0 where the two are not over the rows and the columns of one matrix."""
     (count, *more_outer), (length, *more_inner) = rows.outer or (0,), rows.inner or (0,)
-    if any(isinstance(s, ir.Store) and s.how != "=" for s in (*rows.body, *columns.body)):
+    if columns.scans or any(isinstance(s, ir.Store) and s.how != "=" for s in (*rows.body, *columns.body)):
         return 0
     if rows.columns or more_outer or more_inner or not isinstance(count, int) or not isinstance(length, int):
         return 0

@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+import torch
+
 from compiler_core import ir, spaces
 from compiler_core.rewrite import Merged, Pair, Refusal, Rewritten, Rule, Wishes, rewrite
 from compiler_core.sizes import Int, hint, prod
@@ -288,6 +290,10 @@ def _unfit(first: ir.Loops, met: Meeting, stored: frozenset[str], forced: bool) 
     once = exact and (not unused or unused == inner)
     if first.inner and not (once and not unused):
         return Refusal("repeat", f"{second.name} needs the reduction {first.name} other than once for each index")
+    if first.scans and not _same_order(first, met):
+        return Refusal(
+            "inner", f"{second.name} walks its indices in another order than the one {first.name} adds up in"
+        )
     if stored and not once:
         return Refusal("partial", f"{', '.join(sorted(stored))} must be stored once, and as a whole")
     runs = second.outer_numel * (second.inner_numel if inner & set(used) else 1)
@@ -295,6 +301,18 @@ def _unfit(first: ir.Loops, met: Meeting, stored: frozenset[str], forced: bool) 
     if not forced and hint(runs) > often * hint(first.outer_numel * first.inner_numel) and _price(first) > CHEAP:
         return Refusal("repeat", f"{first.name} would run {runs} times instead of {first.outer_numel}")
     return None
+
+
+def _same_order(first: ir.Loops, met: Meeting) -> bool:
+    """Whether the inner indices of both, as one row-major number, are the same."""
+    second = met.second
+    row = ir.Load("row", torch.int64, "row", _flat_inner(first))
+    (moved,) = spaces.substitute([row], met.rows, len(second.space))
+    return ir.addresses(moved) == (_flat_inner(second),)
+
+
+def _flat_inner(loops: ir.Loops) -> ir.Address:
+    return spaces.contiguous(loops.inner, range(len(loops.outer), len(loops.space)), len(loops.space))
 
 
 def _covers(second: ir.Loops) -> Callable[[ir.Address, Int], bool]:
@@ -401,7 +419,7 @@ def _with_arguments(statement: ir.Statement, renamed: Mapping[str, ir.Argument])
     statement = ir.readdressed(statement, lambda address: address.renamed(position))
     if isinstance(statement, ir.Compute):
         return replace(statement, arguments=tuple(map(new, statement.arguments)))
-    if isinstance(statement, (ir.Reduce, ir.Store, ir.Position)):
+    if isinstance(statement, (ir.Reduce, ir.Scan, ir.Store, ir.Position)):
         return replace(statement, value=new(statement.value))
     return statement
 

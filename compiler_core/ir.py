@@ -5,13 +5,14 @@ Grammar::
     Program   ::= Buffer* Step* results            steps run in order
     Step      ::= Loops | Call                     our kernel | one of PyTorch's
     Loops     ::= outer sizes, inner sizes, Statement*
-    Statement ::= Load | Index | Position | Scalar | Compute | Reduce | Store
+    Statement ::= Load | Index | Position | Scalar | Compute | Reduce | Scan | Store
     Load      ::= name: dtype = buffer[Address] where Range*       read one element
     Index     ::= name: dtype = Address            the address itself as a number (arange)
     Position  ::= name: i64 = arg below size where Range*          an index that a tensor holds
     Scalar    ::= name: f64 = number               a float that Python computes before the call
     Compute   ::= name: dtype = op(arg, ...)       op is in OPS; arg is a name or a Literal
     Reduce    ::= name: dtype = op over inner of value             op is in REDUCTIONS
+    Scan      ::= name: dtype = op up to j of value                op is in SCANS
     Store     ::= buffer[Address] = value          the buffer is made here, each element of it once
                 | buffer[Address] put value        ... was made by an earlier step: some elements are replaced,
                 | buffer[Address] += value         or added to, in any order
@@ -33,6 +34,7 @@ depends on an inner index, otherwise at the *outer level* (once for each outer i
     Position      inner when its argument is, or a range
     Compute       inner when one of its arguments is
     Reduce        outer, always (its value is usually inner); complete before it is used
+    Scan          inner, always: the reduction of the value up to the current inner index, row-major
     Store         inner as a Load is; an outer value may be stored
                   at the inner level (broadcast), an inner value never at the outer level
 
@@ -149,6 +151,8 @@ REDUCTIONS: dict[str, float | bool] = {
     "all": True,
 }
 """Each reduction and what it is of nothing."""
+SCANS = ("sum", "prod")
+"""The reductions that there are running ones of."""
 
 SHORT = {
     torch.float32: "f32",
@@ -253,6 +257,19 @@ class Reduce:
 
 
 @dataclass(frozen=True)
+class Scan:
+    name: str
+    dtype: torch.dtype
+    op: str
+    value: Argument
+    origin: tuple[ItemId, ...] = field(default=(), compare=False)
+
+    @property
+    def arguments(self) -> tuple[Argument, ...]:
+        return (self.value,)
+
+
+@dataclass(frozen=True)
 class Store:
     buffer: str
     address: Address
@@ -267,7 +284,7 @@ class Store:
         return (self.value, *_positions(self.address))
 
 
-Made = Load | Index | Position | Scalar | Compute | Reduce
+Made = Load | Index | Position | Scalar | Compute | Reduce | Scan
 Statement = Made | Store
 
 
@@ -367,6 +384,10 @@ class Loops:
         return tuple(dict.fromkeys(s.number.name for s in self.body if isinstance(s, Scalar)))
 
     @cached_property
+    def scans(self) -> tuple[Scan, ...]:
+        return tuple(s for s in self.body if isinstance(s, Scan))
+
+    @cached_property
     def columns(self) -> tuple[Store, ...]:
         """The stores over the last outer index."""
         return tuple(s for s in self.body if isinstance(s, Store) and s.over)
@@ -386,8 +407,8 @@ class Loops:
 
     def is_inner(self, statement: Statement, inner_names: set[str] | frozenset[str] | None = None) -> bool:
         """Whether `statement` is at the inner level."""
-        if isinstance(statement, (Reduce, Scalar)):
-            return False
+        if isinstance(statement, (Reduce, Scalar, Scan)):
+            return isinstance(statement, Scan)
         names = self.inner_names if inner_names is None else inner_names
         used = statement.arguments[1:] if isinstance(statement, Store) else statement.arguments
         return any(a in names for a in used) or any(any(a.strides[len(self.outer) :]) for a in addresses(statement))
@@ -423,8 +444,8 @@ def statement_text(statement: Statement, index_names: Sequence[str]) -> str:
         return f"{left} = {statement.address.text(index_names)}"
     if isinstance(statement, Scalar):
         return f"{left} = {statement.number}"
-    if isinstance(statement, Reduce):
-        return f"{left} = {statement.op} over j of {statement.value}"
+    if isinstance(statement, (Reduce, Scan)):
+        return f"{left} = {statement.op} {'over' if isinstance(statement, Reduce) else 'up to'} j of {statement.value}"
     return f"{left} = {statement.op}({', '.join(map(str, statement.arguments))})"
 
 
@@ -617,7 +638,9 @@ def _problem(loops: Loops, statement: Statement, dtypes: dict[str, torch.dtype])
         return None if types[0] is torch.int64 else "a position is made from an i64"
     if isinstance(statement, Store) and statement.over and statement.address.strides[len(loops.outer) - 1] != 0:
         return "what is stored over an index depends on it"
-    if isinstance(statement, Reduce):
+    if isinstance(statement, Scan) and not loops.inner:
+        return "there is no inner index to go up to"
+    if isinstance(statement, (Reduce, Scan)):
         return None if types == [statement.dtype] else "a reduction has the type of its value"
     return _compute_problem(statement, types) if isinstance(statement, Compute) else None
 

@@ -160,7 +160,7 @@ def simplify(loops: Loops) -> Loops:
     far = _distances(loops)
     n = len(loops.outer)
     outer = sorted(range(n), key=lambda k: -far[k])
-    inner = sorted(range(n, len(loops.space)), key=lambda k: -far[k])
+    inner = sorted(range(n, len(loops.space)), key=lambda k: 0 if loops.scans else -far[k])
     loops = arrange(loops, outer, inner)
     at = 0
     while at + 1 < len(loops.space):

@@ -40,7 +40,7 @@ ROW_BYTES = 32 * 1024
 DEAR = 10
 
 TAKEN = re.compile(
-    r"""[ij]\d+|(in|out)_.*|.*_(part|all|nan|row|lane)   # indices, arguments, accumulators
+    r"""[ij]\d+|(in|out)_.*|.*_(part|all|nan|row|lane|run)   # indices, arguments, accumulators
     |block|lanes?|fault|as_f32|as_bits|[fiu](8|16|32|64)|bf16   # other names of ours
     |alignas|alignof|and|and_eq|asm|auto|bitand|bitor|bool|break|case|catch|char|class|compl|const|constexpr
     |continue|decltype|default|delete|do|double|else|enum|explicit|export|extern|false|float|for|friend|goto|if
@@ -269,6 +269,8 @@ class _Kernel:
         with self._nest(outer, self._pragma(len(outer)) if self._by_rows and outer else None):
             for name in sorted(self._kept):
                 self._add(f"{in_memory(self._dtypes[name])} {_safe(name)}_row[{capacity}];", name)
+            for scan in self._loops.scans:
+                self._add(f"{_wide(scan)} {_own(scan, 'run')};", scan)
             for sweep in self._sweeps:
                 self._statements(sweep.outer)
                 if sweep.inner:
@@ -277,7 +279,10 @@ class _Kernel:
     def _sweep(self, sweep: ir.Sweep, parallel: bool) -> None:
         """One run over a row."""
         reduces = [s for s in sweep.inner if isinstance(s, ir.Reduce)]
+        scans = [s for s in (*sweep.again, *sweep.inner) if isinstance(s, ir.Scan)]
         leading, last = self._inner_loops()
+        for scan in scans:
+            self._add(f"{_own(scan, 'run')} = {_identity(scan)};", scan)
         for reduce in reduces:
             suffix = "all" if leading else "part"
             kind = _wide(reduce) if leading else _narrow(reduce)
@@ -285,10 +290,11 @@ class _Kernel:
             if _sees_nan(reduce):
                 self._add(f"{_flag(reduce)} {_own(reduce, 'nan')} = 0;", reduce)
         pragma = f"#pragma omp parallel for schedule(static){_clauses(reduces, 'all')}"
-        with self._nest(leading, pragma if parallel else None):
+        simd = f"#pragma omp simd{_clauses(reduces, 'part')}"
+        with self._nest(leading, pragma if parallel and not scans else None):
             for reduce in reduces if leading else ():
                 self._add(f"{_narrow(reduce)} {_own(reduce, 'part')} = {_identity(reduce)};", reduce)
-            with self._nest([last], f"#pragma omp simd{_clauses(reduces, 'part')}"):
+            with self._nest([last], None if scans else simd):
                 self._again(sweep)
                 self._statements(sweep.inner)
             for reduce in reduces if leading else ():
@@ -335,6 +341,8 @@ class _Kernel:
         shared = self._shared()
         with self._nest(loops, self._pragma(len(loops)) if self._parallel else None):
             self._add(f"const i64 lanes = {size} - block < {self._block} ? {size} - block : {self._block};")
+            for scan in self._loops.scans:
+                self._add(f"{_wide(scan)} {_own(scan, 'run')}[{self._block}];", scan)
             for sweep in self._sweeps:
                 if sweep.outer:
                     self._lane_loop((), sweep.outer, shared)
@@ -347,6 +355,9 @@ class _Kernel:
             name = _own(reduce, "lane")
             self._add(f"{_wide(reduce)} {name}[{self._block}];", reduce)
             self._add(f"for (i64 lane = 0; lane < lanes; ++lane) {name}[lane] = {_identity(reduce)};", reduce)
+        for scan in (s for s in (*sweep.again, *sweep.inner) if isinstance(s, ir.Scan)):
+            run = _own(scan, "run")
+            self._add(f"for (i64 lane = 0; lane < lanes; ++lane) {run}[lane] = {_identity(scan)};", scan)
         names = self._names[len(self._loops.outer) :]
         with self._nest([_Loop(n, str(s)) for n, s in zip(names, self._loops.inner, strict=True)], None):
             self._lane_loop(sweep.again, sweep.inner, shared)
@@ -409,6 +420,11 @@ class _Kernel:
             self._add(f"{target} {sign} {self._arg(statement.value)};", statement)
         elif isinstance(statement, ir.Position):
             self._position(statement)
+        elif isinstance(statement, ir.Scan):
+            run = _own(statement, "run") + ("[lane]" if in_lanes(self._loops) else "")
+            self._add(_update(statement, run, self._arg(statement.value)), statement)
+            kind = ir.SHORT[statement.dtype]
+            self._add(f"const {kind} {_safe(statement.name)} = ({kind}){run};", statement)
         else:
             left = f"const {ir.SHORT[statement.dtype]} {_safe(statement.name)}"
             self._add(f"{left} = {self._right(statement)};", statement)
@@ -576,12 +592,12 @@ def _block_end(size: Int) -> str:
     return f"(block + {BLOCK} < {size} ? block + {BLOCK} : {size})"
 
 
-def _narrow(reduce: ir.Reduce) -> str:
+def _narrow(reduce: ir.Reduce | ir.Scan) -> str:
     """The type that a reduction accumulates in, in the vectorised loop."""
     return "u8" if reduce.op in ("any", "all") else ir.SHORT[reduce.dtype]
 
 
-def _wide(reduce: ir.Reduce) -> str:
+def _wide(reduce: ir.Reduce | ir.Scan) -> str:
     """The type that a reduction accumulates in across blocks of a row, and in lanes."""
     return "f64" if reduce.op in ("sum", "prod") and reduce.dtype is torch.float32 else _narrow(reduce)
 
@@ -596,14 +612,14 @@ def _flag(reduce: ir.Reduce) -> str:
     return "u32" if reduce.dtype is torch.float32 else "i64"
 
 
-def _identity(reduce: ir.Reduce) -> str:
+def _identity(reduce: ir.Reduce | ir.Scan) -> str:
     if reduce.op in ("max", "min") and not reduce.dtype.is_floating_point:
         info = torch.iinfo(reduce.dtype)
         return number(info.min if reduce.op == "max" else info.max, reduce.dtype)
     return number(ir.REDUCTIONS[reduce.op], reduce.dtype)
 
 
-def _update(reduce: ir.Reduce, into: str, value: str, nan: bool = False) -> str:
+def _update(reduce: ir.Reduce | ir.Scan, into: str, value: str, nan: bool = False) -> str:
     """The statement that takes one more value into an accumulator."""
     if reduce.op in ("max", "min"):
         sign = ">" if reduce.op == "max" else "<"
@@ -619,7 +635,7 @@ def _clauses(reduces: Sequence[ir.Reduce], suffix: str) -> str:
     return "".join(clauses)
 
 
-def _own(reduce: ir.Reduce, suffix: str) -> str:
+def _own(reduce: ir.Reduce | ir.Scan, suffix: str) -> str:
     """The name of an accumulator."""
     return f"{_safe(reduce.name)}_{suffix}"
 

@@ -42,7 +42,7 @@ def split_reductions(program: ir.Program) -> ir.Program:
 
 def _cut(loops: ir.Loops) -> spaces.Split | None:
     """Which inner index to cut and where, or None for loops that stay whole."""
-    if not loops.inner or any(sweep.inner for sweep in ir.sweeps(loops)[1:]):
+    if not loops.inner or loops.scans or any(sweep.inner for sweep in ir.sweeps(loops)[1:]):
         return None
     running = programs(loops)
     if running >= ENOUGH_PROGRAMS:

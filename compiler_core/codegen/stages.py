@@ -87,6 +87,6 @@ def _finished(stage: ir.Loops, idle: set[str], last: bool) -> ir.Loops:
     body = split.needed(s for s in stage.body if not isinstance(s, ir.Store) or s.buffer not in idle)
     name = stage.name.rpartition("_")[0] if last else stage.name
     made = replace(stage, name=name, body=body)
-    if not any(isinstance(s, ir.Reduce) for s in body):
+    if not any(isinstance(s, (ir.Reduce, ir.Scan)) for s in body):
         made = spaces.arrange(made, range(len(made.space)), [])
     return spaces.simplify(made)

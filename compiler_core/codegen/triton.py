@@ -23,7 +23,17 @@ import torch
 
 from compiler_core import ir, spaces
 from compiler_core.codegen import Code, Launcher, Line, triton_module
-from compiler_core.codegen.triton_ops import HELPERS, POINTERS, TYPES, accumulate, compute, identity, literal, reduce
+from compiler_core.codegen.triton_ops import (
+    HELPERS,
+    POINTERS,
+    TYPES,
+    accumulate,
+    compute,
+    identity,
+    literal,
+    reduce,
+    scan,
+)
 from compiler_core.sizes import Int, Size, Undecided, factor_text, hint, prod
 
 _HEADER = """\
@@ -135,7 +145,7 @@ def choose_blocks(loops: ir.Loops) -> Blocks:
         i = min(outer, 1024)
         return Blocks(i, 0, max(1, min(4, i // 128)))
     inner = _power_of_2(_extent(loops.inner_numel))
-    if not any(isinstance(s, ir.Reduce) for s in loops.body):
+    if not any(isinstance(s, (ir.Reduce, ir.Scan)) for s in loops.body):
         across = _outer_indices_are_adjacent(loops)
         if loops.may_fail:
             j = min(inner, 512)
@@ -381,6 +391,12 @@ class _Kernel:
         for statement in sweep.outer:
             self._statement(statement, 1)
         reductions = [s for s in sweep.inner if isinstance(s, ir.Reduce)]
+        scans = [s for s in (*sweep.again, *sweep.inner) if isinstance(s, ir.Scan)]
+        for s in scans:
+            nothing = (
+                f"tl.full({'[]' if self._one_row else '[BLOCK_I, 1]'}, {identity(s.op, s.dtype)}, {TYPES[s.dtype]})"
+            )
+            self._emit(f"{self._names[s.name]}_acc = {nothing}", s)
         for s in reductions:
             nothing = f"tl.full({self._shape}, {identity(s.op, s.dtype)}, {TYPES[s.dtype]})"
             self._emit(f"{self._names[s.name]}_acc = {nothing}", s)
@@ -392,17 +408,27 @@ class _Kernel:
                 accumulator = f"{self._names[statement.name]}_acc"
                 text = accumulate(statement.op, statement.dtype, accumulator, self._block(statement))
                 self._emit(text, statement, indent=2)
+            elif isinstance(statement, ir.Scan):
+                self._carry_on(statement)
             else:
                 self._statement(statement, 2)
         for s in reductions:
             name = self._names[s.name]
             self._emit(f"{name} = {reduce(s.op, s.dtype, f'{name}_acc', self._along_row())}", s)
 
+    def _carry_on(self, statement: ir.Scan) -> None:
+        """What the blocks before came to, with this one's values; then what all came to."""
+        name, block = self._names[statement.name], self._block(statement)
+        total = reduce(statement.op, statement.dtype, block, self._along_row())
+        sign = "+" if statement.op == "sum" else "*"
+        self._emit(f"{name} = {name}_acc {sign} {self._value(statement)}", statement, indent=2)
+        self._emit(accumulate(statement.op, statement.dtype, f"{name}_acc", total), statement, indent=2)
+
     def _along_row(self) -> str:
         """The axis of a block that reductions run along; it stays where outer values have it."""
         return "0" if self._one_row else "1, keep_dims=True"
 
-    def _block(self, statement: ir.Reduce) -> str:
+    def _block(self, statement: ir.Reduce | ir.Scan) -> str:
         """What is reduced, as a block over the inner indices in which what is masked off changes nothing."""
         value, dtype = statement.value, statement.dtype
         if isinstance(value, ir.Literal):
@@ -440,6 +466,8 @@ class _Kernel:
             return f"({address}).to({dtype})" if computed else f"tl.full([], {address}, {dtype})"
         if isinstance(statement, ir.Scalar):
             return statement.number.name
+        if isinstance(statement, ir.Scan):
+            return scan(statement.op, self._block(statement), self._along_row()[0])
         assert isinstance(statement, ir.Compute)
         types = [a.dtype if isinstance(a, ir.Literal) else self._types[a] for a in statement.arguments]
         return compute(statement, types, self._arguments(statement, statement.op))

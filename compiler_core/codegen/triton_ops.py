@@ -41,6 +41,10 @@ def _minimum(a, b):
 def _maximum(a, b):
     return tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)
 """,
+    "_plus": """\
+def _plus(a, b):
+    return a + b
+""",
     "_multiply": """\
 def _multiply(a, b):
     return a * b
@@ -149,6 +153,11 @@ def reduce(op: str, dtype: torch.dtype, value: str, along: str) -> str:
         return f"tl.reduce({value}, {_combined(along, f'_{op}imum')})"
     # Triton widens small integers
     return f"tl.{op}({value}, {along}).to({TYPES[dtype]})"
+
+
+def scan(op: str, value: str, axis: str) -> str:
+    """A block of values reduced up to each of them."""
+    return f"tl.associative_scan({value}, {axis}, _{'plus' if op == 'sum' else 'multiply'})"
 
 
 def _combined(along: str, function: str) -> str:

@@ -106,7 +106,7 @@ class Body:
 
     def place(self) -> Value:
         """The row-major number of the current element among those that are reduced."""
-        strides = [0] * len(self._outer_dims)
+        strides: list[Int] = [0] * len(self._outer_dims)
         for d in self._inner_dims:
             strides.append(prod(self._size[k] for k in self._inner_dims if k > d))
         small = isinstance(self.inner_numel, int) and self.inner_numel < 2**31
@@ -152,15 +152,20 @@ class Body:
             return value
         return self._add(ir.Reduce(self._fresh(), value.dtype, op, value.argument, self._origin))
 
+    def scan(self, op: str, value: Value) -> Value:
+        """`value` reduced up to the current inner index; itself where there is none."""
+        if not self._inner_dims:
+            return value
+        return self._add(ir.Scan(self._fresh(), value.dtype, op, value.argument, self._origin))
+
     def store(self, value: Value | Number | Symbolic) -> None:
         """The node's result, cast to its type; the last statement."""
         value = self.cast(value, self.out.dtype)
         last = self._statements[-1] if self._statements else None
-        if isinstance(last, (ir.Compute, ir.Reduce)) and last.name == value.argument:
-            self._statements[-1] = _renamed(last, self.name)
+        if isinstance(last, (ir.Compute, ir.Reduce, ir.Scan)) and last.name == value.argument:
+            self._statements[-1] = replace(last, name=self.name)
             value = Value(self.name, value.dtype)
-        inner = [0] * len(self._inner_dims)
-        address = ir.Address((*(self._stride[d] for d in self._outer_dims), *inner))
+        address = ir.Address(tuple(self._stride[d] for d in (*self._outer_dims, *self._inner_dims)))
         self._statements.append(ir.Store(self.out.name, address, value.argument, self._origin))
 
     def loops(self) -> ir.Loops:
@@ -219,14 +224,10 @@ def _by_stride(stride: Sequence[Int]) -> list[int]:
 
 
 def _kept_strides(view: ir.View, out: ir.Buffer, dims: Sequence[int]) -> tuple[Int, ...]:
-    """The result's strides by dimension of the reduced operand, whichever way `keepdim` was."""
+    """The result's strides by dimension of the operand, whichever way `keepdim` was; 0 where it is reduced."""
+    if out.size == view.size:
+        return out.stride
     if len(out.size) == len(view.size):
         return tuple(0 if d in dims else s for d, s in enumerate(out.stride))
     kept = iter(out.stride)
     return tuple(0 if d in dims else next(kept) for d in range(len(view.size)))
-
-
-def _renamed(statement: ir.Compute | ir.Reduce, name: str) -> ir.Compute | ir.Reduce:
-    if isinstance(statement, ir.Compute):
-        return ir.Compute(name, statement.dtype, statement.op, statement.arguments, statement.origin)
-    return ir.Reduce(name, statement.dtype, statement.op, statement.value, statement.origin)

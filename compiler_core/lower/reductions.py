@@ -65,6 +65,19 @@ REDUCED_DIMS[aten.prod.dim_int] = reduced_dims
 lowers(aten.prod.dim_int)(lambda body, x, dim, keepdim=False, dtype=None: body.store(prod(body, body.operand(x))))
 
 
+@lowers(aten.cumsum.default)
+def cumsum(body: Body, x: Operand, dim: int, dtype: torch.dtype | None = None) -> None:
+    body.store(body.scan("sum", body.cast(body.operand(x), COMPUTE_TYPE.get(body.out.dtype, body.out.dtype))))
+
+
+@lowers(aten.cumprod.default)
+def cumprod(body: Body, x: Operand, dim: int, dtype: torch.dtype | None = None) -> None:
+    body.store(body.scan("prod", body.cast(body.operand(x), COMPUTE_TYPE.get(body.out.dtype, body.out.dtype))))
+
+
+REDUCED_DIMS.update(dict.fromkeys((aten.cumsum.default, aten.cumprod.default), reduced_dims))
+
+
 @reduces(aten.amax.default, aten.max.default)
 def amax(body: Body, x: Value) -> Value:
     return _extreme(body, x, "max")

@@ -1,7 +1,8 @@
-"""Reductions with places, through C++ kernels, against eager: ties, NaN, every type and layout."""
+"""Reductions with places, and scans, through C++ kernels, against eager: ties, NaN, every type and layout."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +12,7 @@ import torch
 from compiler_core import ir
 from compiler_core.fuse import fuse
 from compiler_core.lower import lower
-from tests.kernel_programs import check, trace
+from tests.kernel_programs import check, compiled, trace
 
 
 def special() -> torch.Tensor:
@@ -60,3 +61,62 @@ def test_an_extreme_and_its_place_share_a_kernel() -> None:
     (loops,) = program.steps
     assert isinstance(loops, ir.Loops)
     assert [s.op for s in loops.body if isinstance(s, ir.Reduce)].count("max") == 2
+
+
+def running(x: torch.Tensor, dim: int) -> Any:
+    shares = x.cumsum(dim).float().softmax(dim)
+    return x.cumsum(dim), (x * 2).cumsum(dim) + 1, shares, (x.cumsum(dim) * 2).sum(dim), x.float().sin().cumprod(dim)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_scans_along_each_dimension(layout: str) -> None:
+    torch.manual_seed(0)
+    x = LAYOUTS[layout]()
+    for dim in range(x.dim()):
+        check(functools.partial(running, dim=dim), x)
+
+
+def test_scans_of_single_numbers_and_of_masks() -> None:
+    check(lambda x: (x.cumsum(0), x.cumprod(0)), torch.tensor(3.0))
+    check(lambda x: (x.cumsum(1), x.t().cumsum(1), x.cumsum(0).sum()), torch.randn(20, 30) > 0)
+
+
+def test_a_scan_is_fused_with_its_neighbours() -> None:
+    program = fuse(lower(trace(lambda x: (x * 0.5).softmax(1).cumsum(1) + 1, torch.randn(40, 50)), "forward")).program
+    (loops,) = program.steps
+    assert isinstance(loops, ir.Loops)
+    assert len(loops.scans) == 1
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda x: x.cumsum(1).flip(1) * 2,
+        lambda x: x.flip(1).cumsum(1) * 2,
+        lambda x: x.flatten().cumsum(0).view(20, 300) + 1,
+        lambda x: x.cumsum(1).t() * 2,
+        lambda x: x.cumsum(1).view(20, 30, 10).sum(2),
+        lambda x: x.cumsum(1).view(20, 30, 10).sum(1),
+        lambda x: x.cumsum(1)[:, 5:] - x.cumsum(1)[:, :-5],
+        lambda x: x.cumsum(1).cumsum(0).cumsum(1),
+        lambda x: x.cumsum(1, dtype=torch.float64),
+        lambda x: x.view(20, 30, 10).permute(1, 0, 2).cumsum(2) + 1,
+    ],
+)
+def test_scans_keep_their_order(program: Callable[..., Any]) -> None:
+    check(program, torch.randn(20, 300))
+
+
+def test_long_scans_stay_as_accurate_as_eagers() -> None:
+    x = torch.rand(3, 200_000)
+    run, _ = compiled(lambda x: x.cumsum(1), x)
+    exact = x.double().cumsum(1)
+    mine, theirs = ((got.double() - exact).norm() for got in (run([x])[0], x.cumsum(1)))
+    assert mine <= 2 * theirs
+
+
+def test_gradients_of_scans() -> None:
+    def gradient(x: torch.Tensor, g: torch.Tensor) -> Any:
+        return g.flip(1).cumsum(1).flip(1) * x
+
+    check(gradient, torch.randn(20, 300), torch.randn(20, 300))

@@ -107,6 +107,19 @@ def reductions_in_parts(x: torch.Tensor, y: torch.Tensor, w: torch.Tensor) -> An
     return (error * error).mean(), x.amax(), (y * 2).sum(0), error, y.abs().sum(0, keepdim=True) / 3
 
 
+@case(lambda rand: (with_nan(rand(40, 30)), rand(2, 20000), integers(rand(20, 31)), rand(12, 50).bfloat16()))
+def scans(x: torch.Tensor, y: torch.Tensor, z: torch.Tensor, h: torch.Tensor) -> Any:
+    floats = (x * 2).cumsum(1) + 1, x[20:].cumsum(0), y.abs().cumsum(1), y.softmax(1).cumsum(1) - 1, h.cumsum(-1)
+    return (
+        *floats,
+        z.cumsum(0),
+        (z > 3).cumsum(1),
+        x[20:].cos().cumprod(1),
+        y.abs().cumsum(1).amax(1),
+        h.float().cumsum(0),
+    )
+
+
 @case(lambda rand: (with_nan(rand(40, 30)), rand(3, 20000), integers(rand(20, 31)), rand(12, 50).bfloat16()))
 def places(x: torch.Tensor, y: torch.Tensor, z: torch.Tensor, h: torch.Tensor) -> Any:
     floats = x.argmax(1), x.argmin(0), x.argmax(), y.argmax(1), x.abs().argmin(1, keepdim=True), h.argmax(-1)
