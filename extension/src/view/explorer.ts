@@ -5,6 +5,7 @@ import { readRecord } from "./check";
 import { h } from "./dom";
 import type { Model } from "./host";
 import type { Mark } from "./marks";
+import { isWord, recall, remember } from "./memory";
 import { Pane } from "./pane";
 import { hasContent, PANES, parsePane } from "./panes";
 import { ProgressView } from "./progress";
@@ -84,7 +85,7 @@ class Explorer {
     const tree = new Tree(this.state);
     const main = h("div", { class: "main" }, tree.element, splitter("the list of frames"), this.area);
     const strip = new Strip(this.state, (pane, items) => this.reveal(pane, items));
-    this.elements = [bar(this.state, this.add), main, strip.element];
+    this.elements = [bar(this.state, this.treeSwitch(tree.element), this.add), main, strip.element];
     for (const element of this.elements) {
       element.addEventListener("keydown", (event) => {
         if (event.key === "Escape") this.state.pin([]);
@@ -115,6 +116,21 @@ class Explorer {
   /** Show what a mark is about. */
   goTo(mark: Mark): void {
     this.state.goTo(mark);
+  }
+
+  /** The button that puts the list of frames away, where room is short, and brings it back. */
+  private treeSwitch(tree: HTMLElement): HTMLElement {
+    const button = h("button", { class: "switch", title: "Show or hide the list of frames and compiles" }, "Frames");
+    const set = (shown: boolean) => {
+      tree.hidden = !shown;
+      button.setAttribute("aria-expanded", String(shown));
+    };
+    button.onclick = () => {
+      set(Boolean(tree.hidden));
+      remember("tree", tree.hidden ? "hidden" : "shown");
+    };
+    set(recall("tree", isWord) !== "hidden");
+    return button;
   }
 
   /** Make as many panes as are shown; those that stay are kept as they are. */

@@ -171,7 +171,7 @@ export class State {
   stepTo(attempt: number, step: number): void {
     this.wantedStep = [attempt, step];
     this.open("steps");
-    this.tell("attempt");
+    if (this.wantedStep) this.tell("attempt");
   }
 
   /** Stand at a step that belongs to `items`. */

@@ -41,6 +41,8 @@ interface Step {
 export class Strip {
   readonly element = h("div", { class: "strip", role: "toolbar", "aria-label": "What the pinned item is linked to" });
   private steps: Step[] = [];
+  /** Characters of each step's text: the more steps, the fewer. */
+  private most = 30;
 
   constructor(
     private readonly state: State,
@@ -66,11 +68,10 @@ export class Strip {
       return;
     }
     const groups = this.groups();
-    // the more steps, the fewer words of each
-    const most = Math.min(30, Math.max(6, Math.floor(WIDTH / groups.size)));
+    this.most = Math.min(30, Math.max(6, Math.floor(WIDTH / groups.size)));
     this.steps = ORDER.flatMap((pane) => {
       const items = groups.get(pane);
-      return items ? [this.step(pane, items, most)] : [];
+      return items ? [this.step(pane, items)] : [];
     });
     const nothing = this.steps.length
       ? null
@@ -112,25 +113,25 @@ export class Strip {
     return groups;
   }
 
-  private step(pane: Artifact["pane"], items: ItemId[], most: number): Step {
+  private step(pane: Artifact["pane"], items: ItemId[]): Step {
     const own = items.findIndex((item) => this.state.pinned.has(item));
     const element = h("button", { class: own >= 0 ? "step own" : "step" });
     const step = { pane, items, at: Math.max(own, 0), element };
     element.onclick = () => this.go(step, element.classList.contains("walked") ? step.at + 1 : step.at);
     element.onmouseenter = () => this.state.hover(items);
     element.onmouseleave = () => this.state.hover([]);
-    this.label(step, most);
+    this.label(step);
     return step;
   }
 
   /** Which item of the step is looked at, and how many there are. */
-  private label({ pane, items, at, element }: Step, most: number): void {
+  private label({ pane, items, at, element }: Step): void {
     const text = this.itemText(items[at]);
     const which = items.length > 1 && `${at + 1}/${items.length}`;
     element.title = `${shortTitle(pane)}: ${shorten(text, 300)}\n← and → go along the chain, ↑ and ↓ through this step`;
     element.replaceChildren(
       h("b", {}, shortTitle(pane)),
-      h("span", {}, shorten(text, most)),
+      h("span", {}, shorten(text, this.most)),
       which ? h("i", {}, which) : "",
     );
   }
@@ -151,7 +152,7 @@ export class Strip {
       each.element.classList.toggle("walked", each === step);
       each.element.tabIndex = each === step ? 0 : -1;
     }
-    this.label(step, 30);
+    this.label(step);
     step.element.focus();
     const item = step.items[step.at];
     const pinned = new Set([...this.state.pinned].map((pin) => this.state.links.artifactOf(pin)?.pane as string));

@@ -1,0 +1,119 @@
+"""Finding one's way in the explorer, in a report: the bar, the chain, what is remembered, a narrow page."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from playwright.sync_api import Browser, Page, expect
+
+from compiler_core import api
+from kernel_magics.report import write_report
+from tests.ui.drive import Explorer
+
+Shoot = Callable[[Page, str], None]
+
+
+def function(x: torch.Tensor) -> torch.Tensor:
+    y = x.cos() + 1
+    if y.sum() > 0:
+        y = y / 2
+    return y.sin()
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    compiled = api.compile(function, steps=True)
+    with api.record("explored") as record:
+        for size in (6, 8):
+            compiled(torch.ones(size, requires_grad=True)).sum().backward()
+    return write_report(record, tmp_path_factory.mktemp("report") / "report.html")
+
+
+@pytest.fixture
+def page(browser: Browser, report: Path) -> Iterator[Page]:
+    """Storage is the context's: each test begins as a new reader."""
+    context = browser.new_context(viewport={"width": 1600, "height": 900})
+    page = context.new_page()
+    trouble: list[str] = []
+    page.on("pageerror", lambda error: trouble.append(str(error)))
+    page.goto(report.as_uri())
+    yield page
+    assert trouble == []
+    context.close()
+
+
+@pytest.fixture
+def explorer(page: Page) -> Explorer:
+    return Explorer(page.locator(".cutaway"))
+
+
+def pane(explorer: Explorer, title: str) -> str:
+    return explorer.root.locator(f'section.pane[aria-label^="{title}"]').inner_text()
+
+
+def test_each_press_on_a_count_goes_to_the_next(explorer: Explorer) -> None:
+    count = explorer.root.locator(".count").filter(has_text="recompiles")
+    count.click()
+    first = explorer.tree.locator("[aria-selected=true]").inner_text()
+    assert "recompiled" in first
+    assert "expected shape" in pane(explorer, "Overview")
+    count.click()
+    expect(explorer.tree.locator("[aria-selected=true]")).not_to_have_text(first)
+    expect(explorer.tree.locator("[aria-selected=true]")).to_contain_text("recompiled")
+
+
+def test_the_chain_is_walked_with_the_keys(explorer: Explorer, page: Page, shoot: Shoot) -> None:
+    explorer.click_line(0, "x.cos() + 1")
+    step = explorer.strip.get_by_role("button", name=re.compile("^Captured"))
+    step.click()
+    expect(step).to_contain_text(re.compile(r"1/\d"))
+    page.keyboard.press("ArrowDown")
+    expect(step).to_contain_text(re.compile(r"2/\d"))
+    for stage in ("Joint", "Forward", "Backward", "Fusion", "Kernels"):
+        page.keyboard.press("ArrowRight")
+        expect(explorer.strip.locator(".walked")).to_contain_text(stage)
+        expect(explorer.root.locator(f'section.pane[aria-label^="{stage}"]')).to_be_visible()
+    expect(explorer.root.locator(".cm-line.hovered, .cm-line.hover-linked").first).to_be_visible()
+    shoot(page, "chain")
+    page.keyboard.press("ArrowLeft")
+    expect(explorer.strip.locator(".walked")).to_contain_text("Fusion")
+
+
+def test_panes_and_how_they_are_shown_are_remembered(explorer: Explorer, page: Page) -> None:
+    explorer.show(1, "captured").get_by_role("button", name="Python").click()
+    explorer.add_pane()
+    explorer.show(2, "guards")
+    explorer.root.get_by_role("button", name="Frames").click()
+    page.reload()
+    expect(explorer.root.locator("section.pane")).to_have_count(3)
+    expect(explorer.pane(1).get_by_role("button", name="Python")).to_have_attribute("aria-pressed", "true")
+    expect(explorer.pane(2)).to_have_attribute("aria-label", re.compile("^Guards"))
+    expect(explorer.tree).to_be_hidden()
+    explorer.root.get_by_role("button", name="Frames").click()
+    expect(explorer.tree).to_be_visible()
+
+
+def test_a_break_and_a_guard_lead_to_the_step_that_made_them(explorer: Explorer) -> None:
+    explorer.root.locator(".count").filter(has_text="graph break").click()
+    explorer.root.get_by_role("button", name="of the capture").click()
+    steps = explorer.root.locator('section.pane[aria-label^="Symbolic steps"]')
+    expect(steps.locator(".added.break")).to_contain_text("data-dependent branch")
+    explorer.show(0, "guards").locator("tbody tr.item").last.click()
+    expect(steps.locator(".added.guard").first).to_be_visible()
+
+
+def test_a_narrow_page_can_be_read(browser: Browser, report: Path, shoot: Shoot) -> None:
+    page = browser.new_page(viewport={"width": 620, "height": 700})
+    page.goto(report.as_uri())
+    explorer = Explorer(page.locator(".cutaway"))
+    explorer.root.get_by_role("button", name="Frames").click()
+    explorer.click_line(0, "x.cos()")
+    shoot(page, "narrow")
+    width = page.evaluate("() => document.documentElement.scrollWidth")
+    assert width <= 620
+    assert all(each.bounding_box()["width"] > 250 for each in explorer.root.locator("section.pane").all())  # type: ignore[index]
+    page.close()
