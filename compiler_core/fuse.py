@@ -107,7 +107,8 @@ class Meeting:
 def _join(pair: Pair, stored: frozenset[str], shared: bool = False) -> ir.Loops | Refusal:
     """Both loops as one, in which the first stores only the buffers `stored`."""
     forced = pair.wish == "together"
-    if pair.first.scatters or (pair.second.scatters and (shared or pair.first.inner)):
+    into_it = set(pair.second.writes) & set(pair.first.writes)
+    if pair.first.scatters or into_it or (pair.second.scatters and (shared or pair.first.inner)):
         scattering = pair.first if pair.first.scatters else pair.second
         return Refusal("scatter", f"{scattering.name} writes to places that only the run tells")
     if not forced and len(pair.first.body) + len(pair.second.body) > MAX_STATEMENTS:

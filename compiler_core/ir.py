@@ -354,6 +354,11 @@ class Loops:
         return tuple(dict.fromkeys(s.buffer for s in self.body if isinstance(s, Store) and s.how == "="))
 
     @property
+    def needs(self) -> tuple[str, ...]:
+        """The buffers that earlier steps must have made: those that it reads, and those that it writes into."""
+        return (*self.reads, *(b for b in self.writes if b not in self.makes))
+
+    @property
     def arguments(self) -> tuple[str, ...]:
         """The buffers that the kernel takes, in this order."""
         return self.reads + self.writes
@@ -568,6 +573,10 @@ class Call:
     @property
     def makes(self) -> tuple[str, ...]:
         return self.writes
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        return self.reads
 
 
 Step = Loops | Call

@@ -211,14 +211,14 @@ class Schedule:
         assert isinstance(a, ir.Loops)
         assert isinstance(b, ir.Loops)
         others = [self._steps[n] for n in self._after[first] if n != second]
-        needed = self._results.union(*(s.reads for s in others))
+        needed = self._results.union(*(s.needs for s in others))
         loops_only = all(isinstance(s, ir.Loops) for s in others) and not self._results & set(a.writes)
         kept = frozenset(needed & set(a.writes))
         return Pair(a, b, kept, loops_only, self._program.buffers, self._wishes.of(a, b))
 
     def _needed(self, n: int) -> bool:
         writes = set(self._steps[n].writes)
-        readers = {b for m in self._after[n] for b in self._steps[m].reads}
+        readers = {b for m in self._after[n] for b in self._steps[m].needs}
         return bool(writes & (self._results | readers))
 
     def _cyclic(self, first: int, second: int) -> bool:
@@ -243,7 +243,7 @@ class Schedule:
         made: dict[str, int] = {}
         ordered = barrier = None
         for n, step in self._steps.items():
-            before = {made[b] for b in (*step.reads, *step.writes) if b in made}
+            before = {made[b] for b in step.needs if b in made}
             if isinstance(step, ir.Call) and step.ordered:
                 before |= {ordered} if ordered is not None else set()
                 ordered = n

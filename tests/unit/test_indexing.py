@@ -238,6 +238,16 @@ def test_writes_equal_eagers(name: str) -> None:
     loops(program, *inputs())
 
 
+def test_what_is_added_to_is_made_before() -> None:
+    def program(x: torch.Tensor, i: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        y = x.exp()
+        z = y.clamp(max=2)
+        return torch.softmax(z, 1), z.index_add(0, i, y[i]) - y.sum(1, True)
+
+    loops(program, torch.randn(5, 6), below(5, 9))
+    loops(lambda x, i: x.cos().index_put((i,), x.cos()[i] + x.cos().sum()), torch.randn(5, 6), below(5, 9))
+
+
 def test_threads_share_out_what_cannot_meet() -> None:
     x, i, s = torch.randn(100, 700), below(100, 3000), torch.randn(3000, 700)
     loops(lambda x, i, s: x.index_add(0, i, s), x, i, s)
