@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from compiler_core import ir, spaces
-from compiler_core.codegen.triton import programs
+from compiler_core.codegen.blocks import programs
 from compiler_core.sizes import Int, hint
 
 ENOUGH_PROGRAMS = 256

@@ -22,7 +22,7 @@ from dataclasses import replace
 
 from compiler_core import ir, spaces
 from compiler_core.codegen import split
-from compiler_core.codegen.triton import programs
+from compiler_core.codegen.blocks import programs
 from compiler_core.sizes import hint
 
 FEW_PROGRAMS = 128

@@ -4,25 +4,25 @@ A kernel's programs share out the outer indices, `BLOCK_I` of them each; without
 everything has the shape ``[BLOCK_I]``.  With them, an outer value has the shape ``[BLOCK_I, 1]``
 and an inner value ``[BLOCK_I, BLOCK_J]`` (or ``[1, BLOCK_J]``), so that they broadcast as they
 are; where a program does one row at a time, an outer value is a scalar instead, and an inner one
-has the shape ``[BLOCK_J]``.  A block that covers all inner indices is read once and kept (a persistent reduction); else
-each of the body's sweeps is a loop over blocks.
+has the shape ``[BLOCK_J]``.  A block that covers all inner indices is read once and kept (a
+persistent reduction); else each of the body's sweeps is a loop over blocks.
 
-Where loops without a reduction go through memory in two directions (a transpose), the last
-index is printed as an inner one and the programs share out tiles of both.
+Where loops without a reduction go through memory in two directions (a transpose), or have values
+that belong to a row, the last index is printed as an inner one and programs share out tiles.
 """
 
 from __future__ import annotations
 
-import functools
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 
 from compiler_core import ir, spaces
 from compiler_core.codegen import Code, Launcher, Line, triton_module
+from compiler_core.codegen.blocks import as_printed, choose_blocks, programs
 from compiler_core.codegen.triton_ops import (
     HELPERS,
     POINTERS,
@@ -42,9 +42,6 @@ import triton.language as tl
 from triton.language.extra import libdevice
 """
 _RESERVED = {"tl", "triton", "libdevice", "float", "range", "start", "i", "j", "i_mask", "j_mask", "BLOCK_I", "BLOCK_J"}
-TILE = 64
-LIKELY = 256
-"""Blocks for a symbolic number of elements are made for at least so many."""
 AHEAD = 48 * 1024
 """Rows of up to so many bytes are loaded into shared memory while those before are computed with."""
 _INT32_LIMIT = 2**31 - 2**16
@@ -52,11 +49,7 @@ _INT32_LIMIT = 2**31 - 2**16
 
 def generate(program: ir.Program) -> Code:
     """All loops of `program` as one module, as `triton_module` wants it."""
-    kernels = [
-        _Kernel(_in_tiles(_with_outer_index(step)), program.buffers)
-        for step in program.steps
-        if isinstance(step, ir.Loops)
-    ]
+    kernels = [_Kernel(as_printed(step), program.buffers) for step in program.steps if isinstance(step, ir.Loops)]
     body = "\n".join(line for kernel in kernels for line, _ in kernel.lines)
     helpers = [f"\n\n@triton.jit\n{text}" for name, text in HELPERS.items() if re.search(rf"\b{name}\b", body)]
     text = _HEADER + "".join(helpers)
@@ -73,124 +66,6 @@ def generate(program: ir.Program) -> Code:
 def build(code: Code) -> dict[str, Launcher]:
     """The kernels, ready to launch on CUDA tensors (or on any, under Triton's interpreter)."""
     return triton_module.launchers(triton_module.load(code.text))
-
-
-def programs(loops: ir.Loops) -> int:
-    """How many programs run a kernel, for the sizes that the graph was captured with."""
-    if loops.columns:
-        return hint(prod(loops.outer[:-1]))
-    blocks = choose_blocks(loops)
-    return -(-hint(loops.outer_numel) // blocks.i) * (-(-hint(loops.inner_numel) // blocks.j) if blocks.tiled else 1)
-
-
-def _with_outer_index(loops: ir.Loops) -> ir.Loops:
-    """`loops`, with an outer index of size 1 where they have none."""
-    if loops.outer:
-        return loops
-    body = []
-    for statement in loops.body:
-        # a value of shape [1, 1] needs a pointer of that shape to go to
-        stride = int(isinstance(statement, ir.Store) and not loops.is_inner(statement))
-        body.append(ir.readdressed(statement, functools.partial(_with_stride, stride)))
-    return ir.Loops(loops.name, (1,), loops.inner, tuple(body))
-
-
-def _with_stride(stride: int, address: ir.Address) -> ir.Address:
-    return replace(address, strides=(stride, *address.strides))
-
-
-def _in_tiles(loops: ir.Loops) -> ir.Loops:
-    """`loops`, with the last index as an inner one where a load goes through memory by another, or not by it at all."""
-    last = len(loops.outer) - 1
-    if _picks_rows(loops):
-        return spaces.arrange(loops, range(last), [last])
-    if loops.inner or not last or hint(loops.outer[last]) < 16:
-        return loops
-    loads = [s.address.strides for s in loops.body if isinstance(s, ir.Load)]
-    across = [
-        k for k in range(last) if hint(loops.outer[k]) >= 16 and any(s[k] == 1 and hint(s[last]) > 1 for s in loads)
-    ]
-    rest = [k for k in range(last) if k not in across[:1]]
-    by_row = _power_of_2_in(loops.outer[last]) >= TILE and any(any(s) and not s[last] for s in loads)
-    in_place = any(isinstance(s, ir.Store) and s.how != "=" for s in loops.body)
-    return spaces.arrange(loops, [*rest, *across[:1]], [last]) if across or (by_row and not in_place) else loops
-
-
-def _picks_rows(loops: ir.Loops) -> bool:
-    """Whether positions are the same for all of the last index: looked at once for each row, accesses are wide."""
-    last = len(loops.outer) - 1
-    if loops.inner or not loops.may_fail or last < 1 or hint(loops.outer[last]) < TILE:
-        return False
-    rows = spaces.arrange(loops, range(last), [last])
-    return not any(isinstance(s, ir.Position) and rows.is_inner(s) for s in rows.body)
-
-
-@dataclass(frozen=True)
-class Blocks:
-    """How much one program does at a time; `j` is 0 in a kernel without inner indices.
-
-    Where it is `tiled`, programs share out the inner indices too; else each program does all of them.
-    """
-
-    i: int
-    j: int
-    num_warps: int
-    tiled: bool = False
-
-
-def choose_blocks(loops: ir.Loops) -> Blocks:
-    """Blocks that keep loads wide, threads busy and a whole row in registers where it fits."""
-    outer = _power_of_2(_extent(loops.outer_numel))
-    if not loops.inner:
-        i = min(outer, 1024)
-        return Blocks(i, 0, max(1, min(4, i // 128)))
-    inner = _power_of_2(_extent(loops.inner_numel))
-    if not any(isinstance(s, (ir.Reduce, ir.Scan)) for s in loops.body):
-        across = _outer_indices_are_adjacent(loops)
-        if loops.may_fail:
-            j = min(inner, 512)
-            i = max(1, min(outer, 1024 // j))
-        else:
-            j = min(inner, TILE) if across else min(1024, _power_of_2_in(loops.inner[-1]))
-            i = min(outer, TILE if across else max(1, 256 // j))
-        return Blocks(i, j, max(1, i * j // (512 if across else 256)), tiled=True)
-    if _outer_indices_are_adjacent(loops):
-        i = min(outer, 128 // _narrowest(loops))
-        j = min(inner, max(4096 // i, 64))
-    else:
-        j = inner if inner <= 16384 else 4096
-        i = max(1, min(outer, 1024 // j))
-    if loops.columns:
-        i = min(i, _power_of_2(hint(loops.outer[-1])))
-    return Blocks(i, j, max(1, min(16, i * j // 512)))
-
-
-def _narrowest(loops: ir.Loops) -> int:
-    """Bytes of the narrowest element that is loaded for each inner index."""
-    sizes = [s.dtype.itemsize for s in loops.body if isinstance(s, ir.Load) and loops.is_inner(s)]
-    return max(1, min(sizes, default=4))
-
-
-def _extent(numel: Int) -> int:
-    """How many elements blocks are made for: a symbolic number may have been captured when it was small."""
-    return numel if isinstance(numel, int) else max(hint(numel), LIKELY)
-
-
-def _outer_indices_are_adjacent(loops: ir.Loops) -> bool:
-    """Whether elements that lie side by side in memory belong to different outer indices."""
-    strides = [s.address.strides for s in loops.body if isinstance(s, ir.Load) and loops.is_inner(s)]
-    rows = sum(s[-1] == 1 for s in strides)
-    columns = sum(bool(loops.outer) and s[len(loops.outer) - 1] == 1 and hint(s[-1]) > 1 for s in strides)
-    return columns > rows
-
-
-def _power_of_2_in(size: Int) -> int:
-    """The greatest power of 2 that divides it; 1 where that is not known."""
-    return size & -size if isinstance(size, int) else 1
-
-
-def _power_of_2(n: int) -> int:
-    return 1 << (n - 1).bit_length()
 
 
 class _Kernel:
@@ -391,12 +266,10 @@ class _Kernel:
         for statement in sweep.outer:
             self._statement(statement, 1)
         reductions = [s for s in sweep.inner if isinstance(s, ir.Reduce)]
-        scans = [s for s in (*sweep.again, *sweep.inner) if isinstance(s, ir.Scan)]
-        for s in scans:
-            nothing = (
-                f"tl.full({'[]' if self._one_row else '[BLOCK_I, 1]'}, {identity(s.op, s.dtype)}, {TYPES[s.dtype]})"
-            )
-            self._emit(f"{self._names[s.name]}_acc = {nothing}", s)
+        for scanned in (s for s in (*sweep.again, *sweep.inner) if isinstance(s, ir.Scan)):
+            nothing = identity(scanned.op, scanned.dtype)
+            text = f"tl.full({'[]' if self._one_row else '[BLOCK_I, 1]'}, {nothing}, {TYPES[scanned.dtype]})"
+            self._emit(f"{self._names[scanned.name]}_acc = {text}", scanned)
         for s in reductions:
             nothing = f"tl.full({self._shape}, {identity(s.op, s.dtype)}, {TYPES[s.dtype]})"
             self._emit(f"{self._names[s.name]}_acc = {nothing}", s)
