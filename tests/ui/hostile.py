@@ -11,7 +11,9 @@ from compiler_core.record import (
     GraphBreak,
     Guard,
     Kernel,
+    Language,
     Node,
+    Pane,
     Partition,
     Recompile,
     Record,
@@ -130,6 +132,12 @@ CHARACTERS = [
     "a#b#c:d:e",
     "x" * MEGABYTE,
 ]
+PANES: list[tuple[Pane, Language]] = [
+    ("captured", "python"),
+    ("forward", "python"),
+    ("kernel", "cpp"),
+    ("bytecode", "bytecode"),
+]
 STRINGS = [*MARKUP, *CODE, *CHARACTERS]
 
 
@@ -161,7 +169,7 @@ def _add(record: Record, number: int, text: str) -> None:
     compile_.reason = text
     node = Node(f"n{text[:5000]}", "call_function", text, [2, text[:5000]], text[:5000], text[:5000], 8, text[:5000])
     graph = Graph([node, Node("plain", "call_function", "aten.cos.default")], [[node.key, "plain"]])
-    for pane, language in (("captured", "python"), ("forward", "python"), ("kernel", "cpp"), ("bytecode", "bytecode")):
+    for pane, language in PANES:
         has_graph = graph if language == "python" else None
         compile_.artifact(pane, f"{pane}{text[:5000]}", language, text, [Span(node.key, 1, 1)], has_graph)
     captured, forward, kernel, _ = (artifact.item(node.key) for artifact in compile_.artifacts)
