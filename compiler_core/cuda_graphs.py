@@ -4,7 +4,7 @@ A recorded launch has the addresses of its tensors in it, so a replay must find 
 leaves its results where they were:
 
     an input at the address of the call before (a parameter, a saved value)   must stay there; else no replay
-    any other input                                                           is copied to a place of its own
+    any other input, and each gradient that a backward is given               is copied to a place of its own
     a result that somebody still holds when the next replay is due            no replay
     a result for the caller                                                   is copied out
     a saved value, a gradient, a new value of an input                        is handed out where it lies
@@ -58,7 +58,7 @@ def replayed(run: Run, program: ir.Program, stays: Sequence[bool], note: CudaGra
     `note` says what became of it.
     """
     note.reason = why_not(program)
-    return run if note.reason else _Replayed(run, stays, note)
+    return run if note.reason else _Replayed(run, program.inputs, stays, note)
 
 
 @dataclass(frozen=True)
@@ -73,11 +73,14 @@ class _Window:
 
 
 class _Replayed:
-    def __init__(self, run: Run, stays: Sequence[bool], note: CudaGraph) -> None:
+    def __init__(self, run: Run, names: Sequence[str], stays: Sequence[bool], note: CudaGraph) -> None:
         self._run, self._stays, self._note = run, stays, note
+        self._primals = {i for i, name in enumerate(names) if name.startswith("primals")}
+        self._moving = {i for i, name in enumerate(names) if name.startswith("tangents")}
         self._recording: _Recording | None = None
         self._before: list[int] = []
         self._calls = self._misses = 0
+        self._patience = MOST_MISSES
         self._lock = threading.Lock()
 
     def __call__(self, inputs: Sequence[Any]) -> list[Any]:
@@ -95,22 +98,30 @@ class _Replayed:
         if self._calls <= QUIET_CALLS[self._note.graph]:
             return self._run(inputs)
         if self._recording is None or self._misses >= MOST_MISSES:
-            moved = {i for i, (now, was) in enumerate(zip(addresses, before, strict=True)) if now != was}
-            self._record(inputs, moved)
+            self._record(inputs, {i for i, (now, was) in enumerate(zip(addresses, before, strict=True)) if now != was})
         recording = self._recording
-        if recording is None or not recording.fits(addresses) or not recording.is_free():
-            self._misses += recording is not None and not recording.fits(addresses)
+        if recording is None:
+            return self._run(inputs)
+        if elsewhere := recording.elsewhere(addresses):
+            self._misses += 1
+            self._moving |= elsewhere & self._primals
+            return self._run(inputs)
+        if not recording.is_free():
             return self._run(inputs)
         self._misses = 0
         return recording.replay(inputs)
 
     def _record(self, inputs: Sequence[Any], moved: set[int]) -> None:
-        if self._recording is not None:
-            moved |= set(self._recording.places)
-        self._recording, self._misses = None, 0
+        """Record a graph, unless what the forward saved is not yet where its replays will leave it."""
+        self._recording = None
+        if moved - self._primals - self._moving and self._patience:
+            self._patience -= 1
+            return
+        self._misses, self._patience = 0, MOST_MISSES
         if self._note.recorded == MOST_RECORDINGS:
             self._note.reason = f"its inputs moved again after {MOST_RECORDINGS} recordings"
             return
+        moved |= self._moving
         try:
             with torch.cuda.device(inputs[0].device):
                 self._recording = _Recording(self._run, inputs, moved, self._stays)
@@ -145,9 +156,9 @@ class _Recording:
         with torch.cuda.graph(self._graph, capture_error_mode="thread_local"):
             return run(inputs)
 
-    def fits(self, addresses: Sequence[int]) -> bool:
-        """Whether the inputs that are not copied lie where they did."""
-        return all(addresses[i] == address for i, address in self._fixed)
+    def elsewhere(self, addresses: Sequence[int]) -> set[int]:
+        """The inputs that are not copied and lie no longer where they did."""
+        return {i for i, address in self._fixed if addresses[i] != address}
 
     def is_free(self) -> bool:
         """Whether nobody holds a result of the last replay any more."""

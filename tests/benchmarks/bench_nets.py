@@ -75,7 +75,7 @@ def step(model: nn.Module, run: Any, x: torch.Tensor, target: torch.Tensor, trai
     def train() -> list[torch.Tensor]:
         model.zero_grad(set_to_none=True)
         loss = F.cross_entropy(run(x).flatten(0, -2), target.flatten())
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         return [loss.detach(), *(p.grad for p in model.parameters() if p.grad is not None)]
 
     return train if trains else infer

@@ -99,7 +99,7 @@ def run(
         return results
     total = sum((weights(v) * v).sum() for vs in results.values() for v in vs)
     assert isinstance(total, torch.Tensor)
-    total.backward()  # type: ignore[no-untyped-call]
+    total.backward()
     return {form: [t.grad for t in inputs if t.grad is not None] for form, inputs in own.items()}
 
 

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.benchmarks.cases import CASES
+from tests.benchmarks.cases import CASES, Case
 from tests.unit import case_accuracy
 
 
 @pytest.mark.parametrize("each", CASES, ids=lambda each: each.name)
-def test_cpp(each: case_accuracy.Case) -> None:
+def test_cpp(each: Case) -> None:
     assert case_accuracy.verdict(each, "cpp") == "ok"
 
 

@@ -108,9 +108,9 @@ def test_replays_follow_changing_addresses_and_keep_what_was_returned() -> None:
         fast = compiler_core.compile(model, mode="reduce-overhead", strict=True)
         batches = [torch.randn(16, 32, device="cuda") for _ in range(10)]
         results = [fast(batch) for batch in batches]
-        torch.testing.assert_close(results, [model(batch) for batch in batches])
-        model[0].weight.add_(1)  # in place: where it lies does not change
-        torch.testing.assert_close(fast(batches[0]), model(batches[0]))
+        torch.testing.assert_close(results, [model(batch) for batch in batches], atol=1e-4, rtol=1e-4)
+        next(model.parameters()).add_(1)  # in place: where it lies does not change
+        torch.testing.assert_close(fast(batches[0]), model(batches[0]), atol=1e-4, rtol=1e-4)
     no_failure(record)
     forward = graphs_of(record)["forward"]
     assert (forward.reason, forward.copied) == ("", 1)
@@ -126,17 +126,15 @@ def test_training_with_replays_equals_training_without(set_to_none: bool, parts:
     other = copy.deepcopy(model)
     with compiler_core.record() as record:
         fast = compiler_core.compile(model, mode="reduce-overhead", strict=True)
-        steps = [(fast, model, torch.optim.SGD(model.parameters(), 0.1)), (other, other, None)]
-        steps[1] = (other, other, torch.optim.SGD(other.parameters(), 0.1))
+        steps = [(run, torch.optim.SGD(m.parameters(), 0.1)) for run, m in ((fast, model), (other, other))]
         losses: list[list[torch.Tensor]] = [[], []]
         for _ in range(8):
             batches = [(torch.randn(64, 32, device="cuda"), torch.randint(10, (64,), device="cuda"))] * parts
-            for (run, _, optimizer), kept in zip(steps, losses, strict=True):
-                assert optimizer is not None
+            for (run, optimizer), kept in zip(steps, losses, strict=True):
                 optimizer.zero_grad(set_to_none=set_to_none)
                 for x, target in batches:
                     kept.append(F.cross_entropy(run(x), target))
-                    kept[-1].backward()  # type: ignore[no-untyped-call]
+                    kept[-1].backward()
                 optimizer.step()
     torch.testing.assert_close(*losses, atol=1e-4, rtol=1e-4)
     state, wanted = model.state_dict(), other.state_dict()
