@@ -397,6 +397,16 @@ class Loops:
         """The stores over the last outer index."""
         return tuple(s for s in self.body if isinstance(s, Store) and s.over)
 
+    @property
+    def operations(self) -> int:
+        """Additions and what costs like them, for the sizes with which the graph was captured."""
+        once, each = hint(self.outer_numel), hint(self.outer_numel) * hint(self.inner_numel)
+        prices = (
+            (s, OPS[s.op].cost if isinstance(s, Compute) else 1) for s in self.body if isinstance(s, (Compute, Reduce))
+        )
+        # what a reduction takes in is at the inner level
+        return sum(price * (each if isinstance(s, Reduce) or self.is_inner(s) else once) for s, price in prices)
+
     @cached_property
     def origin(self) -> tuple[ItemId, ...]:
         return tuple(dict.fromkeys(item for s in self.body for item in s.origin))

@@ -232,7 +232,9 @@ class _Notes:
         name = step.name if isinstance(step, ir.Loops) else str(step.target)
         read, written = self._bytes(self._read_by(step)), self._bytes(step.writes)
         key = f"{self._which}.{number}"
-        self._compile.kernels.append(Kernel(key, name, language, self._which, item, read, written))
+        made = Kernel(key, name, language, self._which, item, read, written)
+        made.operations = step.operations if isinstance(step, ir.Loops) else None
+        self._compile.kernels.append(made)
 
     def _read_by(self, step: ir.Step) -> Sequence[str]:
         if isinstance(step, ir.Loops):

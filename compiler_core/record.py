@@ -331,6 +331,19 @@ class Kernel:
     bytes_read: int | None = None
     bytes_written: int | None = None
     time_ns: float | None = None
+    operations: int | None = None
+    """What it computes, counted in additions (an exponential is several)."""
+
+
+@dataclass(slots=True)
+class KernelResources:
+    """What a kernel's machine code takes of a target."""
+
+    kernel: str
+    target: str
+    registers: int
+    shared_bytes: int
+    spilled_bytes: int
 
 
 @dataclass(slots=True)
@@ -393,6 +406,8 @@ class Compile:
     fusions: list[Fusion] = field(default_factory=list)
     refusals: list[FusionRefusal] = field(default_factory=list)
     kernels: list[Kernel] = field(default_factory=list)
+    resources: list[KernelResources] = field(default_factory=list)
+    """Of each kernel on each target whose machine code was asked for."""
     memory: list[MemoryPlan] = field(default_factory=list)
     cuda_graphs: list[CudaGraph] = field(default_factory=list)
     edges: list[Edge] = field(default_factory=list)

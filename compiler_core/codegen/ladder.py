@@ -25,7 +25,7 @@ from compiler_core import build
 from compiler_core.codegen import linemap, triton_module
 from compiler_core.codegen.linemap import Lines, Mapped
 from compiler_core.errors import BuildError, UsageError
-from compiler_core.record import Artifact, Compile, ItemId, Language, Span
+from compiler_core.record import Artifact, Compile, ItemId, KernelResources, Language, Span
 
 CPU = "cpu"
 
@@ -46,6 +46,20 @@ _READERS: dict[str, tuple[Language, Callable[[str, str], Mapped]]] = {
 
 
 @dataclass(frozen=True)
+class Resources:
+    kernel: str
+    registers: int
+    shared: int
+    spilled: int
+
+    def text(self) -> str:
+        return (
+            f"{self.kernel}: {self.registers} registers a thread, {self.shared} bytes of shared memory, "
+            f"{self.spilled} bytes spilled"
+        )
+
+
+@dataclass(frozen=True)
 class Rung:
     """One form of the kernels; `lines[i]` are the kernel source's lines behind line i of `text`."""
 
@@ -53,6 +67,8 @@ class Rung:
     language: Language
     text: str
     lines: tuple[Lines, ...]
+    resources: tuple[Resources, ...] = ()
+    """What the kernels take of the target, where this rung tells."""
 
 
 def targets() -> list[str]:
@@ -92,6 +108,8 @@ def record_machine_code(compile_: Compile, kernel: Artifact, target: str) -> lis
         return there
     with compile_.step("build", f"machine code of {kernel.name} for {target}"):
         rungs = ladder(kernel.text, target)
+    for each in (r for rung in rungs for r in rung.resources):
+        compile_.resources.append(KernelResources(each.kernel, target, each.registers, each.shared, each.spilled))
     return [_record(compile_, kernel, prefix + rung.name, rung) for rung in rungs]
 
 
@@ -115,10 +133,14 @@ def _record(compile_: Compile, kernel: Artifact, name: str, rung: Rung) -> Artif
     return artifact
 
 
-def _rung(name: str, language: Language, mapped: Mapped, heading: str = "") -> Rung:
-    if heading:
-        mapped = [(heading, ()), *mapped]
-    return Rung(name, language, "".join(f"{text}\n" for text, _ in mapped), tuple(lines for _, lines in mapped))
+def _rung(name: str, language: Language, mapped: Mapped, used: Resources | None = None) -> Rung:
+    if used:
+        mapped = [(f"{_COMMENT[name]} {used.text()}", ()), *mapped]
+    text = "".join(f"{text}\n" for text, _ in mapped)
+    return Rung(name, language, text, tuple(lines for _, lines in mapped), (used,) if used else ())
+
+
+_COMMENT = {"sass": "//", "amdgcn": ";"}
 
 
 def _native(source: str) -> Rung:
@@ -137,7 +159,8 @@ def _triton(source: str, target: str) -> list[Rung]:
         for rung in _kernel_rungs(kernel, target):
             before = joined.get(rung.name)
             if before:
-                rung = Rung(rung.name, rung.language, f"{before.text}\n{rung.text}", (*before.lines, (), *rung.lines))
+                lines, used = (*before.lines, (), *rung.lines), before.resources + rung.resources
+                rung = Rung(rung.name, rung.language, f"{before.text}\n{rung.text}", lines, used)
             joined[rung.name] = rung
     return list(joined.values())
 
@@ -155,38 +178,35 @@ def _kernel_rungs(kernel: triton_module.Kernel, target: str) -> list[Rung]:
     rungs = []
     for name, (language, read) in _READERS.items():
         if name in asm:
-            heading = f"; {kernel.name}: {_amd_resources(compiled)}" if name == "amdgcn" else ""
-            rungs.append(_rung(name, language, read(asm[name], file), heading))
+            used = _amd_resources(kernel.name, compiled) if name == "amdgcn" else None
+            rungs.append(_rung(name, language, read(asm[name], file), used))
     return [*rungs, _sass(kernel, compiled)] if "cubin" in asm else rungs
 
 
 def _sass(kernel: triton_module.Kernel, compiled: Any) -> Rung:
     disassembler, dumper = _nvidia_tool("nvdisasm"), _nvidia_tool("cuobjdump")
     if disassembler is None or dumper is None:
-        return _rung("sass", "sass", [], "// no SASS without nvdisasm and cuobjdump, which come with the CUDA toolkit")
+        missing = "// no SASS without nvdisasm and cuobjdump, which come with the CUDA toolkit"
+        return _rung("sass", "sass", [(missing, ())])
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "kernel.cubin"
         path.write_bytes(compiled.asm["cubin"])
         text = _run([disassembler, "-c", "--print-line-info", str(path)])
         usage = _run([dumper, "--dump-resource-usage", str(path)])
     inlined = linemap.inlined_calls(compiled.asm["ptx"], kernel.file)
-    heading = f"// {kernel.name}: {_nvidia_resources(usage, compiled.metadata.shared)}"
-    return _rung("sass", "sass", linemap.sass(text, kernel.file, inlined), heading)
+    used = _nvidia_resources(kernel.name, usage, compiled.metadata.shared)
+    return _rung("sass", "sass", linemap.sass(text, kernel.file, inlined), used)
 
 
-def _nvidia_resources(usage: str, shared: int) -> str:
+def _nvidia_resources(kernel: str, usage: str, shared: int) -> Resources:
     counts = {name: int(count) for name, count in re.findall(r"\b(REG|STACK|LOCAL):(\d+)", usage)}
-    return _resources(counts["REG"], shared, counts["STACK"] + counts["LOCAL"])
+    return Resources(kernel, counts["REG"], shared, counts["STACK"] + counts["LOCAL"])
 
 
-def _amd_resources(compiled: Any) -> str:
+def _amd_resources(kernel: str, compiled: Any) -> Resources:
     metadata = re.findall(r"^    \.(\w+):\s+(\d+)$", compiled.asm["amdgcn"], re.MULTILINE)
     counts = {name: int(count) for name, count in metadata}
-    return _resources(counts["vgpr_count"], compiled.metadata.shared, counts["private_segment_fixed_size"])
-
-
-def _resources(registers: int, shared: int, spilled: int) -> str:
-    return f"{registers} registers a thread, {shared} bytes of shared memory, {spilled} bytes spilled"
+    return Resources(kernel, counts["vgpr_count"], compiled.metadata.shared, counts["private_segment_fixed_size"])
 
 
 def _nvidia_tool(name: str) -> str | None:

@@ -324,6 +324,16 @@ export interface Kernel {
   bytes_read: number | null;
   bytes_written: number | null;
   time_ns: number | null;
+  operations: number | null;
+}
+
+/** What a kernel's machine code takes of a target. */
+export interface KernelResources {
+  kernel: string;
+  target: string;
+  registers: number;
+  shared_bytes: number;
+  spilled_bytes: number;
 }
 
 /** Memory that a graph's program asks for, from step `first` to step `last`; `takes`: the dead buffer in whose */
@@ -370,6 +380,7 @@ export interface Compile {
   fusions: Fusion[];
   refusals: FusionRefusal[];
   kernels: Kernel[];
+  resources: KernelResources[];
   memory: MemoryPlan[];
   cuda_graphs: CudaGraph[];
   edges: Edge[];
@@ -636,6 +647,14 @@ export const SHAPES: { [type: string]: { [field: string]: Shape } } = {
     bytes_read: { maybe: "int" },
     bytes_written: { maybe: "int" },
     time_ns: { maybe: "number" },
+    operations: { maybe: "int" },
+  },
+  KernelResources: {
+    kernel: "string",
+    target: "string",
+    registers: "int",
+    shared_bytes: "int",
+    spilled_bytes: "int",
   },
   PlannedBuffer: {
     name: "string",
@@ -674,6 +693,7 @@ export const SHAPES: { [type: string]: { [field: string]: Shape } } = {
     fusions: { list: { is: "Fusion" } },
     refusals: { list: { is: "FusionRefusal" } },
     kernels: { list: { is: "Kernel" } },
+    resources: { list: { is: "KernelResources" } },
     memory: { list: { is: "MemoryPlan" } },
     cuda_graphs: { list: { is: "CudaGraph" } },
     edges: { list: { is: "Edge" } },

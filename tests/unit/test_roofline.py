@@ -1,0 +1,58 @@
+"""What a kernel moves and computes, what its machine code takes, and the least time on a target."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import compiler_core
+from compiler_core.codegen.ladder import targets
+from compiler_core.errors import UsageError
+from compiler_core.record import Compile, Kernel
+from compiler_core.roofline import PEAKS, roofline
+
+X = torch.randn(64, 128)
+
+
+def compiled(program: object, target: str | None = None) -> Compile:
+    with compiler_core.record() as record:
+        compiler_core.compile(program, strict=True, target=target)(X)
+    (made,) = record.compiles
+    return made
+
+
+def test_bytes_and_operations() -> None:
+    (kernel,) = compiled(lambda x: (x + 1) * 2).kernels
+    assert (kernel.bytes_read, kernel.bytes_written) == (X.nbytes, X.nbytes)
+    assert kernel.operations == 2 * X.numel()
+    (kernel,) = compiled(lambda x: (x * x).sum(1).neg()).kernels
+    assert (kernel.bytes_read, kernel.bytes_written) == (X.nbytes, 64 * 4)
+    assert kernel.operations == 2 * X.numel() + 64, "squares and sums for each element, a sign for each row"
+
+
+def test_bounds() -> None:
+    assert set(PEAKS) == set(targets())
+    kernel = Kernel("forward.0", "forward_0", "triton", "forward", None, 4_800_000, 4_800_000, operations=33_500_000)
+    found = roofline(kernel, "sm_90")
+    assert (found.memory_ns, found.arithmetic_ns, found.bound, found.ns, found.share) == (
+        2000,
+        1000,
+        "memory",
+        2000,
+        None,
+    )
+    kernel.operations, kernel.time_ns = 134_000_000, 5000.0
+    found = roofline(kernel, "sm_90")
+    assert (found.bound, found.ns, found.share) == ("arithmetic", 4000, 0.8)
+    with pytest.raises(UsageError, match="unknown target 'sm_1'; known are cpu, sm_75"):
+        roofline(kernel, "sm_1")
+    kernel.bytes_read = None
+    with pytest.raises(UsageError, match="does not say what forward_0 reads"):
+        roofline(kernel, "sm_90")
+
+
+@pytest.mark.parametrize("target", ["sm_90", "gfx942"])
+def test_resources(target: str) -> None:
+    made = compiled(lambda x: (x.softmax(1), x.sum(0)), target)
+    assert {r.kernel for r in made.resources} >= {"forward_0"}
+    assert all(r.target == target and 0 < r.registers < 256 and r.spilled_bytes == 0 for r in made.resources)
