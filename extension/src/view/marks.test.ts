@@ -65,6 +65,7 @@ test("lines of dear kernels are hot", () => {
     bytes_read,
     bytes_written: 0,
     time_ns: null,
+    operations: null,
   });
   const compile = compileOf("0/0", [
     ["0/0:kernel#a", ["src:0#10"]],

@@ -21,6 +21,7 @@ export function compileOf(id: string, edges: [made: string, sources: string[]][]
     fusions: [],
     refusals: [],
     kernels: [],
+    resources: [],
     memory: [],
     cuda_graphs: [],
     edges: edges.map(([made, sources]) => ({ made, sources, rule: "test" })),
