@@ -42,7 +42,7 @@ def why_not(program: ir.Program) -> str:
         )
     if len(devices) > 1:
         return "the tensors are on several devices"
-    if program.symbols:
+    if program.symbols or not program.buffers.keys() >= set(program.inputs):
         return "sizes are symbolic, and a recorded launch has its sizes in it"
     for call in (s for s in program.steps if isinstance(s, ir.Call)):
         if call.ordered:
