@@ -84,43 +84,45 @@ function byFusion(flow: Flow, compile: Compile | null): Groups {
 const SEED = 6;
 const LEAST_REPEATS = 3;
 
-/**
- * Stretches of the graph's text that occur again and again in a row: the distance at which most operations
- * see the same operations again is the block's length.
- */
+/** Stretches of operations that follow one another at least three times, each time a block. */
 export function repeats(nodes: Node[]): Groups {
   const signs = nodes.map((n) => (n.op === "placeholder" ? "" : `${n.target} ${n.dtype} ${n.shape}`));
-  const period = commonDistance(signs);
+  const periods = distances(signs);
   const groups: Groups = nodes.map(() => []);
-  if (!period) return groups;
-  let block = 0;
+  let blocks = 0;
   for (let start = 0; start < signs.length; ) {
-    let end = start;
-    while (end + period < signs.length && signs[end] !== "" && signs[end] === signs[end + period]) end++;
-    const times = Math.floor((end - start) / period) + 1;
-    if (times >= LEAST_REPEATS) {
-      for (let i = start; i < start + times * period; i++)
-        groups[i] = [`block ${block + Math.floor((i - start) / period)}`];
-      block += times;
-      start += times * period;
-    } else start = end + 1;
+    const period = periods[start];
+    const same = period ? sameAgain(signs, start, period) : 0;
+    const times = period ? Math.floor(same / period) + 1 : 1;
+    if (times < LEAST_REPEATS) {
+      // within this stretch the same distance would find no more
+      start++;
+      while (start < nodes.length && periods[start] === period && start + period < nodes.length && same > 0) start++;
+      continue;
+    }
+    for (let i = 0; i < times * period; i++) groups[start + i] = [`block ${blocks + Math.floor(i / period)}`];
+    blocks += times;
+    start += times * period;
   }
   return groups;
 }
 
-/** The distance between equal runs of a few operations that covers most of the graph, or 0. */
-function commonDistance(signs: string[]): number {
-  const last = new Map<string, number>();
-  const votes = new Map<number, number>();
-  for (let i = 0; i + SEED <= signs.length; i++) {
-    if (signs[i] === "") continue;
+/** How many operations from `start` on are the same as those `period` later. */
+function sameAgain(signs: string[], start: number, period: number): number {
+  let end = start;
+  while (end + period < signs.length && signs[end] !== "" && signs[end] === signs[end + period]) end++;
+  return end - start;
+}
+
+/** From each place to the next where the same few operations begin, 0 where there is none, or too near. */
+function distances(signs: string[]): number[] {
+  const next = new Map<string, number>();
+  const found = new Array(signs.length).fill(0);
+  for (let i = signs.length - SEED; i >= 0; i--) {
     const seed = signs.slice(i, i + SEED).join("|");
-    const before = last.get(seed);
-    if (before !== undefined) votes.set(i - before, (votes.get(i - before) ?? 0) + 1);
-    last.set(seed, i);
+    const at = next.get(seed) ?? 0;
+    if (signs[i] !== "" && at - i >= SEED) found[i] = at - i;
+    next.set(seed, i);
   }
-  // of distances with nearly as many votes the longest is the whole block, a shorter one a part of it
-  const most = Math.max(0, ...votes.values());
-  const good = [...votes].filter(([distance, count]) => distance >= SEED && count >= 0.5 * most);
-  return most ? Math.max(0, ...good.map(([distance]) => distance)) : 0;
+  return found;
 }

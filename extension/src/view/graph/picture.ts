@@ -43,7 +43,8 @@ export class Picture {
     stripe: (node: number) => number | null,
   ) {
     this.index = new Index(scene.shown, layout);
-    this.places = placesOf(scene, layout, groups);
+    const isLarge = scene.shown.length > MOST_WITHOUT_PLACES && layout.gutter === undefined;
+    this.places = isLarge ? placesOf(scene, layout, groups) : [];
     this.stripes = Int8Array.from(scene.shown, (box) => (box.group === null ? (stripe(box.nodes[0]) ?? -1) : -1));
     this.edges = scene.shown.map(() => []);
     this.ends = new Uint8Array(scene.shown.length);
@@ -90,6 +91,7 @@ export interface Tint {
 }
 
 const LEAST_BOXES = 2;
+const MOST_WITHOUT_PLACES = 60;
 
 function placesOf(scene: Scene, layout: Layout, groups: Groups): Place[] {
   const places = new Map<string, Place & { boxes: number }>();

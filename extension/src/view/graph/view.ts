@@ -121,9 +121,11 @@ export class GraphView implements Content {
     this.element.classList.remove("busy");
     if (number !== this.laying) return;
     const before = this.place(anchor);
+    const current = this.picture?.scene.shown[this.picture.current]?.nodes[0];
     const { items } = this.subject.flow;
     const named = this.groups.length ? this.groups : this.modules;
     this.picture = new Picture(scene, layout, named, (node) => this.state.links.colour(items[node]));
+    this.picture.current = current === undefined ? -1 : scene.boxOf[current];
     this.viewport.setSize(layout.width, layout.height);
     this.colour(this.overlay.name);
     this.cross(this.picture);
@@ -131,6 +133,7 @@ export class GraphView implements Content {
     this.map.setPicture(this.picture);
     this.markFound();
     this.light();
+    if (this.picture.current >= 0) this.setCurrent(this.picture.current);
     const after = this.place(anchor);
     if (before && after) this.keep(before, after);
     else if (this.viewport.width) this.begin();

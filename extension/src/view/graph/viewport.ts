@@ -5,7 +5,7 @@ import { reducedMotion } from "../dom";
 const LEAST_SCALE = 0.002;
 const MOST_SCALE = 3;
 const GLIDE_MS = 160;
-const MARGIN = 14;
+const MARGIN = 24;
 const DRAG_PX = 4;
 
 export interface View {

@@ -1,0 +1,230 @@
+"""Drawings of graphs, in the offline report: groups, search, keys, colours, facing pages, the cut, other budgets."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from playwright.sync_api import Browser, Locator, Page, expect
+
+from compiler_core import api
+from kernel_magics.report import write_report
+from tests.ui.drive import Explorer
+
+Shoot = Callable[[Page, str], None]
+WIDTH = 16
+
+
+class Block(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.linear = torch.nn.LayerNorm(WIDTH), torch.nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + torch.nn.functional.gelu(self.linear(self.norm(x)))
+
+
+class Model(torch.nn.Module):
+    def __init__(self, layers: int) -> None:
+        super().__init__()
+        self.layers = torch.nn.ModuleList(Block() for _ in range(layers))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            x = layer(x)
+        return x
+
+
+def report_of(layers: int, backend: str, path: Path) -> Path:
+    torch.manual_seed(0)
+    compiled = api.compile(Model(layers), backend=backend, memory_curve=backend == "cpp")
+    with api.record("a model of layers") as record:
+        compiled(torch.randn(4, WIDTH)).sum().backward()
+    return write_report(record, path)
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return report_of(2, "cpp", tmp_path_factory.mktemp("graphs") / "small.html")
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return report_of(40, "aot_eager", tmp_path_factory.mktemp("graphs") / "large.html")
+
+
+@pytest.fixture(params=["light", "dark"])
+def theme(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def visit(browser: Browser) -> Iterator[Callable[[Path, str], Explorer]]:
+    """Opens a report; what goes wrong on its page fails the test."""
+    contexts = []
+    trouble: list[str] = []
+
+    def visit(path: Path, scheme: str = "light") -> Explorer:
+        context = browser.new_context(viewport={"width": 1600, "height": 900}, color_scheme=scheme)  # type: ignore[arg-type]
+        contexts.append(context)
+        page = context.new_page()
+        page.on("pageerror", lambda error: trouble.append(str(error)))
+        page.goto(path.as_uri())
+        return Explorer(page.locator(".cutaway"))
+
+    yield visit
+    for context in contexts:
+        context.close()
+    assert trouble == []
+
+
+def graph(explorer: Explorer, at: int, kind: str) -> Locator:
+    """The drawing in a pane, once it is there."""
+    drawing = explorer.show(at, kind).locator(".graph")
+    expect(drawing.locator(".spots > .node")).not_to_have_count(0)
+    return drawing
+
+
+def boxes(drawing: Locator) -> Locator:
+    return drawing.locator(".spots > .node")
+
+
+def group(drawing: Locator, name: str) -> Locator:
+    return drawing.locator(f'.spots > [aria-label^="{name}, collapsed"]')
+
+
+def pixels(drawing: Locator) -> str:
+    picture: str = drawing.locator(".window > canvas").evaluate("(canvas) => canvas.toDataURL()")
+    return picture
+
+
+def test_a_large_graph_begins_with_its_modules_collapsed(
+    visit: Callable[..., Explorer], large: Path, shoot: Shoot, theme: str
+) -> None:
+    explorer = visit(large, theme)
+    drawing = graph(explorer, 1, "joint")
+    expect(group(drawing, "layers.0")).to_have_count(1)
+    shoot(explorer.root.page, f"graph_modules_{theme}")
+    group(drawing, "layers.0").dblclick()
+    expect(group(drawing, "layers.0")).to_have_count(0)
+    expect(group(drawing, "layers.0.norm")).to_have_count(1)
+    drawing.locator(".window").press("c")
+    expect(group(drawing, "layers.0")).to_have_count(1)
+    drawing.get_by_label("Collapse by").select_option("No groups")
+    expect(group(drawing, "layers.0")).to_have_count(0)
+    drawing.get_by_role("button", name="Show the whole graph").click()
+    explorer.root.page.wait_for_timeout(400)
+    shoot(explorer.root.page, f"graph_whole_{theme}")
+    drawing.get_by_label("Collapse by").select_option("Repeated blocks")
+    expect(group(drawing, "block 1")).to_have_count(1)
+
+
+def test_search_goes_into_groups_and_narrows(visit: Callable[..., Explorer], large: Path, shoot: Shoot) -> None:
+    explorer = visit(large)
+    drawing = graph(explorer, 1, "forward")
+    window = drawing.locator(".window")
+    window.focus()
+    window.press("/")
+    search = drawing.get_by_label("Search the graph's nodes")
+    expect(search).to_be_focused()
+    search.fill("op:addmm module:layers.7")
+    expect(drawing.locator(".count")).to_have_text("1 found")
+    search.press("Enter")
+    expect(drawing.locator(".count")).to_have_text("1 of 1")
+    expect(group(drawing, "layers.7")).to_have_count(0)
+    expect(drawing.locator('.spots > .current[aria-label*="aten.addmm"]')).to_have_count(1)
+    search.fill("op:addmm")
+    expect(drawing.locator(".count")).to_have_text("40 found")
+    drawing.get_by_role("button", name="Show only").click()
+    drawing.get_by_label("Collapse by").select_option("No groups")
+    expect(boxes(drawing)).to_have_count(40)
+    shoot(explorer.root.page, "graph_search")
+    drawing.get_by_role("button", name="40 found").click()
+    expect(boxes(drawing)).not_to_have_count(40)
+
+
+def test_keys_walk_pin_and_narrow(visit: Callable[..., Explorer], small: Path) -> None:
+    explorer = visit(small)
+    drawing = graph(explorer, 1, "captured")
+    window = drawing.locator(".window")
+    explorer.node(1, "layer_norm").click()
+    expect(explorer.node(1, "layer_norm")).to_have_class(re.compile("pinned"))
+    expect(explorer.line(0, "self.linear(self.norm(x))")).to_have_class(re.compile("pin-linked"))
+    window.press("ArrowDown")
+    expect(explorer.node(1, "linear")).to_have_class(re.compile("current"))
+    active = window.get_attribute("aria-activedescendant")
+    assert active == explorer.node(1, "linear").get_attribute("id")
+    window.press("ArrowDown")
+    expect(explorer.node(1, "gelu")).to_have_class(re.compile("current"))
+    window.press("w")
+    expect(boxes(drawing)).to_have_count(3)
+    window.press("Escape")
+    expect(boxes(drawing)).not_to_have_count(3)
+    expect(explorer.node(1, "layer_norm")).to_have_class(re.compile("pinned"))
+    window.press("a")
+    expect(drawing.get_by_role("button", name="within 1 step of gelu")).to_be_visible()
+    window.press("a")
+    expect(drawing.get_by_role("button", name="within 2 steps of gelu")).to_be_visible()
+    window.press("Escape")
+    window.press("Enter")
+    expect(explorer.node(1, "gelu")).to_have_class(re.compile("pinned"))
+    window.press("Escape")
+    expect(explorer.root.locator(".pinned")).to_have_count(0)
+
+
+def test_colours_say_bytes_decisions_and_kernels(visit: Callable[..., Explorer], small: Path, shoot: Shoot) -> None:
+    explorer = visit(small)
+    drawing = graph(explorer, 1, "forward")
+    seen = {pixels(drawing)}
+    for overlay in ("Bytes", "Kernels' traffic", "Saved or computed again", "Kernels"):
+        drawing.get_by_label("Colour by").select_option(overlay)
+        explorer.root.page.wait_for_timeout(100)
+        seen.add(pixels(drawing))
+        if overlay == "Bytes":
+            expect(drawing.locator(".legend")).to_contain_text("B")
+            shoot(explorer.root.page, "graph_bytes")
+    assert len(seen) == 5
+
+
+def test_facing_pages_the_cut_and_other_budgets(
+    visit: Callable[..., Explorer], small: Path, shoot: Shoot, theme: str
+) -> None:
+    explorer = visit(small, theme)
+    page = explorer.root.page
+    graph(explorer, 1, "forward")
+    explorer.pane(1).get_by_role("button", name="Facing pages").click()
+    drawing = explorer.pane(1).locator(".graph")
+    expect(drawing.locator('.spots > [aria-label*="saved"]')).not_to_have_count(0)
+    drawing.get_by_label("Collapse by").select_option("No groups")
+    # each saved value stands on both pages
+    expect(drawing.locator('.spots > [aria-label*="addmm = "]')).to_have_count(1)
+    drawing.get_by_role("button", name="Show the whole graph").click()
+    page.wait_for_timeout(400)
+    shoot(page, f"graph_facing_{theme}")
+    explorer.show(0, "partition")
+    slider = explorer.pane(0).get_by_label("Memory budget", exact=True)
+    drawing = graph(explorer, 1, "joint")
+    page.wait_for_timeout(300)
+    before = pixels(drawing)
+    said = explorer.pane(0).locator(".budget [role=status]").inner_text()
+    slider.focus()
+    for _ in range(3):
+        page.keyboard.press("ArrowLeft")
+    expect(explorer.pane(0).locator(".budget [role=status]")).not_to_have_text(said)
+    expect(explorer.pane(0).locator(".budget .changes")).to_contain_text("no longer saved")
+    page.wait_for_timeout(300)
+    assert pixels(drawing) != before
+    shoot(page, f"graph_cut_{theme}")
+
+
+def test_fusion_says_what_it_saves_and_what_it_refused(visit: Callable[..., Explorer], small: Path, shoot: Shoot) -> None:
+    explorer = visit(small)
+    pane = explorer.show(0, "fusion")
+    expect(pane).to_contain_text(re.compile(r"fusing them avoids [\d.]+ KiB of memory traffic"))
+    pane.locator("tbody tr").first.click()
+    expect(pane.locator("tr.pinned")).not_to_have_count(0)
+    expect(pane.locator(".refusals tbody tr").first).to_be_attached()
+    shoot(explorer.root.page, "fusion")
