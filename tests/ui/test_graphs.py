@@ -220,7 +220,9 @@ def test_facing_pages_the_cut_and_other_budgets(
     shoot(page, f"graph_cut_{theme}")
 
 
-def test_fusion_says_what_it_saves_and_what_it_refused(visit: Callable[..., Explorer], small: Path, shoot: Shoot) -> None:
+def test_fusion_says_what_it_saves_and_what_it_refused(
+    visit: Callable[..., Explorer], small: Path, shoot: Shoot
+) -> None:
     explorer = visit(small)
     pane = explorer.show(0, "fusion")
     expect(pane).to_contain_text(re.compile(r"fusing them avoids [\d.]+ KiB of memory traffic"))

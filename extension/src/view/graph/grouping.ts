@@ -19,6 +19,28 @@ export const GROUPINGS: Grouping[] = [
   { name: "repeat", title: "Repeated blocks", of: (flow) => repeats(flow.nodes) },
 ];
 
+/** The groups of one graph, found when they are first asked for. */
+export class Groupings {
+  private readonly found = new Map<string, Groups>();
+
+  constructor(
+    private readonly flow: Flow,
+    private readonly compile: Compile | null,
+  ) {}
+
+  /** None for a name that is no grouping's. */
+  of(name: string): Groups {
+    const known = this.found.get(name) ?? GROUPINGS.find((g) => g.name === name)?.of(this.flow, this.compile) ?? [];
+    this.found.set(name, known);
+    return known;
+  }
+
+  /** Those that gather anything here. */
+  useful(): Grouping[] {
+    return GROUPINGS.filter((grouping) => this.of(grouping.name).some((own) => own.length));
+  }
+}
+
 /** The module of each node; a parameter or input that one module reads (on its side) is that one's. */
 function modules(flow: Flow): (string | null)[] {
   const own = flow.nodes.map((n) => n.module);
@@ -116,10 +138,17 @@ function sameAgain(signs: string[], start: number, period: number): number {
 
 /** From each place to the next where the same few operations begin, 0 where there is none, or too near. */
 function distances(signs: string[]): number[] {
-  const next = new Map<string, number>();
+  const numbers = new Map<string, number>();
+  const codes = signs.map((sign) => {
+    const known = numbers.get(sign) ?? numbers.size;
+    numbers.set(sign, known);
+    return known;
+  });
+  const next = new Map<number, number>();
   const found = new Array(signs.length).fill(0);
   for (let i = signs.length - SEED; i >= 0; i--) {
-    const seed = signs.slice(i, i + SEED).join("|");
+    let seed = 0; // two seeds that share a number are told apart where the operations are compared
+    for (let at = i; at < i + SEED; at++) seed = (Math.imul(seed, 31) + codes[at]) | 0;
     const at = next.get(seed) ?? 0;
     if (signs[i] !== "" && at - i >= SEED) found[i] = at - i;
     next.set(seed, i);

@@ -1,5 +1,6 @@
 /** Draws a picture on a canvas, with as much detail as the scale lets one read. */
 
+import type { Layout } from "./layout";
 import type { Palette } from "./palette";
 import { LIT, type Picture } from "./picture";
 import type { Shown } from "./scene";
@@ -11,6 +12,9 @@ const TITLES = 0.26;
 const CURVES = 0.12;
 const HEADS = 0.3;
 const STRIPES = 0.2;
+/** Below this, boxes and edges may be smaller than the screen's dots. */
+const CROWDED = 0.03;
+const DOTS = 65_536;
 /** Below this, boxes are small enough for the names of their groups to be drawn too. */
 const PLACES = 0.5;
 
@@ -136,7 +140,9 @@ class Frame {
     const { edges: points } = this.picture.layout;
     c.strokeStyle = colour;
     c.beginPath();
-    if (this.scale < CURVES) for (const i of edges) line(c, points[i]);
+    // what is shorter than two dots lies under its boxes
+    const least = this.scale < CROWDED ? 2 / this.scale : 0;
+    if (this.scale < CURVES) for (const i of edges) line(c, points[i], least);
     else for (const i of edges) curve(c, points[i]);
     c.stroke();
     if (this.scale < HEADS) return;
@@ -237,7 +243,7 @@ class Frame {
     const least = 1 / scale;
     c.fillStyle = scale < CURVES ? frame : fill;
     c.beginPath();
-    for (const i of boxes) {
+    for (const i of scale < CROWDED ? oneForEachDot(boxes, layout, scale) : boxes) {
       const w = scene.shown[i].width;
       const h = Math.max(least, scene.shown[i].height);
       if (round) c.roundRect(layout.x[i] - w / 2, layout.y[i] - h / 2, w, h, 4);
@@ -331,14 +337,26 @@ function titleSize({ title, width }: Shown, scale: number): number {
   return Math.round(Math.min(11 / scale, 30, (width - 12) / (0.62 * Math.max(1, title.length))));
 }
 
+/** Where many boxes fall on one dot of the screen, the first of them. */
+function oneForEachDot(boxes: number[], { x, y }: Layout, scale: number): number[] {
+  const seen = new Set<number>();
+  return boxes.filter((i) => {
+    const dot = Math.round(x[i] * scale) * DOTS + Math.round(y[i] * scale);
+    if (seen.has(dot)) return false;
+    seen.add(dot);
+    return true;
+  });
+}
+
 function curve(c: CanvasRenderingContext2D, p: Float32Array): void {
   if (!p.length) return;
   c.moveTo(p[0], p[1]);
   for (let i = 2; i + 5 < p.length; i += 6) c.bezierCurveTo(p[i], p[i + 1], p[i + 2], p[i + 3], p[i + 4], p[i + 5]);
 }
 
-function line(c: CanvasRenderingContext2D, p: Float32Array): void {
-  if (!p.length) return;
+function line(c: CanvasRenderingContext2D, p: Float32Array, least: number): void {
+  const n = p.length;
+  if (!n || Math.abs(p[n - 1] - p[1]) + Math.abs(p[n - 2] - p[0]) < least) return;
   c.moveTo(p[0], p[1]);
   for (let i = 6; i < p.length; i += 6) c.lineTo(p[i], p[i + 1]);
 }

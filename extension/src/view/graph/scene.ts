@@ -19,7 +19,6 @@ export interface Shown extends Box {
   title: string;
   under: string;
   role: string;
-  said: string;
 }
 
 export interface Scene {
@@ -67,15 +66,19 @@ export function makeScene(flow: Flow, roles: string[], choice: Choice): Scene {
 function box(flow: Flow, roles: string[], at: number, group: string | null): Shown {
   const node = flow.nodes[at];
   const [title, under] = group === null ? labels(node) : [group, ""];
-  const said = group === null ? description(node, roles[at]) : group;
-  return { nodes: [at], group, title, under, role: group === null ? roles[at] : "", said, ...sizeOf(title, under) };
+  return { nodes: [at], group, title, under, role: group === null ? roles[at] : "", ...sizeOf(title, under) };
+}
+
+/** A box in words, more than is written on it. */
+export function saidOf(flow: Flow, { nodes, group, title, under, role }: Shown): string {
+  if (group === null) return description(flow.nodes[nodes[0]], role);
+  return `${title}, collapsed: ${under}${role ? `\n${role}` : ""}`;
 }
 
 function fillGroup(own: Shown, roles: string[]): void {
   own.under = plural(own.nodes.length, "node");
   const kinds = new Set(own.nodes.map((i) => roles[i]));
   if (kinds.size === 1) [own.role] = kinds;
-  own.said = `${own.title}, collapsed: ${own.under}${own.role ? `\n${own.role}` : ""}`;
   Object.assign(own, sizeOf(own.title, own.under));
 }
 

@@ -4,7 +4,9 @@
  */
 
 import { h } from "../dom";
+import type { Flow } from "./flow";
 import { LIT, type Picture } from "./picture";
+import { saidOf } from "./scene";
 import type { Viewport } from "./viewport";
 
 const FEW = 400;
@@ -19,7 +21,10 @@ export class Spots {
   private picture: Picture | null = null;
   private timer = 0;
 
-  constructor(private readonly viewport: Viewport) {}
+  constructor(
+    private readonly viewport: Viewport,
+    private readonly flow: Flow,
+  ) {}
 
   id(box: number): string {
     return `${this.name}-${box}`;
@@ -71,7 +76,8 @@ export class Spots {
     const known = this.made.get(box);
     if (known) return known;
     const { scene, layout } = this.picture as Picture;
-    const { width, height, said, role } = scene.shown[box];
+    const { width, height, role } = scene.shown[box];
+    const said = saidOf(this.flow, scene.shown[box]);
     const place = `left:${layout.x[box] - width / 2}px;top:${layout.y[box] - height / 2}px;width:${width}px;height:${height}px`;
     const element = h("div", {
       class: `node ${role}`,

@@ -56,9 +56,9 @@ async function layOutInOrder(flow: Flow, scene: Scene): Promise<Layout> {
 
 function crossJoint(flow: Flow, compile: Compile, state: State, scene: Scene): Crossing {
   const cut = cutOf(flow, savedNodes(flow, compile, state.budget));
-  const crosses = (box: number) => scene.shown[box].nodes.some((node) => cut.saved.has(node));
-  const reads = (box: number) => scene.shown[box].nodes.some((node) => cut.backward.has(node));
-  const cuts = Uint8Array.from(scene.edges, ([from, to]) => (crosses(from) && reads(to) ? 1 : 0));
+  const boxes = (nodes: Iterable<number>) => new Set([...nodes].map((node) => scene.boxOf[node]));
+  const [crosses, reads] = [boxes(cut.saved.keys()), boxes(cut.backward)];
+  const cuts = Uint8Array.from(scene.edges, ([from, to]) => (crosses.has(from) && reads.has(to) ? 1 : 0));
   return { cuts, notes: savedNotes(scene, cut.saved), text: `the cut: ${cutText(cut)}` };
 }
 

@@ -1,7 +1,7 @@
 /** The controls around a drawing: search, grouping, colours above; legend, neighbourhood and zoom below. */
 
 import { h } from "../dom";
-import { GROUPINGS } from "./grouping";
+import type { Groupings } from "./grouping";
 import { ROLES } from "./labels";
 import { OVERLAYS } from "./overlays";
 import type { Tint } from "./picture";
@@ -46,6 +46,7 @@ export class Tools {
 
   constructor(
     private readonly subject: Subject,
+    groupings: Groupings,
     private readonly actions: Actions,
   ) {
     this.input = h("input", {
@@ -58,7 +59,8 @@ export class Tools {
     });
     this.only = this.button("Only these", "Show only the nodes that were found", () => actions.onlyFound());
     this.only.hidden = true;
-    this.grouping = this.select("Collapse by", [["", "No groups"], ...usable(subject)], (name) => actions.group(name));
+    const useful = groupings.useful().map((g): [string, string] => [g.name, g.title]);
+    this.grouping = this.select("Collapse by", [["", "No groups"], ...useful], (name) => actions.group(name));
     const colours = OVERLAYS.filter((o) => o.can(subject)).map((o): [string, string] => [o.name, o.title]);
     const colouring = this.select("Colour by", colours, (name) => actions.colour(name));
     colouring.hidden = colours.length < 2;
@@ -171,12 +173,4 @@ export class Tools {
     const present = ROLES.filter((role) => this.subject.roles.includes(role));
     this.legend.replaceChildren(...present.map((role) => h("span", { class: role }, role)));
   }
-}
-
-/** The groupings that gather anything here. */
-function usable(subject: Subject): [string, string][] {
-  return GROUPINGS.filter((g) => g.of(subject.flow, subject.compile).some((own) => own.length)).map((g) => [
-    g.name,
-    g.title,
-  ]);
 }

@@ -5,7 +5,7 @@ import { keyOf } from "../links";
 import type { Content } from "../pane";
 import type { BudgetPoint, ItemId } from "../record";
 import type { State } from "../state";
-import { GROUPINGS, type Groups } from "./grouping";
+import { GROUPINGS, Groupings, type Groups } from "./grouping";
 import { OverviewMap } from "./map";
 import { OVERLAYS } from "./overlays";
 import { Painter } from "./painter";
@@ -37,8 +37,7 @@ export class GraphView implements Content {
   private palette: Palette | null = null;
   private picture: Picture | null = null;
   private groups: Groups = [];
-  /** What names parts of the drawing where nothing is grouped. */
-  private readonly modules: Groups;
+  private readonly groupings: Groupings;
   private readonly open = new Set<string>();
   private only: ReadonlySet<number> | null = null;
   private reach = 0;
@@ -54,7 +53,7 @@ export class GraphView implements Content {
     private readonly state: State,
   ) {
     const { flow } = subject;
-    this.modules = GROUPINGS[0].of(flow, subject.compile);
+    this.groupings = new Groupings(flow, subject.compile);
     this.nodeOf = new Map(flow.items.map((item, i) => [item, i]));
     this.host = h("div", {
       class: "window",
@@ -69,10 +68,10 @@ export class GraphView implements Content {
       onscroll: () => this.scrolled(),
     });
     this.viewport = new Viewport(this.host, () => this.moved());
-    this.spots = new Spots(this.viewport);
+    this.spots = new Spots(this.viewport, flow);
     this.map = new OverviewMap(this.viewport);
     this.host.append(this.canvas, this.spots.element);
-    this.tools = new Tools(subject, {
+    this.tools = new Tools(subject, this.groupings, {
       search: (text) => this.search(text),
       step: (by) => this.goToFound(by),
       onlyFound: () => this.narrow(this.found.length ? new Set(this.found) : null, `${this.found.length} found`),
@@ -96,14 +95,14 @@ export class GraphView implements Content {
 
   /** A large graph begins with its modules collapsed, where that makes it readable. */
   private chooseBeginning(): void {
-    const { flow, compile } = this.subject;
+    const { flow } = this.subject;
     if (flow.nodes.length <= MOST_AT_ONCE) return;
-    const good = GROUPINGS.find((grouping) => {
-      const groups = grouping.of(flow, compile);
-      return new Set(groups.map((own, i) => own[0] ?? i)).size < flow.nodes.length / 3;
+    const good = GROUPINGS.find(({ name }) => {
+      const boxes = new Set(this.groupings.of(name).map((own, i) => own[0] ?? i));
+      return boxes.size < flow.nodes.length / 3;
     });
     if (!good) return;
-    this.groups = good.of(flow, compile);
+    this.groups = this.groupings.of(good.name);
     this.tools.setGrouping(good.name);
   }
 
@@ -123,7 +122,8 @@ export class GraphView implements Content {
     const before = this.place(anchor);
     const current = this.picture?.scene.shown[this.picture.current]?.nodes[0];
     const { items } = this.subject.flow;
-    const named = this.groups.length ? this.groups : this.modules;
+    // where nothing is grouped, the modules name the parts
+    const named = this.groups.length ? this.groups : this.groupings.of(GROUPINGS[0].name);
     this.picture = new Picture(scene, layout, named, (node) => this.state.links.colour(items[node]));
     this.picture.current = current === undefined ? -1 : scene.boxOf[current];
     this.viewport.setSize(layout.width, layout.height);
@@ -390,8 +390,7 @@ export class GraphView implements Content {
   // ---- groups ----
 
   private group(name: string): void {
-    const grouping = GROUPINGS.find((g) => g.name === name);
-    this.groups = grouping?.of(this.subject.flow, this.subject.compile) ?? [];
+    this.groups = this.groupings.of(name);
     this.open.clear();
     void this.rebuild();
   }
