@@ -22,6 +22,7 @@ const TITLE = 11.5;
 const UNDER = 10;
 const STUB = 12;
 const PLACE_PX = 11;
+const LEAST_PLACE = 3;
 const CUT_HEIGHT = 18;
 const BESIDE = 76;
 
@@ -424,7 +425,7 @@ function drawPlaces(c: CanvasRenderingContext2D, picture: Picture, viewport: Vie
   for (const place of picture.places) {
     const top = (Math.max(place.top, window.top) - window.top) * scale;
     const bottom = (Math.min(place.bottom, window.bottom) - window.top) * scale;
-    if (bottom - top < PLACE_PX + 2) continue;
+    if (bottom - top < LEAST_PLACE) continue;
     const y = (top + bottom) / 2;
     if (taken.some(([a, b]) => y + PLACE_PX > a && y - PLACE_PX < b)) continue;
     taken.push([y - PLACE_PX, y + PLACE_PX]);
@@ -445,10 +446,10 @@ function drawPlace(
   c.strokeStyle = palette.soft;
   c.lineWidth = 1;
   c.beginPath();
-  c.moveTo(x + 6, top + 2);
-  c.lineTo(x + 3, top + 2);
-  c.lineTo(x + 3, bottom - 2);
-  c.lineTo(x + 6, bottom - 2);
+  c.moveTo(x + 6, top + 1);
+  c.lineTo(x + 3, top + 1);
+  c.lineTo(x + 3, bottom - 1);
+  c.lineTo(x + 6, bottom - 1);
   c.stroke();
   c.fillStyle = palette.bg;
   c.globalAlpha = 0.85;

@@ -47,9 +47,9 @@ test("every node is a box, in the graph's order", () => {
 test("modules collapse with their parameters, and are expanded one by one", () => {
   const groups = grouping("module");
   assert.deepEqual(groups[1], ["layers.0", "layers.0.linear"]);
-  assert.deepEqual(titles({ groups }), ["layers.0", "layers.1", "layers.2", "head", "output"]);
+  assert.deepEqual(titles({ groups }), ["layers.0", "layers.1", "layers.2", "mm", "output"]);
   const open = new Set(["layers.1"]);
-  assert.deepEqual(titles({ groups, open }), ["layers.0", "layers.1.linear", "relu", "layers.2", "head", "output"]);
+  assert.deepEqual(titles({ groups, open }), ["layers.0", "layers.1.linear", "relu", "layers.2", "mm", "output"]);
   const scene = makeScene(flow, roles, { ...all, groups });
   assert.deepEqual(scene.edges, [
     [0, 1],
@@ -61,7 +61,7 @@ test("modules collapse with their parameters, and are expanded one by one", () =
 });
 
 test("layers and repeated blocks are found", () => {
-  assert.deepEqual(titles({ groups: grouping("layer") }), ["layers.0", "layers.1", "layers.2", "head", "output"]);
+  assert.deepEqual(titles({ groups: grouping("layer") }), ["layers.0", "layers.1", "layers.2", "mm", "output"]);
   const ops = ["mm", "add", "relu", "view", "sum", "mul", "cos"];
   const nodes = Array.from({ length: 5 }, () => ops)
     .flat()

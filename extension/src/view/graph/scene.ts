@@ -57,7 +57,12 @@ export function makeScene(flow: Flow, roles: string[], choice: Choice): Scene {
     if (group !== null) groups.set(group, shown.length);
     shown.push(box(flow, roles, i, group));
   });
-  for (const at of groups.values()) fillGroup(shown[at], roles);
+  for (const at of groups.values()) {
+    const { nodes } = shown[at];
+    // a group of one is that one
+    if (nodes.length === 1) shown[at] = box(flow, roles, nodes[0], null);
+    else fillGroup(shown[at], roles);
+  }
   const bridged = choice.only ? bridges(flow, choice.only) : [];
   const [edges, bridge] = joined(boxOf, flow.edges, bridged);
   return { shown, edges, bridge, boxOf };
@@ -106,20 +111,16 @@ function joined(boxOf: Int32Array, edges: Pair[], bridged: Pair[]): [Pair[], Uin
   return [found, Uint8Array.from(isBridge)];
 }
 
-const MOST_SOURCES = 4;
+const MOST_SOURCES = 2;
 
-/** From each shown node to the next shown one below, through nodes that are left out; a few for each. */
+/** From each shown node to the next shown one below, through nodes that are left out: to the last few. */
 function bridges(flow: Flow, only: ReadonlySet<number>): Pair[] {
   const found: Pair[] = [];
   const above: (number[] | undefined)[] = [];
   flow.nodes.forEach((_, i) => {
-    const sources = new Set<number>();
-    for (const input of flow.inputs[i]) {
-      for (const source of only.has(input) ? [input] : (above[input] ?? [])) {
-        if (sources.size < MOST_SOURCES) sources.add(source);
-      }
-    }
-    if (!only.has(i)) above[i] = [...sources];
+    const all = flow.inputs[i].flatMap((input) => (only.has(input) ? [input] : (above[input] ?? [])));
+    const sources = [...new Set(all)].sort((a, b) => b - a).slice(0, MOST_SOURCES);
+    if (!only.has(i)) above[i] = sources;
     else for (const source of sources) if (!flow.inputs[i].includes(source)) found.push([source, i]);
   });
   return found;
