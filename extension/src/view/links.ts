@@ -9,12 +9,13 @@ export class Links {
   private readonly above = new Map<ItemId, ItemId[]>();
   private readonly below = new Map<ItemId, ItemId[]>();
   private readonly artifacts = new Map<string, Artifact>();
-  private readonly items = new Set<ItemId>();
+  /** The keys of an artifact's items, found when they are first asked for: a record may have a million. */
+  private readonly keys = new Map<Artifact, Set<string>>();
   private readonly lines = new Map<ItemId, ItemId | null>();
   private readonly colours = new Map<ItemId, number>();
 
   constructor(record: CutawayRecord) {
-    for (const source of record.sources) this.addArtifact(source);
+    for (const source of record.sources) this.artifacts.set(source.id, source);
     for (const frame of record.frames) {
       for (const compile of frame.compiles) this.addCompile(compile);
     }
@@ -22,24 +23,18 @@ export class Links {
   }
 
   private addCompile(compile: Compile): void {
-    for (const artifact of compile.artifacts) this.addArtifact(artifact);
-    for (const edge of compile.edges) {
-      for (const source of edge.sources) this.add(edge.made, source);
-    }
+    for (const artifact of compile.artifacts) this.artifacts.set(artifact.id, artifact);
+    for (const { made, sources } of compile.edges) this.add(made, sources);
     const guards = compile.artifacts.find((a) => a.pane === "guards");
     for (const guard of compile.guards) {
-      if (guards && guard.line) this.add(`${guards.id}#${guard.key}`, guard.line);
+      if (guards && guard.line) this.add(`${guards.id}#${guard.key}`, [guard.line]);
     }
   }
 
-  private addArtifact(artifact: Artifact): void {
-    this.artifacts.set(artifact.id, artifact);
-    for (const span of artifact.spans) this.items.add(`${artifact.id}#${span.key}`);
-  }
-
-  private add(made: ItemId, source: ItemId): void {
-    push(this.above, made, source);
-    push(this.below, source, made);
+  private add(made: ItemId, sources: ItemId[]): void {
+    const known = this.above.get(made);
+    this.above.set(made, known ? [...known, ...sources] : sources);
+    for (const source of sources) push(this.below, source, made);
   }
 
   /** Lines from which something was made take the colours in turn, so that neighbours differ. */
@@ -75,7 +70,11 @@ export class Links {
 
   /** Whether there is such an item. */
   has(item: ItemId): boolean {
-    return this.items.has(item);
+    const artifact = this.artifactOf(item);
+    if (!artifact) return false;
+    const keys = this.keys.get(artifact) ?? new Set(artifact.spans.map((span) => span.key));
+    this.keys.set(artifact, keys);
+    return keys.has(keyOf(item));
   }
 
   artifactOf(item: ItemId): Artifact | undefined {

@@ -27,8 +27,6 @@ export function compileOf(id: string, edges: [made: string, sources: string[]][]
     edges: edges.map(([made, sources]) => ({ made, sources, rule: "test" })),
     failures: [],
     steps: [],
-    memory: [],
-    cuda_graphs: [],
   };
 }
 
