@@ -100,7 +100,8 @@ class Block(torch.nn.Module):
         query, key, value = heads.unbind(0)
         weights = (query @ key.transpose(-2, -1) / (width // 2) ** 0.5).softmax(-1)
         x = x + self.out((weights @ value).transpose(1, 2).reshape(batch, length, width))
-        return x + self.mlp(self.between(x))
+        made: torch.Tensor = x + self.mlp(self.between(x))
+        return made
 
 
 class Model(torch.nn.Module):
