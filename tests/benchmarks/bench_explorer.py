@@ -205,7 +205,7 @@ def large_graph(browser: Browser, path: Path) -> dict[str, tuple[float, float]]:
         for kind in ("pan", "zoom"):
             times = page.evaluate(MOVE, [kind, 60])
             figures[f"{kind} at the scale where {scale} is seen, median ms a frame"] = (statistics.median(times), 20.0)
-    figures["heap with it, MB"] = (heap(page), 250.0)
+    figures["heap with the graph, MB"] = (heap(page), 250.0)
     page.context.close()
     return figures
 
@@ -253,7 +253,7 @@ def many_compiles(browser: Browser, path: Path) -> dict[str, tuple[float, float]
         ),
         "  of which the page's own thread, median": (statistics.median(own), 2000.0),
         "point at a line, all its links light up, median ms": (statistics.median(times), 50.0),
-        "heap with it, MB": (heap(page), 250.0),
+        "heap with the record, MB": (heap(page), 250.0),
     }
     page.context.close()
     return figures

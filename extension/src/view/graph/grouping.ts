@@ -76,14 +76,19 @@ function byLayer(flow: Flow): Groups {
   });
 }
 
+/** A stranger's path may be of any length. */
+const DEEPEST = 16;
+const LONGEST = 1000;
+
 /** The words of a module's path below the model itself. */
 function path(module: string | null): string[] {
   if (!module) return [];
   const at = module.lastIndexOf("]");
   return module
-    .slice(at + 1)
+    .slice(at + 1, at + 1 + LONGEST)
     .split(".")
-    .filter(Boolean);
+    .filter(Boolean)
+    .slice(0, DEEPEST);
 }
 
 /** In a joint graph a module has a forward and a backward part. */

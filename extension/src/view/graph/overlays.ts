@@ -1,6 +1,6 @@
 /** What may colour a drawing instead of the nodes' roles: bytes, traffic, time, saved or computed again, kernels. */
 
-import { bytes, duration } from "../dom";
+import { bytes, duration, shorten } from "../dom";
 import { COLOURS, keyOf } from "../links";
 import type { Kernel } from "../record";
 import type { State } from "../state";
@@ -8,6 +8,8 @@ import { HEATS } from "./palette";
 import type { Tint } from "./picture";
 import type { Scene } from "./scene";
 import type { Subject } from "./subject";
+
+const LONGEST = 32;
 
 export interface Overlay {
   name: string;
@@ -141,7 +143,7 @@ function byKernel(subject: Subject, scene: Scene, state: State): Tint {
   return {
     colours: (palette) => [palette.roles.get("") ?? ["", ""], ...palette.lineBoxes],
     of: Uint8Array.from(own, (kernel) => (kernel ? (colours.get(kernel) ?? 0) : 0)),
-    text: own.map((kernel) => kernel?.name ?? null),
+    text: own.map((kernel) => (kernel ? shorten(kernel.name, LONGEST) : null)),
     legend: [{ text: "a colour for each kernel; none: no kernel of its own", swatch: "heat" }],
   };
 }

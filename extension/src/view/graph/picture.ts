@@ -1,5 +1,6 @@
 /** Everything that the painter needs to draw one scene. */
 
+import { shorten } from "../dom";
 import type { Groups } from "./grouping";
 import { Index } from "./index";
 import type { Layout } from "./layout";
@@ -91,6 +92,7 @@ export interface Tint {
 }
 
 const LEAST_BOXES = 2;
+const LONGEST = 40;
 const MOST_WITHOUT_PLACES = 60;
 
 function placesOf(scene: Scene, layout: Layout, groups: Groups): Place[] {
@@ -102,7 +104,7 @@ function placesOf(scene: Scene, layout: Layout, groups: Groups): Place[] {
       const [top, bottom] = [layout.y[i] - box.height / 2, layout.y[i] + box.height / 2];
       const left = layout.x[i] - box.width / 2;
       const known = places.get(title);
-      if (!known) places.set(title, { title, depth, top, bottom, left, boxes: 1 });
+      if (!known) places.set(title, { title: shorten(title, LONGEST), depth, top, bottom, left, boxes: 1 });
       else {
         known.boxes++;
         known.top = Math.min(known.top, top);

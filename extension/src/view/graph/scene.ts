@@ -1,6 +1,6 @@
 /** What of a graph is drawn: nodes and collapsed groups as boxes, and the edges that are left between them. */
 
-import { plural } from "../dom";
+import { plural, shorten } from "../dom";
 import type { Flow } from "./flow";
 import type { Groups } from "./grouping";
 import { description, labels } from "./labels";
@@ -10,6 +10,7 @@ import type { Box, Pair } from "./layout";
 const TITLE_WIDTH = 7;
 const UNDER_WIDTH = 6.1;
 const HEIGHT = 38;
+const LONGEST = 40;
 
 export interface Shown extends Box {
   /** The nodes that it stands for, as indices: one, or those of a collapsed group. */
@@ -70,7 +71,7 @@ export function makeScene(flow: Flow, roles: string[], choice: Choice): Scene {
 
 function box(flow: Flow, roles: string[], at: number, group: string | null): Shown {
   const node = flow.nodes[at];
-  const [title, under] = group === null ? labels(node) : [group, ""];
+  const [title, under] = group === null ? labels(node) : [shorten(group, LONGEST), ""];
   return { nodes: [at], group, title, under, role: group === null ? roles[at] : "", ...sizeOf(title, under) };
 }
 
