@@ -195,7 +195,7 @@ def test_facing_pages_the_cut_and_other_budgets(
     explorer = visit(small, theme)
     page = explorer.root.page
     graph(explorer, 1, "forward")
-    explorer.pane(1).get_by_role("button", name="Facing pages").click()
+    explorer.pane(1).get_by_role("button", name="Facing").click()
     drawing = explorer.pane(1).locator(".graph")
     expect(drawing.locator('.spots > [aria-label*="saved"]')).not_to_have_count(0)
     drawing.get_by_label("Collapse by").select_option("No groups")

@@ -60,7 +60,7 @@ const drawing: Mode = {
   make: (state, artifact) => new GraphView(oneGraph(artifact as Artifact, artifact?.graph as Graph, state), state),
 };
 const facing: Mode = {
-  name: "Facing pages",
+  name: "Facing",
   ofArtifact: false,
   can: (state) => pagesOf(state.compile) !== null,
   make: (state) => new GraphView(facingPages(state), state),

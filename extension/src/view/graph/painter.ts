@@ -310,7 +310,7 @@ class Frame {
     c.fillStyle = palette.soft;
     for (const i of boxes) {
       c.globalAlpha = dim(i);
-      if (under(i)) c.fillText(under(i), layout.x[i], layout.y[i] + 11);
+      if (under(i)) c.fillText(under(i), layout.x[i], layout.y[i] + 11, scene.shown[i].width - 8);
     }
     c.globalAlpha = 1;
   }
