@@ -13,9 +13,9 @@ from tests.ui.drive import Notebook, Server
 Shoot = Callable[[Page, str], None]
 
 CELLS = {
-    "load": "%load_ext kernel_magics\nimport torch, kernel_magics",
+    "load": "%load_ext kernel_magics\nimport torch, kernel_magics\nbig = torch.ones(512, 512)",
     "define": "def f(x):\n    y = x.cos() * 2\n    if y.sum() > 0:\n        y = y / 2\n    return y.relu()",
-    "compile": "%%compile\nout = f(torch.ones(64, 32))\nout = f(torch.ones(128, 32))",
+    "compile": "%%compile\nout = f(torch.ones(64, 32))\nout = f(torch.ones(128, 32))\nlarge = big.exp()",
 }
 
 
@@ -55,7 +55,9 @@ def test_lines_are_marked_with_reason_and_hint(notebook: Notebook, shoot: Shoot)
     again = found.filter(has_text="compiled again").first
     again.hover()
     expect(tip).to_contain_text("expected shape (64, 32), got shape (128, 32)")
-    expect(found.filter(has_text=re.compile("^hot: "))).not_to_have_count(0)
+    hot = marks(notebook, "compile").filter(has_text=re.compile("^hot: "))
+    expect(hot).to_have_count(1)
+    assert line_of(hot).startswith("large = big.exp()")
 
 
 def test_a_mark_opens_the_explorer_there(notebook: Notebook) -> None:

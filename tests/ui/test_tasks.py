@@ -138,7 +138,7 @@ def test_5_which_operation_costs_most(task: Callable[[str], Task]) -> None:
 def test_6_which_line_made_the_size_static(task: Callable[[str], Task]) -> None:
     t = task("static")
     t.click(t.mark("became 6"))
-    expect(t.pane("Sizes")).to_contain_text("L['x'].size()[0] == 6")
+    expect(t.pane("Sizes")).to_contain_text("G['six'].size()[0] == 6")
     assert t.explorer.lit(0) == ["if x.shape[0] == 6:"]
 
 
