@@ -133,8 +133,10 @@ def test_masks_only_where_blocks_do_not_divide() -> None:
 def test_accesses_are_wide_though_the_size_is_odd(size: Int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     half = torch.bfloat16
-    body = (Load("x", half, "x", Address((1,))), Compute("y", f32, "cast", ("x",)))
-    body += (Compute("z", half, "cast", ("y",)), Store("out", Address((1,)), "z"))
+    body = (
+        *(Load("x", half, "x", Address((1,))), Compute("y", f32, "cast", ("x",))),
+        *(Compute("z", half, "cast", ("y",)), Store("out", Address((1,)), "z")),
+    )
     buffers = {name: dataclasses.replace(buffer(name), dtype=half) for name in ("x", "out")}
     code = triton.generate(ir.Program("forward", buffers, (), (Loops("copy", (size,), (), body),), ()))
     (kernel,) = triton_module.load(code.text).values()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch._inductor.utils import fresh_cache
@@ -48,7 +50,7 @@ def test_cuda_graphs_that_are_skipped_say_why() -> None:
 
 def test_autotuning_says_what_was_tried() -> None:
     x = torch.randn(256, 256, device="cuda", dtype=torch.bfloat16)
-    options = {"max_autotune": True, "max_autotune_gemm_backends": "TRITON,ATEN"}
+    options: Any = {"max_autotune": True, "max_autotune_gemm_backends": "TRITON,ATEN"}
     with fresh_cache(), compiler_core.record(engine="torch") as record:
         torch.compile(product, options=options)(x, x)
     name, *tried = record.compiles[0].find("autotuning").text.splitlines()

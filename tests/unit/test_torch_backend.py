@@ -37,7 +37,7 @@ def outcome(fn: Callable[..., Any], *args: torch.Tensor) -> list[torch.Tensor | 
     value = fn(*own)
     values = list(value) if isinstance(value, tuple) else [value]
     if any(v.requires_grad for v in values):
-        sum(v.sum() for v in values if v.requires_grad).backward()  # type: ignore[union-attr]
+        sum(v.sum() for v in values if v.requires_grad).backward()
     return [*values, *own, *(t.grad for t in own)]
 
 
