@@ -17,7 +17,7 @@ _HEAD = re.compile(r"    def forward\(")
 _STATEMENT = re.compile(r'        (\w+)(?:: "([^"]*)")? = (.*)$')
 _INPUT = re.compile(r'        (\w+): "([^"]*)"(?:  # (.*))?$')
 _PARAMETER = re.compile(r'(\w+)(?:: "([^"]*)")?')
-_PLACE = re.compile(r"        # File: (.+?):(\d+) in (\S+?)(?:, code: (.*))?$")
+_PLACE = re.compile(r"        # (?:[\w ]+: )?File: (.+?):(\d+) in (\S+?)(?:, code: (.*))?$")
 _NO_PLACE = "        # No stacktrace found"
 _TENSOR = re.compile(r"(\w+)\[([^\]]*)\](?:\[[^\]]*\])?(\w*(?::\d+)?)")
 _NAME = re.compile(r"[A-Za-z_]\w*")

@@ -20,6 +20,7 @@ from compiler_core.record import Compile, Record
 from compiler_core.stock import versions
 from compiler_core.stock.fill import Filler
 from compiler_core.stock.happened import happened
+from compiler_core.stock.readable import Place, read_graph
 
 # Dynamo looks at .grad of tensors that are no leaves
 pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute:UserWarning")
@@ -191,6 +192,17 @@ def test_kernel_lines_lead_to_the_users_lines(observed: tuple[Record, Handler]) 
     assert lines_of(record, first(record), "forward", "tmp2 > tmp3") == {"if x.mean() > 0.5:"}
     groups = [sorted(n.partition("#")[2] for n in f.nodes) for f in first(record).fusions]
     assert ["cos", "cos_1", "gt", "mean"] in groups
+
+
+@pytest.mark.parametrize("before", ["", "Backward of forward node: "])  # as PyTorch 2.13 and 2.15 write it
+def test_a_nodes_line_is_read_from_the_comment_above_it(before: str) -> None:
+    text = f"""class GraphModule(torch.nn.Module):
+    def forward(self, tangents_1: "f32[8][1]cpu"):
+        # {before}File: /a/b.py:31 in f, code: x = y.cos()
+        sin: "f32[8][1]cpu" = torch.ops.aten.sin.default(tangents_1)
+        return (sin,)
+"""
+    assert read_graph(text).places["sin"] == Place("/a/b.py", 31, "f", "x = y.cos()")
 
 
 def test_bytecode_and_memory_plan(observed: tuple[Record, Handler]) -> None:
