@@ -10,7 +10,11 @@ from torch._inductor.utils import fresh_cache
 
 import compiler_core
 
-pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")]
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here"),
+    pytest.mark.filterwarnings("ignore"),  # Inductor's own
+]
 
 
 def gelu_sum(x: torch.Tensor) -> torch.Tensor:
