@@ -209,7 +209,9 @@ class Wrapper:
         return f"{self._own('torch')}.empty_strided({size}, {stride}, {where})"
 
     def _dtype(self, dtype: torch.dtype) -> str:
-        return self._own(ir.SHORT[dtype]) if dtype is not torch.bool else f"{self._own('torch')}.bool"
+        if dtype in ir.SHORT and dtype is not torch.bool:
+            return self._own(ir.SHORT[dtype])
+        return f"{self._own('torch')}.{str(dtype).removeprefix('torch.')}"
 
     def _output(self, result: Any) -> str:
         """A result that is a window on what others hold too is a true view, with its version counter."""

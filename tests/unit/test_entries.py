@@ -60,7 +60,7 @@ def test_memory_stays_flat():
         if i in (9, 49):
             gc.collect()
             counts.append([sum(issubclass(type(o), kind) for o in gc.get_objects()) for kind in kinds])
-    assert counts[0] == counts[1]
+    assert all(late <= early for early, late in zip(*counts, strict=True)), counts
 
 
 def test_what_a_graph_holds_is_freed(helper):

@@ -27,6 +27,7 @@ MESSAGE = re.compile(r"[VIWEC]\d{4} \d\d:\d\d:\d\d\.\d+ \d+ (\S+):\d+\] ?(?P<id>
 TRACED = re.compile(r"[VIWEC]\d{4} \d\d:\d\d:\d\d\.\d+ \d+ \S+:\d+\] (\{.*)")
 OUTSIDE = re.compile(
     r"_native/|_inductor/(config|template_heuristics|remote_cache)|_subclasses/fake_tensor|_dynamo/(utils|eval_frame)"
+    r"|torch/_logging/"
 )
 """Files that log when they are imported or when the process ends, which is before and after the record."""
 
