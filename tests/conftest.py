@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import os
-import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -52,6 +51,4 @@ def shell(_ipython: InteractiveShell) -> Iterator[InteractiveShell]:
         _ipython.run_line_magic("unload_ext", "kernel_magics")
     _ipython.set_custom_exc((), None)
     _ipython.compile.reset_compiler_flags()
-    if dynamo := sys.modules.get("torch._dynamo"):
-        dynamo.reset()  # what it put into the shell's names, it takes away itself
     _ipython.reset()
