@@ -278,7 +278,9 @@ class Explorer:
         return self.pane(at).locator(".cm-line").filter(has_text=text).first
 
     def click_line(self, at: int, text: str) -> None:
-        self.line(at, text).click(position=INSIDE)
+        line = self.line(at, text)
+        line.evaluate("e => { e.closest('.cm-scroller').scrollLeft = 0 }")  # where INSIDE is in sight
+        line.click(position=INSIDE)
 
     def node(self, at: int, name: str) -> Locator:
         """A node of a drawn graph."""

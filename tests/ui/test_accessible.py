@@ -91,7 +91,7 @@ def test_themes_of_jupyterlab(page: Page, server: Server, shoot: Shoot) -> None:
 
 def test_every_part_is_reached_with_the_keyboard(report: Path, browser: Browser) -> None:
     """Tab goes through the bar, the tree, each pane and the chain, in that order."""
-    page = browser.new_page(viewport={"width": 1500, "height": 900})
+    page = browser.new_page(viewport={"width": 1500, "height": 900}, reduced_motion="reduce")
     page.goto(report.as_uri())
     Explorer(page.locator(".cutaway")).click_line(0, "x.cos()")
     page.locator(".bar button").first.focus()
