@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import nbformat
-from playwright.sync_api import Locator, Page, Position
+from playwright.sync_api import Browser, Locator, Page, Position
 
 START_S = 60
 ARRIVE_S = 10
@@ -248,6 +248,19 @@ class Notebook:
 def _text(output: dict[str, Any]) -> str:
     text = output.get("text") or output.get("traceback") or ""
     return text if isinstance(text, str) else "\n".join(text)
+
+
+@contextlib.contextmanager
+def opened(browser: Browser, report: Path, **options: Any) -> Iterator[Page]:
+    """A report as a new reader sees it, storage being the context's; an error on its page fails the test."""
+    context = browser.new_context(viewport={"width": 1600, "height": 900}, **options)
+    page = context.new_page()
+    trouble: list[str] = []
+    page.on("pageerror", lambda error: trouble.append(str(error)))
+    page.goto(report.as_uri())
+    yield page
+    assert trouble == []
+    context.close()
 
 
 class Explorer:

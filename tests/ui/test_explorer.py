@@ -12,7 +12,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from compiler_core import api
 from kernel_magics.report import write_report
-from tests.ui.drive import Explorer
+from tests.ui.drive import Explorer, opened
 
 Shoot = Callable[[Page, str], None]
 
@@ -36,14 +36,8 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def page(browser: Browser, report: Path) -> Iterator[Page]:
     """Storage is the context's: each test begins as a new reader."""
-    context = browser.new_context(viewport={"width": 1600, "height": 900})
-    page = context.new_page()
-    trouble: list[str] = []
-    page.on("pageerror", lambda error: trouble.append(str(error)))
-    page.goto(report.as_uri())
-    yield page
-    assert trouble == []
-    context.close()
+    with opened(browser, report) as page:
+        yield page
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from playwright.sync_api import Browser, Locator, Page, expect
 
 from compiler_core import api
 from kernel_magics.report import write_report
-from tests.ui.drive import Explorer
+from tests.ui.drive import Explorer, opened
 
 Shoot = Callable[[Page, str], None]
 
@@ -41,14 +41,8 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(params=["light", "dark"])
 def page(request: pytest.FixtureRequest, browser: Browser, report: Path) -> Iterator[Page]:
-    context = browser.new_context(viewport={"width": 1600, "height": 900}, color_scheme=request.param)
-    page = context.new_page()
-    trouble: list[str] = []
-    page.on("pageerror", lambda error: trouble.append(str(error)))
-    page.goto(report.as_uri())
-    yield page
-    assert trouble == []
-    context.close()
+    with opened(browser, report, color_scheme=request.param) as page:
+        yield page
 
 
 @pytest.fixture
