@@ -244,7 +244,9 @@ class Compute:
 
 
 @dataclass(frozen=True)
-class Reduce:
+class _OverInner:
+    """What goes through the values of the inner indices."""
+
     name: str
     dtype: torch.dtype
     op: str
@@ -256,17 +258,12 @@ class Reduce:
         return (self.value,)
 
 
-@dataclass(frozen=True)
-class Scan:
-    name: str
-    dtype: torch.dtype
-    op: str
-    value: Argument
-    origin: tuple[ItemId, ...] = field(default=(), compare=False)
+class Reduce(_OverInner):
+    """One value for all of them."""
 
-    @property
-    def arguments(self) -> tuple[Argument, ...]:
-        return (self.value,)
+
+class Scan(_OverInner):
+    """A value for each: that of those up to it."""
 
 
 @dataclass(frozen=True)
