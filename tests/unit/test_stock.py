@@ -21,19 +21,12 @@ from compiler_core.stock import versions
 from compiler_core.stock.fill import Filler
 from compiler_core.stock.happened import happened
 from compiler_core.stock.readable import Place, read_graph
+from tests.stock_programs import walk_through
 
 # Dynamo looks at .grad of tensors that are no leaves
 pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute:UserWarning")
 
 SILENT = {"str", "chromium_event", "describe_tensor", "describe_storage", "describe_source", "dynamo_start", ""}
-
-
-def walk_through(inputs: dict[str, torch.Tensor]) -> torch.Tensor:
-    x = inputs["x"].cos().cos()
-    y = inputs["y"]
-    if x.mean() > 0.5:
-        return x * y
-    return x * y - 1
 
 
 def train(fn: Callable[..., torch.Tensor], size: int) -> dict[str, torch.Tensor]:
