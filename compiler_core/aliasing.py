@@ -27,6 +27,7 @@ def must_differ(capture: Capture) -> Iterator[GuardSpec]:
     for value in [*owners, *_looked_at(capture, {type(v.real) for v in owners})]:
         by_type.setdefault(type(value.real), {})[value.source] = None
     _add_own_dicts(capture, owners, by_type)
+    _add_namespaces(capture, owners, by_type)
     if capture.effects.writes_cells():
         by_type.setdefault(types.CellType, {}).update(dict.fromkeys(_cells(capture)))
     for first, *rest in by_type.values():
@@ -65,6 +66,17 @@ def _add_own_dicts(capture: Capture, owners: list[Any], by_type: dict[type, dict
     if own:
         dicts = by_type.setdefault(dict, {})
         dicts.update(dict.fromkeys([v.source for v in _looked_at(capture, {dict})] + own))
+
+
+def _add_namespaces(capture: Capture, owners: list[Any], by_type: dict[type, dict[Source, None]]) -> None:
+    """A dict may turn out to be the globals of a function: one of the two was changed, the other looked at."""
+    changed = [v for v in owners if type(v.real) is dict]
+    dicts = _looked_at(capture, {dict}) if capture.effects.writes_globals() else changed
+    for value in dicts:
+        if id(value.real) in capture.namespaces:
+            raise Unsupported("unsupported mutation", f"{value} beside the globals that it is")
+    if dicts:
+        by_type.setdefault(dict, {}).update(dict.fromkeys([v.source for v in dicts] + [*capture.namespaces.values()]))
 
 
 def _looked_at(capture: Capture, classes: set[type]) -> list[Any]:

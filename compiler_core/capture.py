@@ -92,6 +92,8 @@ class Capture:
         self._rounds = 0
         self.seen: dict[int, tuple[Any, Value]] = {}
         """Outside objects by their id, each with the value that stands for it."""
+        self.namespaces: dict[int, Held] = {}
+        """The globals of the frame and of the functions that it calls, by their id."""
         self.same_cells: dict[Source, FreeCell] = {}
         """Cells of the frame's own function that were reached through another function's closure."""
         self._by_fake: dict[int, TensorValue] = {}
@@ -171,9 +173,8 @@ class Capture:
 
     def namespace(self, f_globals: dict[str, Any]) -> Held | None:
         """A source for the globals of an inlined function or of a module; None for the frame's own."""
-        if f_globals is self.scope.f_globals:
-            return None
-        return self.held(f_globals, str(f_globals.get("__name__", "globals")))
+        held = self.namespaces[id(f_globals)] = self.held(f_globals, str(f_globals.get("__name__", "globals")))
+        return None if f_globals is self.scope.f_globals else held
 
     def key_value(self, key: Any) -> Value:
         """A dict key as a value."""

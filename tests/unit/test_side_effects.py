@@ -6,8 +6,10 @@ from __future__ import annotations
 
 import types
 
+import pytest
 import torch
 
+import compiler_core as cc
 from compiler_core.testing import same_as_eager
 
 COUNT = 0
@@ -276,8 +278,6 @@ def test_global_list_replaced(x):
 
 
 def test_default_arguments_are_remembered():
-    import compiler_core as cc
-
     def program(x):
         return append_default(x)
 
@@ -299,3 +299,35 @@ def test_sort_outside(x, items):
     items.sort(reverse=True)
     items.reverse()
     return x + items[0]
+
+
+def read_after_write(d, x):
+    d["factor"] = 5.0
+    return x * factor  # noqa: F821
+
+
+def write_of_a_called_function(d, x):
+    d.update(factor=5.0)
+    return read_factor(x)  # noqa: F821
+
+
+def write_of_the_global(d, x):
+    global factor
+    factor = 7.0
+    return x * d["factor"]
+
+
+@pytest.mark.parametrize("program", [read_after_write, write_of_a_called_function, write_of_the_global])
+@pytest.mark.parametrize("first_its_own", [False, True])
+def test_argument_that_is_the_globals(program, first_its_own):
+    space = {"__builtins__": __builtins__, "__name__": "space", "factor": 2.0}
+    exec("def read_factor(x):\n    return x * factor", space)
+    plain, x = types.FunctionType(program.__code__, space), x4()
+    compiled = cc.compile(plain, backend="eager", strict=True)
+    compiled(space if first_its_own else {"factor": 1.0}, x)
+    results = []
+    for function in (plain, compiled):
+        space["factor"] = 2.0
+        results.append((function(space, x), space["factor"]))
+    assert torch.equal(results[0][0], results[1][0])
+    assert results[0][1] == results[1][1] != 2.0
