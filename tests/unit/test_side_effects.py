@@ -303,12 +303,12 @@ def test_sort_outside(x, items):
 
 def read_after_write(d, x):
     d["factor"] = 5.0
-    return x * factor  # noqa: F821
+    return x * factor
 
 
 def write_of_a_called_function(d, x):
     d.update(factor=5.0)
-    return read_factor(x)  # noqa: F821
+    return read_factor(x)
 
 
 def write_of_the_global(d, x):
