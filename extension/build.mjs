@@ -1,8 +1,10 @@
 // Bundles the explorer: `node build.mjs` once, `--watch` again on every change, `--test` the unit tests.
 
 import { readdirSync } from "node:fs";
-import { copyFile, mkdir, rm } from "node:fs/promises";
+import { copyFile, mkdir, readFile, rm } from "node:fs/promises";
 import { dirname, resolve } from "node:path";
+import { runInNewContext } from "node:vm";
+import { gzipSync } from "node:zlib";
 import * as esbuild from "esbuild";
 
 const STATIC = "../kernel_magics/static";
@@ -16,8 +18,25 @@ const workers = {
       namespace: "worker",
     }));
     build.onLoad({ filter: /.*/, namespace: "worker" }, async ({ path }) => {
-      const made = await esbuild.build({ ...common, entryPoints: [path], format: "iife", write: false });
+      const options = { ...common, entryPoints: [path], format: "iife", write: false, plugins: [graphviz] };
+      const made = await esbuild.build(options);
       return { contents: made.outputFiles[0].text, loader: "text" };
+    });
+  },
+};
+
+/** Graphviz's module holds its WebAssembly as a string: here that is packed, and half as large. */
+const graphviz = {
+  name: "graphviz",
+  setup(build) {
+    build.onResolve({ filter: /^@viz-js\/viz$/ }, () => ({ path: resolve("node_modules/@viz-js/viz/src/index.js") }));
+    build.onLoad({ filter: /viz\/lib\/backend\.js$/ }, async ({ path }) => {
+      const source = await readFile(path, "utf8");
+      const [whole, literal] = /binaryDecode\(('(?:[^'\\]|\\.)*')\)/s.exec(source);
+      const wasm = Buffer.from(runInNewContext(literal), "latin1"); // a zero stands there as U+0100
+      const packed = gzipSync(wasm, { level: 9 }).toString("base64");
+      const unpacked = source.replace(whole, () => `unpack("${packed}")`);
+      return { contents: `import { unpack } from "${resolve("src/view/unpack")}";${unpacked}` };
     });
   },
 };

@@ -1,13 +1,13 @@
 /** Runs in a worker: Graphviz lays out a graph given as DOT and answers in its "plain" format. */
 
-import { Graphviz } from "@hpcc-js/wasm-graphviz";
+import { instance } from "@viz-js/viz";
 
-const graphviz = Graphviz.load();
+const graphviz = instance();
 
 self.onmessage = async (event: MessageEvent<{ id: number; dot: string }>) => {
   const { id, dot } = event.data;
   try {
-    self.postMessage({ id, plain: (await graphviz).layout(dot, "plain", "dot") });
+    self.postMessage({ id, plain: (await graphviz).renderString(dot, { format: "plain", engine: "dot" }) });
   } catch (error) {
     self.postMessage({ id, error: String(error) });
   }

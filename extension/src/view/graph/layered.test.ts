@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { layered } from "./layered";
-import { type Box, type Layout, layOut, type Pair } from "./layout";
+import { type Box, isSmall, type Layout, layOut, type Pair } from "./layout";
 
 /** Chance that is the same in each run. */
 function chance(seed: number): () => number {
@@ -102,4 +102,12 @@ test("a graph too large for Graphviz is laid out in linear time", async () => {
   const layout = await layOut(boxes, edges);
   assert.ok(performance.now() - start < 3000);
   assert.equal(overlaps(boxes, layout), 0);
+});
+
+test("long edges make a graph too large for Graphviz", () => {
+  const boxes = Array.from({ length: 200 }, () => ({ width: 80, height: 38 }));
+  const chain = boxes.slice(1).map((_, i): Pair => [i, i + 1]);
+  const saved = boxes.slice(0, 100).map((_, i): Pair => [i, 199 - i]);
+  assert.ok(isSmall(boxes, chain));
+  assert.ok(!isSmall(boxes, [...chain, ...saved]));
 });

@@ -26,7 +26,7 @@ interface Items {
 
 /** Boxes are given in an order in which most edges go forwards; those that do not are drawn upwards. */
 export function layered(boxes: Box[], edges: Pair[]): Layout {
-  const ranks = rankAll(boxes.length, edges);
+  const ranks = ranksOf(boxes.length, edges);
   const items = bend(boxes, edges, ranks);
   const rows = fillRows(items);
   for (let i = 0; i < SWEEPS; i++) order(rows, i % 2 ? items.down : items.up, i % 2 === 1);
@@ -35,7 +35,7 @@ export function layered(boxes: Box[], edges: Pair[]): Layout {
 }
 
 /** The longest path to each box; then parameters, and what is made of one alone, go down to their readers. */
-function rankAll(count: number, edges: Pair[]): Int32Array {
+export function ranksOf(count: number, edges: Pair[]): Int32Array {
   const rank = new Int32Array(count);
   const after: number[][] = Array.from({ length: count }, () => []);
   const inputs = new Int32Array(count);

@@ -1,7 +1,7 @@
 /** Where the boxes and edges of a graph go: Graphviz while it is small, our own layered layout beyond. */
 
 import { runDot } from "./dot";
-import { layered } from "./layered";
+import { layered, ranksOf } from "./layered";
 
 export interface Box {
   width: number;
@@ -23,12 +23,21 @@ export interface Layout extends Box {
   gutter?: number;
 }
 
-/** Up to here Graphviz answers while one looks. */
+/** Up to here Graphviz answers while one looks: so many boxes, edges, and ranks that edges pass. */
 const MOST_FOR_DOT = 300;
 const MOST_EDGES_FOR_DOT = 600;
+const MOST_PASSED_FOR_DOT = 1500;
 
 export async function layOut(boxes: Box[], edges: Pair[]): Promise<Layout> {
-  if (boxes.length > MOST_FOR_DOT || edges.length > MOST_EDGES_FOR_DOT) return layered(boxes, edges);
+  if (!isSmall(boxes, edges)) return layered(boxes, edges);
   // where Graphviz cannot run (a page that forbids workers) or takes too long, ours does
   return runDot(boxes, edges).catch(() => layered(boxes, edges));
+}
+
+/** Graphviz has a node wherever an edge passes a rank: what keeps it busy is not the boxes but the long edges. */
+export function isSmall(boxes: Box[], edges: Pair[]): boolean {
+  if (boxes.length > MOST_FOR_DOT || edges.length > MOST_EDGES_FOR_DOT) return false;
+  const ranks = ranksOf(boxes.length, edges);
+  const passed = edges.reduce((sum, [from, to]) => sum + Math.max(0, Math.abs(ranks[to] - ranks[from]) - 1), 0);
+  return passed <= MOST_PASSED_FOR_DOT;
 }
