@@ -11,11 +11,13 @@ import functools
 import hashlib
 import os
 import platform
+import re
 import subprocess
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from compiler_core import cache, config
 from compiler_core.errors import BuildError
@@ -70,6 +72,37 @@ def load(source: str) -> ctypes.CDLL:
         if key not in _loaded:
             _loaded[key] = _library(source, tools, library_path(key))
         return _loaded[key]
+
+
+class Signature(NamedTuple):
+    """A function of a library of ours."""
+
+    name: str
+    parameters: tuple[str, ...]
+    """The name of each one's type in `ctypes`."""
+    returns: str | None
+
+
+def signatures(source: str) -> list[Signature]:
+    """The functions in `source`."""
+    names = {"void*": "c_void_p", "i64": "c_int64", "f64": "c_double"}
+    found = []
+    for returned, name, parameters in re.findall(r'^extern "C" (\w+) (\w+)\((.*)\) noexcept \{', source, re.MULTILINE):
+        types = [names["void*" if "*" in p else p.split()[-2]] for p in parameters.split(", ") if p]
+        found.append(Signature(name, tuple(types), None if returned == "void" else "c_int64"))
+    return found
+
+
+def functions(source: str) -> dict[str, Callable[..., Any]]:
+    """The functions in `source`, ready to call."""
+    library = load(source)
+    made = {}
+    for name, parameters, returns in signatures(source):
+        function = getattr(library, name)
+        function.argtypes = [getattr(ctypes, p) for p in parameters]
+        function.restype = getattr(ctypes, returns) if returns else None
+        made[name] = function
+    return made
 
 
 def digest(source: str, tools: Toolchain) -> str:

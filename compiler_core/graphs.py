@@ -34,7 +34,12 @@ _DRAWS = re.compile("rand|drop|normal|bernoulli|multinomial|poisson|uniform|expo
 def draws(graph: fx.Graph) -> bool:
     """Whether an operation may draw random numbers."""
     calls = (n.target for n in graph.nodes if n.op.startswith("call_"))
-    return any(_DRAWS.search(getattr(target, "__name__", str(target))) for target in calls)
+    return any(draws_random(getattr(target, "__name__", str(target))) for target in calls)
+
+
+def draws_random(name: str) -> bool:
+    """Whether the operator of that name may draw random numbers."""
+    return _DRAWS.search(name) is not None
 
 
 def memory_of(tensor: torch.Tensor) -> int:
@@ -115,8 +120,11 @@ def _module(target: Any) -> str:
 
 
 def _constant(node: fx.Node) -> str | None:
-    """A constant of the graph as Python, where it is small."""
-    held = getattr(node.graph.owning_module, str(node.target), None) if node.op == "get_attr" else None
+    return constant_text(getattr(node.graph.owning_module, str(node.target), None)) if node.op == "get_attr" else None
+
+
+def constant_text(held: Any) -> str | None:
+    """A constant of a graph as Python, where it is small."""
     if not isinstance(held, torch.Tensor) or held.numel() > MOST_PRINTED or held.layout is not torch.strided:
         return None
     if isinstance(held, FakeTensor) or held.device.type != "cpu":

@@ -602,6 +602,8 @@ class Program:
     """Attributes of the graph, by buffer name."""
     symbols: Mapping[str, Definition] = field(default_factory=dict)
     """How each symbol is computed from the inputs; each after those that it needs."""
+    numbers: Mapping[str, int | float] = field(default_factory=dict)
+    """What each input that is no tensor was when the graph was captured."""
 
     def text(self) -> str:
         return "\n".join(s.text() for s in self.steps if isinstance(s, Loops))

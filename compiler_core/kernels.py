@@ -8,7 +8,6 @@ loops after fusion, the kernels and the wrapper, each line linked to what it cam
 
 from __future__ import annotations
 
-import ctypes
 import operator
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
@@ -105,19 +104,7 @@ def _generate(program: ir.Program, language: Language) -> Code:
 def _build(code: Code, program: ir.Program) -> Mapping[str, Launcher]:
     if code.language == "triton":
         return triton.build(code)
-    loops = [s for s in program.steps if isinstance(s, ir.Loops)]
-    if not loops:
-        return {}
-    library = build.load(code.text)
-    return {k.name: _function(library, k) for k in loops}
-
-
-def _function(library: ctypes.CDLL, loops: ir.Loops) -> Launcher:
-    function = getattr(library, loops.name)
-    numbers = [ctypes.c_int64] * len(loops.symbols) + [ctypes.c_double] * len(loops.scalars)
-    function.argtypes = [ctypes.c_void_p] * len(loops.arguments) + numbers
-    function.restype = ctypes.c_int64 if loops.may_fail else None
-    return function  # type: ignore[no-any-return]
+    return build.functions(code.text) if any(isinstance(s, ir.Loops) for s in program.steps) else {}
 
 
 class _Notes:
@@ -213,7 +200,9 @@ class _Notes:
         for number, step in wrapper.lines.items():
             of = [kernels.item(step.name)] if isinstance(step, ir.Loops) else step.origin
             self._compile.link(artifact.item(str(number)), of, "codegen")
-        return {step.name: artifact.item(str(n)) for n, step in wrapper.lines.items() if isinstance(step, ir.Call)}
+        calls = {n: step for n, step in wrapper.lines.items() if isinstance(step, ir.Call)}
+        # the first of its lines is the call, later ones look at what came back
+        return {step.name: artifact.item(str(n)) for n, step in reversed(calls.items())}
 
     def _fusions(self, fused: Rewritten) -> None:
         for loops in self._loops:

@@ -331,8 +331,36 @@ class Kernel:
     bytes_read: int | None = None
     bytes_written: int | None = None
     time_ns: float | None = None
+    """What it takes, where that was measured (`Record.measure`)."""
     operations: int | None = None
     """What it computes, counted in additions (an exponential is several)."""
+    timed_on: str | None = None
+    """The target that the time is of, one of `Record.devices`."""
+
+
+@dataclass(slots=True)
+class Device:
+    """A device that kernels were timed on."""
+
+    target: str
+    name: str
+    copy: float
+    """Bytes that a plain copy of much memory reads and writes there in a nanosecond."""
+    operations: float
+    """Additions in a nanosecond, by its maker's word (`roofline.PEAKS`)."""
+
+
+@dataclass(slots=True)
+class Accuracy:
+    """How far what a kernel left in memory lies from eager PyTorch's value in float64."""
+
+    node: ItemId
+    """Of the forward or backward graph."""
+    error: float | None
+    """The greatest difference as a share of the greatest value, of other than floats the share of wrong elements;
+    None: a NaN or an infinity where there should be none."""
+    eager: float | None
+    """The same of eager PyTorch in the graph's own types."""
 
 
 @dataclass(slots=True)
@@ -408,6 +436,8 @@ class Compile:
     kernels: list[Kernel] = field(default_factory=list)
     resources: list[KernelResources] = field(default_factory=list)
     """Of each kernel on each target whose machine code was asked for."""
+    accuracy: list[Accuracy] = field(default_factory=list)
+    """Of each value that a kernel left in memory, where that was asked for (`Record.check_accuracy`)."""
     memory: list[MemoryPlan] = field(default_factory=list)
     cuda_graphs: list[CudaGraph] = field(default_factory=list)
     edges: list[Edge] = field(default_factory=list)
@@ -516,6 +546,8 @@ class Record:
     frames: list[Frame] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     """Sentences for the reader that belong to no compile (no C++ compiler, recompile limit)."""
+    devices: list[Device] = field(default_factory=list)
+    """What kernels were timed on, where they were."""
     comparison: Comparison | None = None
     """With another run, where one was made: two engines on one cell, before and after an edit, two ranks."""
     _opened: int = field(default_factory=time.perf_counter_ns, repr=False, compare=False)
@@ -611,6 +643,20 @@ class Record:
                 for source in edge.sources:
                     below.setdefault(source, []).append(edge.made)
         return _reach(item, above) | _reach(item, below)
+
+    def measure(self) -> None:
+        """Time each kernel on the device that is here: `Kernel.time_ns` and `devices`; see `compiler_core.measure`.
+
+        This runs the record's code: of a record from a stranger, measure nothing.
+        """
+        importlib.import_module("compiler_core.measure").measure(self)
+
+    def check_accuracy(self) -> None:
+        """Compare what kernels compute with eager PyTorch in float64: `Compile.accuracy`; see `compiler_core.accuracy`.
+
+        This runs the record's code, too.
+        """
+        importlib.import_module("compiler_core.accuracy").check_accuracy(self)
 
     def to_json(self, indent: int | None = None) -> str:
         text = json.dumps(to_plain(self), indent=indent, ensure_ascii=False, allow_nan=False)

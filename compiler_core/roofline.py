@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from compiler_core.errors import UsageError
-from compiler_core.record import Kernel
+from compiler_core.record import Compile, Device, Kernel
 
 
 class Peak(NamedTuple):
@@ -56,14 +56,43 @@ class Roofline:
         return max(self.memory_ns, self.arithmetic_ns)
 
 
-def roofline(kernel: Kernel, target: str) -> Roofline:
-    """Where `kernel` stands on `target`; UsageError where either is unknown."""
-    if target not in PEAKS:
-        raise UsageError(f"unknown target {target!r}; known are {', '.join(PEAKS)}")
+def peak(where: str | Device) -> Peak:
+    """What a named target does, or a device that was measured; UsageError where the target is unknown."""
+    if isinstance(where, Device):
+        return Peak(where.name, where.copy, where.operations)
+    if where not in PEAKS:
+        raise UsageError(f"unknown target {where!r}; known are {', '.join(PEAKS)}")
+    return PEAKS[where]
+
+
+def roofline(kernel: Kernel, where: str | Device) -> Roofline:
+    """Where `kernel` stands on a target, or on one of `Record.devices`; UsageError where either is unknown."""
+    able, target = peak(where), where.target if isinstance(where, Device) else where
     if kernel.bytes_read is None or kernel.bytes_written is None:
         raise UsageError(f"the record does not say what {kernel.name} reads and writes")
-    peak = PEAKS[target]
-    memory = (kernel.bytes_read + kernel.bytes_written) / peak.bytes
-    arithmetic = (kernel.operations or 0) / peak.operations
-    share = max(memory, arithmetic) / kernel.time_ns if kernel.time_ns else None
-    return Roofline(target, memory, arithmetic, share)
+    memory = (kernel.bytes_read + kernel.bytes_written) / able.bytes
+    arithmetic = (kernel.operations or 0) / able.operations
+    timed = kernel.time_ns if kernel.timed_on in (None, target) else None
+    return Roofline(target, memory, arithmetic, max(memory, arithmetic) / timed if timed else None)
+
+
+def table(compile_: Compile, where: str | Device) -> str:
+    """The kernels of a compile under the roof of a target or device, as text, the dearest first."""
+    known = [k for k in compile_.kernels if k.bytes_read is not None and k.bytes_written is not None]
+    found = sorted(((k, roofline(k, where)) for k in known), key=lambda pair: -_cost(*pair))
+    head = f"{'kernel':<40}{'bytes':>14}{'operations':>14}{'least us':>11}{'bound':>12}{'us':>11}{'of roof':>9}"
+    able = peak(where)
+    lines = [f"{compile_.id} on {able.device}: {able.bytes:.3g} GB/s, {able.operations:.3g} billion additions a second"]
+    return "\n".join([*lines, head, *(_line(kernel, under) for kernel, under in found)])
+
+
+def _cost(kernel: Kernel, under: Roofline) -> float:
+    return under.ns / under.share if under.share else under.ns
+
+
+def _line(kernel: Kernel, under: Roofline) -> str:
+    name = f"{kernel.graph} {kernel.name}"
+    moved = (kernel.bytes_read or 0) + (kernel.bytes_written or 0)
+    operations = "" if kernel.operations is None else f"{kernel.operations:,}"
+    took, share = ("", "") if under.share is None else (f"{(kernel.time_ns or 0) / 1000:.2f}", f"{under.share:.0%}")
+    return f"{name[:39]:<40}{moved:>14,}{operations:>14}{under.ns / 1000:>11.2f}{under.bound:>12}{took:>11}{share:>9}"

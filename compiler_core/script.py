@@ -5,9 +5,11 @@ It needs PyTorch and a C++ compiler or Triton, and nothing of Cutaway's: to chan
 
 from __future__ import annotations
 
+import inspect
 import re
 
 from compiler_core import build
+from compiler_core.codegen.examples import random_tensor
 from compiler_core.errors import BuildError, UsageError
 from compiler_core.record import Compile
 
@@ -19,10 +21,7 @@ import time
 import torch
 
 
-def random_tensor(size, stride, dtype, device):
-    extent = 1 + sum((n - 1) * s for n, s in zip(size, stride)) if all(size) else 0
-    made = torch.randn(extent) if dtype.is_floating_point else torch.zeros(extent)
-    return made.to(dtype).to(device).as_strided(size, stride)
+{random_tensor}
 
 
 def empty(size, stride, dtype):
@@ -117,20 +116,17 @@ def script(compile_: Compile, which: str) -> str:
     kernels = next((texts[n] for n in (f"{which}.cpp", f"{which}.py") if n in texts), None)
     if wrapper is None or kernels is None:
         raise UsageError(f"compile {compile_.id} has no kernels of ours for its {which} graph")
-    if "def random_inputs" not in wrapper.text:
-        raise UsageError("some of its inputs are numbers, whose values only the caller knows")
     made = _cpp(kernels.text) if kernels.language == "cpp" else _triton(kernels.text)
-    return f"{_COMMON}{made}\n{wrapper.text}{_MAIN.format(which=which)}"
+    common = _COMMON.replace("{random_tensor}", inspect.getsource(random_tensor))
+    return f"{common}{made}\n{wrapper.text}{_MAIN.format(which=which)}"
 
 
 def _cpp(kernels: str) -> str:
-    names = {"void*": "ctypes.c_void_p", "i64": "ctypes.c_int64", "f64": "ctypes.c_double"}
     functions = []
-    for returned, name, parameters in re.findall(r'^extern "C" (\w+) (\w+)\((.*)\) noexcept \{', kernels, re.MULTILINE):
-        types = [names["void*" if "*" in p else p.split()[-2]] for p in parameters.split(", ") if p]
+    for name, parameters, returns in build.signatures(kernels):
         functions.append(f"{name} = library.{name}")
-        functions.append(f"{name}.argtypes = [{', '.join(types)}]")
-        functions.append(f"{name}.restype = {'None' if returned == 'void' else 'ctypes.c_int64'}")
+        functions.append(f"{name}.argtypes = [{', '.join(f'ctypes.{p}' for p in parameters)}]")
+        functions.append(f"{name}.restype = {f'ctypes.{returns}' if returns else None}")
     return _CPP.format(kernels=kernels, command=_command(), functions="\n".join(functions))
 
 

@@ -29,7 +29,7 @@ WIDTH = 100
 def record_ts() -> str:
     """The text of record.ts."""
     sys.path.insert(0, str(ROOT))
-    from compiler_core import differences, record, steps
+    from compiler_core import differences, record, roofline, steps
 
     found = [c for module in (steps, differences, record) for c in vars(module).values() if dataclasses.is_dataclass(c)]
     classes = [c for c in dict.fromkeys(found) if isinstance(c, type) and not _is_frozen(c)]
@@ -37,6 +37,7 @@ def record_ts() -> str:
     parts = [HEADER, f"export const SCHEMA_VERSION = {record.SCHEMA_VERSION};\n", "export type ItemId = string;\n"]
     parts += [_alias(name, value) for name, value in names.items()]
     parts += [_interface(cls, record.public_fields(cls)) for cls in classes]
+    parts += [_PEAKS, *(f"  {t}: {_literal(p._asdict())}," for t, p in roofline.PEAKS.items()), "};\n"]
     parts.append(_SHAPE_TYPE)
     parts.append("export const SHAPES: { [type: string]: { [field: string]: Shape } } = {")
     parts += [_shapes(cls, record.public_fields(cls)) for cls in classes]
@@ -48,6 +49,10 @@ def _is_frozen(cls: Any) -> bool:
     """Whether it is a view of a record (the state at a step), which no record contains."""
     return bool(cls.__dataclass_params__.frozen)
 
+
+_PEAKS = """\
+/** What targets do in a nanosecond: `compiler_core.roofline`. */
+export const PEAKS: { [target: string]: { device: string; bytes: number; operations: number } } = {"""
 
 _SHAPE_TYPE = """\
 /** A type as a value: what a field of a record must be. */

@@ -46,6 +46,8 @@ class Explorer(anywidget.AnyWidget):
 
     def __init__(self, record: Record | None = None) -> None:
         super().__init__(record=record)
+        self.shown_as: Any = None
+        """The handle of the output that shows it, where there is one to keep up to date."""
         _hear_while_busy(self.comm)
 
     def show(self, *panes: str, compile: str | None = None) -> None:
@@ -60,6 +62,24 @@ class Explorer(anywidget.AnyWidget):
             self.compile = compile
         if panes:
             self.shown = list(panes)
+
+    def measure(self) -> None:
+        """Time the kernels of the record on the device that is here, and show that (`Record.measure`)."""
+        if self.record is not None:
+            self.record.measure()
+            self.grown()
+
+    def check_accuracy(self) -> None:
+        """Compare what kernels compute with eager PyTorch in float64, and show that (`Record.check_accuracy`)."""
+        if self.record is not None:
+            self.record.check_accuracy()
+            self.grown()
+
+    def grown(self) -> None:
+        """The record that was shown has more in it now."""
+        self.send_state("record")
+        if self.shown_as is not None:
+            self.shown_as.update(self)
 
     def _check_compile(self, compile: str) -> None:
         known = [c.id for c in self.record.compiles] if self.record else []

@@ -33,6 +33,8 @@ ARGUMENTS: tuple[Decorator, ...] = (
     argument("--options", metavar="DICT", help="torch: Inductor's options, as JSON or a dict of yours by its name"),
     argument("--logs", action="store_true", help="torch: with all that PyTorch's loggers say, as under TORCH_LOGS=all"),
     argument("--target", help="machine code for this device, which need not be here: cpu, sm_90, gfx942 ..."),
+    argument("--measure", action="store_true", help="then time each kernel on the device that is here"),
+    argument("--check", action="store_true", help="then compare what kernels compute with PyTorch in float64"),
     argument("--strict", action="store_true", help="raise the compiler's own failures, which are otherwise noted"),
     argument("--steps", action="store_true", help="record every step of the symbolic interpreter, to go through them"),
     argument(
@@ -90,6 +92,8 @@ def request(arguments: argparse.Namespace, namespace: Mapping[str, Any]) -> Requ
         arguments.logs,
         _pairs(arguments, "keep_apart"),
         _pairs(arguments, "force_fuse"),
+        arguments.measure,
+        arguments.check,
     )
 
 
@@ -106,7 +110,7 @@ def _share(wanted: float | None) -> float:
     return 1.0 if wanted is None else wanted
 
 
-_CORE_ONLY = ("target", "strict", "memory_budget", "memory_curve", "keep_apart", "force_fuse")
+_CORE_ONLY = ("check", "target", "strict", "memory_budget", "memory_curve", "keep_apart", "force_fuse")
 _TORCH_ONLY = ("options", "logs")
 
 

@@ -36,6 +36,8 @@ class Request:
     logs: bool = False
     keep_apart: tuple[tuple[str, str], ...] = ()
     force_fuse: tuple[tuple[str, str], ...] = ()
+    measure: bool = False
+    check: bool = False
 
     def as_text(self) -> dict[str, str]:
         """Those that were given, for the record."""
@@ -66,6 +68,13 @@ def _show(record: Record, request: Request, view: View) -> None:
     """What is left to do with a record once it is whole."""
     view.stop()
     record.labels |= _cells(record)
+    for name, wanted, work in (
+        ("--measure", request.measure, record.measure),
+        ("--check", request.check, record.check_accuracy),
+    ):
+        with guarded(name):
+            if wanted:
+                work()
     with guarded("the record cannot be shown"):
         view.show(record)
     save(record, request)

@@ -73,12 +73,12 @@ class NotebookView(View):
         assert self.explorer is not None
         self.explorer.record = record
         # once more, so that the saved notebook has the record's own formats beside the widget
+        self.explorer.shown_as = self._shown
         self._shown.update(self.explorer)
 
     def grown(self) -> None:
         assert self.explorer is not None
-        self.explorer.send_state("record")
-        self._shown.update(self.explorer)
+        self.explorer.grown()
 
 
 class Interrupt:

@@ -16,7 +16,9 @@ import torch
 
 from compiler_core import ir
 from compiler_core.codegen import Launcher
+from compiler_core.codegen.examples import WHOLE, below_of
 from compiler_core.codegen.memory import MemoryPlan, views
+from compiler_core.graphs import constant_text
 from compiler_core.sizes import Int, Real, Size, hint, symbols_in
 
 Runner = Callable[[Sequence[Any]], list[Any]]
@@ -113,18 +115,24 @@ class Wrapper:
         return [*operators, *(["", ""] if operators else []), f"def {self._function()}(inputs):"]
 
     def _examples(self) -> list[str]:
-        """A function that makes inputs such as the program was captured with, for `script`; none where some are
-        numbers, whose values only the caller knows."""
-        buffers = [self._program.buffers.get(name) for name in self._program.inputs]
-        if None in buffers:
-            return []
-        lines = ["", "", f"def {self._own('random_inputs')}():", "    return ["]
-        for b in filter(None, buffers):
-            size, stride = (tuple(map(hint, numbers)) for numbers in (b.size, b.stride))
-            lines.append(
-                f"        random_tensor({size}, {stride}, {self._dtype(b.dtype)}, {str(b.device)!r}),  # {b.name}"
-            )
+        """A function that makes inputs such as the program was captured with, and its constants, for who has no
+        more than the text."""
+        program, constants = self._program, sorted(self._program.constants.keys() & self._names.keys())
+        lines = ["", "", f"def {self._own('random_inputs')}():"]
+        lines += [f"    global {', '.join(constants)}"] * bool(constants)
+        for name in constants:
+            lines.append(f"    {name} = {constant_text(program.constants[name]) or self._example(name)}")
+        lines.append("    return [")
+        for name in program.inputs:
+            given = self._example(name) if name in program.buffers else repr(program.numbers[name])
+            lines.append(f"        {given},  # {name}")
         return [*lines, "    ]"]
+
+    def _example(self, name: str) -> str:
+        buffer = self._program.buffers[name]
+        size, stride = (tuple(map(hint, numbers)) for numbers in (buffer.size, buffer.stride))
+        below = f", {below_of(self._program, name)}" if buffer.dtype in WHOLE else ""
+        return f"random_tensor({size}, {stride}, {self._dtype(buffer.dtype)}, {str(buffer.device)!r}{below})"
 
     def _on_its_device(self) -> list[str]:
         """Make the GPU the current one, if it is not: memory and launches are then the current device's."""

@@ -23,7 +23,7 @@ from compiler_core.lower.body import Body
 from compiler_core.lower.table import RULES, NotLowered, Operand
 from compiler_core.record import ItemId
 from compiler_core.sizes import Int, Real, prod, symbols_in
-from compiler_core.symbols import Definition, Sizes, is_symbolic
+from compiler_core.symbols import Definition, Sizes, hint, is_symbolic
 
 __all__ = ["NotLowered", "lower"]
 
@@ -57,6 +57,7 @@ class _Lowering:
         self._buffers: dict[str, ir.Buffer] = {}
         self._inputs: list[str] = []
         self._constants: dict[str, Any] = {}
+        self._given: dict[str, int | float] = {}
         self._steps: list[ir.Step] = []
         self._results: tuple[Any, ...] = ()
         self._sizes = Sizes(gm.graph.find_nodes(op="placeholder"), self._names)
@@ -72,11 +73,14 @@ class _Lowering:
             self._results,
             self._constants,
             self._sizes.definitions,
+            self._given,
         )
 
     def node(self, node: fx.Node) -> None:
         if node.op == "placeholder":
             self._inputs.append(node.name)
+            if not isinstance(value := node.meta.get("val"), torch.Tensor):
+                self._given[node.name] = hint(value)
         if is_symbolic(node.meta.get("val")):
             self.env[node] = self._number(node)
         elif node.op == "placeholder":

@@ -66,6 +66,7 @@ test("lines of dear kernels are hot", () => {
     bytes_written: 0,
     time_ns: null,
     operations: null,
+    timed_on: null,
   });
   const compile = compileOf("0/0", [
     ["0/0:kernel#a", ["src:0#10"]],

@@ -325,6 +325,22 @@ export interface Kernel {
   bytes_written: number | null;
   time_ns: number | null;
   operations: number | null;
+  timed_on: string | null;
+}
+
+/** A device that kernels were timed on. */
+export interface Device {
+  target: string;
+  name: string;
+  copy: number;
+  operations: number;
+}
+
+/** How far what a kernel left in memory lies from eager PyTorch's value in float64. */
+export interface Accuracy {
+  node: string;
+  error: number | null;
+  eager: number | null;
 }
 
 /** What a kernel's machine code takes of a target. */
@@ -381,6 +397,7 @@ export interface Compile {
   refusals: FusionRefusal[];
   kernels: Kernel[];
   resources: KernelResources[];
+  accuracy: Accuracy[];
   memory: MemoryPlan[];
   cuda_graphs: CudaGraph[];
   edges: Edge[];
@@ -413,8 +430,26 @@ export interface Record {
   labels: { [name: string]: string };
   frames: Frame[];
   notes: string[];
+  devices: Device[];
   comparison: Comparison | null;
 }
+
+/** What targets do in a nanosecond: `compiler_core.roofline`. */
+export const PEAKS: { [target: string]: { device: string; bytes: number; operations: number } } = {
+  cpu: { device: "one core of a server", bytes: 10, operations: 50 },
+  sm_75: { device: "T4", bytes: 320, operations: 4000 },
+  sm_80: { device: "A100 80 GB", bytes: 2039, operations: 9750 },
+  sm_86: { device: "A10", bytes: 600, operations: 15600 },
+  sm_89: { device: "L40S", bytes: 864, operations: 45800 },
+  sm_90: { device: "H200", bytes: 4800, operations: 33500 },
+  sm_100: { device: "B200", bytes: 8000, operations: 37000 },
+  sm_120: { device: "RTX PRO 6000", bytes: 1792, operations: 62500 },
+  gfx90a: { device: "MI250X", bytes: 3277, operations: 23950 },
+  gfx942: { device: "MI300X", bytes: 5300, operations: 81700 },
+  gfx950: { device: "MI355X", bytes: 8000, operations: 78650 },
+  gfx1100: { device: "RX 7900 XTX", bytes: 960, operations: 30700 },
+  gfx1201: { device: "RX 9070 XT", bytes: 640, operations: 24300 },
+};
 
 /** A type as a value: what a field of a record must be. */
 export type Shape =
@@ -648,6 +683,18 @@ export const SHAPES: { [type: string]: { [field: string]: Shape } } = {
     bytes_written: { maybe: "int" },
     time_ns: { maybe: "number" },
     operations: { maybe: "int" },
+    timed_on: { maybe: "string" },
+  },
+  Device: {
+    target: "string",
+    name: "string",
+    copy: "number",
+    operations: "number",
+  },
+  Accuracy: {
+    node: "string",
+    error: { maybe: "number" },
+    eager: { maybe: "number" },
   },
   KernelResources: {
     kernel: "string",
@@ -694,6 +741,7 @@ export const SHAPES: { [type: string]: { [field: string]: Shape } } = {
     refusals: { list: { is: "FusionRefusal" } },
     kernels: { list: { is: "Kernel" } },
     resources: { list: { is: "KernelResources" } },
+    accuracy: { list: { is: "Accuracy" } },
     memory: { list: { is: "MemoryPlan" } },
     cuda_graphs: { list: { is: "CudaGraph" } },
     edges: { list: { is: "Edge" } },
@@ -722,6 +770,7 @@ export const SHAPES: { [type: string]: { [field: string]: Shape } } = {
     labels: { map: "string" },
     frames: { list: { is: "Frame" } },
     notes: { list: "string" },
+    devices: { list: { is: "Device" } },
     comparison: { maybe: { is: "Comparison" } },
   },
 };

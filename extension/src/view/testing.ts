@@ -22,6 +22,7 @@ export function compileOf(id: string, edges: [made: string, sources: string[]][]
     refusals: [],
     kernels: [],
     resources: [],
+    accuracy: [],
     memory: [],
     cuda_graphs: [],
     edges: edges.map(([made, sources]) => ({ made, sources, rule: "test" })),
@@ -48,6 +49,7 @@ export function recordOf(lines: string[], compiles: Compile[]): CutawayRecord {
       { id: 0, name: "f", filename: "a.py", line: 10, kind: "root", resumes: null, calls: 1, skipped: "", compiles },
     ],
     notes: [],
+    devices: [],
     comparison: null,
   };
 }

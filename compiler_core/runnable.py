@@ -1,0 +1,135 @@
+"""One graph's program made again from the texts of a record, with a look at what each kernel does.
+
+What runs is what ran: the wrapper's text, our kernels from the cache on disk, PyTorch's own.  It needs nothing of the
+process that compiled it and keeps nothing of it alive; its inputs are random (`codegen.examples`).
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from compiler_core import build
+from compiler_core.codegen import triton_module
+from compiler_core.codegen.examples import random_tensor
+from compiler_core.codegen.wrapper import NAMES
+from compiler_core.errors import UsageError
+from compiler_core.record import Artifact, Compile, Kernel
+
+Begin = Callable[[Kernel], None]
+End = Callable[[Kernel, Mapping[str, Any]], None]
+"""Given what the names of the program are, where that is asked for."""
+
+
+@dataclass(frozen=True)
+class Runnable:
+    """A program that was loaded: `run` takes `inputs` as one list, which it may empty."""
+
+    inputs: list[Any]
+    _run: Callable[[list[Any]], Any]
+
+    @property
+    def on_gpu(self) -> bool:
+        return any(isinstance(value, torch.Tensor) and value.is_cuda for value in self.inputs)
+
+    def run(self) -> Any:
+        """The results, of the inputs as they are now; what the graph changes in place is changed in them."""
+        with torch.no_grad(), torch._C._AutoDispatchBelowADInplaceOrView():
+            return self._run(list(self.inputs))
+
+
+def wrappers(compile_: Compile) -> Iterator[Artifact]:
+    """The texts that run a graph's kernels; each is loaded by `load`."""
+    for artifact in compile_.artifacts:
+        which, _, name = artifact.name.partition(".")
+        if artifact.language == "python" and name.startswith("wrapper") and which in ("forward", "backward"):
+            yield artifact
+
+
+def kernels_of(compile_: Compile, wrapper: Artifact) -> dict[int, Kernel]:
+    """The kernel that each line of a wrapper runs."""
+    lines: dict[str, list[int]] = {}
+    for edge in compile_.edges:
+        if edge.made.startswith(f"{wrapper.id}#"):
+            for source in edge.sources:
+                lines.setdefault(source, []).append(int(edge.made.rpartition("#")[2]))
+    found = {}
+    for kernel in compile_.kernels:
+        if kernel.item and kernel.item.startswith(f"{wrapper.id}#"):
+            found[int(kernel.item.rpartition("#")[2])] = kernel
+        elif kernel.item and kernel.item in lines:
+            found[max(lines[kernel.item])] = kernel  # lines before it make room for the results
+    return found
+
+
+def load(compile_: Compile, wrapper: Artifact, begin: Begin, end: End, values: bool = False) -> Runnable:
+    """The program of `wrapper`; `begin` and `end` are called around each kernel, `end` with the `values` of all names.
+
+    UsageError or BuildError: it cannot run here, and why.
+    """
+    kernels = kernels_of(compile_, wrapper)
+    tree = _watched(wrapper.text, kernels, values)
+    scope: dict[str, Any] = {"__name__": wrapper.id, "_begin": begin, "_end": end, "_kernels": kernels}
+    if "async_compile" in wrapper.text:
+        return _stock(wrapper, tree, scope)
+    return _ours(compile_, wrapper, tree, scope)
+
+
+def _ours(compile_: Compile, wrapper: Artifact, tree: ast.Module, scope: dict[str, Any]) -> Runnable:
+    which = wrapper.name.partition(".")[0]
+    texts = {a.name: a for a in compile_.artifacts}
+    code = next((texts[name] for name in (f"{which}.cpp", f"{which}.py") if name in texts), None)
+    if code is None:
+        raise UsageError(f"the record has no kernels for the {which} graph of {compile_.id}")
+    names = {**NAMES, "random_tensor": random_tensor}
+    # the text writes a name of ours with a _ where a node has that name
+    scope |= names | {f"{name}_": value for name, value in names.items()} | _kernels(code)
+    exec(compile(tree, f"<cutaway {wrapper.id}>", "exec"), scope)
+    return Runnable(scope["random_inputs"](), scope[f"run_{which}"])
+
+
+def _kernels(code: Artifact) -> dict[str, Callable[..., Any]]:
+    if code.language == "triton":
+        return dict(triton_module.launchers(triton_module.load(code.text)))
+    return build.functions(code.text) if build.signatures(code.text) else {}
+
+
+def _stock(wrapper: Artifact, tree: ast.Module, scope: dict[str, Any]) -> Runnable:
+    """Inductor's output code, which has inputs of its own for who would run it alone."""
+    exec(compile(tree, f"<cutaway {wrapper.id}>", "exec"), scope)
+    run = scope["call"]
+    if "get_args" in scope:
+        return Runnable(scope["get_args"](), run)
+    given: list[Any] = []
+
+    def take(inputs: list[Any]) -> None:
+        given.extend(inputs or given)
+        inputs.clear()
+
+    scope["call"] = take
+    scope["benchmark_compiled_module"](times=1, repeat=1)
+    return Runnable(given, run)
+
+
+def _watched(text: str, kernels: Mapping[int, Kernel], values: bool) -> ast.Module:
+    """`text`, in which the statements of these lines stand between calls of `_begin` and `_end`."""
+    tree = ast.parse(text)
+    for node in ast.walk(tree):
+        for part in ("body", "orelse"):
+            statements = getattr(node, part, None)
+            if isinstance(statements, list):
+                setattr(node, part, [s for each in statements for s in _around(each, kernels, values)])
+    return ast.fix_missing_locations(tree)
+
+
+def _around(statement: ast.stmt, kernels: Mapping[int, Kernel], values: bool) -> list[ast.stmt]:
+    kernel = kernels.get(statement.lineno)
+    if kernel is None or isinstance(statement, ast.FunctionDef | ast.ClassDef):
+        return [statement]
+    line = f"_kernels[{statement.lineno}]"
+    begin, end = ast.parse(f"_begin({line})\n_end({line}, {'locals()' if values else '{}'})").body
+    return [begin, statement, end]
