@@ -128,7 +128,13 @@ def remove_dead(graph: fx.Graph) -> None:
 
 
 def is_random(node: fx.Node) -> bool:
-    return isinstance(node.target, torch._ops.OpOverload) and torch.Tag.nondeterministic_seeded in node.target.tags
+    """Whether the operator draws numbers; attention without dropout is marked as if it did, and does not."""
+    target = node.target
+    if not isinstance(target, torch._ops.OpOverload) or torch.Tag.nondeterministic_seeded not in target.tags:
+        return False
+    names = [a.name for a in target._schema.arguments]
+    given = dict(zip(names, node.args, strict=False)) | node.kwargs
+    return "dropout_p" not in names or given.get("dropout_p", 0.0) != 0.0
 
 
 def is_pure(node: fx.Node) -> bool:
