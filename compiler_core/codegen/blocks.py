@@ -9,6 +9,8 @@ from compiler_core import ir, spaces
 from compiler_core.sizes import Int, hint, prod
 
 TILE = 64
+WHOLE = 8192
+"""Elements of a part that a program goes through twice and keeps meanwhile."""
 LIKELY = 256
 """Blocks for a symbolic number of elements are made for at least so many."""
 
@@ -95,11 +97,11 @@ def choose_blocks(loops: ir.Loops) -> Blocks:
             i = max(1, min(outer, 1024 // j))
         else:
             j = min(inner, TILE) if across else min(1024, _power_of_2_in(loops.inner[-1]))
-            i = min(outer, TILE if across else max(1, 256 // j))
+            i = min(outer, TILE if across else max(1, 1024 // j))
         return Blocks(i, j, max(1, i * j // (512 if across else 256)), tiled=True)
     if _outer_indices_are_adjacent(loops):
         i = min(outer, 128 // _narrowest(loops))
-        j = min(inner, max(4096 // i, 64))
+        j = inner if i * inner <= WHOLE else max(4096 // i, 64)
     else:
         j = inner if inner <= 16384 else 4096
         i = max(1, min(outer, 1024 // j))

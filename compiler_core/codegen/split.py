@@ -8,15 +8,23 @@ parts::
         x = load x[65536*i0 + j0]                     sum_part = load sum_part[j0]
         sum = sum over j of x                         sum = sum over j of sum_part
         store sum_part[i0] = sum                      store out[0] = sum
+
+A variance, which is a sum of squared distances from the mean, needs the mean first.  Its parts take the distances
+from their own mean, so that one pass makes both, and what that leaves out is added with the parts::
+
+    sum over all of (x - mean)**2  =  sum over parts of (sum over the part of (x - mean of the part)**2
+                                                         + size of the part * (mean of the part - mean)**2)
+
+Neither side subtracts what is nearly equal, so no digits are lost.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from compiler_core import ir, spaces
-from compiler_core.codegen.blocks import programs
+from compiler_core.codegen.blocks import WHOLE, choose_blocks, programs
 from compiler_core.sizes import Int, hint
 
 ENOUGH_PROGRAMS = 256
@@ -24,6 +32,8 @@ WANTED_PROGRAMS = 512
 """Some four programs for each of a large GPU's multiprocessors, which all run at once."""
 LEAST_PART = 256
 """Each part has at least so many elements."""
+MOST_PARTS = 1024
+"""More would make the second kernel, of few programs, a slow one."""
 
 
 def split_reductions(program: ir.Program) -> ir.Program:
@@ -42,12 +52,16 @@ def split_reductions(program: ir.Program) -> ir.Program:
 
 def _cut(loops: ir.Loops) -> spaces.Split | None:
     """Which inner index to cut and where, or None for loops that stay whole."""
-    if not loops.inner or loops.scans or any(sweep.inner for sweep in ir.sweeps(loops)[1:]):
+    later = [sweep for sweep in ir.sweeps(loops)[1:] if sweep.inner]
+    if not loops.inner or loops.scans or not all(made_of_distances(loops, sweep) for sweep in later):
         return None
     running = programs(loops)
     if running >= ENOUGH_PROGRAMS:
         return None
     most = min(WANTED_PROGRAMS // running, hint(loops.inner_numel) // LEAST_PART)
+    if later:  # what is gone through twice is to be read once
+        whole = hint(loops.inner_numel) * choose_blocks(loops).i // WHOLE
+        most = max(most, min(2 * whole - 1, MOST_PARTS))
     inner = [(size, at) for at, size in enumerate(loops.space) if at >= len(loops.outer) and isinstance(size, int)]
     count, at = max(((divisor(size, most), -at) for size, at in inner), default=(1, 0))
     return spaces.Split(-at, loops.space[-at] // count) if count > 1 else None
@@ -78,6 +92,51 @@ def unused(name: str, loops: ir.Loops, buffers: dict[str, ir.Buffer]) -> str:
     return name
 
 
+@dataclass(frozen=True)
+class Distances:
+    """What a sum of squared distances is of: the values `x`, whose sum `total` is, from `mean` of the row."""
+
+    x: str
+    total: str
+    mean: ir.Argument
+
+
+def distances(loops: ir.Loops) -> dict[str, Distances]:
+    """The sums of squared distances from what a reduction before them led to, by name."""
+    found: dict[str, Distances] = {}
+    made: dict[ir.Argument, ir.Made] = {}
+    totals: dict[ir.Argument, str] = {}
+    reduced: set[ir.Argument] = set()
+    for s in loops.body:
+        if isinstance(s, ir.Store) or not isinstance(loops.inner_numel, int):
+            continue
+        if isinstance(s, ir.Reduce) and s.op == "sum" and s.dtype.is_floating_point:
+            x, mean = _distance(s, made)
+            if x in totals and mean in reduced and mean not in loops.inner_names:
+                found[s.name] = Distances(str(x), totals[x], mean)
+            totals[s.value] = s.name
+        if isinstance(s, ir.Reduce) or reduced.intersection(s.arguments):
+            reduced.add(s.name)
+        made[s.name] = s
+    return found
+
+
+def _distance(s: ir.Reduce, made: dict[ir.Argument, ir.Made]) -> tuple[ir.Argument, ir.Argument]:
+    """``x`` and ``y`` where the sum is of ``(x - y) * (x - y)``, else twice nothing."""
+    square = made.get(s.value)
+    if isinstance(square, ir.Compute) and square.op == "mul" and len(set(square.arguments)) == 1:
+        distance = made.get(square.arguments[0])
+        if isinstance(distance, ir.Compute) and distance.op == "sub":
+            return distance.arguments[0], distance.arguments[1]
+    return "", ""
+
+
+def made_of_distances(loops: ir.Loops, sweep: ir.Sweep) -> bool:
+    """Whether all that `sweep` goes through the row for are sums of squared distances from what the row itself says."""
+    found = distances(loops)
+    return not any(isinstance(s, ir.Store) or (isinstance(s, ir.Reduce) and s.name not in found) for s in sweep.inner)
+
+
 def parts(loops: ir.Loops, cut: spaces.Split, names: dict[str, str]) -> ir.Loops:
     """All up to the reductions, with the parts as the first outer index."""
     finer = spaces.split(loops, cut)
@@ -85,21 +144,68 @@ def parts(loops: ir.Loops, cut: spaces.Split, names: dict[str, str]) -> ir.Loops
     inner = [k for k in range(len(finer.space)) if k not in outer]
     made = spaces.arrange(finer, outer, inner)
     place = spaces.contiguous(made.outer, range(len(outer)), len(made.space))
-    stores = [ir.Store(names[s.name], place, s.name, s.origin) for s in made.body if isinstance(s, ir.Reduce)]
-    kept = [s for s in made.body if not isinstance(s, ir.Store) or made.is_inner(s)]
-    return spaces.simplify(replace(made, name=f"{loops.name}_parts", body=needed([*kept, *stores])))
+    found = distances(made)
+    body: list[ir.Statement] = []
+    for s in made.body:
+        if isinstance(s, ir.Reduce) and s.name in found:
+            body += _around_own_mean(s, found[s.name], made)
+        elif not isinstance(s, ir.Store) or made.is_inner(s):
+            body.append(s)
+    body += [ir.Store(names[s.name], place, s.name, s.origin) for s in made.body if isinstance(s, ir.Reduce)]
+    return spaces.simplify(replace(made, name=f"{loops.name}_parts", body=needed(body)))
+
+
+def _around_own_mean(s: ir.Reduce, of: Distances, part: ir.Loops) -> list[ir.Statement]:
+    """The sum of squared distances from the mean of the part."""
+    mean, distance, square = (unused(f"{s.name}_{what}", part, {}) for what in ("mean", "distance", "square"))
+    return [
+        _compute(mean, s, "div", of.total, _number(part.inner_numel, s)),
+        _compute(distance, s, "sub", of.x, mean),
+        _compute(square, s, "mul", distance, distance),
+        replace(s, value=square),
+    ]
+
+
+def _around_common_mean(
+    s: ir.Reduce, of: Distances, loops: ir.Loops, parts: Int, names: dict[str, str]
+) -> list[ir.Statement]:
+    """The same of all parts, from what each has around its own mean."""
+    words = ("mean", "shift", "square", "more", "all")
+    mean, shift, square, more, value = (unused(f"{s.name}_{word}", loops, {}) for word in words)
+    count = _number(loops.inner_numel // parts, s)
+    return [
+        _compute(mean, s, "div", names[of.total], count),
+        _compute(shift, s, "sub", mean, of.mean),
+        _compute(square, s, "mul", shift, shift),
+        _compute(more, s, "mul", square, count),
+        _compute(value, s, "add", names[s.name], more),
+        replace(s, value=value),
+    ]
+
+
+def _compute(name: str, like: ir.Reduce, op: str, *arguments: ir.Argument) -> ir.Compute:
+    return ir.Compute(name, like.dtype, op, arguments, like.origin)
+
+
+def _number(count: Int, like: ir.Reduce) -> ir.Literal:
+    assert isinstance(count, int)
+    return ir.Literal(float(count), like.dtype)
 
 
 def rest(loops: ir.Loops, parts: Int, names: dict[str, str]) -> ir.Loops:
     """The reduction of the parts, and all that follows."""
     rank = len(loops.outer)
+    found = distances(loops)
     row = spaces.contiguous(loops.outer, range(rank), rank).strides
     place = ir.Address((*row, loops.outer_numel))
     body: list[ir.Statement] = []
     for s in loops.body:
         if isinstance(s, ir.Reduce):
             body.append(ir.Load(names[s.name], s.dtype, names[s.name], place, s.origin))
-            body.append(replace(s, value=names[s.name]))
+            if s.name in found:
+                body += _around_common_mean(s, found[s.name], loops, parts, names)
+            else:
+                body.append(replace(s, value=names[s.name]))
         elif not loops.is_inner(s):
             body.append(_without_inner(s, rank))
     return spaces.simplify(ir.Loops(loops.name, loops.outer, (parts,), needed(body)))

@@ -23,12 +23,12 @@ from dataclasses import replace
 from compiler_core import ir, spaces
 from compiler_core.codegen import split
 from compiler_core.codegen.blocks import programs
-from compiler_core.sizes import hint
+from compiler_core.sizes import hint, prod
 
 FEW_PROGRAMS = 128
 """Fewer than a large GPU has multiprocessors."""
-LONG_ROW = 1 << 17
-"""Rows of so many elements take longer than starting some more kernels."""
+LONG = 1 << 16
+"""So many elements for each program take longer than starting some more kernels."""
 
 
 def in_stages(program: ir.Program) -> ir.Program:
@@ -43,15 +43,27 @@ def in_stages(program: ir.Program) -> ir.Program:
 def _stages(loops: ir.Loops, buffers: dict[str, ir.Buffer]) -> list[ir.Loops]:
     """`loops`, or a kernel for each time that they go through their rows; new buffers go into `buffers`."""
     sweeps = ir.sweeps(loops)
-    times = [k for k, sweep in enumerate(sweeps) if sweep.inner]
-    if len(times) < 2 or programs(loops) >= FEW_PROGRAMS or hint(loops.inner_numel) < LONG_ROW:
+    times = _times(loops, sweeps)
+    running = programs(loops)
+    if len(times) < 2 or running >= FEW_PROGRAMS or hint(prod(loops.space)) < LONG * running:
         return [loops]
     kept = _row_buffers(loops, buffers)
-    stages = [_stage(loops, sweeps, k, kept) for k in times]
+    stages = [_stage(loops, sweeps, time, kept) for time in times]
     idle = set(kept.values()) - {name for stage in stages for name in stage.reads}
     for name in idle:
         del buffers[name]
     return [_finished(stage, idle, last=stage is stages[-1]) for stage in stages]
+
+
+def _times(loops: ir.Loops, sweeps: Sequence[ir.Sweep]) -> list[range]:
+    """The sweeps that go through the rows; those that `split` makes one of are together."""
+    times: list[range] = []
+    for k, sweep in enumerate(sweeps):
+        if times and times[-1].stop == k and sweep.inner and split.made_of_distances(loops, sweep):
+            times[-1] = range(times[-1].start, k + 1)
+        elif sweep.inner:
+            times.append(range(k, k + 1))
+    return times
 
 
 def _row_buffers(loops: ir.Loops, buffers: dict[str, ir.Buffer]) -> dict[str, str]:
@@ -65,11 +77,12 @@ def _row_buffers(loops: ir.Loops, buffers: dict[str, ir.Buffer]) -> dict[str, st
     return names
 
 
-def _stage(loops: ir.Loops, sweeps: Sequence[ir.Sweep], k: int, kept: dict[str, str]) -> ir.Loops:
-    """What sweep k does, and the outer statements that were waiting for it."""
-    following = sweeps[k + 1].outer if k + 1 < len(sweeps) else ()
-    here = [*sweeps[k].inner, *following, *(sweeps[0].outer if k == 0 else ())]
-    done = {s.name for sweep in sweeps[:k] for s in sweep.inner if isinstance(s, ir.Reduce)}
+def _stage(loops: ir.Loops, sweeps: Sequence[ir.Sweep], time: range, kept: dict[str, str]) -> ir.Loops:
+    """What the sweeps of one time do, and the outer statements that were waiting for them."""
+    here = [s for k in time for s in sweeps[k].inner]
+    first = 0 if time.start == 0 else time.start + 1
+    here += [s for sweep in sweeps[first : time.stop + 1] for s in sweep.outer]
+    done = {s.name for sweep in sweeps[: time.start] for s in sweep.inner if isinstance(s, ir.Reduce)}
     row = spaces.contiguous(loops.outer, range(len(loops.outer)), len(loops.space))
     body: list[ir.Statement] = []
     for s in loops.body:
@@ -79,7 +92,7 @@ def _stage(loops: ir.Loops, sweeps: Sequence[ir.Sweep], k: int, kept: dict[str, 
             body += [s, ir.Store(kept[s.name], row, s.name, s.origin)]
         elif not isinstance(s, (ir.Reduce, ir.Store)) or s in here:
             body.append(s)
-    return replace(loops, name=f"{loops.name}_stage{k}", body=split.needed(body))
+    return replace(loops, name=f"{loops.name}_stage{time.start}", body=split.needed(body))
 
 
 def _finished(stage: ir.Loops, idle: set[str], last: bool) -> ir.Loops:

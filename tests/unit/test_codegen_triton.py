@@ -208,7 +208,15 @@ def test_a_few_long_rows_are_gone_through_in_kernels_of_their_own() -> None:
         ("softmax", (4, 2**20), ()),
     ]
     assert made.steps[-1].reads == ("x", "amax_of_row", "sum_1_of_row")
-    assert in_stages(program.with_steps([softmax(4, 100_000)])).steps == (softmax(4, 100_000),)
+    assert in_stages(program.with_steps([softmax(4, 50_000)])).steps == (softmax(4, 50_000),)
+
+
+def test_a_variance_of_few_long_rows_reads_them_once() -> None:
+    code = code_of("variances")
+    kernels = [k for k in code.text.split("@triton.jit")[1:] if "_parts(" in k]
+    assert len(kernels) == 3, "x, y and z"
+    assert [len(re.findall(r"tl.load\(arg", k)) for k in kernels] == [1, 1, 1]
+    assert [len(re.findall(r"tl.store\(", k)) for k in kernels] == [2, 2, 2], "the sum and the squared distances"
 
 
 def test_what_belongs_to_a_row_is_loaded_once_for_it() -> None:
@@ -216,7 +224,7 @@ def test_what_belongs_to_a_row_is_loaded_once_for_it() -> None:
     sums = (Compute("y", f32, "add", ("x", "b")), Store("out", Address((256, 1)), "y"))
     code = generate(Loops("add", (400, 256), (), body + sums))
     assert printed(code, 1) == ["b = tl.load(b_ptr + i0)"]
-    assert "i0 = tl.program_id(0) // 1\n" in code.text
+    assert "i0 = tl.program_id(0) // 1 * BLOCK_I + tl.arange(0, BLOCK_I)[:, None]\n" in code.text
 
 
 def test_reductions_that_keep_a_gpu_busy_stay_whole() -> None:

@@ -81,6 +81,12 @@ def few_long_rows(x: torch.Tensor, y: torch.Tensor) -> Any:
     return torch.softmax(x, 1), x.argmax(1), normed.relu(), y.var((0, 2))
 
 
+@case(lambda rand: (rand(300_000) + 100, rand(8, 3, 20_000) - 10, rand(9000, 4, 8).transpose(1, 2)))
+def variances(x: torch.Tensor, y: torch.Tensor, z: torch.Tensor) -> Any:
+    """Each read once: what is far from zero loses no digits."""
+    return x.var(), x.std(correction=0), *torch.var_mean(y, (0, 2)), (z - z.mean((0, 1))) / z.std((0, 1))
+
+
 @case(lambda rand: (rand(50, 30, 128), rand(50, 30, 1), rand(30, 1), rand(9, 192), rand(9, 1)))
 def values_of_rows(x: torch.Tensor, y: torch.Tensor, z: torch.Tensor, v: torch.Tensor, w: torch.Tensor) -> Any:
     return x * torch.rsqrt(y.abs() + 1) + z, v / (w.exp() + 1)
