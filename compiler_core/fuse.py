@@ -432,11 +432,11 @@ def _unused(name: str, taken: set[str]) -> str:
 
 
 def _alive(body: Sequence[ir.Statement]) -> tuple[ir.Statement, ...]:
-    """The statements that a store needs."""
+    """The statements that a store needs, and positions, which may be out of range."""
     wanted: set[ir.Argument] = set()
     kept: list[ir.Statement] = []
     for statement in reversed(body):
-        if isinstance(statement, ir.Store) or statement.name in wanted:
+        if isinstance(statement, (ir.Store, ir.Position)) or statement.name in wanted:
             wanted.update(statement.arguments)
             kept.append(statement)
     return tuple(reversed(kept))

@@ -17,6 +17,7 @@ RESUMED = ".<resumed>"
 """Ends the qualified name of what runs a part of a function; see compiler_core/resume.py, which imports torch."""
 STOCK = "/torch/_dynamo/eval_frame.py"
 """Stands between the skeleton and a unit that stock torch.compile compiled."""
+RERUN = "/compiler_core/rerun.py"
 OWN = tuple(f"{Path(place).parent}/" for place in (compiler_core.__file__, __file__) if place)
 
 
@@ -48,13 +49,13 @@ def show_alone(shell: Any, error: BaseException, filename: str | None) -> None:
 def of_the_user(traceback: types.TracebackType | None, filename: str) -> types.TracebackType | None:
     """The part of `traceback` that the cell in `filename` would have without the magic.
 
-    Frames of the compiler go, the skeleton's where a unit that it called follows, and that of a
-    function at a graph break where its resume function follows: one call stays one line.  A frame of a
-    resume function looks like one of the function that it goes on with.
+    Frames of the compiler go, the skeleton's where a unit that it called follows, that of a function at a
+    graph break where its resume function follows, and one that ran again plainly: one call stays one line.
+    A frame of a resume function looks like one of the function that it goes on with.
     """
-    entries = [e for e in _entries(traceback) if not e.tb_frame.f_code.co_filename.startswith(OWN)]
-    inside = list(itertools.dropwhile(lambda e: e.tb_frame.f_code.co_filename != filename, entries))
-    while len(inside) > 2 and inside[1].tb_frame.f_code.co_filename.endswith(STOCK):
+    entries = [e for e in _entries(traceback) if not (_filename(e).startswith(OWN) or _runs_plainly(e.tb_next))]
+    inside = list(itertools.dropwhile(lambda e: _filename(e) != filename, entries))
+    while len(inside) > 2 and _filename(inside[1]).endswith(STOCK):
         del inside[1]
     if len(inside) > 1 and _is_same_module(*inside[:2]):
         del inside[0]
@@ -119,6 +120,15 @@ def _entries(traceback: types.TracebackType | None) -> Iterator[types.TracebackT
     while traceback is not None:
         yield traceback
         traceback = traceback.tb_next
+
+
+def _filename(entry: types.TracebackType) -> str:
+    return entry.tb_frame.f_code.co_filename
+
+
+def _runs_plainly(entry: types.TracebackType | None) -> bool:
+    """Whether the frame above `entry` is gone through once more, its graph having failed."""
+    return entry is not None and _filename(entry).endswith(RERUN)
 
 
 def _is_same_module(first: types.TracebackType, second: types.TracebackType) -> bool:

@@ -81,7 +81,7 @@ def _differs(ok: bool, got: Any) -> str | None:
 def _named(obj: Any) -> str:
     of_users = not isinstance(obj, type) and hasattr(type(obj), "__getattr__")  # which would run
     name = None if of_users else getattr(obj, "__qualname__", None) or getattr(obj, "__name__", None)
-    return f"<{name}>" if name else f"<{type(obj).__name__}>"
+    return name if name and "<" in name else f"<{name or type(obj).__name__}>"
 
 
 TENSOR_FIELDS: tuple[tuple[str, Callable[[torch.Tensor], Any]], ...] = (

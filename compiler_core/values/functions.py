@@ -273,8 +273,8 @@ class FunctionValue(Value):
     def look(self, tx: Interpreter) -> None:
         if self.source is None or self.fn is None:
             return
-        if "<locals>" in self.fn.__qualname__ or self.fn.__qualname__.endswith(RESUMED):
-            # made anew by each call of the function around it: what it does is its code, its globals and its cells
+        if "<" in self.fn.__qualname__:
+            # made anew whenever the code around it runs: what it does is its code, its globals and its cells
             tx.capture.guard("TYPE_MATCH", self.source, self.fn)
             tx.capture.guard("ID_MATCH", Attribute(self.source, "__code__"), self.fn.__code__)
             tx.capture.guard("ID_MATCH", Attribute(self.source, "__globals__"), self.fn.__globals__)
@@ -287,7 +287,8 @@ class FunctionValue(Value):
     def constant(self, tx: Interpreter) -> Any:
         if self.fn is None:
             return super().constant(tx)
-        self.look(tx)
+        if self.source is not None:
+            tx.capture.guard("ID_MATCH", self.source, self.fn)
         return self.fn
 
     def get_attr(self, tx: Interpreter, name: str) -> Value:

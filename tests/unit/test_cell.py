@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.utils.capture import capture_output
 
+import compiler_core
 from kernel_magics import cell as cells
 from kernel_magics.traces import of_the_user
 
@@ -175,6 +177,18 @@ def test_notes_name_the_lines_that_ran_as_plain_python(shell: InteractiveShell) 
     assert "from math import *" in program.notes[0]
     assert "exec" in program.notes[1]
     assert "magic" in program.notes[2]
+
+
+def test_comprehension_over_a_break_is_compiled_again_for_its_numbers_alone(shell: InteractiveShell) -> None:
+    """Until CPython 3.12 the comprehension's function lies on the stack across the break, another in each round."""
+    text = "for n in range(6):\n    t = torch.randint(0, 1000, (3,))\n    y = torch.stack([x + i for i in t.tolist()])"
+    shell.user_ns.update(torch=torch, x=torch.ones(2))
+    with compiler_core.record("cell") as record:
+        run_apart(shell, text, compiled)
+    assert torch.equal(shell.user_ns["y"], torch.ones(2) + shell.user_ns["t"][:, None])
+    causes = [c.cause.guard for c in record.compiles if c.cause]
+    assert len(causes) == 1
+    assert re.fullmatch(r"L\['__stack\d'\]\[0\] == \d+", causes[0])
 
 
 def test_no_name_of_ours_in_the_namespace(shell: InteractiveShell) -> None:

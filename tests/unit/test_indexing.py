@@ -322,6 +322,8 @@ BAD: dict[str, tuple[Callable[..., Any], tuple[int, ...]]] = {
     "embedding": (lambda x, i: F.embedding(i, x), (5, -1)),
     "index": (lambda x, i: x[i].sum(), (5, -6)),
     "index_column": (lambda x, i: torch.softmax(x[:, i], 0), (7, -8)),
+    "index of zeros": (lambda x, i: torch.zeros(5)[i] + x[0, 0], (5, -6)),
+    "gather of ones": (lambda x, i: torch.ones(5).gather(0, i) + x[0, 0], (5, -1)),
     "cross_entropy": (lambda x, i: F.cross_entropy(x[: i.numel()], i), (7, -1)),
     "scatter_add": (lambda x, i: x.scatter_add(0, i.view(-1, 1), x), (5, -1)),
     "index_put": (lambda x, i: x.index_put((i,), x[0] * 2), (5, -6)),
