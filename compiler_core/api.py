@@ -89,6 +89,7 @@ def compile(
     mode: str = "default",
     keep_apart: Sequence[tuple[str, str]] = (),
     force_fuse: Sequence[tuple[str, str]] = (),
+    tune: bool = False,
 ) -> Any:
     """Compile a function, method or nn.Module; also a decorator, with or without arguments.
 
@@ -105,12 +106,13 @@ def compile(
     each whether it is kept; one that is not is never checked, and it is for you to know that it always
     holds.  `mode`: ``reduce-overhead`` replays the launches of a graph by CUDA graphs, where that is possible
     (`Compile.cuda_graphs` has the reasons).  `keep_apart`, `force_fuse`: pairs of nodes of the forward or backward
-    graph, by name, that must not become one kernel, or must where that is possible.  Raises UsageError where
-    the request itself is wrong.
+    graph, by name, that must not become one kernel, or must where that is possible.  `tune`: time several block sizes
+    for each Triton kernel on the GPU that is here and take the fastest, which is then remembered on disk
+    (`Compile.tunings`).  Raises UsageError where the request itself is wrong.
     """
     options = Options(
         backend, fullgraph, dynamic, target, strict, recompile_limit, memory_budget, steps, guard_filter, memory_curve,
-        mode, tuple(keep_apart), tuple(force_fuse),
+        mode, tuple(keep_apart), tuple(force_fuse), tune,
     )  # fmt: skip
     backends.choose(backend, ())
     if target is not None:

@@ -28,7 +28,8 @@ class Options:
     `steps` records every step of the symbolic interpreter.  `guard_filter` is given a compile's
     guards (`record.Guard`) and says of each whether it is kept.  `mode`: ``reduce-overhead`` replays launches
     by CUDA graphs where that is possible.  `keep_apart` and `force_fuse`: pairs of names of nodes of the forward
-    or backward graph that must not become one kernel, or must where that is possible.
+    or backward graph that must not become one kernel, or must where that is possible.  `tune` tries several block
+    sizes for each Triton kernel on the GPU that is here, and takes the fastest.
     """
 
     backend: str | Callable[..., Any] | None = None
@@ -44,11 +45,12 @@ class Options:
     mode: str = "default"
     keep_apart: Pairs = ()
     force_fuse: Pairs = ()
+    tune: bool = False
 
     def __post_init__(self) -> None:
         if self.dynamic is not None and not isinstance(self.dynamic, bool):
             raise UsageError(f"dynamic is True, False or None, not {self.dynamic!r}")
-        for name in ("fullgraph", "strict", "steps", "memory_curve"):
+        for name in ("fullgraph", "strict", "steps", "memory_curve", "tune"):
             if not isinstance(getattr(self, name), bool):
                 raise UsageError(f"{name} is True or False, not {getattr(self, name)!r}")
         if not isinstance(self.recompile_limit, int) or self.recompile_limit < 1:

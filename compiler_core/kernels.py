@@ -40,6 +40,7 @@ from compiler_core.record import (
     Span,
 )
 from compiler_core.rewrite import Rewritten, Wishes
+from compiler_core.tune import tune
 
 Which = Literal["forward", "backward"]
 Language = Literal["cpp", "triton"]
@@ -70,7 +71,9 @@ def compile_kernels(
     with compile_.step("codegen", which):
         if language == "triton":
             program = split_reductions(in_stages(program))
-        code = _generate(program, language)
+    tuned = tune(program, which, compile_, language) if options.tune else triton.NOT_TUNED
+    with compile_.step("codegen", which):
+        code = triton.generate(program, tuned) if language == "triton" else _generate(program, language)
         planned = memory.plan(program)
         wrapper = Wrapper(program, code.takes, planned)
         notes = _Notes(compile_, which, program)

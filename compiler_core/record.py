@@ -398,6 +398,35 @@ class MemoryPlan:
 
 
 @dataclass(slots=True)
+class Tried:
+    """One way to share out a kernel's work that autotuning tried."""
+
+    kernel: str
+    how: str
+    """Block sizes, warps, stages."""
+    time_ns: float | None = None
+    registers: int | None = None
+    spilled_bytes: int | None = None
+    why_not: str = ""
+    """Why it cannot run, if it cannot."""
+    chosen: bool = False
+    cached: bool = False
+    """It was tried in an earlier run."""
+
+
+@dataclass(slots=True)
+class Tuning:
+    """What became of the wish to tune a graph's kernels (``tune=True``)."""
+
+    graph: Literal["forward", "backward"]
+    target: str = ""
+    reason: str = ""
+    """Why nothing was tried, if nothing was."""
+    tried: list[Tried] = field(default_factory=list)
+    """The usual way first, for each kernel."""
+
+
+@dataclass(slots=True)
 class CudaGraph:
     """What became of the wish to replay a graph's launches (``mode="reduce-overhead"``)."""
 
@@ -439,6 +468,7 @@ class Compile:
     accuracy: list[Accuracy] = field(default_factory=list)
     """Of each value that a kernel left in memory, where that was asked for (`Record.check_accuracy`)."""
     memory: list[MemoryPlan] = field(default_factory=list)
+    tunings: list[Tuning] = field(default_factory=list)
     cuda_graphs: list[CudaGraph] = field(default_factory=list)
     edges: list[Edge] = field(default_factory=list)
     failures: list[Failure] = field(default_factory=list)

@@ -33,6 +33,7 @@ ARGUMENTS: tuple[Decorator, ...] = (
     argument("--options", metavar="DICT", help="torch: Inductor's options, as JSON or a dict of yours by its name"),
     argument("--logs", action="store_true", help="torch: with all that PyTorch's loggers say, as under TORCH_LOGS=all"),
     argument("--target", help="machine code for this device, which need not be here: cpu, sm_90, gfx942 ..."),
+    argument("--tune", action="store_true", help="time several block sizes for each Triton kernel, take the fastest"),
     argument("--measure", action="store_true", help="then time each kernel on the device that is here"),
     argument("--check", action="store_true", help="then compare what kernels compute with PyTorch in float64"),
     argument("--strict", action="store_true", help="raise the compiler's own failures, which are otherwise noted"),
@@ -94,6 +95,7 @@ def request(arguments: argparse.Namespace, namespace: Mapping[str, Any]) -> Requ
         _pairs(arguments, "force_fuse"),
         arguments.measure,
         arguments.check,
+        arguments.tune,
     )
 
 
@@ -110,7 +112,7 @@ def _share(wanted: float | None) -> float:
     return 1.0 if wanted is None else wanted
 
 
-_CORE_ONLY = ("check", "target", "strict", "memory_budget", "memory_curve", "keep_apart", "force_fuse")
+_CORE_ONLY = ("check", "tune", "target", "strict", "memory_budget", "memory_curve", "keep_apart", "force_fuse")
 _TORCH_ONLY = ("options", "logs")
 
 

@@ -38,12 +38,13 @@ class Request:
     force_fuse: tuple[tuple[str, str], ...] = ()
     measure: bool = False
     check: bool = False
+    tune: bool = False
 
     def as_text(self) -> dict[str, str]:
         """Those that were given, for the record."""
         backend = getattr(self.backend, "__name__", self.backend)
         given = {"backend": backend, "target": self.target, "fullgraph": self.fullgraph, "strict": self.strict}
-        given |= {"memory_curve": self.memory_curve, "dynamic": self.dynamic}
+        given |= {"tune": self.tune, "memory_curve": self.memory_curve, "dynamic": self.dynamic}
         given |= {"mode": self.mode, "options": self.options}
         given |= {name: _pairs_text(getattr(self, name)) or None for name in ("keep_apart", "force_fuse")}
         given["memory_budget"] = self.memory_budget if self.memory_budget < 1 else None
@@ -153,6 +154,7 @@ def _core(request: Request, record: Record) -> Callable[[types.FunctionType], Un
             mode=request.mode or "default",
             keep_apart=request.keep_apart,
             force_fuse=request.force_fuse,
+            tune=request.tune,
         )
         return made
 

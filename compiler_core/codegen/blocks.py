@@ -11,15 +11,19 @@ from compiler_core.sizes import Int, hint, prod
 TILE = 64
 WHOLE = 8192
 """Elements of a part that a program goes through twice and keeps meanwhile."""
+WHOLE_ROW = 16384
+"""A row of so many elements fits in a program's registers."""
+MOST_IN_A_BLOCK = 32768
+MOST_WARPS = 32
 LIKELY = 256
 """Blocks for a symbolic number of elements are made for at least so many."""
 
 
-def programs(loops: ir.Loops) -> int:
+def programs(loops: ir.Loops, blocks: Blocks | None = None) -> int:
     """How many programs run a kernel, for the sizes that the graph was captured with."""
     if loops.columns:
         return hint(prod(loops.outer[:-1]))
-    blocks = choose_blocks(loops)
+    blocks = blocks or choose_blocks(loops)
     return -(-hint(loops.outer_numel) // blocks.i) * (-(-hint(loops.inner_numel) // blocks.j) if blocks.tiled else 1)
 
 
@@ -81,6 +85,39 @@ class Blocks:
     j: int
     num_warps: int
     tiled: bool = False
+    stages: int = 1
+    """So many blocks of a row are on their way from memory at a time, where a row is several."""
+
+    def text(self) -> str:
+        sizes = [f"{self.i} rows" if self.j else f"{self.i} elements"] + [f"{self.j} columns"] * bool(self.j)
+        warps = f"{self.num_warps} warp{'s' if self.num_warps > 1 else ''}"
+        return ", ".join([" x ".join(sizes), warps, *([f"{self.stages} stages"] if self.stages > 1 else [])])
+
+
+def candidates(loops: ir.Loops) -> list[Blocks]:
+    """Blocks that are worth a try, those that `choose_blocks` takes first."""
+    usual = choose_blocks(loops)
+    found = [usual]
+    most_i = _power_of_2(hint(loops.outer[-1] if loops.columns else loops.outer_numel))
+    for i in (usual.i, usual.i // 2, usual.i * 2):
+        for j, stages in _inner_candidates(loops, usual):
+            for warps in (usual.num_warps, usual.num_warps // 2, usual.num_warps * 2):
+                fits = 1 <= i <= most_i and i * max(j, 1) <= MOST_IN_A_BLOCK and 1 <= warps <= MOST_WARPS
+                # one change at a time, warps beside it
+                if fits and (i == usual.i or (j, stages) == (usual.j, usual.stages)):
+                    found.append(replace(usual, i=i, j=j, stages=stages, num_warps=warps))
+    return list(dict.fromkeys(found))
+
+
+def _inner_candidates(loops: ir.Loops, usual: Blocks) -> list[tuple[int, int]]:
+    """Block sizes and stages for the inner indices: all of a row at once, or parts of it."""
+    if not usual.j or loops.columns:
+        return [(usual.j, usual.stages)]
+    row = _power_of_2(hint(loops.inner_numel))
+    if usual.tiled:
+        return [(j, 1) for j in (usual.j, usual.j // 2, usual.j * 2) if 1 <= j <= row]
+    whole = [(row, 1)] if row <= WHOLE_ROW else []
+    return [*whole, *((j, stages) for j in sorted({1024, 4096, usual.j}) if j < row for stages in (1, 3))]
 
 
 def choose_blocks(loops: ir.Loops) -> Blocks:
@@ -103,7 +140,7 @@ def choose_blocks(loops: ir.Loops) -> Blocks:
         i = min(outer, 128 // _narrowest(loops))
         j = inner if i * inner <= WHOLE else max(4096 // i, 64)
     else:
-        j = inner if inner <= 16384 else 4096
+        j = inner if inner <= WHOLE_ROW else 4096
         i = max(1, min(outer, 1024 // j))
     if loops.columns:
         i = min(i, _power_of_2(hint(loops.outer[-1])))

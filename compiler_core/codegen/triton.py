@@ -15,14 +15,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import torch
 
 from compiler_core import ir, spaces
 from compiler_core.codegen import Code, Launcher, Line, triton_module
-from compiler_core.codegen.blocks import as_printed, choose_blocks, programs
+from compiler_core.codegen.blocks import Blocks, as_printed, choose_blocks, programs
 from compiler_core.codegen.triton_ops import (
     HELPERS,
     POINTERS,
@@ -44,12 +44,14 @@ from triton.language.extra import libdevice
 _RESERVED = {"tl", "triton", "libdevice", "float", "range", "start", "i", "j", "i_mask", "j_mask", "BLOCK_I", "BLOCK_J"}
 AHEAD = 48 * 1024
 """Rows of up to so many bytes are loaded into shared memory while those before are computed with."""
+NOT_TUNED: Mapping[str, Blocks] = {}
 _INT32_LIMIT = 2**31 - 2**16
 
 
-def generate(program: ir.Program) -> Code:
-    """All loops of `program` as one module, as `triton_module` wants it."""
-    kernels = [_Kernel(as_printed(step), program.buffers) for step in program.steps if isinstance(step, ir.Loops)]
+def generate(program: ir.Program, tuned: Mapping[str, Blocks] = NOT_TUNED) -> Code:
+    """All loops of `program` as one module, as `triton_module` wants it, with the blocks that were `tuned` for some."""
+    loops = [as_printed(step) for step in program.steps if isinstance(step, ir.Loops)]
+    kernels = [_Kernel(each, program.buffers, tuned.get(each.name) or choose_blocks(each)) for each in loops]
     body = "\n".join(line for kernel in kernels for line, _ in kernel.lines)
     helpers = [f"\n\n@triton.jit\n{text}" for name, text in HELPERS.items() if re.search(rf"\b{name}\b", body)]
     text = _HEADER + "".join(helpers)
@@ -71,8 +73,8 @@ def build(code: Code) -> dict[str, Launcher]:
 class _Kernel:
     """One kernel: `lines` are its text, each with the numbers of the statements that it prints."""
 
-    def __init__(self, loops: ir.Loops, buffers: dict[str, ir.Buffer]) -> None:
-        self.loops, self.blocks = loops, choose_blocks(loops)
+    def __init__(self, loops: ir.Loops, buffers: dict[str, ir.Buffer], blocks: Blocks) -> None:
+        self.loops, self.blocks = loops, blocks
         self.lines: list[tuple[str, tuple[int, ...]]] = []
         self._number = {id(statement): k for k, statement in enumerate(loops.body)}
         self._reaches: dict[ir.Statement, tuple[bool, bool]] = {}
@@ -107,7 +109,7 @@ class _Kernel:
             return str(self.loops.outer[0])
         inner = self.loops.inner_numel if blocks.tiled else 1
         if isinstance(outer, int) and isinstance(inner, int):
-            return str(programs(self.loops))
+            return str(programs(self.loops, self.blocks))
         tiles = f" * triton.cdiv({inner}, {blocks.j})" if blocks.tiled else ""
         return f"lambda {', '.join(self._numbers())}: triton.cdiv({outer}, {blocks.i}){tiles}"
 
@@ -274,7 +276,9 @@ class _Kernel:
             nothing = f"tl.full({self._shape}, {identity(s.op, s.dtype)}, {TYPES[s.dtype]})"
             self._emit(f"{self._names[s.name]}_acc = {nothing}", s)
         if sweep.inner:
-            self._emit(f"for start in range(0, {self.loops.inner_numel}, BLOCK_J):")
+            stages = self.blocks.stages
+            blocks, ahead = ("tl.range", f", num_stages={stages}") if stages > 1 else ("range", "")
+            self._emit(f"for start in {blocks}(0, {self.loops.inner_numel}, BLOCK_J{ahead}):")
             self._inner_index("start + ", 2)
         for statement in (*sweep.again, *sweep.inner):
             if isinstance(statement, ir.Reduce):

@@ -19,7 +19,7 @@ import hashlib
 import importlib.util
 import linecache
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from types import ModuleType
@@ -104,13 +104,28 @@ def launchers(kernels: dict[str, Kernel]) -> dict[str, Launcher]:
         return {name: functools.partial(_interpret, kernel) for name, kernel in kernels.items()}
     if not torch.cuda.is_available():
         raise BuildError("Triton kernels run on a GPU, and PyTorch finds none; the backend for the CPU is cpp")
+    made = dict(zip(kernels, compiled(list(kernels.values())), strict=True))
+    for each in made.values():
+        if isinstance(each, BuildError):
+            raise each
+    return {name: launcher(kernels[name], made[name]) for name in kernels}
+
+
+def compiled(kernels: Sequence[Kernel]) -> list[Any]:
+    """Each kernel as Triton compiled it for the current device, or the BuildError that came of it."""
     target = current_target()
+
+    def made(kernel: Kernel) -> Any:
+        try:
+            return _compile(kernel, target, True)
+        except BuildError as error:
+            return error
+
     with in_our_cache(), ThreadPoolExecutor(min(16, os.cpu_count() or 1)) as pool:
-        compiled = list(pool.map(lambda kernel: _compile(kernel, target, True), kernels.values()))
-    return {name: _launcher(kernels[name], made) for name, made in zip(kernels, compiled, strict=True)}
+        return list(pool.map(made, kernels))
 
 
-def _launcher(kernel: Kernel, compiled: Any) -> Launcher:
+def launcher(kernel: Kernel, compiled: Any) -> Launcher:
     """Call it with tensors to launch the kernel, which is `compiled` for the current device and aligned tensors.
 
     Triton's own ``kernel[grid](...)`` finds out the types of its arguments on every call.  They

@@ -2,6 +2,7 @@
 
     python tests/unit/triton_cases.py                         on a GPU
     TRITON_INTERPRET=1 python tests/unit/triton_cases.py      in the interpreter, on the CPU
+    python tests/unit/triton_cases.py --candidate 3           with the third of autotuning's candidates for each kernel
 
 prints a JSON object: case -> verdict.  The interpreter wants its variable before Triton is
 imported, so tests start this as a process.
@@ -9,6 +10,7 @@ imported, so tests start this as a process.
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import sys
@@ -21,7 +23,8 @@ import torch.fx as fx
 import torch.nn.functional as F
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from compiler_core import decompose, kernels
+from compiler_core import decompose, ir, kernels
+from compiler_core.codegen.blocks import Blocks, as_printed, candidates
 from compiler_core.config import Options
 from compiler_core.record import Compile, Record
 
@@ -268,7 +271,7 @@ def verdict(name: str, device: str) -> str:
     inputs = inputs_of(name, device)
     gm = graph_of(name, inputs)
     try:
-        run = kernels.compile_kernels(gm, "forward", new_compile(), Options(), "triton")
+        run = kernels.compile_kernels(gm, "forward", new_compile(), Options(tune=True), "triton")
         results = run(inputs)
     except Exception:
         return traceback.format_exc()
@@ -284,6 +287,16 @@ def verdict(name: str, device: str) -> str:
         except AssertionError as error:
             return f"output {at}: {error}"
     return "ok"
+
+
+def choose(number: int) -> None:
+    """Have the kernels made with the candidate of this number, or the last one."""
+
+    def chosen(program: ir.Program, *_: object) -> dict[str, Blocks]:
+        loops = [step for step in program.steps if isinstance(step, ir.Loops)]
+        return {each.name: (candidates(as_printed(each))[: number + 1])[-1] for each in loops}
+
+    setattr(kernels, "tune", chosen)  # noqa: B010 (that function is not the one that kernels knows)
 
 
 def interpret_libdevice() -> None:
@@ -315,4 +328,9 @@ if __name__ == "__main__":
     if interpreted:
         interpret_libdevice()
     where = "cpu" if interpreted else "cuda"
-    json.dump({name: verdict(name, where) for name in sys.argv[1:] or CASES}, sys.stdout, indent=1)
+    options = argparse.ArgumentParser()
+    options.add_argument("--candidate", type=int, default=0, help="0: the usual blocks")
+    options.add_argument("names", nargs="*", default=list(CASES))
+    given = options.parse_args()
+    choose(given.candidate)
+    json.dump({name: verdict(name, where) for name in given.names}, sys.stdout, indent=1)

@@ -369,6 +369,26 @@ export interface MemoryPlan {
   buffers: PlannedBuffer[];
 }
 
+/** One way to share out a kernel's work that autotuning tried. */
+export interface Tried {
+  kernel: string;
+  how: string;
+  time_ns: number | null;
+  registers: number | null;
+  spilled_bytes: number | null;
+  why_not: string;
+  chosen: boolean;
+  cached: boolean;
+}
+
+/** What became of the wish to tune a graph's kernels (``tune=True``). */
+export interface Tuning {
+  graph: "forward" | "backward";
+  target: string;
+  reason: string;
+  tried: Tried[];
+}
+
 /** What became of the wish to replay a graph's launches (``mode="reduce-overhead"``). */
 export interface CudaGraph {
   graph: "forward" | "backward";
@@ -399,6 +419,7 @@ export interface Compile {
   resources: KernelResources[];
   accuracy: Accuracy[];
   memory: MemoryPlan[];
+  tunings: Tuning[];
   cuda_graphs: CudaGraph[];
   edges: Edge[];
   failures: Failure[];
@@ -716,6 +737,22 @@ export const SHAPES: { [type: string]: { [field: string]: Shape } } = {
     peak: "int",
     buffers: { list: { is: "PlannedBuffer" } },
   },
+  Tried: {
+    kernel: "string",
+    how: "string",
+    time_ns: { maybe: "number" },
+    registers: { maybe: "int" },
+    spilled_bytes: { maybe: "int" },
+    why_not: "string",
+    chosen: "boolean",
+    cached: "boolean",
+  },
+  Tuning: {
+    graph: { one: ["forward", "backward"] },
+    target: "string",
+    reason: "string",
+    tried: { list: { is: "Tried" } },
+  },
   CudaGraph: {
     graph: { one: ["forward", "backward"] },
     reason: "string",
@@ -743,6 +780,7 @@ export const SHAPES: { [type: string]: { [field: string]: Shape } } = {
     resources: { list: { is: "KernelResources" } },
     accuracy: { list: { is: "Accuracy" } },
     memory: { list: { is: "MemoryPlan" } },
+    tunings: { list: { is: "Tuning" } },
     cuda_graphs: { list: { is: "CudaGraph" } },
     edges: { list: { is: "Edge" } },
     failures: { list: { is: "Failure" } },

@@ -24,6 +24,7 @@ export function compileOf(id: string, edges: [made: string, sources: string[]][]
     resources: [],
     accuracy: [],
     memory: [],
+    tunings: [],
     cuda_graphs: [],
     edges: edges.map(([made, sources]) => ({ made, sources, rule: "test" })),
     failures: [],
