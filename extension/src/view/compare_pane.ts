@@ -3,8 +3,10 @@
 import { compareCompiles } from "./compare";
 import { h } from "./dom";
 import { RunsTable } from "./engines";
+import { isWord, recall, remember } from "./memory";
+import { GraphPair, TextPair, type Two } from "./pair";
 import type { Content } from "./pane";
-import type { Compile, ItemId } from "./record";
+import type { Artifact, Compile, ItemId } from "./record";
 import type { State } from "./state";
 
 /** Which compiles one can be set against: those of its frame first. */
@@ -13,38 +15,93 @@ export function others(state: State, compile: Compile): Compile[] {
   return [...rest.filter((c) => c.frame === compile.frame), ...rest.filter((c) => c.frame !== compile.frame)];
 }
 
+/** What is set against each other: all of them as a table, or one artifact of each. */
+export type Way = "table" | "text" | "drawing";
+
 export class ComparePane implements Content {
   readonly element = h("div", { class: "compare" });
-  private readonly picker = h("select", { "aria-label": "Compare with" });
-  private table: RunsTable | null = null;
+  private readonly compiles = h("select", { "aria-label": "Compare with" });
+  private readonly artifacts = h("select", { "aria-label": "What is compared" });
+  private content: Content | null = null;
 
   constructor(
     private readonly state: State,
     private readonly compile: Compile,
+    private readonly way: Way,
   ) {
     const found = others(state, compile);
-    this.picker.append(...found.map(({ id }) => h("option", { value: id }, id)));
-    this.picker.value = (found.find(({ id }) => id === compile.cause?.of) ?? found[0]).id;
-    this.picker.onchange = () => this.draw();
-    this.element.append(h("div", { class: "choices" }, `${compile.id} beside `, this.picker));
+    this.compiles.append(...found.map(({ id }) => h("option", { value: id }, id)));
+    const wanted = [state.comparedWith.get(compile.id), compile.cause?.of];
+    this.compiles.value = (found.find(({ id }) => wanted.includes(id)) ?? found[0]).id;
+    this.compiles.onchange = () => {
+      state.comparedWith.set(compile.id, this.compiles.value);
+      this.draw();
+    };
+    this.artifacts.onchange = () => {
+      remember("compared", this.artifacts.value);
+      this.draw();
+    };
+    this.artifacts.hidden = way === "table";
+    this.element.append(h("div", { class: "choices" }, `${compile.id} beside `, this.compiles, this.artifacts));
     this.draw();
   }
 
   private draw(): void {
-    const other = others(this.state, this.compile).find(({ id }) => id === this.picker.value);
+    const other = others(this.state, this.compile).find(({ id }) => id === this.compiles.value);
     if (!other) return;
-    this.table?.element.remove();
-    this.table = new RunsTable(this.state, compareCompiles(other, this.compile, this.state.links));
-    this.element.append(this.table.element);
+    this.content?.destroy();
+    this.content?.element.remove();
+    this.content = this.contentFor(other);
+    this.element.append(this.content?.element ?? h("p", { class: "empty" }, "They have nothing of the same name."));
+  }
+
+  private contentFor(other: Compile): Content | null {
+    if (this.way === "table") return new RunsTable(this.state, compareCompiles(other, this.compile, this.state.links));
+    const chosen = this.choose(artifactsOf(other, this.compile, this.way));
+    if (!chosen) return null;
+    const Made = this.way === "text" ? TextPair : GraphPair;
+    return new Made(this.state, chosen, [other.id, this.compile.id]);
+  }
+
+  /** The pair that was chosen last, else the first that differs, the graphs before the rest. */
+  private choose(pairs: Two<Artifact>[]): Two<Artifact> | undefined {
+    const same = ([left, right]: Two<Artifact>) => (left.text === right.text ? " (same)" : "");
+    this.artifacts.replaceChildren(
+      ...pairs.map((pair) => h("option", { value: nameOf(pair[0]) }, nameOf(pair[0]) + same(pair))),
+    );
+    const last = recall("compared", isWord);
+    const differing = pairs.filter((pair) => !same(pair));
+    const chosen =
+      pairs.find(([left]) => nameOf(left) === last) ??
+      differing.find(([left]) => left.graph) ??
+      differing[0] ??
+      pairs[0];
+    if (chosen) this.artifacts.value = nameOf(chosen[0]);
+    return chosen;
   }
 
   light(): void {
-    this.table?.light();
+    this.content?.light();
   }
 
   reveal(items: Set<ItemId>): void {
-    this.table?.reveal(items);
+    this.content?.reveal(items);
   }
 
-  destroy(): void {}
+  destroy(): void {
+    this.content?.destroy();
+  }
+}
+
+/** What both compiles have, as texts or as graphs. */
+function artifactsOf(before: Compile, after: Compile, way: Way): Two<Artifact>[] {
+  const fits = (artifact: Artifact) => (way === "drawing" ? artifact.graph !== null : artifact.text !== "");
+  return before.artifacts.filter(fits).flatMap((left): Two<Artifact>[] => {
+    const right = after.artifacts.find(({ pane, name }) => pane === left.pane && name === left.name);
+    return right && fits(right) ? [[left, right]] : [];
+  });
+}
+
+function nameOf({ pane, name }: Artifact): string {
+  return pane === name ? name : `${pane}: ${name}`;
 }

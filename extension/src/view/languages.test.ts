@@ -1,55 +1,66 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { ensureSyntaxTree, highlightingFor } from "@codemirror/language";
-import { EditorState } from "@codemirror/state";
-import { highlightTree } from "@lezer/highlight";
-import { language } from "./languages";
+import { Text } from "@codemirror/state";
+import { readerOf } from "./languages";
 import type { Language } from "./record";
 
-/** Each coloured stretch of a text, as its class and itself. */
-function coloured(name: Language, text: string): string[] {
-  const state = EditorState.create({ doc: text, extensions: language(name) });
-  const tree = ensureSyntaxTree(state, text.length, 5000);
-  assert.ok(tree);
-  const found: string[] = [];
-  const style = { style: (tags: Parameters<typeof highlightingFor>[1]) => highlightingFor(state, tags) };
-  highlightTree(tree, style, (from, to, classes) => found.push(`${classes}: ${text.slice(from, to)}`));
-  return found;
+/** Each coloured stretch of a text, as its colour and itself. */
+function coloured(name: Language, lines: string[]): string[] {
+  const doc = Text.of(lines);
+  const reader = readerOf(name);
+  return lines.flatMap((line, i) =>
+    reader.line(doc, i + 1).map(([from, to, colour]) => `${colour}: ${line.slice(from, to)}`),
+  );
 }
 
 test("Python", () => {
-  const text = 'def f(x):\n    """Two\n    lines."""\n    return x + 1  # why';
-  const wanted = [
-    "t-keyword: def",
-    "t-definition: f",
-    't-string: """Two',
-    't-string: lines."""',
-    "t-keyword: return",
-    "t-number: 1",
-    "t-comment: # why",
-  ];
-  assert.deepEqual(
-    coloured("python", text).map((each) => each.replace(/ +(?=lines)/, " ")),
-    wanted,
-  );
+  const lines = ["@compile", "def f(x):", '    """Two', '    lines."""', "    return x + 1  # why"];
+  assert.deepEqual(coloured("python", lines), [
+    "meta: @compile",
+    "keyword: def",
+    "definition: f",
+    'string: """',
+    "string: Two",
+    'string:     lines."""',
+    "keyword: return",
+    "number: 1",
+    "comment: # why",
+  ]);
 });
 
 test("C++", () => {
-  const text = '#include <cmath>\nfloat f(const char* s = "a") { /* one\ntwo */ return 0.5f; }';
-  const wanted = [
-    "t-meta: #include <cmath>",
-    "t-type: float",
-    "t-keyword: const",
-    "t-type: char",
-    't-string: "a"',
-    "t-comment: /* one",
-    "t-comment: two */",
-    "t-keyword: return",
-    "t-number: 0.5f",
-  ];
-  assert.deepEqual(coloured("cpp", text), wanted);
+  const lines = ["#include <cmath>", 'float f(const char* s = "a") { /* one', "two */ return 0.5f; }"];
+  assert.deepEqual(coloured("cpp", lines), [
+    "meta: #include <cmath>",
+    "type: float",
+    "keyword: const",
+    "type: char",
+    'string: "a"',
+    "comment: /*",
+    "comment:  one",
+    "comment: two */",
+    "keyword: return",
+    "number: 0.5f",
+  ]);
 });
 
-test("a text that never closes what it opened is coloured to its end", () => {
-  assert.deepEqual(coloured("python", "'''a\nb"), ["t-string: '''a", "t-string: b"]);
+test("machine code and bytecode", () => {
+  assert.deepEqual(coloured("ptx", ["ld.global.f32 %f1, [%rd4+16]; // read"]), [
+    "keyword: ld.global.f32",
+    "number: 16",
+    "comment: ; // read",
+  ]);
+  assert.deepEqual(coloured("bytecode", ["  12 LOAD_FAST 0 (x)"]), ["number: 12", "keyword: LOAD_FAST", "number: 0"]);
+});
+
+test("what is never closed goes on to the end, and the lines before are looked at once", () => {
+  assert.deepEqual(coloured("python", ["'''a", "b"]), ["string: '''", "string: a", "string: b"]);
+  const lines = Array.from({ length: 100_000 }, (_, i) => `x_${i} = "a" + f(${i})  # line`);
+  const start = performance.now();
+  assert.equal(readerOf("python").line(Text.of(lines), lines.length).length, 3);
+  assert.ok(performance.now() - start < 1000);
+});
+
+test("a line of a million characters stays plain", () => {
+  assert.deepEqual(coloured("python", ["x = 1".repeat(1_000_000)]), []);
 });

@@ -1,6 +1,6 @@
 /** The panes that there are: titles, what each can show, and what it says when it is empty. */
 
-import { ComparePane, others } from "./compare_pane";
+import { ComparePane, others, type Way } from "./compare_pane";
 import { CostsTable } from "./costs_table";
 import { RunsTable } from "./engines";
 import { FusionTable } from "./fusion";
@@ -57,7 +57,8 @@ const drawing: Mode = {
   name: "Drawing",
   ofArtifact: true,
   can: (_, artifact) => Boolean(artifact?.graph),
-  make: (state, artifact) => new GraphView(oneGraph(artifact as Artifact, artifact?.graph as Graph, state), state),
+  make: (state, artifact) =>
+    new GraphView(oneGraph(artifact as Artifact, artifact?.graph as Graph, state.compile, state), state),
 };
 const facing: Mode = {
   name: "Facing",
@@ -94,12 +95,14 @@ const timings = table(
   (c) => c.events.length,
   (state, c) => new TimingsTable(state, c),
 );
-const compare: Mode = {
-  name: "Table",
-  ofArtifact: false,
-  can: (state) => state.compile !== null && others(state, state.compile).length > 0,
-  make: (state) => new ComparePane(state, state.compile as Compile),
-};
+function compare(name: string, way: Way): Mode {
+  return {
+    name,
+    ofArtifact: false,
+    can: (state) => state.compile !== null && others(state, state.compile).length > 0,
+    make: (state) => new ComparePane(state, state.compile as Compile, way),
+  };
+}
 const runs: Mode = {
   name: "Table",
   ofArtifact: false,
@@ -195,7 +198,7 @@ export const PANES: PaneKind[] = [
     name: "compare",
     title: "Beside another compile",
     short: "Two compiles",
-    modes: [compare],
+    modes: [compare("Table", "table"), compare("Text", "text"), compare("Drawing", "drawing")],
     empty: () => "There is no other compile in this record to set it against.",
   },
   {

@@ -43,6 +43,10 @@ export class State {
   budget: BudgetPoint | null = null;
   /** The attempt and the step that was looked at last, for each compile. */
   readonly stoodAt = new Map<string, [attempt: number, step: number]>();
+  /** What stands beside an item where two compiles are set against each other: it lights up with it. */
+  twins = new Map<ItemId, ItemId>();
+  /** The compile that each was set against last. */
+  readonly comparedWith = new Map<string, string>();
   /** The attempt and the step to go to, until the pane of steps is there. */
   wantedStep: [attempt: number, step: number] | null = null;
   shown: string[];
@@ -94,7 +98,7 @@ export class State {
     return this.record.labels[filename] ?? (filename.split("/").pop() || filename);
   }
 
-  private findCompile(id: string): Compile | null {
+  findCompile(id: string): Compile | null {
     for (const frame of this.record.frames) {
       for (const compile of frame.compiles) if (compile.id === id) return compile;
     }
@@ -161,6 +165,7 @@ export class State {
 
   hover(items: Iterable<ItemId>): void {
     const next = new Set(items);
+    for (const item of [...next]) next.add(this.twins.get(item) ?? item);
     if (same(next, this.hovered)) return;
     this.hovered = next;
     this.hoverLinked = this.links.linked(next);

@@ -9,8 +9,10 @@ import {
   highlightSpecialChars,
   keymap,
   lineNumbers,
+  WidgetType,
 } from "@codemirror/view";
 import { chip, TIP } from "./chips";
+import type { Side } from "./diff";
 import { reducedMotion } from "./dom";
 import { language } from "./languages";
 import { push } from "./links";
@@ -29,6 +31,8 @@ export class TextView implements Content {
     private readonly artifact: Artifact,
     private readonly state: State,
     label: string,
+    /** How it stands beside another text. */
+    private readonly side: Side | null = null,
   ) {
     this.element.className = "text";
     const doc = artifact.text.replace(/\n$/, "");
@@ -57,6 +61,7 @@ export class TextView implements Content {
       language(this.artifact.language),
       LIT,
       EditorView.decorations.of(this.stripes(this.artifact.text)),
+      EditorView.decorations.of((this.side && besideAnother(this.artifact.text, this.side)) ?? Decoration.none),
       this.artifact.pane === "source" ? [EditorView.decorations.of((view) => this.chips(view)), TIP] : [],
       search({ top: true }),
       keymap.of([
@@ -76,12 +81,22 @@ export class TextView implements Content {
     ];
   }
 
+  /** The items of a line, from 1. */
+  itemsAt(line: number): ItemId[] {
+    return this.items[line] ?? [];
+  }
+
+  /** What is scrolled. */
+  get scroller(): HTMLElement {
+    return this.view.scrollDOM;
+  }
+
   private hoverLine(line: number): void {
-    this.state.hover(this.items[line] ?? []);
+    this.state.hover(this.itemsAt(line));
   }
 
   private pinLine(line: number): boolean {
-    const items = this.items[line] ?? [];
+    const items = this.itemsAt(line);
     if (items.length) this.state.pin(items);
     return items.length > 0;
   }
@@ -149,11 +164,16 @@ export class TextView implements Content {
   /** Scroll to the first line of `items`, within this pane only. */
   reveal(items: Set<ItemId>): void {
     const [first] = this.linesOf(items);
-    if (first === undefined) return;
+    if (first !== undefined) this.showLine(first);
+  }
+
+  /** Scroll to a line, or to the last where there are not so many. */
+  showLine(number: number): void {
+    const line = Math.min(number, this.view.state.doc.lines);
     // only after measuring is it known how high the lines above are
     this.view.requestMeasure({
       key: "reveal",
-      read: (view) => view.lineBlockAt(view.state.doc.line(first).from),
+      read: (view) => view.lineBlockAt(view.state.doc.line(line).from),
       write: ({ top, bottom }, view) => this.scrollTo(top, bottom, view.scrollDOM),
     });
   }
@@ -179,6 +199,36 @@ export function litClasses(items: ItemId[], state: State): string {
   else if (items.some((item) => state.hoverLinked.has(item))) classes.push("hover-linked");
   if (items.some((item) => state.stepped.has(item))) classes.push("stepped");
   return classes.join(" ");
+}
+
+/** Marks on the lines that differ, and room for those that only the other text has. */
+function besideAnother(text: string, { differing, gaps }: Side): DecorationSet {
+  const made = new RangeSetBuilder<Decoration>();
+  const lines = text.replace(/\n$/, "").split("\n");
+  let from = 0;
+  lines.forEach((line, i) => {
+    const [kind, gap] = [differing.get(i + 1), gaps.get(i + 1)];
+    if (gap) made.add(from, from, Decoration.widget({ widget: new Gap(gap), block: true, side: -1 }));
+    if (kind) made.add(from, from, Decoration.line({ class: `differs ${kind}` }));
+    from += line.length + 1;
+  });
+  const end = gaps.get(lines.length + 1);
+  if (end) made.add(from - 1, from - 1, Decoration.widget({ widget: new Gap(end), block: true, side: 1 }));
+  return made.finish();
+}
+
+/** As high as some lines. */
+class Gap extends WidgetType {
+  constructor(private readonly lines: number) {
+    super();
+  }
+
+  toDOM(): HTMLElement {
+    const gap = document.createElement("div");
+    gap.className = "gap-beside";
+    gap.style.setProperty("--lines", String(this.lines));
+    return gap;
+  }
 }
 
 const setLit = StateEffect.define<DecorationSet>();

@@ -2,7 +2,7 @@
 
 import { h, scrollInside, whenSized } from "./dom";
 import { frameKind, frameName } from "./overview";
-import type { Compile, Frame, GraphBreak } from "./record";
+import type { Compile, Frame, GraphBreak, Recompile } from "./record";
 import { frameOf, type State } from "./state";
 
 interface Row {
@@ -104,21 +104,18 @@ export class Tree {
   }
 
   private compileLines(compile: Compile): HTMLElement[] {
-    const lines: [string, string][] = [];
-    if (compile.cause) {
-      const { source, expected, got } = compile.cause;
-      lines.push(["cause", `recompiled: ${source}: expected ${expected}, got ${got}`]);
-    }
+    const lines: [kind: string, text: string, title?: string][] = [];
+    if (compile.cause) lines.push(["cause", ...recompile(compile.cause)]);
     if (compile.reason) lines.push(["why", compile.reason]);
     for (const b of compile.breaks) {
       lines.push(["break", `graph break${breakPlace(b)}: ${b.kind}`]);
     }
     for (const failure of compile.failures) lines.push(["failure", `failed in ${failure.stage}: ${failure.message}`]);
     if (!lines.length) lines.push(["fine", compile.outcome === "compiled" ? whole(compile) : compile.outcome]);
-    return lines.map(([kind, text]) => {
+    return lines.map(([kind, text, title = text]) => {
       const tells = kind !== "fine" && kind !== "why";
       const open = () => this.state.goTo({ compile: compile.id, pane: "overview", line: null });
-      return h("span", { class: kind, title: text, onclick: tells && open }, text);
+      return h("span", { class: kind, title, onclick: tells && open }, text);
     });
   }
 
@@ -150,6 +147,12 @@ export class Tree {
     }
     if (current) scrollInside(this.element, current.element);
   }
+}
+
+/** The guard that failed, in few words and in a sentence. */
+function recompile({ source, expected, got }: Recompile): [text: string, title: string] {
+  const now = expected.startsWith("shape ") ? got.replace(/^shape /, "") : got;
+  return [`recompiled: ${source}: ${expected} → ${now}`, `recompiled: ${source}: expected ${expected}, got ${got}`];
 }
 
 /** Where a break is; one in a function that was called has its line there. */

@@ -1,8 +1,7 @@
 /** What is written on a node, and what is said about it. */
 
 import { bytes, shorten, tensorType } from "../dom";
-import type { Artifact, Graph, Node } from "../record";
-import type { State } from "../state";
+import type { Artifact, Compile, Graph, Node } from "../record";
 
 const LONGEST = 32;
 /** The roles that have a colour, in the order of the legend. */
@@ -39,8 +38,8 @@ export function description(node: Node, role: string): string {
 }
 
 /** Each node's role as the graph says, "saved" for what the partition saves, and "" for none. */
-export function rolesOf(artifact: Artifact, graph: Graph, state: State): string[] {
-  const saved = new Set(state.compile?.partition?.values.filter((v) => v.decision === "saved").map((v) => v.node));
+export function rolesOf(artifact: Artifact, graph: Graph, compile: Compile | null): string[] {
+  const saved = new Set(compile?.partition?.values.filter((v) => v.decision === "saved").map((v) => v.node));
   return graph.nodes.map((n) => {
     if (saved.has(`${artifact.id}#${n.key}`)) return "saved";
     const role = n.role ?? (n.op === "output" ? "output" : "");

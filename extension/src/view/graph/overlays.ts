@@ -19,7 +19,14 @@ export interface Overlay {
   of(subject: Subject, scene: Scene, state: State): Tint | null;
 }
 
+/** A drawing begins with the first that it can have. */
 export const OVERLAYS: Overlay[] = [
+  {
+    name: "differing",
+    title: "Differences",
+    can: (subject) => subject.differing !== undefined,
+    of: differences,
+  },
   { name: "role", title: "Roles", can: () => true, of: () => null },
   {
     name: "bytes",
@@ -108,6 +115,20 @@ function heat(
 
 function extremes(values: number[]): [least: number, most: number] {
   return values.reduce(([a, b], v) => [Math.min(a, v), Math.max(b, v)], [values[0], values[0]]);
+}
+
+function differences({ differing }: Subject, scene: Scene): Tint {
+  const kinds = ["same", "changed", "only"];
+  const kind = (node: number) => kinds.indexOf(differing?.get(node) ?? "same");
+  return {
+    colours: (palette) => [palette.roles.get("") ?? ["", ""], ...palette.differing],
+    of: Uint8Array.from(scene.shown, ({ nodes }) => Math.max(...nodes.map(kind))),
+    text: scene.shown.map(() => null),
+    legend: [
+      { text: "changed", swatch: "differing" },
+      { text: "on this side alone", swatch: "differing only" },
+    ],
+  };
 }
 
 const DECISIONS = ["neither", "saved", "recomputed"] as const;

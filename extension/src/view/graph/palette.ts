@@ -16,6 +16,8 @@ export interface Palette {
   pin: string;
   step: string;
   cut: string;
+  /** What is not so in the graph beside, and what is not there at all. */
+  differing: [fill: string, frame: string][];
   /** By role, "" for none: a box's fill and its frame. */
   roles: Map<string, [fill: string, frame: string]>;
   /** The user's lines. */
@@ -53,6 +55,10 @@ export function readPalette(host: HTMLElement): Palette {
     pin: read("var(--pin)"),
     step: read("var(--step)"),
     cut: roles.get("saved")?.[1] ?? "",
+    differing: [14, 45].map((share) => [
+      read(`color-mix(in srgb, var(--differing) ${share}%, var(--bg))`),
+      read("var(--differing)"),
+    ]),
     roles,
     lines: Array.from({ length: COLOURS }, (_, i) => read(`var(--c${i})`)),
     lineBoxes: Array.from({ length: COLOURS }, (_, i) => [

@@ -1,7 +1,8 @@
 /** What a drawing is of: one graph of the record, or the forward and backward as facing pages. */
 
-import { bytes } from "../dom";
-import type { Artifact, Compile, Graph } from "../record";
+import { match } from "../diff";
+import { bytes, tensorType } from "../dom";
+import type { Artifact, Compile, Graph, ItemId, Node } from "../record";
 import type { State } from "../state";
 import { cutOf, cutText, savedNodes } from "./cut";
 import { facing, type Pages } from "./facing";
@@ -25,16 +26,19 @@ export interface Subject {
   compile: Compile | null;
   layOut(scene: Scene): Promise<Layout>;
   crossing(scene: Scene): Crossing | null;
+  /** Beside another compile's graph: the nodes that are not so there, or not at all. */
+  differing?: Differing;
 }
 
-export function oneGraph(artifact: Artifact, graph: Graph, state: State): Subject {
+export type Differing = ReadonlyMap<number, "changed" | "only">;
+
+export function oneGraph(artifact: Artifact, graph: Graph, compile: Compile | null, state: State): Subject {
   const flow = new Flow(graph.nodes, itemsOf(artifact, graph), pairsOf(graph));
-  const { compile } = state;
   const isCut = artifact.pane === "joint" && compile?.partition;
   return {
     name: artifact.name,
     flow,
-    roles: rolesOf(artifact, graph, state),
+    roles: rolesOf(artifact, graph, compile),
     compile,
     layOut: (scene) => layOutInOrder(flow, scene),
     crossing: (scene) => (isCut ? crossJoint(flow, compile, state, scene) : null),
@@ -97,7 +101,7 @@ export function facingPages(state: State): Subject {
   return {
     name: "forward and backward",
     flow,
-    roles: [...rolesOf(forward, left, state), ...rolesOf(backward, right, state)],
+    roles: [...rolesOf(forward, left, state.compile), ...rolesOf(backward, right, state.compile)],
     compile: state.compile,
     layOut: (scene) => {
       const pages: Pages = {
@@ -129,6 +133,35 @@ function savedPairs(left: Graph, right: Graph): Pair[] {
     const from = at.get(node.key);
     return node.op === "placeholder" && from !== undefined ? [[from, left.nodes.length + i]] : [];
   });
+}
+
+/** Of two graphs, the nodes that differ on each side, and the items of those that stand for each other. */
+export function differing(artifacts: [Artifact, Artifact]): {
+  nodes: [Differing, Differing];
+  twins: Map<ItemId, ItemId>;
+} {
+  const [left, right] = artifacts.map(({ graph }) => (graph as Graph).nodes);
+  const items = artifacts.map((artifact) => itemsOf(artifact, artifact.graph as Graph));
+  const matched = match(left.map(described), right.map(described));
+  const taken = new Set(matched);
+  // a node of the same name is the same one, changed
+  const named = new Map(right.flatMap((node, i) => (taken.has(i) ? [] : [[node.key, i] as const])));
+  const here = new Map<number, "changed" | "only">();
+  const there = new Map([...named.values()].map((i) => [i, "only" as "changed" | "only"]));
+  const twins = new Map<ItemId, ItemId>();
+  left.forEach((node, i) => {
+    const other = matched[i] < 0 ? named.get(node.key) : matched[i];
+    if (matched[i] < 0) here.set(i, other === undefined ? "only" : "changed");
+    if (other === undefined) return;
+    if (matched[i] < 0) there.set(other, "changed");
+    twins.set(items[0][i], items[1][other]);
+    twins.set(items[1][other], items[0][i]);
+  });
+  return { nodes: [here, there], twins };
+}
+
+function described({ op, target, dtype, shape }: Node): string {
+  return `${op} ${target} ${tensorType(dtype, shape)}`;
 }
 
 function itemsOf(artifact: Artifact, graph: Graph): string[] {

@@ -5,6 +5,7 @@ import type { Groupings } from "./grouping";
 import { ROLES } from "./labels";
 import { OVERLAYS } from "./overlays";
 import type { Tint } from "./picture";
+import type { Arrow } from "./places";
 import type { Subject } from "./subject";
 
 const SMALL = 12;
@@ -16,18 +17,30 @@ a shows what is around a node, again: one step more
 w shows the ways between the pinned node and this one
 Esc shows all again; + - 0 zoom, Ctrl and the wheel too`;
 
+/** What one can do with a drawing, by its controls and its keys. */
 export interface Actions {
   search(text: string): void;
+  /** To the next that was found, or the one before. */
   step(by: number): void;
   onlyFound(): void;
   group(name: string): void;
   colour(name: string): void;
   around(): void;
   way(): void;
+  expand(): void;
   collapse(): void;
+  /** Whether a part of the graph is shown alone. */
+  isNarrowed(): boolean;
   all(): void;
   zoom(by: number): void;
   fit(): void;
+  turn(pages: number): void;
+  first(): void;
+  last(): void;
+  walk(arrow: Arrow): void;
+  pin(): void;
+  /** Go to the field of the search. */
+  find(): void;
   /** Give the focus back to the drawing. */
   back(): void;
 }

@@ -5,21 +5,21 @@ import { keyOf } from "../links";
 import type { Content } from "../pane";
 import type { BudgetPoint, ItemId } from "../record";
 import type { State } from "../state";
-import { GROUPINGS, Groupings, type Groups } from "./grouping";
+import { Chosen } from "./chosen";
+import { GROUPINGS } from "./grouping";
+import { keyAction } from "./keys";
 import { OverviewMap } from "./map";
-import { OVERLAYS } from "./overlays";
+import { OVERLAYS, type Overlay } from "./overlays";
 import { Painter } from "./painter";
 import { onTheme, type Palette, readPalette } from "./palette";
 import { LIT, Picture } from "./picture";
-import { parseQuery } from "./query";
+import { type Arrow, middleOfTop, nextBox } from "./places";
 import { makeScene } from "./scene";
 import { Spots } from "./spots";
 import type { Subject } from "./subject";
-import { Tools } from "./tools";
-import { Viewport } from "./viewport";
+import { type Actions, Tools } from "./tools";
+import { READABLE, Viewport } from "./viewport";
 
-/** A graph of more nodes is shown collapsed to begin with, where it has modules. */
-const MOST_AT_ONCE = 400;
 const PAGE = 0.8;
 
 export class GraphView implements Content {
@@ -36,16 +36,33 @@ export class GraphView implements Content {
   private readonly resized: ResizeObserver;
   private palette: Palette | null = null;
   private picture: Picture | null = null;
-  private groups: Groups = [];
-  private readonly groupings: Groupings;
-  private readonly open = new Set<string>();
-  private only: ReadonlySet<number> | null = null;
-  private reach = 0;
-  private found: number[] = [];
+  private readonly chosen: Chosen;
+  private readonly actions: Actions = {
+    search: (text) => this.search(text),
+    step: (by) => void this.goToFound(by),
+    onlyFound: () => this.narrowToFound(),
+    group: (name) => this.group(name),
+    colour: (name) => this.colour(name),
+    around: () => this.around(),
+    way: () => this.way(),
+    expand: () => this.toggle(this.current()),
+    collapse: () => this.collapse(),
+    isNarrowed: () => this.chosen.only !== null,
+    all: () => this.narrow(null, ""),
+    zoom: (by) => this.viewport.zoom(by),
+    fit: () => this.viewport.showAll(),
+    turn: (pages) => this.viewport.pan(0, pages * this.viewport.height * PAGE),
+    first: () => this.goTo(0),
+    last: () => this.goTo((this.picture as Picture).scene.shown.length - 1),
+    walk: (arrow) => this.walk(arrow),
+    pin: () => this.pinCurrent(),
+    find: () => this.tools.focusSearch(),
+    back: () => this.host.focus(),
+  };
   private wanted: Set<ItemId> | null = null;
   private painting = 0;
   private laying = 0;
-  private overlay = OVERLAYS[0];
+  private overlay: Overlay;
   private budget: BudgetPoint | null = null;
 
   constructor(
@@ -53,7 +70,8 @@ export class GraphView implements Content {
     private readonly state: State,
   ) {
     const { flow } = subject;
-    this.groupings = new Groupings(flow, subject.compile);
+    this.chosen = new Chosen(flow, subject.compile);
+    this.overlay = OVERLAYS.find((overlay) => overlay.can(subject)) ?? OVERLAYS[0];
     this.nodeOf = new Map(flow.items.map((item, i) => [item, i]));
     this.host = h("div", {
       class: "window",
@@ -71,49 +89,19 @@ export class GraphView implements Content {
     this.spots = new Spots(this.viewport, flow);
     this.map = new OverviewMap(this.viewport);
     this.host.append(this.canvas, this.spots.element);
-    this.tools = new Tools(subject, this.groupings, {
-      search: (text) => this.search(text),
-      step: (by) => this.goToFound(by),
-      onlyFound: () => this.narrow(this.found.length ? new Set(this.found) : null, `${this.found.length} found`),
-      group: (name) => this.group(name),
-      colour: (name) => this.colour(name),
-      around: () => this.around(),
-      way: () => this.way(),
-      collapse: () => this.collapse(),
-      all: () => this.narrow(null, ""),
-      zoom: (by) => this.viewport.zoom(by),
-      fit: () => this.viewport.showAll(),
-      back: () => this.host.focus(),
-    });
+    this.tools = new Tools(subject, this.chosen.groupings, this.actions);
     const middle = h("div", { class: "middle" }, this.host, this.map.element);
     this.element.append(this.tools.top, middle, this.tools.bottom);
     this.stopTheme = onTheme(() => this.themed());
     this.resized = new ResizeObserver(() => this.sized());
-    this.chooseBeginning();
+    this.tools.setGrouping(this.chosen.begin());
     void this.rebuild().then(() => whenSized(this.host, () => this.mounted()));
-  }
-
-  /** A large graph begins with its modules collapsed, where that makes it readable. */
-  private chooseBeginning(): void {
-    const { flow } = this.subject;
-    if (flow.nodes.length <= MOST_AT_ONCE) return;
-    const good = GROUPINGS.find(({ name }) => {
-      const boxes = new Set(this.groupings.of(name).map((own, i) => own[0] ?? i));
-      return boxes.size < flow.nodes.length / 3;
-    });
-    if (!good) return;
-    this.groups = this.groupings.of(good.name);
-    this.tools.setGrouping(good.name);
   }
 
   /** Make the drawing of what is chosen now; `anchor`, a node, stays where it is on the page. */
   private async rebuild(anchor = -1): Promise<void> {
     const number = ++this.laying;
-    const scene = makeScene(this.subject.flow, this.subject.roles, {
-      groups: this.groups,
-      open: this.open,
-      only: this.only,
-    });
+    const scene = makeScene(this.subject.flow, this.subject.roles, this.chosen);
     const late = setTimeout(() => this.element.classList.add("busy"), 200);
     const layout = await this.subject.layOut(scene);
     clearTimeout(late);
@@ -123,7 +111,8 @@ export class GraphView implements Content {
     const current = this.picture?.scene.shown[this.picture.current]?.nodes[0];
     const { items } = this.subject.flow;
     // where nothing is grouped, the modules name the parts
-    const named = this.groups.length ? this.groups : this.groupings.of(GROUPINGS[0].name);
+    const { groups, groupings } = this.chosen;
+    const named = groups.length ? groups : groupings.of(GROUPINGS[0].name);
     this.picture = new Picture(scene, layout, named, (node) => this.state.links.colour(items[node]));
     this.picture.current = current === undefined ? -1 : scene.boxOf[current];
     this.viewport.setSize(layout.width, layout.height);
@@ -166,7 +155,7 @@ export class GraphView implements Content {
 
   private begin(): void {
     const { layout } = this.picture as Picture;
-    this.viewport.begin(layout.gutter ?? layout.x[0] ?? 0);
+    this.viewport.begin(layout.gutter ?? middleOfTop(layout));
   }
 
   private sized(): void {
@@ -198,6 +187,11 @@ export class GraphView implements Content {
     this.palette ??= readPalette(this.element);
     this.painter.paint(this.picture, this.viewport, this.palette);
     this.map.paint(this.picture, this.palette);
+  }
+
+  /** Take `other` along. */
+  lead(other: GraphView): void {
+    this.viewport.beside = other.viewport;
   }
 
   // ---- light ----
@@ -248,7 +242,7 @@ export class GraphView implements Content {
     const { left, right, top, bottom } = this.viewport.window();
     const { scale } = this.viewport.view;
     if (x[box] > left && x[box] < right && y[box] > top && y[box] < bottom && scale > 0.2) return;
-    const readable = Math.max(scale, 0.6);
+    const readable = Math.max(scale, READABLE);
     this.viewport.go({ x: x[box], y: y[box] + this.viewport.height / readable / 6, scale: readable });
   }
 
@@ -297,38 +291,11 @@ export class GraphView implements Content {
 
   private keyed(event: KeyboardEvent): void {
     if (event.ctrlKey || event.metaKey || event.altKey || !this.picture) return;
-    const act = this.action(event.key);
+    const act = keyAction(event.key, this.actions);
     if (!act) return;
     event.preventDefault();
     event.stopPropagation();
     act();
-  }
-
-  private action(key: string): (() => void) | undefined {
-    const { viewport } = this;
-    if (key === "Escape") return this.only ? () => this.narrow(null, "") : undefined;
-    const page = viewport.height * PAGE;
-    const actions: { [key: string]: () => void } = {
-      "/": () => this.tools.focusSearch(),
-      "+": () => viewport.zoom(1.25),
-      "=": () => viewport.zoom(1.25),
-      "-": () => viewport.zoom(0.8),
-      "0": () => viewport.showAll(),
-      PageUp: () => viewport.pan(0, -page),
-      PageDown: () => viewport.pan(0, page),
-      Home: () => this.goTo(0),
-      End: () => this.goTo((this.picture as Picture).scene.shown.length - 1),
-      Enter: () => this.pinCurrent(),
-      " ": () => this.pinCurrent(),
-      n: () => this.goToFound(1),
-      N: () => this.goToFound(-1),
-      e: () => this.toggle(this.current()),
-      c: () => this.collapse(),
-      a: () => this.around(),
-      w: () => this.way(),
-      ...Object.fromEntries(ARROWS.map((arrow) => [arrow, () => this.walk(arrow)])),
-    };
-    return actions[key];
   }
 
   /** The box that the keys move from: the last one that was gone to, else a pinned one, else the first in sight. */
@@ -363,35 +330,18 @@ export class GraphView implements Content {
     this.state.pin(this.itemsOf(box));
   }
 
-  /** Up: the first of a box's inputs; down: its first reader; left and right: along its row. */
-  private walk(arrow: string): void {
+  private walk(arrow: Arrow): void {
     const picture = this.picture as Picture;
     const at = this.current();
-    const ways: { [arrow: string]: () => number | undefined } = {
-      ArrowUp: () => picture.neighbours(at, 0)[0],
-      ArrowDown: () => picture.neighbours(at, 1)[0],
-      ArrowLeft: () => this.beside(at, -1),
-      ArrowRight: () => this.beside(at, 1),
-    };
     // the first key only says where one is
-    const next = picture.current < 0 ? at : ways[arrow]();
+    const next = picture.current < 0 ? at : nextBox(picture, at, arrow);
     if (next !== undefined) this.goTo(next);
-  }
-
-  private beside(at: number, side: number): number | undefined {
-    const { layout, index } = this.picture as Picture;
-    const row = index
-      .between(layout.y[at], layout.y[at])
-      .boxes.filter((i) => Math.abs(layout.y[i] - layout.y[at]) < 19);
-    const there = row.filter((i) => (layout.x[i] - layout.x[at]) * side > 0);
-    return there.sort((a, b) => (layout.x[a] - layout.x[b]) * side)[0];
   }
 
   // ---- groups ----
 
   private group(name: string): void {
-    this.groups = this.groupings.of(name);
-    this.open.clear();
+    this.chosen.group(name);
     void this.rebuild();
   }
 
@@ -399,7 +349,7 @@ export class GraphView implements Content {
   private toggle(box: number): void {
     const shown = box < 0 ? undefined : this.picture?.scene.shown[box];
     if (!shown || shown.group === null) return;
-    this.open.add(shown.group);
+    this.chosen.open.add(shown.group);
     void this.rebuild(shown.nodes[0]);
   }
 
@@ -407,50 +357,31 @@ export class GraphView implements Content {
   private collapse(): void {
     const picture = this.picture as Picture;
     const [node] = picture.scene.shown[this.current()].nodes;
-    const group = this.groups[node]?.findLast((g) => this.open.has(g));
-    if (group === undefined) return;
-    for (const own of this.groups) {
-      const at = own.indexOf(group);
-      if (at >= 0) for (const inner of own.slice(at)) this.open.delete(inner);
-    }
-    void this.rebuild(node);
+    if (this.chosen.collapse(node)) void this.rebuild(node);
   }
 
   // ---- search, neighbourhood, path ----
 
   private search(text: string): void {
-    const fits = parseQuery(text);
-    const { nodes, items } = this.subject.flow;
-    this.found = fits
-      ? nodes.flatMap((node, i) => (fits(node, () => this.state.links.userLine(items[i])) ? [i] : []))
-      : [];
-    this.foundAt = -1;
-    this.tools.setFound(fits ? this.found.length : null);
-    this.searching = fits !== null;
+    this.chosen.search(text, (item) => this.state.links.userLine(item));
+    this.tools.setFound(this.chosen.found?.length ?? null);
     this.markFound();
     this.paintSoon();
   }
 
-  private searching = false;
-  private foundAt = -1;
-
   private markFound(): void {
     const { picture } = this;
     if (!picture) return;
-    picture.found = this.searching ? new Set(this.found.map((node) => picture.scene.boxOf[node])) : null;
+    const { found } = this.chosen;
+    picture.found = found && new Set(found.map((node) => picture.scene.boxOf[node]));
   }
 
   /** Go to the next node that was found, out of its collapsed group where it is in one. */
   private async goToFound(by: number): Promise<void> {
-    if (!this.found.length) return;
-    this.foundAt = (this.foundAt + by + this.found.length + (this.foundAt < 0 && by < 0 ? 1 : 0)) % this.found.length;
-    this.tools.setFound(this.found.length, this.foundAt);
-    const node = this.found[this.foundAt];
-    const closed = (this.groups[node] ?? []).filter((group) => !this.open.has(group));
-    if (closed.length) {
-      for (const group of closed) this.open.add(group);
-      await this.rebuild(node);
-    }
+    const node = this.chosen.nextFound(by);
+    if (node === undefined) return;
+    this.tools.setFound(this.chosen.found?.length ?? null, this.chosen.foundAt);
+    if (this.chosen.expandTo(node)) await this.rebuild(node);
     const box = this.picture?.scene.boxOf[node] ?? -1;
     if (box >= 0) this.goTo(box);
   }
@@ -458,8 +389,7 @@ export class GraphView implements Content {
   /** Show these nodes alone; null: all again. */
   private narrow(only: ReadonlySet<number> | null, why: string): void {
     const node = this.picture?.scene.shown[this.current()]?.nodes[0] ?? -1;
-    this.only = only;
-    if (!only) this.reach = 0;
+    this.chosen.narrow(only);
     this.tools.setNarrowed(only ? why : "");
     void this.rebuild(node).then(() => {
       const box = this.picture?.scene.boxOf[node] ?? -1;
@@ -467,16 +397,17 @@ export class GraphView implements Content {
     });
   }
 
+  private narrowToFound(): void {
+    const found = this.chosen.found ?? [];
+    this.narrow(found.length ? new Set(found) : null, `${found.length} found`);
+  }
+
   /** The neighbourhood of the current box; asked for again, one step more of it. */
   private around(): void {
     const { nodes, title } = (this.picture as Picture).scene.shown[this.current()];
-    this.reach++;
-    const { flow } = this.subject;
-    const steps = this.reach === 1 ? "1 step" : `${this.reach} steps`;
-    this.narrow(
-      flow.around(nodes, this.reach),
-      `within ${steps} of ${nodes.length > 1 ? title : keyOf(flow.items[nodes[0]])}`,
-    );
+    const around = this.chosen.around(nodes);
+    const name = nodes.length > 1 ? title : keyOf(this.subject.flow.items[nodes[0]]);
+    this.narrow(around.nodes, `within ${around.steps} of ${name}`);
   }
 
   /** All that lies between the pinned nodes and the current one. */
@@ -511,4 +442,3 @@ export class GraphView implements Content {
 }
 
 const KNOB = 18;
-const ARROWS = ["ArrowUp", "ArrowDown", "ArrowLeft", "ArrowRight"];

@@ -5,7 +5,10 @@ import { reducedMotion } from "../dom";
 const LEAST_SCALE = 0.002;
 const MOST_SCALE = 3;
 const GLIDE_MS = 160;
-const MARGIN = 24;
+/** Room around the drawing, in which what the cut amounts to is written. */
+const MARGIN = 30;
+/** From this scale on all that is written on a box can be read. */
+export const READABLE = 0.8;
 const DRAG_PX = 4;
 
 export interface View {
@@ -20,6 +23,9 @@ export class Viewport {
   /** The window's size, and the drawing's. */
   width = 0;
   height = 0;
+  /** Another one that goes along. */
+  beside: Viewport | null = null;
+  private isLed = false;
   private size = { width: 0, height: 0 };
   private glide = 0;
   /** Whether the pointer moves the drawing now, so that letting go is no click. */
@@ -67,8 +73,8 @@ export class Viewport {
   /** To begin with: as much as can be read, from the top, around `x`. */
   begin(x: number): void {
     const wide = this.width / (this.size.width + 2 * MARGIN);
-    const scale = Math.max(this.whole(), Math.min(1, Math.max(0.6, wide)));
-    const y = Math.min(this.size.height / 2, this.height / 2 / scale - MARGIN);
+    const scale = Math.max(this.whole(), Math.min(1, Math.max(READABLE, wide)));
+    const y = Math.min(this.size.height / 2, (this.height / 2 - MARGIN) / scale);
     this.go({ x, y, scale }, false);
   }
 
@@ -108,6 +114,13 @@ export class Viewport {
   private set(view: View): void {
     this.view = view;
     this.changed();
+    if (this.beside && !this.isLed) this.beside.goAlong(view);
+  }
+
+  private goAlong(view: View): void {
+    this.isLed = true;
+    this.go(view, false);
+    this.isLed = false;
   }
 
   /** The drawing does not leave the window: what is smaller stays in the middle. */

@@ -1,0 +1,125 @@
+"""Two compiles of one frame, pane against pane, in a report."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from playwright.sync_api import Browser, Locator, Page, expect
+
+from compiler_core import api
+from kernel_magics.report import write_report
+from tests.ui.drive import INSIDE, Explorer, opened
+
+Shoot = Callable[[Page, str], None]
+
+
+def function(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    z = x.cos() + y
+    if x.shape[0] == 8:
+        z = z * 2
+    for i in range(30):
+        z = z.sin() + i
+    return z
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    compiled = api.compile(function)
+    with api.record("two compiles") as record:
+        for size in (8, 10):
+            compiled(torch.ones(size, 4, requires_grad=True), torch.ones(size, 4)).sum().backward()
+    return write_report(record, tmp_path_factory.mktemp("report") / "report.html")
+
+
+@pytest.fixture(params=["light", "dark"])
+def page(request: pytest.FixtureRequest, browser: Browser, report: Path) -> Iterator[Page]:
+    with opened(browser, report, color_scheme=request.param) as page:
+        yield page
+
+
+@pytest.fixture
+def pane(page: Page) -> Locator:
+    """The pane of two compiles, as it opens from the recompile's own words."""
+    explorer = Explorer(page.locator(".cutaway"))
+    explorer.row("recompiled").click()
+    explorer.show(1, "overview").get_by_role("button", name="What differs from").click()
+    return explorer.root.locator('section.pane[aria-label^="Beside another compile"]')
+
+
+def half(pane: Locator, at: int) -> Locator:
+    return pane.locator(".half").nth(at)
+
+
+def line(pane: Locator, at: int, text: str) -> Locator:
+    return half(pane, at).locator(".cm-line").filter(has_text=text).first
+
+
+def test_texts_stand_line_beside_line(pane: Locator, page: Page, shoot: Shoot) -> None:
+    pane.get_by_role("button", name="Text").click()
+    expect(half(pane, 0).get_by_role("heading")).to_have_text("0/0")
+    expect(half(pane, 1).get_by_role("heading")).to_have_text("0/1")
+    expect(pane.get_by_label("What is compared")).to_have_value("captured")
+    expect(line(pane, 0, " mul:")).to_have_class(re.compile("differs only"))
+    expect(line(pane, 0, " cos:")).to_have_class(re.compile("differs changed"))
+    expect(line(pane, 0, "def captured")).not_to_have_class(re.compile("differs"))
+    expect(half(pane, 1).locator(".gap-beside")).to_have_count(1)
+    for text in (" cos:", " sin:", " sin_3:"):
+        left, right = (line(pane, at, text).bounding_box() for at in (0, 1))
+        assert left
+        assert right
+        assert left["y"] == pytest.approx(right["y"], abs=1.5)
+    shoot(page, "compare_text")
+
+
+def test_they_are_scrolled_and_pointed_at_together(pane: Locator, page: Page) -> None:
+    pane.get_by_role("button", name="Text").click()
+    left, right = (half(pane, at).locator(".cm-scroller") for at in (0, 1))
+    left.hover()
+    page.mouse.wheel(0, 300)
+    expect(right).not_to_have_js_property("scrollTop", 0)
+    assert left.evaluate("e => e.scrollTop") == right.evaluate("e => e.scrollTop") > 0
+    right.hover()
+    page.mouse.wheel(0, -1000)
+    expect(left).to_have_js_property("scrollTop", 0)
+    line(pane, 0, " cos:").hover(position=INSIDE)
+    expect(line(pane, 1, " cos:")).to_have_class(re.compile("hovered"))
+    pane.get_by_role("button", name="Next difference").click()
+    expect(pane.get_by_role("status")).to_have_text(re.compile("^1 of .* differences"))
+
+
+def test_guards_and_an_artifact_that_is_the_same(pane: Locator) -> None:
+    pane.get_by_role("button", name="Text").click()
+    picker = pane.get_by_label("What is compared")
+    expect(picker.locator("option", has_text="bytecode (same)")).to_have_count(1)
+    picker.select_option("guards")
+    expect(line(pane, 1, "size()[0]")).to_have_class(re.compile("differs"))
+    picker.select_option("bytecode")
+    expect(pane.get_by_role("status")).to_have_text("No line differs.")
+
+
+def test_drawings_mark_what_differs_and_move_together(pane: Locator, page: Page, shoot: Shoot) -> None:
+    pane.get_by_role("button", name="Drawing").click()
+    expect(pane.get_by_text("not the same on the other side")).to_be_visible()
+    spots = [half(pane, at).locator(".spots") for at in (0, 1)]
+    node = half(pane, 0).locator('.spots > [aria-label*=", cos = "]')
+    node.hover()
+    expect(half(pane, 1).locator('.spots > [aria-label*=", cos = "]')).to_have_class(re.compile("hovered"))
+    shoot(page, "compare_drawing")
+    before = [each.get_attribute("style") for each in spots]
+    half(pane, 0).locator(".window").hover()
+    page.mouse.wheel(0, 200)
+    for each, style in zip(spots, before, strict=True):
+        expect(each).not_to_have_attribute("style", style or "")
+
+
+def test_the_other_compile_and_the_way_are_kept(pane: Locator, page: Page) -> None:
+    pane.get_by_role("button", name="Text").click()
+    pane.get_by_label("What is compared").select_option("guards")
+    page.reload()
+    explorer = Explorer(page.locator(".cutaway"))
+    explorer.row("recompiled").click()
+    expect(explorer.root.get_by_label("What is compared")).to_have_value("guards")
