@@ -66,7 +66,7 @@ def _asked_again(query: Any, tx: Interpreter) -> Value:
 
 for _query in (
     torch.cuda.is_current_stream_capturing, torch.xpu.is_current_stream_capturing, torch.distributed.is_initialized,
-    torch.get_num_threads, torch.get_float32_matmul_precision,
+    torch.get_num_threads, torch.get_float32_matmul_precision, torch._C._get_privateuse1_backend_name,
 ):  # fmt: skip
     HANDLERS[_query] = functools.partial(_asked_again, _query)
 

@@ -10,9 +10,11 @@ import torch
 
 from compiler_core.errors import Unsupported
 from compiler_core.values.base import Value, raised
-from compiler_core.values.constant import NONE, ConstantValue
+from compiler_core.values.constant import NONE, ConstantValue, from_python
+from compiler_core.values.mappings import DictValue
 from compiler_core.values.operators import BINARY, INPLACE, UNARY
 from compiler_core.values.rules import HANDLERS, handles, has_tensor
+from compiler_core.values.sequences import ListValue, TupleValue
 from compiler_core.values.symbols import is_symbolic
 from compiler_core.values.tensor import TensorValue
 
@@ -122,3 +124,15 @@ def _assert(tx: Interpreter, condition: Value, message: Value) -> Value:
     if not condition.truth(tx):
         raise raised(AssertionError, message)
     return NONE
+
+
+@handles(torch._C._group_tensors_by_device_and_dtype)
+def _group_tensors(tx: Interpreter, lists: Value, with_indices: Value) -> Value:
+    """What clipping gradients and optimisers ask; of several groups, C++ gives the order of a hash table."""
+    rows = [row.items(tx) for row in lists.items(tx)]
+    kinds = {(t.fake(tx).device, t.fake(tx).dtype) for t in rows[0] if isinstance(t, TensorValue)} if rows else set()
+    if len(kinds) != 1 or not all(isinstance(value, TensorValue) for row in rows for value in row):
+        raise Unsupported("unsupported call", "tensors of several devices or dtypes, in groups")
+    indices = range(len(rows[0])) if with_indices.truth(tx) else ()
+    group = TupleValue([ListValue([ListValue(row) for row in rows]), from_python(list(indices))])
+    return DictValue({kinds.pop(): group})
