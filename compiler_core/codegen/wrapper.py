@@ -15,7 +15,7 @@ from typing import Any, Literal
 import torch
 
 from compiler_core import ir
-from compiler_core.codegen import Launcher
+from compiler_core.codegen import Launcher, pages
 from compiler_core.codegen.examples import WHOLE, below_of
 from compiler_core.codegen.memory import MemoryPlan, views
 from compiler_core.graphs import constant_text
@@ -37,10 +37,6 @@ def _window(tensor: torch.Tensor, size: tuple[int, ...], stride: tuple[int, ...]
     return tensor.as_strided(size, stride, tensor.storage_offset() + offset)
 
 
-def _empty_cpu(size: tuple[int, ...], stride: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-    return torch.empty_strided(size, stride, dtype=dtype)
-
-
 def _empty_cuda(size: tuple[int, ...], stride: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
     return torch.empty_strided(size, stride, dtype=dtype, device="cuda")
 
@@ -52,9 +48,10 @@ NAMES: dict[str, Any] = {
     "math": math,
     "restrided": restrided,
     "BadIndex": BadIndex,
+    "empty": pages.empty,
+    "empty_large": pages.empty_large,
     # these save a microsecond each where this PyTorch has them
     "window": getattr(_private, "_reinterpret_tensor", _window),
-    "empty": getattr(_private, "_empty_strided_cpu", _empty_cpu),
     "empty_cuda": getattr(_private, "_empty_strided_cuda", _empty_cuda),  # on the current device
     "on_device": torch.cuda.device,
     "current_device": getattr(torch._C, "_cuda_getDevice", torch.cuda.current_device),
@@ -210,7 +207,8 @@ class Wrapper:
     def _empty(self, buffer: ir.Buffer) -> str:
         size, stride = self._number(buffer.size), self._number(buffer.stride)
         if buffer.device.type == "cpu":
-            return f"{self._own('empty')}({size}, {stride}, {self._dtype(buffer.dtype)})"
+            function = "empty_large" if buffer.bytes >= pages.LARGE else "empty"
+            return f"{self._own(function)}({size}, {stride}, {self._dtype(buffer.dtype)})"
         if buffer.device == self._device:
             return f"{self._own('empty_cuda')}({size}, {stride}, {self._dtype(buffer.dtype)})"
         where = f"dtype={buffer.dtype}, device={str(buffer.device)!r}"

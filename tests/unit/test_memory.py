@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
+import pytest
 import torch
 
+import compiler_core
 from compiler_core.record import Compile
 from tests.kernel_programs import check
 
@@ -68,3 +73,25 @@ def test_results_of_one_call_are_not_those_of_the_next() -> None:
     kept = [t.clone() for t in first]
     run([torch.randn(64, 64)])
     torch.testing.assert_close(first, kept)
+
+
+@pytest.mark.skipif(not Path("/sys/kernel/mm/transparent_hugepage").exists(), reason="a system without huge pages")
+def test_large_buffers_of_the_cpu_lie_in_huge_pages() -> None:
+    x = torch.randn(1200, 1000)
+    compiled = compiler_core.compile(lambda x: x * 2 + 1, backend="cpp", strict=True)
+    made = compiled(x)
+    torch.testing.assert_close(made, x * 2 + 1)
+    assert "hg" in flags_of_memory(made.data_ptr() + made.nbytes // 2)
+    small = compiled(x[:8])
+    assert torch.equal(small, x[:8] * 2 + 1)
+
+
+def flags_of_memory(address: int) -> list[str]:
+    """What Linux was told of the mapping that holds `address`."""
+    inside = False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        if bounds := re.match(r"([0-9a-f]+)-([0-9a-f]+) ", line):
+            inside = int(bounds[1], 16) <= address < int(bounds[2], 16)
+        elif inside and line.startswith("VmFlags:"):
+            return line.split()[1:]
+    raise AssertionError("no mapping holds the address")
