@@ -6,7 +6,9 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 State = Literal["same", "added", "removed", "changed"]
-Aspect = Literal["graph break", "guard", "captured", "forward", "backward", "saved", "kernel"]
+Aspect = Literal[
+    "graph break", "guard", "captured", "forward", "backward", "saved", "kernel", "kernel time", "compile time"
+]
 
 
 @dataclass(slots=True)
@@ -28,8 +30,9 @@ class Total:
     """One number of each side."""
 
     name: str
-    before: float
-    after: float
+    before: float | None
+    """None where it was not measured, or there is none."""
+    after: float | None
 
 
 @dataclass(slots=True)
@@ -52,7 +55,7 @@ class Comparison:
     def __str__(self) -> str:
         width = max(len(total.name) for total in self.totals)
         rows = [f"{'':{width}}  {self.before:>14}  {self.after:>14}"]
-        rows += [f"{t.name:{width}}  {t.before:>14,.6g}  {t.after:>14,.6g}" for t in self.totals]
+        rows += [f"{t.name:{width}}  {_figure(t.before):>14}  {_figure(t.after):>14}" for t in self.totals]
         for each in self.lines:
             if each.state != "same":
                 at = f"line {each.line}: {each.text.strip()}" if each.line else "no line"
@@ -62,6 +65,10 @@ class Comparison:
         rows += ["values: the same"] if self.values == {} else []
         rows += [f"not copied, both runs used it: {name}" for name in self.shared]
         return "\n".join(rows)
+
+
+def _figure(value: float | None) -> str:
+    return "" if value is None else f"{value:,.6g}"
 
 
 def _short(texts: list[str], most: int = 160) -> str:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import io
 from dataclasses import dataclass
 from typing import Any
 
 from IPython.core.error import UsageError
+from IPython.utils.capture import capture_output
 
 from compiler_core.compare import compare
 from compiler_core.differences import Comparison
 from compiler_core.record import Record
+from kernel_magics import outward
 from kernel_magics.cell import Program
 from kernel_magics.run import Request, run, save
 from kernel_magics.twin import Twin
@@ -47,10 +47,12 @@ def run_both(shell: Any, program: Program, request: Request, title: str, view: V
     twin = Twin(shell.user_ns, codes)
     first = _outcome(shell, program, _for(request, engines[0], save=None), f"{title}, {engines[0]}", view)
     mine = dict(shell.user_ns)
-    with twin.as_before() as now, contextlib.redirect_stdout(io.StringIO()):
-        second = _outcome(shell, program, _for(request, engines[1], save=None), f"{title}, {engines[1]}", View())
-        theirs = now()
-    View.latest = view
+    try:
+        with twin.as_before() as now, capture_output(), outward.noted(shell.user_ns, twin.shared):
+            second = _outcome(shell, program, _for(request, engines[1], save=None), f"{title}, {engines[1]}", View())
+            theirs = now()
+    finally:
+        View.latest = view
     if first.record is not None and second.record is not None:
         names = {name for name in twin.names if name in mine or name in theirs}
         records = first.record, second.record

@@ -21,7 +21,6 @@ from compiler_core.stock.happened import Happened
 from compiler_core.stock.kernels import Kernels
 from compiler_core.stock.later import Later
 from compiler_core.stock.lines import Lines
-from compiler_core.stock.saved import partition_of
 from compiler_core.stock.stages import stage_of
 from compiler_core.stock.told import read_break, read_reasons
 
@@ -176,7 +175,7 @@ class Filler:
         self._of(told).compile._tell(event)
 
     def _graph(self, told: Happened) -> None:
-        self._of(told).graph(told.name, told.payload)
+        self._of(told).graph(told)
 
     def _pass(self, told: Happened) -> None:
         self._of(told).after_pass(told.about, told.payload)
@@ -218,7 +217,7 @@ class Filler:
         self._other(told)
 
     def _code(self, told: Happened) -> None:
-        self._of(told).kernels.output_code(told.payload, told.about)
+        self._of(told).output_code(told.payload)
 
     def _kernel(self, told: Happened) -> None:
         self._of(told).kernels.made_of(*told.about)
@@ -247,7 +246,7 @@ class Filler:
         compile_, about = self._of(told).compile, told.about
         text = json.dumps(about, indent=1, default=str)
         if self._keeps(text, spare=True):
-            self._of(told).text(told.name, text)
+            self._of(told).text(told.name, text, told.attempt)
         if reason := about.get("cudagraph_skip_reason"):
             self._without_cudagraphs(compile_, reason)
         if about.get("fail_type"):
@@ -275,12 +274,11 @@ class Filler:
     def _other(self, told: Happened) -> None:
         text = told.payload or (json.dumps(told.about, indent=1, default=str) if told.about else "")
         if text:
-            self._of(told).text(told.name, text)
+            self._of(told).text(told.name, text, told.attempt)
 
     def _end(self, opened: Opened) -> None:
         try:
             opened.close(self.strings)
-            opened.compile.partition = partition_of(opened.graphs)
         except Exception as error:
             opened.compile.fail("backend", f"{type(error).__name__}: {error}", traceback.format_exc())
 

@@ -9,7 +9,7 @@ from compiler_core.record import Guard, Span
 
 _LEAF = re.compile(r"([| ]*)\+- ([A-Z][A-Z_0-9]+)(?:: (.*))?$")
 _BRANCH = re.compile(r"([| ]*)\+- \w*(?:GuardManager|Manager)\w*(?:: source=(.*?), accessed_by=.*)?$")
-_LATENCY = re.compile(r"Guard latency = ([\d.]+) us")
+_LATENCY = re.compile(r"Guard latency = (\d{1,12}(?:\.\d{1,12})?) us")
 _AT = re.compile(r"# (\S+):(\d+) in (\S+)(?: \(HINT: [^)]*\))?$")
 
 
@@ -17,8 +17,8 @@ _AT = re.compile(r"# (\S+):(\d+) in (\S+)(?: \(HINT: [^)]*\))?$")
 class ReadGuards:
     guards: list[Guard]
     spans: list[Span]
-    at: dict[str, tuple[str, int]]
-    """For each guard that has one, the user's line: the end of the file's name, and the line's number."""
+    at: dict[str, tuple[str, int, str]]
+    """For each guard that has one, the user's line: the end of the file's name, the line's number, and its text."""
     cost_ns: float | None = None
 
 
@@ -47,7 +47,7 @@ def _leaf(found: ReadGuards, number: int, kind: str, source: str, text: str) -> 
     found.guards.append(Guard(key, kind, source, code or kind, expected(code) or kind))
     found.spans.append(Span(key, number, number))
     if at := _AT.search("# " + comment):
-        found.at[key] = (at[1], int(at[2]))
+        found.at[key] = (at[1], int(at[2]), comment[: max(at.start() - len("# "), 0)].rstrip())
 
 
 def expected(code: str) -> str:

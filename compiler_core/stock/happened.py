@@ -6,6 +6,9 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
+OWN = "cutaway."
+"""What the name of something begins with that PyTorch does not tell, but the observer finds."""
+
 _CONTEXT = frozenset(
     "rank compiled_autograd_id frame_id frame_compile_id attempt severity timestamp pathname lineno thread "
     "subgraph_name stack has_payload process".split()

@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 from compiler_core.config import cache_dir
 from compiler_core.record import Artifact, Compile, Fusion, FusionRefusal, Kernel, Span
@@ -18,7 +18,7 @@ from compiler_core.stock.readable import Readable
 Direction = Literal["forward", "backward"]
 Graphs = dict[str, tuple[Artifact, Readable]]
 
-_AOT_ID = re.compile(r"AOT ID: \['\d+_(\w+)'\]")
+_AOT_ID = re.compile(r"AOT ID: \['(\d+)_(\w+)'\]")
 _WORD = re.compile(r"[A-Za-z_]\w*")
 _SIGN = re.compile(r"\btmp\w* ([-+*/<>=!?]+) ")
 _SIGNS = {
@@ -43,7 +43,7 @@ class Kernels:
     compile: Compile
     _made_of: dict[str, list[str]] = field(default_factory=dict)
     """The graph nodes of the kernels that were made since the last output code."""
-    _codes: list[tuple[Direction, Artifact, OutputCode, dict[str, list[str]]]] = field(default_factory=list)
+    _codes: list[tuple[Direction, Artifact, OutputCode, dict[str, list[str]], Graphs]] = field(default_factory=list)
     _refused: dict[tuple[str, str, str], None] = field(default_factory=dict)
 
     def made_of(self, kernel: str, nodes: Sequence[str]) -> None:
@@ -55,24 +55,23 @@ class Kernels:
             self._refused[first, second, reason] = None
             self.compile.refusals.append(FusionRefusal(kind, first, second, reason))
 
-    def output_code(self, text: str, about: Any) -> None:
-        head = _AOT_ID.search(text)
-        direction: Direction = "backward" if head and head[1] == "backward" else "forward"
+    def output_code(self, text: str, direction: Direction, graphs: Graphs) -> None:
+        """`graphs`: those of its part, of which more may come."""
         number = sum(each[0] == direction for each in self._codes)
         code = read_output_code(text)
         places = sorted({line for lines in code.calls.values() for line in lines} | {line for _, line in code.externs})
         name = f"{direction}.wrapper{f'.{number + 1}' if number else ''}"
         artifact = self.compile.artifact("wrapper", name, "python", text, [Span(str(n), n, n) for n in places])
         made, self._made_of = self._made_of, {}
-        self._codes.append((direction, artifact, code, _remembered(text, made)))
+        self._codes.append((direction, artifact, code, _remembered(text, made), graphs))
         self.compile.backend = "inductor"
         if code.plan:
             plan = name.replace("wrapper", "memory")
             self.compile.artifact("wrapper", plan, "text", "\n".join(code.plan) + "\n", code.plan_spans)
 
-    def close(self, graphs: Graphs) -> None:
+    def close(self) -> None:
         """Write the kernels; by now all graphs are known."""
-        for direction, wrapper, code, nodes in self._codes:
+        for direction, wrapper, code, nodes, graphs in self._codes:
             above = next(
                 (graphs[name] for name in (f"{direction}.post_grad", direction, "captured") if name in graphs), None
             )
@@ -126,6 +125,12 @@ class Kernels:
         if origins is not None:
             known = nodes.get(name) or origins.by_operation([name.removesuffix(".default").rpartition(".")[2]])
             self.compile.link(item, origins.items(known), "kernel")
+
+
+def aot_id(code: str) -> tuple[str | None, Direction]:
+    """The number of the graph that a code is of, and which of its two directions."""
+    head = _AOT_ID.search(code)
+    return (head[1] if head else None), "backward" if head and head[2] == "backward" else "forward"
 
 
 def operations(line: str) -> set[str]:

@@ -35,7 +35,11 @@ class Later:
 
     def whole(self, text: str) -> str:
         """The text with what its marks stand for."""
-        return _MARK.sub(lambda found: self._makers[int(found[1])](), text) if "\x00" in text else text
+        return _MARK.sub(self._made, text) if "\x00" in text else text
+
+    def _made(self, mark: re.Match[str]) -> str:
+        at = int(mark[1])
+        return self._makers[at]() if at < len(self._makers) else mark[0]
 
     def graph(self, module: GraphModule, **options: Any) -> str:
         """``module.print_readable(**options)``, as the graph is now."""

@@ -40,10 +40,10 @@ class Lines:
         line.text = line.text or self._new.get(line.filename, {}).get(line.lineno, "").strip()
         return line
 
-    def ending(self, tail: str, lineno: int) -> ItemId | None:
+    def ending(self, tail: str, lineno: int, text: str) -> ItemId | None:
         """A line of the file whose name ends so, among those that are known already."""
         filename = next((name for name in self._ids if name.endswith(tail)), None)
-        return self.item(filename, lineno) if filename is not None else None
+        return self.item(filename, lineno, "" if self._files else text) if filename is not None else None
 
     def flush(self) -> None:
         """Write what was collected into the record's sources."""

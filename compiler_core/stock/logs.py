@@ -15,7 +15,7 @@ from typing import Any
 
 from compiler_core.record import Record, RecordError
 from compiler_core.stock.fill import Filler
-from compiler_core.stock.happened import happened
+from compiler_core.stock.happened import OWN, happened
 
 PIECE = 4 * 1024 * 1024
 LONGEST = 64 * 1024 * 1024
@@ -89,7 +89,9 @@ class _Log:
             end = entry.find(b"\n")
             metadata = self._metadata(entry[head.end() : end if end >= 0 else len(entry)])
             text = self._text(str(metadata.get("has_payload", "")), entry[end:]) if end >= 0 else None
-            self._filler.hear(happened(metadata, text, 0))
+            told = happened(metadata, text, 0)
+            if not told.name.startswith(OWN):  # what only we tell, in process, is no text
+                self._filler.hear(told)
         self._line += entry.count(b"\n") + 1
 
     def _metadata(self, text: bytes) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from compiler_core.compare import operation
+from compiler_core.aspects import operation
 from compiler_core.record import Artifact, Node
 from compiler_core.stock.readable import Place, Readable
 

@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
-from compiler_core.record import Artifact, Partition, Value
+from collections.abc import Iterable
+
+from compiler_core.record import Partition, Value
+from compiler_core.stock.kernels import Graphs
 from compiler_core.stock.readable import Readable
 
-Graphs = dict[str, tuple[Artifact, Readable]]
 
-
-def partition_of(graphs: Graphs) -> Partition | None:
-    """None where there is no backward."""
-    if "forward" not in graphs or "backward" not in graphs:
+def partition_of(parts: Iterable[Graphs]) -> Partition | None:
+    """Of all parts of a compile together; None where there is no backward."""
+    found = [_of_part(graphs) for graphs in parts if "forward" in graphs and "backward" in graphs]
+    if not found:
         return None
+    whole, *more = found
+    for each in more:
+        whole.values += each.values
+        for name in ("saved_count", "saved_bytes", "default_saved_count", "default_saved_bytes"):
+            setattr(whole, name, getattr(whole, name) + getattr(each, name))
+    return whole
+
+
+def _of_part(graphs: Graphs) -> Partition:
     artifact, forward = graphs["forward"]
     _, backward = graphs["backward"]
     size = {node.key: node.bytes or 0 for node in forward.graph.nodes}

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import gc
+import math
 import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from compiler_core.compare import compare
 from tests.architectures import FIRST, MODELS
 from tests.unit.test_stock_logs import write_log
 
-ROUNDS = 9
+ROUNDS = 15
 MOST = 1.05
 
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.timeout(1800)]
@@ -53,7 +54,8 @@ def _compile(name: str, around: Callable[[], AbstractContextManager[Any]]) -> tu
 
 @pytest.mark.parametrize("name", ["bert", "gpt2"])
 def test_observing_costs_little(name: str) -> None:
-    """The hardest case: Inductor works anew, but its kernels, most of a compile's time, are built already."""
+    """The hardest case: Inductor works anew, but its kernels, most of a compile's time, are built already.  The two
+    ways take turns, and which is first; what one compile takes is set against the one beside it."""
     ways: dict[str, Callable[[], AbstractContextManager[Any]]] = {
         "without": nullcontext,
         "with": lambda: compiler_core.record(engine="torch"),
@@ -62,15 +64,26 @@ def test_observing_costs_little(name: str) -> None:
     with fresh_cache(), torch._inductor.config.patch(fx_graph_cache=False):
         for around in ways.values():
             _compile(name, around)  # imports, and headers that are compiled once
-        for _ in range(ROUNDS):
-            for way, around in ways.items():
-                found[way].append(_compile(name, around))
+        for turn in range(ROUNDS):
+            for way in sorted(ways, reverse=turn % 2 == 0):
+                found[way].append(_compile(name, ways[way]))
+    ratios = [with_ / without for (without, _), (with_, _) in zip(found["without"], found["with"], strict=True)]
     without, with_ = (statistics.median(seconds for seconds, _ in found[way]) for way in ways)
     closing = statistics.median(seconds for _, seconds in found["with"])
+    ratio, (low, high) = statistics.median(ratios), _interval(ratios)
     print(
-        f"\n{name}: {without:.2f} s, with a record {with_:.2f} s, ratio {with_ / without:.3f}; closing {closing:.2f} s"
+        f"\n{name}: {without:.2f} s, with a record {with_:.2f} s, ratio {ratio:.3f} ({low:.3f} to {high:.3f}), ", end=""
     )
-    assert with_ / without <= MOST
+    print(f"closing {closing:.2f} s")
+    assert ratio <= MOST
+
+
+def _interval(values: Sequence[float]) -> tuple[float, float]:
+    """Where the median of all such values lies with 95 percent certainty, whatever their distribution."""
+    n = len(values)
+    below = [sum(math.comb(n, i) for i in range(k + 1)) / 2**n for k in range(n // 2)]
+    left_out = sum(p <= 0.025 for p in below)
+    return sorted(values)[left_out], sorted(values)[n - 1 - left_out]
 
 
 def test_a_gigabyte_of_log(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import subprocess
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from compiler_core.record import Record, RecordError
-from compiler_core.stock.logs import read_logs
+from compiler_core.stock.logs import LONGEST, PIECE, read_logs
 
 PROGRAM = """
 import torch
@@ -141,3 +142,91 @@ def test_nothing_in_a_log_is_run(tmp_path: Path) -> None:
 def test_no_log(tmp_path: Path) -> None:
     with pytest.raises(RecordError, match="there is no log"):
         read_logs(tmp_path)
+
+
+HEAD = "V1121 10:20:57.653000 10669 torch/_dynamo/utils.py:2350] "
+IDS = {"frame_id": 0, "frame_compile_id": 0, "attempt": 0}
+
+
+def entry(about: dict[str, object], payload: str = "") -> str:
+    return f"{HEAD}{json.dumps(about | IDS)}\n\t" + payload.replace("\n", "\n\t") + "\n"
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (gzip.compress(b"V1121 " * 1000)[:40], "log:1: .* does not begin as PyTorch's entries do"),
+        (bytes(range(256)) * 100, "log:1: .* does not begin"),
+        (entry({"str": ["a", 1]}).encode("utf-16"), "log:1: .* does not begin"),
+        (b"\n" * 100, "log:1: .* does not begin"),
+        (f"{HEAD}{{}}\n{HEAD}{'9' * 5000}".encode(), "log:2: not JSON"),
+        (HEAD.encode() + b'{"artifact": {"name": "' + b"x" * (LONGEST + PIECE), "log:1: an entry of more than"),
+        (
+            entry({"artifact": {"name": "a"}}).encode() + b"\ty\n" * (LONGEST // 3 + PIECE),
+            "log:1: an entry of more than",
+        ),
+    ],
+    ids=["gzip", "binary", "utf16", "lines", "number", "line", "entry"],
+)
+def test_what_is_no_log_is_an_error(tmp_path: Path, content: bytes, says: str) -> None:
+    file = tmp_path / "some.log"
+    file.write_bytes(content)
+    with pytest.raises(RecordError, match=says):
+        read_logs(file)
+
+
+@pytest.mark.parametrize("name", ["folder.log", "pipe.log", "zero.log"])
+def test_what_is_no_file_is_not_read(tmp_path: Path, name: str) -> None:
+    (tmp_path / "folder.log").mkdir()
+    os.mkfifo(tmp_path / "pipe.log")
+    (tmp_path / "zero.log").symlink_to("/dev/zero")
+    with pytest.raises(RecordError, match="there is no log"):
+        read_logs(tmp_path / name)
+
+
+GUARDS = "+- RootGuardManager\n"
+HOSTILE = {
+    "nested": entry({"recompile_reasons": {}}, "[" * 500_000) + entry({"chromium_event": {}}, '{"a":' * 200_000),
+    "infinite": entry({"dynamo_cpp_guards_str": {}}, f"{GUARDS}Guard latency = 1{'0' * 400} us"),
+    "no number": entry({"chromium_event": {}}, '{"name": "a", "ts": NaN, "ph": "B"}'),
+    "characters": entry({"artifact": {"name": "\0\ud800"}}, "\0\x1b[31m \x005\x00"),
+    "our own": "".join(entry({"artifact": {"name": f"cutaway.{name}"}}, "x") for name in ("steps", "pass", "kernel"))
+    + "".join(entry({f"cutaway.{name}": ["a", "b"]}, "x") for name in ("steps", "cudagraphs", "autotuning")),
+    "types": entry({"artifact": {"name": "dynamo_start"}}) + entry({"compilation_metrics": {"fail_type": [1]}}),
+    "guard": entry({"dynamo_cpp_guards_str": {}}, f"{GUARDS}| +- EQUALS_MATCH: {'# ' * 20_000}{'x:1' * 20_000}"),
+    "graph": entry(
+        {"dynamo_output_graph": {}}, f"    def forward(self, x):\n        # {'a ' * 30_000}{'File: ' * 9000}"
+    ),
+    "code": entry({"inductor_output_code": {}}, f"{'k = async_compile.cpp(' * 30_000}\ndef call(args):\n    buf0 = "),
+}
+
+
+@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
+def test_a_hostile_log_is_a_record_like_any_other(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "hostile.log"
+    file.write_text(text)
+    (record,) = read_logs(file)
+    assert Record.from_json(record.to_json()) == record
+
+
+def test_a_file_that_is_cut_off_is_read_to_there(folder: Path, tmp_path: Path) -> None:
+    """As a job leaves it that was killed."""
+    text = log(folder).read_text()
+    cut = tmp_path / "cut.log"
+    cut.write_text(text[: text.index("\n", len(text) // 2)])
+    (record,) = read_logs(cut)
+    assert record.compiles
+    assert len(record.artifacts) < len(read_logs(folder)[0].artifacts)
+
+
+def test_no_file_that_a_log_names_is_read(tmp_path: Path) -> None:
+    secret = tmp_path / "secret.py"
+    secret.write_text("password = 1\n")
+    made = tmp_path / "names.log"
+    made.write_text(
+        entry({"str": [str(secret), 1]})
+        + entry({"dynamo_start": {"stack": [{"filename": 1, "line": 1, "name": "../../x"}]}})
+    )
+    (record,) = read_logs(made)
+    assert record.frames[0].filename == str(secret)
+    assert "password" not in record.to_json()

@@ -110,7 +110,8 @@ function totalRow({ name, before, after }: Total): HTMLTableRowElement {
   return row;
 }
 
-function figure(value: number): string {
+function figure(value: number | null): string {
+  if (value === null) return "";
   return value.toLocaleString("en", { maximumFractionDigits: 3 });
 }
 

@@ -114,7 +114,7 @@ export interface Steps {
 
 /** What one line of the user's has on each side, for one aspect. */
 export interface Difference {
-  aspect: "graph break" | "guard" | "captured" | "forward" | "backward" | "saved" | "kernel";
+  aspect: "graph break" | "guard" | "captured" | "forward" | "backward" | "saved" | "kernel" | "kernel time" | "compile time";
   file: string;
   line: number;
   text: string;
@@ -126,8 +126,8 @@ export interface Difference {
 /** One number of each side. */
 export interface Total {
   name: string;
-  before: number;
-  after: number;
+  before: number | null;
+  after: number | null;
 }
 
 /** Totals, and every line that has something on either side. */
@@ -535,7 +535,7 @@ export const SHAPES: { [type: string]: { [field: string]: Shape } } = {
     notes: { list: { is: "StepNote" } },
   },
   Difference: {
-    aspect: { one: ["graph break", "guard", "captured", "forward", "backward", "saved", "kernel"] },
+    aspect: { one: ["graph break", "guard", "captured", "forward", "backward", "saved", "kernel", "kernel time", "compile time"] },
     file: "string",
     line: "int",
     text: "string",
@@ -545,8 +545,8 @@ export const SHAPES: { [type: string]: { [field: string]: Shape } } = {
   },
   Total: {
     name: "string",
-    before: "number",
-    after: "number",
+    before: { maybe: "number" },
+    after: { maybe: "number" },
   },
   Comparison: {
     before: "string",
