@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+import nbformat
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
@@ -96,6 +97,27 @@ def test_marks_survive_save_and_reload_without_a_kernel(notebook: Notebook) -> N
     mark.click()
     overview = notebook.explorer("compile").root.get_by_label("Overview", exact=True)
     expect(overview).to_contain_text("Use torch.where")
+
+
+def test_a_notebook_that_is_not_trusted_has_its_marks(notebook: Notebook) -> None:
+    """They come from the record alone: nothing of it runs, and no kernel is asked."""
+    saved = nbformat.read(notebook.server.root / notebook.name, as_version=4)
+    saved.cells[0].source += "  # another hand's"
+    strange = f"strange_{notebook.name}"
+    nbformat.write(saved, notebook.server.root / strange)
+    page = notebook.page.context.new_page()
+    other = Notebook(page, notebook.server, strange, path=notebook.path).open()
+    trusted = "() => window.jupyterapp.shell.currentWidget.content.widgets.map((cell) => cell.model.trusted)"
+    assert not any(page.evaluate(trusted))
+    mark = marks(other, "define").filter(has_text="graph break: data-dependent branch")
+    expect(mark).to_have_count(1)
+    mark.hover()
+    expect(page.locator(".cutaway-tip")).to_contain_text("What to do: Use torch.where")
+    mark.click()
+    explorer = other.explorer("compile")
+    expect(explorer.line(0, "if y.sum()")).to_have_class(re.compile("pinned"))
+    assert other.python("'f' in globals()") is False
+    page.close()
 
 
 def test_marks_go_with_the_output(notebook: Notebook) -> None:

@@ -1,28 +1,95 @@
-"""The same in Notebook 7."""
+"""The same in Notebook 7: what is explored answers, and graphs are drawn, grouped, faced and compared."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
 
+import pytest
 from playwright.sync_api import Page, expect
 
-from tests.ui.drive import Notebook, Server
+from tests.ui.drive import Explorer, Notebook, Server
+
+Shoot = Callable[[Page, str], None]
+
+LOAD = """
+%load_ext kernel_magics
+import torch, kernel_magics
+x = torch.ones(3, requires_grad=True)
+layer = lambda: torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.GELU())
+model = torch.nn.Sequential(*(layer() for _ in range(4)))
+"""
 
 CELLS = {
-    "load": "%load_ext kernel_magics\nimport torch, kernel_magics\nx = torch.ones(3, requires_grad=True)",
+    "load": LOAD.strip(),
     "compile": "%%compile\ny = x.cos().cos()\nloss = y.sum()\nloss.backward()",
+    "model": "%%compile\nfor size in (2, 4):\n    out = model(torch.ones(size, 8)).sum()",
 }
 
 
-def test_cell_is_explored_and_answers(page: Page, server: Server, shoot: Callable[[Page, str], None]) -> None:
+@pytest.fixture(scope="module")
+def notebook(page: Page, server: Server) -> Notebook:
     notebook = Notebook(page, server, server.notebook("seven.ipynb", CELLS), path="notebooks").open()
     notebook.run_all()
     assert notebook.errors() == []
+    return notebook
+
+
+def test_pointing_at_a_line_lights_its_node(notebook: Notebook, shoot: Shoot) -> None:
     explorer = notebook.explorer("compile")
     explorer.show(1, "forward")
     explorer.click_line(0, "x.cos().cos()")
     expect(explorer.node(1, "cos")).to_have_class(re.compile("pin-linked"))
-    text = "[kernel_magics.last_record().text(item) for item in kernel_magics.last().selection]"
-    notebook.await_python(text, ["y = x.cos().cos()"])
-    shoot(page, "notebook7")
+    shoot(notebook.page, "notebook7")
+
+
+def test_graphs_are_drawn_and_grouped(notebook: Notebook, shoot: Shoot) -> None:
+    explorer = notebook.explorer("model")
+    pane = explorer.show(1, "forward")
+    nodes = pane.locator(".spots > .node")
+    expect(pane.locator('.spots > [aria-label*="erf"]').first).to_be_attached()
+    every = nodes.count()
+    pane.get_by_label("Collapse by").select_option("layer")
+    expect(nodes).not_to_have_count(every)
+    expect(pane.locator('.spots > [aria-label*=", collapsed: "]')).not_to_have_count(0)
+    shoot(notebook.page, "notebook7_groups")
+    pane.get_by_label("Collapse by").select_option("")
+    expect(nodes).to_have_count(every)
+
+
+def test_facing_pages_and_two_compiles(notebook: Notebook, shoot: Shoot) -> None:
+    explorer = notebook.explorer("model")
+    pane = explorer.show(1, "forward")
+    pane.get_by_role("button", name="Facing").click()
+    expect(pane.locator(".window")).to_have_attribute("aria-label", re.compile("^forward and backward"))
+    shoot(notebook.page, "notebook7_facing")
+    pane.get_by_role("button", name="Drawing").click()
+    explorer.row("recompiled").first.click()
+    beside = explorer.show(1, "compare")
+    beside.get_by_role("button", name="Text").click()
+    expect(beside.locator(".half .cm-line.differs").first).to_be_visible()
+
+
+def test_dark(notebook: Notebook, shoot: Shoot) -> None:
+    root = notebook.explorer("model").root
+    notebook.command("apputils:change-theme", theme="JupyterLab Dark")
+    notebook.page.wait_for_selector("body[data-jp-theme-light=false]", state="attached")
+    expect(root).to_have_css("color-scheme", "dark")
+    shoot(notebook.page, "notebook7_dark")
+    notebook.command("apputils:change-theme", theme="JupyterLab Light")
+    notebook.page.wait_for_selector("body[data-jp-theme-light=true]", state="attached")
+
+
+def test_python_and_the_explorer_point_at_the_same(notebook: Notebook) -> None:
+    """`view.show(...)` and `view.selection`, both ways."""
+    explorer: Explorer = notebook.explorer("model")
+    notebook.python("kernel_magics.last().show('guards', 'captured')")
+    expect(explorer.pane(0)).to_have_attribute("aria-label", re.compile("^Guards"))
+    expect(explorer.pane(1)).to_have_attribute("aria-label", re.compile("^Captured graph"))
+    explorer.show(0, "source")
+    notebook.await_python("kernel_magics.last().shown", ["source", "captured"])
+    explorer.click_line(0, "out = model")
+    text = "[kernel_magics.last_record().text(item).strip() for item in kernel_magics.last().selection]"
+    notebook.await_python(text, ["out = model(torch.ones(size, 8)).sum()"])
+    notebook.python("setattr(kernel_magics.last(), 'selection', [])")
+    expect(explorer.root.locator(".pinned")).to_have_count(0)

@@ -14,10 +14,13 @@ export class Painter {
   constructor(private readonly canvas: HTMLCanvasElement) {
     // no alpha: what is drawn covers all
     this.context = canvas.getContext("2d", { alpha: false }) as CanvasRenderingContext2D;
+    // before anything is drawn it would be black
+    canvas.hidden = true;
   }
 
   paint(picture: Picture, viewport: Viewport, palette: Palette): void {
     const { context: c } = this;
+    this.canvas.hidden = false;
     const dots = this.fitCanvas(viewport);
     const { x, y, scale } = viewport.view;
     c.setTransform(1, 0, 0, 1, 0, 0);
