@@ -43,7 +43,7 @@ def wrap(
     once more where the gradients are to be differentiated.
     """
     again = Again(captured, parts.joint, compile_)
-    glue = _Glue(parts, again.refused, getattr(forward, "may_raise", False))
+    glue = _Glue(parts, again.refused, getattr(forward, "may_raise", False), _only_kernels(forward, backward))
     text, spans = glue.source()
     artifact = compile_.artifact("wrapper", "autograd", "python", text, spans)
     for key, nodes in glue.sources.items():
@@ -74,6 +74,12 @@ def wrap(
     return call
 
 
+def _only_kernels(forward: Boxed, backward: Boxed | None) -> frozenset[str]:
+    """Those of the two graphs that call nothing that autograd would notice."""
+    graphs = {"forward": forward, "backward": backward}
+    return frozenset(name for name, graph in graphs.items() if getattr(graph, "only_kernels", False))
+
+
 def _unless_batched(backward: Boxed, parts: Partitioned) -> Boxed:
     """`backward`; the graph itself where vmap (``is_grads_batched``) hands in tangents without memory of their own."""
     assert parts.backward is not None
@@ -95,11 +101,10 @@ def share_memory(written: Sequence[torch.Tensor], others: Sequence[torch.Tensor]
 def laid_out(
     tangent: torch.Tensor | None, shape: Sequence[int], stride: tuple[int, ...], dtype: torch.dtype, device: str
 ) -> torch.Tensor:
-    """The gradient of an output with the strides that the backward was compiled for; zeros where there is none."""
+    """The gradient of an output, which has other strides, with those that the backward was compiled for; zeros where
+    there is none."""
     if tangent is None:
         return torch.empty_strided(shape, stride, dtype=dtype, device=device).zero_()
-    if tangent.stride() == stride:
-        return tangent
     if _is_batched(tangent):
         order = sorted(range(len(stride)), key=lambda d: -stride[d])
         return tangent.permute(order).contiguous().permute([order.index(d) for d in range(len(stride))])
@@ -154,8 +159,9 @@ class Kept:
 class _Glue:
     """Writes the source; `names` are the constants it needs, `sources` the nodes behind its lines."""
 
-    def __init__(self, parts: Partitioned, not_again: str, may_raise: bool) -> None:
+    def __init__(self, parts: Partitioned, not_again: str, may_raise: bool, only_kernels: frozenset[str]) -> None:
         self.parts, self.joint, self._not_again, self._may_raise = parts, parts.joint, not_again, may_raise
+        self._only_kernels = only_kernels
         self.names: dict[str, Any] = {}
         self.sources: dict[str, list[fx.Node]] = {}
         self._lines: list[str] = []
@@ -175,8 +181,12 @@ class _Glue:
 
     def _run(self, depth: int, graph: str, results: Sequence[str], inputs: Sequence[str], nodes: Sequence[Any]) -> None:
         """The call of a compiled graph; below autograd, so that PyTorch notes neither views nor gradients."""
+        call = f"{_targets(results)}{graph}_graph([{', '.join(inputs)}])"
+        if graph in self._only_kernels:  # which PyTorch does not see anyway
+            self._line(depth, call, graph, nodes)
+            return
         self._line(depth, f"with below_autograd(){', without_autocast()' if self.joint.autocast else ''}:")
-        self._line(depth + 1, f"{_targets(results)}{graph}_graph([{', '.join(inputs)}])", graph, nodes)
+        self._line(depth + 1, call, graph, nodes)
 
     # ---- the autograd function ---------------------------------------------------------
 
@@ -192,6 +202,7 @@ class _Glue:
         self._line(0, "")
         self._line(0, "")
         self._line(0, "apply = super(torch.autograd.Function, Compiled).apply  # without what functorch alone needs")
+        self._line(0, "Compiled._backward_cls.apply = Compiled.backward  # without a choice between it and a vjp")
         self._line(0, "")
         self._line(0, "")
 
@@ -258,8 +269,9 @@ class _Glue:
         if self.parts.symbols:
             self._line(2, f"{_targets(self.parts.symbols)}ctx.symbols")
         for name, at in zip(joint.tangents, joint.layouts, strict=True):
-            lies = f"{_numbers_text(at.shape)}, {_numbers_text(at.stride)}"
-            self._line(2, f"{name} = laid_out({name}, {lies}, {at.dtype}, '{at.device}')")
+            shape, stride = _numbers_text(at.shape), _numbers_text(at.stride)
+            self._line(2, f"if {name} is None or {name}.stride() != {stride}:")
+            self._line(3, f"{name} = laid_out({name}, {shape}, {stride}, {at.dtype}, '{at.device}')")
         self._read_saved(flags)
         nodes = output_nodes(backward.graph)
         results = [f"gradient_{i}" if n is not None else "_" for i, n in enumerate(nodes, 1)]

@@ -59,6 +59,8 @@ def straight({args}):
     if not holds({{{scope}}}):
         return missed
     hook = set_hook(None)
+    if hook is None:
+        return fn({args})
     try:
         return fn({args})
     finally:

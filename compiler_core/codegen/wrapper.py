@@ -29,8 +29,9 @@ class BadIndex(IndexError):
 
 
 def restrided(tensor: torch.Tensor, size: tuple[int, ...], stride: tuple[int, ...]) -> torch.Tensor:
-    """A copy of `tensor` that lies in memory as the kernels expect it."""
-    return torch.empty_strided(size, stride, dtype=tensor.dtype, device=tensor.device).copy_(tensor.expand(size))
+    """A copy of `tensor` that lies in memory as the kernels expect it, made unseen by autograd."""
+    with torch._C._AutoDispatchBelowADInplaceOrView():
+        return torch.empty_strided(size, stride, dtype=tensor.dtype, device=tensor.device).copy_(tensor.expand(size))
 
 
 def _window(tensor: torch.Tensor, size: tuple[int, ...], stride: tuple[int, ...], offset: int) -> torch.Tensor:
@@ -71,6 +72,7 @@ class Wrapper:
         self._needed: set[str] = set()
         self._addressed = _addressed(program)
         self._device = _one_gpu(program)
+        self._dispatches = self._takes == "tensors" or any(isinstance(s, ir.Call) for s in program.steps)
         self.lines: dict[int, ir.Step] = {}
         self._render()
         above = [*self._header(), *self._on_its_device(), *self._unpacked(), *self._symbols()]
@@ -80,13 +82,15 @@ class Wrapper:
     def runner(self, kernels: Mapping[str, Launcher]) -> Runner:
         """The function; it takes the inputs as one sequence and returns the results as a list.
 
-        Its attribute `may_raise` tells whether it may raise BadIndex.
+        Its attribute `may_raise` tells whether it may raise BadIndex, `only_kernels` whether it calls nothing of
+        PyTorch's that autograd would notice.
         """
         scope = {self._own(n): v for n, v in NAMES.items()} | self._names | dict(kernels)
         exec(compile(self.text, f"<cutaway {self._program.name}>", "exec"), scope)
         run: Any = scope[self._function()]
         steps = self._program.steps
         run.may_raise = self._takes == "addresses" and any(isinstance(s, ir.Loops) and s.may_fail for s in steps)
+        run.only_kernels = not self._dispatches
         return run  # type: ignore[no-any-return]
 
     # -- the text ---------------------------------------------------------------------------
@@ -182,6 +186,7 @@ class Wrapper:
             return
         place = self._program.buffers[dead]
         same = (place.size, place.stride) == (buffer.size, buffer.stride)
+        self._dispatches |= not same
         window = f"{self._own('window')}({dead}, {self._number(buffer.size)}, {self._number(buffer.stride)}, 0)"
         self._line(f"{name} = {dead if same else window}; del {dead}", loops)
 
@@ -227,6 +232,7 @@ class Wrapper:
         alone = buffer.kind == "loops" and [v.buffer for v in views(self._program.results)].count(buffer.name) == 1
         if alone or result.whole(buffer):
             return self._argument(result)
+        self._dispatches = True
         offset = f"{result.buffer}.storage_offset() + {self._number(result.offset)}"
         return f"{result.buffer}.as_strided({self._number(result.size)}, {self._number(result.stride)}, {offset})"
 
@@ -234,6 +240,7 @@ class Wrapper:
         if isinstance(value, ir.View):
             if value.whole(self._program.buffers[value.buffer]):
                 return value.buffer
+            self._dispatches = True
             numbers = ", ".join(map(self._number, (value.size, value.stride, value.offset)))
             return f"{self._own('window')}({value.buffer}, {numbers})"
         if isinstance(value, ir.Result):
