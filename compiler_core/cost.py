@@ -6,7 +6,7 @@ operations (counted by PyTorch's ``flop_counter``), whichever takes a device of 
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.fx as fx
@@ -49,8 +49,11 @@ def nanoseconds(node: fx.Node) -> float:
 
 
 def _operations(node: fx.Node) -> int:
-    count = flop_registry.get(getattr(node.target, "overloadpacket", None))
-    if count is None:
-        return 0
     args, kwargs = fx.map_arg((node.args, node.kwargs), lambda n: n.meta.get("val"))
-    return int(hint(count(*args, **kwargs, out_val=node.meta.get("val"))))
+    return operations(node.target, args, kwargs, node.meta.get("val")) or 0
+
+
+def operations(target: Any, args: Any, kwargs: Any, value: Any) -> int | None:
+    """The multiplications and additions of an operator; None where PyTorch does not count them."""
+    count = flop_registry.get(getattr(target, "overloadpacket", None))
+    return None if count is None else int(hint(count(*args, **kwargs, out_val=value)))

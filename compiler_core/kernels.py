@@ -22,6 +22,7 @@ from compiler_core.codegen.stages import in_stages
 from compiler_core.codegen.wrapper import Runner, Wrapper
 from compiler_core.columns import join_columns
 from compiler_core.config import Options
+from compiler_core.cost import operations
 from compiler_core.cuda_graphs import replayed
 from compiler_core.errors import BuildError, UsageError
 from compiler_core.fuse import fuse
@@ -40,6 +41,7 @@ from compiler_core.record import (
     Span,
 )
 from compiler_core.rewrite import Rewritten, Wishes
+from compiler_core.sizes import hint
 from compiler_core.tune import tune
 
 Which = Literal["forward", "backward"]
@@ -108,6 +110,13 @@ def _build(code: Code, program: ir.Program) -> Mapping[str, Launcher]:
     if code.language == "triton":
         return triton.build(code)
     return build.functions(code.text) if any(isinstance(s, ir.Loops) for s in program.steps) else {}
+
+
+def _shaped(value: Any) -> Any:
+    """A tensor of the form of a window, without data."""
+    if not isinstance(value, ir.View | ir.Buffer):
+        return value
+    return torch.empty(tuple(map(hint, value.size)), device="meta")
 
 
 class _Notes:
@@ -225,8 +234,15 @@ class _Notes:
         read, written = self._bytes(self._read_by(step)), self._bytes(step.writes)
         key = f"{self._which}.{number}"
         made = Kernel(key, name, language, self._which, item, read, written)
-        made.operations = step.operations if isinstance(step, ir.Loops) else None
+        made.operations = step.operations if isinstance(step, ir.Loops) else self._operations(step)
         self._compile.kernels.append(made)
+
+    def _operations(self, call: ir.Call) -> int | None:
+        """What a call of PyTorch's computes, for products and convolutions that make one tensor."""
+        if call.name not in self._program.buffers:
+            return None
+        args, kwargs = fx.node.map_aggregate((call.args, dict(call.kwargs)), _shaped)  # type: ignore[misc]
+        return operations(call.target, args, kwargs, _shaped(self._program.buffers[call.name]))
 
     def _read_by(self, step: ir.Step) -> Sequence[str]:
         if isinstance(step, ir.Loops):

@@ -16,7 +16,7 @@ MIME = "application/vnd.cutaway.record+json"
 
 PANES = (
     "overview source bytecode steps guards sizes captured pregrad joint partition forward backward postgrad passes "
-    "fusion kernel costs wrapper machine generated decompiled timings other compare engines"
+    "fusion kernel costs roofline accuracy tuning wrapper machine generated decompiled timings other compare engines"
 ).split()
 MOST_PANES = 4
 

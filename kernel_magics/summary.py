@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html as escaping
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -135,6 +136,7 @@ def _compile(compile_: Compile, explained: set[str]) -> Iterator[Line]:
         yield Line(3, _saved(compile_.partition))
     if compile_.kernels:
         yield Line(3, _kernels(compile_))
+    yield from (Line(3, text) for text in (_times(compile_), _least_exact(compile_), *_tunings(compile_)) if text)
     if compile_.steps:
         yield Line(3, _steps(compile_.steps))
     for failure in compile_.failures:
@@ -194,6 +196,40 @@ def _kernels(compile_: Compile) -> str:
                 counts.append(f"{_count(calls, 'call')} of PyTorch's")
             parts.append(f"{graph} {' and '.join(counts)}")
     return "; ".join(parts)
+
+
+def _times(compile_: Compile) -> str:
+    """The kernels that take longest, where they were timed."""
+    timed = sorted((k for k in compile_.kernels if k.time_ns is not None), key=lambda k: -(k.time_ns or 0))
+    total = sum(k.time_ns or 0 for k in timed)
+    if not total:
+        return ""
+    dearest = (f"{k.name} {_us(k.time_ns or 0)} ({(k.time_ns or 0) / total:.0%})" for k in timed[:LARGEST])
+    return f"kernels take {_us(total)} on {timed[0].timed_on}; the dearest: {', '.join(dearest)}"
+
+
+def _least_exact(compile_: Compile) -> str:
+    """The value that lies furthest from float64, where values were compared."""
+    if not compile_.accuracy:
+        return ""
+    worst = max(compile_.accuracy, key=lambda each: math.inf if each.error is None else each.error)
+    ours, eager = ("no number" if e is None else f"{e:.1e}" for e in (worst.error, worst.eager))
+    count = _count(len(compile_.accuracy), "value")
+    return f"beside float64, {count}; the least exact: {worst.node.rpartition('#')[2]} {ours} (eager PyTorch: {eager})"
+
+
+def _tunings(compile_: Compile) -> Iterator[str]:
+    for tuning in compile_.tunings:
+        if tuning.reason:
+            yield f"nothing tuned in the {tuning.graph}: {tuning.reason}"
+        for best in (each for each in tuning.tried if each.chosen):
+            own = [each for each in tuning.tried if each.kernel == best.kernel]
+            took = f"{_us(best.time_ns or 0)}, the usual way {_us(own[0].time_ns or 0)}"
+            yield f"tuned {best.kernel}: {best.how}, {took}; {_count(len(own), 'way')} tried"
+
+
+def _us(ns: float) -> str:
+    return f"{ns / 1000:,.1f} us"
 
 
 def _place(record: Record, filename: str, line: int) -> str:

@@ -39,7 +39,7 @@ export function kernelCosts(compiles: Compile[], links: Links): KernelCost[] {
 
 function kernelCost(kernel: Kernel, compile: Compile, links: Links): KernelCost {
   const fusion = compile.fusions.find((f) => f.kernel === kernel.key || f.kernel === kernel.name);
-  const nodes = fusion?.nodes ?? (kernel.item === null ? [] : links.sources(kernel.item));
+  const nodes = fusion?.nodes ?? (kernel.item === null ? [] : nodesAbove(kernel.item, links));
   const lines = (nodes.length ? nodes : [kernel.item ?? ""]).map((node) => links.userLine(node));
   return {
     kernel,
@@ -50,6 +50,18 @@ function kernelCost(kernel: Kernel, compile: Compile, links: Links): KernelCost 
     ns: kernel.time_ns ?? 0,
     share: 0,
   };
+}
+
+/** The graph nodes nearest above an item. */
+function nodesAbove(item: ItemId, links: Links): ItemId[] {
+  const seen = new Set([item]);
+  for (let level = [item]; level.length; ) {
+    const nodes = level.filter((each) => links.artifactOf(each)?.graph);
+    if (nodes.length) return nodes;
+    level = level.flatMap((each) => links.sources(each)).filter((each) => !seen.has(each));
+    for (const each of level) seen.add(each);
+  }
+  return [];
 }
 
 /** The user's lines by what the kernels they led to cost, the dearest first; a kernel of several lines is shared out. */

@@ -4,7 +4,7 @@ import { type Cost, type KernelCost, kernelCosts, type LineCost, lineCosts, time
 import { bytes, duration, h, plural } from "./dom";
 import { keyOf } from "./links";
 import type { Compile } from "./record";
-import { cells, code, Rows, short } from "./rows";
+import { cells, code, Rows, short, stacked } from "./rows";
 import type { State } from "./state";
 
 export class CostsTable extends Rows {
@@ -18,12 +18,12 @@ export class CostsTable extends Rows {
     this.element.append(
       h("p", { class: "lead" }, this.lead(kernels, compile)),
       this.table(
-        ["Kernel", "Share", ...this.heads(), "Operations"],
+        ["Kernel", "Share", ...this.heads()],
         kernels.map((cost) => this.kernel(cost)),
       ),
       h("h3", {}, "Your lines, over all compiles"),
       this.table(
-        ["Line", "Share", ...this.heads(), "Kernels"],
+        ["Line", "Share", ...this.heads()],
         lines.map((cost) => this.line(cost)),
       ),
     );
@@ -36,7 +36,7 @@ export class CostsTable extends Rows {
     const time = duration(kernels.reduce((sum, cost) => sum + cost.ns, 0));
     return this.byTime
       ? `${calls} in ${time}.`
-      : `${calls}. They were not timed: shares are of the memory traffic, which is what most kernels wait for.`;
+      : `${calls}. They were not timed (%%compile --measure does that): shares are of the memory traffic, which is what most kernels wait for.`;
   }
 
   private heads(): string[] {
@@ -58,7 +58,7 @@ export class CostsTable extends Rows {
   private kernel(cost: KernelCost): HTMLTableRowElement {
     const { kernel, nodes } = cost;
     const name = h("span", {}, code(kernel.name), h("small", {}, ` ${kernel.graph}, ${WORDS[kernel.language]}`));
-    const row = h("tr", {}, ...cells(name, ...this.figures(cost), code(nodes.map(keyOf).join(", "))));
+    const row = h("tr", {}, ...cells(stacked(name, code(nodes.map(keyOf).join(", "))), ...this.figures(cost)));
     return this.standsFor(row, [kernel.item, ...nodes]);
   }
 
@@ -66,7 +66,7 @@ export class CostsTable extends Rows {
     const { line, kernels } = cost;
     const names = [...new Set(kernels.map(({ kernel }) => kernel.name))].join(", ");
     const text = h("span", {}, h("small", {}, `${keyOf(line)} `), code(this.state.links.text(line)));
-    return this.standsFor(h("tr", {}, ...cells(text, ...this.figures(cost), code(names))), [line]);
+    return this.standsFor(h("tr", {}, ...cells(stacked(text, code(names)), ...this.figures(cost))), [line]);
   }
 }
 

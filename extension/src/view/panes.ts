@@ -1,5 +1,6 @@
 /** The panes that there are: titles, what each can show, and what it says when it is empty. */
 
+import { AccuracyTable } from "./accuracy";
 import { ComparePane, others, type Way } from "./compare_pane";
 import { CostsTable } from "./costs_table";
 import { RunsTable } from "./engines";
@@ -10,11 +11,13 @@ import { Overview } from "./overview";
 import type { Content } from "./pane";
 import { PartitionTable } from "./partition";
 import type { Artifact, Comparison, Compile, Graph, Partition } from "./record";
+import { RooflineTable } from "./roofline";
 import { SizesTable } from "./sizes_table";
 import type { PaneName, State } from "./state";
 import { StepsView } from "./steps";
 import { ExpansionTable, GuardTable, TimingsTable } from "./tables";
 import { TextView } from "./text";
+import { TuningTable } from "./tuning";
 
 /** One way to show a pane, where there is something to show that way. */
 export interface Mode {
@@ -91,6 +94,18 @@ const costs = table(
   (c) => c.kernels.length,
   (state, c) => new CostsTable(state, c),
 );
+const roofline = table(
+  (c) => c.kernels.some((kernel) => kernel.bytes_read !== null),
+  (state, c) => new RooflineTable(state, c),
+);
+const accuracy = table(
+  (c) => c.accuracy.length,
+  (state, c) => new AccuracyTable(state, c),
+);
+const tuning = table(
+  (c) => c.tunings.length,
+  (state, c) => new TuningTable(state, c),
+);
 const timings = table(
   (c) => c.events.length,
   (state, c) => new TimingsTable(state, c),
@@ -130,6 +145,14 @@ function noKernel(compile: Compile): string {
   return ["", "cpp", "triton", "inductor"].includes(compile.backend)
     ? "No kernel was made in this compile."
     : `The backend “${compile.backend}” makes no kernels of its own.`;
+}
+
+function noKernelOr(compile: Compile, reason: string): string {
+  return compile.kernels.length ? reason : noKernel(compile);
+}
+
+function noTraffic(compile: Compile): string {
+  return noKernelOr(compile, "The record does not say what these kernels read and write: they are not ours.");
 }
 
 const notInstalled = () => "No bytecode was installed: the frame runs as plain Python.";
@@ -181,6 +204,20 @@ export const PANES: PaneKind[] = [
   { name: "fusion", title: "Fusion", modes: [fusion, text("Loops")], empty: noKernel },
   { name: "kernel", title: "Kernels", modes: [text()], empty: noKernel },
   { name: "costs", title: "Costs", modes: [costs], empty: noKernel },
+  { name: "roofline", title: "Roofline", modes: [roofline], empty: noTraffic },
+  {
+    name: "accuracy",
+    title: "Accuracy",
+    modes: [accuracy],
+    empty: (c) => noKernelOr(c, "Values are compared with eager PyTorch in float64 on demand: %%compile --check."),
+  },
+  {
+    name: "tuning",
+    title: "Autotuning",
+    short: "Tuning",
+    modes: [tuning],
+    empty: (c) => noKernelOr(c, "Block sizes of Triton kernels are tried on demand, on a GPU: %%compile --tune."),
+  },
   { name: "wrapper", title: "Wrapper", modes: [text()], empty: noKernel },
   {
     name: "machine",

@@ -62,6 +62,12 @@ export function short(content: Node | string): HTMLTableCellElement {
   return h("td", { class: "short" }, content);
 }
 
+/** Two lines that give way to the cells beside them: what is too long for them is in the tip. */
+export function stacked(first: Node | string, second: Node | string): HTMLTableCellElement {
+  const lines = [h("div", {}, first), h("div", {}, h("small", {}, second))];
+  return h("td", { class: "stacked", title: lines.map((line) => line.textContent).join("\n") }, ...lines);
+}
+
 export function code(text: string): HTMLElement {
   return h("code", {}, text);
 }

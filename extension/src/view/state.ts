@@ -15,6 +15,9 @@ export type PaneName =
   | "timings"
   | "sizes"
   | "costs"
+  | "roofline"
+  | "accuracy"
+  | "tuning"
   | "compare"
   | "engines";
 

@@ -1,5 +1,6 @@
 /** What may colour a drawing instead of the nodes' roles: bytes, traffic, time, saved or computed again, kernels. */
 
+import { errorText } from "../accuracy";
 import { bytes, duration, shorten } from "../dom";
 import { COLOURS, keyOf } from "../links";
 import type { Kernel } from "../record";
@@ -36,6 +37,12 @@ export const OVERLAYS: Overlay[] = [
   },
   kernelHeat("traffic", "Kernels' traffic", (k) => (k.bytes_read ?? 0) + (k.bytes_written ?? 0) || null, bytes),
   kernelHeat("time", "Kernels' time", (k) => k.time_ns, duration),
+  {
+    name: "error",
+    title: "Error beside float64",
+    can: ({ flow, compile }) => Boolean(compile?.accuracy.some(({ node }) => flow.items.includes(node))),
+    of: errors,
+  },
   {
     name: "saved",
     title: "Saved or computed again",
@@ -86,16 +93,34 @@ function kernelHeat(
   };
 }
 
-/** A box's colour by the logarithm of what its nodes sum up to; of nodes with the same `unit` one counts. */
+/** What stands for an error that is no number. */
+const WRONG = 1e6;
+
+function errors({ flow, compile }: Subject, scene: Scene): Tint {
+  const known = new Map(compile?.accuracy.map(({ node, error }) => [node, error ?? WRONG]));
+  return heat(
+    scene,
+    (node) => known.get(flow.items[node]) ?? null,
+    (error) => errorText(error >= WRONG ? null : error),
+    (node) => node,
+    Math.max,
+  );
+}
+
+/**
+ * A box's colour by the logarithm of what its nodes come to, their sum if nothing else is said; of nodes with the
+ * same `unit` one counts.
+ */
 function heat(
   scene: Scene,
   measure: (node: number) => number | null,
   text: (value: number) => string,
   unit: (node: number) => unknown = (node) => node,
+  join: (a: number, b: number) => number = (a, b) => a + b,
 ): Tint {
   const own = scene.shown.map((box) => {
     const units = new Map(box.nodes.map((node) => [unit(node), measure(node) ?? 0]));
-    return [...units.values()].reduce((sum, value) => sum + value, 0);
+    return [...units.values()].reduce((all, value) => join(all, value), 0);
   });
   const known = own.filter((value) => value > 0);
   const [least, most] = known.length ? extremes(known) : [1, 1];

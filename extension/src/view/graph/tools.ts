@@ -8,6 +8,8 @@ import type { Tint } from "./picture";
 import type { Arrow } from "./places";
 import type { Subject } from "./subject";
 
+/** Who asked for these wants to see them, on a small graph too. */
+const ON_DEMAND = new Set(["time", "error"]);
 const SMALL = 12;
 const KEYS = `Arrow keys go along the edges, Enter pins
 / searches: words, or op:mm shape:[8,10] dtype:f32 module:layers.0 line:12
@@ -87,7 +89,8 @@ export class Tools {
       this.grouping,
       colouring,
     );
-    this.top.hidden = subject.flow.nodes.length <= SMALL;
+    const isMeasured = OVERLAYS.some((o) => ON_DEMAND.has(o.name) && o.can(subject));
+    this.top.hidden = subject.flow.nodes.length <= SMALL && !isMeasured;
     this.narrowed = h("button", {
       class: "narrowed",
       title: "Show all again (Esc)",

@@ -1,0 +1,153 @@
+"""What was measured on demand, as a person sees it: times, the roof, errors beside float64, what was tuned."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from playwright.sync_api import Browser, Page, expect
+
+import compiler_core
+from compiler_core.record import Record, Tried, Tuning
+from kernel_magics.report import write_report
+from tests.ui.drive import Explorer, Notebook, Server, opened
+
+Shoot = Callable[[Page, str], None]
+SOURCE = "def f(x, w):\n    small = x.sin()\n    large = (small @ w).softmax(-1)\n    return (large * large).sum()\n"
+
+
+@pytest.fixture(scope="module")
+def record() -> Record:
+    namespace: dict[str, object] = {}
+    exec(compile(SOURCE, "/work/program.py", "exec"), namespace)
+    with compiler_core.record("measured") as made:
+        made.source("/work/program.py", 1, SOURCE.splitlines())
+        fast = compiler_core.compile(namespace["f"], strict=True, tune=True)
+        fast(torch.randn(8, 64), torch.randn(64, 8192, requires_grad=True)).backward()
+    made.measure()
+    made.check_accuracy()
+    assert made.notes == []
+    return made
+
+
+@pytest.fixture(params=[("light", 1600), ("dark", 1600), ("light", 1000)], ids=["light", "dark", "narrow"])
+def look(request: pytest.FixtureRequest) -> tuple[str, int]:
+    found: tuple[str, int] = request.param
+    return found
+
+
+def show(page: Page, kind: str) -> Explorer:
+    """The explorer with one pane of this kind."""
+    explorer = Explorer(page.locator(".cutaway"))
+    explorer.show(0, kind)
+    return explorer
+
+
+def test_costs_and_hot_lines_are_by_time(
+    browser: Browser, record: Record, tmp_path: Path, look: tuple[str, int], shoot: Shoot
+) -> None:
+    report = write_report(record, tmp_path / "report.html")
+    with opened(browser, report, color_scheme=look[0]) as page:
+        page.set_default_timeout(8000)
+        page.set_viewport_size({"width": look[1], "height": 900})
+        pane = show(page, "costs").pane(0)
+        expect(pane.locator("th").first.locator("xpath=..")).to_have_text(re.compile("Kernel.*Share.*Time.*Traffic"))
+        expect(pane.locator(".lead").first).to_contain_text(re.compile(r"in [\d.]+ (µs|ms)\."))
+        box, table = pane.bounding_box(), pane.locator("table").first.bounding_box()
+        assert box is not None
+        assert table is not None
+        assert table["x"] + table["width"] <= box["x"] + box["width"], "all columns are in sight"
+        pane = show(page, "source").pane(0)
+        hot = pane.locator(".cutaway-mark", has_text="of the time")
+        expect(hot).to_have_count(1)
+        expect(hot.locator("xpath=ancestor::*[contains(@class, 'cm-line')]")).to_contain_text("large = (small @ w)")
+        shoot(page, f"measured_costs_{look[0]}_{look[1]}")
+
+
+def test_roofline_of_here_and_of_a_named_target(
+    browser: Browser, record: Record, tmp_path: Path, look: tuple[str, int], shoot: Shoot
+) -> None:
+    report = write_report(record, tmp_path / "report.html")
+    with opened(browser, report, color_scheme=look[0]) as page:
+        page.set_default_timeout(8000)
+        page.set_viewport_size({"width": look[1], "height": 900})
+        pane = show(page, "roofline").pane(0)
+        kernels = record.compiles[0].kernels
+        expect(pane.locator("tbody tr")).to_have_count(len(kernels))
+        expect(pane.locator("tbody tr .share").filter(has_text="%")).to_have_count(len(kernels))
+        shoot(page, f"measured_roofline_{look[0]}_{look[1]}")
+        pane.get_by_label("The device whose roof it is").select_option(label="sm_90: H200")
+        expect(pane.locator(".lead")).to_contain_text("4.80e+3 GB/s")
+        expect(pane.locator("tbody tr .share").filter(has_text="not timed")).to_have_count(len(kernels))
+
+
+def test_errors_are_listed_the_worst_first_and_colour_the_graph(
+    browser: Browser, record: Record, tmp_path: Path, look: tuple[str, int], shoot: Shoot
+) -> None:
+    made = Record.from_json(record.to_json())
+    made.compiles[0].accuracy[-1].error = 0.25
+    name = made.compiles[0].accuracy[-1].node.rpartition("#")[2]
+    report = write_report(made, tmp_path / "report.html")
+    with opened(browser, report, color_scheme=look[0]) as page:
+        page.set_default_timeout(8000)
+        page.set_viewport_size({"width": look[1], "height": 900})
+        explorer = show(page, "accuracy")
+        pane = explorer.pane(0)
+        expect(pane.locator("tbody tr").first).to_contain_text(re.compile(rf"^{name} "))
+        expect(pane.locator("tbody tr").first).to_have_class(re.compile("failed"))
+        expect(pane.locator(".lead")).to_contain_text("1 is less exact than twice eager PyTorch's")
+        shoot(page, f"measured_accuracy_{look[0]}_{look[1]}")
+        pane = explorer.show(0, "forward")
+        colours = pane.get_by_label("Colour by")
+        for overlay, title, legend in (("time", "Kernels' time", "ns|µs|ms"), ("error", "Error beside float64", "e-")):
+            colours.select_option(label=title)
+            expect(pane.locator(".legend")).to_contain_text(re.compile(legend))
+            shoot(page, f"measured_{overlay}_{look[0]}_{look[1]}")
+
+
+def test_what_was_tuned_and_why_not(browser: Browser, record: Record, tmp_path: Path, shoot: Shoot) -> None:
+    with opened(browser, write_report(record, tmp_path / "report.html")) as page:
+        pane = show(page, "tuning").pane(0)
+        expect(pane).to_contain_text("Nothing was tried: C++ kernels have no block sizes to choose")
+    made = Record.from_json(record.to_json())
+    made.compiles[0].tunings = [
+        Tuning("forward", "sm_90", tried=[
+            Tried("forward_1", "4 rows x 1024 columns, 8 warps", 8200.0, 40, 0),
+            Tried("forward_1", "1 rows x 8192 columns, 16 warps", 6150.0, 60, 8, chosen=True),
+            Tried("forward_1", "8 rows x 8192 columns, 16 warps", why_not="out of resource: shared memory"),
+        ]),
+    ]  # fmt: skip
+    with opened(browser, write_report(made, tmp_path / "report.html")) as page:
+        pane = show(page, "tuning").pane(0)
+        expect(pane).to_contain_text("3 ways were tried; the best takes 75 % of the usual one's time")
+        expect(pane.locator("tbody tr").nth(1)).to_contain_text("taken")
+        expect(pane.locator("tbody tr").nth(2)).to_contain_text("out of resource: shared memory")
+        shoot(page, "measured_tuning")
+
+
+CELLS = {
+    "load": "%load_ext kernel_magics\nimport torch, kernel_magics\nx, w = torch.randn(8, 64), torch.randn(64, 8192)",
+    "plain": "%%compile\nsmall = x.sin()\nlarge = (small @ w).softmax(-1)",
+    "timed": "%%compile --measure --check\nsmall = x.sin()\nlarge = (small @ w).softmax(-1)",
+}
+
+
+def test_a_cell_is_measured_on_demand(page: Page, server: Server, shoot: Shoot) -> None:
+    notebook = Notebook(page, server, server.notebook("measured.ipynb", CELLS)).open()
+    notebook.run_all()
+    assert notebook.errors() == []
+    mark = notebook.element("timed").locator(".jp-Cell-inputArea .cutaway-mark").filter(has_text="of the time")
+    expect(mark).to_have_count(1)
+    mark.click()
+    costs = notebook.explorer("timed").root.locator('section.pane[aria-label^="Costs"]')
+    expect(costs.locator(".lead").first).not_to_contain_text("not timed")
+    shoot(page, "measured_cell")
+    plain = notebook.element("plain").locator(".jp-Cell-inputArea .cutaway-mark").filter(has_text="of the traffic")
+    expect(plain).to_have_count(1)
+    state = "str(torch.get_rng_state().sum())"
+    before = notebook.python(state)
+    notebook.python("kernel_magics.last().measure()")
+    assert notebook.python(state) == before
