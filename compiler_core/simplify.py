@@ -133,8 +133,8 @@ def is_random(node: fx.Node) -> bool:
     if not isinstance(target, torch._ops.OpOverload) or torch.Tag.nondeterministic_seeded not in target.tags:
         return False
     names = [a.name for a in target._schema.arguments]
-    given = dict(zip(names, node.args, strict=False)) | node.kwargs
-    return "dropout_p" not in names or given.get("dropout_p", 0.0) != 0.0
+    given: dict[str, fx.node.Argument] = dict(zip(names, node.args, strict=False)) | node.kwargs
+    return bool("dropout_p" not in names or given.get("dropout_p", 0.0) != 0.0)
 
 
 def is_pure(node: fx.Node) -> bool:
