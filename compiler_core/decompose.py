@@ -42,7 +42,7 @@ PYTORCHS = (
     # arithmetic in several steps
     *("addcmul", "addcdiv", "lerp", "xlogy", "frac", "logaddexp", "nan_to_num", "heaviside", "logit"),
     *("deg2rad", "rad2deg", "sinc", "fill", "isneginf", "isposinf", "std", "std_mean", "trace"),
-    *("native_dropout_backward", "hypot", "copysign"),
+    "native_dropout_backward",
     # writes to a part
     *("slice_backward", "select_backward"),
 )

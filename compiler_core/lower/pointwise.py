@@ -261,6 +261,14 @@ def atan2(body: Body, y: Value, x: Value) -> Value:
     return body.op("atan2", y, x)
 
 
+@pointwise(aten.copysign.Tensor, aten.copysign.Scalar, promotion=Promotion.INT_TO_FLOAT)
+def copysign(body: Body, x: Value, sign: Value | Number) -> Value:
+    size = body.op("abs", x)
+    if not isinstance(sign, Value):
+        return body.op("neg", size) if math.copysign(1, sign) < 0 else size
+    return body.op("where", body.op("signbit", sign), body.op("neg", size), size)
+
+
 @pointwise(aten.bitwise_not.default)
 def bitwise_not(body: Body, x: Value) -> Value:
     return body.op("not", x)

@@ -52,6 +52,7 @@ EXACT: list[Any] = [
     *(lambda x: torch.where(x > 0, x, -1.0), lambda x: x.masked_fill(x < 0, 3), lambda x: F.threshold(x, 0.1, 5.0)),
     *(lambda x: x.to(torch.bfloat16), lambda x: x.to(torch.float16), lambda x: x.div(0.3, rounding_mode="trunc")),
     *(lambda x: x.nan_to_num(), lambda x: torch.heaviside(x, torch.ones_like(x))),
+    *(lambda x: torch.copysign(x, x.flip(0)), lambda x: torch.copysign(x, -2)),
 ]
 CLOSE: list[Any] = [
     *(torch.exp, torch.exp2, torch.expm1, torch.log, torch.log2, torch.log10, torch.log1p, torch.erf, torch.erfc),

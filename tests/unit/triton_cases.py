@@ -187,7 +187,7 @@ def float_division(x: torch.Tensor, y: torch.Tensor) -> Any:
 def functions(x: torch.Tensor, y: torch.Tensor) -> Any:
     plain = x.exp(), y.log(), y.sqrt(), y.rsqrt(), x.sin(), x.cos(), torch.erf(x), x.exp2(), y.log2(), x.sigmoid()
     library = x.tanh(), x.expm1(), y.log1p(), y.log10(), x.tan(), x.atan(), torch.erfc(x), x.sinh(), x.cosh(), x.asinh()
-    rounded = x.floor(), x.ceil(), x.trunc(), (x * 3).round(), x.frac()
+    rounded = x.floor(), x.ceil(), x.trunc(), (x * 3).round(), x.frac(), torch.copysign(x, y), torch.copysign(y, -1)
     return *plain, *library, *rounded, y**2.5, y**x, 2.0**x, x**3, torch.atan2(x, y), F.silu(x), F.softplus(x), x.neg()
 
 
