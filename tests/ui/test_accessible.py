@@ -68,8 +68,28 @@ def test_report(report: Path, browser: Browser, scheme: Any) -> None:
     explorer.show(0, "source")
     explorer.click_line(0, "x.cos()")
     found = {kind: violations(page, ".cutaway") for kind in PANES if explorer.show(1, kind)}
+    for way in ("Text", "Drawing"):
+        explorer.show(1, "compare").get_by_role("button", name=way).click()
+        found[f"compare, {way}"] = violations(page, ".cutaway")
     context.close()
     assert {kind: lines for kind, lines in found.items() if lines} == {}
+
+
+def test_the_systems_own_colours(report: Path, browser: Browser, shoot: Shoot) -> None:
+    """Where the system has few colours of its own (`forced-colors`), a drawing is not one of them alone."""
+    context = browser.new_context(viewport={"width": 1500, "height": 900}, forced_colors="active")
+    page = context.new_page()
+    page.goto(report.as_uri())
+    pane = Explorer(page.locator(".cutaway")).show(1, "forward")
+    expect(pane.locator(".spots > .node").first).to_be_attached()
+    page.wait_for_timeout(300)
+    colours = """(canvas) => {
+        const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+        return [...new Set(new Uint32Array(data.buffer))].length;
+    }"""
+    assert pane.locator(".window > canvas").evaluate(colours) > 5
+    shoot(page, "forced_colours")
+    context.close()
 
 
 def test_themes_of_jupyterlab(page: Page, server: Server, shoot: Shoot) -> None:

@@ -27,7 +27,7 @@ export class RunsTable extends Rows {
       ),
       h("h3", {}, "By your lines"),
       this.choices(),
-      h("table", {}, h("thead", {}, heads(["", "", before, after])), this.body),
+      h("table", {}, h("thead", {}, heads(["", before, after])), this.body),
     );
     this.fill(new Set(["changed", "added", "removed"]));
     this.light();
@@ -58,7 +58,7 @@ export class RunsTable extends Rows {
       groups.set(place, [...(groups.get(place) ?? []), each]);
     }
     const rows = [...groups.values()].sort(byLine).flatMap((group) => this.group(group));
-    const none = h("tr", {}, h("td", { colSpan: 4 }, "No line of these kinds."));
+    const none = h("tr", {}, h("td", { colSpan: 3 }, "No line of these kinds."));
     this.body.replaceChildren(...(rows.length ? rows : [none]));
   }
 
@@ -66,12 +66,12 @@ export class RunsTable extends Rows {
   private group(group: Difference[]): HTMLTableRowElement[] {
     const { file, line, text } = group[0];
     const place = line ? `${this.state.label(file)}:${line} ` : "of no line of yours";
-    const head = h("tr", { class: "place" }, h("td", { colSpan: 4 }, h("small", {}, place), code(text.trim())));
+    const head = h("tr", { class: "place" }, h("td", { colSpan: 3 }, h("small", {}, place), code(text.trim())));
     const rows = group.map((each) =>
       h(
         "tr",
         { class: each.state },
-        ...cells(short(each.aspect), short(h("span", { class: `chip ${each.state}` }, each.state))),
+        short(h("div", {}, each.aspect, h("br"), h("span", { class: `chip ${each.state}` }, each.state))),
         ...cells(texts(each.before), texts(each.after)),
       ),
     );

@@ -21,8 +21,9 @@ export interface Mark {
   pane: PaneName;
 }
 
-/** A line is hot from this share on; so many are marked at most. */
+/** A line is hot from this share on, and where it is more than so many times what lines cost on average. */
 const HOT = 0.25;
+const ABOVE_AVERAGE = 1.5;
 const MOST_HOT = 2;
 
 const DYNAMIC = "With dynamic=True (%%compile --dynamic), sizes are symbols from the first compile on.";
@@ -79,7 +80,7 @@ function hot(record: CutawayRecord, links: Links): Mark[] {
   if (costs.length < 2) return [];
   const byTime = timed(costs.flatMap((cost) => cost.kernels));
   return costs
-    .filter((cost) => cost.share >= HOT)
+    .filter(({ share }) => share >= Math.max(HOT, ABOVE_AVERAGE / costs.length))
     .slice(0, MOST_HOT)
     .map((cost): Mark => {
       const share = `${Math.round(100 * cost.share)} %`;

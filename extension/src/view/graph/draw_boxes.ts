@@ -86,14 +86,17 @@ function stack(sheet: Sheet, i: number, frame: string): void {
   const { layout, scene } = sheet.picture;
   const { width, height } = scene.shown[i];
   const [right, bottom] = [layout.x[i] + width / 2, layout.y[i] + height / 2];
-  c.strokeStyle = frame;
   c.lineWidth = 1;
-  c.beginPath();
   // the knob that expands it
+  c.strokeStyle = sheet.palette.text;
+  c.beginPath();
   c.moveTo(right - width + 5, layout.y[i]);
   c.lineTo(right - width + 11, layout.y[i]);
   c.moveTo(right - width + 8, layout.y[i] - 3);
   c.lineTo(right - width + 8, layout.y[i] + 3);
+  c.stroke();
+  c.strokeStyle = frame;
+  c.beginPath();
   for (const step of [3, 6]) {
     c.moveTo(right + step, bottom - height + step + 3);
     c.lineTo(right + step, bottom + step);

@@ -80,15 +80,17 @@ function byLayer(flow: Flow): Groups {
 const DEEPEST = 16;
 const LONGEST = 1000;
 
-/** The words of a module's path below the model itself. */
+/** The words of a module's path below the model itself; a number alone would say little without the model's name. */
 function path(module: string | null): string[] {
   if (!module) return [];
   const at = module.lastIndexOf("]");
-  return module
+  const words = module
     .slice(at + 1, at + 1 + LONGEST)
     .split(".")
     .filter(Boolean)
     .slice(0, DEEPEST);
+  const name = /\['([^']{1,40})'\]$/.exec(module.slice(0, at + 1))?.[1];
+  return name && /^\d+$/.test(words[0] ?? "") ? [`${name}.${words[0]}`, ...words.slice(1)] : words;
 }
 
 /** In a joint graph a module has a forward and a backward part. */

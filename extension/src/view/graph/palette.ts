@@ -32,7 +32,8 @@ export interface Palette {
 
 /** Read them as they are at `host`. */
 export function readPalette(host: HTMLElement): Palette {
-  const probe = h("span");
+  // where the page has the system's few colours, a plain element would have no other
+  const probe = h("span", { style: "forced-color-adjust: none" });
   host.append(probe);
   const read = (colour: string) => {
     probe.style.color = colour;

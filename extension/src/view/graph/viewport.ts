@@ -9,6 +9,8 @@ const GLIDE_MS = 160;
 const MARGIN = 30;
 /** From this scale on all that is written on a box can be read. */
 export const READABLE = 0.8;
+/** From here on most of it. */
+const LEGIBLE = 0.6;
 const DRAG_PX = 4;
 
 export interface View {
@@ -73,7 +75,7 @@ export class Viewport {
   /** To begin with: as much as can be read, from the top, around `x`. */
   begin(x: number): void {
     const wide = this.width / (this.size.width + 2 * MARGIN);
-    const scale = Math.max(this.whole(), Math.min(1, Math.max(READABLE, wide)));
+    const scale = Math.max(this.whole(), wide < LEGIBLE ? READABLE : Math.min(1, wide));
     const y = Math.min(this.size.height / 2, (this.height / 2 - MARGIN) / scale);
     this.go({ x, y, scale }, false);
   }
