@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import typing
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
@@ -12,7 +12,9 @@ from compiler_core.differences import Aspect
 from compiler_core.record import Compile, Event, ItemId, Kernel, Record, Stage
 
 Place = tuple[str, int]
-"""A file and a line of it; ("", 0) where no line is known."""
+"""A file and a line of it."""
+NOWHERE = ("", 0)
+"""Stands for a line that is not known."""
 _ADDRESS = re.compile(r"(_id\(.*?, )\d+")
 """A guard on an identity: the number says nothing outside of its process."""
 
@@ -72,26 +74,30 @@ class Side:
         return self._texts.get(place, "")
 
     def place(self, item: ItemId | None) -> Place:
-        """The user's line that an item came from, the first if there are several."""
-        path = []
-        while item is not None and item not in self._places:
-            path.append(item)
-            artifact, _, key = item.partition("#")
+        """The user's line nearest above an item: by the fewest edges, the first where several are as near."""
+        if item is None:
+            return NOWHERE
+        if item not in self._places:
+            self._places[item] = self._nearest(item)
+        return self._places[item]
+
+    def _nearest(self, item: ItemId) -> Place:
+        seen = {item}
+        work = deque(seen)
+        while work:
+            artifact, _, key = (at := work.popleft()).partition("#")
             if artifact in self._files:
-                self._places[item] = (self._files[artifact], int(key) if key.isdigit() else 0)
-                break
-            self._places[item] = ("", 0)  # also where edges go round in circles
-            item = next(iter(self._above.get(item, ())), None)
-        found = self._places.get(path[-1] if item is None and path else item or "", ("", 0))
-        for each in path:
-            self._places[each] = found
-        return found
+                return self._files[artifact], int(key) if key.isdigit() else 0
+            new = [source for source in self._above.get(at, ()) if source not in seen]
+            seen.update(new)
+            work.extend(new)
+        return NOWHERE
 
     def begins(self, compile_: Compile) -> Place:
         """The first line of what was compiled."""
         frames = self.record.frames if self.record else []
         frame = next((f for f in frames if f.id == compile_.frame), None)
-        return (frame.filename, frame.line) if frame else ("", 0)
+        return (frame.filename, frame.line) if frame else NOWHERE
 
     def kernel_places(self) -> Iterator[tuple[Compile, Kernel, list[Place]]]:
         """Each kernel, and the lines of all that it computes."""
@@ -139,7 +145,7 @@ def _breaks(side: Side) -> Iterator[Found]:
     for compile_ in side.compiles:
         for each in compile_.breaks:
             at = each.stack[-1] if each.stack else None
-            yield Found((at.filename, at.lineno) if at else ("", 0), each.kind)
+            yield Found((at.filename, at.lineno) if at else NOWHERE, each.kind)
 
 
 def _guards(side: Side) -> Iterator[Found]:
@@ -194,10 +200,11 @@ def _kernel_times(side: Side) -> Iterator[Found]:
 
 def _compile_times(side: Side) -> Iterator[Found]:
     """The phases work on a graph as a whole, so their time stands at the first line of what was compiled."""
+    spent: dict[Place, Counter[str]] = {}
     for compile_ in side.compiles:
-        for stage, ns in stage_ns(compile_.events).items():
-            if ns:
-                yield Found(side.begins(compile_), f"{stage} {duration(ns)}", ns=ns)
+        spent.setdefault(side.begins(compile_), Counter()).update(stage_ns(compile_.events))
+    for place, stages in spent.items():
+        yield from (Found(place, f"{stage} {duration(ns)}", ns=ns) for stage, ns in stages.items() if ns)
 
 
 def duration(ns: float) -> str:
@@ -229,11 +236,11 @@ def _graphs(side: Side) -> float:
     return sum(any(node.op.startswith("call_") for node in graph.nodes) for graph in captured)
 
 
-def _kernel_seconds(side: Side) -> float | None:
+def _kernel_microseconds(side: Side) -> float | None:
     """Of a call of each; None where they were not all timed."""
     times = [k.time_ns for c in side.compiles for k in c.kernels]
     known = [time for time in times if time is not None]
-    return sum(known) / 1e9 if known and len(known) == len(times) else None
+    return sum(known) / 1e3 if known and len(known) == len(times) else None
 
 
 def _spent(side: Side) -> Counter[str]:
@@ -254,7 +261,7 @@ COUNTS: dict[str, Callable[[Side], float | None]] = {
     "saved bytes": lambda side: sum(c.partition.saved_bytes for c in side.compiles if c.partition),
     "kernels": lambda side: sum(k.language != "extern" for c in side.compiles for k in c.kernels),
     "calls of PyTorch's kernels": lambda side: sum(k.language == "extern" for c in side.compiles for k in c.kernels),
-    "kernel seconds": _kernel_seconds,
+    "kernel microseconds": _kernel_microseconds,
     "compile seconds": lambda side: sum(_spent(side).values()) / 1e9,
     **{f"of these in {stage}": _stage_seconds(stage) for stage in typing.get_args(Stage) if stage != "run"},
 }

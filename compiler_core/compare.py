@@ -63,7 +63,9 @@ def _alike_times(before: list[Found], after: list[Found]) -> bool:
 def _shown(found: list[Found], other: list[Found]) -> list[str]:
     """The texts; and of what has a body that the other side has not, the lines that make the difference."""
     there = {line for each in other for line in each.body}
-    return ["\n".join([each.text, *(line for line in each.body if other and line not in there)]) for each in found]
+    return [
+        "\n".join([each.text, *(line.strip() for line in each.body if other and line not in there)]) for each in found
+    ]
 
 
 def _by_place(found: Iterable[Found], moved: Callable[[Place], Place]) -> dict[Place, list[Found]]:

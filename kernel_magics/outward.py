@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 import types
@@ -31,7 +32,6 @@ _EVENTS: dict[str, Callable[..., str | None]] = {
     "socket.connect": lambda socket, address: f"the connection to {_text(address)}",
 }
 _hearing: list[Callable[[str, tuple[Any, ...]], None]] = []
-_installed: list[bool] = []
 
 
 @contextmanager
@@ -43,14 +43,20 @@ def noted(namespace: dict[str, Any], to: list[str]) -> Iterator[None]:
         if said is not None and said not in to and _is_users(sys._getframe(2), namespace):
             to.append(said)
 
-    if not _installed:
-        sys.addaudithook(_audit)  # for good: Python takes none off
-        _installed.append(True)
+    _install()
     _hearing.append(hear)
     try:
         yield
     finally:
         _hearing.remove(hear)
+
+
+@functools.cache
+def _install() -> None:
+    from compiler_core.stock import versions
+
+    versions.leave_alone(__name__)  # the hook runs in the midst of what is compiled
+    sys.addaudithook(_audit)  # for good: Python takes none off
 
 
 def _audit(event: str, args: tuple[Any, ...]) -> None:

@@ -92,6 +92,13 @@ def running_compile() -> tuple[int | None, int | None, int | None]:
     return frame, number, autograd
 
 
+def leave_alone(module: str) -> None:
+    """Dynamo does not look into the code of this module from here on."""
+    add = part("torch._dynamo.trace_rules", "add")
+    if add is not None:
+        add(module)
+
+
 def cache_entries(code: Any) -> list[Any]:
     """What Dynamo keeps for a code object."""
     listed = part("torch._C._dynamo.eval_frame", "_debug_get_cache_entry_list")
