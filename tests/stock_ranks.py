@@ -1,18 +1,36 @@
 """One rank of a job on this machine, a small network trained with DistributedDataParallel under `torch.compile`:
 
-python -m tests.stock_ranks RANK STORE_FILE
+python -m tests.stock_ranks RANK STORE_FILE BACKEND
 """
 
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 import warnings
+from pathlib import Path
 
 import torch
 from torch import nn
 
+from compiler_core.config import cache_dir
+
 RANKS = 3
+
+
+def run_job(folder: Path, backend: str) -> Path:
+    """All ranks together; gives the folder of what TORCH_TRACE wrote."""
+    env = os.environ | {"TORCH_TRACE": str(folder / "trace"), "TORCHINDUCTOR_CACHE_DIR": str(cache_dir() / "inductor")}
+    (folder / "trace").mkdir()
+    command = [sys.executable, "-m", "tests.stock_ranks"]
+    started = [
+        subprocess.Popen([*command, str(rank), str(folder / "store"), backend], env=env, stderr=subprocess.PIPE)
+        for rank in range(RANKS)
+    ]
+    said = [each.communicate()[1].decode()[-2000:] for each in started]
+    assert [each.returncode for each in started] == [0] * RANKS, said
+    return folder / "trace"
 
 
 class Net(nn.Module):
@@ -29,7 +47,7 @@ class Net(nn.Module):
         return x.square()
 
 
-def main(rank: int, store: str) -> None:
+def main(rank: int, store: str, backend: str) -> None:
     """The last rank does something else than the others."""
     warnings.simplefilter("ignore")
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
@@ -37,7 +55,7 @@ def main(rank: int, store: str) -> None:
     torch.manual_seed(0)
     model = nn.parallel.DistributedDataParallel(Net(rank))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    compiled = torch.compile(model)
+    compiled = torch.compile(model, backend=backend)
     for _ in range(2):
         optimizer.zero_grad()
         compiled(torch.randn(6, 8)).mean().backward()
@@ -46,4 +64,4 @@ def main(rank: int, store: str) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), sys.argv[2])
+    main(int(sys.argv[1]), *sys.argv[2:])

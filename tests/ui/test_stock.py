@@ -10,9 +10,10 @@ import torch
 from playwright.sync_api import Browser, Page, expect
 from torch._inductor.utils import fresh_cache
 
-from compiler_core import api
+from compiler_core import api, read_logs
 from compiler_core.compare import compare
 from kernel_magics.report import write_report
+from tests.stock_ranks import run_job
 from tests.ui.drive import Explorer
 
 Shoot = Callable[[Page, str], None]
@@ -63,6 +64,19 @@ def test_panes_that_only_stock_has(explorer: Explorer) -> None:
     expect(explorer.show(0, "steps")).to_contain_text("RESUME")
 
 
+def test_what_a_pass_changed_is_seen_beside_the_graph_before(explorer: Explorer) -> None:
+    explorer.row("1/0").click()
+    passes = explorer.show(0, "passes")
+    passes.get_by_label("Which one of them").select_option("joint_graph_passes.remove_noop_ops")
+    passes.get_by_role("button", name="Change").click()
+    before, after = passes.locator(".half").nth(0), passes.locator(".half").nth(1)
+    expect(before).to_contain_text("before.joint_graph_passes.remove_noop_ops")
+    expect(before).to_contain_text("torch.ops.aten.alias.default(exp)")
+    expect(after).to_contain_text("torch.ops.aten.exp.default")
+    expect(after).not_to_contain_text("torch.ops.aten.alias.default")
+    expect(passes.get_by_role("status")).to_contain_text("difference")
+
+
 def test_a_line_of_a_kernel_lights_the_users_line(explorer: Explorer) -> None:
     explorer.show(0, "source")
     explorer.show(1, "kernel")
@@ -95,7 +109,29 @@ def test_two_engines_side_by_side(two_runs: Path, browser: Browser) -> None:
     expect(captured).to_have_count(0)  # what differs is listed first
     pane.get_by_label("same").check()
     expect(captured.filter(has_text="cos")).to_have_count(1)
+    times = pane.locator("tr").filter(has_text="compile time")
+    expect(times.first).to_contain_text("capture")
+    expect(pane.get_by_role("row", name="of these in capture")).to_be_visible()
     explorer.show(0, "source")
     pane.locator("tr.place").filter(has_text="y = x.cos() + 0").click()
     assert explorer.lit(0) == ["y = x.cos() + 0"]
+    page.close()
+
+
+def test_two_ranks_side_by_side(tmp_path: Path, browser: Browser) -> None:
+    ranks = read_logs(run_job(tmp_path, "aot_eager"))
+    ranks[2].comparison = compare(ranks[0], ranks[2])
+    page = browser.new_page(viewport={"width": 1500, "height": 900})
+    page.goto(write_report(ranks[2], tmp_path / "report.html").as_uri())
+    explorer = Explorer(page.locator(".cutaway"))
+    pane = explorer.show(1, "engines")
+    expect(pane.get_by_role("columnheader", name="rank 2").first).to_be_visible()
+    guard = pane.locator("tr.changed").filter(has_text="['self'].rank")
+    expect(guard).to_contain_text("guard")
+    expect(guard).to_contain_text("L['self'].rank == 0")
+    expect(guard).to_contain_text("L['self'].rank == 2")
+    expect(pane.locator("tr.added").filter(has_text="captured")).to_contain_text("sin float32[6, 16]")
+    explorer.show(0, "source")
+    pane.locator("tr.place").filter(has_text="x = x.sin()").click()
+    assert explorer.lit(0) == ["x = x.sin()"]
     page.close()

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-
 import pytest
 import torch
 
 from compiler_core import read_logs
 from compiler_core.compare import compare
-from compiler_core.config import cache_dir
 from compiler_core.differences import Comparison
 from compiler_core.record import Record
-from tests import stock_ranks
+from tests.stock_ranks import run_job
 
 pytestmark = [
     pytest.mark.timeout(600),
@@ -25,17 +20,7 @@ Differences = dict[tuple[str, str], tuple[list[str], list[str]]]
 
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[Record]:
-    folder = tmp_path_factory.mktemp("job")
-    env = os.environ | {"TORCH_TRACE": str(folder), "TORCHINDUCTOR_CACHE_DIR": str(cache_dir() / "inductor")}
-    command = [sys.executable, "-m", "tests.stock_ranks"]
-    size = stock_ranks.RANKS
-    started = [
-        subprocess.Popen([*command, str(rank), str(folder / "store")], env=env, stderr=subprocess.PIPE)
-        for rank in range(size)
-    ]
-    said = [each.communicate()[1].decode()[-2000:] for each in started]
-    assert [each.returncode for each in started] == [0] * size, said
-    return read_logs(folder)
+    return read_logs(run_job(tmp_path_factory.mktemp("job"), "inductor"))
 
 
 def test_a_record_for_each_rank(ranks: list[Record]) -> None:

@@ -59,6 +59,17 @@ export class Links {
     return this.above.get(item) ?? [];
   }
 
+  /** The graph that a graph's nodes were made from. */
+  graphBefore(artifact: Artifact): Artifact | undefined {
+    for (const { key } of artifact.spans) {
+      for (const source of this.sources(`${artifact.id}#${key}`)) {
+        const found = this.artifactOf(source);
+        if (found?.graph) return found;
+      }
+    }
+    return undefined;
+  }
+
   /** What was made from `item`, one edge below. */
   made(item: ItemId): ItemId[] {
     return this.below.get(item) ?? [];

@@ -8,6 +8,7 @@ import { FusionTable } from "./fusion";
 import { facingPages, oneGraph, pagesOf } from "./graph/subject";
 import { GraphView } from "./graph/view";
 import { Overview } from "./overview";
+import { TextPair } from "./pair";
 import type { Content } from "./pane";
 import { PartitionTable } from "./partition";
 import type { Artifact, Comparison, Compile, Graph, Partition } from "./record";
@@ -129,6 +130,17 @@ const expansions = table(
   (state, c) => new ExpansionTable(state, c),
 );
 const graph = [drawing, text("Python")];
+/** A graph after a pass beside the graph that the pass was given. */
+const change: Mode = {
+  name: "Change",
+  ofArtifact: true,
+  can: (state, artifact) => Boolean(artifact?.graph && state.links.graphBefore(artifact)),
+  make: (state, artifact) => {
+    const after = artifact as Artifact;
+    const before = state.links.graphBefore(after) as Artifact;
+    return new TextPair(state, [before, after], [before.name, after.name]);
+  },
+};
 
 function noGraph(compile: Compile): string {
   return compile.outcome === "compiled"
@@ -177,7 +189,7 @@ export const PANES: PaneKind[] = [
     empty: () => "No size or number was looked at in this compile.",
   },
   { name: "captured", title: "Captured graph", short: "Captured", modes: [...graph, expansions], empty: noGraph },
-  { name: "pregrad", title: "Graph before autograd", short: "Pre-grad", modes: graph, empty: stockOnly },
+  { name: "pregrad", title: "Graph before autograd", short: "Pre-grad", modes: [...graph, change], empty: stockOnly },
   {
     name: "joint",
     title: "Joint graph",
@@ -199,8 +211,8 @@ export const PANES: PaneKind[] = [
     modes: [...graph, facing],
     empty: () => "This compile has no backward: no input needs a gradient.",
   },
-  { name: "postgrad", title: "Graph after autograd", short: "Post-grad", modes: graph, empty: stockOnly },
-  { name: "passes", title: "Graph after each pass", short: "Passes", modes: graph, empty: stockOnly },
+  { name: "postgrad", title: "Graph after autograd", short: "Post-grad", modes: [...graph, change], empty: stockOnly },
+  { name: "passes", title: "Graph after each pass", short: "Passes", modes: [...graph, change], empty: stockOnly },
   { name: "fusion", title: "Fusion", modes: [fusion, text("Loops")], empty: noKernel },
   { name: "kernel", title: "Kernels", modes: [text()], empty: noKernel },
   { name: "costs", title: "Costs", modes: [costs], empty: noKernel },
