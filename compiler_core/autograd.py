@@ -10,7 +10,8 @@ import itertools
 import linecache
 import operator
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from types import EllipsisType
 from typing import Any
 
@@ -18,8 +19,8 @@ import torch
 import torch.fx as fx
 
 from compiler_core import symbols
-from compiler_core.codegen.wrapper import BadIndex
-from compiler_core.create_graph import Again, Inputs
+from compiler_core.codegen.recipe import BadIndex
+from compiler_core.create_graph import Again, Inputs, Rules
 from compiler_core.functional import Layout, Mutation, Return, View
 from compiler_core.joint import output_nodes
 from compiler_core.partition import Partitioned
@@ -34,21 +35,47 @@ Call = Callable[..., tuple[torch.Tensor, ...]]
 _numbers = itertools.count()
 
 
-def wrap(
-    parts: Partitioned, forward: Boxed, backward: Boxed | None, captured: fx.GraphModule, compile_: Compile
-) -> Call:
-    """The callable that stands for the captured graph: tensors in, its flat tuple of outputs out.
+@dataclass(frozen=True)
+class Glue:
+    """The source, and what it is bound to, as plain data."""
 
-    `captured` runs instead when the graph writes to an input that shares memory with another, and
-    once more where the gradients are to be differentiated.
-    """
-    again = Again(captured, parts.joint, compile_)
-    glue = _Glue(parts, again.refused, getattr(forward, "may_raise", False), _only_kernels(forward, backward))
-    text, spans = glue.source()
+    text: str
+    views: dict[str, str]
+    """For each name of an eager operator, a captured node that calls it."""
+    tangents: int
+    again: Rules
+
+
+def written(
+    parts: Partitioned, forward: Boxed, backward: Boxed | None, captured: fx.GraphModule, compile_: Compile
+) -> tuple[Glue, dict[str, Any]]:
+    """The source for these graphs, which goes into the record, and the objects that it names and no text can hold."""
+    rules = Rules.of(captured, parts.joint)
+    writer = _Writer(parts, rules.refused, getattr(forward, "may_raise", False), _only_kernels(forward, backward))
+    text, spans = writer.source()
     artifact = compile_.artifact("wrapper", "autograd", "python", text, spans)
-    for key, nodes in glue.sources.items():
+    for key, nodes in writer.sources.items():
         compile_.link(artifact.item(key), [n.meta["item"] for n in nodes if "item" in n.meta], "autograd")
-    scope = glue.names | {
+    return Glue(text, writer.views, len(parts.joint.tangents), rules), writer.constants
+
+
+def bound(
+    glue: Glue,
+    constants: Mapping[str, Any],
+    forward: Boxed,
+    backward: Boxed | None,
+    backward_graph: Callable[..., Any] | None,
+    captured: fx.GraphModule,
+    compile_: Compile,
+) -> Call:
+    """The callable that `glue` is the source of.
+
+    `captured` runs instead when the graph writes to an input that shares memory with another, and once more where
+    the gradients are to be differentiated; `backward_graph` where `backward` cannot take what it is given.
+    """
+    targets = {node.name: node.target for node in captured.graph.nodes}
+    scope = {name: targets[node] for name, node in glue.views.items()} | {
+        **constants,
         "torch": torch,
         "below_autograd": torch._C._AutoDispatchBelowADInplaceOrView,
         "without_autocast": torch._C._DisableAutocast,
@@ -56,20 +83,20 @@ def wrap(
         "share_memory": share_memory,
         "laid_out": laid_out,
         "Inputs": Inputs,
-        "again": again,
+        "again": Again(captured, glue.again, compile_),
         "Kept": Kept,
         "forward_ad": torch.autograd.forward_ad,
         "forward_graph": forward,
-        "backward_graph": backward and _unless_batched(backward, parts),
+        "backward_graph": backward and backward_graph and _unless_batched(backward, backward_graph, glue.tangents),
         "run_eagerly": captured.forward,
         "BadIndex": BadIndex,
         "as_eager_says": as_eager_says,
     }
-    filename = f"<cutaway {artifact.id} {next(_numbers)}>"
-    exec(compile(text, filename, "exec"), scope)
+    filename = f"<cutaway {compile_.id}:autograd {next(_numbers)}>"
+    exec(compile(glue.text, filename, "exec"), scope)
     call: Call = scope["call"]
     # so that a traceback shows the lines, for as long as they can run
-    linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)
+    linecache.cache[filename] = (len(glue.text), None, glue.text.splitlines(keepends=True), filename)
     weakref.finalize(call, linecache.cache.pop, filename, None)
     return call
 
@@ -80,10 +107,8 @@ def _only_kernels(forward: Boxed, backward: Boxed | None) -> frozenset[str]:
     return frozenset(name for name, graph in graphs.items() if getattr(graph, "only_kernels", False))
 
 
-def _unless_batched(backward: Boxed, parts: Partitioned) -> Boxed:
+def _unless_batched(backward: Boxed, graph: Callable[..., Any], count: int) -> Boxed:
     """`backward`; the graph itself where vmap (``is_grads_batched``) hands in tangents without memory of their own."""
-    assert parts.backward is not None
-    graph, count = parts.backward.forward, len(parts.joint.tangents)
     return lambda inputs: graph(*inputs) if any(map(_is_batched, inputs[-count:])) else backward(inputs)
 
 
@@ -156,13 +181,16 @@ class Kept:
             self._saved = None
 
 
-class _Glue:
-    """Writes the source; `names` are the constants it needs, `sources` the nodes behind its lines."""
+class _Writer:
+    """Writes the source; `views` are the operators that it names, by captured nodes that call them, `constants` the
+    other objects, `sources` the nodes behind its lines."""
 
     def __init__(self, parts: Partitioned, not_again: str, may_raise: bool, only_kernels: frozenset[str]) -> None:
         self.parts, self.joint, self._not_again, self._may_raise = parts, parts.joint, not_again, may_raise
         self._only_kernels = only_kernels
-        self.names: dict[str, Any] = {}
+        self.views: dict[str, str] = {}
+        self.constants: dict[str, Any] = {}
+        self._operators: dict[str, Any] = {}
         self.sources: dict[str, list[fx.Node]] = {}
         self._lines: list[str] = []
         self._spans: list[Span] = []
@@ -404,14 +432,15 @@ class _Glue:
             return f"{base}[{rest[0]}]"
         if node.op == "call_method":
             return f"{base}.{node.target}({', '.join(rest)})"
-        return f"{self._name(node.target)}({', '.join([base, *rest])})"
+        return f"{self._name(node)}({', '.join([base, *rest])})"
 
-    def _name(self, function: Any) -> str:
-        """A name for an eager operator, unlike that of any node."""
-        name = "eager_" + getattr(function, "__name__", "view").strip("_").replace(".", "_")
-        while name in self.names and self.names[name] is not function:
+    def _name(self, node: fx.Node) -> str:
+        """A name for the eager operator that `node` calls, unlike that of any node."""
+        name = "eager_" + getattr(node.target, "__name__", "view").strip("_").replace(".", "_")
+        while name in self._operators and self._operators[name] is not node.target:
             name += "_"
-        self.names[name] = function
+        self._operators[name] = node.target
+        self.views[name] = node.name
         return name
 
     def _literal(self, value: Any) -> str:
@@ -428,8 +457,8 @@ class _Glue:
             return f"[{', '.join(map(self._literal, value))}]"
         if isinstance(value, tuple):
             return _tuple(map(self._literal, value))
-        name = f"constant_{len(self.names)}"
-        self.names[name] = value
+        name = f"constant_{len(self.constants)}"
+        self.constants[name] = value
         return name
 
 

@@ -134,6 +134,11 @@ def _custom(function: Callable[..., Any]) -> Backend:
 def _kernels(
     gm: fx.GraphModule, examples: Sequence[torch.Tensor], compile_: Compile, options: Options, language: Any
 ) -> Call:
+    from compiler_core.graph_cache import Place
+
+    place = Place(gm, examples, compile_, options, language)
+    if (found := place.found()) is not None:
+        return found
     from compiler_core.kernels import compile_kernels
 
     return _differentiated(
@@ -142,6 +147,7 @@ def _kernels(
         compile_,
         options,
         lambda graph, which: compile_kernels(graph, which, compile_, options, language),
+        place.keep,
     )
 
 
@@ -151,9 +157,10 @@ def _differentiated(
     compile_: Compile,
     options: Options,
     compile_part: Callable[[fx.GraphModule, Any], Callable[[list[Any]], Sequence[Any]]],
+    keep: Callable[..., None] = lambda *made: None,
 ) -> Call:
-    """Joint graph, partition, `compile_part` for each half, and the autograd glue around them."""
-    from compiler_core.autograd import wrap
+    """Joint graph, partition, `compile_part` for each half, and the autograd glue around them; `keep` gets them all."""
+    from compiler_core.autograd import bound, written
     from compiler_core.joint import trace_joint
     from compiler_core.partition import partition
 
@@ -161,7 +168,9 @@ def _differentiated(
     parts = partition(joint, compile_, options.memory_budget, options.memory_curve)
     forward = compile_part(parts.forward, "forward")
     backward = compile_part(parts.backward, "backward") if parts.backward is not None else None
-    return wrap(parts, forward, backward, gm, compile_)
+    glue, constants = written(parts, forward, backward, gm, compile_)
+    keep(glue, constants, forward, backward)
+    return bound(glue, constants, forward, backward, parts.backward and parts.backward.forward, gm, compile_)
 
 
 def boxed(gm: fx.GraphModule) -> Callable[[list[Any]], Sequence[Any]]:

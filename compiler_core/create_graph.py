@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -57,13 +58,29 @@ def _versions(primals: tuple[torch.Tensor, ...]) -> list[int]:
         return []
 
 
-class Again:
-    """Runs the captured graph of one compile again; `refused` says why it may not, where it may not."""
+@dataclass(frozen=True)
+class Rules:
+    """Whether the captured graph may run again, and what of it then counts."""
 
-    def __init__(self, captured: fx.GraphModule, joint: JointGraph, compile_: Compile) -> None:
-        self.refused = _refusal(captured, joint)
-        self._written = [m.primal for m in joint.mutations]
-        self._captured, self._joint, self._compile = captured, joint, compile_
+    refused: str
+    """Why a second run could differ from the first; empty where it cannot."""
+    written: list[int]
+    """The inputs that the graph writes to."""
+    makers: list[str]
+    """The captured nodes whose values have a tangent."""
+
+    @staticmethod
+    def of(captured: fx.GraphModule, joint: JointGraph) -> Rules:
+        makers = zip(joint.makers, joint.differentiable, strict=True)
+        names = [m.name for m, differentiable in makers if differentiable]
+        return Rules(_refusal(captured, joint), [m.primal for m in joint.mutations], names)
+
+
+class Again:
+    """Runs the captured graph of one compile again."""
+
+    def __init__(self, captured: fx.GraphModule, rules: Rules, compile_: Compile) -> None:
+        self._captured, self._rules, self._compile = captured, rules, compile_
         self._graph: fx.GraphModule | None = None
 
     def gradients(self, ctx: Any, tangents: Sequence[torch.Tensor | None]) -> Gradients:
@@ -77,12 +94,12 @@ class Again:
 
     def once(self, ctx: Any, gradients: Gradients) -> Gradients:
         """The gradients that the compiled backward made; differentiating them raises an error."""
-        why = self.refused or "an input was written to since, or is kept no longer"
+        why = self._rules.refused or "an input was written to since, or is kept no longer"
         message = (
             f"a gradient that a compiled backward has made cannot be differentiated again: {why}; "
             "leave the function whose gradient it is uncompiled (compiler_core.disable)"
         )
-        if ctx.inputs.primals is None or any(ctx.needs_input_grad[i] for i in self._written):
+        if ctx.inputs.primals is None or any(ctx.needs_input_grad[i] for i in self._rules.written):
             raise RuntimeError(message)  # an error that waits could not be reached from every input
         reachable = [p for p in ctx.inputs.primals if getattr(p, "requires_grad", False)]
         made = [g for g in gradients if g is not None]
@@ -95,8 +112,8 @@ class Again:
         """The captured graph, returning what has a tangent."""
         graph, copied = fx.Graph(), dict[fx.Node, fx.Node]()
         graph.graph_copy(self._captured.graph, copied)
-        makers = zip(self._joint.makers, self._joint.differentiable, strict=True)
-        graph.output(tuple(copied[m] for m, differentiable in makers if differentiable))
+        made = {node.name: copy for node, copy in copied.items()}
+        graph.output(tuple(made[name] for name in self._rules.makers))
         return fx.GraphModule(self._captured, graph)
 
     def _gradients(self, graph: fx.GraphModule, ctx: Any, tangents: Sequence[torch.Tensor | None]) -> Gradients:
@@ -118,7 +135,6 @@ class Again:
 
 
 def _refusal(captured: fx.GraphModule, joint: JointGraph) -> str:
-    """Why a second run of the captured graph could differ from the first; empty where it cannot."""
     if joint.mutations:
         return "the graph writes to its inputs, and a second run would do so again"
     if draws(captured.graph):

@@ -9,17 +9,18 @@ loops after fusion, the kernels and the wrapper, each line linked to what it cam
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import torch
 import torch.fx as fx
 
 from compiler_core import build, ir
-from compiler_core.codegen import Code, Launcher, cpp, ladder, memory, triton
+from compiler_core.codegen import Code, cpp, ladder, memory, triton
+from compiler_core.codegen.recipe import Runner, load
 from compiler_core.codegen.split import split_reductions
 from compiler_core.codegen.stages import in_stages
-from compiler_core.codegen.wrapper import Runner, Wrapper
+from compiler_core.codegen.wrapper import Wrapper
 from compiler_core.columns import join_columns
 from compiler_core.config import Options
 from compiler_core.cost import operations
@@ -77,15 +78,14 @@ def compile_kernels(
     with compile_.step("codegen", which):
         code = triton.generate(program, tuned) if language == "triton" else _generate(program, language)
         planned = memory.plan(program)
-        wrapper = Wrapper(program, code.takes, planned)
+        wrapper = Wrapper(program, code, planned)
         notes = _Notes(compile_, which, program)
         notes.memory(planned)
         notes.write(fused, code, wrapper)
     with compile_.step("build", which):
-        kernels = _build(code, program)
+        run = load(wrapper.recipe(), wrapper.constants)
     if options.target:
         notes.machine_code(options.target)
-    run = wrapper.runner(kernels)
     if options.mode == "default":
         return run
     compile_.cuda_graphs.append(CudaGraph(which))
@@ -104,12 +104,6 @@ def _counts(program: ir.Program) -> str:
 
 def _generate(program: ir.Program, language: Language) -> Code:
     return triton.generate(program) if language == "triton" else cpp.generate(program, build.simd_math())
-
-
-def _build(code: Code, program: ir.Program) -> Mapping[str, Launcher]:
-    if code.language == "triton":
-        return triton.build(code)
-    return build.functions(code.text) if any(isinstance(s, ir.Loops) for s in program.steps) else {}
 
 
 def _shaped(value: Any) -> Any:

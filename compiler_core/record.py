@@ -751,40 +751,66 @@ def to_plain(value: Any) -> Any:
     return value
 
 
+class _Misfit(Exception):
+    """A value is not of the type that its place wants; `path` leads to it from where reading began."""
+
+    def __init__(self, message: str) -> None:
+        self.message, self.path = message, ""
+
+    def below(self, step: str) -> _Misfit:
+        self.path = step + self.path
+        return self
+
+
+_Reader = Callable[[Any], Any]
+
+
 def from_plain(plain: Any, want: Any, at: str) -> Any:
     """`plain` as the type `want`, or RecordError naming the place `at` where it is not one."""
+    try:
+        return _reader(want)(plain)
+    except _Misfit as misfit:
+        raise RecordError(f"{at}{misfit.path}: {misfit.message}") from None
+
+
+@functools.cache
+def _reader(want: Any) -> _Reader:
+    """What makes the type `want` of plain values; it raises _Misfit."""
     origin = typing.get_origin(want)
     if dataclasses.is_dataclass(want):
-        return _dataclass_from_plain(plain, typing.cast(type, want), at)
+        return _dataclass_reader(typing.cast(type, want))
     if origin is Literal:
-        if plain not in typing.get_args(want):
-            raise RecordError(f"{at}: {plain!r} is none of {typing.get_args(want)}")
-        return plain
+        return _literal_reader(typing.get_args(want))
     if origin in (types.UnionType, typing.Union):
-        return _union_from_plain(plain, typing.get_args(want), at)
+        return _union_reader([_reader(w) for w in typing.get_args(want) if w is not type(None)], want)
     if origin is list:
-        _expect(plain, list, at)
-        (of,) = typing.get_args(want)
-        return [from_plain(v, of, f"{at}[{i}]") for i, v in enumerate(plain)]
+        return _list_reader(_reader(typing.get_args(want)[0]))
     if origin is dict:
-        _expect(plain, dict, at)
-        return {k: from_plain(v, typing.get_args(want)[1], f"{at}[{k!r}]") for k, v in plain.items()}
-    if want is float and type(plain) is int:
-        return float(plain)
-    _expect(plain, want, at)
-    return plain
+        return _dict_reader(_reader(typing.get_args(want)[1]))
+    return _plain_reader(want)
 
 
-def _dataclass_from_plain(plain: Any, cls: type, at: str) -> Any:
-    _expect(plain, dict, at)
-    hints = _hints(cls)
-    if unknown := plain.keys() - hints.keys():
-        raise RecordError(f"{at}: unknown field {sorted(unknown)[0]!r}")
-    values = {k: from_plain(v, hints[k], f"{at}.{k}") for k, v in plain.items()}
-    try:
-        return cls(**values)
-    except TypeError as error:
-        raise RecordError(f"{at}: {error}") from None
+def _dataclass_reader(cls: type) -> _Reader:
+    # made when it is first used: a type may speak of itself
+    readers = functools.cache(lambda: {name: _reader(of) for name, of in _hints(cls).items()})
+
+    def read(plain: Any) -> Any:
+        if not isinstance(plain, dict):
+            raise _unlike(plain, dict)
+        fields, values = readers(), {}
+        for name, value in plain.items():
+            if name not in fields:
+                raise _Misfit(f"unknown field {min(plain.keys() - fields.keys())!r}")
+            try:
+                values[name] = fields[name](value)
+            except _Misfit as misfit:
+                raise misfit.below(f".{name}") from None
+        try:
+            return cls(**values)
+        except TypeError as error:
+            raise _Misfit(str(error)) from None
+
+    return read
 
 
 @functools.cache
@@ -794,24 +820,76 @@ def _hints(cls: type) -> dict[str, Any]:
     return {f.name: hints[f.name] for f in public_fields(cls)}
 
 
-def _union_from_plain(plain: Any, options: tuple[Any, ...], at: str) -> Any:
-    if plain is None and type(None) in options:
-        return None
-    errors = []
-    for option in options:
-        if option is not type(None):
+def _literal_reader(allowed: tuple[Any, ...]) -> _Reader:
+    def read(plain: Any) -> Any:
+        if plain not in allowed:
+            raise _Misfit(f"{plain!r} is none of {allowed}")
+        return plain
+
+    return read
+
+
+def _union_reader(options: Sequence[_Reader], want: Any) -> _Reader:
+    takes_none = type(None) in typing.get_args(want)
+
+    def read(plain: Any) -> Any:
+        if plain is None and takes_none:
+            return None
+        misfits = []
+        for option in options:
             try:
-                return from_plain(plain, option, at)
-            except RecordError as error:
-                errors.append(error)
-    raise errors[0]
+                return option(plain)
+            except _Misfit as misfit:
+                misfits.append(misfit)
+        raise misfits[0]
+
+    return read
 
 
-def _expect(plain: Any, want: type, at: str) -> None:
-    # bool is an int to Python, but not to a reader of the record
-    if not isinstance(plain, want) or (want is int and isinstance(plain, bool)):
-        name = "null" if plain is None else type(plain).__name__
-        raise RecordError(f"{at}: expected {want.__name__}, got {name}")
+def _list_reader(of: _Reader) -> _Reader:
+    def read(plain: Any) -> Any:
+        if not isinstance(plain, list):
+            raise _unlike(plain, list)
+        values = []
+        for value in plain:
+            try:
+                values.append(of(value))
+            except _Misfit as misfit:
+                raise misfit.below(f"[{len(values)}]") from None
+        return values
+
+    return read
+
+
+def _dict_reader(of: _Reader) -> _Reader:
+    def read(plain: Any) -> Any:
+        if not isinstance(plain, dict):
+            raise _unlike(plain, dict)
+        values = {}
+        for key, value in plain.items():
+            try:
+                values[key] = of(value)
+            except _Misfit as misfit:
+                raise misfit.below(f"[{key!r}]") from None
+        return values
+
+    return read
+
+
+def _plain_reader(want: type) -> _Reader:
+    def read(plain: Any) -> Any:
+        if want is float and type(plain) is int:
+            return float(plain)
+        # bool is an int to Python, but not to a reader of the record
+        if not isinstance(plain, want) or (want is int and isinstance(plain, bool)):
+            raise _unlike(plain, want)
+        return plain
+
+    return read
+
+
+def _unlike(plain: Any, want: type) -> _Misfit:
+    return _Misfit(f"expected {want.__name__}, got {'null' if plain is None else type(plain).__name__}")
 
 
 class _Module(types.ModuleType):

@@ -16,7 +16,7 @@ import torch
 from compiler_core import build
 from compiler_core.codegen import triton_module
 from compiler_core.codegen.examples import random_tensor
-from compiler_core.codegen.wrapper import NAMES
+from compiler_core.codegen.recipe import NAMES
 from compiler_core.errors import UsageError
 from compiler_core.record import Artifact, Compile, Kernel
 

@@ -1,11 +1,8 @@
 """Printers of the loop IR.
 
-Each language is a module with two functions (`cpp`, `triton`):
-
-    generate(program) -> Code                     the text of all kernels of one graph
-    build(code) -> dict[str, Launcher]            the kernels, ready to run, by name
-
-and `wrapper` prints the Python that allocates, launches and calls PyTorch's own kernels.
+Each language is a module with a function ``generate(program) -> Code``, the text of all kernels of one graph
+(`cpp`, `triton`); `wrapper` prints the Python that allocates, launches and calls PyTorch's own kernels; `recipe` makes
+a function of both.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from dataclasses import replace
 import torch
 
 from compiler_core import ir, spaces
-from compiler_core.codegen import Code, Launcher, Line, triton_module
+from compiler_core.codegen import Code, Line
 from compiler_core.codegen.blocks import Blocks, as_printed, choose_blocks, programs
 from compiler_core.codegen.triton_ops import (
     HELPERS,
@@ -63,11 +63,6 @@ def generate(program: ir.Program, tuned: Mapping[str, Blocks] = NOT_TUNED) -> Co
         lines += [Line(before + k, kernel.loops.name, made) for k, (_, made) in enumerate(kernel.lines, 1)]
     launches = "".join(f"    {kernel.launch()}\n" for kernel in kernels)
     return Code("triton", f"{text}\n\nLAUNCHES = {{\n{launches}}}\n", tuple(lines), "tensors")
-
-
-def build(code: Code) -> dict[str, Launcher]:
-    """The kernels, ready to launch on CUDA tensors (or on any, under Triton's interpreter)."""
-    return triton_module.launchers(triton_module.load(code.text))
 
 
 class _Kernel:

@@ -7,65 +7,24 @@ C++, a tensor for Triton (`Code.takes`).
 
 from __future__ import annotations
 
-import math
-import operator
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import torch
 
 from compiler_core import ir
-from compiler_core.codegen import Launcher, pages
+from compiler_core.codegen import Code
 from compiler_core.codegen.examples import WHOLE, below_of
 from compiler_core.codegen.memory import MemoryPlan, views
+from compiler_core.codegen.recipe import NAMES, Recipe
 from compiler_core.graphs import constant_text
 from compiler_core.sizes import Int, Real, Size, hint, symbols_in
-
-Runner = Callable[[Sequence[Any]], list[Any]]
-
-
-class BadIndex(IndexError):
-    """A kernel met an index that is out of range; what the graph does in PyTorch says which."""
-
-
-def restrided(tensor: torch.Tensor, size: tuple[int, ...], stride: tuple[int, ...]) -> torch.Tensor:
-    """A copy of `tensor` that lies in memory as the kernels expect it, made unseen by autograd."""
-    with torch._C._AutoDispatchBelowADInplaceOrView():
-        return torch.empty_strided(size, stride, dtype=tensor.dtype, device=tensor.device).copy_(tensor.expand(size))
-
-
-def _window(tensor: torch.Tensor, size: tuple[int, ...], stride: tuple[int, ...], offset: int) -> torch.Tensor:
-    return tensor.as_strided(size, stride, tensor.storage_offset() + offset)
-
-
-def _empty_cuda(size: tuple[int, ...], stride: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-    return torch.empty_strided(size, stride, dtype=dtype, device="cuda")
-
-
-_private = torch._C._dynamo.guards
-NAMES: dict[str, Any] = {
-    "torch": torch,
-    "operator": operator,
-    "math": math,
-    "restrided": restrided,
-    "BadIndex": BadIndex,
-    "empty": pages.empty,
-    "empty_large": pages.empty_large,
-    # these save a microsecond each where this PyTorch has them
-    "window": getattr(_private, "_reinterpret_tensor", _window),
-    "empty_cuda": getattr(_private, "_empty_strided_cuda", _empty_cuda),  # on the current device
-    "on_device": torch.cuda.device,
-    "current_device": getattr(torch._C, "_cuda_getDevice", torch.cuda.current_device),
-    **{short: dtype for dtype, short in ir.SHORT.items() if short != "bool"},
-}
-"""What the text may name besides the kernels, operators and constants of its program."""
 
 
 class Wrapper:
     """The text of one program's function; `lines` tells the step that each line belongs to."""
 
-    def __init__(self, program: ir.Program, takes: Literal["addresses", "tensors"], plan: MemoryPlan) -> None:
-        self._program, self._takes, self._plan = program, takes, plan
+    def __init__(self, program: ir.Program, code: Code, plan: MemoryPlan) -> None:
+        self._program, self._code, self._takes, self._plan = program, code, code.takes, plan
         self._taken = {*program.buffers, *(s.name for s in program.steps if isinstance(s, ir.Call))}
         self._names: dict[str, Any] = {}
         self._text: list[str] = []
@@ -79,19 +38,24 @@ class Wrapper:
         self.text = "\n".join([*above, *self._text, *self._examples()]) + "\n"
         self.lines = {at + len(above): step for at, step in self.lines.items()}
 
-    def runner(self, kernels: Mapping[str, Launcher]) -> Runner:
-        """The function; it takes the inputs as one sequence and returns the results as a list.
+    def recipe(self) -> Recipe:
+        """All that the function is made from but `constants`."""
+        loops = [s for s in self._program.steps if isinstance(s, ir.Loops)]
+        return Recipe(
+            program=self._program.name,
+            function=self._function(),
+            text=self.text,
+            names={self._own(name): name for name in NAMES},
+            language=self._code.language,
+            kernels=self._code.text if loops else "",
+            may_raise=self._takes == "addresses" and any(k.may_fail for k in loops),
+            only_kernels=not self._dispatches,
+        )
 
-        Its attribute `may_raise` tells whether it may raise BadIndex, `only_kernels` whether it calls nothing of
-        PyTorch's that autograd would notice.
-        """
-        scope = {self._own(n): v for n, v in NAMES.items()} | self._names | dict(kernels)
-        exec(compile(self.text, f"<cutaway {self._program.name}>", "exec"), scope)
-        run: Any = scope[self._function()]
-        steps = self._program.steps
-        run.may_raise = self._takes == "addresses" and any(isinstance(s, ir.Loops) and s.may_fail for s in steps)
-        run.only_kernels = not self._dispatches
-        return run  # type: ignore[no-any-return]
+    @property
+    def constants(self) -> dict[str, Any]:
+        """What the text names and no text can hold: tensors of the graph, and objects that are no operators."""
+        return {n: v for n, v in self._names.items() if not isinstance(v, torch._ops.OpOverload)}
 
     # -- the text ---------------------------------------------------------------------------
 

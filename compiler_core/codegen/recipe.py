@@ -1,0 +1,97 @@
+"""What a program's function is made from, as plain data, and the function itself.
+
+A `Recipe` is all that running needs: the texts of wrapper and kernels and what the kernels take.  It can be kept on
+disk and loaded in another process; what no text can hold (the graph's own tensors) comes beside it.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+
+from compiler_core import build, ir
+from compiler_core.codegen import Launcher, pages
+
+Runner = Callable[[Sequence[Any]], list[Any]]
+
+
+class BadIndex(IndexError):
+    """A kernel met an index that is out of range; what the graph does in PyTorch says which."""
+
+
+def restrided(tensor: torch.Tensor, size: tuple[int, ...], stride: tuple[int, ...]) -> torch.Tensor:
+    """A copy of `tensor` that lies in memory as the kernels expect it, made unseen by autograd."""
+    with torch._C._AutoDispatchBelowADInplaceOrView():
+        return torch.empty_strided(size, stride, dtype=tensor.dtype, device=tensor.device).copy_(tensor.expand(size))
+
+
+def _window(tensor: torch.Tensor, size: tuple[int, ...], stride: tuple[int, ...], offset: int) -> torch.Tensor:
+    return tensor.as_strided(size, stride, tensor.storage_offset() + offset)
+
+
+def _empty_cuda(size: tuple[int, ...], stride: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+    return torch.empty_strided(size, stride, dtype=dtype, device="cuda")
+
+
+_private = torch._C._dynamo.guards
+NAMES: dict[str, Any] = {
+    "torch": torch,
+    "operator": operator,
+    "math": math,
+    "restrided": restrided,
+    "BadIndex": BadIndex,
+    "empty": pages.empty,
+    "empty_large": pages.empty_large,
+    # these save a microsecond each where this PyTorch has them
+    "window": getattr(_private, "_reinterpret_tensor", _window),
+    "empty_cuda": getattr(_private, "_empty_strided_cuda", _empty_cuda),  # on the current device
+    "on_device": torch.cuda.device,
+    "current_device": getattr(torch._C, "_cuda_getDevice", torch.cuda.current_device),
+    **{short: dtype for dtype, short in ir.SHORT.items() if short != "bool"},
+}
+"""What the text of a wrapper may name besides the kernels, operators and constants of its program."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """One graph's function: `text` defines it as `function` and names members of `NAMES` as `names` says."""
+
+    program: str
+    function: str
+    text: str
+    names: dict[str, str]
+    language: Literal["cpp", "triton"]
+    kernels: str
+    """Their source; nothing where there are none."""
+    may_raise: bool
+    """Whether it may raise BadIndex."""
+    only_kernels: bool
+    """Whether it calls nothing of PyTorch's that autograd would notice."""
+
+
+def load(recipe: Recipe, constants: Mapping[str, Any]) -> Runner:
+    """The function; it takes the inputs as one sequence and returns the results as a list.
+
+    Its attributes: `may_raise`, `only_kernels`, and `recipe`, None where that is not all that it is made from.
+    """
+    scope = {own: NAMES[name] for own, name in recipe.names.items()} | dict(constants) | dict(_launchers(recipe))
+    exec(compile(recipe.text, f"<cutaway {recipe.program}>", "exec"), scope)
+    run: Any = scope[recipe.function]
+    run.may_raise, run.only_kernels = recipe.may_raise, recipe.only_kernels
+    run.recipe = None if constants else recipe
+    return run  # type: ignore[no-any-return]
+
+
+def _launchers(recipe: Recipe) -> Mapping[str, Launcher]:
+    if not recipe.kernels:
+        return {}
+    if recipe.language == "cpp":
+        return build.functions(recipe.kernels)
+    from compiler_core.codegen import triton_module
+
+    return triton_module.launchers(triton_module.load(recipe.kernels))
