@@ -622,8 +622,9 @@ class Program:
 def check(loops: Loops) -> None:
     """The laws at the top of this file; CompilerBug shows the body and the line that breaks one."""
     dtypes: dict[str, torch.dtype] = {}
+    positions = {s.name for s in loops.body if isinstance(s, Position)}
     for at, statement in enumerate(loops.body):
-        if problem := _problem(loops, statement, dtypes):
+        if problem := _problem(loops, statement, dtypes, positions):
             lines = loops.text().splitlines()
             lines[at + 1] += f"    <-- {problem}"
             raise CompilerBug("loop IR: " + "\n".join([problem, *lines]))
@@ -631,10 +632,11 @@ def check(loops: Loops) -> None:
             dtypes[statement.name] = statement.dtype
 
 
-def _problem(loops: Loops, statement: Statement, dtypes: dict[str, torch.dtype]) -> str | None:
+def _problem(
+    loops: Loops, statement: Statement, dtypes: dict[str, torch.dtype], positions: Set[str]
+) -> str | None:
     """What is wrong with `statement`, after statements that made values of `dtypes`."""
     types = []
-    positions = {s.name for s in loops.body if isinstance(s, Position)}
     for argument in statement.arguments:
         if isinstance(argument, str) and argument not in dtypes:
             return f"{argument} is used before it is made"

@@ -160,8 +160,9 @@ class _Notes:
         lines += [f"apart: {first} | {second}   # {r.kind}: {r.reason}" for first, second, r in fused.refusals]
         spans = [Span(str(n), n, n) for n in range(1, len(lines) + 1)]
         artifact = self._compile.artifact("fusion", f"{self._which}.fusion", "text", "\n".join(lines) + "\n", spans)
+        numbers = {id(r): str(n) for n, r in enumerate(fused.rewrites, 1)}
         for made in self._loops:
-            of = [artifact.item(str(fused.rewrites.index(r) + 1)) for r in fused.by_loops.get(made.name, ())]
+            of = [artifact.item(numbers[id(r)]) for r in fused.by_loops.get(made.name, ())]
             self._compile.link(loops.item(made.name), of, "fuse")
 
     def _loop_ir(self) -> Artifact:

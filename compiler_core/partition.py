@@ -8,7 +8,8 @@ and why.
 from __future__ import annotations
 
 import collections
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -222,7 +223,7 @@ class _Account:
         return "the backward reads it"
 
     def _why_again(self, node: fx.Node) -> str:
-        sources = self._saved_sources(node)
+        sources = self._saved_sources[node]
         origin = f"from {_listed(sources)}, which {'is' if len(sources) == 1 else 'are'} saved" if sources else ""
         if not sources:
             return "made of constants alone"
@@ -232,20 +233,27 @@ class _Account:
             return f"computed again {origin}: saving it would keep {_size(node)} more"
         return f"computed in the backward {origin}"
 
-    def _saved_sources(self, node: fx.Node) -> list[str]:
-        """The saved values that `node` is computed from."""
-        unsaved = self._unsaved_sources(node)
-        return list(dict.fromkeys(s.name for n in unsaved for s in n.all_input_nodes if s in self.saved))
+    @functools.cached_property
+    def _saved_sources(self) -> dict[fx.Node, tuple[str, ...]]:
+        """For each value, the saved ones that it is computed from, those that it reads itself first."""
+        found: dict[fx.Node, tuple[str, ...]] = {}
+        for node in self.values.nodes:
+            inputs = node.all_input_nodes
+            direct = [n.name for n in inputs if n in self.saved]
+            behind = [name for n in inputs if n not in self.saved for name in found[n]]
+            found[node] = tuple(dict.fromkeys((*direct, *behind)))
+        return found
 
-    def _unsaved_sources(self, node: fx.Node) -> list[fx.Node]:
+    def _unsaved_sources(self, node: fx.Node) -> Iterator[fx.Node]:
         """`node` and what it is computed from, nearest first, as far as saved values."""
-        found = dict.fromkeys([node])
+        found = {node}
         work = collections.deque(found)
         while work:
-            new = [s for s in work.popleft().all_input_nodes if s not in self.saved and s not in found]
-            found.update(dict.fromkeys(new))
-            work.extend(new)
-        return list(found)
+            yield work[0]
+            for source in work.popleft().all_input_nodes:
+                if source not in self.saved and source not in found:
+                    found.add(source)
+                    work.append(source)
 
     def _default_saved(self) -> list[fx.Node]:
         """What the default saves: each value of the forward (of a view, its base) that an operation

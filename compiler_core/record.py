@@ -740,15 +740,20 @@ def public_fields(cls: type) -> list[dataclasses.Field[Any]]:
     return [f for f in dataclasses.fields(cls) if not f.name.startswith("_")]
 
 
+@functools.cache
+def _names(cls: type) -> tuple[str, ...] | None:
+    """The names of a record class's fields; None for any other class."""
+    return tuple(f.name for f in public_fields(cls)) if dataclasses.is_dataclass(cls) else None
+
+
 def to_plain(value: Any) -> Any:
     """Dataclasses to dicts, all the way down."""
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {f.name: to_plain(getattr(value, f.name)) for f in public_fields(type(value))}
     if isinstance(value, (list, tuple)):
         return [to_plain(v) for v in value]
     if isinstance(value, dict):
         return {k: to_plain(v) for k, v in value.items()}
-    return value
+    names = _names(type(value))
+    return value if names is None else {name: to_plain(getattr(value, name)) for name in names}
 
 
 class _Misfit(Exception):

@@ -8,7 +8,8 @@ and notes before, after, rule and reason.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterator, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from typing import Literal
 
@@ -131,6 +132,11 @@ class Schedule:
         self._rewrites: list[Rewrite] = []
         self._history: dict[int, tuple[Rewrite, ...]] = dict.fromkeys(self._steps, ())
         self._refused: set[tuple[str, int, int, frozenset[str], bool]] = set()
+        self._numbers = itertools.count(len(self._steps))
+        self._line: list[int | None] = list(self._steps)
+        """The steps, each after all that it needs: only what stands between two leads from one to the other."""
+        self._at = {n: n for n in self._steps}
+        """Where each stands in it."""
         self._order_steps()
 
     # -- the loop ---------------------------------------------------------------------------
@@ -164,7 +170,7 @@ class Schedule:
 
     def _replace(self, rule: Rule, first: int, second: int, merged: Merged) -> None:
         gone = {first, second} if merged.replaces_first else {second}
-        made = max(self._steps) + 1
+        made = next(self._numbers)
         old = [self._steps[first], self._steps[second]]
         note = Rewrite(rule.name, (_name(old[0]), _name(old[1])), merged.loops.name, merged.reason, merged.bytes_saved)
         self._rewrites.append(note)
@@ -173,6 +179,7 @@ class Schedule:
         before = (self._before[first] | self._before[second]) - {first, second}
         after = {other for n in gone for other in self._after[n]} - gone
         self._steps[made], self._place[made] = merged.loops, max(self._place[n] for n in gone)
+        self._line_up(made, *((first, second) if merged.replaces_first else (second, second)))
         self._before[made], self._after[made] = before, after
         for n in gone:
             self._drop(n)
@@ -183,12 +190,26 @@ class Schedule:
         if not merged.replaces_first and not self._needed(first):
             self._drop(first)
 
+    def _line_up(self, made: int, *instead_of: int) -> None:
+        """Put `made` into the line; what stands between the steps that it is made of and needs one comes after it."""
+        start, end = sorted(self._at[n] for n in instead_of)
+        between = [n for n in self._line[start : end + 1] if n is not None and n not in instead_of]
+        late = {n for n in (self._line[start],) if n is not None}
+        for n in between:
+            if not late.isdisjoint(self._before[n]):
+                late.add(n)
+        order = [*(n for n in between if n not in late), made, *(n for n in between if n in late)]
+        self._line[start : end + 1] = [None] * (end + 1 - start - len(order)) + order
+        self._at |= {n: at for at, n in enumerate(order, end + 1 - len(order))}
+
     def _drop(self, n: int) -> None:
         for other in self._before.pop(n):
             self._after[other].discard(n)
         for other in self._after.pop(n):
             self._before[other].discard(n)
         del self._steps[n]
+        if self._line[self._at[n]] == n:
+            self._line[self._at[n]] = None
 
     # -- questions --------------------------------------------------------------------------
 
@@ -211,9 +232,9 @@ class Schedule:
         assert isinstance(a, ir.Loops)
         assert isinstance(b, ir.Loops)
         others = [self._steps[n] for n in self._after[first] if n != second]
-        needed = self._results.union(*(s.needs for s in others))
-        loops_only = all(isinstance(s, ir.Loops) for s in others) and not self._results & set(a.writes)
-        kept = frozenset(needed & set(a.writes))
+        writes = set(a.writes)
+        loops_only = all(isinstance(s, ir.Loops) for s in others) and not self._results & writes
+        kept = (self._results & writes).union(b for s in others for b in s.needs if b in writes)
         return Pair(a, b, kept, loops_only, self._program.buffers, self._wishes.of(a, b))
 
     def _needed(self, n: int) -> bool:
@@ -223,15 +244,21 @@ class Schedule:
 
     def _cyclic(self, first: int, second: int) -> bool:
         """Whether something must come after the first and before the second."""
-        return any(n != second and self._reaches(n, second) for n in self._after[first])
+        return self._lead_to(self._after[first] - {second}, second)
 
     def _reaches(self, start: int, goal: int) -> bool:
-        seen, work = {start}, [start]
+        return self._lead_to({start}, goal)
+
+    def _lead_to(self, starts: Set[int], goal: int) -> bool:
+        """Whether `goal` comes after one of `starts`."""
+        end = self._at[goal]
+        seen = {n for n in starts if self._at[n] < end}
+        work = list(seen)
         while work:
             for n in self._after[work.pop()]:
                 if n == goal:
                     return True
-                if n not in seen:
+                if n not in seen and self._at[n] < end:
                     seen.add(n)
                     work.append(n)
         return False

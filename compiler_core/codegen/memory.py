@@ -53,15 +53,24 @@ def _taken(program: ir.Program, dies: dict[str, int]) -> dict[str, str]:
     ours -= {name for step in program.steps if isinstance(step, ir.Call) for name in step.reads}
     takes: dict[str, str] = {}
     free: dict[tuple[Any, ...], list[str]] = {}
+    dead = dead_after(dies)
     for at, step in enumerate(program.steps):
         for name in step.makes if isinstance(step, ir.Loops) else ():
             if waiting := free.get(_kind(program.buffers[name])):
                 takes[name] = waiting.pop()
-        for name in dies:
+        for name in dead.get(at, ()):
             # what a step reads may not lie where it writes
-            if dies[name] == at and name in ours:
+            if name in ours:
                 free.setdefault(_kind(program.buffers[name]), []).append(name)
     return takes
+
+
+def dead_after(dies: dict[str, int]) -> dict[int, list[str]]:
+    """The names that are dead after each step."""
+    dead: dict[int, list[str]] = {}
+    for name, last in dies.items():
+        dead.setdefault(last, []).append(name)
+    return dead
 
 
 def _kind(buffer: ir.Buffer) -> tuple[Any, ...]:
@@ -84,10 +93,7 @@ def _peak(program: ir.Program, dies: dict[str, int], takes: dict[str, str], own:
     """The most bytes that the program's own buffers take at one time."""
     now = peak = 0
     taken = set(takes.values())
-    dead: dict[int, list[str]] = {}
-    for name, last in dies.items():
-        if name in own and name not in taken:
-            dead.setdefault(last, []).append(name)
+    dead = dead_after({name: last for name, last in dies.items() if name in own and name not in taken})
     for at, step in enumerate(program.steps):
         now += sum(own[n] for n in step.makes if n in own and n not in takes)
         peak = max(peak, now)

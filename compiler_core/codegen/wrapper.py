@@ -14,7 +14,7 @@ import torch
 from compiler_core import ir
 from compiler_core.codegen import Code
 from compiler_core.codegen.examples import WHOLE, below_of
-from compiler_core.codegen.memory import MemoryPlan, views
+from compiler_core.codegen.memory import MemoryPlan, dead_after, views
 from compiler_core.codegen.recipe import NAMES, Recipe
 from compiler_core.graphs import constant_text
 from compiler_core.sizes import Int, Real, Size, hint, symbols_in
@@ -123,10 +123,10 @@ class Wrapper:
             # a primal's strides are guarded; a tangent and a saved value of a call may have any
             if not name.startswith("primals") and name in program.buffers and name in self._addressed:
                 self._expect(program.buffers[name])
-        taken = set(self._plan.takes.values())
+        taken, dies = set(self._plan.takes.values()), dead_after(self._plan.dies)
         for at, step in enumerate(program.steps):
             self._loops(step) if isinstance(step, ir.Loops) else self._call(step)
-            if dead := sorted(name for name, use in self._plan.dies.items() if use == at and name not in taken):
+            if dead := sorted(set(dies.get(at, ())) - taken):
                 self._line(f"del {', '.join(dead)}")
         self._line(f"return [{', '.join(self._output(r) for r in program.results)}]")
 
