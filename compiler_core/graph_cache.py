@@ -26,7 +26,18 @@ from compiler_core.errors import BuildError
 from compiler_core.graph_key import NotKeyed, key_of
 from compiler_core.record import Compile, RecordError, from_plain, to_plain
 
-NOTED = ("artifacts", "expansions", "fusions", "refusals", "kernels", "resources", "tunings", "memory", "cuda_graphs", "edges")
+NOTED = (
+    "artifacts",
+    "expansions",
+    "fusions",
+    "refusals",
+    "kernels",
+    "resources",
+    "tunings",
+    "memory",
+    "cuda_graphs",
+    "edges",
+)
 """What the stages after capture add to a compile, besides the partition."""
 _OWN = '"\\u0000:'
 """In an entry: where an item's id begins with that of the compile."""

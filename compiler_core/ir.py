@@ -632,9 +632,7 @@ def check(loops: Loops) -> None:
             dtypes[statement.name] = statement.dtype
 
 
-def _problem(
-    loops: Loops, statement: Statement, dtypes: dict[str, torch.dtype], positions: Set[str]
-) -> str | None:
+def _problem(loops: Loops, statement: Statement, dtypes: dict[str, torch.dtype], positions: Set[str]) -> str | None:
     """What is wrong with `statement`, after statements that made values of `dtypes`."""
     types = []
     for argument in statement.arguments:

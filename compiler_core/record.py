@@ -752,7 +752,7 @@ def to_plain(value: Any) -> Any:
         return [to_plain(v) for v in value]
     if isinstance(value, dict):
         return {k: to_plain(v) for k, v in value.items()}
-    names = _names(type(value))
+    names = _names(value.__class__)
     return value if names is None else {name: to_plain(getattr(value, name)) for name in names}
 
 

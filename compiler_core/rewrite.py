@@ -199,7 +199,7 @@ class Schedule:
             if not late.isdisjoint(self._before[n]):
                 late.add(n)
         order = [*(n for n in between if n not in late), made, *(n for n in between if n in late)]
-        self._line[start : end + 1] = [None] * (end + 1 - start - len(order)) + order
+        self._line[start : end + 1] = [*[None] * (end + 1 - start - len(order)), *order]
         self._at |= {n: at for at, n in enumerate(order, end + 1 - len(order))}
 
     def _drop(self, n: int) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from compiler_core import ir
-from compiler_core.codegen import Code
+from compiler_core.codegen import Code, pages
 from compiler_core.codegen.examples import WHOLE, below_of
 from compiler_core.codegen.memory import MemoryPlan, dead_after, views
 from compiler_core.codegen.recipe import NAMES, Recipe
