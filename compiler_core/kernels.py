@@ -236,7 +236,7 @@ class _Notes:
         """What a call of PyTorch's computes, for products and convolutions that make one tensor."""
         if call.name not in self._program.buffers:
             return None
-        args, kwargs = fx.node.map_aggregate((call.args, dict(call.kwargs)), _shaped)  # type: ignore[misc]
+        args, kwargs = fx.node.map_aggregate((call.args, dict(call.kwargs)), _shaped)
         return operations(call.target, args, kwargs, _shaped(self._program.buffers[call.name]))
 
     def _read_by(self, step: ir.Step) -> Sequence[str]:
