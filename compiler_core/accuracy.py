@@ -2,8 +2,8 @@
 
 Each graph's program is made again from the record (`runnable`) and runs once with random inputs, the backward with what
 the forward saved; the graph itself runs with the same inputs node by node, in float64 and in its own types.  Whatever a
-kernel leaves in memory is compared.  A graph is compared by itself: the error of its inputs is not its own.  What draws
-random numbers draws them in the program, and the graph takes them from there.
+kernel leaves in memory is compared; of stock's kernels, what they return.  A graph is compared by itself: the error of
+its inputs is not its own.  What draws random numbers draws them in the program, and the graph takes them from there.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ def check_accuracy(record: Record) -> None:
 def _check(compile_: Compile, wrapper: Artifact, saved: Values) -> Values:
     """Compare one graph; the values that it returns, for the backward."""
     which = wrapper.name.partition(".")[0]
-    graph = next((a for a in compile_.artifacts if a.name == which and a.graph), None)
+    names = (f"{which}.post_grad", which)  # stock's last graph; ours
+    graph = next((a for name in names for a in compile_.artifacts if a.name == name and a.graph), None)
     if graph is None or graph.graph is None:
         raise UsageError(f"the record has no {which} graph of {compile_.id}")
     function, seen = _Function(graph.text), Values()
@@ -104,15 +105,18 @@ class _Function:
     """A graph's text, to be run node by node."""
 
     def __init__(self, text: str) -> None:
+        if "inductor_random" in text:
+            raise UsageError("it draws random numbers within its kernels, where nobody sees them")
         module = ast.parse(text)
-        (function,) = (s for s in module.body if isinstance(s, ast.FunctionDef))
-        self._scope: dict[str, Any] = {}
-        above = [s for s in module.body if s is not function]
+        function = next(node for node in ast.walk(module) if isinstance(node, ast.FunctionDef))
+        above = [s for s in module.body if not isinstance(s, ast.FunctionDef | ast.ClassDef)]
+        self._scope: dict[str, Any] = {"torch": torch, "device": torch.device, "inf": math.inf, "nan": math.nan}
         exec(compile(ast.Module(above, []), "<graph>", "exec"), self._scope)
-        self.parameters = [a.arg for a in function.args.args]
-        if "self" in self.parameters:
+        self.parameters = [a.arg for a in function.args.args if a.arg != "self"]
+        if " = self." in text:
             raise UsageError("the graph has constants that are too large for the record")
-        *self._statements, last = function.body
+        *statements, last = function.body
+        self._statements = [s for s in statements if not _lets_go(s)]
         self.nodes = {_target(statement) for statement in self._statements}
         returned = last.value if isinstance(last, ast.Return) else None
         results = returned.elts if isinstance(returned, ast.Tuple | ast.List) else []
@@ -131,6 +135,11 @@ class _Function:
                 else:
                     exec(compile(ast.Module([statement], []), "<graph>", "exec"), self._scope, values)
         return values
+
+
+def _lets_go(statement: ast.stmt) -> bool:
+    """Whether it is stock's ``name = None``, after a node's last use."""
+    return isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Constant)
 
 
 def _target(statement: ast.stmt) -> str:

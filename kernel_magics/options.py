@@ -112,7 +112,7 @@ def _share(wanted: float | None) -> float:
     return 1.0 if wanted is None else wanted
 
 
-_CORE_ONLY = ("check", "tune", "target", "strict", "memory_budget", "memory_curve", "keep_apart", "force_fuse")
+_CORE_ONLY = ("tune", "target", "strict", "memory_budget", "memory_curve", "keep_apart", "force_fuse")
 _TORCH_ONLY = ("options", "logs")
 
 

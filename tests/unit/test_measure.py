@@ -36,6 +36,8 @@ def program(x: torch.Tensor, w: torch.Tensor, at: torch.Tensor) -> torch.Tensor:
 
 INPUTS = torch.randn(16, 6), torch.randn(16, 8, requires_grad=True), torch.tensor([0, 5, 5])
 
+WIDE = torch.randn(16, 6), torch.randn(6, 8, requires_grad=True)
+
 
 def test_every_kernel_and_call_of_both_graphs_is_timed() -> None:
     made = recorded(program, *INPUTS)
@@ -116,3 +118,18 @@ def test_what_cannot_run_here_says_why() -> None:
     assert "the kernels of forward.wrapper were not timed: Triton kernels run on a GPU" in note
     made.measure()
     assert made.notes == [note], "said once"
+
+
+def test_kernels_of_stock_too() -> None:
+    torch._dynamo.reset()
+    with compiler_core.record(engine="torch") as made:
+        torch.compile(lambda x, w: F.layer_norm(F.gelu(x @ w), (8,)).sum(0))(*WIDE).sum().backward()
+    made.measure()
+    made.check_accuracy()
+    all_timed(made)
+    assert {(k.graph, k.language == "extern") for k in kernels(made)} == {
+        ("forward", True), ("forward", False), ("backward", True), ("backward", False),
+    }  # fmt: skip
+    compared = [a for c in made.compiles for a in c.accuracy]
+    assert {a.node.partition(":")[2].partition(".")[0] for a in compared} == {"forward", "backward"}
+    assert all(a.error is not None and a.error < 1e-5 for a in compared)

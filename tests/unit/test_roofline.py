@@ -8,8 +8,8 @@ import torch
 import compiler_core
 from compiler_core.codegen.ladder import targets
 from compiler_core.errors import UsageError
-from compiler_core.record import Compile, Kernel
-from compiler_core.roofline import PEAKS, roofline
+from compiler_core.record import Compile, Device, Kernel
+from compiler_core.roofline import PEAKS, roofline, table
 
 X = torch.randn(64, 128)
 
@@ -56,3 +56,19 @@ def test_resources(target: str) -> None:
     made = compiled(lambda x: (x.softmax(1), x.sum(0)), target)
     assert {r.kernel for r in made.resources} >= {"forward_0"}
     assert all(r.target == target and 0 < r.registers < 256 and r.spilled_bytes == 0 for r in made.resources)
+
+
+def test_a_device_that_was_measured_and_the_table() -> None:
+    here = Device("cpu", "this machine", 10.0, 100.0)
+    kernel = Kernel("forward.0", "forward_0", "cpp", "forward", None, 5_000, 5_000, 4000.0, 1_000, "cpu")
+    assert (roofline(kernel, here).ns, roofline(kernel, here).share) == (1000, 0.25)
+    assert roofline(kernel, "sm_90").share is None, "it was timed elsewhere"
+    made = compiled(lambda x: x.sin() @ x.t())
+    made.kernels += [kernel]
+    head, titles, *rows = table(made, here).splitlines()
+    assert head.endswith("on this machine: 10 GB/s, 100 billion additions a second")
+    assert titles.split()[0] == "kernel"
+    assert len(rows) == 3
+    assert any(row.startswith("forward forward_0") and row.endswith(" 4.00      25%") for row in rows)
+    product = next(k for k in made.kernels if k.language == "extern")
+    assert product.operations == 2 * 64 * 64 * 128

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from html.parser import HTMLParser
 
 import pytest
 import torch
 
 from compiler_core import api
-from compiler_core.record import Record
+from compiler_core.record import Record, Tried, Tuning
 from kernel_magics import summary
 
 
@@ -106,3 +107,21 @@ def test_html_has_no_markup_of_the_records() -> None:
 def test_empty_record() -> None:
     assert summary.text(Record()).startswith("Cutaway: 0 frames, 0 graphs")
     assert summary.html(Record())
+
+
+def test_says_what_was_measured() -> None:
+    with api.record("measured") as made:
+        api.compile(lambda x: (x.sin() @ x).sum(), tune=True)(torch.randn(64, 64))
+    before = summary.text(made)
+    assert "kernels take" not in before
+    made.measure()
+    made.check_accuracy()
+    text = summary.text(made)
+    assert re.search(r"kernels take [\d.,]+ us on cpu; the dearest: \S+ [\d.,]+ us \(\d+%\)", text)
+    assert re.search(r"beside float64, 3 values; the least exact: \w+ \S+ \(eager PyTorch: \S+\)", text)
+    assert "nothing tuned in the forward: C++ kernels have no block sizes to choose" in text
+    compile_ = made.compiles[0]
+    compile_.tunings = [
+        Tuning("forward", "sm_90", tried=[Tried("f", "a", 3000.0), Tried("f", "b", 2000.0, chosen=True)])
+    ]
+    assert "tuned f: b, 2.0 us, the usual way 3.0 us; 2 ways tried" in summary.text(made)
