@@ -58,6 +58,10 @@ SHAPES: dict[str, tuple[Any, tuple[torch.Tensor, ...]]] = {
     "one element": (lambda x: x.exp(), (torch.randn(1),)),
     "elements": (lambda x, y: F.gelu(x) * y, (torch.randn(40, 30), torch.randn(30))),
     "many elements": (lambda x, y: x.exp() + y, (torch.randn(1000, 301), torch.randn(301))),
+    "tiles": (lambda x, y: x.t() * 2 + y, (torch.randn(301, 203), torch.randn(203, 301))),
+    "tiles of a batch": (lambda x: x.permute(0, 2, 1).contiguous().exp(), (torch.randn(5, 301, 203),)),
+    "channels last": (lambda x: x.permute(0, 2, 3, 1).contiguous() + 1, (torch.randn(3, 130, 20, 30),)),
+    "tiles that are written across": (lambda x, y: (x + 1, x.t() * y), (torch.randn(301, 203), torch.randn(203, 301))),
     "few long rows of elements": (lambda x, y: x.exp() + y, (torch.randn(3, 100_003), torch.randn(100_003))),
     "short rows": (lambda x: F.softmax(x, -1), (torch.randn(50, 7),)),
     "kept rows": (lambda x: F.softmax(x, -1), (torch.randn(50, 1000),)),
@@ -91,6 +95,8 @@ def test_the_shapes_are_those_meant() -> None:
     assert "parallel" not in texts["elements"] + texts["short rows"] + texts["lanes"]
     for name in ("many elements", "few long rows of elements", "many rows", "many lanes", "a sum of everything"):
         assert "#pragma omp parallel for" in texts[name], name
+    for name in ("tiles", "tiles of a batch"):
+        assert "tile += 128" in texts[name], name
     assert "exp_row[1000]" in texts["kept rows"]
     assert "_row[" not in texts["rows too long to keep"] + texts["one long row"]
     assert "_lane[256]" in texts["many lanes"]

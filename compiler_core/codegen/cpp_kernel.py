@@ -1,0 +1,238 @@
+"""What all shapes of C++ kernels have in common: the function around the loops, threads, single statements."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+
+from compiler_core import ir, spaces
+from compiler_core.codegen.cpp_ops import expression, number
+from compiler_core.codegen.cpp_reduce import own, update
+from compiler_core.codegen.cpp_text import Loop, Text, in_memory, safe
+from compiler_core.sizes import Int, Size, Undecided, hint, total
+
+PARALLEL_COST = 1 << 19
+"""Kernels that cost less (in additions, loads and stores) stay on one thread."""
+BLOCK = 4096
+"""Elements of a long row that are summed in one go."""
+LANES = 256
+FAULT = "fault"
+"""The variable that is not 0 once a position was out of range."""
+
+
+class Kernel(ABC):
+    """Prints one kernel."""
+
+    def __init__(self, text: Text, loops: ir.Loops, buffers: dict[str, ir.Buffer]) -> None:
+        self._text, self._loops, self._buffers = text, loops, buffers
+        self._number = {id(s): k for k, s in enumerate(loops.body)}
+        self._dtypes = {s.name: s.dtype for s in loops.body if not isinstance(s, ir.Store)}
+        self._names = loops.index_names
+        self._extents: list[tuple[Int, Int]] = []
+        """The part of each index's range that is being printed, where that is not all."""
+        self._sweeps = ir.sweeps(loops)
+        work, outer = cost(loops), loops.outer_numel
+        if loops.scatters and not keeps_apart(loops):
+            work = 0  # two threads could write to one place
+        self._is_dear = f"{work} >= {PARALLEL_COST}"
+        self._parallel = isinstance(work, Size) or work >= PARALLEL_COST
+        self._by_rows = self._parallel and (isinstance(outer, Size) or outer >= 8)
+        inside = bool(loops.inner) and not in_lanes(loops) and not self._by_rows
+        self._late = isinstance(work, Size) and not inside
+        """Whether the kernel, which can be cut anywhere, decides about threads when it is called."""
+        self._in_row = isinstance(work, Size) and inside
+        """The same for one whose rows are few, so that threads share out each of them."""
+        last = loops.outer[-1] if loops.outer else 1
+        self._block = min(LANES, last) if isinstance(last, int) else LANES
+
+    def emit(self) -> None:
+        reads = [f"const {self._type(b)}* __restrict in_{b}" for b in self._loops.reads]
+        writes = [f"{self._type(b)}* __restrict out_{b}" for b in self._loops.writes]
+        sizes = [f"i64 {name}" for name in self._loops.symbols] + [f"f64 {name}" for name in self._loops.scalars]
+        takes = ", ".join(reads + writes + sizes)
+        if self._late:
+            fault = f", i64& {FAULT}" if self._loops.may_fail else ""
+            self._function(f"static __attribute__((noinline)) void {self._loops.name}_part({takes}{fault})", self._body)
+        body = self._on_threads if self._late else self._body
+        if self._loops.may_fail:
+            self._function(f'extern "C" i64 {self._loops.name}({takes})', lambda: self._watched(body))
+        else:
+            self._function(f'extern "C" void {self._loops.name}({takes})', body)
+
+    def _function(self, heading: str, body: Callable[[], None]) -> None:
+        self._add(f"{heading} noexcept {{")
+        with self._text.nested():
+            body()
+        self._add("}")
+
+    def _watched(self, body: Callable[[], None]) -> None:
+        """`body`, and whether a position in it was out of range."""
+        self._add(f"i64 {FAULT} = 0;")
+        body()
+        self._add(f"return {FAULT};")
+
+    @abstractmethod
+    def _body(self) -> None:
+        """The loops themselves."""
+
+    def _on_threads(self) -> None:
+        """The loops that the threads share out, on one thread or on all."""
+        loops = self._loops
+        takes = [f"in_{b}" for b in loops.reads] + [f"out_{b}" for b in loops.writes] + [*loops.symbols, *loops.scalars]
+        takes += [FAULT] if loops.may_fail else []
+        call = f"{loops.name}_part({', '.join(takes)});"
+
+        def on_all() -> None:
+            self._add("#pragma omp parallel")
+            self._add(call)
+
+        self._either(self._is_dear, on_all, lambda: self._add(call))
+
+    def _either(self, condition: str, first: Callable[[], None], second: Callable[[], None]) -> None:
+        self._add(f"if ({condition}) {{")
+        with self._text.nested():
+            first()
+        self._add("} else {")
+        with self._text.nested():
+            second()
+        self._add("}")
+
+    # -- statements -------------------------------------------------------------------------
+
+    def _statements(self, statements: Sequence[ir.Statement]) -> None:
+        for statement in statements:
+            self._statement(statement)
+
+    def _statement(self, statement: ir.Statement) -> None:
+        if isinstance(statement, ir.Store):
+            target = f"out_{statement.buffer}[{self._address(statement.address)}]"
+            sign = "+=" if statement.how == "+=" else "="
+            self._add(f"{target} {sign} {self._arg(statement.value)};", statement)
+        elif isinstance(statement, ir.Position):
+            self._position(statement)
+        elif isinstance(statement, ir.Scan):
+            run = own(statement, "run") + ("[lane]" if in_lanes(self._loops) else "")
+            self._add(update(statement, run, self._arg(statement.value)), statement)
+            kind = ir.SHORT[statement.dtype]
+            self._add(f"const {kind} {safe(statement.name)} = ({kind}){run};", statement)
+        else:
+            left = f"const {ir.SHORT[statement.dtype]} {safe(statement.name)}"
+            self._add(f"{left} = {self._right(statement)};", statement)
+
+    def _position(self, statement: ir.Position) -> None:
+        """A position, or 0 and a note of the fault: what is not looked at may be anything."""
+        value, name = self._arg(statement.value), safe(statement.name)
+        fits = f"(u64){value} < (u64)({statement.size})"
+        within = self._within(statement.within)
+        bad = f"!({fits})" + (f" && {within}" if within else "")
+        self._add(f"{FAULT} |= {bad};", statement)
+        self._add(f"const i64 {name} = {fits} ? {value} : 0;", statement)
+
+    def _address(self, address: ir.Address) -> str:
+        return address.text(self._names, safe)
+
+    def _within(self, ranges: Sequence[ir.Range]) -> str:
+        """The condition that all `ranges` hold; nothing where they do anyway."""
+        holds = [self._holds(r) for r in ranges]
+        # as unsigned numbers, those below 0 are the greatest
+        tests = (f"(u64)({self._address(r.address)}) < (u64)({r.size})" for r in ranges)
+        return "false" if False in holds else " && ".join(t for t, h in zip(tests, holds, strict=True) if h is None)
+
+    def _holds(self, within: ir.Range) -> bool | None:
+        """Whether a range holds in the part that is being printed; None where that differs or is not known."""
+        address, size = within
+        moved = address.offset + total(s * low for s, (low, _) in zip(address.strides, self._extents, strict=False))
+        sizes = [end - start for start, end in self._extents] or self._loops.space
+        positions = {s.name: s.size for s in self._loops.body if isinstance(s, ir.Position)}
+        try:
+            low, high = spaces.bounds(replace(address, offset=moved), sizes, positions)
+            return True if low >= 0 and high < size else False if high < 0 or low >= size else None
+        except Undecided:
+            return None
+
+    def _right(self, statement: ir.Made) -> str:
+        if isinstance(statement, ir.Load):
+            element = f"in_{statement.buffer}[{self._address(statement.address)}]"
+            within = self._within(statement.within)
+            return f"{within} ? {element} : 0" if within else element
+        if isinstance(statement, ir.Index):
+            return self._address(statement.address)
+        if isinstance(statement, ir.Scalar):
+            return statement.number.name
+        assert isinstance(statement, ir.Compute)
+        args = [self._arg(a) for a in statement.arguments]
+        last = statement.arguments[-1]
+        of = last.dtype if isinstance(last, ir.Literal) else self._dtypes[last]
+        return expression(statement.op, statement.dtype, args, of)
+
+    def _arg(self, argument: ir.Argument) -> str:
+        return number(argument.value, argument.dtype) if isinstance(argument, ir.Literal) else safe(argument)
+
+    # -- text -------------------------------------------------------------------------------
+
+    def _add(self, line: str, of: ir.Statement | str | None = None) -> None:
+        """A line that prints statement `of`, or the one that makes the value of that name."""
+        if isinstance(of, str):
+            of = next(s for s in self._loops.body if not isinstance(s, ir.Store) and s.name == of)
+        self._text.add(line, self._loops.name, () if of is None else (self._number[id(of)],))
+
+    @contextmanager
+    def _nest(self, loops: Sequence[Loop], pragma: str | None) -> Iterator[None]:
+        """Nested loops around what the caller prints; `pragma` stands before the first."""
+        if not loops:
+            yield
+            return
+        if pragma:
+            self._add(pragma + (f" reduction(| : {FAULT})" if self._loops.may_fail else ""))
+        self._add(str(loops[0]))
+        with self._text.nested(), self._nest(loops[1:], None):
+            yield
+        self._add("}")
+
+    def _pragma(self, loops: int) -> str | None:
+        if not self._parallel:
+            return None
+        which = "for" if self._late else "parallel for"
+        return f"#pragma omp {which}{f' collapse({loops})' if loops > 1 else ''} schedule(static)"
+
+    def _type(self, buffer: str) -> str:
+        return in_memory(self._buffers[buffer].dtype)
+
+    def _short(self, name: str) -> str:
+        return ir.SHORT[self._dtypes[name]]
+
+
+def cost(loops: ir.Loops) -> Int:
+    """Additions, loads and stores of one run of the kernel, roughly."""
+    total: Int = 0
+    for statement in loops.body:
+        inner = isinstance(statement, ir.Reduce) or loops.is_inner(statement)
+        each = ir.OPS[statement.op].cost if isinstance(statement, ir.Compute) else 1
+        total = total + each * loops.outer_numel * (loops.inner_numel if inner else 1)
+    return total
+
+
+def in_lanes(loops: ir.Loops) -> bool:
+    """Whether neighbours in memory differ by the last outer index rather than an inner one."""
+    if not loops.outer or hint(loops.outer[-1]) < 8:
+        return False
+    at = len(loops.outer) - 1
+    inner = [s.address.strides for s in loops.body if isinstance(s, (ir.Load, ir.Store)) and loops.is_inner(s)]
+    return sum(s[at] == 1 for s in inner) > sum(1 in s[at + 1 :] for s in inner)
+
+
+def keeps_apart(loops: ir.Loops) -> bool:
+    """Whether loops that scatter write to different places for different values of the last index."""
+    if not loops.outer:
+        return False
+    addresses = [s.address for s in loops.body if isinstance(s, ir.Store) and s.how != "="]
+    return all(_last_is_apart(a, loops.outer[-1]) for a in addresses)
+
+
+def _last_is_apart(address: ir.Address, size: Int) -> bool:
+    """Whether all else that is in `address` leaves room for the last index below it."""
+    *others, last = address.strides
+    steps = [s for s in (*others, *(factor for _, factor in address.values)) if s != 0]
+    return last == 1 and all(divmod(s, size)[1] == 0 for s in steps)
