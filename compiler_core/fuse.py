@@ -36,8 +36,8 @@ REFUSALS = {
 }
 """The kinds of refusal, and what each means."""
 
-CHEAP = 4
-"""Additions for an element that may be computed again rather than stored and read."""
+CHEAP = {"cpu": 4, "cuda": 16}
+"""Additions for an element that may be computed again rather than stored and read, by device."""
 MOST_PARTS = 4
 """Where the first runs for a part of the second's indices only, the second may have so many times its indices."""
 MAX_STATEMENTS = 200
@@ -57,7 +57,7 @@ def fuse(program: ir.Program, wishes: Wishes = Wishes()) -> Rewritten:  # noqa: 
 def copy(pair: Pair) -> Merged | Refusal:
     """Compute a cheap producer in its consumer, and leave it to go when no one reads it."""
     first = pair.first
-    if first.inner or not pair.readers_are_loops or _price(first) > CHEAP:
+    if first.inner or not pair.readers_are_loops or not _is_cheap(pair):
         return Refusal("cost", f"{first.name} is not cheap, or not only read by loops")
     few = hint(prod(pair.second.space)) < hint(prod(first.space))
     if not few and _bytes(first.reads, pair) > _bytes(first.writes, pair):
@@ -118,7 +118,7 @@ def _join(pair: Pair, stored: frozenset[str], shared: bool = False) -> ir.Loops 
     met = _meet(pair.first, pair.second, shared)
     if isinstance(met, Refusal):
         return met
-    if problem := _unfit(pair.first, met, stored, forced):
+    if problem := _unfit(pair, met, stored):
         return problem
     second = met.second
     before = _before(met, pair.first)
@@ -281,9 +281,9 @@ def _ordered(rows: spaces.Rows) -> tuple[ir.Address, ...]:
 # -- whether joining is right, and worth it --------------------------------------------------
 
 
-def _unfit(first: ir.Loops, met: Meeting, stored: frozenset[str], forced: bool) -> Refusal | None:
-    """Why `first` may not run at the indices of `met`, if it may not."""
-    second, rows = met.second, met.rows
+def _unfit(pair: Pair, met: Meeting, stored: frozenset[str]) -> Refusal | None:
+    """Why the first of the pair may not run at the indices of `met`, if it may not."""
+    first, second, rows = pair.first, met.second, met.rows
     used = [t for row in rows for t, s in enumerate(row.strides) if s]
     exact = not met.within and len(used) == len(set(used)) and all(map(_covers(second), rows, first.space))
     unused = set(range(len(second.space))) - set(used)
@@ -299,7 +299,8 @@ def _unfit(first: ir.Loops, met: Meeting, stored: frozenset[str], forced: bool) 
         return Refusal("partial", f"{', '.join(sorted(stored))} must be stored once, and as a whole")
     runs = second.outer_numel * (second.inner_numel if inner & set(used) else 1)
     often = MOST_PARTS if met.within else 1
-    if not forced and hint(runs) > often * hint(first.outer_numel * first.inner_numel) and _price(first) > CHEAP:
+    asked = pair.wish == "together"
+    if not asked and hint(runs) > often * hint(first.outer_numel * first.inner_numel) and not _is_cheap(pair):
         return Refusal("repeat", f"{first.name} would run {runs} times instead of {first.outer_numel}")
     return None
 
@@ -320,9 +321,10 @@ def _covers(second: ir.Loops) -> Callable[[ir.Address, Int], bool]:
     return lambda row, size: spaces.covers(row, second.space, size)
 
 
-def _price(loops: ir.Loops) -> int:
-    """Additions for one element."""
-    return sum(ir.OPS[s.op].cost for s in loops.body if isinstance(s, ir.Compute))
+def _is_cheap(pair: Pair) -> bool:
+    """Whether an element of the first costs so little that it may be computed again."""
+    price = sum(ir.OPS[s.op].cost for s in pair.first.body if isinstance(s, ir.Compute))
+    return price <= CHEAP.get(pair.buffers[pair.first.writes[0]].device.type, CHEAP["cpu"])
 
 
 def _bytes(buffers: Sequence[str], pair: Pair) -> int:

@@ -20,6 +20,7 @@ import torch
 import torch.fx as fx
 
 from compiler_core import decompose, simplify, symbols
+from compiler_core.channels_last import to_channels_last
 from compiler_core.functional import (
     RANDOM_BETWEEN,
     FunctionalRun,
@@ -160,6 +161,7 @@ def _assemble(run: FunctionalRun, traced: fx.GraphModule, primal_count: int) -> 
     simplify.own_outputs(gm.graph, count)
     simplify.merge_equal(gm.graph, output_nodes(gm.graph)[:returned])
     simplify.remove_dead(gm.graph)
+    to_channels_last(gm.graph)
     _set_roles(gm.graph, count, returned)
     gm.graph.lint()
     gm.recompile()

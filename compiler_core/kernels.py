@@ -22,6 +22,7 @@ from compiler_core.codegen.split import split_reductions
 from compiler_core.codegen.stages import in_stages
 from compiler_core.codegen.wrapper import Wrapper
 from compiler_core.columns import join_columns
+from compiler_core.companions import join_companions
 from compiler_core.config import Options
 from compiler_core.cost import operations
 from compiler_core.cuda_graphs import replayed
@@ -68,7 +69,7 @@ def compile_kernels(
         wishes = Wishes(options.keep_apart, options.force_fuse)
         fused = fuse(program, wishes)
         if language == "triton":
-            fused = join_columns(fused, wishes)
+            fused = join_companions(join_columns(fused, wishes), wishes)
         program = fused.program
         event.detail = _counts(program)
     with compile_.step("codegen", which):

@@ -5,8 +5,8 @@ edge ``in -> out`` whose capacity is what saving it costs; uses are edges of inf
 source feeds what cannot or should not be computed again, the backward is the sink.  The minimum
 cut is the cheapest set of values to save from which the backward can compute all it needs.
 
-    cost of saving       its bytes; of equal bytes an input is best (it is there already), then
-                         what the forward writes to memory anyway
+    cost of saving       its bytes, and a little more for what the forward would not write to memory anyway;
+                         of equal bytes an input is best (it is there already)
     a view               is never saved: its base is, and the view made again
     computed again       pointwise operators, views and other cheap ones that fuse into their readers
     never again          random operators; an input that the graph overwrites cannot be saved either
@@ -54,6 +54,10 @@ _PRODUCTS = {
     aten._scaled_dot_product_flash_attention, aten._scaled_dot_product_efficient_attention,
     aten._scaled_dot_product_cudnn_attention, aten._scaled_dot_product_flash_attention_for_cpu,
 }  # fmt: skip
+
+
+WRITING = 1 / 16
+"""The share of its bytes that writing a value costs: a mean beside what it is the mean of costs less."""
 
 
 class Values:
@@ -164,12 +168,14 @@ def _cut(values: Values, once: Mapping[fx.Node, str]) -> Cut:
 
 
 def _capacity(node: fx.Node, values: Values, scale: int) -> float:
-    """Bytes times `scale`, plus a preference among equals; infinite where `node` cannot be saved."""
+    """Bytes times `scale`, plus what writing them costs and a preference among equals; infinite where `node` cannot
+    be saved."""
     if tensor_of(node) is None or is_view(node) or node.op == "get_attr" or node.name in values.overwritten:
         return math.inf
     written = node in values.outputs or any(not _fusible(node, u) for u in node.users if u in values.forward)
-    preference = 0 if node.op == "placeholder" else 1 if written else 2
-    return bytes_of(node) * scale + preference
+    if node.op == "placeholder" or written:
+        return bytes_of(node) * scale + (node.op != "placeholder")
+    return bytes_of(node) * scale * (1 + WRITING) + 2
 
 
 # ---- what may be computed again ------------------------------------------------------------

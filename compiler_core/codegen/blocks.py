@@ -9,6 +9,8 @@ from compiler_core import ir, spaces
 from compiler_core.sizes import Int, hint, prod
 
 TILE = 64
+FEW_PROGRAMS = 128
+"""Fewer than a large GPU has multiprocessors."""
 WHOLE = 8192
 """Elements of a part that a program goes through twice and keeps meanwhile."""
 WHOLE_ROW = 16384
@@ -138,6 +140,8 @@ def choose_blocks(loops: ir.Loops) -> Blocks:
         return Blocks(i, j, max(1, i * j // (512 if across else 256)), tiled=True)
     if _outer_indices_are_adjacent(loops):
         i = min(outer, 128 // _narrowest(loops))
+        if -(-outer // i) < FEW_PROGRAMS and sum(bool(sweep.inner) for sweep in ir.sweeps(loops)) > 1:
+            i = min(outer, 32 // _narrowest(loops))  # narrower accesses, but more programs that keep what they read
         j = inner if i * inner <= WHOLE else max(4096 // i, 64)
     else:
         j = inner if inner <= WHOLE_ROW else 4096
@@ -145,6 +149,12 @@ def choose_blocks(loops: ir.Loops) -> Blocks:
     if loops.columns:
         i = min(i, _power_of_2(hint(loops.outer[-1])))
     return Blocks(i, j, max(1, min(16, i * j // 512)))
+
+
+def parts_to_keep(loops: ir.Loops) -> int:
+    """In how many parts the inner indices go, so that a program can keep one."""
+    adjacent = 128 // _narrowest(loops) if _outer_indices_are_adjacent(loops) else 1
+    return -(-hint(loops.inner_numel) * min(adjacent, hint(loops.outer_numel)) // WHOLE)
 
 
 def _narrowest(loops: ir.Loops) -> int:

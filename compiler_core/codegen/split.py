@@ -24,7 +24,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from compiler_core import ir, spaces
-from compiler_core.codegen.blocks import WHOLE, choose_blocks, programs
+from compiler_core.codegen.blocks import parts_to_keep, programs
 from compiler_core.sizes import Int, hint
 
 ENOUGH_PROGRAMS = 256
@@ -60,8 +60,7 @@ def _cut(loops: ir.Loops) -> spaces.Split | None:
         return None
     most = min(WANTED_PROGRAMS // running, hint(loops.inner_numel) // LEAST_PART)
     if later:  # what is gone through twice is to be read once
-        whole = hint(loops.inner_numel) * choose_blocks(loops).i // WHOLE
-        most = max(most, min(2 * whole - 1, MOST_PARTS))
+        most = max(most, min(2 * parts_to_keep(loops) - 1, MOST_PARTS))
     inner = [(size, at) for at, size in enumerate(loops.space) if at >= len(loops.outer) and isinstance(size, int)]
     count, at = max(((divisor(size, most), -at) for size, at in inner), default=(1, 0))
     return spaces.Split(-at, loops.space[-at] // count) if count > 1 else None

@@ -22,12 +22,10 @@ from dataclasses import replace
 
 from compiler_core import ir, spaces
 from compiler_core.codegen import split
-from compiler_core.codegen.blocks import programs
+from compiler_core.codegen.blocks import FEW_PROGRAMS, programs
 from compiler_core.sizes import hint, prod
 
-FEW_PROGRAMS = 128
-"""Fewer than a large GPU has multiprocessors."""
-LONG = 1 << 16
+LONG = 1 << 15
 """So many elements for each program take longer than starting some more kernels."""
 
 

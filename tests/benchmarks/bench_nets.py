@@ -1,9 +1,10 @@
 """Whole networks: a call, and a step of training, by each engine in one run, as a user times them.
 
-    python -m tests.benchmarks.bench_nets [--device cuda] [--seconds 170] [--only resnet] [--profile]
+    python -m tests.benchmarks.bench_nets [--device cuda] [--warm 120] [--seconds 170] [--only resnet] [--profile]
 
 Milliseconds of wall time, so that what the host does between launches counts; medians of interleaved rounds.
-`error` is that of our results (loss and gradients), relative to eager's.  After `--seconds` no further row begins.
+Errors (of ours and of stock's loss and gradients) are relative to eager's.  `--warm` fills the caches on disk first,
+all rows at once in processes of their own, for so many seconds at most; after `--seconds` no further row begins.
 `--profile` prints where the host's time goes in our steps, and runs nothing else.
 """
 
@@ -12,8 +13,11 @@ from __future__ import annotations
 import argparse
 import copy
 import cProfile
+import os
 import pstats
 import statistics
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -53,7 +57,6 @@ def mlp(device: str) -> tuple[nn.Module, torch.Tensor, torch.Tensor]:
         nn.LayerNorm(1024),
         nn.Linear(1024, 1024),
         nn.ReLU(),
-        nn.Linear(1024, 10),
     )
     return (
         nn.Sequential(*layers, nn.Linear(1024, 10)),
@@ -62,7 +65,9 @@ def mlp(device: str) -> tuple[nn.Module, torch.Tensor, torch.Tensor]:
     )
 
 
-NETS = {"mlp": mlp, "resnet": resnet, "transformer": transformer}
+NETS = {"resnet": resnet, "transformer": transformer, "mlp": mlp}
+
+ROWS = {"training": True, "inference": False}
 
 
 def step(model: nn.Module, run: Any, x: torch.Tensor, target: torch.Tensor, trains: bool) -> Step:
@@ -95,29 +100,53 @@ def error(found: Sequence[torch.Tensor], exact: Sequence[torch.Tensor]) -> float
     return max(float((a.double() - b.double()).norm() / b.double().norm().clamp(min=1e-12)) for a, b in pairs)
 
 
-def row(net: str, device: str, trains: bool, engines: Sequence[str], rounds: int, calls: int) -> None:
+def steps_of(net: str, device: str, trains: bool, engines: Sequence[str]) -> dict[str, Step]:
     torch.manual_seed(0)
     torch._dynamo.reset()
     compiler_core.reset()
     model, x, target = NETS[net](device)
     model = model.to(device).train(trains)
-    steps: dict[str, Step] = {}
-    for name in engines:
-        own = copy.deepcopy(model)
-        steps[name] = step(own, ENGINES[name](own), x, target, trains)
+    copies = {name: copy.deepcopy(model) for name in engines}
+    return {name: step(own, ENGINES[name](own), x, target, trains) for name, own in copies.items()}
+
+
+def warm(nets: Sequence[str], seconds: float, arguments: Sequence[str]) -> None:
+    """Compile every row in a process of its own, for what that leaves on disk; a noisy autotuning it may not leave."""
+    command = [sys.executable, "-m", "tests.benchmarks.bench_nets", "--rounds", "0", *arguments]
+    environment = os.environ | {"TORCHINDUCTOR_AUTOTUNE_LOCAL_CACHE": "0"}
+    end = time.monotonic() + seconds
+    started = [
+        subprocess.Popen([*command, "--only", net, "--row", row], env=environment, stdout=subprocess.DEVNULL)
+        for net in nets
+        for row in ROWS
+    ]
+    for process in started:
+        try:
+            process.wait(max(end - time.monotonic(), 0))
+        except subprocess.TimeoutExpired:
+            process.kill()
+
+
+def row(net: str, device: str, trains: bool, engines: Sequence[str], rounds: int, calls: int) -> None:
+    steps = steps_of(net, device, trains, engines)
     firsts: dict[str, list[torch.Tensor]] = {}
     for name, run in steps.items():
         firsts[name] = [t.clone() for t in run()]
         for _ in range(4):
             run()
+    if not rounds:
+        return
     found = {name: [milliseconds(run, 2)] for name, run in steps.items()}
     for _ in range(rounds):
         for name, run in steps.items():
             found[name].append(milliseconds(run, calls))
     times = "".join(f"{statistics.median(found[name][1:]):11.3f}" for name in engines)
-    wrong = max(error(firsts[n], firsts["eager"]) for n in engines if n.startswith("ours"))
+    wrong = [error(firsts[n], firsts["eager"]) for n in engines[1:]]
     last = max(error(list(steps[n]()), list(steps["eager"]())) for n in engines if n.startswith("ours"))
-    print(f"{net + (' training' if trains else ''):24}{times}   {wrong:.1e} {last:.1e}", flush=True)
+    print(
+        f"{net + (' training' if trains else ''):24}{times}   {' '.join(f'{e:.0e}' for e in wrong)} {last:.0e}",
+        flush=True,
+    )
 
 
 def profile(net: str, device: str) -> None:
@@ -139,7 +168,9 @@ def profile(net: str, device: str) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--warm", type=float, default=0.0)
     parser.add_argument("--seconds", type=float, default=1e9)
+    parser.add_argument("--row", default="", choices=["", *ROWS])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--calls", type=int, default=20)
     parser.add_argument("--engines", nargs="+", default=list(ENGINES), choices=ENGINES)
@@ -151,11 +182,13 @@ def main() -> None:
         for net in chosen:
             profile(net, options.device)
         return
-    print(f"{'milliseconds':24}{''.join(f'{name:>11}' for name in options.engines)}   error of ours, after all calls")
+    if options.warm:
+        warm(chosen, options.warm, ["--device", options.device, "--engines", *options.engines])
+    print(f"{'milliseconds':24}{''.join(f'{name:>11}' for name in options.engines)}   errors, of ours after all calls")
     end = time.monotonic() + options.seconds
-    for trains in (True, False):
+    for name, trains in ROWS.items():
         for net in chosen:
-            if time.monotonic() < end:
+            if time.monotonic() < end and options.row in ("", name):
                 row(net, options.device, trains, options.engines, options.rounds, options.calls)
 
 

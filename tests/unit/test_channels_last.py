@@ -1,0 +1,113 @@
+"""Convolutions with channels last: eager's values, and eager's layouts wherever they can be seen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+import torch
+import torch.fx as fx
+import torch.nn.functional as F
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from compiler_core import decompose
+from compiler_core.channels_last import rearrange, to_channels_last
+
+aten = torch.ops.aten
+Tensors = Sequence[torch.Tensor]
+
+
+def blocks(x: torch.Tensor, first: torch.Tensor, second: torch.Tensor, scale: torch.Tensor) -> Any:
+    """Two convolutions with what a network has between and after them."""
+    x = F.conv2d(x, first, padding=1)
+    x = F.batch_norm(x, None, None, scale, scale, training=True).relu()
+    x = F.max_pool2d(F.conv2d(x, second) + x, 2)
+    return x.flatten(1).sum(1), x[:, 1:], x.mean((2, 3)), x.view(x.shape[0], -1)
+
+
+def training(*tensors: torch.Tensor) -> list[torch.Tensor]:
+    outputs = blocks(*tensors)
+    loss = sum(out.square().sum() for out in outputs)
+    return [*outputs, *torch.autograd.grad(loss, tensors)]
+
+
+SIZES = (2, 3, 8, 12), (6, 3, 3, 3), (6, 6, 1, 1), (6,)
+
+
+def inputs() -> list[torch.Tensor]:
+    return [torch.randn(size) for size in SIZES]
+
+
+def traced(program: Callable[..., Any], tensors: Tensors) -> fx.GraphModule:
+    made = [t.detach().requires_grad_(program is training) for t in tensors]
+    with FakeTensorMode(allow_non_fake_inputs=True) as mode:
+        fakes = [mode.from_tensor(t) for t in made]
+        gm: fx.GraphModule = make_fx(program, decomposition_table=decompose.table())(*fakes)
+    for node in list(gm.graph.nodes):
+        if node.target is aten.detach.default:
+            node.replace_all_uses_with(node.args[0])
+    gm.graph.eliminate_dead_code()
+    return gm
+
+
+@pytest.mark.parametrize("program", [blocks, training])
+def test_same_values_and_layouts(program: Callable[..., Any]) -> None:
+    tensors = inputs()
+    gm = traced(program, tensors)
+    expected = gm(*tensors)
+    rearrange(gm.graph)
+    gm.graph.lint()
+    gm.recompile()
+    for got, want in zip(gm(*tensors), expected, strict=True):
+        assert got.stride() == want.stride()
+        torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("program", "wanted"),
+    [
+        (blocks, ["first_1", "x_1", "getitem"]),  # a view of the last is a result
+        (training, ["arg1_1", "arg0_1", "getitem", "getitem_5", "getitem_6", "getitem_3"]),  # and three gradients
+    ],
+)
+def test_images_stay_channels_last_between_convolutions(program: Callable[..., Any], wanted: list[str]) -> None:
+    gm = traced(program, inputs())
+    rearrange(gm.graph)
+    for node in gm.graph.nodes:
+        if node.target in (aten.convolution.default, aten.convolution_backward.default):
+            images = [a for a in node.all_input_nodes if a.meta["val"].dim() == 4]
+            assert all(a.meta["val"].is_contiguous(memory_format=torch.channels_last) for a in images)
+    copied = [n.args[0].args[0] for n in gm.graph.nodes if _copies(n) and n.meta.get("rule") == "channels_last"]
+    assert [n.name for n in copied] == wanted
+
+
+def _copies(node: fx.Node) -> bool:
+    return node.target is aten.clone.default
+
+
+def on_a_gpu(program: Callable[..., Any], dtype: torch.dtype = torch.float32) -> fx.GraphModule:
+    with FakeTensorMode():
+        gm: fx.GraphModule = make_fx(program)(*(torch.empty(s, dtype=dtype, device="cuda") for s in SIZES))
+    to_channels_last(gm.graph)
+    return gm
+
+
+def copies(gm: fx.GraphModule) -> int:
+    return sum(map(_copies, gm.graph.nodes))
+
+
+def test_only_what_tensor_cores_do_is_rearranged(monkeypatch: pytest.MonkeyPatch) -> None:
+    def one(x: torch.Tensor, w: torch.Tensor, *_: torch.Tensor) -> torch.Tensor:
+        return F.conv2d(x, w).relu()
+
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)
+    assert copies(on_a_gpu(one)) == 3, "image, weight, result"
+    assert copies(on_a_gpu(one, torch.float64)) == 0
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+    assert copies(on_a_gpu(one)) == 0
+    assert copies(on_a_gpu(one, torch.bfloat16)) == 3
+    on_cpu = traced(one, inputs())
+    to_channels_last(on_cpu.graph)
+    assert copies(on_cpu) == 0
