@@ -77,7 +77,7 @@ class _Rearranging:
     def visit(self, node: fx.Node) -> None:
         places = IMAGES.get(node.target)  # type: ignore[call-overload]
         if places is not None:
-            wanted = {a for k in places if isinstance(a := node.args[k], fx.Node)}
+            wanted = dict.fromkeys(a for k in places if isinstance(a := node.args[k], fx.Node))
             self._replace(node, {a: self._laid_out(a, _channels_last(_value(a)), node) for a in wanted})
         elif not _takes_any_layout(node):
             moved = {a: self._formerly[a] for a in node.all_input_nodes if a in self._formerly}

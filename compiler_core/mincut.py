@@ -56,7 +56,7 @@ _PRODUCTS = {
 }  # fmt: skip
 
 
-WRITING = 1 / 16
+WRITING = 1 / 128
 """The share of its bytes that writing a value costs: a mean beside what it is the mean of costs less."""
 
 

@@ -5,6 +5,7 @@
     drop_aliases       detach and the like have no meaning in a functional graph
     cancel_transposes  the backward of a product transposes what the forward transposed
     narrow_masks       zeros and ones that were drawn pass through bool, the smallest form to save them in
+    bias_apart         the bias of a matrix product is added by whoever reads the sum
     merge_equal        the same pure operation on the same arguments is computed once
     own_outputs        no output shares memory with an input or another output unless eager's does
 
@@ -21,6 +22,7 @@ import torch.fx as fx
 
 aten = torch.ops.aten
 _ALIASES = (aten.detach.default, aten.alias.default, aten.lift_fresh_copy.default)
+_ELEMENTS = (aten.clone.default, aten._to_copy.default, aten.sum.dim_IntList, aten.mean.dim, aten.amax.default)
 _KEPT_META = ("val", "origin", "rule", "module", "decomposed")
 
 
@@ -89,6 +91,32 @@ def narrow_masks(graph: fx.Graph) -> None:
             wide = graph.call_function(aten._to_copy.default, (mask,), {"dtype": value.dtype})
         mask.meta, wide.meta = (node.meta | {"val": value.to(torch.bool)}), dict(node.meta)
         node.replace_all_uses_with(wide, delete_user_cb=lambda user, mask=mask: user is not mask)
+
+
+def bias_apart(graph: fx.Graph) -> None:
+    """On GPUs, the bias of a matrix product becomes an addition, where all that read the sum go through its elements.
+
+    It costs them nothing, and without it cuBLAS can choose among more kernels: those that cut the product's inner
+    dimension in parts, say, which keep a GPU busy where the result is small.  Half types stay as they are: the
+    product would be rounded before the sum.
+    """
+    for node in graph.find_nodes(op="call_function", target=aten.addmm.default):
+        value = node.meta["val"]
+        if value.is_cuda and value.dtype is torch.float32 and not node.kwargs and all(map(_goes_through, node.users)):
+            bias, left, right = node.args
+            with graph.inserting_before(node):
+                product = graph.call_function(aten.mm.default, (left, right))
+                added = graph.call_function(aten.add.Tensor, (product, bias))
+            product.meta, added.meta = dict(node.meta), dict(node.meta)
+            node.replace_all_uses_with(added)
+            graph.erase_node(node)
+
+
+def _goes_through(node: fx.Node) -> bool:
+    """Whether loops read what `node` reads, as it stands or through views."""
+    if is_view(node):
+        return all(map(_goes_through, node.users))
+    return torch.Tag.pointwise in getattr(node.target, "tags", ()) or node.target in _ELEMENTS
 
 
 def merge_equal(graph: fx.Graph, keep: Sequence[fx.Node]) -> None:

@@ -51,15 +51,17 @@ def as_printed(loops: ir.Loops) -> ir.Loops:
 
 
 def _in_tiles(loops: ir.Loops) -> ir.Loops:
-    """`loops`, with the last index as an inner one where a load goes through memory by another, or not by it at all."""
+    """`loops`, with the last index as an inner one where an access goes through memory by another, or a load not by it
+    at all."""
     last = len(loops.outer) - 1
     if _picks_rows(loops):
         return spaces.arrange(loops, range(last), [last])
     if loops.inner or not last or hint(loops.outer[last]) < 16:
         return loops
     loads = [s.address.strides for s in loops.body if isinstance(s, ir.Load)]
+    all_ = [*loads, *(s.address.strides for s in loops.body if isinstance(s, ir.Store))]
     across = [
-        k for k in range(last) if hint(loops.outer[k]) >= 16 and any(s[k] == 1 and hint(s[last]) > 1 for s in loads)
+        k for k in range(last) if hint(loops.outer[k]) >= 8 and any(s[k] == 1 and hint(s[last]) > 1 for s in all_)
     ]
     rest = [k for k in range(last) if k not in across[:1]]
     by_row = _power_of_2_in(loops.outer[last]) >= TILE and any(any(s) and not s[last] for s in loads)

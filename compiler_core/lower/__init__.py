@@ -22,7 +22,7 @@ from compiler_core.lower import creation, indexing, parts, pointwise, reductions
 from compiler_core.lower.body import Body
 from compiler_core.lower.table import RULES, NotLowered, Operand
 from compiler_core.record import ItemId
-from compiler_core.simplify import is_random, is_view
+from compiler_core.simplify import is_random
 from compiler_core.sizes import Int, Real, prod, symbols_in
 from compiler_core.symbols import Definition, Sizes, hint, is_symbolic
 
@@ -42,35 +42,10 @@ EMPTY = {aten.empty_like.default, aten.new_empty.default, aten.new_empty_strided
 
 def lower(gm: fx.GraphModule, name: str) -> ir.Program:
     """`gm` as loops and calls; what nothing needs is left out."""
-    _bias_apart(gm.graph)
     lowering = _Lowering(gm, name)
     for node in gm.graph.nodes:
         lowering.node(node)
     return lowering.program()
-
-
-def _bias_apart(graph: fx.Graph) -> None:
-    """On GPUs, the bias of a matrix product is added by the loops that read the sum, where only loops do.
-
-    It costs them nothing, and without it cuBLAS can choose among more kernels: those that cut the product's inner
-    dimension in parts, say, which keep a GPU busy where the result is small.  Half types stay as they are: the
-    product would be rounded before the sum.
-    """
-    for node in graph.find_nodes(op="call_function", target=aten.addmm.default):
-        value = node.meta["val"]
-        if value.is_cuda and value.dtype is torch.float32 and not node.kwargs and all(map(_in_loops, node.users)):
-            bias, left, right = node.args
-            with graph.inserting_before(node):
-                product = graph.call_function(aten.mm.default, (left, right))
-                added = graph.call_function(aten.add.Tensor, (product, bias))
-            product.meta, added.meta = dict(node.meta), dict(node.meta)
-            node.replace_all_uses_with(added)
-            graph.erase_node(node)
-
-
-def _in_loops(node: fx.Node) -> bool:
-    """Whether loops read what `node` reads, as it stands or through views."""
-    return all(map(_in_loops, node.users)) if is_view(node) else node.target in RULES
 
 
 class _Lowering:

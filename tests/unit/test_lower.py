@@ -7,16 +7,12 @@ from typing import Any
 
 import pytest
 import torch
-import torch.fx as fx
 import torch.nn.functional as F
-from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.fx.experimental.proxy_tensor import make_fx
 
 from compiler_core import ir
 from compiler_core.lower import lower
 from compiler_core.lower.body import literal
 from compiler_core.lower.table import RULES, NotLowered, lowers
-from compiler_core.simplify import is_random
 from tests.kernel_programs import RandomProgram, assert_same, check, compiled, trace
 
 aten = torch.ops.aten
@@ -299,37 +295,3 @@ def test_an_operation_has_one_rule() -> None:
 def test_random_programs(seed: int) -> None:
     program = RandomProgram(seed)
     check(program, *program.inputs, tolerances=program.tolerances)
-
-
-def on_a_gpu(program: Any, *sizes: tuple[int, ...], dtype: torch.dtype = torch.float32) -> ir.Program:
-    """`program` lowered for tensors on a GPU, which need not be here."""
-    with FakeTensorMode():
-        return lower(make_fx(program)(*(torch.empty(s, device="cuda", dtype=dtype) for s in sizes)), "forward")
-
-
-def products(program: ir.Program) -> list[str]:
-    return [str(s.target) for s in program.steps if isinstance(s, ir.Call)]
-
-
-def test_loops_add_the_bias_of_a_product_that_they_read() -> None:
-    sizes = (64, 32), (16, 32), (16,)
-    read_by_loops = on_a_gpu(lambda x, w, b: F.linear(x, w, b).view(8, 8, 16).relu(), *sizes)
-    assert products(read_by_loops) == ["aten.mm.default"]
-    assert "add(" in read_by_loops.text()
-    returned = on_a_gpu(lambda x, w, b: F.linear(x, w, b), *sizes)
-    assert products(returned) == ["aten.addmm.default"]
-    read_by_both = on_a_gpu(lambda x, w, b: F.linear(x, w, b).relu() @ F.linear(x, w, b).t(), *sizes)
-    assert products(read_by_both) == ["aten.mm.default", "aten.addmm.default", "aten.mm.default"]
-    rounded = on_a_gpu(lambda x, w, b: F.linear(x, w, b).relu(), *sizes, dtype=torch.bfloat16)
-    assert products(rounded) == ["aten.addmm.default"]
-
-
-def test_attention_without_dropout_draws_nothing() -> None:
-    graph = fx.Graph()
-    q = graph.placeholder("q")
-    op = aten._scaled_dot_product_efficient_attention.default
-    plain = graph.call_function(op, (q, q, q, None, True))
-    none, some = (graph.call_function(op, (q, q, q, None, True, p)) for p in (0.0, 0.1))
-    named = graph.call_function(op, (q, q, q, None, True), {"dropout_p": 0.5})
-    dropout = graph.call_function(aten.native_dropout.default, (q, 0.5, True))
-    assert [is_random(n) for n in (plain, none, some, named, dropout)] == [False, False, True, True, True]

@@ -116,7 +116,7 @@ def reductions_in_parts(x: torch.Tensor, y: torch.Tensor, w: torch.Tensor) -> An
     return (error * error).mean(), x.amax(), (y * 2).sum(0), error, y.abs().sum(0, keepdim=True) / 3
 
 
-@case(lambda rand: (with_nan(rand(40, 30)), rand(2, 20000), integers(rand(20, 31)), rand(12, 50).bfloat16()))
+@case(lambda rand: (with_nan(rand(40, 30)), rand(2, 20000), integers(rand(20, 31)), rand(12, 6).bfloat16()))
 def scans(x: torch.Tensor, y: torch.Tensor, z: torch.Tensor, h: torch.Tensor) -> Any:
     floats = (x * 2).cumsum(1) + 1, x[20:].cumsum(0), y.abs().cumsum(1), y.softmax(1).cumsum(1) - 1, h.cumsum(-1)
     return (
@@ -129,7 +129,7 @@ def scans(x: torch.Tensor, y: torch.Tensor, z: torch.Tensor, h: torch.Tensor) ->
     )
 
 
-@case(lambda rand: (with_nan(rand(40, 30)), rand(3, 20000), integers(rand(20, 31)), rand(12, 50).bfloat16()))
+@case(lambda rand: (with_nan(rand(40, 30)), rand(3, 20000), integers(rand(20, 31)), rand(12, 6).bfloat16()))
 def places(x: torch.Tensor, y: torch.Tensor, z: torch.Tensor, h: torch.Tensor) -> Any:
     floats = x.argmax(1), x.argmin(0), x.argmax(), y.argmax(1), x.abs().argmin(1, keepdim=True), h.argmax(-1)
     return *floats, *x.max(1), *x.min(0), *z.max(1), z.argmin(0), x.amax(1), (h * 2).t().argmax()
