@@ -132,7 +132,7 @@ def choose_blocks(loops: ir.Loops) -> Blocks:
         return Blocks(i, 0, max(1, min(4, i // 128)))
     inner = _power_of_2(_extent(loops.inner_numel))
     if not any(isinstance(s, (ir.Reduce, ir.Scan)) for s in loops.body):
-        across = _outer_indices_are_adjacent(loops)
+        across = _outer_indices_are_adjacent(loops) or _stores_across(loops)
         if loops.may_fail:
             j = min(inner, 512)
             i = max(1, min(outer, 1024 // j))
@@ -176,6 +176,12 @@ def _outer_indices_are_adjacent(loops: ir.Loops) -> bool:
     rows = sum(s[-1] == 1 for s in strides)
     columns = sum(bool(loops.outer) and s[len(loops.outer) - 1] == 1 and hint(s[-1]) > 1 for s in strides)
     return columns > rows
+
+
+def _stores_across(loops: ir.Loops) -> bool:
+    """Whether a store goes through memory by the last outer index rather than by the inner one."""
+    strides = [s.address.strides for s in loops.body if isinstance(s, ir.Store) and loops.outer]
+    return any(s[len(loops.outer) - 1] == 1 and hint(s[-1]) > 1 for s in strides)
 
 
 def _power_of_2_in(size: Int) -> int:

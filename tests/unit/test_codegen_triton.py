@@ -227,6 +227,16 @@ def test_what_belongs_to_a_row_is_loaded_once_for_it() -> None:
     assert "i0 = tl.program_id(0) // 1 * BLOCK_I + tl.arange(0, BLOCK_I)[:, None]\n" in code.text
 
 
+@pytest.mark.parametrize("strides", [(1, 9), (512, 1)])
+def test_weights_are_turned_in_tiles(strides: tuple[int, int]) -> None:
+    """Nine places of a filter are few, but a program for each would read or write all of its memory nine times."""
+    other = {(1, 9): (512, 1), (512, 1): (1, 9)}[strides]
+    body = Load("x", f32, "x", Address((4608, *strides))), Store("out", Address((4608, *other)), "x")
+    code = generate(Loops("turn", (512, 9, 512), (), body))
+    assert "BLOCK_I: tl.constexpr = 64" in code.text
+    assert "BLOCK_J: tl.constexpr = 64" in code.text
+
+
 def test_reductions_that_keep_a_gpu_busy_stay_whole() -> None:
     program = ir.Program("forward", {name: buffer(name) for name in ("x", "buf0")}, (), (), ())
     for loops in (softmax(4, 100_000), softmax(4096, 4096)):
