@@ -102,10 +102,10 @@ def test_only_what_tensor_cores_do_is_rearranged(monkeypatch: pytest.MonkeyPatch
     def one(x: torch.Tensor, w: torch.Tensor, *_: torch.Tensor) -> torch.Tensor:
         return F.conv2d(x, w).relu()
 
-    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)
+    monkeypatch.setattr(torch.backends.cudnn.conv, "fp32_precision", "tf32")
     assert copies(on_a_gpu(one)) == 3, "image, weight, result"
     assert copies(on_a_gpu(one, torch.float64)) == 0
-    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+    monkeypatch.setattr(torch.backends.cudnn.conv, "fp32_precision", "ieee")
     assert copies(on_a_gpu(one)) == 0
     assert copies(on_a_gpu(one, torch.bfloat16)) == 3
     on_cpu = traced(one, inputs())
