@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -98,14 +98,23 @@ def copies(gm: fx.GraphModule) -> int:
     return sum(map(_copies, gm.graph.nodes))
 
 
-def test_only_what_tensor_cores_do_is_rearranged(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def precision() -> Iterator[Any]:
+    """PyTorch's setting of what float32 convolutions may round to."""
+    setting: Any = torch.backends.cudnn.conv
+    before = setting.fp32_precision
+    yield setting
+    setting.fp32_precision = before
+
+
+def test_only_what_tensor_cores_do_is_rearranged(precision: Any) -> None:
     def one(x: torch.Tensor, w: torch.Tensor, *_: torch.Tensor) -> torch.Tensor:
         return F.conv2d(x, w).relu()
 
-    monkeypatch.setattr(torch.backends.cudnn.conv, "fp32_precision", "tf32")
+    precision.fp32_precision = "tf32"
     assert copies(on_a_gpu(one)) == 3, "image, weight, result"
     assert copies(on_a_gpu(one, torch.float64)) == 0
-    monkeypatch.setattr(torch.backends.cudnn.conv, "fp32_precision", "ieee")
+    precision.fp32_precision = "ieee"
     assert copies(on_a_gpu(one)) == 0
     assert copies(on_a_gpu(one, torch.bfloat16)) == 3
     on_cpu = traced(one, inputs())
