@@ -31,6 +31,7 @@ Values = dict[str, Any]
 
 def check_accuracy(record: Record) -> None:
     """Fill `Compile.accuracy`; a note says of what could not run here, and why."""
+    runnable.refuse_strangers(record)
     with undisturbed():
         for compile_ in record.compiles:
             compile_.accuracy.clear()

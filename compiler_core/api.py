@@ -61,7 +61,7 @@ def record(
 def new_record(title: str = "") -> Record:
     versions = {"python": platform.python_version(), "torch": torch.__version__, "cutaway": _version()}
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    return Record(title=title, created=now, versions=versions)
+    return Record(title=title, created=now, versions=versions, _made_here=True)
 
 
 def _version() -> str:

@@ -75,8 +75,7 @@ def compile_kernels(
     with compile_.step("codegen", which):
         if language == "triton":
             program = split_reductions(in_stages(program))
-    tuned = tune(program, which, compile_, language) if options.tune else triton.NOT_TUNED
-    with compile_.step("codegen", which):
+        tuned = tune(program, which, compile_, language) if options.tune else triton.NOT_TUNED
         code = triton.generate(program, tuned) if language == "triton" else _generate(program, language)
         planned = memory.plan(program)
         wrapper = Wrapper(program, code, planned)

@@ -29,6 +29,7 @@ COPIED = 1 << 27
 
 def measure(record: Record) -> None:
     """Fill `Kernel.time_ns` and `Record.devices`; a note says of what could not run here, and why."""
+    runnable.refuse_strangers(record)
     with undisturbed():
         for compile_ in record.compiles:
             for wrapper in runnable.wrappers(compile_):

@@ -580,6 +580,8 @@ class Record:
     """What kernels were timed on, where they were."""
     comparison: Comparison | None = None
     """With another run, where one was made: two engines on one cell, before and after an edit, two ranks."""
+    _made_here: bool = field(default=False, repr=False, compare=False)
+    """Its texts are those of a compiler in this process, and not a stranger's: they may run."""
     _opened: int = field(default_factory=time.perf_counter_ns, repr=False, compare=False)
     _listeners: list[Listener] = field(default_factory=list, repr=False, compare=False)
 
@@ -677,14 +679,14 @@ class Record:
     def measure(self) -> None:
         """Time each kernel on the device that is here: `Kernel.time_ns` and `devices`; see `compiler_core.measure`.
 
-        This runs the record's code: of a record from a stranger, measure nothing.
+        This runs the record's code, so it is refused (UsageError) for a record that was read and not made here.
         """
         importlib.import_module("compiler_core.measure").measure(self)
 
     def check_accuracy(self) -> None:
         """Compare what kernels compute with eager PyTorch in float64: `Compile.accuracy`; see `compiler_core.accuracy`.
 
-        This runs the record's code, too.
+        Refused as `measure` is.
         """
         importlib.import_module("compiler_core.accuracy").check_accuracy(self)
 

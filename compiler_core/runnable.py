@@ -18,7 +18,7 @@ from compiler_core.codegen import triton_module
 from compiler_core.codegen.examples import random_tensor
 from compiler_core.codegen.recipe import NAMES
 from compiler_core.errors import UsageError
-from compiler_core.record import Artifact, Compile, Kernel
+from compiler_core.record import Artifact, Compile, Kernel, Record
 
 Begin = Callable[[Kernel], None]
 End = Callable[[Kernel, Mapping[str, Any]], None]
@@ -40,6 +40,15 @@ class Runnable:
         """The results, of the inputs as they are now; what the graph changes in place is changed in them."""
         with torch.no_grad(), torch._C._AutoDispatchBelowADInplaceOrView():
             return self._run(list(self.inputs))
+
+
+def refuse_strangers(record: Record) -> None:
+    """UsageError for a record that was read: its texts may be anybody's, and nothing of them runs."""
+    if not record._made_here:
+        raise UsageError(
+            "this record was read, and not made in this process: measuring or checking it would run its code; "
+            "compile the program here"
+        )
 
 
 def wrappers(compile_: Compile) -> Iterator[Artifact]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import torch
 import torch.nn.functional as F
 
 import compiler_core
+from compiler_core.errors import UsageError
 from compiler_core.record import Kernel, Record
 
 
@@ -50,6 +52,7 @@ def test_every_kernel_and_call_of_both_graphs_is_timed() -> None:
     (device,) = made.devices
     assert device.target == "cpu"
     assert device.copy > 0.1
+    assert Record.from_json(made.to_json()) == made
 
 
 def test_nothing_of_the_users_changes() -> None:
@@ -64,11 +67,18 @@ def test_nothing_of_the_users_changes() -> None:
     assert torch.equal(w.grad, gradient)
 
 
-def test_a_record_read_from_a_file_can_be_measured() -> None:
-    made = Record.from_json(recorded(program, *INPUTS).to_json())
+def test_a_record_that_was_read_runs_nothing(tmp_path: Path) -> None:
+    made = recorded(program, *INPUTS)
+    for artifact in made.compiles[0].artifacts:
+        if artifact.name.endswith(".wrapper"):
+            artifact.text += f"open({str(tmp_path / artifact.name)!r}, 'w').close()\n"
+    read = Record.from_json(made.to_json())
+    for run in (read.measure, read.check_accuracy):
+        with pytest.raises(UsageError, match="was read, and not made in this process"):
+            run()
+    assert list(tmp_path.iterdir()) == []
     made.measure()
-    all_timed(made)
-    assert Record.from_json(made.to_json()) == made
+    assert len(list(tmp_path.iterdir())) == 2, "a record of ours does run its texts"
 
 
 def test_times_are_those_of_the_kernels() -> None:
