@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from playwright.sync_api import Browser, Locator, Page, expect
+from playwright.sync_api import Browser, FloatRect, Locator, Page, expect
 
 from compiler_core import api
 from kernel_magics.report import write_report
@@ -120,6 +120,29 @@ def test_a_large_graph_begins_with_its_modules_collapsed(
     shoot(explorer.root.page, f"graph_whole_{theme}")
     drawing.get_by_label("Collapse by").select_option("Repeated blocks")
     expect(group(drawing, "block 1")).to_have_count(1)
+
+
+@pytest.mark.parametrize("mode", ["captured", "joint", "forward", "backward", "facing"])
+def test_a_drawing_opens_on_boxes_that_can_be_read(visit: Callable[..., Explorer], small: Path, mode: str) -> None:
+    explorer = visit(small)
+    page = explorer.root.page
+    page.set_viewport_size({"width": 900, "height": 500})
+    drawing = graph(explorer, 1, "forward" if mode == "facing" else mode)
+    if mode == "facing":
+        explorer.pane(1).get_by_role("button", name="Facing").click()
+        drawing = explorer.pane(1).locator(".graph")
+        expect(boxes(drawing)).not_to_have_count(0)
+    page.wait_for_timeout(500)
+    window = drawing.locator(".window").bounding_box()
+    assert window
+    seen = [box for each in boxes(drawing).all() if (box := each.bounding_box()) and inside(box, window)]
+    assert len(seen) >= 2
+    assert min(box["height"] for box in seen) > 22
+
+
+def inside(box: FloatRect, window: FloatRect) -> bool:
+    across = window["x"] <= box["x"] and box["x"] + box["width"] <= window["x"] + window["width"]
+    return across and window["y"] <= box["y"] and box["y"] + box["height"] <= window["y"] + window["height"]
 
 
 def test_search_goes_into_groups_and_narrows(visit: Callable[..., Explorer], large: Path, shoot: Shoot) -> None:

@@ -31,9 +31,14 @@ function beside({ layout, index }: Picture, at: number, side: -1 | 1): number | 
   return there.sort((a, b) => (layout.x[a] - layout.x[b]) * side)[0];
 }
 
-/** The middle of the boxes at the very top: the first in a graph's order may be a parameter that is read far below. */
-export function middleOfTop({ x, y }: Layout): number {
+/** Where a window of this size at the top of a drawing has most boxes: its middle, across. */
+export function whereMostIs({ x, y }: Layout, width: number, height: number): number {
   const top = y.reduce((least, at) => Math.min(least, at), Number.POSITIVE_INFINITY);
-  const highest = x.filter((_, box) => y[box] < top + 1);
-  return highest.reduce((sum, at) => sum + at, 0) / (highest.length || 1);
+  const seen = x.filter((_, box) => y[box] < top + height).sort();
+  let best = [0, 0];
+  for (let [from, to] = [0, 0]; to < seen.length; to++) {
+    while (seen[to] - seen[from] > width) from++;
+    if (to - from > best[1] - best[0]) best = [from, to];
+  }
+  return seen.length ? (seen[best[0]] + seen[best[1]]) / 2 : 0;
 }

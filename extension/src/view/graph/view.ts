@@ -13,7 +13,7 @@ import { OVERLAYS, type Overlay } from "./overlays";
 import { Painter } from "./painter";
 import { onTheme, type Palette, readPalette } from "./palette";
 import { LIT, Picture } from "./picture";
-import { type Arrow, middleOfTop, nextBox } from "./places";
+import { type Arrow, nextBox, whereMostIs } from "./places";
 import { makeScene } from "./scene";
 import { Spots } from "./spots";
 import type { Subject } from "./subject";
@@ -155,7 +155,7 @@ export class GraphView implements Content {
 
   private begin(): void {
     const { layout } = this.picture as Picture;
-    this.viewport.begin(layout.gutter ?? middleOfTop(layout));
+    this.viewport.begin((width, height) => whereMostIs(layout, width, height));
   }
 
   private sized(): void {

@@ -4,6 +4,8 @@ import { reducedMotion } from "../dom";
 
 const LEAST_SCALE = 0.002;
 const MOST_SCALE = 3;
+/** As wide as most boxes are. */
+const WIDE = 120;
 const GLIDE_MS = 160;
 /** Room around the drawing, in which what the cut amounts to is written. */
 const MARGIN = 30;
@@ -72,11 +74,13 @@ export class Viewport {
     this.go({ x: this.size.width / 2, y: this.size.height / 2, scale: this.whole() });
   }
 
-  /** To begin with: as much as can be read, from the top, around `x`. */
-  begin(x: number): void {
+  /** To begin with: as much as can be read, from the top; `across` says where a window of a size stands best. */
+  begin(across: (width: number, height: number) => number): void {
     const wide = this.width / (this.size.width + 2 * MARGIN);
     const scale = Math.max(this.whole(), wide < LEGIBLE ? READABLE : Math.min(1, wide));
     const y = Math.min(this.size.height / 2, (this.height / 2 - MARGIN) / scale);
+    // a box at the window's very edge would be cut
+    const x = across(this.width / scale - WIDE, this.height / scale);
     this.go({ x, y, scale }, false);
   }
 
