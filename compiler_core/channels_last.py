@@ -56,8 +56,8 @@ def _gains(convolution: fx.Node) -> bool:
     if given["groups"] != 1 or given["transposed"]:
         return False
     halves = torch.float16, torch.bfloat16
-    tf32 = torch.backends.cudnn.conv.fp32_precision == "tf32"
-    on_tensor_cores = (*halves, torch.float32) if tf32 else halves
+    setting: Any = torch.backends.cudnn
+    on_tensor_cores = (*halves, torch.float32) if setting.conv.fp32_precision == "tf32" else halves
     return all(v.is_cuda and v.dim() == 4 and v.dtype in on_tensor_cores for v in images)
 
 

@@ -101,10 +101,10 @@ def copies(gm: fx.GraphModule) -> int:
 @pytest.fixture
 def precision() -> Iterator[Any]:
     """PyTorch's setting of what float32 convolutions may round to."""
-    setting: Any = torch.backends.cudnn.conv
-    before = setting.fp32_precision
-    yield setting
-    setting.fp32_precision = before
+    setting: Any = torch.backends.cudnn
+    before = setting.conv.fp32_precision
+    yield setting.conv
+    setting.conv.fp32_precision = before
 
 
 def test_only_what_tensor_cores_do_is_rearranged(precision: Any) -> None:
