@@ -15,8 +15,8 @@ Place = tuple[str, int]
 """A file and a line of it."""
 NOWHERE = ("", 0)
 """Stands for a line that is not known."""
-_ADDRESS = re.compile(r"(_id\(.*?, )\d+")
-"""A guard on an identity: the number says nothing outside of its process."""
+_ADDRESS = re.compile(r"(_id\(.*?, )\d+|( at )0x[0-9a-f]+")
+"""Where an object lies: the number says nothing outside of its process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +151,7 @@ def _breaks(side: Side) -> Iterator[Found]:
 def _guards(side: Side) -> Iterator[Found]:
     for compile_ in side.compiles:
         for guard in compile_.guards:
-            code = guard.code if side.same_process else _ADDRESS.sub(r"\1...", guard.code)
+            code = guard.code if side.same_process else _ADDRESS.sub(r"\1\2...", guard.code)
             yield Found(side.place(guard.line), code)
 
 

@@ -15,7 +15,7 @@ from importlib.metadata import version
 from tests.versions import NEEDS, ROOT, TESTS, run_tests
 
 HERE = version("torch")
-STOCK = [f"tests/unit/test_{name}.py" for name in ("stock", "stock_logs", "stock_cells", "compare", "record_types")]
+STOCK = [f"tests/unit/test_{name}.py" for name in ("stock", "stock_logs", "stock_cells", "stock_ranks", "compare")]
 BESIDES = ["anywidget", "ipython", "traitlets"]
 """What the tests of stock's cells need of the notebook half."""
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from compiler_core.symbolic import Interpreter
 
 _STATIC = inspect.getattr_static(torch.autograd.Function, "apply")
-APPLY = getattr(_STATIC, "__func__", _STATIC)  # from PyTorch 2.15 on it is C++, whose calls break the graph
+APPLY = getattr(_STATIC, "__func__", _STATIC)  # from PyTorch 2.14 on it is a class method in C++
 
 
 @handles(APPLY)

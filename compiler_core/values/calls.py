@@ -36,7 +36,7 @@ from compiler_core.values.cached import call_cached
 from compiler_core.values.constant import ConstantValue, fold
 from compiler_core.values.construct import construct
 from compiler_core.values.exceptions import ExceptionValue, initialise
-from compiler_core.values.functions import StaticValue
+from compiler_core.values.functions import StaticValue, class_method
 from compiler_core.values.objects import ObjectValue
 from compiler_core.values.rules import HANDLERS, Handler, has_tensor, name_of
 from compiler_core.values.subclasses import SubclassValue
@@ -59,6 +59,8 @@ PURE = frozenset(
 def call_static(tx: Interpreter, obj: Any, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
     """Call a class, C function or other callable known by identity."""
     handler = _find_handler(obj)
+    if handler is None and (method := class_method(obj)) in HANDLERS:
+        handler, args = HANDLERS[method], [StaticValue(obj.__self__), *args]
     if handler is not None:
         try:
             _signature(handler).bind(tx, *args, **kwargs)

@@ -202,14 +202,31 @@ class StaticValue(Value):
     def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
         from compiler_core.values.calls import call_static
 
-        self.look(tx)
+        self._look_to_call(tx)
         return call_static(tx, self.obj, args, kwargs)
+
+    def _look_to_call(self, tx: Interpreter) -> None:
+        """A class method in C is another object each time that it is read from its class, and does the same."""
+        if self.source is None or class_method(self.obj) is None:
+            self.look(tx)
+            return
+        tx.capture.guard("TYPE_MATCH", self.source, self.obj)
+        tx.capture.guard("EQUALS_MATCH", Attribute(self.source, "__name__"), self.obj.__name__)
+        tx.capture.guard("ID_MATCH", Attribute(self.source, "__self__"), self.obj.__self__)
 
     def same_object(self, other: Value) -> bool:
         return isinstance(other, StaticValue) and self.obj is other.obj
 
     def rebuild(self, emit: Emitter) -> None:
         emit.constant(self.obj)
+
+
+def class_method(obj: Any) -> Any:
+    """The class method in C that this is, bound to a class; None where it is none."""
+    if not isinstance(obj, types.BuiltinFunctionType) or not isinstance(obj.__self__, type):
+        return None
+    found = inspect.getattr_static(obj.__self__, obj.__name__, None)
+    return found if isinstance(found, types.ClassMethodDescriptorType) else None
 
 
 def _has_no_fallback(cls: type, name: str) -> bool:
