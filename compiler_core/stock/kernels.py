@@ -43,17 +43,21 @@ class Kernels:
     compile: Compile
     _made_of: dict[str, list[str]] = field(default_factory=dict)
     """The graph nodes of the kernels that were made since the last output code."""
+    _operations: dict[str, list[str]] = field(default_factory=dict)
+    """The graph nodes of the scheduler's operations since then."""
     _codes: list[tuple[Direction, Artifact, OutputCode, dict[str, list[str]], Graphs]] = field(default_factory=list)
-    _refused: dict[tuple[str, str, str], None] = field(default_factory=dict)
+    _refused: dict[tuple[str, str, str], str] = field(default_factory=dict)
+    """What stayed apart since then, and the kind of the reason."""
 
-    def made_of(self, kernel: str, nodes: Sequence[str]) -> None:
+    def made_of(self, kernel: str, operations: dict[str, list[str]]) -> None:
+        """`operations`: the scheduler's, and the nodes of each."""
+        self._operations |= operations
         known = self._made_of.setdefault(kernel, [])
-        known += [node for node in nodes if node not in known]
+        made = dict.fromkeys(node for nodes in operations.values() for node in nodes)
+        known += [node for node in made if node not in known]
 
     def refused(self, first: str, second: str, kind: str, reason: str) -> None:
-        if (first, second, reason) not in self._refused:
-            self._refused[first, second, reason] = None
-            self.compile.refusals.append(FusionRefusal(kind, first, second, reason))
+        self._refused.setdefault((first, second, reason), kind)
 
     def output_code(self, text: str, direction: Direction, graphs: Graphs) -> None:
         """`graphs`: those of its part, of which more may come."""
@@ -63,6 +67,7 @@ class Kernels:
         name = f"{direction}.wrapper{f'.{number + 1}' if number else ''}"
         artifact = self.compile.artifact("wrapper", name, "python", text, [Span(str(n), n, n) for n in places])
         made, self._made_of = self._made_of, {}
+        self._stayed_apart()
         self._codes.append((direction, artifact, code, _remembered(text, made), graphs))
         self.compile.backend = "inductor"
         if code.plan:
@@ -71,6 +76,7 @@ class Kernels:
 
     def close(self) -> None:
         """Write the kernels; by now all graphs are known."""
+        self._stayed_apart()
         for direction, wrapper, code, nodes, graphs in self._codes:
             above = next(
                 (graphs[name] for name in (f"{direction}.post_grad", direction, "captured") if name in graphs), None
@@ -80,6 +86,17 @@ class Kernels:
                 self._kernel(direction, wrapper, code, kernel, nodes.get(kernel.name) or kernel.nodes, origins)
             for name, line in code.externs:
                 self._extern(direction, wrapper, name, line, nodes, origins)
+
+    def _stayed_apart(self) -> None:
+        """Write what was refused for one graph: the scheduler counts its operations anew for the next."""
+        for (first, second, reason), kind in self._refused.items():
+            self.compile.refusals.append(FusionRefusal(kind, self._said(first), self._said(second), reason))
+        self._refused, self._operations = {}, {}
+
+    def _said(self, group: str) -> str:
+        """``op1_op2 (exp, sum_1)``: a group of the scheduler's, with the nodes of the graph that it computes."""
+        nodes = dict.fromkeys(node for name in group.split("_") for node in self._operations.get(name, ()))
+        return f"{group} ({', '.join(nodes)})" if nodes else group
 
     def _kernel(
         self,

@@ -115,11 +115,15 @@ def _kernels(watch: _Watch, stack: ExitStack) -> None:
         watch.without("the nodes of each kernel")
 
 
-def _node_names(schedule: Any, is_extern: bool) -> list[str]:
-    """The graph nodes that went into a kernel."""
-    nodes = [schedule] if is_extern else [getattr(each, "node", None) for each in schedule]
-    origins = [origin.name for node in nodes for origin in getattr(node, "origins", None) or ()]
-    return list(dict.fromkeys(origins))
+def _node_names(schedule: Any, is_extern: bool) -> dict[str, list[str]]:
+    """The scheduler's operations of a kernel, and the graph nodes that went into each."""
+    if is_extern:
+        return {str(schedule.get_operation_name()): _origins(schedule)}
+    return {str(each.get_name()): _origins(each.node) for each in schedule if hasattr(each, "get_name")}
+
+
+def _origins(node: Any) -> list[str]:
+    return [origin.name for origin in getattr(node, "origins", None) or ()]
 
 
 def _refusals(watch: _Watch, stack: ExitStack) -> None:

@@ -353,6 +353,20 @@ def test_options_reach_the_stock_compiler() -> None:
     assert "symbols" in [a.name for a in compile_.artifacts]
 
 
+def apart(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    return torch.softmax(x, -1), x.t().contiguous().sin()
+
+
+def test_what_was_not_fused_and_why() -> None:
+    with fresh_cache(), compiler_core.record(engine="torch") as record:
+        torch.compile(apart)(torch.ones(8, 16))
+    refusals = first(record).refusals
+    assert refusals
+    assert all(refusal.reason.startswith(refusal.kind) for refusal in refusals)
+    names = {name for refusal in refusals for name in (refusal.first, refusal.second)}
+    assert any(re.match(r"op\d.* \(.*(exp|sum_1|amax).*\)", name) for name in names), names
+
+
 def product(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     return x @ y
 

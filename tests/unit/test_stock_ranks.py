@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
+
 import pytest
 import torch
+from torch._inductor.utils import fresh_cache
 
+import compiler_core
 from compiler_core import read_logs
 from compiler_core.compare import compare
 from compiler_core.differences import Comparison
@@ -77,3 +82,54 @@ def test_times_are_compared_by_the_line_that_was_compiled(ranks: list[Record]) -
     parts = sum(t.before or 0 for t in found.totals if t.name.startswith("of these in "))
     assert parts == pytest.approx(seconds["compile seconds"])
     assert seconds["of these in capture"] > 0
+
+
+class Wide(torch.nn.Module):
+    """Each layer's parameters fill a bucket of gradients, so the graph is split between them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.out, self.back = torch.nn.Linear(4, 90_000), torch.nn.Linear(90_000, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.out(x).relu()
+        return torch.as_tensor(self.back(y)).square()
+
+
+@pytest.fixture
+def _one_rank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
+    torch._dynamo.reset()
+    torch.distributed.init_process_group("gloo", f"file://{tmp_path / 'store'}", rank=0, world_size=1)
+    yield
+    torch.distributed.destroy_process_group()
+    torch._dynamo.reset()
+
+
+@pytest.mark.usefixtures("_one_rank")
+@pytest.mark.filterwarnings("ignore")  # DistributedDataParallel's own
+def test_the_parts_of_a_split_graph_lead_to_their_own_lines() -> None:
+    model = torch.nn.parallel.DistributedDataParallel(Wide(), bucket_cap_mb=1)
+    with fresh_cache(), compiler_core.record(engine="torch") as record:
+        torch.compile(model)(torch.randn(3, 4)).mean().backward()
+    compile_ = next(c for c in record.compiles if c.partition)
+    assert [f.message for c in record.compiles for f in c.failures] == []
+    parts = [a.name for a in compile_.artifacts if a.pane == "joint"]
+    assert len(parts) > 1
+    lines = [lines_above(record, kernel.item) for kernel in compile_.kernels if kernel.graph == "forward"]
+    assert lines == sorted(lines, key="return torch.as_tensor(self.back(y)).square()".__eq__)
+    assert set(lines) == {"y = self.out(x).relu()", "return torch.as_tensor(self.back(y)).square()"}
+    assert lines_above(record, compile_.find("backward.wrapper").item("1")) == ""
+    first, *_, last = [k for k in compile_.kernels if k.graph == "backward"]
+    assert lines_above(record, first.item) == "return torch.as_tensor(self.back(y)).square()"
+    assert lines_above(record, last.item) == "y = self.out(x).relu()"
+    assert compile_.partition
+    saved = {value.node.partition("#")[0] for value in compile_.partition.values if value.decision == "saved"}
+    assert len(saved) > 1  # of more than one part
+
+
+def lines_above(record: Record, item: str | None) -> str:
+    """The only line of the model's that an item came from."""
+    found = {record.text(each).strip() for each in record.linked(item or "") if each.startswith("src:")}
+    (line,) = found or {""}
+    return line
