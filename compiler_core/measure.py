@@ -42,7 +42,8 @@ def measure(record: Record) -> None:
 @contextmanager
 def undisturbed() -> Iterator[None]:
     """What runs inside draws random numbers of its own, and gives back the memory that it took."""
-    devices = range(torch.cuda.device_count()) if torch.cuda.is_available() else ()
+    in_use: bool = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    devices = range(torch.cuda.device_count()) if in_use else ()
     with torch.random.fork_rng(devices):
         try:
             yield

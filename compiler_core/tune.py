@@ -14,6 +14,7 @@ from dataclasses import asdict, replace
 from typing import Any, Literal
 
 import torch
+from torch.utils._python_dispatch import _disable_current_modes
 
 from compiler_core import cache, ir
 from compiler_core.clock import Clock, time_parts
@@ -39,7 +40,8 @@ def tune(
         return {}
     target = triton_module.current_target()
     note.target = f"{target.arch}" if target.backend == "hip" else f"sm_{target.arch}"
-    with compile_.step("build", f"tune {which}"):
+    # the user's modes do not see it, nor their random stream
+    with compile_.step("build", f"tune {which}"), _disable_current_modes(), torch.random.fork_rng(devices=()):
         found = {s.name: _tune(program, s, note) for s in program.steps if isinstance(s, ir.Loops)}
     return {name: blocks for name, blocks in found.items() if blocks is not None}
 

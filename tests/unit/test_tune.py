@@ -73,10 +73,12 @@ def test_candidates_compute_what_eager_does(number: int) -> None:
 
 def tuned(device: str) -> Record:
     x = torch.randn(512, 700, device=device, requires_grad=True)
+    state = torch.get_rng_state()
     with compiler_core.record() as made:
         fast = compiler_core.compile(lambda x: torch.softmax(x.sin(), 1) * 2, strict=True, tune=True, dynamic=False)
         value = fast(x)
         value.sum().backward()
+    assert torch.equal(torch.get_rng_state(), state)
     torch.testing.assert_close(value, torch.softmax(x.sin(), 1) * 2)
     return made
 
