@@ -304,6 +304,18 @@ def test_what_cannot_be_written_down_is_not_kept() -> None:
     assert entries() == []
 
 
+def test_a_setting_without_one_answer_is_not_written_down() -> None:
+    setting: Any = torch.backends.cudnn
+    before = setting.conv.fp32_precision
+    setting.conv.fp32_precision = "ieee"  # and recurrent networks use TF32
+    try:
+        did, _ = run(inference)
+    finally:
+        setting.conv.fp32_precision = before
+    assert "_get_cudnn_allow_tf32 has no one answer" in did[0]
+    assert not entries()
+
+
 def test_an_operator_that_was_registered_anew_is_not_pytorchs() -> None:
     assert run(inference)[0] == [MADE]
     library = torch.library.Library("aten", "IMPL")
