@@ -58,7 +58,10 @@ def _check(compile_: Compile, wrapper: Artifact, saved: Values) -> Values:
     for at, name in enumerate(function.parameters):
         program.inputs[at] = saved.get(name, program.inputs[at])
     given = tree_map(_copied, dict(zip(function.parameters, program.inputs, strict=True)))
-    returned = {n: value for n, value in zip(function.results, program.run(), strict=True) if n}
+    try:
+        returned = {n: value for n, value in zip(function.results, program.run(), strict=True) if n}
+    finally:
+        program.let_go()
     seen.update((n, value) for n, value in returned.items() if n in function.nodes)
     drawn = {n.key: seen[n.key] for n in graph.graph.nodes if n.key in seen and draws_random(n.target)}
     exact, eager = function(given, drawn, in_float64=True), function(given, drawn, in_float64=False)

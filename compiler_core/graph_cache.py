@@ -131,6 +131,8 @@ def _note(notes: Compile, compile_: Compile) -> None:
         compile_.events.append(dataclasses.replace(event, start=now, end=now, detail=f"{detail}; from the cache"))
     for name in NOTED:
         getattr(compile_, name).extend(getattr(notes, name))
+    for each in (each for tuning in notes.tunings for each in tuning.tried):
+        each.cached = True
     compile_.partition = notes.partition
 
 

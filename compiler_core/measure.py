@@ -75,7 +75,10 @@ def _measure(compile_: Compile, wrapper: Artifact) -> None:
         program.run()
 
     program = runnable.load(compile_, wrapper, begin, end)
-    times = time_parts(run, cuda=program.on_gpu)
+    try:
+        times = time_parts(run, cuda=program.on_gpu)
+    finally:
+        program.let_go()
     target = this_target(cuda=program.on_gpu)
     for kernel in compile_.kernels:
         if kernel.key in times:

@@ -31,6 +31,11 @@ class Runnable:
 
     inputs: list[Any]
     _run: Callable[[list[Any]], Any]
+    _names: dict[str, Any]
+
+    def let_go(self) -> None:
+        """Nothing of it, and nothing that looked at it, is kept alive by its functions' names for one another."""
+        self._names.clear()
 
     @property
     def on_gpu(self) -> bool:
@@ -98,7 +103,7 @@ def _ours(compile_: Compile, wrapper: Artifact, tree: ast.Module, scope: dict[st
     # the text writes a name of ours with a _ where a node has that name
     scope |= names | {f"{name}_": value for name, value in names.items()} | _kernels(code)
     exec(compile(tree, f"<cutaway {wrapper.id}>", "exec"), scope)
-    return Runnable(scope["random_inputs"](), scope[f"run_{which}"])
+    return Runnable(scope["random_inputs"](), scope[f"run_{which}"], scope)
 
 
 def _kernels(code: Artifact) -> dict[str, Callable[..., Any]]:
@@ -112,7 +117,7 @@ def _stock(wrapper: Artifact, tree: ast.Module, scope: dict[str, Any]) -> Runnab
     exec(compile(tree, f"<cutaway {wrapper.id}>", "exec"), scope)
     run = scope["call"]
     if "get_args" in scope:
-        return Runnable(scope["get_args"](), run)
+        return Runnable(scope["get_args"](), run, scope)
     given: list[Any] = []
 
     def take(inputs: list[Any]) -> None:
@@ -121,7 +126,7 @@ def _stock(wrapper: Artifact, tree: ast.Module, scope: dict[str, Any]) -> Runnab
 
     scope["call"] = take
     scope["benchmark_compiled_module"](times=1, repeat=1)
-    return Runnable(given, run)
+    return Runnable(given, run, scope)
 
 
 def _watched(text: str, kernels: Mapping[int, Kernel], values: bool) -> ast.Module:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,23 @@ def test_nothing_of_the_users_changes() -> None:
     assert torch.equal(torch.get_rng_state(), state)
     assert all(torch.equal(a, b) for a, b in zip((x, w, at), kept, strict=True))
     assert torch.equal(w.grad, gradient)
+
+
+def test_no_tensor_is_left() -> None:
+    made = recorded(program, *INPUTS)
+    gc.collect()
+
+    def tensors() -> int:
+        return sum(issubclass(type(each), torch.Tensor) for each in gc.get_objects())
+
+    gc.disable()
+    try:
+        before = tensors()
+        made.measure()
+        made.check_accuracy()
+        assert tensors() <= before
+    finally:
+        gc.enable()
 
 
 def test_a_record_that_was_read_runs_nothing(tmp_path: Path) -> None:

@@ -133,6 +133,7 @@ def test_kernels_on_a_gpu_are_timed() -> None:
 
 @gpu
 @pytest.mark.gpu
+@pytest.mark.filterwarnings("ignore:Warning. Profiler clears events")
 def test_measured_times_are_those_of_the_profiler() -> None:
     x = torch.randn(1 << 24, device="cuda")
     with compiler_core.record() as made:
