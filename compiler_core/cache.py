@@ -81,11 +81,12 @@ def workshop(inside: Path) -> Iterator[Path]:
 def _locked(inside: Path) -> tuple[Path, int]:
     while True:
         made = Path(tempfile.mkdtemp(dir=inside, prefix=_UNDONE))
-        lock = os.open(made, os.O_RDONLY)
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if made.exists():  # else another process took it for one left behind, before the lock
-            return made, lock
-        os.close(lock)
+        with suppress(FileNotFoundError):  # before the lock, another process may take it for one left behind
+            lock = os.open(made, os.O_RDONLY)
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if made.exists():
+                return made, lock
+            os.close(lock)
 
 
 def tidy(inside: Path) -> None:

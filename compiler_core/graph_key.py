@@ -43,6 +43,10 @@ STATE: tuple[str, ...] = (
 """Functions of ``torch._C`` that tell global settings which a trace may look at."""
 
 
+REGISTERED = ("Meta", "MPS", "FuncTorchBatched")
+"""Where PyTorch registers its own from Python: for fake tensors, a device, and vmap, which no trace of ours meets."""
+
+
 class NotKeyed(CutawayError):
     """Something about the graph cannot be written down exactly; the message says what."""
 
@@ -110,7 +114,10 @@ def _check_operators() -> None:
     """Operators are PyTorch's own, nobody registered others in their place."""
     known = torch.library._impls
     for space, operator, dispatch in (key.split("/") for key in known if key.startswith("aten/")):
-        if dispatch not in ("Meta", "MPS") and f"_native/{operator}_native_0/{dispatch}" not in known:
+        if (
+            dispatch not in ("Meta", "MPS", "FuncTorchBatched")
+            and f"_native/{operator}_native_0/{dispatch}" not in known
+        ):
             raise NotKeyed(f"{space}.{operator} was registered anew for {dispatch}")
 
 

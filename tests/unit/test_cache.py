@@ -8,6 +8,7 @@ import stat
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -61,6 +62,27 @@ def test_what_was_not_used_longest_goes_first(folder: Path, monkeypatch: pytest.
     cache.write(cache.folder("others") / "a", bytes(1000))
     left = {p.name for p in folder.parent.glob("*/*")}
     assert left == {"0", "4", "5", "6", "7", "8", "9", "a"}
+
+
+@pytest.mark.parametrize("when", ["mkdtemp", "open"])
+def test_a_workshop_that_is_taken_for_one_left_behind_before_its_lock(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    """By another process, which tidies up between two steps of the making."""
+    module = {"mkdtemp": cache.tempfile, "open": cache.os}[when]
+    step, taken = getattr(module, when), []
+
+    def and_tidied(*args: Any, **kwargs: Any) -> Any:
+        made = step(*args, **kwargs)
+        if not taken:
+            taken.append(made)
+            cache.tidy(folder)
+        return made
+
+    monkeypatch.setattr(module, when, and_tidied)
+    with cache.workshop(folder) as inside:
+        assert taken
+        assert list(folder.iterdir()) == [inside]
 
 
 def test_a_workshop_in_use_is_left_alone_and_one_left_behind_is_not(folder: Path) -> None:
