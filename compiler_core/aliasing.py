@@ -71,12 +71,13 @@ def _add_own_dicts(capture: Capture, owners: list[Any], by_type: dict[type, dict
 def _add_namespaces(capture: Capture, owners: list[Any], by_type: dict[type, dict[Source, None]]) -> None:
     """A dict may turn out to be the globals of a function: one of the two was changed, the other looked at."""
     changed = [v for v in owners if type(v.real) is dict]
-    dicts = _looked_at(capture, {dict}) if capture.effects.writes_globals() else changed
-    for value in dicts:
+    for value in changed:
         if id(value.real) in capture.namespaces:
-            raise Unsupported("unsupported mutation", f"{value} beside the globals that it is")
-    if dicts:
-        by_type.setdefault(dict, {}).update(dict.fromkeys([v.source for v in dicts] + [*capture.namespaces.values()]))
+            raise Unsupported("unsupported mutation", f"{value}, which is the globals")
+    dicts = _looked_at(capture, {dict}) if capture.effects.writes_globals() else changed
+    others = [v.source for v in dicts if id(v.real) not in capture.namespaces]
+    if others:
+        by_type.setdefault(dict, {}).update(dict.fromkeys([*others, *capture.namespaces.values()]))
 
 
 def _looked_at(capture: Capture, classes: set[type]) -> list[Any]:

@@ -176,6 +176,12 @@ class Capture:
         held = self.namespaces[id(f_globals)] = self.held(f_globals, str(f_globals.get("__name__", "globals")))
         return None if f_globals is self.scope.f_globals else held
 
+    def check_fresh(self, namespace: Any) -> None:
+        """Unsupported where `namespace` is the globals of code that has stored some."""
+        held = self.namespaces.get(id(namespace))
+        if held is not None and self.effects.writes_globals(None if namespace is self.scope.f_globals else held):
+            raise Unsupported("unsupported call", "a look at globals by way of their dict, after some were stored")
+
     def key_value(self, key: Any) -> Value:
         """A dict key as a value."""
         if isinstance(key, ObjectKey):

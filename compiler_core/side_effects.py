@@ -80,8 +80,9 @@ class SideEffects:
         objects = [obj for obj, _ in self._attributes.values() if obj.source is not None]
         return [*objects, *(v for v in self._changed.values() if not isinstance(v, CellValue))]
 
-    def writes_globals(self) -> bool:
-        return bool(self._globals)
+    def writes_globals(self, *of: Held | None) -> bool:
+        """Whether globals were stored: any, or those of these modules."""
+        return any(not of or module in of for module, _, _ in self._globals.values())
 
     def writes_cells(self, own: bool = False) -> bool:
         """Whether cells of outside functions changed; `own`: also those of the frame's own function."""

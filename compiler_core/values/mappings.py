@@ -51,6 +51,7 @@ class DictValue(ContainerValue):
         return self._values is not None
 
     def load(self, tx: Interpreter) -> None:
+        tx.capture.check_fresh(self.real)
         if self._values is None:
             assert self.source is not None
             tx.capture.guard("TYPE_MATCH", self.source, self.real)
@@ -72,6 +73,7 @@ class DictValue(ContainerValue):
 
     def lookup(self, tx: Interpreter, key: Any) -> Value | None:
         """The value at one key, guarding no more of the dict than that."""
+        tx.capture.check_fresh(self.real)
         if self._values is not None:
             return self._values.get(key)
         assert self.source is not None

@@ -7,6 +7,7 @@ import signal
 import stat
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -69,8 +70,8 @@ def test_a_workshop_that_is_taken_for_one_left_behind_before_its_lock(
     folder: Path, monkeypatch: pytest.MonkeyPatch, when: str
 ) -> None:
     """By another process, which tidies up between two steps of the making."""
-    module = {"mkdtemp": cache.tempfile, "open": cache.os}[when]
-    step, taken = getattr(module, when), []
+    module: Any = {"mkdtemp": tempfile, "open": os}[when]
+    step, taken = getattr(module, when), list[Any]()
 
     def and_tidied(*args: Any, **kwargs: Any) -> Any:
         made = step(*args, **kwargs)
