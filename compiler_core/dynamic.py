@@ -16,6 +16,7 @@ import sympy
 import torch
 from torch._dispatch.python import enable_python_dispatcher
 from torch._dynamo.source import ConstantSource
+from torch._guards import SLoc
 from torch.fx.experimental.symbolic_shapes import (
     DimDynamic,
     ShapeEnv,
@@ -67,6 +68,11 @@ class Environment(ShapeEnv):
         result = super().evaluate_expr(*args, **kwargs)
         self.lines += [self.line] * (len(self.guards) - len(self.lines))
         return result
+
+    def _get_stack_summary(self, is_debug: bool = False, framework_loc: Any = None) -> tuple[SLoc, str]:
+        """Where a symbol or guard is from, in PyTorch's messages.  We know the line; PyTorch would look for it in the
+        stack, each time, and import `torch.export` to know which frames are its own."""
+        return SLoc(framework_loc or self.line, None), ""
 
 
 class Symbols:
