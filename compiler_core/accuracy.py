@@ -20,7 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 
 from compiler_core import runnable
-from compiler_core.errors import CutawayError, UsageError
+from compiler_core.errors import UsageError
 from compiler_core.graphs import draws_random
 from compiler_core.measure import undisturbed
 from compiler_core.record import Accuracy, Artifact, Compile, Kernel, Record
@@ -37,12 +37,8 @@ def check_accuracy(record: Record) -> None:
             compile_.accuracy.clear()
             saved: Values = {}
             for wrapper in runnable.wrappers(compile_):
-                try:
+                with runnable.noting(record, f"{compile_.id}: the values of {wrapper.name} were not compared"):
                     saved = _check(compile_, wrapper, saved)
-                except Exception as error:
-                    why = str(error) if isinstance(error, CutawayError) else f"{type(error).__name__}: {error}"
-                    note = f"{compile_.id}: the values of {wrapper.name} were not compared: {why}"
-                    record.notes += [] if note in record.notes else [note]
 
 
 def _check(compile_: Compile, wrapper: Artifact, saved: Values) -> Values:

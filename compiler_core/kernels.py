@@ -9,7 +9,7 @@ loops after fusion, the kernels and the wrapper, each line linked to what it cam
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import torch
@@ -17,6 +17,7 @@ import torch.fx as fx
 
 from compiler_core import build, ir
 from compiler_core.codegen import Code, cpp, ladder, memory, triton
+from compiler_core.codegen.blocks import Blocks
 from compiler_core.codegen.recipe import Runner, load
 from compiler_core.codegen.split import split_reductions
 from compiler_core.codegen.stages import in_stages
@@ -76,7 +77,7 @@ def compile_kernels(
         if language == "triton":
             program = split_reductions(in_stages(program))
         tuned = tune(program, which, compile_, language) if options.tune else triton.NOT_TUNED
-        code = triton.generate(program, tuned) if language == "triton" else _generate(program, language)
+        code = _generate(program, language, tuned)
         planned = memory.plan(program)
         wrapper = Wrapper(program, code, planned)
         notes = _Notes(compile_, which, program)
@@ -102,8 +103,8 @@ def _counts(program: ir.Program) -> str:
     return f"loops: {loops}, calls of PyTorch's kernels: {len(program.steps) - loops}"
 
 
-def _generate(program: ir.Program, language: Language) -> Code:
-    return triton.generate(program) if language == "triton" else cpp.generate(program, build.simd_math())
+def _generate(program: ir.Program, language: Language, tuned: Mapping[str, Blocks] = triton.NOT_TUNED) -> Code:
+    return triton.generate(program, tuned) if language == "triton" else cpp.generate(program, build.simd_math())
 
 
 def _shaped(value: Any) -> Any:

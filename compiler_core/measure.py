@@ -19,7 +19,6 @@ import torch
 
 from compiler_core import runnable
 from compiler_core.clock import Clock, time_parts
-from compiler_core.errors import CutawayError
 from compiler_core.record import Artifact, Compile, Device, Kernel, Record
 from compiler_core.roofline import PEAKS
 
@@ -33,7 +32,8 @@ def measure(record: Record) -> None:
     with undisturbed():
         for compile_ in record.compiles:
             for wrapper in runnable.wrappers(compile_):
-                _safely(record, compile_, wrapper)
+                with runnable.noting(record, f"{compile_.id}: the kernels of {wrapper.name} were not timed"):
+                    _measure(compile_, wrapper)
         known = {device.target for device in record.devices}
         used = {k.timed_on for c in record.compiles for k in c.kernels if k.timed_on}
         record.devices += [this_device(cuda=target != "cpu") for target in sorted(used - known)]
@@ -49,15 +49,6 @@ def undisturbed() -> Iterator[None]:
             yield
         finally:
             torch.cuda.empty_cache()  # of a GPU that was used
-
-
-def _safely(record: Record, compile_: Compile, wrapper: Artifact) -> None:
-    try:
-        _measure(compile_, wrapper)
-    except Exception as error:
-        why = str(error) if isinstance(error, CutawayError) else f"{type(error).__name__}: {error}"
-        note = f"{compile_.id}: the kernels of {wrapper.name} were not timed: {why}"
-        record.notes += [] if note in record.notes else [note]
 
 
 def _measure(compile_: Compile, wrapper: Artifact) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +18,7 @@ from compiler_core import build
 from compiler_core.codegen import triton_module
 from compiler_core.codegen.examples import random_tensor
 from compiler_core.codegen.recipe import NAMES
-from compiler_core.errors import UsageError
+from compiler_core.errors import CutawayError, UsageError
 from compiler_core.record import Artifact, Compile, Kernel, Record
 
 Begin = Callable[[Kernel], None]
@@ -54,6 +55,17 @@ def refuse_strangers(record: Record) -> None:
             "this record was read, and not made in this process: measuring or checking it would run its code; "
             "compile the program here"
         )
+
+
+@contextmanager
+def noting(record: Record, what: str) -> Iterator[None]:
+    """What goes wrong inside becomes a note of the record: `what`, and why."""
+    try:
+        yield
+    except Exception as error:
+        why = str(error) if isinstance(error, CutawayError) else f"{type(error).__name__}: {error}"
+        note = f"{what}: {why}"
+        record.notes += [] if note in record.notes else [note]
 
 
 def wrappers(compile_: Compile) -> Iterator[Artifact]:
