@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,16 @@ def look(request: pytest.FixtureRequest) -> tuple[str, int]:
     return found
 
 
+@contextmanager
+def looked_at(browser: Browser, record: Record, folder: Path, look: tuple[str, int]) -> Iterator[Page]:
+    """The report of `record`, in these colours and this width."""
+    scheme, width = look
+    with opened(browser, write_report(record, folder / "report.html"), color_scheme=scheme) as page:
+        page.set_default_timeout(8000)
+        page.set_viewport_size({"width": width, "height": 900})
+        yield page
+
+
 def show(page: Page, kind: str) -> Explorer:
     """The explorer with one pane of this kind."""
     explorer = Explorer(page.locator(".cutaway"))
@@ -49,10 +60,7 @@ def show(page: Page, kind: str) -> Explorer:
 def test_costs_and_hot_lines_are_by_time(
     browser: Browser, record: Record, tmp_path: Path, look: tuple[str, int], shoot: Shoot
 ) -> None:
-    report = write_report(record, tmp_path / "report.html")
-    with opened(browser, report, color_scheme=look[0]) as page:
-        page.set_default_timeout(8000)
-        page.set_viewport_size({"width": look[1], "height": 900})
+    with looked_at(browser, record, tmp_path, look) as page:
         pane = show(page, "costs").pane(0)
         expect(pane.locator("th").first.locator("xpath=..")).to_have_text(re.compile("Kernel.*Share.*Time.*Traffic"))
         expect(pane.locator(".lead").first).to_contain_text(re.compile(r"in [\d.]+ (µs|ms)\."))
@@ -70,10 +78,7 @@ def test_costs_and_hot_lines_are_by_time(
 def test_roofline_of_here_and_of_a_named_target(
     browser: Browser, record: Record, tmp_path: Path, look: tuple[str, int], shoot: Shoot
 ) -> None:
-    report = write_report(record, tmp_path / "report.html")
-    with opened(browser, report, color_scheme=look[0]) as page:
-        page.set_default_timeout(8000)
-        page.set_viewport_size({"width": look[1], "height": 900})
+    with looked_at(browser, record, tmp_path, look) as page:
         pane = show(page, "roofline").pane(0)
         kernels = record.compiles[0].kernels
         expect(pane.locator("tbody tr")).to_have_count(len(kernels))
@@ -90,10 +95,7 @@ def test_errors_are_listed_the_worst_first_and_colour_the_graph(
     made = Record.from_json(record.to_json())
     made.compiles[0].accuracy[-1].error = 0.25
     name = made.compiles[0].accuracy[-1].node.rpartition("#")[2]
-    report = write_report(made, tmp_path / "report.html")
-    with opened(browser, report, color_scheme=look[0]) as page:
-        page.set_default_timeout(8000)
-        page.set_viewport_size({"width": look[1], "height": 900})
+    with looked_at(browser, made, tmp_path, look) as page:
         explorer = show(page, "accuracy")
         pane = explorer.pane(0)
         expect(pane.locator("tbody tr").first).to_contain_text(re.compile(rf"^{name} "))

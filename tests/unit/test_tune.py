@@ -15,27 +15,13 @@ import compiler_core
 from compiler_core import ir
 from compiler_core.codegen import ladder, triton, triton_module
 from compiler_core.codegen.blocks import as_printed, candidates, choose_blocks
-from compiler_core.ir import Address, Compute, Load, Loops, Reduce, Store
 from compiler_core.record import Record, Tried, Tuning
 from tests.unit import triton_cases
+from tests.unit.test_codegen_triton import softmax
 
 gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
 CASES = ("gelu_of_a_sum", "strided_inputs", "softmax", "softmax_in_sweeps", "values_of_rows", "layer_norm")
 f32 = torch.float32
-
-
-def softmax(rows: int, columns: int) -> Loops:
-    row = Address((columns, 1))
-    body = (
-        Load("x", f32, "x", row),
-        Reduce("amax", f32, "max", "x"),
-        Compute("v0", f32, "sub", ("x", "amax")),
-        Compute("exp", f32, "exp", ("v0",)),
-        Reduce("sum_1", f32, "sum", "exp"),
-        Compute("div", f32, "div", ("exp", "sum_1")),
-        Store("out", row, "div"),
-    )
-    return Loops("forward_0", (rows,), (columns,), body)
 
 
 @pytest.mark.parametrize("columns", [5000, 20000])
@@ -51,15 +37,15 @@ def test_candidates_are_few_different_and_begin_with_the_usual_one(columns: int)
 def test_every_candidate_compiles_for_a_gpu() -> None:
     loops = softmax(512, 20000)
     cpu = torch.device("cpu")
-    buffers = {n: ir.Buffer(n, f32, (512, 20000), (20000, 1), cpu, "input") for n in ("x", "out")}
+    buffers = {n: ir.Buffer(n, f32, (512, 20000), (20000, 1), cpu, "input") for n in ("x", "buf0")}
     program = ir.Program("forward", buffers, ("x",), (loops,), ())
     for blocks in candidates(as_printed(loops)):
-        code = triton.generate(program, {"forward_0": blocks})
+        code = triton.generate(program, {"softmax": blocks})
         (kernel,) = triton_module.load(code.text).values()
         assert kernel.num_warps == blocks.num_warps
         assert ("num_stages=3" in code.text) == (blocks.stages == 3)
         compiled = triton_module.compile_kernel(kernel, ladder.triton_target("sm_90"))
-        assert ".entry forward_0(" in compiled.asm["ptx"]
+        assert ".entry softmax(" in compiled.asm["ptx"]
 
 
 @pytest.mark.parametrize("number", [3, 7])
