@@ -8,8 +8,8 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
-from compiler_core.differences import Aspect
 from compiler_core.record import Compile, Event, ItemId, Kernel, Record, Stage
+from compiler_core.record.differences import Aspect
 
 Place = tuple[str, int]
 """A file and a line of it."""

@@ -15,8 +15,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from compiler_core.aspects import ASPECTS, COUNTS, TIMES, Found, Place, Side
-from compiler_core.differences import Aspect, Comparison, Difference, State, Total
 from compiler_core.record import Compile, Record
+from compiler_core.record.differences import Aspect, Comparison, Difference, State, Total
 
 BEFORE = " (before)"
 """Stands after the name of a file whose line is gone on the second side."""

@@ -18,9 +18,9 @@ from compiler_core.capture import Capture
 from compiler_core.errors import Unsupported
 from compiler_core.graphs import node_text
 from compiler_core.record import Compile
+from compiler_core.record.steps import StepCall, StepCode, StepNote, StepResult, Steps, StepStore, StepText
 from compiler_core.side_effects import SideEffects
 from compiler_core.sources import Held, Source
-from compiler_core.steps import StepCall, StepCode, StepNote, StepResult, Steps, StepStore, StepText
 from compiler_core.symbolic import Interpreter
 from compiler_core.values.base import UNBOUND, NullValue, Value
 from compiler_core.values.constant import ConstantValue

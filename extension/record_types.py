@@ -1,5 +1,4 @@
-"""Write the browser's types of the record, from the dataclasses of `compiler_core.record`,
-`compiler_core.differences` and `compiler_core.steps`.
+"""Write the browser's types of the record, from the dataclasses of the package `compiler_core.record`.
 
     python extension/record_types.py            write src/view/record.ts
     python extension/record_types.py --check    say whether it is as it should be
@@ -21,7 +20,7 @@ from typing import Any, Literal
 
 ROOT = Path(__file__).resolve().parent.parent
 TARGET = ROOT / "extension/src/view/record.ts"
-HEADER = "// Made by record_types.py from compiler_core/record.py: change that, then run it.\n"
+HEADER = "// Made by record_types.py from compiler_core/record: change that, then run it.\n"
 SCALARS = {str: ("string", "string"), int: ("number", "int"), float: ("number", "number"), bool: ("boolean", "boolean")}
 WIDTH = 100
 
@@ -29,11 +28,14 @@ WIDTH = 100
 def record_ts() -> str:
     """The text of record.ts."""
     sys.path.insert(0, str(ROOT))
-    from compiler_core import differences, record, roofline, steps
+    from compiler_core import record, roofline
+    from compiler_core.record import artifacts, capture, differences, kernels, partition, steps
+    from compiler_core.record import record as tree
 
-    found = [c for module in (steps, differences, record) for c in vars(module).values() if dataclasses.is_dataclass(c)]
+    parts_of_it = (steps, differences, artifacts, capture, partition, kernels, tree)
+    found = [c for module in parts_of_it for c in vars(module).values() if dataclasses.is_dataclass(c)]
     classes = [c for c in dict.fromkeys(found) if isinstance(c, type) and not _is_frozen(c)]
-    names = {f"{n}": v for n, v in vars(record).items() if typing.get_origin(v) is Literal}
+    names = {f"{n}": v for n, v in vars(artifacts).items() if typing.get_origin(v) is Literal}
     parts = [HEADER, f"export const SCHEMA_VERSION = {record.SCHEMA_VERSION};\n", "export type ItemId = string;\n"]
     parts += [_alias(name, value) for name, value in names.items()]
     parts += [_interface(cls, record.public_fields(cls)) for cls in classes]
@@ -146,7 +148,7 @@ def main() -> None:
     if not parser.parse_args().check:
         TARGET.write_text(text, encoding="utf-8")
     elif not TARGET.is_file() or TARGET.read_text(encoding="utf-8") != text:
-        sys.exit(f"{TARGET.relative_to(ROOT)} is not what compiler_core/record.py says: run extension/record_types.py")
+        sys.exit(f"{TARGET.relative_to(ROOT)} is not what compiler_core/record says: run extension/record_types.py")
 
 
 if __name__ == "__main__":

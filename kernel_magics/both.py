@@ -10,8 +10,8 @@ from IPython.core.error import UsageError
 from IPython.utils.capture import capture_output
 
 from compiler_core.compare import compare
-from compiler_core.differences import Comparison
 from compiler_core.record import Record
+from compiler_core.record.differences import Comparison
 from kernel_magics import outward
 from kernel_magics.cell import Program
 from kernel_magics.run import Request, run, save

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from compiler_core.errors import UsageError
 from compiler_core.record import Artifact, Record
-from compiler_core.steps import steps_text
+from compiler_core.record.steps import steps_text
 
 SUFFIXES = {"python": ".py", "cpp": ".cpp", "triton": ".py", "asm": ".s", "ptx": ".ptx", "mlir": ".mlir", "llvm": ".ll"}
 LONGEST_NAME = 100

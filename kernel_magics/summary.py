@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from compiler_core.record import Compile, Frame, GraphBreak, Partition, Record, StackLine, Symbol
-from compiler_core.steps import Steps
+from compiler_core.record.steps import Steps
 
 LARGEST = 3
 """So many values kept for the backward are explained."""

@@ -14,8 +14,8 @@ from typing import Any
 
 from compiler_core.bytecode.instructions import raw_units
 from compiler_core.bytecode.listing import bytecode_text
+from compiler_core.record.steps import StepCall, StepCode, StepNote, StepResult, Steps, StepStore
 from compiler_core.shown import shown
-from compiler_core.steps import StepCall, StepCode, StepNote, StepResult, Steps, StepStore
 from compiler_core.stock import versions
 
 MOST_STEPS = 200_000

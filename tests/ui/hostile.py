@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from compiler_core.differences import Comparison, Difference, Total
 from compiler_core.record import (
     Artifact,
     Expansion,
@@ -22,6 +21,7 @@ from compiler_core.record import (
     Symbol,
     Value,
 )
+from compiler_core.record.differences import Comparison, Difference, Total
 
 EVIL = "window.evil=1"
 MEGABYTE = 1_000_000

@@ -1,4 +1,4 @@
-"""The browser's types of the record are those of record.py."""
+"""The browser's types of the record are those of `compiler_core.record`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def record_types() -> ModuleType:
     return module
 
 
-def test_browser_types_are_those_of_record_py() -> None:
+def test_browser_types_are_those_of_the_record() -> None:
     done = subprocess.run([sys.executable, str(SCRIPT), "--check"], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 

@@ -12,8 +12,8 @@ import torch
 
 from compiler_core import api, step_recorder
 from compiler_core.record import Compile, Guard, Record, to_plain
+from compiler_core.record.steps import Replay, Steps, steps_text
 from compiler_core.step_recorder import RecordingInterpreter
-from compiler_core.steps import Replay, Steps, steps_text
 from compiler_core.values.base import UNBOUND
 from compiler_core.values.describe import describe
 

@@ -12,8 +12,8 @@ from torch._inductor.utils import fresh_cache
 import compiler_core
 from compiler_core import read_logs
 from compiler_core.compare import compare
-from compiler_core.differences import Comparison
 from compiler_core.record import Record
+from compiler_core.record.differences import Comparison
 from tests.stock_ranks import run_job
 
 pytestmark = [

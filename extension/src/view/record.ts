@@ -1,4 +1,4 @@
-// Made by record_types.py from compiler_core/record.py: change that, then run it.
+// Made by record_types.py from compiler_core/record: change that, then run it.
 
 export const SCHEMA_VERSION = 2;
 

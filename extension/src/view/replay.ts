@@ -1,4 +1,4 @@
-/** The symbolic interpreter's state after any recorded step: what compiler_core/steps.py does, for the browser. */
+/** The symbolic interpreter's state after any recorded step: what compiler_core/record/steps.py does, for the browser. */
 
 import { push } from "./links";
 import type { ItemId, StepCode, StepNote, StepStore, Steps, StepText } from "./record";
