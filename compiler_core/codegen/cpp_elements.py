@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from compiler_core import ir
-from compiler_core.codegen.cpp_kernel import BLOCK, Kernel, keeps_apart
+from compiler_core.codegen.cpp_kernel import Kernel, keeps_apart
 from compiler_core.codegen.cpp_text import Loop
 from compiler_core.sizes import Int, Undecided, hint, prod
 
@@ -16,6 +16,9 @@ MOST_CUTS = 9
 
 TILE = (128, 256)
 """Of a transposition: rows and columns whose pages the processor keeps track of at once."""
+
+BLOCK = 4096
+"""Elements of a long row that one thread takes in one go, where rows are too few to share out."""
 
 
 class Elements(Kernel):

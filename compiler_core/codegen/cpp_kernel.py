@@ -15,8 +15,6 @@ from compiler_core.sizes import Int, Size, Undecided, hint, total
 
 PARALLEL_COST = 1 << 19
 """Kernels that cost less (in additions, loads and stores) stay on one thread."""
-BLOCK = 4096
-"""Elements of a long row that are summed in one go."""
 LANES = 256
 FAULT = "fault"
 """The variable that is not 0 once a position was out of range."""
@@ -215,12 +213,16 @@ def cost(loops: ir.Loops) -> Int:
 
 
 def in_lanes(loops: ir.Loops) -> bool:
-    """Whether neighbours in memory differ by the last outer index rather than an inner one."""
+    """Whether neighbours in memory differ by the last outer index rather than an inner one.
+
+    What all neighbours share, a mask of rows say, is near for either.
+    """
     if not loops.outer or hint(loops.outer[-1]) < 8:
         return False
     at = len(loops.outer) - 1
     inner = [s.address.strides for s in loops.body if isinstance(s, (ir.Load, ir.Store)) and loops.is_inner(s)]
-    return sum(s[at] == 1 for s in inner) > sum(1 in s[at + 1 :] for s in inner)
+    far = sum(s[at] not in (0, 1) for s in inner)
+    return far < sum(1 not in s[at + 1 :] and any(s[at + 1 :]) for s in inner)
 
 
 def keeps_apart(loops: ir.Loops) -> bool:

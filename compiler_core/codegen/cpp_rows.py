@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from compiler_core import ir
-from compiler_core.codegen.cpp_kernel import BLOCK, Kernel
+from compiler_core.codegen.cpp_kernel import Kernel
 from compiler_core.codegen.cpp_ops import number
 from compiler_core.codegen.cpp_reduce import clauses, flag, identity, narrow, own, sees_nan, update, wide
 from compiler_core.codegen.cpp_text import Loop, Text, in_memory, safe
 from compiler_core.sizes import Int, Size, prod
 
+BLOCK = 512
+"""Elements of a long row that are summed as floats, before their sum goes to the double of the row."""
 ROW_BYTES = 32 * 1024
 """Values of a row that are dear to compute are kept up to this size, else computed again."""
 DEAR = 10

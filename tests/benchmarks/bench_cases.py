@@ -1,6 +1,7 @@
 """Thirty programs as kernels of ours, beside eager, stock Inductor and a plain copy, in one run.
 
     python -m tests.benchmarks.bench_cases [--device cuda] [--dtype bfloat16] [--rows N --columns N] [--only softmax]
+    python -m tests.benchmarks.bench_cases --others
 
 Times are medians of interleaved rounds, with --least the least of them (where others use the machine too); errors are
 against float64, and more than twice eager's is said.
@@ -19,6 +20,7 @@ import torch
 
 import compiler_core
 from tests.benchmarks.cases import CASES, Case, Make
+from tests.benchmarks.other_cases import OTHERS
 
 Run = Callable[[], Any]
 
@@ -129,6 +131,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--least", action="store_true")
     parser.add_argument("--only", default="")
+    parser.add_argument("--others", action="store_true", help="programs that no kernel was tuned with")
     options = parser.parse_args()
     if options.threads:
         torch.set_num_threads(options.threads)
@@ -140,7 +143,7 @@ def main() -> None:
     )
     print(f"{'case':24}{'eager':>11}{'ours':>11}{'Inductor':>11}{'x eager':>9}{'x Induct':>9}{'of copy':>9}")
     ratios = []
-    for each in CASES:
+    for each in OTHERS if options.others else CASES:
         if options.only in each.name:
             (eager, ours, stock), note, moved = measure(each, make, options.rounds, options.least)
             times = "".join(f"{t * 1e6:11,.1f}" for t in (eager, ours, stock))

@@ -64,17 +64,24 @@ class Case:
     """Its result cannot be compared with another run's."""
 
 
+Registrar = Callable[..., Callable[[Callable[..., Any]], Any]]
+
+
+def registrar(cases: list[Case]) -> Registrar:
+    """A decorator that appends the function below it to `cases`."""
+
+    def case(inputs: Maker, trains: bool = False, random: bool = False) -> Callable[[Callable[..., Any]], Any]:
+        def register(program: Callable[..., Any]) -> Callable[..., Any]:
+            cases.append(Case(program.__name__, program, inputs, trains, random))
+            return program
+
+        return register
+
+    return case
+
+
 CASES: list[Case] = []
-
-
-def case(inputs: Maker, trains: bool = False, random: bool = False) -> Callable[[Callable[..., Any]], Any]:
-    """Register the function below it."""
-
-    def register(program: Callable[..., Any]) -> Callable[..., Any]:
-        CASES.append(Case(program.__name__, program, inputs, trains, random))
-        return program
-
-    return register
+case = registrar(CASES)
 
 
 # ---------------------------------------------------------------- pointwise
