@@ -89,7 +89,7 @@ def standardised_columns(x: torch.Tensor) -> torch.Tensor:
 @case(_pair)
 def row_correlation(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     x, y = x - x.mean(-1, keepdim=True), y - y.mean(-1, keepdim=True)
-    return (x * y).sum(-1) / (torch.linalg.vector_norm(x, dim=-1) * torch.linalg.vector_norm(y, dim=-1))
+    return (x * y).sum(-1) * torch.rsqrt((x * x).sum(-1) * (y * y).sum(-1))
 
 
 # ---------------------------------------------------------------- losses
