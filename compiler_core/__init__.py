@@ -23,38 +23,30 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from compiler_core.api import (
-        Explanation,
-        compile,
-        disable,
-        explain,
-        export,
-        graph_break,
-        mark_dynamic,
-        mark_static,
-        pin,
-        record,
-        reset,
-    )
+    from compiler_core.api import compile, disable, graph_break, mark_dynamic, mark_static, pin, record, reset
+    from compiler_core.one_call import Explanation, explain, export
     from compiler_core.stock.already import already_compiled
     from compiler_core.stock.logs import read_logs
 
-_API = (
-    "Explanation", "compile", "disable", "explain", "export", "graph_break", "mark_dynamic", "mark_static", "pin",
-    "reset",
-)  # fmt: skip
+_FROM = {
+    "api": ("compile", "disable", "graph_break", "mark_dynamic", "mark_static", "pin", "reset"),
+    "one_call": ("Explanation", "explain", "export"),
+    "stock.already": ("already_compiled",),
+    "stock.logs": ("read_logs",),
+}
 
 
 def __getattr__(name: str) -> Any:
     if name == "record":
         return importlib.import_module("compiler_core.record")
-    if name == "read_logs":
-        return importlib.import_module("compiler_core.stock.logs").read_logs
-    if name == "already_compiled":
-        return importlib.import_module("compiler_core.stock.already").already_compiled
-    if name in _API:
-        return getattr(importlib.import_module("compiler_core.api"), name)
+    for module, names in _FROM.items():
+        if name in names:
+            return getattr(importlib.import_module(f"compiler_core.{module}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__
 
 
 __all__ = [

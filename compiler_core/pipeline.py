@@ -1,6 +1,6 @@
 """What happens to a frame, in the order in which it happens.
 
-    hook sees a frame                      frame_hook.py
+    the hook sees a frame                  frame_hook.py -> region.py
     1 capture it symbolically              symbolic.py, opcodes/, values/ -> capture.py
       (again, up to the break, if it must break)
     2 list its guards                      guards.py
@@ -14,76 +14,40 @@ Whatever fails, the frame runs as plain Python and the record says what failed.
 from __future__ import annotations
 
 import itertools
-import threading
-import traceback
 import types
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from compiler_core import ambient, backends, breaks, entries, frame_hook, rerun, resume, split
+from compiler_core import backends, breaks, frame_hook, rerun, resume, split
 from compiler_core.bytecode import bytecode_text, disassembled, verify
 from compiler_core.capture import Capture
+from compiler_core.code_state import CodeState, Installed, Same
 from compiler_core.codegen_frame import FrameCode
-from compiler_core.config import Options
 from compiler_core.decompile import decompile
-from compiler_core.errors import CompilerBug, FullGraphError, Unsupported, UsageError
+from compiler_core.errors import CompilerBug, FullGraphError, Unsupported
 from compiler_core.frame_hook import FrameView
 from compiler_core.graphs import record_graph
-from compiler_core.guards import GuardSpec, GuardTree, cost_of, costs, filtered, first_failure, guards_text
-from compiler_core.policy import Policy
+from compiler_core.guards import GuardSpec, GuardTree, cost_of, costs, filtered, guards_text
 from compiler_core.reconstruct import graph_outputs
-from compiler_core.record import Compile, Frame, GraphBreak, Recompile, Record, StackLine, Stage
+from compiler_core.record import Compile, GraphBreak, StackLine
 from compiler_core.resume import Broken, Layout
-from compiler_core.skip import (
-    has_two_cells_of_one_name,
-    is_generator,
-    is_library_file,
-    is_runtime,
-    reads_its_frame,
-    skip_reason,
-)
+from compiler_core.skip import is_library_file
 from compiler_core.sources import FreeCell, Local, Scope
 from compiler_core.split import MAX_LEVELS, Split, Stopped
-from compiler_core.step_recorder import RecordingCapture, RecordingInterpreter, StepRecorder, link_guards
+from compiler_core.step_recorder import RecordingCapture, RecordingInterpreter, StepRecorder
 from compiler_core.symbolic import Interpreter, Lines, Stop, add_source, user_lines
 from compiler_core.values.base import Value
 from compiler_core.values.functions import CellValue
 
+if TYPE_CHECKING:
+    from compiler_core.region import Region
+
 MAX_TRIES = 4
-MAX_RESUMES = 64
 _ANY_CODE = (lambda: None).__code__
-
-
-MAX_TIMES = 3
-"""How often the code of one compile is installed."""
-
-
-@dataclass(frozen=True)
-class Installed:
-    """One compile in use: the frame's code, what runs in its place, and the guards in both their forms."""
-
-    id: str
-    code: types.CodeType
-    made: types.CodeType
-    breaks: bool
-    guards: list[GuardSpec]
-    manager: Any
-
-
-@dataclass
-class CodeState:
-    """What a region knows of one code object."""
-
-    frame: Frame
-    record: Record
-    resumes: str | None = None
-    entries: list[Installed] = field(default_factory=list)
-    left_alone: bool = False
-    """It runs as plain Python from now on (the frame hook keeps that in mind only where stock cannot meet it)."""
 
 
 @dataclass
@@ -110,196 +74,7 @@ class Captured:
         return self.capture.is_empty and not self.capture.effects and not self.capture.changes
 
 
-class Same:
-    """A code object as a key by identity: equal ones may be of functions with different globals."""
-
-    def __init__(self, code: types.CodeType) -> None:
-        self.code = code
-
-    def __hash__(self) -> int:
-        return id(self.code)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Same) and self.code is other.code
-
-
-class Region:
-    """All that one `compiler_core.compile` compiles: its options, its hook and its code objects."""
-
-    def __init__(self, root: types.CodeType, options: Options, record: Callable[[], Record]) -> None:
-        self.root = root
-        self.options = options
-        self.record = record
-        self.hook = frame_hook.Hook(self.compile_frame)
-        self._lock = threading.RLock()
-        self.states: dict[Same, CodeState] = {}
-        self.codes: dict[Any, types.CodeType] = {}
-        """Generated code that stands for a part of a function, by that function's code and which part."""
-        self._resumes: dict[Same, str] = {}
-        self._depths: dict[Same, int] = {}
-        """How many breaks in a row led to a resume function."""
-        self._alone: set[Same] = set()
-        self._policies: dict[Same, Policy] = {}
-
-    def installed(self) -> list[Installed]:
-        """The compiles of the function itself that are in use."""
-        state = self.states.get(Same(self.root))
-        found = [e for e in state.entries if entries.is_there(e.manager)] if state else []
-        return list({e.id: e for e in found}.values())
-
-    def around_pinned(self, fn: types.FunctionType) -> Callable[..., Any]:
-        """`fn`, which is compiled code, with the hook on for what it calls."""
-        self._alone.add(Same(fn.__code__))
-        return self.hook.around(fn)
-
-    def forget(self) -> None:
-        """Free all that was compiled."""
-        with self._lock:
-            self.hook.start_anew()
-            for state in self.states.values():
-                for entry in state.entries:
-                    entries.empty(entry.code, entry.manager)
-            self.states.clear()
-            self._policies.clear()
-
-    def policy(self, code: types.CodeType) -> Policy:
-        """What is symbolic in the frames of this code."""
-        dynamic = self.options.dynamic if backends.takes_symbols(self.options.backend) else False
-        return self._policies.setdefault(Same(code), Policy(dynamic))
-
-    def close(self) -> None:
-        """The compiled function is gone."""
-        self.hook.close()
-        self.forget()
-
-    # ------------------------------------------------------------ one frame
-
-    def compile_frame(self, view: FrameView) -> Any:
-        """The hook's question: what is to run in place of this frame?"""
-        if is_runtime(view.code):
-            return frame_hook.skip_all()
-        if ambient.is_watched():
-            return frame_hook.skip_once()
-        with self._lock:
-            return self._compile_frame(view)
-
-    def _compile_frame(self, view: FrameView) -> Any:
-        state = self._state(view.code)
-        if state is None:
-            return frame_hook.skip()
-        state.frame.calls += 1
-        if state.left_alone:
-            return frame_hook.skip()
-        state.entries = [e for e in state.entries if entries.is_there(e.manager)]
-        scope = Scope(view.f_locals, view.f_globals, view.closure)
-        if (known := self._known(state, scope)) is not None:
-            return known
-        if len({e.id for e in state.entries}) >= self.options.recompile_limit:
-            return self._limit_reached(state)
-        if self._depths.get(Same(view.code), 0) > MAX_RESUMES:
-            state.frame.skipped = f"more than {MAX_RESUMES} graph breaks in a row: the rest runs as plain Python"
-            return self.leave_alone(state)
-        compile_ = state.record.compile(state.frame)
-        compile_.cause = _cause(state.entries, scope)
-        try:
-            return _FrameCompile(self, state, view, scope, compile_).run()
-        except (UsageError, KeyboardInterrupt) as error:
-            compile_.outcome, compile_.reason = "failed", str(error) or type(error).__name__
-            raise
-        except Unsupported as why:
-            # generating code found a value that cannot be rebuilt
-            compile_.outcome, compile_.reason = "skipped", f"{why}: the frame runs as plain Python"
-            state.frame.skipped = compile_.reason
-            return self.leave_alone(state)
-        except RecursionError:
-            compile_.outcome = "skipped"
-            compile_.reason = "so deep in calls there is no room for the compiler's: this one runs as plain Python"
-            raise
-        except Exception as error:
-            return self._failed(state, compile_, error)
-        finally:
-            link_guards(compile_)
-
-    def _known(self, state: CodeState, scope: Scope) -> Any:
-        """Install code again whose guards hold: it was installed for other objects only, or is kept where
-        this thread does not find it."""
-        for entry in {e.id: e for e in state.entries}.values():
-            times = sum(e.id == entry.id for e in state.entries)
-            if times < MAX_TIMES and first_failure(entry.guards, scope) is None:
-                manager = GuardTree(scope, entry.code).build(entry.guards, sealing=False)
-                state.entries.append(replace(entry, manager=manager))
-                return frame_hook.use(entry.made, manager, entry.id)
-        return None
-
-    def _state(self, code: types.CodeType) -> CodeState | None:
-        """What is known of a code object; None for code that is left alone.  A new record starts anew."""
-        record = self.record()
-        state = self.states.get(Same(code))
-        if state is not None and state.record is record:
-            return state
-        resumes = self._resumes.get(Same(code))
-        if Same(code) in self._alone:
-            return None
-        if reads_its_frame(code) or has_two_cells_of_one_name(code):
-            return None
-        if code is not self.root and resumes is None and skip_reason(code):
-            return None
-        kind = "resume" if resumes is not None else ("root" if code is self.root else "called")
-        frame = record.frame(code.co_name, code.co_filename, _first_line(code), kind)  # type: ignore[arg-type]
-        if code is self.root and is_generator(code):
-            frame.skipped = "a generator or coroutine: it runs as plain Python"
-            return None
-        frame.resumes = resumes
-        made = CodeState(frame, record, resumes)
-        if state is not None:
-            made.entries = state.entries
-        self.states[Same(code)] = made
-        return made
-
-    def code(self, key: Any, make: Callable[[], types.CodeType]) -> types.CodeType:
-        """Generated code, made and checked once, so that what is compiled for it is found again."""
-        if key not in self.codes:
-            self.codes[key] = make()
-            verify(self.codes[key])
-        return self.codes[key]
-
-    def add_alone(self, code: types.CodeType) -> None:
-        """Note a function that runs one instruction: it is not captured, though what it calls may be."""
-        self._alone.add(Same(code))
-
-    def add_resume(self, code: types.CodeType, of: types.CodeType, line: int, compile_: Compile, record: Record) -> int:
-        """Note a resume function, called by the frame `of`, before that calls it: one never reached is shown too."""
-        self._resumes[Same(code)] = compile_.id
-        self._depths[Same(code)] = self._depths.get(Same(of), 0) + 1
-        frame = record.frame(code.co_name, code.co_filename, line, "resume")
-        frame.resumes = compile_.id
-        self.states[Same(code)] = CodeState(frame, record, compile_.id)
-        return frame.id
-
-    def _limit_reached(self, state: CodeState) -> Any:
-        note = (
-            f"{state.frame.name} was compiled {len(state.entries)} times, which is the limit; further calls that no "
-            "compile covers run as plain Python.  See the causes of its recompiles."
-        )
-        if note not in state.record.notes:
-            state.record.notes.append(note)
-        return frame_hook.no_more_compiles()
-
-    def leave_alone(self, state: CodeState) -> Any:
-        state.left_alone = True
-        return frame_hook.skip()
-
-    def _failed(self, state: CodeState, compile_: Compile, error: Exception) -> Any:
-        compile_.outcome = "failed"
-        compile_.reason = f"{type(error).__name__}: {error}"
-        stage: Stage = next((e.stage for e in compile_.events if e.outcome == "failed"), "capture")
-        compile_.fail(stage, compile_.reason, traceback.format_exc())
-        if self.options.strict:
-            raise CompilerBug(f"compile {compile_.id} failed in {stage}: {compile_.reason}") from error
-        return self.leave_alone(state)
-
-
-class _FrameCompile:
+class FrameCompile:
     """The steps of one compile of one frame."""
 
     def __init__(self, region: Region, state: CodeState, view: FrameView, scope: Scope, compile_: Compile) -> None:
@@ -523,13 +298,6 @@ def _without_frames(why: Unsupported) -> Unsupported:
     return why.with_traceback(None)
 
 
-def _first_line(code: types.CodeType) -> int:
-    """Where a reader finds it; module code, and what runs in its place, says that it begins at line 1."""
-    if code.co_name != "<module>":
-        return code.co_firstlineno
-    return min((line for *_, line in code.co_lines() if line), default=code.co_firstlineno)
-
-
 @contextmanager
 def _state_kept(restore: Callable[[], None] = lambda: None) -> Iterator[None]:
     """Compiling leaves the user's grad mode and random stream as they were, and what `restore` takes back.  The user's
@@ -558,13 +326,3 @@ def break_text(broke: Broke) -> str:
         f"Hint: {kind.hint}",
     ]
     return "\n".join(lines)
-
-
-def _cause(installed: list[Installed], scope: Scope) -> Recompile | None:
-    """Why the latest compile does not cover this call."""
-    for entry in reversed(installed):
-        failure = first_failure(entry.guards, scope)
-        if failure is not None:
-            guard, (expected, got) = failure
-            return Recompile(entry.id, guard.text, guard.source.text, expected, got, guard.line)
-    return None

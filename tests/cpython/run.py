@@ -220,7 +220,7 @@ def widened(code: types.CodeType) -> types.CodeType:
 
 def captured(module: str, outcome: Outcome) -> None:
     """Run the tests under the frame hook, with the module's and the tests' functions as the user's."""
-    from compiler_core import pipeline, side_effects, skip
+    from compiler_core import pipeline, region, side_effects, skip
     from compiler_core.api import new_record
     from compiler_core.config import Options
 
@@ -233,8 +233,8 @@ def captured(module: str, outcome: Outcome) -> None:
     skip._closed_file = lambda filename: "" if filename in files else closed(filename)  # type: ignore[assignment]
     skip.is_library_file.cache_clear()
     _run_generated_code(pipeline, side_effects)
-    region = pipeline.Region(ran.__code__, Options(backend="eager", strict=True), lambda: record)
-    region.hook.around(ran)(suite, outcome)
+    captured_here = region.Region(ran.__code__, Options(backend="eager", strict=True), lambda: record)
+    captured_here.hook.around(ran)(suite, outcome)
     compiled = {c.frame for c in record.compiles if c.outcome == "compiled"}
     outcome.functions = len(compiled)
     outcome.faults = [f"{c.id} {f.message}\n{f.detail}" for c in record.compiles for f in c.failures]
@@ -247,7 +247,7 @@ def _run_generated_code(pipeline: Any, side_effects: Any) -> None:
         def __bool__(self) -> bool:
             return True
 
-    capture_frame = pipeline._FrameCompile._captured
+    capture_frame = pipeline.FrameCompile._captured
 
     def captured_frame(self: Any) -> Any:
         found = capture_frame(self)
@@ -255,7 +255,7 @@ def _run_generated_code(pipeline: Any, side_effects: Any) -> None:
             found.capture.effects.__class__ = Some
         return found
 
-    pipeline._FrameCompile._captured = captured_frame
+    pipeline.FrameCompile._captured = captured_frame
 
 
 def work(module: str, mode: str, result: Path) -> None:

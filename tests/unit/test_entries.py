@@ -13,7 +13,7 @@ from torch._C._dynamo import eval_frame
 
 import compiler_core as cc
 from compiler_core.guards import GuardSpec
-from compiler_core.pipeline import Region
+from compiler_core.region import Region
 from compiler_core.symbolic import Interpreter
 
 

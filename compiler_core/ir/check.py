@@ -1,0 +1,70 @@
+"""The laws of the loop IR, as the package's docstring states them."""
+
+from __future__ import annotations
+
+from collections.abc import Set
+
+import torch
+
+from compiler_core.errors import CompilerBug
+from compiler_core.ir.loops import Loops
+from compiler_core.ir.ops import COMPARISONS, OPS, SHORT
+from compiler_core.ir.statements import Compute, Literal, Load, Position, Reduce, Scan, Statement, Store, addresses
+
+
+def check(loops: Loops) -> None:
+    """CompilerBug where one is broken: it shows the body and the line."""
+    dtypes: dict[str, torch.dtype] = {}
+    positions = {s.name for s in loops.body if isinstance(s, Position)}
+    for at, statement in enumerate(loops.body):
+        if problem := _problem(loops, statement, dtypes, positions):
+            lines = loops.text().splitlines()
+            lines[at + 1] += f"    <-- {problem}"
+            raise CompilerBug("loop IR: " + "\n".join([problem, *lines]))
+        if not isinstance(statement, Store):
+            dtypes[statement.name] = statement.dtype
+
+
+def _problem(loops: Loops, statement: Statement, dtypes: dict[str, torch.dtype], positions: Set[str]) -> str | None:
+    """What is wrong with `statement`, after statements that made values of `dtypes`."""
+    types = []
+    for argument in statement.arguments:
+        if isinstance(argument, str) and argument not in dtypes:
+            return f"{argument} is used before it is made"
+        types.append(argument.dtype if isinstance(argument, Literal) else dtypes[argument])
+    if not isinstance(statement, Store) and statement.name in dtypes:
+        return f"{statement.name} is made twice"
+    for address in addresses(statement):
+        if len(address.strides) != len(loops.space):
+            return f"the address has {len(address.strides)} strides for {len(loops.space)} sizes"
+        if any(name not in positions for name, _ in address.values):
+            return "the address depends on a value that is no position"
+    if isinstance(statement, Load) and statement.buffer in loops.writes:
+        return f"{statement.buffer} is both read and written"
+    if isinstance(statement, Store) and statement.how != "=" and loops.inner:
+        return "loops that write into what is there have no inner indices"
+    if isinstance(statement, Store) and statement.value in loops.inner_names and not loops.is_inner(statement):
+        return "an inner value is stored at the outer level"
+    if isinstance(statement, Position):
+        return None if types[0] is torch.int64 else "a position is made from an i64"
+    if isinstance(statement, Store) and statement.over and statement.address.strides[len(loops.outer) - 1] != 0:
+        return "what is stored over an index depends on it"
+    if isinstance(statement, Scan) and not loops.inner:
+        return "there is no inner index to go up to"
+    if isinstance(statement, (Reduce, Scan)):
+        return None if types == [statement.dtype] else "a reduction has the type of its value"
+    return _compute_problem(statement, types) if isinstance(statement, Compute) else None
+
+
+def _compute_problem(statement: Compute, types: list[torch.dtype]) -> str | None:
+    op, dtype = statement.op, statement.dtype
+    if op not in OPS:
+        return f"unknown operation {op}; ir.OPS has the known ones"
+    if len(types) != OPS[op].arity:
+        return f"{op} takes {OPS[op].arity} arguments"
+    if op == "cast":
+        return None
+    want = [torch.bool, dtype, dtype] if op == "where" else [types[0] if op in COMPARISONS else dtype] * len(types)
+    if op in COMPARISONS and dtype is not torch.bool:
+        return f"{op} makes bool"
+    return None if types == want else f"argument types {[SHORT[t] for t in types]} for {[SHORT[t] for t in want]}"

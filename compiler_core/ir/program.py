@@ -1,0 +1,126 @@
+"""A whole graph: its steps, which are loops or calls of PyTorch's, and the memory that they work on."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+from typing import Literal as OneOf
+
+import torch
+
+from compiler_core.ir.loops import Loops
+from compiler_core.record import ItemId
+from compiler_core.sizes import Int, hint, prod
+from compiler_core.symbols import Definition
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """A tensor in memory, as it is given to or made by a step; strides are eager's."""
+
+    name: str
+    dtype: torch.dtype
+    size: tuple[Int, ...]
+    stride: tuple[Int, ...]
+    device: torch.device
+    kind: OneOf["input", "constant", "loops", "call"]
+    """Given by the caller; an attribute of the graph; allocated by us; returned by a Call."""
+    origin: tuple[ItemId, ...] = field(default=(), compare=False)
+
+    @property
+    def numel(self) -> Int:
+        return prod(self.size)
+
+    @property
+    def bytes(self) -> int:
+        """Where the size is symbolic, of the tensor that was there when the graph was captured."""
+        return hint(self.numel) * self.dtype.itemsize
+
+
+@dataclass(frozen=True)
+class View:
+    """A tensor as a window on a buffer, `offset` elements from the buffer's first one."""
+
+    buffer: str
+    size: tuple[Int, ...]
+    stride: tuple[Int, ...]
+    offset: Int = 0
+
+    def whole(self, buffer: Buffer) -> bool:
+        """Whether this is the buffer's tensor itself."""
+        return (self.size, self.stride, self.offset) == (buffer.size, buffer.stride, 0)
+
+
+@dataclass(frozen=True)
+class Result:
+    """What the call `name` returned, where that is no tensor (several tensors, a number)."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Call:
+    """``name = target(*args, **kwargs)`` by PyTorch; among the arguments, a tensor is a View.
+
+    A tensor that it returns is the buffer `name`.  `ordered` calls (random draws) keep their
+    order among themselves; a `barrier` (it changes an argument) keeps its place among all steps.
+    """
+
+    name: str
+    target: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    reads: tuple[str, ...]
+    """Names of buffers and results."""
+    ordered: bool = False
+    barrier: bool = False
+    origin: tuple[ItemId, ...] = ()
+    reason: str = ""
+    """Why a rule left it to PyTorch; nothing where no loops could do it."""
+
+    @property
+    def writes(self) -> tuple[str, ...]:
+        return (self.name,)
+
+    @property
+    def makes(self) -> tuple[str, ...]:
+        return self.writes
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        return self.reads
+
+
+Step = Loops | Call
+
+
+@dataclass(frozen=True)
+class Program:
+    """A whole graph: `inputs` are buffer names in order, `results` what it returns."""
+
+    name: str
+    buffers: dict[str, Buffer]
+    inputs: tuple[str, ...]
+    steps: tuple[Step, ...]
+    results: tuple[View | Result | int | float | bool | None, ...]
+    constants: dict[str, Any] = field(default_factory=dict)
+    """Attributes of the graph, by buffer name."""
+    symbols: Mapping[str, Definition] = field(default_factory=dict)
+    """How each symbol is computed from the inputs; each after those that it needs."""
+    numbers: Mapping[str, int | float] = field(default_factory=dict)
+    """What each input that is no tensor was when the graph was captured."""
+
+    def text(self) -> str:
+        return "\n".join(s.text() for s in self.steps if isinstance(s, Loops))
+
+    def with_steps(self, steps: Sequence[Step]) -> Program:
+        return replace(self, steps=tuple(steps))
+
+    def numbered(self) -> Program:
+        """Its loops named ``<program>_0, <program>_1 ...`` in order, as kernels are called."""
+        numbers = itertools.count()
+        taken = {*self.buffers, *(s.name for s in self.steps if isinstance(s, Call))}
+        names = (name for n in numbers if (name := f"{self.name}_{n}") not in taken)
+        return self.with_steps([replace(s, name=next(names)) if isinstance(s, Loops) else s for s in self.steps])
