@@ -10,7 +10,7 @@ from compiler_core.errors import Unsupported
 from compiler_core.guards import GuardSpec
 from compiler_core.sources import FreeCell, InstanceDict, Source
 from compiler_core.values.base import Value
-from compiler_core.values.functions import CellValue
+from compiler_core.values.cells import CellValue
 from compiler_core.values.objects import ObjectValue
 
 if TYPE_CHECKING:

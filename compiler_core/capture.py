@@ -37,15 +37,13 @@ from compiler_core.record import ItemId
 from compiler_core.side_effects import SideEffects
 from compiler_core.sources import Constant, FreeCell, Held, Scope, Source, root_of
 from compiler_core.values.base import Value
+from compiler_core.values.cells import CellValue
 from compiler_core.values.constant import NONE, NUMPY_NUMBERS, ConstantValue, from_python, is_a, is_atom, may_be_two
-from compiler_core.values.functions import (
-    CellValue,
-    FunctionValue,
-    StaticValue,
-)
+from compiler_core.values.functions import FunctionValue
 from compiler_core.values.keys import ObjectKey
 from compiler_core.values.mappings import DictValue
 from compiler_core.values.sequences import ListValue, RangeValue, SliceValue, TupleValue
+from compiler_core.values.static import StaticValue
 from compiler_core.values.symbols import SymbolicNumber, from_number
 from compiler_core.values.tensor import TensorValue, constant_argument
 

@@ -14,20 +14,19 @@ import torch.fx as fx
 
 from compiler_core import resume
 from compiler_core.aliasing import own_cells
-from compiler_core.bytecode import Instruction, assemble, live_locals, make
+from compiler_core.bytecode import Instruction, assemble, make
 from compiler_core.capture import Capture
 from compiler_core.errors import Unsupported
+from compiler_core.frame_state import FrameState, Place
 from compiler_core.reconstruct import OUT, Emitter, Step
 from compiler_core.rerun import run_plainly
-from compiler_core.resume import HANDLED, NULL, VALUE, Broken, Layout
+from compiler_core.resume import NULL, VALUE, Broken, Layout
 from compiler_core.sources import Constant
 from compiler_core.split import Stopped
 from compiler_core.symbolic import Interpreter
-from compiler_core.values import base
-from compiler_core.values.base import UNBOUND, Value
+from compiler_core.values.base import Value
 from compiler_core.values.constant import ConstantValue
-from compiler_core.values.exceptions import OUTER
-from compiler_core.values.functions import StaticValue
+from compiler_core.values.static import StaticValue
 
 # what a handler does that Python itself puts at the end of an except block, around the name that it binds
 _TIDIES = frozenset({"LOAD_CONST", "STORE_FAST", "DELETE_FAST", "COPY", "SWAP", "POP_TOP", "POP_EXCEPT"})
@@ -36,64 +35,19 @@ ResumeCode = Callable[[Interpreter, Layout], types.CodeType]
 AloneCode = Callable[[Interpreter, Broken, Sequence[str]], types.CodeType]
 
 
-class Place(NamedTuple):
-    """One place of a frame's stack: what it holds, and the value that is to be carried for it."""
+class Onward(NamedTuple):
+    """How a frame at work goes on: at the instruction `target`, with its stack and these of its locals."""
 
-    kind: str
-    value: Value
-
-
-class FrameState:
-    """What is to be carried of one frame at work, wherever it may go on."""
-
-    def __init__(self, tx: Interpreter, targets: Sequence[int]) -> None:
-        self.tx = tx
-        self.code: types.CodeType = tx.code
-        self.targets = targets
-        self.stack = _places(tx)
-        self._live = live_locals(tx.instructions)
-        self.first = _first_argument(tx)
-
-    def names(self, target: int) -> list[str]:
-        """The locals that are live at an instruction."""
-        first = self.first[0] if self.first else None
-        live = sorted(self._live[target])
-        return [n for n in live if n != first and self.tx.locals.get(n, UNBOUND) is not UNBOUND]
-
-    @property
-    def all_names(self) -> list[str]:
-        """The locals that are live wherever the frame may go on."""
-        return list(dict.fromkeys(n for target in self.targets for n in self.names(target)))
-
-    def values(self, stack: Sequence[Place]) -> list[Value]:
-        """All that must be carried, with `stack`."""
-        found = [p.value for p in stack if p.kind != NULL] + [self.tx.locals[n] for n in self.all_names]
-        return [*found, *([self.first[1]] if self.first else []), *self.tx.cells.values()]
-
-
-def _places(tx: Interpreter) -> list[Place]:
-    handled = iter(tx.handling)
-    places = []
-    for value in tx.stack:
-        if value is OUTER:
-            places.append(Place(HANDLED, next(handled)))
-        else:
-            places.append(Place(NULL if value in (base.NULL, UNBOUND) else VALUE, value))
-    return places
-
-
-def _first_argument(tx: Interpreter) -> tuple[str, Value] | None:
-    """The first argument of a method that may call ``super()``, by the name that it has in a resume function."""
-    if "__class__" not in tx.code.co_freevars or not tx.code.co_argcount:
-        return None
-    name = tx.code.co_varnames[0]
-    cell = tx.cells.get(name)
-    if cell is not None and not any(x.opname == "STORE_DEREF" and x.argval == name for x in tx.instructions):
-        return "__self", cell.get(tx)
-    value = tx.locals.get(name, UNBOUND)
-    if value is UNBOUND:
-        raise Unsupported("unsupported operation", "a break in a method that changes its self")
-    return name, value
+    target: int
+    stack: Sequence[Place]
+    names: Sequence[str]
+    results: Sequence[str] = ()
+    """Temporaries that hold what comes on top of the stack, and below of which kind each is."""
+    kinds: Sequence[str] = ()
+    error: str | None = None
+    """The temporary that holds an exception to raise there."""
+    callee: Sequence[Step] = ()
+    """What pushes the resume function of the frame that it called, and its arguments."""
 
 
 @dataclass
@@ -326,7 +280,7 @@ class FrameCode:
         assert handler is not None
         stack = self.frames[level].stack[: handler.depth]
         names = self.frames[level].names(tx.index[handler.target])
-        self._resume_frames(level, at, stack, names, error=error)
+        self._resume_frames(level, Onward(at, stack, names, error=error))
 
     # ------------------------------------------------------------ resume functions
 
@@ -335,60 +289,37 @@ class FrameCode:
     ) -> None:
         """Go on in the innermost frame at `target`, with `results` on top of `stack`."""
         level = len(self.frames) - 1
-        self._resume_frames(level, target, stack, self.frames[level].names(target), results, kinds)
+        self._resume_frames(level, Onward(target, stack, self.frames[level].names(target), results, kinds))
 
-    def _resume_frames(
-        self,
-        level: int,
-        target: int,
-        stack: Sequence[Place],
-        names: Sequence[str],
-        results: Sequence[str] = (),
-        kinds: Sequence[str] = (),
-        error: str | None = None,
-    ) -> None:
+    def _resume_frames(self, level: int, onward: Onward) -> None:
         """Return what the frame's resume function returns; it first calls that of the next frame, down to `level`."""
-        load_temp = self.emit.load_temp
-        extra = [partial(load_temp, name) for name in results]
-        last = [partial(load_temp, error)] if error is not None else []
-        places = (*(p.kind for p in stack), *kinds)
-        function, loads = self._resume_one(level, stack, places, names, target, extra, last)
-        for outer in reversed(range(level)):
-            frame = self.frames[outer]
-            places, pc = tuple(p.kind for p in frame.stack), frame.tx.pc
+        function, loads = self._resume_one(self.frames[level], onward)
+        for frame in reversed(self.frames[:level]):
             callee: list[Step] = [partial(self.emit.add, function), *loads]
-            function, loads = self._resume_one(outer, frame.stack, places, frame.all_names, pc, [], [], callee)
+            onward = Onward(frame.tx.pc, frame.stack, frame.all_names, callee=callee)
+            function, loads = self._resume_one(frame, onward)
         self.emit.add(*make.callable_first([function]))
         for load in loads:
             load()
         self.emit.drop_all()
         self.emit.add(*make.call(len(loads)), make.return_value())
 
-    def _resume_one(
-        self,
-        level: int,
-        stack: Sequence[Place],
-        kinds: Sequence[str],
-        names: Sequence[str],
-        target: int,
-        extra: Sequence[Step],
-        last: Sequence[Step],
-        callee: Sequence[Step] = (),
-    ) -> tuple[Instruction, list[Step]]:
+    def _resume_one(self, frame: FrameState, onward: Onward) -> tuple[Instruction, list[Step]]:
         """The resume function of one frame (an instruction that pushes it), and what pushes its arguments."""
-        frame, load = self.frames[level], self.emit.load_kept
-        tx = frame.tx
+        tx, load, load_temp = frame.tx, self.emit.load_kept, self.emit.load_temp
         cells = tuple(n for n in frame.code.co_cellvars if n in tx.cells)
-        args = len(callee) - 1 if callee else None
+        kinds = (*(p.kind for p in onward.stack), *onward.kinds)
+        args = len(onward.callee) - 1 if onward.callee else None
         first, owner = frame.first or (None, None)
-        layout = Layout(target, tuple(kinds), tuple(names), cells, first, args, bool(last))
+        layout = Layout(onward.target, kinds, tuple(onward.names), cells, first, args, onward.error is not None)
         loads: list[Step] = [partial(load, owner)] if owner is not None else []
         loads += [partial(load, tx.cells[n]) for n in cells]
-        loads += callee
-        loads += [partial(load, p.value) for p in stack if p.kind != NULL]
-        loads += extra
-        loads += [partial(load, tx.locals[n]) for n in names]
-        return self._resume_function(frame, layout), [*loads, *last]
+        loads += onward.callee
+        loads += [partial(load, p.value) for p in onward.stack if p.kind != NULL]
+        loads += [partial(load_temp, name) for name in onward.results]
+        loads += [partial(load, tx.locals[n]) for n in onward.names]
+        loads += [partial(load_temp, onward.error)] if onward.error is not None else []
+        return self._resume_function(frame, layout), loads
 
     def _resume_function(self, frame: FrameState, layout: Layout) -> Instruction:
         """An instruction that pushes the resume function, made here if it has free variables."""

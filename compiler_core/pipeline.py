@@ -41,7 +41,7 @@ from compiler_core.split import MAX_LEVELS, Split, Stopped
 from compiler_core.step_recorder import RecordingCapture, RecordingInterpreter, StepRecorder
 from compiler_core.symbolic import Interpreter, Lines, Stop, add_source, user_lines
 from compiler_core.values.base import Value
-from compiler_core.values.functions import CellValue
+from compiler_core.values.cells import CellValue
 
 if TYPE_CHECKING:
     from compiler_core.region import Region

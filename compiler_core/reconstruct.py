@@ -19,8 +19,9 @@ from compiler_core.bytecode import Handler, Instruction, make
 from compiler_core.errors import Unsupported
 from compiler_core.side_effects import fill_cell
 from compiler_core.values.base import NULL, Value
+from compiler_core.values.cells import CellValue
 from compiler_core.values.constant import ConstantValue
-from compiler_core.values.functions import CellValue, StaticValue
+from compiler_core.values.static import StaticValue
 from compiler_core.values.symbols import SymbolicValue
 from compiler_core.values.tensor import TensorValue
 

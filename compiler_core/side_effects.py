@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 from compiler_core.errors import Unsupported
 from compiler_core.sources import FreeCell, Held
 from compiler_core.values.base import UNBOUND, Value
+from compiler_core.values.cells import CellValue
 from compiler_core.values.containers import ContainerValue
 from compiler_core.values.context_vars import TokenValue
 from compiler_core.values.deques import DequeValue
-from compiler_core.values.functions import CellValue
 from compiler_core.values.mappings import DictValue
 from compiler_core.values.objects import ObjectValue
 from compiler_core.values.sequences import ListValue

@@ -25,8 +25,8 @@ from compiler_core.symbolic import Interpreter
 from compiler_core.values.base import UNBOUND, NullValue, Value
 from compiler_core.values.constant import ConstantValue
 from compiler_core.values.describe import describe
-from compiler_core.values.functions import StaticValue
 from compiler_core.values.objects import ObjectValue
+from compiler_core.values.static import StaticValue
 from compiler_core.values.tensor import TensorValue
 
 MOST_STEPS = 200_000

@@ -22,9 +22,10 @@ from compiler_core.record import Compile, ItemId, Record, StackLine
 from compiler_core.skip import is_library_file, skip_reason
 from compiler_core.values import autograd_functions, contexts, queries, scan  # noqa: F401  (they register their rules)
 from compiler_core.values.base import Raised, Value
+from compiler_core.values.cells import CellValue
 from compiler_core.values.constant import NONE, ConstantValue, may_be_two
 from compiler_core.values.exceptions import ExceptionValue
-from compiler_core.values.functions import CellValue, FunctionValue, bind
+from compiler_core.values.functions import FunctionValue, bind
 from compiler_core.values.generators import GeneratorValue
 from compiler_core.values.iterators import over
 from compiler_core.values.modules import ModuleValue

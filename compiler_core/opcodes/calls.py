@@ -10,9 +10,11 @@ from compiler_core.bytecode import Instruction
 from compiler_core.errors import Unsupported
 from compiler_core.opcodes.stack import Machine
 from compiler_core.values.base import NULL, UNBOUND, Value
-from compiler_core.values.functions import CellValue, FunctionValue, StaticValue
+from compiler_core.values.cells import CellValue
+from compiler_core.values.functions import FunctionValue
 from compiler_core.values.mappings import DictValue, pairs
 from compiler_core.values.sequences import TupleValue
+from compiler_core.values.static import StaticValue
 from compiler_core.values.super import SuperValue
 
 if TYPE_CHECKING:

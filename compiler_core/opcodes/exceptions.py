@@ -10,8 +10,8 @@ from compiler_core.opcodes.stack import Machine
 from compiler_core.values.base import Raised, Value, raised
 from compiler_core.values.constant import NONE, ConstantValue
 from compiler_core.values.exceptions import OUTER, ExceptionValue, TracebackValue, as_exception
-from compiler_core.values.functions import StaticValue
 from compiler_core.values.generators import generator_raised
+from compiler_core.values.static import StaticValue
 
 if TYPE_CHECKING:
     from compiler_core.symbolic import Interpreter

@@ -10,11 +10,11 @@ from compiler_core.errors import Unsupported
 from compiler_core.opcodes.stack import Machine
 from compiler_core.values.base import Raised, Value, raised
 from compiler_core.values.constant import NONE, ConstantValue
-from compiler_core.values.functions import StaticValue
 from compiler_core.values.keys import hashable
 from compiler_core.values.mappings import DictValue
 from compiler_core.values.rules import HANDLERS
 from compiler_core.values.sequences import TupleValue
+from compiler_core.values.static import StaticValue
 
 if TYPE_CHECKING:
     from compiler_core.symbolic import Interpreter

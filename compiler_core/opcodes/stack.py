@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 from compiler_core.bytecode import Instruction
 from compiler_core.errors import Unsupported
 from compiler_core.values.base import NULL, UNBOUND, Raised, Value, raised
+from compiler_core.values.cells import CellValue
 from compiler_core.values.constant import from_python, is_atom
-from compiler_core.values.functions import CellValue, StaticValue
+from compiler_core.values.static import StaticValue
 
 if TYPE_CHECKING:
     from compiler_core.capture import Capture

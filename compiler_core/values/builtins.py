@@ -16,7 +16,7 @@ from compiler_core.values.base import Raised, Value, index_of
 from compiler_core.values.constant import NONE, ConstantValue, fold
 from compiler_core.values.deques import DequeValue
 from compiler_core.values.descriptors import lookup
-from compiler_core.values.functions import FunctionValue, PartialValue, StaticValue, is_library
+from compiler_core.values.functions import FunctionValue, PartialValue
 from compiler_core.values.keys import ObjectKey, has_fixed_order, hashable
 from compiler_core.values.mappings import DefaultDictValue, DictValue, OrderedDictValue, proxy_of
 from compiler_core.values.objects import ObjectValue
@@ -24,6 +24,7 @@ from compiler_core.values.operators import binary, unary
 from compiler_core.values.rules import HANDLERS, handles
 from compiler_core.values.sequences import ListValue, SliceValue, TupleValue
 from compiler_core.values.sets import SetValue, as_members
+from compiler_core.values.static import StaticValue, is_library
 from compiler_core.values.super import SuperValue
 from compiler_core.values.symbols import SymbolicNumber
 from compiler_core.values.tensor import TensorValue

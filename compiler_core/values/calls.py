@@ -36,9 +36,9 @@ from compiler_core.values.cached import call_cached
 from compiler_core.values.constant import ConstantValue, fold
 from compiler_core.values.construct import construct
 from compiler_core.values.exceptions import ExceptionValue, initialise
-from compiler_core.values.functions import StaticValue, class_method
 from compiler_core.values.objects import ObjectValue
 from compiler_core.values.rules import HANDLERS, Handler, has_tensor, name_of
+from compiler_core.values.static import StaticValue, class_method
 from compiler_core.values.subclasses import SubclassValue
 from compiler_core.values.text import exception_text
 from compiler_core.values.torch_functions import is_tensor_function

@@ -170,10 +170,10 @@ def computed(compute: Callable[[], Any]) -> Value:
 
 def from_python(obj: Any) -> Value:
     """A fresh Python object that capture itself computed, as a value."""
-    from compiler_core.values.functions import StaticValue
     from compiler_core.values.mappings import DictValue
     from compiler_core.values.sequences import ListValue, RangeValue, SliceValue, TupleValue
     from compiler_core.values.sets import SetValue
+    from compiler_core.values.static import StaticValue
     from compiler_core.values.symbols import from_number
 
     if is_atom(obj):

@@ -15,9 +15,10 @@ from compiler_core.errors import Unsupported
 from compiler_core.sources import Attribute, Source
 from compiler_core.values.base import Raised, Value
 from compiler_core.values.constant import NONE, ConstantValue
-from compiler_core.values.functions import FunctionValue, MethodValue, StaticValue
+from compiler_core.values.functions import FunctionValue, MethodValue
 from compiler_core.values.mappings import DictValue
 from compiler_core.values.rules import handles
+from compiler_core.values.static import StaticValue
 
 if TYPE_CHECKING:
     from compiler_core.capture import Capture

@@ -13,12 +13,13 @@ import torch
 from compiler_core.errors import Unsupported
 from compiler_core.values.base import UNBOUND, Value
 from compiler_core.values.constant import ConstantValue
-from compiler_core.values.functions import FunctionValue, StaticValue
+from compiler_core.values.functions import FunctionValue
 from compiler_core.values.mappings import DictValue
 from compiler_core.values.objects import InstanceDictValue, ObjectValue, OwnDictValue
 from compiler_core.values.rules import handles
 from compiler_core.values.sequences import ListValue, RangeValue, TupleValue
 from compiler_core.values.sets import SetValue
+from compiler_core.values.static import StaticValue
 from compiler_core.values.symbols import SymbolicNumber
 from compiler_core.values.tensor import TensorValue
 

@@ -7,12 +7,14 @@ import types
 from compiler_core.graphs import tensor_type
 from compiler_core.shown import shown
 from compiler_core.values.base import NullValue, UnboundValue, Value
+from compiler_core.values.cells import CellValue
 from compiler_core.values.constant import ConstantValue
 from compiler_core.values.containers import ContainerValue
-from compiler_core.values.functions import CellValue, FunctionValue, MethodOfValue, MethodValue, StaticValue
+from compiler_core.values.functions import FunctionValue, MethodOfValue, MethodValue
 from compiler_core.values.generators import GeneratorValue
 from compiler_core.values.iterators import IteratorValue, MappedIteratorValue
 from compiler_core.values.objects import ObjectValue
+from compiler_core.values.static import StaticValue
 from compiler_core.values.symbols import SymbolicValue
 from compiler_core.values.tensor import TensorValue
 

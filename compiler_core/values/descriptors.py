@@ -11,7 +11,8 @@ from compiler_core.errors import Unsupported
 from compiler_core.sources import ClassEntry, class_entry
 from compiler_core.values.base import Value, raised
 from compiler_core.values.constant import NONE
-from compiler_core.values.functions import FunctionValue, MethodValue, StaticValue
+from compiler_core.values.functions import FunctionValue, MethodValue
+from compiler_core.values.static import StaticValue
 
 if TYPE_CHECKING:
     from compiler_core.symbolic import Interpreter

@@ -12,10 +12,11 @@ from compiler_core.sources import Attribute, Source
 from compiler_core.values.base import Raised, Value, raised
 from compiler_core.values.constant import NONE, ConstantValue, is_atom
 from compiler_core.values.descriptors import lookup
-from compiler_core.values.functions import FunctionValue, StaticValue
+from compiler_core.values.functions import FunctionValue
 from compiler_core.values.mappings import DictValue
 from compiler_core.values.objects import ObjectValue
 from compiler_core.values.sequences import TupleValue
+from compiler_core.values.static import StaticValue
 
 if TYPE_CHECKING:
     from compiler_core.reconstruct import Emitter

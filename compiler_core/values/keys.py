@@ -38,9 +38,10 @@ class ObjectKey:
 
 def hashable(tx: Interpreter, value: Value) -> Any:
     """`value` as a dict key or set element."""
-    from compiler_core.values.functions import FunctionValue, StaticValue
+    from compiler_core.values.functions import FunctionValue
     from compiler_core.values.objects import ObjectValue
     from compiler_core.values.sequences import TupleValue
+    from compiler_core.values.static import StaticValue
     from compiler_core.values.tensor import TensorValue
 
     if isinstance(value, StaticValue):

@@ -12,10 +12,11 @@ from compiler_core.errors import Unsupported
 from compiler_core.sources import Attribute
 from compiler_core.values.base import Value
 from compiler_core.values.constant import NONE, ConstantValue
-from compiler_core.values.functions import FunctionValue, MethodValue, StaticValue, is_library, module_of
+from compiler_core.values.functions import FunctionValue, MethodValue
 from compiler_core.values.mappings import DictValue
 from compiler_core.values.rules import handles
 from compiler_core.values.sequences import TupleValue
+from compiler_core.values.static import StaticValue, is_library, module_of
 
 if TYPE_CHECKING:
     from compiler_core.symbolic import Interpreter

@@ -372,7 +372,7 @@ class DictIteratorValue(IteratorValue):
         return [self.view]
 
     def rebuild(self, emit: Emitter) -> None:
-        from compiler_core.values.functions import StaticValue
+        from compiler_core.values.static import StaticValue
 
         emit.call_object(advanced, [StaticValue(self.order), self.view, ConstantValue(self.index)])
 

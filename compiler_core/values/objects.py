@@ -15,10 +15,11 @@ from compiler_core.sources import Attribute, InstanceDict, Source
 from compiler_core.values.base import UNBOUND, Raised, Value, raised
 from compiler_core.values.constant import NONE, ConstantValue
 from compiler_core.values.descriptors import ABSENT, delete, is_data_descriptor, is_descriptor, lookup, read, write
-from compiler_core.values.functions import FunctionValue, MethodValue, StaticValue, is_library, module_of
+from compiler_core.values.functions import FunctionValue, MethodValue
 from compiler_core.values.iterators import over
 from compiler_core.values.keys import hashable
 from compiler_core.values.mappings import DictValue
+from compiler_core.values.static import StaticValue, is_library, module_of
 
 if TYPE_CHECKING:
     from compiler_core.reconstruct import Emitter

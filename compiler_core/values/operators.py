@@ -12,12 +12,13 @@ from compiler_core.values.base import Value, raised
 from compiler_core.values.constant import ConstantValue, fold
 from compiler_core.values.container_operators import builtin_operation, inplace_operation
 from compiler_core.values.containers import ContainerValue
-from compiler_core.values.functions import MethodValue, StaticValue
+from compiler_core.values.functions import MethodValue
 from compiler_core.values.mappings import DictValue
 from compiler_core.values.objects import BUILTIN_METHODS, ObjectValue
 from compiler_core.values.refusals import refused_operands
 from compiler_core.values.rules import HANDLERS, handles
 from compiler_core.values.sequences import ListValue, RangeValue
+from compiler_core.values.static import StaticValue
 from compiler_core.values.subclasses import SubclassValue, contents_of
 from compiler_core.values.symbols import COMPARISONS
 from compiler_core.values.tensor import TensorValue
