@@ -70,6 +70,15 @@ static inline f16 f16_of_f32(f32 x) {  // to nearest, half to even
 """
 
 
+WHOLE = """\
+template <class I, class F> static inline I whole(F x) {  // towards 0; what does not fit, as the processor has it
+  const I least = (I)1 << (8 * sizeof(I) - 1), part = (I)x;
+  // or'ed with 0, or g++ takes (f32)(i32)x for trunc(x), which has a negative zero
+  return x >= (F)least && x < -(F)least ? part | (I)((part > 0) & (x < 0)) : least;
+}
+"""
+
+
 def prelude(kernels: Sequence[ir.Loops], simd_math: Sequence[str]) -> str:
     """What stands above the kernels: types, half conversions, declarations of libm's functions.
 
@@ -90,7 +99,18 @@ def prelude(kernels: Sequence[ir.Loops], simd_math: Sequence[str]) -> str:
     dtypes = {s.dtype for s in statements if not isinstance(s, ir.Store)}
     if dtypes & {torch.bfloat16, torch.float16}:
         text += HALVES
-    return text
+    return text + WHOLE if any(_makes_whole(k) for k in kernels) else text
+
+
+def _makes_whole(loops: ir.Loops) -> bool:
+    """Whether a float becomes an integer in it."""
+    floats = {s.name for s in loops.body if not isinstance(s, ir.Store) and s.dtype.is_floating_point}
+    casts = (s for s in loops.body if isinstance(s, ir.Compute) and s.op == "cast" and _is_integer(s.dtype))
+    return any(a in floats or isinstance(a, ir.Literal) for s in casts for a in s.arguments)
+
+
+def _is_integer(dtype: torch.dtype) -> bool:
+    return not dtype.is_floating_point and dtype is not torch.bool
 
 
 def _functions(statement: ir.Compute) -> list[str]:
@@ -180,4 +200,8 @@ def _cast(x: str, of: torch.dtype, to: torch.dtype) -> str:
         return f"{x} ? {number(1, to)} : {number(0, to)}"
     if of in halves or to in halves:
         return f"{ir.SHORT[to]}_of_{ir.SHORT[of]}({x})"
+    if of.is_floating_point and _is_integer(to):
+        # eager goes to the short types by way of these
+        part = f"whole<{'i64' if to in (torch.int64, torch.uint8) else 'i32'}>({x})"
+        return part if to in (torch.int64, torch.int32) else f"({ir.SHORT[to]}){part}"
     return f"({ir.SHORT[to]}){x}"

@@ -80,12 +80,25 @@ def roll(body: Body, x: Operand, shifts: Sequence[Int], dims: Sequence[int] = ()
         raise NotLowered("roll in several dimensions")
     dim = dims[0] % len(x.view.size) if dims else 0
     size = x.view.size[dim]
-    shift = shifts[0] % size
+    shift = _in_range(shifts[0], size)
     if isinstance(shift, int) and shift == 0:
         body.store(body.operand(x))
         return
     parts = [_part(body, x, dim, start) for start in (shift - size, shift)]
     _one_of(body, parts, dim, [shift, size])
+
+
+def _in_range(shift: Int, size: Int) -> Int:
+    """`shift` modulo `size`; a symbolic one may only be short of it once."""
+    if isinstance(shift, int) and isinstance(size, int):
+        return shift % size
+    try:
+        shift = shift + size if shift < 0 else shift
+        if 0 <= shift < size:
+            return shift
+    except Undecided:
+        pass
+    raise NotLowered("how often the shift goes around depends on symbols")
 
 
 def _part(body: Body, x: Operand, dim: int, start: Int) -> Value:

@@ -21,12 +21,13 @@ NO_OPERANDS = {"alpha", "rounding_mode", "memory_format"}
 """Named arguments that have no part in the choice of the result's type."""
 
 
-def promoted(promotion: Promotion, args: Sequence[Any]) -> torch.dtype:
-    """The type to compute in, for tensors and numbers `args`."""
+def promoted(promotion: Promotion, args: Sequence[Any]) -> tuple[torch.dtype, torch.dtype]:
+    """The type to compute in, for tensors and numbers `args`, and the one that integers are rounded to before."""
     numbers = (1 if isinstance(a, Size) else 1.0 if isinstance(a, Real) else a for a in args)
     given = [_like(a) if isinstance(a, Operand) else a for a in numbers if isinstance(a, (Operand, int, float))]
     compute, _ = elementwise_dtypes(*given, type_promotion_kind=promotion)
-    return compute
+    _, common = elementwise_dtypes(*given, type_promotion_kind=Promotion.DEFAULT)
+    return compute, common if COMPUTE_TYPE.get(common) is compute else compute
 
 
 def pointwise(
@@ -38,9 +39,9 @@ def pointwise(
         @functools.wraps(rule)
         def lower(body: Body, *args: Any, **kwargs: Any) -> None:
             operands = {k: v for k, v in kwargs.items() if k not in NO_OPERANDS}
-            dtype = promoted(promotion, [*args, *operands.values()])
-            values = [_value(body, a, dtype) for a in args]
-            named = {k: _value(body, v, dtype) for k, v in kwargs.items()}
+            types = promoted(promotion, [*args, *operands.values()])
+            values = [_value(body, a, *types) for a in args]
+            named = {k: _value(body, v, *types) for k, v in kwargs.items()}
             body.store(rule(body, *values, **named))
 
         lowers(*targets)(lower)
@@ -49,10 +50,14 @@ def pointwise(
     return register
 
 
-def _value(body: Body, arg: Any, dtype: torch.dtype) -> Any:
+def _value(body: Body, arg: Any, dtype: torch.dtype, whole: torch.dtype | None = None) -> Any:
+    """`arg` as `dtype`; an integer is first made a `whole`."""
     if isinstance(arg, (Size, Real)):
         return body.number(arg, dtype)
-    return body.cast(body.operand(arg), dtype) if isinstance(arg, Operand) else arg
+    if not isinstance(arg, Operand):
+        return arg
+    value = body.operand(arg)
+    return body.cast(value if value.dtype.is_floating_point else body.cast(value, whole or dtype), dtype)
 
 
 def _like(operand: Operand) -> torch.Tensor:
@@ -220,11 +225,11 @@ def _clamp(body: Body, op: str, x: Value, bound: Value | Number) -> Value:
 
 
 def _clamp_tensor(body: Body, x: Operand, low: Operand | None, high: Operand | None) -> None:
-    dtype = promoted(Promotion.DEFAULT, [x, low, high])
-    value = _value(body, x, dtype)
+    types = promoted(Promotion.DEFAULT, [x, low, high])
+    value = _value(body, x, *types)
     for op, bound in (("maximum", low), ("minimum", high)):
         if bound is not None:
-            value = body.op(op, value, _value(body, bound, dtype))
+            value = body.op(op, value, _value(body, bound, *types))
     body.store(value)
 
 

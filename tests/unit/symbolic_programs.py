@@ -81,6 +81,7 @@ PROGRAMS: dict[str, Program] = {
     "split": (lambda x: x.split(x.shape[0] // 2)[0] * 3, lambda n, m: [t(2 * n, m)]),
     "rotary": (rotary, lambda n, m: [t(n, 2 * m)]),
     "constants": (lambda x: x + torch.zeros(x.shape[0] * 2, x.shape[1])[: x.shape[0]], lambda n, m: [t(n, m)]),
+    "roll": (lambda x: (x.roll(-1, 0), x.roll(1, 1), x.roll(5, 1), x.roll(x.shape[0] - 1, 0)), lambda n, m: [t(n, m)]),
     "triangle": (lambda x: x.tril() + x.triu(1), lambda n, m: [t(n, m)]),
     "flatten": (lambda x: x.flatten(0, 1).sum(0) * x.size(1), lambda n, m: [t(n, m, 5)]),
     "index": (lambda x, i: x[i] * 2, lambda n, m: [t(n, m), torch.randint(0, n, (m,))]),

@@ -131,6 +131,33 @@ def test_division_of_integers_by_a_tensor_raises_as_eager_does() -> None:
         run([x, y])
 
 
+def test_integers_are_rounded_to_a_half_type_before_they_meet_one() -> None:
+    n = torch.tensor([257, 2049, 70000, -70000, 3, 0])
+    for dtype in (torch.bfloat16, torch.float16):
+        h = torch.tensor([256, 2048, math.inf, 1, -3, 0], dtype=dtype)
+        check(lambda n, h: (h == n, n - h, torch.maximum(n, h), h.clamp(n, n + 1), n * h), n, h, tolerances=[0] * 5)
+
+
+FAR = (-0.5, 0.5, -1.0, 255.5, -129.0, 300.0, 65536.0, 2.0**31, -(2.0**31) - 4096, 2.0**33 + 4096, 2.0**63, -1e30)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("to", [torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8])
+def test_floats_become_integers_as_the_processor_has_it(dtype: torch.dtype, to: torch.dtype) -> None:
+    """Towards 0, and without a negative zero when they are floats again; also what does not fit, or is constant."""
+
+    def program(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        whole, known = (x * 1).to(to), torch.full_like(x, -1.0).to(to)
+        return whole, whole.to(x.dtype), 1 / whole, whole.double(), known, known + x
+
+    for part in (slice(None), slice(3), slice(-7, None)):  # some as vectors, some one by one
+        x = torch.tensor((*FAR, math.inf, -math.inf, math.nan), dtype=dtype)[part]
+        run, _ = compiled(program, x)
+        for mine, theirs in zip(run([x]), program(x), strict=True):
+            assert torch.equal(mine.nan_to_num(7), theirs.nan_to_num(7)), (mine, theirs)
+            assert torch.equal(mine.signbit(), theirs.signbit()), (mine, theirs)
+
+
 def test_bool_arithmetic() -> None:
     x = torch.tensor([True, False, True, False])
     y = torch.tensor([True, True, False, False])
