@@ -59,6 +59,8 @@ def _check(compile_: Compile, wrapper: Artifact, saved: Values) -> Values:
     finally:
         program.let_go()
     seen.update((n, value) for n, value in returned.items() if n in function.nodes)
+    if unseen := [n.key for n in graph.graph.nodes if draws_random(n.target) and n.key not in seen]:
+        raise UsageError(f"{unseen[0]} draws random numbers within a kernel, where nobody sees them")
     drawn = {n.key: seen[n.key] for n in graph.graph.nodes if n.key in seen and draws_random(n.target)}
     exact, eager = function(given, drawn, in_float64=True), function(given, drawn, in_float64=False)
     for name in (n.key for n in graph.graph.nodes if "empty" not in n.target):  # that is nobody's value

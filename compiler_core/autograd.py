@@ -19,7 +19,7 @@ import torch
 import torch.fx as fx
 
 from compiler_core import symbols
-from compiler_core.codegen.recipe import BadIndex
+from compiler_core.codegen.recipe import BadIndex, NotDrawn
 from compiler_core.create_graph import Again, Inputs, Rules
 from compiler_core.functional import Layout, Mutation, Return, View
 from compiler_core.joint import output_nodes
@@ -90,6 +90,7 @@ def bound(
         "backward_graph": backward and backward_graph and _unless_batched(backward, backward_graph, glue.tangents),
         "run_eagerly": captured.forward,
         "BadIndex": BadIndex,
+        "NotDrawn": NotDrawn,
         "as_eager_says": as_eager_says,
     }
     filename = f"<cutaway {compile_.id}:autograd {next(_numbers)}>"
@@ -137,7 +138,8 @@ def laid_out(
 
 
 def as_eager_says(run: Callable[..., Any], inputs: Sequence[Any]) -> Any:
-    """What eager PyTorch does where a kernel met an index that is out of range: it raises, and says which."""
+    """What eager PyTorch does where a kernel met an index that is out of range: it raises, and says which.  Or where
+    no kernel of ours may draw random numbers: it draws them."""
     try:
         return run(*inputs)
     except Exception as error:
@@ -373,7 +375,7 @@ class _Writer:
         else:
             self._run(depth, "forward", joint.outputs, joint.primals, output_nodes(self.parts.forward.graph))
         if self._may_raise:
-            self._line(1, "except BadIndex:")
+            self._line(1, "except (BadIndex, NotDrawn):")
             self._line(2, f"return as_eager_says(run_eagerly, {_tuple(joint.primals)})")
         late = [m for m in joint.mutations if joint.differentiable[m.output] or self.parts.backward is None]
         for mutation in late:

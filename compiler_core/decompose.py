@@ -42,7 +42,6 @@ PYTORCHS = (
     # arithmetic in several steps
     *("addcmul", "addcdiv", "lerp", "xlogy", "frac", "logaddexp", "nan_to_num", "heaviside", "logit"),
     *("deg2rad", "rad2deg", "sinc", "fill", "isneginf", "isposinf", "std", "std_mean", "trace"),
-    "native_dropout_backward",
     # writes to a part
     *("slice_backward", "select_backward"),
 )
@@ -85,6 +84,13 @@ def native_dropout(x: torch.Tensor, p: float, train: bool | None) -> Any:
         return torch.zeros_like(x), torch.zeros_like(x, dtype=torch.bool)
     kept = torch.bernoulli(x, 1 - p)
     return x * kept * (1 / (1 - p)), kept.to(torch.bool)
+
+
+@decomposes(aten.native_dropout_backward.default)
+def native_dropout_backward(gradient: torch.Tensor, mask: torch.Tensor, scale: float) -> Any:
+    """Rounded once, as in eager's kernel."""
+    wide = gradient.float() if gradient.dtype in (torch.bfloat16, torch.float16) else gradient
+    return (wide * mask * scale).to(gradient.dtype)
 
 
 @decomposes(aten.var_mean.correction)

@@ -223,7 +223,7 @@ class _Notes:
             self._compile.refusals.append(FusionRefusal(refusal.kind, first, second, refusal.reason))
 
     def _kernel(self, number: int, step: ir.Step, code: Code, item: ItemId | None) -> None:
-        if isinstance(step, ir.Call) and step.target in NO_KERNELS:
+        if isinstance(step, ir.Call) and (step.target in NO_KERNELS or step.draws):
             return
         language: Any = code.language if isinstance(step, ir.Loops) else "extern"
         name = step.name if isinstance(step, ir.Loops) else str(step.target)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 import re
 
-from compiler_core import build
+from compiler_core import build, philox
 from compiler_core.codegen.examples import random_tensor
 from compiler_core.errors import BuildError, UsageError
 from compiler_core.record import Compile
@@ -56,8 +56,24 @@ class BadIndex(IndexError):
     pass
 
 
+class NotDrawn(Exception):
+    pass
+
+
+def is_recording():
+    return torch.cuda.is_current_stream_capturing()
+
+
 f16, bf16, f32, f64 = torch.float16, torch.bfloat16, torch.float32, torch.float64
 i8, i16, i32, i64, u8 = torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8
+"""
+
+_DRAW = f"""
+import functools
+
+BLOCK = {philox.BLOCK}
+
+
 """
 
 _CPP = """
@@ -122,6 +138,9 @@ def script(compile_: Compile, which: str) -> str:
         raise UsageError(f"compile {compile_.id} has no kernels of ours for its {which} graph")
     made = _cpp(kernels.text) if kernels.language == "cpp" else _triton(kernels.text)
     common = _COMMON.replace("{random_tensor}", inspect.getsource(random_tensor))
+    if "= draw(" in wrapper.text:
+        needed = philox.most_threads, philox.threads, philox.draw
+        common += _DRAW + "\n\n".join(inspect.getsource(each) for each in needed)
     return f"{common}{made}\n{wrapper.text}{_MAIN.format(which=which)}"
 
 

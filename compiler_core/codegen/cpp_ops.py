@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import torch
 
 from compiler_core import ir
+from compiler_core.errors import BuildError
 
 TYPES = {
     "f32": "float",
@@ -149,6 +150,8 @@ def expression(op: str, dtype: torch.dtype, args: Sequence[str], of: torch.dtype
         plain = f"{args[0]} {INFIX[op]} {args[1]}"
         # C++ computes short integers as int
         return plain if dtype.is_floating_point or t in ("i32", "i64") else f"({t})({plain})"
+    if op == "uniform":
+        raise BuildError("a kernel that draws random numbers as eager's for GPUs does is written in Triton only")
     if op in MATH or op in ("pow", "atan2"):
         return f"::{op}{single}({', '.join(args)})"
     return _by_name(op, t, args, of, single)

@@ -39,8 +39,10 @@ def plan(program: ir.Program) -> MemoryPlan:
 
 def _last_uses(program: ir.Program) -> dict[str, int]:
     last: dict[str, int] = {}
+    made = {name for step in program.steps for name in step.writes}
     for at, step in enumerate(program.steps):
-        last.update(dict.fromkeys((*step.reads, *step.writes), at))
+        drawn = (name for name in step.needs if name in made)
+        last.update(dict.fromkeys((*step.reads, *step.writes, *drawn), at))
     results = {v.buffer for v in views(program.results)}
     results.update(r.name for r in program.results if isinstance(r, ir.Result))
     kept = results | set(program.inputs) | program.constants.keys()

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import torch
 
-from compiler_core import build, ir
+from compiler_core import build, ir, philox
 from compiler_core.codegen import Launcher, pages
 
 Runner = Callable[[Sequence[Any]], list[Any]]
@@ -22,6 +22,10 @@ Runner = Callable[[Sequence[Any]], list[Any]]
 
 class BadIndex(IndexError):
     """A kernel met an index that is out of range; what the graph does in PyTorch says which."""
+
+
+class NotDrawn(Exception):
+    """No kernel may draw the graph's random numbers now; PyTorch's own do."""
 
 
 def restrided(tensor: torch.Tensor, size: tuple[int, ...], stride: tuple[int, ...]) -> torch.Tensor:
@@ -45,6 +49,9 @@ NAMES: dict[str, Any] = {
     "math": math,
     "restrided": restrided,
     "BadIndex": BadIndex,
+    "NotDrawn": NotDrawn,
+    "draw": philox.draw,
+    "is_recording": torch.cuda.is_current_stream_capturing,
     "empty": pages.empty,
     "empty_large": pages.empty_large,
     # these save a microsecond each where this PyTorch has them
@@ -69,7 +76,7 @@ class Recipe:
     kernels: str
     """Their source; nothing where there are none."""
     may_raise: bool
-    """Whether it may raise BadIndex."""
+    """Whether it may raise BadIndex or NotDrawn."""
     only_kernels: bool
     """Whether it calls nothing of PyTorch's that autograd would notice."""
 

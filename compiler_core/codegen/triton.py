@@ -122,7 +122,9 @@ class _Kernel:
     def _signature(self, buffers: dict[str, ir.Buffer]) -> None:
         heading, _ = next(iter(self.loops.lines()))
         pointers = [f'{name}_ptr: "{POINTERS[buffers[name].dtype]}"' for name in self.loops.arguments]
-        numbers = [f'{name}: "i64"' for name in self.loops.symbols] + [f'{name}: "fp64"' for name in self.loops.scalars]
+        numbers = [f'{name}: "i64"' for name in self.loops.symbols]
+        types = {s.number.name: s.dtype for s in self.loops.body if isinstance(s, ir.Scalar)}
+        numbers += [f'{name}: "{POINTERS[types[name]].removeprefix("*")}"' for name in self.loops.scalars]
         sizes = ({"BLOCK_I": self.blocks.i} if not self._one_row else {}) | (
             {"BLOCK_J": self.blocks.j} if self.blocks.j else {}
         )

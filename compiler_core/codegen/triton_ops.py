@@ -72,6 +72,19 @@ def _float_floordiv(a, b):
     floor = tl.where(quotient - floor > 0.5, floor + 1, floor)
     return tl.where((b == 0) | (quotient == 0), a / b, floor)
 """,
+    "_uniform": """\
+def _uniform(place, seed, offset, threads, vector):
+    threads = threads.to(tl.uint32)
+    group = place.to(tl.uint32) // vector
+    number = group // threads * (1 if vector == 1 else max(vector, 4)) + place.to(tl.uint32) % vector
+    thread = group % threads
+    counter = offset.to(tl.uint64) + number // 4
+    low, high = (counter & 0xFFFFFFFF).to(tl.uint32), (counter >> 32).to(tl.uint32)
+    a, b, c, d = tl.philox(seed, low, high, thread, thread * 0)
+    word = number % 4  # what the words of neighbours have in common is computed once
+    drawn = tl.where(word < 2, tl.where(word == 0, a, b), tl.where(word == 2, c, d))
+    return drawn.to(tl.float32) * 2.0**-32 + 2.0**-33
+""",
 }
 """Functions that a module of kernels defines when one of its kernels calls them."""
 
@@ -101,6 +114,8 @@ def compute(statement: ir.Compute, types: Sequence[torch.dtype], args: Sequence[
         return f"tl.{op}({args[0]})"
     if op in _IN_LIBDEVICE:
         return f"libdevice.{_IN_LIBDEVICE[op]}({', '.join(args)})"
+    if op == "uniform":
+        return f"_uniform({', '.join(args)})"
     return _WRITERS[op](types[0], args) if op != "cast" else cast(args[0], types[0], dtype)
 
 

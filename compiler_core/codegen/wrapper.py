@@ -7,6 +7,7 @@ C++, a tensor for Triton (`Code.takes`).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -48,7 +49,7 @@ class Wrapper:
             names={self._own(name): name for name in NAMES},
             language=self._code.language,
             kernels=self._code.text if loops else "",
-            may_raise=self._takes == "addresses" and any(k.may_fail for k in loops),
+            may_raise=bool(self._draws()) or (self._takes == "addresses" and any(k.may_fail for k in loops)),
             only_kernels=not self._dispatches,
         )
 
@@ -123,6 +124,8 @@ class Wrapper:
             # a primal's strides are guarded; a tangent and a saved value of a call may have any
             if not name.startswith("primals") and name in program.buffers and name in self._addressed:
                 self._expect(program.buffers[name])
+        if draws := self._draws():
+            self._line(f"if {' or '.join(self._forbids_drawing(draws))}: raise {self._own('NotDrawn')}")
         taken, dies = set(self._plan.takes.values()), dead_after(self._plan.dies)
         for at, step in enumerate(program.steps):
             self._loops(step) if isinstance(step, ir.Loops) else self._call(step)
@@ -154,7 +157,20 @@ class Wrapper:
         window = f"{self._own('window')}({dead}, {self._number(buffer.size)}, {self._number(buffer.stride)}, 0)"
         self._line(f"{name} = {dead if same else window}; del {dead}", loops)
 
+    def _draws(self) -> list[ir.Call]:
+        return [s for s in self._program.steps if isinstance(s, ir.Call) and s.draws]
+
+    def _forbids_drawing(self, draws: Sequence[ir.Call]) -> list[str]:
+        """When other numbers would be drawn than by eager: the generator's are not known while a CUDA graph is
+        recorded, and who draws for an element depends on the address of eager's tensor."""
+        inputs = dict.fromkeys(view.buffer for call in draws for view in views(call.args))
+        return [f"{self._own('is_recording')}()", *(f"{name}.data_ptr() % 16" for name in inputs)]
+
     def _call(self, call: ir.Call) -> None:
+        if call.draws:
+            _, numel, device = call.args
+            self._line(f"{', '.join(call.draws)} = {self._own('draw')}({numel}, {device})", call)
+            return
         args = [self._argument(a) for a in call.args] + [f"{k}={self._argument(v)}" for k, v in call.kwargs.items()]
         if getattr(call.target, "__name__", "") == "getitem":
             text = f"{args[0]}[{args[1]}]"

@@ -9,7 +9,7 @@ Grammar (`statements.py`, `loops.py`, `program.py`; its laws in `check.py`)::
     Load      ::= name: dtype = buffer[Address] where Range*       read one element
     Index     ::= name: dtype = Address            the address itself as a number (arange)
     Position  ::= name: i64 = arg below size where Range*          an index that a tensor holds
-    Scalar    ::= name: f64 = number               a float that Python computes before the call
+    Scalar    ::= name: dtype = number             a number (f64, i64) that Python has when it launches the kernel
     Compute   ::= name: dtype = op(arg, ...)       op is in OPS; arg is a name or a Literal
     Reduce    ::= name: dtype = op over inner of value             op is in REDUCTIONS
     Scan      ::= name: dtype = op up to j of value                op is in SCANS

@@ -64,7 +64,11 @@ def _compute_problem(statement: Compute, types: list[torch.dtype]) -> str | None
         return f"{op} takes {OPS[op].arity} arguments"
     if op == "cast":
         return None
+    if op == "uniform" and dtype is not torch.float32:
+        return "uniform makes f32"
     want = [torch.bool, dtype, dtype] if op == "where" else [types[0] if op in COMPARISONS else dtype] * len(types)
+    if op == "uniform":
+        want = [*[torch.int64] * 4, torch.int32]
     if op in COMPARISONS and dtype is not torch.bool:
         return f"{op} makes bool"
     return None if types == want else f"argument types {[SHORT[t] for t in types]} for {[SHORT[t] for t in want]}"

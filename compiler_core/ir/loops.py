@@ -68,8 +68,8 @@ class Loops:
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """The buffers that earlier steps must have made: those that it reads, and those that it writes into."""
-        return (*self.reads, *(b for b in self.writes if b not in self.makes))
+        """What earlier steps must have made: the buffers that it reads or writes into, and numbers that were drawn."""
+        return (*self.reads, *(b for b in self.writes if b not in self.makes), *self.scalars)
 
     @property
     def arguments(self) -> tuple[str, ...]:
@@ -98,7 +98,7 @@ class Loops:
 
     @cached_property
     def scalars(self) -> tuple[str, ...]:
-        """The floats that the kernel takes as float64 after its symbols."""
+        """The numbers that the kernel takes after its symbols, each of its statement's type."""
         return tuple(dict.fromkeys(s.number.name for s in self.body if isinstance(s, Scalar)))
 
     @cached_property

@@ -49,6 +49,9 @@ OPS: dict[str, Op] = {
     "isinf": Op(1),
     "signbit": Op(1),
     "where": Op(3),  # condition is bool, the other two have the result's type
+    # a random f32 in (0, 1] for the element at a place in memory, from the numbers that a call drew and the number
+    # of neighbours that a thread of eager's kernel does, all of them i64 but the last, which is i32 (philox.py)
+    "uniform": Op(5, 60),
     "cast": Op(1),  # as Tensor.to: to an integer towards 0, to bool "is not 0"
 }
 COMPARISONS = frozenset({"eq", "ne", "lt", "le", "gt", "ge", "isnan", "isinf", "signbit"})

@@ -66,6 +66,8 @@ class Call:
 
     A tensor that it returns is the buffer `name`.  `ordered` calls (random draws) keep their
     order among themselves; a `barrier` (it changes an argument) keeps its place among all steps.
+    A call that `draws` only says where the generator is, in numbers of these names, and moves it on:
+    kernels draw what `target` would.
     """
 
     name: str
@@ -79,10 +81,11 @@ class Call:
     origin: tuple[ItemId, ...] = ()
     reason: str = ""
     """Why a rule left it to PyTorch; nothing where no loops could do it."""
+    draws: tuple[str, ...] = ()
 
     @property
     def writes(self) -> tuple[str, ...]:
-        return (self.name,)
+        return self.draws or (self.name,)
 
     @property
     def makes(self) -> tuple[str, ...]:

@@ -75,7 +75,7 @@ class Scalar:
     number: Real
     origin: tuple[ItemId, ...] = field(default=(), compare=False)
 
-    dtype: torch.dtype = field(default=torch.float64, init=False, repr=False)
+    dtype: torch.dtype = torch.float64
     arguments: tuple[Argument, ...] = field(default=(), init=False, repr=False)
 
 

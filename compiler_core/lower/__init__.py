@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import operator
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -18,7 +19,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from compiler_core import ir
 from compiler_core.graphs import target_name
-from compiler_core.lower import creation, indexing, parts, pointwise, reductions, scattering  # noqa: F401  (they fill the table)
+from compiler_core.lower import creation, dropout, indexing, parts, pointwise, reductions, scattering  # noqa: F401  (they fill the table)
 from compiler_core.lower.body import Body
 from compiler_core.lower.table import RULES, NotLowered, Operand
 from compiler_core.record import ItemId
@@ -98,7 +99,7 @@ class _Lowering:
             self.env[node] = known
         else:
             lowered = self._loops(node)
-            self.env[node] = lowered if isinstance(lowered, ir.View) else self._call(node, lowered)
+            self.env[node] = self._call(node, lowered) if isinstance(lowered, str) else lowered
 
     def _number(self, node: fx.Node) -> Int | Real:
         """A number that no tensor is needed for: a whole one by its expression, another as Python computes it."""
@@ -109,30 +110,44 @@ class _Lowering:
         self._sizes.definitions[node.name] = Definition(text, frozenset(symbols_in(args)))
         return Real(node.name)
 
-    def _loops(self, node: fx.Node) -> ir.View | str:
-        """The node by its rule, or why it is left to PyTorch, where there is a rule."""
+    def _loops(self, node: fx.Node) -> ir.View | list[ir.View] | str:
+        """The node's result or results by its rule, or why it is left to PyTorch, where there is a rule."""
         target: Any = node.target
         rule = RULES.get(target)
         if rule is None:
             return ""
+        if is_random(node) and self._name != "forward":
+            return "a backward cannot be left to PyTorch once it runs"
         if not self._supported(node):
             return "its tensors are empty, on several devices, or of a type that loops do not have"
         args: Any = fx.node.map_aggregate(node.args, self._operand)
         kwargs: Any = fx.node.map_aggregate(dict(node.kwargs), self._operand)
-        buffer = self._buffer(node, node.meta["val"], "loops")
+        buffer, *others = results = self._results_of(node)
         dims = reductions.REDUCED_DIMS.get(target)
         reduced = (args[0], dims(*args, **kwargs)) if dims else None
+        read = {user.args[1] for user in node.users if user.target is operator.getitem and user.users}
         try:
-            body = Body(node.name, buffer, self._fresh, buffer.origin, reduced)
+            kept = [other if at in read else None for at, other in enumerate(others, 1)]
+            body = Body(node.name, buffer, self._fresh, _origin(node), reduced, kept)
             rule(body, *args, **kwargs)
         except NotLowered as why:
             return str(why)
+        self._steps += body.draws
         for part in (body, *body.updates):
             loops = part.loops()
             ir.check(loops)
             self._steps.append(loops)
-        self._buffers[node.name] = buffer
-        return _whole(buffer)
+        self._buffers |= {each.name: each for each in results}
+        return [_whole(each) for each in results] if others else _whole(buffer)
+
+    def _results_of(self, node: fx.Node) -> list[ir.Buffer]:
+        """The buffers of what `node` makes, each of several called as the node that takes it."""
+        value = node.meta["val"]
+        if isinstance(value, torch.Tensor):
+            return [self._buffer(node, value, "loops")]
+        takers = {user.args[1]: user for user in node.users if user.target is operator.getitem and user.users}
+        made = [self._buffer(takers.get(at, node), each, "loops") for at, each in enumerate(value)]
+        return [replace(b, name=b.name if at in takers else f"{node.name}_{at}") for at, b in enumerate(made)]
 
     def _call(self, node: fx.Node, reason: str = "") -> ir.View | ir.Result:
         args, kwargs = self._argument(node.args), self._argument(dict(node.kwargs))
@@ -188,7 +203,9 @@ class _Lowering:
     def _supported(self, node: fx.Node) -> bool:
         """Whether loops can hold all tensors of this node: real types, elements, one device."""
         inputs = [n.meta.get("val") for n in node.all_input_nodes]
-        values: list[Any] = [node.meta.get("val"), *(v for v in inputs if not is_symbolic(v))]
+        made = node.meta.get("val")
+        made = made if isinstance(made, tuple) else (made,)
+        values: list[Any] = [*made, *(v for v in inputs if not is_symbolic(v))]
         if not all(isinstance(v, torch.Tensor) and v.layout is torch.strided for v in values):
             return False
         if any(v.dtype not in ir.SHORT or v.is_conj() or v.is_neg() for v in values):
@@ -234,7 +251,18 @@ class _Lowering:
         if not isinstance(value, fx.Node):
             return value
         known = self.env[value]
-        return Operand(known, value.meta["val"].dtype) if isinstance(known, ir.View) else known
+        if not isinstance(known, ir.View):
+            return known
+        return Operand(known, value.meta["val"].dtype, self._is_aligned(known.buffer))
+
+    def _is_aligned(self, name: str) -> bool | None:
+        """Whether the buffer begins where PyTorch's allocator has memory begin; None of an input."""
+        kind = self._buffers[name].kind
+        if kind == "call":
+            targets = [s.target for s in self._steps if isinstance(s, ir.Call) and s.name == name]
+            schemas = [t._schema for t in targets if isinstance(t, torch._ops.OpOverload)]
+            return any(len(s.returns) == 1 and s.returns[0].alias_info is None for s in schemas)
+        return None if kind == "input" else kind == "loops"
 
     def _fresh(self) -> str:
         return next(name for n in self._numbers if (name := f"v{n}") not in self._names)

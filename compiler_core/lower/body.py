@@ -14,11 +14,13 @@ from compiler_core.lower.table import NotLowered, Number, Operand, Symbolic, Val
 from compiler_core.record import ItemId
 from compiler_core.sizes import Int, Real, Size, hint, prod
 
+_DROPOUT = torch.ops.aten.native_dropout.default
 COMPUTE_TYPE = {torch.bfloat16: torch.float32, torch.float16: torch.float32}
 
 
 class Body:
-    """Statements for one node whose result is `out`.
+    """Statements for one node whose result is `out`; `others` are its further results, of the same form, and None
+    for one that nobody reads.
 
     The outer indices run over those dimensions of the result that are not of size 1, in the
     order in which they lie in memory.  `reduced` gives a reduction's input: sizes, and the
@@ -32,6 +34,7 @@ class Body:
         fresh: Callable[[], str],
         origin: tuple[ItemId, ...],
         reduced: tuple[Operand, Sequence[int]] | None = None,
+        others: Sequence[ir.Buffer | None] = (),
     ) -> None:
         self.name, self.out, self._fresh, self._origin = name, out, fresh, origin
         self._statements: list[ir.Statement] = []
@@ -46,7 +49,9 @@ class Body:
             self._inner_dims = [d for d in _by_stride(operand.view.stride) if d in dims and size[d] != 1]
         self._outer_dims = [d for d in _by_stride(stride) if d not in self._inner_dims and size[d] != 1]
         self._size, self._stride = size, stride
+        self._others = others
         self.updates: list[Body] = []
+        self.draws: list[ir.Call] = []
 
     def update(self, size: Sequence[Int]) -> Body:
         """Loops over `size` that write into the result once this body has made it; see `put`."""
@@ -158,15 +163,35 @@ class Body:
             return value
         return self._add(ir.Scan(self._fresh(), value.dtype, op, value.argument, self._origin))
 
-    def store(self, value: Value | Number | Symbolic) -> None:
-        """The node's result, cast to its type; the last statement."""
-        value = self.cast(value, self.out.dtype)
+    def uniform(self, vector: int, numel: int, device: int, given: ir.View | None) -> Value:
+        """The random number that dropout of `numel` elements draws for the current one, float32.
+
+        `vector` is how many neighbours eager does at a time, if `given`, a part of an input, begins at an aligned
+        address.
+        """
+        names = tuple(f"{self.name}_{part}" for part in ("seed", "offset", "threads"))
+        call = ir.Call(self.name, _DROPOUT, (given, numel, device), {}, (), True, False, self._origin, "", names)
+        self.draws.append(call)
+        numbers = [self._add(ir.Scalar(self._fresh(), Real(n), self._origin, torch.int64)) for n in names]
+        place = self._add(ir.Index(self._fresh(), torch.int64, self._place_of_result(), self._origin))
+        arguments = [v.argument for v in (place, *numbers)]
+        of_eager = ir.Literal(vector, torch.int32)
+        return self._add(ir.Compute(self._fresh(), torch.float32, "uniform", (*arguments, of_eager), self._origin))
+
+    def store(self, value: Value | Number | Symbolic, result: int = 0) -> None:
+        """A result of the node, cast to its type; the first one is the last statement."""
+        out = (self.out, *self._others)[result]
+        if out is None:
+            return
+        value = self.cast(value, out.dtype)
         last = self._statements[-1] if self._statements else None
         if isinstance(last, (ir.Compute, ir.Reduce, ir.Scan)) and last.name == value.argument:
-            self._statements[-1] = replace(last, name=self.name)
-            value = Value(self.name, value.dtype)
-        address = ir.Address(tuple(self._stride[d] for d in (*self._outer_dims, *self._inner_dims)))
-        self._statements.append(ir.Store(self.out.name, address, value.argument, self._origin))
+            self._statements[-1] = replace(last, name=out.name)
+            value = Value(out.name, value.dtype)
+        self._statements.append(ir.Store(out.name, self._place_of_result(), value.argument, self._origin))
+
+    def _place_of_result(self) -> ir.Address:
+        return ir.Address(tuple(self._stride[d] for d in (*self._outer_dims, *self._inner_dims)))
 
     def loops(self) -> ir.Loops:
         outer, inner = (tuple(self._size[d] for d in dims) for dims in (self._outer_dims, self._inner_dims))

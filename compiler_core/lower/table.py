@@ -1,8 +1,8 @@
 """The table of lowering rules, filled on the line above each rule.
 
 A rule gets the `Body` to fill, then the node's arguments, in which a tensor is an `Operand`
-and everything else is as it stands in the graph.  It ends with `body.store(value)`, or raises
-`NotLowered`, and then the node stays a call of PyTorch's kernel.
+and everything else is as it stands in the graph.  It ends with `body.store(value)`, once for each result,
+or raises `NotLowered`, and then the node stays a call of PyTorch's kernel.
 """
 
 from __future__ import annotations
@@ -26,6 +26,9 @@ class Operand:
 
     view: ir.View
     dtype: torch.dtype
+    aligned: bool | None = False
+    """Whether its buffer begins at an aligned address, as far as is known; None: it is an input, whose address each
+    call tells."""
 
 
 @dataclass(frozen=True)

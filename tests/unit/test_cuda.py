@@ -82,16 +82,78 @@ def test_transformer_block() -> None:
     no_failure(record)
 
 
-def test_dropout_draws_eagers_stream() -> None:
-    def noisy(inputs: dict[str, torch.Tensor]) -> torch.Tensor:
-        return F.dropout(inputs["x"].cos(), 0.5)
+# ---- what dropout draws ----------------------------------------------------------------------
 
-    x = torch.randn(1000, device="cuda")
-    fast = compiler_core.compile(noisy)
-    torch.manual_seed(1)
-    want = gradients(noisy, {"x": x})
-    torch.manual_seed(1)
-    torch.testing.assert_close(gradients(fast, {"x": x}), want)
+
+def drawn(fn: Callable[..., Any], tensors: dict[str, torch.Tensor], seed: int = 1) -> tuple[Any, ...]:
+    """The value of `fn`, the gradients of its inputs, and where the generator is then."""
+    torch.manual_seed(seed)
+    torch.rand(5, device="cuda")
+    return *gradients(fn, tensors), torch.cuda.get_rng_state()
+
+
+def calls_in(record: Record) -> list[str]:
+    return [k.name for c in record.compiles for k in c.kernels if k.language == "extern"]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64])
+@pytest.mark.parametrize("size", [(1000,), (7, 11), (6, 333), (2048, 2052), (2047, 2051), (9000, 4098)])
+@pytest.mark.parametrize("p", [0.1, 0.5])
+def test_dropout_in_a_kernel_draws_what_eagers_draws(dtype: torch.dtype, size: tuple[int, ...], p: float) -> None:
+    def noisy(inputs: dict[str, torch.Tensor]) -> torch.Tensor:
+        return F.dropout(inputs["x"], p) * F.dropout(inputs["x"].abs(), p)
+
+    x = torch.randn(size, device="cuda", dtype=dtype)
+    with compiler_core.record() as record:
+        fast = compiler_core.compile(noisy, strict=True, dynamic=False)
+        for seed in (0, -1):
+            got, want = drawn(fast, {"x": x}, seed), drawn(noisy, {"x": x}, seed)
+            torch.testing.assert_close([got[0], got[2]], [want[0], want[2]], rtol=0, atol=0)
+            torch.testing.assert_close(got[1], want[1])
+    no_failure(record)
+    assert calls_in(record) == []
+
+
+@pytest.mark.parametrize("start", [0, 1, 2, 4])
+def test_dropout_of_a_tensor_at_any_address(start: int) -> None:
+    """Who draws for an element depends on where eager's tensor lies."""
+
+    def noisy(inputs: dict[str, torch.Tensor]) -> torch.Tensor:
+        return F.dropout(inputs["x"], 0.3) * F.dropout(inputs["x"][4:].cos(), 0.5).sum()
+
+    x = torch.randn(start + 4096, device="cuda", dtype=torch.float64)[start:]
+    fast = compiler_core.compile(noisy, strict=True)
+    torch.testing.assert_close(drawn(fast, {"x": x}), drawn(noisy, {"x": x}))
+    leaves = {"x": x.detach().requires_grad_()}
+    torch.testing.assert_close(drawn(lambda _: fast(leaves), {}), drawn(lambda _: noisy(leaves), {}))
+
+
+def test_dropout_while_the_user_records_a_cuda_graph() -> None:
+    x, results = torch.randn(3000, device="cuda"), []
+    fast = compiler_core.compile(lambda x: F.dropout(x.sin(), 0.5), strict=True)
+    fast(x)
+    for fn in (fast, lambda x: F.dropout(x.sin(), 0.5)):
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            y = fn(x)
+        torch.manual_seed(7)
+        for _ in range(3):
+            graph.replay()
+            results.append(y.clone())
+    torch.testing.assert_close(results[:3], results[3:])
+    assert not torch.equal(results[0], results[1])
+
+
+def test_a_network_with_dropouts_trains_as_eagers() -> None:
+    torch.manual_seed(0)
+    model = nn.TransformerEncoderLayer(64, 4, 128, dropout=0.1, batch_first=True).cuda()
+    x = torch.randn(4, 16, 64, device="cuda")
+    with compiler_core.record() as record:
+        fast = compiler_core.compile(model, strict=True)
+        torch.testing.assert_close(
+            drawn(lambda t: fast(t["x"]), {"x": x}), drawn(lambda t: model(t["x"]), {"x": x}), atol=1e-4, rtol=1e-3
+        )
+    no_failure(record)
 
 
 # ---- CUDA graphs -----------------------------------------------------------------------------
