@@ -65,8 +65,11 @@ def _set_autocast(device: str, enabled: bool, dtype: torch.dtype, cache: bool) -
 CHANGES = frozenset({torch._C._set_grad_enabled, enter_autocast, leave_autocast})
 
 
-def restorer(graph: fx.Graph) -> Callable[[], Callable[[], None]]:
-    """To be called before a run of `graph`; what that gives restores the state if the run fails half-way."""
+def restorer(graph: fx.Graph) -> Callable[[], Callable[[], None]] | None:
+    """To be called before a run of `graph`; what that gives restores the state if the run fails half-way.  None for
+    graphs that change none."""
+    if not any(n.target in CHANGES for n in graph.nodes):
+        return None
     devices = sorted({str(n.args[0]) for n in graph.nodes if n.target in (enter_autocast, leave_autocast)})
 
     def before() -> Callable[[], None]:

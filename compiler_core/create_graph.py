@@ -8,7 +8,6 @@ differentiated: they depend, for autograd, on every input, so that nobody finds 
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -23,39 +22,20 @@ from compiler_core.record import Compile
 
 Gradients = tuple[torch.Tensor | None, ...]
 
-_graph_is_retained: Any = vars(torch._C._autograd)["_get_current_graph_task_keep_graph"]
+graph_is_retained: Any = vars(torch._C._autograd)["_get_current_graph_task_keep_graph"]
 
 
-class Inputs:
-    """The inputs of one run, kept until autograd frees what it saved; those that the graph writes to excepted."""
-
-    __slots__ = ("_versions", "primals")
-
-    def __init__(self, primals: tuple[torch.Tensor, ...]) -> None:
-        self.primals: tuple[torch.Tensor, ...] | None = primals
-        self._versions = _versions(primals)
-
-    def unchanged(self) -> bool:
-        """Whether they still are what the forward saw, and still there."""
-        return self.primals is not None and _versions(self.primals) == self._versions
-
-    def let_go(self) -> None:
-        """The backward went through; without ``retain_graph`` it was the last."""
-        if not _graph_is_retained():
-            self.primals = None
+def unchanged(ctx: Any) -> bool:
+    """Whether the inputs of a run, which its node keeps until autograd frees what was saved, still are what the
+    forward saw, and still there."""
+    return ctx.primals is not None and _versions(ctx.primals) == ctx.versions
 
 
-_version = operator.attrgetter("_version")
-
-
-def _versions(primals: tuple[torch.Tensor, ...]) -> list[int]:
-    """At every call, so without asking first which of them are numbers."""
+def _versions(primals: Sequence[Any]) -> tuple[int, ...]:
     try:
-        return list(map(_version, primals))
-    except AttributeError:
-        return _versions(tuple(p for p in primals if isinstance(p, torch.Tensor)))
+        return tuple(p._version for p in primals if isinstance(p, torch.Tensor))
     except RuntimeError:  # of inference tensors nobody knows
-        return []
+        return ()
 
 
 @dataclass(frozen=True)
@@ -99,9 +79,9 @@ class Again:
             f"a gradient that a compiled backward has made cannot be differentiated again: {why}; "
             "leave the function whose gradient it is uncompiled (compiler_core.disable)"
         )
-        if ctx.inputs.primals is None or any(ctx.needs_input_grad[i] for i in self._rules.written):
+        if ctx.primals is None or any(ctx.needs_input_grad[i] for i in self._rules.written):
             raise RuntimeError(message)  # an error that waits could not be reached from every input
-        reachable = [p for p in ctx.inputs.primals if getattr(p, "requires_grad", False)]
+        reachable = [p for p in ctx.primals if getattr(p, "requires_grad", False)]
         made = [g for g in gradients if g is not None]
         marked = [g.detach().requires_grad_() for g in made]
         raises: Any = torch._C._functions.DelayedError(message.encode(), len(marked) + len(reachable))
@@ -120,7 +100,7 @@ class Again:
         needed = ctx.needs_input_grad
         with torch.enable_grad():
             # each an alias, so that an input given twice has two gradients
-            inputs = [p.view_as(p) if n else p for p, n in zip(ctx.inputs.primals, needed, strict=True)]
+            inputs = [p.view_as(p) if n else p for p, n in zip(ctx.primals, needed, strict=True)]
             with torch._C._DisableAutocast():
                 outputs = graph(*inputs)
             given = [(o, t) for o, t in zip(outputs, tangents, strict=True) if t is not None]
@@ -130,7 +110,8 @@ class Again:
                     [o for o, _ in given], wanted, [t for _, t in given], create_graph=True, allow_unused=True
                 )
             )
-        ctx.inputs.let_go()
+        if not graph_is_retained():
+            ctx.primals = None
         return tuple(next(found) if n else None for n in needed)
 
 

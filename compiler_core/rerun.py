@@ -36,25 +36,53 @@ def graph_or_none(
 
     `writes_at_once`: it writes to inputs as it goes, not last of all, when nothing can fail any longer.
     """
-    written, random_numbers, before = _written(graph), draws(graph.graph), ambient.restorer(graph.graph)
+    remember = _remembers(graph, writes_at_once)
 
     def run(*inputs: Any) -> Any:
-        kept = [_Input.kept(inputs[i], writes_at_once) for i in written]
-        random = torch.get_rng_state() if random_numbers else None
-        restore = before()
+        undo = remember and remember(inputs)
         try:
             return compiled(*inputs)
         except BaseException as error:
-            restore()
-            if not _is_the_graphs(error) or not _put_back(kept):
+            again = _is_the_graphs(error)
+            if undo:
+                again = undo(again)
+            if not again:
                 raise
-            if random is not None:
-                torch.set_rng_state(random)
             _failed.last = compile_, error
             return None
 
     run.__name__ = run.__qualname__ = name
     return run
+
+
+Undo = Callable[[bool], bool]
+
+
+def _remembers(graph: torch.fx.GraphModule, writes_at_once: bool) -> Callable[[Sequence[Any]], Undo] | None:
+    """To be called with the inputs before a run of `graph`.  What that gives takes back what the run did before it
+    failed, all of it if the frame is to run again, and says whether it can.  None for graphs that change nothing: most
+    of them, and it costs time at every call."""
+    written, random_numbers, before = _written(graph), draws(graph.graph), ambient.restorer(graph.graph)
+    if not (written or random_numbers or before):
+        return None
+
+    def remember(inputs: Sequence[Any]) -> Undo:
+        kept = [_Input.kept(inputs[i], writes_at_once) for i in written]
+        random = torch.get_rng_state() if random_numbers else None
+        restore = before and before()
+
+        def undo(again: bool) -> bool:
+            if restore:
+                restore()
+            if not again or not _put_back(kept):
+                return False
+            if random is not None:
+                torch.set_rng_state(random)
+            return True
+
+        return undo
+
+    return remember
 
 
 def _is_the_graphs(error: BaseException) -> bool:

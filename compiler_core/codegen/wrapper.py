@@ -121,8 +121,8 @@ class Wrapper:
         program = self._program
         self._names.update(program.constants)
         for name in program.inputs if program.name == "backward" else ():
-            # a primal's strides are guarded; a tangent and a saved value of a call may have any
-            if not name.startswith("primals") and name in program.buffers and name in self._addressed:
+            # a saved value may have any strides: a call's, or those that a hook on saved tensors gave it
+            if not name.startswith("tangents") and name in program.buffers and name in self._addressed:
                 self._expect(program.buffers[name])
         if draws := self._draws():
             self._line(f"if {' or '.join(self._forbids_drawing(draws))}: raise {self._own('NotDrawn')}")
