@@ -50,9 +50,7 @@ class Writer:
 
     def _run(self, depth: int, graph: str, results: Sequence[str], inputs: Sequence[str], nodes: Sequence[Any]) -> None:
         """The call of a compiled graph; below autograd, so that PyTorch notes neither views nor gradients."""
-        function = f"{graph}_graph"
-        if graph == "backward":  # vmap's tangents have no memory of their own
-            function = f"(plain_backward if {self._any_batched()} else backward_graph)"
+        function = "run" if graph == "backward" else "forward_graph"
         call = f"{_targets(results)}{function}([{', '.join(inputs)}])"
         if graph in self._only_kernels:  # which PyTorch does not see anyway
             self._line(depth, call, graph, nodes)
@@ -61,6 +59,7 @@ class Writer:
         self._line(depth + 1, call, graph, nodes)
 
     def _any_batched(self) -> str:
+        """Whether vmap hands in tangents, which have no memory of their own."""
         names = self.joint.tangents
         each = f"is_batched({names[0]})" if len(names) == 1 else f"any(map(is_batched, {_tuple(names)}))"
         return f"transforms_are_active() or {each}"
@@ -165,6 +164,7 @@ class Writer:
         self._read_saved(flags)
         nodes = output_nodes(backward.graph)
         results = [f"gradient_{i}" if n is not None else "_" for i, n in enumerate(nodes, 1)]
+        self._line(2, f"run = plain_backward if {self._any_batched()} else backward_graph")
         self._run(2, "backward", results, [*self.parts.saved, *self.parts.symbols, *joint.tangents], nodes)
         for line in absent:
             self._line(2, line)

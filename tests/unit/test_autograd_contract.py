@@ -251,9 +251,11 @@ def gradients_are_tensors_of_their_own(c):
 
 
 @program
-def gradient_handed_in_expanded(c):
+def gradient_handed_in_expanded_transposed_and_cut(c):
     f, x, w = c(one), t(3, 3), t(3, 3)
     f(x, w).backward(torch.ones(1).expand(3, 3))
+    f(x, w).backward(t(3, 3, requires_grad=False).t())
+    f(x, w).backward(t(3, 6, requires_grad=False)[:, ::2])
     return gradients(x, w)
 
 
@@ -592,6 +594,19 @@ def hooks_on_saved_tensors(c):
         y = f(x, w)
     y.sum().backward()
     return gradients(x, w)
+
+
+@program
+def hooks_on_saved_tensors_that_lay_them_out_otherwise(c):
+    f, base, found = c(lambda x: (x.sin() * x.exp()).cos()), t(6, 10, requires_grad=False), []
+    around = torch.autograd.graph.saved_tensors_hooks
+    for lay_out in (torch.Tensor.contiguous, lambda s: s.t().contiguous().t()):
+        for x in (base.t().detach().requires_grad_(), base[:, ::2].detach().requires_grad_()):
+            with around(lambda s: s, lay_out):
+                y = f(x)
+            y.sum().backward()
+            found.append(x.grad)
+    return found
 
 
 @program

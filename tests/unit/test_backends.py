@@ -144,27 +144,34 @@ class Compiled(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, primals_1):
-        ctx.inputs = Inputs((primals_1,))
+        ctx.primals = (primals_1,)
+        try:
+            ctx.versions = (primals_1._version,)
+        except RuntimeError:  # of inference tensors nobody knows
+            ctx.versions = ()
         with below_autograd():
             cos_1, primals_1 = forward_graph([primals_1])
-        ctx.save_for_backward(primals_1)
-        ctx.set_materialize_grads(False)
+        ctx.to_save = (primals_1,)
+        ctx.materialize_grads = False
         return (cos_1,)
 
     @staticmethod
     def backward(ctx, tangents_1):
         if tangents_1 is None:
             return (None,)
-        if torch.is_grad_enabled() and ctx.inputs.unchanged():  # the caller said create_graph=True
+        create_graph = is_grad_enabled()
+        if create_graph and unchanged(ctx):
             return again.gradients(ctx, (tangents_1,))
-        if tangents_1 is None or tangents_1.stride() != (1,):
+        if tangents_1.stride() != (1,):
             tangents_1 = laid_out(tangents_1, (4,), (1,), torch.float32, 'cpu')
         primals_1, = ctx.saved_tensors
+        run = plain_backward if transforms_are_active() or is_batched(tangents_1) else backward_graph
         with below_autograd():
-            gradient_1, = backward_graph([primals_1, tangents_1])
-        if torch.is_grad_enabled():  # an input was written to
+            gradient_1, = run([primals_1, tangents_1])
+        if create_graph:  # an input was written to
             return again.once(ctx, (gradient_1,))
-        ctx.inputs.let_go()
+        if not graph_is_retained():
+            ctx.primals = None
         return (gradient_1,)
 
 
