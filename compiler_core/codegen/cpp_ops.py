@@ -47,9 +47,38 @@ INFIX = {
     "ge": ">=",
 }
 
-HALVES = """\
+BITS = """\
 static inline f32 as_f32(u32 bits) { f32 value; __builtin_memcpy(&value, &bits, 4); return value; }
 static inline u32 as_bits(f32 value) { u32 bits; __builtin_memcpy(&bits, &value, 4); return bits; }
+"""
+EXP = """\
+static inline f32 fma(f32 a, f32 b, f32 c) {  // a * b + c, rounded once where the processor can
+#if defined __FMA__ || defined __aarch64__
+  return __builtin_fmaf(a, b, c);
+#else
+  return a * b + c;
+#endif
+}
+static inline f32 exp_f32(f32 x) {  // 2^k * exp(r), where r = x - k * log(2) is at most log(2) / 2
+  // -104 gives 0 and 89 infinity as all beyond do; whole numbers compare faster, and bits are in the order of floats
+  const u32 bits = as_bits(x), above = bits < as_bits(-104.0f) ? bits : as_bits(-104.0f);
+  const i32 within = (i32)above < (i32)as_bits(89.0f) ? (i32)above : (i32)as_bits(89.0f);
+  const f32 in = as_f32((u32)within), shift = 0x1.8p23f + 254;  // the last bits of `rounded` are k + 254
+  const f32 rounded = fma(in, 0x1.715476p0f, shift), k = rounded - shift;
+  const f32 r = fma(k, -0x1.7f7d1cp-20f, fma(k, -0x1.62e4p-1f, in));  // log(2) in two parts
+  f32 p = fma(r, 0x1.6b6e1cp-10f, 0x1.122fc2p-7f);
+  p = fma(p, r, 0x1.555688p-5f);
+  p = fma(p, r, 0x1.5554a4p-3f);
+  p = fma(p, r, 0.5f);
+  p = fma(p, r, 1.0f);
+  p = fma(p, r, 1.0f);
+  const u32 twice = as_bits(rounded), once = twice >> 1;
+  const f32 scaled = p * as_f32(once << 23) * as_f32((twice - once) << 23);  // 2^k alone may be no float
+  return x != x ? x : scaled;
+}
+"""
+"""For vectors of any length; the C library's errors are larger than eager's, and it takes infinities one by one."""
+HALVES = """\
 static inline f32 f32_of_bf16(bf16 x) { return as_f32((u32)x << 16); }
 static inline bf16 bf16_of_f32(f32 x) {  // to nearest, half to even
   const u32 bits = as_bits(x);
@@ -96,11 +125,10 @@ def prelude(kernels: Sequence[ir.Loops], simd_math: Sequence[str]) -> str:
         simd = '__attribute__((const, simd("notinbranch"))) ' if base in simd_math else ""
         takes = ", ".join([of] * (2 if base in ("pow", "atan2") else 1))
         lines.append(f'extern "C" {simd}{of} {function}({takes}) noexcept;')
-    text = "\n".join(lines) + "\n"
-    dtypes = {s.dtype for s in statements if not isinstance(s, ir.Store)}
-    if dtypes & {torch.bfloat16, torch.float16}:
-        text += HALVES
-    return text + WHOLE if any(_makes_whole(k) for k in kernels) else text
+    exp = any(isinstance(s, ir.Compute) and _is_own(s.op, s.dtype) for s in statements)
+    halves = any(s.dtype in (torch.bfloat16, torch.float16) for s in statements if not isinstance(s, ir.Store))
+    whole = any(_makes_whole(k) for k in kernels)
+    return "\n".join(lines) + "\n" + BITS * (exp or halves) + EXP * exp + HALVES * halves + WHOLE * whole
 
 
 def _makes_whole(loops: ir.Loops) -> bool:
@@ -114,7 +142,14 @@ def _is_integer(dtype: torch.dtype) -> bool:
     return not dtype.is_floating_point and dtype is not torch.bool
 
 
+def _is_own(op: str, dtype: torch.dtype) -> bool:
+    """Whether `EXP` computes it."""
+    return op == "exp" and dtype is torch.float32
+
+
 def _functions(statement: ir.Compute) -> list[str]:
+    if _is_own(statement.op, statement.dtype):
+        return []
     if statement.op in MATH or statement.op in ("pow", "atan2"):
         return [statement.op + ("f" if statement.dtype is torch.float32 else "")]
     return []
@@ -152,6 +187,8 @@ def expression(op: str, dtype: torch.dtype, args: Sequence[str], of: torch.dtype
         return plain if dtype.is_floating_point or t in ("i32", "i64") else f"({t})({plain})"
     if op == "uniform":
         raise BuildError("a kernel that draws random numbers as eager's for GPUs does is written in Triton only")
+    if _is_own(op, dtype):
+        return f"exp_f32({args[0]})"
     if op in MATH or op in ("pow", "atan2"):
         return f"::{op}{single}({', '.join(args)})"
     return _by_name(op, t, args, of, single)

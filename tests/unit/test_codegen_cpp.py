@@ -50,6 +50,18 @@ def test_masks_do_not_keep_a_loop_from_being_vectorised(tmp_path: Path) -> None:
     assert not re.search(r"\bcosf\b", assembly.read_text())  # but _ZGV..._cosf
 
 
+def test_the_exponential_is_about_as_exact_as_eagers() -> None:
+    edges = [0.0, -0.0, 88.7228, 88.73, -87.4, -103.9, -104.1, 1e-40, 3e38, -3e38, *map(float, ("inf", "-inf", "nan"))]
+    x = torch.cat([torch.linspace(-104, 88.7, 100_003), torch.randn(10_000), torch.tensor(edges)])
+    run, _ = compiled(lambda x: x.exp() * 1, x)
+    (mine,), theirs, exact = run([x]), x.exp(), x.double().exp()
+    normal = x.abs() < 87
+    assert torch.equal(mine.isnan(), x.isnan()) and torch.equal(mine.isinf(), theirs.isinf())
+    assert (mine - theirs)[x < -87].abs().max() < 3e-45  # the least float is 1.4e-45
+    errors = [(y / exact - 1)[normal].abs() for y in (mine, theirs)]
+    assert errors[0].norm() < 1.25 * errors[1].norm() and errors[0].max() < 2 * errors[1].max()
+
+
 def test_no_header_and_no_fast_math() -> None:
     assert "#include" not in source(lambda x: F.gelu(x), torch.randn(8))
     assert not {"-ffast-math", "-Ofast", "-funsafe-math-optimizations"} & set(build.FLAGS)
