@@ -116,9 +116,6 @@ class Emitter:
     def store_attr(self, name: str) -> None:
         self.add(make.store_attr(name))
 
-    def delete_attr(self, name: str) -> None:
-        self.add(Instruction("DELETE_ATTR", None, name))
-
     def subscript(self) -> None:
         self.add(make.load_subscript())
 

@@ -52,3 +52,23 @@ def shell(_ipython: InteractiveShell) -> Iterator[InteractiveShell]:
     _ipython.set_custom_exc((), None)
     _ipython.compile.reset_compiler_flags()
     _ipython.reset()
+
+
+@pytest.fixture
+def magics(shell: InteractiveShell) -> InteractiveShell:
+    """An IPython in which a person has loaded the magics and imported torch."""
+    import torch
+
+    shell.run_line_magic("load_ext", "kernel_magics")
+    shell.user_ns["torch"] = torch
+    return shell
+
+
+@pytest.fixture
+def fresh_stock() -> Iterator[None]:
+    """Stock `torch.compile` knows nothing before the test, and nothing after it."""
+    import torch
+
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()

@@ -112,10 +112,6 @@ def build_tuple(count: int) -> Instruction:
     return _counted("BUILD_TUPLE", count)
 
 
-def build_list(count: int) -> Instruction:
-    return _counted("BUILD_LIST", count)
-
-
 def build_map(count: int) -> Instruction:
     """Stack before: `count` times key, value."""
     return _counted("BUILD_MAP", count)
@@ -192,18 +188,3 @@ def call(n_args: int, kw_names: Sequence[str] = ()) -> list[Instruction]:
 def callable_first(loading: Sequence[Instruction]) -> list[Instruction]:
     """`loading` pushes a callable; this pushes it as a call wants it, with its NULL below (3.13: above) it."""
     return [push_null(), *loading] if _BEFORE_3_13 else [*loading, push_null()]
-
-
-def call_sequence(
-    callable_: Sequence[Instruction], args: Iterable[Sequence[Instruction]], kw_names: Sequence[str] = ()
-) -> list[Instruction]:
-    """Load the callable and its arguments (the last ``len(kw_names)`` by keyword), and call."""
-    loads = [list(arg) for arg in args]
-    return [*callable_first(callable_), *(x for load in loads for x in load), *call(len(loads), kw_names)]
-
-
-def call_unpacked(
-    callable_: Sequence[Instruction], args: Sequence[Instruction], kwargs: Sequence[Instruction] = ()
-) -> list[Instruction]:
-    """``callable(*args, **kwargs)``: `args` pushes a tuple, `kwargs` (if any) a dict."""
-    return [*callable_first(callable_), *args, *kwargs, Instruction("CALL_FUNCTION_EX", int(bool(kwargs)))]

@@ -8,7 +8,7 @@ import torch
 
 from compiler_core.errors import CompilerBug
 from compiler_core.ir.loops import Loops
-from compiler_core.ir.ops import COMPARISONS, OPS, SHORT
+from compiler_core.ir.ops import COMPARISONS, OPS, REDUCTIONS, SCANS, SHORT
 from compiler_core.ir.statements import Compute, Literal, Load, Position, Reduce, Scan, Statement, Store, addresses
 
 
@@ -52,6 +52,8 @@ def _problem(loops: Loops, statement: Statement, dtypes: dict[str, torch.dtype],
     if isinstance(statement, Scan) and not loops.inner:
         return "there is no inner index to go up to"
     if isinstance(statement, (Reduce, Scan)):
+        if statement.op not in (SCANS if isinstance(statement, Scan) else REDUCTIONS):
+            return f"unknown reduction {statement.op}; ir.REDUCTIONS and ir.SCANS have the known ones"
         return None if types == [statement.dtype] else "a reduction has the type of its value"
     return _compute_problem(statement, types) if isinstance(statement, Compute) else None
 

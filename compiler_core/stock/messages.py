@@ -20,7 +20,8 @@ Hear = Callable[[str, str], None]
 def install(stack: ExitStack, hear: Hear) -> bool:
     """Listen until `stack` closes; False where this PyTorch does not say which loggers it has."""
     components, artifacts = versions.loggers()
-    handler, before = _Listener(hear), {name: logging.getLogger(name).level for name in components}
+    handler = Listener(lambda record: hear(name_of(logging.getLogger(record.name)), record.getMessage()))
+    before = {name: logging.getLogger(name).level for name in components}
     only = _AsBefore(before)
     for logger in map(logging.getLogger, components):
         for other in list(logger.handlers):
@@ -44,13 +45,15 @@ def _attach(stack: ExitStack, logger: logging.Logger, handler: logging.Handler) 
     logger.addHandler(handler)
 
 
-class _Listener(logging.Handler):
-    def __init__(self, hear: Hear) -> None:
+class Listener(logging.Handler):
+    """Hands on what it is told."""
+
+    def __init__(self, hear: Callable[[logging.LogRecord], None]) -> None:
         super().__init__(logging.DEBUG)
         self._hear = hear
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._hear(name_of(logging.getLogger(record.name)), record.getMessage())
+        self._hear(record)
 
 
 class _AsBefore(logging.Filter):

@@ -70,15 +70,6 @@ class _Watch:
         self._record.notes.append(f"This PyTorch tells nothing of {thing}, so the record has nothing of it.")
 
 
-class _Handler(logging.Handler):
-    def __init__(self, hear: Callable[[logging.LogRecord], None]) -> None:
-        super().__init__(logging.DEBUG)
-        self._hear = hear
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self._hear(record)
-
-
 def _events(watch: _Watch, stack: ExitStack) -> None:
     watch.filler.strings.update(versions.strings())
 
@@ -86,7 +77,7 @@ def _events(watch: _Watch, stack: ExitStack) -> None:
         metadata, payload = getattr(record, "metadata", {}), getattr(record, "payload", None)
         watch.filler.hear(happened(metadata, payload, time.time_ns()))
 
-    handler, logger = _Handler(watch.guard(hear)), logging.getLogger(_TRACE)
+    handler, logger = messages.Listener(watch.guard(hear)), logging.getLogger(_TRACE)
     stack.callback(logger.removeHandler, handler)
     logger.addHandler(handler)
     watch.filler.later.install(stack, lambda: logger.handlers == [handler])
@@ -176,7 +167,7 @@ def _cudagraphs(watch: _Watch, stack: ExitStack) -> None:
         if record.levelno >= logging.WARNING:
             watch.tell("cutaway.cudagraphs", record.getMessage())
 
-    handler = _Handler(watch.guard(hear))
+    handler = messages.Listener(watch.guard(hear))
     stack.callback(log.removeHandler, handler)
     log.addHandler(handler)
 

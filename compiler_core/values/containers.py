@@ -56,6 +56,9 @@ class ContainerValue(Value):
         """The values that are known to be in it."""
         return []
 
+    def children(self) -> Sequence[Value]:
+        return () if self.source is not None else self.held()
+
     def item_source(self, key: Any) -> Source:
         """Where an item of an outside container lies."""
         assert self.source is not None

@@ -89,7 +89,7 @@ class DictValue(ContainerValue):
     def children(self) -> Sequence[Value]:
         if self.cls is types.MappingProxyType and self.owner is not None:
             return [self.owner]
-        return () if self.source is not None else self.held()
+        return super().children()
 
     def held_by_key(self) -> dict[Any, Value]:
         """The items that are known."""

@@ -54,9 +54,6 @@ class SequenceValue(ContainerValue):
     def length(self, tx: Interpreter) -> int:
         return len(self.items(tx))
 
-    def children(self) -> Sequence[Value]:
-        return () if self.source is not None else self.held()
-
     def held(self) -> list[Value]:
         return self._values or []
 

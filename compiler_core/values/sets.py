@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from compiler_core.errors import Unsupported
@@ -191,9 +191,6 @@ class SetValue(ContainerValue):
 
     def plain(self) -> Value:
         return SetValue(self.added)
-
-    def children(self) -> Sequence[Value]:
-        return () if self.source is not None else self.held()
 
     def held(self) -> list[Value]:
         return [m for m in self.members if isinstance(m, Value)]

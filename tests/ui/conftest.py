@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from tests.ui.drive import Server, jupyter
+from tests.ui.drive import Server, jupyter, opened
 
 OUTPUT = Path(__file__).parent / "output"
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
@@ -62,6 +62,13 @@ def page(browser: Browser) -> Iterator[Page]:
     page.set_default_timeout(ACTION_MS)
     yield page
     context.close()
+
+
+@pytest.fixture(params=["light", "dark"])
+def themed_page(request: pytest.FixtureRequest, browser: Browser, report: Path) -> Iterator[Page]:
+    """The `report` of the test's module, for a new reader of either theme."""
+    with opened(browser, report, color_scheme=request.param) as page:
+        yield page
 
 
 @pytest.fixture(scope="session")

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
-from playwright.sync_api import Browser, Locator, Page, expect
+from playwright.sync_api import Locator, Page, expect
 
 from compiler_core import api
 from kernel_magics.report import write_report
-from tests.ui.drive import INSIDE, Explorer, opened
+from tests.ui.drive import INSIDE, Explorer
 
 Shoot = Callable[[Page, str], None]
 
@@ -35,16 +35,10 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_report(record, tmp_path_factory.mktemp("report") / "report.html")
 
 
-@pytest.fixture(params=["light", "dark"])
-def page(request: pytest.FixtureRequest, browser: Browser, report: Path) -> Iterator[Page]:
-    with opened(browser, report, color_scheme=request.param) as page:
-        yield page
-
-
 @pytest.fixture
-def pane(page: Page) -> Locator:
+def pane(themed_page: Page) -> Locator:
     """The pane of two compiles, as it opens from the recompile's own words."""
-    explorer = Explorer(page.locator(".cutaway"))
+    explorer = Explorer(themed_page.locator(".cutaway"))
     explorer.row("recompiled").click()
     explorer.show(1, "overview").get_by_role("button", name="What differs from").click()
     return explorer.root.locator('section.pane[aria-label^="Beside another compile"]')
@@ -58,7 +52,7 @@ def line(pane: Locator, at: int, text: str) -> Locator:
     return half(pane, at).locator(".cm-line").filter(has_text=text).first
 
 
-def test_texts_stand_line_beside_line(pane: Locator, page: Page, shoot: Shoot) -> None:
+def test_texts_stand_line_beside_line(pane: Locator, themed_page: Page, shoot: Shoot) -> None:
     pane.get_by_role("button", name="Text").click()
     expect(half(pane, 0).get_by_role("heading")).to_have_text("0/0")
     expect(half(pane, 1).get_by_role("heading")).to_have_text("0/1")
@@ -72,18 +66,18 @@ def test_texts_stand_line_beside_line(pane: Locator, page: Page, shoot: Shoot) -
         assert left
         assert right
         assert left["y"] == pytest.approx(right["y"], abs=1.5)
-    shoot(page, "compare_text")
+    shoot(themed_page, "compare_text")
 
 
-def test_they_are_scrolled_and_pointed_at_together(pane: Locator, page: Page) -> None:
+def test_they_are_scrolled_and_pointed_at_together(pane: Locator, themed_page: Page) -> None:
     pane.get_by_role("button", name="Text").click()
     left, right = (half(pane, at).locator(".cm-scroller") for at in (0, 1))
     left.hover()
-    page.mouse.wheel(0, 300)
+    themed_page.mouse.wheel(0, 300)
     expect(right).not_to_have_js_property("scrollTop", 0)
     assert left.evaluate("e => e.scrollTop") == right.evaluate("e => e.scrollTop") > 0
     right.hover()
-    page.mouse.wheel(0, -1000)
+    themed_page.mouse.wheel(0, -1000)
     expect(left).to_have_js_property("scrollTop", 0)
     line(pane, 0, " cos:").hover(position=INSIDE)
     expect(line(pane, 1, " cos:")).to_have_class(re.compile("hovered"))
@@ -101,25 +95,25 @@ def test_guards_and_an_artifact_that_is_the_same(pane: Locator) -> None:
     expect(pane.get_by_role("status")).to_have_text("No line differs.")
 
 
-def test_drawings_mark_what_differs_and_move_together(pane: Locator, page: Page, shoot: Shoot) -> None:
+def test_drawings_mark_what_differs_and_move_together(pane: Locator, themed_page: Page, shoot: Shoot) -> None:
     pane.get_by_role("button", name="Drawing").click()
     expect(pane.get_by_text("not the same on the other side")).to_be_visible()
     spots = [half(pane, at).locator(".spots") for at in (0, 1)]
     node = half(pane, 0).locator('.spots > [aria-label*=", cos = "]')
     node.hover()
     expect(half(pane, 1).locator('.spots > [aria-label*=", cos = "]')).to_have_class(re.compile("hovered"))
-    shoot(page, "compare_drawing")
+    shoot(themed_page, "compare_drawing")
     before = [each.get_attribute("style") for each in spots]
     half(pane, 0).locator(".window").hover()
-    page.mouse.wheel(0, 200)
+    themed_page.mouse.wheel(0, 200)
     for each, style in zip(spots, before, strict=True):
         expect(each).not_to_have_attribute("style", style or "")
 
 
-def test_the_other_compile_and_the_way_are_kept(pane: Locator, page: Page) -> None:
+def test_the_other_compile_and_the_way_are_kept(pane: Locator, themed_page: Page) -> None:
     pane.get_by_role("button", name="Text").click()
     pane.get_by_label("What is compared").select_option("guards")
-    page.reload()
-    explorer = Explorer(page.locator(".cutaway"))
+    themed_page.reload()
+    explorer = Explorer(themed_page.locator(".cutaway"))
     explorer.row("recompiled").click()
     expect(explorer.root.get_by_label("What is compared")).to_have_value("guards")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,7 +12,7 @@ from playwright.sync_api import Browser, Locator, Page, expect
 
 from compiler_core import api
 from kernel_magics.report import write_report
-from tests.ui.drive import Explorer, opened
+from tests.ui.drive import Explorer
 
 Shoot = Callable[[Page, str], None]
 
@@ -39,15 +39,9 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_report(record, tmp_path_factory.mktemp("report") / "report.html")
 
 
-@pytest.fixture(params=["light", "dark"])
-def page(request: pytest.FixtureRequest, browser: Browser, report: Path) -> Iterator[Page]:
-    with opened(browser, report, color_scheme=request.param) as page:
-        yield page
-
-
 @pytest.fixture
-def explorer(page: Page) -> Explorer:
-    explorer = Explorer(page.locator(".cutaway"))
+def explorer(themed_page: Page) -> Explorer:
+    explorer = Explorer(themed_page.locator(".cutaway"))
     explorer.row("0/0").first.click()
     explorer.add_pane()
     explorer.show(2, "steps")
@@ -61,33 +55,33 @@ def texts(pane: Locator, table: str) -> list[str]:
 
 
 def test_steps_forward_and_backward(
-    explorer: Explorer, page: Page, shoot: Shoot, request: pytest.FixtureRequest
+    explorer: Explorer, themed_page: Page, shoot: Shoot, request: pytest.FixtureRequest
 ) -> None:
     pane = explorer.pane(2)
     slider = pane.get_by_label("Step", exact=True)
     count = pane.locator(".count")
     expect(count).to_have_text(re.compile(r"^step 1 of \d{3}$"))
     slider.focus()
-    page.keyboard.press("End")
+    themed_page.keyboard.press("End")
     expect(pane.get_by_role("heading")).to_contain_text("So far: ")
     last = count.inner_text()
     total = int(last.split()[-1])
     assert last == f"step {total} of {total}"
-    page.keyboard.press("ArrowLeft")
+    themed_page.keyboard.press("ArrowLeft")
     expect(count).to_have_text(f"step {total - 1} of {total}")
-    page.keyboard.press("Home")
+    themed_page.keyboard.press("Home")
     for _ in range(4):
-        page.keyboard.press("ArrowRight")
+        themed_page.keyboard.press("ArrowRight")
     expect(count).to_have_text(f"step 5 of {total}")
     state = pane.locator(".page").inner_text()
-    page.keyboard.press("ArrowRight")
-    page.keyboard.press("ArrowLeft")
+    themed_page.keyboard.press("ArrowRight")
+    themed_page.keyboard.press("ArrowLeft")
     assert pane.locator(".page").inner_text() == state
-    shoot(page, f"steps_{request.node.callspec.id}")
+    shoot(themed_page, f"steps_{request.node.callspec.id}")
 
 
 def test_a_selected_node_goes_to_its_step(
-    explorer: Explorer, page: Page, shoot: Shoot, request: pytest.FixtureRequest
+    explorer: Explorer, themed_page: Page, shoot: Shoot, request: pytest.FixtureRequest
 ) -> None:
     pane = explorer.pane(2)
     explorer.node(1, "mul_1").click()
@@ -99,23 +93,23 @@ def test_a_selected_node_goes_to_its_step(
     pane.locator(".path button").first.click()
     expect(pane.locator("table", has_text="Locals")).to_contain_text("parts")
     assert "parts list of 1" in texts(pane, "Locals")
-    shoot(page, f"steps_node_{request.node.callspec.id}")
+    shoot(themed_page, f"steps_node_{request.node.callspec.id}")
 
 
-def test_a_node_of_the_list_goes_back_to_its_step(explorer: Explorer, page: Page) -> None:
+def test_a_node_of_the_list_goes_back_to_its_step(explorer: Explorer, themed_page: Page) -> None:
     pane = explorer.pane(2)
     pane.get_by_label("Step", exact=True).focus()
-    page.keyboard.press("End")
+    themed_page.keyboard.press("End")
     pane.get_by_role("button", name="linear:").focus()
-    page.keyboard.press("Enter")
+    themed_page.keyboard.press("Enter")
     expect(pane.locator(".added.node").last).to_contain_text("linear")
     expect(pane.locator("tr.changed").last).to_contain_text("linear")
     before = pane.locator(".count").inner_text()
-    page.keyboard.press("ArrowRight")
+    themed_page.keyboard.press("ArrowRight")
     expect(pane.locator(".count")).not_to_have_text(before)
 
 
-def test_runs_to_a_line(explorer: Explorer, page: Page) -> None:
+def test_runs_to_a_line(explorer: Explorer, themed_page: Page) -> None:
     pane = explorer.pane(2)
     explorer.click_line(0, "parts.append")
     finder = pane.locator(".finder")
@@ -123,21 +117,21 @@ def test_runs_to_a_line(explorer: Explorer, page: Page) -> None:
     pane.get_by_role("button", name="Run to the selection's next step").click()
     expect(finder).to_contain_text("selection: 2 of ")
     pane.get_by_label("Step", exact=True).focus()
-    page.keyboard.press("p")
+    themed_page.keyboard.press("p")
     expect(finder).to_contain_text("selection: 1 of ")
-    page.keyboard.press("Escape")
+    themed_page.keyboard.press("Escape")
     expect(finder).to_be_hidden()
 
 
 def test_the_attempt_that_met_the_break(
-    explorer: Explorer, page: Page, shoot: Shoot, request: pytest.FixtureRequest
+    explorer: Explorer, themed_page: Page, shoot: Shoot, request: pytest.FixtureRequest
 ) -> None:
     pane = explorer.pane(2)
     pane.get_by_label("Which attempt").select_option(label="Attempt 1: met a break")
     pane.get_by_label("Step", exact=True).focus()
-    page.keyboard.press("End")
+    themed_page.keyboard.press("End")
     expect(pane.locator(".added.break")).to_contain_text("data-dependent branch")
-    shoot(page, f"steps_break_{request.node.callspec.id}")
+    shoot(themed_page, f"steps_break_{request.node.callspec.id}")
 
 
 def test_a_compile_without_steps_says_how_to_have_them(browser: Browser, tmp_path: Path) -> None:

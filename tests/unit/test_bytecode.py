@@ -243,16 +243,21 @@ def returning(*loads: Instruction) -> list[Instruction]:
     return [*loads, make.return_value()]
 
 
+def calling(
+    loading: list[Instruction], arguments: list[list[Instruction]], keywords: tuple[str, ...] = ()
+) -> list[Instruction]:
+    loads = [load for argument in arguments for load in argument]
+    return [*make.callable_first(loading), *loads, *make.call(len(arguments), keywords)]
+
+
 def test_calls() -> None:
     arguments = [[make.load_fast("x")], [make.load_const(2)], [make.load_const(3)]]
-    plain = make.call_sequence([make.load_fast("f")], arguments)
+    plain = calling([make.load_fast("f")], arguments)
     assert function(returning(*plain), "f", "x")(lambda *a: a, 1) == (1, 2, 3)
-    keywords = make.call_sequence([make.load_fast("f")], arguments, ("b", "c"))
+    keywords = calling([make.load_fast("f")], arguments, ("b", "c"))
     assert function(returning(*keywords), "f", "x")(lambda *a, **k: (a, k), 1) == ((1,), {"b": 2, "c": 3})
-    method = make.call_sequence([make.load_global("math"), make.load_attr("hypot")], arguments[1:])
+    method = calling([make.load_global("math"), make.load_attr("hypot")], arguments[1:])
     assert function(returning(*method))() == math.hypot(2, 3)
-    unpacked = make.call_unpacked([make.load_fast("f")], [make.load_fast("a")], [make.load_fast("k")])
-    assert function(returning(*unpacked), "f", "a", "k")(lambda *a, **k: (a, k), (1,), {"z": 2}) == ((1,), {"z": 2})
     with pytest.raises(CompilerBug, match="cannot have 2 keywords"):
         make.call(1, ("a", "b"))
 
@@ -265,10 +270,10 @@ def test_containers_attributes_and_operators() -> None:
         *(load("second"), load("x"), make.load_const(0), make.store_subscript()),
         *(load("first"), load("owner"), make.store_attr("kept")),
         *(make.load_const("k"), load("first"), load("second"), make.binary_op("-"), make.build_map(1)),
-        *(load("x"), make.build_list(2), make.copy(1), make.swap(2), make.pop_top()),
+        *(load("x"), make.build_tuple(2), make.copy(1), make.swap(2), make.pop_top()),
     ]
     owner, x = types.SimpleNamespace(), [7, 4]
-    assert function(returning(*body), "x", "owner")(x, owner) == [{"k": 3}, [4, 4]]
+    assert function(returning(*body), "x", "owner")(x, owner) == ({"k": 3}, [4, 4])
     assert owner.kept == 7
 
 
@@ -285,7 +290,7 @@ def test_branches_take_any_object(value: object) -> None:
 def test_constants_keep_type_sign_and_identity() -> None:
     holder: list[int] = []
     values = [1, True, 1.0, 0.0, -0.0, "a", b"a", (1,), (True,), None, holder, 1, "a"]
-    made = function(returning(*map(make.load_const, values), make.build_list(len(values))))
+    made = function(returning(*map(make.load_const, values), make.build_tuple(len(values))))
     assert [repr(v) for v in made()] == [repr(v) for v in values]
     assert made()[10] is holder
     assert made.__code__.co_consts.count("a") == 1

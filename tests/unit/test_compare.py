@@ -19,6 +19,7 @@ from compiler_core.compare import compare
 from compiler_core.record import Event, Fusion, Guard, Kernel, Record, Span
 
 pytestmark = [
+    pytest.mark.usefixtures("fresh_stock"),
     pytest.mark.filterwarnings("ignore:The .grad attribute:UserWarning"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
     pytest.mark.filterwarnings("ignore:Dynamo does not know how to trace:UserWarning"),
@@ -169,14 +170,6 @@ def test_lines_that_only_one_log_speaks_of_are_not_taken_for_an_edit() -> None:
 
 
 # ---- one cell through both engines ---------------------------------------------------------
-
-
-@pytest.fixture
-def magics(shell: InteractiveShell) -> InteractiveShell:
-    torch._dynamo.reset()
-    shell.run_line_magic("load_ext", "kernel_magics")
-    shell.user_ns["torch"] = torch
-    return shell
 
 
 def test_the_first_engines_effects_stay(magics: InteractiveShell) -> None:

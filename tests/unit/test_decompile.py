@@ -149,7 +149,7 @@ def test_what_has_no_python_is_a_comment() -> None:
 def test_temporaries_keep_values_apart() -> None:
     def template(f: Any) -> None: ...
 
-    call = make.call_sequence([make.load_fast("f")], [])
+    call = [*make.callable_first([make.load_fast("f")]), *make.call(0)]
     end: list[Instruction] = [make.copy(1), make.build_tuple(2), make.return_value()]
     code = bytecode.assemble([*make.prologue(), *call, *end], template.__code__)
     bytecode.verify(code)
@@ -159,7 +159,11 @@ def test_temporaries_keep_values_apart() -> None:
 def test_a_constant_function_goes_by_its_name() -> None:
     def template(x: Any) -> None: ...
 
-    call = make.call_sequence([make.load_const(round_trip.main)], [[make.load_fast("x")], [make.load_const(-1)]])
+    call = [
+        *make.callable_first([make.load_const(round_trip.main)]),
+        *(make.load_fast("x"), make.load_const(-1)),
+        *make.call(2),
+    ]
     code = bytecode.assemble([*make.prologue(), *call, make.return_value()], template.__code__)
     assert statements(code).splitlines()[1:] == ["    return main(x, -1)"]
 

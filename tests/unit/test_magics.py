@@ -24,13 +24,6 @@ from compiler_core.errors import FullGraphError
 from compiler_core.record import Record
 
 
-@pytest.fixture
-def magics(shell: InteractiveShell) -> InteractiveShell:
-    shell.run_line_magic("load_ext", "kernel_magics")
-    shell.user_ns["torch"] = torch
-    return shell
-
-
 def run(shell: InteractiveShell, text: str) -> tuple[Any, str, str]:
     """The execution's result, what it printed, and what went to stderr."""
     with capture_output() as output:

@@ -23,8 +23,11 @@ from compiler_core.stock.happened import happened
 from compiler_core.stock.readable import Place, read_graph
 from tests.stock_programs import walk_through
 
-# Dynamo looks at .grad of tensors that are no leaves
-pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute:UserWarning")
+pytestmark = [
+    pytest.mark.usefixtures("fresh_stock"),
+    # Dynamo looks at .grad of tensors that are no leaves
+    pytest.mark.filterwarnings("ignore:The .grad attribute:UserWarning"),
+]
 
 SILENT = {"str", "chromium_event", "describe_tensor", "describe_storage", "describe_source", "dynamo_start", ""}
 
@@ -56,13 +59,6 @@ def told() -> Iterator[Handler]:
         yield handler
     finally:
         logger.removeHandler(handler)
-
-
-@pytest.fixture(autouse=True)
-def _reset() -> Iterator[None]:
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,10 @@ from IPython.utils.capture import capture_output
 import kernel_magics
 
 # Dynamo takes names out of a namespace that the next test has emptied
-pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+pytestmark = [
+    pytest.mark.usefixtures("fresh_stock"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
 
 CELL = """
 def f(x):
@@ -20,14 +23,6 @@ def f(x):
 out = f(torch.ones(4))
 out * 2
 """
-
-
-@pytest.fixture
-def magics(shell: InteractiveShell) -> InteractiveShell:
-    torch._dynamo.reset()
-    shell.run_line_magic("load_ext", "kernel_magics")
-    shell.user_ns["torch"] = torch
-    return shell
 
 
 def test_a_cell_through_stock(magics: InteractiveShell) -> None:

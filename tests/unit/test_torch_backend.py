@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,15 +19,9 @@ import compiler_core
 from compiler_core.record import Record
 from compiler_core.torch_backend import cutaway
 
+pytestmark = pytest.mark.usefixtures("fresh_stock")
 ROOT = Path(__file__).parents[2]
 STRICT: Any = {"strict": True}
-
-
-@pytest.fixture(autouse=True)
-def fresh_stock() -> Iterator[None]:
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
 
 
 def outcome(fn: Callable[..., Any], *args: torch.Tensor) -> list[torch.Tensor | None]:
