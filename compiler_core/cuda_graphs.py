@@ -58,7 +58,16 @@ def replayed(run: Run, program: ir.Program, stays: Sequence[bool], note: CudaGra
     `note` says what became of it.
     """
     note.reason = why_not(program)
-    return run if note.reason else _Replayed(run, program.inputs, stays, note)
+    return run if note.reason else Replayed(run, Places(list(program.inputs), list(stays)), note)
+
+
+@dataclass(frozen=True)
+class Places:
+    """What goes in and comes out of a program whose launches are replayed."""
+
+    inputs: list[str]
+    stays: list[bool]
+    """Which results are handed out where they lie."""
 
 
 @dataclass(frozen=True)
@@ -72,11 +81,13 @@ class _Window:
     """From where the input begins."""
 
 
-class _Replayed:
-    def __init__(self, run: Run, names: Sequence[str], stays: Sequence[bool], note: CudaGraph) -> None:
-        self._run, self._stays, self._note = run, stays, note
-        self._primals = {i for i, name in enumerate(names) if name.startswith("primals")}
-        self._moving = {i for i, name in enumerate(names) if name.startswith("tangents")}
+class Replayed:
+    """`run`, replayed; `note` says what became of it."""
+
+    def __init__(self, run: Run, of: Places, note: CudaGraph) -> None:
+        self.run, self.of, self._note = run, of, note
+        self._primals = {i for i, name in enumerate(of.inputs) if name.startswith("primals")}
+        self._moving = {i for i, name in enumerate(of.inputs) if name.startswith("tangents")}
         self._recording: _Recording | None = None
         self._before: list[int] = []
         self._calls = self._misses = 0
@@ -85,7 +96,7 @@ class _Replayed:
 
     def __call__(self, inputs: Sequence[Any]) -> list[Any]:
         if self._note.reason or torch.cuda.is_current_stream_capturing() or not self._lock.acquire(blocking=False):
-            return self._run(inputs)
+            return self.run(inputs)
         try:
             return self._replay_or_run(inputs)
         finally:
@@ -96,18 +107,18 @@ class _Replayed:
         before, self._before = self._before, addresses
         self._calls += 1
         if self._calls <= QUIET_CALLS[self._note.graph]:
-            return self._run(inputs)
+            return self.run(inputs)
         if self._recording is None or self._misses >= MOST_MISSES:
             self._record(inputs, {i for i, (now, was) in enumerate(zip(addresses, before, strict=True)) if now != was})
         recording = self._recording
         if recording is None:
-            return self._run(inputs)
+            return self.run(inputs)
         if elsewhere := recording.elsewhere(addresses):
             self._misses += 1
             self._moving |= elsewhere & self._primals
-            return self._run(inputs)
+            return self.run(inputs)
         if not recording.is_free():
-            return self._run(inputs)
+            return self.run(inputs)
         self._misses = 0
         return recording.replay(inputs)
 
@@ -124,7 +135,7 @@ class _Replayed:
         moved |= self._moving
         try:
             with torch.cuda.device(inputs[0].device):
-                self._recording = _Recording(self._run, inputs, moved, self._stays)
+                self._recording = _Recording(self.run, inputs, moved, self.of.stays)
         except RuntimeError as error:
             self._note.reason = f"recording failed: {str(error).splitlines()[0]}"
             return

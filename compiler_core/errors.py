@@ -7,6 +7,7 @@ CutawayError
     FullGraphError    fullgraph=True met a graph break
   CompilerBug     we are wrong; raised with --strict only, otherwise noted in the record
   BuildError      a tool that we call (C++ compiler, Triton, ptxas) failed or is not there
+  NotKeyed        a graph cannot be kept on disk: something about it has no exact text
 """
 
 from __future__ import annotations
@@ -56,3 +57,7 @@ class CompilerBug(CutawayError):
 
 class BuildError(CutawayError):
     """A tool that builds kernels failed or is missing; the message names the remedy."""
+
+
+class NotKeyed(CutawayError):
+    """Something about a graph cannot be written down exactly, so it is not kept; the message says what."""

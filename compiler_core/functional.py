@@ -23,6 +23,7 @@ from torch.fx.experimental.proxy_tensor import get_proxy_mode, track_tensor_tree
 from torch.utils._python_dispatch import _disable_current_modes
 
 from compiler_core.errors import CutawayError
+from compiler_core.known_sizes import asked_by
 from compiler_core.symbols import is_symbolic
 
 # functionalisation's C++ half, which torch's type stubs leave out
@@ -206,8 +207,8 @@ class FunctionalRun(fx.Interpreter):
     def run_node(self, n: fx.Node) -> Any:
         self.provenance.stamp(n)
         self._node = n
-        if self.fake_mode.shape_env is not None:  # it notes which line of the user's asked for a guard
-            vars(self.fake_mode.shape_env)["line"] = next(reversed(n.meta.get("origin", ())), None)
+        if self.fake_mode.shape_env is not None:
+            asked_by(self.fake_mode.shape_env, n)
         self._grad_mode[n] = torch.is_grad_enabled()
         result = self._execute(n)
         self._shapes[n] = [(t.shape, t.stride()) for t in tensors_of(result)]

@@ -312,6 +312,8 @@ class Writer:
             return symbols.text(value)
         if value is None or isinstance(value, (bool, int, float, str)):
             return repr(value)
+        if isinstance(value, (torch.dtype, torch.memory_format)):
+            return str(value)
         if isinstance(value, EllipsisType):
             return "..."
         if isinstance(value, slice):

@@ -9,6 +9,7 @@ guards always run anew.  A file that is damaged, foreign or of another form is n
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import zlib
 from collections.abc import Callable, Mapping, Sequence
@@ -18,13 +19,16 @@ from typing import Any
 
 import torch.fx as fx
 
-from compiler_core import cache
+from compiler_core import cache, kept_constants
 from compiler_core.autograd import Boxed, Call, Glue, bound
 from compiler_core.codegen.recipe import Recipe, load
 from compiler_core.config import Options
-from compiler_core.errors import BuildError
-from compiler_core.graph_key import NotKeyed, key_of
-from compiler_core.record import Compile, RecordError, from_plain, to_plain
+from compiler_core.cuda_graphs import Places, Replayed
+from compiler_core.errors import BuildError, NotKeyed
+from compiler_core.graph_key import key_of
+from compiler_core.kept_constants import Constant
+from compiler_core.known_sizes import Assumed, assume, assumed, environment
+from compiler_core.record import Compile, CudaGraph, RecordError, from_plain, public_fields, to_plain
 
 NOTED = (
     "artifacts",
@@ -39,8 +43,30 @@ NOTED = (
     "edges",
 )
 """What the stages after capture add to a compile, besides the partition."""
-_OWN = '"\\u0000:'
-"""In an entry: where an item's id begins with that of the compile."""
+
+
+@dataclass(frozen=True)
+class Half:
+    """A forward or a backward."""
+
+    recipe: Recipe
+    constants: dict[str, Constant]
+    replayed: Places | None
+    """Where its launches are replayed; they are recorded anew in each process."""
+
+    @staticmethod
+    def of(run: Any) -> Half:
+        """NotKeyed where no file can hold it."""
+        inner: Any = run.run if isinstance(run, Replayed) else run
+        places = run.of if isinstance(run, Replayed) else None
+        return Half(inner.recipe, kept_constants.written(inner.constants), places)
+
+    def load(self, graphs: Sequence[CudaGraph]) -> Boxed:
+        """The function; that of `graphs` which is of it says what becomes of replaying it."""
+        run = load(self.recipe, kept_constants.read(self.constants))
+        if self.replayed is None:
+            return run
+        return Replayed(run, self.replayed, next(graph for graph in graphs if graph.graph == self.recipe.program))
 
 
 @dataclass(frozen=True)
@@ -48,8 +74,10 @@ class Kept:
     """One compiled graph."""
 
     glue: Glue
-    forward: Recipe
-    backward: Recipe | None
+    forward: Half
+    backward: Half | None
+    assumed: Assumed | None
+    """Of sizes, where there are symbolic ones."""
     notes: Compile
     """What the stages wrote into the record, and nothing else."""
 
@@ -60,7 +88,8 @@ class Place:
     def __init__(
         self, gm: fx.GraphModule, examples: Sequence[Any], compile_: Compile, options: Options, language: str
     ) -> None:
-        self._captured, self._compile = gm, compile_
+        self._captured, self._compile, self._env = gm, compile_, environment(examples)
+        self._guards = len(self._env.guards) if self._env else 0
         self._path: Path | None = None
         with compile_.step("backend", "cache") as self._event:
             self._event.detail = "not there"
@@ -76,8 +105,7 @@ class Place:
         if not content:
             return None
         try:
-            text = zlib.decompress(content).decode().replace(_OWN, f'"{self._compile.id}:')
-            return from_plain(json.loads(text), Kept, "entry")  # type: ignore[no-any-return]
+            return from_plain(json.loads(zlib.decompress(content)), Kept, "entry")  # type: ignore[no-any-return]
         except (zlib.error, UnicodeDecodeError, json.JSONDecodeError, RecordError):
             return None
 
@@ -86,12 +114,17 @@ class Place:
         if self._found is None:
             return None
         kept, compile_ = self._found, self._compile
+        if kept.assumed and not assume(self._env, kept.assumed, self._captured.graph):
+            self._event.detail = "found, but other things are known of its sizes"
+            return None
         with compile_.step("build", "cache"):
-            forward = load(kept.forward, {})
-            backward = None if kept.backward is None else load(kept.backward, {})
+            forward = kept.forward.load(kept.notes.cuda_graphs)
+            backward = None if kept.backward is None else kept.backward.load(kept.notes.cuda_graphs)
         graph = None if backward is None else _function(kept.notes.find("backward").text, "backward")
         call = bound(kept.glue, {}, forward, backward, graph, self._captured, compile_)
         self._event.detail = "found: the stages below ran when it was made"
+        if kept.notes.id != compile_.id:
+            _renumber(kept.notes, kept.notes.id, compile_.id)
         _note(kept.notes, compile_)
         return call
 
@@ -99,22 +132,20 @@ class Place:
         """Write the entry of what was compiled now."""
         if self._path is None:
             return
-        runs: list[Any] = [run for run in (forward, backward) if run is not None]
-        if constants or not all(getattr(run, "recipe", None) for run in runs):
-            self._event.detail = "not kept: it holds objects of its own, which no file can"
-        elif len(self._compile.failures) > self._had["failures"]:
-            self._event.detail = "not kept: something failed"
-        else:
-            self._write(Kept(glue, runs[0].recipe, runs[1].recipe if backward else None, self._noted()))
-
-    def _write(self, kept: Kept) -> None:
-        assert self._path is not None
-        text = json.dumps(to_plain(kept)).replace(f'"{self._compile.id}:', _OWN)
         try:
-            cache.write(self._path, zlib.compress(text.encode(), 1))
+            kept = self._kept(glue, constants, forward, backward)
+            cache.write(self._path, zlib.compress(json.dumps(to_plain(kept)).encode(), 1))
             self._event.detail = "made now, and kept"
-        except BuildError as error:
+        except (NotKeyed, BuildError) as error:
             self._event.detail = f"not kept: {error}"
+
+    def _kept(self, glue: Glue, constants: Mapping[str, Any], forward: Boxed, backward: Boxed | None) -> Kept:
+        if constants:
+            raise NotKeyed("the code around it holds objects of its own, which no file can")
+        if len(self._compile.failures) > self._had["failures"]:
+            raise NotKeyed("something failed")
+        known = self._env and assumed(self._env, self._guards, self._captured.graph)
+        return Kept(glue, Half.of(forward), backward and Half.of(backward), known, self._noted())
 
     def _noted(self) -> Compile:
         compile_, had = self._compile, self._had
@@ -134,6 +165,30 @@ def _note(notes: Compile, compile_: Compile) -> None:
     for each in (each for tuning in notes.tunings for each in tuning.tried):
         each.cached = True
     compile_.partition = notes.partition
+
+
+def _renumber(noted: Any, was: str, now: str) -> Any:
+    """What was noted of compile `was`, with its items' ids as those of compile `now`, in place."""
+    if isinstance(noted, list):
+        return [_renumber(each, was, now) for each in noted]
+    for name, holds_ids in _fields(noted.__class__).items():
+        value = getattr(noted, name)
+        setattr(noted, name, _renamed(value, was, now) if holds_ids else _renumber(value, was, now))
+    return noted
+
+
+def _renamed(ids: Any, was: str, now: str) -> Any:
+    if isinstance(ids, list):
+        return [_renamed(each, was, now) for each in ids]
+    return f"{now}{ids.removeprefix(was)}" if ids and ids.startswith(f"{was}:") else ids
+
+
+@functools.cache
+def _fields(kind: type) -> dict[str, bool]:
+    """The fields of a class of the record, and whether they hold ids; none of any other class."""
+    if not dataclasses.is_dataclass(kind):
+        return {}
+    return {f.name: "ItemId" in str(f.type) or "ArtifactId" in str(f.type) for f in public_fields(kind)}
 
 
 def _function(text: str, name: str) -> Callable[..., Any]:

@@ -25,8 +25,10 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from compiler_core.ambient import autocast_of, default_devices
 from compiler_core.config import Options
-from compiler_core.errors import CutawayError
+from compiler_core.errors import NotKeyed
 from compiler_core.graphs import memory_of
+from compiler_core.known_sizes import environment, exact, known
+from compiler_core.symbols import expression, is_symbolic
 
 USED = ("torch", "triton", "networkx", "sympy", "numpy")
 """Packages on whose versions what is made depends."""
@@ -47,13 +49,11 @@ REGISTERED = ("Meta", "MPS", "FuncTorchBatched")
 """Where PyTorch registers its own from Python: for fake tensors, a device, and vmap, which no trace of ours meets."""
 
 
-class NotKeyed(CutawayError):
-    """Something about the graph cannot be written down exactly; the message says what."""
-
-
 def key_of(gm: fx.GraphModule, examples: Sequence[Any], options: Options, language: str) -> str:
     """The digest; NotKeyed where there is none."""
-    parts = [_made_by(), language, _wishes(options), _ambient(), *_inputs(examples), *map(_node, gm.graph.nodes)]
+    env = environment(examples)
+    parts = [_made_by(), language, _wishes(options), _ambient(), *(known(env) if env else ())]
+    parts += [*_inputs(examples), *map(_node, gm.graph.nodes)]
     return hashlib.sha256("\n".join(parts).encode("utf-8", "surrogatepass")).hexdigest()
 
 
@@ -106,8 +106,8 @@ def _setting(name: str) -> Any:
 
 def _config() -> Any:
     """What is set in the configuration of PyTorch's tracing, where that is loaded."""
-    config: Any = sys.modules.get("torch._functorch.config")
-    return None if config is None else sorted((k, repr(v)) for k, v in config.get_config_copy().items())
+    loaded: Any = [sys.modules.get(name) for name in ("torch._functorch.config", "torch.fx.experimental._config")]
+    return [config and sorted((k, repr(v)) for k, v in config.get_config_copy().items()) for config in loaded]
 
 
 def _check_operators() -> None:
@@ -140,14 +140,12 @@ def _tensor(example: torch.Tensor, memories: dict[int, int]) -> str:
     if not isinstance(example, FakeTensor) or example.layout is not torch.strided:
         raise NotKeyed(f"an input is a {type(example).__name__} of layout {example.layout}")
     numbers = (*example.shape, *example.stride(), example.storage_offset(), example.untyped_storage().nbytes())
-    if not all(type(number) is int for number in numbers):
-        raise NotKeyed("sizes are symbolic")
     memory = memories.setdefault(memory_of(example), len(memories))
     base = _tensor(example._base, memories) if example._is_view() and example._base is not None else None
     kind = type(example).__name__, isinstance(example, torch.nn.Parameter), example.dtype, example.device
     history = example.requires_grad, example.is_leaf, type(example.grad_fn).__name__, example.is_inference()
     bits = example.is_conj(), example.is_neg(), example._is_zerotensor()
-    return repr([kind, len(example.shape), numbers, memory, history, bits, base])
+    return repr([kind, len(example.shape), [*map(_exact, numbers)], memory, history, bits, base])
 
 
 # ---- the graph -----------------------------------------------------------------------------
@@ -221,6 +219,8 @@ def _exact(value: Any) -> str:
         return value.hex()
     if type(value) is complex:
         return f"complex({value.real.hex()}, {value.imag.hex()})"
+    if is_symbolic(value):
+        return f"{type(value).__name__}({exact(expression(value))})"
     if isinstance(value, _NAMED):
         return f"{type(value).__name__}({value})"
     if type(value) in (tuple, list, torch.Size) or isinstance(value, fx.immutable_collections.immutable_list):

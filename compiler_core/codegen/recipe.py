@@ -84,13 +84,13 @@ class Recipe:
 def load(recipe: Recipe, constants: Mapping[str, Any]) -> Runner:
     """The function; it takes the inputs as one sequence and returns the results as a list.
 
-    Its attributes: `may_raise`, `only_kernels`, and `recipe`, None where that is not all that it is made from.
+    Its attributes: `may_raise`, `only_kernels`, and what it is made from, `recipe` and `constants`.
     """
     scope = {own: NAMES[name] for own, name in recipe.names.items()} | dict(constants) | dict(_launchers(recipe))
     exec(compile(recipe.text, f"<cutaway {recipe.program}>", "exec"), scope)
     run: Any = scope[recipe.function]
     run.may_raise, run.only_kernels = recipe.may_raise, recipe.only_kernels
-    run.recipe = None if constants else recipe
+    run.recipe, run.constants = recipe, constants
     return run  # type: ignore[no-any-return]
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+ArtifactId = str
+"""``"<compile id>:<name>"``, or a source's, unique in its record."""
 ItemId = str
 """``"<artifact id>#<key>"``, unique in its record."""
 
@@ -73,7 +75,7 @@ class Graph:
 class Artifact:
     """One text that the compiler made or read."""
 
-    id: str
+    id: ArtifactId
     pane: Pane
     name: str
     language: Language

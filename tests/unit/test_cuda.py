@@ -6,6 +6,7 @@ import copy
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -204,6 +205,19 @@ def test_training_with_replays_equals_training_without(set_to_none: bool, parts:
     no_failure(record)
     assert graphs_of(record)["forward"].recorded >= 1
     assert {g.reason for g in graphs_of(record).values()} == {""}
+
+
+def test_what_was_kept_is_replayed_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUTAWAY_CACHE_DIR", str(tmp_path))
+    for did in ("made now", "found"):
+        with compiler_core.record() as record:
+            fast = compiler_core.compile(lambda x: x.cos().sum(0), mode="reduce-overhead", strict=True)
+            for _ in range(5):
+                x = torch.randn(4, 5, device="cuda")
+                torch.testing.assert_close(fast(x), x.cos().sum(0))
+        (compile_,) = record.compiles
+        assert next(e.detail for e in compile_.events if e.name == "cache").startswith(did)
+        assert graphs_of(record)["forward"].recorded == 1
 
 
 def test_two_forwards_before_their_backwards() -> None:

@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import compiler_core
-from compiler_core import cache, graph_key
+from compiler_core import cache, graph_key, kept_constants
 from compiler_core.record import Compile, to_plain
 
 Make = Callable[[], tuple[Callable[..., Any], tuple[Any, ...]]]
@@ -109,7 +109,35 @@ def inference() -> Any:
     return fn, (torch.randn(4, 4),)
 
 
-@pytest.mark.parametrize("make", [net, views, inference])
+def constants() -> Any:
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        table = torch.tensor([[1.5, -0.0], [float("inf"), 2.0]])
+        return x.sin() * table + table[torch.tensor([1, 0])] + torch.tensor([], dtype=torch.float64).sum()
+
+    return fn, (torch.randn(2, 2, requires_grad=True),)
+
+
+def dtypes() -> Any:
+    return lambda x: (x.exp().view(torch.int32), x.sum(0)), (torch.randn(4, 4),)
+
+
+def sizes() -> Any:
+    def fn(x: torch.Tensor, y: torch.Tensor) -> Any:
+        if x.shape[0] % 2 == 0:
+            x = x * 2
+        halves = F.gelu(x.view(-1, x.shape[-1]) @ y).reshape(x.shape[0] // 2, -1)
+        return halves.softmax(0) + x.shape[0], torch.cat([x, x]).sum(0), x[1:].view(-1)
+
+    return fn, (marked(6, 3, 8), torch.randn(8, 8, requires_grad=True))
+
+
+def marked(*shape: int, **how: Any) -> torch.Tensor:
+    x = torch.randn(shape, requires_grad=True)
+    torch._dynamo.mark_dynamic(x, 0, **how)
+    return x
+
+
+@pytest.mark.parametrize("make", [net, views, inference, constants, dtypes, sizes])
 def test_found_again_it_runs_and_shows_what_it_did(make: Make) -> None:
     did, first = run(make)
     assert did == [MADE]
@@ -119,10 +147,11 @@ def test_found_again_it_runs_and_shows_what_it_did(make: Make) -> None:
     assert len(entries()) == 1
 
 
-def test_another_process_finds_it_too(tmp_path: Path) -> None:
+@pytest.mark.parametrize("make", ["net", "sizes"])
+def test_another_process_finds_it_too(tmp_path: Path, make: str) -> None:
     program = (
         "from tests.unit import test_graph_cache as t\n"
-        "import json; did, compiles = t.run(t.net); print(json.dumps([did, t.shown(compiles)]))"
+        f"import json; did, compiles = t.run(t.{make}); print(json.dumps([did, t.shown(compiles)]))"
     )
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
     outs = [
@@ -215,6 +244,10 @@ NEAR = {
     "a view or a copy": (program("x.view(-1)"), program("x.view(-1).clone()")),
     "grad mode": (program("x.exp() * 2", grad=True), program("x.exp() * 2", around=torch.no_grad, grad=True)),
     "dropout": (program("F.dropout(x, 0.5, True)"), program("F.dropout(x, 0.5, False)")),
+    "a constant tensor": (
+        program("x + torch.tensor([1.0, 2.0, 3.0, 4.0])"),
+        program("x + torch.tensor([1.0, 2, 3, 5])"),
+    ),
     "its probability": (program("F.dropout(x, 0.5, True)"), program("F.dropout(x, 0.25, True)")),
 }
 
@@ -225,6 +258,60 @@ def test_a_near_miss_is_a_miss(name: str) -> None:
     assert run(one)[0] == [MADE]
     assert run(other)[0] == ([REFUSED] if name == "a write to what is shared" else [MADE])
     assert run(one)[0] == [FOUND]
+
+
+SIZES = {
+    "its value": (marked, lambda *shape: marked(shape[0] + 2, *shape[1:])),
+    "its range": (marked, lambda *shape: marked(*shape, min=3, max=50)),
+    "which is symbolic": (marked, lambda *shape: torch.randn(shape, requires_grad=True)),
+}
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_what_is_known_of_sizes_tells_graphs_apart(name: str) -> None:
+    def of(marks: Callable[..., torch.Tensor]) -> Make:
+        return lambda: (lambda x: x.cos().view(-1, 2), (marks(6, 4),))
+
+    for made in (MADE, FOUND):
+        for marks in SIZES[name]:
+            assert run(of(marks))[0] == [made]
+
+
+def test_what_capture_asked_of_sizes_tells_graphs_apart() -> None:
+    """The graphs are alike, but behind the question the size is known to be more than 4."""
+
+    def asks(x: torch.Tensor) -> Any:
+        return x.exp() if x.shape[0] > 4 else None
+
+    for made in (MADE, FOUND):
+        assert run(lambda: (asks, (marked(6),)))[0] == [made]
+        assert run(lambda: (lambda x: x.exp(), (marked(6),)))[0] == [made]
+
+
+def windows(x: torch.Tensor, y: torch.Tensor, width: int, rate: float) -> Any:
+    return x[: x.shape[0] - width].cumsum(0) * rate, (x.unfold(0, width, 1).sum(-1) if x.shape[0] > width else x) @ y[0]
+
+
+@pytest.mark.parametrize("fn", [sizes()[0], lambda x, y: windows(x, y, x.shape[1], 0.1 * x.shape[0]), windows])
+def test_what_compiling_assumed_of_sizes_is_guarded_where_it_is_found(fn: Any) -> None:
+    shows = []
+    for expected in (MADE, FOUND):
+        fast = compiler_core.compile(fn, strict=True)
+        with compiler_core.record() as record:
+            for length in (6, 8, 7, 2, 12, 3, 9):
+                x, y = torch.randn(length, 3, 8, requires_grad=True), torch.randn(8, 8, requires_grad=True)
+                more = (length // 2, 1.5 / length) if fn is windows else ()
+                values, gradients = [], []
+                for each in (fast, fn):
+                    values.append(each(x, y, *more))
+                    total = sum(t.sin().sum() for t in values[-1])
+                    gradients.append(torch.autograd.grad(total, (x, y), allow_unused=True))
+                torch.testing.assert_close(*values)
+                torch.testing.assert_close(*gradients)
+        assert {*what_the_cache_did(record.compiles)} == {expected}
+        shows.append(shown(record.compiles))
+    assert len(record.compiles) > 1
+    assert json.dumps(shows[0]) == json.dumps(shows[1]).replace('"1/', '"0/')
 
 
 def autocast() -> Any:
@@ -287,20 +374,11 @@ def test_changed_sources_make_all_anew(monkeypatch: pytest.MonkeyPatch) -> None:
 # ---- not kept --------------------------------------------------------------------------------
 
 
-def test_what_cannot_be_written_down_is_not_kept() -> None:
-    def holds_a_constant() -> Any:
-        return lambda x: x + torch.tensor([1.0, 2.0, 3.0, 4.0]), (torch.randn(4),)
-
-    def has_symbols() -> Any:
-        x = torch.randn(5, 4)
-        torch._dynamo.mark_dynamic(x, 0)
-        return lambda x: x.cos(), (x,)
-
-    for make, why in ((holds_a_constant, "objects of its own"), (has_symbols, "sizes are symbolic")):
-        for _ in range(2):
-            (did,), _ = run(make)
-            assert did.startswith("not kept: ")
-            assert why in did
+def test_large_constants_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept_constants, "LARGEST", 15)
+    for _ in range(2):
+        (did,), _ = run(constants)
+        assert did == "not kept: it holds 32 bytes of its own, and 15 are the most that is kept"
     assert entries() == []
 
 
