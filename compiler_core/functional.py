@@ -24,7 +24,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from compiler_core.errors import CutawayError
 from compiler_core.known_sizes import asked_by
-from compiler_core.symbols import is_symbolic
+from compiler_core.symbols import hint, is_symbolic
 
 # functionalisation's C++ half, which torch's type stubs leave out
 _mirror_autograd_meta: Any = vars(torch)["_mirror_autograd_meta_to"]
@@ -309,6 +309,8 @@ class FunctionalRun(fx.Interpreter):
                 continue
             if storages.count(storages[i]) > 1:
                 raise JointRefused(f"the graph writes to input {node.name}, which shares memory with another input")
+            if _overlaps(self.examples[i]):
+                raise JointRefused(f"the graph writes to input {node.name}, of which elements share memory")
             if any(_storage(tensors_of(self.env[n])[0]) == _storage(tensor) for n in self._data_taken()):
                 raise JointRefused(f"the graph writes to input {node.name} and takes its .data, which hides writes")
             hidden = _all_mutations_under_no_grad(elem)
@@ -398,6 +400,17 @@ def tensors_of(value: Any) -> list[torch.Tensor]:
 
 def _storage(tensor: torch.Tensor) -> int:
     return int(tensor.untyped_storage()._cdata)
+
+
+def _overlaps(tensor: torch.Tensor) -> bool:
+    """Whether two elements may lie in one place."""
+    dims = sorted((hint(stride), hint(size)) for size, stride in zip(tensor.size(), tensor.stride(), strict=True))
+    extent = 1
+    for stride, size in dims:
+        if size > 1 and stride < extent:
+            return True
+        extent += max(size - 1, 0) * stride
+    return False
 
 
 def _unwrap(tensor: torch.Tensor) -> torch.Tensor:

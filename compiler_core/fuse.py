@@ -33,6 +33,8 @@ REFUSALS = {
     "size": "The kernel would have more statements or arguments than a compiler handles well.",
     "cost": "Only cheap producers are computed again in each consumer.",
     "asked": "You asked to keep the two apart (`keep_apart`).",
+    "unrelated": "Neither reads what the other writes, and they read nothing in common: there is nothing to gain.",
+    "unknown": "You named a node (`keep_apart`, `force_fuse`) that neither the forward nor the backward graph has.",
 }
 """The kinds of refusal, and what each means."""
 
@@ -65,8 +67,7 @@ def copy(pair: Pair) -> Merged | Refusal:
     joined = _join(pair, stored=frozenset())
     if isinstance(joined, Refusal):
         return joined
-    saved = _bytes(first.writes, pair)
-    return Merged(joined, saved, f"{first.name} is cheap: computed in {pair.second.name} instead of read", False)
+    return Merged(joined, f"{first.name} is cheap: computed in {pair.second.name} instead of read", False)
 
 
 def producer(pair: Pair) -> Merged | Refusal:
@@ -75,9 +76,8 @@ def producer(pair: Pair) -> Merged | Refusal:
     if isinstance(joined, Refusal):
         return joined
     flows = [b for b in pair.first.writes if b in pair.second.reads]
-    saved = sum(pair.buffers[b].bytes * (1 if b in pair.kept else 2) for b in flows)
     text = ", ".join(b if b not in pair.kept else f"{b} (still stored)" for b in flows)
-    return Merged(joined, saved, f"{pair.second.name} reads {text} at the index at which {pair.first.name} makes it")
+    return Merged(joined, f"{pair.second.name} reads {text} at the index at which {pair.first.name} makes it")
 
 
 def sibling(pair: Pair) -> Merged | Refusal:
@@ -88,7 +88,7 @@ def sibling(pair: Pair) -> Merged | Refusal:
     joined = next((o for o in outcomes if isinstance(o, ir.Loops)), None)
     if joined is None:
         return Refusal("address", f"{pair.first.name} and {pair.second.name} do not run over the same indices")
-    return Merged(joined, _bytes(common, pair), f"both read {', '.join(common)}")
+    return Merged(joined, f"both read {', '.join(common)}")
 
 
 RULES = (Rule("copy", "flow", copy), Rule("producer", "flow", producer), Rule("sibling", "shared", sibling))

@@ -81,6 +81,7 @@ def compile_kernels(
         planned = memory.plan(program)
         wrapper = Wrapper(program, code, planned)
         notes = _Notes(compile_, which, program)
+        notes.unknown(wishes)
         notes.memory(planned)
         notes.write(fused, code, wrapper)
     with compile_.step("build", which):
@@ -132,6 +133,14 @@ class _Notes:
             item = kernels.item(step.name) if isinstance(step, ir.Loops) else lines.get(step.name)
             self._kernel(number, step, code, item)
 
+    def unknown(self, wishes: Wishes) -> None:
+        """The wishes about nodes that there are not, once for both graphs."""
+        nodes = {s.key for a in self._compile.artifacts if a.pane in ("forward", "backward") for s in a.spans}
+        for pair in (*wishes.apart, *wishes.together) if self._which == "forward" else ():
+            if missing := [name for name in pair if name not in nodes]:
+                reason = f"neither forward nor backward has a node {' or '.join(missing)}: nothing was done about it"
+                self._compile.refusals.append(FusionRefusal("unknown", *pair, reason))
+
     def memory(self, planned: memory.MemoryPlan) -> None:
         buffers = [
             PlannedBuffer(n, self._program.buffers[n].bytes, at, planned.dies.get(n), planned.takes.get(n))
@@ -143,7 +152,7 @@ class _Notes:
         """What the kernels become on `target`; they are printed in its language first, if need be."""
         if not self._loops:
             return
-        language: Language = "cpp" if target == ladder.CPU else "triton"
+        language: Language = "cpp" if target in ladder.CPUS else "triton"
         try:
             if language not in self._kernels:
                 loops = self._compile.find(f"{self._which}.loops")

@@ -21,7 +21,6 @@ class Merged:
     """What a rule made; `replaces_first` is False where the first step stays as it is."""
 
     loops: ir.Loops
-    bytes_saved: int
     reason: str
     replaces_first: bool = True
 
@@ -88,7 +87,7 @@ class Rule:
 
 @dataclass(frozen=True)
 class Rewrite:
-    """One step of the loop."""
+    """One step of the loop; `bytes_saved` is how much less the steps read and write after it."""
 
     rule: str
     before: tuple[str, str]
@@ -171,11 +170,7 @@ class Schedule:
     def _replace(self, rule: Rule, first: int, second: int, merged: Merged) -> None:
         gone = {first, second} if merged.replaces_first else {second}
         made = next(self._numbers)
-        old = [self._steps[first], self._steps[second]]
-        note = Rewrite(rule.name, (_name(old[0]), _name(old[1])), merged.loops.name, merged.reason, merged.bytes_saved)
-        self._rewrites.append(note)
-        history = [h for n in sorted(gone) for h in self._history[n]]
-        self._history[made] = (*history, note)
+        old = {n: self._steps[n] for n in (first, second)}
         before = (self._before[first] | self._before[second]) - {first, second}
         after = {other for n in gone for other in self._after[n]} - gone
         self._steps[made], self._place[made] = merged.loops, max(self._place[n] for n in gone)
@@ -189,6 +184,15 @@ class Schedule:
             self._before[n].add(made)
         if not merged.replaces_first and not self._needed(first):
             self._drop(first)
+            gone.add(first)
+        saved = sum(self._traffic(old[n]) for n in gone) - self._traffic(merged.loops)
+        note = Rewrite(rule.name, (_name(old[first]), _name(old[second])), merged.loops.name, merged.reason, saved)
+        self._rewrites.append(note)
+        self._history[made] = (*(h for n in sorted(gone) for h in self._history[n]), note)
+
+    def _traffic(self, step: ir.Step) -> int:
+        """The bytes of what it reads and writes."""
+        return sum(self._program.buffers[b].bytes for b in (*step.reads, *step.writes))
 
     def _line_up(self, made: int, *instead_of: int) -> None:
         """Put `made` into the line; what stands between the steps that it is made of and needs one comes after it."""
@@ -304,15 +308,35 @@ class Schedule:
         program = self._program.with_steps([self._steps[n] for n in order]).numbered()
         names = {n: _name(step) for n, step in zip(order, program.steps, strict=True)}
         history = {names[n]: self._history.get(n, ()) for n in order}
-        return Rewritten(program, tuple(self._rewrites), history, tuple(self._stand_apart(rules, names)))
+        apart = dict.fromkeys((*self._stand_apart(rules), *self._asked_in_vain(rules)))
+        refusals = tuple((names[first], names[second], refusal) for first, second, refusal in apart)
+        return Rewritten(program, tuple(self._rewrites), history, refusals)
 
-    def _stand_apart(self, rules: Sequence[Rule], names: dict[int, str]) -> Iterator[tuple[str, str, Refusal]]:
+    def _stand_apart(self, rules: Sequence[Rule]) -> Iterator[tuple[int, int, Refusal]]:
         """Why each two steps between which a tensor flows are still two."""
         flow = [rule for rule in rules if rule.related == "flow"]
         for second in self._topological():
             for first in sorted(self._before[second]):
                 if set(self._steps[first].writes) & set(self._steps[second].reads):
-                    yield names[first], names[second], self._reason(flow, first, second)
+                    yield first, second, self._reason(flow, first, second)
+
+    def _asked_in_vain(self, rules: Sequence[Rule]) -> Iterator[tuple[int, int, Refusal]]:
+        """Why two steps are two though the user wants them together, where no tensor flows between them."""
+        order = list(self._topological())
+        for pair in self._wishes.together:
+            one, other = ([n for n in order if name in nodes_in(self._steps[n])] for name in pair)
+            if not one or not other or set(one) & set(other):
+                continue
+            first, second = sorted((one[0], other[0]), key=order.index)
+            if not set(self._steps[first].writes) & set(self._steps[second].reads):
+                yield first, second, self._unrelated(rules, first, second)
+
+    def _unrelated(self, rules: Sequence[Rule], first: int, second: int) -> Refusal:
+        if self._reaches(first, second):
+            return Refusal("cycle", "a step in between needs the first and is needed by the second")
+        if not set(self._steps[first].reads) & set(self._steps[second].reads):
+            return Refusal("unrelated", "neither reads what the other writes, and they read nothing in common")
+        return self._reason([rule for rule in rules if rule.related == "shared"], first, second)
 
     def _reason(self, rules: Sequence[Rule], first: int, second: int) -> Refusal:
         for n in (first, second):

@@ -23,6 +23,9 @@ class Peak(NamedTuple):
 
 PEAKS = {
     "cpu": Peak("one core of a server", 10, 50),
+    "x86-64-v2": Peak("one core with SSE4", 10, 12),
+    "x86-64-v3": Peak("one core with AVX2", 10, 25),
+    "x86-64-v4": Peak("one core with AVX-512", 10, 50),
     "sm_75": Peak("T4", 320, 4_000),
     "sm_80": Peak("A100 80 GB", 2_039, 9_750),
     "sm_86": Peak("A10", 600, 15_600),

@@ -10,7 +10,7 @@ from IPython.core.completer import CompletionContext, SimpleCompletion, SimpleMa
 from kernel_magics import options
 from kernel_magics.magics import CutawayMagics
 
-TARGETS = ("cpu", "sm_80", "sm_90", "sm_100", "gfx942")
+TARGETS = ("cpu", "x86-64-v3", "sm_80", "sm_90", "sm_100", "gfx942")
 MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 _MAGIC = re.compile(r"^\s*%{1,2}(compile|explain)\s")
 

@@ -69,6 +69,7 @@ def _show(record: Record, request: Request, view: View) -> None:
     """What is left to do with a record once it is whole."""
     view.stop()
     record.labels |= _cells(record)
+    record.notes += _unknown_nodes(record)
     for name, wanted, work in (
         ("--measure", request.measure, record.measure),
         ("--check", request.check, record.check_accuracy),
@@ -79,6 +80,16 @@ def _show(record: Record, request: Request, view: View) -> None:
     with guarded("the record cannot be shown"):
         view.show(record)
     save(record, request)
+
+
+def _unknown_nodes(record: Record) -> list[str]:
+    """What `--keep-apart` and `--force-fuse` named and no graph has."""
+    refused = [{(r.first, r.second) for r in c.refusals if r.kind == "unknown"} for c in record.compiles if c.kernels]
+    pairs = set.intersection(*refused) if refused else set()
+    return [
+        f"--keep-apart, --force-fuse: no graph has both nodes {a} and {b}; their names stand in the graphs' panes"
+        for a, b in sorted(pairs)
+    ]
 
 
 def save(record: Record, request: Request) -> None:

@@ -2,7 +2,7 @@
 
     Triton   TTIR -> TTGIR -> LLVM IR -> PTX -> SASS      for NVIDIA (sm_90 ...)
              TTIR -> TTGIR -> LLVM IR -> amdgcn           for AMD (gfx942 ...)
-    C++      assembly of this machine's compiler
+    C++      assembly of this machine's compiler              for this CPU, and for levels of x86-64
 
 Each rung knows from which of the kernel's lines each of its lines came.  Nothing here runs on a
 device: Triton brings its compilers along, and ptxas, nvdisasm and cuobjdump with them.
@@ -17,7 +17,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +27,8 @@ from compiler_core.codegen.linemap import Lines, Mapped
 from compiler_core.errors import BuildError, UsageError
 from compiler_core.record import Artifact, Compile, ItemId, KernelResources, Language, Span
 
-CPU = "cpu"
-
+CPUS = {"cpu": "native", **{level: level for level in ("x86-64-v2", "x86-64-v3", "x86-64-v4")}}
+"""The CPUs that can be named as a target, as C++ compilers name them."""
 WARP_SIZES = {
     **dict.fromkeys(("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"), 32),
     **dict.fromkeys(("gfx90a", "gfx942", "gfx950"), 64),
@@ -73,7 +73,7 @@ class Rung:
 
 def targets() -> list[str]:
     """The names of targets."""
-    return [CPU, *WARP_SIZES]
+    return [*CPUS, *WARP_SIZES]
 
 
 def check_target(target: str) -> None:
@@ -85,12 +85,12 @@ def check_target(target: str) -> None:
 def ladder(source: str, target: str) -> list[Rung]:
     """All rungs of the kernels in `source`, first to last.
 
-    For ``cpu`` the source is C++.  For any other target it is a module of Triton kernels as
+    For a CPU the source is C++.  For any other target it is a module of Triton kernels as
     `codegen.triton` writes them, which says all that is needed (argument types, block sizes,
     warps); it is imported, so it must be one that we wrote.
     """
     check_target(target)
-    return [_native(source)] if target == CPU else _triton(source, target)
+    return [_native(source, target)] if target in CPUS else _triton(source, target)
 
 
 def record_machine_code(compile_: Compile, kernel: Artifact, target: str) -> list[Artifact]:
@@ -100,7 +100,7 @@ def record_machine_code(compile_: Compile, kernel: Artifact, target: str) -> lis
     there already, they are returned as they are.
     """
     check_target(target)
-    if (kernel.language == "triton") == (target == CPU):
+    if (kernel.language == "triton") == (target in CPUS):
         raise UsageError(f"{kernel.name} is {kernel.language}: target {target!r} is for the other kind of kernel")
     prefix = f"{Path(kernel.name).stem}.{target}."
     there = [a for a in compile_.artifacts if a.pane == "machine" and a.name.startswith(prefix)]
@@ -143,8 +143,10 @@ def _rung(name: str, language: Language, mapped: Mapped, used: Resources | None 
 _COMMENT = {"sass": "//", "amdgcn": ";"}
 
 
-def _native(source: str) -> Rung:
+def _native(source: str, target: str) -> Rung:
     tools = build.toolchain()
+    flags = (flag.replace("-march=native", f"-march={CPUS[target]}") for flag in tools.flags)
+    tools = replace(tools, flags=tuple(flags))
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "kernel.cpp"
         path.write_text(source, encoding="utf-8")

@@ -207,6 +207,23 @@ def test_refuses_shapes_changed_in_place(function: Callable[..., Any], what: str
         trace_joint(captured.gm, captured.inputs, captured.compile)
 
 
+@pytest.mark.parametrize("overlapping", [torch.arange(7.0).as_strided((5, 3), (1, 1)), torch.arange(3.0).expand(5, 3)])
+def test_refuses_to_write_to_an_input_whose_elements_share_memory(overlapping: torch.Tensor) -> None:
+    captured = graph_of(lambda x: x[0].add_(1) + x, overlapping)
+    with pytest.raises(JointRefused, match="of which elements share memory"):
+        trace_joint(captured.gm, captured.inputs, captured.compile)
+
+
+@pytest.mark.parametrize("apart", [torch.arange(30.0).view(5, 6)[:, ::2], torch.arange(15.0).view(3, 5).t()])
+def test_writes_to_an_input_with_gaps(apart: torch.Tensor) -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return x[0].add_(1) + x
+
+    twin, compiled = apart.clone(), compiler_core.compile(program, backend="cpp", strict=True)
+    assert torch.equal(compiled(apart), program(twin))
+    assert torch.equal(apart, twin)
+
+
 def test_refuses_to_write_to_an_input_that_shares_memory() -> None:
     base = t(4, grad=False)
     captured = graph_of(lambda x, y: x.add_(1) + y, base[:2], base[2:])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import re
 import textwrap
 
@@ -124,6 +125,14 @@ def test_cpp_assembly() -> None:
     assert not re.search(r"^\s*\.(cfi|loc|file|section|globl)", rung.text, re.MULTILINE)
 
 
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="the compiler here is for another architecture")
+@pytest.mark.parametrize(("level", "widest"), [(2, "xmm"), (3, "ymm"), (4, "[yz]mm")])
+def test_assembly_for_other_levels_of_x86(level: int, widest: str) -> None:
+    (rung,) = ladder.ladder(NATIVE, f"x86-64-v{level}")
+    assert re.fullmatch(widest, max(re.findall(r"[xyz]mm", rung.text)))
+    assert any(rung.lines)
+
+
 def test_recorded_lines_are_linked(compile_: Compile) -> None:
     record = compile_._record
     assert record is not None
@@ -155,7 +164,7 @@ def compile_() -> Compile:
 
 
 def test_unknown_target_lists_the_known() -> None:
-    with pytest.raises(UsageError, match=r"unknown target 'sm_9'; known are cpu, sm_75, .*gfx942"):
+    with pytest.raises(UsageError, match=r"unknown target 'sm_9'; known are cpu, x86-64-v2, .*sm_75, .*gfx942"):
         ladder.ladder(SOFTMAX, "sm_9")
 
 

@@ -44,7 +44,7 @@ def test_bounds() -> None:
     kernel.operations, kernel.time_ns = 134_000_000, 5000.0
     found = roofline(kernel, "sm_90")
     assert (found.bound, found.ns, found.share) == ("arithmetic", 4000, 0.8)
-    with pytest.raises(UsageError, match="unknown target 'sm_1'; known are cpu, sm_75"):
+    with pytest.raises(UsageError, match=r"unknown target 'sm_1'; known are cpu, .*sm_75"):
         roofline(kernel, "sm_1")
     kernel.bytes_read = None
     with pytest.raises(UsageError, match="does not say what forward_0 reads"):
