@@ -2,7 +2,7 @@
 
     compile      a function or module, as a decorator or a call; the contract is torch.compile's
     record       a context manager: what the compiler does inside is written to its Record
-    explain      the short answer for one call: graphs, breaks with reasons, guards
+    explain      the short answer for one call (an Explanation): graphs, breaks with reasons, guards
     export       one graph for the whole function, or an error that says why not
     disable      a function that is never captured
     graph_break  break the graph here
@@ -13,8 +13,8 @@
     already_compiled  what is left of what stock torch.compile compiled before anyone looked
     read_logs    records of what PyTorch logged elsewhere under TORCH_TRACE
 
-`compiler_core.record` (the module) needs only the standard library; PyTorch is loaded when one of
-the functions above is first used.
+`compiler_core.record` is a package, too, which needs only the standard library; PyTorch is loaded
+when one of the functions above is first used.
 """
 
 from __future__ import annotations

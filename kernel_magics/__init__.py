@@ -1,8 +1,13 @@
 """Cutaway in IPython and Jupyter.
 
-%load_ext kernel_magics
-%%compile                     run a cell compiled, and explore what the compiler did
-kernel_magics.last()          the explorer of the cell that was compiled last; its `.record` is plain data
+    %load_ext kernel_magics
+    %%compile           run a cell compiled, and explore what the compiler did
+
+Of the cell that was compiled last:
+
+    last                its explorer
+    last_record         its record, plain data
+    last_comparison     what two engines made of it
 """
 
 from __future__ import annotations
@@ -69,3 +74,10 @@ def last_comparison() -> Both:
     if View.latest is None or View.latest.both is None:
         raise RuntimeError("the last cell was not compiled with --engine core,torch")
     return View.latest.both
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+__all__ = ["last", "last_comparison", "last_record", "load_ipython_extension", "unload_ipython_extension"]

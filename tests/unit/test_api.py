@@ -19,6 +19,7 @@ import torch
 import torch.nn as nn
 
 import compiler_core as cc
+import kernel_magics
 from compiler_core import backends
 from compiler_core.api import record as recording
 from compiler_core.api import record_of
@@ -322,6 +323,14 @@ def test_a_bug_of_ours_never_reaches_the_user(monkeypatch):
             with pytest.raises(CompilerBug, match="injected"):
                 cc.compile(f, backend="eager", strict=True)(x)
         assert torch.equal(cc.compile(f, backend="eager", strict=True)(x), f(x))
+
+
+@pytest.mark.parametrize("package", [cc, kernel_magics])
+def test_what_is_public_is_documented_and_all_there_is_to_see(package):
+    assert dir(package) == sorted(package.__all__)
+    for name in package.__all__:
+        assert getattr(package, name) is not None
+        assert name in package.__doc__ or name.endswith("_ipython_extension")  # IPython's names
 
 
 def test_interrupt_during_a_compile(monkeypatch):

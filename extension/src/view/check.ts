@@ -2,7 +2,7 @@
 
 import { type Record as CutawayRecord, SCHEMA_VERSION, SHAPES, type Shape } from "./record";
 
-export const MAX_CHARACTERS = 512 * 1024 * 1024;
+const MAX_CHARACTERS = 512 * 1024 * 1024;
 
 /** What was given is not a record that this version can show; the message says where and why. */
 export class RecordError extends Error {}

@@ -1,6 +1,6 @@
 /** What the explorer needs of the place it is in: anywidget's model, or a stand-in without a kernel. */
 
-export interface Traits {
+interface Traits {
   /** The record as JSON text, or what was read from one; empty while the cell compiles. */
   record: unknown;
   progress: Progress | null;
@@ -12,7 +12,7 @@ export interface Traits {
   compile: string;
 }
 
-export interface Progress {
+interface Progress {
   compile: string;
   frame: string;
   stage: string;

@@ -6,7 +6,7 @@ import type { Links } from "./links";
 import type { Artifact, Compile, Record as CutawayRecord, ItemId } from "./record";
 import type { PaneName } from "./state";
 
-export type MarkKind = "break" | "recompile" | "static" | "hot";
+type MarkKind = "break" | "recompile" | "static" | "hot";
 
 export interface Mark {
   line: ItemId;

@@ -21,7 +21,7 @@ export type PaneName =
   | "compare"
   | "engines";
 
-export const DEFAULT_SHOWN = ["source", "captured"];
+const DEFAULT_SHOWN = ["source", "captured"];
 export const MOST_PANES = 4;
 
 /** The frame with this id; stock's ids count all frames of the process, so they are no indices. */

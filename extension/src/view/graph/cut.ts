@@ -5,7 +5,7 @@ import { keyOf } from "../links";
 import type { BudgetPoint, Compile, ItemId } from "../record";
 import type { Flow } from "./flow";
 
-export interface Cut {
+interface Cut {
   /** The nodes that are saved, and the bytes of each. */
   saved: Map<number, number>;
   /** What the backward computes, again or for the first time. */

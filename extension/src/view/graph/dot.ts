@@ -62,7 +62,7 @@ function startWorker(): Worker {
 }
 
 /** Graphviz's "plain" format: https://graphviz.org/docs/outputs/plain/; y grows upwards there. */
-export function readPlain(plain: string, count: number, edges: Pair[]): Layout {
+function readPlain(plain: string, count: number, edges: Pair[]): Layout {
   const found = new Map<string, Float32Array[]>();
   const layout: Layout = {
     width: 0,

@@ -6,7 +6,7 @@ import type { Flow } from "./flow";
 /** For each node the groups that it is in, the outermost first. */
 export type Groups = string[][];
 
-export interface Grouping {
+interface Grouping {
   name: string;
   title: string;
   of(flow: Flow, compile: Compile | null): Groups;

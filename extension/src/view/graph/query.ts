@@ -4,11 +4,11 @@ import { tensorType } from "../dom";
 import { keyOf } from "../links";
 import type { ItemId, Node } from "../record";
 
-export const FIELDS = ["op", "shape", "dtype", "module", "line"] as const;
+const FIELDS = ["op", "shape", "dtype", "module", "line"] as const;
 type Field = (typeof FIELDS)[number];
 
 /** What a query says of a node: everything it asks for must be there. */
-export type Matcher = (node: Node, line: () => ItemId | null) => boolean;
+type Matcher = (node: Node, line: () => ItemId | null) => boolean;
 
 /** Null where nothing is asked for. */
 export function parseQuery(text: string): Matcher | null {

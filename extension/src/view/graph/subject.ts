@@ -30,7 +30,7 @@ export interface Subject {
   differing?: Differing;
 }
 
-export type Differing = ReadonlyMap<number, "changed" | "only">;
+type Differing = ReadonlyMap<number, "changed" | "only">;
 
 export function oneGraph(artifact: Artifact, graph: Graph, compile: Compile | null, state: State): Subject {
   const flow = new Flow(graph.nodes, itemsOf(artifact, graph), pairsOf(graph));

@@ -15,7 +15,7 @@ export const READABLE = 0.8;
 const LEGIBLE = 0.6;
 const DRAG_PX = 4;
 
-export interface View {
+interface View {
   /** The drawing's point in the middle of the window. */
   x: number;
   y: number;
