@@ -6,29 +6,20 @@ before the instruction that cannot be captured, so there is never anything to ro
 
 from __future__ import annotations
 
-import functools
-import logging
 import operator
 import types
-import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.fx as fx
-from torch._subclasses.fake_tensor import (
-    DataDependentOutputException,
-    DynamicOutputShapeException,
-    FakeTensorMode,
-    UnsupportedOperatorException,
-)
-from torch.fx.experimental.symbolic_shapes import StatefulSymbolicContext
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from compiler_core.aliasing import must_differ
 from compiler_core.ambient import CHANGES, Change, grad_mode
 from compiler_core.dynamic import OPERATIONS, Symbols
 from compiler_core.errors import Unsupported
+from compiler_core.fakes import fake_of, left_to_eager, quiet
 from compiler_core.graphs import memory_of
 from compiler_core.guards import GuardSpec, frozen, no_dispatch_mode_guard, state_guard
 from compiler_core.outside import is_static, value_of
@@ -36,16 +27,16 @@ from compiler_core.policy import Policy
 from compiler_core.record import ItemId
 from compiler_core.side_effects import SideEffects
 from compiler_core.sources import Constant, FreeCell, Held, Scope, Source, root_of
+from compiler_core.values.arguments import arguments
 from compiler_core.values.base import Value
 from compiler_core.values.cells import CellValue
 from compiler_core.values.constant import NONE, NUMPY_NUMBERS, ConstantValue, from_python, is_a, is_atom, may_be_two
 from compiler_core.values.functions import FunctionValue
 from compiler_core.values.keys import ObjectKey
-from compiler_core.values.mappings import DictValue
-from compiler_core.values.sequences import ListValue, RangeValue, SliceValue, TupleValue
+from compiler_core.values.sequences import ListValue, TupleValue
 from compiler_core.values.static import StaticValue
 from compiler_core.values.symbols import SymbolicNumber, from_number
-from compiler_core.values.tensor import TensorValue, constant_argument
+from compiler_core.values.tensor import TensorValue
 
 if TYPE_CHECKING:
     from compiler_core.symbolic import Interpreter, Mark
@@ -302,8 +293,8 @@ class Capture:
         return name if count == 1 else f"{name}__{count}"
 
     def call_function(self, tx: Interpreter, fn: Any, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
-        fake_args, node_args = self._arguments(tx, list(args))
-        fake_kwargs, node_kwargs = self._arguments(tx, dict(kwargs))
+        fake_args, node_args = arguments(tx, list(args))
+        fake_kwargs, node_kwargs = arguments(tx, dict(kwargs))
         result = self._run(fn, fake_args, fake_kwargs)
         self._note_write(fake_args)
         node = self.graph.call_function(fn, tuple(node_args), node_kwargs)
@@ -311,8 +302,8 @@ class Capture:
 
     def call_method(self, tx: Interpreter, name: str, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
         """Call method `name` of the tensor ``args[0]``."""
-        fake_args, node_args = self._arguments(tx, list(args))
-        fake_kwargs, node_kwargs = self._arguments(tx, dict(kwargs))
+        fake_args, node_args = arguments(tx, list(args))
+        fake_kwargs, node_kwargs = arguments(tx, dict(kwargs))
         result = self._run(getattr(fake_args[0], name), fake_args[1:], fake_kwargs)
         self._note_write(fake_args)
         node = self.graph.call_method(name, tuple(node_args), node_kwargs)
@@ -342,58 +333,17 @@ class Capture:
             change.undo(*change.undo_args)
 
     def _run(self, fn: Any, args: Any, kwargs: Any) -> Any:
-        """Run an operation on fake tensors; what eager would refuse is left to eager."""
+        """Run an operation on fake tensors."""
         if self._history_stays:
             raise Unsupported("unsupported operation", "should it fail, the history of a view before it would stay")
-        try:
-            with self.mode, _quiet(), self.symbols.dispatching():
-                return fn(*args, **kwargs)
-        except (DataDependentOutputException, DynamicOutputShapeException) as error:
-            raise Unsupported("tensor value read", f"{getattr(fn, '__name__', fn)}: {error}") from None
-        except (UnsupportedOperatorException, NotImplementedError) as error:
-            raise Unsupported("unsupported call", f"{getattr(fn, '__name__', fn)}: {error}") from None
-        except Unsupported:
-            raise
-        except Exception as error:
-            raise Unsupported("exception", f"{type(error).__name__}: {error}") from None
+        with left_to_eager(fn), self.mode, quiet(), self.symbols.dispatching():
+            return fn(*args, **kwargs)
 
     def _note_write(self, args: Sequence[Any]) -> None:
         """Whether a view from outside now has a history: that of other inputs can be taken back (`rerun.py`)."""
         written = args[0] if args and isinstance(args[0], torch.Tensor) else None
         if self._views and written is not None and written._version > 0 and written.requires_grad:
             self._history_stays = memory_of(written) in self._views
-
-    def _arguments(self, tx: Interpreter, value: Any) -> tuple[Any, Any]:
-        """A value, or list or dict of values, as (what fake execution takes, what a node takes)."""
-        if isinstance(value, TensorValue):
-            return value.fake(tx), value.node(tx)
-        if isinstance(value, SymbolicNumber):
-            value.look(tx)
-            return value.sym, self.number(value.sym)
-        if isinstance(value, ConstantValue):
-            constant = constant_argument(value.constant(tx))
-            return constant, constant
-        if isinstance(value, TupleValue):
-            fakes, nodes = self._arguments(tx, value.items(tx))
-            if value.cls not in (tuple, torch.Size):
-                raise _refused(value)
-            return tuple(fakes), tuple(nodes)
-        if isinstance(value, ListValue):
-            return self._arguments(tx, list(value.items(tx)))
-        if isinstance(value, DictValue) and value.cls is dict:
-            return self._arguments(tx, dict(value.mapping(tx)))
-        if isinstance(value, SliceValue):
-            fakes, nodes = self._arguments(tx, value.parts)
-            return slice(*fakes), slice(*nodes)
-        if isinstance(value, list):
-            both = [self._arguments(tx, v) for v in value]
-            return [f for f, _ in both], [n for _, n in both]
-        if isinstance(value, dict):
-            pairs = {k: self._arguments(tx, v) for k, v in value.items()}
-            return {k: f for k, (f, _) in pairs.items()}, {k: n for k, (_, n) in pairs.items()}
-        if isinstance(value, RangeValue):
-            return list(value.value), list(value.value)
-        raise _refused(value)
 
     def _result(self, result: Any, node: fx.Node) -> Value:
         self._describe(node, result)
@@ -422,7 +372,6 @@ class Capture:
         return known
 
     def _item_result(self, item: Any, node: fx.Node, i: int) -> Value:
-
         if isinstance(item, torch.Tensor):
             getitem = self.graph.call_function(operator.getitem, (node, i))
             self._describe(getitem, item)
@@ -438,7 +387,6 @@ class Capture:
 
     def finish(self, outputs: dict[fx.Node, int]) -> fx.GraphModule:
         """Close the graph with these outputs; picks that nothing reads are dropped."""
-
         for node in reversed(self.graph.nodes):
             if node.target is operator.getitem and not node.users and node not in outputs:
                 if not isinstance(node.args[1], slice) and isinstance(node.args[0], fx.Node):
@@ -465,41 +413,6 @@ class Capture:
     def is_empty(self) -> bool:
         """Whether nothing was computed."""
         return all(n.op == "placeholder" or n.target in CHANGES for n in self.graph.nodes)
-
-
-def fake_of(mode: FakeTensorMode, real: torch.Tensor, symbolic: StatefulSymbolicContext | None = None) -> torch.Tensor:
-    """`real` without its values.  PyTorch looks at ``grad`` on the way, and warns where that is not kept."""
-    source = None if symbolic is None else symbolic.tensor_source
-    make = functools.partial(mode.from_tensor, static_shapes=symbolic is None, source=source, symbolic_context=symbolic)
-    if real.is_inference():
-        with torch.inference_mode(False):
-            return make(_plain(real))
-    if real.is_leaf:  # what it is a view of, and its gradient, would get symbols of their own
-        return make(real if symbolic is None else _plain(real).requires_grad_(real.requires_grad))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return make(real)
-
-
-def _plain(real: torch.Tensor) -> torch.Tensor:
-    """A tensor of the same memory, and nothing else."""
-    memory = real.untyped_storage(), real.storage_offset(), real.shape, real.stride()
-    return torch.empty(0, dtype=real.dtype, device=real.device).set_(*memory)
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """What goes wrong on fake tensors goes wrong again on real ones, where the user sees it."""
-    logger = logging.getLogger("torch._subclasses.fake_tensor")
-    before, logger.disabled = logger.disabled, True
-    try:
-        yield
-    finally:
-        logger.disabled = before
-
-
-def _refused(value: Value) -> Unsupported:
-    return Unsupported("unsupported call", f"{value} as argument of a tensor operation")
 
 
 def _first(graph: fx.Graph) -> fx.Node:

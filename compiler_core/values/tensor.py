@@ -12,7 +12,7 @@ import torch.fx as fx
 from compiler_core.errors import Unsupported
 from compiler_core.sources import Attribute
 from compiler_core.values.base import Value, raised
-from compiler_core.values.constant import NONE, NUMPY_NUMBERS, ConstantValue, from_python
+from compiler_core.values.constant import NONE, ConstantValue, from_python
 
 if TYPE_CHECKING:
     from compiler_core.reconstruct import Emitter
@@ -234,14 +234,3 @@ class TensorValue(Value):
 
 def _kind(tensor: torch.Tensor) -> tuple[Any, ...]:
     return tensor.shape, tensor.dtype, tensor.device
-
-
-def constant_argument(obj: Any) -> Any:
-    """`obj` as an argument of an FX node, or Unsupported."""
-    if isinstance(obj, NUMPY_NUMBERS):
-        obj = obj.item() if not isinstance(obj.item(), bool) else obj
-    if isinstance(obj, (int, float, complex, str, bool, type(None), type(Ellipsis), slice)):
-        return obj
-    if isinstance(obj, (torch.dtype, torch.device, torch.layout, torch.memory_format)):
-        return obj
-    raise Unsupported("unsupported call", f"a {type(obj).__name__} as argument of a tensor operation")
