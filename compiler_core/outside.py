@@ -13,6 +13,7 @@ import torch
 from compiler_core.sources import Attribute, Item, Source
 from compiler_core.values import arrays
 from compiler_core.values.base import Value
+from compiler_core.values.classes import is_plain_class
 from compiler_core.values.constant import is_a, is_atom
 from compiler_core.values.context_vars import ContextVarValue
 from compiler_core.values.contexts import CONTEXTS, ExitValue
@@ -22,7 +23,7 @@ from compiler_core.values.getters import GetterValue
 from compiler_core.values.mappings import CONTAINERS
 from compiler_core.values.modules import ModuleValue
 from compiler_core.values.namespaces import NamespaceValue
-from compiler_core.values.objects import ObjectValue, is_plain_class
+from compiler_core.values.objects import ObjectValue
 from compiler_core.values.sequences import RangeValue
 from compiler_core.values.sets import SetValue
 from compiler_core.values.subclasses import SubclassValue, container_base
@@ -63,16 +64,8 @@ def value_of(capture: Capture, obj: Any, source: Source) -> Value:
     cls: Any = type(obj)
     if container_base(cls) is not None:
         return SubclassValue.outside(obj, source)
-    if is_a(obj, types.MethodType) and type(obj.__self__) in CONTEXTS and obj.__name__ == "__exit__":
-        return ExitValue.outside(capture, obj, source)
     if is_a(obj, types.MethodType):
-        capture.guard("TYPE_MATCH", source, obj)
-        method = MethodValue(
-            capture.wrap(obj.__func__, Attribute(source, "__func__")),
-            capture.wrap(obj.__self__, Attribute(source, "__self__")),
-        )
-        method.source = source
-        return method
+        return _method(capture, obj, source)
     if is_a(obj, types.BuiltinMethodType) and type(obj.__self__) in CONTAINERS:
         capture.guard("TYPE_MATCH", source, obj)
         capture.guard("EQUALS_MATCH", Attribute(source, "__name__"), obj.__name__)
@@ -99,6 +92,16 @@ def value_of(capture: Capture, obj: Any, source: Source) -> Value:
     if type(obj) is types.SimpleNamespace:
         return NamespaceValue(obj, source)
     return ObjectValue(type(obj), obj, source) if _is_plain_object(obj) else OpaqueValue(obj, source)
+
+
+def _method(capture: Capture, obj: types.MethodType, source: Source) -> Value:
+    if type(obj.__self__) in CONTEXTS and obj.__name__ == "__exit__":
+        return ExitValue.outside(capture, obj, source)
+    capture.guard("TYPE_MATCH", source, obj)
+    function, owner = Attribute(source, "__func__"), Attribute(source, "__self__")
+    method = MethodValue(capture.wrap(obj.__func__, function), capture.wrap(obj.__self__, owner))
+    method.source = source
+    return method
 
 
 def _partial(capture: Capture, obj: Any, source: Source) -> Value:

@@ -11,7 +11,7 @@ from compiler_core.errors import Unsupported
 from compiler_core.opcodes.stack import Machine
 from compiler_core.sources import Global
 from compiler_core.values.base import NULL, UNBOUND, Raised, Value
-from compiler_core.values.static import is_library
+from compiler_core.values.classes import is_library
 from compiler_core.values.super import SuperValue
 
 if TYPE_CHECKING:

@@ -21,8 +21,9 @@ from torch.autograd.function import FunctionCtx
 from compiler_core.ambient import grad_mode
 from compiler_core.errors import Unsupported
 from compiler_core.values.base import Value
+from compiler_core.values.classes import guard_class
 from compiler_core.values.constant import NONE, ConstantValue
-from compiler_core.values.objects import ObjectValue, guard_class
+from compiler_core.values.objects import ObjectValue
 from compiler_core.values.rules import handles
 from compiler_core.values.sequences import TupleValue
 from compiler_core.values.tensor import TensorValue

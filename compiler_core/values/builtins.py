@@ -13,6 +13,7 @@ import torch
 
 from compiler_core.errors import Unsupported
 from compiler_core.values.base import Raised, Value, index_of
+from compiler_core.values.classes import is_library
 from compiler_core.values.constant import NONE, ConstantValue, fold
 from compiler_core.values.deques import DequeValue
 from compiler_core.values.descriptors import lookup
@@ -24,7 +25,7 @@ from compiler_core.values.operators import binary, unary
 from compiler_core.values.rules import HANDLERS, handles
 from compiler_core.values.sequences import ListValue, SliceValue, TupleValue
 from compiler_core.values.sets import SetValue, as_members
-from compiler_core.values.static import StaticValue, is_library
+from compiler_core.values.static import StaticValue
 from compiler_core.values.super import SuperValue
 from compiler_core.values.symbols import SymbolicNumber
 from compiler_core.values.tensor import TensorValue

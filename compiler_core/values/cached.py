@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 from compiler_core.errors import Unsupported
 from compiler_core.values.base import Value
+from compiler_core.values.classes import is_library
 from compiler_core.values.constant import is_atom
 from compiler_core.values.exceptions import from_error
 from compiler_core.values.keys import hashable
 from compiler_core.values.objects import ObjectValue
 from compiler_core.values.rules import name_of
 from compiler_core.values.sequences import TupleValue
-from compiler_core.values.static import is_library
 from compiler_core.values.tensor import TensorValue
 
 if TYPE_CHECKING:

@@ -14,13 +14,14 @@ import torch
 
 from compiler_core.errors import Unsupported
 from compiler_core.values.base import Value, raised
+from compiler_core.values.classes import guard_class, is_plain_class, is_python_class, module_of
 from compiler_core.values.constant import fold
 from compiler_core.values.descriptors import lookup
 from compiler_core.values.exceptions import construct_exception
 from compiler_core.values.modules import ModuleValue
-from compiler_core.values.objects import ObjectValue, guard_class, is_plain_class, is_python_class
+from compiler_core.values.objects import ObjectValue
 from compiler_core.values.rules import handles, name_of
-from compiler_core.values.static import StaticValue, module_of
+from compiler_core.values.static import StaticValue
 from compiler_core.values.subclasses import container_base, new_instance
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ import types
 from typing import TYPE_CHECKING, Any
 
 from compiler_core.values.base import Value, raised
+from compiler_core.values.classes import guard_class
 from compiler_core.values.constant import ConstantValue, is_atom
 from compiler_core.values.functions import FunctionValue, MethodOfValue, MethodValue
-from compiler_core.values.objects import guard_class
 
 if TYPE_CHECKING:
     from compiler_core.symbolic import Interpreter

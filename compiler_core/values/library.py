@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 from compiler_core.errors import Unsupported
 from compiler_core.sources import Attribute
 from compiler_core.values.base import Value
+from compiler_core.values.classes import is_library, module_of
 from compiler_core.values.constant import NONE, ConstantValue
 from compiler_core.values.functions import FunctionValue, MethodValue
 from compiler_core.values.mappings import DictValue
 from compiler_core.values.rules import handles
 from compiler_core.values.sequences import TupleValue
-from compiler_core.values.static import StaticValue, is_library, module_of
+from compiler_core.values.static import StaticValue
 
 if TYPE_CHECKING:
     from compiler_core.symbolic import Interpreter

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import types
-import typing
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -13,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 from compiler_core.errors import Unsupported
 from compiler_core.sources import Attribute, InstanceDict, Source
 from compiler_core.values.base import UNBOUND, Raised, Value, raised
+from compiler_core.values.classes import guard_class, stores_its_own_way
 from compiler_core.values.constant import NONE, ConstantValue
 from compiler_core.values.descriptors import ABSENT, delete, is_data_descriptor, is_descriptor, lookup, read, write
 from compiler_core.values.functions import FunctionValue, MethodValue
 from compiler_core.values.iterators import over
 from compiler_core.values.keys import hashable
 from compiler_core.values.mappings import DictValue
-from compiler_core.values.static import StaticValue, is_library, module_of
+from compiler_core.values.static import StaticValue
 
 if TYPE_CHECKING:
     from compiler_core.reconstruct import Emitter
@@ -156,7 +155,7 @@ class ObjectValue(Value):
 
     def set_attr(self, tx: Interpreter, name: str, value: Value) -> None:
         self.look(tx)
-        if _stores_its_own_way(self.cls):
+        if stores_its_own_way(self.cls):
             self._special_call(tx, "__setattr__", [ConstantValue(name), value])
         else:
             self.set_plainly(tx, name, value)
@@ -175,7 +174,7 @@ class ObjectValue(Value):
     @property
     def stores_directly(self) -> bool:
         """Whether stores were made by ``object.__setattr__``, below a ``__setattr__`` of the class's own."""
-        return _stores_its_own_way(self.cls)
+        return stores_its_own_way(self.cls)
 
     def store(self, tx: Interpreter, name: str, value: Value) -> None:
         """Put an attribute into the object itself; UNBOUND takes it away."""
@@ -393,50 +392,8 @@ def make_object(cls: type, attributes: dict[str, Any]) -> Any:
     return made
 
 
-def is_python_class(cls: type) -> bool:
-    """Whether `cls` was made by a class statement: C's own types cannot be changed."""
-    heap_type, immutable = 1 << 9, 1 << 8
-    return bool(cls.__flags__ & heap_type) and not cls.__flags__ & immutable
-
-
-_CODE_OF_CLASSES = (
-    types.FunctionType,
-    property,
-    staticmethod,
-    classmethod,
-    functools._lru_cache_wrapper,
-    functools.cached_property,
-)
-
-
-@functools.cache
-def is_plain_class(cls: Any) -> bool:
-    """Whether `cls` and all its bases but object are Python's class statements."""
-    return cls is not object and all(is_python_class(c) or c in (object, typing.Generic) for c in cls.__mro__)
-
-
-def guard_class(tx: Interpreter, cls: type, name: str, found: Any) -> None:
-    """A function or property of a class may be replaced between calls (constants have a guard of their own)."""
-    if not is_library(module_of(cls)) and isinstance(found, _CODE_OF_CLASSES):
-        held = tx.capture.held(cls, cls.__qualname__)
-        if isinstance(found, classmethod):
-            if not isinstance(found.__func__, types.FunctionType):
-                raise Unsupported(
-                    "unsupported attribute", f"{name}, a classmethod of a {type(found.__func__).__name__}"
-                )
-            tx.capture.guard("ID_MATCH", Attribute(Attribute(held, name), "__func__"), found.__func__)
-        else:
-            tx.capture.guard("ID_MATCH", Attribute(held, name), getattr(cls, name))
-
-
 def type_of(value: Value) -> type:
     try:
         return value.python_type()
     except Unsupported:
         return object
-
-
-@functools.cache
-def _stores_its_own_way(cls: type) -> bool:
-    """Whether `cls` stores attributes in a way of its own rather than object's."""
-    return lookup(cls, "__setattr__") not in (object.__setattr__, BaseException.__setattr__)

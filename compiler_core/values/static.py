@@ -1,13 +1,11 @@
-"""Objects known by identity: classes, C functions, Python modules; and which modules are taken not to be patched."""
+"""Objects known by identity: classes, C functions, Python modules."""
 
 from __future__ import annotations
 
 import abc
 import enum
-import functools
 import inspect
 import operator
-import sys
 import types
 import typing
 from collections.abc import Sequence
@@ -16,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from compiler_core.errors import Unsupported
 from compiler_core.sources import Attribute, Source
 from compiler_core.values.base import Value, raised
+from compiler_core.values.classes import guard_class, is_library, module_of
 from compiler_core.values.constant import ConstantValue, fold, from_python, is_atom
 from compiler_core.values.mappings import DictValue
 
@@ -123,7 +122,6 @@ class StaticValue(Value):
 
     def _class_attribute(self, tx: Interpreter, cls: type, name: str) -> Value:
         from compiler_core.values.descriptors import ABSENT, lookup, of_class
-        from compiler_core.values.objects import guard_class
 
         made = of_class(tx, cls, name)
         if made is not None:
@@ -177,16 +175,3 @@ def _has_no_fallback(cls: type, name: str) -> bool:
 def _is_generic(obj: Any) -> bool:
     """Whether ``obj[...]`` is a type and no more."""
     return isinstance(obj, type) and issubclass(obj, typing.Generic) and type(obj) in (type, abc.ABCMeta)
-
-
-def module_of(cls: type) -> str:
-    """``cls.__module__``, whatever a metaclass makes of it."""
-    found = vars(type)["__module__"].__get__(cls)
-    return found if isinstance(found, str) else ""
-
-
-@functools.cache
-def is_library(module: str) -> bool:
-    """Whether a module is the standard library's or PyTorch's: taken not to be patched."""
-    top = module.partition(".")[0]
-    return top == "torch" or (top in sys.stdlib_module_names and top != "__main__")

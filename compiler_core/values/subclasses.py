@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 from compiler_core.errors import Unsupported
 from compiler_core.sources import Source
 from compiler_core.values.base import UNBOUND, Value
+from compiler_core.values.classes import is_python_class
 from compiler_core.values.constant import NONE
 from compiler_core.values.mappings import CONTAINERS, DictValue, key_value
-from compiler_core.values.objects import BUILTIN_METHODS, ObjectValue, is_python_class
+from compiler_core.values.objects import BUILTIN_METHODS, ObjectValue
 from compiler_core.values.sequences import SequenceValue, TupleValue, field_index
 from compiler_core.values.static import StaticValue
 from compiler_core.values.super import BoundBuiltin

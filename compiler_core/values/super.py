@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 from compiler_core.errors import Unsupported
 from compiler_core.sources import Attribute
 from compiler_core.values.base import Value
+from compiler_core.values.classes import guard_class
 from compiler_core.values.descriptors import is_descriptor, read
 from compiler_core.values.functions import FunctionValue, MethodValue
-from compiler_core.values.objects import BUILTIN_METHODS, guard_class
+from compiler_core.values.objects import BUILTIN_METHODS
 from compiler_core.values.static import StaticValue
 
 if TYPE_CHECKING:

@@ -1,0 +1,70 @@
+"""What is known of classes, and of modules: which may change between calls, which are Python."""
+
+from __future__ import annotations
+
+import functools
+import sys
+import types
+import typing
+from typing import TYPE_CHECKING, Any
+
+from compiler_core.errors import Unsupported
+from compiler_core.sources import Attribute, class_entry
+
+if TYPE_CHECKING:
+    from compiler_core.symbolic import Interpreter
+
+
+def module_of(cls: type) -> str:
+    """``cls.__module__``, whatever a metaclass makes of it."""
+    found = vars(type)["__module__"].__get__(cls)
+    return found if isinstance(found, str) else ""
+
+
+@functools.cache
+def is_library(module: str) -> bool:
+    """Whether a module is the standard library's or PyTorch's: taken not to be patched."""
+    top = module.partition(".")[0]
+    return top == "torch" or (top in sys.stdlib_module_names and top != "__main__")
+
+
+def is_python_class(cls: type) -> bool:
+    """Whether `cls` was made by a class statement: C's own types cannot be changed."""
+    heap_type, immutable = 1 << 9, 1 << 8
+    return bool(cls.__flags__ & heap_type) and not cls.__flags__ & immutable
+
+
+_CODE_OF_CLASSES = (
+    types.FunctionType,
+    property,
+    staticmethod,
+    classmethod,
+    functools._lru_cache_wrapper,
+    functools.cached_property,
+)
+
+
+@functools.cache
+def is_plain_class(cls: Any) -> bool:
+    """Whether `cls` and all its bases but object are Python's class statements."""
+    return cls is not object and all(is_python_class(c) or c in (object, typing.Generic) for c in cls.__mro__)
+
+
+def guard_class(tx: Interpreter, cls: type, name: str, found: Any) -> None:
+    """A function or property of a class may be replaced between calls (constants have a guard of their own)."""
+    if not is_library(module_of(cls)) and isinstance(found, _CODE_OF_CLASSES):
+        held = tx.capture.held(cls, cls.__qualname__)
+        if isinstance(found, classmethod):
+            if not isinstance(found.__func__, types.FunctionType):
+                raise Unsupported(
+                    "unsupported attribute", f"{name}, a classmethod of a {type(found.__func__).__name__}"
+                )
+            tx.capture.guard("ID_MATCH", Attribute(Attribute(held, name), "__func__"), found.__func__)
+        else:
+            tx.capture.guard("ID_MATCH", Attribute(held, name), getattr(cls, name))
+
+
+@functools.cache
+def stores_its_own_way(cls: type) -> bool:
+    """Whether `cls` stores attributes in a way of its own rather than object's."""
+    return class_entry(cls, "__setattr__") not in (object.__setattr__, BaseException.__setattr__)
