@@ -93,9 +93,9 @@ def signatures(source: str) -> list[Signature]:
     return found
 
 
-def functions(source: str) -> dict[str, Callable[..., Any]]:
-    """The functions in `source`, ready to call."""
-    library = load(source)
+def functions(source: str, kind: type[ctypes.CDLL] = ctypes.CDLL) -> dict[str, Callable[..., Any]]:
+    """The functions in `source`, ready to call; through ``ctypes.PyDLL`` they keep the GIL."""
+    library = kind(load(source)._name)
     made = {}
     for name, parameters, returns in signatures(source):
         function = getattr(library, name)

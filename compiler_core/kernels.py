@@ -29,6 +29,7 @@ from compiler_core.cost import operations
 from compiler_core.cuda_graphs import replayed
 from compiler_core.errors import BuildError, UsageError
 from compiler_core.fuse import fuse
+from compiler_core.graphs import target_name
 from compiler_core.joint import output_nodes
 from compiler_core.lower import lower
 from compiler_core.record import (
@@ -235,7 +236,7 @@ class _Notes:
         if isinstance(step, ir.Call) and (step.target in NO_KERNELS or step.draws):
             return
         language: Any = code.language if isinstance(step, ir.Loops) else "extern"
-        name = step.name if isinstance(step, ir.Loops) else str(step.target)
+        name = step.name if isinstance(step, ir.Loops) else target_name(step.target)
         read, written = self._bytes(self._read_by(step)), self._bytes(step.writes)
         key = f"{self._which}.{number}"
         made = Kernel(key, name, language, self._which, item, read, written)

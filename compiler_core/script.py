@@ -60,6 +60,10 @@ class NotDrawn(Exception):
     pass
 
 
+def draw_bernoulli(out, p):  # Cutaway draws the same numbers by vectors
+    return out.bernoulli_(p)
+
+
 def is_recording():
     return torch.cuda.is_current_stream_capturing()
 

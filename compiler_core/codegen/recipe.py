@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import torch
 
-from compiler_core import build, ir, philox
+from compiler_core import build, ir, mersenne, philox
 from compiler_core.codegen import Launcher, pages
 
 Runner = Callable[[Sequence[Any]], list[Any]]
@@ -51,6 +51,7 @@ NAMES: dict[str, Any] = {
     "BadIndex": BadIndex,
     "NotDrawn": NotDrawn,
     "draw": philox.draw,
+    "draw_bernoulli": mersenne.bernoulli,
     "is_recording": torch.cuda.is_current_stream_capturing,
     "empty": pages.empty,
     "empty_large": pages.empty_large,

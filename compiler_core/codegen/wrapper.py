@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from compiler_core import ir
+from compiler_core import ir, mersenne
 from compiler_core.codegen import Code, pages
 from compiler_core.codegen.examples import WHOLE, below_of
 from compiler_core.codegen.memory import MemoryPlan, dead_after, views
@@ -172,6 +172,10 @@ class Wrapper:
             self._line(f"{', '.join(call.draws)} = {self._own('draw')}({numel}, {device})", call)
             return
         args = [self._argument(a) for a in call.args] + [f"{k}={self._argument(v)}" for k, v in call.kwargs.items()]
+        if call.target is mersenne.bernoulli:
+            place = self._empty(self._program.buffers[call.name])
+            self._line(f"{call.name} = {self._own('draw_bernoulli')}({place}, {args[0]})", call)
+            return
         if getattr(call.target, "__name__", "") == "getitem":
             text = f"{args[0]}[{args[1]}]"
         else:

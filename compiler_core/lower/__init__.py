@@ -17,7 +17,7 @@ import torch
 import torch.fx as fx
 from torch._subclasses.fake_tensor import FakeTensor
 
-from compiler_core import ir
+from compiler_core import ir, mersenne
 from compiler_core.graphs import target_name
 from compiler_core.lower import creation, dropout, indexing, parts, pointwise, reductions, scattering  # noqa: F401  (they fill the table)
 from compiler_core.lower.body import Body
@@ -156,6 +156,8 @@ class _Lowering:
             value = node.meta["val"]
             target, args = aten.empty_strided.default, self._layout(value)
             kwargs = {"dtype": value.dtype, "device": value.device}
+        elif target is aten.bernoulli.p and _is_drawn_by_us(node):
+            target, args = mersenne.bernoulli, args[1:]
         if node.op == "call_method":
             target, args = operator.methodcaller(str(node.target), *args[1:], **kwargs), args[:1]
             kwargs = {}
@@ -289,6 +291,13 @@ def _effects(node: fx.Node) -> tuple[bool, bool]:
     if not isinstance(target, torch._ops.OpOverload):
         return True, True
     return is_random(node), target._schema.is_mutable or not target._schema.returns
+
+
+def _is_drawn_by_us(node: fx.Node) -> bool:
+    """Whether a draw is one of the CPU's default generator's into memory without gaps; the tensor that it is given
+    counts by its form only."""
+    value = node.meta["val"]
+    return value.device.type == "cpu" and value.is_contiguous() and node.kwargs.get("generator") is None
 
 
 def _live(steps: list[ir.Step], results: tuple[Any, ...]) -> list[ir.Step]:
