@@ -374,7 +374,7 @@ def one_body(
     first: Sequence[ir.Statement], second: Sequence[ir.Statement], values: Mapping[str, ir.Argument]
 ) -> tuple[ir.Statement, ...]:
     """The statements of two loops as one: each once, loads of buffers in `values` as the value, nothing idle."""
-    return _alive(_share(first, second, values))
+    return ir.alive(_share(first, second, values))
 
 
 def _share(
@@ -431,14 +431,3 @@ def _unused(name: str, taken: set[str]) -> str:
     while name in taken:
         name += "_"
     return name
-
-
-def _alive(body: Sequence[ir.Statement]) -> tuple[ir.Statement, ...]:
-    """The statements that a store needs, and positions, which may be out of range."""
-    wanted: set[ir.Argument] = set()
-    kept: list[ir.Statement] = []
-    for statement in reversed(body):
-        if isinstance(statement, (ir.Store, ir.Position)) or statement.name in wanted:
-            wanted.update(statement.arguments)
-            kept.append(statement)
-    return tuple(reversed(kept))

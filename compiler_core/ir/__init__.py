@@ -98,6 +98,7 @@ from compiler_core.ir.statements import (
     Statement,
     Store,
     addresses,
+    alive,
     readdressed,
 )
 from compiler_core.ir.sweeps import Sweep, sweeps
@@ -105,5 +106,5 @@ from compiler_core.ir.sweeps import Sweep, sweeps
 __all__ = [
     "COMPARISONS", "OPS", "REDUCTIONS", "SCANS", "SHORT", "Address", "Argument", "Buffer", "Call", "Compute", "Index",
     "Literal", "Load", "Loops", "Made", "Op", "Position", "Program", "Range", "Reduce", "Result", "Scalar", "Scan",
-    "Statement", "Step", "Store", "Sweep", "View", "addresses", "check", "readdressed", "sweeps",
+    "Statement", "Step", "Store", "Sweep", "View", "addresses", "alive", "check", "readdressed", "sweeps",
 ]  # fmt: skip

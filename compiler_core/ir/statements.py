@@ -173,3 +173,14 @@ def statement_text(statement: Statement, index_names: Sequence[str]) -> str:
     if isinstance(statement, (Reduce, Scan)):
         return f"{left} = {statement.op} {'over' if isinstance(statement, Reduce) else 'up to'} j of {statement.value}"
     return f"{left} = {statement.op}({', '.join(map(str, statement.arguments))})"
+
+
+def alive(body: Sequence[Statement]) -> tuple[Statement, ...]:
+    """The statements that a store needs, and positions, which may be out of range."""
+    wanted: set[Argument] = set()
+    kept: list[Statement] = []
+    for statement in reversed(body):
+        if isinstance(statement, (Store, Position)) or statement.name in wanted:
+            wanted.update(statement.arguments)
+            kept.append(statement)
+    return tuple(reversed(kept))

@@ -19,7 +19,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from compiler_core import ir, mersenne
 from compiler_core.graphs import target_name
-from compiler_core.lower import creation, dropout, indexing, parts, pointwise, reductions, scattering  # noqa: F401  (they fill the table)
+from compiler_core.lower import creation, dropout, indexing, parts, pointwise, pooling, reductions, scattering  # noqa: F401  (they fill the table)
 from compiler_core.lower.body import Body
 from compiler_core.lower.table import RULES, NotLowered, Operand
 from compiler_core.record import ItemId

@@ -80,7 +80,11 @@ class Body:
 
     def index(self, dim: int, step: Int = 1, start: Int = 0) -> Value:
         """The same as a value, int64."""
-        return self._add(ir.Index(self._fresh(), torch.int64, self.coordinate(dim, step, start), self._origin))
+        return self.at(self.coordinate(dim, step, start))
+
+    def at(self, coordinate: ir.Address) -> Value:
+        """Any coordinate as a value, int64."""
+        return self._add(ir.Index(self._fresh(), torch.int64, coordinate, self._origin))
 
     def position(self, value: Value, size: Int, wraps: bool) -> ir.Address:
         """A coordinate that a tensor holds, in a dimension of `size`; with `wraps`, one below 0 counts from the end."""
@@ -173,7 +177,7 @@ class Body:
         call = ir.Call(self.name, _DROPOUT, (given, numel, device), {}, (), True, False, self._origin, "", names)
         self.draws.append(call)
         numbers = [self._add(ir.Scalar(self._fresh(), Real(n), self._origin, torch.int64)) for n in names]
-        place = self._add(ir.Index(self._fresh(), torch.int64, self._place_of_result(), self._origin))
+        place = self.at(self._place_of_result())
         arguments = [v.argument for v in (place, *numbers)]
         of_eager = ir.Literal(vector, torch.int32)
         return self._add(ir.Compute(self._fresh(), torch.float32, "uniform", (*arguments, of_eager), self._origin))
@@ -195,7 +199,7 @@ class Body:
 
     def loops(self) -> ir.Loops:
         outer, inner = (tuple(self._size[d] for d in dims) for dims in (self._outer_dims, self._inner_dims))
-        return ir.Loops(self.name, outer, inner, tuple(self._statements))
+        return ir.Loops(self.name, outer, inner, ir.alive(self._statements))
 
     @property
     def is_reduced(self) -> bool:

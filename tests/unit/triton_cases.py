@@ -227,6 +227,15 @@ def parts(x: torch.Tensor, y: torch.Tensor, z: torch.Tensor) -> Any:
     return turned, *joined, *reduced, *wide, *padded, *written
 
 
+@case(lambda rand: (with_nan(rand(40, 31 * 32)).view(5, 8, 31, 32), rand(2, 16, 12, 12).half()))
+def pooling(x: torch.Tensor, y: torch.Tensor) -> Any:
+    rows = x.permute(0, 2, 3, 1).contiguous().permute(0, 3, 1, 2)
+    padded = [F.max_pool2d(t, 3, 2, 1, return_indices=True) for t in (x, rows)]
+    others = F.max_pool2d(x, (2, 3), ceil_mode=True), F.max_pool2d(rows, 2) + 1, F.max_pool2d(x, 2, 1, 0, 3)
+    means = F.avg_pool2d(rows, 3, 2, 1), F.avg_pool2d(x, 2, divisor_override=3), F.adaptive_avg_pool2d(y, (4, 3))
+    return *padded[0], *padded[1], *others, *means, F.max_pool2d(y[0], 3, 2, 1), F.avg_pool2d(y.relu(), 5, 1, 2)
+
+
 @case(lambda rand: (rand(20, 70), integers(rand(50)) % 20, integers(rand(20, 90)) % 70, rand(50, 70)))
 def writes_at_indices(x: torch.Tensor, i: torch.Tensor, j: torch.Tensor, s: torch.Tensor) -> Any:
     added = x.index_add(0, i, s * 2), x.scatter_add(1, j, j.float()), x.index_put((i, i), s[:, 0], accumulate=True)
