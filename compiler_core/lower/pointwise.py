@@ -67,13 +67,13 @@ def _like(operand: Operand) -> torch.Tensor:
 
 def _register_by_name() -> None:
     """Operations that the loop IR has under a name of its own."""
-    unary = {n: n for n in ("neg", "sign", "floor", "ceil", "trunc", "round")}
+    unary = {n: n for n in ("neg", "sign", "floor", "ceil", "trunc", "round")} | {"sgn": "sign"}
     floats = (
         *("exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "erf", "erfc", "sqrt", "rsqrt"),
         *("sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh"),
     )
-    for name in unary:
-        pointwise(getattr(aten, name).default)(functools.partial(_unary, op=name))
+    for name, op in unary.items():
+        pointwise(getattr(aten, name).default)(functools.partial(_unary, op=op))
     for name in floats:
         pointwise(getattr(aten, name).default, promotion=Promotion.INT_TO_FLOAT)(functools.partial(_unary, op=name))
     for name in ("eq", "ne", "lt", "le", "gt", "ge"):

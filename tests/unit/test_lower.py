@@ -36,7 +36,7 @@ def calls(program: Any, *inputs: torch.Tensor) -> list[str]:
 
 
 EXACT: list[Any] = [
-    *(torch.neg, torch.abs, torch.relu, torch.sign, torch.floor, torch.ceil, torch.trunc, torch.round),
+    *(torch.neg, torch.abs, torch.relu, torch.sign, torch.sgn, torch.floor, torch.ceil, torch.trunc, torch.round),
     *(torch.square, torch.isnan, torch.isinf, torch.signbit, torch.reciprocal, torch.isfinite),
     *(lambda x: x.clamp(-1, 1), lambda x: x.clamp(min=0.5), lambda x: x.clamp(max=math.inf), F.relu6),
     *(lambda x: x + 1, lambda x: 2 - x, lambda x: x * -0.5, lambda x: x / 3),
