@@ -41,10 +41,10 @@ class Elements(Kernel):
         around, inside = self._nested(extents)
         # without loops around the last one, several parts would declare what is steady in one scope
         before, rest = self._steady(statements) if around else ([], statements)
-        both = f"#pragma omp {'for simd' if self._late else 'parallel for simd'} schedule(static)"
+        threads = self._pragma(1) if not around else None
         with self._nest(around, self._pragma(len(around)) if around else None), self._nest(inside[:-1], None):
             self._statements(before)
-            with self._nest(inside[-1:], both if self._parallel and not around else "#pragma omp simd"):
+            with self._vectorised(inside[-1], rest, threads=threads):
                 self._statements(rest)
 
     def _nested(self, extents: Sequence[tuple[Int, Int]]) -> tuple[list[Loop], list[Loop]]:

@@ -7,7 +7,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
+import torch
+
 from compiler_core import ir, spaces
+from compiler_core.codegen.cpp_halves import CHUNK, COMPUTED, HALF
 from compiler_core.codegen.cpp_ops import expression, number
 from compiler_core.codegen.cpp_reduce import own, update
 from compiler_core.codegen.cpp_text import Loop, Text, in_memory, safe
@@ -16,6 +19,7 @@ from compiler_core.sizes import Int, Size, Undecided, hint, total
 PARALLEL_COST = 1 << 19
 """Kernels that cost less (in additions, loads and stores) stay on one thread."""
 LANES = 256
+SIMD = "#pragma omp simd"
 FAULT = "fault"
 """The variable that is not 0 once a position was out of range."""
 
@@ -28,6 +32,13 @@ class Kernel(ABC):
         self._number = {id(s): k for k, s in enumerate(loops.body)}
         self._dtypes = {s.name: s.dtype for s in loops.body if not isinstance(s, ir.Store)}
         self._names = loops.index_names
+        casts = [s for s in loops.body if isinstance(s, ir.Compute) and s.op == "cast"]
+        self._moves = not any(d in HALF for s in casts for d in (s.dtype, self._dtype(s.arguments[0])))
+        """Whether halves are only moved: then they stay bits."""
+        self._wide: dict[int, str] = {}
+        """What stands for the halves in memory of a load or store, where that is an array of floats."""
+        self._exact: dict[str, str] = {}
+        """Of halves that the loop makes by rounding, what they were before."""
         self._extents: list[tuple[Int, Int]] = []
         """The part of each index's range that is being printed, where that is not all."""
         self._sweeps = ir.sweeps(loops)
@@ -105,9 +116,8 @@ class Kernel(ABC):
 
     def _statement(self, statement: ir.Statement) -> None:
         if isinstance(statement, ir.Store):
-            target = f"out_{statement.buffer}[{self._address(statement.address)}]"
             sign = "+=" if statement.how == "+=" else "="
-            self._add(f"{target} {sign} {self._arg(statement.value)};", statement)
+            self._add(f"{self._target(statement)} {sign} {self._stored(statement)};", statement)
         elif isinstance(statement, ir.Position):
             self._position(statement)
         elif isinstance(statement, ir.Scan):
@@ -116,8 +126,22 @@ class Kernel(ABC):
             kind = ir.SHORT[statement.dtype]
             self._add(f"const {kind} {safe(statement.name)} = ({kind}){run};", statement)
         else:
-            left = f"const {ir.SHORT[statement.dtype]} {safe(statement.name)}"
+            left = f"const {self._kind(statement.dtype)} {safe(statement.name)}"
             self._add(f"{left} = {self._right(statement)};", statement)
+            if isinstance(statement, ir.Compute) and statement.op == "cast" and statement.dtype in HALF:
+                self._exact[statement.name] = self._arg(statement.arguments[0])
+
+    def _target(self, store: ir.Store) -> str:
+        return self._wide.get(id(store), f"out_{store.buffer}[{self._address(store.address)}]")
+
+    def _stored(self, store: ir.Store) -> str:
+        """What is stored; float16 is rounded there, so it need not be before."""
+        dtype, value = self._buffers[store.buffer].dtype, self._arg(store.value)
+        if self._moves or dtype not in HALF:
+            return value
+        if dtype is torch.float16 and isinstance(store.value, str):
+            value = self._exact.get(store.value, value)
+        return value if id(store) in self._wide else f"{ir.SHORT[dtype]}_of_f32({value})"
 
     def _position(self, statement: ir.Position) -> None:
         """A position, or 0 and a note of the fault: what is not looked at may be anything."""
@@ -152,7 +176,11 @@ class Kernel(ABC):
 
     def _right(self, statement: ir.Made) -> str:
         if isinstance(statement, ir.Load):
+            if id(statement) in self._wide:
+                return self._wide[id(statement)]
             element = f"in_{statement.buffer}[{self._address(statement.address)}]"
+            if self._kind(statement.dtype) != ir.SHORT[statement.dtype]:
+                element = f"f32_of_{ir.SHORT[statement.dtype]}({element})"
             within = self._within(statement.within)
             return f"{within} ? {element} : 0" if within else element
         if isinstance(statement, ir.Index):
@@ -161,12 +189,79 @@ class Kernel(ABC):
             return statement.number.name
         assert isinstance(statement, ir.Compute)
         args = [self._arg(a) for a in statement.arguments]
-        last = statement.arguments[-1]
-        of = last.dtype if isinstance(last, ir.Literal) else self._dtypes[last]
-        return expression(statement.op, statement.dtype, args, of)
+        return expression(statement.op, statement.dtype, args, self._dtype(statement.arguments[-1]))
 
     def _arg(self, argument: ir.Argument) -> str:
-        return number(argument.value, argument.dtype) if isinstance(argument, ir.Literal) else safe(argument)
+        if isinstance(argument, str):
+            return safe(argument)
+        return number(argument.value, argument.dtype if self._moves else COMPUTED.get(argument.dtype, argument.dtype))
+
+    # -- halves -----------------------------------------------------------------------------
+
+    def _dtype(self, argument: ir.Argument) -> torch.dtype:
+        return argument.dtype if isinstance(argument, ir.Literal) else self._dtypes[argument]
+
+    def _kind(self, dtype: torch.dtype) -> str:
+        """The type of a value that is not in memory."""
+        return ir.SHORT[dtype if self._moves else COMPUTED.get(dtype, dtype)]
+
+    def _in_array(self, dtype: torch.dtype) -> str:
+        """The type of an array of values."""
+        return in_memory(dtype if self._moves else COMPUTED.get(dtype, dtype))
+
+    @contextmanager
+    def _vectorised(
+        self, loop: Loop, statements: Sequence[ir.Statement], clauses: str = "", threads: str | None = None
+    ) -> Iterator[None]:
+        """A loop whose turns are the lanes of vectors; in chunks where there are halves to convert in arrays."""
+        at = self._names.index(loop.name)
+        if not self._in_arrays(statements, at):
+            with self._nest([loop], (threads.replace(" for", " for simd") if threads else SIMD) + clauses):
+                yield
+            return
+        with self._nest([replace(loop, name="chunk", step=CHUNK)], threads):
+            self._add(f"const i64 lanes = {loop.end} - chunk < {CHUNK} ? {loop.end} - chunk : {CHUNK};")
+            inside = Loop(loop.name, "chunk + lanes", "chunk")
+            arrays = self._as_floats(statements, at, "chunk", f"{loop.name} - chunk", CHUNK)
+            with arrays, self._nest([inside], SIMD + clauses):
+                yield
+
+    @contextmanager
+    def _as_floats(
+        self, statements: Sequence[ir.Statement], at: int, start: str, place: str, size: int
+    ) -> Iterator[None]:
+        """Arrays of floats in the place of the halves that lie along index `at`, around a loop over it from `start`.
+
+        `place` is where in an array the loop is; the variable `lanes` says how many halves there are, up to `size`.
+        """
+        self._exact = {}
+        names = [start if k == at else name for k, name in enumerate(self._names)]
+        found = self._in_arrays(statements, at)
+        for n, s in enumerate(found):
+            array = f"out{n}_wide" if isinstance(s, ir.Store) else f"{safe(s.name)}_wide"
+            self._wide[id(s)] = f"{array}[{place}]"
+            self._add(f"f32 {array}[{size}];", s)
+            if isinstance(s, ir.Load):
+                self._add(f"f32s_of_f16({array}, in_{s.buffer} + {s.address.text(names, safe)}, lanes);", s)
+        yield
+        for n, s in enumerate(found):
+            if isinstance(s, ir.Store):
+                self._add(f"f16s_of_f32(out_{s.buffer} + {s.address.text(names, safe)}, out{n}_wide, lanes);", s)
+        self._wide = {}
+
+    def _in_arrays(self, statements: Sequence[ir.Statement], at: int) -> list[ir.Load | ir.Store]:
+        """The loads and stores of float16 one after the other along index `at`, which compilers do not vectorise."""
+        if self._moves:
+            return []
+        made = {s.name for s in statements if not isinstance(s, ir.Store)}
+        found = [s for s in statements if isinstance(s, (ir.Load, ir.Store)) and s.address.strides[at] == 1]
+        return [
+            s
+            for s in found
+            if self._buffers[s.buffer].dtype is torch.float16
+            and not made.intersection(name for name, _ in s.address.values)
+            and not (isinstance(s, ir.Load) and self._within(s.within))
+        ]
 
     # -- text -------------------------------------------------------------------------------
 
@@ -197,9 +292,6 @@ class Kernel(ABC):
 
     def _type(self, buffer: str) -> str:
         return in_memory(self._buffers[buffer].dtype)
-
-    def _short(self, name: str) -> str:
-        return ir.SHORT[self._dtypes[name]]
 
 
 def cost(loops: ir.Loops) -> Int:

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from compiler_core import ir
-from compiler_core.codegen.cpp_kernel import Kernel
+from compiler_core.codegen.cpp_kernel import SIMD, Kernel
 from compiler_core.codegen.cpp_reduce import identity, own, sees_nan, update, wide
-from compiler_core.codegen.cpp_text import Loop, in_memory, safe
+from compiler_core.codegen.cpp_text import Loop, safe
 
 
 class Lanes(Kernel):
@@ -49,12 +49,15 @@ class Lanes(Kernel):
         here = {s.name for s in (*again, *body) if not isinstance(s, (ir.Store, ir.Reduce))}
         used = {a for s in (*again, *body) for a in s.arguments if isinstance(a, str)}
         self._declare_lanes(body, shared)
-        with self._nest([Loop("lane", "lanes")], "#pragma omp simd"):
-            self._add(f"const i64 {self._names[len(self._loops.outer) - 1]} = block + lane;")
+        at = len(self._loops.outer) - 1
+        with (
+            self._as_floats((*again, *body), at, "block", "lane", self._block),
+            self._nest([Loop("lane", "lanes")], SIMD),
+        ):
+            self._add(f"const i64 {self._names[at]} = block + lane;")
             for name in sorted((used & shared) - here):
-                self._add(
-                    f"const {self._short(name)} {safe(name)} = ({self._short(name)}){safe(name)}_lane[lane];", name
-                )
+                kind = self._kind(self._dtypes[name])
+                self._add(f"const {kind} {safe(name)} = ({kind}){safe(name)}_lane[lane];", name)
             for statement in (*again, *body):
                 if isinstance(statement, ir.Reduce):
                     lane = f"{own(statement, 'lane')}[lane]"
@@ -68,7 +71,7 @@ class Lanes(Kernel):
         for statement in body:
             if isinstance(statement, (ir.Store, ir.Reduce)) or statement.name not in shared:
                 continue
-            self._add(f"{in_memory(statement.dtype)} {safe(statement.name)}_lane[{self._block}];", statement)
+            self._add(f"{self._in_array(statement.dtype)} {safe(statement.name)}_lane[{self._block}];", statement)
 
     def _shared(self) -> frozenset[str]:
         """Outer values that a loop over lanes needs and another one makes."""

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import torch
 
 from compiler_core import ir
+from compiler_core.codegen.cpp_halves import HALF, conversions
 from compiler_core.errors import BuildError
 
 TYPES = {
@@ -22,7 +23,7 @@ TYPES = {
     "bf16": "unsigned short",
     "f16": "unsigned short",
 }
-"""Half types are their bits: loops compute with them as float only."""
+"""Half types are their bits in memory: loops compute with the floats that they can hold."""
 
 MATH = {
     *("exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "erf", "erfc"),
@@ -78,26 +79,6 @@ static inline f32 exp_f32(f32 x) {  // 2^k * exp(r), where r = x - k * log(2) is
 }
 """
 """For vectors of any length; the C library's errors are larger than eager's, and it takes infinities one by one."""
-HALVES = """\
-static inline f32 f32_of_bf16(bf16 x) { return as_f32((u32)x << 16); }
-static inline bf16 bf16_of_f32(f32 x) {  // to nearest, half to even
-  const u32 bits = as_bits(x);
-  return x != x ? 0x7fc0 : (bf16)((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
-}
-static inline f32 f32_of_f16(f16 x) {
-  const u32 sign = (u32)(x & 0x8000) << 16, rest = (u32)x << 17;
-  const f32 normal = as_f32((rest >> 4) + (0xe0u << 23)) * 0x1p-112f;
-  const f32 subnormal = as_f32((rest >> 17) | (126u << 23)) - 0.5f;
-  return as_f32(sign | (rest < (1u << 27) ? as_bits(subnormal) : as_bits(normal)));
-}
-static inline f16 f16_of_f32(f32 x) {  // to nearest, half to even
-  const u32 bits = as_bits(x), doubled = bits + bits, floor_bias = 0x71000000u;
-  const u32 exponent = doubled & 0xff000000u, bias = exponent < floor_bias ? floor_bias : exponent;
-  const f32 rounded = as_f32((bias >> 1) + 0x07800000u) + __builtin_fabsf(x) * 0x1p112f * 0x1p-110f;
-  const u32 result = ((as_bits(rounded) >> 13) & 0x7c00) + (as_bits(rounded) & 0xfff);
-  return (f16)((bits >> 16 & 0x8000) | (doubled > 0xff000000u ? 0x7e00 : result));
-}
-"""
 
 
 WHOLE = """\
@@ -126,9 +107,9 @@ def prelude(kernels: Sequence[ir.Loops], simd_math: Sequence[str]) -> str:
         takes = ", ".join([of] * (2 if base in ("pow", "atan2") else 1))
         lines.append(f'extern "C" {simd}{of} {function}({takes}) noexcept;')
     exp = any(isinstance(s, ir.Compute) and _is_own(s.op, s.dtype) for s in statements)
-    halves = any(s.dtype in (torch.bfloat16, torch.float16) for s in statements if not isinstance(s, ir.Store))
+    halves = conversions({s.dtype for s in statements if not isinstance(s, ir.Store)})
     whole = any(_makes_whole(k) for k in kernels)
-    return "\n".join(lines) + "\n" + BITS * (exp or halves) + EXP * exp + HALVES * halves + WHOLE * whole
+    return "\n".join(lines) + "\n" + BITS * (exp or bool(halves)) + EXP * exp + halves + WHOLE * whole
 
 
 def _makes_whole(loops: ir.Loops) -> bool:
@@ -159,7 +140,7 @@ def number(value: int | float | bool, dtype: torch.dtype) -> str:
     """A literal of C++."""
     if dtype is torch.bool:
         return "true" if value else "false"
-    if dtype in (torch.bfloat16, torch.float16):
+    if dtype in HALF:
         bits = torch.tensor(value, dtype=dtype).view(torch.int16).item()
         return f"({ir.SHORT[dtype]}){hex(int(bits) & 0xFFFF)}"
     if not dtype.is_floating_point:
@@ -233,13 +214,14 @@ def _by_name(op: str, t: str, args: Sequence[str], of: torch.dtype, single: str)
 
 
 def _cast(x: str, of: torch.dtype, to: torch.dtype) -> str:
-    halves = (torch.bfloat16, torch.float16)
     if to is torch.bool:
         return f"{x} != 0"
     if of is torch.bool:  # a cast would keep the loop from being vectorised
         return f"{x} ? {number(1, to)} : {number(0, to)}"
-    if of in halves or to in halves:
-        return f"{ir.SHORT[to]}_of_{ir.SHORT[of]}({x})"
+    if to in HALF:
+        return f"rounded_{ir.SHORT[to]}({x})"
+    if of in HALF:
+        return x
     if of.is_floating_point and _is_integer(to):
         # eager goes to the short types by way of these
         part = f"whole<{'i64' if to in (torch.int64, torch.uint8) else 'i32'}>({x})"

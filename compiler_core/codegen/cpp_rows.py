@@ -12,7 +12,7 @@ from compiler_core import ir
 from compiler_core.codegen.cpp_kernel import Kernel
 from compiler_core.codegen.cpp_ops import number
 from compiler_core.codegen.cpp_reduce import clauses, flag, identity, narrow, own, sees_nan, update, wide
-from compiler_core.codegen.cpp_text import Loop, Text, in_memory, safe
+from compiler_core.codegen.cpp_text import Loop, Text, safe
 from compiler_core.sizes import Int, Size, prod
 
 BLOCK = 512
@@ -54,7 +54,7 @@ class Rows(Kernel):
         outer = [Loop(n, str(s)) for n, s in zip(self._names, self._loops.outer, strict=False)]
         with self._nest(outer, self._pragma(len(outer)) if self._by_rows and outer else None):
             for name in sorted(self._kept):
-                self._add(f"{in_memory(self._dtypes[name])} {safe(name)}_row[{capacity}];", name)
+                self._add(f"{self._in_array(self._dtypes[name])} {safe(name)}_row[{capacity}];", name)
             for scan in self._loops.scans:
                 self._add(f"{wide(scan)} {own(scan, 'run')};", scan)
             for sweep in self._sweeps:
@@ -76,11 +76,11 @@ class Rows(Kernel):
             if sees_nan(reduce):
                 self._add(f"{flag(reduce)} {own(reduce, 'nan')} = 0;", reduce)
         pragma = f"#pragma omp parallel for schedule(static){clauses(reduces, 'all')}"
-        simd = f"#pragma omp simd{clauses(reduces, 'part')}"
         with self._nest(leading, pragma if parallel and not scans else None):
             for reduce in reduces if leading else ():
                 self._add(f"{narrow(reduce)} {own(reduce, 'part')} = {identity(reduce)};", reduce)
-            with self._nest([last], None if scans else simd):
+            printed = [*(s for s in sweep.again if isinstance(s, ir.Store) or s.name not in self._kept), *sweep.inner]
+            with self._nest([last], None) if scans else self._vectorised(last, printed, clauses(reduces, "part")):
                 self._again(sweep)
                 self._statements(sweep.inner)
             for reduce in reduces if leading else ():
@@ -110,7 +110,7 @@ class Rows(Kernel):
             assert not isinstance(statement, ir.Store)
             if statement.name in self._kept:
                 value = f"{safe(statement.name)}_row[{self._row_index()}]"
-                self._add(f"const {ir.SHORT[statement.dtype]} {safe(statement.name)} = {value};", statement)
+                self._add(f"const {self._kind(statement.dtype)} {safe(statement.name)} = {value};", statement)
             else:
                 self._statement(statement)
 
