@@ -133,16 +133,16 @@ def minimum_cut(values: Values, budget: float = 1.0) -> Cut:
     return conceding(bisect.bisect_left(range(len(concessions)), -room, key=lambda count: -conceding(count).bytes))
 
 
-def budget_curve(values: Values, points: int = 11) -> list[tuple[float, Cut]]:
+def budget_curve(values: Values) -> list[tuple[float, Cut]]:
     """The cuts for budgets from 1 down to 0.  Fewer bytes never cost less work: where another cut keeps no more and
     computes less again, it stands in that one's place."""
     curve: list[tuple[float, Cut]] = []
     least: Cut | None = None
-    for i in range(points):
-        cut = minimum_cut(values, i / (points - 1))
+    for tenths in range(11):
+        cut = minimum_cut(values, tenths / 10)
         if least is None or values.work(cut) < values.work(least):
             least = cut
-        curve.append((i / (points - 1), least))
+        curve.append((tenths / 10, least))
     return curve[::-1]
 
 

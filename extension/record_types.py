@@ -39,7 +39,7 @@ def record_ts() -> str:
     parts = [HEADER, f"export const SCHEMA_VERSION = {record.SCHEMA_VERSION};\n", "export type ItemId = string;\n"]
     parts += [_alias(name, value) for name, value in names.items()]
     parts += [_interface(cls, record.public_fields(cls)) for cls in classes]
-    parts += [_PEAKS, *(f"  {t}: {_literal(p._asdict())}," for t, p in roofline.PEAKS.items()), "};\n"]
+    parts += [_PEAKS, *(f"  {_key(t)}: {_literal(p._asdict())}," for t, p in roofline.PEAKS.items()), "};\n"]
     parts.append(_SHAPE_TYPE)
     parts.append("export const SHAPES: { [type: string]: { [field: string]: Shape } } = {")
     parts += [_shapes(cls, record.public_fields(cls)) for cls in classes]
@@ -91,6 +91,10 @@ def _shapes(cls: type, fields: list[dataclasses.Field[Any]]) -> str:
     hints = typing.get_type_hints(cls)
     lines = [f"    {f.name}: {_literal(shape(hints[f.name]))}," for f in fields]
     return f"  {cls.__name__}: {{\n" + "\n".join(lines) + "\n  },"
+
+
+def _key(name: str) -> str:
+    return name if name.isidentifier() else json.dumps(name)
 
 
 def _literal(value: Any) -> str:

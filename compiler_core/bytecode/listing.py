@@ -12,6 +12,7 @@ from compiler_core.bytecode.instructions import Instruction, disassembled, raw_u
 from compiler_core.record import Span
 from compiler_core.shown import shown
 
+_AROUND = 5
 _MAX_CONSTANT = 60
 _NAMED: Any = (type, FunctionType, BuiltinFunctionType, MethodDescriptorType, WrapperDescriptorType)
 _PLAIN = (int, float, complex, str, bytes, bool, type(None), type(...), frozenset)
@@ -64,13 +65,13 @@ def constant_text(value: Any) -> str:
     return text if len(text) <= _MAX_CONSTANT else f"{text[: _MAX_CONSTANT - 4]}...{text[-1]}"
 
 
-def excerpt(code: CodeType, offset: int, around: int = 5) -> str:
+def excerpt(code: CodeType, offset: int) -> str:
     """Some ten lines of possibly damaged bytecode, the one at `offset` marked."""
     units = list(raw_units(code.co_code))
     at = max((i for i, unit in enumerate(units) if unit.start <= offset), default=0)
-    first = max(0, at - around)
+    first = max(0, at - _AROUND)
     lines: Sequence[str] = [
         f"{'-->' if i == at else '   '} {unit.start:5}  {unit.opname:<28}{unit.arg or ''}".rstrip()
-        for i, unit in enumerate(units[first : at + around + 1], first)
+        for i, unit in enumerate(units[first : at + _AROUND + 1], first)
     ]
     return "\n".join(lines)

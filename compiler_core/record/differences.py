@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+MOST_SHOWN = 160
+
 State = Literal["same", "added", "removed", "changed"]
 Aspect = Literal[
     "graph break", "guard", "captured", "forward", "backward", "saved", "kernel", "kernel time", "compile time"
@@ -71,6 +73,6 @@ def _figure(value: float | None) -> str:
     return "" if value is None else f"{value:,.6g}"
 
 
-def _short(texts: list[str], most: int = 160) -> str:
+def _short(texts: list[str]) -> str:
     text = ", ".join(texts) or "nothing"
-    return text if len(text) <= most else f"{text[:most]} ... ({len(texts)})"
+    return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]} ... ({len(texts)})"

@@ -458,6 +458,9 @@ export interface Record {
 /** What targets do in a nanosecond: `compiler_core.roofline`. */
 export const PEAKS: { [target: string]: { device: string; bytes: number; operations: number } } = {
   cpu: { device: "one core of a server", bytes: 10, operations: 50 },
+  "x86-64-v2": { device: "one core with SSE4", bytes: 10, operations: 12 },
+  "x86-64-v3": { device: "one core with AVX2", bytes: 10, operations: 25 },
+  "x86-64-v4": { device: "one core with AVX-512", bytes: 10, operations: 50 },
   sm_75: { device: "T4", bytes: 320, operations: 4000 },
   sm_80: { device: "A100 80 GB", bytes: 2039, operations: 9750 },
   sm_86: { device: "A10", bytes: 600, operations: 15600 },
