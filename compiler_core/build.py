@@ -139,7 +139,10 @@ def _library(source: str, tools: Toolchain, path: Path) -> ctypes.CDLL:
         with contextlib.suppress(OSError):  # another process may just have made room
             return ctypes.CDLL(str(path))
     _build(source, tools, path)
-    return ctypes.CDLL(str(path))
+    try:
+        return ctypes.CDLL(str(path))
+    except OSError as error:
+        raise BuildError(f"the C++ compiler {tools.path} made a library that cannot be loaded: {error}") from None
 
 
 def _build(source: str, tools: Toolchain, path: Path) -> None:

@@ -7,6 +7,7 @@ open (`compiler_core.record()`), as a compile for each graph.
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -18,7 +19,9 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 from compiler_core.api import open_record
 from compiler_core.backends import compile_graph
+from compiler_core.codegen.ladder import check_target
 from compiler_core.config import Options
+from compiler_core.errors import UsageError
 from compiler_core.graphs import record_graph
 from compiler_core.record import Compile, Record
 from compiler_core.stock.lines import Lines
@@ -37,9 +40,18 @@ def cutaway(
 
     A failure of ours is noted in the record and the graph runs eagerly, unless ``options={"strict": True}``.
     """
-    chosen = Options(**{"mode": mode, **(options or {})})
+    chosen = _options({"mode": mode, **(options or {})})
     made = _recorded(gm, open_record())
     return compile_graph(gm, _fake(example_inputs), made, chosen)
+
+
+def _options(given: Mapping[str, Any]) -> Options:
+    known = [field.name for field in dataclasses.fields(Options)]
+    if unknown := [name for name in given if name not in known]:
+        raise UsageError(f"unknown option {', '.join(map(repr, unknown))}; known are {', '.join(known)}")
+    if given.get("target") is not None:
+        check_target(given["target"])
+    return Options(**given)
 
 
 def _recorded(gm: fx.GraphModule, record: Record) -> Compile:
