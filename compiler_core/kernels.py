@@ -144,7 +144,7 @@ class _Notes:
 
     def memory(self, planned: memory.MemoryPlan) -> None:
         buffers = [
-            PlannedBuffer(n, self._program.buffers[n].bytes, at, planned.dies.get(n), planned.takes.get(n))
+            PlannedBuffer(n, planned.bytes[n], at, planned.dies.get(n), planned.takes.get(n))
             for n, at in planned.made.items()
         ]
         self._compile.memory.append(MemoryPlan(self._which, planned.peak_before, planned.peak, buffers))

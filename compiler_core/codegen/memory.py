@@ -7,7 +7,9 @@ may have kept a view of) are let go, and PyTorch's allocator has them again.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
+import operator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,7 +24,9 @@ class MemoryPlan:
     takes: dict[str, str] = field(default_factory=dict)
     """The dead buffer in whose memory a buffer lies."""
     made: dict[str, int] = field(default_factory=dict)
-    """The step that makes each buffer."""
+    """The step that makes each buffer, and each result of several tensors of which some have no name."""
+    bytes: dict[str, int] = field(default_factory=dict)
+    """What each of those takes."""
     peak_before: int = 0
     """Bytes, were every buffer kept to the end."""
     peak: int = 0
@@ -30,11 +34,22 @@ class MemoryPlan:
 
 def plan(program: ir.Program) -> MemoryPlan:
     """When the memory of each buffer is free, and for which one."""
-    made = {name: at for at, step in enumerate(program.steps) for name in step.makes if name in program.buffers}
+    own = _own_bytes(program)
+    made = _made(program, own)
     dies = _last_uses(program)
     takes = _taken(program, dies)
-    own = _own_bytes(program)
-    return MemoryPlan(dies, takes, made, sum(own[name] for name in made), _peak(program, dies, takes, own))
+    return MemoryPlan(dies, takes, made, own, sum(own[name] for name in made), _peak(made, dies, takes, own))
+
+
+def _made(program: ir.Program, own: Mapping[str, int]) -> dict[str, int]:
+    """The step that makes each name; what is taken out of several results was made with them."""
+    made: dict[str, int] = {}
+    calls: dict[str, int] = {}
+    for at, step in enumerate(program.steps):
+        source = step.args[0] if isinstance(step, ir.Call) and step.target is operator.getitem else None
+        calls[step.name] = calls.get(source.name, at) if isinstance(source, ir.Result) else at
+        made.update((name, calls[step.name]) for name in step.makes if name in own)
+    return made
 
 
 def _last_uses(program: ir.Program) -> dict[str, int]:
@@ -82,8 +97,10 @@ def _kind(buffer: ir.Buffer) -> tuple[Any, ...]:
 
 def _own_bytes(program: ir.Program) -> dict[str, int]:
     """What making each buffer takes; a view of another takes nothing."""
-    views_of_others = {s.name for s in program.steps if isinstance(s, ir.Call) and _makes_a_view(s)}
-    return {name: 0 if name in views_of_others else b.bytes for name, b in program.buffers.items()}
+    calls = [s for s in program.steps if isinstance(s, ir.Call)]
+    views_of_others = {s.name for s in calls if _makes_a_view(s)}
+    own = {name: 0 if name in views_of_others else b.bytes for name, b in program.buffers.items()}
+    return own | {s.name: s.unnamed for s in calls if s.unnamed}
 
 
 def _makes_a_view(call: ir.Call) -> bool:
@@ -91,16 +108,13 @@ def _makes_a_view(call: ir.Call) -> bool:
     return schema is not None and any(r.alias_info is not None for r in schema.returns)
 
 
-def _peak(program: ir.Program, dies: dict[str, int], takes: dict[str, str], own: dict[str, int]) -> int:
+def _peak(made: Mapping[str, int], dies: Mapping[str, int], takes: Mapping[str, str], own: Mapping[str, int]) -> int:
     """The most bytes that the program's own buffers take at one time."""
-    now = peak = 0
     taken = set(takes.values())
-    dead = dead_after({name: last for name, last in dies.items() if name in own and name not in taken})
-    for at, step in enumerate(program.steps):
-        now += sum(own[n] for n in step.makes if n in own and n not in takes)
-        peak = max(peak, now)
-        now -= sum(own[n] for n in dead.get(at, ()))
-    return peak
+    changes = [(at, 0, own[name]) for name, at in made.items() if name not in takes]
+    changes += [(dies[name], 1, -own[name]) for name in made if name in dies and name not in taken]
+    # a step makes its buffers before those die that it is the last to read
+    return max(itertools.accumulate(change for _, _, change in sorted(changes)), default=0)
 
 
 def views(value: Any) -> Iterator[ir.View]:

@@ -211,7 +211,8 @@ _WRITERS: dict[str, Writer] = {
     "fmod": lambda t, a: f"libdevice.fmod({a[0]}, {a[1]})" if t.is_floating_point else f"{a[0]} % {a[1]}",
     "minimum": lambda t, a: _extreme("minimum", t, a),
     "maximum": lambda t, a: _extreme("maximum", t, a),
-    "neg": lambda t, a: f"-{a[0]}",
+    # Triton has -x as 0 - x, which is no negative zero
+    "neg": lambda t, a: f"{a[0]} * -1.0" if t.is_floating_point else f"-{a[0]}",
     "not": lambda t, a: f"~{a[0]}",
     "sign": lambda t, a: f"({a[0]} > 0).to({TYPES[t]}) - ({a[0]} < 0).to({TYPES[t]})",
     "isnan": lambda t, a: f"{a[0]} != {a[0]}",

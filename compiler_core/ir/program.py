@@ -82,6 +82,8 @@ class Call:
     reason: str = ""
     """Why a rule left it to PyTorch; nothing where no loops could do it."""
     draws: tuple[str, ...] = ()
+    unnamed: int = 0
+    """Bytes of the tensors that it returns beside others and nothing takes."""
 
     @property
     def writes(self) -> tuple[str, ...]:

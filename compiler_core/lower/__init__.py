@@ -166,7 +166,8 @@ class _Lowering:
         reads = tuple(dict.fromkeys(_names_in((args, kwargs))))
         ordered, barrier = _effects(node)
         origin = _origin(node)
-        self._steps.append(ir.Call(node.name, target, args, kwargs, reads, ordered, barrier, origin, reason))
+        call = ir.Call(node.name, target, args, kwargs, reads, ordered, barrier, origin, reason, unnamed=_unnamed(node))
+        self._steps.append(call)
         return self._result(node, "call")
 
     def _view(self, node: fx.Node) -> Any:
@@ -298,6 +299,14 @@ def _is_drawn_by_us(node: fx.Node) -> bool:
     counts by its form only."""
     value = node.meta["val"]
     return value.device.type == "cpu" and value.is_contiguous() and node.kwargs.get("generator") is None
+
+
+def _unnamed(node: fx.Node) -> int:
+    """Bytes of what a node returns in a tuple and no other node takes out of it."""
+    value = node.meta.get("val")
+    taken = {user.args[1] for user in node.users if user.target is operator.getitem}
+    left = [t for i, t in enumerate(value) if i not in taken] if isinstance(value, (tuple, list)) else []
+    return sum(hint(t.numel()) * t.dtype.itemsize for t in left if isinstance(t, torch.Tensor))
 
 
 def _live(steps: list[ir.Step], results: tuple[Any, ...]) -> list[ir.Step]:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import re
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 import compiler_core
+from compiler_core.api import record_of
 from compiler_core.record import Compile
 from tests.kernel_programs import check
 
@@ -76,6 +80,34 @@ def test_results_of_one_call_are_not_those_of_the_next() -> None:
 
 
 @pytest.mark.skipif(not Path("/sys/kernel/mm/transparent_hugepage").exists(), reason="a system without huge pages")
+def allocated(call: Callable[[], object]) -> int:
+    """The most bytes that PyTorch's allocator had given out at one time for `call`."""
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
+        kept = call()
+    events: Any = profile.profiler
+    changes = sorted((e.start_ns(), e.nbytes()) for e in events.kineto_results.events() if e.name() == "[memory]")
+    assert kept is not None
+    return max(itertools.accumulate(change for _, change in changes))
+
+
+PEAKS: dict[str, Callable[[torch.Tensor], object]] = {
+    "products": lambda x: ((x @ x).relu() @ x).exp() @ x,
+    "rows_and_columns": lambda x: x.softmax(0).cumsum(1).softmax(1).softmax(0),
+    "one_of_two_results": lambda x: ((x.sort(1)[0] * 2).cumsum(0).sort(0)[0] - 1).sum(1),
+    "both_results": lambda x: (x.sort(1)[0] * x.sort(1)[1]).cumsum(0) @ x,
+}
+
+
+@pytest.mark.parametrize("name", PEAKS)
+def test_the_peak_is_the_allocators(name: str) -> None:
+    x = torch.randn(300, 300)
+    compiled = compiler_core.compile(PEAKS[name], backend="cpp", strict=True)
+    compiled(x)
+    (plan,) = record_of(compiled).compiles[0].memory
+    assert allocated(lambda: compiled(x)) == pytest.approx(plan.peak, rel=0.02)
+    assert plan.peak_before == sum(b.bytes for b in plan.buffers)
+
+
 def test_large_buffers_of_the_cpu_lie_in_huge_pages() -> None:
     x = torch.randn(1200, 1000)
     compiled = compiler_core.compile(lambda x: x * 2 + 1, backend="cpp", strict=True)

@@ -180,7 +180,16 @@ def booleans(x: torch.Tensor, y: torch.Tensor) -> Any:
 
 @case(lambda rand: (rand(700) * 9, rand(700) * 3))
 def float_division(x: torch.Tensor, y: torch.Tensor) -> Any:
-    return x // y, x % y, torch.fmod(x, y), x // 0.7, x % -0.7, torch.div(x, y, rounding_mode="trunc"), 1 / x
+    return (
+        x // y,
+        x % y,
+        torch.fmod(x, y),
+        x // 0.7,
+        x % -0.7,
+        torch.div(x, y, rounding_mode="trunc"),
+        1 / x,
+        1 / (x * 0).neg(),
+    )
 
 
 @case(lambda rand: (rand(600), rand(600).abs() + 0.1))
