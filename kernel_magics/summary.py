@@ -136,7 +136,8 @@ def _compile(compile_: Compile, explained: set[str]) -> Iterator[Line]:
         yield Line(3, _saved(compile_.partition))
     if compile_.kernels:
         yield Line(3, _kernels(compile_))
-    yield from (Line(3, text) for text in (_times(compile_), _least_exact(compile_), *_tunings(compile_)) if text)
+    measured = (_times(compile_), _least_exact(compile_), *_tunings(compile_), *_cuda_graphs(compile_))
+    yield from (Line(3, text) for text in measured if text)
     if compile_.steps:
         yield Line(3, _steps(compile_.steps))
     for failure in compile_.failures:
@@ -226,6 +227,12 @@ def _tunings(compile_: Compile) -> Iterator[str]:
             own = [each for each in tuning.tried if each.kernel == best.kernel]
             took = f"{_us(best.time_ns or 0)}, the usual way {_us(own[0].time_ns or 0)}"
             yield f"tuned {best.kernel}: {best.how}, {took}; {_count(len(own), 'way')} tried"
+
+
+def _cuda_graphs(compile_: Compile) -> Iterator[str]:
+    for graph in compile_.cuda_graphs:
+        if graph.reason:
+            yield f"no CUDA graph of the {graph.graph}: {graph.reason}"
 
 
 def _us(ns: float) -> str:

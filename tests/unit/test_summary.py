@@ -111,7 +111,7 @@ def test_empty_record() -> None:
 
 def test_says_what_was_measured() -> None:
     with api.record("measured") as made:
-        api.compile(lambda x: (x.sin() @ x).sum(), tune=True)(torch.randn(64, 64))
+        api.compile(lambda x: (x.sin() @ x).sum(), tune=True, mode="reduce-overhead")(torch.randn(64, 64))
     before = summary.text(made)
     assert "kernels take" not in before
     made.measure()
@@ -120,6 +120,7 @@ def test_says_what_was_measured() -> None:
     assert re.search(r"kernels take [\d.,]+ us on cpu; the dearest: \S+ [\d.,]+ us \(\d+%\)", text)
     assert re.search(r"beside float64, 3 values; the least exact: \w+ \S+ \(eager PyTorch: \S+\)", text)
     assert "nothing tuned in the forward: C++ kernels have no block sizes to choose" in text
+    assert "no CUDA graph of the forward: CUDA graphs are of CUDA tensors only" in text
     compile_ = made.compiles[0]
     compile_.tunings = [
         Tuning("forward", "sm_90", tried=[Tried("f", "a", 3000.0), Tried("f", "b", 2000.0, chosen=True)])
