@@ -87,7 +87,7 @@ def allocated(call: Callable[[], object]) -> int:
     events: Any = profile.profiler
     changes = sorted((e.start_ns(), e.nbytes()) for e in events.kineto_results.events() if e.name() == "[memory]")
     assert kept is not None
-    return max(itertools.accumulate(change for _, change in changes))
+    return int(max(itertools.accumulate(change for _, change in changes)))
 
 
 PEAKS: dict[str, Callable[[torch.Tensor], object]] = {

@@ -97,10 +97,11 @@ def test_its_kernels_lead_back_to_the_users_lines() -> None:
 
 
 def test_an_option_that_is_none_is_named() -> None:
-    for options, message in (
+    wrong: list[tuple[Any, str]] = [
         ({"keep_appart": ()}, "UsageError: unknown option 'keep_appart'; known are .*keep_apart"),
         ({"target": "sm_9"}, "UsageError: unknown target 'sm_9'; known are cpu"),
-    ):
+    ]
+    for options, message in wrong:
         with pytest.raises(BackendCompilerFailed, match=message):
             torch.compile(lambda x: x + 1, backend=cutaway, options=options)(torch.ones(2))
     with pytest.raises(BackendCompilerFailed, match="UsageError: memory_budget is a share from 0 to 1"):
