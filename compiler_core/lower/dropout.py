@@ -22,9 +22,13 @@ def native_dropout(body: Body, x: Operand, p: float, train: bool | None) -> None
         raise NotLowered("nothing is drawn")
     dtype = COMPUTE_TYPE.get(x.dtype, x.dtype)
     drawn = body.cast(_uniform(body, x), torch.promote_types(dtype, torch.float32))
-    kept = body.op("lt", drawn, 1 - p)
+    value = body.cast(body.operand(x), dtype)
+    # always true, but it lies as what is loaded does: Triton then draws for neighbours in one thread, which share a
+    # philox, and not in a layout of its own, from which mask and product are both converted
+    beside = body.op("or", body.op("eq", value, value), body.op("ne", value, value))
+    kept = body.op("and", body.op("lt", drawn, 1 - p), beside)
     likely = literal(1 - p, dtype).argument.value  # type: ignore[union-attr]
-    product = body.op("mul", body.cast(body.operand(x), dtype), body.cast(kept, dtype))
+    product = body.op("mul", value, body.cast(kept, dtype))
     body.store(kept, 1)
     body.store(body.op("mul", product, 1 / likely))
 

@@ -74,10 +74,18 @@ def test_a_kernel_draws_the_same_numbers(name: str, verdicts: dict[str, str]) ->
     assert verdicts[name] == "ok"
 
 
-def test_four_neighbours_share_a_philox(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda x: [F.dropout(x, 0.1)],
+        lambda x: [*torch.native_dropout(x, 0.1, True)],
+        lambda x: [*torch.native_dropout(x.relu(), 0.1, True), x.relu()],
+    ],
+)
+def test_four_neighbours_share_a_philox(program: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A thread of ours does eight elements, and so twice ten rounds of two products."""
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
-    code = triton.generate(on_gpu(lambda x: [F.dropout(x, 0.1)], X))
+    code = triton.generate(on_gpu(program, X))
     (kernel,) = triton_module.load(code.text).values()
     ptx = triton_module.compile_kernel(kernel, ladder.triton_target("sm_90")).asm["ptx"]
     assert len(re.findall(r"mul\.hi\.u32|mul\.wide\.u32", ptx)) <= 40

@@ -163,7 +163,9 @@ def half_types(x: torch.Tensor, y: torch.Tensor, z: torch.Tensor) -> Any:
 @case(lambda rand: (rand(30, 17).double(), rand(17).double()))
 def double(x: torch.Tensor, y: torch.Tensor) -> Any:
     x = x + 0.1
-    return x / y, torch.where(x > 0, x, 0.3), x.clamp(max=0.1), torch.softmax(x, 1), x.float(), x.sqrt(), x.amax()
+    of_float = (x * 0 + 0.1).float().double() > 0.1
+    others = torch.softmax(x, 1), x.float(), x.sqrt(), x.amax(), of_float
+    return x / y, torch.where(x > 0, x, 0.3), x.clamp(max=0.1), *others
 
 
 @case(lambda rand: (integers(rand(20, 31)), integers(rand(20, 31)).int(), integers(rand(31)).to(torch.int8)))
