@@ -26,9 +26,10 @@ FLAGS = (
     *("-O3", "-march=native", "-fopenmp", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=off", "-fwrapv"),
     # or sin(x) beside cos(x) becomes one call of sincos, which has no form for vectors
     *("-fno-builtin-sin", "-fno-builtin-cos", "-fno-builtin-sinf", "-fno-builtin-cosf"),
+    "-fno-tree-pre",  # or a choice between a constant and a value becomes branches, and its loop is not vectorised
 )
 """Never -ffast-math: NaN, infinities, signed zeros and the order of additions are eager's."""
-OPTIONAL_FLAGS = frozenset({"-march=native", "-fopenmp", "-fno-trapping-math"})
+OPTIONAL_FLAGS = frozenset({"-march=native", "-fopenmp", "-fno-trapping-math", "-fno-tree-pre"})
 SHARED = ("-shared", "-fPIC", "-std=c++17", "-w")
 TRIVIAL = 'extern "C" int one() { return 1; }\n'
 

@@ -18,7 +18,7 @@ from compiler_core.codegen.cpp_elements import Elements, Scattered
 from compiler_core.codegen.cpp_kernel import Kernel, in_lanes
 from compiler_core.codegen.cpp_lanes import Lanes
 from compiler_core.codegen.cpp_ops import prelude
-from compiler_core.codegen.cpp_rows import Rows
+from compiler_core.codegen.cpp_rows import EACH, Rows
 from compiler_core.codegen.cpp_text import Text
 from compiler_core.errors import BuildError
 
@@ -28,7 +28,8 @@ def generate(program: ir.Program, simd_math: Sequence[str] = ()) -> Code:
     kernels = [s for s in program.steps if isinstance(s, ir.Loops)]
     if any(k.columns for k in kernels):
         raise BuildError("rows and columns in one kernel are for GPUs; the C++ of a graph is made with the cpp backend")
-    text = Text(prelude(kernels, simd_math).splitlines())
+    rows = any(_shape(k) is Rows for k in kernels)
+    text = Text((prelude(kernels, simd_math) + EACH * rows).splitlines())
     for loops in kernels:
         text.add("")
         _shape(loops)(text, loops, program.buffers).emit()

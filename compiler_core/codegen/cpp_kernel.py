@@ -42,6 +42,7 @@ class Kernel(ABC):
         self._extents: list[tuple[Int, Int]] = []
         """The part of each index's range that is being printed, where that is not all."""
         self._sweeps = ir.sweeps(loops)
+        self._fault = FAULT
         work, outer = cost(loops), loops.outer_numel
         if loops.scatters and not keeps_apart(loops):
             work = 0  # two threads could write to one place
@@ -149,7 +150,7 @@ class Kernel(ABC):
         fits = f"(u64){value} < (u64)({statement.size})"
         within = self._within(statement.within)
         bad = f"!({fits})" + (f" && {within}" if within else "")
-        self._add(f"{FAULT} |= {bad};", statement)
+        self._add(f"{self._fault} |= {bad};", statement)
         self._add(f"const i64 {name} = {fits} ? {value} : 0;", statement)
 
     def _address(self, address: ir.Address) -> str:
@@ -210,25 +211,30 @@ class Kernel(ABC):
         return in_memory(dtype if self._moves else COMPUTED.get(dtype, dtype))
 
     @contextmanager
-    def _vectorised(
-        self, loop: Loop, statements: Sequence[ir.Statement], clauses: str = "", threads: str | None = None
-    ) -> Iterator[None]:
+    def _vectorised(self, loop: Loop, statements: Sequence[ir.Statement], threads: str | None = None) -> Iterator[None]:
         """A loop whose turns are the lanes of vectors; in chunks where there are halves to convert in arrays."""
-        at = self._names.index(loop.name)
-        if not self._in_arrays(statements, at):
-            with self._nest([loop], (threads.replace(" for", " for simd") if threads else SIMD) + clauses):
+        halves = self._in_arrays(statements, self._names.index(loop.name))
+        if not halves:
+            with self._nest([loop], threads.replace(" for", " for simd") if threads else SIMD):
                 yield
             return
-        with self._nest([replace(loop, name="chunk", step=CHUNK)], threads):
-            self._add(f"const i64 lanes = {loop.end} - chunk < {CHUNK} ? {loop.end} - chunk : {CHUNK};")
-            inside = Loop(loop.name, "chunk + lanes", "chunk")
-            arrays = self._as_floats(statements, at, "chunk", f"{loop.name} - chunk", CHUNK)
-            with arrays, self._nest([inside], SIMD + clauses):
-                yield
+        chunks, inside = self._chunks(loop), Loop(loop.name, "chunk + lanes", "chunk")
+        with self._nest([chunks], threads), self._chunk(inside, chunks, halves), self._nest([inside], SIMD):
+            yield
+
+    def _chunks(self, loop: Loop) -> Loop:
+        return replace(loop, name="chunk", step=CHUNK)
+
+    @contextmanager
+    def _chunk(self, loop: Loop, chunks: Loop, halves: Sequence[ir.Load | ir.Store]) -> Iterator[None]:
+        """`loop` over one of `chunks`, with arrays of floats around it in the place of `halves`."""
+        self._add(f"const i64 lanes = {chunks.end} - chunk < {CHUNK} ? {chunks.end} - chunk : {CHUNK};")
+        with self._as_floats(halves, self._names.index(loop.name), "chunk", f"{loop.name} - chunk", CHUNK):
+            yield
 
     @contextmanager
     def _as_floats(
-        self, statements: Sequence[ir.Statement], at: int, start: str, place: str, size: int
+        self, halves: Sequence[ir.Load | ir.Store], at: int, start: str, place: str, size: int
     ) -> Iterator[None]:
         """Arrays of floats in the place of the halves that lie along index `at`, around a loop over it from `start`.
 
@@ -236,15 +242,14 @@ class Kernel(ABC):
         """
         self._exact = {}
         names = [start if k == at else name for k, name in enumerate(self._names)]
-        found = self._in_arrays(statements, at)
-        for n, s in enumerate(found):
+        for n, s in enumerate(halves):
             array = f"out{n}_wide" if isinstance(s, ir.Store) else f"{safe(s.name)}_wide"
             self._wide[id(s)] = f"{array}[{place}]"
             self._add(f"f32 {array}[{size}];", s)
             if isinstance(s, ir.Load):
                 self._add(f"f32s_of_f16({array}, in_{s.buffer} + {s.address.text(names, safe)}, lanes);", s)
         yield
-        for n, s in enumerate(found):
+        for n, s in enumerate(halves):
             if isinstance(s, ir.Store):
                 self._add(f"f16s_of_f32(out_{s.buffer} + {s.address.text(names, safe)}, out{n}_wide, lanes);", s)
         self._wide = {}

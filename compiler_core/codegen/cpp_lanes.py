@@ -51,7 +51,7 @@ class Lanes(Kernel):
         self._declare_lanes(body, shared)
         at = len(self._loops.outer) - 1
         with (
-            self._as_floats((*again, *body), at, "block", "lane", self._block),
+            self._as_floats(self._in_arrays((*again, *body), at), at, "block", "lane", self._block),
             self._nest([Loop("lane", "lanes")], SIMD),
         ):
             self._add(f"const i64 {self._names[at]} = block + lane;")

@@ -61,8 +61,8 @@ static inline f32 fma(f32 a, f32 b, f32 c) {  // a * b + c, rounded once where t
 #endif
 }
 static inline f32 exp_f32(f32 x) {  // 2^k * exp(r), where r = x - k * log(2) is at most log(2) / 2
-  // -104 gives 0 and 89 infinity as all beyond do; whole numbers compare faster, and bits are in the order of floats
-  const u32 bits = as_bits(x), above = bits < as_bits(-104.0f) ? bits : as_bits(-104.0f);
+  // -176 gives 0 and 89 infinity as all beyond do; whole numbers compare faster, and bits are in the order of floats
+  const u32 bits = as_bits(x), above = bits < as_bits(-176.0f) ? bits : as_bits(-176.0f);
   const i32 within = (i32)above < (i32)as_bits(89.0f) ? (i32)above : (i32)as_bits(89.0f);
   const f32 in = as_f32((u32)within), shift = 0x1.8p23f + 254;  // the last bits of `rounded` are k + 254
   const f32 rounded = fma(in, 0x1.715476p0f, shift), k = rounded - shift;
@@ -74,7 +74,7 @@ static inline f32 exp_f32(f32 x) {  // 2^k * exp(r), where r = x - k * log(2) is
   p = fma(p, r, 1.0f);
   p = fma(p, r, 1.0f);
   const u32 twice = as_bits(rounded), once = twice >> 1;
-  const f32 scaled = p * as_f32(once << 23) * as_f32((twice - once) << 23);  // 2^k alone may be no float
+  const f32 scaled = p * as_f32(once << 23) * as_f32((twice - once) << 23);  // both 0 at -176
   return x != x ? x : scaled;
 }
 """

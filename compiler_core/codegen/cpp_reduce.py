@@ -50,7 +50,7 @@ def clauses(reduces: Sequence[ir.Reduce], suffix: str) -> str:
     """OpenMP's reduction clauses for the accumulators of `reduces`."""
     signs = {"sum": "+", "prod": "*", "any": "|", "all": "&", "max": "max", "min": "min"}
     clauses = [f" reduction({signs[r.op]} : {own(r, suffix)})" for r in reduces]
-    clauses += [f" reduction(| : {own(r, 'nan')})" for r in reduces if sees_nan(r)]
+    clauses += [f" reduction(| : {own(r, 'nan_' + suffix)})" for r in reduces if sees_nan(r)]
     return "".join(clauses)
 
 

@@ -1,15 +1,16 @@
 """C++ kernels that walk the inner indices for one outer index at a time, one sweep after the other.
 
-A sweep's last loop is vectorised with an OpenMP reduction.  Sums of floats are kept in double across blocks of a
-row, so long rows lose no accuracy.
+A sweep goes along the last index in vectors, and through what is left of it at the end in ever shorter ones (`EACH`).
+Sums of floats are kept in double across blocks of a row, so long rows lose no accuracy.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 
 from compiler_core import ir
-from compiler_core.codegen.cpp_kernel import Kernel
+from compiler_core.codegen.cpp_kernel import FAULT, Kernel
 from compiler_core.codegen.cpp_ops import number
 from compiler_core.codegen.cpp_reduce import clauses, flag, identity, narrow, own, sees_nan, update, wide
 from compiler_core.codegen.cpp_text import Loop, Text, safe
@@ -20,6 +21,27 @@ BLOCK = 512
 ROW_BYTES = 32 * 1024
 """Values of a row that are dear to compute are kept up to this size, else computed again."""
 DEAR = 10
+VECTOR = 16
+"""Elements that are computed together: with vectors shorter than that, several of them."""
+EACH = """\
+#define INLINE __attribute__((always_inline))
+struct Nothing { void operator()(i32, i32) const {} };
+// body(index, lane) for each index from start to end, `lanes` of them together, then the rest in halves; before each
+// half, fold(lane, other) takes what the upper lanes have found into the lower ones
+template <i32 lanes, class Body, class Fold = Nothing>
+static inline INLINE void each(i64 start, i64 end, Body body, Fold fold = {}) {
+  const i64 rest = end - (end - start) % lanes;
+  for (; start < rest; start += lanes) {
+    #pragma omp simd
+    for (i32 lane = 0; lane < lanes; ++lane) body(start + lane, lane);
+  }
+  if constexpr (lanes > 1) {
+    #pragma omp simd
+    for (i32 lane = 0; lane < lanes / 2; ++lane) fold(lane, lane + lanes / 2);
+    each<lanes / 2>(rest, end, body, fold);
+  }
+}
+"""
 
 
 class Rows(Kernel):
@@ -29,6 +51,8 @@ class Rows(Kernel):
         super().__init__(text, loops, buffers)
         self._kept = _kept(loops)
         self._sweeps = ir.sweeps(loops, self._kept)
+        self._into = ""
+        """Of an accumulator's name, the end of that which an element is taken into."""
 
     def _body(self) -> None:
         if not self._in_row:
@@ -67,33 +91,89 @@ class Rows(Kernel):
         reduces = [s for s in sweep.inner if isinstance(s, ir.Reduce)]
         scans = [s for s in (*sweep.again, *sweep.inner) if isinstance(s, ir.Scan)]
         leading, last = self._inner_loops()
+        halves = [] if scans else self._halves(sweep)
+        if halves:
+            leading, last = [*leading, self._chunks(last)], Loop(last.name, "chunk + lanes", "chunk")
         for scan in scans:
             self._add(f"{own(scan, 'run')} = {identity(scan)};", scan)
-        for reduce in reduces:
-            suffix = "all" if leading else "part"
-            kind = wide(reduce) if leading else narrow(reduce)
-            self._add(f"{kind} {own(reduce, suffix)} = {identity(reduce)};", reduce)
-            if sees_nan(reduce):
-                self._add(f"{flag(reduce)} {own(reduce, 'nan')} = 0;", reduce)
+        for reduce in reduces if leading else ():
+            self._accumulators(reduce, wide(reduce), "all")
         pragma = f"#pragma omp parallel for schedule(static){clauses(reduces, 'all')}"
         with self._nest(leading, pragma if parallel and not scans else None):
+            with self._chunk(last, leading[-1], halves) if halves else nullcontext():
+                (self._in_order if scans else self._in_vectors)(sweep, reduces, last)
             for reduce in reduces if leading else ():
-                self._add(f"{narrow(reduce)} {own(reduce, 'part')} = {identity(reduce)};", reduce)
-            printed = [*(s for s in sweep.again if isinstance(s, ir.Store) or s.name not in self._kept), *sweep.inner]
-            with self._nest([last], None) if scans else self._vectorised(last, printed, clauses(reduces, "part")):
-                self._again(sweep)
-                self._statements(sweep.inner)
-            for reduce in reduces if leading else ():
-                self._add(update(reduce, own(reduce, "all"), own(reduce, "part")), reduce)
+                self._fold(reduce, "all", "part" if scans else "lane[0]")
         for reduce in reduces:
-            self._reduced(reduce, own(reduce, "all" if leading else "part"))
+            self._reduced(reduce, "all" if leading else "part" if scans else "lane[0]")
 
-    def _reduced(self, reduce: ir.Reduce, accumulator: str) -> None:
+    def _in_order(self, sweep: ir.Sweep, reduces: Sequence[ir.Reduce], loop: Loop) -> None:
+        """One element after the other."""
+        self._into = "part"
+        for reduce in reduces:
+            self._accumulators(reduce, narrow(reduce), "part")
+        with self._nest([loop], None):
+            self._again(sweep)
+            self._statements(sweep.inner)
+
+    def _in_vectors(self, sweep: ir.Sweep, reduces: Sequence[ir.Reduce], loop: Loop) -> None:
+        """Some elements at a time, one accumulator for each of them; these become one at the end."""
+        self._into = "lane[lane]"
+        size = self._loops.inner[-1]
+        lanes = 1 << min(size, VECTOR).bit_length() - 1 if isinstance(size, int) else VECTOR
+        for reduce in reduces:
+            self._accumulators(reduce, narrow(reduce), f"lane[{lanes}]")
+        watched = any(isinstance(s, ir.Position) for s in (*sweep.again, *sweep.inner))
+        if watched:
+            self._add(f"i64 {FAULT}_lane[{lanes}] = {{}};")
+            self._fault = f"{FAULT}_lane[lane]"
+        self._add(f"each<{lanes}>({loop.start}, {loop.end}, [&](i64 {loop.name}, i32 lane) INLINE {{")
+        with self._text.nested():
+            self._again(sweep)
+            self._statements(sweep.inner)
+        if reduces or watched:
+            self._add("}, [&](i32 lane, i32 other) INLINE {")
+            with self._text.nested():
+                for reduce in reduces:
+                    self._fold(reduce, "lane[lane]", "lane[other]")
+                if watched:
+                    self._add(f"{FAULT}_lane[lane] |= {FAULT}_lane[other];")
+        self._add("});")
+        if watched:
+            self._fault = FAULT
+            self._add(f"{FAULT} |= {FAULT}_lane[0];")
+
+    def _halves(self, sweep: ir.Sweep) -> list[ir.Load | ir.Store]:
+        """What a sweep converts in arrays."""
+        again = [s for s in sweep.again if isinstance(s, ir.Store) or s.name not in self._kept]
+        return self._in_arrays([*again, *sweep.inner], len(self._names) - 1)
+
+    def _accumulators(self, reduce: ir.Reduce, kind: str, suffix: str) -> None:
+        """What a reduction begins with: one variable, or an array of them."""
+        name, first = own(reduce, suffix), identity(reduce)
+        if "[" not in suffix:
+            self._add(f"{kind} {name} = {first};", reduce)
+        elif ir.REDUCTIONS[reduce.op] == 0:
+            self._add(f"{kind} {name} = {{}};", reduce)
+        else:
+            self._add(f"{kind} {name};", reduce)
+            self._add(f"for ({kind}& first : {own(reduce, 'lane')}) first = {first};", reduce)
+        if sees_nan(reduce):
+            self._add(f"{flag(reduce)} {own(reduce, 'nan_' + suffix)} = {{}};", reduce)
+
+    def _fold(self, reduce: ir.Reduce, into: str, other: str) -> None:
+        """Take one accumulator into another one."""
+        self._add(update(reduce, own(reduce, into), own(reduce, other)), reduce)
+        if sees_nan(reduce):
+            self._add(f"{own(reduce, 'nan_' + into)} |= {own(reduce, 'nan_' + other)};", reduce)
+
+    def _reduced(self, reduce: ir.Reduce, suffix: str) -> None:
         """The result of a reduction over a row."""
         kind = ir.SHORT[reduce.dtype]
-        value = f"({kind}){accumulator}"
+        value = f"({kind}){own(reduce, suffix)}"
         if sees_nan(reduce):
-            value = f"{own(reduce, 'nan')} ? {number(float('nan'), reduce.dtype)} : {accumulator}"
+            nan = number(float("nan"), reduce.dtype)
+            value = f"{own(reduce, 'nan_' + suffix)} ? {nan} : {own(reduce, suffix)}"
         self._add(f"const {kind} {safe(reduce.name)} = {value};", reduce)
 
     def _inner_loops(self) -> tuple[list[Loop], Loop]:
@@ -122,9 +202,9 @@ class Rows(Kernel):
         for statement in statements:
             if isinstance(statement, ir.Reduce):
                 value = self._arg(statement.value)
-                self._add(update(statement, own(statement, "part"), value), statement)
+                self._add(update(statement, own(statement, self._into), value), statement)
                 if sees_nan(statement):
-                    self._add(f"{own(statement, 'nan')} |= {value} != {value};", statement)
+                    self._add(f"{own(statement, 'nan_' + self._into)} |= {value} != {value};", statement)
             else:
                 self._statement(statement)
                 if not isinstance(statement, ir.Store) and statement.name in self._kept:
