@@ -10,7 +10,7 @@ import linecache
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.fx as fx
@@ -52,43 +52,31 @@ def written(
     return Glue(text, writer.views, rules), writer.constants
 
 
-def bound(
-    glue: Glue,
-    constants: Mapping[str, Any],
-    forward: Boxed,
-    backward: Boxed | None,
-    backward_graph: Callable[..., Any] | None,
-    captured: fx.GraphModule,
-    compile_: Compile,
-) -> Call:
-    """The callable that `glue` is the source of.
+class Graphs(NamedTuple):
+    """What a call runs."""
 
-    `captured` runs instead when the graph writes to an input that shares memory with another, and once more where
-    the gradients are to be differentiated; `backward_graph` where `backward` cannot take what it is given.
-    """
+    captured: fx.GraphModule
+    """Runs instead when the graph writes to an input that shares memory with another, and once more where the
+    gradients are to be differentiated."""
+    forward: Boxed
+    backward: Boxed | None
+    backward_graph: Callable[..., Any] | None
+    """The backward as PyTorch's operations, for what `backward` cannot take."""
+
+
+def bound(glue: Glue, constants: Mapping[str, Any], graphs: Graphs, compile_: Compile) -> Call:
+    """The callable that `glue` is the source of."""
+    captured, forward, backward, backward_graph = graphs
     targets = {node.name: node.target for node in captured.graph.nodes}
-    scope = {name: targets[node] for name, node in glue.views.items()} | {
+    scope = {
+        **_NAMES,
+        **{name: targets[node] for name, node in glue.views.items()},
         **constants,
-        "torch": torch,
-        "below_autograd": torch._C._AutoDispatchBelowADInplaceOrView,
-        "without_autocast": torch._C._DisableAutocast,
-        "transforms_are_active": torch._C._are_functorch_transforms_active,
-        "share_memory": share_memory,
-        "laid_out": laid_out,
-        "is_grad_enabled": torch.is_grad_enabled,
-        "is_batched": torch._C._functorch.is_legacy_batchedtensor,
-        "unchanged": unchanged,
-        "graph_is_retained": graph_is_retained,
         "again": Again(captured, glue.again, compile_),
-        "Kept": Kept,
-        "forward_ad": torch.autograd.forward_ad,
         "forward_graph": forward,
         "backward_graph": backward,
         "plain_backward": backward_graph and (lambda inputs: backward_graph(*inputs)),
         "run_eagerly": captured.forward,
-        "BadIndex": BadIndex,
-        "NotDrawn": NotDrawn,
-        "as_eager_says": as_eager_says,
     }
     filename = f"<cutaway {compile_.id}:autograd {next(_numbers)}>"
     exec(compile(glue.text, filename, "exec"), scope)
@@ -173,3 +161,23 @@ class Kept:
         self._through = [t or not a for t, a in zip(self._through, absent, strict=True)]
         if all(self._through):
             self._saved = None
+
+
+_NAMES: dict[str, Any] = {
+    "torch": torch,
+    "below_autograd": torch._C._AutoDispatchBelowADInplaceOrView,
+    "without_autocast": torch._C._DisableAutocast,
+    "transforms_are_active": torch._C._are_functorch_transforms_active,
+    "forward_ad": torch.autograd.forward_ad,
+    "is_grad_enabled": torch.is_grad_enabled,
+    "is_batched": torch._C._functorch.is_legacy_batchedtensor,
+    "graph_is_retained": graph_is_retained,
+    "unchanged": unchanged,
+    "share_memory": share_memory,
+    "laid_out": laid_out,
+    "as_eager_says": as_eager_says,
+    "Kept": Kept,
+    "BadIndex": BadIndex,
+    "NotDrawn": NotDrawn,
+}
+"""What the text may name besides its graphs, eager operators and constants."""

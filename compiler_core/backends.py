@@ -160,7 +160,7 @@ def _differentiated(
     keep: Callable[..., None] = lambda *made: None,
 ) -> Call:
     """Joint graph, partition, `compile_part` for each half, and the autograd glue around them; `keep` gets them all."""
-    from compiler_core.autograd import bound, written
+    from compiler_core.autograd import Graphs, bound, written
     from compiler_core.joint import trace_joint
     from compiler_core.partition import partition
 
@@ -170,7 +170,8 @@ def _differentiated(
     backward = compile_part(parts.backward, "backward") if parts.backward is not None else None
     glue, constants = written(parts, forward, backward, gm, compile_)
     keep(glue, constants, forward, backward)
-    return bound(glue, constants, forward, backward, parts.backward and parts.backward.forward, gm, compile_)
+    backward_graph = parts.backward and parts.backward.forward
+    return bound(glue, constants, Graphs(gm, forward, backward, backward_graph), compile_)
 
 
 def boxed(gm: fx.GraphModule) -> Callable[[list[Any]], Sequence[Any]]:

@@ -20,7 +20,7 @@ from typing import Any
 import torch.fx as fx
 
 from compiler_core import cache, kept_constants
-from compiler_core.autograd import Boxed, Call, Glue, bound
+from compiler_core.autograd import Boxed, Call, Glue, Graphs, bound
 from compiler_core.codegen.recipe import Recipe, load
 from compiler_core.config import Options
 from compiler_core.cuda_graphs import Places, Replayed
@@ -121,7 +121,7 @@ class Place:
             forward = kept.forward.load(kept.notes.cuda_graphs)
             backward = None if kept.backward is None else kept.backward.load(kept.notes.cuda_graphs)
         graph = None if backward is None else _function(kept.notes.find("backward").text, "backward")
-        call = bound(kept.glue, {}, forward, backward, graph, self._captured, compile_)
+        call = bound(kept.glue, {}, Graphs(self._captured, forward, backward, graph), compile_)
         self._event.detail = "found: the stages below ran when it was made"
         if kept.notes.id != compile_.id:
             _renumber(kept.notes, kept.notes.id, compile_.id)
