@@ -20,8 +20,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from compiler_core import ir, spaces
-from compiler_core.codegen import split
+from compiler_core.codegen.split import divisor
 from compiler_core.fuse import one_body
+from compiler_core.parts import partial_buffers, rest
 from compiler_core.rewrite import Rewrite, Rewritten, Wishes
 
 PARTS = 256
@@ -78,7 +79,7 @@ def _parts(rows: ir.Loops, columns: ir.Loops) -> int:
     if any(sweep.inner for sweep in ir.sweeps(columns)[1:]) or not any(isinstance(s, ir.Reduce) for s in rows.body):
         return 0
     kept = length * sum(isinstance(s, ir.Reduce) for s in columns.body)
-    parts = split.divisor(count, min(PARTS, count // LEAST_ROWS))
+    parts = divisor(count, min(PARTS, count // LEAST_ROWS))
     return parts if 0 < kept <= MOST_KEPT and parts >= PARTS // 16 else 0
 
 
@@ -103,7 +104,7 @@ def _joined(fused: Rewritten, pair: Pair) -> Rewritten | None:
     program, (size,) = fused.program, pair.rows.outer
     assert isinstance(size, int)
     buffers = dict(program.buffers)
-    names = split.partial_buffers(pair.columns, pair.parts, buffers)
+    names = partial_buffers(pair.columns, pair.parts, buffers)
     walked = spaces.split(pair.rows, spaces.Split(0, size // pair.parts))
     turned = _turned(pair, size // pair.parts, names)
     stored = {s.buffer: s for s in walked.body if isinstance(s, ir.Store)}
@@ -121,7 +122,7 @@ def _joined(fused: Rewritten, pair: Pair) -> Rewritten | None:
     joined = replace(walked, body=body)
     ir.check(joined)
     steps = [s for s in program.steps if s is not pair.rows and s is not pair.columns]
-    steps[pair.place : pair.place] = [joined, split.rest(pair.columns, pair.parts, names)]
+    steps[pair.place : pair.place] = [joined, rest(pair.columns, pair.parts, names)]
     return _noted(fused, replace(program, steps=tuple(steps), buffers=buffers), pair, saved)
 
 

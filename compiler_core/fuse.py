@@ -19,8 +19,9 @@ from typing import NamedTuple
 import torch
 
 from compiler_core import ir, spaces
+from compiler_core.parts import partial_buffers, parts, rest
 from compiler_core.rewrite import Merged, Pair, Refusal, Rewritten, Rule, Wishes, rewrite
-from compiler_core.sizes import Int, hint, prod
+from compiler_core.sizes import Int, Undecided, hint, prod
 
 REFUSALS = {
     "call": "One of the two is a call of a kernel of PyTorch's, which is not ours to change.",
@@ -42,6 +43,10 @@ CHEAP = {"cpu": 4, "cuda": 16}
 """Additions for an element that may be computed again rather than stored and read, by device."""
 MOST_PARTS = 4
 """Where the first runs for a part of the second's indices only, the second may have so many times its indices."""
+REPEATING = {"cuda"}
+"""Devices on which the first may run as often where the second reads several parts of it by turns."""
+FEW_ROWS = {"cpu": 8, "cuda": 256}
+"""Fewer rows keep only a part of the device busy, so nothing more is done row by row."""
 MAX_STATEMENTS = 200
 MAX_ARGUMENTS = 48
 
@@ -74,10 +79,49 @@ def producer(pair: Pair) -> Merged | Refusal:
     """Move a producer into its consumer."""
     joined = _join(pair, stored=pair.kept)
     if isinstance(joined, Refusal):
-        return joined
+        return (_row_by_row(pair) if joined.kind == "inner" else None) or joined
     flows = [b for b in pair.first.writes if b in pair.second.reads]
     text = ", ".join(b if b not in pair.kept else f"{b} (still stored)" for b in flows)
     return Merged(joined, f"{pair.second.name} reads {text} at the index at which {pair.first.name} makes it")
+
+
+def _row_by_row(pair: Pair) -> Merged | None:
+    """Reduce in each row of a producer what its consumer reduces all of; a small kernel does the rest."""
+    first, second = pair.first, pair.second
+    if not _reduces_all_at_once(second) or hint(first.outer_numel) < FEW_ROWS.get(_device(pair), FEW_ROWS["cpu"]):
+        return None
+    buffers = dict(pair.buffers)
+    names = partial_buffers(second, first.outer_numel, buffers)
+    in_rows = _in_rows(first, second, names)
+    joined = producer(replace(pair, second=in_rows)) if in_rows is not None else None
+    if not isinstance(joined, Merged):
+        return None
+    left = rest(second, first.outer_numel, names)
+    saved = _traffic((first, second), buffers) - _traffic((joined.loops, left), buffers)
+    if saved <= 0 and pair.wish != "together":
+        return None
+    new = {name: buffers[name] for name in names.values()}
+    return replace(joined, reason=f"{joined.reason}; what its rows come to is reduced after it", rest=left, buffers=new)
+
+
+def _traffic(steps: Iterable[ir.Loops], buffers: Mapping[str, ir.Buffer]) -> int:
+    return sum(buffers[b].bytes for step in steps for b in (*step.reads, *step.writes))
+
+
+def _reduces_all_at_once(loops: ir.Loops) -> bool:
+    return not loops.outer and not loops.scans and not any(sweep.inner for sweep in ir.sweeps(loops)[1:])
+
+
+def _in_rows(first: ir.Loops, second: ir.Loops, names: Mapping[str, str]) -> ir.Loops | None:
+    """The second, which reduces all of its indices, up to what each row of the first comes to."""
+    solved = _solve(first, second, _flow_contacts(first, second))
+    if solved is None:
+        return None
+    cut, rows = solved
+    outer = [rows[k] for k in range(len(first.outer)) if k in rows]
+    used = [t for t in range(len(cut.inner)) if any(row.strides[t] for row in outer)]
+    others = [t for t in range(len(cut.inner)) if t not in used]
+    return parts(spaces.arrange(cut, used, others), names) if used and others else None
 
 
 def sibling(pair: Pair) -> Merged | Refusal:
@@ -102,6 +146,8 @@ class Meeting:
     rows: tuple[ir.Address, ...]
     within: tuple[ir.Range, ...] = ()
     """Where alone the first runs."""
+    parts: bool = False
+    """Whether the second reads one part of the first here and another there, so that the first runs everywhere."""
 
 
 def _join(pair: Pair, stored: frozenset[str], shared: bool = False) -> ir.Loops | Refusal:
@@ -218,7 +264,7 @@ def _place(first: ir.Loops, second: ir.Loops, rows: spaces.Rows, contacts: Seque
     if not first.inner:
         if len(rows) < len(first.space):
             return Refusal("address", "an index is in doubt")
-        return _only_where_read(Meeting(second, _ordered(rows)), contacts)
+        return _only_where_read(first, Meeting(second, _ordered(rows)), contacts)
     if any(contact(second).within for contact in contacts):
         return Refusal("repeat", f"{second.name} reads the reduction {first.name} at some of its indices only")
     outer_rows = [rows[k] for k in range(len(first.outer)) if k in rows]
@@ -235,14 +281,27 @@ def _place(first: ir.Loops, second: ir.Loops, rows: spaces.Rows, contacts: Seque
     return _align_inner(first, spaces.arrange(second, used, rest), contacts)
 
 
-def _only_where_read(met: Meeting, contacts: Sequence[Contact]) -> Meeting | Refusal:
+def _only_where_read(first: ir.Loops, met: Meeting, contacts: Sequence[Contact]) -> Meeting | Refusal:
     """`met`, with the ranges in which the second reads, where that is not everywhere."""
     ranges = {contact(met.second).within for contact in contacts}
     if () in ranges or not ranges:
         return met
+    if len(ranges) > 1 and _fits(met, first):
+        return replace(met, parts=True)
     if len(ranges) > 1:
         return Refusal("address", f"{met.second.name} reads different parts at the same indices")
     return replace(met, within=ranges.pop())
+
+
+def _fits(met: Meeting, first: ir.Loops) -> bool:
+    """Whether the first can run at all indices of the second."""
+    if any(row.values for row in met.rows):
+        return False
+    try:
+        reach = [spaces.bounds(row, met.second.space, {}) for row in met.rows]
+        return all(low >= 0 and high < size for (low, high), size in zip(reach, first.space, strict=True))
+    except Undecided:
+        return False
 
 
 def _with_inner(first: ir.Loops, second: ir.Loops, rows: spaces.Rows) -> Meeting:
@@ -284,6 +343,8 @@ def _ordered(rows: spaces.Rows) -> tuple[ir.Address, ...]:
 def _unfit(pair: Pair, met: Meeting, stored: frozenset[str]) -> Refusal | None:
     """Why the first of the pair may not run at the indices of `met`, if it may not."""
     first, second, rows = pair.first, met.second, met.rows
+    if met.parts and _device(pair) not in REPEATING:
+        return Refusal("address", f"{second.name} reads different parts at the same indices")
     used = [t for row in rows for t, s in enumerate(row.strides) if s]
     exact = not met.within and len(used) == len(set(used)) and all(map(_covers(second), rows, first.space))
     unused = set(range(len(second.space))) - set(used)
@@ -298,7 +359,7 @@ def _unfit(pair: Pair, met: Meeting, stored: frozenset[str]) -> Refusal | None:
     if stored and not once:
         return Refusal("partial", f"{', '.join(sorted(stored))} must be stored once, and as a whole")
     runs = second.outer_numel * (second.inner_numel if inner & set(used) else 1)
-    often = MOST_PARTS if met.within else 1
+    often = MOST_PARTS if met.within or met.parts else 1
     asked = pair.wish == "together"
     if not asked and hint(runs) > often * hint(first.outer_numel * first.inner_numel) and not _is_cheap(pair):
         return Refusal("repeat", f"{first.name} would run {runs} times instead of {first.outer_numel}")
@@ -324,7 +385,11 @@ def _covers(second: ir.Loops) -> Callable[[ir.Address, Int], bool]:
 def _is_cheap(pair: Pair) -> bool:
     """Whether an element of the first costs so little that it may be computed again."""
     price = sum(ir.OPS[s.op].cost for s in pair.first.body if isinstance(s, ir.Compute))
-    return price <= CHEAP.get(pair.buffers[pair.first.writes[0]].device.type, CHEAP["cpu"])
+    return price <= CHEAP.get(_device(pair), CHEAP["cpu"])
+
+
+def _device(pair: Pair) -> str:
+    return pair.buffers[pair.first.writes[0]].device.type
 
 
 def _bytes(buffers: Sequence[str], pair: Pair) -> int:

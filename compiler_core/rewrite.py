@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections.abc import Callable, Iterator, Sequence, Set
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from compiler_core import ir
@@ -18,11 +18,16 @@ from compiler_core import ir
 
 @dataclass(frozen=True)
 class Merged:
-    """What a rule made; `replaces_first` is False where the first step stays as it is."""
+    """What a rule made; `replaces_first` is False where the first step stays as it is.
+
+    `rest` is what the second still does after `loops`, by way of new `buffers`.
+    """
 
     loops: ir.Loops
     reason: str
     replaces_first: bool = True
+    rest: ir.Loops | None = None
+    buffers: Mapping[str, ir.Buffer] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -169,40 +174,53 @@ class Schedule:
 
     def _replace(self, rule: Rule, first: int, second: int, merged: Merged) -> None:
         gone = {first, second} if merged.replaces_first else {second}
-        made = next(self._numbers)
+        made, rest = next(self._numbers), next(self._numbers)
         old = {n: self._steps[n] for n in (first, second)}
+        new = [step for step in (merged.loops, merged.rest) if step is not None]
         before = (self._before[first] | self._before[second]) - {first, second}
         after = {other for n in gone for other in self._after[n]} - gone
-        self._steps[made], self._place[made] = merged.loops, max(self._place[n] for n in gone)
-        self._line_up(made, *((first, second) if merged.replaces_first else (second, second)))
-        self._before[made], self._after[made] = before, after
+        after_rest = {n for n in self._after[second] - gone if not self._needs_only(n, merged.loops, merged.rest)}
+        place = max(self._place[n] for n in gone)
+        instead_of = (first, second) if merged.replaces_first else (second,)
+        self._line_up([made] if merged.rest is None else [made, rest], instead_of)
         for n in gone:
             self._drop(n)
-        for n in before:
-            self._after[n].add(made)
-        for n in after:
-            self._before[n].add(made)
+        if merged.buffers:
+            self._program = replace(self._program, buffers={**self._program.buffers, **merged.buffers})
+        self._insert(made, merged.loops, before, after, place)
+        if merged.rest is not None:
+            self._insert(rest, merged.rest, before | {made}, after_rest, place)
         if not merged.replaces_first and not self._needed(first):
             self._drop(first)
             gone.add(first)
-        saved = sum(self._traffic(old[n]) for n in gone) - self._traffic(merged.loops)
+        saved = sum(self._traffic(old[n]) for n in gone) - sum(map(self._traffic, new))
         note = Rewrite(rule.name, (_name(old[first]), _name(old[second])), merged.loops.name, merged.reason, saved)
         self._rewrites.append(note)
-        self._history[made] = (*(h for n in sorted(gone) for h in self._history[n]), note)
+        history = (*(h for n in sorted(gone) for h in self._history[n]), note)
+        self._history |= {made: history, rest: history}
 
     def _traffic(self, step: ir.Step) -> int:
         """The bytes of what it reads and writes."""
         return sum(self._program.buffers[b].bytes for b in (*step.reads, *step.writes))
 
-    def _line_up(self, made: int, *instead_of: int) -> None:
+    def _insert(self, n: int, step: ir.Loops, before: set[int], after: set[int], place: int) -> None:
+        """Step `n`, which already stands in the line."""
+        self._steps[n], self._place[n] = step, place
+        self._before[n], self._after[n] = set(before), set(after)
+        for other in before:
+            self._after[other].add(n)
+        for other in after:
+            self._before[other].add(n)
+
+    def _line_up(self, made: Sequence[int], instead_of: Sequence[int]) -> None:
         """Put `made` into the line; what stands between the steps that it is made of and needs one comes after it."""
-        start, end = sorted(self._at[n] for n in instead_of)
+        start, end = sorted(self._at[n] for n in (instead_of[0], instead_of[-1]))
         between = [n for n in self._line[start : end + 1] if n is not None and n not in instead_of]
         late = {n for n in (self._line[start],) if n is not None}
         for n in between:
             if not late.isdisjoint(self._before[n]):
                 late.add(n)
-        order = [*(n for n in between if n not in late), made, *(n for n in between if n in late)]
+        order = [*(n for n in between if n not in late), *made, *(n for n in between if n in late)]
         self._line[start : end + 1] = [*[None] * (end + 1 - start - len(order)), *order]
         self._at |= {n: at for at, n in enumerate(order, end + 1 - len(order))}
 
@@ -266,6 +284,11 @@ class Schedule:
                     seen.add(n)
                     work.append(n)
         return False
+
+    def _needs_only(self, n: int, step: ir.Loops, other: ir.Loops | None) -> bool:
+        """Whether `n` reads what `step` writes and nothing that `other` does."""
+        needs = set(self._steps[n].needs)
+        return not needs.isdisjoint(step.writes) and (other is None or needs.isdisjoint(other.writes))
 
     # -- order ------------------------------------------------------------------------------
 

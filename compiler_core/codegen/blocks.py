@@ -160,8 +160,13 @@ def parts_to_keep(loops: ir.Loops) -> int:
 
 
 def _narrowest(loops: ir.Loops) -> int:
-    """Bytes of the narrowest element that is loaded for each inner index."""
-    sizes = [s.dtype.itemsize for s in loops.body if isinstance(s, ir.Load) and loops.is_inner(s)]
+    """Bytes of the narrowest element that is loaded for each outer and inner index."""
+    last = len(loops.outer) - 1
+    sizes = [
+        s.dtype.itemsize
+        for s in loops.body
+        if isinstance(s, ir.Load) and loops.is_inner(s) and (last < 0 or s.address.strides[last])
+    ]
     return max(1, min(sizes, default=4))
 
 
@@ -171,10 +176,15 @@ def _extent(numel: Int) -> int:
 
 
 def _outer_indices_are_adjacent(loops: ir.Loops) -> bool:
-    """Whether elements that lie side by side in memory belong to different outer indices."""
+    """Whether elements that lie side by side in memory belong to different outer indices.
+
+    What one of the two indices does not move, a mask of rows say, lies well for either.
+    """
+    last = len(loops.outer) - 1
     strides = [s.address.strides for s in loops.body if isinstance(s, ir.Load) and loops.is_inner(s)]
-    rows = sum(s[-1] == 1 for s in strides)
-    columns = sum(bool(loops.outer) and s[len(loops.outer) - 1] == 1 and hint(s[-1]) > 1 for s in strides)
+    moving = [s for s in strides if loops.outer and s[last]]
+    rows = sum(s[-1] == 1 for s in moving)
+    columns = sum(s[last] == 1 and hint(s[-1]) > 1 for s in moving)
     return columns > rows
 
 

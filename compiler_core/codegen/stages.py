@@ -20,9 +20,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from compiler_core import ir, spaces
-from compiler_core.codegen import split
-from compiler_core.codegen.blocks import FEW_PROGRAMS, programs
+from compiler_core import ir, parts, spaces
+from compiler_core.codegen.blocks import programs
+from compiler_core.codegen.split import ENOUGH_PROGRAMS
 from compiler_core.sizes import hint, prod
 
 LONG = 1 << 15
@@ -43,7 +43,7 @@ def _stages(loops: ir.Loops, buffers: dict[str, ir.Buffer]) -> list[ir.Loops]:
     sweeps = ir.sweeps(loops)
     times = _times(loops, sweeps)
     running = programs(loops)
-    if len(times) < 2 or running >= FEW_PROGRAMS or hint(prod(loops.space)) < LONG * running:
+    if len(times) < 2 or running >= ENOUGH_PROGRAMS or hint(prod(loops.space)) < LONG * running:
         return [loops]
     kept = _row_buffers(loops, buffers)
     stages = [_stage(loops, sweeps, time, kept) for time in times]
@@ -57,7 +57,7 @@ def _times(loops: ir.Loops, sweeps: Sequence[ir.Sweep]) -> list[range]:
     """The sweeps that go through the rows; those that `split` makes one of are together."""
     times: list[range] = []
     for k, sweep in enumerate(sweeps):
-        if times and times[-1].stop == k and sweep.inner and split.made_of_distances(loops, sweep):
+        if times and times[-1].stop == k and sweep.inner and parts.made_of_distances(loops, sweep):
             times[-1] = range(times[-1].start, k + 1)
         elif sweep.inner:
             times.append(range(k, k + 1))
@@ -70,7 +70,7 @@ def _row_buffers(loops: ir.Loops, buffers: dict[str, ir.Buffer]) -> dict[str, st
     names = {}
     for s in loops.body:
         if isinstance(s, ir.Reduce):
-            names[s.name] = name = split.unused(f"{s.name}_of_row", loops, buffers)
+            names[s.name] = name = parts.unused(f"{s.name}_of_row", loops, buffers)
             buffers[name] = ir.Buffer(name, s.dtype, (loops.outer_numel,), (1,), device, "loops", s.origin)
     return names
 
@@ -90,12 +90,12 @@ def _stage(loops: ir.Loops, sweeps: Sequence[ir.Sweep], time: range, kept: dict[
             body += [s, ir.Store(kept[s.name], row, s.name, s.origin)]
         elif not isinstance(s, (ir.Reduce, ir.Store)) or s in here:
             body.append(s)
-    return replace(loops, name=f"{loops.name}_stage{time.start}", body=split.needed(body))
+    return replace(loops, name=f"{loops.name}_stage{time.start}", body=parts.needed(body))
 
 
 def _finished(stage: ir.Loops, idle: set[str], last: bool) -> ir.Loops:
     """Without what nobody reads; without a reduction, no index needs to be an inner one."""
-    body = split.needed(s for s in stage.body if not isinstance(s, ir.Store) or s.buffer not in idle)
+    body = parts.needed(s for s in stage.body if not isinstance(s, ir.Store) or s.buffer not in idle)
     name = stage.name.rpartition("_")[0] if last else stage.name
     made = replace(stage, name=name, body=body)
     if not any(isinstance(s, (ir.Reduce, ir.Scan)) for s in body):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import torch
 
@@ -57,6 +58,16 @@ def _int_floordiv(a, b):
 def _int_mod(a, b):
     rest = a % b
     return tl.where((rest != 0) & ((rest < 0) != (b < 0)), rest + b, rest)
+""",
+    "_divide_by_shared": """\
+def _divide_by_shared(a, b):
+    # rounded correctly: one division for each b, then quotients that are corrected by what they leave over
+    scale = tl.where(tl.abs(b) < 2.0**-100, 2.0**100, tl.where(tl.abs(b) > 2.0**100, 2.0**-100, 1.0))
+    a, b = a * scale, b * scale
+    inverse = tl.div_rn(1.0, b)
+    quotient = a * inverse
+    left = tl.fma(-quotient, b, a)
+    return tl.where(tl.abs(left) < float("inf"), tl.fma(left, inverse, quotient), quotient)
 """,
     "_float_mod": """\
 def _float_mod(a, b):
@@ -117,6 +128,17 @@ def compute(statement: ir.Compute, types: Sequence[torch.dtype], args: Sequence[
     if op == "uniform":
         return f"_uniform({', '.join(args)})"
     return _WRITERS[op](types[0], args) if op != "cast" else cast(args[0], types[0], dtype)
+
+
+def by_reciprocal(statement: ir.Compute) -> ir.Compute:
+    """A float32 divided by a number, as PyTorch's kernels on a GPU have it: multiplied by the number's reciprocal."""
+    value, number = statement.arguments
+    if not isinstance(number, ir.Literal) or not number.value:
+        return statement
+    inverse = _single(1 / number.value)
+    if not 2**-126 <= abs(inverse) < math.inf:
+        return statement
+    return replace(statement, op="mul", arguments=(value, replace(number, value=inverse)))
 
 
 def cast(value: str, source: torch.dtype, dtype: torch.dtype) -> str:

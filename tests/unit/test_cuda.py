@@ -271,6 +271,25 @@ def test_reads_and_writes_at_indices() -> None:
         torch.testing.assert_close(got, program(x, i, s), rtol=tolerance, atol=tolerance)
 
 
+def test_division_by_what_a_row_shares_is_rounded_as_eager_ones() -> None:
+    def program(x: torch.Tensor, by: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        return x / by[:, None], x / 3 + x.sum(1, keepdim=True), x.sum(1)
+
+    powers = torch.randint(-140, 127, (2, 300, 700), device="cuda").double()
+    x = (torch.randn(300, 700, device="cuda") * 2 ** powers[0]).float()
+    by = (torch.randn(300, device="cuda") * 2 ** powers[1, :, 0]).float()
+    special = [0.0, -0.0, float("inf"), -float("inf"), float("nan"), 1e-45, 3e38]
+    by[: len(special)] = torch.tensor(special)
+    x[:, : len(special)] = torch.tensor(special)
+    got, expected = compiler_core.compile(program, strict=True)(x, by), program(x, by)
+    tiny = expected[0].abs() < 2**-125  # rounded twice
+    torch.testing.assert_close(got[0][~tiny], expected[0][~tiny], rtol=0, atol=0, equal_nan=True)
+    torch.testing.assert_close(got[0], expected[0], rtol=0, atol=2.0**-148, equal_nan=True)
+    assert torch.equal(torch.signbit(got[0]), torch.signbit(expected[0]))
+    y = torch.randn(300, 700, device="cuda")
+    torch.testing.assert_close(compiler_core.compile(lambda y: y / 3)(y), y / 3, rtol=0, atol=0)
+
+
 def test_gradient_of_an_embedding() -> None:
     def program(inputs: dict[str, torch.Tensor]) -> torch.Tensor:
         i = torch.arange(5000, device="cuda") % 70

@@ -60,6 +60,49 @@ def test_becomes_one_kernel(name: str) -> None:
     check(program, *inputs)
 
 
+ROWS = torch.randn(40, 30), torch.randn(40, 30)
+ROW_BY_ROW: dict[str, tuple[Any, tuple[torch.Tensor, ...]]] = {
+    "a divergence": (lambda x, y: F.kl_div(x.log_softmax(1), y.softmax(1), reduction="sum"), ROWS),
+    "a mean of norms": (lambda x, y: (F.normalize(x, dim=1) * y).mean(), ROWS),
+    "the largest": (lambda x, y: (x.softmax(1) + y).amax(), ROWS),
+    "two sums and what is stored": (lambda x, y: ((z := x.softmax(1) * y), z.sum(), (z * z).sum().sqrt() + 1), ROWS),
+    "rows of a batch": (
+        lambda x, y: ((F.layer_norm(x.view(4, 10, 30), (30,)) - y.view(4, 10, 30)) ** 2).sum(),
+        ROWS,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ROW_BY_ROW)
+def test_what_reduces_all_does_so_row_by_row(name: str) -> None:
+    program, inputs = ROW_BY_ROW[name]
+    done = fused(program, *inputs)
+    rows, *rest = (s for s in done.program.steps if isinstance(s, ir.Loops))
+    assert rows.outer_numel == 40
+    assert {step.inner for step in rest} == {(40,)}
+    assert "what its rows come to" in done.by_loops[rows.name][-1].reason
+    assert done.by_loops[rows.name][-1].bytes_saved > 0
+    check(program, *inputs)
+
+
+def test_few_rows_and_several_times_through_all_stay_as_they_are() -> None:
+    few = kernels(lambda x: x.softmax(1).sum(), torch.randn(4, 3000))
+    assert [step.outer for step in few] == [(4,), ()]
+    twice = kernels(lambda x: x.softmax(1).softmax(1).var(), torch.randn(40, 30))
+    assert len(twice) == 2
+
+
+def test_what_is_read_by_turns_is_computed_for_each_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interleaved(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        even, odd, cos, sin = x[:, ::2], x[:, 1::2], y[:, ::2].cos(), y[:, ::2].sin()
+        return torch.stack([even * cos - odd * sin, even * sin + odd * cos], -1).flatten(-2)
+
+    assert len(kernels(interleaved, X, Y)) == 2
+    monkeypatch.setattr("compiler_core.fuse.REPEATING", {"cpu"})
+    assert len(kernels(interleaved, X, Y)) == 1
+    check(interleaved, X, Y)
+
+
 APART: dict[str, tuple[Any, tuple[torch.Tensor, ...], str]] = {
     "a call": (lambda x, y: (x @ y.t()).relu(), (X, Y), "call"),
     "a reduction over another's outer index": (lambda x: (x.exp().sum(1).exp()).sum(0), (X,), "inner"),
