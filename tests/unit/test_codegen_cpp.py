@@ -109,6 +109,12 @@ def test_shape_of_kernel(name: str) -> None:
     check(program, *inputs)
 
 
+@pytest.mark.parametrize("width", [2, 7, 17, 63, 127, 515])
+def test_ends_of_rows(width: int) -> None:
+    torch.manual_seed(width)
+    check(lambda x: (F.softmax(x, -1), x.sum(-1), x.argmax(-1), x.amin(-1), (x > 2).any(-1)), torch.randn(9, width))
+
+
 def test_the_shapes_are_those_meant() -> None:
     texts = {name: source(program, *inputs) for name, (program, inputs) in SHAPES.items()}
     assert "parallel" not in texts["elements"] + texts["short rows"] + texts["lanes"]
