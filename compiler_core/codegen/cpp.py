@@ -18,6 +18,7 @@ from compiler_core.codegen.cpp_elements import Elements, Scattered
 from compiler_core.codegen.cpp_kernel import Kernel, in_lanes
 from compiler_core.codegen.cpp_lanes import Lanes
 from compiler_core.codegen.cpp_ops import prelude
+from compiler_core.codegen.cpp_reduce import RUNNING_SUMS, sums_ahead
 from compiler_core.codegen.cpp_rows import EACH, Rows
 from compiler_core.codegen.cpp_text import Text
 from compiler_core.errors import BuildError
@@ -29,7 +30,8 @@ def generate(program: ir.Program, simd_math: Sequence[str] = ()) -> Code:
     if any(k.columns for k in kernels):
         raise BuildError("rows and columns in one kernel are for GPUs; the C++ of a graph is made with the cpp backend")
     rows = any(_shape(k) is Rows for k in kernels)
-    text = Text((prelude(kernels, simd_math) + EACH * rows).splitlines())
+    sums = any(sums_ahead(s) for k in kernels for s in k.scans)
+    text = Text((prelude(kernels, simd_math) + EACH * rows + RUNNING_SUMS * sums).splitlines())
     for loops in kernels:
         text.add("")
         _shape(loops)(text, loops, program.buffers).emit()

@@ -7,8 +7,31 @@ from collections.abc import Sequence
 import torch
 
 from compiler_core import ir
+from compiler_core.codegen.cpp_halves import CHUNK
 from compiler_core.codegen.cpp_ops import number
 from compiler_core.codegen.cpp_text import safe
+
+RUNNING_SUMS = f"""\
+// to[k] = sum + from[0] + ... + from[k], from sums of two, four and eight neighbours; the last of them
+static __attribute__((noinline)) f64 running_sums(f32* __restrict to, const f32* __restrict from, i64 count, f64 sum) {{
+  f64 even[8 + {CHUNK}], odd[8 + {CHUNK}];
+  for (i64 k = 0; k < 8; ++k) even[k] = odd[k] = 0;
+  for (i64 k = 0; k < count; ++k) even[8 + k] = from[k];
+  for (i64 k = 0; k < count; ++k) odd[8 + k] = even[8 + k] + even[7 + k];
+  for (i64 k = 0; k < count; ++k) even[8 + k] = odd[8 + k] + odd[6 + k];
+  for (i64 k = 0; k < count; ++k) odd[8 + k] = even[8 + k] + even[4 + k];
+  for (i64 k = 0; k < 8; ++k) even[k] = sum;
+  #pragma omp simd safelen(8)
+  for (i64 k = 0; k < count; ++k) even[8 + k] = odd[8 + k] + even[k];
+  for (i64 k = 0; k < count; ++k) to[k] = (f32)even[8 + k];
+  return even[7 + count];
+}}
+"""
+
+
+def sums_ahead(scan: ir.Scan) -> bool:
+    """Whether `RUNNING_SUMS` does it: doubles have room for any order of additions."""
+    return scan.op == "sum" and scan.dtype is torch.float32
 
 
 def narrow(reduce: ir.Reduce | ir.Scan) -> str:

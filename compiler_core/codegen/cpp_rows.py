@@ -6,13 +6,14 @@ Sums of floats are kept in double across blocks of a row, so long rows lose no a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from contextlib import nullcontext
 
 from compiler_core import ir
-from compiler_core.codegen.cpp_kernel import FAULT, Kernel
+from compiler_core.codegen.cpp_halves import CHUNK
+from compiler_core.codegen.cpp_kernel import FAULT, SIMD, Kernel
 from compiler_core.codegen.cpp_ops import number
-from compiler_core.codegen.cpp_reduce import clauses, flag, identity, narrow, own, sees_nan, update, wide
+from compiler_core.codegen.cpp_reduce import clauses, flag, identity, narrow, own, sees_nan, sums_ahead, update, wide
 from compiler_core.codegen.cpp_text import Loop, Text, safe
 from compiler_core.sizes import Int, Size, prod
 
@@ -108,13 +109,40 @@ class Rows(Kernel):
             self._reduced(reduce, "all" if leading else "part" if scans else "lane[0]")
 
     def _in_order(self, sweep: ir.Sweep, reduces: Sequence[ir.Reduce], loop: Loop) -> None:
-        """One element after the other."""
+        """A run with scans: for a chunk of the row, what comes before a scan on vectors, the scan, what comes after it.
+
+        What one of these loops makes for another one is in arrays.
+        """
         self._into = "part"
         for reduce in reduces:
             self._accumulators(reduce, narrow(reduce), "part")
-        with self._nest([loop], None):
-            self._again(sweep)
-            self._statements(sweep.inner)
+        chunks, part = self._chunks(loop), Loop(loop.name, "chunk + lanes", "chunk")
+        statements = (*sweep.again, *sweep.inner)
+        stages = _stages(statements)
+        with self._nest([chunks], None), self._chunk(part, chunks, self._halves(sweep)):
+            passed = frozenset(a for stage in stages for a in _from_outside(stage)) & {*map(_name, statements)}
+            for name in sorted(passed):
+                self._add(f"{self._in_array(self._dtypes[name])} {safe(name)}_chunk[{CHUNK}];", name)
+            for stage in stages:
+                first = stage[0]
+                if isinstance(first, ir.Scan) and len(stage) == 1 and sums_ahead(first) and first.value in passed:
+                    run, arrays = own(first, "run"), f"{safe(first.name)}_chunk, {self._arg(first.value)}_chunk"
+                    self._add(f"{run} = running_sums({arrays}, lanes, {run});", first)
+                    continue
+                taken = [s for s in stage if isinstance(s, ir.Reduce)]
+                pragma = None if isinstance(first, ir.Scan) else SIMD + clauses(taken, "part")
+                with self._nest([part], pragma):
+                    self._stage(sweep, stage, passed, f"[{loop.name} - chunk]")
+
+    def _stage(self, sweep: ir.Sweep, stage: Sequence[ir.Statement], passed: Set[str], place: str) -> None:
+        self._exact = {}
+        for name in sorted(_from_outside(stage) & passed):
+            kind = self._kind(self._dtypes[name])
+            self._add(f"const {kind} {safe(name)} = ({kind}){safe(name)}_chunk{place};", name)
+        for statement in stage:
+            (self._again if statement in sweep.again else self._statements)([statement])
+            if _name(statement) in passed:
+                self._add(f"{safe(_name(statement))}_chunk{place} = {safe(_name(statement))};", statement)
 
     def _in_vectors(self, sweep: ir.Sweep, reduces: Sequence[ir.Reduce], loop: Loop) -> None:
         """Some elements at a time, one accumulator for each of them; these become one at the end."""
@@ -129,7 +157,7 @@ class Rows(Kernel):
             self._fault = f"{FAULT}_lane[lane]"
         self._add(f"each<{lanes}>({loop.start}, {loop.end}, [&](i64 {loop.name}, i32 lane) INLINE {{")
         with self._text.nested():
-            self._again(sweep)
+            self._again(sweep.again)
             self._statements(sweep.inner)
         if reduces or watched:
             self._add("}, [&](i32 lane, i32 other) INLINE {")
@@ -185,8 +213,8 @@ class Rows(Kernel):
         block = Loop("block", str(sizes[-1]), step=BLOCK)
         return [*leading, block], Loop(names[-1], _block_end(sizes[-1]), "block")
 
-    def _again(self, sweep: ir.Sweep) -> None:
-        for statement in sweep.again:
+    def _again(self, statements: Sequence[ir.Statement]) -> None:
+        for statement in statements:
             assert not isinstance(statement, ir.Store)
             if statement.name in self._kept:
                 value = f"{safe(statement.name)}_row[{self._row_index()}]"
@@ -210,6 +238,27 @@ class Rows(Kernel):
                 if not isinstance(statement, ir.Store) and statement.name in self._kept:
                     row = f"{safe(statement.name)}_row[{self._row_index()}]"
                     self._add(f"{row} = {safe(statement.name)};", statement)
+
+
+def _stages(statements: Sequence[ir.Statement]) -> list[list[ir.Statement]]:
+    """`statements` in loops one after the other, those with scans in between."""
+    depth: dict[str, int] = {}
+    stages: dict[int, list[ir.Statement]] = {}
+    for s in statements:
+        at = max((depth.get(a, 0) for a in s.arguments if isinstance(a, str)), default=0)
+        at += at % 2 != isinstance(s, ir.Scan)
+        depth[_name(s)] = at
+        stages.setdefault(at, []).append(s)
+    return [stages[at] for at in sorted(stages)]
+
+
+def _from_outside(statements: Sequence[ir.Statement]) -> Set[str]:
+    """The values that they use and others make."""
+    return {a for s in statements for a in s.arguments if isinstance(a, str)} - {*map(_name, statements)}
+
+
+def _name(statement: ir.Statement) -> str:
+    return "" if isinstance(statement, ir.Store) else statement.name
 
 
 def _kept(loops: ir.Loops) -> frozenset[str]:
