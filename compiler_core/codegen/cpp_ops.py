@@ -200,7 +200,8 @@ def _by_name(op: str, t: str, args: Sequence[str], of: torch.dtype, single: str)
         case "isinf":
             return f"__builtin_fabs{single}({x}) == __builtin_inf{single}()"
         case "signbit":
-            return f"__builtin_signbit{single}({x}) != 0"
+            # __builtin_signbitf of a float made from bits stops g++ 12 with an internal error
+            return f"__builtin_copysign{single}(1, {x}) < 0"
         case "fmod":
             return f"__builtin_fmod{single}({x}, {y})" if is_float else f"({t})({x} % {y})"
         case "truncdiv":

@@ -66,3 +66,9 @@ def test_rows_and_columns_of_any_length(dtype: torch.dtype, length: int) -> None
 
     for mine, theirs in zip(compiled(sums, x)[0]([x]), sums(x), strict=True):
         assert_same(mine, theirs)
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+def test_sign_bits(dtype: torch.dtype) -> None:
+    x = every(dtype)
+    assert torch.equal(compiled(torch.signbit, x)[0]([x])[0], torch.signbit(x))

@@ -29,7 +29,7 @@ def test_scan(name: str, dtype: torch.dtype, shape: tuple[int, int]) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64])
 def test_special_values(dtype: torch.dtype) -> None:
-    inf, nan, most = float("inf"), float("nan"), torch.finfo(dtype).max
+    inf, nan, most = float("inf"), float("nan"), torch.finfo(dtype).max / 8
     rows = [[most, most, -most, -most], [inf, 1, -1, 2], [1, -inf, inf, 3], [nan, 0, 1, inf], [-0.0, -0.0, 0.0, -0.0]]
     x = torch.tensor([[*row, *([0.0] * 20), *row] for row in rows], dtype=dtype)
     check(lambda x: (x.cumsum(-1), torch.signbit(x.cumsum(-1))), x)
