@@ -1,11 +1,11 @@
 """One compile in a process of its own, with whatever caches the environment names: prints its seconds, and those
 of processor time that it and its child processes spent.
 
-    python tests/benchmarks/cold_compile.py core|stock walk_through|resnet|transformer [--profile]
+    python tests/benchmarks/cold_compile.py core|stock walk_through|resnet|transformer|lengths [--profile]
 
 PyTorch is imported before the clock starts; the compiler's own imports count, as they do for a person's
 first cell.  The first is the walk-through function for two shapes, forward and backward, checked against eager
-PyTorch; the others are a training step.
+PyTorch; the others are a training step, of a small transformer one for each of three lengths.
 """
 
 from __future__ import annotations
@@ -77,6 +77,20 @@ def transformer(compiled: Callable[[Any], Any]) -> Times:
     return _step(compiled, Transformer(12, 128), tokens, tokens)
 
 
+def lengths(compiled: Callable[[Any], Any]) -> Times:
+    """From the second on, the length is symbolic."""
+    model, batches = Transformer(2, 128), [torch.randint(1000, (2, length)) for length in (64, 48, 33)]
+
+    def loss(tokens: torch.Tensor) -> torch.Tensor:
+        return F.cross_entropy(model(tokens).flatten(0, -2), tokens.flatten())
+
+    clock = Clock()
+    fast = compiled(loss)
+    for tokens in batches:
+        fast(tokens).backward()
+    return clock.read()
+
+
 def _step(compiled: Callable[[Any], Any], model: torch.nn.Module, x: torch.Tensor, target: torch.Tensor) -> Times:
     def loss(x: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
         return F.cross_entropy(model(x).flatten(0, -2), target.flatten())
@@ -93,7 +107,7 @@ def _core(function: Any) -> Any:
 
 
 ENGINES: dict[str, Callable[[Any], Any]] = {"core": _core, "stock": torch.compile}
-PROGRAMS = {"walk_through": walk_through, "resnet": resnet, "transformer": transformer}
+PROGRAMS = {"walk_through": walk_through, "resnet": resnet, "transformer": transformer, "lengths": lengths}
 
 
 def main() -> None:
