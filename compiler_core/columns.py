@@ -20,8 +20,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from compiler_core import ir, spaces
+from compiler_core.bodies import one_body
 from compiler_core.codegen.split import divisor
-from compiler_core.fuse import one_body
 from compiler_core.parts import partial_buffers, rest
 from compiler_core.rewrite import Rewrite, Rewritten, Wishes
 

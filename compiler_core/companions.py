@@ -20,7 +20,8 @@ from dataclasses import replace
 import torch
 
 from compiler_core import ir
-from compiler_core.fuse import MAX_ARGUMENTS, MAX_STATEMENTS, one_body
+from compiler_core.bodies import one_body
+from compiler_core.fuse import MAX_ARGUMENTS, MAX_STATEMENTS
 from compiler_core.rewrite import Rewrite, Rewritten, Wishes
 from compiler_core.sizes import Int
 

@@ -12,16 +12,17 @@ cannot be joined, or should not, is a `Refusal` of one of the kinds below.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 import torch
 
 from compiler_core import ir, spaces
+from compiler_core.bodies import apart, one_body, only_within
+from compiler_core.meeting import Meeting, flow_contacts, meet, solve
 from compiler_core.parts import partial_buffers, parts, rest
 from compiler_core.rewrite import Merged, Pair, Refusal, Rewritten, Rule, Wishes, rewrite
-from compiler_core.sizes import Int, Undecided, hint, prod
+from compiler_core.sizes import Int, hint, prod
 
 REFUSALS = {
     "call": "One of the two is a call of a kernel of PyTorch's, which is not ours to change.",
@@ -114,7 +115,7 @@ def _reduces_all_at_once(loops: ir.Loops) -> bool:
 
 def _in_rows(first: ir.Loops, second: ir.Loops, names: Mapping[str, str]) -> ir.Loops | None:
     """The second, which reduces all of its indices, up to what each row of the first comes to."""
-    solved = _solve(first, second, _flow_contacts(first, second))
+    solved = solve(first, second, flow_contacts(first, second))
     if solved is None:
         return None
     cut, rows = solved
@@ -138,18 +139,6 @@ def sibling(pair: Pair) -> Merged | Refusal:
 RULES = (Rule("copy", "flow", copy), Rule("producer", "flow", producer), Rule("sibling", "shared", sibling))
 
 
-@dataclass(frozen=True)
-class Meeting:
-    """The second loop, cut so that the first fits, and each index of the first in its terms."""
-
-    second: ir.Loops
-    rows: tuple[ir.Address, ...]
-    within: tuple[ir.Range, ...] = ()
-    """Where alone the first runs."""
-    parts: bool = False
-    """Whether the second reads one part of the first here and another there, so that the first runs everywhere."""
-
-
 def _join(pair: Pair, stored: frozenset[str], shared: bool = False) -> ir.Loops | Refusal:
     """Both loops as one, in which the first stores only the buffers `stored`."""
     forced = pair.wish == "together"
@@ -161,7 +150,7 @@ def _join(pair: Pair, stored: frozenset[str], shared: bool = False) -> ir.Loops 
         return Refusal("size", f"more than {MAX_STATEMENTS} statements")
     if not forced and len({*pair.first.arguments, *pair.second.arguments}) > MAX_ARGUMENTS:
         return Refusal("size", f"more than {MAX_ARGUMENTS} arguments")
-    met = _meet(pair.first, pair.second, shared)
+    met = meet(pair.first, pair.second, shared)
     if isinstance(met, Refusal):
         return met
     if problem := _unfit(pair, met, stored):
@@ -170,171 +159,12 @@ def _join(pair: Pair, stored: frozenset[str], shared: bool = False) -> ir.Loops 
     before = _before(met, pair.first)
     if before is None:
         return Refusal("address", f"{second.name} finds out from {pair.first.name} where to read in it")
-    apart = _apart(pair.first.body, second.body) if before else pair.first.body
-    moved = [_only_within(s, met.within) for s in spaces.substitute(apart, met.rows, len(second.space))]
+    body = apart(pair.first.body, second.body) if before else pair.first.body
+    moved = [only_within(s, met.within) for s in spaces.substitute(body, met.rows, len(second.space))]
     kept = [s for s in moved if not isinstance(s, ir.Store) or s.buffer in stored]
     values = {s.buffer: s.value for s in moved if isinstance(s, ir.Store)}
     rest = [s for s in second.body if s not in before]
     return ir.Loops(second.name, second.outer, second.inner, one_body([*before, *kept], rest, values))
-
-
-# -- where two loops meet --------------------------------------------------------------------
-
-
-class Touch(NamedTuple):
-    """Addresses in the first and the second loop that must be equal wherever `within` holds."""
-
-    of: ir.Address
-    into: ir.Address
-    within: tuple[ir.Range, ...] = ()
-
-
-Contact = Callable[[ir.Loops], Touch]
-"""Where two loops touch; the second may have been cut."""
-
-
-def _meet(first: ir.Loops, second: ir.Loops, shared: bool) -> Meeting | Refusal:
-    """Express the indices of `first` in those of `second`, which is cut where need be."""
-    refusal = Refusal("address", f"{second.name} does not read what {first.name} touches index by index")
-    attempts: Iterable[list[Contact]] = _shared_contacts(first, second) if shared else [_flow_contacts(first, second)]
-    for contacts in attempts:
-        solved = _solve(first, second, contacts)
-        if solved is None:
-            continue
-        met = _place(first, *solved, contacts)
-        if isinstance(met, Meeting):
-            return met
-        refusal = met
-    return refusal
-
-
-def _solve(first: ir.Loops, second: ir.Loops, contacts: Sequence[Contact]) -> tuple[ir.Loops, spaces.Rows] | None:
-    """The second loop, cut, and the rows on which all `contacts` agree."""
-    rows: spaces.Rows = {}
-    waiting = list(contacts)
-    positions = {s.name: s.size for s in second.body if isinstance(s, ir.Position)}
-    while waiting:
-        of, into, within = waiting[0](second)
-        found = spaces.solve(of, first.space, into, second.space, positions, within)
-        if isinstance(found, spaces.Split):
-            second, rows, waiting = spaces.split(second, found), {}, list(contacts)
-            continue
-        if found is None or any(rows.get(k, row) != row for k, row in found.items()):
-            return None
-        rows |= found
-        waiting.pop(0)
-    return second, rows
-
-
-def _flow_contacts(first: ir.Loops, second: ir.Loops) -> list[Contact]:
-    """Where the second loads what the first stores."""
-    stores = {s.buffer: s.address for s in first.body if isinstance(s, ir.Store)}
-    return [
-        _contact(stores[s.buffer], at)
-        for at, s in enumerate(second.body)
-        if isinstance(s, ir.Load) and s.buffer in stores
-    ]
-
-
-def _shared_contacts(first: ir.Loops, second: ir.Loops) -> Iterator[list[Contact]]:
-    """Loads of one buffer by both, by every index of the first; each will do alone."""
-    for load in first.body:
-        if isinstance(load, ir.Load) and all(load.address.strides) and _is_plain(load):
-            for at, other in enumerate(second.body):
-                if isinstance(other, ir.Load) and other.buffer == load.buffer and _is_plain(other):
-                    yield [_contact(load.address, at)]
-
-
-def _is_plain(load: ir.Load) -> bool:
-    """Whether it reads at every index, where the index alone says."""
-    return not load.within and not load.address.values
-
-
-def _contact(of: ir.Address, at: int) -> Contact:
-    def touch(second: ir.Loops) -> Touch:
-        load = second.body[at]
-        assert isinstance(load, ir.Load)
-        return Touch(of, load.address, load.within)
-
-    return touch
-
-
-def _place(first: ir.Loops, second: ir.Loops, rows: spaces.Rows, contacts: Sequence[Contact]) -> Meeting | Refusal:
-    """Decide which indices of `second` are inner ones, and find the rows that are still missing."""
-    if not first.inner:
-        if len(rows) < len(first.space):
-            return Refusal("address", "an index is in doubt")
-        return _only_where_read(first, Meeting(second, _ordered(rows)), contacts)
-    if any(contact(second).within for contact in contacts):
-        return Refusal("repeat", f"{second.name} reads the reduction {first.name} at some of its indices only")
-    outer_rows = [rows[k] for k in range(len(first.outer)) if k in rows]
-    used = [t for t in range(len(second.space)) if any(row.strides[t] for row in outer_rows)]
-    rest = [t for t in range(len(second.space)) if t not in used]
-    if second.inner and used != list(range(len(second.outer))):
-        return Refusal("inner", f"{second.name} reduces other indices than {first.name}")
-    if rest and prod(second.space[t] for t in rest) != first.inner_numel:
-        return Refusal("inner", f"{second.name} runs over other sizes than {first.name} reduces")
-    if not rest:
-        if len(rows) > len(first.outer):
-            return Refusal("inner", f"{second.name} reads one of the elements that {first.name} runs over")
-        return _with_inner(first, second, rows)
-    return _align_inner(first, spaces.arrange(second, used, rest), contacts)
-
-
-def _only_where_read(first: ir.Loops, met: Meeting, contacts: Sequence[Contact]) -> Meeting | Refusal:
-    """`met`, with the ranges in which the second reads, where that is not everywhere."""
-    ranges = {contact(met.second).within for contact in contacts}
-    if () in ranges or not ranges:
-        return met
-    if len(ranges) > 1 and _fits(met, first):
-        return replace(met, parts=True)
-    if len(ranges) > 1:
-        return Refusal("address", f"{met.second.name} reads different parts at the same indices")
-    return replace(met, within=ranges.pop())
-
-
-def _fits(met: Meeting, first: ir.Loops) -> bool:
-    """Whether the first can run at all indices of the second."""
-    if any(row.values for row in met.rows):
-        return False
-    try:
-        reach = [spaces.bounds(row, met.second.space, {}) for row in met.rows]
-        return all(low >= 0 and high < size for (low, high), size in zip(reach, first.space, strict=True))
-    except Undecided:
-        return False
-
-
-def _with_inner(first: ir.Loops, second: ir.Loops, rows: spaces.Rows) -> Meeting:
-    """`second` has no indices for the inner ones of `first`: it gets them."""
-    rank, more = len(second.space), len(first.inner)
-    units = [ir.Address(tuple(int(t == k) for t in range(rank + more))) for k in range(rank + more)]
-    body = tuple(spaces.substitute(second.body, units[:rank], rank + more))
-    wide = {k: replace(row, strides=(*row.strides, *[0] * more)) for k, row in rows.items()}
-    wide |= {len(first.outer) + k: units[rank + k] for k in range(more)}
-    return Meeting(ir.Loops(second.name, second.outer, first.inner, body), _ordered(wide))
-
-
-def _align_inner(first: ir.Loops, second: ir.Loops, contacts: Sequence[Contact]) -> Meeting | Refusal:
-    """Rows for the inner indices too: by a buffer that both load, else one after the other."""
-    inner = range(len(first.outer), len(first.space))
-
-    def in_order(second: ir.Loops) -> Touch:
-        into = range(len(second.outer), len(second.space))
-        return Touch(
-            spaces.contiguous(first.inner, inner, len(first.space)),
-            spaces.contiguous(second.inner, into, len(second.space)),
-        )
-
-    extras: list[list[Contact]] = [[], *_shared_contacts(first, second), [in_order]]
-    for extra in extras:
-        solved = _solve(first, second, [*contacts, *extra])
-        if solved is not None and len(solved[1]) == len(first.space):
-            return Meeting(solved[0], _ordered(solved[1]))
-    return Refusal("inner", f"{second.name} walks its indices in another way than {first.name} reduces")
-
-
-def _ordered(rows: spaces.Rows) -> tuple[ir.Address, ...]:
-    return tuple(rows[k] for k in range(len(rows)))
 
 
 # -- whether joining is right, and worth it --------------------------------------------------
@@ -396,9 +226,6 @@ def _bytes(buffers: Sequence[str], pair: Pair) -> int:
     return sum(pair.buffers[b].bytes for b in buffers)
 
 
-# -- joining bodies --------------------------------------------------------------------------
-
-
 def _before(met: Meeting, first: ir.Loops) -> tuple[ir.Statement, ...] | None:
     """The second's statements that the first's indices depend on; None where they depend on the first."""
     wanted: set[ir.Argument] = {name for row in met.rows for name, _ in row.values}
@@ -411,88 +238,3 @@ def _before(met: Meeting, first: ir.Loops) -> tuple[ir.Statement, ...] | None:
     if any(isinstance(s, ir.Load) and s.buffer in first.writes for s in needed):
         return None
     return tuple(reversed(needed))
-
-
-def _apart(body: Sequence[ir.Statement], other: Sequence[ir.Statement]) -> list[ir.Statement]:
-    """`body`, with none of its names in `other`."""
-    taken = {s.name for s in other if not isinstance(s, ir.Store)}
-    renamed: dict[str, ir.Argument] = {}
-    made: list[ir.Statement] = []
-    for statement in body:
-        statement = _with_arguments(statement, renamed)
-        if not isinstance(statement, ir.Store):
-            name = _unused(statement.name, taken)
-            taken.add(name)
-            renamed[statement.name] = name
-            statement = replace(statement, name=name)
-        made.append(statement)
-    return made
-
-
-def _only_within(statement: ir.Statement, within: tuple[ir.Range, ...]) -> ir.Statement:
-    if not within or not isinstance(statement, (ir.Load, ir.Position)):
-        return statement
-    return replace(statement, within=tuple(dict.fromkeys((*statement.within, *within))))
-
-
-def one_body(
-    first: Sequence[ir.Statement], second: Sequence[ir.Statement], values: Mapping[str, ir.Argument]
-) -> tuple[ir.Statement, ...]:
-    """The statements of two loops as one: each once, loads of buffers in `values` as the value, nothing idle."""
-    return ir.alive(_share(first, second, values))
-
-
-def _share(
-    first: Sequence[ir.Statement], second: Sequence[ir.Statement], values: Mapping[str, ir.Argument]
-) -> list[ir.Statement]:
-    """Both with each statement once, and loads of buffers in `values`, which the first made, replaced by the value."""
-    made: list[ir.Statement] = []
-    known: dict[ir.Statement, int] = {}
-    taken: set[str] = set()
-    renamed: dict[str, ir.Argument] = {}
-    for number, statement in enumerate((*first, *second)):
-        if number == len(first):  # a name of the second's may be one of the first's
-            values = {b: renamed.get(v, v) if isinstance(v, str) else v for b, v in values.items()}
-        statement = _with_arguments(statement, renamed)
-        if isinstance(statement, ir.Store):
-            made.append(statement)
-        elif isinstance(statement, ir.Load) and statement.buffer in values:
-            renamed[statement.name] = values[statement.buffer]
-        elif (at := known.get(replace(statement, name=""))) is not None:
-            same = made[at]
-            assert not isinstance(same, ir.Store)
-            renamed[statement.name] = same.name
-            made[at] = replace(same, origin=tuple(dict.fromkeys(same.origin + statement.origin)))
-        else:
-            name = _unused(statement.name, taken)
-            if name != statement.name:
-                renamed[statement.name] = name
-            else:
-                renamed.pop(name, None)
-            known[replace(statement, name="")] = len(made)
-            taken.add(name)
-            made.append(replace(statement, name=name))
-    return made
-
-
-def _with_arguments(statement: ir.Statement, renamed: Mapping[str, ir.Argument]) -> ir.Statement:
-    def new(argument: ir.Argument) -> ir.Argument:
-        return renamed.get(argument, argument) if isinstance(argument, str) else argument
-
-    def position(name: str) -> str:
-        found = renamed.get(name, name)
-        assert isinstance(found, str)  # a position is never known as a number
-        return found
-
-    statement = ir.readdressed(statement, lambda address: address.renamed(position))
-    if isinstance(statement, ir.Compute):
-        return replace(statement, arguments=tuple(map(new, statement.arguments)))
-    if isinstance(statement, (ir.Reduce, ir.Scan, ir.Store, ir.Position)):
-        return replace(statement, value=new(statement.value))
-    return statement
-
-
-def _unused(name: str, taken: set[str]) -> str:
-    while name in taken:
-        name += "_"
-    return name

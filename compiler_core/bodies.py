@@ -1,0 +1,93 @@
+"""The statements of two loops as those of one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from compiler_core import ir
+
+
+def apart(body: Sequence[ir.Statement], other: Sequence[ir.Statement]) -> list[ir.Statement]:
+    """`body`, with none of its names in `other`."""
+    taken = {s.name for s in other if not isinstance(s, ir.Store)}
+    renamed: dict[str, ir.Argument] = {}
+    made: list[ir.Statement] = []
+    for statement in body:
+        statement = _with_arguments(statement, renamed)
+        if not isinstance(statement, ir.Store):
+            name = _unused(statement.name, taken)
+            taken.add(name)
+            renamed[statement.name] = name
+            statement = replace(statement, name=name)
+        made.append(statement)
+    return made
+
+
+def only_within(statement: ir.Statement, within: tuple[ir.Range, ...]) -> ir.Statement:
+    if not within or not isinstance(statement, (ir.Load, ir.Position)):
+        return statement
+    return replace(statement, within=tuple(dict.fromkeys((*statement.within, *within))))
+
+
+def one_body(
+    first: Sequence[ir.Statement], second: Sequence[ir.Statement], values: Mapping[str, ir.Argument]
+) -> tuple[ir.Statement, ...]:
+    """The statements of two loops as one: each once, loads of buffers in `values` as the value, nothing idle."""
+    return ir.alive(_share(first, second, values))
+
+
+def _share(
+    first: Sequence[ir.Statement], second: Sequence[ir.Statement], values: Mapping[str, ir.Argument]
+) -> list[ir.Statement]:
+    """Both with each statement once, and loads of buffers in `values`, which the first made, replaced by the value."""
+    made: list[ir.Statement] = []
+    known: dict[ir.Statement, int] = {}
+    taken: set[str] = set()
+    renamed: dict[str, ir.Argument] = {}
+    for number, statement in enumerate((*first, *second)):
+        if number == len(first):  # a name of the second's may be one of the first's
+            values = {b: renamed.get(v, v) if isinstance(v, str) else v for b, v in values.items()}
+        statement = _with_arguments(statement, renamed)
+        if isinstance(statement, ir.Store):
+            made.append(statement)
+        elif isinstance(statement, ir.Load) and statement.buffer in values:
+            renamed[statement.name] = values[statement.buffer]
+        elif (at := known.get(replace(statement, name=""))) is not None:
+            same = made[at]
+            assert not isinstance(same, ir.Store)
+            renamed[statement.name] = same.name
+            made[at] = replace(same, origin=tuple(dict.fromkeys(same.origin + statement.origin)))
+        else:
+            name = _unused(statement.name, taken)
+            if name != statement.name:
+                renamed[statement.name] = name
+            else:
+                renamed.pop(name, None)
+            known[replace(statement, name="")] = len(made)
+            taken.add(name)
+            made.append(replace(statement, name=name))
+    return made
+
+
+def _with_arguments(statement: ir.Statement, renamed: Mapping[str, ir.Argument]) -> ir.Statement:
+    def new(argument: ir.Argument) -> ir.Argument:
+        return renamed.get(argument, argument) if isinstance(argument, str) else argument
+
+    def position(name: str) -> str:
+        found = renamed.get(name, name)
+        assert isinstance(found, str)  # a position is never known as a number
+        return found
+
+    statement = ir.readdressed(statement, lambda address: address.renamed(position))
+    if isinstance(statement, ir.Compute):
+        return replace(statement, arguments=tuple(map(new, statement.arguments)))
+    if isinstance(statement, (ir.Reduce, ir.Scan, ir.Store, ir.Position)):
+        return replace(statement, value=new(statement.value))
+    return statement
+
+
+def _unused(name: str, taken: set[str]) -> str:
+    while name in taken:
+        name += "_"
+    return name
