@@ -48,6 +48,9 @@ def nanoseconds(node: fx.Node) -> float:
     return max(moved / rates.bytes, _operations(node) / rates.operations)
 
 
+_COUNTED_AS: dict[Any, Any] = {torch.ops.aten._addmm_activation: torch.ops.aten.addmm}
+
+
 def _operations(node: fx.Node) -> int:
     args, kwargs = fx.map_arg((node.args, node.kwargs), lambda n: n.meta.get("val"))
     return operations(node.target, args, kwargs, node.meta.get("val")) or 0
@@ -55,5 +58,6 @@ def _operations(node: fx.Node) -> int:
 
 def operations(target: Any, args: Any, kwargs: Any, value: Any) -> int | None:
     """The multiplications and additions of an operator; None where PyTorch does not count them."""
-    count = flop_registry.get(getattr(target, "overloadpacket", None))
+    packet = getattr(target, "overloadpacket", None)
+    count = flop_registry.get(_COUNTED_AS.get(packet, packet))
     return None if count is None else int(hint(count(*args, **kwargs, out_val=value)))

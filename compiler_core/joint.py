@@ -161,6 +161,7 @@ def _assemble(run: FunctionalRun, traced: fx.GraphModule, primal_count: int) -> 
     simplify.own_outputs(gm.graph, count)
     simplify.merge_equal(gm.graph, output_nodes(gm.graph)[:returned])
     simplify.remove_dead(gm.graph)
+    simplify.relu_in_product(gm.graph)
     simplify.bias_apart(gm.graph)
     to_channels_last(gm.graph)
     _set_roles(gm.graph, count, returned)

@@ -50,7 +50,7 @@ _REDUCTIONS = {
     aten.any, aten.all, aten.argmax, prims.sum, prims.var,
 }  # fmt: skip
 _PRODUCTS = {
-    aten.mm, aten.bmm, aten.addmm, aten.baddbmm, aten.convolution, aten.convolution_backward,
+    aten.mm, aten.bmm, aten.addmm, aten._addmm_activation, aten.baddbmm, aten.convolution, aten.convolution_backward,
     aten._scaled_dot_product_flash_attention, aten._scaled_dot_product_efficient_attention,
     aten._scaled_dot_product_cudnn_attention, aten._scaled_dot_product_flash_attention_for_cpu,
 }  # fmt: skip

@@ -5,6 +5,7 @@
     drop_aliases       detach and the like have no meaning in a functional graph
     cancel_transposes  the backward of a product transposes what the forward transposed
     narrow_masks       zeros and ones that were drawn pass through bool, the smallest form to save them in
+    relu_in_product    what clips a matrix product at 0 goes into it
     bias_apart         the bias of a matrix product is added by whoever reads the sum
     merge_equal        the same pure operation on the same arguments is computed once
     own_outputs        no output shares memory with an input or another output unless eager's does
@@ -20,9 +21,14 @@ from typing import Any
 import torch
 import torch.fx as fx
 
+from compiler_core.symbols import hint
+
 aten = torch.ops.aten
 _ALIASES = (aten.detach.default, aten.alias.default, aten.lift_fresh_copy.default)
 _ELEMENTS = (aten.clone.default, aten._to_copy.default, aten.sum.dim_IntList, aten.mean.dim, aten.amax.default)
+_CLIPS = (torch.float32, torch.bfloat16, torch.float16)
+CLIPPED = 1 << 18
+"""Elements of a float32 product from which a pass over them costs more than the choice among cuBLAS's kernels."""
 _KEPT_META = ("val", "origin", "rule", "module", "decomposed")
 
 
@@ -91,6 +97,37 @@ def narrow_masks(graph: fx.Graph) -> None:
             wide = graph.call_function(aten._to_copy.default, (mask,), {"dtype": value.dtype})
         mask.meta, wide.meta = (node.meta | {"val": value.to(torch.bool)}), dict(node.meta)
         node.replace_all_uses_with(wide, delete_user_cb=lambda user, mask=mask: user is not mask)
+
+
+def relu_in_product(graph: fx.Graph) -> None:
+    """On GPUs, a ReLU behind a matrix product with a bias is the product's own (an epilogue): no pass over its result.
+
+    cuBLAS gives the same bits for both, NaN among them.  Small float32 results are left to `bias_apart`.
+    """
+    for relu in graph.find_nodes(op="call_function", target=aten.relu.default):
+        product, between = relu.args[0], []
+        while is_view(product) and len(product.users) == 1:
+            between.append(product)
+            product = product.args[0]
+        if product.target is not aten.addmm.default or not _can_clip(product):
+            continue
+        with graph.inserting_before(product):
+            clipped = graph.call_function(aten._addmm_activation.default, product.args)
+        clipped.meta = dict(product.meta)
+        for node in (clipped, *between):
+            node.meta["origin"] = tuple(dict.fromkeys((*node.meta.get("origin", ()), *relu.meta.get("origin", ()))))
+        product.replace_all_uses_with(clipped)
+        relu.replace_all_uses_with(relu.args[0])
+        graph.erase_node(product)
+        graph.erase_node(relu)
+
+
+def _can_clip(product: fx.Node) -> bool:
+    value, bias = product.meta["val"], product.args[0]
+    assert isinstance(bias, fx.Node)
+    large = value.dtype is not torch.float32 or hint(value.numel()) >= CLIPPED
+    plain = not product.kwargs and len(product.users) == 1 and bias.meta["val"].dim() == 1
+    return bool(value.is_cuda and plain and large and value.dtype in _CLIPS)
 
 
 def bias_apart(graph: fx.Graph) -> None:

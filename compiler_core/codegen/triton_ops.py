@@ -61,13 +61,15 @@ def _int_mod(a, b):
 """,
     "_divide_by_shared": """\
 def _divide_by_shared(a, b):
-    # rounded correctly: one division for each b, then quotients that are corrected by what they leave over
+    # one division for each b, then quotients that are corrected by what they leave over: rounded correctly, but for
+    # quotients and numerators below 2**-100
     scale = tl.where(tl.abs(b) < 2.0**-100, 2.0**100, tl.where(tl.abs(b) > 2.0**100, 2.0**-100, 1.0))
     a, b = a * scale, b * scale
     inverse = tl.div_rn(1.0, b)
     quotient = a * inverse
     left = tl.fma(-quotient, b, a)
-    return tl.where(tl.abs(left) < float("inf"), tl.fma(left, inverse, quotient), quotient)
+    corrected = (quotient != 0) & (tl.abs(left) < float("inf"))
+    return tl.where(corrected, tl.fma(left, inverse, quotient), quotient)
 """,
     "_float_mod": """\
 def _float_mod(a, b):

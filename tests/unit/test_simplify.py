@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from compiler_core.simplify import bias_apart, is_random
+from compiler_core.simplify import bias_apart, is_random, relu_in_product
 
 aten = torch.ops.aten
 
@@ -57,6 +57,66 @@ def test_the_sum_is_what_it_was() -> None:
     gm.recompile()
     assert len(gm.graph.find_nodes(op="call_function", target=aten.mm.default)) == 1
     torch.testing.assert_close(gm(*tensors), program(*tensors))
+
+
+def clipped(
+    program: Callable[..., Any], rows: int = 4096, dtype: torch.dtype = torch.bfloat16, device: str = "cuda"
+) -> fx.Graph:
+    with FakeTensorMode():
+        gm = make_fx(program)(*(torch.empty(s, device=device, dtype=dtype) for s in ((rows, 32), (64, 32), (64,))))
+    for node in gm.graph.nodes:
+        node.meta["origin"] = (node.name,)
+    relu_in_product(gm.graph)
+    gm.graph.eliminate_dead_code()
+    gm.graph.lint()
+    return gm.graph
+
+
+def test_a_relu_behind_a_product_goes_into_it() -> None:
+    def through_views(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return F.linear(x, w, b).view(8, -1, 64).relu() + 1
+
+    def read_twice(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        y = F.linear(x, w, b)
+        return y.relu() + y
+
+    def scaled(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return torch.addmm(b, x, w.t(), alpha=2).relu()
+
+    def is_clipped(*args: Any) -> bool:
+        graph = clipped(*args)
+        found, left = (
+            {n.target for n in graph.nodes} & {op} for op in (aten._addmm_activation.default, aten.relu.default)
+        )
+        assert bool(found) != bool(left)
+        return bool(found)
+
+    assert is_clipped(through_views)
+    assert is_clipped(through_views, 4096, torch.float32)
+    assert not is_clipped(through_views, 64, torch.float32), "cuBLAS has more kernels for the bare product"
+    assert not is_clipped(through_views, 4096, torch.float64)
+    assert not is_clipped(through_views, 4096, torch.bfloat16, "cpu")
+    assert not is_clipped(read_twice)
+    assert not is_clipped(scaled)
+    (made,) = clipped(through_views).find_nodes(op="call_function", target=aten._addmm_activation.default)
+    assert {"addmm", "relu"} <= set(made.meta["origin"])
+
+
+def test_a_clipped_product_is_what_it_was() -> None:
+    def program(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return F.linear(x, w, b).view(5, 2, 2).relu() * 2
+
+    tensors = torch.randn(5, 3), torch.randn(4, 3), torch.randn(4)
+    tensors[0][1, 2] = torch.nan
+    gm = make_fx(program)(*tensors)
+    with FakeTensorMode():
+        for node in gm.graph.nodes:
+            if "val" in node.meta:
+                node.meta["val"] = torch.empty(node.meta["val"].shape, device="cuda", dtype=torch.bfloat16)
+    relu_in_product(gm.graph)
+    gm.recompile()
+    assert len(gm.graph.find_nodes(op="call_function", target=aten._addmm_activation.default)) == 1
+    torch.testing.assert_close(gm(*tensors), program(*tensors), equal_nan=True)
 
 
 def test_attention_without_dropout_draws_nothing() -> None:
