@@ -77,6 +77,7 @@ def compile_kernels(
     with compile_.step("codegen", which):
         if language == "triton":
             program = split_reductions(in_stages(program))
+        program = memory.as_taken(program)
         tuned = tune(program, which, compile_, language) if options.tune else triton.NOT_TUNED
         code = _generate(program, language, tuned)
         planned = memory.plan(program)

@@ -10,10 +10,11 @@ from __future__ import annotations
 import itertools
 import operator
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from compiler_core import ir
+from compiler_core.sizes import Int, prod
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,37 @@ def plan(program: ir.Program) -> MemoryPlan:
     dies = _last_uses(program)
     takes = _taken(program, dies)
     return MemoryPlan(dies, takes, made, own, sum(own[name] for name in made), _peak(made, dies, takes, own))
+
+
+def as_taken(program: ir.Program) -> ir.Program:
+    """`program`, whose loops make tensors of the size and strides in which they are taken: no window need be opened."""
+    calls = (view for s in program.steps if isinstance(s, ir.Call) for view in views((s.args, s.kwargs)))
+    windows: dict[str, list[ir.View]] = {}
+    for view in (*dict.fromkeys(calls), *views(program.results)):
+        windows.setdefault(view.buffer, []).append(view)
+    buffers = dict(program.buffers)
+    for name, (view, *others) in windows.items():
+        buffer = buffers.get(name)
+        if buffer is not None and buffer.kind == "loops" and not others and _same_elements(view, buffer):
+            buffers[name] = replace(buffer, size=view.size, stride=view.stride)
+    return replace(program, buffers=buffers)
+
+
+def _same_elements(view: ir.View, buffer: ir.Buffer) -> bool:
+    """Whether both are dense, and of as many elements."""
+    numbers = (*view.size, *view.stride, *buffer.size, *buffer.stride)
+    if not all(isinstance(n, int) for n in numbers) or view.offset != 0:
+        return False
+    return prod(view.size) == buffer.numel and _is_dense(view) and _is_dense(buffer)
+
+
+def _is_dense(tensor: ir.View | ir.Buffer) -> bool:
+    reached: Int = 1
+    for stride, size in sorted((s, n) for s, n in zip(tensor.stride, tensor.size, strict=True) if n != 1):
+        if stride != reached:
+            return False
+        reached *= size
+    return True
 
 
 def _made(program: ir.Program, own: Mapping[str, int]) -> dict[str, int]:

@@ -127,3 +127,18 @@ def flags_of_memory(address: int) -> list[str]:
         elif inside and line.startswith("VmFlags:"):
             return line.split()[1:]
     raise AssertionError("no mapping holds the address")
+
+
+def test_what_is_taken_in_one_way_is_made_so() -> None:
+    """A gradient of another shape than the loops that make it, and a transposed argument of a call."""
+
+    def program(x: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        total = x.exp().sum(0, keepdim=True)
+        twice = x.sin()
+        return total.view(-1), (x + 1).t() @ w, twice.view(-1), twice, (x * 2)[1:]
+
+    x, w = torch.randn(6, 8), torch.randn(6, 5)
+    text = check(program, x, w).find("forward.wrapper").text
+    assert re.findall(r"window\((\w+)", text) == ["mul"], text
+    made = compiler_core.compile(program)(x, w)
+    assert [t.stride() for t in made] == [t.stride() for t in program(x, w)]
