@@ -22,8 +22,8 @@ BLOCK = 512
 ROW_BYTES = 32 * 1024
 """Values of a row that are dear to compute are kept up to this size, else computed again."""
 DEAR = 10
-VECTOR = 16
-"""Elements that are computed together: with vectors shorter than that, several of them."""
+VECTOR = 64
+"""Bytes of the longest vectors: so many elements are computed together that the narrowest fill one."""
 EACH = """\
 #define INLINE __attribute__((always_inline))
 struct Nothing { void operator()(i32, i32) const {} };
@@ -148,7 +148,8 @@ class Rows(Kernel):
         """Some elements at a time, one accumulator for each of them; these become one at the end."""
         self._into = "lane[lane]"
         size = self._loops.inner[-1]
-        lanes = 1 << min(size, VECTOR).bit_length() - 1 if isinstance(size, int) else VECTOR
+        lanes = self._lanes(sweep)
+        lanes = 1 << min(size, lanes).bit_length() - 1 if isinstance(size, int) else lanes
         for reduce in reduces:
             self._accumulators(reduce, narrow(reduce), f"lane[{lanes}]")
         watched = any(isinstance(s, ir.Position) for s in (*sweep.again, *sweep.inner))
@@ -170,6 +171,11 @@ class Rows(Kernel):
         if watched:
             self._fault = FAULT
             self._add(f"{FAULT} |= {FAULT}_lane[0];")
+
+    def _lanes(self, sweep: ir.Sweep) -> int:
+        """With fewer, compilers take shorter vectors for all that the loop computes."""
+        touched = [s for s in (*sweep.again, *sweep.inner) if isinstance(s, (ir.Load, ir.Store))]
+        return VECTOR // min([4, *(self._buffers[s.buffer].dtype.itemsize for s in touched)])
 
     def _halves(self, sweep: ir.Sweep) -> list[ir.Load | ir.Store]:
         """What a sweep converts in arrays."""

@@ -129,6 +129,17 @@ def test_the_shapes_are_those_meant() -> None:
     assert "block += 512" in texts["one long row"]
 
 
+def test_so_many_lanes_that_the_narrowest_elements_fill_a_vector() -> None:
+    for x, y, lanes in (
+        (torch.randn(9, 300), torch.randn(9, 300), 16),
+        (torch.randn(9, 300).bfloat16(), torch.randn(9, 300), 32),
+        (torch.randn(9, 300), torch.randn(9, 300) > 0, 64),
+        (torch.randn(9, 300).double(), torch.randn(9, 300), 16),
+    ):
+        assert re.findall(r"each<(\d+)>\((?!rest)", source(lambda x, y: (x * y).sum(1), x, y)) == [str(lanes)]
+        check(lambda x, y: (x * y).sum(1), x, y)
+
+
 @pytest.mark.parametrize("columns", [100, 2500, 100_003])
 def test_sums_are_about_as_exact_as_eager_ones(columns: int) -> None:
     x = torch.randn(64, columns, generator=torch.Generator().manual_seed(columns))
