@@ -12,7 +12,7 @@ cannot be joined, or should not, is a `Refusal` of one of the kinds below.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import torch
@@ -21,7 +21,7 @@ from compiler_core import ir, spaces
 from compiler_core.bodies import apart, one_body, only_within
 from compiler_core.meeting import Meeting, flow_contacts, meet, solve
 from compiler_core.parts import partial_buffers, parts, rest
-from compiler_core.rewrite import Merged, Pair, Refusal, Rewritten, Rule, Wishes, rewrite
+from compiler_core.rewrite import Merged, Pair, Refusal, Rewritten, Rule, Wishes, rewrite, traffic
 from compiler_core.sizes import Int, hint, prod
 
 REFUSALS = {
@@ -98,15 +98,11 @@ def _row_by_row(pair: Pair) -> Merged | None:
     if not isinstance(joined, Merged):
         return None
     left = rest(second, first.outer_numel, names)
-    saved = _traffic((first, second), buffers) - _traffic((joined.loops, left), buffers)
+    saved = traffic((first, second), buffers) - traffic((joined.loops, left), buffers)
     if saved <= 0 and pair.wish != "together":
         return None
     new = {name: buffers[name] for name in names.values()}
     return replace(joined, reason=f"{joined.reason}; what its rows come to is reduced after it", rest=left, buffers=new)
-
-
-def _traffic(steps: Iterable[ir.Loops], buffers: Mapping[str, ir.Buffer]) -> int:
-    return sum(buffers[b].bytes for step in steps for b in (*step.reads, *step.writes))
 
 
 def _reduces_all_at_once(loops: ir.Loops) -> bool:

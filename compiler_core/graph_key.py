@@ -45,10 +45,6 @@ STATE: tuple[str, ...] = (
 """Functions of ``torch._C`` that tell global settings which a trace may look at."""
 
 
-REGISTERED = ("Meta", "MPS", "FuncTorchBatched")
-"""Where PyTorch registers its own from Python: for fake tensors, a device, and vmap, which no trace of ours meets."""
-
-
 def key_of(gm: fx.GraphModule, examples: Sequence[Any], options: Options, language: str) -> str:
     """The digest; NotKeyed where there is none."""
     env = environment(examples)

@@ -159,10 +159,4 @@ def _without_inner(statement: ir.Statement, rank: int) -> ir.Statement:
 
 def needed(body: Iterable[ir.Statement]) -> tuple[ir.Statement, ...]:
     """The statements that a store needs."""
-    wanted: set[ir.Argument] = set()
-    kept: list[ir.Statement] = []
-    for statement in reversed(list(body)):
-        if isinstance(statement, ir.Store) or statement.name in wanted:
-            wanted.update(statement.arguments)
-            kept.append(statement)
-    return tuple(reversed(kept))
+    return ir.alive(body, also=())

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -193,15 +193,11 @@ class Schedule:
         if not merged.replaces_first and not self._needed(first):
             self._drop(first)
             gone.add(first)
-        saved = sum(self._traffic(old[n]) for n in gone) - sum(map(self._traffic, new))
+        saved = traffic([old[n] for n in gone], self._program.buffers) - traffic(new, self._program.buffers)
         note = Rewrite(rule.name, (_name(old[first]), _name(old[second])), merged.loops.name, merged.reason, saved)
         self._rewrites.append(note)
         history = (*(h for n in sorted(gone) for h in self._history[n]), note)
         self._history |= {made: history, rest: history}
-
-    def _traffic(self, step: ir.Step) -> int:
-        """The bytes of what it reads and writes."""
-        return sum(self._program.buffers[b].bytes for b in (*step.reads, *step.writes))
 
     def _insert(self, n: int, step: ir.Loops, before: set[int], after: set[int], place: int) -> None:
         """Step `n`, which already stands in the line."""
@@ -370,6 +366,11 @@ class Schedule:
         if isinstance(outcome, Refusal):
             return outcome
         return Refusal("cycle", "a step in between needs the first and is needed by the second")
+
+
+def traffic(steps: Iterable[ir.Step], buffers: Mapping[str, ir.Buffer]) -> int:
+    """The bytes of what the steps read and write."""
+    return sum(buffers[b].bytes for step in steps for b in (*step.reads, *step.writes))
 
 
 def _outcome(rule: Rule, pair: Pair) -> Merged | Refusal:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal as OneOf
 
@@ -175,12 +175,13 @@ def statement_text(statement: Statement, index_names: Sequence[str]) -> str:
     return f"{left} = {statement.op}({', '.join(map(str, statement.arguments))})"
 
 
-def alive(body: Sequence[Statement]) -> tuple[Statement, ...]:
-    """The statements that a store needs, and positions, which may be out of range."""
+def alive(body: Iterable[Statement], also: tuple[type[Statement], ...] = (Position,)) -> tuple[Statement, ...]:
+    """The statements that a store needs, and those of kind `also`: positions may be out of range."""
     wanted: set[Argument] = set()
     kept: list[Statement] = []
-    for statement in reversed(body):
-        if isinstance(statement, (Store, Position)) or statement.name in wanted:
+    for statement in reversed(list(body)):
+        asked = isinstance(statement, also)
+        if asked or isinstance(statement, Store) or statement.name in wanted:
             wanted.update(statement.arguments)
             kept.append(statement)
     return tuple(reversed(kept))

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import json
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -27,6 +23,7 @@ from compiler_core.lower import lower
 from compiler_core.rewrite import Wishes
 from compiler_core.sizes import Int, symbol
 from tests.unit import triton_cases
+from tests.unit.interpreter import verdicts_of
 
 f32 = torch.float32
 
@@ -34,13 +31,7 @@ f32 = torch.float32
 @pytest.fixture(scope="module")
 def verdicts() -> dict[str, str]:
     """Every case, run in the interpreter in one process."""
-    root = Path(__file__).parents[2]
-    environment = os.environ | {"TRITON_INTERPRET": "1", "PYTHONPATH": str(root), "PYTHONWARNINGS": "ignore"}
-    command = [sys.executable, str(Path(triton_cases.__file__))]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300)
-    assert done.returncode == 0, done.stderr
-    verdicts: dict[str, str] = json.loads(done.stdout)
-    return verdicts
+    return verdicts_of(triton_cases)
 
 
 @pytest.mark.parametrize("name", triton_cases.CASES)

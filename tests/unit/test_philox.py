@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +15,7 @@ from compiler_core.codegen import ladder, memory, triton, triton_module
 from compiler_core.codegen.wrapper import Wrapper
 from compiler_core.cuda_graphs import why_not
 from tests.unit import philox_cases
+from tests.unit.interpreter import verdicts_of
 from tests.unit.philox_cases import on_gpu
 
 ONES = 2**32 - 1
@@ -60,13 +57,7 @@ def test_elements_at_a_time(dtype: torch.dtype, numel: int, offset: int, element
 
 @pytest.fixture(scope="module")
 def verdicts() -> dict[str, str]:
-    root = Path(__file__).parents[2]
-    environment = os.environ | {"TRITON_INTERPRET": "1", "PYTHONPATH": str(root), "PYTHONWARNINGS": "ignore"}
-    command = [sys.executable, str(Path(philox_cases.__file__))]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300)
-    assert done.returncode == 0, done.stderr
-    verdicts: dict[str, str] = json.loads(done.stdout)
-    return verdicts
+    return verdicts_of(philox_cases)
 
 
 @pytest.mark.parametrize("name", philox_cases.CASES)
