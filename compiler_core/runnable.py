@@ -14,8 +14,7 @@ from typing import Any
 
 import torch
 
-from compiler_core import build
-from compiler_core.codegen import triton_module
+from compiler_core.codegen import cpp_module, triton_module
 from compiler_core.codegen.examples import random_tensor
 from compiler_core.codegen.recipe import NAMES
 from compiler_core.errors import CutawayError, UsageError
@@ -121,7 +120,7 @@ def _ours(compile_: Compile, wrapper: Artifact, tree: ast.Module, scope: dict[st
 def _kernels(code: Artifact) -> dict[str, Callable[..., Any]]:
     if code.language == "triton":
         return dict(triton_module.launchers(triton_module.load(code.text)))
-    return build.functions(code.text) if build.signatures(code.text) else {}
+    return cpp_module.launchers(code.text)
 
 
 def _stock(wrapper: Artifact, tree: ast.Module, scope: dict[str, Any]) -> Runnable:

@@ -98,6 +98,16 @@ def build():
     return ctypes.CDLL(str(folder / "kernels.so"))
 
 
+def launcher(name, *takes, returns=None):
+    function = getattr(library, name)
+    function.argtypes, function.restype = takes, returns
+
+    def launch(*args):
+        return function(*(a.data_ptr() if isinstance(a, torch.Tensor) else a for a in args))
+
+    return launch
+
+
 library = build()
 {functions}
 """
@@ -151,9 +161,8 @@ def script(compile_: Compile, which: str) -> str:
 def _cpp(kernels: str) -> str:
     functions = []
     for name, parameters, returns in build.signatures(kernels):
-        functions.append(f"{name} = library.{name}")
-        functions.append(f"{name}.argtypes = [{', '.join(f'ctypes.{p}' for p in parameters)}]")
-        functions.append(f"{name}.restype = {f'ctypes.{returns}' if returns else None}")
+        takes = "".join(f", ctypes.{p}" for p in parameters)
+        functions.append(f'{name} = launcher("{name}"{takes}{f", returns=ctypes.{returns}" if returns else ""})')
     return _CPP.format(kernels=kernels, command=_command(), functions="\n".join(functions))
 
 

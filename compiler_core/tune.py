@@ -88,7 +88,7 @@ def _try_all(alone: ir.Program, loops: ir.Loops, texts: list[str], tried: list[T
     """Build every candidate, time those that run, choose the fastest."""
     given = [_example(alone, name) for name in loops.arguments]
     kernels = [triton_module.load(text)[loops.name] for text in texts]
-    ready: list[tuple[Tried, Callable[..., None]]] = []
+    ready: list[tuple[Tried, Callable[..., object]]] = []
     for each, kernel, made in zip(tried, kernels, triton_module.compiled(kernels), strict=True):
         try:
             if isinstance(made, BuildError):

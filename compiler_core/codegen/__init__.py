@@ -11,9 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-Launcher = Callable[..., None]
-"""A kernel, called with one argument for each of `Loops.arguments`, in their order, what
-`Code.takes` says, then the values of `Loops.symbols` and `Loops.scalars`."""
+Launcher = Callable[..., object]
+"""A kernel, called with a tensor for each of `Loops.arguments`, in their order, then the values of `Loops.symbols` and
+`Loops.scalars`.  What one of C++ returns is true if it met an index that is out of range."""
 
 
 @dataclass(frozen=True)
@@ -36,5 +36,3 @@ class Code:
     language: Literal["cpp", "triton"]
     text: str
     lines: tuple[Line, ...]
-    takes: Literal["addresses", "tensors"]
-    """What a Launcher is called with: ``tensor.data_ptr()`` or the tensor."""

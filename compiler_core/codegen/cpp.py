@@ -35,7 +35,7 @@ def generate(program: ir.Program, simd_math: Sequence[str] = ()) -> Code:
     for loops in kernels:
         text.add("")
         _shape(loops)(text, loops, program.buffers).emit()
-    return Code("cpp", "\n".join(text.lines) + "\n", tuple(text.origins), "addresses")
+    return Code("cpp", "\n".join(text.lines) + "\n", tuple(text.origins))
 
 
 def _shape(loops: ir.Loops) -> type[Kernel]:

@@ -14,8 +14,8 @@ from typing import Any, Literal
 
 import torch
 
-from compiler_core import build, ir, mersenne, philox
-from compiler_core.codegen import Launcher, pages
+from compiler_core import ir, mersenne, philox
+from compiler_core.codegen import Launcher, cpp_module, pages
 
 Runner = Callable[[Sequence[Any]], list[Any]]
 
@@ -99,7 +99,7 @@ def _launchers(recipe: Recipe) -> Mapping[str, Launcher]:
     if not recipe.kernels:
         return {}
     if recipe.language == "cpp":
-        return build.functions(recipe.kernels)
+        return cpp_module.launchers(recipe.kernels)
     from compiler_core.codegen import triton_module
 
     return triton_module.launchers(triton_module.load(recipe.kernels))

@@ -63,7 +63,7 @@ def generate(program: ir.Program, tuned: Mapping[str, Blocks] = NOT_TUNED) -> Co
         text += "".join(f"{line}\n" for line, _ in kernel.lines)
         lines += [Line(before + k, kernel.loops.name, made) for k, (_, made) in enumerate(kernel.lines, 1)]
     launches = "".join(f"    {kernel.launch()}\n" for kernel in kernels)
-    return Code("triton", f"{text}\n\nLAUNCHES = {{\n{launches}}}\n", tuple(lines), "tensors")
+    return Code("triton", f"{text}\n\nLAUNCHES = {{\n{launches}}}\n", tuple(lines))
 
 
 class _Kernel:

@@ -1,8 +1,7 @@
 """The Python function that runs a program: it allocates, launches our kernels and calls
 PyTorch's for the rest.  Its text is what a reader sees and what really runs.
 
-A kernel is any callable that takes one argument for each buffer of its loops: an address for
-C++, a tensor for Triton (`Code.takes`).
+A kernel is any callable that takes a tensor for each buffer of its loops, then numbers (`Launcher`).
 """
 
 from __future__ import annotations
@@ -25,14 +24,14 @@ class Wrapper:
     """The text of one program's function; `lines` tells the step that each line belongs to."""
 
     def __init__(self, program: ir.Program, code: Code, plan: MemoryPlan) -> None:
-        self._program, self._code, self._takes, self._plan = program, code, code.takes, plan
+        self._program, self._code, self._plan = program, code, plan
         self._taken = {*program.buffers, *(s.name for s in program.steps if isinstance(s, ir.Call))}
         self._names: dict[str, Any] = {}
         self._text: list[str] = []
         self._needed: set[str] = set()
         self._addressed = _addressed(program)
         self._device = _one_gpu(program)
-        self._dispatches = self._takes == "tensors" or any(isinstance(s, ir.Call) for s in program.steps)
+        self._dispatches = code.language == "triton" or any(isinstance(s, ir.Call) for s in program.steps)
         self.lines: dict[int, ir.Step] = {}
         self._render()
         above = [*self._header(), *self._on_its_device(), *self._unpacked(), *self._symbols()]
@@ -49,7 +48,7 @@ class Wrapper:
             names={self._own(name): name for name in NAMES},
             language=self._code.language,
             kernels=self._code.text if loops else "",
-            may_raise=bool(self._draws()) or (self._takes == "addresses" and any(k.may_fail for k in loops)),
+            may_raise=bool(self._draws()) or (self._code.language == "cpp" and any(k.may_fail for k in loops)),
             only_kernels=not self._dispatches,
         )
 
@@ -136,12 +135,11 @@ class Wrapper:
     def _loops(self, loops: ir.Loops) -> None:
         for name in loops.makes:
             self._allocation(name, loops)
-        address = ".data_ptr()" if self._takes == "addresses" else ""
         numbers = loops.symbols + loops.scalars
-        arguments = [*(f"{name}{address}" for name in loops.arguments), *numbers]
+        arguments = [*loops.arguments, *numbers]
         self._needed.update(numbers)
         call = f"{loops.name}({', '.join(arguments)})"
-        if loops.may_fail and self._takes == "addresses":
+        if loops.may_fail and self._code.language == "cpp":
             call = f"if {call}: raise {self._own('BadIndex')}"
         self._line(call, loops)
 

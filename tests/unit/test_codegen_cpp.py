@@ -227,7 +227,7 @@ def test_the_wrapper_is_what_runs() -> None:
         "    mm = aten_mm(x_1, y_1)\n"
         "    if mm.stride() != (4, 1): mm = restrided(mm, (4, 4), (4, 1))\n"
         "    relu = empty((4, 4), (4, 1), f32)\n"
-        "    forward_0(mm.data_ptr(), relu.data_ptr())\n"
+        "    forward_0(mm, relu)\n"
         "    del mm\n"
         "    return [relu, x_1.as_strided((3, 4), (1, 4), x_1.storage_offset() + 1)]\n"
         "\n"
