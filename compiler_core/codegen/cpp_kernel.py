@@ -39,6 +39,8 @@ class Kernel(ABC):
         """What stands for the halves in memory of a load or store, where that is an array of floats."""
         self._exact: dict[str, str] = {}
         """Of halves that the loop makes by rounding, what they were before."""
+        self._unrounded: dict[str, str] = {}
+        """Of sums of floats that become a mean, what they are in double."""
         self._extents: list[tuple[Int, Int]] = []
         """The part of each index's range that is being printed, where that is not all."""
         self._sweeps = ir.sweeps(loops)
@@ -190,6 +192,8 @@ class Kernel(ABC):
             return statement.number.name
         assert isinstance(statement, ir.Compute)
         args = [self._arg(a) for a in statement.arguments]
+        if statement.op == "div" and statement.arguments[0] in self._unrounded and not self._loops.is_inner(statement):
+            return f"(f32)({self._unrounded[str(statement.arguments[0])]} / {args[1]})"
         return expression(statement.op, statement.dtype, args, self._dtype(statement.arguments[-1]))
 
     def _arg(self, argument: ir.Argument) -> str:

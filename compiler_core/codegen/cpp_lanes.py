@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from compiler_core import ir
 from compiler_core.codegen.cpp_kernel import SIMD, Kernel
-from compiler_core.codegen.cpp_reduce import identity, own, sees_nan, update, wide
+from compiler_core.codegen.cpp_reduce import identity, means, own, sees_nan, update, wide
 from compiler_core.codegen.cpp_text import Loop, safe
 
 
@@ -21,6 +21,7 @@ class Lanes(Kernel):
         loops = [Loop(n, str(s)) for n, s in zip(self._names, leading, strict=False)]
         loops.append(Loop("block", str(size), step=self._block))
         shared = self._shared()
+        self._unrounded = {name: f"{safe(name)}_lane[lane]" for name in means(self._loops)}
         with self._nest(loops, self._pragma(len(loops)) if self._parallel else None):
             self._add(f"const i64 lanes = {size} - block < {self._block} ? {size} - block : {self._block};")
             for scan in self._loops.scans:

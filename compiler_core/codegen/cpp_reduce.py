@@ -44,6 +44,13 @@ def wide(reduce: ir.Reduce | ir.Scan) -> str:
     return "f64" if reduce.op in ("sum", "prod") and reduce.dtype is torch.float32 else narrow(reduce)
 
 
+def means(loops: ir.Loops) -> frozenset[str]:
+    """The sums of floats that become a mean: these are rounded once, when they have been divided."""
+    sums = {s.name for s in loops.body if isinstance(s, ir.Reduce) and s.op == "sum" and s.dtype is torch.float32}
+    divisions = (s for s in loops.body if isinstance(s, ir.Compute) and s.op == "div" and not loops.is_inner(s))
+    return frozenset(sums.intersection(s.arguments[0] for s in divisions))
+
+
 def sees_nan(reduce: ir.Reduce) -> bool:
     """Whether the result is NaN as soon as an element is, which `>` and `<` do not see."""
     return reduce.op in ("max", "min") and reduce.dtype.is_floating_point

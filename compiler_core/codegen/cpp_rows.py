@@ -1,7 +1,8 @@
 """C++ kernels that walk the inner indices for one outer index at a time, one sweep after the other.
 
 A sweep goes along the last index in vectors, and through what is left of it at the end in ever shorter ones (`EACH`).
-Sums of floats are kept in double across blocks of a row, so long rows lose no accuracy.
+Sums of floats are kept in double across blocks of a row, so long rows lose no accuracy, and so is what is left of a
+vector that leads to a mean.
 """
 
 from __future__ import annotations
@@ -13,7 +14,18 @@ from compiler_core import ir
 from compiler_core.codegen.cpp_halves import CHUNK
 from compiler_core.codegen.cpp_kernel import FAULT, SIMD, Kernel
 from compiler_core.codegen.cpp_ops import number
-from compiler_core.codegen.cpp_reduce import clauses, flag, identity, narrow, own, sees_nan, sums_ahead, update, wide
+from compiler_core.codegen.cpp_reduce import (
+    clauses,
+    flag,
+    identity,
+    means,
+    narrow,
+    own,
+    sees_nan,
+    sums_ahead,
+    update,
+    wide,
+)
 from compiler_core.codegen.cpp_text import Loop, Text, safe
 from compiler_core.sizes import Int, Size, prod
 
@@ -42,7 +54,10 @@ static inline INLINE void each(i64 start, i64 end, Body body, Fold fold = {}) {
     each<lanes / 2>(rest, end, body, fold);
   }
 }
+static inline f64 total(const f32* sums) { return ((f64)sums[0] + sums[1]) + ((f64)sums[2] + sums[3]); }
 """
+LEFT = 4
+"""Lanes that `total` takes; to round the sums of so few would be most of a sum's error."""
 
 
 class Rows(Kernel):
@@ -52,6 +67,7 @@ class Rows(Kernel):
         super().__init__(text, loops, buffers)
         self._kept = _kept(loops)
         self._sweeps = ir.sweeps(loops, self._kept)
+        self._means = means(loops)
         self._into = ""
         """Of an accumulator's name, the end of that which an element is taken into."""
 
@@ -104,9 +120,9 @@ class Rows(Kernel):
             with self._chunk(last, leading[-1], halves) if halves else nullcontext():
                 (self._in_order if scans else self._in_vectors)(sweep, reduces, last)
             for reduce in reduces if leading else ():
-                self._fold(reduce, "all", "part" if scans else "lane[0]")
+                self._fold(reduce, "all", "part" if scans else self._left(reduce))
         for reduce in reduces:
-            self._reduced(reduce, "all" if leading else "part" if scans else "lane[0]")
+            self._reduced(reduce, "all" if leading else "part" if scans else self._left(reduce))
 
     def _in_order(self, sweep: ir.Sweep, reduces: Sequence[ir.Reduce], loop: Loop) -> None:
         """A run with scans: for a chunk of the row, what comes before a scan on vectors, the scan, what comes after it.
@@ -151,7 +167,7 @@ class Rows(Kernel):
         lanes = self._lanes(sweep)
         lanes = 1 << min(size, lanes).bit_length() - 1 if isinstance(size, int) else lanes
         for reduce in reduces:
-            self._accumulators(reduce, narrow(reduce), f"lane[{lanes}]")
+            self._accumulators(reduce, narrow(reduce), f"lane[{max(lanes, LEFT)}]")
         watched = any(isinstance(s, ir.Position) for s in (*sweep.again, *sweep.inner))
         if watched:
             self._add(f"i64 {FAULT}_lane[{lanes}] = {{}};")
@@ -164,10 +180,13 @@ class Rows(Kernel):
             self._add("}, [&](i32 lane, i32 other) INLINE {")
             with self._text.nested():
                 for reduce in reduces:
-                    self._fold(reduce, "lane[lane]", "lane[other]")
+                    condition = f"if (other >= {LEFT}) " if reduce.name in self._means else ""
+                    self._fold(reduce, "lane[lane]", "lane[other]", condition)
                 if watched:
                     self._add(f"{FAULT}_lane[lane] |= {FAULT}_lane[other];")
         self._add("});")
+        for reduce in (r for r in reduces if r.name in self._means):
+            self._add(f"const f64 {own(reduce, 'wide')} = total({own(reduce, 'lane')});", reduce)
         if watched:
             self._fault = FAULT
             self._add(f"{FAULT} |= {FAULT}_lane[0];")
@@ -195,9 +214,13 @@ class Rows(Kernel):
         if sees_nan(reduce):
             self._add(f"{flag(reduce)} {own(reduce, 'nan_' + suffix)} = {{}};", reduce)
 
-    def _fold(self, reduce: ir.Reduce, into: str, other: str) -> None:
+    def _left(self, reduce: ir.Reduce) -> str:
+        """Where the lanes of a vector have been taken together."""
+        return "wide" if reduce.name in self._means else "lane[0]"
+
+    def _fold(self, reduce: ir.Reduce, into: str, other: str, condition: str = "") -> None:
         """Take one accumulator into another one."""
-        self._add(update(reduce, own(reduce, into), own(reduce, other)), reduce)
+        self._add(condition + update(reduce, own(reduce, into), own(reduce, other)), reduce)
         if sees_nan(reduce):
             self._add(f"{own(reduce, 'nan_' + into)} |= {own(reduce, 'nan_' + other)};", reduce)
 
@@ -205,6 +228,8 @@ class Rows(Kernel):
         """The result of a reduction over a row."""
         kind = ir.SHORT[reduce.dtype]
         value = f"({kind}){own(reduce, suffix)}"
+        if reduce.name in self._means and suffix != "part":
+            self._unrounded[reduce.name] = own(reduce, suffix)
         if sees_nan(reduce):
             nan = number(float("nan"), reduce.dtype)
             value = f"{own(reduce, 'nan_' + suffix)} ? {nan} : {own(reduce, suffix)}"

@@ -87,6 +87,27 @@ def verdict(each: Case, backend: str) -> str:
     return "; ".join(wrong) or "ok"
 
 
+def ratios(each: Case, backend: str, seeds: int = 24) -> list[float]:
+    """Of each result, the error over eager's, both as the root mean square over many inputs: one number may be exact
+    by luck."""
+    compiled = compiler_core.compile(each.program, backend=backend, strict=True, dynamic=False)
+    squares: list[list[torch.Tensor]] = []
+    for seed in range(seeds):
+        torch.manual_seed(seed)
+        inputs = list(each.inputs(Small(6, 40, torch.float32, "cpu")))
+        ours, eager = (_alone(program, inputs, each.trains) for program in (compiled, each.program))
+        exact = _alone(each.program, inputs, each.trains, torch.float64)
+        floats = [at for at, value in enumerate(exact) if value.is_floating_point()]
+        errors = [[(got[at].double() - exact[at]).square().sum() for at in floats] for got in (ours, eager)]
+        squares.append([torch.stack(e) for e in errors])
+    mine, theirs = (sum(side) for side in zip(*squares, strict=True))
+    return [0.0 if m == 0 else float((m / t).sqrt()) for m, t in zip(mine, theirs, strict=True)]
+
+
+def _alone(program: Callable[..., Any], inputs: Tensors, trains: bool, dtype: torch.dtype | None = None) -> Tensors:
+    return run(lambda *flat: [program(*flat)], {"": inputs}, trains, dtype)[""]
+
+
 def run(
     program: Callable[..., list[Any]], made: dict[str, Tensors], trains: bool, dtype: torch.dtype | None = None
 ) -> dict[str, Tensors]:

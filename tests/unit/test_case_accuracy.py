@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -18,6 +19,20 @@ from tests.unit import case_accuracy
 @pytest.mark.parametrize("each", CASES, ids=lambda each: each.name)
 def test_cpp(each: Case) -> None:
     assert case_accuracy.verdict(each, "cpp") == "ok"
+
+
+@pytest.mark.parametrize("each", [each for each in CASES if not each.random], ids=lambda each: each.name)
+def test_errors_over_many_inputs_are_at_most_twice_eagers(each: Case) -> None:
+    assert max(case_accuracy.ratios(each, "cpp")) <= 2
+
+
+@pytest.mark.parametrize("columns", [7, 40, 700])
+def test_variances_which_eager_takes_in_double(columns: int) -> None:
+    def program(x: torch.Tensor) -> Any:
+        return x.var(1), x.var(0), x.var(), x.std(1), torch.var_mean(x, 1)[0], (x + 5).var(1)
+
+    each = Case("variances", program, lambda m: [torch.randn(20, columns)])
+    assert max(case_accuracy.ratios(each, "cpp")) <= 2
 
 
 @pytest.fixture(scope="module")
