@@ -20,6 +20,7 @@ from compiler_core.joint import output_nodes
 from compiler_core.partition import Partitioned
 from compiler_core.record import Span
 from compiler_core.simplify import view_base
+from compiler_core.sizes import are_contiguous
 
 
 class Writer:
@@ -78,9 +79,22 @@ class Writer:
         self._line(0, "")
         self._line(0, "")
         self._line(0, "apply = super(torch.autograd.Function, Compiled).apply  # without what functorch alone needs")
-        self._line(0, "Compiled._backward_cls.apply = Compiled.backward  # without a choice between it and a vjp")
+        self._node_class()
         self._line(0, "")
         self._line(0, "")
+
+    def _node_class(self) -> None:
+        """The class of what PyTorch makes in each call; places of its own are quicker than a dict."""
+        places = ["primals"] + ["versions"] * (not self._not_again)
+        places += ["symbols"] * bool(self.parts.symbols) + ["kept"] * self._one_by_one
+        self._line(0, "")
+        self._line(0, "")
+        self._line(0, "class CompiledBackward(Compiled._backward_cls):")
+        self._line(1, f"__slots__ = {places!r}")
+        self._line(1, "apply = Compiled.backward  # without a choice between it and a vjp")
+        self._line(0, "")
+        self._line(0, "")
+        self._line(0, "Compiled._backward_cls = CompiledBackward")
 
     def _forward(self) -> None:
         joint, nodes = self.joint, output_nodes(self.parts.forward.graph)
@@ -159,7 +173,10 @@ class Writer:
         for name, at in zip(joint.tangents, joint.layouts, strict=True):
             shape, stride = _numbers_text(at.shape), _numbers_text(at.stride)
             absent_too = f"{name} is None or " if len(joint.tangents) > 1 else ""
-            self._line(2, f"if {absent_too}{name}.stride() != {stride}:")
+            differs = f"{name}.stride() != {stride}"
+            if are_contiguous(at.shape, at.stride):
+                differs = f"not {name}.is_contiguous()"
+            self._line(2, f"if {absent_too}{differs}:")
             self._line(3, f"{name} = laid_out({name}, {shape}, {stride}, {at.dtype}, '{at.device}')")
         self._read_saved(flags)
         nodes = output_nodes(backward.graph)

@@ -7,6 +7,7 @@
     narrow_masks       zeros and ones that were drawn pass through bool, the smallest form to save them in
     relu_in_product    what clips a matrix product at 0 goes into it
     bias_apart         the bias of a matrix product is added by whoever reads the sum
+    exp_of_log_softmax the exponential of a log-softmax, which its gradient has, is a quotient of what made it
     merge_equal        the same pure operation on the same arguments is computed once
     own_outputs        no output shares memory with an input or another output unless eager's does
 
@@ -154,6 +155,33 @@ def _goes_through(node: fx.Node) -> bool:
     if is_view(node):
         return all(map(_goes_through, node.users))
     return torch.Tag.pointwise in getattr(node.target, "tags", ()) or node.target in _ELEMENTS
+
+
+def exp_of_log_softmax(graph: fx.Graph) -> None:
+    """exp(a - log(sum(exp(a)))) becomes exp(a) / sum(exp(a)), one exponential in place of two, where a is what its row
+    exceeds its maximum by: then no exponential is infinite and no sum is 0."""
+    for node in graph.find_nodes(op="call_function", target=aten.exp.default):
+        difference = node.args[0]
+        logarithm = _operand(difference, aten.sub.Tensor, 1)
+        total = _operand(logarithm, aten.log.default, 0)
+        exponential = _operand(total, aten.sum.dim_IntList, 0)
+        below = _operand(exponential, aten.exp.default, 0)
+        maximum = _operand(below, aten.sub.Tensor, 1)
+        row = _operand(maximum, aten.amax.default, 0)
+        if row is None or row is not below.args[0] or below is not difference.args[0]:
+            continue
+        if maximum.args[1:] != total.args[1:]:
+            continue
+        with graph.inserting_before(node):
+            quotient = graph.create_node("call_function", aten.div.Tensor, (exponential, total), name="softmax")
+        quotient.meta = dict(node.meta)
+        node.replace_all_uses_with(quotient)
+        graph.erase_node(node)
+
+
+def _operand(node: Any, target: Any, at: int) -> Any:
+    """Argument `at` of `node`, if it is a plain call of `target`."""
+    return node.args[at] if isinstance(node, fx.Node) and node.target is target and not node.kwargs else None
 
 
 def merge_equal(graph: fx.Graph, keep: Sequence[fx.Node]) -> None:

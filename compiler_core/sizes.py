@@ -15,7 +15,7 @@ where that does not decide it, `Undecided` is raised, and what asked is not done
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -134,6 +134,14 @@ def prod(numbers: Iterable[Int]) -> Int:
     for number in numbers:
         made = made * number
     return made
+
+
+def are_contiguous(size: Sequence[Any], stride: Sequence[Any]) -> bool:
+    """Whether a tensor of these numbers has its elements one after the other, as far as none is symbolic."""
+    numbers = [*size, *stride]
+    return all(type(n) is int for n in numbers) and all(
+        at == prod(size[k + 1 :]) for k, (n, at) in enumerate(zip(size, stride, strict=True)) if n != 1
+    )
 
 
 def total(numbers: Iterable[Int]) -> Int:

@@ -60,11 +60,13 @@ static inline f32 fma(f32 a, f32 b, f32 c) {  // a * b + c, rounded once where t
   return a * b + c;
 #endif
 }
+static inline u32 least(u32 a, u32 b) { return a < b ? a : b; }
+static inline i32 least(i32 a, i32 b) { return a < b ? a : b; }  // functions, or g++ makes one comparison of several
 static inline f32 exp_f32(f32 x) {  // 2^k * exp(r), where r = x - k * log(2) is at most log(2) / 2
   // -176 gives 0 and 89 infinity as all beyond do; whole numbers compare faster, and bits are in the order of floats
-  const u32 bits = as_bits(x), above = bits < as_bits(-176.0f) ? bits : as_bits(-176.0f);
-  const i32 within = (i32)above < (i32)as_bits(89.0f) ? (i32)above : (i32)as_bits(89.0f);
-  const f32 in = as_f32((u32)within), shift = 0x1.8p23f + 254;  // the last bits of `rounded` are k + 254
+  const u32 above = least(as_bits(x), as_bits(-176.0f));
+  const f32 in = as_f32((u32)least((i32)above, (i32)as_bits(89.0f)));
+  const f32 shift = 0x1.8p23f + 254;  // the last bits of `rounded` are k + 254
   const f32 rounded = fma(in, 0x1.715476p0f, shift), k = rounded - shift;
   const f32 r = fma(k, -0x1.7f7d1cp-20f, fma(k, -0x1.62e4p-1f, in));  // log(2) in two parts
   f32 p = fma(r, 0x1.6b6e1cp-10f, 0x1.122fc2p-7f);

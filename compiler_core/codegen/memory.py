@@ -2,7 +2,8 @@
 
 A buffer of ours whose readers are all loops of ours is nobody else's when the last of them has run, and the next
 buffer of as many bytes, type and device is laid into its memory.  All others (what a call of PyTorch's makes, or
-may have kept a view of) are let go, and PyTorch's allocator has them again.
+may have kept a view of) are let go, and PyTorch's allocator has them again; but a few small ones on the CPU, which
+take longer to make than to fill, are kept for the next run.
 """
 
 from __future__ import annotations
@@ -16,6 +17,9 @@ from typing import Any
 from compiler_core import ir
 from compiler_core.sizes import Int, prod
 
+KEPT = 1 << 14
+"""Bytes that a program may keep from run to run, at most."""
+
 
 @dataclass(frozen=True)
 class MemoryPlan:
@@ -24,6 +28,8 @@ class MemoryPlan:
     dies: dict[str, int]
     takes: dict[str, str] = field(default_factory=dict)
     """The dead buffer in whose memory a buffer lies."""
+    kept: tuple[str, ...] = ()
+    """The buffers that are kept for the next run."""
     made: dict[str, int] = field(default_factory=dict)
     """The step that makes each buffer, and each result of several tensors of which some have no name."""
     bytes: dict[str, int] = field(default_factory=dict)
@@ -39,7 +45,8 @@ def plan(program: ir.Program) -> MemoryPlan:
     made = _made(program, own)
     dies = _last_uses(program)
     takes = _taken(program, dies)
-    return MemoryPlan(dies, takes, made, own, sum(own[name] for name in made), _peak(made, dies, takes, own))
+    kept, before = _kept(program, dies, takes), sum(own[name] for name in made)
+    return MemoryPlan(dies, takes, kept, made, own, before, _peak(made, dies, takes, own))
 
 
 def as_taken(program: ir.Program) -> ir.Program:
@@ -98,8 +105,7 @@ def _last_uses(program: ir.Program) -> dict[str, int]:
 
 def _taken(program: ir.Program, dies: dict[str, int]) -> dict[str, str]:
     """For each buffer of a loop, the dead one whose memory it can have."""
-    ours = {name for step in program.steps if isinstance(step, ir.Loops) for name in step.makes}
-    ours -= {name for step in program.steps if isinstance(step, ir.Call) for name in step.reads}
+    ours = _ours(program)
     takes: dict[str, str] = {}
     free: dict[tuple[Any, ...], list[str]] = {}
     dead = dead_after(dies)
@@ -112,6 +118,24 @@ def _taken(program: ir.Program, dies: dict[str, int]) -> dict[str, str]:
             if name in ours:
                 free.setdefault(_kind(program.buffers[name]), []).append(name)
     return takes
+
+
+def _ours(program: ir.Program) -> set[str]:
+    """The buffers that nobody but loops of ours sees, if they are no results."""
+    made = {name for step in program.steps if isinstance(step, ir.Loops) for name in step.makes}
+    return made - {name for step in program.steps if isinstance(step, ir.Call) for name in step.reads}
+
+
+def _kept(program: ir.Program, dies: Mapping[str, int], takes: Mapping[str, str]) -> tuple[str, ...]:
+    found: list[str] = []
+    rest = KEPT
+    alone = _ours(program) & dies.keys() - takes.keys() - set(takes.values())
+    for name in (name for step in program.steps for name in step.makes if name in alone):
+        buffer = program.buffers[name]
+        if buffer.device.type == "cpu" and isinstance(buffer.numel, int) and buffer.bytes <= rest:
+            found.append(name)
+            rest -= buffer.bytes
+    return tuple(found)
 
 
 def dead_after(dies: dict[str, int]) -> dict[int, list[str]]:

@@ -17,7 +17,10 @@ from compiler_core.codegen.examples import WHOLE, below_of
 from compiler_core.codegen.memory import MemoryPlan, dead_after, views
 from compiler_core.codegen.recipe import NAMES, Recipe
 from compiler_core.graphs import constant_text
-from compiler_core.sizes import Int, Real, Size, hint, symbols_in
+from compiler_core.sizes import Int, Real, Size, are_contiguous, hint, symbols_in
+
+KEPT = "kept"
+"""The list of the tensors that earlier runs have left for later ones."""
 
 
 class Wrapper:
@@ -77,7 +80,8 @@ class Wrapper:
     def _header(self) -> list[str]:
         named = {n: v for n, v in self._names.items() if isinstance(v, torch._ops.OpOverload)}
         operators = [f"{n} = {self._own('torch')}.ops.{v}" for n, v in named.items()]
-        return [*operators, *(["", ""] if operators else []), f"def {self._function()}(inputs):"]
+        above = [*operators, *([f"{self._own(KEPT)} = []"] if self._plan.kept else [])]
+        return [*above, *(["", ""] if above else []), f"def {self._function()}(inputs):"]
 
     def _examples(self) -> list[str]:
         """A function that makes inputs such as the program was captured with, and its constants, for who has no
@@ -125,16 +129,31 @@ class Wrapper:
                 self._expect(program.buffers[name])
         if draws := self._draws():
             self._line(f"if {' or '.join(self._forbids_drawing(draws))}: raise {self._own('NotDrawn')}")
-        taken, dies = set(self._plan.takes.values()), dead_after(self._plan.dies)
+        self._take_kept()
+        stay, dies = {*self._plan.takes.values(), *self._plan.kept}, dead_after(self._plan.dies)
         for at, step in enumerate(program.steps):
             self._loops(step) if isinstance(step, ir.Loops) else self._call(step)
-            if dead := sorted(set(dies.get(at, ())) - taken):
+            if dead := sorted(set(dies.get(at, ())) - stay):
                 self._line(f"del {', '.join(dead)}")
+        if self._plan.kept:
+            names = self._plan.kept
+            self._line(f"{self._own(KEPT)}.append({_tuple(names)})")
         self._line(f"return [{', '.join(self._output(r) for r in program.results)}]")
+
+    def _take_kept(self) -> None:
+        """The buffers of an earlier run, so that none is used by two runs at once, or new ones."""
+        if not self._plan.kept:
+            return
+        kept, names = self._own(KEPT), self._plan.kept
+        self._line(f"if {kept}: {_tuple(names)} = {kept}.pop()")
+        self._line("else:")
+        for name in names:
+            self._line(f"    {name} = {self._empty(self._program.buffers[name])}")
 
     def _loops(self, loops: ir.Loops) -> None:
         for name in loops.makes:
-            self._allocation(name, loops)
+            if name not in self._plan.kept:
+                self._allocation(name, loops)
         numbers = loops.symbols + loops.scalars
         arguments = [*loops.arguments, *numbers]
         self._needed.update(numbers)
@@ -187,9 +206,9 @@ class Wrapper:
         name = buffer.name
         if buffer.numel not in (0, 1):
             size, stride = self._number(buffer.size), self._number(buffer.stride)
-            self._line(
-                f"if {name}.stride() != {stride}: {name} = {self._own('restrided')}({name}, {size}, {stride})", step
-            )
+            known = are_contiguous(buffer.size, buffer.stride)
+            differs = f"not {name}.is_contiguous()" if known else f"{name}.stride() != {stride}"
+            self._line(f"if {differs}: {name} = {self._own('restrided')}({name}, {size}, {stride})", step)
 
     def _empty(self, buffer: ir.Buffer) -> str:
         size, stride = self._number(buffer.size), self._number(buffer.stride)
@@ -228,10 +247,8 @@ class Wrapper:
         if isinstance(value, ir.Result):
             return value.name
         if isinstance(value, (list, tuple)):
-            inner = ", ".join(map(self._argument, value))
-            if isinstance(value, list):
-                return f"[{inner}]"
-            return f"({inner},)" if len(value) == 1 else f"({inner})"
+            inner = list(map(self._argument, value))
+            return f"[{', '.join(inner)}]" if isinstance(value, list) else _tuple(inner)
         if isinstance(value, slice):
             return f"slice({', '.join(map(self._argument, (value.start, value.stop, value.step)))})"
         return self._plain(value)
@@ -259,7 +276,7 @@ class Wrapper:
     def _named(self, value: Any, name: str) -> str:
         """A global of the text that stands for `value`."""
         name = name if name.isidentifier() else "constant"
-        while name in self._taken or name in NAMES or self._names.get(name, value) is not value:
+        while name in self._taken or name in NAMES or name == KEPT or self._names.get(name, value) is not value:
             name += "_"
         self._names[name] = value
         return name
@@ -292,3 +309,7 @@ def _addressed(program: ir.Program) -> set[str]:
         else:
             windows += views((step.args, step.kwargs))
     return found | {v.buffer for v in windows if v.buffer in program.buffers and not v.whole(program.buffers[v.buffer])}
+
+
+def _tuple(parts: Sequence[str]) -> str:
+    return f"({parts[0]},)" if len(parts) == 1 else f"({', '.join(parts)})"

@@ -162,7 +162,7 @@ class Compiled(torch.autograd.Function):
         create_graph = is_grad_enabled()
         if create_graph and unchanged(ctx):
             return again.gradients(ctx, (tangents_1,))
-        if tangents_1.stride() != (1,):
+        if not tangents_1.is_contiguous():
             tangents_1 = laid_out(tangents_1, (4,), (1,), torch.float32, 'cpu')
         primals_1, = ctx.saved_tensors
         run = plain_backward if transforms_are_active() or is_batched(tangents_1) else backward_graph
@@ -176,7 +176,14 @@ class Compiled(torch.autograd.Function):
 
 
 apply = super(torch.autograd.Function, Compiled).apply  # without what functorch alone needs
-Compiled._backward_cls.apply = Compiled.backward  # without a choice between it and a vjp
+
+
+class CompiledBackward(Compiled._backward_cls):
+    __slots__ = ['primals', 'versions']
+    apply = Compiled.backward  # without a choice between it and a vjp
+
+
+Compiled._backward_cls = CompiledBackward
 
 
 def call(primals_1):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import torch
 
 import compiler_core
 from compiler_core.api import record_of
+from compiler_core.codegen.memory import KEPT
 from compiler_core.record import Compile
 from tests.kernel_programs import check
 
@@ -143,3 +145,37 @@ def test_what_is_taken_in_one_way_is_made_so() -> None:
     assert re.findall(r"window\((\w+)", text) == ["mul"], text
     made = compiler_core.compile(program)(x, w)
     assert [t.stride() for t in made] == [t.stride() for t in program(x, w)]
+
+
+def standardised(x: torch.Tensor) -> torch.Tensor:
+    return (x - x.mean(1, keepdim=True)).exp().sum(0).softmax(0)
+
+
+def test_small_buffers_are_kept_for_the_next_run() -> None:
+    from tests.kernel_programs import compiled
+
+    run, compile_ = compiled(standardised, X)
+    text = next(a.text for a in compile_.artifacts if a.name == "forward.wrapper")
+    (names,) = re.findall(r"^    kept\.append\(\((.*?),?\)\)$", text, re.MULTILINE)
+    sizes = {b.name: b.bytes for b in compile_.memory[0].buffers}
+    assert sum(sizes[name] for name in names.split(", ")) <= KEPT
+    (first,) = run([X])
+    (second,) = run([-X])
+    torch.testing.assert_close(first, standardised(X))
+    torch.testing.assert_close(second, standardised(-X))
+    kept = run.__globals__["kept"]
+    assert len(kept) == 1
+    results = {t.untyped_storage().data_ptr() for t in (first, second)}
+    assert not results & {t.untyped_storage().data_ptr() for t in kept[0]}
+
+
+def test_runs_at_the_same_time_share_no_buffers() -> None:
+    inputs = [torch.randn(200, 50) for _ in range(4)]
+    compiled = compiler_core.compile(standardised, backend="cpp", strict=True)
+    expected = [compiled(x) for x in inputs]
+
+    def works(at: int) -> bool:
+        return all(torch.equal(compiled(inputs[at]), expected[at]) for _ in range(2000))
+
+    with ThreadPoolExecutor(4) as threads:
+        assert all(threads.map(works, range(4)))

@@ -11,7 +11,8 @@ import torch.nn.functional as F
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from compiler_core.simplify import bias_apart, is_random, relu_in_product
+from compiler_core.decompose import table
+from compiler_core.simplify import bias_apart, exp_of_log_softmax, is_random, relu_in_product
 
 aten = torch.ops.aten
 
@@ -128,3 +129,33 @@ def test_attention_without_dropout_draws_nothing() -> None:
     named = graph.call_function(op, (q, q, q, None, True), {"dropout_p": 0.5})
     dropout = graph.call_function(aten.native_dropout.default, (q, 0.5, True))
     assert [is_random(n) for n in (plain, none, some, named, dropout)] == [False, False, True, True, True]
+
+
+def quotients(program: Callable[..., Any], x: torch.Tensor) -> int:
+    """How many exponentials `exp_of_log_softmax` makes quotients; the values are checked."""
+    gm = make_fx(program, decomposition_table=dict(table()))(x)
+    exp = aten.exp.default
+    before = len(gm.graph.find_nodes(op="call_function", target=exp))
+    expected = gm(x)
+    exp_of_log_softmax(gm.graph)
+    gm.graph.lint()
+    gm.recompile()
+    torch.testing.assert_close(gm(x), expected, equal_nan=True)
+    return before - len(gm.graph.find_nodes(op="call_function", target=exp))
+
+
+def log_softmax(x: torch.Tensor, over: Any, largest: Any) -> torch.Tensor:
+    below = x - x.amax(largest, keepdim=True)
+    return below - below.exp().sum(over, keepdim=True).log()
+
+
+def test_the_exponential_of_a_log_softmax_is_a_quotient() -> None:
+    inf = float("inf")
+    rows = [[1.0, 2, 3], [-inf, -inf, -inf], [inf, 0, 1], [-inf, 100, -100], [float("nan"), 0, 0], [-3e38, 3e38, 0]]
+    for x in (torch.randn(5, 7) * 30, torch.tensor(rows), torch.randn(1, 1)):
+        assert quotients(lambda x: F.log_softmax(x, 1).exp(), x) == 1
+        assert quotients(lambda x: F.log_softmax(x, 0).exp() + F.log_softmax(x, 0), x) == 1
+        assert quotients(lambda x: x.log_softmax(1).mul(2).exp(), x) == 0
+        assert quotients(lambda x: (x - x.exp().sum(1, keepdim=True).log()).exp(), x) == 0
+        assert quotients(lambda x: log_softmax(x, 1, 1).exp(), x) == 1
+        assert quotients(lambda x: log_softmax(x, (0, 1), 1).exp(), x) == 0
