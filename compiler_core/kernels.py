@@ -145,7 +145,7 @@ class _Notes:
 
     def memory(self, planned: memory.MemoryPlan) -> None:
         buffers = [
-            PlannedBuffer(n, planned.bytes[n], at, planned.dies.get(n), planned.takes.get(n))
+            PlannedBuffer(n, planned.bytes[n], at, planned.dies.get(n), planned.takes.get(n), n in planned.kept)
             for n, at in planned.made.items()
         ]
         self._compile.memory.append(MemoryPlan(self._which, planned.peak_before, planned.peak, buffers))

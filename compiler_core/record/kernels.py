@@ -95,6 +95,8 @@ class PlannedBuffer:
     last: int | None
     """None for a result."""
     takes: str | None = None
+    kept: bool = False
+    """Whether the next run finds it still there."""
 
 
 @dataclass(slots=True)

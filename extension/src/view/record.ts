@@ -359,6 +359,7 @@ export interface PlannedBuffer {
   first: number;
   last: number | null;
   takes: string | null;
+  kept: boolean;
 }
 
 /** The most bytes that a graph's own buffers take at one time, and would take, were each kept to the end. */
@@ -733,6 +734,7 @@ export const SHAPES: { [type: string]: { [field: string]: Shape } } = {
     first: "int",
     last: { maybe: "int" },
     takes: { maybe: "string" },
+    kept: "boolean",
   },
   MemoryPlan: {
     graph: { one: ["forward", "backward"] },
