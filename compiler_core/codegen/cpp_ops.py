@@ -52,7 +52,7 @@ BITS = """\
 static inline f32 as_f32(u32 bits) { f32 value; __builtin_memcpy(&value, &bits, 4); return value; }
 static inline u32 as_bits(f32 value) { u32 bits; __builtin_memcpy(&bits, &value, 4); return bits; }
 """
-EXP = """\
+FMA = """\
 static inline f32 fma(f32 a, f32 b, f32 c) {  // a * b + c, rounded once where the processor can
 #if defined __FMA__ || defined __aarch64__
   return __builtin_fmaf(a, b, c);
@@ -60,27 +60,51 @@ static inline f32 fma(f32 a, f32 b, f32 c) {  // a * b + c, rounded once where t
   return a * b + c;
 #endif
 }
-static inline u32 least(u32 a, u32 b) { return a < b ? a : b; }
-static inline i32 least(i32 a, i32 b) { return a < b ? a : b; }  // functions, or g++ makes one comparison of several
-static inline f32 exp_f32(f32 x) {  // 2^k * exp(r), where r = x - k * log(2) is at most log(2) / 2
-  // -176 gives 0 and 89 infinity as all beyond do; whole numbers compare faster, and bits are in the order of floats
-  const u32 above = least(as_bits(x), as_bits(-176.0f));
-  const f32 in = as_f32((u32)least((i32)above, (i32)as_bits(89.0f)));
-  const f32 shift = 0x1.8p23f + 254;  // the last bits of `rounded` are k + 254
-  const f32 rounded = fma(in, 0x1.715476p0f, shift), k = rounded - shift;
-  const f32 r = fma(k, -0x1.7f7d1cp-20f, fma(k, -0x1.62e4p-1f, in));  // log(2) in two parts
+static inline f32 exp_part(f32 x, f32 k) {  // exp(r), where r = x - k * log(2) is at most log(2) / 2
+  const f32 r = fma(k, -0x1.7f7d1cp-20f, fma(k, -0x1.62e4p-1f, x));  // log(2) in two parts
   f32 p = fma(r, 0x1.6b6e1cp-10f, 0x1.122fc2p-7f);
   p = fma(p, r, 0x1.555688p-5f);
   p = fma(p, r, 0x1.5554a4p-3f);
   p = fma(p, r, 0.5f);
   p = fma(p, r, 1.0f);
-  p = fma(p, r, 1.0f);
+  return fma(p, r, 1.0f);
+}
+"""
+EXP = """\
+static inline u32 least(u32 a, u32 b) { return a < b ? a : b; }
+static inline i32 least(i32 a, i32 b) { return a < b ? a : b; }  // functions, or g++ makes one comparison of several
+static inline f32 exp_f32(f32 x) {  // 2^k * exp(x - k * log(2))
+  // -176 gives 0 and 89 infinity as all beyond do; whole numbers compare faster, and bits are in the order of floats
+  const u32 above = least(as_bits(x), as_bits(-176.0f));
+  const f32 in = as_f32((u32)least((i32)above, (i32)as_bits(89.0f)));
+  const f32 shift = 0x1.8p23f + 254;  // the last bits of `rounded` are k + 254
+  const f32 rounded = fma(in, 0x1.715476p0f, shift), k = rounded - shift;
   const u32 twice = as_bits(rounded), once = twice >> 1;
-  const f32 scaled = p * as_f32(once << 23) * as_f32((twice - once) << 23);  // both 0 at -176
+  const f32 scaled = exp_part(in, k) * as_f32(once << 23) * as_f32((twice - once) << 23);  // both 0 at -176
   return x != x ? x : scaled;
 }
 """
-"""For vectors of any length; the C library's errors are larger than eager's, and it takes infinities one by one."""
+ERF = """\
+static inline f32 erf_f32(f32 x) {  // near 0 it is x + x * P(x * x), elsewhere 1 - exp(Q(|x|)), from 4 on 1
+  const f32 size = __builtin_fabsf(x), t = size > 4 ? 4 : size, square = x * x;
+  f32 p = fma(square, -0x1.3a17ep-11f, 0x1.473baap-8f);
+  p = fma(p, square, -0x1.b68b54p-6f);
+  p = fma(p, square, 0x1.ce1a6ap-4f);
+  p = fma(p, square, -0x1.8126e6p-2f);
+  p = fma(p, square, 0x1.06eba6p-3f);
+  f32 q = fma(t, 0x1.c0a11cp-13f, -0x1.a552e2p-9f);
+  q = fma(q, t, 0x1.770096p-6f);
+  q = fma(q, t, -0x1.af245ap-4f);
+  q = fma(q, t, -0x1.457d2p-1f);
+  q = fma(q, t, -0x1.20e648p+0f) * t;
+  const f32 shift = 0x1.8p23f + 127, rounded = fma(q, 0x1.715476p0f, shift);  // its last bits are k + 127
+  const f32 far = 1 - exp_part(q, rounded - shift) * as_f32(as_bits(rounded) << 23);
+  return size < 0.921875f ? fma(p, x, x) : __builtin_copysignf(far, x);
+}
+"""
+OWN = {"exp": EXP, "erf": ERF}
+"""For vectors of any length; the C library's exponential has larger errors than eager's and takes infinities one by
+one, its error function is slow.  The polynomials were fitted for the least greatest error."""
 
 
 WHOLE = """\
@@ -108,10 +132,11 @@ def prelude(kernels: Sequence[ir.Loops], simd_math: Sequence[str]) -> str:
         simd = '__attribute__((const, simd("notinbranch"))) ' if base in simd_math else ""
         takes = ", ".join([of] * (2 if base in ("pow", "atan2") else 1))
         lines.append(f'extern "C" {simd}{of} {function}({takes}) noexcept;')
-    exp = any(isinstance(s, ir.Compute) and _is_own(s.op, s.dtype) for s in statements)
+    own = {s.op for s in statements if isinstance(s, ir.Compute) and _is_own(s.op, s.dtype)}
+    floats = FMA * bool(own) + "".join(text for op, text in OWN.items() if op in own)
     halves = conversions({s.dtype for s in statements if not isinstance(s, ir.Store)})
     whole = any(_makes_whole(k) for k in kernels)
-    return "\n".join(lines) + "\n" + BITS * (exp or bool(halves)) + EXP * exp + halves + WHOLE * whole
+    return "\n".join(lines) + "\n" + BITS * bool(floats + halves) + floats + halves + WHOLE * whole
 
 
 def _makes_whole(loops: ir.Loops) -> bool:
@@ -126,8 +151,7 @@ def _is_integer(dtype: torch.dtype) -> bool:
 
 
 def _is_own(op: str, dtype: torch.dtype) -> bool:
-    """Whether `EXP` computes it."""
-    return op == "exp" and dtype is torch.float32
+    return op in OWN and dtype is torch.float32
 
 
 def _functions(statement: ir.Compute) -> list[str]:
@@ -171,7 +195,7 @@ def expression(op: str, dtype: torch.dtype, args: Sequence[str], of: torch.dtype
     if op == "uniform":
         raise BuildError("a kernel that draws random numbers as eager's for GPUs does is written in Triton only")
     if _is_own(op, dtype):
-        return f"exp_f32({args[0]})"
+        return f"{op}_f32({args[0]})"
     if op in MATH or op in ("pow", "atan2"):
         return f"::{op}{single}({', '.join(args)})"
     return _by_name(op, t, args, of, single)

@@ -64,6 +64,21 @@ def test_the_exponential_is_about_as_exact_as_eagers() -> None:
     assert errors[0].max() < 2 * errors[1].max()
 
 
+def test_the_error_function_is_exact_to_two_units_in_the_last_place() -> None:
+    patterns = torch.arange(0, 0x7F800000, 20_011, dtype=torch.int32)  # floats of all exponents
+    edges = torch.tensor([0.0, 0.9218749, 0.921875, 3.9, 4.0, float("inf"), float("nan")])
+    x = torch.cat([patterns.view(torch.float32), edges])
+    run, _ = compiled(lambda x: x.erf() * 1, x)
+    (mine,), (negative,) = run([x]), run([-x])
+    exact, infinity = x.double().erf(), torch.tensor(float("inf"))
+    unit = (torch.nextafter(exact.float(), infinity) - exact.float()).double()
+    assert torch.equal(mine.isnan(), x.isnan())
+    assert torch.equal(
+        mine.view(torch.int32)[:-1] ^ negative.view(torch.int32)[:-1], torch.full((len(x) - 1,), -(2**31))
+    )
+    assert ((mine - exact).abs() / unit)[:-1].max() <= 2
+
+
 def test_no_header_and_no_fast_math() -> None:
     assert "#include" not in source(lambda x: F.gelu(x), torch.randn(8))
     assert not {"-ffast-math", "-Ofast", "-funsafe-math-optimizations"} & set(build.FLAGS)
