@@ -1,9 +1,9 @@
-"""Reductions over rows and over columns of the same tensors, in one Triton kernel.
+"""Reductions over rows and over columns of the same tensors, in one kernel.
 
 The gradient of a norm needs sums over each row, and those of its weight and bias sums over each
 column, of the same two tensors.  Here the loops over columns are cut in parts of some rows (as in
-`codegen.split`), and their first half joins the loops over rows, whose programs then walk through a
-part of the rows each and keep the columns' sums on the way::
+`codegen.split`), and their first half joins the loops over rows, whose programs (on the CPU: threads)
+then walk through a part of the rows each and keep the columns' sums on the way::
 
     rows:    for i0 < 8192: over j0 < 4096:       rows:    for i0 < 256, i1 < 32: over j0 < 4096:
         x = load x[4096*i0 + j0]                      x = load x[131072*i0 + 4096*i1 + j0]
@@ -12,6 +12,8 @@ part of the rows each and keep the columns' sums on the way::
         x = load x[i0 + 4096*j0]                  columns: for i0 < 4096: over j0 < 256:
         s = sum over j of x                           s_part = load s_part[i0 + 4096*j0]
         store s[i0] = s                               ...
+
+How many parts there are depends on the sizes alone, so neither do the sums depend on who does which part, and when.
 """
 
 from __future__ import annotations
@@ -21,66 +23,96 @@ from dataclasses import dataclass, replace
 
 from compiler_core import ir, spaces
 from compiler_core.bodies import one_body
+from compiler_core.codegen import Language
+from compiler_core.codegen.cpp_kernel import in_lanes
 from compiler_core.codegen.split import divisor
 from compiler_core.parts import partial_buffers, rest
-from compiler_core.rewrite import Rewrite, Rewritten, Wishes
+from compiler_core.rewrite import Refusal, Rewrite, Rewritten, Wishes, traffic
 
-PARTS = 256
-"""Programs that walk: two for each of a large GPU's multiprocessors."""
-LEAST_ROWS = 8
-"""So many rows a part at least: what a part stores is little beside what it reads."""
+
+@dataclass(frozen=True)
+class Limits:
+    """What pays.  With so many rows a part, what a part stores is little beside what it reads."""
+
+    most_parts: int
+    least_parts: int
+    least_rows: int
+    least_elements: int
+
+
+LIMITS: dict[Language, Limits] = {
+    # two programs for each of a large GPU's multiprocessors
+    "triton": Limits(256, 16, 8, 0),
+    # some for each thread; few elements are in the caches when they are read again
+    "cpp": Limits(64, 16, 16, 1 << 17),
+}
 MOST_KEPT = 16384
-"""Sums that one program keeps, in registers."""
+"""Sums that one program keeps, in registers; a thread, in the caches of its core."""
 
 
 @dataclass(frozen=True)
 class Pair:
-    """Two loops that go through one matrix; `parts` is how many its rows become, `place` where both can stand."""
+    """Loops over the rows and over the columns of one matrix; `place` is where both can stand, if there is such."""
 
     rows: ir.Loops
     columns: ir.Loops
-    parts: int
-    place: int
+    place: int | None
+
+    @property
+    def names(self) -> tuple[str, str]:
+        return self.rows.name, self.columns.name
 
 
-def join_columns(fused: Rewritten, wishes: Wishes) -> Rewritten:
-    """`fused`, in which loops over rows have taken loops over columns along."""
+def join_columns(fused: Rewritten, wishes: Wishes, language: Language) -> Rewritten:
+    """`fused`, in which loops over rows have taken loops over columns along, or which says why they have not."""
     tried: set[tuple[str, str]] = set()
-    while (pair := _next(fused.program, tried)) is not None:
-        tried.add((pair.rows.name, pair.columns.name))
-        if wishes.of(pair.rows, pair.columns) != "apart":
-            fused = _joined(fused, pair) or fused
+    while (pair := next((p for p in _pairs(fused.program, language) if p.names not in tried), None)) is not None:
+        tried.add(pair.names)
+        wish, limits = wishes.of(pair.rows, pair.columns), LIMITS[language]
+        if wish == "together":
+            limits = replace(limits, least_parts=2, least_elements=0)
+        outcome = Refusal("asked", "you asked to keep them apart") if wish == "apart" else _joined(fused, pair, limits)
+        fused = _refused(fused, pair, outcome) if isinstance(outcome, Refusal) else outcome
     return fused
 
 
-def _next(program: ir.Program, tried: set[tuple[str, str]]) -> Pair | None:
-    return next((p for p in _pairs(program) if (p.rows.name, p.columns.name) not in tried), None)
-
-
-def _pairs(program: ir.Program) -> Iterator[Pair]:
+def _pairs(program: ir.Program, language: Language) -> Iterator[Pair]:
     loops = [(at, s) for at, s in enumerate(program.steps) if isinstance(s, ir.Loops)]
     for at, rows in loops:
-        for other, columns in loops:
-            parts = _parts(rows, columns)
-            place = _meeting_place(program, at, other) if parts else None
-            if place is not None:
-                yield Pair(rows, columns, parts, place)
+        if language == "triton" or not in_lanes(rows):
+            for other, columns in loops:
+                if _are_of_one_matrix(rows, columns):
+                    yield Pair(rows, columns, _meeting_place(program, at, other))
 
 
-def _parts(rows: ir.Loops, columns: ir.Loops) -> int:
-    """How many parts to cut the rows in; 0 where the two are not over the rows and the columns of one matrix."""
-    (count, *more_outer), (length, *more_inner) = rows.outer or (0,), rows.inner or (0,)
-    if columns.scans or any(isinstance(s, ir.Store) and s.how != "=" for s in (*rows.body, *columns.body)):
-        return 0
-    if rows.columns or more_outer or more_inner or not isinstance(count, int) or not isinstance(length, int):
-        return 0
-    if (columns.outer, columns.inner) != ((length,), (count,)) or set(rows.reads) & set(columns.writes):
-        return 0
-    if any(sweep.inner for sweep in ir.sweeps(columns)[1:]) or not any(isinstance(s, ir.Reduce) for s in rows.body):
-        return 0
-    kept = length * sum(isinstance(s, ir.Reduce) for s in columns.body)
-    parts = divisor(count, min(PARTS, count // LEAST_ROWS))
-    return parts if 0 < kept <= MOST_KEPT and parts >= PARTS // 16 else 0
+def _are_of_one_matrix(rows: ir.Loops, columns: ir.Loops) -> bool:
+    """Whether the first reduces rows, and the second, which does nothing else, columns of a matrix of that shape."""
+    if (columns.outer, columns.inner) != (rows.inner, rows.outer) or len(rows.outer) != 1 or len(rows.inner) != 1:
+        return False
+    if not _reduces(rows) or not _reduces(columns) or columns.scans or set(rows.reads) & set(columns.writes):
+        return False
+    again = any(sweep.inner for sweep in ir.sweeps(columns)[1:])
+    return not again and not set(rows.arguments).isdisjoint(columns.reads)
+
+
+def _reduces(loops: ir.Loops) -> int:
+    return sum(isinstance(s, ir.Reduce) for s in loops.body)
+
+
+def _parts(pair: Pair, limits: Limits) -> int | Refusal:
+    """How many parts to cut the rows in."""
+    (count,), (length,) = pair.rows.outer, pair.rows.inner
+    if not isinstance(count, int) or not isinstance(length, int):
+        return Refusal("columns", "how many rows and columns there are is known only when it is called")
+    if length * _reduces(pair.columns) > MOST_KEPT:
+        return Refusal("columns", f"a part of the rows would keep more than {MOST_KEPT:,} sums over columns")
+    if count * length < limits.least_elements:
+        return Refusal("columns", f"fewer than {limits.least_elements:,} elements are as well read twice")
+    parts = divisor(count, min(limits.most_parts, count // limits.least_rows))
+    if parts >= limits.least_parts:
+        return parts
+    few = f"{limits.least_parts} or more parts of at least {limits.least_rows} each"
+    return Refusal("columns", f"{count:,} rows are not {few}")
 
 
 def _meeting_place(program: ir.Program, at: int, other: int) -> int | None:
@@ -99,30 +131,37 @@ def _in_order(step: ir.Step, other: ir.Step) -> bool:
     return bool({*step.reads, *step.writes} & {*other.writes} or {*step.writes} & {*other.reads})
 
 
-def _joined(fused: Rewritten, pair: Pair) -> Rewritten | None:
-    """The pair as one kernel, and a small one for the parts; None where that saves no reading."""
+def _joined(fused: Rewritten, pair: Pair, limits: Limits) -> Rewritten | Refusal:
+    """The pair as one kernel, and a small one for the parts."""
+    parts = _parts(pair, limits)
+    if isinstance(parts, Refusal):
+        return parts
+    if pair.place is None:
+        return Refusal("cycle", "a step between the two needs the first and is needed by the second")
     program, (size,) = fused.program, pair.rows.outer
     assert isinstance(size, int)
     buffers = dict(program.buffers)
-    names = partial_buffers(pair.columns, pair.parts, buffers)
-    walked = spaces.split(pair.rows, spaces.Split(0, size // pair.parts))
-    turned = _turned(pair, size // pair.parts, names)
+    names = partial_buffers(pair.columns, parts, buffers)
+    walked = spaces.split(pair.rows, spaces.Split(0, size // parts))
+    turned = _turned(pair, size // parts, names)
     stored = {s.buffer: s for s in walked.body if isinstance(s, ir.Store)}
     flows = [s for s in turned if isinstance(s, ir.Load) and s.buffer in stored]
-    if any(s.address != stored[s.buffer].address or s.within for s in flows):
-        return None
     loads = {(s.buffer, s.address) for s in walked.body if isinstance(s, ir.Load)}
     common = {s.buffer for s in turned if isinstance(s, ir.Load) and (s.buffer, s.address) in loads}
-    saved = sum(buffers[b].bytes for b in {*common, *(s.buffer for s in flows)})
-    if saved < 2 * sum(buffers[name].bytes for name in names.values()):
-        return None
+    common.update(s.buffer for s in flows)
+    if not common or any(s.address != stored[s.buffer].address or s.within for s in flows):
+        return Refusal("address", f"{pair.columns.name} does not go through what {pair.rows.name} does row by row")
     needed = _needed_elsewhere(program, pair)
     kept = [s for s in walked.body if not isinstance(s, ir.Store) or s.buffer in needed]
     body = one_body(kept, turned, {s.buffer: stored[s.buffer].value for s in flows})
     joined = replace(walked, body=body)
     ir.check(joined)
+    left = rest(pair.columns, parts, names)
+    saved = traffic((pair.rows, pair.columns), buffers) - traffic((joined, left), buffers)
+    if saved <= 0:
+        return Refusal("columns", "what the parts come to is as much as what both read")
     steps = [s for s in program.steps if s is not pair.rows and s is not pair.columns]
-    steps[pair.place : pair.place] = [joined, rest(pair.columns, pair.parts, names)]
+    steps[pair.place : pair.place] = [joined, left]
     return _noted(fused, replace(program, steps=tuple(steps), buffers=buffers), pair, saved)
 
 
@@ -151,9 +190,18 @@ def _needed_elsewhere(program: ir.Program, pair: Pair) -> set[str]:
 
 
 def _noted(fused: Rewritten, program: ir.Program, pair: Pair, saved: int) -> Rewritten:
-    names = pair.rows.name, pair.columns.name
-    reason = f"sums over the columns of what {names[0]} goes through row by row"
-    note = Rewrite("columns", names, names[0], reason, saved)
-    history = {**fused.by_loops, names[0]: (*fused.by_loops.get(names[0], ()), note)}
-    apart = tuple(r for r in fused.refusals if set(r[:2]) != set(names))
-    return Rewritten(program, (*fused.rewrites, note), history, apart)
+    name = pair.rows.name
+    reason = f"sums over the columns of what {name} goes through row by row"
+    note = Rewrite("columns", pair.names, name, reason, saved)
+    history = {**fused.by_loops, name: (*fused.by_loops.get(name, ()), note)}
+    return Rewritten(program, (*fused.rewrites, note), history, _other_refusals(fused, pair))
+
+
+def _refused(fused: Rewritten, pair: Pair, refusal: Refusal) -> Rewritten:
+    """`refusal` says more than one that stands there."""
+    first, second = (s.name for s in fused.program.steps if s is pair.rows or s is pair.columns)
+    return replace(fused, refusals=(*_other_refusals(fused, pair), (first, second, refusal)))
+
+
+def _other_refusals(fused: Rewritten, pair: Pair) -> tuple[tuple[str, str, Refusal], ...]:
+    return tuple(r for r in fused.refusals if set(r[:2]) != set(pair.names))

@@ -33,6 +33,7 @@ REFUSALS = {
     "partial": "The second reads a part of what the first must still store as a whole for others.",
     "scatter": "The first writes to places that only the run tells, or the second does and the first is a reduction.",
     "size": "The kernel would have more statements or arguments than a compiler handles well.",
+    "columns": "One sums over rows, the other over columns of one matrix: to do both at once cannot be, or is no gain.",
     "cost": "Only cheap producers are computed again in each consumer.",
     "asked": "You asked to keep the two apart (`keep_apart`).",
     "unrelated": "Neither reads what the other writes, and they read nothing in common: there is nothing to gain.",

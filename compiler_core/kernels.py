@@ -16,7 +16,7 @@ import torch
 import torch.fx as fx
 
 from compiler_core import build, ir
-from compiler_core.codegen import Code, cpp, ladder, memory, triton
+from compiler_core.codegen import Code, Language, cpp, ladder, memory, triton
 from compiler_core.codegen.blocks import Blocks
 from compiler_core.codegen.recipe import Runner, load
 from compiler_core.codegen.split import split_reductions
@@ -49,7 +49,6 @@ from compiler_core.sizes import hint
 from compiler_core.tune import tune
 
 Which = Literal["forward", "backward"]
-Language = Literal["cpp", "triton"]
 LANGUAGES = ("cpp", "triton")
 NO_KERNELS = (operator.getitem, torch.ops.aten.empty_strided.default)
 """Calls that compute nothing."""
@@ -69,9 +68,9 @@ def compile_kernels(
         event.detail = _counts(program)
     with compile_.step("fuse", which) as event:
         wishes = Wishes(options.keep_apart, options.force_fuse)
-        fused = fuse(program, wishes)
+        fused = join_columns(fuse(program, wishes), wishes, language)
         if language == "triton":
-            fused = join_companions(join_columns(fused, wishes), wishes)
+            fused = join_companions(fused, wishes)
         program = fused.program
         event.detail = _counts(program)
     with compile_.step("codegen", which):

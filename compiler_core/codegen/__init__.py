@@ -14,6 +14,7 @@ from typing import Literal
 Launcher = Callable[..., object]
 """A kernel, called with a tensor for each of `Loops.arguments`, in their order, then the values of `Loops.symbols` and
 `Loops.scalars`.  What one of C++ returns is true if it met an index that is out of range."""
+Language = Literal["cpp", "triton"]
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,6 @@ class Line:
 class Code:
     """Kernel source."""
 
-    language: Literal["cpp", "triton"]
+    language: Language
     text: str
     lines: tuple[Line, ...]

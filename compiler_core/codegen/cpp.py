@@ -1,10 +1,11 @@
 """The loop IR as C++ that includes no header, for g++ and clang++ with OpenMP.
 
-Four shapes of kernel, each in a file of its own:
+Five shapes of kernel, each in a file of its own:
 
     elements   no reduction: nested loops, the last one vectorised
     scattered  elements that are written where a tensor of indices says
     rows       the inner indices are walked for one outer index at a time
+    columns    the same, with sums over the outer indices beside those over the inner ones
     lanes      the last outer index is the one that lies closest in memory
 """
 
@@ -14,6 +15,7 @@ from collections.abc import Sequence
 
 from compiler_core import ir
 from compiler_core.codegen import Code
+from compiler_core.codegen.cpp_columns import Columns
 from compiler_core.codegen.cpp_elements import Elements, Scattered
 from compiler_core.codegen.cpp_kernel import Kernel, in_lanes
 from compiler_core.codegen.cpp_lanes import Lanes
@@ -21,15 +23,12 @@ from compiler_core.codegen.cpp_ops import prelude
 from compiler_core.codegen.cpp_reduce import RUNNING_SUMS, sums_ahead
 from compiler_core.codegen.cpp_rows import EACH, Rows
 from compiler_core.codegen.cpp_text import Text
-from compiler_core.errors import BuildError
 
 
 def generate(program: ir.Program, simd_math: Sequence[str] = ()) -> Code:
     """The source of all loops of `program`, one function each."""
     kernels = [s for s in program.steps if isinstance(s, ir.Loops)]
-    if any(k.columns for k in kernels):
-        raise BuildError("rows and columns in one kernel are for GPUs; the C++ of a graph is made with the cpp backend")
-    rows = any(_shape(k) is Rows for k in kernels)
+    rows = any(issubclass(_shape(k), Rows) for k in kernels)
     sums = any(sums_ahead(s) for k in kernels for s in k.scans)
     text = Text((prelude(kernels, simd_math) + EACH * rows + RUNNING_SUMS * sums).splitlines())
     for loops in kernels:
@@ -43,4 +42,6 @@ def _shape(loops: ir.Loops) -> type[Kernel]:
         return Scattered
     if not loops.inner:
         return Elements
+    if loops.columns:
+        return Columns
     return Lanes if in_lanes(loops) else Rows

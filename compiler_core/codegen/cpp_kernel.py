@@ -318,7 +318,7 @@ def in_lanes(loops: ir.Loops) -> bool:
 
     What all neighbours share, a mask of rows say, is near for either.
     """
-    if not loops.outer or hint(loops.outer[-1]) < 8:
+    if not loops.outer or loops.columns or hint(loops.outer[-1]) < 8:
         return False
     at = len(loops.outer) - 1
     inner = [s.address.strides for s in loops.body if isinstance(s, (ir.Load, ir.Store)) and loops.is_inner(s)]

@@ -94,14 +94,18 @@ class Rows(Kernel):
         self._kept, self._sweeps = kept, ir.sweeps(self._loops, kept)
         outer = [Loop(n, str(s)) for n, s in zip(self._names, self._loops.outer, strict=False)]
         with self._nest(outer, self._pragma(len(outer)) if self._by_rows and outer else None):
-            for name in sorted(self._kept):
-                self._add(f"{self._in_array(self._dtypes[name])} {safe(name)}_row[{capacity}];", name)
-            for scan in self._loops.scans:
-                self._add(f"{wide(scan)} {own(scan, 'run')};", scan)
-            for sweep in self._sweeps:
-                self._statements(sweep.outer)
-                if sweep.inner:
-                    self._sweep(sweep, parallel)
+            self._row(capacity, parallel)
+
+    def _row(self, capacity: Int, parallel: bool) -> None:
+        """One row, sweep by sweep."""
+        for name in sorted(self._kept):
+            self._add(f"{self._in_array(self._dtypes[name])} {safe(name)}_row[{capacity}];", name)
+        for scan in self._loops.scans:
+            self._add(f"{wide(scan)} {own(scan, 'run')};", scan)
+        for sweep in self._sweeps:
+            self._statements(sweep.outer)
+            if sweep.inner:
+                self._sweep(sweep, parallel)
 
     def _sweep(self, sweep: ir.Sweep, parallel: bool) -> None:
         """One run over a row."""
@@ -141,7 +145,8 @@ class Rows(Kernel):
                 self._add(f"{self._in_array(self._dtypes[name])} {safe(name)}_chunk[{CHUNK}];", name)
             for stage in stages:
                 first = stage[0]
-                if isinstance(first, ir.Scan) and len(stage) == 1 and sums_ahead(first) and first.value in passed:
+                alone = isinstance(first, ir.Scan) and len(stage) == 1 and {first.value, first.name} <= passed
+                if isinstance(first, ir.Scan) and alone and sums_ahead(first):
                     run, arrays = own(first, "run"), f"{safe(first.name)}_chunk, {self._arg(first.value)}_chunk"
                     self._add(f"{run} = running_sums({arrays}, lanes, {run});", first)
                     continue

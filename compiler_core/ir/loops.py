@@ -115,7 +115,9 @@ class Loops:
         """Additions and what costs like them, for the sizes with which the graph was captured."""
         once, each = hint(self.outer_numel), hint(self.outer_numel) * hint(self.inner_numel)
         prices = (
-            (s, OPS[s.op].cost if isinstance(s, Compute) else 1) for s in self.body if isinstance(s, (Compute, Reduce))
+            (s, OPS[s.op].cost if isinstance(s, Compute) else 1)
+            for s in self.body
+            if isinstance(s, (Compute, Reduce)) or s in self.columns
         )
         # what a reduction takes in is at the inner level
         return sum(price * (each if isinstance(s, Reduce) or self.is_inner(s) else once) for s, price in prices)

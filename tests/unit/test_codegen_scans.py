@@ -15,6 +15,7 @@ PROGRAMS: dict[str, Any] = {
     "two": lambda x: torch.cumsum(x, -1) * torch.cumsum(x.abs(), -1) + x,
     "one of another": lambda x: torch.cumsum(torch.cumsum(x * 0.01, -1).sin(), -1) + x,
     "reduced": lambda x: (torch.cumsum(x, -1).amax(-1), x.exp().cumsum(-1) / x.exp().sum(-1, keepdim=True)),
+    "for another run through the row": lambda x: x.cumsum(-1) * x.sum(-1, keepdim=True),
     "of masks": lambda x: ((x > 0).cumsum(-1), torch.where(x > 0, x.cumsum(-1), x)),
     "along columns": lambda x: x.cumsum(0) * 2,
 }

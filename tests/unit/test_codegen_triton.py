@@ -59,7 +59,7 @@ def test_minimum_and_maximum_let_nan_through(tmp_path: Path, monkeypatch: pytest
 
 def code_of(name: str) -> Code:
     inputs = triton_cases.inputs_of(name, "cpu")
-    program = join_columns(fuse(lower(triton_cases.graph_of(name, inputs), "forward")), Wishes()).program
+    program = join_columns(fuse(lower(triton_cases.graph_of(name, inputs), "forward")), Wishes(), "triton").program
     return triton.generate(split_reductions(in_stages(program)))
 
 

@@ -277,7 +277,7 @@ def test_what_is_asked_in_vain_has_its_reason() -> None:
         ("call", "mm", "forward_1"),
     ]
     turned = refused(lambda x: (x.sum(0), x.sum(1)), X, force_fuse=(("sum_1", "sum_2"),))
-    assert turned == [("address", "forward_0", "forward_1")]
+    assert turned == [("columns", "forward_0", "forward_1")]
 
 
 def test_two_nodes_fused_though_it_does_not_pay() -> None:
