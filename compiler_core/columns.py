@@ -81,7 +81,7 @@ def _pairs(program: ir.Program, language: Language) -> Iterator[Pair]:
     for at, rows in loops:
         if language == "triton" or not in_lanes(rows):
             for other, columns in loops:
-                if _are_of_one_matrix(rows, columns):
+                if rows is not columns and _are_of_one_matrix(rows, columns):
                     yield Pair(rows, columns, _meeting_place(program, at, other))
 
 

@@ -53,6 +53,7 @@ def test_the_gradient_of_a_norm_reads_its_inputs_once() -> None:
     ("program", "size"),
     [
         (lambda x: (F.softmax(x, 1), x.t().sum(0)), (512, 512)),  # both over rows
+        (lambda x: x.sum(1), (512, 512)),  # alone, of a square
         (lambda x: (F.softmax(x, 1), (x + 1).sum(0)), (509, 96)),  # a prime number of rows
         (lambda x: (F.softmax(x, 1) + x.sum(0), x), (512, 96)),  # the sums are needed first
         (lambda x: (F.softmax(x, 1), F.softmax(x, 0)), (512, 96)),  # the columns are gone through again
@@ -185,6 +186,12 @@ def test_on_the_cpu_in_all_sizes(name: str, size: tuple[int, int]) -> None:
     if name == "rows that are looked up":
         inputs = [torch.randn(8, size[1]), torch.randn(size[0])]
     check(program, *inputs)
+
+
+def test_on_the_cpu_a_square_alone() -> None:
+    for size in (8, 400):
+        for program in (lambda x: x.sum(0), lambda x: x.sum(1), lambda x: (x.softmax(1), x.t().sum(0))):
+            assert not check(program, torch.randn(size, size)).failures
 
 
 @pytest.mark.usefixtures("_however_small")
