@@ -312,12 +312,16 @@ class _Comparison:
             a, b = _fact(want, fact), _fact(got, fact)
             if a != b:
                 return f"{path}.{fact}: {b}, not {a}"
-        if type(want) is not type(got) or want.stride() != got.stride():
+        if type(want) is not type(got) or self._strides(want) != self._strides(got):
             return f"{path}: {type(got).__name__} {got.stride()}, not {type(want).__name__} {want.stride()}"
-        ours, theirs = want.untyped_storage().data_ptr(), got.untyped_storage().data_ptr()
-        if not self.tolerance and want.numel() and self.storages.setdefault(ours, theirs) != theirs:
-            return f"{path}: does not share memory as eager's does"
+        if not self.tolerance and want.numel() and not want._is_zerotensor():  # such a gradient has no memory
+            ours, theirs = want.untyped_storage().data_ptr(), got.untyped_storage().data_ptr()
+            if self.storages.setdefault(ours, theirs) != theirs:
+                return f"{path}: does not share memory as eager's does"
         return self._values(path, want.detach(), got.detach())
+
+    def _strides(self, tensor: torch.Tensor) -> tuple[int, ...]:
+        return tensor.stride()
 
     def _values(self, path: str, want: torch.Tensor, got: torch.Tensor) -> str | None:
         if torch.equal(want, got) or (self.tolerance == 0 and torch.equal(want.isnan(), got.isnan()) and torch.equal(

@@ -174,9 +174,10 @@ class Rows(Kernel):
         for reduce in reduces:
             self._accumulators(reduce, narrow(reduce), f"lane[{max(lanes, LEFT)}]")
         watched = any(isinstance(s, ir.Position) for s in (*sweep.again, *sweep.inner))
+        fault = f"{FAULT}_{next(k for k, other in enumerate(self._sweeps) if other is sweep)}"
         if watched:
-            self._add(f"i64 {FAULT}_lane[{lanes}] = {{}};")
-            self._fault = f"{FAULT}_lane[lane]"
+            self._add(f"i64 {fault}[{lanes}] = {{}};")
+            self._fault = f"{fault}[lane]"
         self._add(f"each<{lanes}>({loop.start}, {loop.end}, [&](i64 {loop.name}, i32 lane) INLINE {{")
         with self._text.nested():
             self._again(sweep.again)
@@ -188,13 +189,13 @@ class Rows(Kernel):
                     condition = f"if (other >= {LEFT}) " if reduce.name in self._means else ""
                     self._fold(reduce, "lane[lane]", "lane[other]", condition)
                 if watched:
-                    self._add(f"{FAULT}_lane[lane] |= {FAULT}_lane[other];")
+                    self._add(f"{fault}[lane] |= {fault}[other];")
         self._add("});")
         for reduce in (r for r in reduces if r.name in self._means):
             self._add(f"const f64 {own(reduce, 'wide')} = total({own(reduce, 'lane')});", reduce)
         if watched:
             self._fault = FAULT
-            self._add(f"{FAULT} |= {FAULT}_lane[0];")
+            self._add(f"{FAULT} |= {fault}[0];")
 
     def _lanes(self, sweep: ir.Sweep) -> int:
         """With fewer, compilers take shorter vectors for all that the loop computes."""

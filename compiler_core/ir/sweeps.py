@@ -26,17 +26,11 @@ class Sweep:
 def sweeps(loops: Loops, kept: Set[str] = frozenset()) -> list[Sweep]:
     """The body cut at its reductions: sweep k may use what was reduced in sweeps before k.
 
-    The last sweep holds what is left; its `inner` is empty when only outer statements are.
-    What only led to a value of `kept` is not done again.
+    The last sweep holds what is left; its `inner` is empty when only outer statements are.  An inner
+    statement is in the first sweep that needs it.  What only led to a value of `kept` is not
+    done again.
     """
-    depth: dict[str, int] = {}
-    placed: list[tuple[int, bool, Statement]] = []
-    for statement in loops.body:
-        at = max((depth[a] for a in statement.arguments if isinstance(a, str)), default=0)
-        swept = isinstance(statement, Reduce) or loops.is_inner(statement)
-        if not isinstance(statement, Store):
-            depth[statement.name] = at + 1 if isinstance(statement, Reduce) else at
-        placed.append((at, swept, statement))
+    placed = _placed(loops)
     made: list[Sweep] = []
     for k in range(max((at for at, _, _ in placed), default=0) + 1):
         outer = tuple(s for at, swept, s in placed if at == k and not swept)
@@ -44,6 +38,24 @@ def sweeps(loops: Loops, kept: Set[str] = frozenset()) -> list[Sweep]:
         earlier = [s for at, swept, s in placed if at < k and swept and not isinstance(s, Reduce)]
         made.append(Sweep(outer, inner, _needed(inner, earlier, kept)))
     return made
+
+
+def _placed(loops: Loops) -> list[tuple[int, bool, Statement]]:
+    """Each statement, the sweep that it is in and whether it is swept, in order."""
+    depth: dict[str, int] = {}
+    needed: dict[str, int] = {}
+    placed: list[tuple[int, bool, Statement]] = []
+    for s in loops.body:
+        at = max((depth[a] for a in s.arguments if isinstance(a, str)), default=0)
+        if not isinstance(s, Store):
+            depth[s.name] = at + 1 if isinstance(s, Reduce) else at
+        placed.append((at, isinstance(s, Reduce) or loops.is_inner(s), s))
+    for k, (at, swept, s) in reversed(list(enumerate(placed))):
+        if swept and not isinstance(s, Reduce | Store):
+            at = needed.get(s.name, at)
+            placed[k] = at, swept, s
+        needed |= {a: min(at, needed.get(a, at)) for a in s.arguments if isinstance(a, str)}
+    return placed
 
 
 def _needed(users: Sequence[Statement], candidates: Sequence[Statement], kept: Set[str]) -> tuple[Statement, ...]:

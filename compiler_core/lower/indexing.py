@@ -76,6 +76,6 @@ def positions(body: Body, x: Operand, indices: Sequence[Operand | None]) -> list
 @lowers(aten.flip.default)
 def flip(body: Body, x: Operand, dims: Sequence[int]) -> None:
     sizes = x.view.size
-    turned = {d % len(sizes) for d in dims}
+    turned = {d % max(len(sizes), 1) for d in dims}
     at = [body.coordinate(d, -1, n - 1) if d in turned else body.coordinate(d) for d, n in enumerate(sizes)]
     body.store(body.load(x, at))

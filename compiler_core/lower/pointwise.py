@@ -31,16 +31,19 @@ def promoted(promotion: Promotion, args: Sequence[Any]) -> tuple[torch.dtype, to
 
 
 def pointwise(
-    *targets: torch._ops.OpOverload, promotion: Promotion = Promotion.DEFAULT
+    *targets: torch._ops.OpOverload, promotion: Promotion = Promotion.DEFAULT, rounded: bool = False
 ) -> Callable[[Pointwise], Pointwise]:
-    """The decorated ``rule(body, *values)`` makes the result from elements of one common type."""
+    """The decorated ``rule(body, *values)`` makes the result from elements of one common type.
+
+    Numbers are of the type that is computed in or, `rounded`, of the tensors': a half equals 0.1 that was made of it.
+    """
 
     def register(rule: Pointwise) -> Pointwise:
         @functools.wraps(rule)
         def lower(body: Body, *args: Any, **kwargs: Any) -> None:
             operands = {k: v for k, v in kwargs.items() if k not in NO_OPERANDS}
             types = promoted(promotion, [*args, *operands.values()])
-            values = [_value(body, a, *types) for a in args]
+            values = [_value(body, _rounded(a, types[1]) if rounded else a, *types) for a in args]
             named = {k: _value(body, v, *types) for k, v in kwargs.items()}
             body.store(rule(body, *values, **named))
 
@@ -58,6 +61,11 @@ def _value(body: Body, arg: Any, dtype: torch.dtype, whole: torch.dtype | None =
         return arg
     value = body.operand(arg)
     return body.cast(value if value.dtype.is_floating_point else body.cast(value, whole or dtype), dtype)
+
+
+def _rounded(arg: Any, dtype: torch.dtype) -> Any:
+    is_number = isinstance(arg, (int, float)) and dtype.is_floating_point
+    return torch.tensor(arg, dtype=dtype).item() if is_number else arg
 
 
 def _like(operand: Operand) -> torch.Tensor:
@@ -78,7 +86,8 @@ def _register_by_name() -> None:
         pointwise(getattr(aten, name).default, promotion=Promotion.INT_TO_FLOAT)(functools.partial(_unary, op=name))
     for name in ("eq", "ne", "lt", "le", "gt", "ge"):
         op = getattr(aten, name)
-        pointwise(op.Tensor, op.Scalar, promotion=Promotion.ALWAYS_BOOL)(functools.partial(_binary, op=name))
+        register = pointwise(op.Tensor, op.Scalar, promotion=Promotion.ALWAYS_BOOL, rounded=True)
+        register(functools.partial(_binary, op=name))
     for name in ("maximum", "minimum"):
         pointwise(getattr(aten, name).default)(functools.partial(_binary, op=name))
     for name in ("and", "or", "xor"):
@@ -158,12 +167,12 @@ def floor_divide(body: Body, x: Value | Number, y: Value | Number) -> Value:
     return div_mode(body, x, y, "floor")
 
 
-@pointwise(aten.remainder.Tensor, aten.remainder.Scalar)
+@pointwise(aten.remainder.Tensor, aten.remainder.Scalar, rounded=True)
 def remainder(body: Body, x: Value | Number, y: Value | Number) -> Value:
     return body.op("mod", x, y if _dtype(x, y).is_floating_point else _divisor(y))
 
 
-@pointwise(aten.fmod.Tensor, aten.fmod.Scalar)
+@pointwise(aten.fmod.Tensor, aten.fmod.Scalar, rounded=True)
 def fmod(body: Body, x: Value | Number, y: Value | Number) -> Value:
     return body.op("fmod", x, y if _dtype(x, y).is_floating_point else _divisor(y))
 

@@ -771,3 +771,31 @@ def test_a_cell_of_the_frame_is_another_functions_no_longer():
 
 def test_a_cell_of_the_frame_is_another_functions_too():
     _of_one_cell_or_two(first_same=False)
+
+
+@same_as_eager(backend="cpp", tolerance=1e-5, inputs=lambda: (torch.randn(24),))
+def test_running_sum_beside_a_reduction_that_comes_first(x):
+    return x.cumsum(0) - x.amax()
+
+
+@same_as_eager(backend="cpp", tolerance=1e-5, inputs=lambda: (torch.randn(2, 15), torch.arange(30).view(2, 15) % 2))
+def test_positions_in_two_sweeps_of_a_row(x, index):
+    picked = x.gather(0, index)
+    return picked.exp() / picked.exp().sum(-1, keepdim=True)
+
+
+@same_as_eager(backend="cpp", tolerance=1e-5, inputs=lambda: (torch.tensor(2.0),))
+def test_flip_of_a_scalar(x):
+    return x.sin().flip(0)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_halves_are_compared_with_numbers_made_halves(dtype):
+    near = torch.tensor([0.1, 0.3, -0.3, 0.7, 1e-8], dtype=dtype).repeat_interleave(3)
+    near.view(torch.int16)[::3] += 1
+    near.view(torch.int16)[2::3] -= 1
+
+    def program(x):
+        return x == 0.1, x <= 0.3, x >= -0.3, x > 0.7, torch.where(x < 0.7, 1, 2), F.hardshrink(x, 0.3), x % 0.3
+
+    check(program, lambda: (near.clone(),), backend="cpp")

@@ -1,5 +1,7 @@
 """Compare random programs with eager PyTorch:  python -m tests.fuzz.run [programs] [--backend cpp] [--seed 0].
 
+With ``--tensors`` they are programs of tensors of all types, shapes and layouts, for kernels; else any Python.
+
 Programs run in worker processes, a few hundred in each, so that a crash costs one of them and is reported with the
 program that caused it.  Each difference is shrunk and written to build/fuzz/, as a module that runs on its own:
 ``python -m tests.fuzz.run FILE``.
@@ -32,8 +34,10 @@ from torch.overrides import TorchFunctionMode
 
 from compiler_core import testing
 from compiler_core.record import Record
+from tests.fuzz import within_noise
 from tests.fuzz.programs import programs
 from tests.fuzz.reduce import reduced
+from tests.fuzz.tensor_programs import tensor_programs
 
 ROOT = Path(__file__).resolve().parents[2]
 FOUND = ROOT / "build" / "fuzz"
@@ -63,14 +67,11 @@ def check(source: str, backend: str = "eager") -> Record | None:
         too_deep = _run_eagerly(source)
     if ended or too_deep:
         return None
-    module, tolerance = load(source), 0.0 if backend == "eager" else 2e-3
+    module = load(source)
     with warnings.catch_warnings(), _at_most(SECONDS) as ended:
         warnings.simplefilter("ignore")
         try:
-            record = testing.check(
-                module.program, module.CALLS, grad=module.GRAD, changes=module.CHANGES, backend=backend,
-                tolerance=tolerance,
-            )  # fmt: skip
+            record = _compared(module, backend)
         except AssertionError as error:
             call = re.match(r"call (\d+), ", str(error))
             if call is None or not _goes_on_if_looked_at(module, int(call[1])):
@@ -79,6 +80,15 @@ def check(source: str, backend: str = "eager") -> Record | None:
     if ended:
         assert _ends(source), f"takes more than {SECONDS} s"
     return record
+
+
+def _compared(module: Any, backend: str) -> Record:
+    if hasattr(module, "WITHIN_NOISE"):
+        return within_noise.check(module, backend)
+    tolerance = 0.0 if backend == "eager" else 2e-3
+    return testing.check(
+        module.program, module.CALLS, grad=module.GRAD, changes=module.CHANGES, backend=backend, tolerance=tolerance
+    )
 
 
 class _Looking(TorchFunctionMode):
@@ -116,6 +126,8 @@ def _run_eagerly(source: str) -> bool:
         arguments = [call() for call in module.CALLS]
         if not arguments or not all(isinstance(a, tuple) for a in arguments) or not isinstance(module.CHANGES, list):
             raise TypeError("CALLS are not empty, arguments are a tuple, CHANGES a list")
+        if hasattr(module, "WITHIN_NOISE"):
+            within_noise.valid(module, arguments)
     except Exception as error:
         raise Invalid(f"{type(error).__name__}: {error}") from error
     depth = _Depth()
@@ -203,13 +215,15 @@ class Tally:
 def kind_of(error: BaseException) -> str:
     """Differences of one kind have one cause, as a rule: the message without what varies."""
     text = str(error) or type(error).__name__
-    text = next((line for line in reversed(text.splitlines()) if "Error" in line), text.splitlines()[0])
+    text = next(
+        (line for line in reversed(text.splitlines()) if re.search("Error|error: ", line)), text.splitlines()[0]
+    )
     text = re.sub(r"'(\w+Error|CompilerBug|)[^']*'", r"\1", text)
     text = re.sub(r"^call \d+, seed \d+: |\[.*?\]|0x[0-9a-f]+|\d+|tensor\(.*", "", text)
     return re.sub(r"\s+", " ", text).strip()[:120]
 
 
-def search(number: int, tally: Tally, backend: str, at_work: Path | None = None) -> None:
+def search(number: int, tally: Tally, backend: str, at_work: Path | None = None, tensors: bool = False) -> None:
     """Try the programs of one seed; a difference of a kind not known yet is made small and kept."""
 
     @seed(number)
@@ -217,7 +231,7 @@ def search(number: int, tally: Tally, backend: str, at_work: Path | None = None)
         max_examples=PER_SEED, database=None, deadline=None, phases=[Phase.generate],
         suppress_health_check=list(HealthCheck),
     )  # fmt: skip
-    @given(programs())
+    @given(tensor_programs() if tensors else programs())
     def try_one(source: str) -> None:
         if at_work is not None:
             at_work.write_text(source)
@@ -244,12 +258,12 @@ def attempt(source: str, backend: str) -> tuple[str, Record | None]:
 # ---------------------------------------------------------------- the long run
 
 
-def work(first: int, last: int, backend: str, folder: Path) -> None:
+def work(first: int, last: int, backend: str, folder: Path, tensors: bool) -> None:
     """A worker: the seeds from `first` to `last`, the kinds known already in, the tally out."""
     state = folder / "tally.json"
     tally = _read(state)
     for number in range(first, last):
-        search(number, tally, backend, folder / "at_work.py")
+        search(number, tally, backend, folder / "at_work.py", tensors)
         (folder / "next_seed").write_text(str(number + 1))
         state.write_text(json.dumps(vars(tally)))
 
@@ -262,7 +276,7 @@ def _read(state: Path) -> Tally:
     return tally
 
 
-def long_run(count: int, backend: str, first: int) -> Tally:
+def long_run(count: int, backend: str, first: int, tensors: bool) -> Tally:
     """Run `count` programs and write every kind of difference to a file of its own."""
     FOUND.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as name:
@@ -276,6 +290,7 @@ def long_run(count: int, backend: str, first: int) -> Tally:
                 "tests.fuzz.run",
                 "--backend",
                 backend,
+                *(["--tensors"] if tensors else []),
                 "--work",
                 f"{number}",
                 f"{upto}",
@@ -315,16 +330,17 @@ def main() -> int:
     parser.add_argument("what", nargs="?", default="20000", help="how many programs, or the file of one")
     parser.add_argument("--backend", default="eager")
     parser.add_argument("--seed", type=int, default=0, help="the first seed; ten programs are drawn from each")
+    parser.add_argument("--tensors", action="store_true", help="programs of tensors of all types, shapes and layouts")
     parser.add_argument("--work", nargs=3, metavar=("FIRST", "LAST", "FOLDER"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.work:
-        work(int(options.work[0]), int(options.work[1]), options.backend, Path(options.work[2]))
+        work(int(options.work[0]), int(options.work[1]), options.backend, Path(options.work[2]), options.tensors)
         return 0
     if not options.what.isdigit():
         check(Path(options.what).read_text(), options.backend)
         print("as eager")
         return 0
-    tally = long_run(int(options.what), options.backend, options.seed)
+    tally = long_run(int(options.what), options.backend, options.seed, options.tensors)
     print(*(f"{count:7,} breaks: {kind}" for kind, count in tally.kinds.most_common()), sep="\n")
     print(*(f"found: {kind}" for kind in tally.found), f"see {FOUND}" if tally.found else "no difference", sep="\n")
     return bool(tally.found)

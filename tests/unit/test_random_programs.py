@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-import pytest
+import random
+from collections.abc import Callable, Sequence
+from typing import Any
 
-from tests.fuzz import run
+import pytest
+import torch
+import torch.fx as fx
+
+from tests.fuzz import run, within_noise
 from tests.fuzz.reduce import reduced
+from tests.fuzz.tensor_programs import written
 
 
 @pytest.mark.parametrize("number", range(20))
@@ -19,3 +26,35 @@ def test_ten_programs(number: int) -> None:
 def test_reduced_keeps_what_fails() -> None:
     source = "def f(a, b):\n    x = a + 1\n    if b:\n        print(x, 1 // 0)\n    return x\n"
     assert reduced(source, lambda text: "// 0" in text) == "1 // 0"
+
+
+@pytest.mark.parametrize("number", range(20, 26))
+def test_program_of_tensors(number: int) -> None:
+    run.check(written(random.Random(number)), "cpp")
+
+
+SUMS = """
+from tests.fuzz.tensor_parts import *
+def program(x):
+    return [x.sin().sum(-1), (x.sin() * 10).floor()]
+CALLS = [lambda: (tensor((3, 100)),)]
+CHANGES = []
+GRAD = True
+"""
+
+
+def test_another_order_of_summation_is_within_noise_and_another_sine_is_not() -> None:
+    def backend(change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+        def compiled(gm: fx.GraphModule, examples: Sequence[torch.Tensor]) -> Callable[..., Any]:
+            def call(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+                y = change(x.sin())
+                return y.flip(-1).cumsum(-1)[:, -1], (y * 10).floor()
+
+            return call
+
+        return compiled
+
+    module = run.load(SUMS)
+    within_noise.check(module, backend(lambda y: y * (1 + 1e-7)))
+    with pytest.raises(AssertionError, match="differ"):
+        within_noise.check(module, backend(lambda y: y * (1 + 1e-4)))
