@@ -395,7 +395,8 @@ class _Kernel:
             made = {s.name: s for s in self.loops.body if not isinstance(s, ir.Store)}
             used = statement.arguments[1:] if isinstance(statement, ir.Store) else statement.arguments
             parts += [self._reach(made[name]) for name in used if isinstance(name, str)]
-            self._reaches[statement] = any(i for i, _ in parts), any(j for _, j in parts)
+            inner = not isinstance(statement, ir.Reduce) and any(j for _, j in parts)
+            self._reaches[statement] = any(i for i, _ in parts), inner
         return self._reaches[statement]
 
     def _conditions(self, within: ir.Range) -> list[str]:
