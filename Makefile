@@ -45,8 +45,8 @@ fix: $(STAMPS)/lint ## Mend what can be mended by machine
 bench: $(STAMPS)/test ## Time the compiler against stock torch.compile
 	$(PY) -m pytest tests/benchmarks -o python_files='bench_*.py' -s $(ARGS)
 
-fuzz: $(STAMPS)/test ## Compare N random programs with eager PyTorch (N=20000 BACKEND=eager SEED=0)
-	$(PY) -m tests.fuzz.run $(or $(N),20000) --backend $(or $(BACKEND),eager) --seed $(or $(SEED),0)
+fuzz: $(STAMPS)/test ## Compare N random programs with eager PyTorch (N=20000 BACKEND=eager SEED=0 TENSORS=1)
+	$(PY) -m tests.fuzz.run $(or $(N),20000) --backend $(or $(BACKEND),eager) --seed $(or $(SEED),0) $(if $(TENSORS),--tensors)
 
 cpython-tests: $(STAMPS)/test ## Run CPython's own tests over functions that we rewrote or captured (MODULES='bisect heapq')
 	$(PY) -m tests.cpython.run $(MODULES)
@@ -55,7 +55,7 @@ operators: $(STAMPS)/test ## Compare PyTorch's operator database with eager (BAC
 	$(PY) -m tests.operator_sweep --backend $(or $(BACKEND),aot_eager) --only '$(ONLY)'
 
 shapes: $(STAMPS)/test ## Compare N random sequences of shapes with stock torch.compile (N=50 BACKEND=eager SEED=0)
-	$(PY) -m tests.shape_sequences --count $(or $(N),50) --backend $(or $(BACKEND),eager) --seed $(or $(SEED),0)
+	$(PY) -m tests.shape_sequences --count $(or $(N),50) --backend $(or $(BACKEND),eager) --seed $(or $(SEED),0) $(if $(TENSORS),--tensors)
 
 versions: $(STAMPS)/test ## Run the front half's tests on each CPython of this machine, 3.11 to 3.13
 	$(PY) tests/versions.py $(ARGS)

@@ -156,7 +156,8 @@ def literal(number: ir.Literal, op: str | None = None, beside_value: bool = Fals
     """A number as an argument of `op`; `beside_value`: another argument is a value of its type."""
     text = _digits(number)
     tiny = number.dtype is torch.float32 and 0 < abs(number.value) < 2**-126
-    inferred = number.dtype in (torch.float32, torch.int32, torch.bool) and not tiny
+    beside_any = beside_value or op in (None, "store", "where")  # else it would stay a number of Python's
+    inferred = number.dtype in (torch.float32, torch.int32, torch.bool) and not tiny and beside_any
     rounded = op in _COMPARISON and number.dtype is torch.float64  # what a float is compared with is a float32 first
     if inferred or (op in _PROMOTING and beside_value and not rounded):
         return text

@@ -67,6 +67,17 @@ def views(x: torch.Tensor) -> Any:
     return x.permute(2, 0, 1)[1:] + 1, x[2:, :, ::2].exp(), x.flatten(1).t() * 2, torch.cat([x, x + 1], 1)
 
 
+@case(lambda rand: (rand(200),))
+def constants(x: torch.Tensor) -> Any:
+    half = torch.full_like(x, 0.5)
+    return half.sin(), half.sum(dtype=torch.float64), torch.ones_like(x, dtype=torch.bool) * 6
+
+
+@case(lambda rand: (rand(3, 130), rand(130)))
+def picked_by_row(x: torch.Tensor, y: torch.Tensor) -> Any:
+    return y.gather(-1, x.max(1).indices), y.gather(-1, y[1:].argmax(keepdim=True))
+
+
 @case(lambda rand: (rand(11, 200), rand(4, 700)))
 def softmax(x: torch.Tensor, y: torch.Tensor) -> Any:
     return torch.softmax(x, 1), torch.log_softmax(y, -1), torch.softmax(x, 0)
