@@ -226,14 +226,15 @@ class Kernel(ABC):
         with self._nest([chunks], threads), self._chunk(inside, chunks, halves), self._nest([inside], SIMD):
             yield
 
-    def _chunks(self, loop: Loop) -> Loop:
-        return replace(loop, name="chunk", step=CHUNK)
+    def _chunks(self, loop: Loop, step: int = CHUNK) -> Loop:
+        return replace(loop, name="chunk", step=step)
 
     @contextmanager
     def _chunk(self, loop: Loop, chunks: Loop, halves: Sequence[ir.Load | ir.Store]) -> Iterator[None]:
         """`loop` over one of `chunks`, with arrays of floats around it in the place of `halves`."""
-        self._add(f"const i64 lanes = {chunks.end} - chunk < {CHUNK} ? {chunks.end} - chunk : {CHUNK};")
-        with self._as_floats(halves, self._names.index(loop.name), "chunk", f"{loop.name} - chunk", CHUNK):
+        step, rest = chunks.step, f"{chunks.end} - chunk"
+        self._add(f"const i64 lanes = {rest} < {step} ? {rest} : {step};")
+        with self._as_floats(halves, self._names.index(loop.name), "chunk", f"{loop.name} - chunk", step):
             yield
 
     @contextmanager

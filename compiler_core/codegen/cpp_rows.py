@@ -114,7 +114,7 @@ class Rows(Kernel):
         leading, last = self._inner_loops()
         halves = [] if scans else self._halves(sweep)
         if halves:
-            leading, last = [*leading, self._chunks(last)], Loop(last.name, "chunk + lanes", "chunk")
+            leading, last = [*leading, self._chunks(last, BLOCK)], Loop(last.name, "chunk + lanes", "chunk")
         for scan in scans:
             self._add(f"{own(scan, 'run')} = {identity(scan)};", scan)
         for reduce in reduces if leading else ():
