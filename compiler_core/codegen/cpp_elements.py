@@ -94,7 +94,7 @@ class Scattered(Elements):
         before, rest = self._steady(statements)
         with self._nest(around, self._pragma(1)):
             self._statements(before)
-            with self._nest([Loop(last.name, end, "block")], "#pragma omp simd"):
+            with self._vectorised(Loop(last.name, end, "block"), rest):
                 self._statements(rest)
 
 

@@ -270,7 +270,7 @@ class Kernel(ABC):
             for s in found
             if self._buffers[s.buffer].dtype is torch.float16
             and not made.intersection(name for name, _ in s.address.values)
-            and not (isinstance(s, ir.Load) and self._within(s.within))
+            and not (self._within(s.within) if isinstance(s, ir.Load) else s.how == "+=")
         ]
 
     # -- text -------------------------------------------------------------------------------

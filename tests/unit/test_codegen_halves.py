@@ -72,3 +72,15 @@ def test_rows_and_columns_of_any_length(dtype: torch.dtype, length: int) -> None
 def test_sign_bits(dtype: torch.dtype) -> None:
     x = every(dtype)
     assert torch.equal(compiled(torch.signbit, x)[0]([x])[0], torch.signbit(x))
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+def test_rows_that_lie_where_indices_say(dtype: torch.dtype) -> None:
+    def program(x: torch.Tensor, at: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        gradient = torch.ops.aten.embedding_dense_backward(x * 2, at, 40, -1, False)
+        return gradient, x.new_zeros(40, 301).index_put((at,), x + 1), x.new_ones(40, 301).index_add(0, at, x * x)
+
+    x, at = torch.randn(40, 301).to(dtype), torch.randperm(40)
+    run, _ = compiled(program, x, at)
+    for found, expected in zip(run([x, at]), program(x, at), strict=True):
+        assert torch.equal(found, expected)
