@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence, Set
 from contextlib import nullcontext
 
+import torch
+
 from compiler_core import ir
 from compiler_core.codegen.cpp_halves import CHUNK
 from compiler_core.codegen.cpp_kernel import FAULT, SIMD, Kernel
@@ -302,12 +304,11 @@ def _kept(loops: ir.Loops) -> frozenset[str]:
     """Dear values that a later sweep needs again and that fit beside the row."""
     if not loops.inner:
         return frozenset()
-    again = [s for sweep in ir.sweeps(loops) for s in sweep.again]
-    return frozenset(
-        s.name
-        for s in again
-        if isinstance(s, ir.Compute) and ir.OPS[s.op].cost >= DEAR and may_fit(loops.inner_numel * s.dtype.itemsize)
-    )
+    again = [s for sweep in ir.sweeps(loops) for s in sweep.again if isinstance(s, ir.Compute)]
+    # what becomes of float16 is dear: compilers do not vectorise loops that convert it
+    halves = {s.name for s in loops.body if isinstance(s, ir.Load) and s.dtype is torch.float16}
+    dear = (s for s in again if ir.OPS[s.op].cost >= DEAR or halves.intersection(s.arguments))
+    return frozenset(s.name for s in dear if may_fit(loops.inner_numel * s.dtype.itemsize))
 
 
 def may_fit(size: Int) -> bool:
