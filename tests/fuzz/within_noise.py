@@ -23,7 +23,7 @@ RUNS = 6
 FACTOR = 12.0
 
 
-class Noise(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class Noise(TorchDispatchMode):
     """Moves the floats that an operation makes by the last bit of their type, up, down or not at all."""
 
     def __init__(self, seed: int) -> None:
