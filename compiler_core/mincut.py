@@ -5,8 +5,8 @@ edge ``in -> out`` whose capacity is what saving it costs; uses are edges of inf
 source feeds what cannot or should not be computed again, the backward is the sink.  The minimum
 cut is the cheapest set of values to save from which the backward can compute all it needs.
 
-    cost of saving       its bytes, half of them for inputs and results, which the caller has and nobody need write;
-                         a little more for what the forward would not write to memory anyway
+    cost of saving       its bytes, and a little more for what the forward would not write to memory anyway;
+                         of equal bytes an input is best (it is there already)
     a view               is never saved: its base is, and the view made again
     computed again       pointwise operators, views and other cheap ones that fuse into their readers
     never again          random operators; an input that the graph overwrites cannot be saved either
@@ -14,7 +14,7 @@ cut is the cheapest set of values to save from which the backward can compute al
     budget asks for it   unfusible operator of the backward would make us write to memory anyway
 
 A memory budget below 1 gives up the last kind, cheapest first, until the saved bytes fit into that
-share of the plain cut's.  There all bytes count alike.
+share of the plain cut's.
 """
 
 from __future__ import annotations
@@ -58,8 +58,6 @@ _PRODUCTS = {
 
 WRITING = 1 / 128
 """The share of its bytes that writing a value costs: a mean beside what it is the mean of costs less."""
-GIVEN = 1 / 2
-"""What keeping a byte of an input or a result costs beside one that is there for the backward only."""
 
 
 class Values:
@@ -119,15 +117,15 @@ class Cut:
 
 
 def minimum_cut(values: Values, budget: float = 1.0) -> Cut:
-    """The cheapest cut; for a budget below 1, that of fewest bytes with the fewest concessions that fit into it."""
+    """The cut of fewest bytes; for a budget below 1, with the fewest concessions that fit into it."""
     once = {n: why for n in values.candidates if (why := _why_once(n, values))}
     concessions = sorted((n for n in once if is_pure(n)), key=_cost_of_computing)
 
     def conceding(count: int) -> Cut:
         given_up = set(concessions[:count])
-        return _cut(values, {n: why for n, why in once.items() if n not in given_up}, 1.0)
+        return _cut(values, {n: why for n, why in once.items() if n not in given_up})
 
-    plain = _cut(values, once, GIVEN)
+    plain = conceding(0)
     if budget >= 1:
         return plain
     # the more may be computed again, the fewer bytes the cheapest cut has, so halving finds the first that fits
@@ -148,7 +146,7 @@ def budget_curve(values: Values) -> list[tuple[float, Cut]]:
     return curve[::-1]
 
 
-def _cut(values: Values, once: Mapping[fx.Node, str], given: float) -> Cut:
+def _cut(values: Values, once: Mapping[fx.Node, str]) -> Cut:
     import networkx
 
     network, scale = networkx.DiGraph(), 2 * len(values.nodes) + 1
@@ -156,7 +154,7 @@ def _cut(values: Values, once: Mapping[fx.Node, str], given: float) -> Cut:
     for node in values.candidates:
         if node.op == "placeholder" or node in once:
             network.add_edge("source", f"{node.name}_in", capacity=math.inf)
-        network.add_edge(f"{node.name}_in", f"{node.name}_out", capacity=_capacity(node, values, scale, given))
+        network.add_edge(f"{node.name}_in", f"{node.name}_out", capacity=_capacity(node, values, scale))
         for reader in values.readers(node):
             network.add_edge(f"{node.name}_out", f"{reader.name}_in", capacity=math.inf)
         if values.wanted(node):
@@ -169,15 +167,15 @@ def _cut(values: Values, once: Mapping[fx.Node, str], given: float) -> Cut:
     return Cut(tuple(saved), once)
 
 
-def _capacity(node: fx.Node, values: Values, scale: int, given: float) -> float:
+def _capacity(node: fx.Node, values: Values, scale: int) -> float:
     """Bytes times `scale`, plus what writing them costs and a preference among equals; infinite where `node` cannot
     be saved."""
     if tensor_of(node) is None or is_view(node) or node.op == "get_attr" or node.name in values.overwritten:
         return math.inf
-    written = any(not _fusible(node, u) for u in node.users if u in values.forward)
-    if node.op == "placeholder" or node in values.outputs:
-        return bytes_of(node) * scale * given + (node.op != "placeholder")
-    return bytes_of(node) * scale + 1 if written else bytes_of(node) * scale * (1 + WRITING) + 2
+    written = node in values.outputs or any(not _fusible(node, u) for u in node.users if u in values.forward)
+    if node.op == "placeholder" or written:
+        return bytes_of(node) * scale + (node.op != "placeholder")
+    return bytes_of(node) * scale * (1 + WRITING) + 2
 
 
 # ---- what may be computed again ------------------------------------------------------------
