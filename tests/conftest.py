@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -62,6 +63,14 @@ def magics(shell: InteractiveShell) -> InteractiveShell:
     shell.run_line_magic("load_ext", "kernel_magics")
     shell.user_ns["torch"] = torch
     return shell
+
+
+@pytest.fixture
+def _interruptible() -> Iterator[None]:
+    """Also in a process that was started in the background, which ignores the signal."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -318,14 +317,6 @@ def test_what_both_runs_did_to_the_world_is_said(magics: InteractiveShell, tmp_p
         "the program true",
     ]
     assert not any("cutaway" in text or "inductor" in text for text in shared)
-
-
-@pytest.fixture
-def _interruptible() -> Iterator[None]:
-    """Also in a process that was started in the background, which ignores the signal."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.usefixtures("_interruptible")

@@ -225,6 +225,7 @@ def test_await_runs_as_plain_python(magics: InteractiveShell) -> None:
     assert any("it awaits" in note for note in kernel_magics.last_record().notes)
 
 
+@pytest.mark.usefixtures("_interruptible")
 def test_interrupt_while_it_compiles(magics: InteractiveShell) -> None:
     """A real signal in the middle of a compile: one KeyboardInterrupt, and the next cell works."""
     reached = threading.Event()
