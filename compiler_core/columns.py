@@ -18,7 +18,7 @@ How many parts there are depends on the sizes alone, so neither do the sums depe
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from dataclasses import dataclass, replace
 
 from compiler_core import ir, spaces
@@ -66,7 +66,7 @@ class Pair:
 def join_columns(fused: Rewritten, wishes: Wishes, language: Language) -> Rewritten:
     """`fused`, in which loops over rows have taken loops over columns along, or which says why they have not."""
     tried: set[tuple[str, str]] = set()
-    while (pair := next((p for p in _pairs(fused.program, language) if p.names not in tried), None)) is not None:
+    while (pair := next(_pairs(fused.program, language, tried), None)) is not None:
         tried.add(pair.names)
         wish, limits = wishes.of(pair.rows, pair.columns), LIMITS[language]
         if wish == "together":
@@ -76,12 +76,14 @@ def join_columns(fused: Rewritten, wishes: Wishes, language: Language) -> Rewrit
     return fused
 
 
-def _pairs(program: ir.Program, language: Language) -> Iterator[Pair]:
+def _pairs(program: ir.Program, language: Language, tried: Set[tuple[str, str]]) -> Iterator[Pair]:
+    """The pairs that were not tried yet."""
     loops = [(at, s) for at, s in enumerate(program.steps) if isinstance(s, ir.Loops)]
     for at, rows in loops:
         if language == "triton" or not in_lanes(rows):
             for other, columns in loops:
-                if rows is not columns and _are_of_one_matrix(rows, columns):
+                new = rows is not columns and (rows.name, columns.name) not in tried
+                if new and _are_of_one_matrix(rows, columns):
                     yield Pair(rows, columns, _meeting_place(program, at, other))
 
 
@@ -89,10 +91,11 @@ def _are_of_one_matrix(rows: ir.Loops, columns: ir.Loops) -> bool:
     """Whether the first reduces rows, and the second, which does nothing else, columns of a matrix of that shape."""
     if (columns.outer, columns.inner) != (rows.inner, rows.outer) or len(rows.outer) != 1 or len(rows.inner) != 1:
         return False
-    if not _reduces(rows) or not _reduces(columns) or columns.scans or set(rows.reads) & set(columns.writes):
+    if set(rows.arguments).isdisjoint(columns.reads) or set(rows.reads) & set(columns.writes):
         return False
-    again = any(sweep.inner for sweep in ir.sweeps(columns)[1:])
-    return not again and not set(rows.arguments).isdisjoint(columns.reads)
+    if not _reduces(rows) or not _reduces(columns) or columns.scans:
+        return False
+    return not any(sweep.inner for sweep in ir.sweeps(columns)[1:])
 
 
 def _reduces(loops: ir.Loops) -> int:
