@@ -55,7 +55,7 @@ operators: $(STAMPS)/test ## Compare PyTorch's operator database with eager (BAC
 	$(PY) -m tests.operator_sweep --backend $(or $(BACKEND),aot_eager) --only '$(ONLY)'
 
 shapes: $(STAMPS)/test ## Compare N random sequences of shapes with stock torch.compile (N=50 BACKEND=eager SEED=0)
-	$(PY) -m tests.shape_sequences --count $(or $(N),50) --backend $(or $(BACKEND),eager) --seed $(or $(SEED),0) $(if $(TENSORS),--tensors)
+	$(PY) -m tests.shape_sequences --count $(or $(N),50) --backend $(or $(BACKEND),eager) --seed $(or $(SEED),0)
 
 versions: $(STAMPS)/test ## Run the front half's tests on each CPython of this machine, 3.11 to 3.13
 	$(PY) tests/versions.py $(ARGS)
