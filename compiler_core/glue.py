@@ -15,6 +15,7 @@ import torch
 import torch.fx as fx
 
 from compiler_core import symbols
+from compiler_core.codegen.wrapper import tuple_text
 from compiler_core.functional import Layout, Mutation, Return, View
 from compiler_core.joint import output_nodes
 from compiler_core.partition import Partitioned
@@ -62,7 +63,7 @@ class Writer:
     def _any_batched(self) -> str:
         """Whether vmap hands in tangents, which have no memory of their own."""
         names = self.joint.tangents
-        each = f"is_batched({names[0]})" if len(names) == 1 else f"any(map(is_batched, {_tuple(names)}))"
+        each = f"is_batched({names[0]})" if len(names) == 1 else f"any(map(is_batched, {tuple_text(names)}))"
         return f"transforms_are_active() or {each}"
 
     # ---- the autograd function; it sets what PyTorch's methods for that set, which are in Python -------------------
@@ -103,32 +104,32 @@ class Writer:
         self._inputs_kept()
         if self.parts.symbols:
             self._read_symbols(2, self.parts.symbols)
-            self._line(2, f"ctx.symbols = {_tuple(self.parts.symbols)}")
+            self._line(2, f"ctx.symbols = {tuple_text(self.parts.symbols)}")
         self._run(2, "forward", [*joint.outputs, *self.parts.saved], joint.primals, nodes)
         saved = nodes[len(joint.outputs) :]
         self._early_writes()
         self._tie_versions()
         if saved:
-            self._line(2, f"ctx.to_save = {_tuple(self.parts.saved)}", "saved", saved)
+            self._line(2, f"ctx.to_save = {tuple_text(self.parts.saved)}", "saved", saved)
         if self._one_by_one:
             # the node must not hold its own outputs; a detached one shares their version counter
             kept = [f"{n}.detach()" if n in joint.outputs else n for n in self.parts.saved]
-            self._line(2, f"ctx.kept = Kept({_tuple(kept)}, {self._needed()})")
+            self._line(2, f"ctx.kept = Kept({tuple_text(kept)}, {self._needed()})")
         plain = [n for n, d in zip(joint.outputs, joint.differentiable, strict=True) if not d]
         if plain:
-            self._line(2, f"ctx.non_differentiable = {_tuple(plain)}")
+            self._line(2, f"ctx.non_differentiable = {tuple_text(plain)}")
         self._line(2, "ctx.materialize_grads = False")
-        self._line(2, f"return {_tuple(joint.outputs)}")
+        self._line(2, f"return {tuple_text(joint.outputs)}")
 
     def _inputs_kept(self) -> None:
         """For gradients that are differentiated themselves; but the inputs that the graph writes to."""
         written = {m.primal for m in self.joint.mutations}
         kept = [i for i in range(len(self.joint.primals)) if i not in written]
-        self._line(2, f"ctx.primals = {_tuple(self.joint.primals[i] for i in kept)}")
+        self._line(2, f"ctx.primals = {tuple_text(self.joint.primals[i] for i in kept)}")
         if not self._not_again:
             tensors = [self.joint.primals[i] for i in kept if i not in self.joint.numbers]
             self._line(2, "try:")
-            self._line(3, f"ctx.versions = {_tuple(f'{t}._version' for t in tensors)}")
+            self._line(3, f"ctx.versions = {tuple_text(f'{t}._version' for t in tensors)}")
             self._line(2, "except RuntimeError:  # of inference tensors nobody knows")
             self._line(3, "ctx.versions = ()")
 
@@ -159,15 +160,15 @@ class Writer:
         self._line(1, "@staticmethod")
         self._line(1, f"def backward(ctx, {', '.join(received)}):")
         self._line(2, f"if {' and '.join(f'{t} is None' for t in joint.tangents)}:")
-        self._line(3, f"return {_tuple(['None'] * len(joint.primals))}")
+        self._line(3, f"return {tuple_text(['None'] * len(joint.primals))}")
         self._line(2, "create_graph = is_grad_enabled()")
         if not self._not_again:
             self._line(2, "if create_graph and unchanged(ctx):")
-            self._line(3, f"return again.gradients(ctx, {_tuple(joint.tangents)})")
+            self._line(3, f"return again.gradients(ctx, {tuple_text(joint.tangents)})")
         absent = self._absent_gradients()
         flags = [f"no_{t}" for t in joint.tangents]
         if absent or self._one_by_one:
-            self._line(2, f"{_targets(flags)}{_tuple(f'{t} is None' for t in joint.tangents)}")
+            self._line(2, f"{_targets(flags)}{tuple_text(f'{t} is None' for t in joint.tangents)}")
         if self.parts.symbols:
             self._line(2, f"{_targets(self.parts.symbols)}ctx.symbols")
         for name, at in zip(joint.tangents, joint.layouts, strict=True):
@@ -187,10 +188,10 @@ class Writer:
             self._line(2, line)
         gradients = ["None" if r == "_" else r for r in results]
         self._line(2, f"if create_graph:  # {self._not_again or 'an input was written to'}")
-        self._line(3, f"return again.once(ctx, {_tuple(gradients)})")
+        self._line(3, f"return again.once(ctx, {tuple_text(gradients)})")
         self._line(2, "if not graph_is_retained():")
         self._line(3, "ctx.primals = None")
-        self._line(2, f"return {_tuple(gradients)}")
+        self._line(2, f"return {tuple_text(gradients)}")
 
     @property
     def _one_by_one(self) -> bool:
@@ -206,9 +207,9 @@ class Writer:
         self._line(2, "try:")
         self._line(3, f"{targets}ctx.saved_tensors")
         self._line(2, "except RuntimeError as error:  # an earlier backward went through other outputs")
-        self._line(3, f"{targets}ctx.kept.again({_tuple(flags)}, error)")
+        self._line(3, f"{targets}ctx.kept.again({tuple_text(flags)}, error)")
         self._line(2, "else:")
-        self._line(3, f"ctx.kept.passed({_tuple(flags)})")
+        self._line(3, f"ctx.kept.passed({tuple_text(flags)})")
 
     def _needed(self) -> tuple[tuple[int, ...], ...]:
         """For each tangent, the places of the saved values that meet it in the backward graph."""
@@ -254,14 +255,14 @@ class Writer:
             self._run(depth, "forward", joint.outputs, joint.primals, output_nodes(self.parts.forward.graph))
         if self._may_raise:
             self._line(1, "except (BadIndex, NotDrawn):")
-            self._line(2, f"return as_eager_says(run_eagerly, {_tuple(joint.primals)})")
+            self._line(2, f"return as_eager_says(run_eagerly, {tuple_text(joint.primals)})")
         late = [m for m in joint.mutations if joint.differentiable[m.output] or self.parts.backward is None]
         for mutation in late:
             if mutation.under_no_grad:
                 self._line(1, "with torch.no_grad():")
             self._write(2 if mutation.under_no_grad else 1, mutation)
         results = [self._returned(i, r) for i, r in enumerate(joint.returns, 1)]
-        self._line(1, f"return {_tuple(results)}")
+        self._line(1, f"return {tuple_text(results)}")
 
     def _write(self, depth: int, mutation: Mutation) -> None:
         self._line(depth, f"{self.joint.primals[mutation.primal]}.copy_({self.joint.outputs[mutation.output]})")
@@ -289,7 +290,7 @@ class Writer:
         written = [m.primal for m in self.joint.mutations]
         others = [n for i, n in enumerate(self.joint.primals) if i not in written and i not in self.joint.numbers]
         names = [self.joint.primals[i] for i in written]
-        self._line(1, f"if share_memory({_tuple(names)}, {_tuple(others)}):")
+        self._line(1, f"if share_memory({tuple_text(names)}, {tuple_text(others)}):")
         self._line(2, f"return run_eagerly({', '.join(self.joint.primals)})")
 
     def _returned(self, number: int, returned: Return) -> str:
@@ -338,19 +339,14 @@ class Writer:
         if isinstance(value, list):
             return f"[{', '.join(map(self._literal, value))}]"
         if isinstance(value, tuple):
-            return _tuple(map(self._literal, value))
+            return tuple_text(map(self._literal, value))
         name = f"constant_{len(self.constants)}"
         self.constants[name] = value
         return name
 
 
-def _tuple(names: Any) -> str:
-    items = list(names)
-    return f"({items[0]},)" if len(items) == 1 else f"({', '.join(items)})"
-
-
 def _numbers_text(numbers: Sequence[Any]) -> str:
-    return _tuple(map(symbols.text, numbers))
+    return tuple_text(map(symbols.text, numbers))
 
 
 def _leaves(value: Any) -> list[Any]:

@@ -6,7 +6,7 @@ A kernel is any callable that takes a tensor for each buffer of its loops, then 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -137,7 +137,7 @@ class Wrapper:
                 self._line(f"del {', '.join(dead)}")
         if self._plan.kept:
             names = self._plan.kept
-            self._line(f"{self._own(KEPT)}.append({_tuple(names)})")
+            self._line(f"{self._own(KEPT)}.append({tuple_text(names)})")
         self._line(f"return [{', '.join(self._output(r) for r in program.results)}]")
 
     def _take_kept(self) -> None:
@@ -145,7 +145,7 @@ class Wrapper:
         if not self._plan.kept:
             return
         kept, names = self._own(KEPT), self._plan.kept
-        self._line(f"if {kept}: {_tuple(names)} = {kept}.pop()")
+        self._line(f"if {kept}: {tuple_text(names)} = {kept}.pop()")
         self._line("else:")
         for name in names:
             self._line(f"    {name} = {self._empty(self._program.buffers[name])}")
@@ -247,8 +247,8 @@ class Wrapper:
         if isinstance(value, ir.Result):
             return value.name
         if isinstance(value, (list, tuple)):
-            inner = list(map(self._argument, value))
-            return f"[{', '.join(inner)}]" if isinstance(value, list) else _tuple(inner)
+            inner = map(self._argument, value)
+            return f"[{', '.join(inner)}]" if isinstance(value, list) else tuple_text(inner)
         if isinstance(value, slice):
             return f"slice({', '.join(map(self._argument, (value.start, value.stop, value.step)))})"
         return self._plain(value)
@@ -311,5 +311,7 @@ def _addressed(program: ir.Program) -> set[str]:
     return found | {v.buffer for v in windows if v.buffer in program.buffers and not v.whole(program.buffers[v.buffer])}
 
 
-def _tuple(parts: Sequence[str]) -> str:
-    return f"({parts[0]},)" if len(parts) == 1 else f"({', '.join(parts)})"
+def tuple_text(parts: Iterable[str]) -> str:
+    """A tuple of what the parts name, as Python source."""
+    items = list(parts)
+    return f"({items[0]},)" if len(items) == 1 else f"({', '.join(items)})"
