@@ -93,9 +93,7 @@ def _only_kernels(forward: Boxed, backward: Boxed | None) -> frozenset[str]:
     return frozenset(name for name, graph in graphs.items() if getattr(graph, "only_kernels", False))
 
 
-def _is_batched(tangent: torch.Tensor) -> bool:
-    of_vmap = torch._C._functorch
-    return of_vmap.is_legacy_batchedtensor(tangent) or of_vmap.is_functorch_wrapped_tensor(tangent)
+has_memory: Callable[[torch.Tensor], bool] = vars(torch._C)["_has_storage"]
 
 
 def share_memory(written: Sequence[torch.Tensor], others: Sequence[torch.Tensor]) -> bool:
@@ -111,7 +109,7 @@ def laid_out(
     there is none."""
     if tangent is None:
         return torch.empty_strided(shape, stride, dtype=dtype, device=device).zero_()
-    if _is_batched(tangent):
+    if not has_memory(tangent):
         order = sorted(range(len(stride)), key=lambda d: -stride[d])
         return tangent.permute(order).contiguous().permute([order.index(d) for d in range(len(stride))])
     return torch.empty_strided(shape, stride, dtype=dtype, device=device).copy_(tangent)
@@ -170,7 +168,7 @@ _NAMES: dict[str, Any] = {
     "transforms_are_active": torch._C._are_functorch_transforms_active,
     "forward_ad": torch.autograd.forward_ad,
     "is_grad_enabled": torch.is_grad_enabled,
-    "is_batched": torch._C._functorch.is_legacy_batchedtensor,
+    "has_memory": has_memory,
     "graph_is_retained": graph_is_retained,
     "unchanged": unchanged,
     "share_memory": share_memory,

@@ -24,7 +24,7 @@ import torch
 from compiler_core import ir
 from compiler_core.record import CudaGraph
 
-Run = Callable[[Sequence[Any]], list[Any]]
+Run = Callable[[list[Any]], list[Any]]
 
 MOST_RECORDINGS = 3
 MOST_MISSES = 4
@@ -94,7 +94,7 @@ class Replayed:
         self._patience = MOST_MISSES
         self._lock = threading.Lock()
 
-    def __call__(self, inputs: Sequence[Any]) -> list[Any]:
+    def __call__(self, inputs: list[Any]) -> list[Any]:
         if self._note.reason or torch.cuda.is_current_stream_capturing() or not self._lock.acquire(blocking=False):
             return self.run(inputs)
         try:
@@ -102,7 +102,7 @@ class Replayed:
         finally:
             self._lock.release()
 
-    def _replay_or_run(self, inputs: Sequence[Any]) -> list[Any]:
+    def _replay_or_run(self, inputs: list[Any]) -> list[Any]:
         addresses = [t.data_ptr() for t in inputs]
         before, self._before = self._before, addresses
         self._calls += 1
@@ -162,10 +162,10 @@ class _Recording:
         stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):  # libraries get their memory and choose their kernels
-            run(inputs)
+            run([*inputs])
         torch.cuda.current_stream().wait_stream(stream)
         with torch.cuda.graph(self._graph, capture_error_mode="thread_local"):
-            return run(inputs)
+            return run([*inputs])
 
     def elsewhere(self, addresses: Sequence[int]) -> set[int]:
         """The inputs that are not copied and lie no longer where they did."""

@@ -53,29 +53,40 @@ class FrameView:
         return cls(code, dict(frame.f_locals), frame.f_globals, frame.f_builtins, cells)
 
 
-_MISSED = object()
+_Latest = tuple[Callable[[dict[str, Any]], bool], Callable[..., Any] | None]
+"""Compiled code as a function, and whether its guards hold for the variables of a frame."""
+
+_NONE_YET: _Latest = lambda scope: False, None
+
 _STRAIGHT = """
-def straight({args}):
-    if not holds({{{scope}}}):
-        return missed
-    hook = set_hook(None)
-    if hook is None:
-        return fn({args})
-    try:
-        return fn({args})
-    finally:
-        set_hook(hook)
+def compiled(*args, **kwargs):
+    if len(args) == {count} and not kwargs:
+        {parameters} = args
+        holds, fn = latest[0]
+        if holds({{{scope}}}):
+            hook = set_hook(None)
+            if hook is None:
+                return fn({names})
+            try:
+                return fn({names})
+            finally:
+                set_hook(hook)
+        latest[0] = none_yet
+    return hooked(*args, **kwargs)
 """
 
 
-def _straight(code: types.CodeType, f_globals: dict[str, Any], holds: Any) -> Callable[..., Any]:
-    """Calls `code` where its guards hold: a function of as many positional arguments, and no Python's hook."""
+def _straight(code: types.CodeType, latest: list[_Latest], hooked: Callable[..., Any]) -> Callable[..., Any]:
+    """Calls the latest compiled form of `code` where its guards hold, and no Python's hook; else `hooked`."""
     names = [f"a{i}" for i in range(code.co_argcount)]
     scope = ", ".join(f"{local!r}: {name}" for local, name in zip(code.co_varnames, names, strict=False))
-    space = {"holds": holds, "missed": _MISSED, "set_hook": eval_frame.set_eval_frame}
-    space["fn"] = types.FunctionType(code, f_globals)
-    exec(compile(_STRAIGHT.format(args=", ".join(names), scope=scope), "<cutaway straight>", "exec"), space)
-    made: Callable[..., Any] = space["straight"]
+    joined = ", ".join(names)
+    text = _STRAIGHT.format(count=len(names), parameters=f"[{joined}]", scope=scope, names=joined)
+    space: dict[str, Any] = {"latest": latest, "none_yet": _NONE_YET, "hooked": hooked}
+    space["set_hook"] = eval_frame.set_eval_frame
+    exec(compile(text, "<cutaway straight>", "exec"), space)
+    made: Callable[..., Any] = space["compiled"]
+    _leave_alone(made.__code__)
     return made
 
 
@@ -85,8 +96,7 @@ class Hook:
     def __init__(self, compile_frame: Callable[[FrameView], ConvertFrameReturn]) -> None:
         self._compile_frame = compile_frame
         self.number = next(_ids)
-        self._straight: Callable[..., Any] | None = None
-        self._arguments = 0
+        self._latest = [_NONE_YET]
 
     def __call__(self, frame: Any, cache_entry: Any, frame_state: Any) -> ConvertFrameReturn:
         alone = self._is_alone()
@@ -106,7 +116,7 @@ class Hook:
     def start_anew(self) -> None:
         """Know nothing any more of code that was skipped or compiled."""
         self.number = next(_ids)
-        self._straight = None
+        self._latest[0] = _NONE_YET
 
     def close(self) -> None:
         """Compile no more."""
@@ -136,34 +146,27 @@ class Hook:
 
         return isolated if HAS_ISOLATION else shared
 
-    def around_root(self, fn: Callable[..., Any]) -> Callable[..., Any]:
+    def around_root(self, fn: types.FunctionType) -> Callable[..., Any]:
         """As `around`, for the function itself: this is the hot path.  It goes straight to the latest
-        compiled code, until that does not cover a call; the hook finds its code for any."""
-        hooked = self.around(fn)
-
-        def compiled(*args: Any, **kwargs: Any) -> Any:
-            straight = self._straight
-            if straight is not None and not kwargs and len(args) == self._arguments:
-                result = straight(*args)
-                if result is not _MISSED:
-                    return result
-                self._straight = None
-            return hooked(*args, **kwargs)
-
-        return compiled
+        compiled code, until that does not cover a call."""
+        code, hooked = fn.__code__, self.around(fn)
+        more = code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS) or code.co_kwonlyargcount
+        return hooked if more or code.co_freevars else _straight(code, self._latest, hooked)
 
     def go_straight_to(self, code: types.CodeType, f_globals: dict[str, Any], guard_manager: Any) -> None:
-        """Call this code, which breaks no graph, without asking Python's hook, while its guards hold."""
-        takes_more = code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS)
-        if not (takes_more or code.co_kwonlyargcount or code.co_freevars):
-            self._arguments = code.co_argcount
-            self._straight = _straight(code, f_globals, guard_manager.root.check)
+        """Call this code of the root, which breaks no graph, without asking Python's hook, while its guards hold."""
+        if not code.co_freevars:
+            self._latest[0] = guard_manager.root.check, types.FunctionType(code, f_globals)
 
 
-# stock torch.compile, where it runs code that calls ours, is not to compile our wrappers
-for _code in Hook.around.__code__.co_consts + Hook.around_root.__code__.co_consts:
+def _leave_alone(code: types.CodeType) -> None:
+    """Stock torch.compile, where it runs code that calls ours, is not to compile this wrapper."""
+    eval_frame.set_code_exec_strategy(code, FrameExecStrategy(FrameAction.SKIP, FrameAction.SKIP))
+
+
+for _code in Hook.around.__code__.co_consts:
     if isinstance(_code, types.CodeType):
-        eval_frame.set_code_exec_strategy(_code, FrameExecStrategy(FrameAction.SKIP, FrameAction.SKIP))
+        _leave_alone(_code)
 
 
 @contextmanager

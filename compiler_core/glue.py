@@ -50,21 +50,20 @@ class Writer:
             self._spans.append(Span(key, len(self._lines), len(self._lines)))
             self.sources[key] = [n for n in nodes if n is not None]
 
-    def _run(self, depth: int, graph: str, results: Sequence[str], inputs: Sequence[str], nodes: Sequence[Any]) -> None:
+    def _run(self, depth: int, graph: str, results: Sequence[str], inputs: str, nodes: Sequence[Any]) -> None:
         """The call of a compiled graph; below autograd, so that PyTorch notes neither views nor gradients."""
         function = "run" if graph == "backward" else "forward_graph"
-        call = f"{_targets(results)}{function}([{', '.join(inputs)}])"
+        call = f"{_targets(results)}{function}({inputs})"
         if graph in self._only_kernels:  # which PyTorch does not see anyway
             self._line(depth, call, graph, nodes)
             return
         self._line(depth, f"with below_autograd(){', without_autocast()' if self.joint.autocast else ''}:")
         self._line(depth + 1, call, graph, nodes)
 
-    def _any_batched(self) -> str:
-        """Whether vmap hands in tangents, which have no memory of their own."""
+    def _have_memory(self) -> str:
+        """Whether the tangents have memory of their own; those that vmap hands in have none."""
         names = self.joint.tangents
-        each = f"is_batched({names[0]})" if len(names) == 1 else f"any(map(is_batched, {tuple_text(names)}))"
-        return f"transforms_are_active() or {each}"
+        return f"has_memory({names[0]})" if len(names) == 1 else f"all(map(has_memory, {tuple_text(names)}))"
 
     # ---- the autograd function; it sets what PyTorch's methods for that set, which are in Python -------------------
 
@@ -105,7 +104,7 @@ class Writer:
         if self.parts.symbols:
             self._read_symbols(2, self.parts.symbols)
             self._line(2, f"ctx.symbols = {tuple_text(self.parts.symbols)}")
-        self._run(2, "forward", [*joint.outputs, *self.parts.saved], joint.primals, nodes)
+        self._run(2, "forward", [*joint.outputs, *self.parts.saved], f"[{', '.join(joint.primals)}]", nodes)
         saved = nodes[len(joint.outputs) :]
         self._early_writes()
         self._tie_versions()
@@ -179,18 +178,19 @@ class Writer:
                 differs = f"not {name}.is_contiguous()"
             self._line(2, f"if {absent_too}{differs}:")
             self._line(3, f"{name} = laid_out({name}, {shape}, {stride}, {at.dtype}, '{at.device}')")
-        self._read_saved(flags)
+        self._read_inputs(flags)
+        self._line(2, "if not (create_graph or graph_is_retained()):  # what was saved is freed as it goes on")
+        self._line(3, "ctx.maybe_clear_saved_tensors()")
+        self._line(3, "ctx.primals = None")
         nodes = output_nodes(backward.graph)
         results = [f"gradient_{i}" if n is not None else "_" for i, n in enumerate(nodes, 1)]
-        self._line(2, f"run = plain_backward if {self._any_batched()} else backward_graph")
-        self._run(2, "backward", results, [*self.parts.saved, *self.parts.symbols, *joint.tangents], nodes)
+        self._line(2, f"run = backward_graph if {self._have_memory()} else plain_backward")
+        self._run(2, "backward", results, "inputs", nodes)
         for line in absent:
             self._line(2, line)
         gradients = ["None" if r == "_" else r for r in results]
         self._line(2, f"if create_graph:  # {self._not_again or 'an input was written to'}")
         self._line(3, f"return again.once(ctx, {tuple_text(gradients)})")
-        self._line(2, "if not graph_is_retained():")
-        self._line(3, "ctx.primals = None")
         self._line(2, f"return {tuple_text(gradients)}")
 
     @property
@@ -198,16 +198,17 @@ class Writer:
         """Whether a backward may go through one output and a later one through another."""
         return len(self.joint.tangents) > 1 and bool(self.parts.saved)
 
-    def _read_saved(self, flags: Sequence[str]) -> None:
-        targets = _targets(self.parts.saved)
+    def _read_inputs(self, flags: Sequence[str]) -> None:
+        """The backward's, in a list that it empties: no name holds what was saved."""
+        saved = ["*{}"] if self.parts.saved else []
+        inputs = f"inputs = [{', '.join([*saved, *self.parts.symbols, *self.joint.tangents])}]"
         if not self._one_by_one:
-            if self.parts.saved:
-                self._line(2, f"{targets}ctx.saved_tensors")
+            self._line(2, inputs.format("ctx.saved_tensors"))
             return
         self._line(2, "try:")
-        self._line(3, f"{targets}ctx.saved_tensors")
+        self._line(3, inputs.format("ctx.saved_tensors"))
         self._line(2, "except RuntimeError as error:  # an earlier backward went through other outputs")
-        self._line(3, f"{targets}ctx.kept.again({tuple_text(flags)}, error)")
+        self._line(3, inputs.format(f"ctx.kept.again({tuple_text(flags)}, error)"))
         self._line(2, "else:")
         self._line(3, f"ctx.kept.passed({tuple_text(flags)})")
 
@@ -252,7 +253,8 @@ class Writer:
             applied = "(Compiled.apply if transforms_are_active() else apply)"
             self._line(depth, f"{_targets(joint.outputs)}{applied}({', '.join(joint.primals)})", "call")
         else:
-            self._run(depth, "forward", joint.outputs, joint.primals, output_nodes(self.parts.forward.graph))
+            inputs = f"[{', '.join(joint.primals)}]"
+            self._run(depth, "forward", joint.outputs, inputs, output_nodes(self.parts.forward.graph))
         if self._may_raise:
             self._line(1, "except (BadIndex, NotDrawn):")
             self._line(2, f"return as_eager_says(run_eagerly, {tuple_text(joint.primals)})")

@@ -29,6 +29,17 @@ _failed = threading.local()
 """``last``: the compile whose graph just failed in this thread, and the error; for `run_plainly`, which comes next."""
 
 
+_RUN = """
+def {name}({inputs}):
+    {undo}
+    try:
+        return compiled({inputs})
+    except BaseException as error:
+        if not failed(error, undo):
+            raise
+"""
+
+
 def graph_or_none(
     graph: torch.fx.GraphModule, compiled: Callable[..., Any], name: str, compile_: Compile, writes_at_once: bool
 ) -> Callable[..., Any]:
@@ -38,20 +49,19 @@ def graph_or_none(
     """
     remember = _remembers(graph, writes_at_once)
 
-    def run(*inputs: Any) -> Any:
-        undo = remember and remember(inputs)
-        try:
-            return compiled(*inputs)
-        except BaseException as error:
-            again = _is_the_graphs(error)
-            if undo:
-                again = undo(again)
-            if not again:
-                raise
+    def failed(error: BaseException, undo: Undo | None) -> bool:
+        again = _is_the_graphs(error)
+        if undo:
+            again = undo(again)
+        if again:
             _failed.last = compile_, error
-            return None
+        return again
 
-    run.__name__ = run.__qualname__ = name
+    inputs = "".join(f"a{i}, " for i, node in enumerate(graph.graph.find_nodes(op="placeholder")))
+    undo = f"undo = remember(({inputs}))" if remember else "undo = None"
+    space: dict[str, Any] = {"compiled": compiled, "remember": remember, "failed": failed}
+    exec(compile(_RUN.format(name=name, inputs=inputs, undo=undo), "<cutaway graph>", "exec"), space)
+    run: Callable[..., Any] = space[name]
     return run
 
 

@@ -131,12 +131,12 @@ _MAIN = """
 
 if __name__ == "__main__":
     inputs = random_inputs()
-    results = run_{which}(inputs)
+    results = run_{which}([*inputs])
     for result in results:
         print(f"{{list(result.shape)}} {{result.dtype}} {{result.double().norm():.6g}}" if result is not None else None)
     start = time.perf_counter()
     for _ in range(100):
-        run_{which}(inputs)
+        run_{which}([*inputs])
     if torch.cuda.is_available():
         torch.cuda.synchronize()
     print(f"{{(time.perf_counter() - start) * 1e4:.1f}} us a call")

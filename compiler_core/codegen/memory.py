@@ -2,8 +2,8 @@
 
 A buffer of ours whose readers are all loops of ours is nobody else's when the last of them has run, and the next
 buffer of as many bytes, type and device is laid into its memory.  All others (what a call of PyTorch's makes, or
-may have kept a view of) are let go, and PyTorch's allocator has them again; but a few small ones on the CPU, which
-take longer to make than to fill, are kept for the next run.
+may have kept a view of, or what a forward saved) are let go, and PyTorch's allocator has them again; but a few small
+ones on the CPU, which take longer to make than to fill, are kept for the next run.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ KEPT = 1 << 14
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """`dies`: the step after which each name that a step made is dead; results never are."""
+    """`dies`: the step after which each name that a step made, or a forward saved, is dead; results never are."""
 
     dies: dict[str, int]
     takes: dict[str, str] = field(default_factory=dict)
@@ -99,8 +99,8 @@ def _last_uses(program: ir.Program) -> dict[str, int]:
         last.update(dict.fromkeys((*step.reads, *step.writes, *drawn), at))
     results = {v.buffer for v in views(program.results)}
     results.update(r.name for r in program.results if isinstance(r, ir.Result))
-    kept = results | set(program.inputs) | program.constants.keys()
-    return {name: at for name, at in last.items() if name not in kept}
+    others = set(program.inputs).difference(program.saved) | program.constants.keys()
+    return {name: at for name, at in last.items() if name not in results | others}
 
 
 def _taken(program: ir.Program, dies: dict[str, int]) -> dict[str, str]:

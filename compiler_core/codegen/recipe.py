@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -17,7 +17,7 @@ import torch
 from compiler_core import ir, mersenne, philox
 from compiler_core.codegen import Launcher, cpp_module, pages
 
-Runner = Callable[[Sequence[Any]], list[Any]]
+Runner = Callable[[list[Any]], list[Any]]
 
 
 class BadIndex(IndexError):
@@ -83,7 +83,7 @@ class Recipe:
 
 
 def load(recipe: Recipe, constants: Mapping[str, Any]) -> Runner:
-    """The function; it takes the inputs as one sequence and returns the results as a list.
+    """The function; it takes the inputs as one list, which a backward empties, and returns the results as a list.
 
     Its attributes: `may_raise`, `only_kernels`, and what it is made from, `recipe` and `constants`.
     """

@@ -115,7 +115,8 @@ class Wrapper:
 
     def _unpacked(self) -> list[str]:
         names = self._program.inputs
-        return [f"    {', '.join(names)}{',' if len(names) == 1 else ''} = inputs"] if names else []
+        lines = [f"    {', '.join(names)}{',' if len(names) == 1 else ''} = inputs"] if names else []
+        return [*lines, "    inputs.clear()"] if self._program.saved else lines
 
     def _function(self) -> str:
         return self._own(f"run_{self._program.name}")
@@ -123,9 +124,9 @@ class Wrapper:
     def _render(self) -> None:
         program = self._program
         self._names.update(program.constants)
-        for name in program.inputs if program.name == "backward" else ():
-            # a saved value may have any strides: a call's, or those that a hook on saved tensors gave it
-            if not name.startswith("tangents") and name in program.buffers and name in self._addressed:
+        for name in program.saved:
+            # it may have any strides: a call's, or those that a hook on saved tensors gave it
+            if name in self._addressed:
                 self._expect(program.buffers[name])
         if draws := self._draws():
             self._line(f"if {' or '.join(self._forbids_drawing(draws))}: raise {self._own('NotDrawn')}")
@@ -133,7 +134,7 @@ class Wrapper:
         stay, dies = {*self._plan.takes.values(), *self._plan.kept}, dead_after(self._plan.dies)
         for at, step in enumerate(program.steps):
             self._loops(step) if isinstance(step, ir.Loops) else self._call(step)
-            if dead := sorted(set(dies.get(at, ())) - stay):
+            if at < len(program.steps) - 1 and (dead := sorted(set(dies.get(at, ())) - stay)):
                 self._line(f"del {', '.join(dead)}")
         if self._plan.kept:
             names = self._plan.kept

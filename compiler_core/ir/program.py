@@ -117,6 +117,12 @@ class Program:
     numbers: Mapping[str, int | float] = field(default_factory=dict)
     """What each input that is no tensor was when the graph was captured."""
 
+    @property
+    def saved(self) -> tuple[str, ...]:
+        """What a forward left to this backward, and nobody else needs."""
+        inputs = self.inputs if self.name == "backward" else ()
+        return tuple(name for name in inputs if name in self.buffers and not name.startswith("tangents"))
+
     def text(self) -> str:
         return "\n".join(s.text() for s in self.steps if isinstance(s, Loops))
 

@@ -78,7 +78,7 @@ def ours(program: Program, inputs: tuple[torch.Tensor, ...]) -> Callable[[], Any
     table = decompose.table()
     gm = make_fx(lambda *args: [program(*args)], decomposition_table=table, tracing_mode="fake")(*inputs)
     run = kernels.compile_kernels(gm, "forward", compile_, Options(), "triton")
-    return lambda: run(inputs)[0]
+    return lambda: run([*inputs])[0]
 
 
 def measure(program: Program, inputs: tuple[torch.Tensor, ...]) -> str:

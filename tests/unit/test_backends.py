@@ -164,14 +164,15 @@ class Compiled(torch.autograd.Function):
             return again.gradients(ctx, (tangents_1,))
         if not tangents_1.is_contiguous():
             tangents_1 = laid_out(tangents_1, (4,), (1,), torch.float32, 'cpu')
-        primals_1, = ctx.saved_tensors
-        run = plain_backward if transforms_are_active() or is_batched(tangents_1) else backward_graph
+        inputs = [*ctx.saved_tensors, tangents_1]
+        if not (create_graph or graph_is_retained()):  # what was saved is freed as it goes on
+            ctx.maybe_clear_saved_tensors()
+            ctx.primals = None
+        run = backward_graph if has_memory(tangents_1) else plain_backward
         with below_autograd():
-            gradient_1, = run([primals_1, tangents_1])
+            gradient_1, = run(inputs)
         if create_graph:  # an input was written to
             return again.once(ctx, (gradient_1,))
-        if not graph_is_retained():
-            ctx.primals = None
         return (gradient_1,)
 
 

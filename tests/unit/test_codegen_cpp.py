@@ -243,7 +243,6 @@ def test_the_wrapper_is_what_runs() -> None:
         "    if not mm.is_contiguous(): mm = restrided(mm, (4, 4), (4, 1))\n"
         "    relu = empty((4, 4), (4, 1), f32)\n"
         "    forward_0(mm, relu)\n"
-        "    del mm\n"
         "    return [relu, x_1.as_strided((3, 4), (1, 4), x_1.storage_offset() + 1)]\n"
         "\n"
         "\n"

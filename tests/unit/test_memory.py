@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import compiler_core
 from compiler_core.api import record_of
@@ -179,3 +181,64 @@ def test_runs_at_the_same_time_share_no_buffers() -> None:
 
     with ThreadPoolExecutor(4) as threads:
         assert all(threads.map(works, range(4)))
+
+
+# -- what a forward saved --------------------------------------------------------------------------
+
+
+class Alive(TorchDispatchMode):
+    """How much of the memory behind `tensors` is left at each product of matrices."""
+
+    def __init__(self, tensors: Sequence[torch.Tensor]) -> None:
+        super().__init__()
+        self._memory = [StorageWeakRef(t.untyped_storage()) for t in tensors]
+        self.at_products: list[int] = []
+
+    def __torch_dispatch__(self, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if op is torch.ops.aten.mm.default:
+            self.at_products.append(sum(not m.expired() for m in self._memory))
+        return op(*args, **(kwargs or {}))
+
+
+def layers(x: torch.Tensor, *weights: torch.Tensor) -> torch.Tensor:
+    for w in weights:
+        x = (x @ w).sin()
+    return x.sum()
+
+
+@pytest.mark.parametrize("retain", [False, True])
+def test_what_was_saved_is_freed_as_the_backward_goes_on(retain: bool) -> None:
+    weights = [torch.randn(8, 8, requires_grad=True) for _ in range(6)]
+    out = compiler_core.compile(layers)(torch.randn(4, 8), *weights)
+    assert out.grad_fn is not None
+    given = {w.data_ptr() for w in weights}
+    with Alive([t for t in out.grad_fn.saved_tensors if t.data_ptr() not in given]) as alive:
+        out.backward(retain_graph=retain)
+    first, last = alive.at_products[0], alive.at_products[-1]
+    assert last == first if retain else last <= first // 3
+    if retain:
+        out.backward()
+    else:
+        with pytest.raises(RuntimeError, match="second time"):
+            out.backward()
+
+
+def test_one_output_at_a_time_is_what_eager_does() -> None:
+    """What was saved serves the backward through each."""
+
+    def program(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        y = x.exp()
+        return (y * y).sin(), (y + 1).log()
+
+    x = torch.randn(5, requires_grad=True)
+    given = [torch.randn(5), torch.randn(5)]
+    found = []
+    for each in (program, compiler_core.compile(program)):
+        outs = each(x)
+        found.append(
+            [
+                torch.autograd.grad(o, x, g, retain_graph=i == 0)[0]
+                for i, (o, g) in enumerate(zip(outs, given, strict=True))
+            ]
+        )
+    torch.testing.assert_close(found[1], found[0])

@@ -58,7 +58,8 @@ def test_it_computes_what_the_graph_does(tmp_path: Path) -> None:
     x, = inputs
     torch.testing.assert_close(results[0], x.softmax(-1).exp() @ x.t())
 """
-    run(text.replace("    results = run_forward(inputs)\n", "    results = run_forward(inputs)\n" + compare), tmp_path)
+    call = "    results = run_forward([*inputs])\n"
+    run(text.replace(call, call + compare), tmp_path)
 
 
 def test_triton_kernels_too(tmp_path: Path) -> None:

@@ -303,7 +303,7 @@ def verdict(name: str, device: str) -> str:
     gm = graph_of(name, inputs)
     try:
         run = kernels.compile_kernels(gm, "forward", new_compile(), Options(tune=True), "triton")
-        results = run(inputs)
+        results = run([*inputs])
     except Exception:
         return traceback.format_exc()
     expected = gm(*inputs)
