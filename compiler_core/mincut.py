@@ -20,6 +20,7 @@ share of the plain cut's.
 from __future__ import annotations
 
 import bisect
+import functools
 import math
 import operator
 from collections.abc import Callable, Iterable, Mapping, Set
@@ -76,6 +77,23 @@ class Values:
         usable = [n for n in self.nodes if n in self.backward and n not in self.after_tangents]
         self.candidates = [n for n in usable if not is_symbolic(n.meta.get("val"))]
         """What the backward can use and that needs no tangent; numbers are handed over, whichever it needs."""
+
+    @functools.cached_property
+    def written(self) -> set[fx.Node]:
+        """What the forward writes to memory, saved or not: its outputs, and what an operator reads that does not fuse
+        with it, or that needs it through such a one too (both branches of a residual)."""
+        written = set(self.outputs)
+        bits = {node: 1 << number for number, node in enumerate(self.nodes)}
+        behind: dict[fx.Node, tuple[int, int]] = {}  # what a value needs: all, and what through such operators
+        for node in (n for n in self.nodes if n in self.forward):
+            needed, beyond = bits[node], 0
+            for source in node.all_input_nodes:
+                further, far = behind[source]
+                needed |= further
+                beyond |= far if _fusible(source, node) else further
+            behind[node] = needed, beyond
+            written.update(s for s in node.all_input_nodes if beyond & bits[s])
+        return written
 
     def wanted(self, node: fx.Node) -> bool:
         """The backward needs `node` for a gradient, or for what depends on a tangent."""
@@ -172,8 +190,7 @@ def _capacity(node: fx.Node, values: Values, scale: int) -> float:
     be saved."""
     if tensor_of(node) is None or is_view(node) or node.op == "get_attr" or node.name in values.overwritten:
         return math.inf
-    written = node in values.outputs or any(not _fusible(node, u) for u in node.users if u in values.forward)
-    if node.op == "placeholder" or written:
+    if node.op == "placeholder" or node in values.written:
         return bytes_of(node) * scale + (node.op != "placeholder")
     return bytes_of(node) * scale * (1 + WRITING) + 2
 

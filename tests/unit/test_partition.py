@@ -190,6 +190,28 @@ def test_what_is_computed_again_stands_before_its_reader() -> None:
         assert not any(n.startswith("mul") for n in between)
 
 
+class Residual(nn.Module):
+    def __init__(self, width: int, layers: int) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Sequential(nn.LayerNorm(width), nn.Linear(width, width)) for _ in range(layers))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            x = x + layer(x)
+        return x.cos()
+
+
+def test_the_sums_of_a_residual_stream_are_saved_not_its_summands() -> None:
+    """Either are as many bytes; but from summands the backward would make all the sums at its start."""
+    captured = capture(Residual(512, 6), t(8, 512))
+    partition(trace_joint(captured.gm, captured.inputs, captured.compile), captured.compile)
+    account = captured.compile.partition
+    assert account is not None
+    saved = [v.node.rpartition("#")[2] for v in account.values if v.decision == "saved"]
+    # the last sum is read by the cosine alone, so that saving it would write it
+    assert [name for name in saved if name.startswith("addmm")] == ["addmm_5"]
+
+
 def test_many_paths_through_the_backward_are_walked_once() -> None:
     def function(x: torch.Tensor) -> torch.Tensor:
         for _ in range(60):  # each round doubles the paths from the gradient back to the tangent
