@@ -130,19 +130,22 @@ class Kept:
 
     Eager PyTorch has nodes of its own behind each output; here one node is behind all of them, and
     PyTorch frees what it saved after the first backward.  `needed`: for each output the places of
-    the saved values that its gradient reads, which must not have been written to since.
+    the saved values that its gradient reads, which must not have been written to since.  `shared`: for each
+    output the places of those that no backward can go through after one through it, its own among them.
     """
 
-    def __init__(self, saved: Sequence[torch.Tensor], needed: Sequence[Sequence[int]]) -> None:
+    def __init__(
+        self, saved: Sequence[torch.Tensor], needed: Sequence[Sequence[int]], shared: Sequence[Sequence[int]]
+    ) -> None:
         self._saved: Sequence[torch.Tensor] | None = saved
         self._versions = [t._version for t in saved]
-        self._needed = needed
-        self._through = [False] * len(needed)
+        self._needed, self._shared = needed, shared
+        self._gone: set[int] = set()
 
     def again(self, absent: Sequence[bool], error: RuntimeError) -> Sequence[torch.Tensor]:
         """The saved values, where PyTorch gave `error` instead, for the outputs that are not `absent`."""
-        given = [i for i, is_absent in enumerate(absent) if not is_absent]
-        if self._saved is None or any(self._through[i] for i in given):
+        given = _given(absent)
+        if self._saved is None or not self._gone.isdisjoint(given):
             raise error
         for at in {at for i in given for at in self._needed[i]}:
             if self._saved[at]._version != self._versions[at]:
@@ -152,13 +155,15 @@ class Kept:
         return self._saved
 
     def passed(self, absent: Sequence[bool]) -> None:
-        """PyTorch's own saved values served the outputs that are not `absent`; after the last, let go.
-
-        Those served by `again` are not noted: whether the caller retains the graph cannot be seen there.
-        """
-        self._through = [t or not a for t, a in zip(self._through, absent, strict=True)]
-        if all(self._through):
+        """A backward that does not retain the graph goes through the outputs that are not `absent`; let go of what
+        was saved where none can go through another any more."""
+        self._gone.update(*(self._shared[i] for i in _given(absent)))
+        if len(self._gone) == len(self._shared):
             self._saved = None
+
+
+def _given(absent: Sequence[bool]) -> list[int]:
+    return [i for i, is_absent in enumerate(absent) if not is_absent]
 
 
 _NAMES: dict[str, Any] = {

@@ -7,7 +7,7 @@ what runs; `autograd` says what its names mean.
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from types import EllipsisType
 from typing import Any
 
@@ -113,7 +113,7 @@ class Writer:
         if self._one_by_one:
             # the node must not hold its own outputs; a detached one shares their version counter
             kept = [f"{n}.detach()" if n in joint.outputs else n for n in self.parts.saved]
-            self._line(2, f"ctx.kept = Kept({tuple_text(kept)}, {self._needed()})")
+            self._line(2, f"ctx.kept = Kept({tuple_text(kept)}, {self._needed()}, {self._shared()})")
         plain = [n for n, d in zip(joint.outputs, joint.differentiable, strict=True) if not d]
         if plain:
             self._line(2, f"ctx.non_differentiable = {tuple_text(plain)}")
@@ -182,6 +182,8 @@ class Writer:
         self._line(2, "if not (create_graph or graph_is_retained()):  # what was saved is freed as it goes on")
         self._line(3, "ctx.maybe_clear_saved_tensors()")
         self._line(3, "ctx.primals = None")
+        if self._one_by_one:
+            self._line(3, f"ctx.kept.passed({tuple_text(flags)})")
         nodes = output_nodes(backward.graph)
         results = [f"gradient_{i}" if n is not None else "_" for i, n in enumerate(nodes, 1)]
         self._line(2, f"run = backward_graph if {self._have_memory()} else plain_backward")
@@ -209,20 +211,32 @@ class Writer:
         self._line(3, inputs.format("ctx.saved_tensors"))
         self._line(2, "except RuntimeError as error:  # an earlier backward went through other outputs")
         self._line(3, inputs.format(f"ctx.kept.again({tuple_text(flags)}, error)"))
-        self._line(2, "else:")
-        self._line(3, f"ctx.kept.passed({tuple_text(flags)})")
 
     def _needed(self) -> tuple[tuple[int, ...], ...]:
         """For each tangent, the places of the saved values that meet it in the backward graph."""
-        assert self.parts.backward is not None
-        graph, saved = self.parts.backward.graph, self.parts.saved
-        tangents = _behind(graph, set(self.joint.tangents))
-        values = _behind(graph, set(saved))
         met: dict[str, set[str]] = {t: set() for t in self.joint.tangents}
+        for tangents, saved in self._meetings():
+            for tangent in tangents:
+                met[tangent] |= saved
+        return tuple(tuple(i for i, s in enumerate(self.parts.saved) if s in met[t]) for t in self.joint.tangents)
+
+    def _shared(self) -> tuple[tuple[int, ...], ...]:
+        """For each tangent, the places of those that meet saved values together with it, itself first: behind their
+        outputs eager PyTorch has a node that a backward through one of them frees."""
+        together: dict[str, set[str]] = {t: set() for t in self.joint.tangents}
+        for tangents, saved in self._meetings():
+            for tangent in tangents if saved else ():
+                together[tangent] |= tangents - {tangent}
+        names = self.joint.tangents
+        return tuple((i, *(j for j, other in enumerate(names) if other in together[t])) for i, t in enumerate(names))
+
+    def _meetings(self) -> Iterator[tuple[set[str], set[str]]]:
+        """For each node of the backward, the tangents behind it and the saved values behind what it reads beside."""
+        assert self.parts.backward is not None
+        graph = self.parts.backward.graph
+        tangents, saved = _behind(graph, set(self.joint.tangents)), _behind(graph, set(self.parts.saved))
         for node in graph.nodes:
-            for tangent in tangents[node]:
-                met[tangent].update(*(values[n] for n in node.all_input_nodes if not tangents[n]))
-        return tuple(tuple(i for i, s in enumerate(saved) if s in met[t]) for t in self.joint.tangents)
+            yield tangents[node], set().union(*(saved[n] for n in node.all_input_nodes if not tangents[n]))
 
     def _absent_gradients(self) -> list[str]:
         """Statements that drop the gradients which eager PyTorch would not have made, because none
