@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 
 from compiler_core import ir
@@ -85,6 +85,22 @@ def _with_arguments(statement: ir.Statement, renamed: Mapping[str, ir.Argument])
     if isinstance(statement, (ir.Reduce, ir.Scan, ir.Store, ir.Position)):
         return replace(statement, value=new(statement.value))
     return statement
+
+
+def without_names(loops: ir.Loops, buffers: Mapping[str, ir.Buffer]) -> Hashable:
+    """What loops are but for their names and those of their values and buffers: numbers stand for these."""
+    numbers = {b: str(n) for n, b in enumerate(dict.fromkeys(loops.arguments))}
+    renamed: dict[str, ir.Argument] = {}
+    body: list[ir.Statement] = []
+    for number, statement in enumerate(loops.body):
+        made = _with_arguments(statement, renamed)
+        if isinstance(made, (ir.Load, ir.Store)):
+            made = replace(made, buffer=numbers[made.buffer])
+        if not isinstance(made, ir.Store):
+            renamed[made.name] = str(number)
+            made = replace(made, name=str(number))
+        body.append(made)
+    return loops.outer, loops.inner, tuple((n, buffers[b].dtype) for b, n in numbers.items()), tuple(body)
 
 
 def _unused(name: str, taken: set[str]) -> str:

@@ -11,9 +11,10 @@ Five shapes of kernel, each in a file of its own:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 
 from compiler_core import ir
+from compiler_core.bodies import without_names
 from compiler_core.codegen import Code
 from compiler_core.codegen.cpp_columns import Columns
 from compiler_core.codegen.cpp_elements import Elements, Scattered
@@ -26,14 +27,18 @@ from compiler_core.codegen.cpp_text import Text
 
 
 def generate(program: ir.Program, simd_math: Sequence[str] = ()) -> Code:
-    """The source of all loops of `program`, one function each."""
+    """The source of all loops of `program`, one function each; of several that differ by names alone, as those of a
+    network's layers do, all but the first call it, since C++ compilers are slow."""
     kernels = [s for s in program.steps if isinstance(s, ir.Loops)]
     rows = any(issubclass(_shape(k), Rows) for k in kernels)
     sums = any(sums_ahead(s) for k in kernels for s in k.scans)
     text = Text((prelude(kernels, simd_math) + EACH * rows + RUNNING_SUMS * sums).splitlines())
+    printed: dict[Hashable, str] = {}
     for loops in kernels:
         text.add("")
-        _shape(loops)(text, loops, program.buffers).emit()
+        kernel = _shape(loops)(text, loops, program.buffers)
+        first = printed.setdefault(without_names(loops, program.buffers), loops.name)
+        kernel.emit() if first == loops.name else kernel.emit_call(first)
     return Code("cpp", "\n".join(text.lines) + "\n", tuple(text.origins))
 
 

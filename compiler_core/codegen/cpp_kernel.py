@@ -60,18 +60,32 @@ class Kernel(ABC):
         self._block = min(LANES, last) if isinstance(last, int) else LANES
 
     def emit(self) -> None:
+        if self._late:
+            fault = f", i64& {FAULT}" if self._loops.may_fail else ""
+            heading = f"static __attribute__((noinline)) void {self._loops.name}_part({self._takes()}{fault})"
+            self._function(heading, self._body)
+        body = self._on_threads if self._late else self._body
+        self._function(self._heading(), (lambda: self._watched(body)) if self._loops.may_fail else body)
+
+    def emit_call(self, other: str) -> None:
+        """The function as a call of kernel `other`, which does the same."""
+        returned = "return " * self._loops.may_fail
+        self._function(self._heading(), lambda: self._add(f"{returned}{other}({', '.join(self._given())});"))
+
+    def _heading(self) -> str:
+        return f'extern "C" {"i64" if self._loops.may_fail else "void"} {self._loops.name}({self._takes()})'
+
+    def _takes(self) -> str:
         reads = [f"const {self._type(b)}* __restrict in_{b}" for b in self._loops.reads]
         writes = [f"{self._type(b)}* __restrict out_{b}" for b in self._loops.writes]
         sizes = [f"i64 {name}" for name in self._loops.symbols] + [f"f64 {name}" for name in self._loops.scalars]
-        takes = ", ".join(reads + writes + sizes)
-        if self._late:
-            fault = f", i64& {FAULT}" if self._loops.may_fail else ""
-            self._function(f"static __attribute__((noinline)) void {self._loops.name}_part({takes}{fault})", self._body)
-        body = self._on_threads if self._late else self._body
-        if self._loops.may_fail:
-            self._function(f'extern "C" i64 {self._loops.name}({takes})', lambda: self._watched(body))
-        else:
-            self._function(f'extern "C" void {self._loops.name}({takes})', body)
+        return ", ".join(reads + writes + sizes)
+
+    def _given(self) -> list[str]:
+        """What the function takes, to call another with."""
+        loops = self._loops
+        buffers = [f"in_{b}" for b in loops.reads] + [f"out_{b}" for b in loops.writes]
+        return [*buffers, *loops.symbols, *loops.scalars]
 
     def _function(self, heading: str, body: Callable[[], None]) -> None:
         self._add(f"{heading} noexcept {{")
@@ -91,10 +105,8 @@ class Kernel(ABC):
 
     def _on_threads(self) -> None:
         """The loops that the threads share out, on one thread or on all."""
-        loops = self._loops
-        takes = [f"in_{b}" for b in loops.reads] + [f"out_{b}" for b in loops.writes] + [*loops.symbols, *loops.scalars]
-        takes += [FAULT] if loops.may_fail else []
-        call = f"{loops.name}_part({', '.join(takes)});"
+        given = [*self._given(), *([FAULT] if self._loops.may_fail else [])]
+        call = f"{self._loops.name}_part({', '.join(given)});"
 
         def on_all() -> None:
             self._add("#pragma omp parallel")

@@ -16,13 +16,17 @@ from compiler_core.sizes import Int, Real
 
 @dataclass(frozen=True)
 class Literal:
-    """A number in the place of an argument."""
+    """A number in the place of an argument; 0.0 and -0.0 are two, and NaN is one."""
 
-    value: int | float | bool
+    value: int | float | bool = field(compare=False)
     dtype: torch.dtype
+    _text: str = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_text", repr(self.value))
 
     def __str__(self) -> str:
-        return repr(self.value)
+        return self._text
 
 
 Argument = str | Literal

@@ -11,7 +11,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+import compiler_core
 from compiler_core import build, ir
+from compiler_core.bodies import without_names
 from compiler_core.codegen import cpp
 from compiler_core.codegen.cpp_ops import BUILTIN, INFIX, MATH, expression, number
 from compiler_core.config import Options
@@ -195,6 +197,56 @@ def test_a_kernel_named_as_a_node_is_renamed() -> None:
     gm.graph.find_nodes(op="placeholder")[0]._rename("forward_0")
     (step,) = fuse(lower(gm, "forward")).program.steps
     assert step.name == "forward_1"
+
+
+def layers(x: torch.Tensor, rows: torch.Tensor) -> list[torch.Tensor]:
+    x, made = x[rows], []
+    for _ in range(3):
+        x = torch.softmax(x, -1)[rows].sort().values  # PyTorch sorts
+        made.append(x)
+    return made
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_kernels_that_differ_by_names_alone_are_one(dynamic: bool) -> None:
+    rows = torch.randint(9, (9,))
+    with compiler_core.record() as record:
+        fast = compiler_core.compile(layers, dynamic=dynamic)
+        for size in (9, 11):
+            x = torch.randn(size, 5)
+            for mine, theirs in zip(fast(x, rows), layers(x, rows), strict=True):
+                torch.testing.assert_close(mine, theirs)
+    text = next(a.text for a in record.artifacts if a.name == "forward.cpp")
+    names = [s.name for s in build.signatures(text)]
+    assert [len(re.findall(rf"\b{name}\(", text)) for name in names] == [1, 1, 2, 2, 1, 1]  # the first gathers x
+    assert text.count("exp_f32(") == 3  # where it is defined, and twice
+    with pytest.raises(IndexError):
+        fast(x, rows + 99)
+
+
+ALL_DIFFER: list[tuple[Any, torch.Tensor]] = [
+    *((lambda x: x + 1, t) for t in (torch.randn(6, 5), torch.randn(5, 6), torch.randn(6, 5).double())),
+    *((f, torch.randn(6, 6)) for f in (lambda x: x + 2, lambda x: x * 0.0, lambda x: x * -0.0)),
+    *((f, torch.randn(6, 6)) for f in (lambda x: x[1:].exp(), lambda x: x[:5].exp(), lambda x: x + x.t())),
+    *((f, torch.randn(6, 6)) for f in (lambda x: x.sum(1), lambda x: x.sum(0), lambda x: x.amax(1))),
+]
+
+
+def test_kernels_are_alike_where_only_names_differ() -> None:
+    graphs = [trace(program, x) for program, x in ALL_DIFFER]
+    forms = list(map(form, graphs))
+    assert len(set(forms)) == len(forms)
+    for gm in graphs:
+        for node, name in zip(gm.graph.nodes, ("out", "y", "x", "z"), strict=False):
+            node._rename(name)
+    assert list(map(form, graphs)) == forms
+
+
+def form(gm: torch.fx.GraphModule) -> Any:
+    program = fuse(lower(gm, "forward")).program
+    (loops,) = program.steps
+    assert isinstance(loops, ir.Loops)
+    return without_names(loops, program.buffers)
 
 
 def test_every_operation_has_an_expression() -> None:

@@ -158,6 +158,14 @@ def test_floats_become_integers_as_the_processor_has_it(dtype: torch.dtype, to: 
             assert torch.equal(mine.signbit(), theirs.signbit()), (mine, theirs)
 
 
+def test_zeros_of_both_signs_are_two_numbers() -> None:
+    x = torch.tensor([-0.0, 0.0, 6.0])
+    program = lambda x: (x + 0.0, x + -0.0, torch.where(x > 5, 0.0, x), torch.where(x > 5, -0.0, x))  # noqa: E731
+    run, _ = compiled(program, x)
+    for mine, theirs in zip(run([x]), program(x), strict=True):
+        assert torch.equal(mine.signbit(), theirs.signbit())
+
+
 def test_bool_arithmetic() -> None:
     x = torch.tensor([True, False, True, False])
     y = torch.tensor([True, True, False, False])
