@@ -18,7 +18,7 @@ How many parts there are depends on the sizes alone, so neither do the sums depe
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Set
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from compiler_core import ir, spaces
@@ -28,6 +28,7 @@ from compiler_core.codegen.cpp_kernel import in_lanes
 from compiler_core.codegen.split import divisor
 from compiler_core.parts import partial_buffers, rest
 from compiler_core.rewrite import Refusal, Rewrite, Rewritten, Wishes, traffic
+from compiler_core.sizes import Int
 
 
 @dataclass(frozen=True)
@@ -52,11 +53,10 @@ MOST_KEPT = 16384
 
 @dataclass(frozen=True)
 class Pair:
-    """Loops over the rows and over the columns of one matrix; `place` is where both can stand, if there is such."""
+    """Loops over the rows and over the columns of one matrix."""
 
     rows: ir.Loops
     columns: ir.Loops
-    place: int | None
 
     @property
     def names(self) -> tuple[str, str]:
@@ -65,37 +65,40 @@ class Pair:
 
 def join_columns(fused: Rewritten, wishes: Wishes, language: Language) -> Rewritten:
     """`fused`, in which loops over rows have taken loops over columns along, or which says why they have not."""
-    tried: set[tuple[str, str]] = set()
-    while (pair := next(_pairs(fused.program, language, tried), None)) is not None:
-        tried.add(pair.names)
-        wish, limits = wishes.of(pair.rows, pair.columns), LIMITS[language]
-        if wish == "together":
-            limits = replace(limits, least_parts=2, least_elements=0)
-        outcome = Refusal("asked", "you asked to keep them apart") if wish == "apart" else _joined(fused, pair, limits)
-        fused = _refused(fused, pair, outcome) if isinstance(outcome, Refusal) else outcome
+    for pair in _pairs(fused.program, language):
+        if len(_places(fused.program, pair)) == 2:  # neither is in another kernel by now
+            wish, limits = wishes.of(pair.rows, pair.columns), LIMITS[language]
+            if wish == "together":
+                limits = replace(limits, least_parts=2, least_elements=0)
+            asked = Refusal("asked", "you asked to keep them apart")
+            outcome = asked if wish == "apart" else _joined(fused, pair, limits)
+            fused = _refused(fused, pair, outcome) if isinstance(outcome, Refusal) else outcome
     return fused
 
 
-def _pairs(program: ir.Program, language: Language, tried: Set[tuple[str, str]]) -> Iterator[Pair]:
-    """The pairs that were not tried yet."""
-    loops = [(at, s) for at, s in enumerate(program.steps) if isinstance(s, ir.Loops)]
-    for at, rows in loops:
+def _pairs(program: ir.Program, language: Language) -> Iterator[Pair]:
+    loops = [s for s in program.steps if isinstance(s, ir.Loops) and _reduces_a_matrix(s)]
+    by_shape: dict[tuple[Int, ...], list[ir.Loops]] = {}
+    for columns in loops:
+        if not columns.scans and not any(sweep.inner for sweep in ir.sweeps(columns)[1:]):
+            by_shape.setdefault(columns.space, []).append(columns)
+    for rows in loops:
         if language == "triton" or not in_lanes(rows):
-            for other, columns in loops:
-                new = rows is not columns and (rows.name, columns.name) not in tried
-                if new and _are_of_one_matrix(rows, columns):
-                    yield Pair(rows, columns, _meeting_place(program, at, other))
+            others = by_shape.get(rows.space[::-1], ())
+            yield from (Pair(rows, c) for c in others if c is not rows and _share_a_tensor(rows, c))
 
 
-def _are_of_one_matrix(rows: ir.Loops, columns: ir.Loops) -> bool:
-    """Whether the first reduces rows, and the second, which does nothing else, columns of a matrix of that shape."""
-    if (columns.outer, columns.inner) != (rows.inner, rows.outer) or len(rows.outer) != 1 or len(rows.inner) != 1:
-        return False
-    if set(rows.arguments).isdisjoint(columns.reads) or set(rows.reads) & set(columns.writes):
-        return False
-    if not _reduces(rows) or not _reduces(columns) or columns.scans:
-        return False
-    return not any(sweep.inner for sweep in ir.sweeps(columns)[1:])
+def _places(program: ir.Program, pair: Pair) -> list[int]:
+    return [at for at, s in enumerate(program.steps) if s is pair.rows or s is pair.columns]
+
+
+def _reduces_a_matrix(loops: ir.Loops) -> bool:
+    return len(loops.outer) == len(loops.inner) == 1 and _reduces(loops) > 0
+
+
+def _share_a_tensor(rows: ir.Loops, columns: ir.Loops) -> bool:
+    """Whether the second can go along with the first, for what both touch."""
+    return not set(rows.arguments).isdisjoint(columns.reads) and set(rows.reads).isdisjoint(columns.writes)
 
 
 def _reduces(loops: ir.Loops) -> int:
@@ -118,9 +121,9 @@ def _parts(pair: Pair, limits: Limits) -> int | Refusal:
     return Refusal("columns", f"{count:,} rows are not {few}")
 
 
-def _meeting_place(program: ir.Program, at: int, other: int) -> int | None:
+def _meeting_place(program: ir.Program, pair: Pair) -> int | None:
     """Where among the other steps both can stand: where the first did, or where the last did."""
-    first, last = min(at, other), max(at, other)
+    first, last = _places(program, pair)
     between = program.steps[first + 1 : last]
     if any(isinstance(s, ir.Call) and s.barrier for s in between):
         return None
@@ -139,7 +142,8 @@ def _joined(fused: Rewritten, pair: Pair, limits: Limits) -> Rewritten | Refusal
     parts = _parts(pair, limits)
     if isinstance(parts, Refusal):
         return parts
-    if pair.place is None:
+    place = _meeting_place(fused.program, pair)
+    if place is None:
         return Refusal("cycle", "a step between the two needs the first and is needed by the second")
     program, (size,) = fused.program, pair.rows.outer
     assert isinstance(size, int)
@@ -164,7 +168,7 @@ def _joined(fused: Rewritten, pair: Pair, limits: Limits) -> Rewritten | Refusal
     if saved <= 0:
         return Refusal("columns", "what the parts come to is as much as what both read")
     steps = [s for s in program.steps if s is not pair.rows and s is not pair.columns]
-    steps[pair.place : pair.place] = [joined, left]
+    steps[place:place] = [joined, left]
     return _noted(fused, replace(program, steps=tuple(steps), buffers=buffers), pair, saved)
 
 

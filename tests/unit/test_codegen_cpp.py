@@ -219,13 +219,12 @@ def test_kernels_that_differ_by_names_alone_are_one(dynamic: bool) -> None:
     text = next(a.text for a in record.artifacts if a.name == "forward.cpp")
     names = [s.name for s in build.signatures(text)]
     assert [len(re.findall(rf"\b{name}\(", text)) for name in names] == [1, 1, 2, 2, 1, 1]  # the first gathers x
-    assert text.count("exp_f32(") == 3  # where it is defined, and twice
     with pytest.raises(IndexError):
         fast(x, rows + 99)
 
 
 ALL_DIFFER: list[tuple[Any, torch.Tensor]] = [
-    *((lambda x: x + 1, t) for t in (torch.randn(6, 5), torch.randn(5, 6), torch.randn(6, 5).double())),
+    *((lambda x: x + 1, t) for t in (torch.randn(6, 5), torch.randn(7, 6), torch.randn(6, 5).double())),
     *((f, torch.randn(6, 6)) for f in (lambda x: x + 2, lambda x: x * 0.0, lambda x: x * -0.0)),
     *((f, torch.randn(6, 6)) for f in (lambda x: x[1:].exp(), lambda x: x[:5].exp(), lambda x: x + x.t())),
     *((f, torch.randn(6, 6)) for f in (lambda x: x.sum(1), lambda x: x.sum(0), lambda x: x.amax(1))),
