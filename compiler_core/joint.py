@@ -165,6 +165,7 @@ def _assemble(run: FunctionalRun, traced: fx.GraphModule, primal_count: int) -> 
     simplify.bias_apart(gm.graph)
     simplify.exp_of_log_softmax(gm.graph)
     to_channels_last(gm.graph)
+    simplify.forms_alone(gm.graph)
     _set_roles(gm.graph, count, returned)
     gm.graph.lint()
     gm.recompile()

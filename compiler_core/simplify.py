@@ -8,6 +8,7 @@
     relu_in_product    what clips a matrix product at 0 goes into it
     bias_apart         the bias of a matrix product is added by whoever reads the sum
     exp_of_log_softmax the exponential of a log-softmax, which its gradient has, is a quotient of what made it
+    forms_alone        what a pooling's gradient reads for its form alone need not be what was pooled
     merge_equal        the same pure operation on the same arguments is computed once
     own_outputs        no output shares memory with an input or another output unless eager's does
 
@@ -22,11 +23,18 @@ from typing import Any
 import torch
 import torch.fx as fx
 
-from compiler_core.symbols import hint
+from compiler_core.symbols import hint, is_symbolic
 
 aten = torch.ops.aten
 _ALIASES = (aten.detach.default, aten.alias.default, aten.lift_fresh_copy.default)
 _ELEMENTS = (aten.clone.default, aten._to_copy.default, aten.sum.dim_IntList, aten.mean.dim, aten.amax.default)
+_FORMS_ALONE = (
+    *(aten.max_pool2d_with_indices_backward.default, aten.max_pool3d_with_indices_backward.default),
+    *(aten.avg_pool2d_backward.default, aten.avg_pool3d_backward.default),
+    *(aten.adaptive_max_pool2d_backward.default, aten.adaptive_max_pool3d_backward.default),
+    *(aten._adaptive_avg_pool2d_backward.default, aten._adaptive_avg_pool3d_backward.default),
+)
+"""Gradients that read nothing of their second argument's values."""
 _CLIPS = (torch.float32, torch.bfloat16, torch.float16)
 CLIPPED = 1 << 18
 """Elements of a float32 product from which a pass over them costs more than the choice among cuBLAS's kernels."""
@@ -177,6 +185,21 @@ def exp_of_log_softmax(graph: fx.Graph) -> None:
         quotient.meta = dict(node.meta)
         node.replace_all_uses_with(quotient)
         graph.erase_node(node)
+
+
+def forms_alone(graph: fx.Graph) -> None:
+    """An operator that looks at a tensor's size and strides alone gets an empty one, so that it need not be saved."""
+    for node in [n for target in _FORMS_ALONE for n in graph.find_nodes(op="call_function", target=target)]:
+        gradient, image, *rest = node.args
+        assert isinstance(image, fx.Node)
+        value = image.meta["val"]
+        if any(map(is_symbolic, (*value.shape, *value.stride()))):
+            continue
+        with graph.inserting_before(node):
+            form = (gradient, list(value.shape), list(value.stride()))
+            empty = graph.call_function(aten.new_empty_strided.default, form)
+        empty.meta = dict(node.meta) | {"val": value}
+        node.args = (gradient, empty, *rest)
 
 
 def _operand(node: Any, target: Any, at: int) -> Any:
