@@ -38,11 +38,12 @@ class Columns(Rows):
                 self._along_columns(f"{self._target(store)} = {value};", store)
 
     def _arrays(self, what: str, kind: Callable[[ir.Reduce], str]) -> None:
-        """What columns come to, of no rows yet."""
+        """What columns come to, of no rows yet.  Used by way of pointers: beside an array that is taken by reference,
+        g++ 12 keeps the sums of a row in memory."""
         for store in self._loops.columns:
             reduce, name = self._reduce(store), f"{store.buffer}_{what}"
-            self._add(f"{kind(reduce)} {name}[{self._loops.inner_numel}];", store)
-            self._add(f"for ({kind(reduce)}& first : {name}) first = {identity(reduce)};", store)
+            self._add(f"{kind(reduce)} {name}_array[{self._loops.inner_numel}], *const {name} = {name}_array;", store)
+            self._add(f"for ({kind(reduce)}& first : {name}_array) first = {identity(reduce)};", store)
 
     def _along_columns(self, line: str, store: ir.Store) -> None:
         with self._nest([Loop(self._names[-1], str(self._loops.inner_numel))], None):

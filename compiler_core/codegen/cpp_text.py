@@ -13,7 +13,7 @@ from compiler_core import ir
 from compiler_core.codegen import Line
 
 TAKEN = re.compile(
-    r"""[ij]\d+|(in|out)_.*|.*_(part|all|nan|row|lane|run|wide|chunk|few)   # indices, arguments, accumulators
+    r"""[ij]\d+|(in|out)_.*|.*_(part|all|nan|row|lane|run|wide|chunk|few|array)   # indices, arguments, accumulators
     |block|tile|chunk|lanes?|fault|other|first|[fiu](8|16|32|64)|bf16|f16   # other names of ours
     |as_f32|as_bits|exp_part|exp_f32|erf_f32|fma|each|INLINE|Nothing
     |alignas|alignof|and|and_eq|asm|auto|bitand|bitor|bool|break|case|catch|char|class|compl|const|constexpr

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +14,8 @@ import torch
 import torch.nn.functional as F
 
 import compiler_core
-from compiler_core import columns, ir
+from compiler_core import build, columns, ir
+from compiler_core.codegen import cpp
 from compiler_core.columns import join_columns
 from compiler_core.fuse import fuse
 from compiler_core.lower import lower
@@ -142,6 +146,15 @@ def test_on_the_cpu_sums_are_the_same_with_any_number_of_threads() -> None:
         torch.set_num_threads(before)
     for other in found[1:]:
         assert all(map(torch.equal, found[0], other))
+
+
+def test_on_the_cpu_the_sums_of_a_row_stay_in_registers(tmp_path: Path) -> None:
+    program = fuse(lower(trace(lambda x: (x.sum(1), x.sum(0)), torch.randn(512, 512)), "forward"))
+    text, assembly = tmp_path / "kernel.cpp", tmp_path / "kernel.s"
+    text.write_text(cpp.generate(join_columns(program, Wishes(), "cpp").program).text)
+    subprocess.run(build.compile_command(build.toolchain(), text, assembly, ("-S", "-std=c++17", "-w")), check=True)
+    assert "few_array" in text.read_text()
+    assert not re.search(r"\bv?addps\s+-?\d*\(%r[sb]p\)", assembly.read_text())
 
 
 @pytest.fixture
