@@ -13,16 +13,19 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 
+import torch
+
 from compiler_core import ir
 from compiler_core.bodies import without_names
 from compiler_core.codegen import Code
+from compiler_core.codegen.cpp_blocks import EACH
 from compiler_core.codegen.cpp_columns import Columns
 from compiler_core.codegen.cpp_elements import Elements, Scattered
 from compiler_core.codegen.cpp_kernel import Kernel, in_lanes
 from compiler_core.codegen.cpp_lanes import Lanes
 from compiler_core.codegen.cpp_ops import prelude
 from compiler_core.codegen.cpp_reduce import RUNNING_SUMS, sums_ahead
-from compiler_core.codegen.cpp_rows import EACH, Rows
+from compiler_core.codegen.cpp_rows import TOTAL, Rows
 from compiler_core.codegen.cpp_text import Text
 
 
@@ -32,7 +35,9 @@ def generate(program: ir.Program, simd_math: Sequence[str] = ()) -> Code:
     kernels = [s for s in program.steps if isinstance(s, ir.Loops)]
     rows = any(issubclass(_shape(k), Rows) for k in kernels)
     sums = any(sums_ahead(s) for k in kernels for s in k.scans)
-    text = Text((prelude(kernels, simd_math) + EACH * rows + RUNNING_SUMS * sums).splitlines())
+    halves = any(b.dtype is torch.float16 for b in program.buffers.values())
+    blocks = EACH * (rows or halves) + TOTAL * rows
+    text = Text((prelude(kernels, simd_math) + blocks + RUNNING_SUMS * sums).splitlines())
     printed: dict[Hashable, str] = {}
     for loops in kernels:
         text.add("")

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from compiler_core import ir
-from compiler_core.codegen.cpp_kernel import Kernel, keeps_apart
-from compiler_core.codegen.cpp_text import Loop
+from compiler_core.codegen.cpp_blocks import Blocks
+from compiler_core.codegen.cpp_kernel import keeps_apart
+from compiler_core.codegen.cpp_text import Loop, part_of
 from compiler_core.sizes import Int, Undecided, hint, prod
 
 MOST_CUTS = 9
@@ -21,7 +22,7 @@ BLOCK = 4096
 """Elements of a long row that one thread takes in one go, where rows are too few to share out."""
 
 
-class Elements(Kernel):
+class Elements(Blocks):
     """Each element once, in any order."""
 
     def _body(self) -> None:
@@ -44,8 +45,7 @@ class Elements(Kernel):
         threads = self._pragma(1) if not around else None
         with self._nest(around, self._pragma(len(around)) if around else None), self._nest(inside[:-1], None):
             self._statements(before)
-            with self._vectorised(inside[-1], rest, threads=threads):
-                self._statements(rest)
+            self._vectorised(inside[-1], rest, threads)
 
     def _nested(self, extents: Sequence[tuple[Int, Int]]) -> tuple[list[Loop], list[Loop]]:
         """The loops that threads share out, and those inside: in tiles, where loads and stores go along different
@@ -55,10 +55,10 @@ class Elements(Kernel):
         if across is not None:
             rows = leading.pop(across)
             leading += [replace(rows, name="tile", step=TILE[0]), replace(last, name="block", step=TILE[1])]
-            return leading, [_part(rows, "tile", TILE[0]), _part(last, "block", TILE[1])]
+            return leading, [part_of(rows, "tile", TILE[0]), part_of(last, "block", TILE[1])]
         start, end = extents[-1]
         if self._parallel and hint(prod(e - s for s, e in extents[:-1])) < 64 and hint(end - start) >= 2 * BLOCK:
-            return [*leading, replace(last, name="block", step=BLOCK)], [_part(last, "block", BLOCK)]
+            return [*leading, replace(last, name="block", step=BLOCK)], [part_of(last, "block", BLOCK)]
         return leading, [last]
 
     def _steady(self, statements: Sequence[ir.Statement]) -> tuple[list[ir.Statement], list[ir.Statement]]:
@@ -94,8 +94,7 @@ class Scattered(Elements):
         before, rest = self._steady(statements)
         with self._nest(around, self._pragma(1)):
             self._statements(before)
-            with self._vectorised(Loop(last.name, end, "block"), rest):
-                self._statements(rest)
+            self._vectorised(Loop(last.name, end, "block"), rest, None)
 
 
 def cuts(loops: ir.Loops) -> tuple[int, list[Int]]:
@@ -129,8 +128,3 @@ def _across(loops: ir.Loops) -> int | None:
                 if statement.address.strides[at] == 1 and hint(loops.outer[at]) > TILE[0] // 2:
                     return at if hint(loops.outer[last]) > TILE[1] // 2 else None
     return None
-
-
-def _part(loop: Loop, of: str, size: int) -> Loop:
-    """What `loop` does of the block of `size` that begins at `of`."""
-    return Loop(loop.name, f"({of} + {size} < {loop.end} ? {of} + {size} : {loop.end})", of)

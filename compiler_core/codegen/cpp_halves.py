@@ -2,7 +2,7 @@
 
 A loop rounds a float to what a half can hold (`rounded_f16`) where eager makes a half, and computes on with floats: the
 same values, without a way through 16 bits.  bfloat16 is converted in the loop, by shifts; float16, whose instructions
-compilers do not vectorise loops with, in arrays before and after it.
+compilers do not vectorise loops with, in arrays between loops (`cpp_blocks.py`), rounded there as well.
 """
 
 from __future__ import annotations
@@ -45,35 +45,98 @@ static inline f32 rounded_f16(f32 x) {  // beside 1.5 * 2^13 times its power of 
   const u32 near = as_bits((x + large) - large) | sign;
   return as_f32(__builtin_fabsf(x) >= 65520.0f ? sign | 0x7f800000u : near);
 }
+// a number of halves that compilers know
 #if defined __F16C__
-#if defined __AVX512F__
+typedef short halves8 __attribute__((vector_size(16)));
+typedef f32 floats4 __attribute__((vector_size(16)));
+typedef f32 floats8 __attribute__((vector_size(32)));
 enum { LANES = 16 };
-#define WIDEN(x) __builtin_ia32_vcvtph2ps512_mask(x, floats{}, -1, 4)
-#define NARROW(x) __builtin_ia32_vcvtps2ph512_mask(x, 0, halves{}, -1)
-#else
-enum { LANES = 8 };
-#define WIDEN(x) __builtin_ia32_vcvtph2ps256(x)
-#define NARROW(x) __builtin_ia32_vcvtps2ph256(x, 0)
+#if defined __AVX512F__
+typedef short halves16 __attribute__((vector_size(32)));
+typedef f32 floats16 __attribute__((vector_size(64)));
 #endif
-typedef short halves __attribute__((vector_size(2 * LANES), aligned(2), may_alias));
-typedef f32 floats __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
-static inline void widen(f32* to, const f16* from) { *(floats*)to = WIDEN(*(const halves*)from); }
-static inline void narrow(f16* to, const f32* from) { *(halves*)to = NARROW(*(const floats*)from); }
+template <i32 lanes> static inline void widen(f32* to, const f16* from) {
+  if constexpr (lanes > 16) {
+    widen<lanes / 2>(to, from);
+    widen<lanes / 2>(to + lanes / 2, from + lanes / 2);
+  } else if constexpr (lanes == 16) {
+#if defined __AVX512F__
+    halves16 in;
+    __builtin_memcpy(&in, from, sizeof in);
+    const floats16 out = __builtin_ia32_vcvtph2ps512_mask(in, floats16{}, -1, 4);
+    __builtin_memcpy(to, &out, sizeof out);
+#else
+    widen<8>(to, from);
+    widen<8>(to + 8, from + 8);
+#endif
+  } else {
+    halves8 in = {};
+    __builtin_memcpy(&in, from, 2 * lanes);
+    if constexpr (lanes == 8) {
+      const floats8 out = __builtin_ia32_vcvtph2ps256(in);
+      __builtin_memcpy(to, &out, 4 * lanes);
+    } else {
+      const floats4 out = __builtin_ia32_vcvtph2ps(in);
+      __builtin_memcpy(to, &out, 4 * lanes);
+    }
+  }
+}
+template <i32 lanes> static inline void narrow(f16* to, const f32* from) {
+  if constexpr (lanes > 16) {
+    narrow<lanes / 2>(to, from);
+    narrow<lanes / 2>(to + lanes / 2, from + lanes / 2);
+  } else if constexpr (lanes == 16) {
+#if defined __AVX512F__
+    floats16 in;
+    __builtin_memcpy(&in, from, sizeof in);
+    const halves16 out = __builtin_ia32_vcvtps2ph512_mask(in, 0, halves16{}, -1);
+    __builtin_memcpy(to, &out, sizeof out);
+#else
+    narrow<8>(to, from);
+    narrow<8>(to + 8, from + 8);
+#endif
+  } else if constexpr (lanes == 8) {
+    floats8 in;
+    __builtin_memcpy(&in, from, sizeof in);
+    const halves8 out = __builtin_ia32_vcvtps2ph256(in, 0);
+    __builtin_memcpy(to, &out, sizeof out);
+  } else {
+    floats4 in = {};
+    __builtin_memcpy(&in, from, 4 * lanes);
+    const halves8 out = __builtin_ia32_vcvtps2ph(in, 0);
+    __builtin_memcpy(to, &out, 2 * lanes);
+  }
+}
+template <i32 lanes> static inline void round(f32* to, const f32* from) {
+  f16 bits[lanes];
+  narrow<lanes>(bits, from);
+  widen<lanes>(to, bits);
+}
 #else
 enum { LANES = 1 };
-static inline void widen(f32* to, const f16* from) { *to = f32_of_f16(*from); }
-static inline void narrow(f16* to, const f32* from) { *to = f16_of_f32(*from); }
+template <i32 lanes> static inline void widen(f32* to, const f16* from) {
+  #pragma omp simd
+  for (i32 lane = 0; lane < lanes; ++lane) to[lane] = f32_of_f16(from[lane]);
+}
+template <i32 lanes> static inline void narrow(f16* to, const f32* from) {
+  #pragma omp simd
+  for (i32 lane = 0; lane < lanes; ++lane) to[lane] = f16_of_f32(from[lane]);
+}
+template <i32 lanes> static inline void round(f32* to, const f32* from) {
+  #pragma omp simd
+  for (i32 lane = 0; lane < lanes; ++lane) to[lane] = rounded_f16(from[lane]);
+}
 #endif
 static __attribute__((noinline)) void f32s_of_f16(f32* __restrict to, const f16* __restrict from, i64 count) {
   i64 k = 0;
-  for (; k + LANES <= count; k += LANES) widen(to + k, from + k);
-  if (k < count && count > LANES) widen(to + count - LANES, from + count - LANES);  // some of them again
+  for (; k + LANES <= count; k += LANES) widen<LANES>(to + k, from + k);
+  if (k < count && count > LANES) widen<LANES>(to + count - LANES, from + count - LANES);  // some of them again
   else for (; k < count; ++k) to[k] = f32_of_f16(from[k]);
 }
 static __attribute__((noinline)) void f16s_of_f32(f16* __restrict to, const f32* __restrict from, i64 count) {
   i64 k = 0;
-  for (; k + LANES <= count; k += LANES) narrow(to + k, from + k);
-  if (k < count && count > LANES) narrow(to + count - LANES, from + count - LANES);
+  for (; k + LANES <= count; k += LANES) narrow<LANES>(to + k, from + k);
+  if (k < count && count > LANES) narrow<LANES>(to + count - LANES, from + count - LANES);
   else for (; k < count; ++k) to[k] = f16_of_f32(from[k]);
 }
 """

@@ -37,7 +37,7 @@ class Kernel(ABC):
         """Whether halves are only moved: then they stay bits."""
         self._wide: dict[int, str] = {}
         """What stands for the halves in memory of a load or store, where that is an array of floats."""
-        self._exact: dict[str, str] = {}
+        self._exact: dict[str, ir.Argument] = {}
         """Of halves that the loop makes by rounding, what they were before."""
         self._unrounded: dict[str, str] = {}
         """Of sums of floats that become a mean, what they are in double."""
@@ -144,19 +144,23 @@ class Kernel(ABC):
             left = f"const {self._kind(statement.dtype)} {safe(statement.name)}"
             self._add(f"{left} = {self._right(statement)};", statement)
             if isinstance(statement, ir.Compute) and statement.op == "cast" and statement.dtype in HALF:
-                self._exact[statement.name] = self._arg(statement.arguments[0])
+                self._exact[statement.name] = statement.arguments[0]
 
     def _target(self, store: ir.Store) -> str:
         return self._wide.get(id(store), f"out_{store.buffer}[{self._address(store.address)}]")
 
     def _stored(self, store: ir.Store) -> str:
-        """What is stored; float16 is rounded there, so it need not be before."""
-        dtype, value = self._buffers[store.buffer].dtype, self._arg(store.value)
-        if self._moves or dtype not in HALF:
+        """What is stored, as text."""
+        dtype, value = self._buffers[store.buffer].dtype, self._arg(self._exactly(store))
+        if self._moves or dtype not in HALF or id(store) in self._wide:
             return value
-        if dtype is torch.float16 and isinstance(store.value, str):
-            value = self._exact.get(store.value, value)
-        return value if id(store) in self._wide else f"{ir.SHORT[dtype]}_of_f32({value})"
+        return f"{ir.SHORT[dtype]}_of_f32({value})"
+
+    def _exactly(self, store: ir.Store) -> ir.Argument:
+        """What is stored; float16 is rounded there, so it need not be before."""
+        if self._buffers[store.buffer].dtype is not torch.float16 or not isinstance(store.value, str):
+            return store.value
+        return self._exact.get(store.value, store.value)
 
     def _position(self, statement: ir.Position) -> None:
         """A position, or 0 and a note of the fault: what is not looked at may be anything."""
@@ -226,18 +230,6 @@ class Kernel(ABC):
         """The type of an array of values."""
         return in_memory(dtype if self._moves else COMPUTED.get(dtype, dtype))
 
-    @contextmanager
-    def _vectorised(self, loop: Loop, statements: Sequence[ir.Statement], threads: str | None = None) -> Iterator[None]:
-        """A loop whose turns are the lanes of vectors; in chunks where there are halves to convert in arrays."""
-        halves = self._in_arrays(statements, self._names.index(loop.name))
-        if not halves:
-            with self._nest([loop], threads.replace(" for", " for simd") if threads else SIMD):
-                yield
-            return
-        chunks, inside = self._chunks(loop), Loop(loop.name, "chunk + lanes", "chunk")
-        with self._nest([chunks], threads), self._chunk(inside, chunks, halves), self._nest([inside], SIMD):
-            yield
-
     def _chunks(self, loop: Loop, step: int = CHUNK) -> Loop:
         return replace(loop, name="chunk", step=step)
 
@@ -282,7 +274,7 @@ class Kernel(ABC):
             for s in found
             if self._buffers[s.buffer].dtype is torch.float16
             and not made.intersection(name for name, _ in s.address.values)
-            and not (self._within(s.within) if isinstance(s, ir.Load) else s.how == "+=")
+            and not (self._within(s.within) if isinstance(s, ir.Load) else s.how == "+=" or s.over)
         ]
 
     # -- text -------------------------------------------------------------------------------

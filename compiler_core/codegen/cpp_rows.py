@@ -8,13 +8,13 @@ vector that leads to a mean.
 from __future__ import annotations
 
 from collections.abc import Sequence, Set
-from contextlib import nullcontext
 
 import torch
 
 from compiler_core import ir
+from compiler_core.codegen.cpp_blocks import Blocks
 from compiler_core.codegen.cpp_halves import CHUNK
-from compiler_core.codegen.cpp_kernel import FAULT, SIMD, Kernel
+from compiler_core.codegen.cpp_kernel import FAULT, SIMD
 from compiler_core.codegen.cpp_ops import number
 from compiler_core.codegen.cpp_reduce import (
     clauses,
@@ -28,6 +28,7 @@ from compiler_core.codegen.cpp_reduce import (
     update,
     wide,
 )
+from compiler_core.codegen.cpp_stages import arguments, from_outside, result, stages
 from compiler_core.codegen.cpp_text import Loop, Text, safe
 from compiler_core.sizes import Int, Size, prod
 
@@ -36,33 +37,14 @@ BLOCK = 512
 ROW_BYTES = 32 * 1024
 """Values of a row that are dear to compute are kept up to this size, else computed again."""
 DEAR = 10
-VECTOR = 64
-"""Bytes of the longest vectors: so many elements are computed together that the narrowest fill one."""
-EACH = """\
-#define INLINE __attribute__((always_inline))
-struct Nothing { void operator()(i32, i32) const {} };
-// body(index, lane) for each index from start to end, `lanes` of them together, then the rest in halves; before each
-// half, fold(lane, other) takes what the upper lanes have found into the lower ones
-template <i32 lanes, class Body, class Fold = Nothing>
-static inline INLINE void each(i64 start, i64 end, Body body, Fold fold = {}) {
-  const i64 rest = end - (end - start) % lanes;
-  for (; start < rest; start += lanes) {
-    #pragma omp simd
-    for (i32 lane = 0; lane < lanes; ++lane) body(start + lane, lane);
-  }
-  if constexpr (lanes > 1) {
-    #pragma omp simd
-    for (i32 lane = 0; lane < lanes / 2; ++lane) fold(lane, lane + lanes / 2);
-    each<lanes / 2>(rest, end, body, fold);
-  }
-}
+TOTAL = """\
 static inline f64 total(const f32* sums) { return ((f64)sums[0] + sums[1]) + ((f64)sums[2] + sums[3]); }
 """
 LEFT = 4
 """Lanes that `total` takes; to round the sums of so few would be most of a sum's error."""
 
 
-class Rows(Kernel):
+class Rows(Blocks):
     """`_kept` are the values that one sweep leaves in an array for those after it."""
 
     def __init__(self, text: Text, loops: ir.Loops, buffers: dict[str, ir.Buffer]) -> None:
@@ -70,6 +52,8 @@ class Rows(Kernel):
         self._kept = _kept(loops)
         self._sweeps = ir.sweeps(loops, self._kept)
         self._means = means(loops)
+        self._repeated: Sequence[ir.Statement] = ()
+        """What a sweep needs again of those before it."""
         self._into = ""
         """Of an accumulator's name, the end of that which an element is taken into."""
 
@@ -114,17 +98,13 @@ class Rows(Kernel):
         reduces = [s for s in sweep.inner if isinstance(s, ir.Reduce)]
         scans = [s for s in (*sweep.again, *sweep.inner) if isinstance(s, ir.Scan)]
         leading, last = self._inner_loops()
-        halves = [] if scans else self._halves(sweep)
-        if halves:
-            leading, last = [*leading, self._chunks(last, BLOCK)], Loop(last.name, "chunk + lanes", "chunk")
         for scan in scans:
             self._add(f"{own(scan, 'run')} = {identity(scan)};", scan)
         for reduce in reduces if leading else ():
             self._accumulators(reduce, wide(reduce), "all")
         pragma = f"#pragma omp parallel for schedule(static){clauses(reduces, 'all')}"
         with self._nest(leading, pragma if parallel and not scans else None):
-            with self._chunk(last, leading[-1], halves) if halves else nullcontext():
-                (self._in_order if scans else self._in_vectors)(sweep, reduces, last)
+            (self._in_order if scans else self._in_vectors)(sweep, reduces, last)
             for reduce in reduces if leading else ():
                 self._fold(reduce, "all", "part" if scans else self._left(reduce))
         for reduce in reduces:
@@ -140,12 +120,12 @@ class Rows(Kernel):
             self._accumulators(reduce, narrow(reduce), "part")
         chunks, part = self._chunks(loop), Loop(loop.name, "chunk + lanes", "chunk")
         statements = (*sweep.again, *sweep.inner)
-        stages = _stages(statements)
+        parts = stages(statements, lambda s: isinstance(s, ir.Scan), arguments)
         with self._nest([chunks], None), self._chunk(part, chunks, self._halves(sweep)):
-            passed = frozenset(a for stage in stages for a in _from_outside(stage)) & {*map(_name, statements)}
+            passed = {a for stage in parts for a in from_outside(stage, arguments)} & {*map(result, statements)}
             for name in sorted(passed):
                 self._add(f"{self._in_array(self._dtypes[name])} {safe(name)}_chunk[{CHUNK}];", name)
-            for stage in stages:
+            for stage in parts:
                 first = stage[0]
                 alone = isinstance(first, ir.Scan) and len(stage) == 1 and {first.value, first.name} <= passed
                 if isinstance(first, ir.Scan) and alone and sums_ahead(first):
@@ -159,31 +139,31 @@ class Rows(Kernel):
 
     def _stage(self, sweep: ir.Sweep, stage: Sequence[ir.Statement], passed: Set[str], place: str) -> None:
         self._exact = {}
-        for name in sorted(_from_outside(stage) & passed):
+        for name in sorted(from_outside(stage, arguments) & passed):
             kind = self._kind(self._dtypes[name])
             self._add(f"const {kind} {safe(name)} = ({kind}){safe(name)}_chunk{place};", name)
         for statement in stage:
             (self._again if statement in sweep.again else self._statements)([statement])
-            if _name(statement) in passed:
-                self._add(f"{safe(_name(statement))}_chunk{place} = {safe(_name(statement))};", statement)
+            if result(statement) in passed:
+                self._add(f"{safe(result(statement))}_chunk{place} = {safe(result(statement))};", statement)
 
     def _in_vectors(self, sweep: ir.Sweep, reduces: Sequence[ir.Reduce], loop: Loop) -> None:
         """Some elements at a time, one accumulator for each of them; these become one at the end."""
         self._into = "lane[lane]"
         size = self._loops.inner[-1]
-        lanes = self._lanes(sweep)
+        statements = (*sweep.again, *sweep.inner)
+        lanes = self._lanes(statements, loop.name)
         lanes = 1 << min(size, lanes).bit_length() - 1 if isinstance(size, int) else lanes
         for reduce in reduces:
             self._accumulators(reduce, narrow(reduce), f"lane[{max(lanes, LEFT)}]")
-        watched = any(isinstance(s, ir.Position) for s in (*sweep.again, *sweep.inner))
+        watched = any(isinstance(s, ir.Position) for s in statements)
         fault = f"{FAULT}_{next(k for k, other in enumerate(self._sweeps) if other is sweep)}"
         if watched:
             self._add(f"i64 {fault}[{lanes}] = {{}};")
             self._fault = f"{fault}[lane]"
-        self._add(f"each<{lanes}>({loop.start}, {loop.end}, [&](i64 {loop.name}, i32 lane) INLINE {{")
-        with self._text.nested():
-            self._again(sweep.again)
-            self._statements(sweep.inner)
+        self._repeated = sweep.again
+        with self._each(loop, lanes):
+            self._in_stages(loop.name, statements)
         if reduces or watched:
             self._add("}, [&](i32 lane, i32 other) INLINE {")
             with self._text.nested():
@@ -198,11 +178,6 @@ class Rows(Kernel):
         if watched:
             self._fault = FAULT
             self._add(f"{FAULT} |= {fault}[0];")
-
-    def _lanes(self, sweep: ir.Sweep) -> int:
-        """With fewer, compilers take shorter vectors for all that the loop computes."""
-        touched = [s for s in (*sweep.again, *sweep.inner) if isinstance(s, (ir.Load, ir.Store))]
-        return VECTOR // min([4, *(self._buffers[s.buffer].dtype.itemsize for s in touched)])
 
     def _halves(self, sweep: ir.Sweep) -> list[ir.Load | ir.Store]:
         """What a sweep converts in arrays."""
@@ -261,6 +236,18 @@ class Rows(Kernel):
             else:
                 self._statement(statement)
 
+    def _turn(self, statement: ir.Statement) -> None:
+        (self._again if statement in self._repeated else self._statements)([statement])
+
+    def _is_known(self, statement: ir.Statement) -> bool:
+        return statement in self._repeated and result(statement) in self._kept
+
+    def _keep(self, statement: ir.Statement) -> None:
+        """Leave a value to later sweeps."""
+        if result(statement) in self._kept:
+            row = f"{safe(result(statement))}_row[{self._row_index()}]"
+            self._add(f"{row} = {safe(result(statement))};", statement)
+
     def _row_index(self) -> str:
         strides = [prod(self._loops.inner[k + 1 :]) for k in range(len(self._loops.inner))]
         return ir.Address(tuple(strides)).text(self._names[len(self._loops.outer) :])
@@ -274,30 +261,7 @@ class Rows(Kernel):
                     self._add(f"{own(statement, 'nan_' + self._into)} |= {value} != {value};", statement)
             else:
                 self._statement(statement)
-                if not isinstance(statement, ir.Store) and statement.name in self._kept:
-                    row = f"{safe(statement.name)}_row[{self._row_index()}]"
-                    self._add(f"{row} = {safe(statement.name)};", statement)
-
-
-def _stages(statements: Sequence[ir.Statement]) -> list[list[ir.Statement]]:
-    """`statements` in loops one after the other, those with scans in between."""
-    depth: dict[str, int] = {}
-    stages: dict[int, list[ir.Statement]] = {}
-    for s in statements:
-        at = max((depth.get(a, 0) for a in s.arguments if isinstance(a, str)), default=0)
-        at += at % 2 != isinstance(s, ir.Scan)
-        depth[_name(s)] = at
-        stages.setdefault(at, []).append(s)
-    return [stages[at] for at in sorted(stages)]
-
-
-def _from_outside(statements: Sequence[ir.Statement]) -> Set[str]:
-    """The values that they use and others make."""
-    return {a for s in statements for a in s.arguments if isinstance(a, str)} - {*map(_name, statements)}
-
-
-def _name(statement: ir.Statement) -> str:
-    return "" if isinstance(statement, ir.Store) else statement.name
+                self._keep(statement)
 
 
 def _kept(loops: ir.Loops) -> frozenset[str]:

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
 
-from tests.kernel_programs import assert_same, compiled
+from compiler_core import build
+from compiler_core.codegen import cpp
+from compiler_core.fuse import fuse
+from compiler_core.lower import lower
+from tests.kernel_programs import assert_same, compiled, trace
 
 HALVES = (torch.bfloat16, torch.float16)
 Program = Callable[[torch.Tensor], torch.Tensor]
@@ -84,3 +91,33 @@ def test_rows_that_lie_where_indices_say(dtype: torch.dtype) -> None:
     run, _ = compiled(program, x, at)
     for found, expected in zip(run([x, at]), program(x, at), strict=True):
         assert torch.equal(found, expected)
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+@pytest.mark.parametrize("shape", [(5, 7), (3, 129), (64, 31), (2, 1000)])
+def test_chains_that_are_rounded_on_the_way(dtype: torch.dtype, shape: tuple[int, int]) -> None:
+    def program(x: torch.Tensor, y: torch.Tensor, mask: torch.Tensor, at: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        product = x * y
+        kept = torch.where(mask & (product > x), product, y + x) * mask
+        whole = (x[:, 1:] + y[:, :-1]).clamp(-9, 9).to(torch.int32).to(dtype) * y[:, 1:]
+        sums = (product.nan_to_num(0, 9, -9) * 2).clamp(-1, 1).round().sum(1, keepdim=True)
+        return product + y, product.float() + 1, kept, x[:, at] * 2 + 1 - y, whole, sums - product, (x + y).t() * 2
+
+    x, y = (torch.randn(shape).mul(300).to(dtype) for _ in range(2))  # products overflow float16
+    x.view(-1)[::13], x.view(-1)[5::17], y.view(-1)[3::11] = float("inf"), float("nan"), 1e-7
+    args = [x, y, torch.rand(shape) > 0.5, torch.randint(shape[1], (shape[1],))]
+    run, _ = compiled(program, *args)
+    for found, expected in zip(run(args), program(*args), strict=True):
+        assert torch.equal(found.nan_to_num(7), expected.nan_to_num(7))
+
+
+def test_float16_stays_in_registers_between_a_rounding_and_the_next(tmp_path: Path) -> None:
+    if not {"f16c", "avx2"} <= set(Path("/proc/cpuinfo").read_text(encoding="utf-8").split()):
+        pytest.skip("this processor has no instructions for float16")
+    x = torch.randn(64, 64).half()
+    program = fuse(lower(trace(lambda x: (x + 1) * x - 2, x), "forward")).program
+    kernel, assembly = tmp_path / "kernel.cpp", tmp_path / "kernel.s"
+    kernel.write_text(cpp.generate(program).text)
+    subprocess.run(build.compile_command(build.toolchain(), kernel, assembly, ("-S", "-w", "-std=c++17")), check=True)
+    stores = re.findall(r"vmov[au]p[sd]\s+%[xyz]mm\d+, .*\((?:%rsp|%rbp)", assembly.read_text())
+    assert not stores
