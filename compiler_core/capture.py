@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.fx as fx
-from torch._subclasses.fake_tensor import FakeTensorMode
 
 from compiler_core.aliasing import must_differ
 from compiler_core.ambient import CHANGES, Change, grad_mode
 from compiler_core.dynamic import OPERATIONS, Symbols
 from compiler_core.errors import Unsupported
-from compiler_core.fakes import fake_of, left_to_eager, quiet
+from compiler_core.fakes import FakeMode, fake_of, left_to_eager, quiet
 from compiler_core.graphs import memory_of
 from compiler_core.guards import GuardSpec, frozen, no_dispatch_mode_guard, state_guard
 from compiler_core.outside import is_static, value_of
@@ -57,7 +56,7 @@ class Capture:
         self.scope = scope
         self.graph = fx.Graph()
         self.symbols = Symbols(policy)
-        self.mode = FakeTensorMode(shape_env=self.symbols.env, static_shapes=True)
+        self.mode = FakeMode(shape_env=self.symbols.env, static_shapes=True)
         self.inputs: list[TensorValue | SymbolicNumber] = []
         self._last_placeholder: fx.Node | None = None
         self.guards: dict[Any, GuardSpec] = {"GLOBAL_STATE": state_guard()}
@@ -400,10 +399,10 @@ class Capture:
     def examples(self) -> list[Any]:
         """The graph's inputs as they come in: what the frame has done to them since is not seen."""
         self.symbols.settle()
-        fresh = FakeTensorMode(shape_env=self.symbols.env, static_shapes=True)
+        fresh = FakeMode(shape_env=self.symbols.env, static_shapes=True)
         return [self._example(value, fresh) for value in self.inputs]
 
-    def _example(self, value: TensorValue | SymbolicNumber, fresh: FakeTensorMode) -> Any:
+    def _example(self, value: TensorValue | SymbolicNumber, fresh: FakeMode) -> Any:
         if isinstance(value, SymbolicNumber):
             return value.value if value.sym.node.expr.is_number else value.sym
         assert value.real is not None and value.source is not None

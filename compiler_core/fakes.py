@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+from torch._prims_common import suggest_memory_format
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
     DynamicOutputShapeException,
@@ -19,6 +20,47 @@ from torch._subclasses.fake_tensor import (
 from torch.fx.experimental.symbolic_shapes import StatefulSymbolicContext
 
 from compiler_core.errors import Unsupported
+
+aten = torch.ops.aten
+POINTWISE = frozenset(
+    {
+        *(aten.logical_and.default, aten.logical_or.default, aten.logical_xor.default, aten.copysign.Tensor),
+        *(aten.div.Tensor_mode, aten.floor_divide.default, aten.heaviside.default, aten.logaddexp.default),
+        *(aten.xlogy.Tensor, aten.native_dropout_backward.default),
+    }
+)
+"""Operators of two tensors whose results PyTorch's fake tensors lay out by a rule that its kernels do not follow."""
+BATCH_NORMS = frozenset(
+    {
+        *(aten.native_batch_norm.default, aten._native_batch_norm_legit.default),
+        *(aten._native_batch_norm_legit.no_stats, aten._batch_norm_with_update.default),
+    }
+)
+ROW_MAJOR_ON_CPU = BATCH_NORMS | {aten.log_sigmoid_forward.default, aten.rrelu_with_noise.default}
+"""Of these, too, kernels for the CPU make results row-major; batch norms channels-last, where the input is that."""
+
+
+class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
+    """Makes fake tensors that lie in memory as those of eager's kernels do."""
+
+    def dispatch(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        made: Any = super().dispatch(func, types, args, kwargs or {})
+        if func in POINTWISE:
+            like: Any = super().dispatch(aten.add.Tensor, types, args[:2], {})
+            return self._like(made, like)
+        if func in ROW_MAJOR_ON_CPU and args[0].device.type == "cpu":
+            order = suggest_memory_format(args[0]) if func in BATCH_NORMS else torch.contiguous_format
+            with self:
+                like = torch.empty_like(args[0], memory_format=order)
+            return self._like(made, like) if isinstance(made, torch.Tensor) else (self._like(made[0], like), *made[1:])
+        return made
+
+    def _like(self, made: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+        """`made` with the strides of `like`, which has the same shape."""
+        if made.stride() == like.stride():
+            return made
+        with self:
+            return torch.empty_strided(made.shape, like.stride(), dtype=made.dtype, device=made.device)
 
 
 def fake_of(mode: FakeTensorMode, real: torch.Tensor, symbolic: StatefulSymbolicContext | None = None) -> torch.Tensor:

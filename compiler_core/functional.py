@@ -214,6 +214,7 @@ class FunctionalRun(fx.Interpreter):
 
         They are those at its end: what was written to a tensor later shows in all its views.
         """
+        self._check_windows()
         placeholders = [n for n in self.captured if n.op == "placeholder"]
         primal_of = {n: i for i, n in enumerate(placeholders)}
         index_of: dict[int, int] = {}
@@ -231,10 +232,24 @@ class FunctionalRun(fx.Interpreter):
     def _output(self, maker: fx.Node, value: Any) -> int:
         if not isinstance(value, torch.Tensor):
             raise JointRefused(f"an output of the graph is a {type(value).__name__}, not a tensor")
-        self.outputs.append(value)
+        self.outputs.append(self._laid_out(maker, value))
         self.makers.append(maker)
         self.differentiable.append(value.requires_grad)
         return len(self.outputs) - 1
+
+    def _laid_out(self, maker: fx.Node, value: torch.Tensor) -> torch.Tensor:
+        """`value` in the order in memory that it had when captured: what stands for a write or a whole operation here
+        may have made it in another."""
+        wanted = maker.meta.get("val")
+        if maker.op == "placeholder" or not isinstance(wanted, torch.Tensor):
+            return value
+        order = _order_in_memory(wanted)
+        if order is None or order == _order_in_memory(_unwrap(value)):
+            return value
+        self.provenance.stamp(maker)
+        with torch.set_grad_enabled(value.requires_grad):
+            dense = value.permute(order).clone(memory_format=torch.contiguous_format)
+            return dense.permute([order.index(d) for d in range(value.dim())])
 
     def _find_mutations(self, placeholders: list[fx.Node], inputs: list[Any]) -> None:
         storages = [_storage(t) if isinstance(t, torch.Tensor) else None for t in self.examples]
@@ -256,6 +271,13 @@ class FunctionalRun(fx.Interpreter):
                 raise JointRefused(f"the graph writes to input {node.name}, a leaf that requires grad")
             self.mutations.append(Mutation(i, self._output(node, tensor), hidden))
             self.differentiable[-1] = tensor.requires_grad and not hidden
+
+    def _check_windows(self) -> None:
+        """What `as_strided` counts in is the memory of eager's tensor, and that of a value after a write is another."""
+        windows = [n for n in self.captured if getattr(n.target, "__name__", n.target) == "as_strided"]
+        shown = [t.elem for n in windows for t in tensors_of(self.env[n]) if isinstance(t, FunctionalTensor)]
+        if any(_has_data_mutation(t) for t in shown):
+            raise JointRefused("the graph writes to memory that as_strided looks at")
 
     def _data_taken(self) -> list[fx.Node]:
         return [n for n in self.captured if n.target is getattr and n.args[1] == "data"]
@@ -349,6 +371,18 @@ def _overlaps(tensor: torch.Tensor) -> bool:
             return True
         extent += max(size - 1, 0) * stride
     return False
+
+
+def _order_in_memory(tensor: torch.Tensor) -> list[int] | None:
+    """The dimensions from the one of the widest steps to that of the smallest; None where elements do not lie so."""
+    long = [d for d, n in enumerate(tensor.shape) if hint(n) > 1]
+    order = sorted(long, key=lambda d: -hint(tensor.stride(d)))
+    reached = 1
+    for d in reversed(order):
+        if hint(tensor.stride(d)) != reached:
+            return None
+        reached *= hint(tensor.shape[d])
+    return [d for d in range(tensor.dim()) if d not in long] + order
 
 
 def _unwrap(tensor: torch.Tensor) -> torch.Tensor:

@@ -370,12 +370,14 @@ class _Kernel:
         address = self._address(statement.address)
         place = f"{statement.buffer}_ptr" + (f" + {address}" if address != "0" else "")
         if isinstance(statement, ir.Store):
-            wide = statement.how != "="  # each element is added, not each place
+            shape = self._shape if statement.how != "=" else ""  # each element is added, not each place
         else:  # a mask has the shape of the pointers, or a smaller one
-            masked, plain = (self._reach(s)[self._one_row :] for s in (statement, replace(statement, within=())))
-            wide = masked != plain
-        if wide:
-            return f"tl.broadcast_to({place}, {self._shape})"
+            masked, plain = (self._reach(s) for s in (statement, replace(statement, within=())))
+            widens = masked[self._one_row :] != plain[self._one_row :]
+            of_masked = self._shape if masked[1] or not self.loops.inner else "[BLOCK_I, 1]"
+            shape = of_masked if widens else ""
+        if shape:
+            return f"tl.broadcast_to({place}, {shape})"
         return place
 
     def _mask(self, statement: ir.Load | ir.Position | ir.Store) -> str:

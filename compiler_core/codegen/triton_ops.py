@@ -186,7 +186,7 @@ def reduce(op: str, dtype: torch.dtype, value: str, along: str) -> str:
     """A block of values reduced `along` an axis, as Triton's reductions are told it."""
     if op in ("any", "all"):
         return f"tl.{'max' if op == 'any' else 'min'}({value}.to(tl.int32), {along}) != 0"
-    if op == "sum":
+    if op == "sum" and dtype.is_floating_point:
         return f"tl.sum({value}, {along})"
     if op == "prod":
         return f"tl.reduce({value}, {_combined(along, '_multiply')})"

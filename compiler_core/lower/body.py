@@ -253,10 +253,11 @@ def _by_stride(stride: Sequence[Int]) -> list[int]:
 
 
 def _kept_strides(view: ir.View, out: ir.Buffer, dims: Sequence[int]) -> tuple[Int, ...]:
-    """The result's strides by dimension of the operand, whichever way `keepdim` was; 0 where it is reduced."""
-    if out.size == view.size:
-        return out.stride
+    """The result's strides by dimension of the operand, whichever way `keepdim` was; 0 where it is reduced.
+
+    A scan's result is as long as the operand, which two expressions may say in two ways.
+    """
     if len(out.size) == len(view.size):
-        return tuple(0 if d in dims else s for d, s in enumerate(out.stride))
+        return tuple(0 if d in dims and out.size[d] == 1 else s for d, s in enumerate(out.stride))
     kept = iter(out.stride)
     return tuple(0 if d in dims else next(kept) for d in range(len(view.size)))

@@ -799,3 +799,31 @@ def test_halves_are_compared_with_numbers_made_halves(dtype):
         return x == 0.1, x <= 0.3, x >= -0.3, x > 0.7, torch.where(x < 0.7, 1, 2), F.hardshrink(x, 0.3), x % 0.3
 
     check(program, lambda: (near.clone(),), backend="cpp")
+
+
+TURNED = {
+    "in place": lambda x, y: (x.sin().cumsum_(0), x.sin().masked_fill_(y > 0, 2.0), x.sin().scatter_(0, y.long(), 1.0)),
+    "in place, with gradients": lambda x, y: x.sin().index_add_(0, torch.tensor([0]), y[:1]) * y,
+    "of two": lambda x, y: (
+        torch.logical_or(x, y[0]),
+        torch.copysign(x, y[0]),
+        torch.xlogy(x, y[0]),
+        x.detach() // 0.3,
+    ),
+    "dense": lambda x, y: (F.logsigmoid(x), F.batch_norm(x, None, None, training=True)),
+    "read through": lambda x, y: x.sin().cumprod_(0).flatten().as_strided((4,), (1,)),
+}
+
+
+@pytest.mark.parametrize("program", TURNED.values(), ids=TURNED)
+@pytest.mark.parametrize("turn", [lambda x: x.permute(3, 2, 1, 0), lambda x: x.permute(0, 3, 1, 2)])
+def test_results_lie_in_memory_as_eagers_do(program, turn):
+    def inputs():
+        return turn(torch.rand(2, 3, 4, 5)), turn(torch.rand(2, 3, 4, 5))
+
+    check(program, inputs, grad=True, backend="cpp", tolerance=1e-5)
+
+
+@same_as_eager(backend="cpp", graphs=2, tolerance=1e-5, inputs=[lambda: (torch.randn(24),), lambda: (torch.randn(31),)])
+def test_scan_of_a_length_that_is_said_in_two_ways(x):
+    return x.unfold(-1, 3, 2).transpose(0, -1).cumsum(-1)

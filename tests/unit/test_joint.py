@@ -224,6 +224,20 @@ def test_writes_to_an_input_with_gaps(apart: torch.Tensor) -> None:
     assert torch.equal(apart, twin)
 
 
+def test_refuses_to_write_to_memory_that_as_strided_looks_at() -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        window = x.as_strided((4, 2), (6, 1))
+        x.clamp_(-0.1, 0.1)
+        return window + 1
+
+    stepped = torch.randn(4, 6)
+    captured = graph_of(program, stepped[:, ::2])
+    with pytest.raises(JointRefused, match="memory that as_strided looks at"):
+        trace_joint(captured.gm, captured.inputs, captured.compile)
+    want = program(stepped.clone()[:, ::2])
+    assert torch.equal(compiler_core.compile(program, backend="cpp")(stepped[:, ::2]), want)
+
+
 def test_refuses_to_write_to_an_input_that_shares_memory() -> None:
     base = t(4, grad=False)
     captured = graph_of(lambda x, y: x.add_(1) + y, base[:2], base[2:])

@@ -83,6 +83,18 @@ def softmax(x: torch.Tensor, y: torch.Tensor) -> Any:
     return torch.softmax(x, 1), torch.log_softmax(y, -1), torch.softmax(x, 0)
 
 
+@case(lambda rand: (rand(7, 65), rand(127, 600)))
+def element_put_among_results_of_rows(x: torch.Tensor, y: torch.Tensor) -> Any:
+    return tuple(torch.select_scatter((t - t.mean(-1, keepdim=True)).square().mean(-1), t[0, 0], 0, 2) for t in (x, y))
+
+
+@case(lambda rand: (rand(300, 4), rand(5, 3000)))
+def small_whole_numbers_wrap(x: torch.Tensor, y: torch.Tensor) -> Any:
+    tens = [(t * 40).to(torch.int8) for t in (x, y)]
+    sums = [t.sum(-1, dtype=torch.int8).double() for t in tens]
+    return *sums, *(t.to(torch.uint8).cumsum(-1, dtype=torch.uint8) for t in tens)
+
+
 @case(lambda rand: (rand(2, 20000),))
 def softmax_in_sweeps(x: torch.Tensor) -> Any:
     y = torch.softmax(x, 1)
