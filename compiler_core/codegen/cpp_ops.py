@@ -60,6 +60,10 @@ static inline f32 fma(f32 a, f32 b, f32 c) {  // a * b + c, rounded once where t
   return a * b + c;
 #endif
 }
+static inline u32 least(u32 a, u32 b) { return a < b ? a : b; }
+static inline i32 least(i32 a, i32 b) { return a < b ? a : b; }  // functions, or g++ makes one comparison of several
+"""
+EXP = """\
 static inline f32 exp_part(f32 x, f32 k) {  // exp(r), where r = x - k * log(2) is at most log(2) / 2
   const f32 r = fma(k, -0x1.7f7d1cp-20f, fma(k, -0x1.62e4p-1f, x));  // log(2) in two parts
   f32 p = fma(r, 0x1.6b6e1cp-10f, 0x1.122fc2p-7f);
@@ -69,10 +73,6 @@ static inline f32 exp_part(f32 x, f32 k) {  // exp(r), where r = x - k * log(2) 
   p = fma(p, r, 1.0f);
   return fma(p, r, 1.0f);
 }
-"""
-EXP = """\
-static inline u32 least(u32 a, u32 b) { return a < b ? a : b; }
-static inline i32 least(i32 a, i32 b) { return a < b ? a : b; }  // functions, or g++ makes one comparison of several
 static inline f32 exp_f32(f32 x) {  // 2^k * exp(x - k * log(2))
   // -176 gives 0 and 89 infinity as all beyond do; whole numbers compare faster, and bits are in the order of floats
   const u32 above = least(as_bits(x), as_bits(-176.0f));
@@ -86,7 +86,7 @@ static inline f32 exp_f32(f32 x) {  // 2^k * exp(x - k * log(2))
 """
 ERF = """\
 static inline f32 erf_f32(f32 x) {  // near 0 it is x + x * P(x * x), elsewhere 1 - exp(Q(|x|)), from 4 on 1
-  const f32 size = __builtin_fabsf(x), t = size > 4 ? 4 : size, square = x * x;
+  const f32 size = __builtin_fabsf(x), t = as_f32((u32)least((i32)as_bits(size), (i32)as_bits(4.0f))), square = x * x;
   f32 p = fma(square, -0x1.3a17ep-11f, 0x1.473baap-8f);
   p = fma(p, square, -0x1.b68b54p-6f);
   p = fma(p, square, 0x1.ce1a6ap-4f);
@@ -98,8 +98,14 @@ static inline f32 erf_f32(f32 x) {  // near 0 it is x + x * P(x * x), elsewhere 
   q = fma(q, t, -0x1.457d2p-1f);
   q = fma(q, t, -0x1.20e648p+0f) * t;
   const f32 shift = 0x1.8p23f + 127, rounded = fma(q, 0x1.715476p0f, shift);  // its last bits are k + 127
-  const f32 far = 1 - exp_part(q, rounded - shift) * as_f32(as_bits(rounded) << 23);
-  return size < 0.921875f ? fma(p, x, x) : __builtin_copysignf(far, x);
+  const f32 r = fma(rounded - shift, -0x1.62e43p-1f, q);  // exp(q) is 2^k * e: less exact than exp_f32, and at most 1/5
+  f32 e = fma(r, 0x1.126becp-7f, 0x1.573b8cp-5f);
+  e = fma(e, r, 0x1.55543cp-3f);
+  e = fma(e, r, 0x1.fffdc2p-2f);
+  e = fma(e, r, 1.0f);
+  e = fma(e, r, 1.0f);
+  const f32 far = fma(e, -as_f32(as_bits(rounded) << 23), 1.0f);
+  return size >= 0.921875f ? __builtin_copysignf(far, x) : fma(p, x, x);  // NaN is the latter
 }
 """
 OWN = {"exp": EXP, "erf": ERF}
