@@ -44,8 +44,8 @@ class Limits:
 LIMITS: dict[Language, Limits] = {
     # two programs for each of a large GPU's multiprocessors
     "triton": Limits(256, 16, 8, 0),
-    # some for each thread; few elements are in the caches when they are read again
-    "cpp": Limits(64, 16, 16, 1 << 17),
+    # some for each thread; of fewer elements, the parts are no less work
+    "cpp": Limits(64, 16, 16, 1 << 13),
 }
 MOST_KEPT = 16384
 """Sums that one program keeps, in registers; a thread, in the caches of its core."""
