@@ -37,8 +37,8 @@ PYTORCHS = (
     *("linalg_vector_norm", "norm"),
     # losses
     *("mse_loss", "mse_loss_backward", "smooth_l1_loss", "smooth_l1_loss_backward"),
-    *("huber_loss", "huber_loss_backward", "binary_cross_entropy", "binary_cross_entropy_backward"),
-    *("binary_cross_entropy_with_logits", "soft_margin_loss", "nll_loss_forward"),
+    *("huber_loss_backward", "binary_cross_entropy", "binary_cross_entropy_backward"),
+    *("binary_cross_entropy_with_logits", "nll_loss_forward"),
     # arithmetic in several steps
     *("addcmul", "addcdiv", "lerp", "xlogy", "frac", "logaddexp", "nan_to_num", "heaviside", "logit"),
     *("deg2rad", "rad2deg", "sinc", "fill", "isneginf", "isposinf", "std", "std_mean", "trace"),
@@ -117,6 +117,23 @@ def var(
 ) -> Any:
     both = var_mean(x, dim, correction=correction, keepdim=keepdim)
     return both if both is NotImplemented else both[0]
+
+
+OF_FIRST_TYPE = (aten.huber_loss.default, aten.soft_margin_loss.default)
+"""Losses of which eager's kernels make results of the first argument's type."""
+
+
+def in_type_of_first(op: torch._ops.OpOverload) -> None:
+    """Take `op`, a loss, as PyTorch takes it apart, but for the type of the result."""
+
+    @decomposes(op)
+    def loss(x: torch.Tensor, target: torch.Tensor, *args: Any) -> Any:
+        wide = torch.result_type(x, target)
+        return get_decompositions([op])[op](x.to(wide), target.to(wide), *args).to(x.dtype)
+
+
+for _loss in OF_FIRST_TYPE:
+    in_type_of_first(_loss)
 
 
 @decomposes(aten.max.dim)

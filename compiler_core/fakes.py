@@ -19,6 +19,7 @@ from torch._subclasses.fake_tensor import (
 )
 from torch.fx.experimental.symbolic_shapes import StatefulSymbolicContext
 
+from compiler_core.decompose import OF_FIRST_TYPE
 from compiler_core.errors import Unsupported
 
 aten = torch.ops.aten
@@ -41,7 +42,7 @@ ROW_MAJOR_ON_CPU = BATCH_NORMS | {aten.log_sigmoid_forward.default, aten.rrelu_w
 
 
 class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
-    """Makes fake tensors that lie in memory as those of eager's kernels do."""
+    """Makes fake tensors that are as those of eager's kernels, where PyTorch's own are not."""
 
     def dispatch(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         made: Any = super().dispatch(func, types, args, kwargs or {})
@@ -53,6 +54,9 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
             with self:
                 like = torch.empty_like(args[0], memory_format=order)
             return self._like(made, like) if isinstance(made, torch.Tensor) else (self._like(made[0], like), *made[1:])
+        if func in OF_FIRST_TYPE:
+            with self:
+                return made.to(args[0].dtype)
         return made
 
     def _like(self, made: torch.Tensor, like: torch.Tensor) -> torch.Tensor:

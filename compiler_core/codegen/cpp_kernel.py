@@ -251,16 +251,16 @@ class Kernel(ABC):
         """
         self._exact = {}
         names = [start if k == at else name for k, name in enumerate(self._names)]
-        for n, s in enumerate(halves):
-            array = f"out{n}_wide" if isinstance(s, ir.Store) else f"{safe(s.name)}_wide"
+        arrays = [f"{f'out{self._number[id(s)]}' if isinstance(s, ir.Store) else safe(s.name)}_wide" for s in halves]
+        for array, s in zip(arrays, halves, strict=True):
             self._wide[id(s)] = f"{array}[{place}]"
             self._add(f"f32 {array}[{size}];", s)
             if isinstance(s, ir.Load):
                 self._add(f"f32s_of_f16({array}, in_{s.buffer} + {s.address.text(names, safe)}, lanes);", s)
         yield
-        for n, s in enumerate(halves):
+        for array, s in zip(arrays, halves, strict=True):
             if isinstance(s, ir.Store):
-                self._add(f"f16s_of_f32(out_{s.buffer} + {s.address.text(names, safe)}, out{n}_wide, lanes);", s)
+                self._add(f"f16s_of_f32(out_{s.buffer} + {s.address.text(names, safe)}, {array}, lanes);", s)
         self._wide = {}
 
     def _in_arrays(self, statements: Sequence[ir.Statement], at: int) -> list[ir.Load | ir.Store]:

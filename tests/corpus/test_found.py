@@ -827,3 +827,16 @@ def test_results_lie_in_memory_as_eagers_do(program, turn):
 @same_as_eager(backend="cpp", graphs=2, tolerance=1e-5, inputs=[lambda: (torch.randn(24),), lambda: (torch.randn(31),)])
 def test_scan_of_a_length_that_is_said_in_two_ways(x):
     return x.unfold(-1, 3, 2).transpose(0, -1).cumsum(-1)
+
+
+@pytest.mark.parametrize("kinds", [(torch.float16, torch.float32), (torch.float32, torch.float64)], ids=str)
+def test_losses_of_two_types(kinds):
+    def program(x, y):
+        return F.huber_loss(x, y), F.soft_margin_loss(x, y.sign(), reduction="none")
+
+    check(program, lambda: (torch.randn(5).to(kinds[0]), torch.randn(5).to(kinds[1])), backend="cpp", tolerance=1e-3)
+
+
+@same_as_eager(backend="cpp", tolerance=2e-2, grad=True, inputs=lambda: tuple(torch.randn(2, 7, 33).half()))
+def test_columns_of_float16_in_two_sweeps(x, y):
+    return F.layer_norm(F.cosine_similarity(x, y, dim=0) ** 3, (33,))
