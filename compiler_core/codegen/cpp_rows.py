@@ -269,10 +269,18 @@ def _kept(loops: ir.Loops) -> frozenset[str]:
     if not loops.inner:
         return frozenset()
     again = [s for sweep in ir.sweeps(loops) for s in sweep.again if isinstance(s, ir.Compute)]
-    # what becomes of float16 is dear: compilers do not vectorise loops that convert it
+    # so is float16: its conversions cut a loop in two
     halves = {s.name for s in loops.body if isinstance(s, ir.Load) and s.dtype is torch.float16}
-    dear = (s for s in again if ir.OPS[s.op].cost >= DEAR or halves.intersection(s.arguments))
-    return frozenset(s.name for s in dear if may_fit(loops.inner_numel * s.dtype.itemsize))
+    dear = (s for s in again if ir.OPS[s.op].cost >= DEAR or halves.intersection(s.arguments) or _rounds(s))
+    kept = frozenset(s.name for s in dear if may_fit(loops.inner_numel * s.dtype.itemsize))
+    # but not what only leads to another one
+    return kept.intersection(
+        s.name for sweep in ir.sweeps(loops, kept) for s in sweep.again if not isinstance(s, ir.Store)
+    )
+
+
+def _rounds(statement: ir.Compute) -> bool:
+    return statement.op == "cast" and statement.dtype is torch.float16
 
 
 def may_fit(size: Int) -> bool:
