@@ -17,12 +17,13 @@ from compiler_core.sizes import Real, Size
 
 aten = torch.ops.aten
 Pointwise = Callable[..., Value]
+EVERYWHERE = ("cpu", "cuda")
 NO_OPERANDS = {"alpha", "rounding_mode", "memory_format"}
 """Named arguments that have no part in the choice of the result's type."""
 
 
 def promoted(promotion: Promotion, args: Sequence[Any]) -> tuple[torch.dtype, torch.dtype]:
-    """The type to compute in, for tensors and numbers `args`, and the one that integers are rounded to before."""
+    """The type to compute in, for tensors and numbers `args`, and the one that other types are rounded to before."""
     numbers = (1 if isinstance(a, Size) else 1.0 if isinstance(a, Real) else a for a in args)
     given = [_like(a) if isinstance(a, Operand) else a for a in numbers if isinstance(a, (Operand, int, float))]
     compute, _ = elementwise_dtypes(*given, type_promotion_kind=promotion)
@@ -31,11 +32,15 @@ def promoted(promotion: Promotion, args: Sequence[Any]) -> tuple[torch.dtype, to
 
 
 def pointwise(
-    *targets: torch._ops.OpOverload, promotion: Promotion = Promotion.DEFAULT, rounded: bool = False
+    *targets: torch._ops.OpOverload,
+    promotion: Promotion = Promotion.DEFAULT,
+    rounds: Sequence[str] = (),
+    scales: bool = False,
 ) -> Callable[[Pointwise], Pointwise]:
     """The decorated ``rule(body, *values)`` makes the result from elements of one common type.
 
-    Numbers are of the type that is computed in or, `rounded`, of the tensors': a half equals 0.1 that was made of it.
+    Numbers are of the type that is computed in or, on devices of the types `rounds`, of the tensors': a half equals
+    0.1 that was made of it.  One that `scales` on the CPU, the second of two, is what it is without dimensions, too.
     """
 
     def register(rule: Pointwise) -> Pointwise:
@@ -43,7 +48,10 @@ def pointwise(
         def lower(body: Body, *args: Any, **kwargs: Any) -> None:
             operands = {k: v for k, v in kwargs.items() if k not in NO_OPERANDS}
             types = promoted(promotion, [*args, *operands.values()])
+            rounded = body.out.device.type in rounds
             values = [_value(body, _rounded(a, types[1]) if rounded else a, *types) for a in args]
+            if scales and body.out.device.type == "cpu" and isinstance(args[1], Operand) and not args[1].view.size:
+                values[1] = _value(body, args[1], types[0], types[0])
             named = {k: _value(body, v, *types) for k, v in kwargs.items()}
             body.store(rule(body, *values, **named))
 
@@ -53,14 +61,13 @@ def pointwise(
     return register
 
 
-def _value(body: Body, arg: Any, dtype: torch.dtype, whole: torch.dtype | None = None) -> Any:
-    """`arg` as `dtype`; an integer is first made a `whole`."""
+def _value(body: Body, arg: Any, dtype: torch.dtype, common: torch.dtype | None = None) -> Any:
+    """`arg` as `dtype`; a tensor's element is first made a `common`."""
     if isinstance(arg, (Size, Real)):
         return body.number(arg, dtype)
     if not isinstance(arg, Operand):
         return arg
-    value = body.operand(arg)
-    return body.cast(value if value.dtype.is_floating_point else body.cast(value, whole or dtype), dtype)
+    return body.cast(body.cast(body.operand(arg), common or dtype), dtype)
 
 
 def _rounded(arg: Any, dtype: torch.dtype) -> Any:
@@ -86,7 +93,7 @@ def _register_by_name() -> None:
         pointwise(getattr(aten, name).default, promotion=Promotion.INT_TO_FLOAT)(functools.partial(_unary, op=name))
     for name in ("eq", "ne", "lt", "le", "gt", "ge"):
         op = getattr(aten, name)
-        register = pointwise(op.Tensor, op.Scalar, promotion=Promotion.ALWAYS_BOOL, rounded=True)
+        register = pointwise(op.Tensor, op.Scalar, promotion=Promotion.ALWAYS_BOOL, rounds=EVERYWHERE)
         register(functools.partial(_binary, op=name))
     for name in ("maximum", "minimum"):
         pointwise(getattr(aten, name).default)(functools.partial(_binary, op=name))
@@ -118,29 +125,29 @@ def _float_test(body: Body, x: Value, op: str) -> Value:
 _register_by_name()
 
 
-@pointwise(aten.add.Tensor, aten.add.Scalar)
+@pointwise(aten.add.Tensor, aten.add.Scalar, rounds=["cpu"])
 def add(body: Body, x: Value | Number, y: Value | Number, alpha: Value | Number = 1) -> Value:
     if _is_bool(x, y):
         return body.op("or", x, y) if alpha else body.cast(x, torch.bool)
     return body.op("add", x, y if alpha == 1 else _times(body, y, alpha))
 
 
-@pointwise(aten.sub.Tensor, aten.sub.Scalar)
+@pointwise(aten.sub.Tensor, aten.sub.Scalar, rounds=["cpu"])
 def sub(body: Body, x: Value | Number, y: Value | Number, alpha: Value | Number = 1) -> Value:
     return body.op("sub", x, y if alpha == 1 else _times(body, y, alpha))
 
 
-@pointwise(aten.rsub.Tensor, aten.rsub.Scalar)
+@pointwise(aten.rsub.Tensor, aten.rsub.Scalar, rounds=["cpu"])
 def rsub(body: Body, x: Value | Number, y: Value | Number, alpha: Value | Number = 1) -> Value:
     return sub(body, y, x, alpha)
 
 
-@pointwise(aten.mul.Tensor, aten.mul.Scalar)
+@pointwise(aten.mul.Tensor, aten.mul.Scalar, scales=True)
 def mul(body: Body, x: Value | Number, y: Value | Number) -> Value:
     return body.op("and" if _is_bool(x, y) else "mul", x, y)
 
 
-@pointwise(aten.div.Tensor, aten.div.Scalar, promotion=Promotion.INT_TO_FLOAT)
+@pointwise(aten.div.Tensor, aten.div.Scalar, promotion=Promotion.INT_TO_FLOAT, scales=True)
 def div(body: Body, x: Value | Number, y: Value | Number) -> Value:
     return body.op("div", x, y)
 
@@ -167,12 +174,12 @@ def floor_divide(body: Body, x: Value | Number, y: Value | Number) -> Value:
     return div_mode(body, x, y, "floor")
 
 
-@pointwise(aten.remainder.Tensor, aten.remainder.Scalar, rounded=True)
+@pointwise(aten.remainder.Tensor, aten.remainder.Scalar, rounds=EVERYWHERE)
 def remainder(body: Body, x: Value | Number, y: Value | Number) -> Value:
     return body.op("mod", x, y if _dtype(x, y).is_floating_point else _divisor(y))
 
 
-@pointwise(aten.fmod.Tensor, aten.fmod.Scalar, rounded=True)
+@pointwise(aten.fmod.Tensor, aten.fmod.Scalar, rounds=EVERYWHERE)
 def fmod(body: Body, x: Value | Number, y: Value | Number) -> Value:
     return body.op("fmod", x, y if _dtype(x, y).is_floating_point else _divisor(y))
 
@@ -242,7 +249,7 @@ def _clamp_tensor(body: Body, x: Operand, low: Operand | None, high: Operand | N
     body.store(value)
 
 
-@pointwise(aten.pow.Tensor_Scalar)
+@pointwise(aten.pow.Tensor_Scalar, rounds=["cpu"])
 def pow_scalar(body: Body, x: Value, exponent: Value | Number) -> Value:
     """The powers that eager computes without `pow`, as it does; the others by `pow`."""
     if isinstance(exponent, Value):
@@ -263,7 +270,7 @@ def pow_scalar(body: Body, x: Value, exponent: Value | Number) -> Value:
     return body.op("pow", x, exponent)
 
 
-@pointwise(aten.pow.Tensor_Tensor, aten.pow.Scalar)
+@pointwise(aten.pow.Tensor_Tensor, aten.pow.Scalar, rounds=["cpu"])
 def pow_tensor(body: Body, x: Value | Number, y: Value | Number) -> Value:
     if not _dtype(x, y).is_floating_point:
         raise NotLowered("a power of integers")

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
+import compiler_core
 from compiler_core import build
 from compiler_core.codegen import cpp
 from compiler_core.fuse import fuse
@@ -121,3 +122,37 @@ def test_float16_stays_in_registers_between_a_rounding_and_the_next(tmp_path: Pa
     subprocess.run(build.compile_command(build.toolchain(), kernel, assembly, ("-S", "-w", "-std=c++17")), check=True)
     stores = re.findall(r"vmov[au]p[sd]\s+%[xyz]mm\d+, .*\((?:%rsp|%rbp)", assembly.read_text())
     assert not stores
+
+
+MIXED: dict[str, Callable[..., torch.Tensor]] = {
+    "add": lambda x, y: x + y,
+    "sub": lambda x, y: x - y,
+    "mul": lambda x, y: x * y,
+    "div": lambda x, y: x / y,
+    "pow": lambda x, y: x.abs() ** y,
+    "fmod": lambda x, y: torch.fmod(x, y),
+    "remainder": lambda x, y: x % y,
+    "comparison": lambda x, y: x > y,
+}
+OTHERS = [
+    torch.tensor(3.3),
+    torch.tensor(0.7, dtype=torch.float64),
+    torch.tensor(690_000),
+    torch.tensor(1e-9),
+    3.3,
+    0.7,
+]
+
+
+@pytest.mark.parametrize("name", MIXED)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_with_what_has_another_type_and_no_dimensions(name: str, dtype: torch.dtype) -> None:
+    """Eager rounds it to the half; but not by what a half is multiplied or divided."""
+    x = torch.randn(1000).to(dtype)
+    for other in OTHERS:
+        for program in (MIXED[name], lambda x, y: MIXED[name](y, x)):
+            if isinstance(other, float) and program is not MIXED[name] and name in ("div", "fmod", "pow"):
+                continue  # a number divided is a reciprocal times it, and the others take none
+            got, want = compiler_core.compile(program, backend="cpp")(x, other), program(x, other)
+            assert got.dtype == want.dtype
+            torch.testing.assert_close(got, want, rtol=0 if name != "pow" else 1e-2, atol=0, equal_nan=True)
