@@ -85,7 +85,7 @@ def _straight(code: types.CodeType, latest: list[_Latest], hooked: Callable[...,
     space: dict[str, Any] = {"latest": latest, "none_yet": _NONE_YET, "hooked": hooked}
     space["set_hook"] = eval_frame.set_eval_frame
     exec(compile(text, "<cutaway straight>", "exec"), space)
-    made: Callable[..., Any] = space["compiled"]
+    made: Callable[..., Any] = space.pop("compiled")
     _leave_alone(made.__code__)
     return made
 

@@ -46,6 +46,8 @@ _CHEAP = {
     aten.threshold_backward, aten.maximum, aten.minimum, aten.clamp,
     prims.convert_element_type, prims.iota,
 }  # fmt: skip
+_OF_A_FORM = {aten.full_like, aten.zeros_like, aten.ones_like, aten.new_zeros, aten.new_full, aten.empty_like}
+"""They read nothing of their input but its size, type and strides."""
 _REDUCTIONS = {
     aten.sum, aten.mean, aten.amax, aten.amin, aten.max, aten.min, aten.var, aten.var_mean, aten.std,
     aten.any, aten.all, aten.argmax, prims.sum, prims.var,
@@ -87,7 +89,7 @@ class Values:
         behind: dict[fx.Node, tuple[int, int]] = {}  # what a value needs: all, and what through such operators
         for node in (n for n in self.nodes if n in self.forward):
             needed, beyond = bits[node], 0
-            for source in node.all_input_nodes:
+            for source in node.all_input_nodes if _packet(node) not in _OF_A_FORM else ():
                 further, far = behind[source]
                 needed |= further
                 beyond |= far if _fusible(source, node) else further

@@ -61,7 +61,7 @@ def graph_or_none(
     undo = f"undo = remember(({inputs}))" if remember else "undo = None"
     space: dict[str, Any] = {"compiled": compiled, "remember": remember, "failed": failed}
     exec(compile(_RUN.format(name=name, inputs=inputs, undo=undo), "<cutaway graph>", "exec"), space)
-    run: Callable[..., Any] = space[name]
+    run: Callable[..., Any] = space.pop(name)
     return run
 
 

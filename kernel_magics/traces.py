@@ -18,7 +18,7 @@ RESUMED = ".<resumed>"
 STOCK = "/torch/_dynamo/eval_frame.py"
 """Stands between the skeleton and a unit that stock torch.compile compiled."""
 RERUN = "/compiler_core/rerun.py"
-OWN = tuple(f"{Path(place).parent}/" for place in (compiler_core.__file__, __file__) if place)
+OWN = (*(f"{Path(place).parent}/" for place in (compiler_core.__file__, __file__) if place), "<cutaway")
 
 
 def show_alone(shell: Any, error: BaseException, filename: str | None) -> None:

@@ -136,6 +136,7 @@ class Rows(Blocks):
                 pragma = None if isinstance(first, ir.Scan) else SIMD + clauses(taken, "part")
                 with self._nest([part], pragma):
                     self._stage(sweep, stage, passed, f"[{loop.name} - chunk]")
+        self._exact = {}  # none of these floats is there for a later sweep
 
     def _stage(self, sweep: ir.Sweep, stage: Sequence[ir.Statement], passed: Set[str], place: str) -> None:
         self._exact = {}

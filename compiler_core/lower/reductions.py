@@ -75,7 +75,8 @@ def cumprod(body: Body, x: Operand, dim: int, dtype: torch.dtype | None = None) 
     body.store(body.scan("prod", body.cast(body.operand(x), COMPUTE_TYPE.get(body.out.dtype, body.out.dtype))))
 
 
-REDUCED_DIMS.update(dict.fromkeys((aten.cumsum.default, aten.cumprod.default), reduced_dims))
+SCANS = (aten.cumsum.default, aten.cumprod.default)
+REDUCED_DIMS.update(dict.fromkeys(SCANS, reduced_dims))
 
 
 @reduces(aten.amax.default, aten.max.default)

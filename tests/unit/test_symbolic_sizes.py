@@ -83,3 +83,13 @@ def _recorded(name: str, target: str | None = None) -> Record:
     with compiler_core.record() as record:
         compiler_core.compile(function, backend="cpp", dynamic=True, strict=True, target=target)(*make(5, 7))
     return record
+
+
+def test_a_running_sum_of_what_is_one_element_at_one_time() -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return x.unfold(-1, 3, 2).transpose(0, -1).cumsum(-1)
+
+    fast = compiler_core.compile(program, strict=True)
+    for n in (24, 3, 17, 5):
+        x = torch.randn(n)
+        torch.testing.assert_close(fast(x), program(x))
