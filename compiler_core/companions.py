@@ -47,7 +47,7 @@ def join_companions(fused: Rewritten, wishes: Wishes) -> Rewritten:
         first = steps[place]
         assert isinstance(first, ir.Loops)
         joined = (
-            _joined(first, step, wishes) if max((written.get(b, -1) for b in step.reads), default=-1) < place else None
+            _joined(first, step, wishes) if max((written.get(b, -1) for b in step.needs), default=-1) < place else None
         )
         if joined is None:
             leaders[shape] = at

@@ -78,7 +78,7 @@ def _remembers(graph: torch.fx.GraphModule, writes_at_once: bool) -> Callable[[S
 
     def remember(inputs: Sequence[Any]) -> Undo:
         kept = [_Input.kept(inputs[i], writes_at_once) for i in written]
-        random = torch.get_rng_state() if random_numbers else None
+        generators = _generators() if random_numbers else []
         restore = before and before()
 
         def undo(again: bool) -> bool:
@@ -86,13 +86,22 @@ def _remembers(graph: torch.fx.GraphModule, writes_at_once: bool) -> Callable[[S
                 restore()
             if not again or not _put_back(kept):
                 return False
-            if random is not None:
-                torch.set_rng_state(random)
+            for put_back, state in generators:
+                put_back(state)
             return True
 
         return undo
 
     return remember
+
+
+def _generators() -> list[tuple[Callable[[Any], Any], Any]]:
+    """The states of those that a graph may draw from, and what puts each back; a GPU's is where it stands."""
+    of_cpu: Any = torch.default_generator
+    of_gpus: Any = torch.cuda.default_generators if torch.cuda.is_initialized() else ()
+    if of_gpus and torch.cuda.is_current_stream_capturing():
+        of_gpus = ()  # it says nothing of it then
+    return [(of_cpu.set_state, of_cpu.get_state()), *((g.set_offset, g.get_offset()) for g in of_gpus)]
 
 
 def _is_the_graphs(error: BaseException) -> bool:

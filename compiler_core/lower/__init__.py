@@ -55,6 +55,7 @@ class _Lowering:
     def __init__(self, gm: fx.GraphModule, name: str) -> None:
         self._gm, self._name = gm, name
         self._names = {node.name for node in gm.graph.nodes}
+        self._on_gpu = any(getattr(node.meta.get("val"), "is_cuda", False) for node in gm.graph.nodes)
         self._numbers = itertools.count()
         self._buffers: dict[str, ir.Buffer] = {}
         self._inputs: list[str] = []
@@ -125,9 +126,8 @@ class _Lowering:
         buffer, *others = results = self._results_of(node)
         dims = reductions.REDUCED_DIMS.get(target)
         reduced = (args[0], dims(*args, **kwargs)) if dims else None
-        if (
-            reduced and target in reductions.SCANS
-        ):  # one element is none to scan, also where the operand's size is symbolic
+        if reduced and target in reductions.SCANS:
+            # one element is none to scan, also where the operand's size is symbolic
             reduced = (args[0], [d for d in reduced[1] if buffer.size and buffer.size[d] != 1])
         read = {user.args[1] for user in node.users if user.target is operator.getitem and user.users}
         try:
@@ -208,7 +208,7 @@ class _Lowering:
             return torch.empty_strided(value.shape, value.stride(), dtype=dtype, device=value.device)
 
     def _supported(self, node: fx.Node) -> bool:
-        """Whether loops can hold all tensors of this node: real types, elements, one device."""
+        """Whether loops can hold all tensors of this node: real types, elements, the graph's device."""
         inputs = [n.meta.get("val") for n in node.all_input_nodes]
         made = node.meta.get("val")
         made = made if isinstance(made, tuple) else (made,)
@@ -217,7 +217,10 @@ class _Lowering:
             return False
         if any(v.dtype not in ir.SHORT or v.is_conj() or v.is_neg() for v in values):
             return False
-        return all(0 not in self._ints(v.shape) for v in values) and len({v.device for v in values}) == 1
+        devices = {v.device for v in values}
+        if len(devices) > 1 or (self._on_gpu and values[0].device.type == "cpu"):
+            return False
+        return all(0 not in self._ints(v.shape) for v in values)
 
     def _form(self, value: torch.Tensor) -> tuple[tuple[Int, ...], tuple[Int, ...]]:
         return self._ints(value.shape), self._ints(value.stride())

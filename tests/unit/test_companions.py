@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import torch
+import torch.nn.functional as F
 
 from compiler_core import ir
 from compiler_core.companions import SMALL, join_companions
 from compiler_core.fuse import fuse
 from compiler_core.ir import Address, Compute, Literal, Load, Loops, Store
 from compiler_core.rewrite import Rewritten, Wishes
+from tests.unit.philox_cases import on_gpu
 
 f32 = torch.float32
 
@@ -70,3 +72,14 @@ def test_after_fusion_refusals_speak_of_what_there_is() -> None:
     done = join_companions(fuse(program(plus_one("a1", "a"), plus_one("b1", "b"))), Wishes())
     there = set(names(done))
     assert all({first, second} <= there for first, second, _ in done.refusals)
+
+
+def test_what_a_kernel_draws_is_drawn_before_it() -> None:
+    x, y = torch.randn(8), torch.randn(8)
+    drawing = on_gpu(lambda x, y: [F.dropout(x, 0.3), F.dropout(y, 0.3) * y], x, y)
+    done = join_companions(Rewritten(drawing, (), {}, ()), Wishes()).program
+    made = set(done.inputs)
+    for step in done.steps:
+        assert made.issuperset(step.needs), step.name
+        made.update(step.writes)
+    assert sum(isinstance(s, Loops) for s in done.steps) == 2

@@ -339,3 +339,22 @@ torch.cuda.synchronize()
     assert "torch.Size([2, 600])" in done.stdout
     assert "device-side assert" in done.stderr
     assert done.returncode != 0
+
+
+def test_a_graph_that_fails_leaves_the_random_numbers_as_they_were() -> None:
+    def failing(graph: Any, inputs: Any) -> Any:
+        def run(*args: torch.Tensor) -> Any:
+            graph(*args)
+            raise RuntimeError("after it has drawn")
+
+        return run
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return F.dropout(x, 0.3)
+
+    x = torch.randn(1000, device="cuda")
+    torch.manual_seed(5)
+    want = program(x), torch.rand(3, device="cuda"), torch.rand(3)
+    torch.manual_seed(5)
+    got = compiler_core.compile(program, backend=failing)(x), torch.rand(3, device="cuda"), torch.rand(3)
+    assert all(map(torch.equal, got, want))

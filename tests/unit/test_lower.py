@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
 
 from compiler_core import ir
 from compiler_core.lower import lower
@@ -330,3 +332,12 @@ def test_an_operation_has_one_rule() -> None:
 def test_random_programs(seed: int) -> None:
     program = RandomProgram(seed)
     check(program, *program.inputs, tolerances=program.tolerances)
+
+
+def test_what_lies_on_the_cpu_beside_a_gpu_is_left_to_pytorch() -> None:
+    """No kernel for the GPU could reach it."""
+    with FakeTensorMode():
+        x = torch.empty(4, device="cuda:0")
+        graph = make_fx(lambda x: (x.sin(), torch.full((), 3.0)))(x)
+    kinds = [type(step).__name__ for step in lower(graph, "forward").steps]
+    assert kinds == ["Loops", "Call"]
