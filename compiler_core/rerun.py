@@ -98,9 +98,10 @@ def _remembers(graph: torch.fx.GraphModule, writes_at_once: bool) -> Callable[[S
 def _generators() -> list[tuple[Callable[[Any], Any], Any]]:
     """The states of those that a graph may draw from, and what puts each back; a GPU's is where it stands."""
     of_cpu: Any = torch.default_generator
-    of_gpus: Any = torch.cuda.default_generators if torch.cuda.is_initialized() else ()
-    if of_gpus and torch.cuda.is_current_stream_capturing():
-        of_gpus = ()  # it says nothing of it then
+    on_gpus: Any = torch.cuda
+    of_gpus = on_gpus.default_generators if on_gpus.is_initialized() else ()
+    if of_gpus and on_gpus.is_current_stream_capturing():
+        of_gpus = ()  # they say nothing of it then
     return [(of_cpu.set_state, of_cpu.get_state()), *((g.set_offset, g.get_offset()) for g in of_gpus)]
 
 
