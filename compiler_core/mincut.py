@@ -38,16 +38,15 @@ from compiler_core.symbols import is_symbolic
 
 aten, prims = torch.ops.aten, torch.ops.prims
 
-_CHEAP = {
+_OF_A_FORM = {aten.full_like, aten.zeros_like, aten.ones_like, aten.new_zeros, aten.new_full, aten.empty_like}
+"""They read nothing of their input but its size, type and strides."""
+_CHEAP = _OF_A_FORM | {
     aten.clone, aten._to_copy, aten.copy, aten._unsafe_view, aten.reshape, aten.contiguous,
-    aten.full, aten.full_like, aten.zeros, aten.zeros_like, aten.ones, aten.ones_like, aten.scalar_tensor,
-    aten.new_zeros, aten.new_full, aten.empty, aten.empty_like, aten.arange,
+    aten.full, aten.zeros, aten.ones, aten.scalar_tensor, aten.empty, aten.arange,
     aten.where, aten.index, aten.gather, aten.triu, aten.tril, aten.gelu, aten.gelu_backward, aten.silu,
     aten.threshold_backward, aten.maximum, aten.minimum, aten.clamp,
     prims.convert_element_type, prims.iota,
 }  # fmt: skip
-_OF_A_FORM = {aten.full_like, aten.zeros_like, aten.ones_like, aten.new_zeros, aten.new_full, aten.empty_like}
-"""They read nothing of their input but its size, type and strides."""
 _REDUCTIONS = {
     aten.sum, aten.mean, aten.amax, aten.amin, aten.max, aten.min, aten.var, aten.var_mean, aten.std,
     aten.any, aten.all, aten.argmax, prims.sum, prims.var,
