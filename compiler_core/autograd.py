@@ -44,7 +44,9 @@ def written(
 ) -> tuple[Glue, dict[str, Any]]:
     """The source for these graphs, which goes into the record, and the objects that it names and no text can hold."""
     rules = Rules.of(captured, parts.joint)
-    writer = Writer(parts, rules.refused, getattr(forward, "may_raise", False), _only_kernels(forward, backward))
+    graphs = {"forward": forward, "backward": backward}
+    recipes = {name: graph.recipe for name, graph in graphs.items() if graph and hasattr(graph, "recipe")}
+    writer = Writer(parts, rules.refused, recipes)
     text, spans = writer.source()
     artifact = compile_.artifact("wrapper", "autograd", "python", text, spans)
     for key, nodes in writer.sources.items():
@@ -69,6 +71,8 @@ def bound(glue: Glue, constants: Mapping[str, Any], graphs: Graphs, compile_: Co
     captured, forward, backward, backward_graph = graphs
     targets = {node.name: node.target for node in captured.graph.nodes}
     scope = {
+        **_named_by(forward),
+        **_named_by(backward),
         **_NAMES,
         **{name: targets[node] for name, node in glue.views.items()},
         **constants,
@@ -87,10 +91,12 @@ def bound(glue: Glue, constants: Mapping[str, Any], graphs: Graphs, compile_: Co
     return call
 
 
-def _only_kernels(forward: Boxed, backward: Boxed | None) -> frozenset[str]:
-    """Those of the two graphs that call nothing that autograd would notice."""
-    graphs = {"forward": forward, "backward": backward}
-    return frozenset(name for name, graph in graphs.items() if getattr(graph, "only_kernels", False))
+def _named_by(graph: Boxed | None) -> dict[str, Any]:
+    """What the statements of a short graph name, which the source has in place of a call."""
+    run: Any = graph
+    if not hasattr(run, "recipe") or run.recipe.short is None:
+        return {}
+    return {name: run.__globals__[name] for name in run.__code__.co_names if name in run.__globals__}
 
 
 has_memory: Callable[[torch.Tensor], bool] = vars(torch._C)["_has_storage"]

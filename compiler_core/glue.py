@@ -7,7 +7,7 @@ what runs; `autograd` says what its names mean.
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import EllipsisType
 from typing import Any
 
@@ -15,6 +15,7 @@ import torch
 import torch.fx as fx
 
 from compiler_core import symbols
+from compiler_core.codegen.recipe import Recipe, Short
 from compiler_core.codegen.wrapper import tuple_text
 from compiler_core.functional import Layout, Mutation, Return, View
 from compiler_core.joint import output_nodes
@@ -28,9 +29,9 @@ class Writer:
     """Writes the source; `views` are the operators that it names, by captured nodes that call them, `constants` the
     other objects, `sources` the nodes behind its lines."""
 
-    def __init__(self, parts: Partitioned, not_again: str, may_raise: bool, only_kernels: frozenset[str]) -> None:
-        self.parts, self.joint, self._not_again, self._may_raise = parts, parts.joint, not_again, may_raise
-        self._only_kernels = only_kernels
+    def __init__(self, parts: Partitioned, not_again: str, recipes: Mapping[str, Recipe]) -> None:
+        self.parts, self.joint, self._not_again, self._recipes = parts, parts.joint, not_again, recipes
+        self._may_raise = "forward" in recipes and recipes["forward"].may_raise
         self.views: dict[str, str] = {}
         self.constants: dict[str, Any] = {}
         self._operators: dict[str, Any] = {}
@@ -47,14 +48,62 @@ class Writer:
     def _line(self, depth: int, text: str, key: str = "", nodes: Sequence[fx.Node | None] = ()) -> None:
         self._lines.append("    " * depth + text if text else "")
         if key:
-            self._spans.append(Span(key, len(self._lines), len(self._lines)))
-            self.sources[key] = [n for n in nodes if n is not None]
+            self._span(key, nodes)
 
-    def _run(self, depth: int, graph: str, results: Sequence[str], inputs: str, nodes: Sequence[Any]) -> None:
+    def _span(self, key: str, nodes: Sequence[fx.Node | None], lines: int = 1) -> None:
+        """What the last so many lines are."""
+        self._spans.append(Span(key, len(self._lines) - lines + 1, len(self._lines)))
+        self.sources[key] = [n for n in nodes if n is not None]
+
+    # ---- the compiled graphs -----------------------------------------------------------
+
+    def _run_forward(self, depth: int, results: Sequence[str]) -> None:
+        inputs, nodes = self.joint.primals, output_nodes(self.parts.forward.graph)
+        if short := self._short("forward", inputs):
+            self._written_out(depth, "forward", short, results, nodes)
+        else:
+            self._below_autograd(depth, "forward", f"{_targets(results)}forward_graph([{', '.join(inputs)}])", nodes)
+
+    def _run_backward(self, results: Sequence[str], nodes: Sequence[fx.Node | None], flags: Sequence[str]) -> None:
+        inputs = [*self.parts.saved, *self.parts.symbols, *self.joint.tangents]
+        short = self._short("backward", inputs)
+        read = f"{_targets(self.parts.saved)}{{}}"
+        if not short:
+            read = f"inputs = [{', '.join((['*{}'] if self.parts.saved else []) + inputs[len(self.parts.saved) :])}]"
+        if self.parts.saved or not short:
+            self._read_saved(read, flags)
+        self._line(2, "if not (create_graph or graph_is_retained()):  # what was saved is freed as it goes on")
+        self._line(3, "ctx.maybe_clear_saved_tensors()")
+        self._line(3, "ctx.primals = None")
+        if self._one_by_one:
+            self._line(3, f"ctx.kept.passed({tuple_text(flags)})")
+        if not short:
+            self._line(2, f"run = backward_graph if {self._have_memory()} else plain_backward")
+            self._below_autograd(2, "backward", f"{_targets(results)}run(inputs)", nodes)
+            return
+        self._line(2, f"if {self._have_memory()}:")
+        self._written_out(3, "backward", short, results, nodes)
+        self._line(2, "else:")
+        self._line(3, f"{_targets(results)}plain_backward([{', '.join(inputs)}])")
+
+    def _short(self, graph: str, inputs: Sequence[str]) -> Short | None:
+        """A compiled graph whose statements may stand here, where its inputs have the names that it has for them."""
+        short = self._recipes[graph].short if graph in self._recipes else None
+        return short if short and short.inputs == list(inputs) else None
+
+    def _written_out(
+        self, depth: int, graph: str, short: Short, results: Sequence[str], nodes: Sequence[fx.Node | None]
+    ) -> None:
+        renamed = {new: old for new, old in zip(results, short.results, strict=True) if new not in (old, "_")}
+        for line in short.statements:
+            self._line(depth, line)
+        if renamed:
+            self._line(depth, f"{', '.join(renamed)} = {', '.join(renamed.values())}")
+        self._span(graph, nodes, len(short.statements) + bool(renamed))
+
+    def _below_autograd(self, depth: int, graph: str, call: str, nodes: Sequence[fx.Node | None]) -> None:
         """The call of a compiled graph; below autograd, so that PyTorch notes neither views nor gradients."""
-        function = "run" if graph == "backward" else "forward_graph"
-        call = f"{_targets(results)}{function}({inputs})"
-        if graph in self._only_kernels:  # which PyTorch does not see anyway
+        if graph in self._recipes and self._recipes[graph].only_kernels:  # which PyTorch does not see anyway
             self._line(depth, call, graph, nodes)
             return
         self._line(depth, f"with below_autograd(){', without_autocast()' if self.joint.autocast else ''}:")
@@ -97,15 +146,15 @@ class Writer:
         self._line(0, "Compiled._backward_cls = CompiledBackward")
 
     def _forward(self) -> None:
-        joint, nodes = self.joint, output_nodes(self.parts.forward.graph)
+        joint = self.joint
         self._line(1, "@staticmethod")
         self._line(1, f"def forward(ctx, {', '.join(joint.primals)}):")
         self._inputs_kept()
         if self.parts.symbols:
             self._read_symbols(2, self.parts.symbols)
             self._line(2, f"ctx.symbols = {tuple_text(self.parts.symbols)}")
-        self._run(2, "forward", [*joint.outputs, *self.parts.saved], f"[{', '.join(joint.primals)}]", nodes)
-        saved = nodes[len(joint.outputs) :]
+        self._run_forward(2, [*joint.outputs, *self.parts.saved])
+        saved = output_nodes(self.parts.forward.graph)[len(joint.outputs) :]
         self._early_writes()
         self._tie_versions()
         if saved:
@@ -178,16 +227,9 @@ class Writer:
                 differs = f"not {name}.is_contiguous()"
             self._line(2, f"if {absent_too}{differs}:")
             self._line(3, f"{name} = laid_out({name}, {shape}, {stride}, {at.dtype}, '{at.device}')")
-        self._read_inputs(flags)
-        self._line(2, "if not (create_graph or graph_is_retained()):  # what was saved is freed as it goes on")
-        self._line(3, "ctx.maybe_clear_saved_tensors()")
-        self._line(3, "ctx.primals = None")
-        if self._one_by_one:
-            self._line(3, f"ctx.kept.passed({tuple_text(flags)})")
         nodes = output_nodes(backward.graph)
         results = [f"gradient_{i}" if n is not None else "_" for i, n in enumerate(nodes, 1)]
-        self._line(2, f"run = backward_graph if {self._have_memory()} else plain_backward")
-        self._run(2, "backward", results, "inputs", nodes)
+        self._run_backward(results, nodes, flags)
         for line in absent:
             self._line(2, line)
         gradients = ["None" if r == "_" else r for r in results]
@@ -200,17 +242,15 @@ class Writer:
         """Whether a backward may go through one output and a later one through another."""
         return len(self.joint.tangents) > 1 and bool(self.parts.saved)
 
-    def _read_inputs(self, flags: Sequence[str]) -> None:
-        """The backward's, in a list that it empties: no name holds what was saved."""
-        saved = ["*{}"] if self.parts.saved else []
-        inputs = f"inputs = [{', '.join([*saved, *self.parts.symbols, *self.joint.tangents])}]"
+    def _read_saved(self, line: str, flags: Sequence[str]) -> None:
+        """In a list that the graph empties, or by names that it deletes: nothing else holds what was saved."""
         if not self._one_by_one:
-            self._line(2, inputs.format("ctx.saved_tensors"))
+            self._line(2, line.format("ctx.saved_tensors"))
             return
         self._line(2, "try:")
-        self._line(3, inputs.format("ctx.saved_tensors"))
+        self._line(3, line.format("ctx.saved_tensors"))
         self._line(2, "except RuntimeError as error:  # an earlier backward went through other outputs")
-        self._line(3, inputs.format(f"ctx.kept.again({tuple_text(flags)}, error)"))
+        self._line(3, line.format(f"ctx.kept.again({tuple_text(flags)}, error)"))
 
     def _needed(self) -> tuple[tuple[int, ...], ...]:
         """For each tangent, the places of the saved values that meet it in the backward graph."""
@@ -267,8 +307,7 @@ class Writer:
             applied = "(Compiled.apply if transforms_are_active() else apply)"
             self._line(depth, f"{_targets(joint.outputs)}{applied}({', '.join(joint.primals)})", "call")
         else:
-            inputs = f"[{', '.join(joint.primals)}]"
-            self._run(depth, "forward", joint.outputs, inputs, output_nodes(self.parts.forward.graph))
+            self._run_forward(depth, joint.outputs)
         if self._may_raise:
             self._line(1, "except (BadIndex, NotDrawn):")
             self._line(2, f"return as_eager_says(run_eagerly, {tuple_text(joint.primals)})")

@@ -66,6 +66,15 @@ NAMES: dict[str, Any] = {
 
 
 @dataclass(frozen=True)
+class Short:
+    """A function that does no more than a few allocations and launches, so that its caller may do them itself."""
+
+    inputs: list[str]
+    statements: list[str]
+    results: list[str]
+
+
+@dataclass(frozen=True)
 class Recipe:
     """One graph's function: `text` defines it as `function` and names members of `NAMES` as `names` says."""
 
@@ -80,17 +89,17 @@ class Recipe:
     """Whether it may raise BadIndex or NotDrawn."""
     only_kernels: bool
     """Whether it calls nothing of PyTorch's that autograd would notice."""
+    short: Short | None
 
 
 def load(recipe: Recipe, constants: Mapping[str, Any]) -> Runner:
     """The function; it takes the inputs as one list, which a backward empties, and returns the results as a list.
 
-    Its attributes: `may_raise`, `only_kernels`, and what it is made from, `recipe` and `constants`.
+    Its attributes are what it is made from, `recipe` and `constants`.
     """
     scope = {own: NAMES[name] for own, name in recipe.names.items()} | dict(constants) | dict(_launchers(recipe))
     exec(compile(recipe.text, f"<cutaway {recipe.program}>", "exec"), scope)
     run: Any = scope[recipe.function]
-    run.may_raise, run.only_kernels = recipe.may_raise, recipe.only_kernels
     run.recipe, run.constants = recipe, constants
     return run  # type: ignore[no-any-return]
 

@@ -15,12 +15,12 @@ from compiler_core import ir, mersenne
 from compiler_core.codegen import Code, pages
 from compiler_core.codegen.examples import WHOLE, below_of
 from compiler_core.codegen.memory import MemoryPlan, dead_after, views
-from compiler_core.codegen.recipe import NAMES, Recipe
+from compiler_core.codegen.recipe import NAMES, Recipe, Short
 from compiler_core.graphs import constant_text
 from compiler_core.sizes import Int, Real, Size, are_contiguous, hint, symbols_in
 
-KEPT = "kept"
-"""The list of the tensors that earlier runs have left for later ones."""
+FEW = 16
+"""Lines that a caller writes out: beside so few, a call of Python's shows."""
 
 
 class Wrapper:
@@ -29,6 +29,8 @@ class Wrapper:
     def __init__(self, program: ir.Program, code: Code, plan: MemoryPlan) -> None:
         self._program, self._code, self._plan = program, code, plan
         self._taken = {*program.buffers, *(s.name for s in program.steps if isinstance(s, ir.Call))}
+        self._kept = self._own(f"{program.name}_kept")
+        """The list of the tensors that earlier runs have left for later ones."""
         self._names: dict[str, Any] = {}
         self._text: list[str] = []
         self._needed: set[str] = set()
@@ -53,7 +55,15 @@ class Wrapper:
             kernels=self._code.text if loops else "",
             may_raise=bool(self._draws()) or (self._code.language == "cpp" and any(k.may_fail for k in loops)),
             only_kernels=not self._dispatches,
+            short=self._short(),
         )
+
+    def _short(self) -> Short | None:
+        """The function, if there is not much in it, and nothing but what the loops need."""
+        *statements, _ = (line.removeprefix("    ") for line in self._text)
+        more = self._dispatches or self._names or self._symbols()
+        results = list(map(self._output, self._program.results))
+        return None if more or len(statements) > FEW else Short(list(self._program.inputs), statements, results)
 
     @property
     def constants(self) -> dict[str, Any]:
@@ -80,7 +90,7 @@ class Wrapper:
     def _header(self) -> list[str]:
         named = {n: v for n, v in self._names.items() if isinstance(v, torch._ops.OpOverload)}
         operators = [f"{n} = {self._own('torch')}.ops.{v}" for n, v in named.items()]
-        above = [*operators, *([f"{self._own(KEPT)} = []"] if self._plan.kept else [])]
+        above = [*operators, *([f"{self._kept} = []"] if self._plan.kept else [])]
         return [*above, *(["", ""] if above else []), f"def {self._function()}(inputs):"]
 
     def _examples(self) -> list[str]:
@@ -138,14 +148,14 @@ class Wrapper:
                 self._line(f"del {', '.join(dead)}")
         if self._plan.kept:
             names = self._plan.kept
-            self._line(f"{self._own(KEPT)}.append({tuple_text(names)})")
+            self._line(f"{self._kept}.append({tuple_text(names)})")
         self._line(f"return [{', '.join(self._output(r) for r in program.results)}]")
 
     def _take_kept(self) -> None:
         """The buffers of an earlier run, so that none is used by two runs at once, or new ones."""
         if not self._plan.kept:
             return
-        kept, names = self._own(KEPT), self._plan.kept
+        kept, names = self._kept, self._plan.kept
         self._line(f"if {kept}: {tuple_text(names)} = {kept}.pop()")
         self._line("else:")
         for name in names:
@@ -277,7 +287,7 @@ class Wrapper:
     def _named(self, value: Any, name: str) -> str:
         """A global of the text that stands for `value`."""
         name = name if name.isidentifier() else "constant"
-        while name in self._taken or name in NAMES or name == KEPT or self._names.get(name, value) is not value:
+        while name in self._taken or name in NAMES or name == self._kept or self._names.get(name, value) is not value:
             name += "_"
         self._names[name] = value
         return name

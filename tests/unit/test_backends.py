@@ -198,6 +198,33 @@ def call(primals_1):
     assert links["0/0:autograd#saved"] == ["0/0:forward#primals_1"]
 
 
+def test_what_few_kernels_need_stands_in_the_wrapper_itself() -> None:
+    x = t(5, 7)
+    for _ in range(2):  # compiled, then read from disk
+        with compiled(lambda x: x.softmax(1), "cpp") as made:
+            found, expected = made(x), x.softmax(1)
+        torch.testing.assert_close(found, expected)
+        gradients = (torch.autograd.grad(y.cos().sum(), x) for y in (found, expected))
+        torch.testing.assert_close(*gradients)
+        text = made.text("autograd")
+        (span,) = (s for s in made.compiles[0].find("autograd").spans if s.key == "forward")
+        lines = text.splitlines()[span.first - 1 : span.last]
+        assert [line.strip() for line in lines] == ["div = empty((5, 7), (7, 1), f32)", "forward_0(primals_1, div)"]
+        assert "_graph(" not in text
+
+
+def test_what_many_kernels_need_stays_a_function() -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        for n in range(12):
+            x = (x * n + 1).sum(0, keepdim=True) + x.cumsum(1)
+        return x
+
+    x = t(5, 7, grad=False)
+    with compiled(program, "cpp") as made:
+        torch.testing.assert_close(made(x), program(x))
+    assert "forward_graph([primals_1])" in made.text("autograd")
+
+
 def test_backward_twice() -> None:
     with compiled(lambda x: x.cos().cos()) as made:
         x = t(4)

@@ -158,7 +158,7 @@ def test_small_buffers_are_kept_for_the_next_run() -> None:
 
     run, compile_ = compiled(standardised, X)
     text = next(a.text for a in compile_.artifacts if a.name == "forward.wrapper")
-    (names,) = re.findall(r"^    kept\.append\(\((.*?),?\)\)$", text, re.MULTILINE)
+    (names,) = re.findall(r"^    forward_kept\.append\(\((.*?),?\)\)$", text, re.MULTILINE)
     kept = {b.name: b.bytes for b in compile_.memory[0].buffers if b.kept}
     assert set(names.split(", ")) == kept.keys()
     assert sum(kept.values()) <= KEPT
@@ -166,7 +166,7 @@ def test_small_buffers_are_kept_for_the_next_run() -> None:
     (second,) = run([-X])
     torch.testing.assert_close(first, standardised(X))
     torch.testing.assert_close(second, standardised(-X))
-    (left,) = run.__globals__["kept"]
+    (left,) = run.__globals__["forward_kept"]
     results = {t.untyped_storage().data_ptr() for t in (first, second)}
     assert not results & {t.untyped_storage().data_ptr() for t in left}
 
