@@ -126,13 +126,11 @@ class _Lowering:
         buffer, *others = results = self._results_of(node)
         dims = reductions.REDUCED_DIMS.get(target)
         reduced = (args[0], dims(*args, **kwargs)) if dims else None
-        if reduced and target in reductions.SCANS:
-            # one element is none to scan, also where the operand's size is symbolic
-            reduced = (args[0], [d for d in reduced[1] if buffer.size and buffer.size[d] != 1])
         read = {user.args[1] for user in node.users if user.target is operator.getitem and user.users}
         try:
             kept = [other if at in read else None for at, other in enumerate(others, 1)]
-            body = Body(node.name, buffer, self._fresh, _origin(node), reduced, kept)
+            scans = target in reductions.SCANS
+            body = Body(node.name, buffer, self._fresh, _origin(node), reduced, kept, scans)
             rule(body, *args, **kwargs)
         except NotLowered as why:
             return str(why)

@@ -23,8 +23,8 @@ class Body:
     for one that nobody reads.
 
     The outer indices run over those dimensions of the result that are not of size 1, in the
-    order in which they lie in memory.  `reduced` gives a reduction's input: sizes, and the
-    dimensions that become the inner indices.
+    order in which they lie in memory.  `reduced` gives the input of a reduction, or of one that
+    `scans`: sizes, and the dimensions that become the inner indices.
     """
 
     def __init__(
@@ -35,18 +35,20 @@ class Body:
         origin: tuple[ItemId, ...],
         reduced: tuple[Operand, Sequence[int]] | None = None,
         others: Sequence[ir.Buffer | None] = (),
+        scans: bool = False,
     ) -> None:
         self.name, self.out, self._fresh, self._origin = name, out, fresh, origin
         self._statements: list[ir.Statement] = []
         self._loaded: dict[ir.View, Value] = {}
-        if reduced is None:
-            self._rank, self._inner_dims = len(out.size), []
-            size, stride = out.size, out.stride
-        else:
+        size, stride = out.size, out.stride
+        self._inner_dims: list[int] = []
+        if reduced is not None:
             operand, dims = reduced
-            self._rank = len(operand.view.size)
-            size, stride = operand.view.size, _kept_strides(operand.view, out, dims)
+            size = operand.view.size
+            if not scans:
+                stride = _kept_strides(operand.view, out, dims)
             self._inner_dims = [d for d in _by_stride(operand.view.stride) if d in dims and size[d] != 1]
+        self._rank = len(size)
         self._outer_dims = [d for d in _by_stride(stride) if d not in self._inner_dims and size[d] != 1]
         self._size, self._stride = size, stride
         self._others = others
@@ -253,11 +255,8 @@ def _by_stride(stride: Sequence[Int]) -> list[int]:
 
 
 def _kept_strides(view: ir.View, out: ir.Buffer, dims: Sequence[int]) -> tuple[Int, ...]:
-    """The result's strides by dimension of the operand, whichever way `keepdim` was; 0 where it is reduced.
-
-    A scan's result is as long as the operand, which two expressions may say in two ways.
-    """
+    """The result's strides by dimension of the operand, whichever way `keepdim` was; 0 where it is reduced."""
     if len(out.size) == len(view.size):
-        return tuple(0 if d in dims and out.size[d] == 1 else s for d, s in enumerate(out.stride))
+        return tuple(0 if d in dims else s for d, s in enumerate(out.stride))
     kept = iter(out.stride)
     return tuple(0 if d in dims else next(kept) for d in range(len(view.size)))
