@@ -155,15 +155,20 @@ def _native(source: str, target: str) -> Rung:
 
 
 def _triton(source: str, target: str) -> list[Rung]:
-    """The rungs of each kernel in turn, joined to one text a rung."""
+    """The rungs of each kernel in turn, joined to one text a rung; a kernel of several names stands there once."""
     joined: dict[str, Rung] = {}
-    for kernel in triton_module.load(source).values():
-        for rung in _kernel_rungs(kernel, target):
-            before = joined.get(rung.name)
-            if before:
-                lines, used = (*before.lines, (), *rung.lines), before.resources + rung.resources
-                rung = Rung(rung.name, rung.language, f"{before.text}\n{rung.text}", lines, used)
-            joined[rung.name] = rung
+    names: dict[int, list[str]] = {}
+    kernels = triton_module.load(source)
+    for kernel in kernels.values():
+        names.setdefault(id(kernel.function), []).append(kernel.name)
+    for first, *others in names.values():
+        for rung in _kernel_rungs(kernels[first], target):
+            used = rung.resources + tuple(replace(r, kernel=name) for name in others for r in rung.resources)
+            before = joined.get(rung.name, Rung(rung.name, rung.language, "", ()))
+            text, lines = f"{before.text}\n{rung.text}", (*before.lines, (), *rung.lines)
+            if not before.lines:
+                text, lines = rung.text, rung.lines
+            joined[rung.name] = Rung(rung.name, rung.language, text, lines, before.resources + used)
     return list(joined.values())
 
 

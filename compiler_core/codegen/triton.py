@@ -15,12 +15,13 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 
 import torch
 
 from compiler_core import ir, spaces
+from compiler_core.bodies import without_names
 from compiler_core.codegen import Code, Line
 from compiler_core.codegen.blocks import Blocks, as_printed, choose_blocks, programs
 from compiler_core.codegen.triton_ops import (
@@ -47,31 +48,51 @@ AHEAD = 48 * 1024
 """Rows of up to so many bytes are loaded into shared memory while those before are computed with."""
 NOT_TUNED: Mapping[str, Blocks] = {}
 _INT32_LIMIT = 2**31 - 2**16
+_Line = tuple[str, tuple[int, ...]]
+"""A line, and the numbers of the statements that it prints."""
 
 
 def generate(program: ir.Program, tuned: Mapping[str, Blocks] = NOT_TUNED) -> Code:
     """All loops of `program` as one module, as `triton_module` wants it, with the blocks that were `tuned` for some."""
-    loops = [as_printed(step) for step in program.steps if isinstance(step, ir.Loops)]
-    kernels = [_Kernel(each, program.buffers, tuned.get(each.name) or choose_blocks(each)) for each in loops]
-    body = "\n".join(line for kernel in kernels for line, _ in kernel.lines)
+    printed = _printed(program, tuned)
+    body = "\n".join(line for lines, _ in printed.values() for line, _ in lines)
     helpers = [f"\n\n@triton.jit\n{text}" for name, text in HELPERS.items() if re.search(rf"\b{name}\b", body)]
     text = _HEADER + "".join(helpers)
-    lines: list[Line] = []
-    for kernel in kernels:
+    found: list[Line] = []
+    for name, (lines, _) in printed.items():
         text += "\n\n"
         before = text.count("\n")
-        text += "".join(f"{line}\n" for line, _ in kernel.lines)
-        lines += [Line(before + k, kernel.loops.name, made) for k, (_, made) in enumerate(kernel.lines, 1)]
-    launches = "".join(f"    {kernel.launch()}\n" for kernel in kernels)
-    return Code("triton", f"{text}\n\nLAUNCHES = {{\n{launches}}}\n", tuple(lines))
+        text += "".join(f"{line}\n" for line, _ in lines)
+        found += [Line(before + k, name, made) for k, (_, made) in enumerate(lines, 1)]
+    launches = "".join(f'    "{name}": {launch},\n' for name, (_, launch) in printed.items())
+    return Code("triton", f"{text}\n\nLAUNCHES = {{\n{launches}}}\n", tuple(found))
+
+
+def _printed(program: ir.Program, tuned: Mapping[str, Blocks]) -> dict[str, tuple[list[_Line], str]]:
+    """Each kernel's lines and its entry in ``LAUNCHES``.
+
+    Of several that differ by names alone, as those of a network's layers do, all but the first are other names of it:
+    a kernel takes Triton a third of a second.
+    """
+    printed: dict[str, tuple[list[_Line], str]] = {}
+    known: dict[Hashable, str] = {}
+    for loops in (as_printed(step) for step in program.steps if isinstance(step, ir.Loops)):
+        name, blocks = loops.name, tuned.get(loops.name) or choose_blocks(loops)
+        first = known.setdefault((without_names(loops, program.buffers), blocks), name)
+        if first == name:
+            kernel = _Kernel(loops, program.buffers, blocks)
+            printed[name] = kernel.lines, kernel.launch()
+        else:
+            printed[name] = [(f"{name} = {first}  # which does the same", ())], printed[first][1]
+    return printed
 
 
 class _Kernel:
-    """One kernel: `lines` are its text, each with the numbers of the statements that it prints."""
+    """One kernel: `lines` are its text."""
 
     def __init__(self, loops: ir.Loops, buffers: dict[str, ir.Buffer], blocks: Blocks) -> None:
         self.loops, self.blocks = loops, blocks
-        self.lines: list[tuple[str, tuple[int, ...]]] = []
+        self.lines: list[_Line] = []
         self._number = {id(statement): k for k, statement in enumerate(loops.body)}
         self._reaches: dict[ir.Statement, tuple[bool, bool]] = {}
         self._types = {s.name: s.dtype for s in loops.body if not isinstance(s, ir.Store)}
@@ -96,7 +117,7 @@ class _Kernel:
     def launch(self) -> str:
         """The kernel's entry in ``LAUNCHES``."""
         asserts = ', "asserts": True' if self.loops.may_fail else ""
-        return f'"{self.loops.name}": {{"grid": {self._grid()}, "num_warps": {self.blocks.num_warps}{asserts}}},'
+        return f'{{"grid": {self._grid()}, "num_warps": {self.blocks.num_warps}{asserts}}}'
 
     def _grid(self) -> str:
         """How many programs there are: a number, or a function of the kernel's numbers."""

@@ -112,7 +112,8 @@ def launchers(kernels: dict[str, Kernel]) -> dict[str, Launcher]:
 
 
 def compiled(kernels: Sequence[Kernel]) -> list[Any]:
-    """Each kernel as Triton compiled it for the current device, or the BuildError that came of it."""
+    """Each kernel as Triton compiled it for the current device, or the BuildError that came of it; those that are one
+    function by several names are compiled once."""
     target = current_target()
 
     def made(kernel: Kernel) -> Any:
@@ -121,8 +122,10 @@ def compiled(kernels: Sequence[Kernel]) -> list[Any]:
         except BuildError as error:
             return error
 
+    different = {id(kernel.function): kernel for kernel in kernels}
     with in_our_cache(), ThreadPoolExecutor(min(16, os.cpu_count() or 1)) as pool:
-        return list(pool.map(made, kernels))
+        found = dict(zip(different, pool.map(made, different.values()), strict=True))
+    return [found[id(kernel.function)] for kernel in kernels]
 
 
 def launcher(kernel: Kernel, compiled: Any) -> Launcher:

@@ -1,7 +1,7 @@
 """One compile in a process of its own, with whatever caches the environment names: prints its seconds, and those
 of processor time that it and its child processes spent.
 
-    python tests/benchmarks/cold_compile.py core|stock walk_through|resnet|transformer|lengths [--profile]
+    python tests/benchmarks/cold_compile.py core|stock walk_through|resnet|transformer|lengths [--device D] [--profile]
 
 PyTorch is imported before the clock starts; the compiler's own imports count, as they do for a person's
 first cell.  The first is the walk-through function for two shapes, forward and backward, checked against eager
@@ -51,8 +51,8 @@ def function(inputs: Inputs) -> torch.Tensor:
     return x * y
 
 
-def walk_through(compiled: Callable[[Any], Any]) -> Times:
-    made = [{k: torch.randn(n, requires_grad=True) for k in "xy"} for n in (10, 8)]
+def walk_through(compiled: Callable[[Any], Any], device: str) -> Times:
+    made = [{k: torch.randn(n, requires_grad=True, device=device) for k in "xy"} for n in (10, 8)]
     clock = Clock()
     fast = compiled(function)
     for inputs in made:
@@ -68,18 +68,20 @@ def walk_through(compiled: Callable[[Any], Any]) -> Times:
     return took
 
 
-def resnet(compiled: Callable[[Any], Any]) -> Times:
-    return _step(compiled, ResNet18(10), torch.randn(4, 3, 64, 64), torch.randint(10, (4,)))
+def resnet(compiled: Callable[[Any], Any], device: str) -> Times:
+    images, target = torch.randn(4, 3, 64, 64, device=device), torch.randint(10, (4,), device=device)
+    return _step(compiled, ResNet18(10).to(device), images, target)
 
 
-def transformer(compiled: Callable[[Any], Any]) -> Times:
-    tokens = torch.randint(1000, (2, 64))
-    return _step(compiled, Transformer(12, 128), tokens, tokens)
+def transformer(compiled: Callable[[Any], Any], device: str) -> Times:
+    tokens = torch.randint(1000, (2, 64), device=device)
+    return _step(compiled, Transformer(12, 128).to(device), tokens, tokens)
 
 
-def lengths(compiled: Callable[[Any], Any]) -> Times:
+def lengths(compiled: Callable[[Any], Any], device: str) -> Times:
     """From the second on, the length is symbolic."""
-    model, batches = Transformer(2, 128), [torch.randint(1000, (2, length)) for length in (64, 48, 33)]
+    model = Transformer(2, 128).to(device)
+    batches = [torch.randint(1000, (2, length), device=device) for length in (64, 48, 33)]
 
     def loss(tokens: torch.Tensor) -> torch.Tensor:
         return F.cross_entropy(model(tokens).flatten(0, -2), tokens.flatten())
@@ -107,20 +109,26 @@ def _core(function: Any) -> Any:
 
 
 ENGINES: dict[str, Callable[[Any], Any]] = {"core": _core, "stock": torch.compile}
-PROGRAMS = {"walk_through": walk_through, "resnet": resnet, "transformer": transformer, "lengths": lengths}
+PROGRAMS: dict[str, Callable[[Any, str], Times]] = {
+    "walk_through": walk_through,
+    "resnet": resnet,
+    "transformer": transformer,
+    "lengths": lengths,
+}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("engine", choices=ENGINES)
     parser.add_argument("program", choices=PROGRAMS)
+    parser.add_argument("--device", default="cpu")
     parser.add_argument("--profile", action="store_true", help="also print where the time went")
     options = parser.parse_args()
     torch.manual_seed(0)
     profile = cProfile.Profile(time.process_time)
     if options.profile:
         profile.enable()
-    took = PROGRAMS[options.program](ENGINES[options.engine])
+    took = PROGRAMS[options.program](ENGINES[options.engine], options.device)
     profile.disable()
     if options.profile:
         pstats.Stats(profile).sort_stats("cumulative").print_stats(70)

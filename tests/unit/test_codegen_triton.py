@@ -44,7 +44,7 @@ def test_compiles_for_a_gpu_that_is_not_here(name: str, tmp_path: Path, monkeypa
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     for kernel in triton_module.load(code_of(name).text).values():
         compiled = triton_module.compile_kernel(kernel, ladder.triton_target("sm_90"))
-        assert f".entry {kernel.name}(" in compiled.asm["ptx"]
+        assert f".entry {kernel.function.__name__}(" in compiled.asm["ptx"]
 
 
 def test_minimum_and_maximum_let_nan_through(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,6 +144,21 @@ def test_every_line_of_a_kernel_is_claimed_by_it() -> None:
         assert numbers == list(range(numbers[0], numbers[-1] + 1))
         assert text[numbers[0] - 1].startswith(f"# {name}: for i0 < ")
         assert text[numbers[-1] - 1].strip().startswith("tl.store")
+
+
+def test_kernels_that_differ_by_names_alone_are_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    other = dataclasses.replace(softmax(32, 128), name="other")
+    code = generate(softmax(32, 128), other, dataclasses.replace(softmax(16, 128), name="fewer"))
+    (line,) = (line for line in code.lines if line.kernel == "other")
+    assert code.text.splitlines()[line.number - 1] == "other = softmax  # which does the same"
+    made = triton_module.load(code.text)
+    assert made["other"].function is made["softmax"].function is not made["fewer"].function
+    assert made["other"].grid == made["softmax"].grid != made["fewer"].grid
+    (ptx,) = (rung for rung in ladder.ladder(code.text, "sm_90") if rung.name == "ptx")
+    assert re.findall(r"\.visible \.entry (\w+)", ptx.text) == ["softmax", "fewer"]
+    (sass,) = (rung for rung in ladder.ladder(code.text, "sm_90") if rung.resources)
+    assert [used.kernel for used in sass.resources] == ["softmax", "other", "fewer"]
 
 
 def test_a_transpose_goes_in_tiles() -> None:

@@ -47,6 +47,13 @@ def gelu_of_a_sum(x: torch.Tensor, b: torch.Tensor, y: torch.Tensor) -> Any:
     return F.gelu(x + b) * y
 
 
+@case(lambda rand: (rand(8, 40), rand(3, 40)))
+def layers(x: torch.Tensor, weight: torch.Tensor) -> Any:
+    for row in weight:
+        x = torch.softmax(x * row, -1) @ torch.eye(40, device=x.device)
+    return x
+
+
 @case(lambda rand: (rand(7, 1, 9), rand(5, 1), rand(1)))
 def broadcast(x: torch.Tensor, y: torch.Tensor, z: torch.Tensor) -> Any:
     return x * y + z, (x - 0.1) * 2
