@@ -1,11 +1,12 @@
 """The loop IR as C++ that includes no header, for g++ and clang++ with OpenMP.
 
-Five shapes of kernel, each in a file of its own:
+Six shapes of kernel, each in a file of its own:
 
     elements   no reduction: nested loops, the last one vectorised
     scattered  elements that are written where a tensor of indices says
     rows       the inner indices are walked for one outer index at a time
-    columns    the same, with sums over the outer indices beside those over the inner ones
+    short rows the same for a few outer indices together, one sweep after the other
+    columns    as rows, with sums over the outer indices beside those over the inner ones
     lanes      the last outer index is the one that lies closest in memory
 """
 
@@ -26,6 +27,7 @@ from compiler_core.codegen.cpp_lanes import Lanes
 from compiler_core.codegen.cpp_ops import prelude
 from compiler_core.codegen.cpp_reduce import RUNNING_SUMS, sums_ahead
 from compiler_core.codegen.cpp_rows import TOTAL, Rows
+from compiler_core.codegen.cpp_short_rows import ShortRows, are_short
 from compiler_core.codegen.cpp_text import Text
 
 
@@ -54,4 +56,6 @@ def _shape(loops: ir.Loops) -> type[Kernel]:
         return Elements
     if loops.columns:
         return Columns
-    return Lanes if in_lanes(loops) else Rows
+    if in_lanes(loops):
+        return Lanes
+    return ShortRows if are_short(loops) else Rows

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from compiler_core import ir
 from compiler_core.codegen.cpp_kernel import SIMD, Kernel
 from compiler_core.codegen.cpp_reduce import identity, means, own, sees_nan, update, wide
+from compiler_core.codegen.cpp_stages import arguments, from_outside
 from compiler_core.codegen.cpp_text import Loop, safe
 
 
@@ -76,10 +77,6 @@ class Lanes(Kernel):
 
     def _shared(self) -> frozenset[str]:
         """Outer values that a loop over lanes needs and another one makes."""
-        shared = {s.name for s in self._loops.body if isinstance(s, ir.Reduce)}
-        sections = [part for sweep in self._sweeps for part in (sweep.outer, (*sweep.again, *sweep.inner))]
-        for part in sections:
-            made = {s.name for s in part if not isinstance(s, ir.Store)}
-            used = {a for s in part for a in s.arguments if isinstance(a, str)}
-            shared |= used - made
-        return frozenset(shared)
+        parts = [part for sweep in self._sweeps for part in (sweep.outer, (*sweep.again, *sweep.inner))]
+        reduced = frozenset(s.name for s in self._loops.body if isinstance(s, ir.Reduce))
+        return reduced.union(*(from_outside(part, arguments) for part in parts))

@@ -84,14 +84,17 @@ class Rows(Blocks):
 
     def _row(self, capacity: Int, parallel: bool) -> None:
         """One row, sweep by sweep."""
-        for name in sorted(self._kept):
-            self._add(f"{self._in_array(self._dtypes[name])} {safe(name)}_row[{capacity}];", name)
+        self._kept_arrays(capacity)
         for scan in self._loops.scans:
             self._add(f"{wide(scan)} {own(scan, 'run')};", scan)
         for sweep in self._sweeps:
             self._statements(sweep.outer)
             if sweep.inner:
                 self._sweep(sweep, parallel)
+
+    def _kept_arrays(self, capacity: Int) -> None:
+        for name in sorted(self._kept):
+            self._add(f"{self._in_array(self._dtypes[name])} {safe(name)}_row[{capacity}];", name)
 
     def _sweep(self, sweep: ir.Sweep, parallel: bool) -> None:
         """One run over a row."""
