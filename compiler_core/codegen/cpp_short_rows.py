@@ -1,7 +1,7 @@
 """C++ kernels that walk short rows a few at a time: each sweep goes through all of these before the next one begins.
 
 What one sweep finds the next one waits for: the last additions of a sum, a root, a division.  Beside a short row that
-takes long; here the processor sweeps the next row meanwhile.
+takes long; here the processor sweeps the next row meanwhile.  What passes from sweep to sweep is in arrays (`_few`).
 """
 
 from __future__ import annotations
@@ -18,9 +18,7 @@ from compiler_core.sizes import hint
 MOST_ROWS = 8
 """Rows that are taken together; with more, none that was measured got faster."""
 TILE = 1024
-"""Elements of these rows: with more, a kernel that waits for memory does nothing else meanwhile."""
-DEAR = 4
-"""The cost of an operation that takes about as long as the last additions of a sum."""
+"""Elements of these rows: with more, while memory is read nothing else is done."""
 
 
 @dataclass(frozen=True)
@@ -85,10 +83,11 @@ class ShortRows(Rows):
 
 
 def are_short(loops: ir.Loops) -> bool:
-    """Whether the rows of `loops` are short, and many, and wait for one another's sweeps for long."""
+    """Whether the rows of `loops` are short, and many, and swept three times at least: what waits once is soon done,
+    and finds at hand what the first sweep has loaded."""
     if loops.scans or not loops.outer or hint(loops.outer_numel) < MOST_ROWS or hint(loops.outer[-1]) == 1:
         return False
-    return _rows_together(loops) > 1 and _waits(loops) > 1
+    return _rows_together(loops) > 1 and len([sweep for sweep in ir.sweeps(loops) if sweep.inner]) > 2
 
 
 def _rows_together(loops: ir.Loops) -> int:
@@ -97,16 +96,6 @@ def _rows_together(loops: ir.Loops) -> int:
     if not isinstance(length, int) or not 0 < length <= TILE:
         return 1
     return min(MOST_ROWS, 1 << (TILE // length).bit_length() - 1)
-
-
-def _waits(loops: ir.Loops) -> int:
-    """How many times a sweep over a row waits for another one, or for what is made of its result.
-
-    One alone is soon over, and what the first sweep has loaded is still at hand.
-    """
-    _, *others = [sweep for sweep in ir.sweeps(loops) if sweep.inner]
-    between = (s for sweep in others for s in sweep.outer if isinstance(s, ir.Compute))
-    return len(others) + any(ir.OPS[s.op].cost >= DEAR for s in between)
 
 
 def _sections(sweeps: Sequence[ir.Sweep]) -> list[Section]:

@@ -81,11 +81,11 @@ def test_a_few_rows_go_through_one_sweep_before_the_next_one() -> None:
     assert softmax.count("for (i64 i0 = tile; i0 < (tile + 8 < 50 ? tile + 8 : 50); ++i0) {") == 3
     assert "f32 amax_few[8];" in softmax
     assert "exp_row[100*(i0 - tile) + j0] = exp;" in softmax
-    assert "tile += 4" in shape(lambda x: x.softmax(-1), 50, 250)
-    assert "tile += 8" in shape(lambda x: x * torch.rsqrt((x * x).mean(-1, keepdim=True)), 50, 100)
-    for other in (shape(lambda x: x.softmax(-1), 50, 600), shape(lambda x: x.softmax(-1), 5, 100)):
-        assert "tile" not in other
-    assert "tile" not in shape(lambda x: x * x.sum(-1, keepdim=True), 50, 100)  # it waits once, and not for long
+    for length, few in ((128, 8), (129, 4), (257, 2), (512, 2)):
+        assert f"tile += {few}" in shape(lambda x: x.softmax(-1), 50, length)
+    for others in (shape(lambda x: x.softmax(-1), 50, 513), shape(lambda x: x.softmax(-1), 5, 100)):
+        assert "tile" not in others
+    assert "tile" not in shape(lambda x: x * x.sum(-1, keepdim=True), 50, 100)  # two sweeps
 
 
 def test_threads_share_out_what_is_taken_together() -> None:
