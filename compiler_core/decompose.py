@@ -36,11 +36,9 @@ PYTORCHS = (
     *("_batch_norm_with_update_functional", "batch_norm_backward", "cudnn_batch_norm", "cudnn_batch_norm_backward"),
     *("linalg_vector_norm", "norm"),
     # losses
-    *("mse_loss", "mse_loss_backward", "smooth_l1_loss", "smooth_l1_loss_backward"),
-    *("huber_loss_backward", "binary_cross_entropy", "binary_cross_entropy_backward"),
-    *("binary_cross_entropy_with_logits", "nll_loss_forward"),
+    *("mse_loss", "mse_loss_backward", "smooth_l1_loss", "nll_loss_forward"),
     # arithmetic in several steps
-    *("addcmul", "addcdiv", "lerp", "xlogy", "frac", "logaddexp", "nan_to_num", "heaviside", "logit"),
+    *("addcmul", "addcdiv", "lerp", "frac", "logaddexp", "nan_to_num", "heaviside", "logit"),
     *("deg2rad", "rad2deg", "sinc", "fill", "isneginf", "isposinf", "std", "std_mean", "trace"),
     # writes to a part
     *("slice_backward", "select_backward"),
@@ -119,6 +117,11 @@ def var(
     return both if both is NotImplemented else both[0]
 
 
+def _as_pytorch(op: torch._ops.OpOverload, *args: Any) -> Any:
+    """`op` taken apart as PyTorch does."""
+    return get_decompositions([op])[op](*args)
+
+
 OF_FIRST_TYPE = (aten.huber_loss.default, aten.soft_margin_loss.default)
 """Losses of which eager's kernels make results of the first argument's type."""
 
@@ -129,11 +132,82 @@ def in_type_of_first(op: torch._ops.OpOverload) -> None:
     @decomposes(op)
     def loss(x: torch.Tensor, target: torch.Tensor, *args: Any) -> Any:
         wide = torch.result_type(x, target)
-        return get_decompositions([op])[op](x.to(wide), target.to(wide), *args).to(x.dtype)
+        if not _fits(wide, x.dtype):
+            return NotImplemented
+        return _as_pytorch(op, x.to(wide), target.to(wide), *args).to(x.dtype)
 
 
 for _loss in OF_FIRST_TYPE:
     in_type_of_first(_loss)
+
+
+def _fits(dtype: torch.dtype, result: torch.dtype) -> bool:
+    """Whether eager's kernel, which is left to raise where it has to, makes a `result` from what is of `dtype`."""
+    return dtype.is_floating_point and torch.can_cast(dtype, result)
+
+
+def _of_one_type(*tensors: torch.Tensor) -> bool:
+    return len({t.dtype for t in tensors}) == 1
+
+
+@decomposes(aten.huber_loss_backward.default)
+def huber_loss_backward(gradient: torch.Tensor, x: torch.Tensor, target: torch.Tensor, *args: Any) -> Any:
+    """Tensors of several types are left to eager's kernel, which raises."""
+    if not _of_one_type(gradient, x, target):
+        return NotImplemented
+    return _as_pytorch(aten.huber_loss_backward.default, gradient, x, target, *args)
+
+
+@decomposes(aten.smooth_l1_loss_backward.default)
+def smooth_l1_loss_backward(gradient: torch.Tensor, x: torch.Tensor, target: torch.Tensor, *args: Any) -> Any:
+    """Where the distance is NaN, so is the gradient; PyTorch's takes its sign, which is 0."""
+    made = _as_pytorch(aten.smooth_l1_loss_backward.default, gradient, x, target, *args)
+    return torch.where((x - target).isnan(), math.nan, made)
+
+
+@decomposes(aten.binary_cross_entropy.default)
+def binary_cross_entropy(x: torch.Tensor, *args: Any) -> Any:
+    """On a CPU eager's kernel raises where an element lies beyond 0 and 1, which only a look at it tells."""
+    return NotImplemented if x.device.type == "cpu" else _as_pytorch(aten.binary_cross_entropy.default, x, *args)
+
+
+@decomposes(aten.binary_cross_entropy_backward.default)
+def binary_cross_entropy_backward(
+    gradient: torch.Tensor,
+    x: torch.Tensor,
+    target: torch.Tensor,
+    weight: torch.Tensor | None = None,
+    reduction: int = 1,
+) -> Any:
+    """Every step in the type of the tensors, as in eager's kernel."""
+    if not _of_one_type(gradient, x, target):
+        return NotImplemented
+    least = 0.0 if x.dtype is torch.float16 else 1e-12  # as a float16
+    each = gradient * (x - target) / ((1 - x) * x).clamp(min=least)
+    if weight is not None:
+        each = each * weight
+    return (each / x.numel() if reduction == 1 else each).to(x.dtype)
+
+
+@decomposes(aten.binary_cross_entropy_with_logits.default)
+def binary_cross_entropy_with_logits(x: torch.Tensor, target: torch.Tensor, *args: Any) -> Any:
+    """As PyTorch takes it apart; eager, which writes into 1 - target, raises for some types."""
+    if not x.dtype.is_floating_point or not _fits(torch.result_type(x, target), target.dtype):
+        return NotImplemented
+    return _as_pytorch(aten.binary_cross_entropy_with_logits.default, x, target, *args)
+
+
+@decomposes(aten.xlogy.Tensor, aten.xlogy.Scalar_Self, aten.xlogy.Scalar_Other)
+def xlogy(x: Any, y: Any) -> Any:
+    """Rounded to the common type before, between and after, as in eager's kernel."""
+    dtype = torch.result_type(x, y)
+    dtype = dtype if dtype.is_floating_point else torch.get_default_dtype()
+    device = x.device if isinstance(x, torch.Tensor) else y.device
+    x, y = (
+        each.to(dtype) if isinstance(each, torch.Tensor) else torch.full((), each, dtype=dtype, device=device)
+        for each in (x, y)
+    )
+    return torch.where(y.isnan(), math.nan, torch.where(x == 0, 0, x * y.log()))
 
 
 @decomposes(aten.max.dim)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -54,6 +54,9 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
             with self:
                 like = torch.empty_like(args[0], memory_format=order)
             return self._like(made, like) if isinstance(made, torch.Tensor) else (self._like(made[0], like), *made[1:])
+        if func is aten.roll.default and _is_rolled_channels_last(*args):
+            with self:
+                return _rolled(*args)
         if func in OF_FIRST_TYPE:
             with self:
                 return made.to(args[0].dtype)
@@ -65,6 +68,19 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
             return made
         with self:
             return torch.empty_strided(made.shape, like.stride(), dtype=made.dtype, device=made.device)
+
+
+def _is_rolled_channels_last(x: torch.Tensor, shifts: Sequence[Any], dims: Sequence[int] = ()) -> bool:
+    on_cpu, order = x.device.type == "cpu", suggest_memory_format(x)
+    return bool(dims) and on_cpu and order is not torch.contiguous_format and bool(x.numel())
+
+
+def _rolled(x: torch.Tensor, shifts: Sequence[Any], dims: Sequence[int]) -> torch.Tensor:
+    """As the kernel for the CPU rolls: it joins two parts of one dimension after the other, in the order of both."""
+    for shift, dim in zip(shifts, dims, strict=True):
+        start = -shift % x.shape[dim]
+        x = torch.cat([x.narrow(dim, start, x.shape[dim] - start), x.narrow(dim, 0, start)], dim)
+    return x
 
 
 def fake_of(mode: FakeTensorMode, real: torch.Tensor, symbolic: StatefulSymbolicContext | None = None) -> torch.Tensor:

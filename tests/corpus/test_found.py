@@ -840,3 +840,65 @@ def test_losses_of_two_types(kinds):
 @same_as_eager(backend="cpp", tolerance=2e-2, grad=True, inputs=lambda: tuple(torch.randn(2, 7, 33).half()))
 def test_columns_of_float16_in_two_sweeps(x, y):
     return F.layer_norm(F.cosine_similarity(x, y, dim=0) ** 3, (33,))
+
+
+@pytest.mark.parametrize("turn", [(1, 1), (-2, -1), (3, 1), ((1, 2), (0, 1)), ((3, 1), (1, 2))], ids=str)
+def test_rolled_images_lie_as_eagers_do(turn):
+    def program(x):
+        return x.roll(*turn), (x * 2).roll(*turn).flatten() + 1
+
+    def inputs():
+        return (torch.randn(2, 3, 4, 5).contiguous(memory_format=torch.channels_last),)
+
+    check(program, inputs, grad=True, backend="cpp", tolerance=1e-6)
+
+
+OF_TWO = {
+    "huber": F.huber_loss,
+    "cross entropy": F.binary_cross_entropy,
+    "cross entropy of logits": F.binary_cross_entropy_with_logits,
+    "soft margin": F.soft_margin_loss,
+}
+
+
+@pytest.mark.parametrize("loss", OF_TWO.values(), ids=OF_TWO)
+@pytest.mark.parametrize(
+    "kinds",
+    [(torch.float16, torch.float32), (torch.float32, torch.float64), (torch.float32, torch.int64), (torch.int64,) * 2],
+    ids=str,
+)
+@pytest.mark.parametrize("grad", [False, True])
+def test_losses_of_two_types_are_refused_as_by_eager(loss, kinds, grad):
+    def program(x, y):
+        return loss(x, y) * 2
+
+    def inputs():
+        return tuple(torch.rand(5).mul(1 if kind.is_floating_point else 2).to(kind) for kind in kinds)
+
+    check(program, inputs, grad=grad, backend="cpp", tolerance=1e-3)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_cross_entropy_of_zeros_ones_and_what_is_beyond(dtype):
+    def program(x, y):
+        return F.binary_cross_entropy(x, y.detach()) * 2
+
+    inputs = [lambda: torch.tensor([[0, 1, 0.3, 1], [1, 0, 0.5, 1]]).to(dtype).unbind()]
+    check(program, [*inputs, lambda: torch.tensor([[1.5], [1.0]]).to(dtype).unbind()], grad=True, backend="cpp")
+
+
+@same_as_eager(backend="cpp", grad=True, inputs=lambda: torch.tensor([[math.nan, math.inf], [0, math.inf]]).unbind())
+def test_distances_that_are_no_numbers(x, y):
+    return F.smooth_l1_loss(x, y, reduction="none"), F.huber_loss(x, y, reduction="none")
+
+
+@pytest.mark.parametrize("kinds", [(torch.float16, torch.float64), (torch.bfloat16, torch.float32)], ids=str)
+def test_xlogy_of_a_half_and_a_number_of_another_type(kinds):
+    def program(x, y):
+        return torch.xlogy(x, y[0]), torch.xlogy(y[1], x), torch.xlogy(x, 0.9995), torch.xlogy(2.0005, x)
+
+    def inputs():
+        special = torch.tensor([0.0, -0.0, 1.0, 1e-9, math.nan, math.inf, -1.0])
+        return torch.cat([torch.rand(9), special]).to(kinds[0]), torch.tensor([1e-9, 1.0005], dtype=kinds[1])
+
+    check(program, inputs, grad=True, backend="cpp", tolerance=1e-3)
