@@ -37,6 +37,7 @@ RANDOM_BETWEEN: Any = getattr(torch.ops.aten.random, "from")
 """What ``x.random_(a, b)`` does; its name is a keyword, so that no graph can call it in Python."""
 
 
+_CLAMPS = frozenset(("clamp", "clamp_", "clip", "clip_"))
 _DRAWS_IN_PLACE = frozenset(
     ("random_", "uniform_", "normal_", "exponential_", "log_normal_", "cauchy_", "geometric_", "bernoulli_")
 )
@@ -157,6 +158,7 @@ class FunctionalRun(fx.Interpreter):
 
     def _execute(self, n: fx.Node) -> Any:
         self._check_draw(n)
+        self._check_bounds(n)
         try:
             return super().run_node(n)
         except Exception as error:  # eager runs it, or raises what there is to raise
@@ -170,6 +172,18 @@ class FunctionalRun(fx.Interpreter):
         for drawn in tensors_of(self.env[n.all_input_nodes[0]]):
             if not torch.ops.aten.is_non_overlapping_and_dense(_unwrap(drawn)):
                 raise JointRefused(f"{n.target} draws into a part of a tensor")
+
+    def _check_bounds(self, n: fx.Node) -> None:
+        """The gradient of a bound has a mask as large as the input and that bound; PyTorch raises where the other bound
+        is larger, but not on tensors without values."""
+        if getattr(n.target, "__name__", n.target) not in _CLAMPS or not torch.is_grad_enabled():
+            return
+        given = fx.map_arg((*n.args, *n.kwargs.values()), self.env.__getitem__)
+        shapes = [t.shape for t in given if isinstance(t, torch.Tensor)]
+        for bound in given[1:]:
+            if len(shapes) == 3 and bound.requires_grad:
+                if torch.broadcast_shapes(given[0].shape, bound.shape) != torch.broadcast_shapes(*shapes):
+                    raise JointRefused("a bound of clamp requires grad, and the other is larger")
 
     def bernoulli(self, x: torch.Tensor, p: float = 0.5, *, generator: torch.Generator | None = None) -> Any:
         """A decomposition of aten.bernoulli.p, the functional form of bernoulli_ (and so of dropout).

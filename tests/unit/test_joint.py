@@ -238,6 +238,19 @@ def test_refuses_to_write_to_memory_that_as_strided_looks_at() -> None:
     assert torch.equal(compiler_core.compile(program, backend="cpp")(stepped[:, ::2]), want)
 
 
+@pytest.mark.parametrize("function", [lambda x, y: torch.clamp(x, x, y), lambda x, y: x.clip(max=x, min=y)])
+@pytest.mark.parametrize("shapes", [((), (3,)), ((3,), (2, 3))])
+def test_refuses_gradients_of_bounds_that_eager_raises_on(function: Callable[..., Any], shapes: Any) -> None:
+    inputs = [t(*shape) for shape in shapes]
+    with pytest.raises(RuntimeError, match="doesn't match the broadcast shape"):
+        function(*inputs).sum().backward()
+    captured = graph_of(function, *inputs)
+    with pytest.raises(JointRefused, match="a bound of clamp requires grad, and the other is larger"):
+        trace_joint(captured.gm, captured.inputs, captured.compile)
+    fixed = [each.detach() for each in inputs]
+    assert torch.equal(compiler_core.compile(function, backend="cpp", strict=True)(*fixed), function(*fixed))
+
+
 def test_refuses_to_write_to_an_input_that_shares_memory() -> None:
     base = t(4, grad=False)
     captured = graph_of(lambda x, y: x.add_(1) + y, base[:2], base[2:])
