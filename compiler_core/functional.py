@@ -22,6 +22,7 @@ from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.fx.experimental.proxy_tensor import get_proxy_mode, track_tensor_tree
 from torch.utils._python_dispatch import _disable_current_modes
 
+from compiler_core import derivatives
 from compiler_core.errors import CutawayError
 from compiler_core.known_sizes import asked_by
 from compiler_core.provenance import Provenance
@@ -178,12 +179,22 @@ class FunctionalRun(fx.Interpreter):
         is larger, but not on tensors without values."""
         if getattr(n.target, "__name__", n.target) not in _CLAMPS or not torch.is_grad_enabled():
             return
-        given = fx.map_arg((*n.args, *n.kwargs.values()), self.env.__getitem__)
-        shapes = [t.shape for t in given if isinstance(t, torch.Tensor)]
+        given: Any = fx.map_arg((*n.args, *n.kwargs.values()), self.env.__getitem__)
+        if len(given) != 3 or not all(isinstance(each, torch.Tensor) for each in given):
+            return
+        together: Any = torch.broadcast_shapes
+        x, *bounds = (each.shape for each in given)
         for bound in given[1:]:
-            if len(shapes) == 3 and bound.requires_grad:
-                if torch.broadcast_shapes(given[0].shape, bound.shape) != torch.broadcast_shapes(*shapes):
-                    raise JointRefused("a bound of clamp requires grad, and the other is larger")
+            if bound.requires_grad and together(x, bound.shape) != together(x, *bounds):
+                raise JointRefused("a bound of clamp requires grad, and the other is larger")
+
+    def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return super().call_function(derivatives.FUNCTIONS.get(target, target), args, kwargs)
+
+    def call_method(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if target in derivatives.METHODS:
+            return derivatives.METHODS[target](*args, **kwargs)
+        return super().call_method(target, args, kwargs)
 
     def bernoulli(self, x: torch.Tensor, p: float = 0.5, *, generator: torch.Generator | None = None) -> Any:
         """A decomposition of aten.bernoulli.p, the functional form of bernoulli_ (and so of dropout).
