@@ -21,7 +21,7 @@ from torch._decomp import get_decompositions
 aten = torch.ops.aten
 Decomposition = Callable[..., Any]
 
-PYTORCHS = (
+OF_FLOATS = (
     # activations and their gradients
     *("gelu", "gelu_backward", "silu", "silu_backward", "sigmoid_backward", "tanh_backward"),
     *("elu", "elu_backward", "celu", "selu", "leaky_relu", "leaky_relu_backward", "relu6", "threshold"),
@@ -38,12 +38,30 @@ PYTORCHS = (
     # losses
     *("mse_loss", "mse_loss_backward", "smooth_l1_loss", "nll_loss_forward"),
     # arithmetic in several steps
-    *("addcmul", "addcdiv", "lerp", "frac", "logaddexp", "nan_to_num", "heaviside", "logit"),
-    *("deg2rad", "rad2deg", "sinc", "fill", "isneginf", "isposinf", "std", "std_mean", "trace"),
+    *("addcdiv", "lerp", "frac", "logaddexp", "std", "std_mean"),
+)
+"""Names of operations of ``torch.ops.aten`` for which PyTorch's decomposition is taken where a tensor is of floats;
+whole numbers are left to eager's kernels, most of which raise."""
+
+OF_ALL = (
+    # arithmetic in several steps
+    *(
+        "addcmul",
+        "nan_to_num",
+        "heaviside",
+        "logit",
+        "deg2rad",
+        "rad2deg",
+        "sinc",
+        "fill",
+        "isneginf",
+        "isposinf",
+        "trace",
+    ),
     # writes to a part
     *("slice_backward", "select_backward"),
 )
-"""Names of operations of ``torch.ops.aten`` for which PyTorch's decomposition is taken."""
+"""Names of those for which it is always taken."""
 
 OURS: dict[torch._ops.OpOverload, Decomposition] = {}
 
@@ -55,10 +73,23 @@ def table() -> dict[torch._ops.OpOverload, Decomposition]:
 
 @functools.cache
 def _table() -> dict[torch._ops.OpOverload, Decomposition]:
+    floats = {op: _of_floats(rule) for op, rule in _pytorchs(OF_FLOATS).items()}
+    return floats | _pytorchs(OF_ALL) | OURS
+
+
+def _pytorchs(names: Sequence[str]) -> dict[torch._ops.OpOverload, Decomposition]:
     # a name that this PyTorch does not have is no decomposition that it needs
-    packets = [getattr(aten, name) for name in PYTORCHS if hasattr(aten, name)]
-    pytorchs = {op: rule for op, rule in get_decompositions(packets).items() if isinstance(op, torch._ops.OpOverload)}
-    return pytorchs | OURS
+    packets = [getattr(aten, name) for name in names if hasattr(aten, name)]
+    return {op: rule for op, rule in get_decompositions(packets).items() if isinstance(op, torch._ops.OpOverload)}
+
+
+def _of_floats(rule: Decomposition) -> Decomposition:
+    @functools.wraps(rule)
+    def decompose(*args: Any, **kwargs: Any) -> Any:
+        given = [a for a in (*args, *kwargs.values()) if isinstance(a, torch.Tensor)]
+        return rule(*args, **kwargs) if any(map(torch.is_floating_point, given)) else NotImplemented
+
+    return decompose
 
 
 def decomposes(*targets: torch._ops.OpOverload) -> Callable[[Decomposition], Decomposition]:
@@ -96,7 +127,7 @@ def var_mean(
     x: torch.Tensor, dim: Sequence[int] | None = None, *, correction: float | None = None, keepdim: bool = False
 ) -> Any:
     """In two passes, the second over the distances from the mean, which loses no digits."""
-    if x.is_complex():
+    if not x.is_floating_point():
         return NotImplemented
     half = x.dtype in (torch.bfloat16, torch.float16)
     wide = x.float() if half else x

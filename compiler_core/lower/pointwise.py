@@ -104,12 +104,18 @@ def _register_by_name() -> None:
         pointwise(getattr(aten, name).default, promotion=Promotion.ALWAYS_BOOL)(functools.partial(_float_test, op=name))
 
 
+def _no_bools(x: Value) -> None:
+    if x.dtype is torch.bool:
+        raise NotLowered("eager's kernel raises on bools")
+
+
 def _unary(body: Body, x: Value, op: str) -> Value:
-    if op in ("floor", "ceil", "trunc", "round", "sign") and not x.dtype.is_floating_point:
-        if op == "sign":
-            return body.op("where", body.op("gt", x, 0), 1, body.op("where", body.op("lt", x, 0), -1, 0, dtype=x.dtype))
-        return x
-    return body.op(op, x)
+    if x.dtype.is_floating_point or op == "neg":
+        return body.op(op, x)
+    if op == "sign":
+        return body.op("where", body.op("gt", x, 0), 1, body.op("where", body.op("lt", x, 0), -1, 0, dtype=x.dtype))
+    _no_bools(x)
+    return x
 
 
 def _binary(body: Body, x: Value | Number, y: Value | Number, op: str) -> Value:
@@ -193,7 +199,8 @@ def _divisor(y: Value | Number) -> Number:
 
 @pointwise(aten.abs.default)
 def absolute(body: Body, x: Value) -> Value:
-    return x if x.dtype in (torch.bool, torch.uint8) else body.op("abs", x)
+    _no_bools(x)
+    return x if x.dtype is torch.uint8 else body.op("abs", x)
 
 
 @pointwise(aten.square.default)
@@ -208,6 +215,7 @@ def sigmoid(body: Body, x: Value) -> Value:
 
 @pointwise(aten.relu.default)
 def relu(body: Body, x: Value) -> Value:
+    _no_bools(x)
     # -0.0 and NaN stay as they are
     return body.op("where", body.op("lt", x, 0), 0, x)
 

@@ -902,3 +902,41 @@ def test_xlogy_of_a_half_and_a_number_of_another_type(kinds):
         return torch.cat([torch.rand(9), special]).to(kinds[0]), torch.tensor([1e-9, 1.0005], dtype=kinds[1])
 
     check(program, inputs, grad=True, backend="cpp", tolerance=1e-3)
+
+
+REFUSED = {
+    "of whole numbers": (
+        *(
+            F.gelu,
+            F.silu,
+            F.celu,
+            F.hardsigmoid,
+            F.hardswish,
+            F.softplus,
+            F.mish,
+            F.logsigmoid,
+            F.hardshrink,
+            torch.frac,
+        ),
+        *(lambda x: F.glu(x, 0), lambda x: x.softmax(0), lambda x: x.log_softmax(0), lambda x: torch.lerp(x, x, 0.5)),
+        *(lambda x: torch.logaddexp(x, x), lambda x: F.smooth_l1_loss(x, x), lambda x: F.huber_loss(x, x), torch.std),
+    ),
+    "of bools": (torch.floor, torch.ceil, torch.trunc, torch.round, torch.abs, torch.relu, lambda x: x.argmax(0)),
+}
+
+
+@pytest.mark.parametrize(
+    ("dtype", "operation"),
+    [
+        *((torch.int64, operation) for operation in REFUSED["of whole numbers"]),
+        *((torch.bool, operation) for operation in itertools.chain(*REFUSED.values())),
+    ],
+)
+def test_operations_that_eager_refuses(dtype, operation):
+    compiled = compiler_core.compile(lambda x: operation(x), backend="cpp")
+    x = torch.tensor([[1, 0], [1, 1]], dtype=dtype)
+    with pytest.raises(Exception) as wanted:
+        operation(x)
+    with pytest.raises(wanted.type) as raised:
+        compiled(x)
+    assert str(raised.value) == str(wanted.value)
