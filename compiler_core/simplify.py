@@ -17,6 +17,7 @@ Each rewrite changes the graph that it is given.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -208,10 +209,11 @@ def _operand(node: Any, target: Any, at: int) -> Any:
 
 
 def merge_equal(graph: fx.Graph, keep: Sequence[fx.Node]) -> None:
-    """Compute equal pure operations once; the nodes in `keep` stay apart, as eager's outputs are."""
+    """Compute equal pure operations once; the memory of the nodes in `keep` stays apart, as that of eager's outputs."""
     seen: dict[tuple[Any, str, str], fx.Node] = {}
+    apart = {*keep, *map(_maker, keep)}
     for node in list(graph.nodes):
-        if not is_pure(node) or node in keep:
+        if not is_pure(node) or node in apart:
             continue
         # repr tells 1, 1.0, True and -0.0 apart, which are equal as keys
         first = seen.setdefault((node.target, repr(node.args), repr(node.kwargs)), node)
@@ -219,6 +221,14 @@ def merge_equal(graph: fx.Graph, keep: Sequence[fx.Node]) -> None:
             first.meta["origin"] = tuple(dict.fromkeys((*first.meta.get("origin", ()), *node.meta.get("origin", ()))))
             node.replace_all_uses_with(first)
             graph.erase_node(node)
+
+
+def _maker(node: fx.Node) -> fx.Node:
+    """The operation that made the memory that `node` shows, alone or as one of several results."""
+    base = view_base(node)
+    of = base.args[0] if base.target is operator.getitem else base
+    assert isinstance(of, fx.Node)
+    return of
 
 
 def own_outputs(graph: fx.Graph, count: int) -> None:

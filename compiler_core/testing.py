@@ -271,6 +271,7 @@ class _Comparison:
         self.pairs: dict[int, int] = {}
         self.back: dict[int, int] = {}
         self.storages: dict[int, int] = {}
+        self.shown: dict[int, int] = {}
 
     def compare(self, path: str, want: Any, got: Any) -> str | None:
         if isinstance(want, torch.Tensor) and isinstance(got, torch.Tensor):
@@ -316,7 +317,7 @@ class _Comparison:
             return f"{path}: {type(got).__name__} {got.stride()}, not {type(want).__name__} {want.stride()}"
         if not self.tolerance and want.numel() and not want._is_zerotensor():  # such a gradient has no memory
             ours, theirs = want.untyped_storage().data_ptr(), got.untyped_storage().data_ptr()
-            if self.storages.setdefault(ours, theirs) != theirs:
+            if self.storages.setdefault(ours, theirs) != theirs or self.shown.setdefault(theirs, ours) != ours:
                 return f"{path}: does not share memory as eager's does"
         return self._values(path, want.detach(), got.detach())
 

@@ -940,3 +940,18 @@ def test_operations_that_eager_refuses(dtype, operation):
     with pytest.raises(wanted.type) as raised:
         compiled(x)
     assert str(raised.value) == str(wanted.value)
+
+
+TWICE = {
+    "one of two results": lambda x: (x[0].kthvalue(1).values, x[0].kthvalue(1).values),
+    "several of them": lambda x: (*x.sort(0), *x.sort(0)),
+    "through a view": lambda x: (F.linear(x, x[0]), F.linear(x, x[0])),
+}
+
+
+@pytest.mark.parametrize("program", TWICE.values(), ids=TWICE)
+@pytest.mark.parametrize("grad", [False, True])
+def test_what_is_computed_and_returned_twice_has_memory_of_its_own(program, grad):
+    results = compiler_core.compile(program, backend="cpp", strict=True)(torch.randn(2, 4, 4, requires_grad=grad))
+    assert len({each.data_ptr() for each in results}) == len(results)
+    check(program, lambda: (torch.randn(2, 4, 4),), grad=grad, backend="cpp", tolerance=1e-5)
