@@ -3,7 +3,8 @@
     python -m tests.benchmarks.bench_cases [--device cuda] [--dtype bfloat16] [--rows N --columns N] [--only softmax]
     python -m tests.benchmarks.bench_cases --others
 
-Times are medians of interleaved rounds, with --least the least of them (where others use the machine too); errors are
+Times are medians of interleaved rounds, with --least the least of them (where others use the machine too); how many
+times as fast is the median of each round's quotient, whose two were measured one after the other.  Errors are
 against float64, and more than twice eager's is said.
 """
 
@@ -62,13 +63,7 @@ def seconds(run: Run, device: str, calls: int) -> float:
     return found / 1000
 
 
-def medians(
-    runs: Sequence[Run],
-    device: str,
-    rounds: int,
-    middle: Callable[[Sequence[float]], float] = statistics.median,
-    stretch: float = 0.02,
-) -> list[float]:
+def rounds_of(runs: Sequence[Run], device: str, rounds: int, stretch: float = 0.02) -> list[list[float]]:
     """Seconds of each in interleaved rounds, each of about `stretch` seconds."""
     calls = []
     for run in runs:
@@ -77,12 +72,11 @@ def medians(
         start = time.perf_counter()
         run()
         calls.append(max(1, min(1000, int(stretch / (time.perf_counter() - start)))))
-    times = [[seconds(run, device, n) for run, n in zip(runs, calls, strict=True)] for _ in range(rounds)]
-    return [middle(column) for column in zip(*times, strict=True)]
+    return [[seconds(run, device, n) for run, n in zip(runs, calls, strict=True)] for _ in range(rounds)]
 
 
-def measure(each: Case, make: Make, rounds: int, least: bool) -> tuple[list[float], str, int]:
-    """Seconds of eager, ours and Inductor; what is wrong with our result; bytes that must move."""
+def measure(each: Case, make: Make, rounds: int, least: bool) -> tuple[list[list[float]], str, int]:
+    """Each round's seconds of eager, ours and Inductor; what is wrong with our result; bytes that must move."""
     torch.manual_seed(20261121)
     compiler_core.reset()
     torch._dynamo.reset()
@@ -96,8 +90,7 @@ def measure(each: Case, make: Make, rounds: int, least: bool) -> tuple[list[floa
     note = "" if each.random else _accuracy(each, inputs, eager, ours)
     moved = sum(t.nbytes for t in inputs) + sum(t.nbytes for t in flat(eager))
     # short stretches, some of which nobody else's work falls into
-    times = medians(runs, make.device, rounds, min, 0.002) if least else medians(runs, make.device, rounds)
-    return times, note, moved
+    return rounds_of(runs, make.device, rounds, 0.002 if least else 0.02), note, moved
 
 
 def _accuracy(each: Case, inputs: Sequence[torch.Tensor], eager: Any, ours: Any) -> str:
@@ -117,7 +110,7 @@ def copy_speed(make: Make, rounds: int) -> float:
     """Bytes a second of a plain copy."""
     x = make.matrix()
     y = torch.empty_like(x)
-    (took,) = medians([lambda: y.copy_(x)], make.device, rounds)
+    took = statistics.median(second for (second,) in rounds_of([lambda: y.copy_(x)], make.device, rounds))
     return 2 * x.nbytes / took
 
 
@@ -145,11 +138,13 @@ def main() -> None:
     ratios = []
     for each in OTHERS if options.others else CASES:
         if options.only in each.name:
-            (eager, ours, stock), note, moved = measure(each, make, options.rounds, options.least)
-            times = "".join(f"{t * 1e6:11,.1f}" for t in (eager, ours, stock))
-            ratios.append(stock / ours)
-            of_copy = "" if each.trains else f"{moved / ours / copied:9.2f}"
-            print(f"{each.name:24}{times}{eager / ours:9.2f}{stock / ours:9.2f}{of_copy}  {note}", flush=True)
+            rounds, note, moved = measure(each, make, options.rounds, options.least)
+            took = [min(column) if options.least else statistics.median(column) for column in zip(*rounds, strict=True)]
+            times = "".join(f"{t * 1e6:11,.1f}" for t in took)
+            faster = [statistics.median(row[other] / row[1] for row in rounds) for other in (0, 2)]
+            ratios.append(faster[1])
+            of_copy = "" if each.trains else f"{moved / took[1] / copied:9.2f}"
+            print(f"{each.name:24}{times}{faster[0]:9.2f}{faster[1]:9.2f}{of_copy}  {note}", flush=True)
     mean = math.exp(statistics.fmean(map(math.log, ratios)))
     print(f"geometric mean of Inductor / ours {mean:.3f}, least {min(ratios):.2f}, {len(ratios)} cases")
 
