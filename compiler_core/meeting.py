@@ -116,6 +116,8 @@ def _place(first: ir.Loops, second: ir.Loops, rows: spaces.Rows, contacts: Seque
     used = [t for t in range(len(second.space)) if any(row.strides[t] for row in outer_rows)]
     rest = [t for t in range(len(second.space)) if t not in used]
     if second.inner and used != list(range(len(second.outer))):
+        if second.name == first.name:
+            return Refusal("inner", f"{second.name} of all rows needs that of each row first")
         return Refusal("inner", f"{second.name} reduces other indices than {first.name}")
     if rest and prod(second.space[t] for t in rest) != first.inner_numel:
         return Refusal("inner", f"{second.name} runs over other sizes than {first.name} reduces")

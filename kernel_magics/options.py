@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import json
 import re
 import shlex
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from IPython.core.error import UsageError
@@ -57,14 +58,24 @@ def with_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def split_line(line: str, parser: argparse.ArgumentParser) -> tuple[list[str], str]:
     """The options at the start of a line, and the expression after them, untouched."""
+    known = [name for action in parser._actions for name in action.option_strings]
     takes_value = {name for action in parser._actions if action.nargs is None for name in action.option_strings}
     at = 0
     while found := _OPTION.match(line, at):
+        _check_known(found[1], known)
         at = found.end()
         has_own_value = found[1] in takes_value and not found[2]
         if has_own_value and (value := _VALUE.match(line, at)):
             at = value.end()
     return shlex.split(line[:at]), line[at:].strip().removeprefix("-- ").strip()
+
+
+def _check_known(option: str, known: Sequence[str]) -> None:
+    if any(name.startswith(option) for name in known):  # a start of a name stands for it
+        return
+    close = difflib.get_close_matches(option, known, 1, 0.75)
+    meant = f"; did you mean {close[0]}?" if close else "."
+    raise UsageError(f"there is no option {option}{meant} `%%compile?` lists them all")
 
 
 def request(arguments: argparse.Namespace, namespace: Mapping[str, Any]) -> Request:

@@ -60,6 +60,16 @@ def test_each_press_on_a_count_goes_to_the_next(explorer: Explorer) -> None:
     expect(explorer.tree.locator("[aria-selected=true]")).to_contain_text("recompiled")
 
 
+def test_kernels_open_where_the_first_begins(browser: Browser, tmp_path: Path) -> None:
+    with api.record("softmax") as record:
+        api.compile(lambda x: torch.softmax(x, -1))(torch.ones(50, 30))
+    with opened(browser, write_report(record, tmp_path / "report.html")) as page:
+        explorer = Explorer(page.locator(".cutaway"))
+        explorer.show(1, "kernel")
+        expect(explorer.line(1, 'extern "C" void forward_0')).to_be_in_viewport()
+        expect(explorer.line(1, "using f32 = float")).not_to_be_in_viewport()
+
+
 def test_the_chain_is_walked_with_the_keys(explorer: Explorer, page: Page, shoot: Shoot) -> None:
     explorer.click_line(0, "x.cos() + 1")
     step = explorer.strip.get_by_role("button", name=re.compile("^Captured"))

@@ -106,7 +106,8 @@ def test_syntax_error_reads_as_in_a_plain_cell(magics: InteractiveShell, body: s
 @pytest.mark.parametrize(
     ("line", "says"),
     [
-        ("--nope", "unrecognized arguments: --nope"),
+        ("--nope", "there is no option --nope. `%%compile?` lists them all"),
+        ("--fullgraph --bakend cpp", "there is no option --bakend; did you mean --backend?"),
         ("--backend nope", "unknown backend 'nope'; the backends are"),
         ("--engine tinygrad", "unknown engine 'tinygrad'; the engines are core, torch"),
         ("--memory-budget 2", "--memory-budget is a share from 0 to 1, not 2.0"),

@@ -40,11 +40,16 @@ export class TextView implements Content {
     this.items.forEach((items, n) => {
       for (const item of items) push(this.lines, item, n);
     });
-    this.view = new EditorView({
-      parent: this.element,
-      state: EditorState.create({ doc, extensions: this.extensions(label) }),
-    });
+    const begin = EditorState.create({ doc, extensions: this.extensions(label) });
+    this.view = new EditorView({ parent: this.element, state: begin, scrollTo: this.start(begin) });
     this.light();
+  }
+
+  /** Kernels open at the first line that is linked: above it stands what all kernels need. */
+  private start(state: EditorState): StateEffect<unknown> | undefined {
+    const first = this.items.findIndex((items) => items?.length);
+    if (this.artifact.pane !== "kernel" || this.side || first < 1) return undefined;
+    return EditorView.scrollIntoView(state.doc.line(first).from, { y: "start" });
   }
 
   private extensions(label: string): Extension {
