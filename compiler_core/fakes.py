@@ -54,6 +54,9 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
             with self:
                 like = torch.empty_like(args[0], memory_format=order)
             return self._like(made, like) if isinstance(made, torch.Tensor) else (self._like(made[0], like), *made[1:])
+        if func is aten.pow.Scalar:  # row-major on every device, as its kernel says without a look at the exponent
+            with self:
+                return torch.empty(made.shape, dtype=made.dtype, device=made.device)
         if func is aten.roll.default and _is_rolled_channels_last(*args):
             with self:
                 return _rolled(*args)
