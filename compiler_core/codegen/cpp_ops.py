@@ -64,24 +64,21 @@ static inline u32 least(u32 a, u32 b) { return a < b ? a : b; }
 static inline i32 least(i32 a, i32 b) { return a < b ? a : b; }  // functions, or g++ makes one comparison of several
 """
 EXP = """\
-static inline f32 exp_part(f32 x, f32 k) {  // exp(r), where r = x - k * log(2) is at most log(2) / 2
-  const f32 r = fma(k, -0x1.7f7d1cp-20f, fma(k, -0x1.62e4p-1f, x));  // log(2) in two parts
+static inline f32 exp_f32(f32 x) {  // 2^k * exp(r), where r = x - k * log(2) is at most log(2) / 2
+  // -176 gives 0 as all below do; whole numbers compare faster, and bits are in the order of floats
+  const f32 in = as_f32(least(as_bits(x), as_bits(-176.0f)));
+  const f32 shift = 0x1.8p23f + 254;  // the last bits of `rounded` are k + 254
+  const f32 rounded = fma(in, 0x1.715476p0f, shift), k = rounded - shift;
+  const f32 r = fma(k, -0x1.7f7d1cp-20f, fma(k, -0x1.62e4p-1f, in));  // log(2) in two parts
+  const u32 twice = as_bits(rounded), once = twice >> 1;
+  const f32 first = as_f32(once << 23), second = as_f32((twice - once) << 23);  // 2^k in two, both 0 at -176
   f32 p = fma(r, 0x1.6b6e1cp-10f, 0x1.122fc2p-7f);
   p = fma(p, r, 0x1.555688p-5f);
   p = fma(p, r, 0x1.5554a4p-3f);
   p = fma(p, r, 0.5f);
   p = fma(p, r, 1.0f);
-  return fma(p, r, 1.0f);
-}
-static inline f32 exp_f32(f32 x) {  // 2^k * exp(x - k * log(2))
-  // -176 gives 0 and 89 infinity as all beyond do; whole numbers compare faster, and bits are in the order of floats
-  const u32 above = least(as_bits(x), as_bits(-176.0f));
-  const f32 in = as_f32((u32)least((i32)above, (i32)as_bits(89.0f)));
-  const f32 shift = 0x1.8p23f + 254;  // the last bits of `rounded` are k + 254
-  const f32 rounded = fma(in, 0x1.715476p0f, shift), k = rounded - shift;
-  const u32 twice = as_bits(rounded), once = twice >> 1;
-  const f32 scaled = exp_part(in, k) * as_f32(once << 23) * as_f32((twice - once) << 23);  // both 0 at -176
-  return x != x ? x : scaled;
+  const f32 scaled = fma(p, r * first, first) * second;  // what waits for p is one operation less than for p * r + 1
+  return x < 89.0f ? scaled : x * 0x1p127f;  // infinity, as of all that are as large, or NaN
 }
 """
 ERF = """\

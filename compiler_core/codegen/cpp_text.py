@@ -15,7 +15,7 @@ from compiler_core.codegen import Line
 TAKEN = re.compile(
     r"""[ij]\d+|(in|out)_.*|.*_(part|all|nan|row|lane|run|wide|chunk|few|array|block)  # indices, arguments, arrays
     |block|tile|chunk|lanes?|fault|other|first|[fiu](8|16|32|64)|bf16|f16   # other names of ours
-    |as_f32|as_bits|exp_part|exp_f32|erf_f32|fma|each|total|widen|narrow|round|from|count|at|Count|INLINE|Nothing
+    |as_f32|as_bits|exp_f32|erf_f32|fma|each|total|widen|narrow|round|from|count|at|Count|INLINE|Nothing
     |alignas|alignof|and|and_eq|asm|auto|bitand|bitor|bool|break|case|catch|char|class|compl|const|constexpr
     |continue|decltype|default|delete|do|double|else|enum|explicit|export|extern|false|float|for|friend|goto|if
     |inline|int|long|mutable|namespace|new|noexcept|not|not_eq|nullptr|operator|or|or_eq|private|protected|public
