@@ -16,7 +16,7 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -156,20 +156,25 @@ def _native(source: str, target: str) -> Rung:
 
 def _triton(source: str, target: str) -> list[Rung]:
     """The rungs of each kernel in turn, joined to one text a rung; a kernel of several names stands there once."""
-    joined: dict[str, Rung] = {}
-    names: dict[int, list[str]] = {}
     kernels = triton_module.load(source)
+    names: dict[int, list[str]] = {}
     for kernel in kernels.values():
         names.setdefault(id(kernel.function), []).append(kernel.name)
+    rungs: dict[str, list[Rung]] = {}
     for first, *others in names.values():
         for rung in _kernel_rungs(kernels[first], target):
             used = rung.resources + tuple(replace(r, kernel=name) for name in others for r in rung.resources)
-            before = joined.get(rung.name, Rung(rung.name, rung.language, "", ()))
-            text, lines = f"{before.text}\n{rung.text}", (*before.lines, (), *rung.lines)
-            if not before.lines:
-                text, lines = rung.text, rung.lines
-            joined[rung.name] = Rung(rung.name, rung.language, text, lines, before.resources + used)
-    return list(joined.values())
+            rungs.setdefault(rung.name, []).append(replace(rung, resources=used))
+    return [_joined(of_kernels) for of_kernels in rungs.values()]
+
+
+def _joined(rungs: Sequence[Rung]) -> Rung:
+    """The same rung of several kernels, an empty line between two."""
+    lines = rungs[0].lines
+    for rung in rungs[1:]:
+        lines = (*lines, (), *rung.lines)
+    resources = tuple(used for rung in rungs for used in rung.resources)
+    return replace(rungs[0], text="\n".join(rung.text for rung in rungs), lines=lines, resources=resources)
 
 
 def triton_target(target: str) -> triton_module.Target:

@@ -12,7 +12,7 @@ from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND as Promotion
 from torch._prims_common import elementwise_dtypes
 
 from compiler_core.lower.body import COMPUTE_TYPE, Body
-from compiler_core.lower.table import NotLowered, Number, Operand, Value, lowers
+from compiler_core.lower.table import NotLowered, Number, Operand, Value, lowers, refuse_bools
 from compiler_core.sizes import Real, Size
 
 aten = torch.ops.aten
@@ -104,17 +104,12 @@ def _register_by_name() -> None:
         pointwise(getattr(aten, name).default, promotion=Promotion.ALWAYS_BOOL)(functools.partial(_float_test, op=name))
 
 
-def _no_bools(x: Value) -> None:
-    if x.dtype is torch.bool:
-        raise NotLowered("eager's kernel raises on bools")
-
-
 def _unary(body: Body, x: Value, op: str) -> Value:
     if x.dtype.is_floating_point or op == "neg":
         return body.op(op, x)
     if op == "sign":
         return body.op("where", body.op("gt", x, 0), 1, body.op("where", body.op("lt", x, 0), -1, 0, dtype=x.dtype))
-    _no_bools(x)
+    refuse_bools(x)
     return x
 
 
@@ -199,7 +194,7 @@ def _divisor(y: Value | Number) -> Number:
 
 @pointwise(aten.abs.default)
 def absolute(body: Body, x: Value) -> Value:
-    _no_bools(x)
+    refuse_bools(x)
     return x if x.dtype is torch.uint8 else body.op("abs", x)
 
 
@@ -215,7 +210,7 @@ def sigmoid(body: Body, x: Value) -> Value:
 
 @pointwise(aten.relu.default)
 def relu(body: Body, x: Value) -> Value:
-    _no_bools(x)
+    refuse_bools(x)
     # -0.0 and NaN stay as they are
     return body.op("where", body.op("lt", x, 0), 0, x)
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from compiler_core.lower.body import COMPUTE_TYPE, Body
-from compiler_core.lower.table import NotLowered, Operand, Value, lowers
+from compiler_core.lower.table import Operand, Value, lowers, refuse_bools
 
 aten = torch.ops.aten
 Dims = int | Sequence[int] | None
@@ -107,8 +107,7 @@ def argmin(body: Body, x: Value) -> Value:
 
 def _first(body: Body, x: Value, op: str) -> Value:
     """The least place of an extreme element; NaN, which the extreme is where there is one, equals nothing."""
-    if x.dtype is torch.bool:
-        raise NotLowered("eager's kernel raises on bools")
+    refuse_bools(x)
     if not body.is_reduced:
         return body.number(0, body.out.dtype)
     x = body.cast(x, COMPUTE_TYPE.get(x.dtype, x.dtype))

@@ -39,6 +39,12 @@ class Value:
     dtype: torch.dtype
 
 
+def refuse_bools(x: Value) -> None:
+    """Leave bools to eager's kernel, which raises on them."""
+    if x.dtype is torch.bool:
+        raise NotLowered("eager's kernel raises on bools")
+
+
 Number = int | float | bool
 Symbolic = Size | Real
 Rule = Callable[..., None]

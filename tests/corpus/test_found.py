@@ -960,5 +960,7 @@ def test_what_is_computed_and_returned_twice_has_memory_of_its_own(program, grad
 @pytest.mark.parametrize("grad", [False, True])
 @pytest.mark.parametrize("base", [0.5, 1.0, -2])
 def test_powers_of_a_number_are_row_major_as_eagers_are(base, grad):
-    made = lambda: (torch.randn(3, 4, 5).permute(2, 0, 1), torch.randn(4, 1, 3, 1).transpose(0, 3))  # noqa: E731
-    check(lambda x, y: (base**x, base**y), made, grad=grad, backend="cpp", tolerance=1e-5)
+    def inputs():
+        return torch.randn(3, 4, 5).permute(2, 0, 1), torch.randn(4, 1, 3, 1).transpose(0, 3)
+
+    check(lambda x, y: (base**x, base**y), inputs, grad=grad, backend="cpp", tolerance=1e-5)
