@@ -47,8 +47,10 @@ def split_reductions(program: ir.Program) -> ir.Program:
 
 def _cut(loops: ir.Loops) -> spaces.Split | None:
     """Which inner index to cut and where, or None for loops that stay whole."""
+    if not loops.inner or loops.scans or loops.columns:
+        return None
     later = [sweep for sweep in ir.sweeps(loops)[1:] if sweep.inner]
-    if not loops.inner or loops.scans or not all(made_of_distances(loops, sweep) for sweep in later):
+    if not all(made_of_distances(loops, sweep) for sweep in later):
         return None
     running = programs(loops)
     if running >= ENOUGH_PROGRAMS or hint(prod(loops.space)) <= LITTLE * running:

@@ -43,8 +43,8 @@ def _stages(loops: ir.Loops, buffers: dict[str, ir.Buffer]) -> list[ir.Loops]:
     sweeps = ir.sweeps(loops)
     times = _times(loops, sweeps)
     running = programs(loops)
-    if len(times) < 2 or running >= ENOUGH_PROGRAMS or hint(prod(loops.space)) < LONG * running:
-        return [loops]
+    if loops.columns or len(times) < 2 or running >= ENOUGH_PROGRAMS or hint(prod(loops.space)) < LONG * running:
+        return [loops]  # what walks through the rows of a part keeps sums over columns on the way
     kept = _row_buffers(loops, buffers)
     stages = [_stage(loops, sweeps, time, kept) for time in times]
     idle = set(kept.values()) - {name for stage in stages for name in stage.reads}

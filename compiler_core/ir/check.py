@@ -47,8 +47,8 @@ def _problem(loops: Loops, statement: Statement, dtypes: dict[str, torch.dtype],
         return "an inner value is stored at the outer level"
     if isinstance(statement, Position):
         return None if types[0] is torch.int64 else "a position is made from an i64"
-    if isinstance(statement, Store) and statement.over and statement.address.strides[len(loops.outer) - 1] != 0:
-        return "what is stored over an index depends on it"
+    if isinstance(statement, Store) and statement.over:
+        return _walk_problem(loops, statement)
     if isinstance(statement, Scan) and not loops.inner:
         return "there is no inner index to go up to"
     if isinstance(statement, (Reduce, Scan)):
@@ -56,6 +56,15 @@ def _problem(loops: Loops, statement: Statement, dtypes: dict[str, torch.dtype],
             return f"unknown reduction {statement.op}; ir.REDUCTIONS and ir.SCANS have the known ones"
         return None if types == [statement.dtype] else "a reduction has the type of its value"
     return _compute_problem(statement, types) if isinstance(statement, Compute) else None
+
+
+def _walk_problem(loops: Loops, store: Store) -> str | None:
+    """What is wrong with a store over the last outer index: its loops walk through the rows of a part, in order."""
+    if len(loops.outer) != 2:
+        return "loops that store over an index have two outer ones, the part and the row"
+    if store.address.strides[1] != 0:
+        return "what is stored over an index depends on it"
+    return None
 
 
 def _compute_problem(statement: Compute, types: list[torch.dtype]) -> str | None:

@@ -12,11 +12,15 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 import compiler_core
 from compiler_core import build, columns, ir
 from compiler_core.codegen import cpp
+from compiler_core.codegen.split import ENOUGH_PROGRAMS, split_reductions
+from compiler_core.codegen.stages import in_stages
 from compiler_core.columns import join_columns
+from compiler_core.errors import CompilerBug
 from compiler_core.fuse import fuse
 from compiler_core.lower import lower
 from compiler_core.record import Record
@@ -51,6 +55,23 @@ def test_the_gradient_of_a_norm_reads_its_inputs_once() -> None:
     assert note in done.by_loops[kernel.name]
     assert "store sum_" in kernel.text()
     assert " = sum over i of " in kernel.text()
+
+
+@pytest.mark.parametrize("size", [(83_333, 768), (31_250, 2048)])
+def test_what_walks_is_left_whole_where_few_programs_do_it(size: tuple[int, int]) -> None:
+    """Its sums over columns are of all its rows, so neither its rows nor its times go to kernels of their own."""
+    with FakeTensorMode():
+        done = joined(lambda x, w: ((x * w).softmax(1), x.sum(0)), torch.empty(size), torch.empty(size[1]))
+    (kernel,) = walking(done)
+    assert split_reductions(in_stages(done.program)).steps == done.program.steps
+    assert kernel.outer[0] < ENOUGH_PROGRAMS
+
+
+def test_what_walks_has_a_part_and_a_row() -> None:
+    over = ir.Store("s", ir.Address((1, 0, 0, 1)), "x", over="sum")
+    load = ir.Load("x", torch.float32, "x", ir.Address((64, 16, 4, 1)))
+    with pytest.raises(CompilerBug, match="two outer ones, the part and the row"):
+        ir.check(ir.Loops("walk", (4, 4, 4), (4,), (load, over)))
 
 
 @pytest.mark.parametrize(
