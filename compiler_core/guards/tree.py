@@ -15,6 +15,8 @@ from compiler_core.guards.kinds import KINDS, GuardSpec, install_conditions
 from compiler_core.guards.sealed import seal
 from compiler_core.sources import Held, Local, Scope, Source
 
+_ASKED_EACH_TIME = object()
+
 
 class GuardTree:
     """Builds PyTorch's guard tree for one frame from a list of guards."""
@@ -64,7 +66,9 @@ class GuardTree:
         self._held[key] = obj
         if self._held_manager is None:
             self._held_manager = self.root.globals_dict_manager(self._held, "held", self._held, self.kind)
-        return self._held_manager.dict_getitem_manager(key, name, obj, self.kind)
+        # the tree takes a C function for a constant, and would ask what one returns only once
+        example = _ASKED_EACH_TIME if isinstance(obj, types.BuiltinFunctionType) else obj
+        return self._held_manager.dict_getitem_manager(key, name, example, self.kind)
 
     def reach(self, source: Source, manager: Any) -> None:
         """Take this way to `source`."""

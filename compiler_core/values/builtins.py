@@ -28,7 +28,7 @@ from compiler_core.values.sets import SetValue, as_members
 from compiler_core.values.static import StaticValue
 from compiler_core.values.super import SuperValue
 from compiler_core.values.symbols import SymbolicNumber
-from compiler_core.values.tensor import TensorValue
+from compiler_core.values.tensor import TensorValue, tensor_type_name
 
 if TYPE_CHECKING:
     from compiler_core.symbolic import Interpreter
@@ -57,6 +57,8 @@ def _isinstance(tx: Interpreter, obj: Value, classes: Value) -> Value:
     if isinstance(classes, TupleValue):
         return ConstantValue(any(_isinstance(tx, obj, c).truth(tx) for c in classes.items(tx)))
     wanted = _classes(tx, classes)
+    if isinstance(wanted, types.UnionType):
+        return ConstantValue(any(_isinstance(tx, obj, StaticValue(c)).truth(tx) for c in wanted.__args__))
     obj.look(tx)
     if isinstance(obj, ObjectValue) and lookup(obj.cls, "__class__") is not vars(object)["__class__"]:
         raise Unsupported("unsupported call", f"isinstance of {obj}, which says what its class is")
@@ -71,13 +73,18 @@ def _isinstance(tx: Interpreter, obj: Value, classes: Value) -> Value:
     if isinstance(obj, ConstantValue):
         return ConstantValue(isinstance(obj.value, wanted))
     if isinstance(obj, TensorValue):
-        real = obj.real if obj.real is not None else obj.fake(tx)
-        return ConstantValue(isinstance(real, wanted) if obj.real is not None else issubclass(torch.Tensor, wanted))
+        return ConstantValue(_is_tensor_of(tx, obj, wanted))
     if isinstance(obj, (ObjectValue, StaticValue)) and getattr(obj, "real", None) is not None:
         return ConstantValue(isinstance(obj.real, wanted))  # type: ignore[union-attr]
     if isinstance(obj, StaticValue):
         return ConstantValue(isinstance(obj.obj, wanted))
     return ConstantValue(issubclass(obj.python_type(), wanted))
+
+
+def _is_tensor_of(tx: Interpreter, tensor: TensorValue, wanted: Any) -> bool:
+    if (name := tensor_type_name(wanted)) is not None:
+        return bool(tensor.fake(tx).type() == name)
+    return isinstance(tensor.real, wanted) if tensor.real is not None else issubclass(torch.Tensor, wanted)
 
 
 @handles(issubclass)

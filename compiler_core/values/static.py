@@ -67,7 +67,9 @@ class StaticValue(Value):
             raise raised(AttributeError, str(error)) from None
         if isinstance(self.obj, types.ModuleType) and is_library(self.obj.__name__):
             if is_atom(found):
-                return ConstantValue(found)
+                # what a property of the module gives is a setting, as in torch.backends, and may change
+                place = Attribute(tx.capture.held(self.obj, self.obj.__name__), name)
+                return ConstantValue(found, None if name in vars(self.obj) else place)
             return tx.capture.wrap_attribute(found, Attribute(tx.capture.held(self.obj, self.obj.__name__), name))
         if isinstance(self.obj, types.ModuleType):
             stored = tx.capture.effects.global_value(tx.capture.namespace(vars(self.obj)), name)

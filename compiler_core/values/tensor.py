@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 # attributes that a fake tensor answers as the real one would, with constants
 METADATA = frozenset(
     "shape dtype device ndim layout requires_grad is_cuda is_cpu is_sparse is_sparse_csr is_quantized is_meta is_mps "
-    "is_xpu itemsize nbytes is_nested is_mkldnn".split()
+    "is_xpu is_mtia is_vulkan is_ipu is_maia itemsize nbytes is_nested is_mkldnn".split()
 )
 # methods that answer with constants and change nothing
 QUERIES = frozenset(
@@ -187,6 +187,8 @@ class TensorValue(Value):
             raise Unsupported("unsupported call", f"Tensor.{name}()")
         if name in QUERIES and not (name == "type" and (args or kwargs)):
             return self._query(tx, name, args, kwargs)
+        if name == "type" and args and (of_type := tensor_type_name(getattr(args[0], "obj", None))) is not None:
+            args = [ConstantValue(of_type), *args[1:]]
         return tx.capture.call_method(tx, name, [self, *args], kwargs)
 
     def _query(self, tx: Interpreter, name: str, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
@@ -230,6 +232,14 @@ class TensorValue(Value):
 
     def rebuild(self, emit: Emitter) -> None:
         emit.graph_output(self)
+
+
+def tensor_type_name(cls: Any) -> str | None:
+    """``torch.FloatTensor`` and the like, which stand for a device, a layout and a dtype, by name; None for others."""
+    return f"{cls.__module__}.{cls.__name__}" if type(cls) is _TENSOR_TYPE else None
+
+
+_TENSOR_TYPE = type(torch.FloatTensor)
 
 
 def _kind(tensor: torch.Tensor) -> tuple[Any, ...]:
