@@ -25,6 +25,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from compiler_core import derivatives
 from compiler_core.errors import CutawayError
 from compiler_core.known_sizes import asked_by
+from compiler_core.ownership import Memory
 from compiler_core.provenance import Provenance
 from compiler_core.symbols import hint, is_symbolic
 
@@ -111,6 +112,7 @@ class FunctionalRun(fx.Interpreter):
         self.outputs: list[torch.Tensor] = []
         self.reaches: list[frozenset[int]] = []
         self.makers: list[fx.Node] = []
+        self.memory = Memory()
         self._grad_mode: dict[fx.Node, bool] = {}
         self._shapes: dict[fx.Node, Any] = {}
 
@@ -132,9 +134,16 @@ class FunctionalRun(fx.Interpreter):
         if not any(self.differentiable):
             return [*forward]
         self.reaches = [_reached(t, edges) for t, d in zip(self.outputs, self.differentiable, strict=True) if d]
-        gradients = self._gradients(edges)
+        tangents, found = self._gradients(edges)
         self.provenance.stamp(None)
-        return [*forward, *(gradients.get(i) for i in range(len(inputs)))]
+        gradients = [found.get(i) for i in range(len(inputs))]
+        self.memory = Memory(
+            tuple(_storage(t) if isinstance(t, torch.Tensor) else None for t in (*inputs, *tangents)),
+            tuple(map(_storage, self.outputs)),
+            tuple(None if g is None else _storage(g) for g in gradients),
+            tuple(map(id, gradients)),
+        )
+        return [*forward, *(None if g is None else _unwrap(g) for g in gradients)]
 
     def _wrap(self, primal: Any, example: Any) -> Any:
         if not isinstance(primal, torch.Tensor):
@@ -209,7 +218,8 @@ class FunctionalRun(fx.Interpreter):
             return NotImplemented
         return torch.bernoulli(dense, p).permute([order.index(d) for d in range(x.dim())])
 
-    def _gradients(self, edges: dict[int, Any]) -> dict[int, torch.Tensor]:
+    def _gradients(self, edges: dict[int, Any]) -> tuple[list[torch.Tensor], dict[int, torch.Tensor]]:
+        """The tangents, and the gradient of each primal that has one."""
         wanted = [i for i, d in enumerate(self.differentiable) if d]
         outputs = [self.outputs[i] for i in wanted]
         tangents = []
@@ -221,7 +231,7 @@ class FunctionalRun(fx.Interpreter):
                 found = torch.autograd.grad(outputs, list(edges.values()), tangents, allow_unused=True)
             except Exception as error:
                 raise JointRefused(f"PyTorch cannot differentiate the graph: {error}") from error
-        return {i: _unwrap(g) for i, g in zip(edges, found, strict=True) if g is not None}
+        return tangents, {i: g for i, g in zip(edges, found, strict=True) if g is not None}
 
     def _tangent(self, number: int, output: torch.Tensor) -> torch.Tensor:
         """A placeholder for the gradient that autograd will hand in, laid out as `output` is."""

@@ -198,7 +198,13 @@ def _is_untouched(function: types.FunctionType, seen: set[int]) -> bool:
         return False
     named = [function.__globals__.get(name) for name in code.co_names]
     held = [cell.cell_contents for cell in function.__closure__ or () if cell != types.CellType()]
+    if not all(map(_is_known_class, (c for c in held if isinstance(c, type)))):
+        return False  # such as a user's torch.autograd.Function, of which a graph names no more than the name
     return all(_is_untouched(f, seen) for f in [*named, *held] if isinstance(f, types.FunctionType))
+
+
+def _is_known_class(cls: type) -> bool:
+    return cls.__module__.partition(".")[0] in ("torch", "builtins", __name__.partition(".")[0])
 
 
 _PLAIN = (type(None), bool, int, str, bytes)

@@ -19,7 +19,7 @@ from typing import Any, Literal
 import torch
 import torch.fx as fx
 
-from compiler_core import decompose, simplify, symbols
+from compiler_core import decompose, ownership, simplify, symbols
 from compiler_core.channels_last import to_channels_last
 from compiler_core.functional import (
     RANDOM_BETWEEN,
@@ -158,8 +158,10 @@ def _assemble(run: FunctionalRun, traced: fx.GraphModule, primal_count: int) -> 
     simplify.cancel_transposes(gm.graph)
     if tangents:
         simplify.narrow_masks(gm.graph)
-    simplify.own_outputs(gm.graph, count)
+    ownership.own_outputs(gm.graph, count)
     simplify.merge_equal(gm.graph, output_nodes(gm.graph)[:returned])
+    if tangents:
+        ownership.own_gradients(gm.graph, run.memory)
     simplify.remove_dead(gm.graph)
     simplify.relu_in_product(gm.graph)
     simplify.bias_apart(gm.graph)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import collections
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -21,6 +21,7 @@ from compiler_core.errors import CompilerBug
 from compiler_core.graphs import record_graph
 from compiler_core.joint import JointGraph, output_nodes
 from compiler_core.mincut import Cut, Values, budget_curve, minimum_cut
+from compiler_core.ownership import view_again
 from compiler_core.record import BudgetPoint, Compile, ItemId, Partition, Value
 from compiler_core.simplify import is_random, is_view, remove_dead, view_base
 from compiler_core.symbols import Origin
@@ -108,7 +109,15 @@ def _backward(joint: JointGraph, values: Values, cut: Cut, numbers: Mapping[str,
         if node in values.backward_only or node in values.gradients:
             _copy_with_sources(graph, node, copied)
     graph.output([None if n is None else copied[n] for n in joint.gradients])
+    _apart_from_saved(graph, {copied[n] for n in cut.saved if n.op != "placeholder" and n not in values.outputs})
     return _module(joint, graph)
+
+
+def _apart_from_saved(graph: fx.Graph, kept: Set[fx.Node]) -> None:
+    """A gradient that needs no tangent may be a saved value itself; another backward must not find there what was
+    written to the gradient."""
+    gradients = [n and (view_again(graph, n) if view_base(n) in kept else n) for n in output_nodes(graph)]
+    graph.output_node().args = (gradients,)
 
 
 def _copy_with_sources(graph: fx.Graph, node: fx.Node, copied: dict[fx.Node, fx.Node]) -> None:

@@ -10,7 +10,6 @@
     exp_of_log_softmax the exponential of a log-softmax, which its gradient has, is a quotient of what made it
     forms_alone        what a pooling's gradient reads for its form alone need not be what was pooled
     merge_equal        the same pure operation on the same arguments is computed once
-    own_outputs        no output shares memory with an input or another output unless eager's does
 
 Each rewrite changes the graph that it is given.
 """
@@ -231,21 +230,6 @@ def _maker(node: fx.Node) -> fx.Node:
     return of
 
 
-def own_outputs(graph: fx.Graph, count: int) -> None:
-    """Copy those of the first `count` outputs that share memory with an input or an earlier one."""
-    output: Any = graph.output_node()
-    values = list(output.args[0])
-    claimed = {n for n in graph.nodes if n.op in ("placeholder", "get_attr")}
-    for i, node in enumerate(values[:count]):
-        base = view_base(node)
-        if base in claimed:
-            with graph.inserting_before(output):
-                values[i] = graph.call_function(aten.clone.default, (node,))
-            values[i].meta = dict(node.meta) | {"rule": "trace"}
-        claimed.add(base)
-    output.args = (values,)
-
-
 def remove_dead(graph: fx.Graph) -> None:
     """Drop what nothing uses, except random operators: each draw moves the stream of numbers."""
     for node in reversed(list(graph.nodes)):
@@ -281,7 +265,12 @@ def is_view(node: fx.Node) -> bool:
 def view_base(node: fx.Node) -> fx.Node:
     """The node that owns the memory that `node` shows."""
     while is_view(node):
-        source = node.args[0]
-        assert isinstance(source, fx.Node)
-        node = source
+        node = view_source(node)
     return node
+
+
+def view_source(view: fx.Node) -> fx.Node:
+    """What a view operation shows memory of."""
+    source = view.args[0]
+    assert isinstance(source, fx.Node)
+    return source

@@ -419,6 +419,27 @@ def test_a_function_that_was_replaced_is_not_pytorchs(monkeypatch: pytest.Monkey
 # ---- damaged ---------------------------------------------------------------------------------
 
 
+def test_two_autograd_functions_of_one_name_are_not_one() -> None:
+    def scaled(by: float) -> type:
+        class Scaled(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+                return x * 1
+
+            @staticmethod
+            def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+                return gradient * by
+
+        return Scaled
+
+    for by in (2.0, 3.0):
+        function, x = scaled(by), torch.ones(3, requires_grad=True)
+        compiler_core.compile(lambda x, function=function: function.apply(x).sin())(x).backward(torch.ones(3))
+        assert x.grad is not None
+        torch.testing.assert_close(x.grad, by * torch.ones(3).cos())
+    assert not entries()
+
+
 def test_a_damaged_or_foreign_entry_is_made_anew() -> None:
     assert run(net)[0] == [MADE]
     (path,) = entries()

@@ -1,0 +1,242 @@
+# mypy: ignore-errors
+# (the programs stand for users' code, which has no annotations)
+"""Every module of PyTorch's own database, and small functions, in training: gradients, their memory, and state.
+
+Nothing here knows what to look for.  Each program runs eagerly and compiled, and all that autograd leaves behind is
+compared: gradients after two backward passes between which somebody writes to them in place, which of them share
+memory, which are one object, and every parameter and buffer.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.testing._internal.common_modules import module_db
+from torch.utils._pytree import tree_leaves, tree_map
+
+import compiler_core
+from compiler_core.testing import difference
+
+Make = Callable[[], tuple[Callable[..., Any], Sequence[Any], dict[str, Any]]]
+PROGRAMS: dict[str, Make] = {}
+BIG = {"nn.Transformer", "nn.LinearCrossEntropyLoss"}
+"""Modules of others in the list, and slow to compile."""
+UNLIKE_EAGER: dict[str, str] = {}
+"""Programs that are not compared, and why."""
+
+
+def function(*shapes: tuple[int, ...]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """A program over leaves of these shapes."""
+
+    def add(program: Callable[..., Any]) -> Callable[..., Any]:
+        PROGRAMS[program.__name__] = lambda: (program, [torch.randn(s).requires_grad_() for s in shapes], {})
+        return program
+
+    return add
+
+
+def _of_database(info: Any) -> Make:
+    def make() -> tuple[Callable[..., Any], Sequence[Any], dict[str, Any]]:
+        torch.manual_seed(0)
+        given = info.module_inputs_func(info, torch.device("cpu"), torch.float32, True, True)
+        first = next(iter(given))
+        module = info.module_cls(*first.constructor_input.args, **first.constructor_input.kwargs).train()
+        return module, first.forward_input.args, first.forward_input.kwargs
+
+    return make
+
+
+PROGRAMS |= {info.name: _of_database(info) for info in module_db if info.name not in BIG}
+
+
+@function((3, 4), (4,), (4,))
+def biases_of_one_shape(x, a, b):
+    return (x + a + b).sin()
+
+
+@function((3, 4), (12,))
+def sum_with_a_view(x, p):
+    return x + p.view(3, 4)
+
+
+@function((3, 4), (3, 4))
+def sum_of_views(x, y):
+    return x.view(12) + y.view(12)
+
+
+@function((3, 4), (4, 3))
+def sum_with_a_transposed(x, y):
+    return (x + y.t()).exp()
+
+
+@function((3, 4), (3, 4))
+def sum_of_transposed(x, y):
+    return (x.t() + y.t()).exp()
+
+
+@function((4,), (4,), (4,))
+def sum_of_rows(x, y, z):
+    return (x[None] + y[None] + z.expand(2, 4)).tanh()
+
+
+@function((3, 4), (3, 4))
+def sums_of_all(x, y):
+    return (x.sum() + y.sum()).sin()
+
+
+@function((3, 4), (2, 4))
+def put_side_by_side(x, y):
+    return torch.cat([x, y]).sin()
+
+
+@function((4,), (4,))
+def stacked(x, y):
+    return torch.stack([x, y]).sin()
+
+
+@function((3, 4), (3, 4), (3, 4))
+def sum_of_three(x, y, z):
+    return x + y + z
+
+
+@function((2, 3), (4, 3), (4, 3), (4,), (4,))
+def sum_of_linears(x, w, v, a, b):
+    return F.linear(x, w, a) + F.linear(x, v, b)
+
+
+@function((5, 4), (4,), (4,), (4,), (4,))
+def sum_of_norms(x, a, b, c, d):
+    return F.layer_norm(x, (4,), a, b) + F.layer_norm(x, (4,), c, d)
+
+
+@function((3, 3))
+def itself(x):
+    return x.view(9)
+
+
+class Threefold(torch.autograd.Function):
+    """Its gradient is a value that it saved, whatever is handed in."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x.exp())
+        return x * 3
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return ctx.saved_tensors[0] * 2
+
+
+@function((3, 3))
+def gradient_that_needs_none(x):
+    return Threefold.apply(x)
+
+
+@pytest.fixture(autouse=True)
+def _quiet():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+@pytest.mark.parametrize("name", sorted(PROGRAMS))
+def test_gradients_and_state(name: str) -> None:
+    compare(name, trained, "aot_eager")
+
+
+@pytest.mark.parametrize("name", [n for n in sorted(PROGRAMS) if not n.startswith("nn.")])
+def test_gradients_of_kernels(name: str) -> None:
+    compare(name, trained, "cpp")
+
+
+def compare(name: str, use: Callable[..., Any], backend: str) -> None:
+    if name in UNLIKE_EAGER:
+        pytest.skip(UNLIKE_EAGER[name])
+    want = _outcome(name, use, lambda fn: fn)
+    got = _outcome(name, use, lambda fn: compiler_core.compile(fn, backend=backend))
+    found = difference(want, got, 2e-5)
+    assert found is None, found
+
+
+def _outcome(name: str, use: Callable[..., Any], c: Callable[[Any], Any]) -> Any:
+    made = _made(name)
+    try:
+        return use(*made, c)
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+
+
+def _made(name: str) -> Any:
+    """A program, its arguments, which are the leaves that they were made as, and its parameters."""
+    torch.manual_seed(0)
+    fn, args, kwargs = PROGRAMS[name]()
+    return fn, *tree_map(_leaf, (args, kwargs))
+
+
+def _leaf(value: Any) -> Any:
+    if not isinstance(value, torch.Tensor):
+        return value
+    return value.detach().clone().requires_grad_(value.requires_grad)
+
+
+def trained(fn: Any, args: Sequence[Any], kwargs: dict[str, Any], c: Callable[[Any], Any]) -> Any:
+    """Two steps that accumulate, with writes to gradients in between, then gradients that are asked for."""
+    compiled = c(fn)
+    torch.manual_seed(1)
+    first = _step(compiled, args, kwargs)
+    leaves = _leaves(fn, args, kwargs)
+    shared = _groups([leaf.grad for leaf in leaves], _memory)
+    for number, leaf in enumerate(leaves, 2):
+        if leaf.grad is not None:
+            leaf.grad.mul_(number)
+    second = _step(compiled, args, kwargs)
+    asked = _asked_for(compiled, args, kwargs, leaves)
+    objects = _groups(asked, id), _groups(asked, _memory)
+    state = [t.detach().clone() for t in leaves], _buffers(fn)
+    return first, second, shared, [leaf.grad for leaf in leaves], objects, asked, state, torch.rand(3)
+
+
+def _step(compiled: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> list[torch.Tensor]:
+    outputs = _tensors(compiled(*args, **kwargs))
+    wanted = [o for o in outputs if o.requires_grad]
+    if wanted:
+        torch.autograd.backward(wanted, [torch.ones_like(o) for o in wanted])
+    return [o.detach().clone() for o in outputs]
+
+
+def _asked_for(compiled: Any, args: Sequence[Any], kwargs: dict[str, Any], leaves: Sequence[Any]) -> Any:
+    wanted = [o for o in _tensors(compiled(*args, **kwargs)) if o.requires_grad]
+    if not wanted:
+        return []
+    given = [torch.ones_like(o) for o in wanted]
+    return [*torch.autograd.grad(wanted, leaves, given, allow_unused=True), *given]
+
+
+def _tensors(value: Any) -> list[torch.Tensor]:
+    found = [v.data if isinstance(v, nn.utils.rnn.PackedSequence) else v for v in tree_leaves(value)]
+    return [t for t in found if isinstance(t, torch.Tensor)]
+
+
+def _leaves(fn: Any, args: Any, kwargs: Any) -> list[torch.Tensor]:
+    parameters = list(fn.parameters()) if isinstance(fn, nn.Module) else []
+    return [t for t in (*_tensors((args, kwargs)), *parameters) if t.requires_grad]
+
+
+def _buffers(fn: Any) -> list[torch.Tensor]:
+    return [b.clone() for b in fn.buffers()] if isinstance(fn, nn.Module) else []
+
+
+def _memory(tensor: torch.Tensor) -> int:
+    return tensor.untyped_storage().data_ptr()
+
+
+def _groups(tensors: Sequence[torch.Tensor | None], of: Callable[[torch.Tensor], int]) -> list[int | None]:
+    """For each tensor, the first of those that are alike."""
+    seen: dict[int, int] = {}
+    return [None if t is None else seen.setdefault(of(t), n) for n, t in enumerate(tensors)]
