@@ -9,6 +9,7 @@ to where it can be seen: the graph's results, and operations that depend on wher
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 import torch
@@ -34,31 +35,55 @@ ANY_LAYOUT = {
 """What gives the same values for any layout, besides what works element by element."""
 
 
+VIEWS = {
+    *(aten.permute.default, aten.transpose.int, aten.t.default, aten.view.default, aten._unsafe_view.default),
+    *(aten.slice.Tensor, aten.select.int, aten.squeeze.dim, aten.split.Tensor, aten.split_with_sizes.default),
+}
+"""Views of the same elements for any layout in which they can be taken."""
+FEW_TAPS = 25
+"""The most elements of a filter of a depthwise float32 convolution whose gradient cuDNN makes as quickly as PyTorch."""
+
+
 def to_channels_last(graph: fx.Graph) -> None:
     """Rearrange what convolutions take, where that pays; the results of the graph keep their layouts."""
-    convolutions = [n for n in graph.nodes if n.target in IMAGES]
+    convolutions = [n for n in graph.nodes if _is_of_images(n)]
     if convolutions and all(map(_gains, convolutions)) and not any(map(_is_dynamic, graph.nodes)):
         rearrange(graph)
 
 
 def rearrange(graph: fx.Graph) -> None:
-    """Give all convolutions channels last, whatever that is worth."""
+    """Give all convolutions of images channels last, whatever that is worth."""
     rearranging = _Rearranging(graph)
     for node in list(graph.nodes):
         rearranging.visit(node)
 
 
+def _is_of_images(node: fx.Node) -> bool:
+    """Whether it is a convolution over two dimensions."""
+    return node.target in IMAGES and _value(node.args[0]).dim() == 4
+
+
 def _gains(convolution: fx.Node) -> bool:
-    """Whether tensor cores do it."""
+    """Whether cuDNN is quicker with channels last.
+
+    Measured on an H100 over the convolutions of ten networks, channels first / channels last: forward 1.0 to 3.4,
+    backward 1.0 to 4.4 in bfloat16 and in float32, where tensor cores may do it.  Depthwise ones are no work for tensor
+    cores, and as much quicker; but in float32 the gradient of one with 7 x 7 filters takes twice as long.
+    """
     images = [_value(convolution.args[k]) for k in IMAGES[convolution.target]]  # type: ignore[index]
     names = [a.name for a in convolution.target._schema.arguments]  # type: ignore[union-attr]
     given = dict(zip(names, convolution.args, strict=False))
-    if given["groups"] != 1 or given["transposed"]:
+    if given["transposed"] or not all(v.is_cuda for v in images):
         return False
-    halves = torch.float16, torch.bfloat16
+    weight = images[-1]
+    if all(v.dtype in (torch.float16, torch.bfloat16) for v in images):
+        return True
+    if any(v.dtype is not torch.float32 for v in images):
+        return False
+    if given["groups"] > 1 and weight.shape[1] == 1:
+        return convolution.target is aten.convolution.default or prod(weight.shape[2:]) <= FEW_TAPS
     setting: Any = torch.backends.cudnn
-    on_tensor_cores = (*halves, torch.float32) if setting.conv.fp32_precision == "tf32" else halves
-    return all(v.is_cuda and v.dim() == 4 and v.dtype in on_tensor_cores for v in images)
+    return bool(setting.conv.fp32_precision == "tf32")
 
 
 def _is_dynamic(node: fx.Node) -> bool:
@@ -76,15 +101,23 @@ class _Rearranging:
         self._copies: dict[tuple[fx.Node, tuple[int, ...]], fx.Node] = {}
 
     def visit(self, node: fx.Node) -> None:
-        places = IMAGES.get(node.target)  # type: ignore[call-overload]
+        places = IMAGES[node.target] if _is_of_images(node) else None  # type: ignore[index]
         if places is not None:
             wanted = dict.fromkeys(a for k in places if isinstance(a := node.args[k], fx.Node))
             self._replace(node, {a: self._laid_out(a, _channels_last(_value(a)), node) for a in wanted})
-        elif not _takes_any_layout(node):
-            moved = {a: self._formerly[a] for a in node.all_input_nodes if a in self._formerly}
+        moved = {a: self._formerly[a] for a in node.all_input_nodes if a in self._formerly}
+        if places is None and moved and not self._takes_any_layout(node):
             self._replace(node, {a: self._laid_out(a, strides, node) for a, strides in moved.items()})
         if places is not None or any(a in self._formerly for a in node.all_input_nodes):
             self._note(node)
+
+    def _takes_any_layout(self, node: fx.Node) -> bool:
+        target = node.target
+        if target in VIEWS:
+            return all(user.op != "output" for user in node.users) and _can_be_taken(node)
+        if getattr(target, "__name__", "") == "getitem" or target in ANY_LAYOUT:
+            return True
+        return isinstance(target, torch._ops.OpOverload) and torch.Tag.pointwise in target.tags
 
     def _replace(self, node: fx.Node, others: dict[fx.Node, fx.Node]) -> None:
         node.args = fx.map_arg(node.args, lambda a: others.get(a, a))
@@ -125,11 +158,12 @@ class _Rearranging:
             self._formerly[node] = ()  # what takes its elements looks at each
 
 
-def _takes_any_layout(node: fx.Node) -> bool:
-    target = node.target
-    if getattr(target, "__name__", "") == "getitem" or target in ANY_LAYOUT:
-        return True
-    return isinstance(target, torch._ops.OpOverload) and torch.Tag.pointwise in target.tags
+def _can_be_taken(view: fx.Node) -> bool:
+    try:
+        _computed(view)
+    except (RuntimeError, ValueError):  # "view size is not compatible with input tensor's size and stride"
+        return False
+    return True
 
 
 def _computed(node: fx.Node) -> Any:

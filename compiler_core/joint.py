@@ -165,6 +165,7 @@ def _assemble(run: FunctionalRun, traced: fx.GraphModule, primal_count: int) -> 
     simplify.remove_dead(gm.graph)
     simplify.relu_in_product(gm.graph)
     simplify.bias_apart(gm.graph)
+    simplify.conv_bias_apart(gm.graph)
     simplify.exp_of_log_softmax(gm.graph)
     to_channels_last(gm.graph)
     simplify.forms_alone(gm.graph)

@@ -7,6 +7,7 @@
     narrow_masks       zeros and ones that were drawn pass through bool, the smallest form to save them in
     relu_in_product    what clips a matrix product at 0 goes into it
     bias_apart         the bias of a matrix product is added by whoever reads the sum
+    conv_bias_apart    so is that of a convolution, and its gradient is a sum beside the convolution's
     exp_of_log_softmax the exponential of a log-softmax, which its gradient has, is a quotient of what made it
     forms_alone        what a pooling's gradient reads for its form alone need not be what was pooled
     merge_equal        the same pure operation on the same arguments is computed once
@@ -156,6 +157,52 @@ def bias_apart(graph: fx.Graph) -> None:
             product.meta, added.meta = dict(node.meta), dict(node.meta)
             node.replace_all_uses_with(added)
             graph.erase_node(node)
+
+
+def conv_bias_apart(graph: fx.Graph) -> None:
+    """On GPUs, the bias of a convolution becomes an addition, where all that read the result go through its elements.
+
+    cuDNN has no bias: PyTorch adds it in a kernel of its own, and sums its gradient in another::
+
+        y = convolution(x, w, b, ...)              c = convolution(x, w, None, ...);  y = add(c, view(b, [1, -1, 1, 1]))
+        gx, gw, gb = convolution_backward(g, ...)  gx, gw, _ = convolution_backward(g, ...);  gb = sum(g, [0, 2, 3])
+    """
+    for node in graph.find_nodes(op="call_function", target=aten.convolution.default):
+        value, bias = node.meta["val"], node.args[2]
+        if bias is not None and _bias_is_added(node) and all(map(_goes_through, node.users)):
+            with graph.inserting_after(node):
+                shaped = graph.call_function(aten.view.default, (bias, [1, -1] + [1] * (value.dim() - 2)))
+            with graph.inserting_after(shaped):
+                added = graph.call_function(aten.add.Tensor, (node, shaped))
+            shaped.meta, added.meta = dict(bias.meta), dict(node.meta)
+            shaped.meta["val"] = bias.meta["val"].view([1, -1] + [1] * (value.dim() - 2))
+            node.replace_all_uses_with(added, lambda user, added=added: user is not added)
+            node.update_arg(2, None)
+    for node in graph.find_nodes(op="call_function", target=aten.convolution_backward.default):
+        gradient = node.args[0]
+        if node.args[-1][2] and gradient.meta["val"].is_cuda:
+            _sum_of_bias_apart(graph, node)
+
+
+def _bias_is_added(node: fx.Node) -> bool:
+    """Whether eager adds the bias to what the convolution made.  Kernels of depthwise convolutions begin with it, which
+    a half type would show."""
+    value, groups = node.meta["val"], node.args[-1]
+    return bool(value.is_cuda and (value.dtype is torch.float32 or groups == 1))
+
+
+def _sum_of_bias_apart(graph: fx.Graph, node: fx.Node) -> None:
+    taken = [user for user in node.users if user.args[1] == 2]
+    gradient = node.args[0]
+    node.args = (*node.args[:-1], [*node.args[-1][:2], False])
+    node.meta["val"] = (*node.meta["val"][:2], None)
+    for user in taken:
+        dims = [d for d in range(gradient.meta["val"].dim()) if d != 1]
+        with graph.inserting_before(user):
+            total = graph.call_function(aten.sum.dim_IntList, (gradient, dims))
+        total.meta = dict(user.meta)
+        user.replace_all_uses_with(total)
+        graph.erase_node(user)
 
 
 def _goes_through(node: fx.Node) -> bool:

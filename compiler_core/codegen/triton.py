@@ -111,8 +111,7 @@ class _Kernel:
         if not loops.inner or self.blocks.tiled or one_block:
             self._in_one_block()
         else:
-            for sweep in ir.sweeps(loops):
-                self._sweep(sweep)
+            self._sweeps(ir.sweeps(loops))
 
     def launch(self) -> str:
         """The kernel's entry in ``LAUNCHES``."""
@@ -283,6 +282,44 @@ class _Kernel:
     def _dtype(self, argument: ir.Argument) -> torch.dtype:
         return argument.dtype if isinstance(argument, ir.Literal) else self._types[argument]
 
+    def _sweeps(self, sweeps: Sequence[ir.Sweep]) -> None:
+        """Each run over the rows; a maximum and the sum of exponentials below it take one run together."""
+        done = 0
+        for k, sweep in enumerate(sweeps):
+            if k < done:
+                continue
+            if (online := online_softmax(sweep, sweeps[k + 1 : k + 2])) is not None:
+                self._online_sweep(sweep, *online)
+                for statement in sweeps[k + 1].outer:
+                    self._statement(statement, 1)
+                done = k + 2
+            else:
+                self._sweep(sweep)
+
+    def _online_sweep(self, sweep: ir.Sweep, largest: ir.Reduce, total: ir.Reduce) -> None:
+        """Online softmax (Milakov and Gimelshein, 2018): the sum so far is scaled whenever a larger element comes.
+
+        In blocks of which all elements so far are -inf the difference to the maximum is NaN; there the sum is 0.
+        """
+        for statement in sweep.outer:
+            self._statement(statement, 1)
+        x, s = self._names[largest.name], self._names[total.name]
+        self._emit(f'{x}_acc = tl.full({self._shape}, float("-inf"), tl.float32)', largest)
+        self._emit(f"{s}_acc = tl.full({self._shape}, 0.0, tl.float32)", total)
+        self._emit(f"for start in range(0, {self.loops.inner_numel}, BLOCK_J):")
+        self._inner_index("start + ", 2)
+        for statement in (*sweep.again, *sweep.inner):
+            if statement is not largest:
+                self._statement(statement, 2)
+        self._emit(f"{x}_block = {self._block(largest)}", largest, indent=2)
+        self._emit(f"{x}_next = _maximum({x}_acc, {x}_block)", largest, indent=2)
+        text = f"{s}_acc * _exp_below({x}_acc, {x}_next) + _exp_below({x}_block, {x}_next)"
+        self._emit(f"{s}_acc = {text}", total, indent=2)
+        self._emit(f"{x}_acc = {x}_next", largest, indent=2)
+        self._emit(f"{x} = {reduce('max', torch.float32, f'{x}_acc', self._along_row())}", largest)
+        scaled = f"{s}_acc * tl.exp({x}_acc - {x})"
+        self._emit(f"{s} = {reduce('sum', torch.float32, scaled, self._along_row())}", total)
+
     def _sweep(self, sweep: ir.Sweep) -> None:
         for statement in sweep.outer:
             self._statement(statement, 1)
@@ -434,6 +471,27 @@ class _Kernel:
             return [f"({text} >= 0)", f"({text} < {size})"]
 
 
+def online_softmax(sweep: ir.Sweep, following: Sequence[ir.Sweep]) -> tuple[ir.Reduce, ir.Reduce] | None:
+    """The maximum of a row and the sum of exp(x - maximum), where that is all that two sweeps do::
+
+    m = max over j of x                 the first sweep
+    d = sub(x, m); e = exp(d)           the second
+    s = sum over j of e
+    """
+    largest = [s for s in sweep.inner if isinstance(s, ir.Reduce)]
+    if len(largest) != 1 or not following or any(isinstance(s, ir.Store) for s in sweep.inner):
+        return None
+    (m,), rest = largest, following[0].inner
+    if m.op != "max" or m.dtype is not torch.float32 or not isinstance(m.value, str) or len(rest) != 3:
+        return None
+    d, e, total = rest
+    below = isinstance(d, ir.Compute) and (d.op, d.arguments) == ("sub", (m.value, m.name))
+    power = isinstance(e, ir.Compute) and isinstance(d, ir.Compute) and (e.op, e.arguments) == ("exp", (d.name,))
+    if not (below and power and isinstance(total, ir.Reduce) and isinstance(e, ir.Compute)):
+        return None
+    return (m, total) if (total.op, total.value, total.dtype) == ("sum", e.name, torch.float32) else None
+
+
 def _local_names(loops: ir.Loops) -> dict[str, str]:
     """A name in the kernel for each value: its own, unless the kernel has that for something else."""
     taken = _RESERVED | set(loops.index_names) | {f"{name}_ptr" for name in loops.arguments}
@@ -445,7 +503,7 @@ def _local_names(loops: ir.Loops) -> dict[str, str]:
             while name in taken:
                 name += "_"
             names[statement.name] = name
-            taken |= {name, f"{name}_acc"}
+            taken |= {name, f"{name}_acc", f"{name}_block", f"{name}_next"}
     return names
 
 

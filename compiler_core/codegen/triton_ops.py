@@ -50,6 +50,10 @@ def _plus(a, b):
 def _multiply(a, b):
     return a * b
 """,
+    "_exp_below": """\
+def _exp_below(a, b):
+    return tl.where(b == float("-inf"), 0.0, tl.exp(a - b))
+""",
     "_int_floordiv": """\
 def _int_floordiv(a, b):
     return tl.where((a % b != 0) & ((a < 0) != (b < 0)), a // b - 1, a // b)

@@ -17,6 +17,7 @@ import torch.fx as fx
 from torch import nn
 from torch._guards import detect_fake_mode
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.utils._pytree import tree_map_only
 
 from compiler_core.backends import compile_graph
 from compiler_core.config import Options
@@ -188,3 +189,14 @@ def _sharing(outcome: _Outcome) -> list[tuple[bool, bool]]:
     return [
         (a is b, s == t) for a, s in zip(tensors, storages, strict=True) for b, t in zip(tensors, storages, strict=True)
     ]
+
+
+def put_on_a_gpu(gm: fx.GraphModule) -> None:
+    """Say of all tensors of a traced graph that they lie on a GPU, which need not be here."""
+
+    def moved(tensor: torch.Tensor) -> torch.Tensor:
+        return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="cuda")
+
+    with FakeTensorMode():
+        for node in gm.graph.nodes:
+            node.meta["val"] = tree_map_only(torch.Tensor, moved, node.meta.get("val"))

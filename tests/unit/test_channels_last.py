@@ -14,6 +14,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from compiler_core import decompose
 from compiler_core.channels_last import rearrange, to_channels_last
+from tests.unit.captured import put_on_a_gpu
 
 aten = torch.ops.aten
 Tensors = Sequence[torch.Tensor]
@@ -120,3 +121,40 @@ def test_only_what_tensor_cores_do_is_rearranged(precision: Any) -> None:
     on_cpu = traced(one, inputs())
     to_channels_last(on_cpu.graph)
     assert copies(on_cpu) == 0
+
+
+def convolved(x: torch.Tensor, w: torch.Tensor, groups: int) -> torch.Tensor:
+    return F.conv2d(x, w, padding=w.shape[-1] // 2, groups=groups).relu()
+
+
+@pytest.mark.parametrize("taps", [3, 7])
+@pytest.mark.parametrize("trains", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_depthwise_convolutions_are_rearranged_where_cudnn_is_quick(
+    taps: int, trains: bool, dtype: torch.dtype, precision: Any
+) -> None:
+    precision.fp32_precision = "ieee"  # tensor cores do none of them
+
+    def program(x: torch.Tensor, w: torch.Tensor) -> Any:
+        y = convolved(x, w, 6)
+        return torch.autograd.grad(y.sum(), [x, w]) if trains else y
+
+    made = [torch.randn(s, dtype=dtype) for s in ((2, 6, 8, 8), (6, 1, taps, taps))]
+    gm = make_fx(program)(*(t.requires_grad_(trains) for t in made))
+    put_on_a_gpu(gm)
+    to_channels_last(gm.graph)
+    slow = dtype is torch.float32 and trains and taps == 7
+    assert (copies(gm) == 0) == slow
+
+
+def test_a_permuted_image_is_not_copied() -> None:
+    def program(x: torch.Tensor, first: torch.Tensor, *_: torch.Tensor) -> torch.Tensor:
+        y = F.conv2d(x, first).permute(0, 2, 3, 1)
+        return (y - y.mean(-1, keepdim=True)).sum((1, 2))
+
+    gm = traced(program, inputs())
+    expected = gm(*inputs())
+    rearrange(gm.graph)
+    gm.recompile()
+    assert copies(gm) == 2, "image and weight"
+    assert gm(*inputs()).stride() == expected.stride()

@@ -12,7 +12,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from compiler_core.decompose import table
-from compiler_core.simplify import bias_apart, exp_of_log_softmax, is_random, relu_in_product
+from compiler_core.simplify import bias_apart, conv_bias_apart, exp_of_log_softmax, is_random, relu_in_product
+from tests.unit.captured import put_on_a_gpu
 
 aten = torch.ops.aten
 
@@ -58,6 +59,44 @@ def test_the_sum_is_what_it_was() -> None:
     gm.recompile()
     assert len(gm.graph.find_nodes(op="call_function", target=aten.mm.default)) == 1
     torch.testing.assert_close(gm(*tensors), program(*tensors))
+
+
+def convolutions(
+    program: Callable[..., Any], trains: bool = False, dtype: torch.dtype = torch.float32, groups: int = 1
+) -> tuple[fx.GraphModule, list[bool]]:
+    """`program` after `conv_bias_apart`, and whether each convolution and its gradient still have the bias."""
+    sizes = (2, 4, 8, 8), (4, 4 // groups, 3, 3), (4,)
+    gm = make_fx(program)(*(torch.randn(s, dtype=dtype, requires_grad=trains) for s in sizes))
+    put_on_a_gpu(gm)
+    conv_bias_apart(gm.graph)
+    gm.graph.eliminate_dead_code()
+    gm.graph.lint()
+    gm.recompile()
+    forward = gm.graph.find_nodes(op="call_function", target=aten.convolution.default)
+    backward = gm.graph.find_nodes(op="call_function", target=aten.convolution_backward.default)
+    return gm, [n.args[2] is not None for n in forward] + [n.args[-1][2] for n in backward]
+
+
+def test_the_bias_of_a_convolution_is_added_where_the_result_is_read() -> None:
+    def read(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return F.silu(F.conv2d(x, w, b, groups=x.shape[1] // w.shape[1])).mean((2, 3))
+
+    def returned(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return F.conv2d(x, w, b)
+
+    def training(*tensors: torch.Tensor) -> Any:
+        return torch.autograd.grad(read(*tensors).sum(), tensors)
+
+    assert convolutions(read)[1] == [False]
+    assert convolutions(read, dtype=torch.bfloat16)[1] == [False]
+    assert convolutions(returned)[1] == [True]
+    assert convolutions(read, groups=4)[1] == [False]
+    assert convolutions(read, groups=4, dtype=torch.bfloat16)[1] == [True], "its kernel begins with the bias"
+    gm, kept = convolutions(training, trains=True)
+    assert kept == [False, False]
+    tensors = [torch.randn(s, requires_grad=True) for s in ((2, 4, 8, 8), (4, 4, 3, 3), (4,))]
+    for got, want in zip(gm(*tensors), training(*tensors), strict=True):
+        torch.testing.assert_close(got, want)
 
 
 def clipped(

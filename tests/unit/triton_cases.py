@@ -102,6 +102,17 @@ def small_whole_numbers_wrap(x: torch.Tensor, y: torch.Tensor) -> Any:
     return *sums, *(t.to(torch.uint8).cumsum(-1, dtype=torch.uint8) for t in tens)
 
 
+@case(lambda rand: (rand(5, 20000),))
+def online_softmax(x: torch.Tensor) -> Any:
+    """Rows of infinities, NaN and of nothing but -inf; blocks of nothing but -inf."""
+    number = torch.arange(20000, device=x.device)
+    x = x * 30 + torch.where(number < 9000, -torch.inf, 0.0)
+    odd = torch.tensor([0.0, torch.inf, -torch.inf, torch.nan, 0.0], device=x.device)[:, None]
+    x = torch.where(number == 12345, x + odd, x)
+    x = torch.where(odd == -torch.inf, odd, x)
+    return x.logsumexp(1), torch.softmax(x, 1), F.cross_entropy(x, number[:5] + 10000, reduction="none")
+
+
 @case(lambda rand: (rand(2, 20000),))
 def softmax_in_sweeps(x: torch.Tensor) -> Any:
     y = torch.softmax(x, 1)
