@@ -6,6 +6,7 @@ leaves its results where they were:
     an input at the address of the call before (a parameter, a saved value)   must stay there; else no replay
     any other input, and each gradient that a backward is given               is copied to a place of its own
     a result that somebody still holds when the next replay is due            no replay
+    an input that the launches write to                                       must stay there; else no replay
     a result for the caller                                                   is copied out
     a saved value, a gradient, a new value of an input                        is handed out where it lies
 
@@ -16,7 +17,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -58,7 +59,8 @@ def replayed(run: Run, program: ir.Program, stays: Sequence[bool], note: CudaGra
     `note` says what became of it.
     """
     note.reason = why_not(program)
-    return run if note.reason else Replayed(run, Places(list(program.inputs), list(stays)), note)
+    written = [at for at, name in enumerate(program.inputs) if name in program.in_place]
+    return run if note.reason else Replayed(run, Places(list(program.inputs), list(stays), written), note)
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,8 @@ class Places:
     inputs: list[str]
     stays: list[bool]
     """Which results are handed out where they lie."""
+    written: list[int] = field(default_factory=list)
+    """The inputs that are written to, by number."""
 
 
 @dataclass(frozen=True)
@@ -115,7 +119,7 @@ class Replayed:
             return self.run(inputs)
         if elsewhere := recording.elsewhere(addresses):
             self._misses += 1
-            self._moving |= elsewhere & self._primals
+            self._moving |= (elsewhere & self._primals).difference(self.of.written)
             return self.run(inputs)
         if not recording.is_free():
             return self.run(inputs)
@@ -132,7 +136,7 @@ class Replayed:
         if self._note.recorded == MOST_RECORDINGS:
             self._note.reason = f"its inputs moved again after {MOST_RECORDINGS} recordings"
             return
-        moved |= self._moving
+        moved = (moved | self._moving).difference(self.of.written)
         try:
             with torch.cuda.device(inputs[0].device):
                 self._recording = _Recording(self.run, inputs, moved, self.of.stays)
@@ -185,6 +189,8 @@ class _Recording:
     def _handed_out(self, result: Any, stays: bool, inputs: Sequence[Any]) -> Any:
         if isinstance(result, _Window):
             base = inputs[result.input]
+            if (base.shape, base.stride(), 0) == (result.size, result.stride, result.offset):
+                return base
             return base.as_strided(result.size, result.stride, base.storage_offset() + result.offset)
         if not isinstance(result, torch.Tensor):
             return result

@@ -32,6 +32,7 @@ class Writer:
     def __init__(self, parts: Partitioned, not_again: str, recipes: Mapping[str, Recipe]) -> None:
         self.parts, self.joint, self._not_again, self._recipes = parts, parts.joint, not_again, recipes
         self._may_raise = "forward" in recipes and recipes["forward"].may_raise
+        self._in_place = recipes["forward"].in_place if "forward" in recipes else []
         self.views: dict[str, str] = {}
         self.constants: dict[str, Any] = {}
         self._operators: dict[str, Any] = {}
@@ -312,7 +313,10 @@ class Writer:
             self._line(1, "except (BadIndex, NotDrawn):")
             self._line(2, f"return as_eager_says(run_eagerly, {tuple_text(joint.primals)})")
         late = [m for m in joint.mutations if joint.differentiable[m.output] or self.parts.backward is None]
-        for mutation in late:
+        if done := [m for m in late if joint.primals[m.primal] in self._in_place]:
+            names = tuple_text(joint.primals[m.primal] for m in done)
+            self._line(1, f"torch.autograd.graph.increment_version({names})  # kernels wrote to them")
+        for mutation in (m for m in late if m not in done):
             if mutation.under_no_grad:
                 self._line(1, "with torch.no_grad():")
             self._write(2 if mutation.under_no_grad else 1, mutation)

@@ -170,6 +170,9 @@ def _assemble(run: FunctionalRun, traced: fx.GraphModule, primal_count: int) -> 
     to_channels_last(gm.graph)
     simplify.forms_alone(gm.graph)
     _set_roles(gm.graph, count, returned)
+    if not tangents:  # autograd gets no input back as if it were a result
+        for mutation in run.mutations:
+            output_nodes(gm.graph)[mutation.output].meta["new_value_of"] = primals[mutation.primal]
     gm.graph.lint()
     gm.recompile()
     nodes = output_nodes(gm.graph)

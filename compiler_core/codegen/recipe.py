@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import torch
@@ -90,6 +90,8 @@ class Recipe:
     only_kernels: bool
     """Whether it calls nothing of PyTorch's that autograd would notice."""
     short: Short | None
+    in_place: list[str] = field(default_factory=list)
+    """The inputs that kernels write to."""
 
 
 def load(recipe: Recipe, constants: Mapping[str, Any]) -> Runner:

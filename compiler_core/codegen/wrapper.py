@@ -56,6 +56,7 @@ class Wrapper:
             may_raise=bool(self._draws()) or (self._code.language == "cpp" and any(k.may_fail for k in loops)),
             only_kernels=not self._dispatches,
             short=self._short(),
+            in_place=list(self._program.in_place),
         )
 
     def _short(self) -> Short | None:

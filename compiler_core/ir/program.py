@@ -123,6 +123,12 @@ class Program:
         inputs = self.inputs if self.name == "backward" else ()
         return tuple(name for name in inputs if name in self.buffers and not name.startswith("tangents"))
 
+    @property
+    def in_place(self) -> tuple[str, ...]:
+        """The inputs that loops write to."""
+        written = {name for step in self.steps if isinstance(step, Loops) for name in step.writes}
+        return tuple(name for name in self.inputs if name in written)
+
     def text(self) -> str:
         return "\n".join(s.text() for s in self.steps if isinstance(s, Loops))
 

@@ -21,6 +21,7 @@ from compiler_core import ir, mersenne
 from compiler_core.graphs import target_name
 from compiler_core.lower import creation, dropout, indexing, parts, pointwise, pooling, reductions, scattering  # noqa: F401  (they fill the table)
 from compiler_core.lower.body import Body
+from compiler_core.lower.in_place import write_in_place
 from compiler_core.lower.table import RULES, NotLowered, Operand
 from compiler_core.record import ItemId
 from compiler_core.simplify import is_random
@@ -46,7 +47,7 @@ def lower(gm: fx.GraphModule, name: str) -> ir.Program:
     lowering = _Lowering(gm, name)
     for node in gm.graph.nodes:
         lowering.node(node)
-    return lowering.program()
+    return write_in_place(lowering.program(), lowering.new_values())
 
 
 class _Lowering:
@@ -78,6 +79,12 @@ class _Lowering:
             self._sizes.definitions,
             self._given,
         )
+
+    def new_values(self) -> dict[str, str]:
+        """For each buffer that is the new value of an input, the input."""
+        outputs = self._gm.graph.output_node().all_input_nodes
+        found = ((self.env[n], n.meta["new_value_of"]) for n in outputs if "new_value_of" in n.meta)
+        return {view.buffer: given for view, given in found if isinstance(view, ir.View) and view.buffer != given}
 
     def node(self, node: fx.Node) -> None:
         if node.op == "placeholder":

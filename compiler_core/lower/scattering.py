@@ -110,6 +110,21 @@ def index_add(body: Body, x: Operand, dim: int, index: Operand, source: Operand,
     update.put(body.out, at, value, adds=True)
 
 
+@lowers(aten.index_copy.default)
+def index_copy(body: Body, x: Operand, dim: int, index: Operand, source: Operand) -> None:
+    """``x[:, index] = source``, for the dimension `dim`."""
+    _check(body, False)
+    rank = len(x.view.size)
+    if not rank or len(source.view.size) != rank or len(index.view.size) != 1:
+        raise NotLowered("index_copy of tensors without dimensions")
+    body.store(body.operand(x))
+    update = body.update(source.view.size)
+    at = [update.coordinate(d) for d in range(rank)]
+    value: Value = update.operand(source)
+    at[dim % rank] = update.position(update.load(index, [at[dim % rank]]), x.view.size[dim % rank], wraps=False)
+    update.put(body.out, at, value, adds=False)
+
+
 def _check(body: Body, adds: bool) -> None:
     if adds and body.out.dtype not in ADDED:
         raise NotLowered(f"additions to memory of type {body.out.dtype}")

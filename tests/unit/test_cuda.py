@@ -313,6 +313,41 @@ def test_a_relu_goes_into_the_product_before_it(dtype: torch.dtype) -> None:
     assert torch.equal(fast(inputs).isnan(), program(inputs).isnan())
 
 
+@pytest.mark.parametrize("mode", ["default", "reduce-overhead"])
+def test_caches_are_written_in_place(mode: str) -> None:
+    """Decoding token by token: values, the caches' memory and versions are eager's, and so after the caches move."""
+
+    class Attention(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.keys: torch.Tensor
+            self.register_buffer("keys", torch.zeros(1, 2, 16, 8, device="cuda"))
+            self.project = torch.nn.Linear(16, 16, device="cuda")
+
+        def forward(self, x: torch.Tensor, at: torch.Tensor) -> torch.Tensor:
+            rows = self.project(x).view(1, -1, 2, 8).transpose(1, 2)
+            self.keys.index_copy_(2, at, rows)
+            return F.scaled_dot_product_attention(rows, self.keys, self.keys).sum(2)
+
+    eager = Attention()
+    compiled = copy.deepcopy(eager)
+    fast = compiler_core.compile(compiled, mode=mode, strict=True)
+    with torch.no_grad(), compiler_core.record() as record:
+        for step in range(8):
+            x, at = torch.randn(1, 1, 16, device="cuda"), torch.tensor([step], device="cuda")
+            if step == 5:
+                for each in (eager, compiled):
+                    each.keys = each.keys.clone()
+            before = compiled.keys.data_ptr(), compiled.keys._version
+            torch.testing.assert_close(fast(x, at), eager(x, at))
+            torch.testing.assert_close(compiled.keys, eager.keys)
+            assert (compiled.keys.data_ptr(), compiled.keys._version) == (before[0], before[1] + 1)
+    no_failure(record)
+    assert not [k for c in record.compiles for k in c.kernels if "index_copy" in k.name or "copy_" in k.name]
+    if mode == "reduce-overhead":
+        assert graphs_of(record)["forward"].recorded, graphs_of(record)["forward"].reason
+
+
 def test_gradient_of_an_embedding() -> None:
     def program(inputs: dict[str, torch.Tensor]) -> torch.Tensor:
         i = torch.arange(5000, device="cuda") % 70

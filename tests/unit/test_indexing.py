@@ -192,6 +192,10 @@ WRITES: dict[str, tuple[Callable[..., Any], Callable[[], tuple[torch.Tensor, ...
         lambda x, i, s: x.index_add(-1, i, s),
         lambda: (torch.randn(300, 7).half(), below(7, 4), torch.randn(300, 4).half()),
     ),
+    "index_copy": (
+        lambda x, i, s: (x.index_copy(0, i, s) * 2, x[:, :40].t().index_copy(-1, i, s[:, :40].t())),
+        lambda: (torch.randn(7, 300), torch.randperm(7)[:4], torch.randn(4, 300)),
+    ),
     "index_put": (
         lambda x, i, s: x.index_put((i,), s) + 1,
         lambda: (torch.randn(9, 4), torch.randperm(9)[:5] - 9, torch.randn(5, 1)),
