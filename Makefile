@@ -15,7 +15,7 @@ NEW_ENOUGH := 'const [a, b] = process.versions.node.split(".").map(Number); \
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 BROWSER_SOURCES := $(shell find extension -type f -not -path '*/node_modules/*' -not -path '*/lib/*' -not -path '*/labextension/*' -not -name '*.tsbuildinfo')
 
-.PHONY: help lab demo test lint fix bench fuzz cpython-tests operators shapes versions compat clean
+.PHONY: help lab demo test lint fix bench fuzz gpu cpython-tests operators shapes versions compat clean
 
 help: ## Say what the targets are
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -50,6 +50,11 @@ fuzz: $(STAMPS)/test ## Compare N random programs with eager PyTorch (N=20000 BA
 
 cpython-tests: $(STAMPS)/test ## Run CPython's own tests over functions that we rewrote or captured (MODULES='bisect heapq')
 	$(PY) -m tests.cpython.run $(MODULES)
+
+# Installs nothing: machines with a GPU often have PyTorch, and no network.
+gpu: PY := $(if $(wildcard $(PY)),$(PY),python3)
+gpu: ## Compare corpus, networks, random programs and operators with eager on a GPU (PY=python3 ARGS='--minutes 5')
+	$(PY) -m tests.gpu $(ARGS)
 
 operators: $(STAMPS)/test ## Compare PyTorch's operator database with eager (BACKEND=aot_eager ONLY=name)
 	$(PY) -m tests.operator_sweep --backend $(or $(BACKEND),aot_eager) --only '$(ONLY)'

@@ -1,10 +1,10 @@
 """PyTorch's own operator database through the core engine, compared with eager.
 
-    python -m tests.operator_sweep [--backend NAME] [--only TEXT] [--share I/N]
+    python -m tests.operator_sweep [--backend NAME] [--only TEXT] [--share I/N] [--device NAME]
 
-For every operator that takes float32 on the CPU, every sample of its inputs and both variants (the
-function, and the method that works in place), outputs, gradients, mutated inputs and the state of
-the random generator must be eager's.  What came of it is one of
+For every operator that takes float32 on the device, every sample of its inputs and both variants (the
+function, and the method that works in place), all that `compiler_core.testing` compares must be eager's;
+values within twice eager's own error beside float64.  What came of it is one of
 
     equal      compiled, and equal to eager
     refused    not compiled, for a reason that the record gives; equal to eager all the same
@@ -27,20 +27,21 @@ from typing import Any
 
 import torch
 from torch.testing._internal.common_methods_invocations import op_db
-from torch.utils._pytree import tree_flatten, tree_map
+from torch.utils._pytree import tree_map
 
 import compiler_core
+from compiler_core import testing
 from compiler_core.record import Record
 
 VERDICTS = ("equal", "refused", "wrong", "crashed")
-TOLERANCE = 2e-4
 UNSTABLE = frozenset({"empty", "empty_like", "new_empty", "new_empty_strided", "empty_strided", "empty_permuted"})
 """Their values are whatever lies in memory: only shapes, strides and types are compared."""
+WIDER = {torch.float32: torch.float64, torch.complex64: torch.complex128}
 
 
 @dataclass(frozen=True)
 class Case:
-    """One call of one operator: `make` gives a function and fresh arguments for it."""
+    """One call of one operator: `make` gives fresh arguments for its function."""
 
     name: str
     function: Callable[..., Any]
@@ -56,52 +57,55 @@ class Result:
     reason: str = ""
 
 
-def cases(only: str = "", share: tuple[int, int] = (0, 1)) -> Iterator[Case]:
+def names(device: str = "cpu") -> list[str]:
+    """The operators that take float32."""
+    return [op.formatted_name for op in op_db if op.supports_dtype(torch.float32, torch.device(device).type)]
+
+
+def cases(only: str = "", share: tuple[int, int] = (0, 1), device: str = "cpu") -> Iterator[Case]:
     """Every case, or each `share[1]`-th of them from `share[0]` on."""
     number = -1
-    for op in op_db:
-        if only not in op.formatted_name or not op.supports_dtype(torch.float32, "cpu"):
+    for name in names(device):
+        if only not in name:
             continue
-        for case in _cases_of(op):
+        for case in cases_of(name, device):
             number += 1
             if number % share[1] == share[0]:
                 yield case
 
 
-def _cases_of(op: Any) -> Iterator[Case]:
-    gradients = op.supports_autograd
-    torch.manual_seed(0)
-    samples = list(op.sample_inputs("cpu", torch.float32, requires_grad=gradients))
-    values = op.name not in UNSTABLE
-    for i, sample in enumerate(samples):
-        made = _fresh(sample)
-        yield Case(f"{op.formatted_name}[{i}]", _as_users(op.op), made, gradients, values)
-        inplace = op.inplace_variant
-        if inplace is not None and isinstance(sample.input, torch.Tensor) and not sample.broadcasts_input:
-            yield Case(
-                f"{op.formatted_name}_[{i}]",
-                _in_place(inplace),
-                made,
-                gradients and op.supports_inplace_autograd,
-                values,
-            )
+def cases_of(name: str, device: str = "cpu") -> Iterator[Case]:
+    """Every case of one operator."""
+    for op in (op for op in op_db if op.formatted_name == name):
+        gradients = op.supports_autograd
+        torch.manual_seed(0)
+        samples = list(op.sample_inputs(device, torch.float32, requires_grad=gradients))
+        values = op.name not in UNSTABLE
+        for i, sample in enumerate(samples):
+            made = _fresh(sample)
+            yield Case(f"{name}[{i}]", _as_users(op.op), made, gradients, values)
+            inplace = op.inplace_variant
+            if inplace is not None and isinstance(sample.input, torch.Tensor) and not sample.broadcasts_input:
+                differentiable = gradients and op.supports_inplace_autograd
+                yield Case(f"{name}_[{i}]", _in_place(inplace), made, differentiable, values)
 
 
 def _fresh(sample: Any) -> Callable[[], tuple[Any, tuple[Any, ...], dict[str, Any]]]:
-    def leaf(value: Any) -> Any:
-        if not isinstance(value, torch.Tensor):
-            return value
-        if value.layout is not torch.strided:
-            return value.detach().clone().requires_grad_(value.requires_grad)
-        # the same strides and offset into memory of its own
-        with torch.no_grad():
-            storage = value.untyped_storage().clone()
-            made = torch.empty(0, dtype=value.dtype).set_(storage, value.storage_offset(), value.shape, value.stride())
-            if value.is_conj() or value.is_neg():
-                made = value.detach().clone()
-        return made.requires_grad_(value.requires_grad)
+    return lambda: tree_map(_leaf, (sample.input, tuple(sample.args), dict(sample.kwargs)))
 
-    return lambda: tree_map(leaf, (sample.input, tuple(sample.args), dict(sample.kwargs)))
+
+def _leaf(value: Any) -> Any:
+    """The same strides and offset into memory of its own."""
+    if not isinstance(value, torch.Tensor):
+        return value
+    if value.layout is not torch.strided:
+        return value.detach().clone().requires_grad_(value.requires_grad)
+    with torch.no_grad():
+        made = torch.empty(0, dtype=value.dtype, device=value.device)
+        made.set_(value.untyped_storage().clone(), value.storage_offset(), value.shape, value.stride())
+        if value.is_conj() or value.is_neg():
+            made = value.detach().clone()
+    return made.requires_grad_(value.requires_grad)
 
 
 def _in_place(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -114,20 +118,15 @@ def _in_place(method: Callable[..., Any]) -> Callable[..., Any]:
 # ---------------------------------------------------------------- one case
 
 
-def run(case: Case, backend: str) -> Result:
+def run(case: Case, backend: str | None) -> Result:
     """Run a case eagerly and compiled, and compare."""
-    try:
-        want = _outcome(case, case.function)
-    except Exception as error:
-        want = error
+    want = _observed(case, case.function)
     with compiler_core.record() as record:
-        program = _program(case.function)
-        compiled = compiler_core.compile(program, backend=backend)
-        try:
-            got = _outcome(case, compiled)
-        except Exception as error:
-            got = error
-    return _judge(case, want, got, record)
+        compiled = compiler_core.compile(_program(case.function), backend=backend)
+        got = _observed(case, compiled)
+        again = _observed(case, compiled)  # what is said while compiling is said once
+    first = _judged(case, want, got, record)
+    return first if first.verdict in ("wrong", "crashed") else _judged(case, want, again, record)
 
 
 def _as_users(function: Any) -> Any:
@@ -148,45 +147,32 @@ def _program(op: Callable[..., Any]) -> Callable[..., Any]:
     return program
 
 
-def _outcome(case: Case, function: Callable[..., Any]) -> Any:
-    """Outputs, gradients, arguments afterwards, random state."""
-    x, args, kwargs = case.make()
-    inputs = [t for t in tree_flatten((x, args, kwargs))[0] if isinstance(t, torch.Tensor)]
-    torch.manual_seed(1)
-    result = function(x, *args, **kwargs)
-    outputs = list(tree_flatten(result)[0])
-    gradients = _gradients(outputs, inputs) if case.gradients else []
-    return outputs, gradients, inputs, torch.get_rng_state()
+def _observed(case: Case, function: Callable[..., Any], wide: bool = False) -> testing.World:
+    def call(x: Any, args: Any, kwargs: Any) -> Any:
+        return function(x, *args, **kwargs)
+
+    def make() -> Any:
+        return tree_map(_widened, case.make()) if wide else case.make()
+
+    return testing.observe(call, make, 1, backward=case.gradients)
 
 
-def _gradients(outputs: Sequence[Any], inputs: Sequence[torch.Tensor]) -> list[torch.Tensor | None]:
-    differentiable = [t for t in outputs if isinstance(t, torch.Tensor) and t.requires_grad]
-    wanted = [t for t in inputs if t.requires_grad]
-    if not differentiable or not wanted:
-        return []
-    generator = torch.Generator().manual_seed(2)
-    # laid out as the outputs are: a backward of ours is compiled for that, and takes others as copies
-    tangents = [torch.empty_like(t).copy_(torch.randn(t.shape, generator=generator)) for t in differentiable]
-    return list(torch.autograd.grad(differentiable, wanted, tangents, allow_unused=True))
+def _widened(value: Any) -> Any:
+    if isinstance(value, torch.dtype):
+        return WIDER.get(value, value)
+    if isinstance(value, torch.Tensor) and value.dtype in WIDER:
+        return value.detach().to(WIDER[value.dtype]).requires_grad_(value.requires_grad)
+    return value
 
 
-def _judge(case: Case, want: Any, got: Any, record: Record) -> Result:
+def _judged(case: Case, want: testing.World, got: testing.World, record: Record) -> Result:
     failures = [f for c in record.compiles for f in c.failures]
     crashed = [f for f in failures if not _is_refusal(f)]
-    if isinstance(got, Exception):
-        if isinstance(want, Exception):
-            same = type(want) is type(got)
-            return Result(
-                case.name,
-                "refused" if same else "wrong",
-                f"eager raises {type(want).__name__}: {want}; got {type(got).__name__}: {got}",
-            )
-        return Result(case.name, "crashed", f"{type(got).__name__}: {got}")
-    if isinstance(want, Exception):
-        return Result(case.name, "wrong", f"eager raises {type(want).__name__}: {want}")
-    if found := _difference(want, got, case.values):
+    if got.raised is not None and want.raised is None:
+        return Result(case.name, "crashed", got.raised)
+    if found := _difference(case, want, got):
         return Result(case.name, "wrong", found)
-    if crashed:
+    if crashed and want.raised is None:
         return Result(case.name, "crashed", crashed[0].message)
     reasons = [f.message for f in failures]
     reasons += [f"{b.kind}: {b.explanation}" for c in record.compiles for b in c.breaks]
@@ -197,41 +183,9 @@ def _is_refusal(failure: Any) -> bool:
     return "JointRefused" in (failure.detail or "")
 
 
-def _difference(want: Any, got: Any, values: bool) -> str:
-    for name, a, b in zip(("output", "gradient", "input"), want, got, strict=False):
-        if len(a) != len(b):
-            return f"{len(b)} {name}s, not {len(a)}"
-        for i, (x, y) in enumerate(zip(a, b, strict=True)):
-            # how a gradient lies in memory is left open: functional formulas need not keep it
-            if found := _unequal(x, y, values, strides=name != "gradient"):
-                return f"{name} {i}: {found}"
-    return "" if torch.equal(want[3], got[3]) else "the random generator is in another state"
-
-
-def _unequal(x: Any, y: Any, values: bool, strides: bool) -> str:
-    if not isinstance(x, torch.Tensor) or not isinstance(y, torch.Tensor):
-        same = type(x) is type(y) and (x == y or x != x)
-        return "" if same else f"{y!r}, not {x!r}"
-    for name, read in (
-        ("dtype", lambda t: t.dtype),
-        ("shape", lambda t: t.shape),
-        ("requires_grad", lambda t: t.requires_grad),
-        ("layout", lambda t: t.layout),
-    ):
-        if read(x) != read(y):
-            return f"{name} {read(y)}, not {read(x)}"
-    if strides and x.layout is torch.strided and x.numel() > 1 and x.stride() != y.stride():
-        return f"stride {y.stride()}, not {x.stride()}"
-    if not values:
-        return ""
-    x, y = x.detach(), y.detach()
-    if x.layout is not torch.strided:
-        x, y = x.to_dense(), y.to_dense()
-    try:
-        torch.testing.assert_close(y, x, rtol=TOLERANCE, atol=TOLERANCE, equal_nan=True)
-    except AssertionError as error:
-        return " ".join(str(error).split())
-    return ""
+def _difference(case: Case, want: testing.World, got: testing.World) -> str | None:
+    judge = testing.BesideFloat64(lambda: _observed(case, case.function, wide=True))
+    return testing.Comparison(judge if case.values else testing.Anything()).compare("", want, got)
 
 
 # ---------------------------------------------------------------- the sweep
@@ -242,13 +196,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--backend", default="aot_eager")
     parser.add_argument("--only", default="", help="operators whose names contain this")
     parser.add_argument("--share", default="0/1", help="the I-th of N shares of the cases")
+    parser.add_argument("--device", default="cpu")
     options = parser.parse_args(argv)
     first, _, count = options.share.partition("/")
     warnings.simplefilter("ignore")
     results: list[Result] = []
     started, shown = time.monotonic(), 0.0
-    for case in cases(options.only, (int(first), int(count))):
-        results.append(run(case, options.backend))
+    for case in cases(options.only, (int(first), int(count)), options.device):
+        results.append(run(case, None if options.backend == "default" else options.backend))
         if results[-1].verdict in ("wrong", "crashed"):
             print(f"\r{results[-1].verdict:8} {results[-1].case}: {results[-1].reason[:300]}", flush=True)
         if time.monotonic() - shown > 5:

@@ -29,15 +29,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from hypothesis import HealthCheck, Phase, given, seed, settings
 from torch.overrides import TorchFunctionMode
 
 from compiler_core import testing
 from compiler_core.record import Record
 from tests.fuzz import within_noise
-from tests.fuzz.programs import programs
 from tests.fuzz.reduce import reduced
-from tests.fuzz.tensor_programs import tensor_programs
 
 ROOT = Path(__file__).resolve().parents[2]
 FOUND = ROOT / "build" / "fuzz"
@@ -107,7 +104,7 @@ def _goes_on_if_looked_at(module: Any, call: int) -> bool:
     said = []
     for looking in (contextlib.nullcontext(), _Looking()):
         with looking:
-            outcome = testing._outcome(module.program, module.program, make, 0, module.GRAD, module.CHANGES)
+            outcome = testing.observe(module.program, make, 0, grad=module.GRAD, changes=module.CHANGES)
         said.append(STALE in (outcome.raised or ""))
     return said == [True, False]
 
@@ -226,6 +223,10 @@ def kind_of(error: BaseException) -> str:
 
 def search(number: int, tally: Tally, backend: str, at_work: Path | None = None, tensors: bool = False) -> None:
     """Try the programs of one seed; a difference of a kind not known yet is made small and kept."""
+    from hypothesis import HealthCheck, Phase, given, seed, settings
+
+    from tests.fuzz.programs import programs
+    from tests.fuzz.tensor_programs import tensor_programs
 
     @seed(number)
     @settings(

@@ -7,13 +7,15 @@ import math
 import random
 import re
 import warnings
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from hypothesis import strategies as st
 
 from tests.fuzz import tensor_parts
 from tests.fuzz.tensor_grammar import FORMS, WEIGHTS
+
+if TYPE_CHECKING:
+    from hypothesis.strategies import SearchStrategy
 
 HOLE = re.compile(r"<([a-z]+)>")
 SIZES = (
@@ -203,8 +205,10 @@ def _is(kind: str, value: torch.Tensor) -> bool:
     return {"x": floats, "b": bools, "i": not floats and not bools, "t": True}[kind]
 
 
-def tensor_programs() -> st.SearchStrategy[str]:
+def tensor_programs() -> SearchStrategy[str]:
     """The source of a module like those of `programs`, whose values are compared `within_noise`."""
+    from hypothesis import strategies as st
+
     return st.randoms(use_true_random=True).map(written)
 
 
