@@ -7,6 +7,7 @@ function, and the method that works in place), all that `compiler_core.testing` 
 values within twice eager's own error beside float64.  What came of it is one of
 
     equal      compiled, and equal to eager
+    known      compiled, and equal to eager but for a difference in `tests/known.py`
     refused    not compiled, for a reason that the record gives; equal to eager all the same
     wrong      a difference from eager
     crashed    an exception that eager does not raise, or a failure inside the compiler
@@ -33,7 +34,7 @@ import compiler_core
 from compiler_core import testing
 from compiler_core.record import Record
 
-VERDICTS = ("equal", "refused", "wrong", "crashed")
+VERDICTS = ("equal", "known", "refused", "wrong", "crashed")
 UNSTABLE = frozenset({"empty", "empty_like", "new_empty", "new_empty_strided", "empty_strided", "empty_permuted"})
 """Their values are whatever lies in memory: only shapes, strides and types are compared."""
 WIDER = {torch.float32: torch.float64, torch.complex64: torch.complex128}
@@ -126,7 +127,7 @@ def run(case: Case, backend: str | None) -> Result:
         got = _observed(case, compiled)
         again = _observed(case, compiled)  # what is said while compiling is said once
     first = _judged(case, want, got, record)
-    return first if first.verdict in ("wrong", "crashed") else _judged(case, want, again, record)
+    return first if first.verdict in ("wrong", "crashed", "known") else _judged(case, want, again, record)
 
 
 def _as_users(function: Any) -> Any:
@@ -170,13 +171,16 @@ def _judged(case: Case, want: testing.World, got: testing.World, record: Record)
     crashed = [f for f in failures if not _is_refusal(f)]
     if got.raised is not None and want.raised is None:
         return Result(case.name, "crashed", got.raised)
+    known = testing.forgiven(want, got)
     if found := _difference(case, want, got):
         return Result(case.name, "wrong", found)
     if crashed and want.raised is None:
         return Result(case.name, "crashed", crashed[0].message)
     reasons = [f.message for f in failures]
     reasons += [f"{b.kind}: {b.explanation}" for c in record.compiles for b in c.breaks]
-    return Result(case.name, "refused", reasons[0]) if reasons else Result(case.name, "equal")
+    if reasons:
+        return Result(case.name, "refused", reasons[0])
+    return Result(case.name, "known", ", ".join(known)) if known else Result(case.name, "equal")
 
 
 def _is_refusal(failure: Any) -> bool:

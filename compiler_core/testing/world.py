@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch.nn.parameter import UninitializedTensorMixin  # type: ignore[attr-defined]
 
 from compiler_core.testing.trees import tensors
 
@@ -108,7 +109,7 @@ def seeded(seed: int) -> None:
 def random_states() -> dict[str, Any]:
     """The state of every generator that a program may draw from without naming it."""
     states: dict[str, Any] = {"cpu": torch.get_rng_state(), "python": random.getstate()}
-    if torch.cuda.is_available() and torch.cuda.is_initialized():
+    if torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         states |= {f"cuda:{i}": state for i, state in enumerate(torch.cuda.get_rng_state_all())}
     if "numpy" in sys.modules:
         name, keys, *rest = sys.modules["numpy"].random.get_state()
@@ -199,7 +200,7 @@ def _held(obj: Any) -> Iterable[tuple[str, torch.Tensor]]:
     if isinstance(obj, torch.Tensor):
         return [("", obj)] if obj.is_leaf else []
     held = [*obj.named_parameters(), *obj.named_buffers()]
-    return [(n, t) for n, t in held if t.is_leaf and not isinstance(t, torch.nn.parameter.UninitializedTensorMixin)]
+    return [(n, t) for n, t in held if t.is_leaf and not isinstance(t, UninitializedTensorMixin)]
 
 
 def _cloned(tensor: torch.Tensor | None) -> torch.Tensor | None:
@@ -244,8 +245,21 @@ def _backward(world: World, found: Sequence[torch.Tensor]) -> None:
         raised.append(_pass(wanted, tangents, keep=False))
         world.accumulated = [t.grad for t in leaves]
         if raised[-1] is None:
-            raised.append(_pass(wanted, tangents, keep=False))
+            raised.append(_third_pass(wanted, tangents, leaves))
     world.raised_backward = raised
+
+
+def _third_pass(
+    wanted: Sequence[torch.Tensor], tangents: Sequence[torch.Tensor], leaves: Sequence[torch.Tensor]
+) -> str | None:
+    """What it raises; gradients stay what they are."""
+    gradients = [t.grad for t in leaves]
+    for leaf in leaves:
+        leaf.grad = None
+    raised = _pass(wanted, tangents, keep=False)
+    for leaf, gradient in zip(leaves, gradients, strict=True):
+        leaf.grad = gradient
+    return raised
 
 
 def tangent(tensor: torch.Tensor, number: int) -> torch.Tensor:
@@ -269,7 +283,7 @@ def _pass(wanted: Sequence[torch.Tensor], tangents: Sequence[torch.Tensor], keep
 
 def _let_go() -> None:
     """The engine keeps what was to come in a pass that raised until it runs another pass."""
-    torch.ones((), requires_grad=True).mul(1).backward()
+    torch.autograd.backward([torch.ones((), requires_grad=True).mul(1)])
 
 
 def _scale(gradients: Sequence[torch.Tensor]) -> None:

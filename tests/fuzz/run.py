@@ -57,7 +57,7 @@ class Invalid(Exception):
     """The source is no module with a program and arguments for it."""
 
 
-def check(source: str, backend: str = "eager") -> Record | None:
+def check(source: str, backend: str | None = "eager") -> Record | None:
     """Raise AssertionError where the program differs from eager; None for one too long or too deep to compare."""
     with warnings.catch_warnings(), _at_most(EAGER_SECONDS) as ended:
         warnings.simplefilter("ignore")
@@ -80,7 +80,7 @@ def check(source: str, backend: str = "eager") -> Record | None:
     return record
 
 
-def _compared(module: Any, backend: str) -> Record:
+def _compared(module: Any, backend: str | None) -> Record:
     if hasattr(module, "WITHIN_NOISE"):
         return within_noise.check(module, backend)
     tolerance = 0.0 if backend == "eager" else 2e-3

@@ -10,7 +10,8 @@ import pytest
 
 pytest.importorskip("expecttest", reason="PyTorch's operator database needs the package expecttest")
 
-from tests.operator_sweep import VERDICTS, Case, cases, run
+from compiler_core.testing import KNOWN
+from tests.operator_sweep import VERDICTS, Case, cases, cases_of, run
 
 PARTS = 20
 
@@ -29,4 +30,15 @@ def test_equal_to_eager(part: int) -> None:
     assert not bad, "\n".join(f"{r.verdict} {r.case}: {r.reason}" for r in bad)
     counts = collections.Counter(r.verdict for r in results)
     assert set(counts) <= set(VERDICTS)
-    assert counts["equal"] > 0.7 * len(results), counts
+    assert counts["equal"] + counts["known"] > 0.7 * len(results), counts
+
+
+@pytest.mark.parametrize("field", KNOWN)
+def test_a_known_difference_is_still_there(field: str) -> None:
+    """Take the entry out of the table where this fails."""
+    name = KNOWN[field][0]
+    case = next(case for case in cases_of(name.partition("[")[0]) if case.name == name)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        result = run(case, "aot_eager")
+    assert (result.verdict, result.reason) == ("known", field)
