@@ -20,7 +20,7 @@ from compiler_core.dynamic import OPERATIONS, Symbols
 from compiler_core.errors import Unsupported
 from compiler_core.fakes import FakeMode, fake_of, left_to_eager, quiet
 from compiler_core.graphs import memory_of
-from compiler_core.guards import GuardSpec, frozen, no_dispatch_mode_guard, state_guard
+from compiler_core.guards import GuardSpec, LibraryNames, frozen, no_dispatch_mode_guard, state_guard
 from compiler_core.outside import is_static, value_of
 from compiler_core.policy import Policy
 from compiler_core.record import ItemId
@@ -60,6 +60,7 @@ class Capture:
         self.inputs: list[TensorValue | SymbolicNumber] = []
         self._last_placeholder: fx.Node | None = None
         self.guards: dict[Any, GuardSpec] = {"GLOBAL_STATE": state_guard()}
+        self.library = LibraryNames()
         self.effects = SideEffects()
         self.inference = torch.is_inference_mode_enabled()
         self.changes: list[Change] = []
@@ -188,6 +189,15 @@ class Capture:
         if key not in self.guards:
             self.guards[key] = GuardSpec(kind, source, frozen(kind, value), self.at[1])
 
+    def looked_up(self, names: dict[str, Any], home: str, name: str) -> None:
+        """`name` was looked up in the dict of a library's module: it is to stay what it is."""
+        self.library.look(names, home, name, self.at[1])
+
+    def looked_up_in_class(self, cls: type, *names: str) -> None:
+        """The same of a class, and what it inherits."""
+        for name in names:
+            self.library.look_in_class(cls, name, self.at[1])
+
     def is_guarded(self, value: Value) -> bool:
         """Whether it is a constant that is sure to be this one, which programs tell by no identity."""
         if not isinstance(value, ConstantValue) or ("EQUALS_MATCH", value.source, None) not in self.guards:
@@ -204,7 +214,7 @@ class Capture:
             self.guards[("CONDITION", condition.text)] = GuardSpec("CONDITION", source, condition, line)
         if not self.is_empty and all(guard.kind != "TENSOR_MATCH" for guard in self.guards.values()):
             self.guards["NO_DISPATCH_MODE"] = no_dispatch_mode_guard()
-        return list(self.guards.values())
+        return [*self.guards.values(), *self.library.specs()]
 
     def check_unroll(self, rounds: int) -> None:
         if rounds > MAX_ROUNDS:
@@ -292,6 +302,8 @@ class Capture:
         return name if count == 1 else f"{name}__{count}"
 
     def call_function(self, tx: Interpreter, fn: Any, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        if isinstance(fn, types.FunctionType):
+            self.library.look_inside(fn, self.at[1])
         fake_args, node_args = arguments(tx, list(args))
         fake_kwargs, node_kwargs = arguments(tx, dict(kwargs))
         result = self._run(fn, fake_args, fake_kwargs)

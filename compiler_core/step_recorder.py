@@ -17,6 +17,7 @@ from compiler_core.bytecode import disassembled, operand
 from compiler_core.capture import Capture
 from compiler_core.errors import Unsupported
 from compiler_core.graphs import node_text
+from compiler_core.guards import LibraryNames
 from compiler_core.record import Compile
 from compiler_core.record.steps import StepCall, StepCode, StepNote, StepResult, Steps, StepStore, StepText
 from compiler_core.side_effects import SideEffects
@@ -254,6 +255,7 @@ class RecordingCapture(Capture):
         self.recorder = recorder
         super().__init__(*args)
         self.effects = RecordingEffects(recorder)
+        self.library = LibraryNames(lambda text: recorder.note("guard", text))
 
     def guard(self, kind: str, source: Source, value: Any) -> None:
         before = len(self.guards)
@@ -296,5 +298,7 @@ def link_guards(compile_: Compile) -> None:
 def _link(notes: Sequence[StepNote], keys: dict[str, str]) -> None:
     for note in notes:
         if note.kind == "guard":
-            note.text = note.text.partition("  # ")[0]
+            text = note.text.partition("  # ")[0]
+            # of names of a library, only the beginning was known
+            note.text = text if text in keys else next((code for code in keys if code.startswith(text)), text)
             note.item = keys.get(note.text)

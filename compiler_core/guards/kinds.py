@@ -10,6 +10,7 @@ import torch
 from torch._C._dynamo import guards as cpp
 
 from compiler_core.ambient import default_devices, function_modes
+from compiler_core.guards import library
 from compiler_core.guards.conditions import Condition, checker
 from compiler_core.record import ItemId
 from compiler_core.shown import shown
@@ -350,6 +351,12 @@ KINDS: dict[str, Kind] = {
         lambda obj, v: v.difference(),
         _install_state,
         lambda v: "the state at capture",
+    ),
+    "LIBRARY": Kind(
+        lambda s, v: f"{library.beginning(s)}{', '.join(v)})",
+        lambda obj, v: library.difference(obj, v),
+        library.install,
+        lambda v: f"{', '.join(v)} as they were",
     ),
     "NO_DISPATCH_MODE": Kind(
         lambda s, v: "no_dispatch_mode()  # the guards of tensors see it too",

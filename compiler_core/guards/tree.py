@@ -61,6 +61,10 @@ class GuardTree:
         """The manager of a list of ours."""
         return self._hold(items, name)
 
+    def library(self, names: dict[str, Any], home: str) -> Any:
+        """The manager of a dict of a library: taken for globals, which the tree holds itself and needs no way to."""
+        return self.root.globals_dict_manager(names, home, names, self.kind)
+
     def _hold(self, obj: Any, name: str) -> Any:
         key = f"held {len(self._held)}: {name}"
         self._held[key] = obj

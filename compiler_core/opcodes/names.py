@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, cast
 from compiler_core.bytecode import Instruction
 from compiler_core.errors import Unsupported
 from compiler_core.opcodes.stack import Machine
+from compiler_core.outside import is_static
 from compiler_core.sources import Global
 from compiler_core.values.base import NULL, UNBOUND, Raised, Value
 from compiler_core.values.classes import is_library
@@ -30,7 +31,11 @@ class NameOpcodes(Machine):
         if stored is not None:
             return stored
         if name in self.f_globals:
-            return self.capture.wrap(self.f_globals[name], Global(name, self.module))
+            found, home = self.f_globals[name], str(self.f_globals.get("__name__", ""))
+            if self.module is not None and is_static(found) and is_library(home):
+                self.capture.looked_up(self.f_globals, home, name)
+                return self.capture.wrap(found, None)
+            return self.capture.wrap(found, Global(name, self.module))
         if name in self.f_builtins:
             if self.module is None:
                 self.capture.guard("GLOBAL_ABSENT", Global(name), name)

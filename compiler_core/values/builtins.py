@@ -127,7 +127,9 @@ def _hasattr(tx: Interpreter, obj: Value, name: Value) -> Value:
 
 def _find_attr(tx: Interpreter, obj: Value, name: str) -> Value | None:
     if isinstance(obj, StaticValue) and not isinstance(obj.obj, type) and not hasattr(obj.constant(tx), name):
-        if isinstance(obj.obj, types.ModuleType) and not is_library(obj.obj.__name__):
+        if isinstance(obj.obj, types.ModuleType) and is_library(obj.obj.__name__):
+            tx.capture.looked_up(vars(obj.obj), obj.obj.__name__, name)
+        elif isinstance(obj.obj, types.ModuleType):
             source = obj.source or tx.capture.held(obj.obj, obj.obj.__name__)
             tx.capture.guard("NO_ATTRIBUTE", source, name)
         return None

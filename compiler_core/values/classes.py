@@ -52,7 +52,9 @@ def is_plain_class(cls: Any) -> bool:
 
 def guard_class(tx: Interpreter, cls: type, name: str, found: Any) -> None:
     """A function or property of a class may be replaced between calls (constants have a guard of their own)."""
-    if not is_library(module_of(cls)) and isinstance(found, _CODE_OF_CLASSES):
+    if is_library(module_of(cls)):
+        tx.capture.looked_up_in_class(cls, name)
+    elif isinstance(found, _CODE_OF_CLASSES):
         held = tx.capture.held(cls, cls.__qualname__)
         if isinstance(found, classmethod):
             if not isinstance(found.__func__, types.FunctionType):

@@ -14,7 +14,7 @@ from compiler_core.errors import Unsupported
 from compiler_core.sources import Attribute, InstanceDict, Item
 from compiler_core.values.base import UNBOUND, Raised, Value, raised
 from compiler_core.values.constant import NONE, ConstantValue
-from compiler_core.values.descriptors import ABSENT, is_data_descriptor
+from compiler_core.values.descriptors import ABSENT, is_data_descriptor, lookup
 from compiler_core.values.iterators import IteratorValue
 from compiler_core.values.mappings import DictValue
 from compiler_core.values.objects import ObjectValue, type_of
@@ -28,6 +28,10 @@ if TYPE_CHECKING:
 MODULE_TABLES = ("_parameters", "_buffers", "_modules")
 FORWARD_HOOKS = ("_forward_pre_hooks", "_forward_hooks")
 BACKWARD_HOOKS = ("_backward_hooks", "_backward_pre_hooks")
+
+
+# what a call of a module runs, as it was when this was imported
+_CALL = {name: vars(torch.nn.Module)[name] for name in ("__call__", "_wrapped_call_impl", "_call_impl")}
 
 
 class ModuleValue(ObjectValue):
@@ -70,6 +74,7 @@ class ModuleValue(ObjectValue):
         return self.source
 
     def _fallback(self, tx: Interpreter, name: str) -> Value | None:
+        tx.capture.looked_up_in_class(self.cls, "__getattr__")
         if not _uses_module_getattr(self.cls):
             return super()._fallback(tx, name)
         return self.registered(tx, name)
@@ -159,15 +164,20 @@ class ModuleValue(ObjectValue):
 
     def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
         self.look(tx)
-        if self.cls.__call__ is not torch.nn.Module.__call__:
+        if not self._is_called_plainly(tx):
             return super().call(tx, args, kwargs)
         return self.call_with_hooks(tx, args, kwargs)
+
+    def _is_called_plainly(self, tx: Interpreter) -> bool:
+        """Whether a call is ``nn.Module.__call__``, as PyTorch made it."""
+        tx.capture.looked_up_in_class(self.cls, *_CALL)
+        return all(lookup(self.cls, name) is function for name, function in _CALL.items())
 
     def comes_to(
         self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]
     ) -> tuple[Value, list[Value], dict[str, Value]] | None:
         self.look(tx)
-        if self.cls.__call__ is not torch.nn.Module.__call__:
+        if not self._is_called_plainly(tx):
             return super().comes_to(tx, args, kwargs)
         hooks = any(self._hooks(tx, kind) for kind in (*FORWARD_HOOKS, *BACKWARD_HOOKS))
         if hooks or self._own.get("_compiled_call_impl") is not None:
@@ -356,8 +366,16 @@ def _module_getattr(tx: Interpreter, owner: Value, name: Value) -> Value:
     return found
 
 
-@handles(torch.nn.Module.__call__, torch.nn.Module._call_impl)
+@handles(torch.nn.Module.__call__)
 def _module_call(tx: Interpreter, owner: Value, /, *args: Value, **kwargs: Value) -> Value:
+    assert isinstance(owner, ModuleValue)
+    if lookup(owner.cls, "_call_impl") is not _CALL["_call_impl"]:
+        return owner.get_attr(tx, "_call_impl").call(tx, args, kwargs)
+    return owner.call_with_hooks(tx, args, kwargs)
+
+
+@handles(torch.nn.Module._call_impl)
+def _module_call_impl(tx: Interpreter, owner: Value, /, *args: Value, **kwargs: Value) -> Value:
     assert isinstance(owner, ModuleValue)
     return owner.call_with_hooks(tx, args, kwargs)
 

@@ -83,6 +83,9 @@ def _with_tensor(op: Any, tx: Interpreter, left: Value, right: Value) -> Value:
     if op in (operator.eq, operator.ne) and tx.is_none(right):
         right.look(tx)
         return ConstantValue(op is operator.ne)  # the tensor does not know None, nor None the tensor
+    for operand in (left, right):
+        if isinstance(operand, TensorValue):
+            operand.check_methods(tx, *BINARY[op])
     if not objects:
         return tx.capture.call_function(tx, op, [left, right], {})
     # a tensor knows nothing of an object that is like no number and no array, and leaves the operation to it
@@ -160,9 +163,10 @@ def equal(tx: Interpreter, left: Value, right: Value) -> bool:
 
 
 def _inplace(op: Any, tx: Interpreter, left: Value, right: Value) -> Value:
-    if isinstance(left, TensorValue):
-        return tx.capture.call_function(tx, op, [left, right], {})
     name = f"__{op.__name__}__"
+    if isinstance(left, TensorValue):
+        left.check_methods(tx, name)
+        return tx.capture.call_function(tx, op, [left, right], {})
     if isinstance(left, ObjectValue) and not _is_builtin(left, name):
         result = _attempt_object(tx, left, name, right)
         return binary(INPLACE[op], tx, left, right) if result is None else result
@@ -179,6 +183,7 @@ def _is_builtin(value: ObjectValue, name: str) -> bool:
 
 def unary(op: Any, tx: Interpreter, operand: Value) -> Value:
     if isinstance(operand, TensorValue):
+        operand.check_methods(tx, UNARY[op])
         return tx.capture.call_function(tx, op, [operand], {})
     if isinstance(operand, ObjectValue):
         method = operand.special(tx, UNARY[op])

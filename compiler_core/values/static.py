@@ -66,6 +66,7 @@ class StaticValue(Value):
                 raise Unsupported("exception", str(error)) from None  # it may get one
             raise raised(AttributeError, str(error)) from None
         if isinstance(self.obj, types.ModuleType) and is_library(self.obj.__name__):
+            tx.capture.looked_up(vars(self.obj), self.obj.__name__, name)
             if is_atom(found):
                 # what a property of the module gives is a setting, as in torch.backends, and may change
                 place = Attribute(tx.capture.held(self.obj, self.obj.__name__), name)

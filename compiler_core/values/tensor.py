@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import types
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ import torch
 import torch.fx as fx
 
 from compiler_core.errors import Unsupported
+from compiler_core.skip import is_library_file
 from compiler_core.sources import Attribute
 from compiler_core.values.base import Value, raised
 from compiler_core.values.constant import NONE, ConstantValue, from_python
@@ -103,6 +105,9 @@ class TensorValue(Value):
 
         if name in self.stored:
             return self.stored[name]
+        tx.capture.looked_up_in_class(self.python_type(), name)
+        if (replaced := replaced_method(self.python_type(), name)) is not None:
+            return self._replaced(tx, name, replaced)
         if name == "nbytes":
             return from_python(self.fake(tx).numel() * self.fake(tx).element_size())
         if name in METADATA:
@@ -118,6 +123,21 @@ class TensorValue(Value):
         if callable(getattr(torch.Tensor, name)) and name not in getattr(self.real, "__dict__", {}):
             return MethodOfValue(self, name)
         raise Unsupported("unsupported attribute", f"Tensor.{name}")
+
+    def _replaced(self, tx: Interpreter, name: str, found: Any) -> Value:
+        """What the program put into ``torch.Tensor`` as `name`, read from this tensor."""
+        from compiler_core.values.descriptors import is_descriptor, read
+
+        if not is_descriptor(found):
+            raise Unsupported("unsupported attribute", f"Tensor.{name}, which the program put there")
+        return read(tx, found, name, self, self.python_type())
+
+    def check_methods(self, tx: Interpreter, *names: str) -> None:
+        """An operator is about to call one of these methods, which are to be PyTorch's, now and later."""
+        cls = self.python_type()
+        tx.capture.looked_up_in_class(cls, *names)
+        if any(replaced_method(cls, name) is not None for name in names):
+            raise Unsupported("unsupported operation", f"Tensor.{' or '.join(names)}, which the program replaced")
 
     def _about_autograd(self, tx: Interpreter, name: str) -> Value:
         is_leaf = self.fake(tx).is_leaf
@@ -208,6 +228,7 @@ class TensorValue(Value):
             tx.capture.guard("RETURNS", Attribute(tensor.source, "storage_offset"), offset)
 
     def get_item(self, tx: Interpreter, key: Value) -> Value:
+        self.check_methods(tx, "__getitem__")
         from compiler_core.values.symbols import SymbolicNumber
 
         if isinstance(key, SymbolicNumber):  # which indexing takes for the number that it is now
@@ -215,6 +236,7 @@ class TensorValue(Value):
         return tx.capture.call_function(tx, operator.getitem, [self, key], {})
 
     def set_item(self, tx: Interpreter, key: Value, value: Value) -> None:
+        self.check_methods(tx, "__setitem__")
         tx.capture.call_function(tx, operator.setitem, [self, key, value], {})
 
     def contains(self, tx: Interpreter, item: Value) -> bool:
@@ -232,6 +254,20 @@ class TensorValue(Value):
 
     def rebuild(self, emit: Emitter) -> None:
         emit.graph_output(self)
+
+
+def replaced_method(cls: type, name: str) -> Any:
+    """What the program has put in the place of a method of ``torch.Tensor``, or added; None where it is PyTorch's."""
+    found = next((c.__dict__[name] for c in cls.__mro__ if name in c.__dict__), None)
+    if found is _AT_IMPORT.get(name) or name not in vars(torch.Tensor):
+        return None
+    function = found.fget if isinstance(found, property) else getattr(found, "__func__", found)
+    is_own = isinstance(function, types.FunctionType) and is_library_file(function.__code__.co_filename)
+    return None if is_own or isinstance(function, _OF_C) else found
+
+
+_AT_IMPORT = dict(vars(torch.Tensor))
+_OF_C = (types.MethodDescriptorType, types.WrapperDescriptorType, types.GetSetDescriptorType, types.BuiltinFunctionType)
 
 
 def tensor_type_name(cls: Any) -> str | None:

@@ -143,7 +143,14 @@ def _settings() -> Iterator[tuple[Any, str, Any]]:
     for home in (m for m in _homes() if m.__name__.startswith("torch.backends")):
         parts = [v for v in vars(home).values() if type(v).__module__.startswith("torch.backends")]
         for owner in (home, *(p for p in parts if not isinstance(p, (type, types.ModuleType)))):
-            for name in ("enabled", "benchmark", "deterministic", "allow_tf32", "fp32_precision"):
+            for name in (
+                "enabled",
+                "benchmark",
+                "deterministic",
+                "allow_tf32",
+                "fp32_precision",
+                "_is_fastpath_enabled",
+            ):
                 with contextlib.suppress(Exception):
                     yield owner, name, getattr(owner, name)
 
