@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import functools
+import os
 import sys
 import types
 import typing
 from typing import TYPE_CHECKING, Any
+
+import torch
 
 from compiler_core.errors import Unsupported
 from compiler_core.sources import Attribute, class_entry
@@ -26,6 +29,14 @@ def is_library(module: str) -> bool:
     """Whether a module is the standard library's or PyTorch's: taken not to be patched."""
     top = module.partition(".")[0]
     return top == "torch" or (top in sys.stdlib_module_names and top != "__main__")
+
+
+def is_of_pytorch(function: types.FunctionType) -> bool:
+    """Whether its code is PyTorch's, whatever functools.wraps gave it for a module."""
+    return function.__code__.co_filename.startswith(_TORCH)
+
+
+_TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
 
 
 def is_python_class(cls: type) -> bool:

@@ -11,9 +11,9 @@ import torch
 import torch.fx as fx
 
 from compiler_core.errors import Unsupported
-from compiler_core.skip import is_library_file
 from compiler_core.sources import Attribute
 from compiler_core.values.base import Value, raised
+from compiler_core.values.classes import is_of_pytorch
 from compiler_core.values.constant import NONE, ConstantValue, from_python
 
 if TYPE_CHECKING:
@@ -262,7 +262,7 @@ def replaced_method(cls: type, name: str) -> Any:
     if found is _AT_IMPORT.get(name) or name not in vars(torch.Tensor):
         return None
     function = found.fget if isinstance(found, property) else getattr(found, "__func__", found)
-    is_own = isinstance(function, types.FunctionType) and is_library_file(function.__code__.co_filename)
+    is_own = isinstance(function, types.FunctionType) and is_of_pytorch(function)
     return None if is_own or isinstance(function, _OF_C) else found
 
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from compiler_core.errors import Unsupported
-from compiler_core.skip import is_library_file
 from compiler_core.values.base import Value, raised
+from compiler_core.values.classes import is_of_pytorch
 from compiler_core.values.constant import NONE, ConstantValue, from_python
 from compiler_core.values.mappings import DictValue
 from compiler_core.values.operators import BINARY, INPLACE, UNARY
@@ -72,8 +72,7 @@ def is_tensor_function(obj: Any, on_tensors: bool) -> bool:
 def is_leaf_function(fn: types.FunctionType) -> bool:
     """Python functions of PyTorch that go into the graph as one node instead of being inlined."""
     home = fn.__module__ or ""  # which functools.wraps gives to what stands in for one, too
-    is_own = is_library_file(fn.__code__.co_filename)
-    return home in ("torch.nn.functional", "torch.functional") and fn not in NEVER and is_own
+    return home in ("torch.nn.functional", "torch.functional") and fn not in NEVER and is_of_pytorch(fn)
 
 
 @handles(torch.is_tensor)
