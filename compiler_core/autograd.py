@@ -20,6 +20,7 @@ from compiler_core.create_graph import Again, Rules, graph_is_retained, unchange
 from compiler_core.glue import Writer
 from compiler_core.partition import Partitioned
 from compiler_core.record import Compile
+from compiler_core.whole import AGAIN
 
 Boxed = Callable[[list[Any]], Sequence[Any]]
 """A forward or backward graph as code: flat list of tensors in (it may be emptied), flat sequence out."""
@@ -131,6 +132,10 @@ def as_eager_says(run: Callable[..., Any], inputs: Sequence[Any]) -> Any:
         raise
 
 
+def freed() -> Any:
+    raise RuntimeError(AGAIN)
+
+
 class Kept:
     """What a graph with several differentiable outputs saved, for backwards that go through them one by one.
 
@@ -147,6 +152,16 @@ class Kept:
         self._versions = [t._version for t in saved]
         self._needed, self._shared = needed, shared
         self._gone: set[int] = set()
+
+    def check(self, absent: Sequence[bool]) -> None:
+        """Raise where a backward goes through an output after another that left nothing for it."""
+        if self._saved is None or not self._gone.isdisjoint(_given(absent)):
+            raise RuntimeError(AGAIN)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no backward can follow."""
+        return self._saved is None
 
     def again(self, absent: Sequence[bool], error: RuntimeError) -> Sequence[torch.Tensor]:
         """The saved values, where PyTorch gave `error` instead, for the outputs that are not `absent`."""
@@ -186,6 +201,7 @@ _NAMES: dict[str, Any] = {
     "laid_out": laid_out,
     "as_eager_says": as_eager_says,
     "Kept": Kept,
+    "freed": freed,
     "BadIndex": BadIndex,
     "NotDrawn": NotDrawn,
 }

@@ -36,6 +36,7 @@ from compiler_core.values.sequences import ListValue, TupleValue
 from compiler_core.values.static import StaticValue
 from compiler_core.values.symbols import SymbolicNumber, from_number
 from compiler_core.values.tensor import TensorValue
+from compiler_core.whole import stand_in
 
 if TYPE_CHECKING:
     from compiler_core.symbolic import Interpreter, Mark
@@ -348,7 +349,7 @@ class Capture:
         if self._history_stays:
             raise Unsupported("unsupported operation", "should it fail, the history of a view before it would stay")
         with left_to_eager(fn), self.mode, quiet(), self.symbols.dispatching():
-            return fn(*args, **kwargs)
+            return stand_in(fn)(*args, **kwargs)
 
     def _note_write(self, args: Sequence[Any]) -> None:
         """Whether a view from outside now has a history: that of other inputs can be taken back (`rerun.py`)."""

@@ -24,6 +24,7 @@ import torch
 
 from compiler_core import ir
 from compiler_core.record import CudaGraph
+from compiler_core.whole import with_tape
 
 Run = Callable[[list[Any]], list[Any]]
 
@@ -43,6 +44,8 @@ def why_not(program: ir.Program) -> str:
         )
     if len(devices) > 1:
         return "the tensors are on several devices"
+    if program.tapes or any(s.target is with_tape for s in program.steps if isinstance(s, ir.Call)):
+        return "PyTorch's autograd runs in it, for an operator that stays whole"
     if program.symbols or not program.buffers.keys() >= set(program.inputs):
         return "sizes are symbolic, and a recorded launch has its sizes in it"
     for call in (s for s in program.steps if isinstance(s, ir.Call)):

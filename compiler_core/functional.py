@@ -22,7 +22,7 @@ from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.fx.experimental.proxy_tensor import get_proxy_mode, track_tensor_tree
 from torch.utils._python_dispatch import _disable_current_modes
 
-from compiler_core import derivatives
+from compiler_core import ambient, derivatives, whole, whole_trace
 from compiler_core.errors import CutawayError
 from compiler_core.known_sizes import asked_by
 from compiler_core.ownership import Memory
@@ -115,6 +115,7 @@ class FunctionalRun(fx.Interpreter):
         self.memory = Memory()
         self._grad_mode: dict[fx.Node, bool] = {}
         self._shapes: dict[fx.Node, Any] = {}
+        self._casts_are_cached = torch.is_autocast_cache_enabled()  # tracing turns it off
 
     def run_joint(self, *primals: Any) -> list[torch.Tensor | None]:
         mode = get_proxy_mode()
@@ -198,6 +199,10 @@ class FunctionalRun(fx.Interpreter):
                 raise JointRefused("a bound of clamp requires grad, and the other is larger")
 
     def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if call := whole.whole_call(target, args, kwargs):
+            return whole_trace.traced(call, self.tracer, self._casts_are_cached)
+        if target in (ambient.enter_autocast, ambient.leave_autocast):
+            *_, self._casts_are_cached = args
         return super().call_function(derivatives.FUNCTIONS.get(target, target), args, kwargs)
 
     def call_method(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

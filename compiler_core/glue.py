@@ -66,7 +66,7 @@ class Writer:
             self._below_autograd(depth, "forward", f"{_targets(results)}forward_graph([{', '.join(inputs)}])", nodes)
 
     def _run_backward(self, results: Sequence[str], nodes: Sequence[fx.Node | None], flags: Sequence[str]) -> None:
-        inputs = [*self.parts.saved, *self.parts.symbols, *self.joint.tangents]
+        inputs = [*self.parts.saved, *self.parts.tapes, *self.parts.symbols, *self.joint.tangents]
         short = self._short("backward", inputs)
         read = f"{_targets(self.parts.saved)}{{}}"
         if not short:
@@ -78,6 +78,7 @@ class Writer:
         self._line(3, "ctx.primals = None")
         if self._one_by_one:
             self._line(3, f"ctx.kept.passed({tuple_text(flags)})")
+        self._let_go_of_tapes()
         if not short:
             self._line(2, f"run = backward_graph if {self._have_memory()} else plain_backward")
             self._below_autograd(2, "backward", f"{_targets(results)}run(inputs)", nodes)
@@ -86,6 +87,23 @@ class Writer:
         self._written_out(3, "backward", short, results, nodes)
         self._line(2, "else:")
         self._line(3, f"{_targets(results)}plain_backward([{', '.join(inputs)}])")
+
+    def _read_tapes(self, flags: Sequence[str]) -> None:
+        if self.parts.tapes:
+            if self._one_by_one:
+                self._line(2, f"ctx.kept.check({tuple_text(flags)})")
+            self._line(2, f"{_targets(self.parts.tapes)}ctx.tapes or freed()")
+
+    def _let_go_of_tapes(self) -> None:
+        """Where no backward follows; what autograd keeps on them goes as they are used."""
+        depth = 3
+        if self.parts.tapes and self._one_by_one:
+            self._line(3, "if ctx.kept.is_over:")
+            depth = 4
+        for tape in self.parts.tapes:
+            self._line(depth, f"{tape}.is_last = True")
+        if self.parts.tapes:
+            self._line(depth, "ctx.tapes = None")
 
     def _short(self, graph: str, inputs: Sequence[str]) -> Short | None:
         """A compiled graph whose statements may stand here, where its inputs have the names that it has for them."""
@@ -137,6 +155,7 @@ class Writer:
         """The class of what PyTorch makes in each call; places of its own are quicker than a dict."""
         places = ["primals"] + ["versions"] * (not self._not_again)
         places += ["symbols"] * bool(self.parts.symbols) + ["kept"] * self._one_by_one
+        places += ["tapes"] * bool(self.parts.tapes)
         self._line(0, "")
         self._line(0, "")
         self._line(0, "class CompiledBackward(Compiled._backward_cls):")
@@ -154,8 +173,10 @@ class Writer:
         if self.parts.symbols:
             self._read_symbols(2, self.parts.symbols)
             self._line(2, f"ctx.symbols = {tuple_text(self.parts.symbols)}")
-        self._run_forward(2, [*joint.outputs, *self.parts.saved])
-        saved = output_nodes(self.parts.forward.graph)[len(joint.outputs) :]
+        self._run_forward(2, [*joint.outputs, *self.parts.saved, *self.parts.tapes])
+        saved = output_nodes(self.parts.forward.graph)[len(joint.outputs) :][: len(self.parts.saved)]
+        if self.parts.tapes:
+            self._line(2, f"ctx.tapes = {tuple_text(self.parts.tapes)}")
         self._early_writes()
         self._tie_versions()
         if saved:
@@ -230,6 +251,7 @@ class Writer:
             self._line(3, f"{name} = laid_out({name}, {shape}, {stride}, {at.dtype}, '{at.device}')")
         nodes = output_nodes(backward.graph)
         results = [f"gradient_{i}" if n is not None else "_" for i, n in enumerate(nodes, 1)]
+        self._read_tapes(flags)
         self._run_backward(results, nodes, flags)
         for line in absent:
             self._line(2, line)
@@ -241,7 +263,7 @@ class Writer:
     @property
     def _one_by_one(self) -> bool:
         """Whether a backward may go through one output and a later one through another."""
-        return len(self.joint.tangents) > 1 and bool(self.parts.saved)
+        return len(self.joint.tangents) > 1 and bool(self.parts.saved or self.parts.tapes)
 
     def _read_saved(self, line: str, flags: Sequence[str]) -> None:
         """In a list that the graph empties, or by names that it deletes: nothing else holds what was saved."""
@@ -275,7 +297,8 @@ class Writer:
         """For each node of the backward, the tangents behind it and the saved values behind what it reads beside."""
         assert self.parts.backward is not None
         graph = self.parts.backward.graph
-        tangents, saved = _behind(graph, set(self.joint.tangents)), _behind(graph, set(self.parts.saved))
+        kept = {*self.parts.saved, *self.parts.tapes}
+        tangents, saved = _behind(graph, set(self.joint.tangents)), _behind(graph, kept)
         for node in graph.nodes:
             yield tangents[node], set().union(*(saved[n] for n in node.all_input_nodes if not tangents[n]))
 

@@ -21,6 +21,7 @@ import torch.fx as fx
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import _disable_current_modes
 
+from compiler_core import whole
 from compiler_core.record import Artifact, Compile, Graph, Node, Pane, Span
 from compiler_core.symbols import hint, is_symbolic
 
@@ -33,8 +34,8 @@ _DRAWS = re.compile("rand|drop|normal|bernoulli|multinomial|poisson|uniform|expo
 
 def draws(graph: fx.Graph) -> bool:
     """Whether an operation may draw random numbers."""
-    calls = (n.target for n in graph.nodes if n.op.startswith("call_"))
-    return any(draws_random(getattr(target, "__name__", str(target))) for target in calls)
+    calls = [n for n in graph.nodes if n.op.startswith("call_")]
+    return any(draws_random(getattr(n.target, "__name__", str(n.target))) or whole.draws(n) for n in calls)
 
 
 def draws_random(name: str) -> bool:
@@ -104,7 +105,8 @@ def node_text(node: fx.Node) -> str:
 def _imports(graph: fx.Graph, texts: Sequence[tuple[fx.Node, str]]) -> list[str]:
     """Statements for the names that the graph's text uses, and a blank line."""
     targets = [n.target for n in graph.nodes if n.op == "call_function"]
-    spaces = {t.namespace for t in targets if isinstance(t, torch._ops.OpOverload)}
+    named = (*targets, *map(whole.operator_of, graph.nodes))
+    spaces = {t.namespace for t in named if isinstance(t, torch._ops.OpOverload)}
     modules = {_module(t) for t in targets if not isinstance(t, torch._ops.OpOverload)} - {""}
     words = {word for _, text in texts for word in _WORDS.findall(text)}
     lines = [f"import {m}" for m in sorted(modules | {"torch"})]

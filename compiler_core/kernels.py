@@ -15,7 +15,7 @@ from typing import Any, Literal
 import torch
 import torch.fx as fx
 
-from compiler_core import build, ir
+from compiler_core import build, ir, whole
 from compiler_core.codegen import Code, Language, cpp, ladder, memory, triton
 from compiler_core.codegen.blocks import Blocks
 from compiler_core.codegen.recipe import Runner, load
@@ -236,7 +236,7 @@ class _Notes:
         if isinstance(step, ir.Call) and (step.target in NO_KERNELS or step.draws):
             return
         language: Any = code.language if isinstance(step, ir.Loops) else "extern"
-        name = step.name if isinstance(step, ir.Loops) else target_name(step.target)
+        name = step.name if isinstance(step, ir.Loops) else target_name(whole.operator_of(step) or step.target)
         read, written = self._bytes(self._read_by(step)), self._bytes(step.writes)
         key = f"{self._which}.{number}"
         made = Kernel(key, name, language, self._which, item, read, written)

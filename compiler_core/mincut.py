@@ -35,6 +35,7 @@ from compiler_core.errors import CompilerBug
 from compiler_core.joint import JointGraph, output_nodes
 from compiler_core.simplify import is_pure, is_random, is_view
 from compiler_core.symbols import is_symbolic
+from compiler_core.whole import is_tape, operator_of
 
 aten, prims = torch.ops.aten, torch.ops.prims
 
@@ -124,7 +125,7 @@ class Values:
 
 @dataclass(frozen=True)
 class Cut:
-    """The values to save, in the joint graph's order."""
+    """The values to save, in the joint graph's order, tapes after tensors."""
 
     saved: tuple[fx.Node, ...]
     once: Mapping[fx.Node, str]
@@ -183,12 +184,14 @@ def _cut(values: Values, once: Mapping[fx.Node, str]) -> Cut:
     except networkx.NetworkXUnbounded:
         raise CompilerBug("the backward needs a value that can be neither saved nor computed again") from None
     saved = [n for n in values.candidates if f"{n.name}_in" in reached and f"{n.name}_out" not in reached]
-    return Cut(tuple(saved), once)
+    return Cut(tuple(sorted(saved, key=is_tape)), once)
 
 
 def _capacity(node: fx.Node, values: Values, scale: int) -> float:
     """Bytes times `scale`, plus what writing them costs and a preference among equals; infinite where `node` cannot
     be saved."""
+    if is_tape(node):
+        return 1
     if tensor_of(node) is None or is_view(node) or node.op == "get_attr" or node.name in values.overwritten:
         return math.inf
     if node.op == "placeholder" or node in values.written:
@@ -205,6 +208,8 @@ def _why_once(node: fx.Node, values: Values) -> str | None:
         return None
     if is_random(node):
         return "a random operator, which would draw other numbers the second time"
+    if operator_of(node) is not None:
+        return f"PyTorch's autograd keeps what the gradient of {operator_of(node)} needs"
     if not is_pure(node):
         return "an operator with side effects"
     if _packet(node) in _PRODUCTS:

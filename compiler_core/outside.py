@@ -6,6 +6,7 @@ import contextvars
 import functools
 import operator
 import types
+import weakref
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -28,6 +29,7 @@ from compiler_core.values.sequences import RangeValue
 from compiler_core.values.sets import SetValue
 from compiler_core.values.subclasses import SubclassValue, container_base
 from compiler_core.values.tensor import TensorValue
+from compiler_core.values.weakrefs import WeakRefValue
 
 if TYPE_CHECKING:
     from compiler_core.capture import Capture
@@ -85,6 +87,8 @@ def value_of(capture: Capture, obj: Any, source: Source) -> Value:
         return arrays.ArrayValue(obj, source)
     if type(obj) is contextvars.ContextVar:
         return ContextVarValue(obj, source)
+    if type(obj) is weakref.ref:
+        return WeakRefValue(obj, source)
     if is_a(obj, BaseException):
         return ExceptionValue(type(obj), real=obj, source=source)
     if is_a(obj, torch.nn.Module):

@@ -25,17 +25,20 @@ from compiler_core.ownership import view_again
 from compiler_core.record import BudgetPoint, Compile, ItemId, Partition, Value
 from compiler_core.simplify import is_random, is_view, remove_dead, view_base
 from compiler_core.symbols import Origin
+from compiler_core.whole import is_tape
 
 
 @dataclass(frozen=True)
 class Partitioned:
-    """The forward returns the joint graph's forward outputs, then `saved`; the backward takes
-    `saved`, then the symbols, then the tangents, and returns a gradient or None for each primal."""
+    """The forward returns the joint graph's forward outputs, then `saved`, then `tapes`; the backward takes
+    these two, then the symbols, then the tangents, and returns a gradient or None for each primal."""
 
     joint: JointGraph
     forward: fx.GraphModule
     backward: fx.GraphModule | None
     saved: tuple[str, ...]
+    tapes: tuple[str, ...]
+    """Saved too, and no tensors: what autograd keeps of operators that stay whole."""
     symbols: tuple[str, ...]
     """The symbols on which the backward's sizes depend; see `JointGraph.origins`."""
     saved_bytes: int
@@ -51,13 +54,15 @@ def partition(
     Where no gradient is wanted, the joint graph is the forward.
     """
     if not joint.has_backward:
-        return Partitioned(joint, joint.gm, None, (), (), 0)
+        return Partitioned(joint, joint.gm, None, (), (), (), 0)
     with compile_.step("partition"):
         values = Values(joint)
         cut = minimum_cut(values, memory_budget)
         numbers = _symbols(joint, values)
         forward, backward = _forward(joint, values, cut), _backward(joint, values, cut, numbers)
-        parts = Partitioned(joint, forward, backward, tuple(n.name for n in cut.saved), tuple(numbers), cut.bytes)
+        saved = tuple(n.name for n in cut.saved if not is_tape(n))
+        tapes = tuple(n.name for n in cut.saved if is_tape(n))
+        parts = Partitioned(joint, forward, backward, saved, tapes, tuple(numbers), cut.bytes)
         check(parts)
         record_graph(compile_, "forward", "forward", forward)
         record_graph(compile_, "backward", "backward", backward)
@@ -151,12 +156,12 @@ def check(parts: Partitioned) -> None:
     assert parts.backward is not None
     given = output_nodes(parts.forward.graph)[len(parts.joint.outputs) :]
     placeholders = list(parts.backward.graph.find_nodes(op="placeholder"))
-    count = len(parts.saved)
+    count = len(parts.saved) + len(parts.tapes)
     taken, tangents = placeholders[:count], placeholders[count + len(parts.symbols) :]
     if list(map(_kind, given)) != list(map(_kind, taken)):
         raise CompilerBug(f"the forward saves {[*map(_kind, given)]} but the backward takes {[*map(_kind, taken)]}")
-    if tuple(n.name for n in given) != parts.saved:
-        raise CompilerBug(f"the forward saves {[n.name for n in given]}, not {parts.saved}")
+    if tuple(n.name for n in given) != parts.saved + parts.tapes:
+        raise CompilerBug(f"the forward saves {[n.name for n in given]}, not {parts.saved + parts.tapes}")
     if tuple(n.name for n in tangents) != parts.joint.tangents:
         raise CompilerBug(f"the backward takes {[n.name for n in tangents]}, not {parts.joint.tangents}")
     if len(output_nodes(parts.backward.graph)) != len(parts.joint.primals):
@@ -165,7 +170,7 @@ def check(parts: Partitioned) -> None:
 
 def _kind(node: fx.Node) -> tuple[str, tuple[int, ...], Any]:
     value = node.meta["val"]
-    return node.name, tuple(value.shape), value.dtype
+    return (node.name, (), None) if is_tape(node) else (node.name, tuple(value.shape), value.dtype)
 
 
 def _point(budget: float, cut: Cut, values: Values) -> BudgetPoint:
@@ -189,7 +194,8 @@ class _Account:
         values = [self._value(nodes[n.name], n.meta["item"]) for n in forward.graph.nodes if tensor_of(n) is not None]
         default = self._default_saved()
         work = round(self.values.work(self.cut))
-        return Partition(values, len(self.cut.saved), self.cut.bytes, len(default), sum(map(bytes_of, default)), work)
+        saved = sum(not is_tape(n) for n in self.cut.saved)
+        return Partition(values, saved, self.cut.bytes, len(default), sum(map(bytes_of, default)), work)
 
     def _value(self, node: fx.Node, item: ItemId) -> Value:
         edge = [f"{node.name}_in", f"{node.name}_out"] if node in self.saved else None

@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 import re
 
-from compiler_core import build, philox
+from compiler_core import build, philox, whole
 from compiler_core.codegen.examples import random_tensor
 from compiler_core.errors import BuildError, UsageError
 from compiler_core.record import Compile
@@ -80,6 +80,19 @@ BLOCK = {philox.BLOCK}
 
 """
 
+_WHOLE = f"""
+from collections.abc import Sequence
+from contextlib import ExitStack
+from typing import Any
+
+from torch.fx.node import has_side_effect
+
+Autocast = tuple[str, torch.dtype, bool]
+_AUTOGRAD = {whole._AUTOGRAD}
+
+
+"""
+
 _CPP = """
 import ctypes
 import subprocess
@@ -133,7 +146,8 @@ if __name__ == "__main__":
     inputs = random_inputs()
     results = run_{which}([*inputs])
     for result in results:
-        print(f"{{list(result.shape)}} {{result.dtype}} {{result.double().norm():.6g}}" if result is not None else None)
+        is_tensor = isinstance(result, torch.Tensor)
+        print(f"{{list(result.shape)}} {{result.dtype}} {{result.double().norm():.6g}}" if is_tensor else result)
     start = time.perf_counter()
     for _ in range(100):
         run_{which}([*inputs])
@@ -155,6 +169,8 @@ def script(compile_: Compile, which: str) -> str:
     if "= draw(" in wrapper.text:
         needed = philox.most_threads, philox.threads, philox.draw
         common += _DRAW + "\n\n".join(inspect.getsource(each) for each in needed)
+    if any(f"{name}(" in wrapper.text for name in whole.NAMES):
+        common += _WHOLE + "\n\n".join(inspect.getsource(each) for each in whole.STANDALONE)
     return f"{common}{made}\n{wrapper.text}{_MAIN.format(which=which)}"
 
 

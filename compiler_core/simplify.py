@@ -24,6 +24,7 @@ from typing import Any
 import torch
 import torch.fx as fx
 
+from compiler_core import whole
 from compiler_core.symbols import hint, is_symbolic
 
 aten = torch.ops.aten
@@ -287,6 +288,8 @@ def remove_dead(graph: fx.Graph) -> None:
 def is_random(node: fx.Node) -> bool:
     """Whether the operator draws numbers; attention without dropout is marked as if it did, and does not."""
     target = node.target
+    if whole.operator_of(node) is not None:
+        return whole.draws(node)
     if not isinstance(target, torch._ops.OpOverload) or torch.Tag.nondeterministic_seeded not in target.tags:
         return False
     names = [a.name for a in target._schema.arguments]

@@ -11,6 +11,7 @@ import contextvars
 import functools
 import sys
 import types
+import weakref
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -391,6 +392,30 @@ class ContextValue(Source):
 
     def manager(self, tree: GuardTree) -> Any:
         return tree.manager(self.base).lambda_manager(read_context_var, self.text, tree.value(self), tree.kind)
+
+
+def referent(ref: weakref.ref[Any]) -> Any:
+    return ref()
+
+
+@dataclass(frozen=True)
+class Referent(Source):
+    """What a weak reference refers to, or None."""
+
+    base: Source
+
+    @property
+    def text(self) -> str:
+        return f"{self.base.text}()"
+
+    def fetch(self, scope: Scope) -> Any:
+        return referent(self.base.fetch(scope))
+
+    def load(self, emit: Emitter) -> None:
+        emit.call_loaded(referent, [lambda: self.base.load(emit)])
+
+    def manager(self, tree: GuardTree) -> Any:
+        return tree.manager(self.base).weakref_call_manager(self.text, tree.value(self), tree.kind)
 
 
 @dataclass(frozen=True)

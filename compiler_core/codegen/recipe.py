@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import torch
 
-from compiler_core import ir, mersenne, philox
+from compiler_core import ir, mersenne, philox, whole
 from compiler_core.codegen import Launcher, cpp_module, pages
 
 Runner = Callable[[list[Any]], list[Any]]
@@ -52,6 +52,7 @@ NAMES: dict[str, Any] = {
     "NotDrawn": NotDrawn,
     "draw": philox.draw,
     "draw_bernoulli": mersenne.bernoulli,
+    **whole.NAMES,
     "is_recording": torch.cuda.is_current_stream_capturing,
     "empty": pages.empty,
     "empty_large": pages.empty_large,

@@ -6,18 +6,19 @@ A kernel is any callable that takes a tensor for each buffer of its loops, then 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
 
-from compiler_core import ir, mersenne
+from compiler_core import ir, mersenne, whole
 from compiler_core.codegen import Code, pages
 from compiler_core.codegen.examples import WHOLE, below_of
 from compiler_core.codegen.memory import MemoryPlan, dead_after, views
 from compiler_core.codegen.recipe import NAMES, Recipe, Short
 from compiler_core.graphs import constant_text
 from compiler_core.sizes import Int, Real, Size, are_contiguous, hint, symbols_in
+from compiler_core.symbols import hint as symbols_hint
 
 FEW = 16
 """Lines that a caller writes out: beside so few, a call of Python's shows."""
@@ -104,9 +105,43 @@ class Wrapper:
             lines.append(f"    {name} = {constant_text(program.constants[name]) or self._example(name)}")
         lines.append("    return [")
         for name in program.inputs:
-            given = self._example(name) if name in program.buffers else repr(program.numbers[name])
+            given = self._given(name)
             lines.append(f"        {given},  # {name}")
         return [*lines, "    ]"]
+
+    def _given(self, name: str) -> str:
+        program = self._program
+        if name in program.tapes:
+            return self._tape(program.tapes[name])
+        for call in (s for s in program.steps if isinstance(s, ir.Call) and whole.operator_of(s) is not None):
+            given = whole.named(call.args[0], call.args[1])
+            if getattr(given.get("batch_sizes"), "buffer", None) == name:
+                return self._batch_sizes(given)
+        return self._example(name) if name in program.buffers else repr(program.numbers[name])
+
+    def _batch_sizes(self, given: Mapping[str, Any]) -> str:
+        """Of a packed sequence, as its other arguments have it."""
+        hidden = given["hx"][0] if isinstance(given["hx"], (list, tuple)) else given["hx"]
+        numbers = _shape(given["data"])[0], _shape(given["batch_sizes"])[0], _shape(hidden)[1]
+        return f"{self._own('torch')}.tensor({whole.example_batch_sizes(*numbers)})"
+
+    def _tape(self, tape: whole.TapeOf) -> str:
+        """A tape of the operator on random tensors."""
+
+        def text(value: Any) -> str:
+            if isinstance(value, (list, tuple)):
+                return f"[{', '.join(map(text, value))}]"
+            if not isinstance(value, torch.Tensor):
+                return self._plain(value)
+            size, stride = (tuple(map(symbols_hint, numbers)) for numbers in (value.shape, value.stride()))
+            if not value.is_floating_point():
+                return self._batch_sizes(tape.call.given)
+            return f"random_tensor({size}, {stride}, {self._dtype(value.dtype)}, {str(value.device)!r})"
+
+        call = tape.call
+        operator, args = f"{self._own('torch')}.ops.{call.operator}", text(call.args)
+        autocast = [tuple(each) for each in tape.autocast]
+        return f"{self._own('with_tape')}({operator}, {args}, {list(tape.wanted)}, {autocast})[-1]"
 
     def _example(self, name: str) -> str:
         buffer = self._program.buffers[name]
@@ -279,6 +314,8 @@ class Wrapper:
         return self._named(value, "constant")
 
     def _target(self, target: Any) -> str:
+        if (name := getattr(target, "__name__", "")) in whole.NAMES and whole.NAMES[name] is target:
+            return self._own(name)
         if isinstance(target, torch._ops.OpOverload):
             name = str(target).replace("::", "_").replace(".", "_").removesuffix("_default")
         else:
@@ -303,6 +340,11 @@ class Wrapper:
         self._text.append("    " + text)
         if step is not None:
             self.lines[len(self._text)] = step
+
+
+def _shape(tensor: ir.View | torch.Tensor) -> list[int]:
+    """With what symbolic sizes were when the graph was captured."""
+    return [hint(symbols_hint(n)) for n in (tensor.size if isinstance(tensor, ir.View) else tensor.shape)]
 
 
 def _one_gpu(program: ir.Program) -> torch.device | None:

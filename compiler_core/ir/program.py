@@ -14,6 +14,7 @@ from compiler_core.ir.loops import Loops
 from compiler_core.record import ItemId
 from compiler_core.sizes import Int, hint, prod
 from compiler_core.symbols import Definition
+from compiler_core.whole import TapeOf
 
 
 @dataclass(frozen=True)
@@ -115,7 +116,9 @@ class Program:
     symbols: Mapping[str, Definition] = field(default_factory=dict)
     """How each symbol is computed from the inputs; each after those that it needs."""
     numbers: Mapping[str, int | float] = field(default_factory=dict)
-    """What each input that is no tensor was when the graph was captured."""
+    """What each input that is a number was when the graph was captured."""
+    tapes: Mapping[str, TapeOf] = field(default_factory=dict)
+    """The inputs that autograd goes on from, for operators that stay whole."""
 
     @property
     def saved(self) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ import torch
 import torch.fx as fx
 from torch._subclasses.fake_tensor import FakeTensor
 
-from compiler_core import ir, mersenne
+from compiler_core import ir, mersenne, whole
 from compiler_core.graphs import target_name
 from compiler_core.lower import creation, dropout, indexing, parts, pointwise, pooling, reductions, scattering  # noqa: F401  (they fill the table)
 from compiler_core.lower.body import Body
@@ -62,6 +62,7 @@ class _Lowering:
         self._inputs: list[str] = []
         self._constants: dict[str, Any] = {}
         self._given: dict[str, int | float] = {}
+        self._tapes: dict[str, whole.TapeOf] = {}
         self._steps: list[ir.Step] = []
         self._results: tuple[Any, ...] = ()
         self._sizes = Sizes(gm.graph.find_nodes(op="placeholder"), self._names)
@@ -78,6 +79,7 @@ class _Lowering:
             self._constants,
             self._sizes.definitions,
             self._given,
+            self._tapes,
         )
 
     def new_values(self) -> dict[str, str]:
@@ -89,7 +91,10 @@ class _Lowering:
     def node(self, node: fx.Node) -> None:
         if node.op == "placeholder":
             self._inputs.append(node.name)
-            if not isinstance(value := node.meta.get("val"), torch.Tensor):
+            value: Any = node.meta.get("val")
+            if whole.is_tape(node):
+                self._tapes[node.name] = value
+            elif not isinstance(value, torch.Tensor):
                 self._given[node.name] = hint(value)
         if is_symbolic(node.meta.get("val")):
             self.env[node] = self._number(node)
@@ -299,8 +304,10 @@ def _is_view(node: fx.Node) -> bool:
 def _effects(node: fx.Node) -> tuple[bool, bool]:
     """Whether a call is `ordered` and whether it is a `barrier`; see `ir.Call`."""
     target = node.target
-    if target is operator.getitem or is_symbolic(node.meta.get("val")):
+    if target is operator.getitem or is_symbolic(node.meta.get("val")) or target is whole.tape_gradients:
         return False, False
+    if whole.operator_of(node) is not None:
+        return is_random(node), False
     if not isinstance(target, torch._ops.OpOverload):
         return True, True
     return is_random(node), target._schema.is_mutable or not target._schema.returns

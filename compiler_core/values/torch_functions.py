@@ -36,8 +36,6 @@ NEVER = frozenset({
     # they look at the result and raise
     torch.linalg.cholesky, torch.linalg.inv, torch.linalg.ldl_factor, torch.linalg.lu_factor, torch.linalg.solve,
     torch.linalg.tensorsolve, torch.inverse,
-    # their CPU kernel's backward needs what the forward made in training mode only, and does not say so
-    torch.lstm, torch.gru, torch.rnn_tanh, torch.rnn_relu,
 })  # fmt: skip
 
 

@@ -683,12 +683,7 @@ def test_transformer(net, x):
     return net(x, x)
 
 
-@same_as_eager(
-    graphs=1,
-    breaks=["unsupported call", "skipped function", "unsupported call"],
-    grad=True,
-    inputs=on(lambda: nn.LSTM(4, 3, batch_first=True, bidirectional=True), 2, 5, 4),
-)
+@one_graph(grad=True, inputs=on(lambda: nn.LSTM(4, 3, batch_first=True, bidirectional=True), 2, 5, 4))
 def test_lstm(net, x):
     out, (h, c) = net(x)
     return out, h, c
