@@ -13,6 +13,9 @@ from torch.fx.node import has_side_effect
 from torch.overrides import TorchFunctionMode
 from torch.utils._device import DeviceContext
 
+_tracing: Any = torch.fx._symbolic_trace
+is_fx_symbolic_tracing: Callable[[], bool] = getattr(_tracing, "is_fx_symbolic_tracing", _tracing.is_fx_tracing)
+
 
 @dataclass(frozen=True)
 class Change:
@@ -104,5 +107,10 @@ def default_devices() -> tuple[torch.device | None, ...]:
 
 
 def is_watched() -> bool:
-    """Whether a mode sees each operation as the program makes it, which compiled code makes differently."""
-    return bool(torch._C._len_torch_dispatch_stack()) or None in default_devices()
+    """Whether a mode or a tracer sees each operation as the program makes it, which compiled code makes differently."""
+    return is_dispatched_or_traced() or None in default_devices() or is_fx_symbolic_tracing()
+
+
+def is_dispatched_or_traced() -> bool:
+    """Whether a torch dispatch mode or ``torch.jit.trace`` is at work."""
+    return bool(torch._C._len_torch_dispatch_stack()) or torch._C._get_tracing_state() is not None

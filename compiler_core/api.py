@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import builtins
 import datetime
 import functools
+import inspect
 import platform
 import types
 import weakref
@@ -125,6 +127,8 @@ def _compiled(fn: Any, options: Options) -> Any:
     fn = _original(fn)
     if isinstance(fn, torch.nn.Module):
         return CompiledModule(fn, options)
+    if isinstance(fn, torch.jit.ScriptFunction):
+        return _compile_function(_caller(fn), options)
     if isinstance(fn, types.MethodType) and isinstance(fn.__func__, types.FunctionType):
         return types.MethodType(_compile_function(fn.__func__, options), fn.__self__)
     if isinstance(fn, types.FunctionType):
@@ -151,6 +155,25 @@ def _original(fn: Any) -> Any:
     return fn if getattr(fn, "_torchdynamo_disable", False) else innermost_fn(fn)
 
 
+def _caller(scripted: Any) -> types.FunctionType:
+    """A Python function that calls what TorchScript runs, of which there is nothing to compile."""
+    space: dict[str, Any] = {"scripted": scripted}
+    text = "def call_torchscript(*args, **kwargs):\n    return scripted(*args, **kwargs)\n"
+    exec(builtins.compile(text, "<TorchScript>", "exec"), space)
+    made: types.FunctionType = space.pop("call_torchscript")
+    return made
+
+
+def _forward_of(original: torch.nn.Module) -> Any:
+    """What a call of a module runs between its hooks; that of a scripted module is no function."""
+    forward = inspect.getattr_static(type(original), "forward")
+    return forward if isinstance(forward, types.FunctionType) else _caller(_run_forward)
+
+
+def _run_forward(module: Any, *args: Any, **kwargs: Any) -> Any:
+    return module.forward(*args, **kwargs)
+
+
 def _refusal(fn: Any) -> str:
     if isinstance(fn, type):
         return f"cannot compile the class {fn.__name__}: compile its instances, or decorate its methods"
@@ -166,6 +189,7 @@ def _compile_function(fn: types.FunctionType, options: Options) -> Any:
     compiled: Any = functools.wraps(fn)(region.hook.around_root(own))
     compiled._torchdynamo_disable = True  # stock torch.compile is not to look into it
     compiled._cutaway_original = fn  # and our own captures it as part of its caller
+    compiled.__prepare_scriptable__ = lambda: fn  # and torch.jit.script makes a script of it
     _regions[compiled] = region
     weakref.finalize(compiled, region.close).atexit = False
     return compiled
@@ -188,7 +212,7 @@ class CompiledModule(torch.nn.Module):
 
     def __init__(self, original: torch.nn.Module, options: Options) -> None:
         super().__init__()
-        compiled = _compile_function(type(original).forward, options)  # type: ignore[arg-type]
+        compiled = _compile_function(_forward_of(original), options)
         with_hooks = _regions[compiled].hook.around(original.__call__)
         own = {"_options": options, "_compiled_forward": compiled, "_compiled_call": with_hooks}
         for name, value in own.items():
@@ -247,6 +271,11 @@ class CompiledModule(torch.nn.Module):
 
     def __contains__(self, item: Any) -> bool:
         return item in self._orig_mod
+
+    def __prepare_scriptable__(self) -> torch.nn.Module:
+        """What ``torch.jit.script`` makes a script of."""
+        original: torch.nn.Module = self._orig_mod
+        return original
 
     def __reduce__(self) -> Any:
         # compiled code is not copied: a copy compiles for itself

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch._C._dynamo import guards as cpp
 
-from compiler_core.ambient import default_devices, function_modes
+from compiler_core.ambient import default_devices, function_modes, is_dispatched_or_traced
 from compiler_core.guards import library
 from compiler_core.guards.conditions import Condition, checker
 from compiler_core.record import ItemId
@@ -238,7 +238,7 @@ def _install_state(tree: GuardTree, spec: GuardSpec, parts: list[str]) -> None:
 
 
 def _dispatch_mode() -> str | None:
-    return "a torch dispatch mode" if torch._C._len_torch_dispatch_stack() else None
+    return "a torch dispatch mode or torch.jit.trace" if is_dispatched_or_traced() else None
 
 
 def _install_no_dispatch_mode(tree: GuardTree, spec: GuardSpec, parts: list[str]) -> None:

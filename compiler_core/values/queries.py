@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from compiler_core.ambient import is_fx_symbolic_tracing
 from compiler_core.errors import Unsupported
 from compiler_core.values.base import Value
 from compiler_core.values.constant import NONE, ConstantValue, from_python
@@ -33,8 +34,7 @@ def _compiling(tx: Interpreter) -> Value:
     torch.jit.is_tracing,  # type: ignore[attr-defined]
     torch._C._is_tracing,
     torch.compiler.is_exporting,
-    torch.fx._symbolic_trace.is_fx_tracing,
-    torch.fx._symbolic_trace.is_fx_symbolic_tracing,
+    *{torch.fx._symbolic_trace.is_fx_tracing, is_fx_symbolic_tracing},
 )
 def _not_scripting(tx: Interpreter) -> Value:
     """Code that is scripted, traced or exported is not compiled code: compiled functions step aside there."""
