@@ -10,6 +10,7 @@
     mark_static  one that never is
     pin          one compile as a function that checks no guards
     reset        forget everything compiled
+    CompileWarning    says that something failed and runs uncompiled; its kinds: RefusalWarning, ToolWarning
     already_compiled  what is left of what stock torch.compile compiled before anyone looked
     read_logs    records of what PyTorch logged elsewhere under TORCH_TRACE
 
@@ -24,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from compiler_core.api import compile, disable, graph_break, mark_dynamic, mark_static, pin, record, reset
+    from compiler_core.errors import CompileWarning, RefusalWarning, ToolWarning
     from compiler_core.one_call import Explanation, explain, export
     from compiler_core.stock.already import already_compiled
     from compiler_core.stock.logs import read_logs
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 _FROM = {
     "api": ("compile", "disable", "graph_break", "mark_dynamic", "mark_static", "pin", "reset"),
     "one_call": ("Explanation", "explain", "export"),
+    "errors": ("CompileWarning", "RefusalWarning", "ToolWarning"),
     "stock.already": ("already_compiled",),
     "stock.logs": ("read_logs",),
 }
@@ -50,6 +53,6 @@ def __dir__() -> list[str]:
 
 
 __all__ = [
-    "Explanation", "already_compiled", "compile", "disable", "explain", "export", "graph_break", "mark_dynamic",
-    "mark_static", "pin", "read_logs", "record", "reset",
+    "CompileWarning", "Explanation", "RefusalWarning", "ToolWarning", "already_compiled", "compile", "disable",
+    "explain", "export", "graph_break", "mark_dynamic", "mark_static", "pin", "read_logs", "record", "reset",
 ]  # fmt: skip

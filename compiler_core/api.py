@@ -16,7 +16,7 @@ from typing import Any, Literal
 import torch
 from torch._dynamo.eval_frame import innermost_fn
 
-from compiler_core import backends, entries, frame_hook
+from compiler_core import backends, entries, failures, frame_hook
 from compiler_core.code_state import Installed
 from compiler_core.codegen.ladder import check_target
 from compiler_core.config import Options
@@ -403,7 +403,8 @@ def mark_static(tensor: torch.Tensor, dim: int | None = None) -> None:
 
 
 def reset() -> None:
-    """Forget everything that was compiled."""
+    """Forget everything that was compiled, and which warnings were shown."""
+    failures.forget()
     for region in list(_regions.values()):
         region.forget()
 

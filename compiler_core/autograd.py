@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import linecache
+import sys
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +19,7 @@ import torch.fx as fx
 
 from compiler_core.codegen.recipe import BadIndex, NotDrawn
 from compiler_core.create_graph import Again, Rules, graph_is_retained, unchanged
+from compiler_core.failures import heard
 from compiler_core.glue import Writer
 from compiler_core.partition import Partitioned
 from compiler_core.record import Compile
@@ -82,6 +85,7 @@ def bound(glue: Glue, constants: Mapping[str, Any], graphs: Graphs, compile_: Co
         "backward_graph": backward,
         "plain_backward": backward_graph and (lambda inputs: backward_graph(*inputs)),
         "run_eagerly": captured.forward,
+        "as_eager_says": functools.partial(as_eager_says, compile_),
     }
     filename = f"<cutaway {compile_.id}:autograd {next(_numbers)}>"
     exec(compile(glue.text, filename, "exec"), scope)
@@ -122,14 +126,21 @@ def laid_out(
     return torch.empty_strided(shape, stride, dtype=dtype, device=device).copy_(tangent)
 
 
-def as_eager_says(run: Callable[..., Any], inputs: Sequence[Any]) -> Any:
-    """What eager PyTorch does where a kernel met an index that is out of range: it raises, and says which.  Or where
-    no kernel of ours may draw random numbers: it draws them."""
+def as_eager_says(compile_: Compile, run: Callable[..., Any], inputs: Sequence[Any]) -> Any:
+    """What eager PyTorch does where a kernel met an index that is out of range: it raises, and says which; if it does
+    not, the kernel is wrong.  Or where no kernel of ours may draw random numbers: it draws them."""
+    met = sys.exception()
     try:
-        return run(*inputs)
+        result = run(*inputs)
     except Exception as error:
         error.__context__ = None
         raise
+    if isinstance(met, BadIndex) and not any(f.stage == "run" for f in compile_.failures):
+        heard(compile_, "run", met, meaning=RAN_EAGERLY)
+    return result
+
+
+RAN_EAGERLY = "The graph ran again as plain PyTorch: the results are right, but such calls are slower than uncompiled."
 
 
 def freed() -> Any:
@@ -199,7 +210,6 @@ _NAMES: dict[str, Any] = {
     "unchanged": unchanged,
     "share_memory": share_memory,
     "laid_out": laid_out,
-    "as_eager_says": as_eager_says,
     "Kept": Kept,
     "freed": freed,
     "BadIndex": BadIndex,

@@ -7,12 +7,11 @@
     inductor    PyTorch's own compiler on the captured graph
 
 Any callable ``(GraphModule, example_inputs) -> callable`` is a backend too.  A failure inside one
-never reaches the user: it is noted in the record and the graph runs eagerly.
+does not end the program: the graph runs eagerly, the record says why, and a warning does.
 """
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -20,7 +19,8 @@ import torch
 import torch.fx as fx
 
 from compiler_core.config import Options
-from compiler_core.errors import BuildError, CompilerBug, CutawayError, UsageError
+from compiler_core.errors import CompileWarning, UsageError
+from compiler_core.failures import heard
 from compiler_core.record import Compile
 
 Call = Callable[..., tuple[torch.Tensor, ...]]
@@ -65,8 +65,8 @@ def compile_graph(
 ) -> Call:
     """A callable that does what `gm` does: real tensors in, its flat tuple of outputs out.
 
-    `example_inputs` are fake tensors like those to come.  What goes wrong inside a backend is
-    recorded and the graph itself is returned; with `options.strict` it is raised as CompilerBug.
+    `example_inputs` are fake tensors like those to come.  What goes wrong inside a backend is recorded, a warning
+    says so, and the graph itself is returned; with `options.strict` a bug is raised as StrictError.
     """
     name = choose(options.backend, example_inputs)
     compile_.backend = name
@@ -74,24 +74,17 @@ def compile_graph(
     steps = len(compile_.events)
     try:
         return function(gm, example_inputs, compile_, options)
+    except CompileWarning:  # the user's filters make errors of warnings
+        raise
     except Exception as error:
         failed = [e.stage for e in compile_.events[steps:] if e.outcome == "failed"]
-        stage = failed[0] if failed else "backend"
-        compile_.fail(stage, f"{error}" if isinstance(error, CutawayError) else f"{type(error).__name__}: {error}",
-                      traceback.format_exc())  # fmt: skip
-        compile_.kernels.clear()  # whatever was made, none of it runs
-        compile_.expansions.clear()
-        compile_.partition = None
-        if options.strict and not _expected(error):
-            raise CompilerBug(f"backend {name}, stage {stage}: {error}") from error
+        try:
+            heard(compile_, failed[-1] if failed else "backend", error, strict=options.strict)
+        finally:
+            compile_.kernels.clear()  # whatever was made, none of it runs
+            compile_.expansions.clear()
+            compile_.partition = None
         return gm.forward
-
-
-def _expected(error: Exception) -> bool:
-    """A refusal with a reason or a missing tool; no bug of ours."""
-    from compiler_core.joint import JointRefused
-
-    return isinstance(error, (JointRefused, BuildError))
 
 
 @backend("eager")

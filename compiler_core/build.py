@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from compiler_core import cache, config
-from compiler_core.errors import BuildError
+from compiler_core.errors import BuildError, MissingTool
 
 FLAGS = (
     *("-O3", "-march=native", "-fopenmp", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=off", "-fwrapv"),
@@ -47,12 +47,12 @@ class Toolchain:
 
 
 def toolchain() -> Toolchain:
-    """The C++ compiler in use; BuildError says how to get one."""
+    """The C++ compiler in use; MissingTool says how to get one."""
     path = config.cxx()
     if path is None:
         named = os.environ.get("CXX")
         wanted = f"the C++ compiler {named!r} named by $CXX" if named else "a C++ compiler (g++, clang++ or c++)"
-        raise BuildError(f"{wanted} was not found; install one (on Debian: apt install g++) or set CXX to its path")
+        raise MissingTool(f"{wanted} was not found; install one (on Debian: apt install g++) or set CXX to its path")
     return _inspect(path)
 
 
@@ -61,7 +61,7 @@ def _inspect(path: str) -> Toolchain:
     try:
         done = subprocess.run([path, "--version"], capture_output=True, text=True, check=True, timeout=60)
     except (OSError, subprocess.SubprocessError) as error:
-        raise BuildError(f"the C++ compiler {path} does not run ({error}); set CXX to one that does") from None
+        raise MissingTool(f"the C++ compiler {path} does not run ({error}); set CXX to one that does") from None
     return Toolchain(path, done.stdout.split("\n", 1)[0], FLAGS)
 
 
@@ -159,10 +159,12 @@ def _run(command: list[str]) -> None:
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     except OSError as error:
-        raise BuildError(f"the C++ compiler did not run: {error}; set CXX to one that does") from None
+        raise MissingTool(f"the C++ compiler did not run: {error}; set CXX to one that does") from None
     if done.returncode:
-        said = "\n".join(done.stderr.strip().splitlines()[:20])
-        raise BuildError(f"{' '.join(command)} failed with status {done.returncode}:\n{said}")
+        said = done.stderr.strip().splitlines()
+        worst = next((line.partition("error: ")[2] for line in said if "error: " in line), "it does not say why")
+        words = "\n".join([" ".join(command), *said[:20]])
+        raise BuildError(f"{Path(command[0]).name} failed with status {done.returncode}: {worst}\n{words}")
 
 
 @functools.lru_cache

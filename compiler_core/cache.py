@@ -21,7 +21,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from compiler_core import config
-from compiler_core.errors import BuildError
+from compiler_core.errors import MissingTool
 
 LIMIT = 1 << 30
 """Bytes."""
@@ -32,7 +32,7 @@ _UNDONE = "building-"
 
 
 def folder(kind: str) -> Path:
-    """The folder for files of one kind; BuildError where there can be none."""
+    """The folder for files of one kind; MissingTool where there can be none."""
     return _private(_private(config.cache_dir()) / kind)
 
 
@@ -64,7 +64,7 @@ def write(path: Path, content: bytes, mode: int = 0o600) -> None:
             os.replace(made, path)
         tidy(path.parent)
     except OSError as error:
-        raise BuildError(f"cannot write to the kernel cache: {error}; CUTAWAY_CACHE_DIR names another place") from None
+        raise MissingTool(f"cannot write to the kernel cache: {error}; CUTAWAY_CACHE_DIR names another place") from None
 
 
 @contextmanager
@@ -129,13 +129,13 @@ def _private(folder: Path) -> Path:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         status = folder.stat()
         if status.st_uid != os.geteuid():
-            raise BuildError(
+            raise MissingTool(
                 f"the kernel cache {folder} belongs to another user; set CUTAWAY_CACHE_DIR to a folder of yours"
             )
         if status.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
             folder.chmod(0o700)
     except OSError as error:
-        raise BuildError(
+        raise MissingTool(
             f"the kernel cache {folder} cannot be used ({error}); set CUTAWAY_CACHE_DIR to another"
         ) from None
     return folder

@@ -23,7 +23,9 @@ from typing import Any
 import torch
 
 from compiler_core import ir
-from compiler_core.record import CudaGraph
+from compiler_core.errors import Refused
+from compiler_core.failures import heard
+from compiler_core.record import Compile, CudaGraph
 from compiler_core.whole import with_tape
 
 Run = Callable[[list[Any]], list[Any]]
@@ -31,6 +33,7 @@ Run = Callable[[list[Any]], list[Any]]
 MOST_RECORDINGS = 3
 MOST_MISSES = 4
 """Calls in a row whose fixed inputs lie elsewhere before it is recorded anew."""
+ONE_BY_ONE = "The compiled kernels run, launched one by one: the results are right, but each call costs more."
 QUIET_CALLS = {"forward": 1, "backward": 2}
 """Calls before the first recording: what a backward is given lies where the forward's replays leave it."""
 
@@ -56,14 +59,14 @@ def why_not(program: ir.Program) -> str:
     return ""
 
 
-def replayed(run: Run, program: ir.Program, stays: Sequence[bool], note: CudaGraph) -> Run:
+def replayed(run: Run, program: ir.Program, stays: Sequence[bool], note: CudaGraph, compile_: Compile) -> Run:
     """`run`, replayed from its second or third call on; `stays`: which results are handed out where they lie.
 
-    `note` says what became of it.
+    `note`, of `compile_`, says what became of it.
     """
     note.reason = why_not(program)
     written = [at for at, name in enumerate(program.inputs) if name in program.in_place]
-    return run if note.reason else Replayed(run, Places(list(program.inputs), list(stays), written), note)
+    return run if note.reason else Replayed(run, Places(list(program.inputs), list(stays), written), note, compile_)
 
 
 @dataclass(frozen=True)
@@ -89,10 +92,10 @@ class _Window:
 
 
 class Replayed:
-    """`run`, replayed; `note` says what became of it."""
+    """`run`, replayed; `note`, of `compile_`, says what became of it."""
 
-    def __init__(self, run: Run, of: Places, note: CudaGraph) -> None:
-        self.run, self.of, self._note = run, of, note
+    def __init__(self, run: Run, of: Places, note: CudaGraph, compile_: Compile) -> None:
+        self.run, self.of, self._note, self._compile = run, of, note, compile_
         self._primals = {i for i, name in enumerate(of.inputs) if name.startswith("primals")}
         self._moving = {i for i, name in enumerate(of.inputs) if name.startswith("tangents")}
         self._recording: _Recording | None = None
@@ -145,6 +148,8 @@ class Replayed:
                 self._recording = _Recording(self.run, inputs, moved, self.of.stays)
         except RuntimeError as error:
             self._note.reason = f"recording failed: {str(error).splitlines()[0]}"
+            why = Refused(f"a CUDA graph of the {self._note.graph} cannot be recorded: {error}")
+            heard(self._compile, "run", why, meaning=ONE_BY_ONE)
             return
         self._note.recorded += 1
         self._note.copied = len(moved)

@@ -1,13 +1,20 @@
-"""Three kinds of error, for three readers.
+"""Three kinds of error, for three readers, and the warnings.
 
 CutawayError
   Unsupported     the user's code cannot be captured here: never leaves the compiler, becomes
                   a graph break (or, with fullgraph=True, a FullGraphError)
   UsageError      the request is wrong: an unknown backend, a bad option
     FullGraphError    fullgraph=True met a graph break
-  CompilerBug     we are wrong; raised with --strict only, otherwise noted in the record
-  BuildError      a tool that we call (C++ compiler, Triton, ptxas) failed or is not there
+  CompilerBug     we are wrong; the record says so, and a CompileWarning
+    StrictError     any failure that is a bug, raised with --strict only
+  Refused         compiled, the code could differ from eager PyTorch: it is not compiled
+  BuildError      a tool that we call (C++ compiler, Triton, ptxas) failed
+    MissingTool     it is not there, or has no folder to work in
   NotKeyed        a graph cannot be kept on disk: something about it has no exact text
+
+CompileWarning    something failed and the program goes on without it (see `compiler_core.failures`)
+  ToolWarning       because of a MissingTool
+  RefusalWarning    because of a Refused
 """
 
 from __future__ import annotations
@@ -16,7 +23,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from compiler_core.record import StackLine
+    from compiler_core.record import Failure, ItemId, StackLine
 
 
 class CutawayError(Exception):
@@ -55,9 +62,55 @@ class CompilerBug(CutawayError):
     """An invariant of ours does not hold."""
 
 
+class Refused(CutawayError):
+    """Compiled, the code could differ from eager PyTorch; the message says why."""
+
+
+class StrictError(CompilerBug):
+    """A failure that the record has already, raised because `strict` was asked for."""
+
+
 class BuildError(CutawayError):
-    """A tool that builds kernels failed or is missing; the message names the remedy."""
+    """A tool that builds kernels failed; `kernel` names the kernel, where it is one kernel's fault."""
+
+    def __init__(self, message: str, kernel: str | None = None) -> None:
+        super().__init__(message)
+        self.kernel = kernel
+
+
+class MissingTool(BuildError):
+    """A tool that builds kernels is missing or has no folder to work in; the message names the remedy."""
 
 
 class NotKeyed(CutawayError):
     """Something about a graph cannot be written down exactly, so it is not kept; the message says what."""
+
+
+class CompileWarning(UserWarning):
+    """A part of the program is not compiled because of a failure of ours; `failure` is what the record says of it."""
+
+    failure: Failure
+
+
+class ToolWarning(CompileWarning):
+    """Kernels cannot be built here: a tool is missing."""
+
+
+class RefusalWarning(CompileWarning):
+    """A part of the program is left uncompiled, for a reason that is no bug."""
+
+
+At = tuple[Sequence["ItemId"], tuple[str, int] | None]
+"""Items of the record, or a line of the user's (file and number)."""
+
+
+def came_from(error: BaseException, items: Sequence[ItemId] = (), place: tuple[str, int] | None = None) -> None:
+    """Note what was at work when `error` was raised; the first to do so knows best."""
+    if not hasattr(error, "_cutaway_at"):
+        error._cutaway_at = (items, place)  # type: ignore[attr-defined]
+
+
+def was_at(error: BaseException) -> At:
+    """What `came_from` noted."""
+    found: At = getattr(error, "_cutaway_at", ((), None))
+    return found

@@ -23,7 +23,7 @@ from torch.fx.experimental.proxy_tensor import get_proxy_mode, track_tensor_tree
 from torch.utils._python_dispatch import _disable_current_modes
 
 from compiler_core import ambient, derivatives, whole, whole_trace
-from compiler_core.errors import CutawayError
+from compiler_core.errors import Refused, came_from
 from compiler_core.known_sizes import asked_by
 from compiler_core.ownership import Memory
 from compiler_core.provenance import Provenance
@@ -45,7 +45,7 @@ _DRAWS_IN_PLACE = frozenset(
 )
 
 
-class JointRefused(CutawayError):
+class JointRefused(Refused):
     """The graph cannot be differentiated and replayed exactly as eager does; the message says why."""
 
 
@@ -160,7 +160,11 @@ class FunctionalRun(fx.Interpreter):
         if self.fake_mode.shape_env is not None:
             asked_by(self.fake_mode.shape_env, n)
         self._grad_mode[n] = torch.is_grad_enabled()
-        result = self._execute(n)
+        try:
+            result = self._execute(n)
+        except Exception as error:
+            came_from(error, n.meta.get("origin", ()))
+            raise
         self._shapes[n] = [(t.shape, t.stride()) for t in tensors_of(result)]
         touched = [t for a in n.all_input_nodes for t in tensors_of(self.env[a])]
         if n.op not in ("placeholder", "output"):

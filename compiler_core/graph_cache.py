@@ -24,7 +24,8 @@ from compiler_core.autograd import Boxed, Call, Glue, Graphs, bound
 from compiler_core.codegen.recipe import Recipe, load
 from compiler_core.config import Options
 from compiler_core.cuda_graphs import Places, Replayed
-from compiler_core.errors import BuildError, NotKeyed
+from compiler_core.errors import CompileWarning, MissingTool, NotKeyed, StrictError
+from compiler_core.failures import NOT_KEPT, heard
 from compiler_core.graph_key import key_of
 from compiler_core.kept_constants import Constant
 from compiler_core.known_sizes import Assumed, assume, assumed, environment
@@ -61,12 +62,13 @@ class Half:
         places = run.of if isinstance(run, Replayed) else None
         return Half(inner.recipe, kept_constants.written(inner.constants), places)
 
-    def load(self, graphs: Sequence[CudaGraph]) -> Boxed:
+    def load(self, graphs: Sequence[CudaGraph], compile_: Compile) -> Boxed:
         """The function; that of `graphs` which is of it says what becomes of replaying it."""
         run = load(self.recipe, kept_constants.read(self.constants))
         if self.replayed is None:
             return run
-        return Replayed(run, self.replayed, next(graph for graph in graphs if graph.graph == self.recipe.program))
+        note = next(graph for graph in graphs if graph.graph == self.recipe.program)
+        return Replayed(run, self.replayed, note, compile_)
 
 
 @dataclass(frozen=True)
@@ -91,13 +93,19 @@ class Place:
         self._captured, self._compile, self._env = gm, compile_, environment(examples)
         self._guards = len(self._env.guards) if self._env else 0
         self._path: Path | None = None
+        self._found: Kept | None = None
+        self._error: Exception | None = None
+        """Why it has no place, where that is a failure: heard of when the graph is compiled all the same."""
+        self._strict = options.strict
         with compile_.step("backend", "cache") as self._event:
             self._event.detail = "not there"
             try:
                 self._path = cache.folder("graphs") / key_of(gm, examples, options, language)
-            except (NotKeyed, BuildError) as error:
+                self._found = self._read()
+            except NotKeyed as error:
                 self._event.detail = f"not kept: {error}"
-            self._found = self._read()
+            except Exception as error:
+                self._event.detail, self._error = f"not kept: {error}", error
         self._had = {name: len(getattr(compile_, name)) for name in ("events", "failures", *NOTED)}
 
     def _read(self) -> Kept | None:
@@ -111,15 +119,24 @@ class Place:
 
     def found(self) -> Call | None:
         """The compiled graph of the entry, if there is one; the record shows what it showed when that was made."""
-        if self._found is None:
+        try:
+            return None if self._found is None else self._loaded(self._found)
+        except (CompileWarning, StrictError, MissingTool):
+            raise
+        except Exception as error:
+            self._error = error
+            self._event.detail = f"found, but it cannot be loaded: {error}"
             return None
-        kept, compile_ = self._found, self._compile
+
+    def _loaded(self, kept: Kept) -> Call | None:
+        compile_ = self._compile
         if kept.assumed and not assume(self._env, kept.assumed, self._captured.graph):
             self._event.detail = "found, but other things are known of its sizes"
             return None
         with compile_.step("build", "cache"):
-            forward = kept.forward.load(kept.notes.cuda_graphs)
-            backward = None if kept.backward is None else kept.backward.load(kept.notes.cuda_graphs)
+            graphs = kept.notes.cuda_graphs
+            forward = kept.forward.load(graphs, compile_)
+            backward = None if kept.backward is None else kept.backward.load(graphs, compile_)
         graph = None if backward is None else _function(kept.notes.find("backward").text, "backward")
         call = bound(kept.glue, {}, Graphs(self._captured, forward, backward, graph), compile_)
         self._event.detail = "found: the stages below ran when it was made"
@@ -130,14 +147,17 @@ class Place:
 
     def keep(self, glue: Glue, constants: Mapping[str, Any], forward: Boxed, backward: Boxed | None) -> None:
         """Write the entry of what was compiled now."""
-        if self._path is None:
-            return
         try:
-            kept = self._kept(glue, constants, forward, backward)
-            cache.write(self._path, zlib.compress(json.dumps(to_plain(kept)).encode(), 1))
-            self._event.detail = "made now, and kept"
-        except (NotKeyed, BuildError) as error:
+            if self._path is not None:
+                kept = self._kept(glue, constants, forward, backward)
+                cache.write(self._path, zlib.compress(json.dumps(to_plain(kept)).encode(), 1))
+                self._event.detail = "made now, and kept"
+        except NotKeyed as error:
             self._event.detail = f"not kept: {error}"
+        except Exception as error:
+            self._event.detail, self._error = f"not kept: {error}", error
+        if self._error is not None:
+            heard(self._compile, "backend", self._error, meaning=NOT_KEPT, strict=self._strict)
 
     def _kept(self, glue: Glue, constants: Mapping[str, Any], forward: Boxed, backward: Boxed | None) -> Kept:
         if constants:

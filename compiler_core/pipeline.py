@@ -8,7 +8,7 @@
     4 generate the code that replaces it   codegen_frame.py, reconstruct.py, resume.py
     5 verify that code and install it      bytecode/, frame_hook.py
 
-Whatever fails, the frame runs as plain Python and the record says what failed.
+Whatever fails, the frame runs as plain Python, the record says what failed, and a warning does (`failures.py`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from compiler_core.capture import Capture
 from compiler_core.code_state import CodeState, Installed, Same
 from compiler_core.codegen_frame import FrameCode
 from compiler_core.decompile import decompile
-from compiler_core.errors import CompilerBug, FullGraphError, Unsupported
+from compiler_core.errors import CompilerBug, FullGraphError, Unsupported, UsageError, came_from
 from compiler_core.frame_hook import FrameView
 from compiler_core.graphs import record_graph
 from compiler_core.guards import GuardSpec, GuardTree, cost_of, costs, filtered, guards_text
@@ -110,8 +110,7 @@ class FrameCompile:
         """Capture the whole frame or, after a first attempt that met a break, the part before it."""
         capture, tx = self._attempt()
         try:
-            with _state_kept(capture.restore):
-                tx.run()
+            _run(capture, tx)
             capture.working = None  # else the user's objects live until Python looks for cycles
             return Captured(capture, tx)
         except Unsupported as error:
@@ -146,8 +145,7 @@ class FrameCompile:
         capture, tx = self._attempt()
         capture.stop_at = at.step
         try:
-            with _state_kept(capture.restore):
-                tx.run()
+            _run(capture, tx)
         except Stop:
             frames, capture.working = split.at_work(capture.working), None
             return Captured(capture, tx, broke, Stopped(frames, at.run))
@@ -187,7 +185,7 @@ class FrameCompile:
             compiled = backends.compile_graph(graph, inputs, self.compile, self.region.options)
         name = f"graph_{self.compile.id.replace('/', '_')}"
         writes_at_once = compiled == graph.forward or callable(self.region.options.backend)
-        return rerun.graph_or_none(graph, compiled, name, self.compile, writes_at_once)
+        return rerun.graph_or_none(graph, compiled, name, self.compile, writes_at_once, self.region.options.strict)
 
     def _resume_code(self, tx: Interpreter, layout: Layout) -> types.CodeType:
         """The code with which a frame at work goes on; the same for every compile."""
@@ -296,6 +294,19 @@ def _without_frames(why: Unsupported) -> Unsupported:
     """A kept exception keeps the frames that it passed, and with them the user's objects."""
     why.__context__ = why.__cause__ = None
     return why.with_traceback(None)
+
+
+def _run(capture: Capture, tx: Interpreter) -> None:
+    """Interpret the frame; an error of ours knows at which of the user's lines it came up."""
+    try:
+        with _state_kept(capture.restore):
+            tx.run()
+    except (Unsupported, Stop, UsageError):
+        raise
+    except Exception as error:
+        stack = capture.working.user_stack() if capture.working else []
+        came_from(error, place=(stack[-1].filename, stack[-1].lineno) if stack else None)
+        raise
 
 
 @contextmanager

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import traceback
 import types
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,7 +12,8 @@ from compiler_core import ambient, backends, entries, frame_hook
 from compiler_core.bytecode import verify
 from compiler_core.code_state import CodeState, Installed, Same
 from compiler_core.config import Options
-from compiler_core.errors import CompilerBug, Unsupported, UsageError
+from compiler_core.errors import CompileWarning, StrictError, Unsupported, UsageError
+from compiler_core.failures import heard
 from compiler_core.frame_hook import FrameView
 from compiler_core.guards import GuardTree, first_failure
 from compiler_core.pipeline import FrameCompile
@@ -95,6 +95,15 @@ class Region:
         state.frame.calls += 1
         if state.left_alone:
             return frame_hook.skip()
+        before = len(state.frame.compiles)
+        try:
+            return self._decided(state, view)
+        except BaseException as error:
+            made = state.frame.compiles[before:]
+            return self._ended(state, made[-1] if made else state.record.compile(state.frame), error)
+
+    def _decided(self, state: CodeState, view: FrameView) -> Any:
+        """What runs in place of the frame: what is compiled already, or is now."""
         state.entries = [e for e in state.entries if entries.is_there(e.manager)]
         scope = Scope(view.f_locals, view.f_globals, view.closure)
         if (known := self._known(state, scope)) is not None:
@@ -108,22 +117,25 @@ class Region:
         compile_.cause = _cause(state.entries, scope)
         try:
             return FrameCompile(self, state, view, scope, compile_).run()
-        except (UsageError, KeyboardInterrupt) as error:
-            compile_.outcome, compile_.reason = "failed", str(error) or type(error).__name__
-            raise
-        except Unsupported as why:
-            # generating code found a value that cannot be rebuilt
-            compile_.outcome, compile_.reason = "skipped", f"{why}: the frame runs as plain Python"
-            state.frame.skipped = compile_.reason
-            return self.leave_alone(state)
-        except RecursionError:
-            compile_.outcome = "skipped"
-            compile_.reason = "so deep in calls there is no room for the compiler's: this one runs as plain Python"
-            raise
-        except Exception as error:
-            return self._failed(state, compile_, error)
         finally:
             link_guards(compile_)
+
+    def _ended(self, state: CodeState, compile_: Compile, error: BaseException) -> Any:
+        """A compile ended with `error`: raise what the user asked for or did; otherwise the frame runs as it is."""
+        if isinstance(error, RecursionError):
+            compile_.outcome = "skipped"
+            compile_.reason = "so deep in calls there is no room for the compiler's: this one runs as plain Python"
+            raise error
+        if isinstance(error, Unsupported):  # generating code found a value that cannot be rebuilt
+            compile_.outcome, compile_.reason = "skipped", f"{error}: the frame runs as plain Python"
+            state.frame.skipped = compile_.reason
+            return self.leave_alone(state)
+        compile_.outcome, compile_.reason = "failed", str(error) or type(error).__name__
+        if isinstance(error, (UsageError, StrictError, CompileWarning)) or not isinstance(error, Exception):
+            raise error
+        compile_.reason = f"{type(error).__name__}: {error}"
+        heard(compile_, _stage(compile_), error, strict=self.options.strict)
+        return self.leave_alone(state)
 
     def _known(self, state: CodeState, scope: Scope) -> Any:
         """Install code again whose guards hold: it was installed for other objects only, or is kept where
@@ -194,14 +206,11 @@ class Region:
         state.left_alone = True
         return frame_hook.skip()
 
-    def _failed(self, state: CodeState, compile_: Compile, error: Exception) -> Any:
-        compile_.outcome = "failed"
-        compile_.reason = f"{type(error).__name__}: {error}"
-        stage: Stage = next((e.stage for e in compile_.events if e.outcome == "failed"), "capture")
-        compile_.fail(stage, compile_.reason, traceback.format_exc())
-        if self.options.strict:
-            raise CompilerBug(f"compile {compile_.id} failed in {stage}: {compile_.reason}") from error
-        return self.leave_alone(state)
+
+def _stage(compile_: Compile) -> Stage:
+    """The stage that failed; what fails in none of them fails before the first, or when the code is installed."""
+    failed = [event.stage for event in compile_.events if event.outcome == "failed"]
+    return failed[-1] if failed else "bytecode" if compile_.events else "guards"
 
 
 def _first_line(code: types.CodeType) -> int:

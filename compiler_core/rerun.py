@@ -7,26 +7,34 @@ were: what the graph wrote to is put back, from copies made before.  Generated c
     out = graph(x, y)
     if out is None:
         return run_plainly(code, globals, closure, args, kwargs)
+
+If the program raises nothing of the kind then, the failure was the compiler's: see `failures.py`.
 """
 
 from __future__ import annotations
 
+import sys
 import threading
-import traceback
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from compiler_core import ambient
+from compiler_core.errors import CompileWarning
+from compiler_core.failures import heard
 from compiler_core.frame_hook import hook_off
 from compiler_core.graphs import draws, memory_of
 from compiler_core.record import Compile
 
 _failed = threading.local()
-"""``last``: the compile whose graph just failed in this thread, and the error; for `run_plainly`, which comes next."""
+"""``last``: the compile whose graph just failed in this thread, the error, and whether a failure of ours is to be
+raised; for `run_plainly`, which comes next."""
+
+RAN_TWICE = "The call ran again as plain PyTorch: the results are right, but such calls are slower than uncompiled."
 
 
 _RUN = """
@@ -41,11 +49,17 @@ def {name}({inputs}):
 
 
 def graph_or_none(
-    graph: torch.fx.GraphModule, compiled: Callable[..., Any], name: str, compile_: Compile, writes_at_once: bool
+    graph: torch.fx.GraphModule,
+    compiled: Callable[..., Any],
+    name: str,
+    compile_: Compile,
+    writes_at_once: bool,
+    strict: bool,
 ) -> Callable[..., Any]:
     """`compiled`, which gives None where it failed and the frame may run again; else the error goes on.
 
-    `writes_at_once`: it writes to inputs as it goes, not last of all, when nothing can fail any longer.
+    `writes_at_once`: it writes to inputs as it goes, not last of all, when nothing can fail any longer.  `strict`: a
+    failure of ours is raised.
     """
     remember = _remembers(graph, writes_at_once)
 
@@ -54,7 +68,7 @@ def graph_or_none(
         if undo:
             again = undo(again)
         if again:
-            _failed.last = compile_, error
+            _failed.last = compile_, error, strict
         return again
 
     inputs = "".join(f"a{i}, " for i, node in enumerate(graph.graph.find_nodes(op="placeholder")))
@@ -107,7 +121,9 @@ def _generators() -> list[tuple[Callable[[Any], Any], Any]]:
 
 def _is_the_graphs(error: BaseException) -> bool:
     """Whether an operation may have raised it; not Ctrl-C, nor the user's hooks on saved tensors (a checkpoint ends
-    its second run that way)."""
+    its second run that way), nor a warning of ours that the user's filters raise."""
+    if isinstance(error, CompileWarning):
+        return False
     return isinstance(error, Exception) and torch._C._autograd._top_saved_tensors_default_hooks(True) is None
 
 
@@ -219,19 +235,48 @@ def run_plainly(
 ) -> Any:
     """The frame from its start, as Python runs it, with nothing below it captured.
 
-    If a graph failed and this goes well the failure was ours, and is noted; else it was the program's own.
+    If a graph failed and the program raises no such error, the failure was ours.
     """
     failed = _failed.__dict__.pop("last", None)
     function = types.FunctionType(code, f_globals.value, code.co_name, None, closure)
-    with hook_off():
+    if failed is None or _is_known(failed[0]):
+        with hook_off():
+            return function(*args, **kwargs)
+    compile_, error, strict = failed
+    with hook_off(), _raised_like(error) as found:
         result = function(*args, **kwargs)
-    if failed:
-        _note(*failed)
+    if not found:
+        heard(compile_, "run", error, meaning=RAN_TWICE, strict=strict)
     return result
 
 
-def _note(compile_: Compile, error: Exception) -> None:
-    """Once for a compile: the graph is likely to fail in the same way at every call."""
-    if not any(f.stage == "run" for f in compile_.failures):
-        detail = "".join(traceback.format_exception(error))
-        compile_.fail("run", f"the compiled graph raised {type(error).__name__}: {error}", detail)
+def _is_known(compile_: Compile) -> bool:
+    """Once for a compile is enough: the graph is likely to fail in the same way at every call."""
+    return any(f.stage == "run" for f in compile_.failures)
+
+
+@contextmanager
+def _raised_like(error: Exception) -> Iterator[list[type]]:
+    """The exceptions of the kind of `error` that Python code raises or lets through inside, caught there or not."""
+    found: list[type] = []
+    before = sys.gettrace()
+
+    def of_a_frame(theirs: Any) -> Callable[..., Any]:
+        def trace(frame: types.FrameType, event: str, arg: Any) -> Any:
+            nonlocal theirs
+            if event == "exception" and (issubclass(arg[0], type(error)) or isinstance(error, arg[0])):
+                found.append(arg[0])
+            theirs = theirs and theirs(frame, event, arg)
+            return trace
+
+        return trace
+
+    def trace_all(frame: types.FrameType, event: Any, arg: Any) -> Any:
+        frame.f_trace_lines = before is not None
+        return of_a_frame(before and before(frame, event, arg))
+
+    sys.settrace(trace_all)
+    try:
+        yield found
+    finally:
+        sys.settrace(before)

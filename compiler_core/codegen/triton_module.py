@@ -29,7 +29,7 @@ import torch
 
 from compiler_core.codegen import Launcher
 from compiler_core.codegen.triton_cache import in_our_cache
-from compiler_core.errors import BuildError
+from compiler_core.errors import BuildError, MissingTool
 
 
 class Target(NamedTuple):
@@ -59,7 +59,7 @@ class Kernel:
 def load(text: str) -> dict[str, Kernel]:
     """The kernels of a module, by name, in order."""
     if importlib.util.find_spec("triton") is None:
-        raise BuildError("Triton is not installed: `pip install triton` (it is made for Linux)")
+        raise MissingTool("Triton is not installed: `pip install triton` (it is made for Linux)")
     file = f"kernels_{hashlib.sha256(text.encode()).hexdigest()[:16]}.py"
     # Triton reads a kernel's source as a debugger would
     linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
@@ -94,7 +94,10 @@ def _compile(kernel: Kernel, target: Target, aligned: bool) -> Any:
     try:
         return triton.compile(source, target=GPUTarget(*target), options=options)
     except Exception as error:
-        raise BuildError(f"Triton cannot compile {kernel.name} for {target.arch}: {error}") from error
+        # the excerpt of the kernel comes first, and what is wrong with it last
+        why = (str(error).strip().splitlines() or [type(error).__name__])[-1]
+        message = f"Triton cannot compile {kernel.name} for {target.arch}: {why}\n{error}"
+        raise BuildError(message, kernel.name) from error
 
 
 def launchers(kernels: dict[str, Kernel]) -> dict[str, Launcher]:
@@ -103,7 +106,7 @@ def launchers(kernels: dict[str, Kernel]) -> dict[str, Launcher]:
     if any(not hasattr(kernel.function, "params") for kernel in kernels.values()):
         return {name: functools.partial(_interpret, kernel) for name, kernel in kernels.items()}
     if not torch.cuda.is_available():
-        raise BuildError("Triton kernels run on a GPU, and PyTorch finds none; the backend for the CPU is cpp")
+        raise MissingTool("Triton kernels run on a GPU, and PyTorch finds none; the backend for the CPU is cpp")
     made = dict(zip(kernels, compiled(list(kernels.values())), strict=True))
     for each in made.values():
         if isinstance(each, BuildError):

@@ -18,6 +18,7 @@ import torch.fx as fx
 from torch._subclasses.fake_tensor import FakeTensor
 
 from compiler_core import ir, mersenne, whole
+from compiler_core.errors import came_from
 from compiler_core.graphs import target_name
 from compiler_core.lower import creation, dropout, indexing, parts, pointwise, pooling, reductions, scattering  # noqa: F401  (they fill the table)
 from compiler_core.lower.body import Body
@@ -46,7 +47,11 @@ def lower(gm: fx.GraphModule, name: str) -> ir.Program:
     """`gm` as loops and calls; what nothing needs is left out."""
     lowering = _Lowering(gm, name)
     for node in gm.graph.nodes:
-        lowering.node(node)
+        try:
+            lowering.node(node)
+        except Exception as error:
+            came_from(error, [node.meta["item"]] if "item" in node.meta else ())
+            raise
     return write_in_place(lowering.program(), lowering.new_values())
 
 

@@ -120,3 +120,12 @@ class Failure:
     message: str
     detail: str = ""
     """The traceback, for whoever mends it."""
+    kind: Literal["bug", "tool", "refusal"] = "bug"
+    """An exception in the compiler, a tool that is missing, or a reason not to compile."""
+    meaning: str = ""
+    """What it means for the program, as a sentence."""
+    filename: str = ""
+    lineno: int = 0
+    """The user's line that was compiled; 0 where none is known."""
+    line: ItemId | None = None
+    """The same, where it is among the sources."""

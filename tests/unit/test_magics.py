@@ -20,7 +20,7 @@ from IPython.core.interactiveshell import InteractiveShell
 from IPython.utils.capture import capture_output
 
 import kernel_magics
-from compiler_core.errors import FullGraphError
+from compiler_core.errors import FullGraphError, ToolWarning
 from compiler_core.record import Record
 
 
@@ -265,7 +265,8 @@ def test_missing_cpp_compiler_is_said_and_the_cell_runs(
 ) -> None:
     monkeypatch.setenv("CXX", "no-such-compiler")
     x = magics.user_ns["x"] = torch.randn(10)
-    result, printed, _ = run(magics, "%%compile\nx.cos() + 1")
+    with pytest.warns(ToolWarning, match="apt install"):
+        result, printed, _ = run(magics, "%%compile\nx.cos() + 1")
     result.raise_error()
     torch.testing.assert_close(result.result, x.cos() + 1)
     assert "'no-such-compiler' named by $CXX was not found" in printed

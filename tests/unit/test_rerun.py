@@ -10,6 +10,7 @@ import torch
 import torch.fx as fx
 
 import compiler_core
+from compiler_core.errors import StrictError
 from compiler_core.record import Failure, Record
 
 
@@ -29,18 +30,21 @@ def test_our_failure_is_noted_once() -> None:
     with compiler_core.record() as record:
         compiled = compiler_core.compile(lambda x: x.sin() * 2, backend=fails)
         x = torch.ones(3)
-        for _ in range(3):
+        with pytest.warns(compiler_core.CompileWarning, match="failed as it ran: ArithmeticError: made wrong"):
+            assert torch.equal(compiled(x), x.sin() * 2)
+        for _ in range(2):
             assert torch.equal(compiled(x), x.sin() * 2)
     (failure,) = failures(record)
     assert failure.stage == "run"
-    assert failure.message == "the compiled graph raised ArithmeticError: made wrong"
+    assert failure.message == "ArithmeticError: made wrong"
     assert "in run" in failure.detail
 
 
 def test_each_compile_notes_its_own() -> None:
     with compiler_core.record() as record:
         compiled = compiler_core.compile(lambda x: x.sin(), backend=fails)
-        compiled(torch.ones(3)), compiled(torch.ones(3, dtype=torch.float64))
+        with pytest.warns(compiler_core.CompileWarning):
+            compiled(torch.ones(3)), compiled(torch.ones(3, dtype=torch.float64))
     assert [len(c.failures) for frame in record.frames for c in frame.compiles] == [1, 1]
 
 
@@ -56,6 +60,26 @@ def test_the_users_error_is_not_noted() -> None:
     assert not failures(record)
 
 
+def test_an_error_that_the_program_catches_is_not_noted() -> None:
+    def pick(x: torch.Tensor, i: torch.Tensor) -> torch.Tensor:
+        try:
+            return x.sin()[i]
+        except IndexError:
+            return x
+
+    with compiler_core.record() as record:
+        compiled = compiler_core.compile(pick, backend="cpp", strict=True)
+        compiled(torch.ones(3), torch.tensor([1]))
+        assert torch.equal(compiled(torch.ones(3), torch.tensor([7])), torch.ones(3))
+    assert not failures(record)
+
+
+def test_strict_raises_our_failure() -> None:
+    with pytest.raises(StrictError, match="failed in run: ArithmeticError: made wrong"):
+        compiler_core.compile(lambda x: x.sin(), backend=fails, strict=True)(torch.ones(3))
+
+
+@pytest.mark.filterwarnings("ignore::compiler_core.CompileWarning")
 @pytest.mark.parametrize("write", [lambda x: x.data.mul_(2), lambda x: x.mul_(2), lambda x: x.view(3).mul_(2)])
 def test_what_was_written_is_put_back_before_the_frame_runs_again(write: Callable[[torch.Tensor], Any]) -> None:
     def double(x: torch.Tensor) -> torch.Tensor:

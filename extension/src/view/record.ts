@@ -199,6 +199,11 @@ export interface Failure {
   stage: "capture" | "guards" | "bytecode" | "joint" | "partition" | "lower" | "fuse" | "codegen" | "build" | "backend" | "run";
   message: string;
   detail: string;
+  kind: "bug" | "tool" | "refusal";
+  meaning: string;
+  filename: string;
+  lineno: number;
+  line: string | null;
 }
 
 /** One condition under which a compile may be reused. */
@@ -606,6 +611,11 @@ export const SHAPES: { [type: string]: { [field: string]: Shape } } = {
     stage: { one: ["capture", "guards", "bytecode", "joint", "partition", "lower", "fuse", "codegen", "build", "backend", "run"] },
     message: "string",
     detail: "string",
+    kind: { one: ["bug", "tool", "refusal"] },
+    meaning: "string",
+    filename: "string",
+    lineno: "int",
+    line: { maybe: "string" },
   },
   Guard: {
     key: "string",

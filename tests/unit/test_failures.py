@@ -1,0 +1,333 @@
+"""A failure is heard: whichever stage fails, the program is right, the record says so, and one warning does."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+import typing
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+import compiler_core
+from compiler_core import api, cuda_graphs
+from compiler_core.codegen import recipe
+from compiler_core.errors import (
+    BuildError,
+    CompileWarning,
+    MissingTool,
+    NotKeyed,
+    RefusalWarning,
+    StrictError,
+    ToolWarning,
+)
+from compiler_core.failures import NOT_KEPT, PLAIN
+from compiler_core.record import CudaGraph, Failure, Record, Stage
+
+
+def program(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    y = (x @ w).sin()
+    return y.softmax(-1)
+
+
+FIRST = program.__code__.co_firstlineno
+
+STAGES = {
+    "capture": ("compiler_core.symbolic.Interpreter.step", "capture", FIRST),
+    "hand over the graph": ("compiler_core.capture.Capture.finish", "bytecode", FIRST),
+    "guards": ("compiler_core.pipeline.guards_text", "guards", FIRST),
+    "guard tree": ("compiler_core.pipeline.GuardTree.build", "guards", FIRST),
+    "recompile": ("compiler_core.region._cause", "guards", FIRST),
+    "joint": ("compiler_core.joint._run", "joint", FIRST),
+    "functionalise": ("compiler_core.functional.FunctionalRun._check_draw", "joint", FIRST + 1),
+    "partition": ("compiler_core.partition.minimum_cut", "partition", FIRST),
+    "lower": ("compiler_core.lower.ir.check", "lower", FIRST + 1),
+    "fuse": ("compiler_core.kernels.fuse", "fuse", FIRST),
+    "codegen": ("compiler_core.codegen.cpp.generate", "codegen", FIRST),
+    "memory plan": ("compiler_core.kernels.memory.plan", "codegen", FIRST),
+    "wrapper": ("compiler_core.kernels.Wrapper", "codegen", FIRST),
+    "tune": ("compiler_core.kernels.tune", "codegen", FIRST),
+    "build": ("compiler_core.build._library", "build", FIRST),
+    "autograd glue": ("compiler_core.glue.Writer.source", "backend", FIRST),
+    "bind": ("compiler_core.autograd.bound", "backend", FIRST),
+    "reconstruct": ("compiler_core.codegen_frame.FrameCode.generate", "bytecode", FIRST),
+    "assemble": ("compiler_core.codegen_frame.assemble", "bytecode", FIRST),
+    "verify": ("compiler_core.pipeline.verify", "bytecode", FIRST),
+    "decompile": ("compiler_core.pipeline.decompile", "bytecode", FIRST),
+    "install": ("compiler_core.pipeline.frame_hook.use", "bytecode", FIRST),
+}
+"""For each stage: what is broken, the stage that is named, and the user's line."""
+
+
+def broken(*_: Any, **__: Any) -> Any:
+    raise ZeroDivisionError("by design\nand more")
+
+
+def inputs() -> tuple[torch.Tensor, torch.Tensor]:
+    return torch.randn(5, 7, requires_grad=True), torch.randn(7, 3, requires_grad=True)
+
+
+def trained(fn: Callable[..., torch.Tensor], *args: torch.Tensor) -> list[torch.Tensor | None]:
+    """The result and the gradients."""
+    out = fn(*args)
+    out.square().sum().backward()
+    return [out.detach(), *(a.grad for a in args)]
+
+
+def heard(run: Callable[[], Any], category: type[Warning] = CompileWarning) -> list[warnings.WarningMessage]:
+    """The warnings of a kind that a person with Python's usual filters sees."""
+    compiler_core.reset()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("default")
+        run()
+    return [w for w in caught if issubclass(w.category, category)]
+
+
+def failures(record: Record) -> list[Failure]:
+    return [failure for c in record.compiles for failure in c.failures]
+
+
+@pytest.fixture
+def _anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Graphs are compiled, not found on disk."""
+
+    def no_key(*_: Any) -> str:
+        raise NotKeyed("not in this test")
+
+    monkeypatch.setattr("compiler_core.graph_cache.key_of", no_key)
+
+
+@pytest.mark.usefixtures("_anew")
+@pytest.mark.parametrize("name", STAGES)
+def test_whatever_fails_is_heard_once_and_the_program_is_right(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    target, stage, line = STAGES[name]
+    x, w = inputs()
+    want = trained(program, x.detach().requires_grad_(), w.detach().requires_grad_())
+    monkeypatch.setattr(target, broken)
+    with compiler_core.record() as record:
+        compiled = compiler_core.compile(program, recompile_limit=3, tune=name == "tune")
+
+        def calls() -> None:
+            for dtype in (torch.float32, torch.float32, torch.float64):
+                args = [a.detach().to(dtype).requires_grad_() for a in (x, w)]
+                got = trained(compiled, *args)
+                if dtype == torch.float32:
+                    torch.testing.assert_close(got, want)
+
+        (warning,) = heard(calls)
+    assert (warning.filename, warning.lineno) == (__file__, line)
+    first, *rest = str(warning.message).split("\n")
+    assert first == f"Cutaway failed to compile this, in the stage {stage}: ZeroDivisionError: by design"
+    assert rest[0].strip() == PLAIN
+    failure = failures(record)[0]
+    assert failure is warning.message.failure  # type: ignore[union-attr]
+    assert (failure.stage, failure.kind, failure.meaning) == (stage, "bug", PLAIN)
+    assert failure.line is None or failure.line.endswith(f"#{line}")
+    assert "in broken" in failure.detail
+    with pytest.raises(StrictError, match=f"failed in {stage}: ZeroDivisionError: by design"):
+        compiler_core.compile(program, strict=True, tune=name == "tune")(x, w)
+
+
+def test_every_stage_of_the_record_is_broken_above() -> None:
+    assert {stage for _, stage, _ in STAGES.values()} == {*typing.get_args(Stage)} - {"run"}
+
+
+def test_a_kernel_that_fails_at_its_first_launch(monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(name: str) -> Callable[..., None]:
+        def launch(*_: Any) -> None:
+            raise BuildError(f"cannot compile {name} for this device", name)
+
+        return launch
+
+    real = recipe._launchers
+    monkeypatch.setattr(recipe, "_launchers", lambda of: {name: failing(name) for name in real(of)})
+    x, w = (a.detach() for a in inputs())
+    compiled = compiler_core.compile(program)
+    (warning,) = heard(lambda: [torch.testing.assert_close(compiled(x, w), program(x, w)) for _ in range(3)])
+    assert str(warning.message).startswith("What Cutaway compiled here failed as it ran: cannot compile")
+    assert warning.lineno in (FIRST + 1, FIRST + 2)
+    with pytest.raises(StrictError, match="failed in run: cannot compile"):
+        compiler_core.compile(program, strict=True)(x, w)
+
+
+def test_an_index_that_only_the_kernel_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuses(name: str) -> Callable[..., int]:
+        return lambda *_: 1
+
+    def pick(x: torch.Tensor, i: torch.Tensor) -> torch.Tensor:
+        return x[i] * 2
+
+    real = recipe._launchers
+    monkeypatch.setattr(recipe, "_launchers", lambda of: {name: refuses(name) for name in real(of)})
+    args = torch.randn(5), torch.tensor([1, 4])
+    compiled = compiler_core.compile(pick, backend="cpp")
+    (warning,) = heard(lambda: [torch.testing.assert_close(compiled(*args), pick(*args)) for _ in range(2)])
+    assert "BadIndex" in str(warning.message)
+
+
+def test_in_a_library_it_names_the_line_that_called_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        print(end="")
+        return torch.nn.functional.softmax(x, dim=0)
+
+    monkeypatch.setattr("compiler_core.pipeline.verify", broken)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("default")
+        compiler_core.compile(program)(torch.ones(3))
+    first = program.__code__.co_firstlineno
+    assert {(w.filename, w.lineno) for w in caught} == {(__file__, first), (__file__, first + 2)}
+
+
+# ---- what is no bug -------------------------------------------------------------------------
+
+
+def test_a_missing_tool_is_named_once_with_its_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    x = torch.randn(9)
+
+    def calls() -> None:
+        for function in (lambda x: x.cos() * 7, lambda x: x.sin() * 11):
+            assert torch.equal(compiler_core.compile(function, backend="cpp", strict=True)(x), function(x))
+
+    (warning,) = heard(calls)
+    assert warning.category is ToolWarning
+    assert "apt install g++" in str(warning.message)
+
+
+def test_a_refusal_says_why() -> None:
+    def gradients_inside(x: torch.Tensor) -> torch.Tensor:
+        with torch.enable_grad():
+            return (x * 2).sin()
+
+    def call() -> None:
+        with torch.no_grad():
+            compiler_core.compile(gradients_inside, backend="aot_eager", strict=True)(torch.ones(3, requires_grad=True))
+
+    (warning,) = heard(call)
+    assert warning.category is RefusalWarning
+    assert "does not compile this, in the stage joint: the graph turns gradients on" in str(warning.message)
+
+
+def test_graph_breaks_and_frames_left_alone_are_no_failures() -> None:
+    def breaks(x: torch.Tensor) -> torch.Tensor:
+        print(end="")
+        return next(made(x)) + 1
+
+    def made(x: torch.Tensor) -> Any:
+        yield x.sin()
+
+    assert not heard(lambda: compiler_core.compile(breaks)(torch.ones(3)))
+
+
+@pytest.mark.usefixtures("_anew")
+def test_machine_code_that_cannot_be_had_costs_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_tool(*_: Any) -> Any:
+        raise MissingTool("no ptxas")
+
+    monkeypatch.setattr("compiler_core.codegen.ladder.record_machine_code", no_tool)
+    with compiler_core.record() as record:
+        compiled = compiler_core.compile(program, target="sm_90")
+        (warning,) = heard(lambda: compiled(*inputs()))
+    assert "The kernels run; their machine code for sm_90 is not in the record." in str(warning.message)
+    assert record.compiles[0].kernels
+
+
+@pytest.mark.parametrize("broken_part", ["key_of", "to_plain", "from_plain", "cache.write", "Half.load"])
+def test_a_cache_that_fails_costs_no_kernels(broken_part: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    monkeypatch.setenv("CUTAWAY_CACHE_DIR", str(tmp_path))
+    if broken_part in ("from_plain", "Half.load"):
+        compiler_core.compile(program)(*inputs())
+    monkeypatch.setattr(f"compiler_core.graph_cache.{broken_part}", broken)
+    with compiler_core.record() as record:
+        compiled = compiler_core.compile(program)
+        (warning,) = heard(lambda: compiled(*inputs()))
+    assert NOT_KEPT in str(warning.message)
+    assert record.compiles[0].kernels
+
+
+def test_a_cuda_graph_that_cannot_be_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    def not_recorded(*_: Any) -> Any:
+        raise RuntimeError("operation not permitted when stream is capturing")
+
+    monkeypatch.setattr(cuda_graphs, "_Recording", not_recorded)
+    monkeypatch.setattr("torch.cuda.device", lambda _: contextlib.nullcontext())
+    monkeypatch.setattr("torch.cuda.is_current_stream_capturing", lambda: False)
+    compile_ = Record().compile(Record().frame("f", "", 1, "root"))
+    note = CudaGraph("forward")
+    places = cuda_graphs.Places(["primals_1"], [False])
+    run = cuda_graphs.Replayed(lambda inputs: [inputs[0] + 1], places, note, compile_)
+    (warning,) = heard(lambda: [run([torch.ones(2)]) for _ in range(4)])
+    assert warning.category is RefusalWarning
+    assert "launched one by one" in str(warning.message)
+
+
+# ---- as Python's filters say -----------------------------------------------------------------
+
+
+def test_as_an_error_it_is_raised_at_each_call_and_nothing_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("compiler_core.partition.minimum_cut", broken)
+    compiled = compiler_core.compile(program, backend="aot_eager")
+    x, w = inputs()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", CompileWarning)
+        for _ in range(2):
+            with pytest.raises(CompileWarning, match="in the stage partition"):
+                compiled(x, w)
+    monkeypatch.undo()
+    torch.testing.assert_close(compiled(x, w), program(x, w))
+    assert api.record_of(compiled).compiles[-1].outcome == "compiled"
+
+
+def test_a_filter_on_the_kind_silences_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("compiler_core.partition.minimum_cut", broken)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warnings.filterwarnings("ignore", category=compiler_core.CompileWarning)
+        compiler_core.compile(program, backend="aot_eager")(*inputs())
+
+
+def test_each_place_is_heard_once_until_a_reset(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("compiler_core.partition.minimum_cut", broken)
+
+    def again() -> None:
+        compiler_core.compile(program, backend="aot_eager")(*inputs())
+
+    assert len(heard(lambda: [again() for _ in range(3)])) == 1
+    assert len(heard(lambda: (again(), compiler_core.reset(), again()))) == 2
+    other = lambda x: x.sin()  # noqa: E731
+    assert (
+        len(
+            heard(
+                lambda: (again(), compiler_core.compile(other, backend="aot_eager")(torch.ones(3, requires_grad=True)))
+            )
+        )
+        == 2
+    )
+
+
+def test_behind_stock_torch_compile(monkeypatch: pytest.MonkeyPatch, fresh_stock: None) -> None:
+    monkeypatch.setattr("compiler_core.partition.minimum_cut", broken)
+    x, w = inputs()
+    (warning,) = heard(
+        lambda: torch.testing.assert_close(torch.compile(program, backend="cutaway")(x, w), program(x, w))
+    )
+    assert warning.filename == __file__
+
+
+def test_from_the_command_line() -> None:
+    text = (
+        "import torch, compiler_core\n"
+        "def backend(gm, examples): raise ValueError('by design')\n"
+        "compiler_core.compile(lambda x: x.sin(), backend=backend)(torch.ones(3))\n"
+    )
+    shown = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
+    assert (
+        "<string>:3: CompileWarning: Cutaway failed to compile this, in the stage backend: ValueError" in shown.stderr
+    )
+    raised = subprocess.run([sys.executable, "-W", "error::UserWarning", "-c", text], capture_output=True, text=True)
+    assert raised.returncode == 1
+    assert raised.stderr.rstrip().split("\n")[-4].startswith("compiler_core.errors.CompileWarning: Cutaway failed")
