@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from compiler_core.record import Compile, Frame, GraphBreak, Partition, Record, StackLine, Symbol
+from compiler_core.record import Compile, Failure, Frame, GraphBreak, Partition, Record, StackLine, Symbol
 from compiler_core.record.steps import Steps
 
 LARGEST = 3
@@ -37,10 +37,11 @@ def html(record: Record) -> str:
 
 
 def explanation(record: Record) -> str:
-    """The short answer: graphs, operations, breaks with reasons and lines, guards, recompiles, what is kept and why."""
+    """The short answer: what failed, graphs, operations, breaks with reasons and lines, guards, recompiles, what is
+    kept and why."""
     compiles = record.compiles
     breaks = [b for c in compiles for b in c.breaks]
-    lines = [Line(0, _headline(record))]
+    lines = [Line(0, _headline(record)), *_failed(record)]
     lines += [Line(1, f"graph {c.id}: {_count(operations(c), 'operation')}") for c in compiles if graphs(c)]
     explained: set[str] = set()
     for break_ in breaks:
@@ -64,8 +65,8 @@ def _largest_kept(compile_: Compile) -> list[Line]:
 
 
 def outline(record: Record) -> list[Line]:
-    """The record in sentences; the first says it all, the rest frame by frame."""
-    lines = [Line(0, _headline(record))]
+    """The record in sentences; the first says it all, then what failed, the rest frame by frame."""
+    lines = [Line(0, _headline(record)), *_failed(record)]
     explained: set[str] = set()
     for frame in record.frames:
         lines += _frame(record, frame, explained)
@@ -95,7 +96,9 @@ def seconds(compile_: Compile) -> float:
 
 def _headline(record: Record) -> str:
     compiles = [c for c in record.compiles if c.outcome == "compiled"]
-    parts = [
+    failed = len(_failures(record))
+    parts = [_count(failed, "failure")] if failed else []
+    parts += [
         _count(len([f for f in record.frames if f.compiles]), "frame"),
         _count(sum(map(graphs, compiles)), "graph"),
         _count(len(record.break_places), "graph break"),
@@ -104,6 +107,26 @@ def _headline(record: Record) -> str:
     ]
     took = sum(map(seconds, record.compiles))
     return f"Cutaway{' of ' + record.title if record.title else ''}: {', '.join(parts)}; compiled in {took:.2f} s"
+
+
+_WHAT_FAILED = {"bug": "failed in", "tool": "a tool is missing for", "refusal": "not compiled, by"}
+
+
+def _failures(record: Record) -> list[Failure]:
+    """What failed, each cause once for each of the user's lines, however many compiles met it."""
+    all_ = [failure for compile_ in record.compiles for failure in compile_.failures]
+    return list({(f.stage, f.message, f.filename, f.lineno): f for f in reversed(all_)}.values())[::-1]
+
+
+def _failed(record: Record) -> Iterator[Line]:
+    for failure in _failures(record):
+        at = f" at {_place(record, failure.filename, failure.lineno)}" if failure.lineno else ""
+        cause = failure.message.partition("\n")[0]
+        yield Line(1, f"FAILURE{at}: {_WHAT_FAILED[failure.kind]} {failure.stage}: {cause}")
+        if failure.line is not None:
+            yield Line(2, record.text(failure.line).strip())
+        if failure.meaning:
+            yield Line(2, failure.meaning)
 
 
 def _frame(record: Record, frame: Frame, explained: set[str]) -> Iterator[Line]:
@@ -141,7 +164,8 @@ def _compile(compile_: Compile, explained: set[str]) -> Iterator[Line]:
     if compile_.steps:
         yield Line(3, _steps(compile_.steps))
     for failure in compile_.failures:
-        yield Line(3, f"failed in {failure.stage}, and went on without it: {failure.message}")
+        cause = failure.message.partition("\n")[0]
+        yield Line(3, f"{_WHAT_FAILED[failure.kind]} {failure.stage}, and went on without it: {cause}")
 
 
 def _symbol(symbol: Symbol) -> str:

@@ -1,6 +1,7 @@
 /** The bar on top: what came of the cell in numbers, each of which leads to what it counts. */
 
 import { bytes, h, plural } from "./dom";
+import { failuresOf } from "./failures";
 import type { Compile, GraphBreak, ItemId } from "./record";
 import type { PaneName, State } from "./state";
 
@@ -14,9 +15,12 @@ interface Place {
 interface Count {
   text: string;
   title: string;
-  warns: boolean;
+  tone: Tone;
   places: Place[];
 }
+
+/** How a count looks: something failed, something is worth a look, or it is a fact. */
+type Tone = "bad" | "warns" | "";
 
 /** The title, the counts, and what else stands in the bar. */
 export function bar(state: State, ...more: HTMLElement[]): HTMLElement {
@@ -25,13 +29,13 @@ export function bar(state: State, ...more: HTMLElement[]): HTMLElement {
 }
 
 /** Each press goes to the next of the places. */
-function button(state: State, { text, title, warns, places }: Count): HTMLElement {
+function button(state: State, { text, title, tone, places }: Count): HTMLElement {
   let next = 0;
   const go = () => {
     state.goTo(places[next]);
     next = (next + 1) % places.length;
   };
-  return h("button", { class: warns ? "count warns" : "count", title, onclick: go }, text);
+  return h("button", { class: tone ? `count ${tone}` : "count", title, onclick: go }, text);
 }
 
 function countsOf({ record, links }: State): Count[] {
@@ -40,49 +44,49 @@ function countsOf({ record, links }: State): Count[] {
   const graphs = compiles.filter((c) => c.artifacts.some((a) => a.pane === "captured"));
   const breaks = breakPlaces(compiles);
   const again = compiles.filter((c) => c.cause);
-  const failures = compiles.filter((c) => c.failures.length);
+  const failures = failuresOf(record);
   const saving = compiles.filter((c) => c.partition?.saved_count);
   const kernels = compiles.filter((c) => c.kernels.length);
-  const all: [Place[], string, string, boolean][] = [
-    [graphs.map((c) => place(c, "captured")), plural(graphs.length, "graph"), "Go through the captured graphs", false],
+  const all: [Place[], string, string, Tone][] = [
+    [
+      failures.map(({ compile, failure }) => place(compile, "overview", failure.line)),
+      plural(failures.length, "failure"),
+      "What failed in the compiler; the program ran all the same",
+      "bad",
+    ],
+    [graphs.map((c) => place(c, "captured")), plural(graphs.length, "graph"), "Go through the captured graphs", ""],
     [
       breaks.map(([c, b]) => place(c, "overview", lineOf(b))),
       plural(breaks.length, "graph break"),
       "Where graphs broke, why, and what to write instead",
-      true,
+      "warns",
     ],
     [
       again.map((c) => place(c, "overview", c.cause?.line ?? null)),
       plural(again.length, "recompile"),
       "Why it was compiled again: the guard that failed",
-      true,
-    ],
-    [
-      failures.map((c) => place(c, "overview")),
-      plural(failures.length, "failure"),
-      "What failed in the compiler; the program ran all the same",
-      true,
+      "warns",
     ],
     [
       saving.map((c) => place(c, "partition")),
       `${bytes(savedBytes(saving))} saved`,
       "What is kept for the backward, and why",
-      false,
+      "",
     ],
     [
       kernels.map((c) => place(c, "costs")),
       plural(kernelCount(kernels), "kernel"),
       "Which kernels and lines cost most",
-      false,
+      "",
     ],
   ];
   const known = (line: ItemId | null) => (line !== null && links.has(line) ? line : null);
   return all
     .filter(([places]) => places.length)
-    .map(([places, text, title, warns]) => ({
+    .map(([places, text, title, tone]) => ({
       text,
       title,
-      warns,
+      tone,
       places: places.map((each) => ({ ...each, line: known(each.line) })),
     }));
 }

@@ -80,3 +80,32 @@ test("lines of dear kernels are hot", () => {
     [["src:0#10", "hot: 90 % of the traffic"]],
   );
 });
+
+test("what failed stands first, once for each line and cause", () => {
+  const failure = (stage: "lower" | "run", kind: "bug" | "refusal" = "bug") => ({
+    stage,
+    message: "KeyError: 'x'\nand more",
+    detail: "Traceback",
+    kind,
+    meaning: "It runs as plain PyTorch.",
+    filename: "cell",
+    lineno: 11,
+    line: "src:0#11",
+  });
+  const cause = { of: "0/0", guard: "", source: "L['x']", expected: "1", got: "2", line: "src:0#11" };
+  const first = { ...compileOf("0/0", []), failures: [failure("lower")] };
+  const again = { ...compileOf("0/1", []), cause, failures: [failure("lower"), failure("run", "refusal")] };
+  const record = recordOf(["10", "11"], [{ ...first, cause }, again]);
+  const marks = marksOf(record, new Links(record));
+  assert.deepEqual(
+    marks.map(({ kind, title, compile }) => [kind, title, compile]),
+    [
+      ["failure", "failed in lower", "0/0"],
+      ["failure", "not done", "0/1"],
+      ["recompile", "compiled again", "0/0"],
+    ],
+  );
+  assert.equal(marks[0].reason, "KeyError: 'x'\nIt runs as plain PyTorch.");
+  assert.match(marks[0].hint, /--save/);
+  assert.equal(marks[1].hint, "");
+});

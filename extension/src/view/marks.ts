@@ -2,11 +2,12 @@
 
 import { lineCosts, timed } from "./costs";
 import { bytes, duration } from "./dom";
+import { cause, type Failed, failuresOf, headline, remedy } from "./failures";
 import type { Links } from "./links";
 import type { Artifact, Compile, Record as CutawayRecord, ItemId } from "./record";
 import type { PaneName } from "./state";
 
-type MarkKind = "break" | "recompile" | "static" | "hot";
+type MarkKind = "failure" | "break" | "recompile" | "static" | "hot";
 
 export interface Mark {
   line: ItemId;
@@ -28,7 +29,7 @@ const MOST_HOT = 2;
 
 const DYNAMIC = "With dynamic=True (%%compile --dynamic), sizes are symbols from the first compile on.";
 
-/** All marks of a record; what several compiles say of one line is one mark. */
+/** All marks of a record, what failed first; what several compiles say of one line is one mark. */
 export function marksOf(record: CutawayRecord, links: Links): Mark[] {
   const compiles = record.frames.flatMap((frame) => frame.compiles);
   const unique = new Map<string, Mark>();
@@ -36,13 +37,20 @@ export function marksOf(record: CutawayRecord, links: Links): Mark[] {
     const key = `${mark.line} ${mark.kind} ${mark.title}`;
     unique.set(key, joined(unique.get(key), mark));
   }
-  return [...unique.values(), ...hot(record, links)];
+  return [...failuresOf(record).flatMap(failures), ...unique.values(), ...hot(record, links)];
 }
 
 /** One mark for two that differ in their reasons at most; it tells of the first compile. */
 function joined(first: Mark | undefined, next: Mark): Mark {
   if (!first || first.reason.split("\n").includes(next.reason)) return first ?? next;
   return { ...first, reason: `${first.reason}\n${next.reason}`, hint: first.hint || next.hint };
+}
+
+function failures({ compile, failure }: Failed): Mark[] {
+  if (failure.line === null) return [];
+  const reason = [cause(failure), failure.meaning].filter(Boolean).join("\n");
+  const mark = { line: failure.line, kind: "failure" as const, title: headline(failure), reason };
+  return [{ ...mark, hint: remedy(failure), compile: compile.id, pane: "overview" }];
 }
 
 function breaks(compile: Compile): Mark[] {

@@ -1,6 +1,7 @@
 /** One compile in words: what came of it, why the graph ended, why it was compiled again. */
 
 import { bytes, h, plural } from "./dom";
+import { cause, type Failed, failuresOf, headline, remedy } from "./failures";
 import type { Compile, Frame, GraphBreak, ItemId, Recompile, StackLine, StepNote } from "./record";
 import { code, Rows } from "./rows";
 import { frameOf, type State } from "./state";
@@ -10,6 +11,7 @@ export class Overview extends Rows {
     super(state);
     this.element.classList.add("overview");
     const { frame, compile } = state;
+    this.element.append(...failuresOf(state.record).map((failed) => this.failure(failed)));
     if (frame) this.element.append(h("h3", {}, frameName(frame), h("small", {}, ` ${frameKind(frame)}`)));
     if (compile) this.addCompile(compile);
     else if (frame) this.element.append(h("p", {}, withoutCompile(frame)));
@@ -23,8 +25,6 @@ export class Overview extends Rows {
     if (compile.cause) this.element.append(this.recompile(compile.cause));
     this.element.append(...compile.breaks.map((b) => this.graphBreak(b)));
     this.element.append(counts(compile));
-    for (const failure of compile.failures)
-      this.element.append(this.failure(failure.stage, failure.message, failure.detail));
   }
 
   private recompile(cause: Recompile): HTMLElement {
@@ -81,9 +81,24 @@ export class Overview extends Rows {
     return h("p", {}, h("button", { class: "link", onclick: go }, `step ${note.step + 1} of the capture`), " met it");
   }
 
-  private failure(stage: string, message: string, detail: string): HTMLElement {
-    const more = detail && h("details", {}, h("summary", {}, "Traceback"), h("pre", {}, detail));
-    return h("div", { class: "block bad" }, h("h4", {}, `Failed in ${stage}`), h("p", {}, message), more);
+  /** A failure of any compile stands first, whichever compile is looked at. */
+  private failure({ compile, failure }: Failed): HTMLElement {
+    const { filename, lineno, line, message, meaning, detail } = failure;
+    const more = detail || message;
+    const here = compile === this.state.compile;
+    const open = () => this.state.select(compile);
+    const block = h(
+      "div",
+      { class: "block bad" },
+      h("h4", {}, `Failure: ${headline(failure)}`),
+      h("p", {}, code(cause(failure))),
+      meaning && h("p", {}, meaning),
+      remedy(failure) && h("p", {}, h("b", {}, "What to do: "), remedy(failure)),
+      lineno ? h("p", {}, h("small", {}, `${this.state.label(filename)}:${lineno}`)) : null,
+      here ? null : h("p", {}, "in ", h("button", { class: "link", onclick: open }, `compile ${compile.id}`)),
+      h("details", {}, h("summary", {}, "Traceback"), h("pre", {}, more)),
+    );
+    return this.standsFor(block, [line]);
   }
 
   private addNotes(): void {

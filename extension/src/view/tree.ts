@@ -1,6 +1,7 @@
 /** Frames and their compiles, resume functions under the frame whose break they go on from. */
 
 import { h, scrollInside, whenSized } from "./dom";
+import { cause, headline } from "./failures";
 import { frameKind, frameName } from "./overview";
 import type { Compile, Frame, GraphBreak, Recompile } from "./record";
 import { frameOf, type State } from "./state";
@@ -105,12 +106,12 @@ export class Tree {
 
   private compileLines(compile: Compile): HTMLElement[] {
     const lines: [kind: string, text: string, title?: string][] = [];
+    for (const failure of compile.failures) lines.push(["failure", `${headline(failure)}: ${cause(failure)}`]);
     if (compile.cause) lines.push(["cause", ...recompile(compile.cause)]);
     if (compile.reason) lines.push(["why", compile.reason]);
     for (const b of compile.breaks) {
       lines.push(["break", `graph break${breakPlace(b)}: ${b.kind}`]);
     }
-    for (const failure of compile.failures) lines.push(["failure", `failed in ${failure.stage}: ${failure.message}`]);
     if (!lines.length) lines.push(["fine", compile.outcome === "compiled" ? whole(compile) : compile.outcome]);
     return lines.map(([kind, text, title = text]) => {
       const tells = kind !== "fine" && kind !== "why";
