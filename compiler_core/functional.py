@@ -122,6 +122,12 @@ class FunctionalRun(fx.Interpreter):
         assert mode is not None
         self.tracer = mode.tracer
         self.provenance = Provenance(self.tracer.graph)
+        try:
+            return self._run_joint(*primals)
+        finally:
+            self.provenance.let_go()
+
+    def _run_joint(self, *primals: Any) -> list[torch.Tensor | None]:
         grad_before = torch.is_grad_enabled()
         self.provenance.name_inputs([n for n in self.captured if n.op == "placeholder"])
         inputs = [self._wrap(p, e) for p, e in zip(primals, self.examples, strict=True)]

@@ -16,6 +16,7 @@ class Provenance:
         self._last = self._newest(graph)
         self._graph = graph
         self._grad_owner: dict[Any, fx.Node] = {}
+        self._hooks: list[Any] = []
         self._source: fx.Node | None = None
         self._rule = ""
 
@@ -48,8 +49,15 @@ class Provenance:
             if function in self._grad_owner:
                 continue
             self._grad_owner[function] = owner
-            function.register_prehook(self._prehook(owner, f"autograd {function.name()}"))
+            self._hooks.append(function.register_prehook(self._prehook(owner, f"autograd {function.name()}")))
             work.extend(next_ for next_, _ in function.next_functions if next_ is not None)
+
+    def let_go(self) -> None:
+        """Take the hooks off: gradient functions and what their hooks refer to would keep one another alive."""
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks.clear()
+        self._grad_owner.clear()
 
     def _prehook(self, owner: fx.Node, rule: str) -> Callable[[Any], None]:
         return lambda grads: self.stamp(owner, rule)

@@ -148,6 +148,8 @@ def break_kinds(record: Record) -> list[str]:
 
 def _count(record: Record, expected: Expected) -> None:
     failures = [f.detail or f.message for c in record.compiles for f in c.failures]
+    if not settings.counts:  # another backend may refuse what the test's own takes; PyTorch runs it then
+        failures = [text for text in failures if "JointRefused" not in text]
     assert not failures, "\n".join(failures)
     if not settings.counts:
         return
