@@ -33,6 +33,7 @@ from compiler_core.functional import (
     random_between,
 )
 from compiler_core.graphs import record_graph, target_name
+from compiler_core.hidden_writes import VisibleWrites
 from compiler_core.record import Compile, Expansion
 
 __all__ = ["JointGraph", "JointRefused", "Mutation", "Return", "View", "trace_joint"]
@@ -122,7 +123,6 @@ def _expansions(captured: fx.Graph, joint: fx.Graph) -> list[Expansion]:
 
 def _run(gm: fx.GraphModule, examples: Sequence[Any]) -> tuple[FunctionalRun, fx.GraphModule]:
     from torch._guards import detect_fake_mode
-    from torch._subclasses.functional_tensor import FunctionalTensorMode
     from torch.fx.experimental.proxy_tensor import make_fx
     from torch.fx.traceback import preserve_node_meta
 
@@ -135,7 +135,7 @@ def _run(gm: fx.GraphModule, examples: Sequence[Any]) -> tuple[FunctionalRun, fx
     rules: Any = {**decompose.table(), torch.ops.aten.bernoulli.p: run.bernoulli, RANDOM_BETWEEN: random_between}
 
     def joint(*primals: Any) -> list[torch.Tensor | None]:
-        with FunctionalTensorMode():
+        with VisibleWrites():
             return run.run_joint(*primals)
 
     with plain_grad_state(), preserve_node_meta(), fake_mode:
@@ -147,6 +147,7 @@ def _assemble(run: FunctionalRun, traced: fx.GraphModule, primal_count: int) -> 
     primals = tuple(f"primals_{i}" for i in range(1, primal_count + 1))
     tangents = tuple(f"tangents_{i}" for i in range(1, sum(run.differentiable) + 1))
     gm = simplify.copy_graph(traced, primals + tangents)
+    _check_writes(gm.graph)
     count = len(run.outputs)
     returned = count - len(run.mutations)
     simplify.inline_constants(gm)
@@ -190,6 +191,15 @@ def _assemble(run: FunctionalRun, traced: fx.GraphModule, primal_count: int) -> 
         mutations=tuple(run.mutations),
         autocast=torch._C._is_any_autocast_enabled(),
     )
+
+
+def _check_writes(graph: fx.Graph) -> None:
+    """A functional graph writes to none of its inputs; a write that is left was hidden in an operator, and nothing
+    here would make it."""
+    for node in graph.nodes:
+        if isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable:
+            if not node.users or any(simplify.view_base(n).op == "placeholder" for n in node.all_input_nodes[:1]):
+                raise JointRefused(f"{node.meta.get('decomposed') or node.target} writes to an argument unseen")
 
 
 def _set_roles(graph: fx.Graph, count: int, returned: int) -> None:

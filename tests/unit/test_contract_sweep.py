@@ -55,6 +55,116 @@ def _of_database(info: Any) -> Make:
 PROGRAMS |= {info.name: _of_database(info) for info in module_db if info.name not in BIG}
 
 
+def module(
+    shape: tuple[int, ...], whole: int = 0, dtype: torch.dtype = torch.float64
+) -> Callable[[Callable[[], nn.Module]], Any]:
+    """A program that trains a module with state on a batch of this shape, of whole numbers up to `whole`.
+
+    In float64: below a norm many gradients are zero but for roundings.
+    """
+
+    def add(build: Callable[[], nn.Module]) -> Any:
+        def make() -> tuple[Callable[..., Any], Sequence[Any], dict[str, Any]]:
+            batch = torch.randint(whole, shape) if whole else torch.randn(shape, dtype=dtype).requires_grad_()
+            return build().train().to(dtype), [batch], {}
+
+        PROGRAMS[build.__name__] = make
+        return build
+
+    return add
+
+
+@module((4, 3, 5, 5))
+def network_with_norms():
+    layers = [nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(inplace=True), nn.Conv2d(4, 2, 1), nn.BatchNorm2d(2)]
+    return nn.Sequential(*layers, nn.InstanceNorm2d(2, track_running_stats=True, affine=True))
+
+
+@module((6, 4))
+def norm_over_all_batches():
+    return nn.Sequential(nn.BatchNorm1d(4, momentum=None), nn.BatchNorm1d(4, affine=False), nn.Tanh())
+
+
+@module((6, 4, 3))
+def norm_without_statistics():
+    return nn.Sequential(nn.BatchNorm1d(4, track_running_stats=False), nn.InstanceNorm1d(4, track_running_stats=True))
+
+
+@module((2, 3, 4, 4, 4))
+def norms_in_space():
+    return nn.Sequential(nn.BatchNorm3d(3), nn.InstanceNorm3d(3, track_running_stats=True, momentum=0.3))
+
+
+@module((4, 3, 5, 5))
+def norm_in_evaluation_inside_training():
+    net = nn.Sequential(nn.BatchNorm2d(3), nn.Conv2d(3, 3, 1), nn.BatchNorm2d(3))
+    net[2].eval()
+    return net
+
+
+@module((3, 4))
+def spectral_norm_as_a_hook():
+    return nn.utils.spectral_norm(nn.Linear(4, 4))
+
+
+@module((3, 4))
+def spectral_norm_as_a_parametrization():
+    return nn.utils.parametrizations.spectral_norm(nn.Linear(4, 4))
+
+
+@module((3, 4))
+def weight_norm():
+    return nn.utils.parametrizations.weight_norm(nn.Linear(4, 4))
+
+
+@module((3, 4))
+def slopes_that_are_drawn():
+    return nn.Sequential(nn.RReLU(), nn.Linear(4, 4), nn.RReLU(inplace=True), nn.Dropout(0.3), nn.AlphaDropout(0.2))
+
+
+@module((3, 2), 5)
+def embedding_with_a_norm():
+    return nn.Sequential(nn.Embedding(5, 4, max_norm=1.0), nn.Linear(4, 4))
+
+
+@module((3, 2), 5)
+def bag_with_a_norm():
+    return nn.Sequential(nn.EmbeddingBag(5, 4, max_norm=1.0), nn.Linear(4, 4))
+
+
+@module((3, 4), dtype=torch.float32)
+def observed_and_quantized():
+    from torch.ao.quantization import FakeQuantize, FusedMovingAvgObsFakeQuantize, MovingAverageMinMaxObserver
+
+    return nn.Sequential(
+        FakeQuantize(), nn.Linear(4, 4), FusedMovingAvgObsFakeQuantize(), MovingAverageMinMaxObserver()
+    )
+
+
+class Counted(nn.Module):
+    """Buffers of its own, which it writes to in all the ways there are."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("steps", torch.zeros((), dtype=torch.long))
+        self.register_buffer("average", torch.zeros(4))
+        self.register_buffer("largest", torch.zeros(4))
+        self.register_buffer("seen", torch.zeros(2, 4))
+
+    def forward(self, x):
+        self.steps += 1
+        self.average.mul_(0.9).add_(x.detach().mean(0), alpha=0.1)
+        torch.maximum(self.largest, x.detach().amax(0), out=self.largest)
+        self.seen[0] = x[0].detach()
+        self.seen.data[1].lerp_(self.average, 0.5)
+        return x * self.average.clone() + self.steps
+
+
+@module((3, 4))
+def buffers_written_to():
+    return Counted()
+
+
 @function((3, 4), (4,), (4,))
 def biases_of_one_shape(x, a, b):
     return (x + a + b).sin()
@@ -206,7 +316,7 @@ def _step(compiled: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> list[to
     outputs = _tensors(compiled(*args, **kwargs))
     wanted = [o for o in outputs if o.requires_grad]
     if wanted:
-        torch.autograd.backward(wanted, [torch.ones_like(o) for o in wanted])
+        torch.autograd.backward(wanted, [_tangent(o) for o in wanted])
     return [o.detach().clone() for o in outputs]
 
 
@@ -214,8 +324,12 @@ def _asked_for(compiled: Any, args: Sequence[Any], kwargs: dict[str, Any], leave
     wanted = [o for o in _tensors(compiled(*args, **kwargs)) if o.requires_grad]
     if not wanted:
         return []
-    given = [torch.ones_like(o) for o in wanted]
+    given = [_tangent(o) for o in wanted]
     return [*torch.autograd.grad(wanted, leaves, given, allow_unused=True), *given]
+
+
+def _tangent(output: torch.Tensor) -> torch.Tensor:
+    return torch.linspace(-0.5, 1.5, output.numel(), dtype=output.real.dtype).square().view(output.shape)
 
 
 def _tensors(value: Any) -> list[torch.Tensor]:
