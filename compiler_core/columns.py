@@ -21,32 +21,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from compiler_core import ir, spaces
+from compiler_core import ir, size_rules, spaces
 from compiler_core.bodies import one_body
 from compiler_core.codegen import Language
+from compiler_core.codegen.blocks import goes_across
 from compiler_core.codegen.cpp_kernel import in_lanes
 from compiler_core.codegen.split import divisor
 from compiler_core.parts import partial_buffers, rest
 from compiler_core.rewrite import Refusal, Rewrite, Rewritten, Wishes, traffic
+from compiler_core.size_rules import ColumnLimits
 from compiler_core.sizes import Int
 
-
-@dataclass(frozen=True)
-class Limits:
-    """What pays.  With so many rows a part, what a part stores is little beside what it reads."""
-
-    most_parts: int
-    least_parts: int
-    least_rows: int
-    least_elements: int
-
-
-LIMITS: dict[Language, Limits] = {
-    # two programs for each of a large GPU's multiprocessors
-    "triton": Limits(256, 16, 8, 0),
-    # some for each thread; of fewer elements, the parts are no less work
-    "cpp": Limits(64, 16, 16, 1 << 13),
-}
+ON_THE_CPU = ColumnLimits(most_parts=64, least_parts=16, least_rows=16, least_elements=1 << 13)
+"""Some parts for each thread; of fewer elements, the parts are no less work.  A GPU's are `SizeRules.columns`."""
 MOST_KEPT = 16384
 """Sums that one program keeps, in registers; a thread, in the caches of its core."""
 
@@ -67,9 +54,10 @@ def join_columns(fused: Rewritten, wishes: Wishes, language: Language) -> Rewrit
     """`fused`, in which loops over rows have taken loops over columns along, or which says why they have not."""
     for pair in _pairs(fused.program, language):
         if len(_places(fused.program, pair)) == 2:  # neither is in another kernel by now
-            wish, limits = wishes.of(pair.rows, pair.columns), LIMITS[language]
+            wish = wishes.of(pair.rows, pair.columns)
+            limits = ON_THE_CPU if language == "cpp" else size_rules.current().columns
             if wish == "together":
-                limits = replace(limits, least_parts=2, least_elements=0)
+                limits = replace(limits, least_parts=2, least_elements=0, in_hand=0)
             asked = Refusal("asked", "you asked to keep them apart")
             outcome = asked if wish == "apart" else _joined(fused, pair, limits)
             fused = _refused(fused, pair, outcome) if isinstance(outcome, Refusal) else outcome
@@ -83,7 +71,7 @@ def _pairs(program: ir.Program, language: Language) -> Iterator[Pair]:
         if not columns.scans and not any(sweep.inner for sweep in ir.sweeps(columns)[1:]):
             by_shape.setdefault(columns.space, []).append(columns)
     for rows in loops:
-        if language == "triton" or not in_lanes(rows):
+        if not goes_across(rows) if language == "triton" else not in_lanes(rows):
             others = by_shape.get(rows.space[::-1], ())
             yield from (Pair(rows, c) for c in others if c is not rows and _share_a_tensor(rows, c))
 
@@ -105,7 +93,7 @@ def _reduces(loops: ir.Loops) -> int:
     return sum(isinstance(s, ir.Reduce) for s in loops.body)
 
 
-def _parts(pair: Pair, limits: Limits) -> int | Refusal:
+def _parts(pair: Pair, limits: ColumnLimits) -> int | Refusal:
     """How many parts to cut the rows in."""
     (count,), (length,) = pair.rows.outer, pair.rows.inner
     if not isinstance(count, int) or not isinstance(length, int):
@@ -116,7 +104,10 @@ def _parts(pair: Pair, limits: Limits) -> int | Refusal:
         return Refusal("columns", f"fewer than {limits.least_elements:,} elements are as well read twice")
     parts = divisor(count, min(limits.most_parts, count // limits.least_rows))
     if parts >= limits.least_parts:
-        return parts
+        few_at_once = parts * max(length, size_rules.current().block) < limits.in_hand
+        if count * length <= limits.in_all or not few_at_once:
+            return parts
+        return Refusal("columns", f"{parts} parts of {count // parts:,} rows each keep only a part of a GPU busy")
     few = f"{limits.least_parts} or more parts of at least {limits.least_rows} each"
     return Refusal("columns", f"{count:,} rows are not {few}")
 
@@ -137,7 +128,7 @@ def _in_order(step: ir.Step, other: ir.Step) -> bool:
     return bool({*step.reads, *step.writes} & {*other.writes} or {*step.writes} & {*other.reads})
 
 
-def _joined(fused: Rewritten, pair: Pair, limits: Limits) -> Rewritten | Refusal:
+def _joined(fused: Rewritten, pair: Pair, limits: ColumnLimits) -> Rewritten | Refusal:
     """The pair as one kernel, and a small one for the parts."""
     parts = _parts(pair, limits)
     if isinstance(parts, Refusal):

@@ -19,14 +19,12 @@ from dataclasses import replace
 
 import torch
 
-from compiler_core import ir
+from compiler_core import ir, size_rules
 from compiler_core.bodies import one_body
 from compiler_core.fuse import MAX_ARGUMENTS, MAX_STATEMENTS
 from compiler_core.rewrite import Rewrite, Rewritten, Wishes
 from compiler_core.sizes import Int
 
-SMALL = 1 << 18
-"""A GPU goes through so many elements in about the time that a launch takes."""
 Shape = tuple[torch.device, tuple[Int, ...]]
 
 
@@ -69,7 +67,7 @@ def _noted(fused: Rewritten, program: ir.Program, notes: Sequence[Rewrite]) -> R
 
 def _is_small(loops: ir.Loops) -> bool:
     numel = loops.outer_numel
-    return not loops.inner and not loops.scatters and isinstance(numel, int) and numel <= SMALL
+    return not loops.inner and not loops.scatters and isinstance(numel, int) and numel <= size_rules.current().small
 
 
 def _joined(first: ir.Loops, second: ir.Loops, wishes: Wishes) -> ir.Loops | None:

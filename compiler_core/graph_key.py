@@ -23,6 +23,7 @@ import torch
 import torch.fx as fx
 from torch._subclasses.fake_tensor import FakeTensor
 
+from compiler_core import size_rules
 from compiler_core.ambient import autocast_of, default_devices
 from compiler_core.config import Options
 from compiler_core.errors import NotKeyed
@@ -88,7 +89,7 @@ def _ambient() -> str:
     modes = torch.is_grad_enabled(), torch.is_inference_mode_enabled(), torch.is_anomaly_enabled()
     _check_operators()
     defaults = torch.get_default_dtype(), default_devices(), torch.get_num_threads()
-    return repr([modes, casts, defaults, settings, _config()])
+    return repr([modes, casts, defaults, settings, _config(), size_rules.current()])
 
 
 def _setting(name: str) -> Any:

@@ -5,20 +5,11 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass, replace
 
-from compiler_core import ir, spaces
+from compiler_core import ir, size_rules, spaces
 from compiler_core.sizes import Int, hint, prod
 
-TILE = 64
-FEW_PROGRAMS = 128
-"""Fewer than a large GPU has multiprocessors."""
-WHOLE = 8192
-"""Elements of a part that a program goes through twice and keeps meanwhile."""
-WHOLE_ROW = 16384
-"""A row of so many elements fits in a program's registers."""
 MOST_IN_A_BLOCK = 32768
 MOST_WARPS = 32
-LIKELY = 256
-"""Blocks for a symbolic number of elements are made for at least so many."""
 
 
 def programs(loops: ir.Loops, blocks: Blocks | None = None) -> int:
@@ -64,7 +55,8 @@ def _in_tiles(loops: ir.Loops) -> ir.Loops:
         k for k in range(last) if hint(loops.outer[k]) >= 8 and any(s[k] == 1 and hint(s[last]) > 1 for s in all_)
     ]
     rest = [k for k in range(last) if k not in across[:1]]
-    by_row = _power_of_2_in(loops.outer[last]) >= TILE and any(any(s) and not s[last] for s in loads)
+    wide = _power_of_2_in(loops.outer[last]) >= size_rules.current().tile
+    by_row = wide and any(any(s) and not s[last] for s in loads)
     in_place = any(isinstance(s, ir.Store) and s.how != "=" for s in loops.body)
     return spaces.arrange(loops, [*rest, *across[:1]], [last]) if across or (by_row and not in_place) else loops
 
@@ -72,7 +64,7 @@ def _in_tiles(loops: ir.Loops) -> ir.Loops:
 def _picks_rows(loops: ir.Loops) -> bool:
     """Whether positions are the same for all of the last index: looked at once for each row, accesses are wide."""
     last = len(loops.outer) - 1
-    if loops.inner or not loops.may_fail or last < 1 or hint(loops.outer[last]) < TILE:
+    if loops.inner or not loops.may_fail or last < 1 or hint(loops.outer[last]) < size_rules.current().tile:
         return False
     rows = spaces.arrange(loops, range(last), [last])
     return not any(isinstance(s, ir.Position) and rows.is_inner(s) for s in rows.body)
@@ -120,43 +112,58 @@ def _inner_candidates(loops: ir.Loops, usual: Blocks) -> list[tuple[int, int]]:
     row = _power_of_2(hint(loops.inner_numel))
     if usual.tiled:
         return [(j, 1) for j in (usual.j, usual.j // 2, usual.j * 2) if 1 <= j <= row]
-    whole = [(row, 1)] if row <= WHOLE_ROW else []
+    whole = [(row, 1)] if row <= size_rules.current().whole_row else []
     return [*whole, *((j, stages) for j in sorted({1024, 4096, usual.j}) if j < row for stages in (1, 3))]
 
 
 def choose_blocks(loops: ir.Loops) -> Blocks:
     """Blocks that keep loads wide, threads busy and a whole row in registers where it fits."""
+    rules = size_rules.current()
     outer = _power_of_2(_extent(loops.outer_numel))
     if not loops.inner:
-        i = min(outer, 1024)
+        i = min(outer, rules.block)
         return Blocks(i, 0, max(1, min(4, i // 128)))
     inner = _power_of_2(_extent(loops.inner_numel))
+    if loops.columns:  # each program keeps the sums of whole rows
+        i = max(1, min(_power_of_2(hint(loops.outer[-1])), rules.block // inner))
+        return Blocks(i, inner, max(1, min(16, i * inner // 512)))
     if not any(isinstance(s, (ir.Reduce, ir.Scan)) for s in loops.body):
-        across = _outer_indices_are_adjacent(loops) or _stores_across(loops)
+        across = goes_across(loops) or _stores_across(loops)
         if loops.may_fail:
-            j = min(inner, 512)
-            i = max(1, min(outer, 1024 // j))
+            j = min(inner, rules.picked)
+            i = max(1, min(outer, rules.block // j))
         else:
-            j = min(inner, TILE) if across else min(1024, _power_of_2_in(loops.inner[-1]))
-            i = min(outer, TILE if across else max(1, 1024 // j))
+            j = min(inner, rules.tile) if across else min(rules.block, _power_of_2_in(loops.inner[-1]))
+            i = min(outer, rules.tile if across else max(1, rules.block // j))
         return Blocks(i, j, max(1, i * j // (512 if across else 256)), tiled=True)
-    if _outer_indices_are_adjacent(loops):
+    if goes_across(loops):
         i = min(outer, 128 // _narrowest(loops))
-        if -(-outer // i) < FEW_PROGRAMS and sum(bool(sweep.inner) for sweep in ir.sweeps(loops)) > 1:
+        if -(-outer // i) < rules.few_programs and sum(bool(sweep.inner) for sweep in ir.sweeps(loops)) > 1:
             i = min(outer, 32 // _narrowest(loops))  # narrower accesses, but more programs that keep what they read
-        j = inner if i * inner <= WHOLE else max(4096 // i, 64)
+        j = inner if i * inner <= rules.whole else max(rules.part_of_row // i, rules.tile)
     else:
-        j = inner if inner <= WHOLE_ROW else 4096
-        i = max(1, min(outer, 1024 // j))
-    if loops.columns:
-        i = min(i, _power_of_2(hint(loops.outer[-1])))
+        j = inner if inner <= rules.whole_row else rules.part_of_row
+        i = max(1, min(outer, rules.block // j))
     return Blocks(i, j, max(1, min(16, i * j // 512)))
 
 
 def parts_to_keep(loops: ir.Loops) -> int:
     """In how many parts the inner indices go, so that a program can keep one."""
-    adjacent = 128 // _narrowest(loops) if _outer_indices_are_adjacent(loops) else 1
-    return -(-hint(loops.inner_numel) * min(adjacent, hint(loops.outer_numel)) // WHOLE)
+    adjacent = 128 // _narrowest(loops) if goes_across(loops) else 1
+    return -(-hint(loops.inner_numel) * min(adjacent, hint(loops.outer_numel)) // size_rules.current().whole)
+
+
+def goes_across(loops: ir.Loops) -> bool:
+    """Whether rows lie across memory: elements that lie side by side there belong to different outer indices.
+
+    What one of the two indices does not move, a mask of rows say, lies well for either.
+    """
+    last = len(loops.outer) - 1
+    strides = [s.address.strides for s in loops.body if isinstance(s, ir.Load) and loops.is_inner(s)]
+    moving = [s for s in strides if loops.outer and s[last]]
+    rows = sum(s[-1] == 1 for s in moving)
+    columns = sum(s[last] == 1 and hint(s[-1]) > 1 for s in moving)
+    return columns > rows
 
 
 def _narrowest(loops: ir.Loops) -> int:
@@ -172,20 +179,7 @@ def _narrowest(loops: ir.Loops) -> int:
 
 def _extent(numel: Int) -> int:
     """How many elements blocks are made for: a symbolic number may have been captured when it was small."""
-    return numel if isinstance(numel, int) else max(hint(numel), LIKELY)
-
-
-def _outer_indices_are_adjacent(loops: ir.Loops) -> bool:
-    """Whether elements that lie side by side in memory belong to different outer indices.
-
-    What one of the two indices does not move, a mask of rows say, lies well for either.
-    """
-    last = len(loops.outer) - 1
-    strides = [s.address.strides for s in loops.body if isinstance(s, ir.Load) and loops.is_inner(s)]
-    moving = [s for s in strides if loops.outer and s[last]]
-    rows = sum(s[-1] == 1 for s in moving)
-    columns = sum(s[last] == 1 and hint(s[-1]) > 1 for s in moving)
-    return columns > rows
+    return numel if isinstance(numel, int) else max(hint(numel), size_rules.current().likely)
 
 
 def _stores_across(loops: ir.Loops) -> bool:

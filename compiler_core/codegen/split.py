@@ -15,20 +15,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from compiler_core import ir, spaces
+from compiler_core import ir, size_rules, spaces
 from compiler_core.codegen.blocks import parts_to_keep, programs
 from compiler_core.parts import made_of_distances, partial_buffers, parts, rest
 from compiler_core.sizes import hint, prod
-
-ENOUGH_PROGRAMS = 256
-WANTED_PROGRAMS = 512
-"""Some four programs for each of a large GPU's multiprocessors, which all run at once."""
-LITTLE = 1 << 13
-"""So many elements for each program take less time than another kernel."""
-LEAST_PART = 256
-"""Each part has at least so many elements."""
-MOST_PARTS = 1024
-"""More would make the second kernel, of few programs, a slow one."""
 
 
 def split_reductions(program: ir.Program) -> ir.Program:
@@ -52,12 +42,12 @@ def _cut(loops: ir.Loops) -> spaces.Split | None:
     later = [sweep for sweep in ir.sweeps(loops)[1:] if sweep.inner]
     if not all(made_of_distances(loops, sweep) for sweep in later):
         return None
-    running = programs(loops)
-    if running >= ENOUGH_PROGRAMS or hint(prod(loops.space)) <= LITTLE * running:
+    running, rules = programs(loops), size_rules.current()
+    if running >= rules.enough_programs or hint(prod(loops.space)) <= rules.little * running:
         return None
-    most = min(WANTED_PROGRAMS // running, hint(loops.inner_numel) // LEAST_PART)
+    most = min(rules.wanted_programs // running, hint(loops.inner_numel) // rules.least_part)
     if later:  # what is gone through twice is to be read once
-        most = max(most, min(2 * parts_to_keep(loops) - 1, MOST_PARTS))
+        most = max(most, min(2 * parts_to_keep(loops) - 1, rules.most_parts))
     inner = [(size, at) for at, size in enumerate(loops.space) if at >= len(loops.outer) and isinstance(size, int)]
     count, at = max(((divisor(size, most), -at) for size, at in inner), default=(1, 0))
     return spaces.Split(-at, loops.space[-at] // count) if count > 1 else None

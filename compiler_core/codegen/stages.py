@@ -20,13 +20,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from compiler_core import ir, parts, spaces
+from compiler_core import ir, parts, size_rules, spaces
 from compiler_core.codegen.blocks import programs
-from compiler_core.codegen.split import ENOUGH_PROGRAMS
 from compiler_core.sizes import hint, prod
-
-LONG = 1 << 15
-"""So many elements for each program take longer than starting some more kernels."""
 
 
 def in_stages(program: ir.Program) -> ir.Program:
@@ -42,9 +38,11 @@ def _stages(loops: ir.Loops, buffers: dict[str, ir.Buffer]) -> list[ir.Loops]:
     """`loops`, or a kernel for each time that they go through their rows; new buffers go into `buffers`."""
     sweeps = ir.sweeps(loops)
     times = _times(loops, sweeps)
-    running = programs(loops)
-    if loops.columns or len(times) < 2 or running >= ENOUGH_PROGRAMS or hint(prod(loops.space)) < LONG * running:
+    if loops.columns or len(times) < 2:
         return [loops]  # what walks through the rows of a part keeps sums over columns on the way
+    running, rules = programs(loops), size_rules.current()
+    if running >= rules.enough_programs or hint(prod(loops.space)) < rules.long * running:
+        return [loops]
     kept = _row_buffers(loops, buffers)
     stages = [_stage(loops, sweeps, time, kept) for time in times]
     idle = set(kept.values()) - {name for stage in stages for name in stage.reads}

@@ -20,7 +20,7 @@ from dataclasses import replace
 
 import torch
 
-from compiler_core import ir, spaces
+from compiler_core import ir, size_rules, spaces
 from compiler_core.bodies import without_names
 from compiler_core.codegen import Code, Line
 from compiler_core.codegen.blocks import Blocks, as_printed, choose_blocks, programs
@@ -47,7 +47,6 @@ _RESERVED = {"tl", "triton", "libdevice", "float", "range", "start", "i", "j", "
 AHEAD = 48 * 1024
 """Rows of up to so many bytes are loaded into shared memory while those before are computed with."""
 NOT_TUNED: Mapping[str, Blocks] = {}
-_INT32_LIMIT = 2**31 - 2**16
 _Line = tuple[str, tuple[int, ...]]
 """A line, and the numbers of the statements that it prints."""
 
@@ -534,4 +533,4 @@ def _reaches_far(loops: ir.Loops) -> bool:
         + sum(abs(hint(f)) * positions[name] for name, f in a.values)
         for a in addresses
     ]
-    return max([math.prod(sizes), *reach]) >= _INT32_LIMIT
+    return max([math.prod(sizes), *reach]) >= size_rules.current().far

@@ -5,24 +5,26 @@ python -m tests.benchmarks.bench_reductions
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from unittest import mock
 
 import torch
 
 import compiler_core
-from compiler_core import columns
-from compiler_core.codegen import split, triton
+from compiler_core.codegen import triton
+from compiler_core.size_rules import USUAL, used
 from tests.benchmarks.bench_cases import runner, seconds
 from tests.benchmarks.cases import CASES, Make
 
 NORMS = ("layer_norm_training", "rms_norm_training")
 CHANNELS = ("batch_norm_relu", "mean_squared_error")
-CHOICES: list[tuple[Any, str, int, Sequence[str]]] = [
-    *((columns, "PARTS", value, NORMS) for value in (128, 256, 512, 1024)),
-    (triton, "AHEAD", 0, NORMS),
-    (columns, "MOST_KEPT", 0, NORMS),
-    *((split, "WANTED_PROGRAMS", value, CHANNELS) for value in (256, 512, 1024, 2048)),
+CHOICES: list[tuple[str, int, Sequence[str]]] = [
+    *(("columns.most_parts", value, NORMS) for value in (128, 256, 512, 1024)),
+    ("columns.least_parts", 1 << 30, NORMS),
+    ("AHEAD", 0, NORMS),
+    *(("wanted_programs", value, CHANNELS) for value in (256, 512, 1024, 2048)),
 ]
 
 
@@ -38,15 +40,24 @@ def microseconds(name: str, dtype: torch.dtype) -> float:
     return 1e6 * seconds(run, "cuda", 1)
 
 
+@contextmanager
+def chosen(name: str, value: int) -> Iterator[None]:
+    """One number changed: of the size rules, or of `codegen.triton`."""
+    if name == "AHEAD":
+        with mock.patch.object(triton, name, value):
+            yield
+    else:
+        within, _, last = name.rpartition(".")
+        changed = {within: replace(USUAL.columns, **{last: value})} if within else {last: value}
+        with used(replace(USUAL, **changed)):  # type: ignore[arg-type]
+            yield
+
+
 def main() -> None:
-    for module, name, value, cases in CHOICES:
-        before = getattr(module, name)
-        setattr(module, name, value)
-        try:
+    for name, value, cases in CHOICES:
+        with chosen(name, value):
             times = [f"{c} {d}: {microseconds(c, d):.1f}" for c in cases for d in (torch.float32, torch.bfloat16)]
-        finally:
-            setattr(module, name, before)
-        print(f"{module.__name__}.{name} = {value}:", *times, sep="  ", flush=True)
+        print(f"{name} = {value}:", *times, sep="  ", flush=True)
 
 
 if __name__ == "__main__":

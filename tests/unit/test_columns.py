@@ -17,7 +17,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 import compiler_core
 from compiler_core import build, columns, ir
 from compiler_core.codegen import cpp
-from compiler_core.codegen.split import ENOUGH_PROGRAMS, split_reductions
+from compiler_core.codegen.blocks import choose_blocks
+from compiler_core.codegen.split import split_reductions
 from compiler_core.codegen.stages import in_stages
 from compiler_core.columns import join_columns
 from compiler_core.errors import CompilerBug
@@ -25,6 +26,7 @@ from compiler_core.fuse import fuse
 from compiler_core.lower import lower
 from compiler_core.record import Record
 from compiler_core.rewrite import Rewritten, Wishes
+from compiler_core.size_rules import USUAL
 from tests.kernel_programs import check, trace
 
 
@@ -64,7 +66,16 @@ def test_what_walks_is_left_whole_where_few_programs_do_it(size: tuple[int, int]
         done = joined(lambda x, w: ((x * w).softmax(1), x.sum(0)), torch.empty(size), torch.empty(size[1]))
     (kernel,) = walking(done)
     assert split_reductions(in_stages(done.program)).steps == done.program.steps
-    assert kernel.outer[0] < ENOUGH_PROGRAMS
+    assert kernel.outer[0] < USUAL.enough_programs
+
+
+@pytest.mark.parametrize("length", [3, 700, 5000])
+def test_what_walks_has_whole_rows_in_hand(length: int) -> None:
+    """However they lie in memory: what is summed over columns is complete after one time through a part."""
+    for strides in ((length * 16, length, 1), (16, 1, 4096)):
+        load = ir.Load("x", torch.float32, "x", ir.Address(strides))
+        over = ir.Store("s", ir.Address((length, 0, 1)), "x", over="sum")
+        assert choose_blocks(ir.Loops("walk", (256, 16), (length,), (load, over))).j >= length
 
 
 def test_what_walks_has_a_part_and_a_row() -> None:
@@ -83,6 +94,8 @@ def test_what_walks_has_a_part_and_a_row() -> None:
         (lambda x: (F.softmax(x, 1) + x.sum(0), x), (512, 96)),  # the sums are needed first
         (lambda x: (F.softmax(x, 1), F.softmax(x, 0)), (512, 96)),  # the columns are gone through again
         (lambda x: (F.softmax(x, 1), x.sum(0)), (512, 20_000)),  # more sums than registers
+        (lambda x: (F.softmax(x.t(), 1), x.t().sum(0)), (96, 512)),  # rows lie across memory
+        (lambda x: (F.softmax(x, 1), x.sum(0)), (16 * 1009, 96)),  # 16 programs for much work
     ],
 )
 def test_what_stays_apart(program: Callable[..., Any], size: tuple[int, int]) -> None:
@@ -180,8 +193,8 @@ def test_on_the_cpu_the_sums_of_a_row_stay_in_registers(tmp_path: Path) -> None:
 
 @pytest.fixture
 def _however_small(monkeypatch: pytest.MonkeyPatch) -> None:
-    small = replace(columns.LIMITS["cpp"], most_parts=4, least_parts=2, least_rows=1, least_elements=0)
-    monkeypatch.setitem(columns.LIMITS, "cpp", small)
+    small = replace(columns.ON_THE_CPU, most_parts=4, least_parts=2, least_rows=1, least_elements=0)
+    monkeypatch.setattr(columns, "ON_THE_CPU", small)
 
 
 SMALL: dict[str, Callable[..., Any]] = {

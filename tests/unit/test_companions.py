@@ -6,10 +6,11 @@ import torch
 import torch.nn.functional as F
 
 from compiler_core import ir
-from compiler_core.companions import SMALL, join_companions
+from compiler_core.companions import join_companions
 from compiler_core.fuse import fuse
 from compiler_core.ir import Address, Compute, Literal, Load, Loops, Store
 from compiler_core.rewrite import Rewritten, Wishes
+from compiler_core.size_rules import USUAL
 from tests.unit.philox_cases import on_gpu
 
 f32 = torch.float32
@@ -60,7 +61,7 @@ def test_what_needs_a_step_between_stays_behind_it() -> None:
 
 
 def test_large_loops_stay_apart() -> None:
-    assert names(joined(plus_one("a1", "a", 2 * SMALL), plus_one("b1", "b", 2 * SMALL))) == ["a1", "b1"]
+    assert names(joined(plus_one("a1", "a", 2 * USUAL.small), plus_one("b1", "b", 2 * USUAL.small))) == ["a1", "b1"]
 
 
 def test_what_is_to_stay_apart_does() -> None:
