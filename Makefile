@@ -15,7 +15,7 @@ NEW_ENOUGH := 'const [a, b] = process.versions.node.split(".").map(Number); \
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 BROWSER_SOURCES := $(shell find extension -type f -not -path '*/node_modules/*' -not -path '*/lib/*' -not -path '*/labextension/*' -not -name '*.tsbuildinfo')
 
-.PHONY: help lab demo test lint fix bench fuzz gpu cpython-tests operators shapes versions compat clean
+.PHONY: help lab demo test lint fix bench fuzz gpu cpython-tests operators cuda-sweep shapes versions compat clean
 
 help: ## Say what the targets are
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -58,6 +58,9 @@ gpu: ## Compare corpus, networks, random programs and operators with eager on a 
 
 operators: $(STAMPS)/test ## Compare PyTorch's operator database with eager (BACKEND=aot_eager ONLY=name)
 	$(PY) -m tests.operator_sweep --backend $(or $(BACKEND),aot_eager) --only '$(ONLY)'
+
+cuda-sweep: $(STAMPS)/test ## Compile programs of all sizes for a GPU that need not be here (N=2000 SEED=0 ONLY=name FORCED=1)
+	$(PY) -m tests.cuda_sweep $(if $(FORCED),--forced) --count $(or $(N),2000) --seed $(or $(SEED),0) --only '$(ONLY)'
 
 shapes: $(STAMPS)/test ## Compare N random sequences of shapes with stock torch.compile (N=50 BACKEND=eager SEED=0)
 	$(PY) -m tests.shape_sequences --count $(or $(N),50) --backend $(or $(BACKEND),eager) --seed $(or $(SEED),0)

@@ -17,6 +17,8 @@ import torch.fx as fx
 
 from compiler_core import build, ir, whole
 from compiler_core.codegen import Code, Language, cpp, ladder, memory, triton
+from compiler_core import build, ir
+from compiler_core.codegen import Code, Language, cpp, ladder, memory, triton, triton_check
 from compiler_core.codegen.blocks import Blocks
 from compiler_core.codegen.recipe import Runner, load
 from compiler_core.codegen.split import split_reductions
@@ -80,6 +82,8 @@ def compile_kernels(
         program = memory.as_taken(program)
         tuned = tune(program, which, compile_, language) if options.tune else triton.NOT_TUNED
         code = _generate(program, language, tuned)
+        if options.strict and language == "triton":
+            triton_check.check(code.text)
         planned = memory.plan(program)
         wrapper = Wrapper(program, code, planned)
         notes = _Notes(compile_, which, program)

@@ -6,7 +6,8 @@ import gc
 import os
 import signal
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+from unittest import mock
 
 import pytest
 
@@ -20,6 +21,22 @@ SEED = 20261121
 def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Kernels are built anew: a test run neither reads nor fills the person's cache."""
     os.environ["CUTAWAY_CACHE_DIR"] = str(tmp_path_factory.mktemp("cache"))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _checked_kernels() -> Iterator[None]:
+    """Every Triton kernel that a test has made is looked at, also where nothing compiles it."""
+    from compiler_core.codegen import triton, triton_check
+
+    generate = triton.generate
+
+    def checked(*args: Any) -> Any:
+        code = generate(*args)
+        triton_check.check(code.text)
+        return code
+
+    with mock.patch.object(triton, "generate", checked):
+        yield
 
 
 @pytest.fixture(autouse=True)

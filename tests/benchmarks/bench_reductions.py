@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
 from unittest import mock
 
 import torch
@@ -48,8 +49,8 @@ def chosen(name: str, value: int) -> Iterator[None]:
             yield
     else:
         within, _, last = name.rpartition(".")
-        changed = {within: replace(USUAL.columns, **{last: value})} if within else {last: value}
-        with used(replace(USUAL, **changed)):  # type: ignore[arg-type]
+        changed: dict[str, Any] = {within: replace(USUAL.columns, **{last: value})} if within else {last: value}
+        with used(replace(USUAL, **changed)):
             yield
 
 
