@@ -16,8 +16,6 @@ import torch
 import torch.fx as fx
 
 from compiler_core import build, ir, whole
-from compiler_core.codegen import Code, Language, cpp, ladder, memory, triton
-from compiler_core import build, ir
 from compiler_core.codegen import Code, Language, cpp, ladder, memory, triton, triton_check
 from compiler_core.codegen.blocks import Blocks
 from compiler_core.codegen.recipe import Runner, load

@@ -480,6 +480,8 @@ def online_softmax(sweep: ir.Sweep, following: Sequence[ir.Sweep]) -> tuple[ir.R
     largest = [s for s in sweep.inner if isinstance(s, ir.Reduce)]
     if len(largest) != 1 or not following or any(isinstance(s, ir.Store) for s in sweep.inner):
         return None
+    if any(isinstance(s, ir.Scan) for s in (*sweep.again, *sweep.inner)):  # what blocks before came to is carried on
+        return None
     (m,), rest = largest, following[0].inner
     if m.op != "max" or m.dtype is not torch.float32 or not isinstance(m.value, str) or len(rest) != 3:
         return None
