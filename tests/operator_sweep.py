@@ -184,7 +184,7 @@ def _judged(case: Case, want: testing.World, got: testing.World, record: Record)
 
 
 def _is_refusal(failure: Any) -> bool:
-    return "JointRefused" in (failure.detail or "")
+    return bool(failure.kind == "refusal")
 
 
 def _difference(case: Case, want: testing.World, got: testing.World) -> str | None:

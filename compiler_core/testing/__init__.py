@@ -40,7 +40,8 @@ How exactly tensors' elements are compared is said by the judge:
 Differences that are known and not mended yet are in `known.py`; each has a test that fails once it is gone.
 
 Left out: the names of `grad_fn` nodes and autograd's texts about them, since a compiled function is one node; the lines
-that warnings come from, since generated code has none of the user's; `_version` of tensors, since a compiled function
+that warnings come from, since generated code has none of the user's; `CompileWarning`s, since whoever compares looks
+for failures in the record; `_version` of tensors, since a compiled function
 may write once where eager writes twice; strides of dimensions of one element and of empty tensors, for all judges but
 `Exact` and `Close`, since they address nothing.
 """
