@@ -101,8 +101,10 @@ def compile(
     numbers that differ from call to call are symbolic, so that one compile holds for many: from their second
     value on (None), at once (True) or never (False); see `mark_dynamic`.  `target`:
     also record the kernels' machine code for this device, which need not be here (``sm_90``).
-    `recompile_limit`: after so many compiles of one function, calls that none covers run as plain
-    Python.  `memory_budget`: the share of the saved bytes that the backward may keep; `memory_curve`:
+    `strict`: raise a failure of the compiler's own as StrictError; without it a CompileWarning says what failed,
+    and the code runs as it is (``docs/failures.md``).  `recompile_limit`: after so many compiles of one function,
+    calls that none covers run as plain Python.  `memory_budget`: the share of the saved bytes that the backward
+    may keep; `memory_curve`:
     record what other shares would give (``Partition.curve``).  `steps`: record every step of the
     symbolic interpreter (`Compile.replay`).  `guard_filter`: given the guards of a compile, says for
     each whether it is kept; one that is not is never checked, and it is for you to know that it always

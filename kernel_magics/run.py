@@ -14,7 +14,7 @@ from IPython.core.getipython import get_ipython
 from compiler_core.record import Record
 from kernel_magics import awaiting, engines, export, stock
 from kernel_magics.cell import Program, Unit
-from kernel_magics.view import View, guarded, say
+from kernel_magics.view import View, guarded, say, warn
 
 
 @dataclass(frozen=True)
@@ -148,6 +148,7 @@ def _compiler(request: Request, record: Record) -> Callable[[types.FunctionType]
 def _core(request: Request, record: Record) -> Callable[[types.FunctionType], Unit]:
     if reason := engines.broken():
         record.notes.append(f"The cell ran as plain Python: the core engine does not work here ({reason}).")
+        warn(record.notes[-1])
         return lambda unit: unit
     from compiler_core import api
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from html.parser import HTMLParser
+from typing import Any
 
 import pytest
 import torch
 
-from compiler_core import api
+from compiler_core import CompileWarning, api
 from compiler_core.record import Record, Tried, Tuning
 from kernel_magics import summary
 
@@ -75,6 +76,28 @@ def test_explanation_says_what_is_kept_and_what_that_would_cost_to_drop() -> Non
     assert "    mm: a matrix product, convolution or attention, expensive to compute again (32,768 bytes)" in text
     assert "; dropping it would cost " in text
     assert "an input, in memory already" in text
+
+
+def test_what_failed_comes_first() -> None:
+    def broken(gm: torch.fx.GraphModule, examples: object) -> Any:
+        raise ZeroDivisionError("by design")
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        print(end="")
+        return x.sin()
+
+    with api.record() as made:
+        compiled = api.compile(program, backend=broken, dynamic=False)
+        with pytest.warns(CompileWarning, match="by design"):
+            compiled(torch.ones(3)), compiled(torch.ones(4))
+    line = program.__code__.co_firstlineno + 1
+    for text in (summary.text(made), summary.explanation(made)):
+        head, failure, source, meaning, *_ = text.splitlines()
+        assert head.startswith("Cutaway: 1 failure, ")
+        assert failure == f"  FAILURE at test_summary.py line {line}: failed in backend: ZeroDivisionError: by design"
+        assert source == '    print(end="")'
+        assert meaning.endswith("the results are right, but it is not compiled.")
+        assert text.count("FAILURE") == 1
 
 
 def test_time_counts_nested_and_overlapping_steps_once() -> None:

@@ -1,6 +1,6 @@
 /** What failed, in words: the bar, the overview and the marks say the same. */
 
-import type { Compile, Failure, Record as CutawayRecord } from "./record";
+import type { Compile, Record as CutawayRecord, Failure } from "./record";
 
 export interface Failed {
   /** The first compile that met it. */

@@ -1,5 +1,6 @@
 /** What is looked at: compile, panes, the items pointed at and pinned.  The one thing that changes. */
 
+import { failuresOf } from "./failures";
 import type { Model } from "./host";
 import { keyOf, Links } from "./links";
 import { type Mark, marksOf } from "./marks";
@@ -118,7 +119,10 @@ export class State {
   private wantedPanes(): string[] {
     const wanted = this.model.get("shown");
     const usual = this.record.comparison ? ["source", "engines"] : (recall("shown", isWords) ?? DEFAULT_SHOWN);
-    return (wanted.length ? wanted : usual).slice(0, MOST_PANES);
+    if (wanted.length) return wanted.slice(0, MOST_PANES);
+    // what failed is seen at once
+    const failed = failuresOf(this.record).some(({ failure }) => failure.kind !== "refusal");
+    return (failed && !usual.includes("overview") ? [usual[0], "overview"] : usual).slice(0, MOST_PANES);
   }
 
   private takePins(): void {
