@@ -118,7 +118,7 @@ def compile(
         backend, fullgraph, dynamic, target, strict, recompile_limit, memory_budget, steps, guard_filter, memory_curve,
         mode, tuple(keep_apart), tuple(force_fuse), tune,
     )  # fmt: skip
-    backends.choose(backend, ())
+    backends.check_name(backend)
     if target is not None:
         check_target(target)
     return functools.partial(_compiled, options=options) if fn is None else _compiled(fn, options)

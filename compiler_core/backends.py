@@ -2,9 +2,12 @@
 
     eager       runs the captured graph
     aot_eager   joint graph and partition of ours, the two graphs run by PyTorch
-    cpp         the same with C++ kernels of ours
-    triton      the same with Triton kernels of ours
+    cpp         the same with C++ kernels of ours for what lies on the CPU
+    triton      the same with Triton kernels of ours for what lies on GPUs
     inductor    PyTorch's own compiler on the captured graph
+
+Where none is asked for, both kinds of kernels are made, each for what lies on its device, and the record names those
+that a graph got (``cpp + triton``).  What lies where a backend has no kernels is left to PyTorch's operators.
 
 Any callable ``(GraphModule, example_inputs) -> callable`` is a backend too.  A failure inside one
 does not end the program: the graph runs eagerly, the record says why, and a warning does.
@@ -12,15 +15,18 @@ does not end the program: the graph runs eagerly, the record says why, and a war
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 import torch.fx as fx
 
+from compiler_core import ir
 from compiler_core.config import Options
 from compiler_core.errors import CompileWarning, UsageError
 from compiler_core.failures import heard
+from compiler_core.graphs import tensors_in
 from compiler_core.record import Compile
 
 Call = Callable[..., tuple[torch.Tensor, ...]]
@@ -49,15 +55,25 @@ def takes_symbols(wanted: str | Callable[..., Any] | None) -> bool:
     return callable(wanted) or wanted in (None, "eager", "aot_eager", "cpp", "triton")
 
 
-def choose(wanted: str | Backend | Callable[..., Any] | None, example_inputs: Sequence[torch.Tensor]) -> str:
-    """The name of the backend that `wanted` means; UsageError where there is none of that name."""
-    if wanted is None:
-        return "triton" if any(isinstance(t, torch.Tensor) and t.is_cuda for t in example_inputs) else "cpp"
-    if callable(wanted):
-        return str(getattr(wanted, "__name__", type(wanted).__name__))
-    if wanted not in _BACKENDS:
+def check_name(wanted: str | Callable[..., Any] | None) -> None:
+    """UsageError where there is no backend of that name."""
+    if isinstance(wanted, str) and wanted not in _BACKENDS:
         raise UsageError(f"unknown backend {wanted!r}; the backends are {', '.join(names())}, or any callable")
-    return wanted
+
+
+def name_of(wanted: str | Callable[..., Any] | None, gm: fx.GraphModule) -> str:
+    """What the record calls the backend that `wanted` means for a graph: by default, the kinds of kernels that there
+    are for its devices."""
+    if wanted is None:
+        devices = {tensor.device.type for tensor in tensors_in(gm)}
+        return " + ".join(sorted({ir.LANGUAGES[d] for d in devices & ir.LANGUAGES.keys()})) or "aot_eager"
+    return wanted if isinstance(wanted, str) else str(getattr(wanted, "__name__", type(wanted).__name__))
+
+
+def _name_made(compile_: Compile) -> None:
+    """Let the record name the kinds of kernels that a graph got: some of its devices may have needed none."""
+    if made := {kernel.language for kernel in compile_.kernels} - {"extern"}:
+        compile_.backend = " + ".join(sorted(made))
 
 
 def compile_graph(
@@ -68,9 +84,9 @@ def compile_graph(
     `example_inputs` are fake tensors like those to come.  What goes wrong inside a backend is recorded, a warning
     says so, and the graph itself is returned; with `options.strict` a bug is raised as StrictError.
     """
-    name = choose(options.backend, example_inputs)
-    compile_.backend = name
-    function = _custom(options.backend) if callable(options.backend) else _BACKENDS[name]
+    check_name(options.backend)
+    name = compile_.backend = name_of(options.backend, gm)
+    function = _custom(options.backend) if callable(options.backend) else _BACKENDS.get(options.backend or "", _default)
     steps = len(compile_.events)
     try:
         return function(gm, example_inputs, compile_, options)
@@ -97,14 +113,22 @@ def _aot_eager(gm: fx.GraphModule, examples: Sequence[torch.Tensor], compile_: C
     return _differentiated(gm, examples, compile_, options, lambda graph, which: boxed(graph))
 
 
+def _default(gm: fx.GraphModule, examples: Sequence[torch.Tensor], compile_: Compile, options: Options) -> Call:
+    call = _kernels(gm, examples, compile_, options, ir.LANGUAGES)
+    _name_made(compile_)
+    return call
+
+
 @backend("cpp")
 def _cpp(gm: fx.GraphModule, examples: Sequence[torch.Tensor], compile_: Compile, options: Options) -> Call:
-    return _kernels(gm, examples, compile_, options, "cpp")
+    return _kernels(gm, examples, compile_, options, {"cpu": "cpp"})
 
 
 @backend("triton")
 def _triton(gm: fx.GraphModule, examples: Sequence[torch.Tensor], compile_: Compile, options: Options) -> Call:
-    return _kernels(gm, examples, compile_, options, "triton")
+    # Triton's interpreter runs kernels on the CPU too
+    interpreted: ir.Languages = {"cpu": "triton"} if os.environ.get("TRITON_INTERPRET") == "1" else {}
+    return _kernels(gm, examples, compile_, options, {"cuda": "triton", **interpreted})
 
 
 @backend("inductor")
@@ -118,18 +142,22 @@ def _inductor(gm: fx.GraphModule, examples: Sequence[torch.Tensor], compile_: Co
 
 def _custom(function: Callable[..., Any]) -> Backend:
     def run(gm: fx.GraphModule, examples: Sequence[torch.Tensor], compile_: Compile, options: Options) -> Call:
-        with compile_.step("backend", choose(function, examples)):
+        with compile_.step("backend", name_of(function, gm)):
             return _flat(function(_copy(gm), list(examples)))
 
     return run
 
 
 def _kernels(
-    gm: fx.GraphModule, examples: Sequence[torch.Tensor], compile_: Compile, options: Options, language: Any
+    gm: fx.GraphModule,
+    examples: Sequence[torch.Tensor],
+    compile_: Compile,
+    options: Options,
+    languages: ir.Languages,
 ) -> Call:
     from compiler_core.graph_cache import Place
 
-    place = Place(gm, examples, compile_, options, language)
+    place = Place(gm, examples, compile_, options, languages)
     if (found := place.found()) is not None:
         return found
     from compiler_core.kernels import compile_kernels
@@ -139,7 +167,7 @@ def _kernels(
         examples,
         compile_,
         options,
-        lambda graph, which: compile_kernels(graph, which, compile_, options, language),
+        lambda graph, which: compile_kernels(graph, which, compile_, options, languages),
         place.keep,
     )
 

@@ -376,8 +376,6 @@ class Capture:
         if known is None:
             # an operation in place returns its argument, which is the same object to Python
             # (a view made with gradients off still says that it is a leaf)
-            if fake.is_meta:
-                raise Unsupported("unsupported operation", "a tensor without memory (device meta)")
             if fake.requires_grad and fake.is_leaf and not fake._is_view():
                 raise Unsupported("unsupported call", f"{node.target} makes a tensor that gradients are kept for")
             known = self._by_fake[id(fake)] = TensorValue(fake, node)

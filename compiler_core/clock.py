@@ -7,7 +7,7 @@ launches wait in a queue until all are in it: what is timed is the GPU's work, w
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Collection, Hashable
 from statistics import median
 from typing import Any
 
@@ -38,7 +38,7 @@ class Clock:
         self._note(part, time.perf_counter_ns() - self._began)
 
     def one_pass(self, run: Callable[[], Any], likely_ns: float) -> None:
-        self._time_nothing()
+        self.time_nothing()
         run()
 
     def medians(self) -> dict[Hashable, float]:
@@ -47,7 +47,7 @@ class Clock:
         own = found.pop(NOTHING)
         return {part: max(0.0, ns - own) for part, ns in found.items()}
 
-    def _time_nothing(self) -> None:
+    def time_nothing(self) -> None:
         self.begin(NOTHING)
         self.end(NOTHING)
 
@@ -78,13 +78,37 @@ class CudaClock(Clock):
         self._events.clear()
 
 
+class BothClocks(Clock):
+    """Parts `on_cpu` are timed there, all others on the current GPU."""
+
+    def __init__(self, on_cpu: Collection[Hashable]) -> None:
+        super().__init__()
+        self._on_cpu, self._cpu, self._gpu = on_cpu, Clock(), CudaClock()
+
+    def begin(self, part: Hashable) -> None:
+        (self._cpu if part in self._on_cpu else self._gpu).begin(part)
+
+    def end(self, part: Hashable) -> None:
+        (self._cpu if part in self._on_cpu else self._gpu).end(part)
+
+    def one_pass(self, run: Callable[[], Any], likely_ns: float) -> None:
+        self._cpu.time_nothing()
+        self._gpu.one_pass(run, likely_ns)
+
+    def medians(self) -> dict[Hashable, float]:
+        return self._cpu.medians() | self._gpu.medians()
+
+
 def _event() -> Any:
     return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
 
 
-def time_parts(run: Callable[[Clock], Any], *, cuda: bool) -> dict[Hashable, float]:
-    """The median time of each part in nanoseconds; `run` runs the program once and tells the clock of its parts."""
-    clock = CudaClock() if cuda else Clock()
+def time_parts(run: Callable[[Clock], Any], *, cuda: bool, on_cpu: Collection[Hashable] = ()) -> dict[Hashable, float]:
+    """The median time of each part in nanoseconds; `run` runs the program once and tells the clock of its parts.
+
+    With `cuda` they are parts of the GPU's work, but for those `on_cpu`.
+    """
+    clock = (BothClocks(on_cpu) if on_cpu else CudaClock()) if cuda else Clock()
     since, took = time.perf_counter_ns(), 0
     for done in range(WARM_UP + MOST):
         began = time.perf_counter_ns()

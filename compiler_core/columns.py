@@ -23,7 +23,6 @@ from dataclasses import dataclass, replace
 
 from compiler_core import ir, size_rules, spaces
 from compiler_core.bodies import one_body
-from compiler_core.codegen import Language
 from compiler_core.codegen.blocks import goes_across
 from compiler_core.codegen.cpp_kernel import in_lanes
 from compiler_core.codegen.split import divisor
@@ -50,12 +49,12 @@ class Pair:
         return self.rows.name, self.columns.name
 
 
-def join_columns(fused: Rewritten, wishes: Wishes, language: Language) -> Rewritten:
+def join_columns(fused: Rewritten, wishes: Wishes) -> Rewritten:
     """`fused`, in which loops over rows have taken loops over columns along, or which says why they have not."""
-    for pair in _pairs(fused.program, language):
+    for pair in _pairs(fused.program):
         if len(_places(fused.program, pair)) == 2:  # neither is in another kernel by now
             wish = wishes.of(pair.rows, pair.columns)
-            limits = ON_THE_CPU if language == "cpp" else size_rules.current().columns
+            limits = ON_THE_CPU if fused.program.language(pair.rows) == "cpp" else size_rules.current().columns
             if wish == "together":
                 limits = replace(limits, least_parts=2, least_elements=0, in_hand=0)
             asked = Refusal("asked", "you asked to keep them apart")
@@ -64,14 +63,14 @@ def join_columns(fused: Rewritten, wishes: Wishes, language: Language) -> Rewrit
     return fused
 
 
-def _pairs(program: ir.Program, language: Language) -> Iterator[Pair]:
+def _pairs(program: ir.Program) -> Iterator[Pair]:
     loops = [s for s in program.steps if isinstance(s, ir.Loops) and _reduces_a_matrix(s)]
     by_shape: dict[tuple[Int, ...], list[ir.Loops]] = {}
     for columns in loops:
         if not columns.scans and not any(sweep.inner for sweep in ir.sweeps(columns)[1:]):
             by_shape.setdefault(columns.space, []).append(columns)
     for rows in loops:
-        if not goes_across(rows) if language == "triton" else not in_lanes(rows):
+        if not goes_across(rows) if program.language(rows) == "triton" else not in_lanes(rows):
             others = by_shape.get(rows.space[::-1], ())
             yield from (Pair(rows, c) for c in others if c is not rows and _share_a_tensor(rows, c))
 

@@ -1,4 +1,4 @@
-"""Small kernels that need nothing of each other, as one.
+"""Small Triton kernels that need nothing of each other, as one.
 
 A kernel that takes less time than its launch, such as the one that counts the batches of a batch norm, costs the
 launch.  A network has as many of them as it has layers, alike in everything but the tensors: those of one shape share
@@ -29,7 +29,7 @@ Shape = tuple[torch.device, tuple[Int, ...]]
 
 
 def join_companions(fused: Rewritten, wishes: Wishes) -> Rewritten:
-    """`fused`, in which small loops over the same indices, that can run at one place, are one."""
+    """`fused`, in which small loops of a GPU over the same indices, that can run at one place, are one."""
     steps: list[ir.Step | None] = list(fused.program.steps)
     leaders: dict[Shape, int] = {}
     written: dict[str, int] = {}
@@ -38,9 +38,9 @@ def join_companions(fused: Rewritten, wishes: Wishes) -> Rewritten:
         written.update(dict.fromkeys(step.writes, at))
         if isinstance(step, ir.Call) and step.barrier:
             leaders.clear()
-        if not isinstance(step, ir.Loops) or not _is_small(step):
+        if not isinstance(step, ir.Loops) or fused.program.language(step) != "triton" or not _is_small(step):
             continue
-        shape = fused.program.buffers[step.writes[0]].device, step.outer
+        shape = fused.program.device(step), step.outer
         place = leaders.setdefault(shape, at)
         first = steps[place]
         assert isinstance(first, ir.Loops)

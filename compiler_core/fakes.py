@@ -39,12 +39,16 @@ BATCH_NORMS = frozenset(
 )
 ROW_MAJOR_ON_CPU = BATCH_NORMS | {aten.log_sigmoid_forward.default, aten.rrelu_with_noise.default}
 """Of these, too, kernels for the CPU make results row-major; batch norms channels-last, where the input is that."""
+QUANTISED = {torch.quint8, torch.qint8, torch.qint32, torch.quint4x2, torch.quint2x4}
+"""Types of tensors with a scale.  The fakes of such say that they are of another type, so no graph has any."""
 
 
 class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
     """Makes fake tensors that are as those of eager's kernels, where PyTorch's own are not."""
 
     def dispatch(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if _makes_quantised(func, (*args, *(kwargs or {}).values())):
+            raise Unsupported("unsupported operation", f"{func} makes a quantised tensor")
         made: Any = super().dispatch(func, types, args, kwargs or {})
         if func in POINTWISE:
             like: Any = super().dispatch(aten.add.Tensor, types, args[:2], {})
@@ -71,6 +75,12 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
             return made
         with self:
             return torch.empty_strided(made.shape, like.stride(), dtype=made.dtype, device=made.device)
+
+
+def _makes_quantised(func: Any, arguments: Sequence[Any]) -> bool:
+    if any(type(a) is torch.dtype and a in QUANTISED for a in arguments):
+        return True
+    return func.namespace == "quantized" or "quantized_tensor" in func.__name__
 
 
 def _is_rolled_channels_last(x: torch.Tensor, shifts: Sequence[Any], dims: Sequence[int] = ()) -> bool:

@@ -19,7 +19,7 @@ from typing import Any
 
 import torch.fx as fx
 
-from compiler_core import cache, kept_constants
+from compiler_core import cache, ir, kept_constants
 from compiler_core.autograd import Boxed, Call, Glue, Graphs, bound
 from compiler_core.codegen.recipe import Recipe, load
 from compiler_core.config import Options
@@ -88,7 +88,7 @@ class Place:
     """Where a graph's entry lies, if it can have one."""
 
     def __init__(
-        self, gm: fx.GraphModule, examples: Sequence[Any], compile_: Compile, options: Options, language: str
+        self, gm: fx.GraphModule, examples: Sequence[Any], compile_: Compile, options: Options, languages: ir.Languages
     ) -> None:
         self._captured, self._compile, self._env = gm, compile_, environment(examples)
         self._guards = len(self._env.guards) if self._env else 0
@@ -100,7 +100,7 @@ class Place:
         with compile_.step("backend", "cache") as self._event:
             self._event.detail = "not there"
             try:
-                self._path = cache.folder("graphs") / key_of(gm, examples, options, language)
+                self._path = cache.folder("graphs") / key_of(gm, examples, options, languages)
                 self._found = self._read()
             except NotKeyed as error:
                 self._event.detail = f"not kept: {error}"

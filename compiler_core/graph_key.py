@@ -14,7 +14,7 @@ import importlib.metadata
 import platform
 import sys
 import types
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import EllipsisType
 from typing import Any
@@ -27,7 +27,7 @@ from compiler_core import size_rules
 from compiler_core.ambient import autocast_of, default_devices
 from compiler_core.config import Options
 from compiler_core.errors import NotKeyed
-from compiler_core.graphs import memory_of
+from compiler_core.graphs import memory_of, tensors_in
 from compiler_core.known_sizes import environment, exact, known
 from compiler_core.symbols import expression, is_symbolic
 
@@ -46,11 +46,11 @@ STATE: tuple[str, ...] = (
 """Functions of ``torch._C`` that tell global settings which a trace may look at."""
 
 
-def key_of(gm: fx.GraphModule, examples: Sequence[Any], options: Options, language: str) -> str:
+def key_of(gm: fx.GraphModule, examples: Sequence[Any], options: Options, languages: Mapping[str, str]) -> str:
     """The digest; NotKeyed where there is none."""
     env = environment(examples)
-    parts = [_made_by(), language, _wishes(options), _ambient(), *(known(env) if env else ())]
-    parts += [*_inputs(examples), *map(_node, gm.graph.nodes)]
+    parts = [_made_by(), repr(sorted(languages.items())), _wishes(options), _ambient(), *(known(env) if env else ())]
+    parts += [*_inputs(examples), *map(_node, gm.graph.nodes), *_devices(gm)]
     return hashlib.sha256("\n".join(parts).encode("utf-8", "surrogatepass")).hexdigest()
 
 
@@ -128,8 +128,6 @@ def _inputs(examples: Sequence[Any]) -> Iterator[str]:
             yield _exact(example)
             continue
         yield _tensor(example, memories)
-        if example.is_cuda:
-            yield repr(torch.cuda.get_device_properties(example.device))
 
 
 def _tensor(example: torch.Tensor, memories: dict[int, int]) -> str:
@@ -146,6 +144,15 @@ def _tensor(example: torch.Tensor, memories: dict[int, int]) -> str:
 
 
 # ---- the graph -----------------------------------------------------------------------------
+
+
+def _devices(gm: fx.GraphModule) -> list[str]:
+    """The devices of all that the graph takes and makes, in order, with what each GPU among them is."""
+    devices = [tensor.device for tensor in tensors_in(gm)]
+    gpus = {device for device in devices if device.type == "cuda"}
+    if gpus and not torch.cuda.is_available():
+        raise NotKeyed("the GPU that the graph is for is not here")
+    return [*map(str, devices), *(f"{gpu} {torch.cuda.get_device_properties(gpu)}" for gpu in sorted(gpus, key=str))]
 
 
 def _node(node: fx.Node) -> str:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -123,6 +123,15 @@ def _module(target: Any) -> str:
 
 def _constant(node: fx.Node) -> str | None:
     return constant_text(getattr(node.graph.owning_module, str(node.target), None)) if node.op == "get_attr" else None
+
+
+def tensors_in(gm: fx.GraphModule) -> Iterator[torch.Tensor]:
+    """The fake tensors that the graph takes and makes, in order; stock's graphs have them by another name."""
+    for node in gm.graph.nodes:
+        value = node.meta.get("val", node.meta.get("example_value"))
+        for each in value if isinstance(value, (tuple, list)) else (value,):
+            if isinstance(each, torch.Tensor):
+                yield each
 
 
 def constant_text(held: Any) -> str | None:

@@ -16,7 +16,7 @@ import torch
 import torch.fx as fx
 
 from compiler_core import build, ir, whole
-from compiler_core.codegen import Code, Language, cpp, ladder, memory, triton, triton_check
+from compiler_core.codegen import Code, cpp, ladder, memory, triton, triton_check
 from compiler_core.codegen.blocks import Blocks
 from compiler_core.codegen.recipe import Runner, load
 from compiler_core.codegen.split import split_reductions
@@ -27,7 +27,7 @@ from compiler_core.companions import join_companions
 from compiler_core.config import Options
 from compiler_core.cost import operations
 from compiler_core.cuda_graphs import replayed
-from compiler_core.errors import BuildError, UsageError
+from compiler_core.errors import BuildError
 from compiler_core.failures import heard
 from compiler_core.fuse import fuse
 from compiler_core.graphs import target_name
@@ -50,44 +50,38 @@ from compiler_core.sizes import hint
 from compiler_core.tune import tune
 
 Which = Literal["forward", "backward"]
-LANGUAGES = ("cpp", "triton")
 NO_KERNELS = (operator.getitem, torch.ops.aten.empty_strided.default)
 """Calls that compute nothing."""
 
 
 def compile_kernels(
-    gm: fx.GraphModule, which: Which, compile_: Compile, options: Options, language: Language
+    gm: fx.GraphModule, which: Which, compile_: Compile, options: Options, languages: ir.Languages = ir.LANGUAGES
 ) -> Runner:
     """A function of the graph's inputs, as one sequence, that returns its outputs as a list.
 
+    `languages`: the devices that get kernels, and in which language; on others PyTorch's operators run.
     BuildError: a tool that makes kernels failed or is missing; the message names the remedy.
     """
-    if language not in LANGUAGES:
-        raise UsageError(f"there are no kernels in {language!r}, only in {', '.join(LANGUAGES)}")
     with compile_.step("lower", which) as event:
-        program = lower(gm, which)
+        program = lower(gm, which, languages)
         event.detail = _counts(program)
     with compile_.step("fuse", which) as event:
         wishes = Wishes(options.keep_apart, options.force_fuse)
-        fused = join_columns(fuse(program, wishes), wishes, language)
-        if language == "triton":
-            fused = join_companions(fused, wishes)
-        program = fused.program
-        event.detail = _counts(program)
+        fused = joined(program, wishes)
+        event.detail = _counts(fused.program)
     with compile_.step("codegen", which):
-        if language == "triton":
-            program = split_reductions(in_stages(program))
-        program = memory.as_taken(program)
-        tuned = tune(program, which, compile_, language) if options.tune else triton.NOT_TUNED
-        code = _generate(program, language, tuned)
-        if options.strict and language == "triton":
-            triton_check.check(code.text)
+        program = as_printed(fused.program)
+        tuned = tune(program, which, compile_) if options.tune else triton.NOT_TUNED
+        codes = [_generate(program.in_language(each), each, tuned) for each in program.used_languages]
+        for code in codes if options.strict else ():
+            if code.language == "triton":
+                triton_check.check(code.text)
         planned = memory.plan(program)
-        wrapper = Wrapper(program, code, planned)
+        wrapper = Wrapper(program, codes, planned)
         notes = _Notes(compile_, which, program)
         notes.unknown(wishes)
         notes.memory(planned)
-        notes.write(fused, code, wrapper)
+        notes.write(fused, codes, wrapper)
     with compile_.step("build", which):
         run = load(wrapper.recipe(), wrapper.constants)
     if options.target:
@@ -97,6 +91,18 @@ def compile_kernels(
     compile_.cuda_graphs.append(CudaGraph(which))
     stays = [not _is_returned(n) for n in output_nodes(gm.graph)]
     return replayed(run, program, stays, compile_.cuda_graphs[-1], compile_)
+
+
+def joined(program: ir.Program, wishes: Wishes) -> Rewritten:
+    """`program` with its loops joined to kernels."""
+    return join_companions(join_columns(fuse(program, wishes), wishes), wishes)
+
+
+def as_printed(program: ir.Program) -> ir.Program:
+    """`program` as it is printed, each kernel of which has buffers that its language can reach."""
+    made = memory.as_taken(split_reductions(in_stages(program)))
+    ir.check_devices(made)
+    return made
 
 
 def _is_returned(node: fx.Node | None) -> bool:
@@ -109,7 +115,7 @@ def _counts(program: ir.Program) -> str:
     return f"loops: {loops}, calls of PyTorch's kernels: {len(program.steps) - loops}"
 
 
-def _generate(program: ir.Program, language: Language, tuned: Mapping[str, Blocks] = triton.NOT_TUNED) -> Code:
+def _generate(program: ir.Program, language: ir.Language, tuned: Mapping[str, Blocks] = triton.NOT_TUNED) -> Code:
     return triton.generate(program, tuned) if language == "triton" else cpp.generate(program, build.simd_math())
 
 
@@ -126,17 +132,21 @@ class _Notes:
     def __init__(self, compile_: Compile, which: Which, program: ir.Program) -> None:
         self._compile, self._which, self._program = compile_, which, program
         self._loops = [s for s in program.steps if isinstance(s, ir.Loops)]
-        self._kernels: dict[Language, Artifact] = {}
+        self._kernels: dict[ir.Language, Artifact] = {}
 
-    def write(self, fused: Rewritten, code: Code, wrapper: Wrapper) -> None:
+    def write(self, fused: Rewritten, codes: Sequence[Code], wrapper: Wrapper) -> None:
         loops = self._loop_ir()
         self._rewrites(fused, loops)
-        self._kernels[code.language] = kernels = self._code(code, loops)
-        lines = self._wrapper(wrapper, kernels)
+        self._kernels = {code.language: self._code(code, loops) for code in codes}
+        lines = self._wrapper(wrapper)
         self._fusions(fused)
         for number, step in enumerate(self._program.steps):
-            item = kernels.item(step.name) if isinstance(step, ir.Loops) else lines.get(step.name)
-            self._kernel(number, step, code, item)
+            item = self._source(step) if isinstance(step, ir.Loops) else lines.get(step.name)
+            self._kernel(number, step, item)
+
+    def _source(self, loops: ir.Loops) -> ItemId:
+        """The kernel's lines in the text of its language."""
+        return self._kernels[self._program.language(loops)].item(loops.name)
 
     def unknown(self, wishes: Wishes) -> None:
         """The wishes about nodes that there are not, once for both graphs."""
@@ -154,10 +164,11 @@ class _Notes:
         self._compile.memory.append(MemoryPlan(self._which, planned.peak_before, planned.peak, buffers))
 
     def machine_code(self, target: str, strict: bool) -> None:
-        """What the kernels become on `target`; they are printed in its language first, if need be."""
+        """What the kernels become on `target`: those in its language or, where there are none, all of them, printed in
+        it for that."""
         if not self._loops:
             return
-        language: Language = "cpp" if target in ladder.CPUS else "triton"
+        language: ir.Language = "cpp" if target in ladder.CPUS else "triton"
         try:
             if language not in self._kernels:
                 loops = self._compile.find(f"{self._which}.loops")
@@ -216,12 +227,12 @@ class _Notes:
             self._compile.link(artifact.item(kernel), [loops.item(kernel)], "codegen")
         return artifact
 
-    def _wrapper(self, wrapper: Wrapper, kernels: Artifact) -> dict[str, ItemId]:
+    def _wrapper(self, wrapper: Wrapper) -> dict[str, ItemId]:
         """The wrapper's lines; returns the one of each call."""
         spans = [Span(str(n), n, n) for n in wrapper.lines]
         artifact = self._compile.artifact("wrapper", f"{self._which}.wrapper", "python", wrapper.text, spans)
         for number, step in wrapper.lines.items():
-            of = [kernels.item(step.name)] if isinstance(step, ir.Loops) else step.origin
+            of = [self._source(step)] if isinstance(step, ir.Loops) else step.origin
             self._compile.link(artifact.item(str(number)), of, "codegen")
         calls = {n: step for n, step in wrapper.lines.items() if isinstance(step, ir.Call)}
         # the first of its lines is the call, later ones look at what came back
@@ -237,20 +248,28 @@ class _Notes:
         for first, second, refusal in fused.refusals:
             self._compile.refusals.append(FusionRefusal(refusal.kind, first, second, refusal.reason))
 
-    def _kernel(self, number: int, step: ir.Step, code: Code, item: ItemId | None) -> None:
+    def _kernel(self, number: int, step: ir.Step, item: ItemId | None) -> None:
         if isinstance(step, ir.Call) and (step.target in NO_KERNELS or step.draws):
             return
-        language: Any = code.language if isinstance(step, ir.Loops) else "extern"
+        language: Any = self._program.language(step) if isinstance(step, ir.Loops) else "extern"
         name = step.name if isinstance(step, ir.Loops) else target_name(whole.operator_of(step) or step.target)
         read, written = self._bytes(self._read_by(step)), self._bytes(step.writes)
         key = f"{self._which}.{number}"
         made = Kernel(key, name, language, self._which, item, read, written)
+        made.device = self._device(step)
+        made.reason = "" if isinstance(step, ir.Loops) else step.reason
         made.operations = step.operations if isinstance(step, ir.Loops) else self._operations(step)
         self._compile.kernels.append(made)
 
+    def _device(self, step: ir.Step) -> str | None:
+        """Where a step runs: a copy between the CPU and a GPU is the GPU's work."""
+        buffers = self._program.buffers
+        found = {str(buffers[n].device) for n in (*self._read_by(step), *step.writes) if n in buffers}
+        return max(found, key=lambda device: device.startswith("cuda"), default=None)
+
     def _operations(self, call: ir.Call) -> int | None:
         """What a call of PyTorch's computes, for products and convolutions that make one tensor."""
-        if call.name not in self._program.buffers:
+        if call.name not in self._program.buffers or any(isinstance(arg, ir.Result) for arg in call.args):
             return None
         args, kwargs = fx.node.map_aggregate((call.args, dict(call.kwargs)), _shaped)
         return operations(call.target, args, kwargs, _shaped(self._program.buffers[call.name]))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import platform
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ import torch
 
 from compiler_core import runnable
 from compiler_core.clock import Clock, time_parts
+from compiler_core.errors import UsageError
 from compiler_core.record import Artifact, Compile, Device, Kernel, Record
 from compiler_core.roofline import PEAKS
 
@@ -66,14 +67,24 @@ def _measure(compile_: Compile, wrapper: Artifact) -> None:
         program.run()
 
     program = runnable.load(compile_, wrapper, begin, end)
+    timed = runnable.kernels_of(compile_, wrapper).values()
+    on_gpu, on_cpu = _on_gpu(program, timed), {kernel.key for kernel in timed if kernel.device == "cpu"}
     try:
-        times = time_parts(run, cuda=program.on_gpu)
+        times = time_parts(run, cuda=on_gpu, on_cpu=on_cpu)
     finally:
         program.let_go()
-    target = this_target(cuda=program.on_gpu)
     for kernel in compile_.kernels:
         if kernel.key in times:
-            kernel.time_ns, kernel.timed_on = times[kernel.key], target
+            kernel.time_ns = times[kernel.key]
+            kernel.timed_on = this_target(cuda=on_gpu and kernel.key not in on_cpu)
+
+
+def _on_gpu(program: runnable.Runnable, kernels: Collection[Kernel]) -> bool:
+    """Whether the program has work for a GPU; UsageError where it has for several, on which no one clock goes."""
+    gpus = {kernel.device for kernel in kernels if kernel.device and kernel.device.startswith("cuda")}
+    if len(gpus) > 1:
+        raise UsageError(f"its kernels run on several GPUs: {', '.join(sorted(gpus))}")
+    return bool(gpus) or program.on_gpu
 
 
 def this_target(*, cuda: bool) -> str:

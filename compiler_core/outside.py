@@ -44,7 +44,7 @@ class OpaqueValue(Value):
         self.source = source
 
     def __repr__(self) -> str:
-        return f"{self.source.text if self.source else ''} ({type(self.real).__name__})"
+        return f"{self.source.text if self.source else ''} ({_kind_of(self.real)})"
 
     def python_type(self) -> type:
         return type(self.real)
@@ -52,6 +52,17 @@ class OpaqueValue(Value):
     def look(self, tx: Interpreter) -> None:
         assert self.source is not None
         tx.capture.guard("TYPE_MATCH", self.source, self.real)
+
+
+def _kind_of(real: Any) -> str:
+    """The kind of an object in words; of a tensor, what is uncommon about it, for which there is no rule."""
+    if type(real) not in (torch.Tensor, torch.nn.Parameter):
+        return type(real).__name__
+    if real.is_quantized or real.is_nested:
+        return f"a {'quantised' if real.is_quantized else 'nested'} tensor"
+    if real.layout is not torch.strided:
+        return f"a tensor of layout {str(real.layout).removeprefix('torch.').lstrip('_')}"
+    return "a tensor with named dimensions" if any(real.names) else type(real).__name__
 
 
 def value_of(capture: Capture, obj: Any, source: Source) -> Value:
@@ -148,7 +159,7 @@ def is_static(obj: Any) -> bool:
 
 def _is_ordinary(tensor: torch.Tensor) -> bool:
     plain = tensor.layout == torch.strided and not tensor.is_quantized and not tensor.is_nested
-    other = tensor.is_meta or any(getattr(tensor, "names", ()))
+    other = any(getattr(tensor, "names", ()))
     return plain and not (other or torch._C._functorch.is_functorch_wrapped_tensor(tensor))
 
 

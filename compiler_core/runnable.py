@@ -14,9 +14,9 @@ from typing import Any
 
 import torch
 
-from compiler_core.codegen import cpp_module, triton_module
+from compiler_core import ir
 from compiler_core.codegen.examples import random_tensor
-from compiler_core.codegen.recipe import NAMES
+from compiler_core.codegen.recipe import NAMES, launchers
 from compiler_core.errors import CutawayError, UsageError
 from compiler_core.record import Artifact, Compile, Kernel, Record
 
@@ -106,21 +106,21 @@ def load(compile_: Compile, wrapper: Artifact, begin: Begin, end: End, values: b
 
 def _ours(compile_: Compile, wrapper: Artifact, tree: ast.Module, scope: dict[str, Any]) -> Runnable:
     which = wrapper.name.partition(".")[0]
-    texts = {a.name: a for a in compile_.artifacts}
-    code = next((texts[name] for name in (f"{which}.cpp", f"{which}.py") if name in texts), None)
-    if code is None:
-        raise UsageError(f"the record has no kernels for the {which} graph of {compile_.id}")
     names = {**NAMES, "random_tensor": random_tensor}
     # the text writes a name of ours with a _ where a node has that name
-    scope |= names | {f"{name}_": value for name, value in names.items()} | _kernels(code)
+    scope |= names | {f"{name}_": value for name, value in names.items()} | launchers(sources(compile_, which))
     exec(compile(tree, f"<cutaway {wrapper.id}>", "exec"), scope)
     return Runnable(scope["random_inputs"](), scope[f"run_{which}"], scope)
 
 
-def _kernels(code: Artifact) -> dict[str, Callable[..., Any]]:
-    if code.language == "triton":
-        return dict(triton_module.launchers(triton_module.load(code.text)))
-    return cpp_module.launchers(code.text)
+def sources(compile_: Compile, which: str) -> dict[ir.Language, str]:
+    """The source of a graph's kernels, in each language that it has kernels in.
+
+    The record may also have them in a language that they do not run in, printed for a target.
+    """
+    names: dict[ir.Language, str] = {"cpp": f"{which}.cpp", "triton": f"{which}.py"}
+    used = {kernel.language for kernel in compile_.kernels if kernel.graph == which}
+    return {language: compile_.find(name).text for language, name in names.items() if language in used}
 
 
 def _stock(wrapper: Artifact, tree: ast.Module, scope: dict[str, Any]) -> Runnable:

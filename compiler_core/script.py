@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 import re
 
-from compiler_core import build, philox, whole
+from compiler_core import build, philox, runnable, whole
 from compiler_core.codegen.examples import random_tensor
 from compiler_core.errors import BuildError, UsageError
 from compiler_core.record import Compile
@@ -111,7 +111,7 @@ def build():
     return ctypes.CDLL(str(folder / "kernels.so"))
 
 
-def launcher(name, *takes, returns=None):
+def cpp_launcher(name, *takes, returns=None):
     function = getattr(library, name)
     function.argtypes, function.restype = takes, returns
 
@@ -128,11 +128,12 @@ library = build()
 _TRITON = """
 {kernels}
 
-def launcher(kernel, grid, num_warps, **_):
+def triton_launcher(kernel, grid, num_warps, **_):
     def launch(*args):
         programs = grid if isinstance(grid, int) else grid(*args[-grid.__code__.co_argcount :])
         if programs:
-            kernel[(programs,)](*args, num_warps=num_warps)
+            with torch.cuda.device(args[0].get_device()):
+                kernel[(programs,)](*args, num_warps=num_warps)
 
     return launch
 
@@ -159,12 +160,11 @@ if __name__ == "__main__":
 
 def script(compile_: Compile, which: str) -> str:
     """The program of the ``forward`` or ``backward`` graph; UsageError where it cannot stand alone."""
-    texts = {a.name: a for a in compile_.artifacts}
-    wrapper = texts.get(f"{which}.wrapper")
-    kernels = next((texts[n] for n in (f"{which}.cpp", f"{which}.py") if n in texts), None)
-    if wrapper is None or kernels is None:
+    wrapper = next((a for a in compile_.artifacts if a.name == f"{which}.wrapper"), None)
+    if wrapper is None:
         raise UsageError(f"compile {compile_.id} has no kernels of ours for its {which} graph")
-    made = _cpp(kernels.text) if kernels.language == "cpp" else _triton(kernels.text)
+    write = {"cpp": _cpp, "triton": _triton}
+    made = "".join(write[language](text) for language, text in runnable.sources(compile_, which).items())
     common = _COMMON.replace("{random_tensor}", inspect.getsource(random_tensor))
     if "= draw(" in wrapper.text:
         needed = philox.most_threads, philox.threads, philox.draw
@@ -178,7 +178,7 @@ def _cpp(kernels: str) -> str:
     functions = []
     for name, parameters, returns in build.signatures(kernels):
         takes = "".join(f", ctypes.{p}" for p in parameters)
-        functions.append(f'{name} = launcher("{name}"{takes}{f", returns=ctypes.{returns}" if returns else ""})')
+        functions.append(f'{name} = cpp_launcher("{name}"{takes}{f", returns=ctypes.{returns}" if returns else ""})')
     return _CPP.format(kernels=kernels, command=_command(), functions="\n".join(functions))
 
 
@@ -193,5 +193,5 @@ def _command() -> list[str]:
 def _triton(kernels: str) -> str:
     names = re.findall(r"^@triton\.jit\ndef (\w+)\(", kernels, re.MULTILINE)
     launched = [name for name in names if f'"{name}": {{' in kernels]
-    functions = "\n".join(f'{name} = launcher({name}, **LAUNCHES["{name}"])' for name in launched)
+    functions = "\n".join(f'{name} = triton_launcher({name}, **LAUNCHES["{name}"])' for name in launched)
     return _TRITON.format(kernels=kernels, functions=functions)

@@ -22,17 +22,17 @@ from compiler_core.codegen import triton, triton_module
 from compiler_core.codegen.blocks import Blocks, as_printed, candidates
 from compiler_core.codegen.examples import below_of, random_tensor
 from compiler_core.errors import BuildError
-from compiler_core.record import Compile, Language, RecordError, Tried, Tuning, from_plain
+from compiler_core.record import Compile, RecordError, Tried, Tuning, from_plain
 from compiler_core.sizes import hint
 
 
-def tune(
-    program: ir.Program, which: Literal["forward", "backward"], compile_: Compile, language: Language
-) -> Mapping[str, Blocks]:
-    """The fastest blocks for each of the program's loops, by their names; what was tried is in `Compile.tunings`."""
+def tune(program: ir.Program, which: Literal["forward", "backward"], compile_: Compile) -> Mapping[str, Blocks]:
+    """The fastest blocks for each of the program's Triton kernels, by their names; what was tried is in
+    `Compile.tunings`."""
     note = Tuning(which)
     compile_.tunings.append(note)
-    if language == "cpp":
+    program = program.in_language("triton")
+    if not program.steps:
         note.reason = "C++ kernels have no block sizes to choose; Triton kernels, on a GPU, have"
         return {}
     if not torch.cuda.is_available():

@@ -175,5 +175,5 @@ def _backend(wanted: str | None, namespace: Mapping[str, Any]) -> str | Callable
     own = namespace.get(wanted or "")
     if wanted and wanted not in backends.names() and callable(own):
         return own  # type: ignore[no-any-return]
-    backends.choose(wanted, ())
+    backends.check_name(wanted)
     return wanted

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+
+from compiler_core.ir import Language
 
 Launcher = Callable[..., object]
 """A kernel, called with a tensor for each of `Loops.arguments`, in their order, then the values of `Loops.symbols` and
 `Loops.scalars`.  What one of C++ returns is true if it met an index that is out of range."""
-Language = Literal["cpp", "triton"]
 
 
 @dataclass(frozen=True)

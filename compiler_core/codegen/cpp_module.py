@@ -2,9 +2,9 @@
 
 A call through `ctypes` with the addresses of seven tensors takes 0.7 us, which is more than many a kernel.  Here Python
 calls a function of C that takes the tensors themselves, in 0.1 us.  Where a tensor has its memory PyTorch says, by a
-function of its stable C interface (`aoti_torch_get_data_ptr`); what nobody promises is where in a Python tensor the
-handle lies that this function takes.  So that is looked up, in a tensor, and where it is not found kernels are called
-through `ctypes`.
+function of its stable C interface (`aoti_torch_get_data_ptr`), and by another on which device: no kernel is handed the
+address of what lies elsewhere.  What nobody promises is where in a Python tensor the handle lies that these functions
+take.  So that is looked up, in a tensor, and where it is not found kernels are called through `ctypes`.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ struct Python {
   void *tensor, *type_error;
   i64 handle_at;
   int (*address)(void*, void**);
+  int (*device_type)(void*, int*);
   int (*is_subtype)(void*, void*);
   i64 (*whole)(Object*);
   double (*real)(Object*);
@@ -38,11 +39,16 @@ struct Python {
   Object* (*truth)(long);
 };
 static Python python;
+static const int CPU = 0;
 static bool fail(const char* why) { python.raise(python.type_error, why); return false; }
 static bool address_of(Object* given, void** address) {
   const bool is_tensor = given->type == python.tensor || python.is_subtype(given->type, python.tensor);
   if (!is_tensor) return fail("a kernel takes tensors");
-  return !python.address((char*)given + python.handle_at, address) || fail("a kernel takes tensors that have memory");
+  char* const handle = (char*)given + python.handle_at;
+  int device;
+  if (python.device_type(handle, &device)) return fail("a kernel takes tensors that have a device");
+  if (device != CPU) return fail("a kernel in C++ takes tensors on the CPU, and was given one on another device");
+  return !python.address(handle, address) || fail("a kernel takes tensors that have memory");
 }
 static bool take(char kind, Object* given, Slot& slot) {
   if (kind == 't') return address_of(given, &slot.address);
@@ -74,6 +80,8 @@ struct Address { void* of; template <class T> operator T*() const { return (T*)o
 """
 """Stands behind the source of kernels, and after it for each one what `launch` is to know."""
 
+CPU = 0
+"""How that interface numbers the CPU among types of devices."""
 KINDS = {
     "c_void_p": ("t", "Address{{a[{}].address}}"),
     "c_int64": ("w", "a[{}].whole"),
@@ -87,8 +95,8 @@ class _Python(ctypes.Structure):
     _fields_ = (
         *((name, ctypes.c_void_p) for name in ("tensor", "type_error")),
         ("handle_at", ctypes.c_int64),
-        *((name, ctypes.c_void_p) for name in ("address", "is_subtype", "whole", "real", "occurred", "raise")),
-        *((name, ctypes.c_void_p) for name in ("release", "acquire", "truth")),
+        *((name, ctypes.c_void_p) for name in ("address", "device_type", "is_subtype", "whole", "real", "occurred")),
+        *((name, ctypes.c_void_p) for name in ("raise", "release", "acquire", "truth")),
     )
 
 
@@ -109,9 +117,15 @@ def launchers(source: str) -> dict[str, Launcher]:
 
 def _by_addresses(function: Callable[..., Any]) -> Launcher:
     def launch(*args: Any) -> Any:
-        return function(*(a.data_ptr() if isinstance(a, torch.Tensor) else a for a in args))
+        return function(*(_address_of(a) if isinstance(a, torch.Tensor) else a for a in args))
 
     return launch
+
+
+def _address_of(tensor: torch.Tensor) -> int:
+    if not tensor.is_cpu:
+        raise TypeError("a kernel in C++ takes tensors on the CPU, and was given one on another device")
+    return tensor.data_ptr()
 
 
 def _described(kernel: build.Signature) -> str:
@@ -142,15 +156,18 @@ def _launch() -> Callable[[int], Launcher] | None:
 def _python() -> _Python | None:
     tensor = torch.empty(3, device="cpu")
     handle_at = _handle_at(tensor)
-    address = getattr(ctypes.CDLL(torch._C.__file__), "aoti_torch_get_data_ptr", None)
-    if handle_at is None or address is None:
+    library = ctypes.CDLL(torch._C.__file__)
+    address, device_type = (getattr(library, f"aoti_torch_get_{name}", None) for name in ("data_ptr", "device_type"))
+    if handle_at is None or address is None or device_type is None:
         return None
-    found = ctypes.c_void_p()
-    if address(ctypes.c_void_p(id(tensor) + handle_at), ctypes.byref(found)) or found.value != tensor.data_ptr():
+    handle, found, device = ctypes.c_void_p(id(tensor) + handle_at), ctypes.c_void_p(), ctypes.c_int(-1)
+    if address(handle, ctypes.byref(found)) or found.value != tensor.data_ptr():
+        return None
+    if device_type(handle, ctypes.byref(device)) or device.value != CPU:
         return None
     api = ctypes.pythonapi
     functions = (
-        *(address, api.PyType_IsSubtype, api.PyLong_AsLongLong, api.PyFloat_AsDouble, api.PyErr_Occurred),
+        *(address, device_type, api.PyType_IsSubtype, api.PyLong_AsLongLong, api.PyFloat_AsDouble, api.PyErr_Occurred),
         *(api.PyErr_SetString, api.PyEval_SaveThread, api.PyEval_RestoreThread, api.PyBool_FromLong),
     )
     addresses = (ctypes.cast(function, ctypes.c_void_p) for function in functions)

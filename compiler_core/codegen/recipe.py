@@ -10,7 +10,7 @@ import math
 import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 import torch
 
@@ -83,9 +83,8 @@ class Recipe:
     function: str
     text: str
     names: dict[str, str]
-    language: Literal["cpp", "triton"]
-    kernels: str
-    """Their source; nothing where there are none."""
+    kernels: dict[ir.Language, str]
+    """Their source in each language that there are kernels in."""
     may_raise: bool
     """Whether it may raise BadIndex or NotDrawn."""
     only_kernels: bool
@@ -100,18 +99,20 @@ def load(recipe: Recipe, constants: Mapping[str, Any]) -> Runner:
 
     Its attributes are what it is made from, `recipe` and `constants`.
     """
-    scope = {own: NAMES[name] for own, name in recipe.names.items()} | dict(constants) | dict(_launchers(recipe))
+    scope = {own: NAMES[name] for own, name in recipe.names.items()} | dict(constants) | launchers(recipe.kernels)
     exec(compile(recipe.text, f"<cutaway {recipe.program}>", "exec"), scope)
     run: Any = scope[recipe.function]
     run.recipe, run.constants = recipe, constants
     return run  # type: ignore[no-any-return]
 
 
-def _launchers(recipe: Recipe) -> Mapping[str, Launcher]:
-    if not recipe.kernels:
-        return {}
-    if recipe.language == "cpp":
-        return cpp_module.launchers(recipe.kernels)
-    from compiler_core.codegen import triton_module
+def launchers(kernels: Mapping[ir.Language, str]) -> dict[str, Launcher]:
+    """The kernels in these texts, by name; BuildError where some cannot be built."""
+    made: dict[str, Launcher] = {}
+    if "cpp" in kernels:
+        made |= cpp_module.launchers(kernels["cpp"])
+    if "triton" in kernels:
+        from compiler_core.codegen import triton_module
 
-    return triton_module.launchers(triton_module.load(recipe.kernels))
+        made |= triton_module.launchers(triton_module.load(kernels["triton"]))
+    return made

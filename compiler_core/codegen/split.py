@@ -22,11 +22,11 @@ from compiler_core.sizes import hint, prod
 
 
 def split_reductions(program: ir.Program) -> ir.Program:
-    """`program`, in which loops that would keep only a few programs busy have become two."""
+    """`program`, in which loops on a GPU that would keep only a few programs busy have become two."""
     steps: list[ir.Step] = []
     buffers = dict(program.buffers)
     for step in program.steps:
-        cut = _cut(step) if isinstance(step, ir.Loops) else None
+        cut = _cut(step) if isinstance(step, ir.Loops) and program.language(step) == "triton" else None
         if isinstance(step, ir.Loops) and cut is not None:
             names = partial_buffers(step, step.space[cut.at] // cut.inner, buffers)
             steps += [_parts(step, cut, names), rest(step, step.space[cut.at] // cut.inner, names)]

@@ -26,11 +26,15 @@ from compiler_core.sizes import hint, prod
 
 
 def in_stages(program: ir.Program) -> ir.Program:
-    """`program`, with kernels for each time in place of loops that go through a few long rows several times."""
+    """`program`, with kernels for each time in place of loops on a GPU that go through a few long rows several
+    times."""
     buffers = dict(program.buffers)
     steps: list[ir.Step] = []
     for step in program.steps:
-        steps += _stages(step, buffers) if isinstance(step, ir.Loops) else [step]
+        if isinstance(step, ir.Loops) and program.language(step) == "triton":
+            steps += _stages(step, buffers)
+        else:
+            steps.append(step)
     return replace(program, steps=tuple(steps), buffers=buffers)
 
 

@@ -27,8 +27,8 @@ FEW = 16
 class Wrapper:
     """The text of one program's function; `lines` tells the step that each line belongs to."""
 
-    def __init__(self, program: ir.Program, code: Code, plan: MemoryPlan) -> None:
-        self._program, self._code, self._plan = program, code, plan
+    def __init__(self, program: ir.Program, codes: Sequence[Code], plan: MemoryPlan) -> None:
+        self._program, self._codes, self._plan = program, codes, plan
         self._taken = {*program.buffers, *(s.name for s in program.steps if isinstance(s, ir.Call))}
         self._kept = self._own(f"{program.name}_kept")
         """The list of the tensors that earlier runs have left for later ones."""
@@ -37,7 +37,7 @@ class Wrapper:
         self._needed: set[str] = set()
         self._addressed = _addressed(program)
         self._device = _one_gpu(program)
-        self._dispatches = code.language == "triton" or any(isinstance(s, ir.Call) for s in program.steps)
+        self._dispatches = any(isinstance(s, ir.Call) or program.language(s) == "triton" for s in program.steps)
         self.lines: dict[int, ir.Step] = {}
         self._render()
         above = [*self._header(), *self._on_its_device(), *self._unpacked(), *self._symbols()]
@@ -46,15 +46,14 @@ class Wrapper:
 
     def recipe(self) -> Recipe:
         """All that the function is made from but `constants`."""
-        loops = [s for s in self._program.steps if isinstance(s, ir.Loops)]
+        may_fail = any(s.may_fail for s in self._program.in_language("cpp").steps if isinstance(s, ir.Loops))
         return Recipe(
             program=self._program.name,
             function=self._function(),
             text=self.text,
             names={self._own(name): name for name in NAMES},
-            language=self._code.language,
-            kernels=self._code.text if loops else "",
-            may_raise=bool(self._draws()) or (self._code.language == "cpp" and any(k.may_fail for k in loops)),
+            kernels={code.language: code.text for code in self._codes},
+            may_raise=bool(self._draws()) or may_fail,
             only_kernels=not self._dispatches,
             short=self._short(),
             in_place=list(self._program.in_place),
@@ -205,7 +204,7 @@ class Wrapper:
         arguments = [*loops.arguments, *numbers]
         self._needed.update(numbers)
         call = f"{loops.name}({', '.join(arguments)})"
-        if loops.may_fail and self._code.language == "cpp":
+        if loops.may_fail and self._program.language(loops) == "cpp":
             call = f"if {call}: raise {self._own('BadIndex')}"
         self._line(call, loops)
 

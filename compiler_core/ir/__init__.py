@@ -45,6 +45,9 @@ So a loop without reductions has no inner sizes and only outer statements.  Stat
 SSA form: a name is made once in its body, before it is used.  Within a body no statement reads
 a buffer that the body writes (fusion replaces such a load by the value).
 
+All buffers of a `Loops` lie on one device, and its type decides the language that the kernel is printed in
+(`Program.languages`).  Tensors go from one device to another by calls of PyTorch's only.
+
 Types are exact: both arguments of an arithmetic operation have its result's type, a cast is
 written out, and bfloat16/float16 are computed as float32 between casts, as eager does.
 
@@ -80,10 +83,10 @@ and the same, made by hand and cut into sweeps over the row::
 from __future__ import annotations
 
 from compiler_core.ir.address import Address, Range
-from compiler_core.ir.check import check
+from compiler_core.ir.check import check, check_devices
 from compiler_core.ir.loops import Loops
 from compiler_core.ir.ops import COMPARISONS, OPS, REDUCTIONS, SCANS, SHORT, Op
-from compiler_core.ir.program import Buffer, Call, Program, Result, Step, View
+from compiler_core.ir.program import LANGUAGES, Buffer, Call, Language, Languages, Program, Result, Step, View
 from compiler_core.ir.statements import (
     Argument,
     Compute,
@@ -104,7 +107,8 @@ from compiler_core.ir.statements import (
 from compiler_core.ir.sweeps import Sweep, sweeps
 
 __all__ = [
-    "COMPARISONS", "OPS", "REDUCTIONS", "SCANS", "SHORT", "Address", "Argument", "Buffer", "Call", "Compute", "Index",
-    "Literal", "Load", "Loops", "Made", "Op", "Position", "Program", "Range", "Reduce", "Result", "Scalar", "Scan",
-    "Statement", "Step", "Store", "Sweep", "View", "addresses", "alive", "check", "readdressed", "sweeps",
+    "COMPARISONS", "LANGUAGES", "OPS", "REDUCTIONS", "SCANS", "SHORT", "Address", "Argument", "Buffer", "Call",
+    "Compute", "Index", "Language", "Languages", "Literal", "Load", "Loops", "Made", "Op", "Position", "Program",
+    "Range", "Reduce", "Result", "Scalar", "Scan", "Statement", "Step", "Store", "Sweep", "View", "addresses", "alive",
+    "check", "check_devices", "readdressed", "sweeps",
 ]  # fmt: skip

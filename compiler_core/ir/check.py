@@ -9,6 +9,7 @@ import torch
 from compiler_core.errors import CompilerBug
 from compiler_core.ir.loops import Loops
 from compiler_core.ir.ops import COMPARISONS, OPS, REDUCTIONS, SCANS, SHORT
+from compiler_core.ir.program import Program
 from compiler_core.ir.statements import Compute, Literal, Load, Position, Reduce, Scan, Statement, Store, addresses
 
 
@@ -23,6 +24,19 @@ def check(loops: Loops) -> None:
             raise CompilerBug("loop IR: " + "\n".join([problem, *lines]))
         if not isinstance(statement, Store):
             dtypes[statement.name] = statement.dtype
+
+
+def check_devices(program: Program) -> None:
+    """CompilerBug where a kernel's buffers lie on several devices, or on one that no kernels are for."""
+    for loops in (step for step in program.steps if isinstance(step, Loops)):
+        where = {name: program.buffers[name].device for name in loops.arguments}
+        devices = set(where.values())
+        if len(devices) == 1 and devices.pop().type in program.languages:
+            continue
+        placed = ", ".join(f"{name} on {device}" for name, device in where.items())
+        known = " and ".join(program.languages) or "no device"
+        problem = f"the buffers of a kernel lie on one device, and kernels here are for {known}: {placed}"
+        raise CompilerBug(f"loop IR: {problem}\n{loops.text()}")
 
 
 def _problem(loops: Loops, statement: Statement, dtypes: dict[str, torch.dtype], positions: Set[str]) -> str | None:

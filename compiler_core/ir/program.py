@@ -37,7 +37,7 @@ class Buffer:
     @property
     def bytes(self) -> int:
         """Where the size is symbolic, of the tensor that was there when the graph was captured."""
-        return hint(self.numel) * self.dtype.itemsize
+        return 0 if self.device.type == "meta" else hint(self.numel) * self.dtype.itemsize
 
 
 @dataclass(frozen=True)
@@ -100,6 +100,10 @@ class Call:
 
 
 Step = Loops | Call
+Language = OneOf["cpp", "triton"]
+Languages = Mapping[str, Language]
+"""The language of the kernels for each type of device that has kernels; on all others PyTorch's operators run."""
+LANGUAGES: Languages = {"cpu": "cpp", "cuda": "triton"}
 
 
 @dataclass(frozen=True)
@@ -119,6 +123,25 @@ class Program:
     """What each input that is a number was when the graph was captured."""
     tapes: Mapping[str, TapeOf] = field(default_factory=dict)
     """The inputs that autograd goes on from, for operators that stay whole."""
+    languages: Languages = field(default_factory=lambda: LANGUAGES)
+
+    def device(self, loops: Loops) -> torch.device:
+        """The device that a kernel runs on: all of its buffers lie there (`check`)."""
+        return self.buffers[loops.writes[0]].device
+
+    def language(self, loops: Loops) -> Language:
+        """The language that a kernel is printed in, which its device decides."""
+        return self.languages[self.device(loops).type]
+
+    def in_language(self, language: Language) -> Program:
+        """The program with its kernels in `language` as its only steps."""
+        loops = (s for s in self.steps if isinstance(s, Loops))
+        return self.with_steps([s for s in loops if self.language(s) == language])
+
+    @property
+    def used_languages(self) -> tuple[Language, ...]:
+        """The languages of its kernels, in alphabetical order."""
+        return tuple(sorted({self.language(s) for s in self.steps if isinstance(s, Loops)}))
 
     @property
     def saved(self) -> tuple[str, ...]:

@@ -41,11 +41,13 @@ SAME_START = {
 """Views whose first element is that of their input."""
 EMPTY = {aten.empty_like.default, aten.new_empty.default, aten.new_empty_strided.default}
 """Operations that look at their input's shape and type only."""
+WITH_MEMORY = ("cpu", "cuda")
+"""Devices whose tensors are windows on memory; of others, PyTorch's operators make the views."""
 
 
-def lower(gm: fx.GraphModule, name: str) -> ir.Program:
-    """`gm` as loops and calls; what nothing needs is left out."""
-    lowering = _Lowering(gm, name)
+def lower(gm: fx.GraphModule, name: str, languages: ir.Languages = ir.LANGUAGES) -> ir.Program:
+    """`gm` as loops, on the devices that have kernels by `languages`, and calls; what nothing needs is left out."""
+    lowering = _Lowering(gm, name, languages)
     for node in gm.graph.nodes:
         try:
             lowering.node(node)
@@ -58,10 +60,9 @@ def lower(gm: fx.GraphModule, name: str) -> ir.Program:
 class _Lowering:
     """The program while it grows; `env` holds what each node became."""
 
-    def __init__(self, gm: fx.GraphModule, name: str) -> None:
-        self._gm, self._name = gm, name
+    def __init__(self, gm: fx.GraphModule, name: str, languages: ir.Languages) -> None:
+        self._gm, self._name, self._languages = gm, name, languages
         self._names = {node.name for node in gm.graph.nodes}
-        self._on_gpu = any(getattr(node.meta.get("val"), "is_cuda", False) for node in gm.graph.nodes)
         self._numbers = itertools.count()
         self._buffers: dict[str, ir.Buffer] = {}
         self._inputs: list[str] = []
@@ -85,6 +86,7 @@ class _Lowering:
             self._sizes.definitions,
             self._given,
             self._tapes,
+            self._languages,
         )
 
     def new_values(self) -> dict[str, str]:
@@ -136,8 +138,8 @@ class _Lowering:
             return ""
         if is_random(node) and self._name != "forward":
             return "a backward cannot be left to PyTorch once it runs"
-        if not self._supported(node):
-            return "its tensors are empty, on several devices, or of a type that loops do not have"
+        if why := self._unsupported(node):
+            return why
         args: Any = fx.node.map_aggregate(node.args, self._operand)
         kwargs: Any = fx.node.map_aggregate(dict(node.kwargs), self._operand)
         buffer, *others = results = self._results_of(node)
@@ -171,12 +173,13 @@ class _Lowering:
     def _call(self, node: fx.Node, reason: str = "") -> ir.View | ir.Result:
         args, kwargs = self._argument(node.args), self._argument(dict(node.kwargs))
         target: Any = node.target
-        if target in EMPTY:
+        if target in EMPTY and is_plain(node.meta["val"]):
             value = node.meta["val"]
             target, args = aten.empty_strided.default, self._layout(value)
             kwargs = {"dtype": value.dtype, "device": value.device}
         elif target is aten.bernoulli.p and _is_drawn_by_us(node):
             target, args = mersenne.bernoulli, args[1:]
+        kwargs = _with_numbered_device(kwargs, node.meta.get("val"))
         if node.op == "call_method":
             target, args = operator.methodcaller(str(node.target), *args[1:], **kwargs), args[:1]
             kwargs = {}
@@ -222,20 +225,25 @@ class _Lowering:
         with value.fake_mode:
             return torch.empty_strided(value.shape, value.stride(), dtype=dtype, device=value.device)
 
-    def _supported(self, node: fx.Node) -> bool:
-        """Whether loops can hold all tensors of this node: real types, elements, the graph's device."""
+    def _unsupported(self, node: fx.Node) -> str:
+        """Why loops cannot hold all tensors of this node, if they cannot: they have plain tensors of real numbers, with
+        elements, all on one device that has kernels."""
         inputs = [n.meta.get("val") for n in node.all_input_nodes]
         made = node.meta.get("val")
-        made = made if isinstance(made, tuple) else (made,)
+        made = made if isinstance(made, (tuple, list)) else (made,)
         values: list[Any] = [*made, *(v for v in inputs if not is_symbolic(v))]
-        if not all(isinstance(v, torch.Tensor) and v.layout is torch.strided for v in values):
-            return False
-        if any(v.dtype not in ir.SHORT or v.is_conj() or v.is_neg() for v in values):
-            return False
-        devices = {v.device for v in values}
-        if len(devices) > 1 or (self._on_gpu and values[0].device.type == "cpu"):
-            return False
-        return all(0 not in self._ints(v.shape) for v in values)
+        if not all(isinstance(v, torch.Tensor) for v in values):
+            return "its values are not all tensors"
+        devices = list(dict.fromkeys(v.device for v in values))
+        if len(devices) > 1:
+            return f"its tensors are on several devices: {', '.join(map(str, devices))}"
+        if devices[0].type not in self._languages:
+            return f"there are no kernels for {devices[0].type}, only for {' and '.join(self._languages)}"
+        if not all(map(is_plain, values)):
+            return "its tensors are not all plain ones, whose elements lie in memory by strides"
+        if others := [str(v.dtype) for v in values if v.dtype not in ir.SHORT]:
+            return f"loops have no {others[0].removeprefix('torch.')}"
+        return "" if all(0 not in self._ints(v.shape) for v in values) else "one of its tensors is empty"
 
     def _form(self, value: torch.Tensor) -> tuple[tuple[Int, ...], tuple[Int, ...]]:
         return self._ints(value.shape), self._ints(value.stride())
@@ -260,7 +268,7 @@ class _Lowering:
 
     def _result(self, node: fx.Node, kind: Any) -> ir.View | ir.Result:
         value = node.meta.get("val")
-        if not isinstance(value, torch.Tensor):
+        if not isinstance(value, torch.Tensor) or value.layout is not torch.strided or value.is_nested:
             return ir.Result(node.name)
         self._buffers[node.name] = self._buffer(node, value, kind)
         return _whole(self._buffers[node.name])
@@ -293,6 +301,14 @@ class _Lowering:
         return next(name for n in self._numbers if (name := f"v{n}") not in self._names)
 
 
+def is_plain(value: Any) -> bool:
+    """Whether this is a tensor that its memory, sizes and strides tell all about: it is not sparse, nested or
+    quantised, has no bit that says "conjugated" or "negated", and is on a device whose memory windows can show."""
+    if not isinstance(value, torch.Tensor) or value.layout is not torch.strided or value.device.type not in WITH_MEMORY:
+        return False
+    return not (value.is_nested or value.is_quantized or value.is_conj() or value.is_neg())
+
+
 def _is_view(node: fx.Node) -> bool:
     target = node.target
     if not isinstance(target, torch._ops.OpOverload) or not (target.is_view or target in UNSAFE_VIEWS):
@@ -301,9 +317,7 @@ def _is_view(node: fx.Node) -> bool:
     value = node.meta.get("val")
     outs = value if isinstance(value, (list, tuple)) else [value]
     values = [v for v in (base, *outs) if isinstance(v, torch.Tensor)]
-    # a window shows memory as it is, without the bits that say "conjugated" or "negated"
-    plain = all(v.layout is torch.strided and not v.is_conj() and not v.is_neg() for v in values)
-    return plain and len(values) == 1 + len(outs) and len({v.dtype for v in values}) == 1
+    return all(map(is_plain, values)) and len(values) == 1 + len(outs) and len({v.dtype for v in values}) == 1
 
 
 def _effects(node: fx.Node) -> tuple[bool, bool]:
@@ -323,6 +337,15 @@ def _is_drawn_by_us(node: fx.Node) -> bool:
     counts by its form only."""
     value = node.meta["val"]
     return value.device.type == "cpu" and value.is_contiguous() and node.kwargs.get("generator") is None
+
+
+def _with_numbered_device(kwargs: Any, made: Any) -> Any:
+    """The arguments with the device on which `made` was made in place of one without a number, which would mean the
+    device that is current when the graph runs: a backward's may be another one than the forward's."""
+    device = kwargs.get("device")
+    if isinstance(device, torch.device) and device.index is None and isinstance(made, torch.Tensor):
+        return {**kwargs, "device": made.device}
+    return kwargs
 
 
 def _unnamed(node: fx.Node) -> int:

@@ -46,6 +46,10 @@ class Kernel:
     """What it computes, counted in additions (an exponential is several)."""
     timed_on: str | None = None
     """The target that the time is of, one of `Record.devices`."""
+    device: str | None = None
+    """Where it runs: on the GPU, if some of what it reads or writes lies on one."""
+    reason: str = ""
+    """Why a call of PyTorch's is none of our kernels, where there is a rule for such."""
 
 
 @dataclass(slots=True)

@@ -19,6 +19,8 @@ NOISE_FACTOR = 12.0
 
 def plain(tensor: torch.Tensor) -> torch.Tensor:
     """The elements, strided and as they are read."""
+    if tensor.is_nested:
+        return tensor.to_padded_tensor(0.0)
     if tensor.layout is not torch.strided:
         tensor = tensor.to_dense()
     if tensor.is_quantized:

@@ -225,7 +225,9 @@ def _kept(found: Mapping[str, Any]) -> Iterator[None]:
 
 
 def _put_back(tensor: torch.Tensor, value: torch.Tensor) -> None:
-    if tensor.layout is torch.strided and tensor.shape == value.shape and not torch.equal(tensor.detach(), value):
+    if tensor.layout is not torch.strided or tensor.is_nested or tensor.is_meta or tensor.shape != value.shape:
+        return
+    if not torch.equal(tensor.detach(), value):
         tensor.data.copy_(value)
 
 

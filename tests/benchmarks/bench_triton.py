@@ -77,7 +77,7 @@ def ours(program: Program, inputs: tuple[torch.Tensor, ...]) -> Callable[[], Any
     compile_ = record.compile(record.frame(program.__name__, __file__, 1, "root"))
     table = decompose.table()
     gm = make_fx(lambda *args: [program(*args)], decomposition_table=table, tracing_mode="fake")(*inputs)
-    run = kernels.compile_kernels(gm, "forward", compile_, Options(), "triton")
+    run = kernels.compile_kernels(gm, "forward", compile_, Options())
     return lambda: run([*inputs])[0]
 
 

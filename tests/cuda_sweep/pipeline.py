@@ -116,7 +116,7 @@ def lowered(function: Callable[..., Any], make: Callable[[], Tensors]) -> Lowere
     programs: list[ir.Program] = []
 
     def load(recipe: Recipe, constants: Any) -> Any:
-        made.graphs.append(Graph(programs[-1], recipe.kernels, recipe.text))
+        made.graphs.append(Graph(programs[-1], recipe.kernels.get("triton", ""), recipe.text))
         return _Unloaded(recipe, constants)
 
     with noting(programs), mock.patch.object(kernels, "load", load):
@@ -148,7 +148,7 @@ def _compile(function: Callable[..., Any], make: Callable[[], Tensors], made: Lo
     options = Options(backend="triton", strict=True)
     compile_ = _new_compile()
     try:
-        part = lambda graph, which: kernels.compile_kernels(graph, which, compile_, options, "triton")  # noqa: E731
+        part = lambda graph, which: kernels.compile_kernels(graph, which, compile_, options)  # noqa: E731
         return backends._differentiated(gm, inputs, compile_, options, part)
     except JointRefused as error:
         made.refused = str(error)
@@ -165,16 +165,16 @@ def _new_compile() -> Compile:
 @contextmanager
 def noting(programs: list[ir.Program]) -> Iterator[None]:
     """Have `programs` get each program as it is printed."""
-    generate = kernels._generate
+    as_printed = kernels.as_printed
 
-    def noted(program: ir.Program, *more: Any) -> Any:
-        for step in program.steps:
+    def noted(program: ir.Program) -> ir.Program:
+        programs.append(as_printed(program))
+        for step in programs[-1].steps:
             if isinstance(step, ir.Loops):
                 ir.check(step)
-        programs.append(program)
-        return generate(program, *more)
+        return programs[-1]
 
-    with mock.patch.object(kernels, "_generate", noted):
+    with mock.patch.object(kernels, "as_printed", noted):
         yield
 
 
@@ -189,7 +189,7 @@ class _Unloaded:
 
 
 def on_the_cpu(program: ir.Program) -> ir.Program:
-    """`program` with everything that lies on a GPU on the CPU."""
+    """`program` with everything that lies on a GPU on the CPU, in kernels for the interpreter."""
     cpu = torch.device("cpu")
     buffers = {name: replace(b, device=cpu) for name, b in program.buffers.items()}
     here = lambda value: cpu if isinstance(value, torch.device) else value  # noqa: E731
@@ -197,7 +197,7 @@ def on_the_cpu(program: ir.Program) -> ir.Program:
         replace(s, args=_mapped(s.args, here), kwargs=_mapped(s.kwargs, here)) if isinstance(s, ir.Call) else s
         for s in program.steps
     ]
-    return replace(program, buffers=buffers, steps=tuple(steps))
+    return replace(program, buffers=buffers, steps=tuple(steps), languages={"cpu": "triton"})
 
 
 def _mapped(values: Any, function: Callable[[Any], Any]) -> Any:

@@ -59,7 +59,8 @@ def test_minimum_and_maximum_let_nan_through(tmp_path: Path, monkeypatch: pytest
 
 def code_of(name: str) -> Code:
     inputs = triton_cases.inputs_of(name, "cpu")
-    program = join_columns(fuse(lower(triton_cases.graph_of(name, inputs), "forward")), Wishes(), "triton").program
+    lowered = lower(triton_cases.graph_of(name, inputs), "forward", triton_cases.ON_BOTH)
+    program = join_columns(fuse(lowered), Wishes()).program
     return triton.generate(split_reductions(in_stages(program)))
 
 
@@ -78,7 +79,7 @@ def softmax(rows: int, columns: int) -> Loops:
 
 
 def buffer(name: str) -> ir.Buffer:
-    return ir.Buffer(name, f32, (8,), (1,), torch.device("cpu"), "input")
+    return ir.Buffer(name, f32, (8,), (1,), torch.device("cuda", 0), "input")
 
 
 def generate(*loops: Loops) -> Code:
@@ -266,7 +267,7 @@ def test_target_without_a_gpu_and_the_way_back() -> None:
     inputs = triton_cases.inputs_of("softmax", "cpu")
     compile_ = triton_cases.new_compile()
     gm = triton_cases.graph_of("softmax", inputs)
-    kernels.compile_kernels(gm, "forward", compile_, Options(target="sm_90"), "cpp")
+    kernels.compile_kernels(gm, "forward", compile_, Options(target="sm_90"))
     record = compile_._record
     assert record is not None
     names = [a.name for a in compile_.artifacts]

@@ -31,7 +31,7 @@ from tests.kernel_programs import check, trace
 
 
 def joined(program: Callable[..., Any], *inputs: torch.Tensor) -> Rewritten:
-    done = join_columns(fuse(lower(trace(program, *inputs), "forward")), Wishes(), "triton")
+    done = join_columns(fuse(lower(trace(program, *inputs), "forward", {"cpu": "triton"})), Wishes())
     for step in done.program.steps:
         if isinstance(step, ir.Loops):
             ir.check(step)
@@ -185,7 +185,7 @@ def test_on_the_cpu_sums_are_the_same_with_any_number_of_threads() -> None:
 def test_on_the_cpu_the_sums_of_a_row_stay_in_registers(tmp_path: Path) -> None:
     program = fuse(lower(trace(lambda x: (x.sum(1), x.sum(0)), torch.randn(512, 512)), "forward"))
     text, assembly = tmp_path / "kernel.cpp", tmp_path / "kernel.s"
-    text.write_text(cpp.generate(join_columns(program, Wishes(), "cpp").program).text)
+    text.write_text(cpp.generate(join_columns(program, Wishes()).program).text)
     subprocess.run(build.compile_command(build.toolchain(), text, assembly, ("-S", "-std=c++17", "-w")), check=True)
     assert "few_array" in text.read_text()
     assert not re.search(r"\bv?addps\s+-?\d*\(%r[sb]p\)", assembly.read_text())

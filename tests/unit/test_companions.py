@@ -26,7 +26,7 @@ def program(*steps: ir.Step) -> ir.Program:
     names = dict.fromkeys(n for s in steps for n in (*s.reads, *s.writes))
     made = {n for s in steps for n in s.writes}
     kinds = {n: "loops" if n in made else "input" for n in names}
-    buffers = {n: ir.Buffer(n, f32, (8,), (1,), torch.device("cpu"), kinds[n], ()) for n in names}  # type: ignore[arg-type]
+    buffers = {n: ir.Buffer(n, f32, (8,), (1,), torch.device("cuda", 0), kinds[n], ()) for n in names}  # type: ignore[arg-type]
     inputs = tuple(n for n in names if n not in made)
     return ir.Program("forward", buffers, inputs, steps, tuple(ir.View(n, (8,), (1,)) for n in made))
 

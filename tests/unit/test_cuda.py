@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from torch import nn
 
 import compiler_core
 from compiler_core.record import Record
+from compiler_core.script import script
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")]
 
@@ -393,3 +394,249 @@ def test_a_graph_that_fails_leaves_the_random_numbers_as_they_were() -> None:
     torch.manual_seed(5)
     got = compiler_core.compile(program, backend=failing)(x), torch.rand(3, device="cuda"), torch.rand(3)
     assert all(map(torch.equal, got, want))
+
+
+# ---- graphs over several devices -------------------------------------------------------------
+
+
+def alike(got: Any, want: Any) -> None:
+    """Values, devices, types and strides, of one tensor or several."""
+    torch.testing.assert_close(got, want, atol=1e-5, rtol=1e-5, check_device=True, check_stride=True, equal_nan=True)
+
+
+def languages_of(record: Record) -> set[str]:
+    return {str(k.language) for c in record.compiles for k in c.kernels} - {"extern"}
+
+
+def filled(x: torch.Tensor) -> Any:
+    there, here = torch.empty(6, 5, device="cuda"), torch.zeros(6, 5)
+    there.copy_(x * 2)
+    here.copy_(there + 1)
+    return there.sin(), here.cos()
+
+
+def masked(x: torch.Tensor) -> Any:
+    there = x.cuda()
+    reductions: list[Any] = [torch.masked.mean, torch.masked.sum, torch.masked.std, torch.masked.var]
+    return [reduce(there, -1, mask=there > -1) for reduce in reductions]
+
+
+MIXED: dict[str, tuple[Callable[[torch.Tensor], Any], set[str]]] = {
+    "made on the GPU": (lambda x: torch.zeros(4, device="cuda") + 1, {"triton"}),
+    "moved there": (lambda x: x.cuda() * 2 + 1, {"triton"}),
+    "there and back": (lambda x: ((x + 1).cuda().sin() * 2).cpu().softmax(-1) + x, {"cpp", "triton"}),
+    "without waiting": (lambda x: x.to("cuda", non_blocking=True).sin().cos(), {"triton"}),
+    "a mask": (lambda x: torch.where(torch.arange(5, device="cuda") < 3, x.cuda() * 2, torch.inf), {"triton"}),
+    "indices": (lambda x: x.cuda()[torch.tensor([4, 0], device="cuda")] + 1, {"triton"}),
+    "results of both": (lambda x: (x.exp(), x.cuda().exp(), x.cuda().sum(0).cpu() + x), {"cpp", "triton"}),
+    "a number of the CPU's": (lambda x: (x.cuda() * torch.tensor(2.5)).sin() + x.sum().cuda(), {"cpp", "triton"}),
+    "written": (filled, {"cpp", "triton"}),
+    "without memory": (lambda x: (x.cuda().sin(), (x.to("meta") * 2).shape, x.cos()), {"cpp", "triton"}),
+    "views": (lambda x: (x.cuda().t()[1:] * 2, x.t()[1:] * 2, x.cuda()[2:]), {"cpp", "triton"}),
+    "reductions": (lambda x: (x.cuda().std(0), x.std(0), torch.softmax(x.cuda(), -1).cpu()), {"cpp", "triton"}),
+    "masked": (masked, {"triton"}),
+}
+
+
+@pytest.mark.parametrize("pinned", [False, True])
+@pytest.mark.parametrize("name", MIXED)
+def test_what_a_graph_makes_and_moves(name: str, pinned: bool) -> None:
+    program, languages = MIXED[name]
+    x = torch.randn(6, 5)
+    x = x.pin_memory() if pinned else x
+    with compiler_core.record() as record:
+        fast = compiler_core.compile(program, strict=True)
+        for _ in range(3):
+            alike(fast(x), program(x))
+    no_failure(record)
+    assert languages_of(record) == languages
+    if not any(c.breaks for c in record.compiles):
+        assert [c.backend for c in record.compiles] == [" + ".join(sorted(languages))]
+
+
+@pytest.mark.parametrize("backend", ["cpp", "triton"])
+@pytest.mark.parametrize("name", MIXED)
+def test_one_kind_of_kernels_alone(name: str, backend: str) -> None:
+    """What lies elsewhere is left to PyTorch, and the record says why."""
+    program, x = MIXED[name][0], torch.randn(6, 5)
+    with compiler_core.record() as record:
+        alike(compiler_core.compile(program, backend=backend, strict=True)(x), program(x))
+    no_failure(record)
+    assert languages_of(record) <= {backend}
+
+
+def test_tensors_are_made_on_the_default_device() -> None:
+    def program() -> torch.Tensor:
+        return torch.arange(5) * 2 + torch.ones(5)
+
+    torch.set_default_device("cuda")
+    try:
+        with compiler_core.record() as record:
+            alike(compiler_core.compile(program, strict=True)(), program())
+    finally:
+        torch.set_default_device(None)
+    no_failure(record)
+    assert languages_of(record) == {"triton"}
+    with torch.device("cuda"):
+        alike(compiler_core.compile(program, strict=True)(), program())
+
+
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
+def test_recurrent_layers(kind: Any) -> None:
+    torch.manual_seed(0)
+    layer, x = kind(8, 16, 2, batch_first=True).cuda(), torch.randn(3, 7, 8, device="cuda")
+    fast = compiler_core.compile(lambda x: layer(x)[0] * 2, strict=True)
+    torch.testing.assert_close(fast(x), layer(x)[0] * 2, atol=1e-5, rtol=1e-4)
+
+
+def through_both(inputs: dict[str, torch.Tensor]) -> Any:
+    a, w, scale = inputs["a"], inputs["w"], inputs["scale"]
+    there = (a.sin().cuda() * w).exp() * scale
+    return there.sum(0), (there.cpu() * a).cos(), a.exp() * 2
+
+
+def backward_of(fn: Callable[..., Any], which: Sequence[int]) -> list[Any]:
+    """The values of `fn`, and all gradients of some of them."""
+    torch.manual_seed(3)
+    leaves = {"a": torch.randn(4, 5), "w": torch.randn(4, 5, device="cuda"), "scale": torch.tensor(1.5)}
+    leaves = {name: t.requires_grad_() for name, t in leaves.items()}
+    values = fn(leaves)
+    sum(values[i].sum().cpu() for i in which).backward()
+    return [*(v.detach() for v in values), *(t.grad for t in leaves.values())]
+
+
+@pytest.mark.parametrize("which", [(0,), (1,), (2,), (0, 1), (0, 1, 2)])
+def test_gradients_of_results_on_two_devices(which: tuple[int, ...]) -> None:
+    with compiler_core.record() as record:
+        fast = compiler_core.compile(through_both, strict=True)
+        for _ in range(2):
+            for got, want in zip(backward_of(fast, which), backward_of(through_both, which), strict=True):
+                assert (got is None) == (want is None)
+                if got is not None:
+                    alike(got, want)
+    no_failure(record)
+    assert languages_of(record) == {"cpp", "triton"}
+
+
+def test_streams_of_the_caller_are_those_of_the_kernels() -> None:
+    """Forward and backward in a stream of their own, the backward after the stream's context was left."""
+    a, w = torch.randn(1 << 20), torch.randn(1 << 20, device="cuda", requires_grad=True)
+
+    def program(a: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        there = a.cuda(non_blocking=True) * w
+        return there.sin(), there.sum().cpu() + a.sum()
+
+    def run(fn: Any) -> torch.Tensor:
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            torch.cuda._sleep(10_000_000)
+            there, here = fn(a)
+            loss = there.sum() + here.cuda()
+        w.grad = None
+        loss.backward()
+        torch.cuda.synchronize()
+        assert w.grad is not None
+        return w.grad.clone()
+
+    fast = compiler_core.compile(program, strict=True)
+    for _ in range(3):
+        torch.testing.assert_close(run(fast), run(program))
+
+
+def test_a_tensor_of_the_cpu_is_written_from_the_gpu() -> None:
+    def program(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        x.copy_(y.sin() * 2)
+        y.add_(x.to(y.device))
+        return x + 1
+
+    fast = compiler_core.compile(program, strict=True)
+    for _ in range(2):
+        given = torch.randn(5), torch.randn(5, device="cuda")
+        other = tuple(t.clone() for t in given)
+        alike(fast(*given), program(*other))
+        alike(given, other)
+
+
+def test_dropout_on_both_devices_draws_what_eagers_draws() -> None:
+    def noisy(inputs: dict[str, torch.Tensor]) -> torch.Tensor:
+        return F.dropout(inputs["x"], 0.4).cuda() + F.dropout(inputs["x"].cuda(), 0.3) * torch.rand(50, device="cuda")
+
+    x = torch.randn(40, 50)
+    with compiler_core.record() as record:
+        fast = compiler_core.compile(noisy, strict=True)
+        for seed in (1, 2):
+            got, want = (*drawn(fast, {"x": x}, seed), torch.get_rng_state()), drawn(noisy, {"x": x}, seed)
+            torch.testing.assert_close(got, (*want, torch.get_rng_state()))
+    no_failure(record)
+
+
+def test_no_replay_of_work_on_the_cpu() -> None:
+    with compiler_core.record() as record:
+        fast = compiler_core.compile(MIXED["there and back"][0], mode="reduce-overhead", strict=True)
+        x = torch.randn(6, 5)
+        for _ in range(4):
+            alike(fast(x), MIXED["there and back"][0](x))
+    no_failure(record)
+    assert graphs_of(record)["forward"].reason.endswith("some here are on cpu")
+
+
+def test_times_and_scripts_of_both_kinds_of_kernels(tmp_path: Path) -> None:
+    with compiler_core.record() as record:
+        compiler_core.compile(MIXED["there and back"][0], strict=True, tune=True)(torch.randn(300, 500))
+    record.measure()
+    assert record.notes == []
+    (compile_,) = record.compiles
+    timed = {(k.language, k.device, k.timed_on == "cpu", k.time_ns is not None) for k in compile_.kernels}
+    assert {("cpp", "cpu", True, True), ("triton", "cuda:0", False, True), ("extern", "cuda:0", False, True)} <= timed
+    file = tmp_path / "run_forward.py"
+    file.write_text(script(compile_, "forward"))
+    done = subprocess.run([sys.executable, str(file)], capture_output=True, text=True, timeout=300, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "[300, 500] torch.float32" in done.stdout
+
+
+def test_a_graph_of_both_devices_is_found_in_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUTAWAY_CACHE_DIR", str(tmp_path))
+    program, x = MIXED["there and back"][0], torch.randn(6, 5)
+    for did in ("made now", "found"):
+        with compiler_core.record() as record:
+            alike(compiler_core.compile(program, strict=True)(x), program(x))
+        (compile_,) = record.compiles
+        assert next(e.detail for e in compile_.events if e.name == "cache").startswith(did)
+        assert compile_.backend == "cpp + triton"
+
+
+two_gpus = pytest.mark.skipif(torch.cuda.device_count() < 2, reason="there are no two CUDA devices")
+
+
+@two_gpus
+@pytest.mark.parametrize("current", [0, 1])
+def test_kernels_on_two_gpus(current: int) -> None:
+    def program(x: torch.Tensor, y: torch.Tensor) -> Any:
+        there = (x.sin() * 2).to("cuda:1", non_blocking=True)
+        made = torch.arange(5, device="cuda") * 2.0
+        return there * y, (there + y).to("cuda:0").softmax(-1) + x, made + 1, x.cpu() + 1
+
+    leaves = [torch.randn(6, 5, device=f"cuda:{i}", requires_grad=True) for i in (0, 1)]
+    with torch.cuda.device(current), compiler_core.record() as record:
+        fast = compiler_core.compile(program, strict=True)
+        got, want = fast(*leaves), program(*leaves)
+        alike(got, want)
+        total = [sum(v.to("cuda:0").sum() for v in values) for values in (got, want)]
+        alike(torch.autograd.grad(total[0], leaves), torch.autograd.grad(total[1], leaves))
+    no_failure(record)
+    assert languages_of(record) == {"cpp", "triton"}
+
+
+@two_gpus
+def test_a_device_without_a_number_is_the_current_one() -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return x.cuda() * 2 + torch.ones(5, device="cuda")
+
+    fast, x = compiler_core.compile(program, strict=True), torch.randn(5)
+    for current in (0, 1, 0):
+        with torch.cuda.device(current):
+            got = fast(x)
+            assert got.device.index == current
+            alike(got, program(x))

@@ -334,10 +334,12 @@ def test_random_programs(seed: int) -> None:
     check(program, *program.inputs, tolerances=program.tolerances)
 
 
-def test_what_lies_on_the_cpu_beside_a_gpu_is_left_to_pytorch() -> None:
-    """No kernel for the GPU could reach it."""
+def test_each_kernel_is_in_the_language_of_its_device() -> None:
     with FakeTensorMode():
         x = torch.empty(4, device="cuda:0")
-        graph = make_fx(lambda x: (x.sin(), torch.full((), 3.0)))(x)
-    kinds = [type(step).__name__ for step in lower(graph, "forward").steps]
-    assert kinds == ["Loops", "Call"]
+        graph = make_fx(lambda x: (x.sin(), torch.full((3,), 3.0)))(x)
+    program = lower(graph, "forward")
+    assert [program.language(s) for s in program.steps if isinstance(s, ir.Loops)] == ["triton", "cpp"]
+    on_cpu, on_gpu = lower(graph, "forward", {"cpu": "cpp"}), lower(graph, "forward", {"cuda": "triton"})
+    assert [getattr(s, "reason", "") for s in on_cpu.steps] == ["there are no kernels for cuda, only for cpu", ""]
+    assert [getattr(s, "reason", "") for s in on_gpu.steps] == ["", "there are no kernels for cpu, only for cuda"]

@@ -102,7 +102,7 @@ def test_the_wrapper_draws_in_order_and_not_where_eager_would_draw_otherwise() -
         return [F.dropout(x.exp(), 0.5), late]
 
     lowered = on_gpu(program, X)
-    text = Wrapper(lowered, triton.generate(lowered), memory.plan(lowered)).text
+    text = Wrapper(lowered, [triton.generate(lowered)], memory.plan(lowered)).text
     assert re.findall(r"if (is_rec.*): raise NotDrawn", text) == ["is_recording() or x_1.data_ptr() % 16"]
     assert re.findall(r" = draw\((.*)\)", text) == ["8064, 0", "8192, 0"]
 

@@ -66,10 +66,11 @@ def test_triton_kernels_too(tmp_path: Path) -> None:
     x = torch.randn(5, 7)
     made = recorded(lambda x: x.softmax(-1).exp(), x, backend="cpp", target="sm_90")
     # on a GPU it launches them; here it is enough that the file is whole
-    made.artifacts = [a for a in made.artifacts if a.name != "forward.cpp"]
+    for kernel in made.kernels:
+        kernel.language = "triton"
     text = script(made, "forward")
     compile(text, "program.py", "exec")
-    assert 'forward_0 = launcher(forward_0, **LAUNCHES["forward_0"])' in text
+    assert 'forward_0 = triton_launcher(forward_0, **LAUNCHES["forward_0"])' in text
 
 
 def test_what_cannot_stand_alone_says_why() -> None:

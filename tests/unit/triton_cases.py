@@ -28,6 +28,8 @@ from compiler_core.codegen.blocks import Blocks, as_printed, candidates
 from compiler_core.config import Options
 from compiler_core.record import Compile, Record
 
+ON_BOTH: ir.Languages = {"cpu": "triton", "cuda": "triton"}
+"""The interpreter runs Triton kernels on the CPU."""
 Case = tuple[Callable[..., Any], Callable[[Callable[..., torch.Tensor]], tuple[torch.Tensor, ...]]]
 CASES: dict[str, Case] = {}
 
@@ -338,7 +340,7 @@ def verdict(name: str, device: str) -> str:
     inputs = inputs_of(name, device)
     gm = graph_of(name, inputs)
     try:
-        run = kernels.compile_kernels(gm, "forward", new_compile(), Options(tune=True), "triton")
+        run = kernels.compile_kernels(gm, "forward", new_compile(), Options(tune=True), ON_BOTH)
         results = run([*inputs])
     except Exception:
         return traceback.format_exc()

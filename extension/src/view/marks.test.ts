@@ -67,6 +67,8 @@ test("lines of dear kernels are hot", () => {
     time_ns: null,
     operations: null,
     timed_on: null,
+    device: null,
+    reason: "",
   });
   const compile = compileOf("0/0", [
     ["0/0:kernel#a", ["src:0#10"]],

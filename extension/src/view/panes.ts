@@ -154,7 +154,7 @@ function stockOnly(compile: Compile): string {
 }
 
 function noKernel(compile: Compile): string {
-  return ["", "cpp", "triton", "inductor"].includes(compile.backend)
+  return ["", "cpp", "triton", "cpp + triton", "inductor"].includes(compile.backend)
     ? "No kernel was made in this compile."
     : `The backend “${compile.backend}” makes no kernels of its own.`;
 }

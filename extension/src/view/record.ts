@@ -331,6 +331,8 @@ export interface Kernel {
   time_ns: number | null;
   operations: number | null;
   timed_on: string | null;
+  device: string | null;
+  reason: string;
 }
 
 /** A device that kernels were timed on. */
@@ -719,6 +721,8 @@ export const SHAPES: { [type: string]: { [field: string]: Shape } } = {
     time_ns: { maybe: "number" },
     operations: { maybe: "int" },
     timed_on: { maybe: "string" },
+    device: { maybe: "string" },
+    reason: "string",
   },
   Device: {
     target: "string",
