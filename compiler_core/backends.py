@@ -85,7 +85,7 @@ def compile_graph(
     says so, and the graph itself is returned; with `options.strict` a bug is raised as StrictError.
     """
     check_name(options.backend)
-    name = compile_.backend = name_of(options.backend, gm)
+    compile_.backend = name_of(options.backend, gm)
     function = _custom(options.backend) if callable(options.backend) else _BACKENDS.get(options.backend or "", _default)
     steps = len(compile_.events)
     try:
