@@ -15,9 +15,10 @@ leaves its results where they were:
 
 from __future__ import annotations
 
+import operator
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -103,6 +104,7 @@ class Replayed:
         self._calls = self._misses = 0
         self._patience = MOST_MISSES
         self._lock = threading.Lock()
+        self.recipe = replace(run.recipe, short=None, only_kernels=False)  # type: ignore[attr-defined]
 
     def __call__(self, inputs: list[Any]) -> list[Any]:
         if self._note.reason or torch.cuda.is_current_stream_capturing() or not self._lock.acquire(blocking=False):
@@ -161,11 +163,16 @@ class _Recording:
     def __init__(self, run: Run, inputs: Sequence[Any], moved: set[int], stays: Sequence[bool]) -> None:
         self.places = {i: _like(inputs[i]) for i in moved}
         self._fixed = [(i, t.data_ptr()) for i, t in enumerate(inputs) if i not in moved]
-        self._stays = stays
+        self._addresses = tuple(address for _, address in self._fixed)
+        self._of_fixed = operator.itemgetter(*(i for i, _ in self._fixed), 0, 0)  # at least two make a tuple
         self._graph = torch.cuda.CUDAGraph()
         results = self._capture(run, [self.places.get(i, t) for i, t in enumerate(inputs)])
         given = {_memory(t): (i, t) for i, t in enumerate(self.places.get(i, t) for i, t in enumerate(inputs))}
         self._results = [_window(r, given) for r in results]
+        # of what is handed out where it lies; a clone of what has gaps would lie otherwise
+        self._lie = [
+            isinstance(r, torch.Tensor) and (s or not _is_dense(r)) for r, s in zip(self._results, stays, strict=True)
+        ]
         held = {_memory(r): r for r in self._results if isinstance(r, torch.Tensor)}
         del results
         self._held = [(memory, torch._C._storage_Use_Count(memory)) for memory in held]
@@ -181,6 +188,8 @@ class _Recording:
 
     def elsewhere(self, addresses: Sequence[int]) -> set[int]:
         """The inputs that are not copied and lie no longer where they did."""
+        if self._of_fixed(addresses)[:-2] == self._addresses:
+            return set()
         return {i for i, address in self._fixed if addresses[i] != address}
 
     def is_free(self) -> bool:
@@ -192,18 +201,18 @@ class _Recording:
         if self.places:
             torch._foreach_copy_(list(self.places.values()), [inputs[i] for i in self.places])
         self._graph.replay()
-        return [self._handed_out(r, s, inputs) for r, s in zip(self._results, self._stays, strict=True)]
+        return [
+            r.detach() if lies else self._handed_out(r, inputs)
+            for r, lies in zip(self._results, self._lie, strict=True)
+        ]
 
-    def _handed_out(self, result: Any, stays: bool, inputs: Sequence[Any]) -> Any:
+    def _handed_out(self, result: Any, inputs: Sequence[Any]) -> Any:
         if isinstance(result, _Window):
             base = inputs[result.input]
             if (base.shape, base.stride(), 0) == (result.size, result.stride, result.offset):
                 return base
             return base.as_strided(result.size, result.stride, base.storage_offset() + result.offset)
-        if not isinstance(result, torch.Tensor):
-            return result
-        # a clone of what has gaps would lie otherwise
-        return result.clone() if not stays and _is_dense(result) else result.detach()
+        return result.clone() if isinstance(result, torch.Tensor) else result
 
 
 def _like(tensor: torch.Tensor) -> torch.Tensor:

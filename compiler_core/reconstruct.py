@@ -7,6 +7,7 @@ instruction that broke the graph and go on in a resume function (`resume.py`).
 
 from __future__ import annotations
 
+import collections
 import inspect
 import types
 from collections.abc import Callable, Iterator, Sequence
@@ -27,6 +28,7 @@ from compiler_core.values.tensor import TensorValue
 
 if TYPE_CHECKING:
     from compiler_core.capture import Capture
+    from compiler_core.sources import Source
 
 OUT = "__graph_out"
 Step = Callable[[], None]
@@ -45,6 +47,8 @@ class Emitter:
         self._building: set[int] = set()
         self._unfilled: list[CellValue] = []
         self._alive: list[Value] = []
+        self._paths: dict[Source, str | None] = {}
+        """What several paths go through, and the temporary that holds it."""
         self._handler: Handler | None = None
         arguments = code.co_argcount + code.co_kwonlyargcount
         arguments += bool(code.co_flags & inspect.CO_VARARGS) + bool(code.co_flags & inspect.CO_VARKEYWORDS)
@@ -141,6 +145,23 @@ class Emitter:
 
     # --- values
 
+    def source(self, source: Source) -> None:
+        """Push what lies at `source`; of several paths through it, the first one keeps it in a temporary."""
+        if (name := self._paths.get(source)) is None:
+            source.load(self)
+            if source not in self._paths:
+                return
+            name = self._paths[source] = self.store_temp()
+        self.load_temp(name)
+
+    @contextmanager
+    def shared_paths(self, values: Sequence[Value]) -> Iterator[None]:
+        """Load what the paths to several of `values` go through once, such as a module on the way to its parameters."""
+        counts = collections.Counter(base for value in values for base in _bases(value.source))
+        self._paths = {base: None for base, count in counts.items() if count > 1 and _is_shared(base)}
+        yield
+        self._paths = {}
+
     def value(self, value: Value) -> None:
         """Push the Python object of a symbolic value; an object is made only once."""
         if id(value) in self._temps:
@@ -150,7 +171,7 @@ class Emitter:
         elif self.capture.is_guarded(value):
             value.rebuild(self)
         elif value.source is not None and not value.source.makes_new:
-            value.source.load(self)
+            self.source(value.source)
         elif value.source is None and (isinstance(value, TensorValue) or is_fixed(value)):
             value.rebuild(self)
         else:
@@ -260,10 +281,22 @@ class Emitter:
         """Call the compiled graph on its inputs and keep the tuple of its outputs."""
         inputs = self.capture.inputs
         self.add(*make.callable_first([make.load_const(compiled)]))
-        for tensor in inputs:
-            self.value(tensor)
+        with self.shared_paths(inputs):
+            for tensor in inputs:
+                self.value(tensor)
         self.add(*make.call(len(inputs)), make.store_fast(OUT))
         self._bound[OUT] = None
+
+
+def _bases(source: Source | None) -> Iterator[Source]:
+    """What the path to `source` goes through."""
+    while (source := getattr(source, "base", None)) is not None:
+        yield source
+
+
+def _is_shared(source: Source) -> bool:
+    """Whether to keep it: what is more than one step away, and the same object at each load."""
+    return hasattr(source, "base") and not source.makes_new
 
 
 def is_fixed(value: Value) -> bool:

@@ -163,8 +163,10 @@ class _Input:
     @classmethod
     def kept(cls, tensor: torch.Tensor, writes_at_once: bool) -> _Input:
         version = None if tensor.is_inference() else tensor._version
+        if not writes_at_once:  # it is unchanged, or cannot be put back
+            return cls(tensor, version, (), (), None)
         history = _history(tensor)
-        return cls(tensor, version, _place(tensor), history, _copy(tensor, history) if writes_at_once else None)
+        return cls(tensor, version, _place(tensor), history, _copy(tensor, history))
 
     def is_unchanged(self) -> bool:
         return self.version is not None and self.tensor._version == self.version and self.copy is None

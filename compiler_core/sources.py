@@ -153,7 +153,7 @@ class Global(Source):
         if self.module is None:
             emit.load_global(self.name)
         else:
-            self.module.load(emit)
+            emit.source(self.module)
             emit.constant(self.name)
             emit.subscript()
 
@@ -186,13 +186,13 @@ class Attribute(Source):
 
     def load(self, emit: Emitter) -> None:
         if self._own(self.base.fetch(emit.capture.scope)):
-            loads = [lambda: self.base.load(emit), lambda: emit.constant(self.name)]
+            loads = [lambda: emit.source(self.base), lambda: emit.constant(self.name)]
             emit.call_loaded(object.__getattribute__, loads)
         elif self.table in (None, "__dict__"):
-            self.base.load(emit)
+            emit.source(self.base)
             emit.load_attr(self.name)
         else:  # past a __getattr__ in Python
-            InstanceDict(self.base).load(emit)
+            emit.source(InstanceDict(self.base))
             for key in (self.table, self.name):
                 emit.constant(key)
                 emit.subscript()
@@ -222,7 +222,7 @@ class InstanceDict(Source):
         return self.base.fetch(scope).__dict__
 
     def load(self, emit: Emitter) -> None:
-        self.base.load(emit)
+        emit.source(self.base)
         emit.load_attr("__dict__")
 
     def manager(self, tree: GuardTree) -> Any:
@@ -244,7 +244,7 @@ class Item(Source):
         return self.base.fetch(scope)[self.key]
 
     def load(self, emit: Emitter) -> None:
-        self.base.load(emit)
+        emit.source(self.base)
         emit.constant(self.key)
         emit.subscript()
 
@@ -275,7 +275,7 @@ class BuiltinItem(Source):
         return self.builtin.__getitem__(self.base.fetch(scope), self.key)
 
     def load(self, emit: Emitter) -> None:
-        loads = [lambda: self.base.load(emit), lambda: emit.constant(self.key)]
+        loads = [lambda: emit.source(self.base), lambda: emit.constant(self.key)]
         emit.call_loaded(self.builtin.__getitem__, loads)
 
     def manager(self, tree: GuardTree) -> Any:
@@ -303,7 +303,7 @@ class FromArray(Source):
         return torch.from_numpy(self.base.fetch(scope))
 
     def load(self, emit: Emitter) -> None:
-        emit.call_loaded(torch.from_numpy, [lambda: self.base.load(emit)])
+        emit.call_loaded(torch.from_numpy, [lambda: emit.source(self.base)])
 
     def manager(self, tree: GuardTree) -> Any:
         return tree.manager(self.base).lambda_manager(torch.from_numpy, self.text, tree.value(self), tree.kind)
@@ -325,7 +325,7 @@ class Extent(Source):
         return getattr(self.base.fetch(scope), self.method)()[self.index]
 
     def load(self, emit: Emitter) -> None:
-        self.base.load(emit)
+        emit.source(self.base)
         emit.call_method(self.method, [])
         emit.constant(self.index)
         emit.subscript()
@@ -388,7 +388,7 @@ class ContextValue(Source):
         return read_context_var(self.base.fetch(scope))
 
     def load(self, emit: Emitter) -> None:
-        emit.call_loaded(read_context_var, [lambda: self.base.load(emit)])
+        emit.call_loaded(read_context_var, [lambda: emit.source(self.base)])
 
     def manager(self, tree: GuardTree) -> Any:
         return tree.manager(self.base).lambda_manager(read_context_var, self.text, tree.value(self), tree.kind)
@@ -433,7 +433,7 @@ class ClosureCell(Source):
         return self.base.fetch(scope).__closure__[self.index]
 
     def load(self, emit: Emitter) -> None:
-        self.base.load(emit)
+        emit.source(self.base)
         emit.load_attr("__closure__")
         emit.constant(self.index)
         emit.subscript()
@@ -459,7 +459,7 @@ class CellContents(Source):
         return self.base.fetch(scope).cell_contents
 
     def load(self, emit: Emitter) -> None:
-        self.base.load(emit)
+        emit.source(self.base)
         emit.load_attr("cell_contents")
 
     def manager(self, tree: GuardTree) -> Any:
@@ -481,7 +481,7 @@ class ClassEntry(Source):
         return class_entry(self.base.fetch(scope), self.name)
 
     def load(self, emit: Emitter) -> None:
-        emit.call_loaded(class_entry, [lambda: self.base.load(emit), lambda: emit.constant(self.name)])
+        emit.call_loaded(class_entry, [lambda: emit.source(self.base), lambda: emit.constant(self.name)])
 
     def manager(self, tree: GuardTree) -> Any:
         name = self.name
