@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 
@@ -76,16 +76,30 @@ def select_scatter(body: Body, x: Operand, source: Operand, dim: int, index: Int
 
 @lowers(aten.roll.default)
 def roll(body: Body, x: Operand, shifts: Sequence[Int], dims: Sequence[int] = ()) -> None:
-    if len(shifts) != 1 or (len(dims) != 1 and len(x.view.size) != 1):
-        raise NotLowered("roll in several dimensions")
-    dim = dims[0] % len(x.view.size) if dims else 0
-    size = x.view.size[dim]
-    shift = _in_range(shifts[0], size)
-    if isinstance(shift, int) and shift == 0:
-        body.store(body.operand(x))
-        return
-    parts = [_part(body, x, dim, start) for start in (shift - size, shift)]
-    _one_of(body, parts, dim, [shift, size])
+    rank = len(x.view.size)
+    if not dims and rank != 1:
+        raise NotLowered("roll over all dimensions as one")
+    moved: dict[int, Int] = {}
+    for shift, dim in zip(shifts, dims or (0,), strict=True):
+        moved[dim % rank] = moved.get(dim % rank, 0) + shift
+    moved = {dim: _in_range(shift, x.view.size[dim]) for dim, shift in moved.items()}
+    moved = {dim: shift for dim, shift in moved.items() if not (isinstance(shift, int) and shift == 0)}
+    if 2 ** len(moved) > MOST_PARTS:
+        raise NotLowered(f"more than {MOST_PARTS} parts")
+    body.store(_rolled(body, x, moved, {}) if moved else body.operand(x))
+
+
+def _rolled(body: Body, x: Operand, moved: Mapping[int, Int], starts: Mapping[int, Int]) -> Value:
+    """``x`` rolled by `moved` for each dimension; `starts` says where it begins in those that are done::
+
+    y[i] = x[i - shift + size] if i < shift else x[i - shift]
+    """
+    if not moved:
+        at = [body.coordinate(d, start=-starts.get(d, 0)) for d in range(len(x.view.size))]
+        return body.load(x, at, [ir.Range(at[d], x.view.size[d]) for d in starts])
+    (dim, shift), *rest = moved.items()
+    first, second = (_rolled(body, x, dict(rest), {**starts, dim: at}) for at in (shift - x.view.size[dim], shift))
+    return body.op("where", body.op("lt", body.index(dim), shift), first, second, dtype=body.out.dtype)
 
 
 def _in_range(shift: Int, size: Int) -> Int:

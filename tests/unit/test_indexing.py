@@ -116,6 +116,10 @@ PARTS: dict[str, tuple[Callable[..., Any], Callable[[], tuple[torch.Tensor, ...]
     "pad": (lambda x, y: (F.pad(x, (1, 2), value=3.0) * 2, F.pad(y, (0, 1, 2, 0), value=-1.0)), lambda: two(5, 8)),
     "pad_and_crop": (lambda x, y: F.pad(x * 2, (-1, 2, 1, -2)) - F.pad(y * 2, (-3, 4, -1, 0)), lambda: two(5, 8)),
     "pad_reduced": (lambda x, y: F.pad(x.exp(), (3, 0), value=1).sum(1) + y[:, 0], lambda: two(5, 8)),
+    "roll_windows": (
+        lambda x: (x.roll((-3, 2), (1, 2)) * 2, x.roll((1, 4, -1), (0, 1, 0)), x.roll((1, 2, 3), (0, 1, 2)).sum(0)),
+        lambda: (torch.randn(3, 8, 7),),
+    ),
     "roll": (lambda x, y: (x.roll(3, 1) * 2, y.roll(-2, 0), x.roll(16, 1)), lambda: two(5, 8)),
     "nan": (
         lambda x, y: torch.cat([x, y.log()]) * 0 + F.pad(x, (0, 4), value=float("-inf")),
