@@ -106,6 +106,35 @@ def default_devices() -> tuple[torch.device | None, ...]:
     return tuple(m.device if type(m) is DeviceContext else None for m in function_modes())
 
 
+def gpu_by_default(graph: fx.Graph) -> int | None:
+    """The number of the GPU on which `graph` makes tensors because it is the current one; None where none is made so,
+    or there is no other."""
+    if torch.cuda.device_count() < 2:
+        return None
+    made = (node for node in graph.nodes if node.op.startswith("call") and _is_told_no_number(node))
+    return next((value.device.index for node in made for value in _gpu_tensors(node)), None)
+
+
+def _is_told_no_number(node: fx.Node) -> bool:
+    """Whether neither a tensor on a GPU nor a device's number is among the arguments."""
+    given = [a for a in (*node.args, *node.kwargs.values()) if not isinstance(a, fx.Node)]
+    if any(isinstance(a, torch.device) and a.index is not None for a in given):
+        return False
+    if any(isinstance(a, str) and ":" in a for a in given) or (node.target == "cuda" and any(map(_is_int, given))):
+        return False
+    return not any(_gpu_tensors(n) for n in node.all_input_nodes)
+
+
+def _is_int(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _gpu_tensors(node: fx.Node) -> list[torch.Tensor]:
+    value = node.meta.get("val")
+    values = value if isinstance(value, (tuple, list)) else (value,)
+    return [v for v in values if isinstance(v, torch.Tensor) and v.is_cuda]
+
+
 def is_watched() -> bool:
     """Whether a mode or a tracer sees each operation as the program makes it, which compiled code makes differently."""
     return is_dispatched_or_traced() or None in default_devices() or is_fx_symbolic_tracing()

@@ -15,12 +15,19 @@ import torch
 import torch.fx as fx
 
 from compiler_core.aliasing import must_differ
-from compiler_core.ambient import CHANGES, Change, grad_mode
+from compiler_core.ambient import CHANGES, Change, gpu_by_default, grad_mode
 from compiler_core.dynamic import OPERATIONS, Symbols
 from compiler_core.errors import Unsupported
 from compiler_core.fakes import FakeMode, fake_of, left_to_eager, quiet
 from compiler_core.graphs import memory_of
-from compiler_core.guards import GuardSpec, LibraryNames, frozen, no_dispatch_mode_guard, state_guard
+from compiler_core.guards import (
+    GuardSpec,
+    LibraryNames,
+    current_gpu_guard,
+    frozen,
+    no_dispatch_mode_guard,
+    state_guard,
+)
 from compiler_core.outside import is_static, value_of
 from compiler_core.policy import Policy
 from compiler_core.record import ItemId
@@ -215,6 +222,8 @@ class Capture:
             self.guards[("CONDITION", condition.text)] = GuardSpec("CONDITION", source, condition, line)
         if not self.is_empty and all(guard.kind != "TENSOR_MATCH" for guard in self.guards.values()):
             self.guards["NO_DISPATCH_MODE"] = no_dispatch_mode_guard()
+        if (gpu := gpu_by_default(self.graph)) is not None:
+            self.guards["CURRENT_GPU"] = current_gpu_guard(gpu)
         return [*self.guards.values(), *self.library.specs()]
 
     def check_unroll(self, rounds: int) -> None:

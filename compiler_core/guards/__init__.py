@@ -6,12 +6,12 @@ once more to say which guard failed and what it saw.
 """
 
 from compiler_core.guards.cost import cost_of, costs
-from compiler_core.guards.kinds import KINDS, GuardSpec, frozen, no_dispatch_mode_guard, state_guard
+from compiler_core.guards.kinds import KINDS, GuardSpec, current_gpu_guard, frozen, no_dispatch_mode_guard, state_guard
 from compiler_core.guards.library import LibraryNames
 from compiler_core.guards.listing import filtered, first_failure, guards_text
 from compiler_core.guards.tree import GuardTree
 
 __all__ = [
-    "KINDS", "GuardSpec", "GuardTree", "LibraryNames", "cost_of", "costs", "filtered", "first_failure", "frozen",
-    "guards_text", "no_dispatch_mode_guard", "state_guard",
+    "KINDS", "GuardSpec", "GuardTree", "LibraryNames", "cost_of", "costs", "current_gpu_guard", "filtered", "first_failure",
+    "frozen", "guards_text", "no_dispatch_mode_guard", "state_guard",
 ]  # fmt: skip

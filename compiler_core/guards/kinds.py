@@ -245,6 +245,11 @@ def _install_no_dispatch_mode(tree: GuardTree, spec: GuardSpec, parts: list[str]
     tree.root.add_lambda_guard(lambda _: _dispatch_mode() is None, parts, None)
 
 
+def _install_current_gpu(tree: GuardTree, spec: GuardSpec, parts: list[str]) -> None:
+    number, current = spec.value, getattr(torch._C, "_cuda_getDevice", torch.cuda.current_device)
+    tree.root.add_lambda_guard(lambda _: current() == number, parts, None)
+
+
 def _is_at(scope: Scope, source: Source, obj: Any) -> bool:
     try:
         return source.fetch(scope) is obj
@@ -364,6 +369,12 @@ KINDS: dict[str, Kind] = {
         _install_no_dispatch_mode,
         lambda v: "no torch dispatch mode",
     ),
+    "CURRENT_GPU": Kind(
+        lambda s, v: f"torch.cuda.current_device() == {v}  # tensors are made there",
+        lambda obj, v: _differs((now := torch.cuda.current_device()) == v, f"GPU {now}"),
+        _install_current_gpu,
+        lambda v: f"GPU {v}",
+    ),
 }
 _FROM_SCOPE: dict[str, Callable[[GuardSpec, Any, Scope], str | Mismatch | None]] = {
     "SAME_OBJECT": lambda g, obj, scope: _differs(_is_at(scope, g.value, obj), "another object"),
@@ -400,6 +411,11 @@ def frozen(kind: str, value: Any) -> Any:
 
 def state_guard() -> GuardSpec:
     return GuardSpec("GLOBAL_STATE", State(), GlobalState.now())
+
+
+def current_gpu_guard(number: int) -> GuardSpec:
+    """For compiled code that makes tensors on the current GPU."""
+    return GuardSpec("CURRENT_GPU", State(), number)
 
 
 def no_dispatch_mode_guard() -> GuardSpec:

@@ -15,11 +15,12 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
 import compiler_core
-from compiler_core import backends, decompose, ir, kernels
+from compiler_core import ambient, backends, decompose, ir, kernels
 from compiler_core.codegen import cpp_module, ladder, memory, triton_module
 from compiler_core.config import Options
 from compiler_core.cuda_graphs import why_not
 from compiler_core.errors import BuildError, CompilerBug
+from compiler_core.guards import current_gpu_guard
 from compiler_core.lower import lower
 from compiler_core.record import Compile
 from compiler_core.rewrite import Wishes
@@ -185,3 +186,25 @@ def test_triton_alone_runs_pytorchs_operators_on_the_cpu() -> None:
     (compile_,) = record.compiles
     assert {k.language for k in compile_.kernels} == {"extern"}
     assert {k.reason for k in compile_.kernels} == {"there are no kernels for cpu, only for cuda"}
+
+
+def test_the_current_gpu_is_guarded_where_tensors_are_made_on_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def captured(*call: Any, **given: Any) -> fx.Graph:
+        graph = fx.Graph()
+        x = graph.placeholder("x")
+        x.meta["val"] = torch.empty(3)
+        made = graph.call_function(torch.ones, (3,), given) if given else graph.call_method("cuda", (x, *call))
+        with FakeTensorMode():
+            made.meta["val"] = torch.empty(3, device="cuda:1")
+        return graph
+
+    assert ambient.gpu_by_default(captured()) is None, "there is no other"
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert ambient.gpu_by_default(captured()) == 1
+    assert ambient.gpu_by_default(captured(device=torch.device("cuda"))) == 1
+    for told in (captured(1), captured("cuda:1"), captured(device=torch.device("cuda:1"))):
+        assert ambient.gpu_by_default(told) is None
+    spec = current_gpu_guard(1)
+    current = iter((1, 0))
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: next(current))
+    assert [spec.check(None), spec.check(None)] == [None, ("GPU 1", "GPU 0")]  # type: ignore[arg-type]
