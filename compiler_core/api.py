@@ -98,8 +98,8 @@ def compile(
     The result behaves as `fn` does.  `backend`: a name (`compiler_core.backends.names()`) or a
     callable ``(GraphModule, example_inputs) -> callable``; None makes C++ kernels for what lies on the CPU
     and Triton's for what lies on GPUs, in one graph too.  `fullgraph`: raise FullGraphError at the first graph
-    break.  `dynamic`: sizes and numbers that differ from call to call are symbolic, so that one compile holds for many: from their second
-    value on (None), at once (True) or never (False); see `mark_dynamic`.  `target`:
+    break.  `dynamic`: sizes and numbers that differ from call to call are symbolic, so that one compile holds for
+    many: from their second value on (None), at once (True) or never (False); see `mark_dynamic`.  `target`:
     also record the kernels' machine code for this device, which need not be here (``sm_90``).
     `strict`: raise a failure of the compiler's own as StrictError; without it a CompileWarning says what failed,
     and the code runs as it is (``docs/failures.md``).  `recompile_limit`: after so many compiles of one function,

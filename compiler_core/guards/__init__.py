@@ -12,6 +12,6 @@ from compiler_core.guards.listing import filtered, first_failure, guards_text
 from compiler_core.guards.tree import GuardTree
 
 __all__ = [
-    "KINDS", "GuardSpec", "GuardTree", "LibraryNames", "cost_of", "costs", "current_gpu_guard", "filtered", "first_failure",
-    "frozen", "guards_text", "no_dispatch_mode_guard", "state_guard",
+    "KINDS", "GuardSpec", "GuardTree", "LibraryNames", "cost_of", "costs", "current_gpu_guard", "filtered",
+    "first_failure", "frozen", "guards_text", "no_dispatch_mode_guard", "state_guard",
 ]  # fmt: skip
