@@ -27,7 +27,7 @@ from compiler_core.companions import join_companions
 from compiler_core.config import Options
 from compiler_core.cost import operations
 from compiler_core.cuda_graphs import replayed
-from compiler_core.errors import BuildError
+from compiler_core.errors import CompileWarning
 from compiler_core.failures import heard
 from compiler_core.fuse import fuse
 from compiler_core.graphs import target_name
@@ -174,7 +174,9 @@ class _Notes:
                 loops = self._compile.find(f"{self._which}.loops")
                 self._kernels[language] = self._code(_generate(self._program, language), loops)
             ladder.record_machine_code(self._compile, self._kernels[language], target)
-        except BuildError as error:
+        except CompileWarning:
+            raise
+        except Exception as error:
             meaning = f"The kernels run; their machine code for {target} is not in the record."
             heard(self._compile, "build", error, meaning=meaning, strict=strict)
 

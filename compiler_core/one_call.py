@@ -9,6 +9,7 @@ import torch
 
 from compiler_core.api import compile, record
 from compiler_core.errors import UsageError
+from compiler_core.failures import one_line
 from compiler_core.record import Compile, Record
 
 
@@ -48,15 +49,19 @@ class Explanation:
             f"graphs: {self.graph_count}, graph breaks: {self.graph_break_count}, "
             f"operations: {self.op_count}, guards: {self.guard_count}"
         ]
+        for failure in (f for c in self.compiles for f in c.failures):
+            lines.append(
+                f"failure at {failure.filename}:{failure.lineno}, {failure.stage}: {one_line(failure.message)}"
+            )
         for compile_ in self.compiles:
             if compile_.guards_ns is not None:
                 lines.append(
                     f"guards of {compile_.id}: {len(compile_.guards)}, {compile_.guards_ns / 1000:.2f} us a call"
                 )
-            for each in compile_.breaks:
-                at = each.stack[-1]
+            for broke in compile_.breaks:
+                at = broke.stack[-1]
                 lines.append(f"break in {compile_.id} at {at.filename}:{at.lineno}  {at.text}")
-                lines += [f"    {each.kind}: {each.explanation}", f"    hint: {each.hint}"]
+                lines += [f"    {broke.kind}: {broke.explanation}", f"    hint: {broke.hint}"]
         return "\n".join(lines)
 
 

@@ -147,10 +147,10 @@ def break_kinds(record: Record) -> list[str]:
 
 
 def _count(record: Record, expected: Expected) -> None:
-    found = [f for c in record.compiles for f in c.failures]
+    failures = [f for c in record.compiles for f in c.failures]
     if not settings.counts:  # another backend may refuse what the test's own takes; PyTorch runs it then
-        found = [f for f in found if f.kind != "refusal"]
-    assert not found, "\n".join(f.detail or f.message for f in found)
+        failures = [f for f in failures if f.kind != "refusal"]
+    assert not failures, "\n".join(f.detail or f.message for f in failures)
     if not settings.counts:
         return
     got = (graph_count(record), break_kinds(record), len(record.compiles))

@@ -213,6 +213,13 @@ def test_a_refusal_says_why() -> None:
     assert "does not compile this, in the stage joint: the graph turns gradients on" in str(warning.message)
 
 
+def test_explain_lists_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("compiler_core.pipeline.verify", broken)
+    told: list[compiler_core.Explanation] = []
+    assert len(heard(lambda: told.append(compiler_core.explain(program, *inputs())))) == 1
+    assert str(told[0]).split("\n")[1] == f"failure at {__file__}:{FIRST}, bytecode: ZeroDivisionError: by design"
+
+
 def test_graph_breaks_and_frames_left_alone_are_no_failures() -> None:
     def breaks(x: torch.Tensor) -> torch.Tensor:
         print(end="")
@@ -226,11 +233,12 @@ def test_graph_breaks_and_frames_left_alone_are_no_failures() -> None:
 
 
 @pytest.mark.usefixtures("_anew")
-def test_machine_code_that_cannot_be_had_costs_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
-    def no_tool(*_: Any) -> Any:
-        raise MissingTool("no ptxas")
+@pytest.mark.parametrize("error", [MissingTool("no ptxas"), BuildError("ptxas failed"), KeyError("of ours")])
+def test_machine_code_that_cannot_be_had_costs_nothing_else(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_code(*_: Any) -> Any:
+        raise error
 
-    monkeypatch.setattr("compiler_core.codegen.ladder.record_machine_code", no_tool)
+    monkeypatch.setattr("compiler_core.codegen.ladder.record_machine_code", no_code)
     with compiler_core.record() as record:
         compiled = compiler_core.compile(program, target="sm_90")
         (warning,) = heard(lambda: compiled(*inputs()))
