@@ -26,7 +26,7 @@ from compiler_core.errors import (
     ToolWarning,
 )
 from compiler_core.failures import NOT_KEPT, PLAIN
-from compiler_core.record import CudaGraph, Failure, Record, Stage
+from compiler_core.record import Failure, Record, Stage
 
 
 def program(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
@@ -144,8 +144,8 @@ def test_a_kernel_that_fails_at_its_first_launch(monkeypatch: pytest.MonkeyPatch
 
         return launch
 
-    real = recipe._launchers
-    monkeypatch.setattr(recipe, "_launchers", lambda of: {name: failing(name) for name in real(of)})
+    real = recipe.launchers
+    monkeypatch.setattr(recipe, "launchers", lambda of: {name: failing(name) for name in real(of)})
     x, w = (a.detach() for a in inputs())
     compiled = compiler_core.compile(program)
     (warning,) = heard(lambda: [torch.testing.assert_close(compiled(x, w), program(x, w)) for _ in range(3)])
@@ -162,8 +162,8 @@ def test_an_index_that_only_the_kernel_refuses(monkeypatch: pytest.MonkeyPatch) 
     def pick(x: torch.Tensor, i: torch.Tensor) -> torch.Tensor:
         return x[i] * 2
 
-    real = recipe._launchers
-    monkeypatch.setattr(recipe, "_launchers", lambda of: {name: refuses(name) for name in real(of)})
+    real = recipe.launchers
+    monkeypatch.setattr(recipe, "launchers", lambda of: {name: refuses(name) for name in real(of)})
     args = torch.randn(5), torch.tensor([1, 4])
     compiled = compiler_core.compile(pick, backend="cpp")
     (warning,) = heard(lambda: [torch.testing.assert_close(compiled(*args), pick(*args)) for _ in range(2)])
@@ -259,19 +259,20 @@ def test_a_cache_that_fails_costs_no_kernels(broken_part: str, monkeypatch: pyte
     assert record.compiles[0].kernels
 
 
+@pytest.mark.usefixtures("_anew")
 def test_a_cuda_graph_that_cannot_be_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     def not_recorded(*_: Any) -> Any:
         raise RuntimeError("operation not permitted when stream is capturing")
 
     monkeypatch.setattr(cuda_graphs, "_Recording", not_recorded)
+    monkeypatch.setattr(cuda_graphs, "why_not", lambda _: "")
     monkeypatch.setattr("torch.cuda.device", lambda _: contextlib.nullcontext())
     monkeypatch.setattr("torch.cuda.is_current_stream_capturing", lambda: False)
-    compile_ = Record().compile(Record().frame("f", "", 1, "root"))
-    note = CudaGraph("forward")
-    places = cuda_graphs.Places(["primals_1"], [False], [])
-    run = cuda_graphs.Replayed(lambda inputs: [inputs[0] + 1], places, note, compile_)
-    (warning,) = heard(lambda: [run([torch.ones(2)]) for _ in range(4)])
+    x, w = (a.detach() for a in inputs())
+    compiled = compiler_core.compile(program, mode="reduce-overhead")
+    (warning,) = heard(lambda: [torch.testing.assert_close(compiled(x, w), program(x, w)) for _ in range(4)])
     assert warning.category is RefusalWarning
+    assert "a CUDA graph of the forward cannot be recorded: operation not permitted" in str(warning.message)
     assert "launched one by one" in str(warning.message)
 
 
