@@ -49,6 +49,9 @@ class JointRefused(Refused):
     """The graph cannot be differentiated and replayed exactly as eager does; the message says why."""
 
 
+BASE: Any = object()
+
+
 @dataclass(frozen=True)
 class View:
     """A captured view operation, to be run again on its base; `grad` is the grad mode it ran in."""
@@ -56,7 +59,8 @@ class View:
     node: fx.Node
     grad: bool
     args: tuple[Any, ...]
-    """The operation's arguments after its base; a size that the graph computes is a ``torch.SymInt``."""
+    """The operation's arguments after its base; a size that the graph computes is a ``torch.SymInt``, and `BASE` stands
+    for the base once more (``x.view_as(x)``)."""
     kwargs: dict[str, Any]
 
 
@@ -347,7 +351,7 @@ class FunctionalRun(fx.Interpreter):
         """How to run a view again, which only a view of its first argument alone can be."""
         if [n for n in node.all_input_nodes if not is_symbolic(self.env[n])] != [source] or source is not node.args[0]:
             raise JointRefused(f"{node.name} shares memory with {source.name} by more than a view")
-        args, kwargs = fx.map_arg((node.args[1:], node.kwargs), self.env.__getitem__)
+        args, kwargs = fx.map_arg((node.args[1:], node.kwargs), lambda n: BASE if n is source else self.env[n])
         return View(node, self._grad_mode[node], args, kwargs)
 
     def _alias_source(self, node: fx.Node) -> fx.Node | None:

@@ -17,7 +17,7 @@ import torch.fx as fx
 from compiler_core import symbols
 from compiler_core.codegen.recipe import Recipe, Short
 from compiler_core.codegen.wrapper import tuple_text
-from compiler_core.functional import Layout, Mutation, Return, View
+from compiler_core.functional import BASE, Layout, Mutation, Return, View
 from compiler_core.joint import output_nodes
 from compiler_core.partition import Partitioned
 from compiler_core.record import Span
@@ -390,7 +390,8 @@ class Writer:
 
     def _view(self, view: View, base: str) -> str:
         node = view.node
-        rest = [self._literal(a) for a in view.args] + [f"{k}={self._literal(v)}" for k, v in view.kwargs.items()]
+        rest = [base if a is BASE else self._literal(a) for a in view.args]
+        rest += [f"{k}={base if v is BASE else self._literal(v)}" for k, v in view.kwargs.items()]
         if node.target is operator.getitem:
             return f"{base}[{rest[0]}]"
         if node.op == "call_method":

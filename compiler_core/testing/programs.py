@@ -16,7 +16,7 @@ from compiler_core.record import Record
 from compiler_core.testing.judges import judge
 from compiler_core.testing.known import forgiven
 from compiler_core.testing.trees import Comparison, Judge
-from compiler_core.testing.world import Inputs, kept_alive, observe, watched
+from compiler_core.testing.world import Inputs, Watched, kept_alive, observe, watched
 
 
 @dataclass
@@ -92,9 +92,12 @@ def check(
         backend, tolerance = settings.instead[backend], max(tolerance, settings.tolerance)
     compiled = compile(program, backend=backend, strict=True)
     seed = random.randrange(1_000_000)
+    runs: list[tuple[Watched, Watched]] = []
     for call, (at, make) in enumerate(calls(inputs or _tensors_for(program), seed)):
-        found = _differs(program, compiled, make, at, judge(tolerance), backend, grad=grad, changes=changes)
+        found = _differs(program, compiled, make, at, judge(tolerance), backend, runs, grad=grad, changes=changes)
         assert found is None, f"call {call}, seed {at}: {found}"
+    kept = kept_alive(runs)
+    assert not kept, f"{kept}: still alive"
     record = record_of(compiled)
     _count(record, expected or Expected())
     return record
@@ -107,21 +110,18 @@ def _differs(
     seed: int,
     how: Judge,
     backend: Any,
+    runs: list[tuple[Watched, Watched]],
     **more: Any,
 ) -> str | None:
-    """What differs between an eager and a compiled call, and what the compiled one keeps alive."""
+    """What differs between an eager and a compiled call; `runs` gets what is to be gone when both are dropped."""
     hooks = RemovableHandle.next_id
     want = observe(program, make, seed, program=program, **more)
     RemovableHandle.next_id = hooks  # the keys that modules keep their hooks by
     got = observe(compiled, make, seed, program=program, **more)
     if backend != "eager":
         forgiven(want, got)
-    found = Comparison(how).compare("", want, got)
-    eagers, ours = watched(want), watched(got)
-    del want, got
-    if found is None and (kept := kept_alive(eagers, ours)):
-        return f"{', '.join(kept)}: still alive"
-    return found
+    runs.append((watched(want), watched(got)))
+    return Comparison(how).compare("", want, got)
 
 
 def difference(want: Any, got: Any, tolerance: float = 0.0) -> str | None:

@@ -312,9 +312,13 @@ def alive(refs: Watched) -> list[str]:
     return [path for path, ref in refs if ref() is not None]
 
 
-def kept_alive(eager: Watched, compiled: Watched) -> list[str]:
-    """The tensors of the compiled run that live on while eager's are gone; both runs were dropped."""
-    if set(alive(compiled)) <= set(alive(eager)):
+def kept_alive(runs: Sequence[tuple[Watched, Watched]]) -> list[str]:
+    """The tensors of compiled runs that live on while eager's are gone; all of these runs were dropped."""
+    if not any(alive(compiled) for _, compiled in runs):
         return []
     gc.collect()
-    return sorted(set(alive(compiled)) - set(alive(eager)))
+    return [
+        f"call {number}{path}"
+        for number, (eager, compiled) in enumerate(runs)
+        for path in sorted(set(alive(compiled)) - set(alive(eager)))
+    ]

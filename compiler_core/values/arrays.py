@@ -44,6 +44,8 @@ class ArrayValue(Value):
         self.real = real
         self.source = source
         self._made = 0
+        self._first: torch.Tensor | None = None
+        """The first tensor that was made of it: those after it are known to share its memory."""
 
     def __repr__(self) -> str:
         return self.source.text
@@ -69,11 +71,11 @@ class ArrayValue(Value):
         try:
             if not self.real.flags.writeable:
                 raise TypeError("PyTorch warns of arrays that are not writable")
-            real = torch.from_numpy(self.real)
+            self._first = torch.from_numpy(self.real) if self._first is None else self._first
         except (TypeError, ValueError) as error:
             raise Unsupported("unsupported call", f"torch.from_numpy: {error}") from None
         self._made += 1
-        return ArrayTensorValue(source=FromArray(self.source, self._made), real=real)
+        return ArrayTensorValue(source=FromArray(self.source, self._made), real=self._first.detach())
 
 
 class ArrayTensorValue(TensorValue):

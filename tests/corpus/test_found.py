@@ -964,3 +964,25 @@ def test_powers_of_a_number_are_row_major_as_eagers_are(base, grad):
         return torch.randn(3, 4, 5).permute(2, 0, 1), torch.randn(4, 1, 3, 1).transpose(0, 3)
 
     check(lambda x, y: (base**x, base**y), inputs, grad=grad, backend="cpp", tolerance=1e-5)
+
+
+# ---------------------------------------------------------------- found by comparing all that a run leaves behind
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "cpp"])
+@pytest.mark.parametrize("program", [lambda x: x.view_as(x), lambda x: (lambda t: t.view_as(t))(x.t())])
+def test_view_as_itself_with_sizes_that_change(program, backend):
+    makes = [lambda: (torch.randn(2, 5),), lambda: (torch.randn(31, 9),), lambda: (torch.randn(7, 3),)]
+    check(program, makes[:1] * 2 + makes[1:], grad=True, backend=backend)
+
+
+def test_array_that_two_tensors_share_is_written_to():
+    def program(a):
+        t = torch.from_numpy(a)
+        t.add_(1)
+        return t, torch.tensor(a)
+
+    compiled = compiler_core.compile(program, backend="aot_eager")
+    with pytest.warns(compiler_core.RefusalWarning, match="shares memory with another input"):
+        got = compiled(torch.arange(3.0).numpy())
+    assert not difference(program(torch.arange(3.0).numpy()), got)

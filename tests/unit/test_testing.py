@@ -30,9 +30,9 @@ def differs(eager: Fn, other: Fn, grad: bool = True) -> str | None:
 
     want, got = (testing.observe(fn, make, 0, program=eager, grad=grad) for fn in (eager, other))
     found = testing.Comparison(testing.Exact()).compare("", want, got)
-    refs = testing.watched(want), testing.watched(got)
+    runs = [(testing.watched(want), testing.watched(got))]
     del want, got
-    kept = testing.kept_alive(*refs)
+    kept = testing.kept_alive(runs)
     return found or (f"alive: {kept}" if kept else None)
 
 
