@@ -46,6 +46,9 @@ def parts(obj: Any) -> list[tuple[str, Any]]:
         return [(".__self__", obj.__self__), (".__func__", obj.__func__)]
     if isinstance(obj, (type, types.ModuleType, *PLAIN)):
         return []
+    if isinstance(obj, torch.optim.Optimizer):  # its state is by parameters, and numbered in the dictionary
+        held = [(f".{k}", v) for k, v in vars(obj).items() if k != "state"]
+        return [*held, (".state", torch.optim.Optimizer.state_dict(obj)["state"])]
     return [(f".{k}", v) for k, v in vars(obj).items()] if hasattr(obj, "__dict__") else []
 
 
@@ -167,9 +170,10 @@ class Comparison:
 
 
 def _made_twice(one: type, other: type) -> bool:
-    """Whether both are the class that a program makes anew in each call."""
+    """Whether both are the class that a program makes anew in each call, or a cell in each run."""
     name = one.__qualname__
-    return "<locals>" in name and (name, one.__module__) == (other.__qualname__, other.__module__)
+    again = "<locals>" in name or one.__module__ == "__main__"
+    return again and (name, one.__module__) == (other.__qualname__, other.__module__)
 
 
 Walk = Callable[[Any], Iterator[tuple[str, torch.Tensor]]]
