@@ -19,7 +19,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from compiler_core import ir, mersenne, whole
 from compiler_core.errors import came_from
-from compiler_core.graphs import target_name
+from compiler_core.graphs import target_name, tensors_in
 from compiler_core.lower import creation, dropout, indexing, parts, pointwise, pooling, reductions, scattering  # noqa: F401  (they fill the table)
 from compiler_core.lower.body import Body
 from compiler_core.lower.in_place import write_in_place
@@ -62,6 +62,7 @@ class _Lowering:
 
     def __init__(self, gm: fx.GraphModule, name: str, languages: ir.Languages) -> None:
         self._gm, self._name, self._languages = gm, name, languages
+        self._beside_gpu = any(tensor.is_cuda for tensor in tensors_in(gm))
         self._names = {node.name for node in gm.graph.nodes}
         self._numbers = itertools.count()
         self._buffers: dict[str, ir.Buffer] = {}
@@ -243,6 +244,8 @@ class _Lowering:
             return "its tensors are not all plain ones, whose elements lie in memory by strides"
         if others := [str(v.dtype) for v in values if v.dtype not in ir.SHORT]:
             return f"loops have no {others[0].removeprefix('torch.')}"
+        if self._beside_gpu and devices[0].type == "cpu" and all(prod(self._ints(v.shape)) == 1 for v in values):
+            return "it is one number on the CPU beside a GPU, for which no C++ compiler is started"
         return "" if all(0 not in self._ints(v.shape) for v in values) else "one of its tensors is empty"
 
     def _form(self, value: torch.Tensor) -> tuple[tuple[Int, ...], tuple[Int, ...]]:

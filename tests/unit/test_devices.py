@@ -132,6 +132,16 @@ def test_a_number_on_the_cpu_goes_into_pytorchs_kernel() -> None:
     assert [getattr(s, "reason", "") for s in program.steps][1:] == ["its tensors are on several devices: cuda:0, cpu"]
 
 
+def test_one_number_on_the_cpu_needs_no_compiler() -> None:
+    def program(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return x.to("cuda:0").sin(), torch.full((), 3.0) * 2
+
+    made, codes = printed(graph_of(program, (3, 5)))
+    assert [code.language for code in codes] == ["triton"]
+    reasons = [s.reason for s in made.steps if isinstance(s, ir.Call)]
+    assert reasons[1:] == ["it is one number on the CPU beside a GPU, for which no C++ compiler is started"] * 2
+
+
 def compiled_for(program: Callable[..., Any], **options: Any) -> tuple[ir.Program, Compile]:
     """The program of `program`, and what the record tells of the compile, which builds nothing where no GPU is."""
     compile_ = triton_cases.new_compile()
