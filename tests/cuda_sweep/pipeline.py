@@ -66,13 +66,17 @@ class Capture(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))
-        if any(isinstance(t, torch.Tensor) for t in tree_leaves(out)):
+        writes = func is torch.Tensor.__setitem__
+        if writes or any(isinstance(t, torch.Tensor) for t in tree_leaves(out)):
             given = fx.node.map_aggregate((tuple(args), dict(kwargs or {})), self._node)
             self._call(func, given, out)
         return out
 
     def _call(self, func: Any, given: Any, out: Any) -> None:
         (args, kwargs), name = given, getattr(func, "__name__", "")
+        if name == "__setitem__":
+            self.graph.call_function(operator.setitem, args)
+            return
         if name == "__get__":
             node = self.graph.call_function(getattr, (args[0], func.__self__.__name__))
         elif getattr(torch.Tensor, name, None) is func:
