@@ -57,7 +57,7 @@ def _moved(value: Any, noise: int | None, wide: bool) -> Any:
         return value
     if noise is not None:
         generator = torch.Generator().manual_seed(noise)
-        bits = torch.randint(-1, 2, value.shape, generator=generator).to(value)
+        bits = torch.randint(-1, 2, value.shape, generator=generator, device="cpu").to(value)
         value = value * (1 + bits * torch.finfo(value.dtype).eps)
     return value.double() if wide else value
 

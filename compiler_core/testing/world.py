@@ -241,26 +241,23 @@ def _backward(world: World, found: Sequence[torch.Tensor]) -> None:
     if not wanted:
         world.gradients = [_cloned(t.grad) for t in leaves]
         return
-    tangents = [tangent(t, number) for number, t in enumerate(wanted)]
-    raised = [_pass(wanted, tangents, keep=True)]
+    raised = [_pass(wanted, keep=True)]
     world.gradients = [_cloned(t.grad) for t in leaves]
     if raised == [None]:
         _scale([t.grad for t in leaves if t.grad is not None])
-        raised.append(_pass(wanted, tangents, keep=False))
+        raised.append(_pass(wanted, keep=False))
         world.accumulated = [t.grad for t in leaves]
         if raised[-1] is None:
-            raised.append(_third_pass(wanted, tangents, leaves))
+            raised.append(_third_pass(wanted, leaves))
     world.raised_backward = raised
 
 
-def _third_pass(
-    wanted: Sequence[torch.Tensor], tangents: Sequence[torch.Tensor], leaves: Sequence[torch.Tensor]
-) -> str | None:
+def _third_pass(wanted: Sequence[torch.Tensor], leaves: Sequence[torch.Tensor]) -> str | None:
     """What it raises; gradients stay what they are."""
     gradients = [t.grad for t in leaves]
     for leaf in leaves:
         leaf.grad = None
-    raised = _pass(wanted, tangents, keep=False)
+    raised = _pass(wanted, keep=False)
     for leaf, gradient in zip(leaves, gradients, strict=True):
         leaf.grad = gradient
     return raised
@@ -274,7 +271,9 @@ def tangent(tensor: torch.Tensor, number: int) -> torch.Tensor:
         return torch.empty_like(tensor, requires_grad=False).copy_(values)
 
 
-def _pass(wanted: Sequence[torch.Tensor], tangents: Sequence[torch.Tensor], keep: bool) -> str | None:
+def _pass(wanted: Sequence[torch.Tensor], keep: bool) -> str | None:
+    # made anew: the gradient of a leaf may be what was passed in, and is changed in place
+    tangents = [tangent(t, number) for number, t in enumerate(wanted)]
     try:
         torch.autograd.backward(wanted, tangents, retain_graph=keep)
     except Exception as error:

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+import torch
+
 from tests.gpu.pool import CRASHED, DIFFERS, OK, SKIPPED
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -80,7 +82,7 @@ class Corpus(Section):
         from tests.corpus import conftest
 
         backend, _, file = item.partition(":")
-        plugin = _Plugin(f"{backend}:", start, until, events)
+        plugin = _Plugin(f"{backend}:", device, start, until, events)
         with conftest.elsewhere(device, backend == DEFAULT):
             pytest.main(
                 [str(ROOT / "tests" / "corpus" / file), "-c", "/dev/null", "--rootdir", str(ROOT), "-q",
@@ -93,8 +95,9 @@ class Corpus(Section):
 class _Plugin:
     """Makes events of what pytest reports."""
 
-    def __init__(self, prefix: str, start: int, until: float, events: Events) -> None:
+    def __init__(self, prefix: str, device: str, start: int, until: float, events: Events) -> None:
         self.at: int | None = None
+        self._device = device
         self._prefix, self._start, self._until, self._events = prefix, start, until, events
         self._number = start - 1
         self._verdict, self._detail = OK, ""
@@ -107,6 +110,7 @@ class _Plugin:
             self._events.send(case=self._prefix + report.nodeid, verdict=CRASHED, detail=str(report.longrepr)[-3000:])
 
     def pytest_runtest_protocol(self, item: Any) -> None:
+        torch.set_default_device(self._device)  # a program may have set another
         self._number += 1
         self._verdict, self._detail = OK, ""
         self._events.send(at=self._name(item.nodeid), number=self._number)
@@ -150,7 +154,7 @@ class Operators(Section):
     def cases(self, item: str, device: str) -> Iterator[tuple[str, Check]]:
         from tests import operator_sweep
 
-        for case in operator_sweep.cases_of(item, device):
+        for case in operator_sweep.cases_of(item, device) if item in operator_sweep.names(device) else ():
 
             def check(case: operator_sweep.Case = case) -> Facts:
                 result = operator_sweep.run(case, _backend(self._backend))
