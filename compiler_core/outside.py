@@ -62,7 +62,8 @@ def _kind_of(real: Any) -> str:
         return f"a {'quantised' if real.is_quantized else 'nested'} tensor"
     if real.layout is not torch.strided:
         return f"a tensor of layout {str(real.layout).removeprefix('torch.').lstrip('_')}"
-    return "a tensor with named dimensions" if any(real.names) else type(real).__name__
+    named = any(getattr(real, "names", ()))  # tensors within a transform of functorch have no names at all
+    return "a tensor with named dimensions" if named else type(real).__name__
 
 
 def value_of(capture: Capture, obj: Any, source: Source) -> Value:
