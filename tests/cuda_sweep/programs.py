@@ -121,7 +121,8 @@ def variances(x: Tensor) -> Any:
 
 @case(lambda m: [m.matrix(), m.mask()], trains=True)
 def masked_softmax(x: Tensor, mask: Tensor) -> Any:
-    return F.softmax(x.masked_fill(mask, float("-inf")).float(), -1).to(x.dtype)
+    wide = x.masked_fill(mask, float("-inf")).to(torch.promote_types(x.dtype, torch.float32))
+    return F.softmax(wide, -1).to(x.dtype)
 
 
 @case(lambda m: [m.matrix()], trains=True)
@@ -220,7 +221,7 @@ def softmax_of_running(x: Tensor) -> Any:
 
 @case(lambda m: [m.matrix(), m.mask()])
 def running_others(x: Tensor, mask: Tensor) -> Any:
-    return (x * 0.01 + 1).cumprod(1), mask.cumsum(0), x.cumsum(1) / x.sum(1, keepdim=True), x.flip(1).cumsum(1)
+    return (x * 0.01 + 1).cumprod(1), mask.cumsum(0), x.cumsum(1) / x.abs().sum(1, keepdim=True), x.flip(1).cumsum(1)
 
 
 # ---------------------------------------------------------------- pointwise and places

@@ -106,9 +106,11 @@ def _in_graph(graph: Graph, compiler: Compiler) -> Iterator[str]:
 
 
 def _points(given: argparse.Namespace) -> Iterator[Point]:
-    drawn = itertools.islice(programs.random_points(given.seed), given.count)
-    points = drawn if given.only else itertools.chain(programs.key_points(), drawn)
-    return (p for p in points if given.only in p.program)
+    keys = [p for p in programs.key_points() if given.only in p.program]
+    if not keys and not given.only.startswith("random_"):
+        raise SystemExit(f"no program has {given.only!r} in its name")
+    drawn = (p for p in programs.random_points(given.seed) if given.only in p.program)
+    return itertools.chain(keys, itertools.islice(drawn, given.count))
 
 
 def sample(count: int) -> list[Point]:
