@@ -10,6 +10,7 @@ graph comes from one of the functional graph.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,12 +23,13 @@ from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.fx.experimental.proxy_tensor import get_proxy_mode, track_tensor_tree
 from torch.utils._python_dispatch import _disable_current_modes
 
-from compiler_core import ambient, derivatives, whole, whole_trace
+from compiler_core import ambient, custom_operators, derivatives, view_chains, whole, whole_trace
 from compiler_core.errors import Refused, came_from
 from compiler_core.known_sizes import asked_by
 from compiler_core.ownership import Memory
 from compiler_core.provenance import Provenance
 from compiler_core.symbols import hint, is_symbolic
+from compiler_core.view_chains import Step
 
 # functionalisation's C++ half, which torch's type stubs leave out
 _mirror_autograd_meta: Any = vars(torch)["_mirror_autograd_meta_to"]
@@ -62,6 +64,8 @@ class View:
     """The operation's arguments after its base; a size that the graph computes is a ``torch.SymInt``, and `BASE` stands
     for the base once more (``x.view_as(x)``)."""
     kwargs: dict[str, Any]
+    step: Step | None = None
+    """One of the views that the operation is made of, where it is no view of its first argument alone."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +85,8 @@ class Mutation:
     primal: int
     output: int
     under_no_grad: bool
+    resized: bool = False
+    """Whether it had no elements, and ``out=`` gave it the size of the value."""
 
 
 @dataclass(frozen=True)
@@ -119,6 +125,8 @@ class FunctionalRun(fx.Interpreter):
         self.memory = Memory()
         self._grad_mode: dict[fx.Node, bool] = {}
         self._shapes: dict[fx.Node, Any] = {}
+        self._history: dict[int, Any] = {}
+        """What made each input, to autograd, before the graph ran."""
         self._casts_are_cached = torch.is_autocast_cache_enabled()  # tracing turns it off
 
     def run_joint(self, *primals: Any) -> list[torch.Tensor | None]:
@@ -136,6 +144,7 @@ class FunctionalRun(fx.Interpreter):
         self.provenance.name_inputs([n for n in self.captured if n.op == "placeholder"])
         inputs = [self._wrap(p, e) for p, e in zip(primals, self.examples, strict=True)]
         tensors = [(i, t) for i, t in enumerate(inputs) if isinstance(t, torch.Tensor)]
+        self._history = {i: t.grad_fn for i, t in tensors}
         edges = {i: torch.autograd.graph.get_gradient_edge(t) for i, t in tensors if t.requires_grad}
         self.run(*inputs, enable_io_processing=False)
         torch._C._set_grad_enabled(grad_before)
@@ -217,7 +226,15 @@ class FunctionalRun(fx.Interpreter):
             return whole_trace.traced(call, self.tracer, self._casts_are_cached)
         if target in (ambient.enter_autocast, ambient.leave_autocast):
             *_, self._casts_are_cached = args
+        if (custom := custom_operators.mutating_operator(target)) is not None:
+            return self._call_custom(custom, args, kwargs)
         return super().call_function(derivatives.FUNCTIONS.get(target, target), args, kwargs)
+
+    def _call_custom(self, custom: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        given = tensors_of([*args, *kwargs.values()])
+        if custom_operators.returns_new(custom) and torch.is_grad_enabled() and any(t.requires_grad for t in given):
+            raise JointRefused(f"{custom} writes to an argument, and its results require gradients")
+        return custom_operators.call(custom, args, kwargs)
 
     def call_method(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if target in derivatives.METHODS:
@@ -320,11 +337,23 @@ class FunctionalRun(fx.Interpreter):
                 raise JointRefused(f"the graph writes to input {node.name}, of which elements share memory")
             if any(_storage(tensors_of(self.env[n])[0]) == _storage(tensor) for n in self._data_taken()):
                 raise JointRefused(f"the graph writes to input {node.name} and takes its .data, which hides writes")
-            hidden = _all_mutations_under_no_grad(elem)
+            hidden = _all_mutations_under_no_grad(elem) or self._is_hidden(i, tensor)
             if self.examples[i].requires_grad and self.examples[i].is_leaf and not hidden:
                 raise JointRefused(f"the graph writes to input {node.name}, a leaf that requires grad")
-            self.mutations.append(Mutation(i, self._output(node, tensor), hidden))
+            self.mutations.append(Mutation(i, self._output(node, tensor), hidden, self._is_resized(i, tensor)))
             self.differentiable[-1] = tensor.requires_grad and not hidden
+
+    def _is_hidden(self, primal: int, tensor: torch.Tensor) -> bool:
+        """Whether autograd has seen no write to an input that requires grad: all went by way of ``detach()``."""
+        return bool(self.examples[primal].requires_grad) and tensor.grad_fn is self._history[primal]
+
+    def _is_resized(self, primal: int, tensor: torch.Tensor) -> bool:
+        """Whether ``out=`` gave it another size, of which eager warns where there was something in it."""
+        if _unwrap(tensor).shape == self.examples[primal].shape:
+            return False
+        if self.examples[primal].numel() or self.examples[primal].untyped_storage().nbytes():
+            raise JointRefused("out= gives a tensor another size")
+        return True
 
     def _check_windows(self) -> None:
         """What `as_strided` counts in is the memory of eager's tensor, and that of a value after a write is another."""
@@ -341,18 +370,50 @@ class FunctionalRun(fx.Interpreter):
         views: list[View] = []
         self._check_shape(node)
         while (source := self._alias_source(node)) is not None:
-            if self.env[source] is not self.env[node]:
-                views.append(self._replay(node, source))
-            node = source
+            made = node
+            node, steps = self._step(node, source)
+            if self.env[made] is not self.env[node]:
+                views += reversed(steps)
             self._check_shape(node)
         return node, tuple(reversed(views))
 
-    def _replay(self, node: fx.Node, source: fx.Node) -> View:
-        """How to run a view again, which only a view of its first argument alone can be."""
-        if [n for n in node.all_input_nodes if not is_symbolic(self.env[n])] != [source] or source is not node.args[0]:
-            raise JointRefused(f"{node.name} shares memory with {source.name} by more than a view")
-        args, kwargs = fx.map_arg((node.args[1:], node.kwargs), lambda n: BASE if n is source else self.env[n])
+    def _step(self, node: fx.Node, source: fx.Node) -> tuple[fx.Node, list[View]]:
+        """From `node`, which shares memory with its argument `source`: a node that is nearer to the memory, and the
+        views that lead from that to `node`."""
+        if self.env[source] is self.env[node]:
+            return source, []
+        maker, pick = node, None
+        if node.target is operator.getitem and not isinstance(self.env[source], torch.Tensor):
+            maker, pick = source, int(node.args[1])  # type: ignore[arg-type]
+        if maker is node and self._is_view_of_first(node, source):
+            return source, [self._replay(node)]
+        if pick is not None and (first := self._alias_source(maker)) and self._is_view_of_first(maker, first):
+            return source, [self._replay(node)]
+        return self._traced_step(maker, pick, node, source)
+
+    def _is_view_of_first(self, node: fx.Node, source: fx.Node) -> bool:
+        """Whether a view can be run again by its name: of its first argument alone."""
+        tensors = [n for n in node.all_input_nodes if not is_symbolic(self.env[n])]
+        return tensors == [source] and source is node.args[0]
+
+    def _replay(self, node: fx.Node) -> View:
+        """The view `node`, to be run again on its first argument."""
+        first = node.args[0]
+        args, kwargs = fx.map_arg((node.args[1:], node.kwargs), lambda n: BASE if n is first else self.env[n])
         return View(node, self._grad_mode[node], args, kwargs)
+
+    def _traced_step(
+        self, maker: fx.Node, pick: int | None, node: fx.Node, source: fx.Node
+    ) -> tuple[fx.Node, list[View]]:
+        """What an operation of several tensors made, by the chain of PyTorch's views that it is made of."""
+        args, kwargs = fx.map_arg((maker.args, maker.kwargs), self.env.__getitem__)
+        run = maker.target if maker.op == "call_function" else getattr(torch.Tensor, str(maker.target))
+        found = view_chains.chain(run, args, kwargs, pick, self.fake_mode)  # type: ignore[arg-type]
+        base = found and next((n for n in maker.all_input_nodes if self.env[n] is found[0]), None)
+        if found is None or base is None:
+            raise JointRefused(f"{node.name} shares memory with {source.name} by more than a view")
+        grad = self._grad_mode[maker]
+        return base, [View(maker, grad, step.args, step.kwargs, step) for step in found[1]]
 
     def _alias_source(self, node: fx.Node) -> fx.Node | None:
         """The argument that `node` is a view of, or the same tensor as; None if its memory is its own."""

@@ -347,7 +347,9 @@ class Writer:
         self._line(1, f"return {tuple_text(results)}")
 
     def _write(self, depth: int, mutation: Mutation) -> None:
-        self._line(depth, f"{self.joint.primals[mutation.primal]}.copy_({self.joint.outputs[mutation.output]})")
+        target, value = self.joint.primals[mutation.primal], self.joint.outputs[mutation.output]
+        resized = f".resize_({value}.shape)" if mutation.resized else ""
+        self._line(depth, f"{target}{resized}.copy_({value})")
 
     def _write_together(self, depth: int, mutations: Sequence[Mutation]) -> None:
         """Writes to tensors of one kind in one call: a net with batch norm has some sixty."""
@@ -355,7 +357,8 @@ class Writer:
         nodes = output_nodes(self.parts.forward.graph)
         for mutation in mutations:
             value = nodes[mutation.output].meta["val"]
-            kinds.setdefault((value.dtype, value.device), []).append(mutation)
+            alone = mutation.primal if mutation.resized else None
+            kinds.setdefault((value.dtype, value.device, alone), []).append(mutation)
         for alike in kinds.values():
             if len(alike) == 1:
                 self._write(depth, alike[0])
@@ -390,6 +393,8 @@ class Writer:
 
     def _view(self, view: View, base: str) -> str:
         node = view.node
+        if view.step is not None:
+            return view.step.text(base, self._literal)
         rest = [base if a is BASE else self._literal(a) for a in view.args]
         rest += [f"{k}={base if v is BASE else self._literal(v)}" for k, v in view.kwargs.items()]
         if node.target is operator.getitem:
