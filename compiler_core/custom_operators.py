@@ -13,17 +13,19 @@ from typing import Any
 
 import torch
 
-_LIBRARY = torch.library.Library("cutaway_functional", "DEF")
+library: Any = torch.library
+_LIBRARY = library.Library("cutaway_functional", "DEF")
 _ANNOTATION = re.compile(r"Tensor\([^)]*\)")
 
 
 def mutating_operator(target: Any) -> Any:
     """The operator of the user's that `target` is, if it writes to arguments and is no mere chain of PyTorch's."""
-    if isinstance(target, torch.library.CustomOpDef):
+    if isinstance(target, library.CustomOpDef):
         target = target._opoverload
     if isinstance(target, torch._ops.OpOverloadPacket):
-        overloads = target.overloads()
-        target = getattr(target, overloads[0]) if len(overloads) == 1 else target
+        packet: Any = target
+        overloads = packet.overloads()
+        target = getattr(packet, overloads[0]) if len(overloads) == 1 else packet
     if not isinstance(target, torch._ops.OpOverload) or not target._schema.is_mutable:
         return None
     composite = target.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeImplicitAutograd)
@@ -70,7 +72,8 @@ def _written(operator: Any) -> list[str]:
 def _aliased(operator: Any, result: Any) -> str:
     """The argument that this result is."""
     sets = result.alias_info.before_set
-    return next(a.name for a in operator._schema.arguments if a.alias_info and a.alias_info.before_set == sets)
+    names = (a.name for a in operator._schema.arguments if a.alias_info and a.alias_info.before_set == sets)
+    return str(next(names))
 
 
 @functools.cache
@@ -93,7 +96,7 @@ def functional(operator: Any) -> Any:
         return everything[0] if len(everything) == 1 else everything
 
     _LIBRARY.impl(name, run, "CompositeExplicitAutograd")
-    torch.library.register_fake(f"cutaway_functional::{name}", run, lib=_LIBRARY)
+    library.register_fake(f"cutaway_functional::{name}", run, lib=_LIBRARY)
     return getattr(torch.ops.cutaway_functional, name).default
 
 
@@ -102,4 +105,10 @@ def _type(annotated: str) -> str:
 
 
 def _copy(value: Any) -> Any:
-    return [each.clone() for each in value] if isinstance(value, (list, tuple)) else None if value is None else value.clone()
+    return (
+        [each.clone() for each in value]
+        if isinstance(value, (list, tuple))
+        else None
+        if value is None
+        else value.clone()
+    )

@@ -39,11 +39,11 @@ class Step:
         return call if self.index is None else f"{call}[{self.index}]"
 
 
-class _Log(TorchDispatchMode):
+class _Log(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Writes down, for each tensor that a view gave, the view and its base; both are kept alive for their ids."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.made_by: dict[int, tuple[torch.Tensor, Step]] = {}
         self._alive: list[Any] = []
 
@@ -66,8 +66,8 @@ class _Log(TorchDispatchMode):
 def chain(
     run: Callable[..., Any], args: Any, kwargs: Any, pick: int | None, mode: FakeTensorMode
 ) -> tuple[torch.Tensor, tuple[Step, ...]] | None:
-    """Which tensor among the arguments of ``run(*args, **kwargs)`` its result (or item `pick` of it) is a view of, and by
-    which views; None where views alone do not lead there."""
+    """Which tensor among the arguments of ``run(*args, **kwargs)`` its result (or item `pick` of it) is a view of, and
+    by which views; None where views alone do not lead there."""
     with _disable_current_modes(), mode, torch._C._AutoDispatchBelowAutograd():
         fresh: dict[int, torch.Tensor] = {}
         given = {id(t): t for t in tree_flatten((args, kwargs))[0] if isinstance(t, torch.Tensor)}

@@ -207,6 +207,8 @@ class TensorValue(Value):
             raise Unsupported("unsupported call", f"Tensor.{name}()")
         if name in QUERIES and not (name == "type" and (args or kwargs)):
             return self._query(tx, name, args, kwargs)
+        if name == "new" and len(args) == 1 and not kwargs and getattr(args[0], "cls", None) is torch.Size:
+            name = "new_empty"  # to `new`, a Size is a size, while a tuple is data
         if name == "type" and args and (of_type := tensor_type_name(getattr(args[0], "obj", None))) is not None:
             args = [ConstantValue(of_type), *args[1:]]
         return tx.capture.call_method(tx, name, [self, *args], kwargs)
