@@ -24,6 +24,7 @@ from torch.fx.experimental.proxy_tensor import get_proxy_mode, track_tensor_tree
 from torch.utils._python_dispatch import _disable_current_modes
 
 from compiler_core import ambient, custom_operators, derivatives, view_chains, whole, whole_trace
+from compiler_core.eager_saves import EagerSaves
 from compiler_core.errors import Refused, came_from
 from compiler_core.known_sizes import asked_by
 from compiler_core.ownership import Memory
@@ -108,7 +109,8 @@ class FunctionalRun(fx.Interpreter):
 
     ``run_joint(*primals)`` returns the forward's outputs (`differentiable` says which of them have
     a tangent) followed, if there are any tangents, by one gradient or None for each primal;
-    `reaches` says for each tangent which primals get a gradient from it.
+    `reaches` says for each tangent which primals get a gradient from it, `memory` and `shared` what eager PyTorch
+    shares and saves (see `EagerSaves`).
     """
 
     def __init__(self, gm: fx.GraphModule, examples: Sequence[Any], fake_mode: FakeTensorMode) -> None:
@@ -123,6 +125,7 @@ class FunctionalRun(fx.Interpreter):
         self.reaches: list[frozenset[int]] = []
         self.makers: list[fx.Node] = []
         self.memory = Memory()
+        self.shared: tuple[tuple[int, ...], ...] = ()
         self._grad_mode: dict[fx.Node, bool] = {}
         self._shapes: dict[fx.Node, Any] = {}
         self._history: dict[int, Any] = {}
@@ -154,6 +157,8 @@ class FunctionalRun(fx.Interpreter):
         if not any(self.differentiable):
             return [*forward]
         self.reaches = [_reached(t, edges) for t, d in zip(self.outputs, self.differentiable, strict=True) if d]
+        saves = EagerSaves.of([t for t, d in zip(self.outputs, self.differentiable, strict=True) if d])
+        self.shared = saves.shared
         tangents, found = self._gradients(edges)
         self.provenance.stamp(None)
         gradients = [found.get(i) for i in range(len(inputs))]
@@ -162,6 +167,7 @@ class FunctionalRun(fx.Interpreter):
             tuple(map(_storage, self.outputs)),
             tuple(None if g is None else _storage(g) for g in gradients),
             tuple(map(id, gradients)),
+            tuple(frozenset(map(_storage, tensors)) for tensors in saves.tensors),
         )
         return [*forward, *(None if g is None else _unwrap(g) for g in gradients)]
 

@@ -68,10 +68,12 @@ class Writer:
     def _run_backward(self, results: Sequence[str], nodes: Sequence[fx.Node | None], flags: Sequence[str]) -> None:
         inputs = [*self.parts.saved, *self.parts.tapes, *self.parts.symbols, *self.joint.tangents]
         short = self._short("backward", inputs)
-        read = f"{_targets(self.parts.saved)}{{}}"
+        saved, part = self.parts.saved, f"[:{len(self.parts.saved)}]" if self.parts.watched else ""
+        read = f"{_targets(saved)}{{}}{part if saved else ''}"
         if not short:
-            read = f"inputs = [{', '.join((['*{}'] if self.parts.saved else []) + inputs[len(self.parts.saved) :])}]"
-        if self.parts.saved or not short:
+            taken = [f"*{{}}{part}"] if self._saves else []
+            read = f"inputs = [{', '.join(taken + inputs[len(saved) :])}]"
+        if self._saves or not short:
             self._read_saved(read, flags)
         self._line(2, "if not (create_graph or graph_is_retained()):  # what was saved is freed as it goes on")
         self._line(3, "ctx.maybe_clear_saved_tensors()")
@@ -179,12 +181,13 @@ class Writer:
             self._line(2, f"ctx.tapes = {tuple_text(self.parts.tapes)}")
         self._early_writes()
         self._tie_versions()
-        if saved:
-            self._line(2, f"ctx.to_save = {tuple_text(self.parts.saved)}", "saved", saved)
+        if saved or self.parts.watched:
+            self._line(2, f"ctx.to_save = {tuple_text((*self.parts.saved, *self.parts.watched))}", "saved", saved)
         if self._one_by_one:
             # the node must not hold its own outputs; a detached one shares their version counter
-            kept = [f"{n}.detach()" if n in joint.outputs else n for n in self.parts.saved]
-            self._line(2, f"ctx.kept = Kept({tuple_text(kept)}, {self._needed()}, {self._shared()})")
+            names = (*self.parts.saved, *self.parts.watched)
+            kept = [f"{n}.detach()" if n in joint.outputs else n for n in names]
+            self._line(2, f"ctx.kept = Kept({tuple_text(kept)}, {self._needed()}, {self.joint.shared})")
         plain = [n for n, d in zip(joint.outputs, joint.differentiable, strict=True) if not d]
         if plain:
             self._line(2, f"ctx.non_differentiable = {tuple_text(plain)}")
@@ -241,6 +244,8 @@ class Writer:
             self._line(2, f"{_targets(flags)}{tuple_text(f'{t} is None' for t in joint.tangents)}")
         if self.parts.symbols:
             self._line(2, f"{_targets(self.parts.symbols)}ctx.symbols")
+        if joint.views:
+            self._line(2, "laid_out_anew = False")
         for name, at in zip(joint.tangents, joint.layouts, strict=True):
             shape, stride = _numbers_text(at.shape), _numbers_text(at.stride)
             absent_too = f"{name} is None or " if len(joint.tangents) > 1 else ""
@@ -249,21 +254,42 @@ class Writer:
                 differs = f"not {name}.is_contiguous()"
             self._line(2, f"if {absent_too}{differs}:")
             self._line(3, f"{name} = laid_out({name}, {shape}, {stride}, {at.dtype}, '{at.device}')")
+            if joint.views:
+                self._line(3, "laid_out_anew = True")
         nodes = output_nodes(backward.graph)
         results = [f"gradient_{i}" if n is not None else "_" for i, n in enumerate(nodes, 1)]
+        self._check_freed(flags)
         self._read_tapes(flags)
         self._run_backward(results, nodes, flags)
-        for line in absent:
+        for line in (*self._views_apart(results), *absent):
             self._line(2, line)
         gradients = ["None" if r == "_" else r for r in results]
         self._line(2, f"if create_graph:  # {self._not_again or 'an input was written to'}")
         self._line(3, f"return again.once(ctx, {tuple_text(gradients)})")
         self._line(2, f"return {tuple_text(gradients)}")
 
+    def _views_apart(self, results: Sequence[str]) -> Iterator[str]:
+        """Statements that copy gradients which are views of one value, where eager's AccumulateGrad copies them."""
+        for at in self.joint.views:
+            if results[at] != "_":
+                yield f"if laid_out_anew: {results[at]} = {results[at]}.clone()"
+
     @property
     def _one_by_one(self) -> bool:
         """Whether a backward may go through one output and a later one through another."""
-        return len(self.joint.tangents) > 1 and bool(self.parts.saved or self.parts.tapes)
+        return len(self.joint.tangents) > 1 and bool(self._saves or self.parts.tapes or any(self.joint.shared))
+
+    @property
+    def _saves(self) -> bool:
+        return bool(self.parts.saved or self.parts.watched)
+
+    def _check_freed(self, flags: Sequence[str]) -> None:
+        """Where nothing is saved of which autograd would say so: raise where eager PyTorch has freed what it saved."""
+        if self._saves or self.parts.tapes or not any(self.joint.shared):
+            return
+        check = f"ctx.kept.check({tuple_text(flags)})" if self._one_by_one else "freed()"
+        self._line(2, "if ctx.primals is None:")
+        self._line(3, check)
 
     def _read_saved(self, line: str, flags: Sequence[str]) -> None:
         """In a list that the graph empties, or by names that it deletes: nothing else holds what was saved."""
@@ -281,17 +307,11 @@ class Writer:
         for tangents, saved in self._meetings():
             for tangent in tangents:
                 met[tangent] |= saved
-        return tuple(tuple(i for i, s in enumerate(self.parts.saved) if s in met[t]) for t in self.joint.tangents)
-
-    def _shared(self) -> tuple[tuple[int, ...], ...]:
-        """For each tangent, the places of those that meet saved values together with it, itself first: behind their
-        outputs eager PyTorch has a node that a backward through one of them frees."""
-        together: dict[str, set[str]] = {t: set() for t in self.joint.tangents}
-        for tangents, saved in self._meetings():
-            for tangent in tangents if saved else ():
-                together[tangent] |= tangents - {tangent}
-        names = self.joint.tangents
-        return tuple((i, *(j for j, other in enumerate(names) if other in together[t])) for i, t in enumerate(names))
+        for name in self.parts.watched:
+            for at in self.joint.guarded[name]:
+                met[self.joint.tangents[at]].add(name)
+        names = (*self.parts.saved, *self.parts.watched)
+        return tuple(tuple(i for i, s in enumerate(names) if s in met[t]) for t in self.joint.tangents)
 
     def _meetings(self) -> Iterator[tuple[set[str], set[str]]]:
         """For each node of the backward, the tangents behind it and the saved values behind what it reads beside."""

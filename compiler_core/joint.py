@@ -12,7 +12,7 @@ exactly as in eager PyTorch.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -56,6 +56,16 @@ class JointGraph:
     """For each tangent, the primals that get a gradient from it."""
     layouts: tuple[Layout, ...]
     """Of each tangent: that of its output."""
+    shared: tuple[tuple[int, ...], ...]
+    """For each tangent, those that eager PyTorch allows no backward from after one from it; see `EagerSaves`."""
+    views: tuple[int, ...]
+    """The primals whose gradients share memory with others' by being views; eager copies them where tangents have
+    strides that no gradient may have."""
+    exposed: frozenset[str]
+    """The primals, and the values in whose memory outputs lie, that eager PyTorch does not save: whoever writes to them
+    before the backward changes nothing there."""
+    guarded: Mapping[str, tuple[int, ...]]
+    """Those primals and outputs that it does save, each with the tangents behind whose outputs it does."""
     returns: tuple[Return, ...]
     mutations: tuple[Mutation, ...]
     autocast: bool
@@ -161,8 +171,7 @@ def _assemble(run: FunctionalRun, traced: fx.GraphModule, primal_count: int) -> 
         simplify.narrow_masks(gm.graph)
     ownership.own_outputs(gm.graph, count)
     simplify.merge_equal(gm.graph, output_nodes(gm.graph)[:returned])
-    if tangents:
-        ownership.own_gradients(gm.graph, run.memory)
+    views = ownership.own_gradients(gm.graph, run.memory) if tangents else ()
     simplify.remove_dead(gm.graph)
     simplify.relu_in_product(gm.graph)
     simplify.bias_apart(gm.graph)
@@ -177,6 +186,7 @@ def _assemble(run: FunctionalRun, traced: fx.GraphModule, primal_count: int) -> 
     gm.graph.lint()
     gm.recompile()
     nodes = output_nodes(gm.graph)
+    exposed, guarded = _seen_from_outside(gm.graph, run, returned) if tangents else (frozenset(), {})
     layouts = [Layout.of(n.meta["val"]) for n, d in zip(nodes, run.differentiable, strict=False) if d]
     return JointGraph(
         gm=gm,
@@ -187,10 +197,31 @@ def _assemble(run: FunctionalRun, traced: fx.GraphModule, primal_count: int) -> 
         differentiable=tuple(run.differentiable),
         reaches=tuple(run.reaches),
         layouts=tuple(layouts),
+        shared=run.shared,
+        views=views,
+        exposed=exposed,
+        guarded=guarded,
         returns=tuple(run.returns),
         mutations=tuple(run.mutations),
         autocast=torch._C._is_any_autocast_enabled(),
     )
+
+
+def _seen_from_outside(
+    graph: fx.Graph, run: FunctionalRun, returned: int
+) -> tuple[frozenset[str], dict[str, tuple[int, ...]]]:
+    """Which values somebody can write to before the backward: `exposed` and `guarded` of the joint graph."""
+    inputs, outputs = graph.find_nodes(op="placeholder"), output_nodes(graph)[:returned]
+    seen = [(n, n, at) for n, at in zip(inputs, run.memory.inputs, strict=True) if n.meta["role"] == "primal"]
+    seen += [(n, simplify.view_base(n), at) for n, at in zip(outputs, run.memory.outputs, strict=False)]
+    exposed, guarded = set(), {}
+    for node, base, memory in seen:
+        tangents = tuple(i for i, saved in enumerate(run.memory.saved) if memory in saved)
+        if tangents:
+            guarded[node.name] = tangents
+        elif isinstance(base.meta.get("val"), torch.Tensor):
+            exposed.add(base.name)
+    return frozenset(exposed), guarded
 
 
 def _check_writes(graph: fx.Graph) -> None:

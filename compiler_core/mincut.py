@@ -6,7 +6,8 @@ source feeds what cannot or should not be computed again, the backward is the si
 cut is the cheapest set of values to save from which the backward can compute all it needs.
 
     cost of saving       its bytes, and a little more for what the forward would not write to memory anyway;
-                         of equal bytes an input is best (it is there already)
+                         of equal bytes an input is best (it is there already);
+                         of an input or output that eager PyTorch does not save a copy is saved
     a view               is never saved: its base is, and the view made again
     computed again       pointwise operators, views and other cheap ones that fuse into their readers
     never again          random operators; an input that the graph overwrites cannot be saved either
@@ -71,6 +72,7 @@ class Values:
         self.outputs: set[fx.Node] = set(output_nodes(joint.gm.graph)[: len(joint.outputs)])
         self.gradients: set[fx.Node] = {n for n in joint.gradients if n is not None}
         self.overwritten = {joint.primals[m.primal] for m in joint.mutations}
+        self.exposed = joint.exposed
         self.after_tangents = descendants(n for n in self.nodes if n.name in joint.tangents)
         drawn = {n for n in self.nodes if is_random(n)} - self.after_tangents
         self.forward = _with_elements(ancestors(self.outputs | drawn))
@@ -194,6 +196,8 @@ def _capacity(node: fx.Node, values: Values, scale: int) -> float:
         return 1
     if tensor_of(node) is None or is_view(node) or node.op == "get_attr" or node.name in values.overwritten:
         return math.inf
+    if node.name in values.exposed:
+        return bytes_of(node) * scale * (1 + WRITING) + 3  # a copy, for somebody may write to it
     if node.op == "placeholder" or node in values.written:
         return bytes_of(node) * scale + (node.op != "placeholder")
     return bytes_of(node) * scale * (1 + WRITING) + 2

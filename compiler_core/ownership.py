@@ -28,6 +28,8 @@ class Memory:
     """Of each primal's gradient; None where it has none."""
     objects: tuple[int, ...] = ()
     """For each primal's gradient, which tensor object it is."""
+    saved: tuple[frozenset[int], ...] = ()
+    """For each tangent, what eager's autograd saves behind its output."""
 
 
 def own_outputs(graph: fx.Graph, count: int) -> None:
@@ -45,8 +47,9 @@ def own_outputs(graph: fx.Graph, count: int) -> None:
     output.args = (values,)
 
 
-def own_gradients(graph: fx.Graph, memory: Memory) -> None:
-    """Give each gradient memory of its own where the graph's values share some that eager's tensors do not share.
+def own_gradients(graph: fx.Graph, memory: Memory) -> tuple[int, ...]:
+    """Give each gradient memory of its own where the graph's values share some that eager's tensors do not share;
+    which gradients share memory with an earlier one all the same, being another view of it.
 
     Whoever writes to a gradient in place (accumulation, clipping, hooks) must change that gradient alone.  Equal
     operations are merged all the same: a copy costs less than computing twice, and joins the kernel that computes.
@@ -55,6 +58,7 @@ def own_gradients(graph: fx.Graph, memory: Memory) -> None:
     values, first = list(output.args[0]), len(memory.outputs)
     holders: dict[fx.Node, set[int | None]] = {n: set() for n in graph.find_nodes(op="get_attr")}
     objects: dict[fx.Node, int] = {}
+    first_of: dict[int | None, int] = {}
     known = [*graph.find_nodes(op="placeholder"), *values[:first]]
     for node, owner in zip(known, (*memory.inputs, *memory.outputs), strict=True):
         holders.setdefault(view_base(node), set()).add(owner)
@@ -68,7 +72,10 @@ def own_gradients(graph: fx.Graph, memory: Memory) -> None:
             node = view_again(graph, node, aten.alias.default)
         holders.setdefault(view_base(node), set()).add(owner)
         objects[node], values[at] = one, node
+        first_of.setdefault(owner, one)
     output.args = (values,)
+    pairs = enumerate(zip(memory.gradients, memory.objects, strict=True))
+    return tuple(i for i, (owner, one) in pairs if owner is not None and first_of[owner] != one)
 
 
 def view_again(graph: fx.Graph, node: fx.Node, of: torch._ops.OpOverload = aten.clone.default) -> fx.Node:

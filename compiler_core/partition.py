@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import torch
 import torch.fx as fx
 
 from compiler_core import symbols
@@ -39,6 +40,9 @@ class Partitioned:
     saved: tuple[str, ...]
     tapes: tuple[str, ...]
     """Saved too, and no tensors: what autograd keeps of operators that stay whole."""
+    watched: tuple[str, ...]
+    """Primals and outputs that eager PyTorch saves and the backward does without: autograd is to see that nobody writes
+    to them, as it does in eager."""
     symbols: tuple[str, ...]
     """The symbols on which the backward's sizes depend; see `JointGraph.origins`."""
     saved_bytes: int
@@ -54,15 +58,15 @@ def partition(
     Where no gradient is wanted, the joint graph is the forward.
     """
     if not joint.has_backward:
-        return Partitioned(joint, joint.gm, None, (), (), (), 0)
+        return Partitioned(joint, joint.gm, None, (), (), (), (), 0)
     with compile_.step("partition"):
         values = Values(joint)
         cut = minimum_cut(values, memory_budget)
         numbers = _symbols(joint, values)
         forward, backward = _forward(joint, values, cut), _backward(joint, values, cut, numbers)
-        saved = tuple(n.name for n in cut.saved if not is_tape(n))
+        saved = tuple(_saved_name(joint, n) for n in cut.saved if not is_tape(n))
         tapes = tuple(n.name for n in cut.saved if is_tape(n))
-        parts = Partitioned(joint, forward, backward, saved, tapes, tuple(numbers), cut.bytes)
+        parts = Partitioned(joint, forward, backward, saved, tapes, _watched(joint, cut), tuple(numbers), cut.bytes)
         check(parts)
         record_graph(compile_, "forward", "forward", forward)
         record_graph(compile_, "backward", "backward", backward)
@@ -70,6 +74,12 @@ def partition(
         if memory_curve:
             compile_.partition.curve = [_point(budget, other, values) for budget, other in budget_curve(values)]
     return parts
+
+
+def _watched(joint: JointGraph, cut: Cut) -> tuple[str, ...]:
+    saved, written = {n.name for n in cut.saved}, {joint.primals[m.primal] for m in joint.mutations}
+    nodes = {n.name: n for n in joint.gm.graph.nodes}
+    return tuple(name for name in joint.guarded if name not in written and view_base(nodes[name]).name not in saved)
 
 
 # ---- the two graphs ------------------------------------------------------------------------
@@ -82,12 +92,34 @@ def _forward(joint: JointGraph, values: Values, cut: Cut) -> fx.GraphModule:
         if node not in values.after_tangents:
             copied[node] = _copy(graph, node, copied)
     results = output_nodes(joint.gm.graph)[: len(joint.outputs)]
+    outputs = [copied[n] for n in results]
     for node in cut.saved:
+        if node.name in joint.exposed:
+            outputs.append(_kept_copy(graph, joint, node, copied[node]))
+            continue
+        outputs.append(copied[node])
         if node not in results and node.op != "placeholder":
             copied[node].meta["role"] = "saved"
-    graph.output([copied[n] for n in (*results, *cut.saved)])
+    graph.output(outputs)
     remove_dead(graph)
     return _module(joint, graph)
+
+
+def _saved_name(joint: JointGraph, node: fx.Node) -> str:
+    return f"{node.name}_copy" if node.name in joint.exposed else node.name
+
+
+def _saved_value(joint: JointGraph, node: fx.Node) -> Any:
+    """What is saved of `node`."""
+    return node.meta["val"].clone() if node.name in joint.exposed else node.meta["val"]
+
+
+def _kept_copy(graph: fx.Graph, joint: JointGraph, node: fx.Node, copied: fx.Node) -> fx.Node:
+    """A copy of an input or output, which somebody may write to before the backward."""
+    clone: Any = torch.ops.aten.clone.default
+    made = graph.create_node("call_function", clone, (copied,), name=_saved_name(joint, node))
+    made.meta = _meta(node) | {"role": "saved", "val": _saved_value(joint, node)}
+    return made
 
 
 def _symbols(joint: JointGraph, values: Values) -> dict[str, Origin]:
@@ -101,8 +133,8 @@ def _backward(joint: JointGraph, values: Values, cut: Cut, numbers: Mapping[str,
     graph = fx.Graph()
     copied: dict[fx.Node, fx.Node] = {}
     for node in cut.saved:
-        copied[node] = graph.placeholder(node.name)
-        copied[node].meta = _meta(node) | {"role": "saved"}
+        copied[node] = graph.placeholder(_saved_name(joint, node))
+        copied[node].meta = _meta(node) | {"role": "saved", "val": _saved_value(joint, node)}
     for name, origin in numbers.items():
         made = graph.placeholder(name)
         made.meta = {"val": origin.value, "origin": (origin.placeholder.meta["item"],), "rule": "partition"}
@@ -114,7 +146,8 @@ def _backward(joint: JointGraph, values: Values, cut: Cut, numbers: Mapping[str,
         if node in values.backward_only or node in values.gradients:
             _copy_with_sources(graph, node, copied)
     graph.output([None if n is None else copied[n] for n in joint.gradients])
-    _apart_from_saved(graph, {copied[n] for n in cut.saved if n.op != "placeholder" and n not in values.outputs})
+    inner = (n for n in cut.saved if n.op != "placeholder" and n not in values.outputs)
+    _apart_from_saved(graph, {copied[n] for n in (*inner, *(n for n in cut.saved if n.name in joint.exposed))})
     return _module(joint, graph)
 
 
@@ -191,7 +224,8 @@ class _Account:
 
     def partition(self, forward: fx.GraphModule) -> Partition:
         nodes = {n.name: n for n in self.values.nodes}
-        values = [self._value(nodes[n.name], n.meta["item"]) for n in forward.graph.nodes if tensor_of(n) is not None]
+        shown = [n for n in forward.graph.nodes if tensor_of(n) is not None and n.name in nodes]  # all but copies
+        values = [self._value(nodes[n.name], n.meta["item"]) for n in shown]
         default = self._default_saved()
         work = round(self.values.work(self.cut))
         saved = sum(not is_tape(n) for n in self.cut.saved)
@@ -224,6 +258,9 @@ class _Account:
 
     def _why_saved(self, node: fx.Node) -> str:
         size, use = _size(node), self._use(node)
+        if node.name in self.values.exposed:
+            kind = "an input" if node.op == "placeholder" else "an output"
+            return f"{kind} that eager PyTorch does not save and that may be written to: a copy ({size}); {use}"
         if node.op == "placeholder":
             return f"an input, in memory already ({size}); {use}"
         for source in self._unsaved_sources(node):

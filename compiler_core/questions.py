@@ -81,7 +81,8 @@ def _kept(compile_: Compile, item: ItemId) -> Iterator[Kept]:
             continue
         lines = tuple(i for i in above if i.startswith("src:"))
         drop = None if value.drop_ns is None else Drop(value.bytes, value.drop_ns, *again.drop(name))
-        yield Kept(value, lines, tuple(backward.item(r) for r in readers.get(name, ())), drop)
+        reading = readers.get(name) or readers.get(f"{name}_copy") or []  # see `partition`
+        yield Kept(value, lines, tuple(backward.item(r) for r in reading), drop)
 
 
 class _Origins:

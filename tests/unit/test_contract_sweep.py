@@ -4,7 +4,8 @@
 
 Nothing here knows what to look for.  Each program runs eagerly and compiled, and all that autograd leaves behind is
 compared: gradients after two backward passes between which somebody writes to them in place, which of them share
-memory, which are one object, and every parameter and buffer.
+memory, which are one object, and every parameter and buffer; what the backward does when somebody wrote to an input, a
+parameter or an output before it; and what a second backward does.
 """
 
 from __future__ import annotations
@@ -27,6 +28,12 @@ Make = Callable[[], tuple[Callable[..., Any], Sequence[Any], dict[str, Any]]]
 PROGRAMS: dict[str, Make] = {}
 BIG = {"nn.Transformer", "nn.LinearCrossEntropyLoss"}
 """Modules of others in the list, and slow to compile."""
+MODULES = {
+    *("nn.BatchNorm1d", "nn.BatchNorm2d", "nn.LayerNorm", "nn.Embedding", "nn.PReLU", "nn.Softplus", "nn.GLU"),
+    *("nn.MaxPool2d", "nn.CrossEntropyLoss", "nn.Bilinear", "nn.TransformerEncoderLayer"),
+}
+"""Those of the list that somebody writes to before the backward.  Left out are recurrent layers, which stay whole:
+their own autograd does not see a write to what they return."""
 UNLIKE_EAGER: dict[str, str] = {}
 """Programs that are not compared, and why."""
 
@@ -230,6 +237,71 @@ def itself(x):
     return x.view(9)
 
 
+@function((3, 4))
+def hyperbolic_tangent(x):
+    return x.tanh()
+
+
+@function((3, 4))
+def rectified(x):
+    return x.relu(), (x * 2).clamp(0)
+
+
+@function((3, 4))
+def exponential_of_exponential(x):
+    y = x.exp()
+    return y.exp()
+
+
+@function((3, 4))
+def sums_to_one(x):
+    return x.softmax(-1), (x * 2).log_softmax(-1)
+
+
+@function((3, 4))
+def sigmoid_and_what_it_was_made_of(x):
+    y = x * 3
+    return y.sigmoid(), y
+
+
+@function((3, 4))
+def inverse_roots(x):
+    y = x.square() + 1
+    return 1 / y, y.sqrt(), y.rsqrt()
+
+
+@function((3, 4))
+def output_that_another_one_is_made_of(x):
+    y = x + 1
+    return y, (y * 2).sin()
+
+
+@function((3, 4))
+def output_that_is_read_again(x):
+    y = x.sin()
+    return y, y.cos()
+
+
+@function((3, 4), (4,), (4,), (4, 4), (4,))
+def bias_that_nobody_saves(x, a, b, w, c):
+    return F.linear(F.gelu(F.layer_norm(x, (4,), a, b)), w, c)
+
+
+@function((3, 4), (3, 4))
+def nothing_to_save(x, y):
+    return x + y, torch.cat([x, y])
+
+
+@function((3, 4))
+def factor_that_is_saved(x):
+    return (x * 2).sum(), x + 1
+
+
+@function((3, 4))
+def largest(x):
+    return x.amax(-1), x.norm()
+
+
 class Threefold(torch.autograd.Function):
     """Its gradient is a value that it saved, whatever is handed in."""
 
@@ -263,6 +335,16 @@ def test_gradients_and_state(name: str) -> None:
 @pytest.mark.parametrize("name", [n for n in sorted(PROGRAMS) if not n.startswith("nn.")])
 def test_gradients_of_kernels(name: str) -> None:
     compare(name, trained, "cpp")
+
+
+@pytest.mark.parametrize("name", sorted({*MODULES, *(n for n in PROGRAMS if not n.startswith("nn."))}))
+def test_writes_before_the_backward(name: str) -> None:
+    compare(name, written_between, "aot_eager")
+
+
+@pytest.mark.parametrize("name", [n for n in sorted(PROGRAMS) if not n.startswith("nn.")])
+def test_writes_before_the_backward_of_kernels(name: str) -> None:
+    compare(name, written_between, "cpp")
 
 
 def compare(name: str, use: Callable[..., Any], backend: str) -> None:
@@ -312,6 +394,44 @@ def trained(fn: Any, args: Sequence[Any], kwargs: dict[str, Any], c: Callable[[A
     return first, second, shared, [leaf.grad for leaf in leaves], objects, asked, state, torch.rand(3)
 
 
+def written_between(fn: Any, args: Sequence[Any], kwargs: dict[str, Any], c: Callable[[Any], Any]) -> Any:
+    """What a backward does after a write to one of the tensors that a program was given, holds or has returned, and
+    another one after it."""
+    compiled, found = c(fn), []
+    leaves = _leaves(fn, args, kwargs)
+    count = len(leaves) + len(_returned(compiled, args, kwargs))
+    for number in range(count):
+        outputs = _returned(compiled, args, kwargs)
+        wanted = [o for o in outputs if o.requires_grad]
+        tensor = (*leaves, *outputs)[number]
+        before = tensor.detach().clone()
+        with torch.no_grad():
+            tensor.add_(1)
+        found.append(_backward(wanted, leaves))
+        if not isinstance(found[-1], str):  # what an error leaves of the graph is nobody's business
+            found.append(_backward(wanted, leaves))
+        with torch.no_grad():
+            tensor.copy_(before)
+    return found
+
+
+def _returned(compiled: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> list[torch.Tensor]:
+    torch.manual_seed(1)
+    return _tensors(compiled(*args, **kwargs))
+
+
+def _backward(outputs: Sequence[torch.Tensor], leaves: Sequence[torch.Tensor]) -> Any:
+    for leaf in leaves:
+        leaf.grad = None
+    if not outputs:
+        return "no gradient"
+    try:
+        torch.autograd.backward(outputs, [_tangent(o) for o in outputs])
+    except RuntimeError as error:
+        return str(error).partition(":")[0].partition("(")[0]  # what follows names a node of autograd's
+    return [leaf.grad for leaf in leaves]
+
+
 def _step(compiled: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> list[torch.Tensor]:
     outputs = _tensors(compiled(*args, **kwargs))
     wanted = [o for o in outputs if o.requires_grad]
@@ -329,7 +449,9 @@ def _asked_for(compiled: Any, args: Sequence[Any], kwargs: dict[str, Any], leave
 
 
 def _tangent(output: torch.Tensor) -> torch.Tensor:
-    return torch.linspace(-0.5, 1.5, output.numel(), dtype=output.real.dtype).square().view(output.shape)
+    """A gradient for `output`, laid out as that is."""
+    values = torch.linspace(-0.5, 1.5, output.numel(), dtype=output.real.dtype).square()
+    return torch.empty_like(output.detach()).copy_(values.view(output.shape))
 
 
 def _tensors(value: Any) -> list[torch.Tensor]:
