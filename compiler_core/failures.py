@@ -94,10 +94,15 @@ def warn(failure: Failure) -> None:
     place = (failure.filename or "<unknown>", failure.lineno or 1)
     if failure.kind == "tool":
         place = _first.setdefault(failure.message, place)
-    warning = _CLASSES[failure.kind](text(failure))
-    warning.failure = failure
     registry = _shown.setdefault(place[0], {})
-    warnings.warn_explicit(warning, None, *place, registry=registry)
+    # held by no name here: raised by the user's filters, it would keep this frame and be kept by it
+    warnings.warn_explicit(_warning(failure), None, *place, registry=registry)
+
+
+def _warning(failure: Failure) -> CompileWarning:
+    made = _CLASSES[failure.kind](text(failure))
+    made.failure = failure
+    return made
 
 
 def text(failure: Failure) -> str:

@@ -119,6 +119,7 @@ class FrameCompile:
         broke = Broke(why, mark.at, mark.in_loop, capture.working.user_stack())
         self._record_break(broke)
         if self.region.options.fullgraph:
+            capture.working = None
             raise FullGraphError(break_text(broke), broke.stack)
         places = split.splits(capture.working, why)
         capture.working = None
@@ -306,6 +307,7 @@ def _run(capture: Capture, tx: Interpreter) -> None:
     except Exception as error:
         stack = capture.working.user_stack() if capture.working else []
         came_from(error, place=(stack[-1].filename, stack[-1].lineno) if stack else None)
+        capture.working = None
         raise
 
 

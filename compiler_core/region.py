@@ -100,7 +100,10 @@ class Region:
             return self._decided(state, view)
         except BaseException as error:
             made = state.frame.compiles[before:]
-            return self._ended(state, made[-1] if made else state.record.compile(state.frame), error)
+            answer = self._ended(state, made[-1] if made else state.record.compile(state.frame), error)
+            if answer is None:
+                raise
+            return answer
 
     def _decided(self, state: CodeState, view: FrameView) -> Any:
         """What runs in place of the frame: what is compiled already, or is now."""
@@ -121,18 +124,19 @@ class Region:
             link_guards(compile_)
 
     def _ended(self, state: CodeState, compile_: Compile, error: BaseException) -> Any:
-        """A compile ended with `error`: raise what the user asked for or did; otherwise the frame runs as it is."""
+        """A compile ended with `error`: the frame runs as it is.  None where the error is the user's own, or asked for;
+        it is not raised here, or this frame and the error would keep each other, and the user's objects, alive."""
         if isinstance(error, RecursionError):
             compile_.outcome = "skipped"
             compile_.reason = "so deep in calls there is no room for the compiler's: this one runs as plain Python"
-            raise error
+            return None
         if isinstance(error, Unsupported):  # generating code found a value that cannot be rebuilt
             compile_.outcome, compile_.reason = "skipped", f"{error}: the frame runs as plain Python"
             state.frame.skipped = compile_.reason
             return self.leave_alone(state)
         compile_.outcome, compile_.reason = "failed", str(error) or type(error).__name__
         if isinstance(error, (UsageError, StrictError, CompileWarning)) or not isinstance(error, Exception):
-            raise error
+            return None
         compile_.reason = f"{type(error).__name__}: {error}"
         heard(compile_, _stage(compile_), error, strict=self.options.strict)
         return self.leave_alone(state)

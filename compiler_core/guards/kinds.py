@@ -42,7 +42,7 @@ class GuardSpec:
         """None when it holds, else what was expected and what was seen."""
         try:
             obj = self.source.fetch(scope)
-        except (KeyError, AttributeError, IndexError, TypeError, ValueError):
+        except (KeyError, AttributeError, IndexError, TypeError, ValueError, ArithmeticError):
             obj = _MISSING
         if self.kind in _FROM_SCOPE:
             got = _FROM_SCOPE[self.kind](self, obj, scope)
@@ -203,7 +203,7 @@ def install_conditions(tree: GuardTree, specs: Sequence[GuardSpec]) -> None:
 def _check_condition(condition: Condition, scope: Scope) -> str | None:
     try:
         return None if condition.holds(scope) else condition.seen(scope)
-    except (KeyError, AttributeError, IndexError, TypeError, ValueError):
+    except (KeyError, AttributeError, IndexError, TypeError, ValueError, ArithmeticError):
         return "nothing there"
 
 
@@ -253,7 +253,7 @@ def _install_current_gpu(tree: GuardTree, spec: GuardSpec, parts: list[str]) -> 
 def _is_at(scope: Scope, source: Source, obj: Any) -> bool:
     try:
         return source.fetch(scope) is obj
-    except (KeyError, AttributeError, IndexError, TypeError, ValueError):
+    except (KeyError, AttributeError, IndexError, TypeError, ValueError, ArithmeticError):
         return False
 
 

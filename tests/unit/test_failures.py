@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import subprocess
 import sys
 import typing
 import warnings
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -19,6 +21,7 @@ from compiler_core.codegen import recipe
 from compiler_core.errors import (
     BuildError,
     CompileWarning,
+    FullGraphError,
     MissingTool,
     NotKeyed,
     RefusalWarning,
@@ -291,6 +294,40 @@ def test_as_an_error_it_is_raised_at_each_call_and_nothing_is_lost(monkeypatch: 
     monkeypatch.undo()
     torch.testing.assert_close(compiled(x, w), program(x, w))
     assert api.record_of(compiled).compiles[-1].outcome == "compiled"
+
+
+@pytest.mark.parametrize("how", ["strict", "warning", "fullgraph"])
+def test_what_is_raised_keeps_nothing_alive(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not even until Python looks for cycles."""
+
+    def printing(x: torch.Tensor) -> torch.Tensor:
+        print(end="")
+        return x.sin()
+
+    if how != "fullgraph":
+        monkeypatch.setattr("compiler_core.partition.minimum_cut", broken)
+    compiled = compiler_core.compile(
+        printing if how == "fullgraph" else program,
+        backend="aot_eager",
+        strict=how == "strict",
+        fullgraph=how == "fullgraph",
+    )
+    arguments = [torch.randn(5, 7)] if how == "fullgraph" else list(inputs())
+    alive = weakref.ref(arguments[0])
+    gc.collect()
+    gc.disable()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", CompileWarning)
+            try:
+                compiled(*arguments)
+            except (StrictError, CompileWarning, FullGraphError) as error:
+                told = str(error)
+        arguments.clear()
+        assert told
+        assert alive() is None
+    finally:
+        gc.enable()
 
 
 def test_a_filter_on_the_kind_silences_it(monkeypatch: pytest.MonkeyPatch) -> None:
