@@ -116,11 +116,12 @@ class Writer:
         self, depth: int, graph: str, short: Short, results: Sequence[str], nodes: Sequence[fx.Node | None]
     ) -> None:
         renamed = {new: old for new, old in zip(results, short.results, strict=True) if new not in (old, "_")}
-        for line in short.statements:
-            self._line(depth, line)
+        lines = [*short.statements]
         if renamed:
-            self._line(depth, f"{', '.join(renamed)} = {', '.join(renamed.values())}")
-        self._span(graph, nodes, len(short.statements) + bool(renamed))
+            lines.append(f"{', '.join(renamed)} = {', '.join(renamed.values())}")
+        for line in lines or ["pass"]:
+            self._line(depth, line)
+        self._span(graph, nodes, max(1, len(lines)))
 
     def _below_autograd(self, depth: int, graph: str, call: str, nodes: Sequence[fx.Node | None]) -> None:
         """The call of a compiled graph; below autograd, so that PyTorch notes neither views nor gradients."""

@@ -325,7 +325,7 @@ class _Kernel:
         reductions = [s for s in sweep.inner if isinstance(s, ir.Reduce)]
         for scanned in (s for s in (*sweep.again, *sweep.inner) if isinstance(s, ir.Scan)):
             nothing = identity(scanned.op, scanned.dtype)
-            text = f"tl.full({'[]' if self._one_row else '[BLOCK_I, 1]'}, {nothing}, {TYPES[scanned.dtype]})"
+            text = f"tl.full({'[]' if self._one_row else '[BLOCK_I, 1]'}, {nothing}, {TYPES[_carried(scanned)]})"
             self._emit(f"{self._names[scanned.name]}_acc = {text}", scanned)
         for s in reductions:
             nothing = f"tl.full({self._shape}, {identity(s.op, s.dtype)}, {TYPES[s.dtype]})"
@@ -352,9 +352,14 @@ class _Kernel:
         """What the blocks before came to, with this one's values; then what all came to."""
         name, block = self._names[statement.name], self._block(statement)
         total = reduce(statement.op, statement.dtype, block, self._along_row())
-        sign = "+" if statement.op == "sum" else "*"
-        self._emit(f"{name} = {name}_acc {sign} {self._value(statement)}", statement, indent=2)
-        self._emit(accumulate(statement.op, statement.dtype, f"{name}_acc", total), statement, indent=2)
+        sign, dtype, wide = "+" if statement.op == "sum" else "*", TYPES[statement.dtype], TYPES[_carried(statement)]
+        carry = f"{name}_acc" if wide == dtype else f"{name}_acc.to({dtype})"
+        self._emit(f"{name} = {carry} {sign} {self._value(statement)}", statement, indent=2)
+        added = total if wide == dtype else f"({total}).to({wide})"
+        self._emit(accumulate(statement.op, _carried(statement), f"{name}_acc", added), statement, indent=2)
+        if wide != dtype:  # what float32 cannot hold stays infinite
+            beyond = f"tl.abs({name}_acc) > {torch.finfo(statement.dtype).max}"
+            self._emit(f'{name}_acc = tl.where({beyond}, {name}_acc * float("inf"), {name}_acc)', statement, indent=2)
 
     def _along_row(self) -> str:
         """The axis of a block that reductions run along; it stays where outer values have it."""
@@ -468,6 +473,11 @@ class _Kernel:
             return [f"({text} >= 0)"] * (low < 0) + [f"({text} < {size})"] * (high >= size)
         except Undecided:
             return [f"({text} >= 0)", f"({text} < {size})"]
+
+
+def _carried(scan: ir.Scan) -> torch.dtype:
+    """The type of what a running sum carries from block to block: in float32 thousands of blocks would lose digits."""
+    return torch.float64 if scan.op == "sum" and scan.dtype is torch.float32 else scan.dtype
 
 
 def online_softmax(sweep: ir.Sweep, following: Sequence[ir.Sweep]) -> tuple[ir.Reduce, ir.Reduce] | None:

@@ -986,3 +986,10 @@ def test_array_that_two_tensors_share_is_written_to():
     with pytest.warns(compiler_core.RefusalWarning, match="shares memory with another input"):
         got = compiled(torch.arange(3.0).numpy())
     assert not difference(program(torch.arange(3.0).numpy()), got)
+
+
+def test_a_backward_of_no_statements():
+    def inputs():
+        return torch.randn(5, 5), torch.randn(0)
+
+    check(lambda a, tau: torch.linalg.householder_product(a, tau), inputs, grad=True, backend="cpp", tolerance=1e-5)

@@ -121,6 +121,13 @@ def softmax_of_a_running_sum(x: torch.Tensor) -> Any:
     return torch.log_softmax(x.cumsum(1), 1)
 
 
+@case(lambda rand: (rand(3, 20000),))
+def running_sums_that_overflow(x: torch.Tensor) -> Any:
+    number = torch.arange(20000, device=x.device)
+    huge = torch.where(number % 5000 == 100, 3e38, 0.0) * torch.where(number < 12000, 1.0, -1.0)
+    return (x.round() + huge).cumsum(1), (x.round().abs() + 1).cumprod(1)
+
+
 @case(lambda rand: (rand(2, 20000),))
 def softmax_in_sweeps(x: torch.Tensor) -> Any:
     y = torch.softmax(x, 1)
