@@ -194,8 +194,9 @@ def _bias_is_added(node: fx.Node) -> bool:
 
 def _sum_of_bias_apart(graph: fx.Graph, node: fx.Node) -> None:
     taken = [user for user in node.users if user.args[1] == 2]
-    gradient = node.args[0]
-    node.args = (*node.args[:-1], [*node.args[-1][:2], False])
+    gradient: Any = node.args[0]
+    wanted: Any = node.args[-1]
+    node.args = (*node.args[:-1], [*wanted[:2], False])
     node.meta["val"] = (*node.meta["val"][:2], None)
     for user in taken:
         dims = [d for d in range(gradient.meta["val"].dim()) if d != 1]

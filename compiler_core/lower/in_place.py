@@ -71,7 +71,7 @@ def _renamed(program: ir.Program, made: str, given: str) -> ir.Program:
 
     def step(each: ir.Step) -> ir.Step:
         if isinstance(each, ir.Call):
-            args, kwargs = fx.node.map_aggregate((each.args, each.kwargs), view)  # type: ignore[misc]
+            args, kwargs = fx.node.map_aggregate((each.args, each.kwargs), view)
             return replace(
                 each, args=args, kwargs=dict(kwargs), reads=tuple(given if r == made else r for r in each.reads)
             )
