@@ -19,7 +19,7 @@ from typing import Any, Literal
 import torch
 import torch.fx as fx
 
-from compiler_core import decompose, ownership, simplify, symbols
+from compiler_core import decompose, ownership, part_writes, simplify, symbols
 from compiler_core.channels_last import to_channels_last
 from compiler_core.functional import (
     RANDOM_BETWEEN,
@@ -167,6 +167,7 @@ def _assemble(run: FunctionalRun, traced: fx.GraphModule, primal_count: int) -> 
     except symbols.NoOrigin as error:
         raise JointRefused(str(error)) from error
     simplify.cancel_transposes(gm.graph)
+    part_writes.shorten(gm.graph)
     if tangents:
         simplify.narrow_masks(gm.graph)
     ownership.own_outputs(gm.graph, count)

@@ -137,6 +137,11 @@ class Schedule:
         self._history: dict[int, tuple[Rewrite, ...]] = dict.fromkeys(self._steps, ())
         self._refused: set[tuple[str, int, int, frozenset[str], bool]] = set()
         self._numbers = itertools.count(len(self._steps))
+        self._calls = {n for n, s in self._steps.items() if isinstance(s, ir.Call)}
+        self._readers: dict[str, set[int]] = {}
+        """The steps that need each buffer."""
+        for n, step in self._steps.items():
+            self._note_needs(n, step)
         self._line: list[int | None] = list(self._steps)
         """The steps, each after all that it needs: only what stands between two leads from one to the other."""
         self._at = {n: n for n in self._steps}
@@ -202,11 +207,16 @@ class Schedule:
     def _insert(self, n: int, step: ir.Loops, before: set[int], after: set[int], place: int) -> None:
         """Step `n`, which already stands in the line."""
         self._steps[n], self._place[n] = step, place
+        self._note_needs(n, step)
         self._before[n], self._after[n] = set(before), set(after)
         for other in before:
             self._after[other].add(n)
         for other in after:
             self._before[other].add(n)
+
+    def _note_needs(self, n: int, step: ir.Step) -> None:
+        for buffer in step.needs:
+            self._readers.setdefault(buffer, set()).add(n)
 
     def _line_up(self, made: Sequence[int], instead_of: Sequence[int]) -> None:
         """Put `made` into the line; what stands between the steps that it is made of and needs one comes after it."""
@@ -225,7 +235,8 @@ class Schedule:
             self._after[other].discard(n)
         for other in self._after.pop(n):
             self._before[other].discard(n)
-        del self._steps[n]
+        for buffer in self._steps.pop(n).needs:
+            self._readers[buffer].discard(n)
         if self._line[self._at[n]] == n:
             self._line[self._at[n]] = None
 
@@ -249,11 +260,15 @@ class Schedule:
         a, b = self._steps[first], self._steps[second]
         assert isinstance(a, ir.Loops)
         assert isinstance(b, ir.Loops)
-        others = [self._steps[n] for n in self._after[first] if n != second]
-        writes = set(a.writes)
-        loops_only = all(isinstance(s, ir.Loops) for s in others) and not self._results & writes
-        kept = (self._results & writes).union(b for s in others for b in s.needs if b in writes)
+        others, writes = self._after[first], set(a.writes)
+        loops_only = others.isdisjoint(self._calls) and not self._results & writes
+        kept = (self._results & writes).union(b for b in writes if self._needed_beside(b, first, second))
         return Pair(a, b, kept, loops_only, self._program.buffers, self._wishes.of(a, b))
+
+    def _needed_beside(self, buffer: str, first: int, second: int) -> bool:
+        """Whether a step after the first, other than the second, needs a buffer that the first writes."""
+        after = self._after[first]
+        return any(n != second and n in after for n in self._readers.get(buffer, ()))
 
     def _needed(self, n: int) -> bool:
         writes = set(self._steps[n].writes)
