@@ -118,7 +118,8 @@ def added_parts(graph: fx.Graph) -> None:
         with graph.inserting_before(node):
             before = graph.call_function(_READS[part.is_slice], _read_arguments(total, part))
             sum_ = graph.call_function(aten.add.Tensor, (before, value))
-            written = graph.call_function(scatter.target, (total, sum_, *scatter.args[2:]))
+            target: Any = scatter.target
+            written = graph.call_function(target, (total, sum_, *scatter.args[2:]))
         before.meta = dict(node.meta) | {"val": _read(total.meta["val"], part)}
         sum_.meta = dict(node.meta) | {"val": before.meta["val"] + value.meta["val"]}
         written.meta = dict(node.meta)
@@ -233,12 +234,14 @@ def _part_of(node: fx.Node) -> Part | None:
     """The part that a read or a write is of; None where it is not known, or has gaps."""
     if node.kwargs or not isinstance(node.args[0], fx.Node):
         return None
-    x, *rest = (node.args[0], *node.args[2:]) if node.target in _SCATTERS else node.args
+    given: list[Any] = [node.args[0], *node.args[2:]] if node.target in _SCATTERS else list(node.args)
+    x, *rest = given
     shape = x.meta["val"].shape
     if any(map(is_symbolic, shape)) or not all(a is None or isinstance(a, int) for a in rest):
         return None
     is_slice = node.target in (aten.slice_scatter.default, aten.slice.Tensor)
-    dim, start, end, step = [*rest, *(0, None, None, 1)[len(rest) :]]
+    numbers: list[Any] = [*rest, *(0, None, None, 1)[len(rest) :]]
+    dim, start, end, step = numbers
     dim %= len(shape)
     if not is_slice:
         return Part(dim, start % shape[dim], start % shape[dim] + 1, False)
@@ -255,9 +258,9 @@ def _read_arguments(source: fx.Node | None, part: Part) -> tuple[Any, ...]:
 
 
 def _is_zero(node: Any) -> bool:
-    return isinstance(node, fx.Node) and (
-        node.target in _ZEROS or (node.target is aten.full.default and node.args[1] == 0)
-    )
+    if not isinstance(node, fx.Node):
+        return False
+    return node.target in _ZEROS or bool(node.target is aten.full.default and node.args[1] == 0)
 
 
 def _is_like(node: Any, other: Any) -> bool:

@@ -17,10 +17,15 @@ import operator
 import random
 import warnings
 
+import pytest
 import torch
 import torch.nn.functional as F
 
 from compiler_core.testing import same_as_eager
+
+KEEPS_WHAT_WAS_MADE = pytest.mark.xfail(
+    reason="the code of a frame that resumes keeps the classes and functions made before the break", strict=True
+)
 
 
 @same_as_eager()
@@ -731,6 +736,7 @@ def test_nonlocal_chain(x):
     return f(), a, x + a
 
 
+@KEEPS_WHAT_WAS_MADE
 @same_as_eager()
 def test_cls_inside_closure(x):
     k = 2

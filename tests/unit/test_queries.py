@@ -171,7 +171,7 @@ def test_settings_of_backends() -> None:
             wrong += [] if _same(program(x)[0], getattr(owner, name)) else [f"{owner}.{name}, changed"]
         finally:
             setattr(owner, name, before)
-    assert changed > 6
+    assert changed > 3  # which of them exist depends on the build
     assert not wrong
 
 

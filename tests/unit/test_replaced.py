@@ -66,7 +66,7 @@ PROGRAMS: dict[str, tuple[Any, str, Callable[[torch.Tensor], Any], Any]] = {
     "a function of math": (math, "sqrt", lambda x: x * math.sqrt(4), lambda n: 100),
     "a constant": (math, "pi", lambda x: x * math.pi, 3.0),
     "a function of operator": (operator, "mul", lambda x: operator.mul(x, 2), lambda x, n: x + n),
-    "a builtin": (builtins, "max", lambda x: x * max(1, 2), lambda *n: 100),
+    "a builtin": (builtins, "divmod", lambda x: x * divmod(7, 2)[0], lambda *n: (100, 0)),
     "a function of numpy": (np, "sqrt", lambda x: x * float(np.sqrt(4.0)), lambda n: 100.0),
     "a new function": (torch, "made_up", lambda x: torch.made_up(x) if hasattr(torch, "made_up") else x, _hundred),
     "a new method": (torch.Tensor, "made_up", lambda x: x.made_up() if hasattr(x, "made_up") else x, _hundred),
@@ -93,8 +93,8 @@ def _functions() -> Iterator[tuple[Any, str]]:
     """Functions and methods that take one tensor and give another."""
     for home in (torch, F, torch.special, torch.linalg, torch.fft, torch.Tensor):
         for name in sorted(vars(home)) if home is not torch.Tensor else sorted(dir(home)):
-            # what the comparison itself calls is not to be replaced
-            if name.startswith("_") or name in (
+            # what the comparison itself calls is not to be replaced, and no setting is to be changed
+            if name.startswith(("_", "set_", "use_", "seed", "manual_seed")) or name in (
                 "abs",
                 "clone",
                 "detach",
