@@ -147,6 +147,9 @@ def test_the_report_opens_from_a_file_and_its_views_are_linked(
     browser_page.on("pageerror", lambda error: problems.append(str(error)))
     browser_page.on("console", lambda message: problems.append(message.text) if message.type == "error" else None)
     browser_page.goto(write_report(record, tmp_path / "report.html").as_uri())
+    shown = browser_page.get_by_label("What this pane shows").nth(1)
+    expect(shown).to_have_value("overview")  # the record has a failure, which is shown first
+    shown.select_option("captured")
     nodes = browser_page.locator(".graph .node")
     nodes.nth(2).wait_for()
     assert nodes.count() == 3
@@ -157,7 +160,7 @@ def test_the_report_opens_from_a_file_and_its_views_are_linked(
     expect(browser_page.locator(".node.pin-linked")).to_have_count(0)
     expect(browser_page.locator(".node.pinned")).to_have_count(1)
 
-    browser_page.get_by_label("What this pane shows").nth(1).select_option("kernel")
+    shown.select_option("kernel")
     expect(browser_page.locator(".cm-line.pin-linked")).to_have_text(["    return x.cos().cos()", "float a;"])
 
     browser_page.keyboard.press("Escape")
