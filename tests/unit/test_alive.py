@@ -59,13 +59,18 @@ def alive() -> Counter[str]:
     return Counter(type(o).__name__ for o in gc.get_objects() if type(o).__name__ in HEAVY)
 
 
+def growth(make: Callable[[], Any], backend: str) -> dict[str, int]:
+    """How many more objects of each kind there are after three programs."""
+    before = alive()
+    for _ in range(3):
+        compiled_and_dropped(make, backend)
+    return {name: count - before[name] for name, count in alive().items() if count - before[name] >= 3}
+
+
 @pytest.mark.parametrize("backend", ["eager", "aot_eager", "cpp"])
 @pytest.mark.parametrize("make", [module, attention, function, dynamic])
 def test_nothing_is_left_of_a_dropped_program(make: Callable[[], Any], backend: str) -> None:
     for _ in range(2):
         compiled_and_dropped(make, backend)  # what is made once for all programs
-    before = alive()
-    for _ in range(3):
-        compiled_and_dropped(make, backend)
-    grown = {name: count - before[name] for name, count in alive().items() if count - before[name] >= 3}
-    assert grown == {}
+    # what leaks grows each time; bounded caches of PyTorch's may fill in between
+    assert {} in (growth(make, backend) for _ in range(4))
