@@ -96,10 +96,21 @@ def _scatter(body: Body, x: Operand, dim: int, index: Operand, source: Operand |
 
 @lowers(aten.index_add.default)
 def index_add(body: Body, x: Operand, dim: int, index: Operand, source: Operand, *, alpha: Any = 1) -> None:
-    _check(body, True)
+    _at_index(body, x, dim, index, source, adds=True, alpha=alpha)
+
+
+@lowers(aten.index_copy.default)
+def index_copy(body: Body, x: Operand, dim: int, index: Operand, source: Operand) -> None:
+    """``x[:, index] = source``, for the dimension `dim`."""
+    _at_index(body, x, dim, index, source, adds=False)
+
+
+def _at_index(body: Body, x: Operand, dim: int, index: Operand, source: Operand, adds: bool, alpha: Any = 1) -> None:
+    """Put the slices of `source` at the indices of dimension `dim`, or add `alpha` times them."""
+    _check(body, adds)
     rank = len(x.view.size)
     if not rank or len(source.view.size) != rank or len(index.view.size) != 1:
-        raise NotLowered("index_add of tensors without dimensions")
+        raise NotLowered(f"{'index_add' if adds else 'index_copy'} of tensors without dimensions")
     body.store(body.operand(x))
     update = body.update(source.view.size)
     at = [update.coordinate(d) for d in range(rank)]
@@ -107,22 +118,7 @@ def index_add(body: Body, x: Operand, dim: int, index: Operand, source: Operand,
     if alpha != 1:
         value = update.op("mul", value, alpha)
     at[dim % rank] = update.position(update.load(index, [at[dim % rank]]), x.view.size[dim % rank], wraps=False)
-    update.put(body.out, at, value, adds=True)
-
-
-@lowers(aten.index_copy.default)
-def index_copy(body: Body, x: Operand, dim: int, index: Operand, source: Operand) -> None:
-    """``x[:, index] = source``, for the dimension `dim`."""
-    _check(body, False)
-    rank = len(x.view.size)
-    if not rank or len(source.view.size) != rank or len(index.view.size) != 1:
-        raise NotLowered("index_copy of tensors without dimensions")
-    body.store(body.operand(x))
-    update = body.update(source.view.size)
-    at = [update.coordinate(d) for d in range(rank)]
-    value: Value = update.operand(source)
-    at[dim % rank] = update.position(update.load(index, [at[dim % rank]]), x.view.size[dim % rank], wraps=False)
-    update.put(body.out, at, value, adds=False)
+    update.put(body.out, at, value, adds)
 
 
 def _check(body: Body, adds: bool) -> None:
