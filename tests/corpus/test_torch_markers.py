@@ -153,3 +153,14 @@ def test_marked_dynamic(x):
 def test_mark_dynamic_inside(x):
     torch._dynamo.mark_dynamic(x, 0)
     return x + 1
+
+
+@one_graph()
+def test_written_for_torchscript(x):
+    """As timm's CrossViT has it: what tells TorchScript a type means nothing to Python, but for `isinstance`."""
+    parts = torch.jit.annotate(list[torch.Tensor], [])
+    for i, scale in enumerate(zip([1, 2], [3, 4])):
+        parts.append(x * scale[0] + scale[1])
+    if torch.jit.isinstance(parts, list[torch.Tensor]) and not torch.jit.isinstance(parts, list[int]):
+        return torch.stack(parts) + 1
+    return x
