@@ -42,7 +42,7 @@ def _share(
 ) -> list[ir.Statement]:
     """Both with each statement once, and loads of buffers in `values`, which the first made, replaced by the value."""
     made: list[ir.Statement] = []
-    known: dict[ir.Statement, int] = {}
+    known: dict[Hashable, int] = {}
     taken: set[str] = set()
     renamed: dict[str, ir.Argument] = {}
     for number, statement in enumerate((*first, *second)):
@@ -53,7 +53,7 @@ def _share(
             made.append(statement)
         elif isinstance(statement, ir.Load) and statement.buffer in values:
             renamed[statement.name] = values[statement.buffer]
-        elif (at := known.get(replace(statement, name=""))) is not None:
+        elif (at := known.get(key := _nameless(statement))) is not None:
             same = made[at]
             assert not isinstance(same, ir.Store)
             renamed[statement.name] = same.name
@@ -64,13 +64,22 @@ def _share(
                 renamed[statement.name] = name
             else:
                 renamed.pop(name, None)
-            known[replace(statement, name="")] = len(made)
+            known[key] = len(made)
             taken.add(name)
-            made.append(replace(statement, name=name))
+            made.append(statement if name == statement.name else replace(statement, name=name))
     return made
 
 
+def _nameless(statement: ir.Statement) -> Hashable:
+    """What a statement computes: two that are equal but for name and origin have it in common."""
+    fields = vars(statement).items()
+    return type(statement), *[value for field, value in fields if field not in ("name", "origin")]
+
+
 def _with_arguments(statement: ir.Statement, renamed: Mapping[str, ir.Argument]) -> ir.Statement:
+    if not any(argument in renamed for argument in statement.arguments):
+        return statement
+
     def new(argument: ir.Argument) -> ir.Argument:
         return renamed.get(argument, argument) if isinstance(argument, str) else argument
 

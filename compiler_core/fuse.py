@@ -49,6 +49,9 @@ REPEATING = {"cuda"}
 """Devices on which the first may run as often where the second reads several parts of it by turns."""
 FEW_ROWS = {"cpu": 8, "cuda": 256}
 """Fewer rows keep only a part of the device busy, so nothing more is done row by row."""
+MAX_COPIED = 64
+"""Statements of both, beyond which nothing more is copied: a chain of n cheap loops, each read by a kernel too, would
+be copied n * n / 2 times."""
 MAX_STATEMENTS = 200
 MAX_ARGUMENTS = 48
 
@@ -68,6 +71,8 @@ def copy(pair: Pair) -> Merged | Refusal:
     first = pair.first
     if first.inner or not pair.readers_are_loops or not _is_cheap(pair):
         return Refusal("cost", f"{first.name} is not cheap, or not only read by loops")
+    if pair.wish != "together" and len(first.body) + len(pair.second.body) > MAX_COPIED:
+        return Refusal("size", f"more than {MAX_COPIED} statements with what would be computed again")
     few = hint(prod(pair.second.space)) < hint(prod(first.space))
     if not few and _bytes(first.reads, pair) > _bytes(first.writes, pair):
         return Refusal("cost", f"{first.name} reads more than it writes")

@@ -36,7 +36,8 @@ _STDLIB_OPEN = frozenset(
 # and Module.modules() and the like (calls of modules have a rule of their own), torch.no_grad() as a decorator
 _INLINED_FILES = (
     "utils/_contextlib.py", "amp/autocast_mode.py", "autograd/function.py", "autograd/grad_mode.py", "_tensor.py",
-    "_jit_internal.py", "jit/__init__.py", "_library/custom_ops.py", "_dynamo/mutation_guard.py", "utils/_foreach_utils.py",
+    "_jit_internal.py", "jit/__init__.py", "_library/custom_ops.py", "_dynamo/mutation_guard.py",
+    "utils/_foreach_utils.py",
 )  # fmt: skip
 _INLINED_ONLY = _STDLIB_OPEN | {
     _TORCH_CLOSED,

@@ -114,10 +114,47 @@ def sums_between_writes(n: int) -> Program:
     return program
 
 
+def overlapping_writes(n: int) -> Program:
+    """Each reads a part that several of those before wrote."""
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        x = x.clone()
+        for i in range(n):
+            start = i % (ROWS - 8)
+            x[start : start + 4] = x[start + 2 : start + 6] * 2
+        return x
+
+    return program
+
+
+def writes_across(n: int) -> Program:
+    """To columns, of what rows hold."""
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        x = x.clone()
+        for i in range(n):
+            start = i % (COLUMNS - 4)
+            x[:, start : start + 3] *= x[i % ROWS, 5:8].sum()
+        return x
+
+    return program
+
+
 KINDS: dict[str, Callable[[int], Program]] = {
     f.__name__: f
     for f in (
-        *(writes, writes_of_slices, sums_between_writes, pointwise, independent, reductions, normalised, products),
+        *(
+            writes,
+            writes_of_slices,
+            overlapping_writes,
+            writes_across,
+            sums_between_writes,
+            pointwise,
+            independent,
+            reductions,
+            normalised,
+            products,
+        ),
         *(joined, stacked, views, scans, dropouts),
     )
 }
