@@ -1,26 +1,28 @@
-"""C++ source to functions, through the cache on disk.
+"""C++ source to functions, through the kernel cache.
 
-A library is named by the digest of its source, the flags, the compiler's version and the CPU.
+A library is named by the digest of its source, the flags, the compiler's version and the CPU.  It is opened once,
+checked, and loaded by that descriptor.
 """
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import functools
 import hashlib
+import itertools
 import os
 import platform
 import re
-import subprocess
+import tempfile
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from compiler_core import cache, config
-from compiler_core.errors import BuildError, MissingTool
+from compiler_core import cache, config, elf, external, faults
+from compiler_core.errors import BuildError, MissingTool, TimedOut
 
 FLAGS = (
     *("-O3", "-march=native", "-fopenmp", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=off", "-fwrapv"),
@@ -33,8 +35,26 @@ OPTIONAL_FLAGS = frozenset({"-march=native", "-fopenmp", "-fno-trapping-math", "
 SHARED = ("-shared", "-fPIC", "-std=c++17", "-w")
 TRIVIAL = 'extern "C" int one() { return 1; }\n'
 
+FORM = "2"
+"""Of what is kept; libraries of form 1 were not checked before they were sealed."""
+VERSION_TIMEOUT_S = 30
+"""How long a compiler may take to say its version, or to build a library of one function."""
+_DESCRIPTORS = "/proc/self/fd"
+
 _loaded: dict[str, ctypes.CDLL] = {}
 _lock = threading.Lock()
+_gave_up: dict[str, str] = {}
+"""What took too long in this process, by digest or compiler, and what was said of it: it is not tried again."""
+_names = itertools.count()
+
+
+def _unlock() -> None:
+    """In a new process, where the thread that held the lock is not."""
+    global _lock
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_unlock)
 
 
 @dataclass(frozen=True)
@@ -44,25 +64,50 @@ class Toolchain:
     path: str
     version: str
     flags: tuple[str, ...]
+    arguments: tuple[str, ...] = ()
+    """What stands before the flags: ``CXX='ccache g++'`` runs ccache with the argument g++."""
+
+    @property
+    def command(self) -> tuple[str, ...]:
+        return (self.path, *self.arguments)
 
 
 def toolchain() -> Toolchain:
     """The C++ compiler in use; MissingTool says how to get one."""
-    path = config.cxx()
-    if path is None:
+    command = config.cxx()
+    if not command:
         named = os.environ.get("CXX")
         wanted = f"the C++ compiler {named!r} named by $CXX" if named else "a C++ compiler (g++, clang++ or c++)"
         raise MissingTool(f"{wanted} was not found; install one (on Debian: apt install g++) or set CXX to its path")
-    return _inspect(path)
+    return _inspect(command)
 
 
 @functools.lru_cache
-def _inspect(path: str) -> Toolchain:
+def _inspect(command: tuple[str, ...]) -> Toolchain:
+    shown = " ".join(command)
+    if shown in _gave_up:
+        raise MissingTool(_gave_up[shown])
     try:
-        done = subprocess.run([path, "--version"], capture_output=True, text=True, check=True, timeout=60)
-    except (OSError, subprocess.SubprocessError) as error:
-        raise MissingTool(f"the C++ compiler {path} does not run ({error}); set CXX to one that does") from None
-    return Toolchain(path, done.stdout.split("\n", 1)[0], FLAGS)
+        done = external.run([*command, "--version"], timeout=_short_timeout(), environment=_in_english())
+    except TimedOut as error:
+        _gave_up[shown] = f"the C++ compiler {shown} does not say its version: {error}; set CXX to one that runs"
+        raise MissingTool(_gave_up[shown]) from None
+    except OSError as error:
+        raise MissingTool(f"the C++ compiler {shown} does not run: {faults.words(error)}") from None
+    if done.status:
+        raise MissingTool(
+            f"the C++ compiler {shown} does not run (--version ends with {done.status}); set CXX to one that does"
+        )
+    return Toolchain(command[0], done.out.split("\n", 1)[0], FLAGS, command[1:])
+
+
+def _short_timeout() -> float:
+    return min(VERSION_TIMEOUT_S, config.compile_timeout())
+
+
+def _in_english() -> dict[str, str]:
+    """The environment in which compilers say what this module can read."""
+    return {**os.environ, "LC_ALL": "C"}
 
 
 def load(source: str) -> ctypes.CDLL:
@@ -71,7 +116,7 @@ def load(source: str) -> ctypes.CDLL:
     key = digest(source, tools)
     with _lock:
         if key not in _loaded:
-            _loaded[key] = _library(source, tools, library_path(key))
+            _loaded[key] = _library(source, tools, key)
         return _loaded[key]
 
 
@@ -96,7 +141,8 @@ def signatures(source: str) -> list[Signature]:
 
 def functions(source: str, kind: type[ctypes.CDLL] = ctypes.CDLL) -> dict[str, Callable[..., Any]]:
     """The functions in `source`, ready to call; through ``ctypes.PyDLL`` they keep the GIL."""
-    library = kind(load(source)._name)
+    found = load(source)
+    library = kind(found._name, handle=found._handle)
     made = {}
     for name, parameters, returns in signatures(source):
         function = getattr(library, name)
@@ -108,12 +154,13 @@ def functions(source: str, kind: type[ctypes.CDLL] = ctypes.CDLL) -> dict[str, C
 
 def digest(source: str, tools: Toolchain) -> str:
     """The name under which the library for `source` is kept."""
-    parts = (source, tools.path, tools.version, *tools.flags, *SHARED, _cpu())
+    parts = (FORM, source, *tools.command, tools.version, *tools.flags, *SHARED, _cpu())
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 
 def library_path(key: str) -> Path:
-    return cache.folder("cpp") / f"{key}.so"
+    """Where the library lies, once it is built."""
+    return cache.path_of("cpp", key)
 
 
 def simd_math() -> tuple[str, ...]:
@@ -132,61 +179,170 @@ def simd_math() -> tuple[str, ...]:
 
 def compile_command(tools: Toolchain, source: Path, output: Path, extra: Sequence[str] = SHARED) -> list[str]:
     """The command that makes `output` from `source`."""
-    return [tools.path, *tools.flags, *extra, str(source), "-o", str(output)]
+    return [*tools.command, *tools.flags, *extra, str(source), "-o", str(output)]
 
 
-def _library(source: str, tools: Toolchain, path: Path) -> ctypes.CDLL:
-    if cache.read(path) is not None:  # loading a truncated library would kill the process
-        with contextlib.suppress(OSError):  # another process may just have made room
-            return ctypes.CDLL(str(path))
-    _build(source, tools, path)
+# ---- building ------------------------------------------------------------------------------
+
+
+def _library(source: str, tools: Toolchain, key: str) -> ctypes.CDLL:
+    if (library := cache.find("cpp", key, _loaded_or_none)) is not None:
+        return library
+    content = _built(source, tools, key)
     try:
-        return ctypes.CDLL(str(path))
-    except OSError as error:
-        raise BuildError(f"the C++ compiler {tools.path} made a library that cannot be loaded: {error}") from None
-
-
-def _build(source: str, tools: Toolchain, path: Path) -> None:
-    with cache.workshop(path.parent) as folder:
-        text, library = folder / "kernels.cpp", folder / "kernels.so"
-        text.write_text(source, encoding="utf-8")
-        _run(compile_command(tools, text, library))
-        content = library.read_bytes()
-    cache.write(path, content, mode=0o700)
-
-
-def _run(command: list[str]) -> None:
+        cache.write("cpp", key, content)
+    except MissingTool as error:
+        cache.note(error)
+    else:
+        if (library := cache.find("cpp", key, _loaded_or_none)) is not None:
+            return library
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        return _loaded_copy(content)
     except OSError as error:
-        raise MissingTool(f"the C++ compiler did not run: {error}; set CXX to one that does") from None
-    if done.returncode:
-        said = done.stderr.strip().splitlines()
-        worst = next((line.partition("error: ")[2] for line in said if "error: " in line), "it does not say why")
-        words = "\n".join([" ".join(command), *said[:20]])
-        raise BuildError(f"{Path(command[0]).name} failed with status {done.returncode}: {worst}\n{words}")
+        reason = f": {fault.what}; {fault.remedy}" if (fault := faults.of_error(error)) else f": {error}"
+        raise BuildError(f"the C++ compiler {tools.path} made a library that cannot be loaded{reason}") from None
+
+
+def try_out(source: str) -> ctypes.CDLL:
+    """The library made from `source`, now, whether it is on disk or not, and not kept."""
+    tools = _reduced(toolchain())
+    return _loaded_copy(_built(source, tools, digest(source, tools)))
+
+
+def _built(source: str, tools: Toolchain, key: str, timeout: float | None = None) -> bytes:
+    """The library, built in the first place that has room for it."""
+    if key in _gave_up:
+        raise BuildError(_gave_up[key])
+    why: OSError | MissingTool | None = None
+    for place in cache.places("cpp"):
+        try:
+            with cache.workshop(place) as folder:
+                return _built_in(folder, source, tools, timeout or config.compile_timeout())
+        except TimedOut as error:
+            _gave_up[key] = f"the C++ compiler {error}; CUTAWAY_COMPILE_TIMEOUT is the limit in seconds"
+            raise TimedOut(_gave_up[key]) from None
+        except OSError as error:
+            why = error
+        except _NoRoom as error:
+            why = error
+    raise why if isinstance(why, MissingTool) else cache.no_place(why)
+
+
+class _NoRoom(MissingTool):
+    """A folder cannot be built in; another perhaps can."""
+
+
+def _built_in(folder: Path, source: str, tools: Toolchain, timeout: float) -> bytes:
+    text, library = folder / "kernels.cpp", folder / "kernels.so"
+    text.write_text(source, encoding="utf-8")
+    environment = _in_english() | {"TMPDIR": str(folder)}
+    shown = f"the C++ compiler {' '.join(tools.command)}"
+    try:
+        external.checked(compile_command(tools, text, library), shown, timeout=timeout, environment=environment)
+    except MissingTool as error:
+        raise (_NoRoom(str(error)) if faults.of_text(str(error)) in faults.ELSEWHERE else error) from None
+    if not library.is_file():
+        raise BuildError(f"{shown} ended without an error, and made no library; set CXX to a C++ compiler")
+    content = library.read_bytes()
+    if damage := elf.fault(content):
+        raise BuildError(f"{shown} ended without an error, but of the library that it made is to say: {damage}")
+    if missing := elf.missing(content, _exported(source)):
+        raise BuildError(f"{shown} ended without an error, but the library lacks {', '.join(missing)}")
+    return content
+
+
+def _exported(source: str) -> list[str]:
+    """What C++ source defines under names of C."""
+    source = re.sub(r"__attribute__ *\(\(.*?\)\)", "", source)
+    return re.findall(r'^extern "C" [^(={;"]*?(\w+) *(?:\([^;{]*\{|=)', source, re.MULTILINE)
 
 
 @functools.lru_cache
 def _reduced(tools: Toolchain) -> Toolchain:
-    """`tools` without the optional flags that this compiler does not have."""
-    path = library_path(digest(TRIVIAL, tools))
-    if cache.read(path) is not None:
+    """`tools` without the optional flags that this compiler does not have; MissingTool where it can build nothing."""
+    if cache.read("cpp", digest(TRIVIAL, tools)) is not None:
         return tools
+    shown = " ".join(tools.command)
+    if shown in _gave_up:
+        raise MissingTool(_gave_up[shown])
     try:
-        _build(TRIVIAL, tools, path)
-        return tools
-    except BuildError:
-        return replace(tools, flags=tuple(f for f in tools.flags if f not in OPTIONAL_FLAGS or _takes(tools, f)))
+        if _builds_trivial(tools) is None:
+            return tools
+        fewer = replace(tools, flags=tuple(f for f in tools.flags if f not in OPTIONAL_FLAGS or _takes(tools, f)))
+        if (error := _builds_trivial(fewer)) is None:
+            return fewer
+    except TimedOut:
+        _gave_up[shown] = (
+            f"the C++ compiler {shown} did not build a library of one function within {_short_timeout():g} s and was "
+            "stopped; set CXX to one that does"
+        )
+        raise MissingTool(_gave_up[shown]) from None
+    raise MissingTool(f"the C++ compiler {shown} does not build a library of one function: {error}")
+
+
+def _builds_trivial(tools: Toolchain) -> BuildError | None:
+    """Why a library of one function cannot be built, or None."""
+    key = digest(TRIVIAL, tools)
+    try:
+        content = _built(TRIVIAL, tools, key, _short_timeout())
+    except (MissingTool, TimedOut):
+        raise
+    except BuildError as error:
+        return error
+    try:
+        cache.write("cpp", key, content)
+    except MissingTool as error:
+        cache.note(error)
+    return None
 
 
 def _takes(tools: Toolchain, flag: str) -> bool:
     alone = replace(tools, flags=(flag,))
-    try:
-        _build(TRIVIAL, alone, library_path(digest(TRIVIAL, alone)))
-    except BuildError:
-        return False
-    return True
+    return cache.read("cpp", digest(TRIVIAL, alone)) is not None or _builds_trivial(alone) is None
+
+
+# ---- loading -------------------------------------------------------------------------------
+
+
+def _loaded_or_none(file: int, content: bytes) -> ctypes.CDLL | None:
+    """The library in an open file, which was checked before it was sealed; None where it cannot be loaded, so that it
+    is built again."""
+    with suppress(OSError):
+        if _has_descriptors():
+            return ctypes.CDLL(_name_of(file))
+    with suppress(OSError):  # no program can be run from its folder, perhaps
+        return _loaded_copy(content)
+    return None
+
+
+@functools.cache
+def _has_descriptors() -> bool:
+    """Whether an open file has a name here."""
+    return os.path.isdir(_DESCRIPTORS)
+
+
+def _name_of(file: int) -> str:
+    """A name of an open file that no library has had.
+
+    The loader takes a library of a name that it knows for the one that it has loaded, and descriptors' numbers come
+    again, so each name has a number of its own: its binary digits, as ``/`` and ``/.``, stand before the descriptor.
+    """
+    digits = f"{next(_names):b}".replace("1", "/.").replace("0", "/")
+    return f"{_DESCRIPTORS}{digits}/{file}"
+
+
+def _loaded_copy(content: bytes) -> ctypes.CDLL:
+    """The library from a copy in memory or, on other systems than Linux, in a folder that nobody else can enter."""
+    if hasattr(os, "memfd_create") and _has_descriptors():
+        file = os.memfd_create("cutaway-kernels", os.MFD_CLOEXEC)
+        with open(file, "wb") as stream:
+            stream.write(content)
+            stream.flush()
+            return ctypes.CDLL(_name_of(file))
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "kernels.so"
+        path.write_bytes(content)
+        return ctypes.CDLL(str(path))
 
 
 @functools.lru_cache

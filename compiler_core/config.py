@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import tempfile
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from compiler_core.errors import UsageError
+from compiler_core.errors import MissingTool, UsageError
 from compiler_core.record import Guard
 
 Pairs = tuple[tuple[str, str], ...]
@@ -66,21 +67,66 @@ class Options:
             raise UsageError(f"memory_budget is a share from 0 to 1, not {self.memory_budget!r}")
 
 
+OWN_FOLDER = "cutaway"
+"""The name of the kernel cache's own folder."""
+
+
 def cache_dir() -> Path:
-    """Where built kernels lie: ``$CUTAWAY_CACHE_DIR``, else under the XDG cache directory."""
-    own = os.environ.get("CUTAWAY_CACHE_DIR")
-    if own:
-        return Path(own).expanduser()
+    """The kernel cache's own folder: in ``$CUTAWAY_CACHE_DIR``, else in the XDG cache directory."""
+    if own := os.environ.get("CUTAWAY_CACHE_DIR"):
+        return _expanded(own, "CUTAWAY_CACHE_DIR") / OWN_FOLDER
     named = Path(os.environ.get("XDG_CACHE_HOME", ""))  # a relative one is to be ignored
     try:
-        return (named if named.is_absolute() else Path.home() / ".cache") / "cutaway"
+        return (named if named.is_absolute() else Path.home() / ".cache") / OWN_FOLDER
     except RuntimeError:  # a user without a home
-        return Path(tempfile.gettempdir()) / f"cutaway-{os.geteuid()}"
+        return Path(tempfile.gettempdir()) / f"{OWN_FOLDER}-{os.geteuid()}"
 
 
-def cxx() -> str | None:
-    """The C++ compiler: ``$CXX``, else the first of g++, clang++, c++ on the path."""
+def cache_read_from() -> list[Path]:
+    """Other kernel caches, which are only read: those in the folders that ``$CUTAWAY_CACHE_READ_FROM`` names."""
+    named = os.environ.get("CUTAWAY_CACHE_READ_FROM", "").split(os.pathsep)
+    return [_expanded(each, "CUTAWAY_CACHE_READ_FROM") / OWN_FOLDER for each in named if each]
+
+
+def _expanded(named: str, variable: str) -> Path:
+    try:
+        return Path(named).expanduser().absolute()
+    except RuntimeError:
+        user = named.split("/")[0]
+        why = "you have no home folder" if user == "~" else f"no user {user[1:]!r} is known here"
+        raise MissingTool(f"{variable} is {named!r}, but {why}: let it name another folder") from None
+
+
+def compile_timeout() -> float:
+    """How many seconds a compiler may take: ``$CUTAWAY_COMPILE_TIMEOUT``, else 300."""
+    said = os.environ.get("CUTAWAY_COMPILE_TIMEOUT") or "300"
+    try:
+        seconds = float(said)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds <= threading.TIMEOUT_MAX:
+        raise MissingTool(f"CUTAWAY_COMPILE_TIMEOUT is a number of seconds above 0, such as 300, not {said!r}")
+    return seconds
+
+
+def cxx() -> tuple[str, ...]:
+    """The C++ compiler, as a command: ``$CXX``, else the first of g++, clang++, c++ on the path; empty where there
+    is none."""
     import shutil
 
-    wanted = [os.environ["CXX"]] if os.environ.get("CXX") else ["g++", "clang++", "c++"]
-    return next((found for name in wanted if (found := shutil.which(name))), None)
+    own = os.environ.get("CXX", "").strip()
+    wanted = [own] if own else ["g++", "clang++", "c++"]
+    if found := next((found for name in wanted if (found := shutil.which(name))), None):
+        return (found,)
+    name, *arguments = _words(own)  # such as "ccache g++"
+    found = shutil.which(name) if name else None
+    return (found, *arguments) if found else ()
+
+
+def _words(command: str) -> list[str]:
+    import shlex
+
+    try:
+        return shlex.split(command) or [""]
+    except ValueError:  # a quote without its other half
+        return [""]

@@ -10,6 +10,7 @@ CutawayError
   Refused         compiled, the code could differ from eager PyTorch: it is not compiled
   BuildError      a tool that we call (C++ compiler, Triton, ptxas) failed
     MissingTool     it is not there, or has no folder to work in
+    TimedOut        it did not end within its limit of time
   NotKeyed        a graph cannot be kept on disk: something about it has no exact text
 
 CompileWarning    something failed and the program goes on without it (see `compiler_core.failures`)
@@ -80,6 +81,10 @@ class BuildError(CutawayError):
 
 class MissingTool(BuildError):
     """A tool that builds kernels is missing or has no folder to work in; the message names the remedy."""
+
+
+class TimedOut(BuildError):
+    """A tool did not end within its limit of time, and was stopped."""
 
 
 class NotKeyed(CutawayError):

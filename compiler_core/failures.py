@@ -107,8 +107,10 @@ def _warning(failure: Failure) -> CompileWarning:
 
 def text(failure: Failure) -> str:
     """The warning's words: what failed and why, what that means, what to do."""
-    what = _RUN if failure.stage == "run" else _COMPILE
-    head = f"{what[failure.kind].format(failure.stage)}: {one_line(failure.message)}"
+    what = (_RUN if failure.stage == "run" else _COMPILE)[failure.kind].format(failure.stage)
+    if failure.kind == "tool" and failure.meaning == NOT_KEPT:
+        what = "Cutaway cannot keep what it compiles here"
+    head = f"{what}: {one_line(failure.message)}"
     return "\n  ".join(line for line in (head, failure.meaning, _REMEDY[failure.kind]) if line)
 
 

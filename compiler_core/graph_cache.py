@@ -14,7 +14,6 @@ import json
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch.fx as fx
@@ -92,15 +91,16 @@ class Place:
     ) -> None:
         self._captured, self._compile, self._env = gm, compile_, environment(examples)
         self._guards = len(self._env.guards) if self._env else 0
-        self._path: Path | None = None
+        self._key: str | None = None
         self._found: Kept | None = None
         self._error: Exception | None = None
         """Why it has no place, where that is a failure: heard of when the graph is compiled all the same."""
         self._strict = options.strict
+        cache.noted()  # of other graphs
         with compile_.step("backend", "cache") as self._event:
             self._event.detail = "not there"
             try:
-                self._path = cache.folder("graphs") / key_of(gm, examples, options, languages)
+                self._key = key_of(gm, examples, options, languages)
                 self._found = self._read()
             except NotKeyed as error:
                 self._event.detail = f"not kept: {error}"
@@ -109,7 +109,7 @@ class Place:
         self._had = {name: len(getattr(compile_, name)) for name in ("events", "failures", *NOTED)}
 
     def _read(self) -> Kept | None:
-        content = self._path and cache.read(self._path)
+        content = self._key and cache.read("graphs", self._key)
         if not content:
             return None
         try:
@@ -120,13 +120,16 @@ class Place:
     def found(self) -> Call | None:
         """The compiled graph of the entry, if there is one; the record shows what it showed when that was made."""
         try:
-            return None if self._found is None else self._loaded(self._found)
+            found = None if self._found is None else self._loaded(self._found)
         except (CompileWarning, StrictError, MissingTool):
             raise
         except Exception as error:
             self._error = error
             self._event.detail = f"found, but it cannot be loaded: {error}"
             return None
+        if found is not None:
+            self._hear()
+        return found
 
     def _loaded(self, kept: Kept) -> Call | None:
         compile_ = self._compile
@@ -148,16 +151,21 @@ class Place:
     def keep(self, glue: Glue, constants: Mapping[str, Any], forward: Boxed, backward: Boxed | None) -> None:
         """Write the entry of what was compiled now."""
         try:
-            if self._path is not None:
+            if self._key is not None:
                 kept = self._kept(glue, constants, forward, backward)
-                cache.write(self._path, zlib.compress(json.dumps(to_plain(kept)).encode(), 1))
+                cache.write("graphs", self._key, zlib.compress(json.dumps(to_plain(kept)).encode(), 1))
                 self._event.detail = "made now, and kept"
         except NotKeyed as error:
             self._event.detail = f"not kept: {error}"
         except Exception as error:
             self._event.detail, self._error = f"not kept: {error}", error
-        if self._error is not None:
-            heard(self._compile, "backend", self._error, meaning=NOT_KEPT, strict=self._strict)
+        self._hear()
+
+    def _hear(self) -> None:
+        """Tell why the graph, or its kernels, are not on disk."""
+        errors = {str(error): error for error in (*cache.noted(), *([self._error] if self._error else ()))}
+        for error in errors.values():
+            heard(self._compile, "backend", error, meaning=NOT_KEPT, strict=self._strict)
 
     def _kept(self, glue: Glue, constants: Mapping[str, Any], forward: Boxed, backward: Boxed | None) -> Kept:
         if constants:

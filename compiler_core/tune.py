@@ -11,7 +11,7 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
@@ -21,7 +21,7 @@ from compiler_core.clock import Clock, time_parts
 from compiler_core.codegen import triton, triton_module
 from compiler_core.codegen.blocks import Blocks, as_printed, candidates
 from compiler_core.codegen.examples import below_of, random_tensor
-from compiler_core.errors import BuildError
+from compiler_core.errors import BuildError, MissingTool
 from compiler_core.record import Compile, RecordError, Tried, Tuning, from_plain
 from compiler_core.sizes import hint
 
@@ -54,12 +54,12 @@ def _tune(program: ir.Program, loops: ir.Loops, note: Tuning) -> Blocks | None:
         return None
     alone, choices = program.with_steps([loops]), candidates(as_printed(loops))
     texts = [triton.generate(alone, {loops.name: blocks}).text for blocks in choices]
-    path = cache.folder("tuned") / f"{_key(texts)}.json"
-    tried = _known(path, len(choices))
+    key = _key(texts)
+    tried = _known(key, len(choices))
     if tried is None:
         tried = [Tried(loops.name, blocks.text()) for blocks in choices]
         _try_all(alone, loops, texts, tried)
-        cache.write(path, json.dumps([asdict(replace(each, cached=True)) for each in tried]).encode())
+        _keep(key, tried)
     note.tried += tried
     return next((blocks for blocks, each in zip(choices, tried, strict=True) if each.chosen), None)
 
@@ -72,9 +72,16 @@ def _key(texts: list[str]) -> str:
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 
-def _known(path: Any, count: int) -> list[Tried] | None:
+def _keep(key: str, tried: list[Tried]) -> None:
+    try:
+        cache.write("tuned", key, json.dumps([asdict(replace(each, cached=True)) for each in tried]).encode())
+    except MissingTool as error:
+        cache.note(error)
+
+
+def _known(key: str, count: int) -> list[Tried] | None:
     """What an earlier run found."""
-    text = cache.read(path)
+    text = cache.read("tuned", key)
     if text is None:
         return None
     try:

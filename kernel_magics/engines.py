@@ -7,13 +7,14 @@ its own, so that a crash there is not the kernel's; the answer is kept for these
 from __future__ import annotations
 
 import functools
+import hashlib
 import json
 import platform
-import subprocess
 import sys
-from pathlib import Path
+from contextlib import suppress
 
-from compiler_core.config import cache_dir
+from compiler_core import cache, external, faults
+from compiler_core.errors import MissingTool, TimedOut
 
 TESTED_PYTHON = ("3.11", "3.12", "3.13")
 TESTED_TORCH = ("2.11", "2.12", "2.13")
@@ -58,12 +59,13 @@ def broken() -> str:
     """Why the core engine does not work here; empty where it does."""
     if not untested():
         return ""
-    answers = _read(_file())
-    key = "Python {}, PyTorch {}".format(*versions())
-    if key not in answers:
-        answers[key] = try_out(PROGRAM)
-        _write(_file(), answers)
-    return answers[key]
+    key = hashlib.sha256("Python {}, PyTorch {}".format(*versions()).encode()).hexdigest()
+    answer = _read(key)
+    if answer is None:
+        answer = try_out(PROGRAM)
+        with suppress(MissingTool):  # then the trial runs again next time
+            cache.write("engines", key, json.dumps(answer).encode())
+    return answer
 
 
 def report() -> str:
@@ -78,13 +80,15 @@ def report() -> str:
 def try_out(program: str) -> str:
     """Run `program` in a process of its own; what went wrong in one line, or nothing."""
     try:
-        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=TIMEOUT_S)
-    except subprocess.TimeoutExpired:
+        done = external.run([sys.executable, "-c", program], timeout=TIMEOUT_S)
+    except TimedOut:
         return f"the trial did not end within {TIMEOUT_S} s"
-    if done.returncode < 0:
-        return f"the trial crashed with signal {-done.returncode}"
-    if done.returncode:
-        return (done.stderr.strip().splitlines() or ["the trial failed"])[-1][:200]
+    except OSError as error:
+        return f"the trial did not start: {faults.words(error)}"
+    if done.status < 0:
+        return f"the trial crashed with signal {-done.status}"
+    if done.status:
+        return (done.err.strip().splitlines() or ["the trial failed"])[-1][:200]
     return ""
 
 
@@ -92,21 +96,10 @@ def _minor(version: str) -> str:
     return ".".join(version.split(".")[:2])
 
 
-def _file() -> Path:
-    return cache_dir() / "engines.json"
-
-
-def _read(path: Path) -> dict[str, str]:
+def _read(key: str) -> str | None:
+    """What a trial in an earlier process came to."""
     try:
-        answers = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return answers if isinstance(answers, dict) else {}
-
-
-def _write(path: Path, answers: dict[str, str]) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(answers), encoding="utf-8")
-    except OSError:
-        pass  # then the trial runs again next time
+        answer = json.loads(cache.read("engines", key) or b"null")
+    except ValueError:
+        return None
+    return answer if isinstance(answer, str) else None

@@ -14,14 +14,13 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from compiler_core.config import cache_dir
-
 RANKS = 3
 
 
 def run_job(folder: Path, backend: str) -> Path:
     """All ranks together; gives the folder of what TORCH_TRACE wrote."""
-    env = os.environ | {"TORCH_TRACE": str(folder / "trace"), "TORCHINDUCTOR_CACHE_DIR": str(cache_dir() / "inductor")}
+    inductor = Path(os.environ["CUTAWAY_CACHE_DIR"]) / "inductor"
+    env = os.environ | {"TORCH_TRACE": str(folder / "trace"), "TORCHINDUCTOR_CACHE_DIR": str(inductor)}
     (folder / "trace").mkdir()
     command = [sys.executable, "-m", "tests.stock_ranks"]
     started = [

@@ -14,17 +14,15 @@ import importlib.util
 import os
 import re
 import shutil
-import subprocess
-import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from compiler_core import build
+from compiler_core import build, cache, config, external
 from compiler_core.codegen import linemap, triton_module
 from compiler_core.codegen.linemap import Lines, Mapped
-from compiler_core.errors import BuildError, UsageError
+from compiler_core.errors import TimedOut, UsageError
 from compiler_core.record import Artifact, Compile, ItemId, KernelResources, Language, Span
 
 CPUS = {"cpu": "native", **{level: level for level in ("x86-64-v2", "x86-64-v3", "x86-64-v4")}}
@@ -35,6 +33,9 @@ WARP_SIZES = {
     **dict.fromkeys(("gfx1100", "gfx1201"), 32),
 }
 """The GPUs that can be named as a target, and how many threads a warp of each has."""
+
+MOST_TEXT = 256 << 20
+"""Bytes of machine code as text, of one graph's kernels."""
 
 _READERS: dict[str, tuple[Language, Callable[[str, str], Mapped]]] = {
     "ttir": ("mlir", linemap.mlir),
@@ -147,8 +148,8 @@ def _native(source: str, target: str) -> Rung:
     tools = build.toolchain()
     flags = (flag.replace("-march=native", f"-march={CPUS[target]}") for flag in tools.flags)
     tools = replace(tools, flags=tuple(flags))
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "kernel.cpp"
+    with cache.some_workshop("cpp") as folder:
+        path = folder / "kernel.cpp"
         path.write_text(source, encoding="utf-8")
         text = _run(build.compile_command(tools, path, Path("-"), ("-g", "-S", "-std=c++17", "-w")))
     return _rung("asm", "asm", linemap.native(text, path.name))
@@ -200,8 +201,8 @@ def _sass(kernel: triton_module.Kernel, compiled: Any) -> Rung:
     if disassembler is None or dumper is None:
         missing = "// no SASS without nvdisasm and cuobjdump, which come with the CUDA toolkit"
         return _rung("sass", "sass", [(missing, ())])
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "kernel.cubin"
+    with cache.some_workshop("cpp") as folder:
+        path = folder / "kernel.cubin"
         path.write_bytes(compiled.asm["cubin"])
         text = _run([disassembler, "-c", "--print-line-info", str(path)])
         usage = _run([dumper, "--dump-resource-usage", str(path)])
@@ -229,7 +230,8 @@ def _nvidia_tool(name: str) -> str | None:
 
 
 def _run(command: list[str]) -> str:
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode:
-        raise BuildError(f"{Path(command[0]).name} failed with status {done.returncode}: {done.stderr.strip()}")
-    return done.stdout
+    what = Path(command[0]).name
+    try:
+        return external.checked(command, what, timeout=config.compile_timeout(), limit=MOST_TEXT).out
+    except TimedOut as error:
+        raise TimedOut(f"{error}; CUTAWAY_COMPILE_TIMEOUT is the limit in seconds") from None

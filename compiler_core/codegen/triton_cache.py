@@ -8,17 +8,61 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import importlib
 import io
+import os
+import subprocess
 import threading
 import zipfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from compiler_core import cache
+from compiler_core import cache, config
+from compiler_core.errors import MissingTool
 
 _lock = threading.RLock()
+_RUN_PROGRAMS = ("triton.knobs", "triton.backends.nvidia.compiler", "triton.runtime.build")
+"""Triton's modules that run an assembler or a compiler."""
+
+
+def _unlock() -> None:
+    """In a new process, where the thread that held the lock is not."""
+    global _lock
+    _lock = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_unlock)
+
+
+class _Limited:
+    """The module `subprocess`, with a limit of time for each program."""
+
+    def __init__(self, seconds: float) -> None:
+        for name in ("run", "check_call", "check_output"):
+            setattr(self, name, functools.partial(getattr(subprocess, name), timeout=seconds))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(subprocess, name)
+
+
+@contextmanager
+def _limited() -> Iterator[None]:
+    """What Triton runs inside has the limit of time that other compilers have."""
+    limited, there = _Limited(config.compile_timeout()), list[tuple[Any, Any]]()
+    for name in _RUN_PROGRAMS:
+        with suppress(ImportError):
+            module: Any = importlib.import_module(name)
+            if hasattr(module, "subprocess"):
+                there.append((module, module.subprocess))
+    try:
+        for module, _ in there:
+            module.subprocess = limited
+        yield
+    finally:
+        for module, before in there:
+            module.subprocess = before
 
 
 @contextmanager
@@ -26,7 +70,7 @@ def in_our_cache() -> Iterator[None]:
     """What Triton compiles inside, in whatever thread, is kept by us; elsewhere it keeps its own habits."""
     from triton import knobs
 
-    with _lock, cache.workshop(cache.folder("triton")) as inside, knobs.cache.scope():
+    with _lock, cache.some_workshop("triton") as inside, knobs.cache.scope(), _limited():
         knobs.cache.dir = str(inside)
         knobs.cache.manager_class = _manager()
         yield
@@ -40,7 +84,7 @@ def _manager() -> Any:
         """Triton's own manager in a folder that is gone afterwards, but for the packed group of files."""
 
         def get_group(self, filename: str) -> dict[str, str] | None:
-            packed = cache.read(self._packed(filename))
+            packed = cache.read("triton", self._packed(filename))
             if packed is None:
                 return None
             with zipfile.ZipFile(io.BytesIO(packed)) as files:
@@ -52,11 +96,13 @@ def _manager() -> Any:
             with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as files:
                 for name, path in group.items():
                     files.write(path, name)
-            cache.write(self._packed(filename), buffer.getvalue())
-            return str(self._packed(filename))
+            try:
+                cache.write("triton", self._packed(filename), buffer.getvalue())
+            except MissingTool as error:
+                cache.note(error)
+            return filename
 
-        def _packed(self, filename: str) -> Path:
-            key = hashlib.sha256(f"{self.key}/{filename}".encode()).hexdigest()
-            return cache.folder("triton") / f"{key}.zip"
+        def _packed(self, filename: str) -> str:
+            return hashlib.sha256(f"{self.key}/{filename}".encode()).hexdigest()
 
     return Packed

@@ -19,9 +19,11 @@ import hashlib
 import importlib.util
 import linecache
 import os
+import subprocess
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -29,7 +31,7 @@ import torch
 
 from compiler_core.codegen import Launcher
 from compiler_core.codegen.triton_cache import in_our_cache
-from compiler_core.errors import BuildError, MissingTool
+from compiler_core.errors import BuildError, MissingTool, TimedOut
 
 
 class Target(NamedTuple):
@@ -93,6 +95,10 @@ def _compile(kernel: Kernel, target: Target, aligned: bool) -> Any:
     source = ASTSource(kernel.function, signature, constexprs=constants, attrs=attributes)
     try:
         return triton.compile(source, target=GPUTarget(*target), options=options)
+    except subprocess.TimeoutExpired as error:
+        tool = Path(error.cmd[0]).name
+        message = f"Triton cannot compile {kernel.name} for {target.arch}: {tool} did not end within its limit of time"
+        raise TimedOut(f"{message}; CUTAWAY_COMPILE_TIMEOUT is the limit in seconds", kernel.name) from None
     except Exception as error:
         # the excerpt of the kernel comes first, and what is wrong with it last
         why = (str(error).strip().splitlines() or [type(error).__name__])[-1]

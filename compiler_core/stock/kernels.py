@@ -6,10 +6,12 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Literal
 
-from compiler_core.config import cache_dir
+from compiler_core import cache
+from compiler_core.errors import MissingTool
 from compiler_core.record import Artifact, Compile, Fusion, FusionRefusal, Kernel, Span
 from compiler_core.stock.origins import Origins
 from compiler_core.stock.output_code import FoundKernel, OutputCode, read_output_code
@@ -161,14 +163,14 @@ def operations(line: str) -> set[str]:
 
 def _remembered(text: str, made: dict[str, list[str]]) -> dict[str, list[str]]:
     """The nodes of each kernel: just told, or, for code from PyTorch's cache, as told when it was made."""
-    path = cache_dir() / "stock" / f"{hashlib.sha256(text.encode()).hexdigest()}.json"
+    key = hashlib.sha256(text.encode()).hexdigest()
+    if made:
+        with suppress(MissingTool):  # stock's own cache tells less then
+            cache.write("stock", key, json.dumps(made).encode())
+        return made
     try:
-        if made:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(json.dumps(made), encoding="utf-8")
-            return made
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        found = json.loads(cache.read("stock", key) or b"{}")
+    except ValueError:
         return made
     return {str(k): _names(v) for k, v in found.items()} if isinstance(found, dict) else {}
 

@@ -21,48 +21,59 @@ from tests.unit.test_ladder import SOFTMAX
 ROOT = Path(__file__).parents[2]
 
 
+A, B, C = "a" * 64, "b" * 64, "c" * 64
+
+
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where files of one kind lie."""
     monkeypatch.setenv("CUTAWAY_CACHE_DIR", str(tmp_path / "cache"))
-    return cache.folder("things")
+    cache.noted()
+    return tmp_path / "cache" / "cutaway" / "graphs"
 
 
 def test_what_was_written_is_read(folder: Path) -> None:
-    cache.write(folder / "a", b"content")
-    assert cache.read(folder / "a") == b"content"
-    assert cache.read(folder / "b") is None
-    assert [p.name for p in folder.iterdir()] == ["a"]
+    cache.write("graphs", A, b"content")
+    assert cache.read("graphs", A) == b"content"
+    assert cache.read("graphs", B) is None
+    assert [p.name for p in folder.iterdir()] == [A]
+    assert sorted(p.name for p in folder.parent.iterdir()) == ["CACHEDIR.TAG", "graphs"]
+    assert not cache.noted()
 
 
 @pytest.mark.parametrize(
     "damaged", [b"", b"content", cache.sealed(b"content")[:-1], b"x" + cache.sealed(b"content")[1:]]
 )
 def test_a_damaged_or_foreign_file_is_not_read(folder: Path, damaged: bytes) -> None:
-    (folder / "a").write_bytes(damaged)
-    assert cache.read(folder / "a") is None
-    cache.write(folder / "a", b"new")
-    assert cache.read(folder / "a") == b"new"
+    cache.write("graphs", B, b"other")
+    (folder / A).write_bytes(damaged)
+    assert cache.read("graphs", A) is None
+    cache.write("graphs", A, b"new")
+    assert cache.read("graphs", A) == b"new"
 
 
 def test_it_is_the_users_alone(folder: Path) -> None:
     before = os.umask(0)
     try:
-        cache.write(folder / "a", b"content")
+        cache.write("graphs", A, b"content")
     finally:
         os.umask(before)
-    assert stat.S_IMODE((folder / "a").stat().st_mode) == 0o600
+    assert stat.S_IMODE((folder / A).stat().st_mode) == 0o600
     assert stat.S_IMODE(folder.stat().st_mode) == stat.S_IMODE(folder.parent.stat().st_mode) == 0o700
 
 
 def test_what_was_not_used_longest_goes_first(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cache, "LIMIT", 10 * (1000 + cache.SEAL))
-    for number in range(10):
-        cache.write(folder / str(number), bytes(1000))
-        os.utime(folder / str(number), (number, number))
-    assert cache.read(folder / "0") is not None, "it was used just now"
-    cache.write(cache.folder("others") / "a", bytes(1000))
-    left = {p.name for p in folder.parent.glob("*/*")}
-    assert left == {"0", "4", "5", "6", "7", "8", "9", "a"}
+    limit = 10 * (1000 + cache.SEAL)
+    monkeypatch.setitem(cache.KINDS, "graphs", cache.KINDS["graphs"]._replace(limit=limit))
+    keys = [f"{number:064x}" for number in range(11)]
+    for number, key in enumerate(keys[:10]):
+        cache.write("graphs", key, bytes(1000))
+        os.utime(folder / key, (number, number))
+    cache.write("tuned", A, bytes(1000))
+    assert cache.read("graphs", keys[0]) is not None, "it was used just now"
+    cache.write("graphs", keys[10], bytes(1000))
+    assert {p.name for p in folder.iterdir()} == {keys[0], *keys[4:]}, "other kinds have limits of their own"
+    assert cache.read("tuned", A) is not None
 
 
 @pytest.mark.parametrize("when", ["mkdtemp", "open"])
@@ -70,6 +81,7 @@ def test_a_workshop_that_is_taken_for_one_left_behind_before_its_lock(
     folder: Path, monkeypatch: pytest.MonkeyPatch, when: str
 ) -> None:
     """By another process, which tidies up between two steps of the making."""
+    cache.write("graphs", A, b"content")
     module: Any = {"mkdtemp": tempfile, "open": os}[when]
     step, taken = getattr(module, when), list[Any]()
 
@@ -77,27 +89,38 @@ def test_a_workshop_that_is_taken_for_one_left_behind_before_its_lock(
         made = step(*args, **kwargs)
         if not taken:
             taken.append(made)
-            cache.tidy(folder)
+            tidy(folder)
         return made
 
     monkeypatch.setattr(module, when, and_tidied)
     with cache.workshop(folder) as inside:
         assert taken
-        assert list(folder.iterdir()) == [inside]
+        assert sorted(folder.iterdir()) == sorted([folder / A, inside])
+
+
+def tidy(folder: Path) -> None:
+    """What the next process that writes into the folder does."""
+    at = os.open(folder, os.O_RDONLY)
+    cache._tidy(at, folder.name)
+    os.close(at)
 
 
 def test_a_workshop_in_use_is_left_alone_and_one_left_behind_is_not(folder: Path) -> None:
-    (folder / "building-dead").mkdir()
-    (folder / "building-dead" / "made").write_bytes(b"half")
+    cache.write("graphs", A, b"content")
+    (folder / "cutaway-building-dead").mkdir()
+    (folder / "cutaway-building-dead" / "made").write_bytes(b"half")
+    (folder / "cutaway-building-file").write_bytes(b"half")
     with cache.workshop(folder) as inside:
-        cache.write(folder / "a", b"content")
+        cache.write("graphs", B, b"content")
         assert [p for p in folder.iterdir() if p.is_dir()] == [inside]
-    assert [p.name for p in folder.iterdir()] == ["a"]
+    assert sorted(p.name for p in folder.iterdir()) == [A, B]
 
 
-def test_a_full_disk_says_what_to_do(folder: Path) -> None:
-    with pytest.raises(BuildError, match="CUTAWAY_CACHE_DIR names another place"):
-        cache.write(folder / "no" / "such" / "folder", b"content")
+def test_a_folder_that_is_in_the_way_says_what_to_do(folder: Path) -> None:
+    folder.parent.mkdir(parents=True)
+    folder.write_text("in the way")
+    with pytest.raises(BuildError, match=r"no folder is in the way .*; move it, or let CUTAWAY_CACHE_DIR name another"):
+        cache.write("graphs", A, b"content")
 
 
 def test_its_place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -108,7 +131,7 @@ def test_its_place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     assert config.cache_dir() == tmp_path / "home" / ".cache" / "cutaway"
     monkeypatch.setenv("CUTAWAY_CACHE_DIR", "~/mine")
-    assert config.cache_dir() == tmp_path / "home" / "mine"
+    assert config.cache_dir() == tmp_path / "home" / "mine" / "cutaway"
 
 
 def test_a_damaged_triton_kernel_is_compiled_again(folder: Path) -> None:
@@ -120,7 +143,7 @@ def test_a_damaged_triton_kernel_is_compiled_again(folder: Path) -> None:
     assert [p.stat().st_ino for p in kept] == before, "found, not made"
     kept[0].write_bytes(b"nonsense")
     assert ladder.ladder(SOFTMAX, "sm_90") == made
-    assert cache.read(kept[0]) is not None
+    assert cache.read("triton", kept[0].stem) is not None
 
 
 # ---- many processes --------------------------------------------------------------------------
@@ -174,10 +197,10 @@ def test_eight_processes_at_once_one_killed_while_it_builds(tmp_path: Path) -> N
 
     done = run(CHECK + EIGHT)
     assert done.stdout == f"{[-signal.SIGKILL, *[0] * 7]}\n", done.stderr
-    cache.tidy(tmp_path / "cpp")  # as the next one that builds does
-    kept = sorted(tmp_path.glob("*/*"))
+    tidy(tmp_path / "cutaway" / "cpp")
+    kept = sorted(tmp_path.glob("cutaway/*/*"))
     # three programs, what launches their kernels, and what the compiler's flags were tried with
     assert [p.parent.name for p in kept] == ["cpp"] * 5 + ["graphs"] * 3
-    assert all(cache.read(p) is not None for p in kept)
+    assert all(cache.unsealed(p.read_bytes()) is not None for p in kept)
     done = run(CHECK + LATER)
     assert done.stdout == f"{['found'] * 3}\n", done.stderr

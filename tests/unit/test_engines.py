@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import hashlib
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -41,8 +41,8 @@ def test_tested_versions_start_no_process(monkeypatch: pytest.MonkeyPatch) -> No
 def test_new_version_is_tried_out_once(monkeypatch: pytest.MonkeyPatch) -> None:
     said = engines.report()
     assert said == "PyTorch 9.9.1 is not tested with this version: a trial shows that the core engine works"
-    answers = json.loads((cache_dir() / "engines.json").read_text())
-    assert answers == {"Python 3.11.7, PyTorch 9.9.1": ""}
+    (kept,) = cache_dir().glob("engines/*.json")
+    assert kept.stem == hashlib.sha256(b"Python 3.11.7, PyTorch 9.9.1").hexdigest()
     engines.broken.cache_clear()
     monkeypatch.setattr(engines, "try_out", lambda program: pytest.fail("tried out again"))
     assert engines.broken() == ""
@@ -90,9 +90,13 @@ def test_cells_run_as_plain_python_where_no_engine_works(
 
 @pytest.mark.usefixtures("_tomorrow")
 def test_damaged_or_unwritable_cache_costs_a_trial_only(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    (tmp_path / "engines.json").write_text("{")
     monkeypatch.setattr(engines, "PROGRAM", "")
     assert engines.broken() == ""
+    (kept,) = cache_dir().glob("engines/*.json")
+    kept.write_text("{")
+    engines.broken.cache_clear()
+    assert engines.broken() == ""
+    assert kept.read_bytes() != b"{"
     engines.broken.cache_clear()
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("CUTAWAY_CACHE_DIR", str(tmp_path / "file" / "below"))

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import zlib
@@ -19,7 +20,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import compiler_core
-from compiler_core import RefusalWarning, ToolWarning, cache, graph_key, kept_constants
+from compiler_core import RefusalWarning, ToolWarning, cache, config, graph_key, kept_constants
 from compiler_core.record import Compile, to_plain
 
 Make = Callable[[], tuple[Callable[..., Any], tuple[Any, ...]]]
@@ -29,15 +30,14 @@ REFUSED = "not there"
 
 
 @pytest.fixture(autouse=True)
-def _empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    kernels = Path(os.environ["CUTAWAY_CACHE_DIR"]) / "cpp"
-    kernels.mkdir(parents=True, exist_ok=True)
-    (tmp_path / "cpp").symlink_to(kernels)  # kernels need not be built anew
-    monkeypatch.setenv("CUTAWAY_CACHE_DIR", str(tmp_path))
+def _empty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No graphs; kernels need not be built anew."""
+    monkeypatch.setenv("CUTAWAY_CACHE_DIR", str(Path(os.environ["CUTAWAY_CACHE_DIR"]) / "graphs of one test"))
+    shutil.rmtree(config.cache_dir() / "graphs", ignore_errors=True)
 
 
 def entries() -> list[Path]:
-    return sorted(cache.folder("graphs").iterdir())
+    return sorted(config.cache_dir().glob("graphs/*"))
 
 
 def what_the_cache_did(compiles: list[Compile]) -> list[str]:
@@ -457,7 +457,9 @@ def test_a_damaged_or_foreign_entry_is_made_anew() -> None:
 
 def test_where_nothing_can_be_written_it_compiles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fn, args = inference()
-    (tmp_path / "graphs").write_text("in the way")
+    monkeypatch.setenv("CUTAWAY_CACHE_DIR", str(tmp_path))
+    (tmp_path / "cutaway").mkdir()
+    (tmp_path / "cutaway" / "graphs").write_text("in the way")
     with compiler_core.record() as record, pytest.warns(ToolWarning, match="is not kept on disk"):
         got = compiler_core.compile(fn, strict=True)(*args)
     assert what_the_cache_did(record.compiles)[0].startswith("not kept: ")

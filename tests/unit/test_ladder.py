@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 import re
 import textwrap
+from pathlib import Path
 
 import pytest
 
@@ -190,6 +191,20 @@ def test_missing_triton(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_kernel_that_does_not_compile() -> None:
     with pytest.raises(BuildError, match="cannot compile softmax for 90"):
         ladder.ladder(SOFTMAX.replace("tl.exp(x - amax)", "tl.no_such_function(x)"), "sm_90")
+
+
+def test_an_assembler_that_hangs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from triton import knobs
+
+    real = knobs.nvidia.ptxas.path
+    slow = tmp_path / "ptxas"
+    slow.write_text(f'#!/bin/sh\ncase "$*" in *--version*) exec {real} "$@";; esac\nexec sleep 600\n')
+    slow.chmod(0o755)
+    monkeypatch.setenv("TRITON_PTXAS_PATH", str(slow))
+    monkeypatch.setenv("TRITON_PTXAS_BLACKWELL_PATH", str(slow))
+    monkeypatch.setenv("CUTAWAY_COMPILE_TIMEOUT", "3")
+    with pytest.raises(BuildError, match="softmax for 90: ptxas did not end within its limit of time"):
+        ladder.ladder(SOFTMAX + "\n# hangs\n", "sm_90")
 
 
 def test_source_that_does_not_compile() -> None:

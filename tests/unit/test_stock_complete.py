@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 from torch._logging._internal import log_registry
 
-from compiler_core.config import cache_dir
 from compiler_core.record import Record
 from compiler_core.stock.messages import SILENT
 from tests.architectures import HAS_TORCHVISION
@@ -70,7 +69,7 @@ def run(name: str, folder: Path, depyf: bool = False) -> Run:
         "TORCH_LOGS": ",".join(LOGS),
         "TORCH_LOGS_OUT": str(folder / "logs.txt"),
         "TORCH_TRACE": str(folder / "trace"),
-        "TORCHINDUCTOR_CACHE_DIR": str(cache_dir() / "inductor"),
+        "TORCHINDUCTOR_CACHE_DIR": str(Path(os.environ["CUTAWAY_CACHE_DIR"]) / "inductor"),
         "TORCHINDUCTOR_FX_GRAPH_CACHE": "0",
         "TORCHINDUCTOR_AUTOGRAD_CACHE": "0",
     }
