@@ -1,4 +1,4 @@
-"""Two networks that need nothing but PyTorch: torchvision's ResNet-18, written out, and a transformer."""
+"""Networks that need nothing but PyTorch: torchvision's ResNet-18, written out, a transformer, a decoder of tokens."""
 
 from __future__ import annotations
 
@@ -73,4 +73,56 @@ class Transformer(nn.Module):
         x = self.word(tokens) + self.place[: tokens.shape[1]]
         for block in self.blocks:
             x = block(x)
+        return self.head(self.norm(x))  # type: ignore[no-any-return]
+
+
+class DecoderLayer(nn.Module):
+    """Attention to a cache of fixed size that the layer writes to, with rotations and RMS norms, and a gated MLP."""
+
+    keys: torch.Tensor
+    values: torch.Tensor
+
+    def __init__(self, width: int, heads: int, length: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.norm1, self.norm2 = nn.RMSNorm(width), nn.RMSNorm(width)
+        self.qkv, self.out = nn.Linear(width, 3 * width, bias=False), nn.Linear(width, width, bias=False)
+        self.gate, self.up = nn.Linear(width, 4 * width, bias=False), nn.Linear(width, 4 * width, bias=False)
+        self.down = nn.Linear(4 * width, width, bias=False)
+        for name in ("keys", "values"):
+            self.register_buffer(name, torch.zeros(1, heads, length, width // heads))
+
+    def forward(self, x: torch.Tensor, place: torch.Tensor, turn: torch.Tensor) -> torch.Tensor:
+        q, k, v = self.qkv(self.norm1(x)).view(1, 1, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+        q, k = rotated(q, turn), rotated(k, turn)
+        self.keys.index_copy_(2, place, k)
+        self.values.index_copy_(2, place, v)
+        seen = torch.arange(self.keys.shape[2], device=x.device) <= place
+        mixed = F.scaled_dot_product_attention(q, self.keys, self.values, attn_mask=seen[None])
+        x = x + self.out(mixed.transpose(1, 2).reshape(x.shape))
+        y = self.norm2(x)
+        return x + self.down(F.silu(self.gate(y)) * self.up(y))  # type: ignore[no-any-return]
+
+
+def rotated(x: torch.Tensor, turn: torch.Tensor) -> torch.Tensor:
+    left, right = x.chunk(2, -1)
+    return x * turn.cos() + torch.cat([-right, left], -1) * turn.sin()
+
+
+class Decoder(nn.Module):
+    """One token at a place to the next one's logits."""
+
+    def __init__(self, layers: int, width: int, heads: int, words: int = 32_000, length: int = 512) -> None:
+        super().__init__()
+        self.width = width // heads
+        self.word, self.norm = nn.Embedding(words, width), nn.RMSNorm(width)
+        self.layers = nn.ModuleList(DecoderLayer(width, heads, length) for _ in range(layers))
+        self.head = nn.Linear(width, words, bias=False)
+
+    def forward(self, token: torch.Tensor, place: torch.Tensor) -> torch.Tensor:
+        x = self.word(token)
+        speed = torch.arange(0, self.width, 2, device=x.device) / self.width
+        turn = (place / 10_000**speed).repeat(2).to(x.dtype)
+        for layer in self.layers:
+            x = layer(x, place, turn)
         return self.head(self.norm(x))  # type: ignore[no-any-return]

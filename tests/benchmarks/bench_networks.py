@@ -1,0 +1,231 @@
+"""Networks of timm and torchvision, decoding, and a large cross entropy: by each engine, ours by the better of stock's.
+
+    python -m tests.benchmarks.bench_networks [--device cuda] [--only resnet50] [--processes 16] [--limit 400]
+
+Each row is a process of its own, which compiles while others do, and is timed alone, under a lock.  Milliseconds of
+wall time, medians of interleaved rounds; *gain* is the better of stock's modes by the better of ours: ours is faster
+above 1.  Errors of stock's and our results are relative to eager's.  Networks have random weights, a batch of 8.
+For a check without a GPU: `--device cpu --pixels 64 --engines eager stock ours --only mobilenetv3`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import copy
+import fcntl
+import functools
+import importlib
+import json
+import math
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from tests.benchmarks.bench_nets import ENGINES, Step, error, milliseconds
+from tests.benchmarks.nets import Decoder
+
+BATCH = 8
+NETWORKS = """
+    timm:efficientnet_b0 timm:mobilenetv3_small_100 timm:vit_small_patch16_224 timm:resnet50 timm:densenet121
+    timm:swin_tiny_patch4_window7_224 timm:convnext_tiny timm:regnety_004 timm:deit_tiny_patch16_224 timm:mixer_s32_224
+    timm:mobilenetv2_100 timm:ghostnet_100 timm:resnext50_32x4d timm:repvgg_a0 timm:mobilevit_xxs timm:poolformer_s12
+    torchvision:shufflenet_v2_x1_0 torchvision:resnet18 torchvision:squeezenet1_1 torchvision:mnasnet1_0
+""".split()
+TYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+Prepared = Callable[[Callable[[Any], Any]], Step]
+"""What makes a step of an engine, with a copy of the network of its own."""
+
+
+def network(name: str, device: str, pixels: int) -> tuple[nn.Module, torch.Tensor]:
+    """A network, and images of the size that it is made for, or of `pixels`."""
+    library, _, model = name.partition(":")
+    size: Sequence[int] = (pixels or 224,) * 2
+    if library == "timm":
+        made = importlib.import_module("timm").create_model(model, pretrained=False)
+        if not pixels or made.default_cfg.get("fixed_input_size"):
+            size = made.default_cfg["input_size"][-2:]
+    else:
+        made = importlib.import_module("torchvision").models.get_model(model, weights=None)
+    for module in made.modules():
+        if isinstance(module, nn.modules.dropout._DropoutNd):
+            module.p = 0.0  # stock draws other numbers
+    return made.to(device), torch.randn(BATCH, 3, *size, device=device)
+
+
+def on_images(name: str, trains: bool, dtype: str, device: str, pixels: int) -> Prepared:
+    model, x = network(name, device, pixels)
+    model.train(trains)
+    cast = functools.partial(torch.autocast, device, TYPES[dtype], enabled=dtype != "float32")
+
+    def prepare(engine: Callable[[Any], Any]) -> Step:
+        own = copy.deepcopy(model)
+        run = engine(own)
+
+        def infer() -> list[torch.Tensor]:
+            with torch.no_grad(), cast():
+                return [run(x)]
+
+        def train() -> list[torch.Tensor]:
+            own.zero_grad(set_to_none=True)
+            with cast():
+                made = run(x)
+            loss = made.float().square().mean()
+            loss.backward()
+            return [loss.detach(), *(p.grad for p in own.parameters() if p.grad is not None)]
+
+        return train if trains else infer
+
+    return prepare
+
+
+def decoding(device: str, pixels: int) -> Prepared:
+    """One token, with 99 before it."""
+    model = Decoder(12, 768, heads=12).to(device, torch.float16).eval()
+    token, place = torch.tensor([[5]], device=device), torch.tensor([99], device=device)
+
+    def prepare(engine: Callable[[Any], Any]) -> Step:
+        run = engine(copy.deepcopy(model))
+
+        def step() -> list[torch.Tensor]:
+            with torch.no_grad():
+                return [run(token, place)]
+
+        return step
+
+    return prepare
+
+
+def cross_entropy(trains: bool, device: str, pixels: int) -> Prepared:
+    """Over 32,000 classes, in float32."""
+    rows = 2048 if device == "cuda" else 64
+    logits = torch.randn(rows, 32_000, device=device, requires_grad=trains)
+    target = torch.randint(32_000, (rows,), device=device)
+
+    def prepare(engine: Callable[[Any], Any]) -> Step:
+        run = engine(lambda x, y: F.cross_entropy(x, y))
+
+        def step() -> list[torch.Tensor]:
+            loss = run(logits, target)
+            return [loss.detach(), *(torch.autograd.grad(loss, logits) if trains else ())]
+
+        return step
+
+    return prepare
+
+
+CASES: dict[str, Callable[[str, int], Prepared]] = {
+    f"{name} {way} {dtype}": functools.partial(on_images, name, way == "training", dtype)
+    for name in NETWORKS
+    for way in ("inference", "training")
+    for dtype in TYPES
+} | {
+    "decoding one token float16": decoding,
+    "cross entropy forward float32": functools.partial(cross_entropy, False),
+    "cross entropy training float32": functools.partial(cross_entropy, True),
+}
+
+
+@contextlib.contextmanager
+def alone(path: str) -> Iterator[None]:
+    """Within the block no other process is within one of the same path."""
+    with Path(path).open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def measured(case: str, options: argparse.Namespace) -> dict[str, Any]:
+    """Milliseconds and errors by engine, in this process."""
+    torch.manual_seed(0)
+    prepare = CASES[case](options.device, options.pixels)
+    steps = {name: prepare(ENGINES[name]) for name in options.engines}
+    firsts = {name: [t.clone() for t in run()] for name, run in steps.items()}
+    for run in steps.values():
+        milliseconds(run, 4)
+    found: dict[str, list[float]] = {name: [] for name in steps}
+    with alone(options.lock):
+        for _ in range(options.rounds):
+            for name, run in steps.items():
+                found[name].append(milliseconds(run, options.calls))
+    return {
+        "times": {name: statistics.median(times) for name, times in found.items()},
+        "errors": {name: error(first, firsts["eager"]) for name, first in firsts.items() if name != "eager"},
+    }
+
+
+def in_process(case: str, lock: str, options: argparse.Namespace) -> dict[str, Any]:
+    """`measured` in a process of its own; where that fails, its last words as `problem`."""
+    given = {k: str(getattr(options, k)) for k in ("device", "pixels", "rounds", "calls")}
+    command = [sys.executable, "-W", "ignore", "-m", "tests.benchmarks.bench_networks", "--one", case, "--lock", lock]
+    command += [word for k, v in given.items() for word in (f"--{k}", v)] + ["--engines", *options.engines]
+    environment = {"TORCHINDUCTOR_COMPILE_THREADS": "1"} | os.environ
+    try:
+        run = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=options.limit)
+    except subprocess.TimeoutExpired:
+        return {"problem": f"not done in {options.limit:g} s"}
+    if run.returncode:
+        return {"problem": f"exit {run.returncode}: {run.stderr.strip()[-300:]}"}
+    done: dict[str, Any] = json.loads(run.stdout.splitlines()[-1])
+    return done
+
+
+def gain(times: dict[str, float]) -> float:
+    """The better of stock's modes by the better of ours."""
+    best = {
+        who: min((t for name, t in times.items() if name.startswith(who)), default=math.nan)
+        for who in ("stock", "ours")
+    }
+    return best["stock"] / best["ours"]
+
+
+def table(cases: Sequence[str], options: argparse.Namespace) -> None:
+    print(f"{'milliseconds':46}{''.join(f'{name:>11}' for name in options.engines)}    gain   errors", flush=True)
+    gains: list[float] = []
+    with tempfile.NamedTemporaryFile() as lock, ThreadPoolExecutor(options.processes) as pool:
+        for case, done in zip(cases, pool.map(lambda c: in_process(c, lock.name, options), cases), strict=True):
+            if "problem" in done:
+                print(f"{case:46} {done['problem']}", flush=True)
+                continue
+            gains.append(gain(done["times"]))
+            cells = "".join(f"{done['times'][name]:11.3f}" for name in options.engines)
+            wrong = " ".join(f"{name} {e:.0e}" for name, e in done["errors"].items())
+            print(f"{case:46}{cells}{gains[-1]:8.2f}   {wrong}", flush=True)
+    known = [g for g in gains if not math.isnan(g)]
+    if known:
+        mean = statistics.geometric_mean(known)
+        print(f"{len(known)} of {len(cases)} rows: geometric mean {mean:.3f}, least {min(known):.2f}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--only", default="", help="rows with this in their name")
+    parser.add_argument("--engines", nargs="+", default=list(ENGINES), choices=ENGINES)
+    parser.add_argument("--processes", type=int, default=os.cpu_count())
+    parser.add_argument("--limit", type=float, default=400.0, help="seconds for one row")
+    parser.add_argument("--pixels", type=int, default=0, help="image size instead of each network's own")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--calls", type=int, default=20)
+    parser.add_argument("--one", help="measure one row in this process")
+    parser.add_argument("--lock", default=os.devnull, help="the file that those hold who are timed")
+    options = parser.parse_args()
+    if "eager" not in options.engines:
+        options.engines.insert(0, "eager")
+    if options.one:
+        print(json.dumps(measured(options.one, options)))
+        return
+    table([case for case in CASES if options.only in case], options)
+
+
+if __name__ == "__main__":
+    main()
