@@ -117,13 +117,35 @@ def laid_out(
     tangent: torch.Tensor | None, shape: Sequence[int], stride: tuple[int, ...], dtype: torch.dtype, device: str
 ) -> torch.Tensor:
     """The gradient of an output, which has other strides, with those that the backward was compiled for; zeros where
-    there is none."""
+    there is none.  Of a sparse one, which has no strides, RuntimeError."""
     if tangent is None:
         return torch.empty_strided(shape, stride, dtype=dtype, device=device).zero_()
+    if tangent.layout is not torch.strided:
+        raise RuntimeError("a sparse gradient")
     if not has_memory(tangent):
         order = sorted(range(len(stride)), key=lambda d: -stride[d])
         return tangent.permute(order).contiguous().permute([order.index(d) for d in range(len(stride))])
     return torch.empty_strided(shape, stride, dtype=dtype, device=device).copy_(tangent)
+
+
+def dense(tangent: torch.Tensor | None) -> torch.Tensor | None:
+    return tangent if tangent is None or tangent.layout is torch.strided else tangent.to_dense()
+
+
+def kinds(tensors: Sequence[torch.Tensor]) -> list[tuple[Any, ...]]:
+    """What kernels take for granted of the tensors that a graph has saved."""
+    return [_kind(tensor) for tensor in tensors]
+
+
+def _kind(tensor: torch.Tensor) -> tuple[Any, ...]:
+    if tensor.layout is not torch.strided:
+        return (tensor.layout,)
+    extents = tensor.shape, tensor.stride(), tensor.storage_offset()
+    return tensor.dtype, tensor.device, *extents, tensor.is_neg(), tensor.is_conj()
+
+
+_saved_tensors_hooks: Callable[[bool], Any] = vars(torch._C._autograd)["_top_saved_tensors_default_hooks"]
+"""The hooks that tensors are saved by just now."""
 
 
 def as_eager_says(compile_: Compile, run: Callable[..., Any], inputs: Sequence[Any]) -> Any:
@@ -210,6 +232,9 @@ _NAMES: dict[str, Any] = {
     "unchanged": unchanged,
     "share_memory": share_memory,
     "laid_out": laid_out,
+    "dense": dense,
+    "kinds": kinds,
+    "saved_tensors_hooks": _saved_tensors_hooks,
     "Kept": Kept,
     "freed": freed,
     "BadIndex": BadIndex,

@@ -28,11 +28,12 @@ from compiler_core.guards import (
     no_dispatch_mode_guard,
     state_guard,
 )
+from compiler_core.lifetimes import Mortal, boxed
 from compiler_core.outside import is_static, value_of
 from compiler_core.policy import Policy
 from compiler_core.record import ItemId
 from compiler_core.side_effects import SideEffects
-from compiler_core.sources import Constant, FreeCell, Held, Scope, Source, root_of
+from compiler_core.sources import Attribute, Constant, FreeCell, Held, Scope, Source, root_of
 from compiler_core.values.arguments import arguments
 from compiler_core.values.base import Value
 from compiler_core.values.cells import CellValue
@@ -98,6 +99,7 @@ class Capture:
         """The memory of views from outside that have no history."""
         self._history_stays = False
         self._held: dict[int, Held] = {}
+        self._boxes: dict[int, tuple[Any, Constant]] = {}
         self._by_expr: dict[Any, Any] = {}
 
     @property
@@ -165,8 +167,20 @@ class Capture:
     def held(self, obj: Any, name: str) -> Held:
         """A source for an object that generated code and guards hold themselves."""
         if id(obj) not in self._held:
-            self._held[id(obj)] = Held(Constant(obj), name)
+            self._held[id(obj)] = Held(self.boxed(obj), name)
         return self._held[id(obj)]
+
+    def boxed(self, obj: Any) -> Constant:
+        """What generated code and guards hold of an outside object."""
+        if id(obj) not in self._boxes:
+            self._boxes[id(obj)] = obj, boxed(obj)
+        return self._boxes[id(obj)][1]
+
+    def mortals(self) -> list[Mortal]:
+        """What generated code and guards refer to, and do not keep alive."""
+        of_guards = [guard.value for guard in self.guards.values()]
+        found = [*of_guards, *(box for _, box in self._boxes.values())]
+        return [box for box in found if isinstance(box, Mortal)]
 
     def namespace(self, f_globals: dict[str, Any]) -> Held | None:
         """A source for the globals of an inlined function or of a module; None for the frame's own."""
@@ -204,7 +218,20 @@ class Capture:
     def looked_up_in_class(self, cls: type, *names: str) -> None:
         """The same of a class, and what it inherits."""
         for name in names:
-            self.library.look_in_class(cls, name, self.at[1])
+            if not (isinstance(self.boxed(cls), Mortal) and self._guarded_by_name(cls, name)):
+                self.library.look_in_class(cls, name, self.at[1])
+
+    def _guarded_by_name(self, cls: type, name: str) -> bool:
+        """Guard what a class that may die has as `name`: the dict of a class would keep it alive.  False if it can't
+        be guarded that way."""
+        found, held = getattr(cls, name, None), self.held(cls, cls.__qualname__)
+        if not hasattr(cls, name):
+            self.guard("NO_ATTRIBUTE", held, name)
+        elif isinstance(found, types.FunctionType):
+            self.guard("ID_MATCH", Attribute(held, name), found)
+        else:
+            return False
+        return True
 
     def is_guarded(self, value: Value) -> bool:
         """Whether it is a constant that is sure to be this one, which programs tell by no identity."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import types
+import weakref
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,6 +34,8 @@ class Installed:
     breaks: bool
     guards: list[GuardSpec]
     manager: Any
+    refers_to: tuple[weakref.ref[Any], ...] = ()
+    """To what it must not outlive: it is dropped when one of them dies."""
 
 
 @dataclass
@@ -43,5 +46,12 @@ class CodeState:
     record: Record
     resumes: str | None = None
     entries: list[Installed] = field(default_factory=list)
+    outlived: set[str] = field(default_factory=set)
+    """Compiles that were dropped because something that they refer to has died; they count towards the limit."""
     left_alone: bool = False
     """It runs as plain Python from now on (the frame hook keeps that in mind only where stock cannot meet it)."""
+
+    @property
+    def times_compiled(self) -> int:
+        """What is held against the limit of recompiles."""
+        return len({entry.id for entry in self.entries} | self.outlived)

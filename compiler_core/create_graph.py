@@ -68,9 +68,24 @@ class Again:
         if self._graph is not None:
             return self._gradients(self._graph, ctx, tangents)
         with self._compile.step("run", "create_graph=True") as event:
-            event.detail = "the gradients are to be differentiated, so the captured graph runs again, eagerly"
+            event.detail = "for gradients that are differentiated, or sparse, the captured graph runs again, eagerly"
             self._graph = self._outputs_graph()
             return self._gradients(self._graph, ctx, tangents)
+
+    def of_sparse(self, ctx: Any, tangents: Sequence[torch.Tensor | None]) -> Gradients | None:
+        """As eager PyTorch makes them of gradients that are sparse, which no kernel of ours takes.  None where the
+        captured graph cannot run again.  The error that is being handled is raised where no gradient is sparse."""
+        if all(t is None or t.layout is torch.strided for t in tangents):
+            raise  # noqa: PLE0704
+        if self._rules.refused or not unchanged(ctx):
+            return None
+        create_graph = torch.is_grad_enabled()
+        made = self.gradients(ctx, tangents)
+        if not graph_is_retained():
+            ctx.maybe_clear_saved_tensors()
+            if hasattr(ctx, "kept"):
+                ctx.kept.passed([t is None for t in tangents])
+        return made if create_graph else tuple(g if g is None else g.detach() for g in made)
 
     def once(self, ctx: Any, gradients: Gradients) -> Gradients:
         """The gradients that the compiled backward made; differentiating them raises an error."""

@@ -118,6 +118,12 @@ class Hook:
         self.number = next(_ids)
         self._latest[0] = _NONE_YET
 
+    def forget(self, code: types.CodeType) -> None:
+        """Go no longer straight to this code of the root."""
+        fn = self._latest[0][1]
+        if fn is not None and fn.__code__ is code:
+            self._latest[0] = _NONE_YET
+
     def close(self) -> None:
         """Compile no more."""
         self._compile_frame = lambda view: skip_once()

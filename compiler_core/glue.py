@@ -82,10 +82,11 @@ class Writer:
             self._line(3, f"ctx.kept.passed({tuple_text(flags)})")
         self._let_go_of_tapes()
         if not short:
-            self._line(2, f"run = backward_graph if {self._have_memory()} else plain_backward")
+            kernels_can = self._kernels_can(f"inputs[:{len(saved)}]")
+            self._line(2, f"run = backward_graph if {kernels_can} else plain_backward")
             self._below_autograd(2, "backward", f"{_targets(results)}run(inputs)", nodes)
             return
-        self._line(2, f"if {self._have_memory()}:")
+        self._line(2, f"if {self._kernels_can(tuple_text(saved))}:")
         self._written_out(3, "backward", short, results, nodes)
         self._line(2, "else:")
         self._line(3, f"{_targets(results)}plain_backward([{', '.join(inputs)}])")
@@ -131,10 +132,12 @@ class Writer:
         self._line(depth, f"with below_autograd(){', without_autocast()' if self.joint.autocast else ''}:")
         self._line(depth + 1, call, graph, nodes)
 
-    def _have_memory(self) -> str:
-        """Whether the tangents have memory of their own; those that vmap hands in have none."""
+    def _kernels_can(self, saved: str) -> str:
+        """Whether the compiled backward can take the tangents, which have no memory of their own where vmap hands them
+        in, and what was `saved`, which may have come back as other kinds of tensors."""
         names = self.joint.tangents
-        return f"has_memory({names[0]})" if len(names) == 1 else f"all(map(has_memory, {tuple_text(names)}))"
+        memory = f"has_memory({names[0]})" if len(names) == 1 else f"all(map(has_memory, {tuple_text(names)}))"
+        return f"{memory} and (ctx.kinds is None or ctx.kinds == kinds({saved}))" if self.parts.saved else memory
 
     # ---- the autograd function; it sets what PyTorch's methods for that set, which are in Python -------------------
 
@@ -158,7 +161,7 @@ class Writer:
         """The class of what PyTorch makes in each call; places of its own are quicker than a dict."""
         places = ["primals"] + ["versions"] * (not self._not_again)
         places += ["symbols"] * bool(self.parts.symbols) + ["kept"] * self._one_by_one
-        places += ["tapes"] * bool(self.parts.tapes)
+        places += ["tapes"] * bool(self.parts.tapes) + ["kinds"] * bool(self.parts.saved)
         self._line(0, "")
         self._line(0, "")
         self._line(0, "class CompiledBackward(Compiled._backward_cls):")
@@ -184,6 +187,8 @@ class Writer:
         self._tie_versions()
         if saved or self.parts.watched:
             self._line(2, f"ctx.to_save = {tuple_text((*self.parts.saved, *self.parts.watched))}", "saved", saved)
+        if saved:  # hooks may give the backward other tensors
+            self._line(2, f"ctx.kinds = kinds({tuple_text(self.parts.saved)}) if saved_tensors_hooks(True) else None")
         if self._one_by_one:
             # the node must not hold its own outputs; a detached one shares their version counter
             names = (*self.parts.saved, *self.parts.watched)
@@ -245,18 +250,7 @@ class Writer:
             self._line(2, f"{_targets(flags)}{tuple_text(f'{t} is None' for t in joint.tangents)}")
         if self.parts.symbols:
             self._line(2, f"{_targets(self.parts.symbols)}ctx.symbols")
-        if joint.views:
-            self._line(2, "laid_out_anew = False")
-        for name, at in zip(joint.tangents, joint.layouts, strict=True):
-            shape, stride = _numbers_text(at.shape), _numbers_text(at.stride)
-            absent_too = f"{name} is None or " if len(joint.tangents) > 1 else ""
-            differs = f"{name}.stride() != {stride}"
-            if are_contiguous(at.shape, at.stride):
-                differs = f"not {name}.is_contiguous()"
-            self._line(2, f"if {absent_too}{differs}:")
-            self._line(3, f"{name} = laid_out({name}, {shape}, {stride}, {at.dtype}, '{at.device}')")
-            if joint.views:
-                self._line(3, "laid_out_anew = True")
+        self._tangents_laid_out()
         nodes = output_nodes(backward.graph)
         results = [f"gradient_{i}" if n is not None else "_" for i, n in enumerate(nodes, 1)]
         self._check_freed(flags)
@@ -268,6 +262,31 @@ class Writer:
         self._line(2, f"if create_graph:  # {self._not_again or 'an input was written to'}")
         self._line(3, f"return again.once(ctx, {tuple_text(gradients)})")
         self._line(2, f"return {tuple_text(gradients)}")
+
+    def _tangents_laid_out(self) -> None:
+        """Give the tangents the strides that the backward was compiled for."""
+        joint = self.joint
+        if joint.views:
+            self._line(2, "laid_out_anew = False")
+        self._line(2, "try:")
+        anew = []
+        for name, at in zip(joint.tangents, joint.layouts, strict=True):
+            shape, stride = _numbers_text(at.shape), _numbers_text(at.stride)
+            absent_too = f"{name} is None or " if len(joint.tangents) > 1 else ""
+            differs = f"{name}.stride() != {stride}"
+            if are_contiguous(at.shape, at.stride):
+                differs = f"not {name}.is_contiguous()"
+            rest = f"{shape}, {stride}, {at.dtype}, '{at.device}')"
+            anew.append(f"{name} = laid_out(dense({name}), {rest}")
+            self._line(3, f"if {absent_too}{differs}:")
+            self._line(4, f"{name} = laid_out({name}, {rest}")
+            if joint.views:
+                self._line(4, "laid_out_anew = True")
+        self._line(2, "except RuntimeError:  # sparse tensors have no strides")
+        self._line(3, f"if (made := again.of_sparse(ctx, {tuple_text(joint.tangents)})) is not None:")
+        self._line(4, "return made")
+        for line in [*anew, "laid_out_anew = True"] if joint.views else anew:
+            self._line(3, line)
 
     def _views_apart(self, results: Sequence[str]) -> Iterator[str]:
         """Statements that copy gradients which are views of one value, where eager's AccumulateGrad copies them."""

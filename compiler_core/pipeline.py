@@ -32,6 +32,7 @@ from compiler_core.errors import CompilerBug, FullGraphError, Unsupported, Usage
 from compiler_core.frame_hook import FrameView
 from compiler_core.graphs import record_graph
 from compiler_core.guards import GuardSpec, GuardTree, cost_of, costs, filtered, guards_text
+from compiler_core.lifetimes import on_death
 from compiler_core.reconstruct import graph_outputs
 from compiler_core.record import Compile, GraphBreak, StackLine
 from compiler_core.resume import Broken, Layout
@@ -218,8 +219,9 @@ class FrameCompile:
                 failing = manager.root.check_verbose(self.view.f_locals).verbose_code_parts
                 raise CompilerBug(f"a guard does not hold for the frame it was made from: {failing}")
             self._record_costs(guards, manager)
+        refers_to = on_death(capture.mortals(), self.region.dropper(self.state, self.compile.id))
         self.state.entries.append(
-            Installed(self.compile.id, self.view.code, code, bool(self.compile.breaks), guards, manager)
+            Installed(self.compile.id, self.view.code, code, bool(self.compile.breaks), guards, manager, refers_to)
         )
         self.compile.outcome = "compiled"
         if self.view.code is self.region.root and not self.compile.breaks:

@@ -18,6 +18,7 @@ import torch.fx as fx
 
 from compiler_core.bytecode import Handler, Instruction, make
 from compiler_core.errors import Unsupported
+from compiler_core.lifetimes import Mortal
 from compiler_core.side_effects import fill_cell
 from compiler_core.values.base import NULL, Value
 from compiler_core.values.cells import CellValue
@@ -94,6 +95,15 @@ class Emitter:
 
     def constant(self, obj: Any) -> None:
         self.add(make.load_const(obj))
+
+    def outside(self, obj: Any) -> None:
+        """Push an object that the program may drop while this code is kept."""
+        box = self.capture.boxed(obj)
+        if isinstance(box, Mortal):
+            self.constant(box)
+            self.load_attr("value")
+        else:
+            self.constant(obj)
 
     def load_local(self, name: str) -> None:
         free = name in self.code.co_freevars

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import types
+import weakref
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -67,6 +68,16 @@ class Region:
             self.states.clear()
             self._policies.clear()
 
+    def dropper(self, state: CodeState, compile_id: str) -> Callable[[Any], None]:
+        """What drops a compile of this code, whenever it is called: when something dies that the compile refers to."""
+        at, hook = weakref.ref(state), weakref.ref(self.hook)
+
+        def drop(_: Any) -> None:
+            if (state := at()) is not None:
+                _drop(state, compile_id, hook())
+
+        return drop
+
     def policy(self, code: types.CodeType) -> Policy:
         """What is symbolic in the frames of this code."""
         dynamic = self.options.dynamic if backends.takes_symbols(self.options.backend) else False
@@ -111,7 +122,7 @@ class Region:
         scope = Scope(view.f_locals, view.f_globals, view.closure)
         if (known := self._known(state, scope)) is not None:
             return known
-        if len({e.id for e in state.entries}) >= self.options.recompile_limit:
+        if state.times_compiled >= self.options.recompile_limit:
             return self._limit_reached(state)
         if self._depths.get(Same(view.code), 0) > MAX_RESUMES:
             state.frame.skipped = f"more than {MAX_RESUMES} graph breaks in a row: the rest runs as plain Python"
@@ -199,7 +210,7 @@ class Region:
 
     def _limit_reached(self, state: CodeState) -> Any:
         note = (
-            f"{state.frame.name} was compiled {len(state.entries)} times, which is the limit; further calls that no "
+            f"{state.frame.name} was compiled {state.times_compiled} times, which is the limit; further calls that no "
             "compile covers run as plain Python.  See the causes of its recompiles."
         )
         if note not in state.record.notes:
@@ -209,6 +220,17 @@ class Region:
     def leave_alone(self, state: CodeState) -> Any:
         state.left_alone = True
         return frame_hook.skip()
+
+
+def _drop(state: CodeState, compile_id: str, hook: frame_hook.Hook | None) -> None:
+    """Free what a compile holds.  It takes no lock, for it may be called wherever Python frees objects."""
+    dropped = [entry for entry in state.entries if entry.id == compile_id]
+    state.entries = [entry for entry in state.entries if entry.id != compile_id]
+    state.outlived.add(compile_id)
+    for entry in dropped:
+        entries.empty(entry.code, entry.manager)
+        if hook is not None:
+            hook.forget(entry.made)
 
 
 def _stage(compile_: Compile) -> Stage:

@@ -12,6 +12,8 @@ import weakref
 
 import torch
 
+from compiler_core.lifetimes import weak_cache
+
 _HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _MAGICS = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "kernel_magics") + os.sep
 _TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
@@ -90,7 +92,7 @@ def is_library_file(filename: str) -> bool:
 _FRAME_READERS = frozenset({"locals", "vars", "dir", "eval", "exec"})
 
 
-@functools.cache
+@weak_cache
 def reads_its_frame(code: types.CodeType) -> bool:
     """Whether a builtin called here would see the locals of generated code."""
     if _FRAME_READERS.isdisjoint(code.co_names):

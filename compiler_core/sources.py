@@ -134,6 +134,14 @@ class Constant:
 
     value: Any
 
+    @property
+    def address(self) -> int:
+        return id(self.value)
+
+    @property
+    def name(self) -> str:
+        return str(self.value.__qualname__)
+
 
 @dataclass(frozen=True)
 class Global(Source):

@@ -110,5 +110,5 @@ class _Writer:
 
 
 def _scope_like(scope: Scope) -> Callable[[dict[str, Any]], Scope]:
-    f_globals, closure = scope.f_globals, scope.closure
-    return lambda f_locals: Scope(f_locals, f_globals, closure)
+    f_globals = scope.f_globals
+    return lambda f_locals: Scope(f_locals, f_globals, {})

@@ -12,9 +12,10 @@ from torch._C._dynamo import guards as cpp
 from compiler_core.ambient import default_devices, function_modes, is_dispatched_or_traced
 from compiler_core.guards import library
 from compiler_core.guards.conditions import Condition, checker
+from compiler_core.lifetimes import Mortal, boxed
 from compiler_core.record import ItemId
 from compiler_core.shown import shown
-from compiler_core.sources import Scope, Source
+from compiler_core.sources import Constant, Scope, Source
 from compiler_core.values.constant import NUMPY_NUMBERS, keys_of, same_constant, same_keys
 
 if TYPE_CHECKING:
@@ -83,6 +84,10 @@ def _named(obj: Any) -> str:
     of_users = not isinstance(obj, type) and hasattr(type(obj), "__getattr__")  # which would run
     name = None if of_users else getattr(obj, "__qualname__", None) or getattr(obj, "__name__", None)
     return name if name and "<" in name else f"<{name or type(obj).__name__}>"
+
+
+def _named_in(box: Constant) -> str:
+    return f"<{box.name}>" if isinstance(box, Mortal) else _named(box.value)
 
 
 TENSOR_FIELDS: tuple[tuple[str, Callable[[torch.Tensor], Any]], ...] = (
@@ -275,16 +280,16 @@ KINDS: dict[str, Kind] = {
         _install_equals,
     ),
     "ID_MATCH": Kind(
-        lambda s, v: f"id({s}) == {id(v)}  # {_named(v)}",
-        lambda obj, v: _differs(obj is v, f"another object, {_named(obj)}"),
-        _with(lambda m, v, parts: m.add_id_match_guard(id(v), parts, None)),
-        _named,
+        lambda s, v: f"id({s}) == {v.address}  # {_named_in(v)}",
+        lambda obj, v: _differs(obj is v.value, f"another object, {_named(obj)}"),
+        _with(lambda m, v, parts: m.add_id_match_guard(v.address, parts, None)),
+        lambda v: _named_in(v),
     ),
     "TYPE_MATCH": Kind(
-        lambda s, v: f"type({s}) is {v.__qualname__}",
-        lambda obj, v: _differs(type(obj) is v, f"a {type(obj).__qualname__}"),
-        _with(lambda m, v, parts: m.add_type_match_guard(id(v), parts, None)),
-        lambda v: str(v.__qualname__),
+        lambda s, v: f"type({s}) is {v.name}",
+        lambda obj, v: _differs(type(obj) is v.value, f"a {type(obj).__qualname__}"),
+        _with(lambda m, v, parts: m.add_type_match_guard(v.address, parts, None)),
+        lambda v: str(v.name),
     ),
     "LENGTH": Kind(
         lambda s, v: f"len({s}) == {v}",
@@ -399,14 +404,17 @@ class State(Source):
 
 
 def frozen(kind: str, value: Any) -> Any:
-    """What a guard keeps of the value that it looked at: never the object itself where a fact will do."""
+    """What a guard keeps of the value that it looked at: never the object itself where a fact will do.  Of an identity
+    it is a box (`lifetimes.py`)."""
     if kind == "TENSOR_MATCH":
         return TensorFacts.of(*value)
     if kind == "SET_ORDER":
         return list(value)
     if kind == "SET_EQUALS":
         return value.copy()
-    return type(value) if kind == "TYPE_MATCH" else value
+    if kind in ("ID_MATCH", "TYPE_MATCH"):
+        return boxed(type(value) if kind == "TYPE_MATCH" else value)
+    return value
 
 
 def state_guard() -> GuardSpec:

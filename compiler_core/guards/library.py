@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from compiler_core.lifetimes import is_library, module_of, weak_cache
 from compiler_core.sources import Constant, Held
-from compiler_core.values.classes import is_library, is_python_class
+from compiler_core.values.classes import is_python_class
 
 if TYPE_CHECKING:
     from compiler_core.guards.kinds import GuardSpec
@@ -79,15 +80,21 @@ class LibraryNames:
         return [each.spec() for each in self._by_dict.values()]
 
 
-@functools.cache
 def class_dict(cls: Any) -> dict[str, Any]:
     """The dict behind ``cls.__dict__``, whose version changes with the class."""
+    return _library_class_dict(cls) if is_library(module_of(cls)) else _class_dict(cls)
+
+
+def _class_dict(cls: Any) -> dict[str, Any]:
     found = next(d for d in gc.get_referents(cls.__dict__) if isinstance(d, dict))
     assert found.keys() == cls.__dict__.keys()
     return found
 
 
-@functools.cache
+_library_class_dict = functools.cache(_class_dict)  # it leads to the class: only of those that are never freed
+
+
+@weak_cache
 def _names_read(fn: types.FunctionType) -> tuple[tuple[dict[str, Any], str, str], ...]:
     return tuple({(id(names), name): (names, home, name) for names, home, name in _walk(fn, set())}.values())
 

@@ -182,7 +182,7 @@ def _trees(tree: GuardTree, guards: Sequence[GuardSpec]) -> dict[Source, SealedT
     found: dict[Source, SealedTree] = {}
     for guard in guards:
         source = guard.source
-        if guard.kind != "TYPE_MATCH" or not issubclass(guard.value, torch.nn.Module):
+        if guard.kind != "TYPE_MATCH" or not issubclass(guard.value.value, torch.nn.Module):
             continue
         if "training" not in vars(tree.value(source)):
             continue  # there is nothing that a seal could be put on

@@ -13,6 +13,7 @@ from torch._dynamo.guards import GuardManagerType, GuardManagerWrapper
 
 from compiler_core.guards.kinds import KINDS, GuardSpec, install_conditions
 from compiler_core.guards.sealed import seal
+from compiler_core.lifetimes import Mortal
 from compiler_core.sources import Held, Local, Scope, Source
 
 _ASKED_EACH_TIME = object()
@@ -55,7 +56,10 @@ class GuardTree:
 
     def globals_of(self, source: Held) -> Any:
         """The manager of an object that we hold: an item of a private dict, used as if it were globals."""
-        return self._hold(self.value(source), source.text)
+        value = self.value(source)
+        if not isinstance(source.held, Mortal):
+            return self._hold(value, source.text)
+        return self._hold(source.held.ref, source.text).weakref_call_manager(source.text, value, self.kind)
 
     def held_list(self, items: list[Any], name: str) -> Any:
         """The manager of a list of ours."""
@@ -79,7 +83,7 @@ class GuardTree:
         self._managers[source] = manager
 
     def scope_of(self, f_locals: dict[str, Any]) -> Scope:
-        return Scope(f_locals, self.scope.f_globals, self.scope.closure)
+        return Scope(f_locals, self.scope.f_globals, {})
 
     def build(self, guards: Sequence[GuardSpec], sealing: bool = True) -> GuardManagerWrapper:
         """The object that the frame hook takes.  Whatever C++ and Dynamo read of it is set here.
@@ -98,7 +102,7 @@ class GuardTree:
         made.diff_guard_root = self.root
         made.closure_vars, made.args, made.verbose_code_parts = {}, [], []
         made.global_scope = {"G": self.scope.f_globals}
-        self.scope = Scope({}, self.scope.f_globals, self.scope.closure)
+        self.scope = Scope({}, self.scope.f_globals, {})
         self._values.clear()
         self._managers.clear()
         return made

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, cast
 
 from compiler_core.bytecode import Instruction
 from compiler_core.errors import Unsupported
+from compiler_core.lifetimes import is_library
 from compiler_core.opcodes.stack import Machine
 from compiler_core.outside import is_static
 from compiler_core.sources import Global
 from compiler_core.values.base import NULL, UNBOUND, Raised, Value
-from compiler_core.values.classes import is_library
 from compiler_core.values.super import SuperValue
 
 if TYPE_CHECKING:

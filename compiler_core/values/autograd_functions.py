@@ -8,7 +8,6 @@ compute tensors.  A Function of which that cannot be shown breaks the graph.
 
 from __future__ import annotations
 
-import functools
 import inspect
 import types
 from collections.abc import Callable, Iterator, Sequence
@@ -20,6 +19,7 @@ from torch.autograd.function import FunctionCtx
 
 from compiler_core.ambient import grad_mode
 from compiler_core.errors import Unsupported
+from compiler_core.lifetimes import boxed, weak_cache
 from compiler_core.values.base import Value
 from compiler_core.values.classes import guard_class
 from compiler_core.values.constant import NONE, ConstantValue
@@ -51,12 +51,14 @@ def _apply(tx: Interpreter, owner: Value, *args: Value) -> Value:
     return result
 
 
-@functools.cache
+@weak_cache
 def applied(cls: Any) -> Callable[..., Any]:
     """What stands in the graph: a function of the class's name that applies it."""
 
+    box = boxed(cls)
+
     def apply(*args: Any) -> Any:
-        return cls.apply(*args)
+        return box.value.apply(*args)
 
     apply.__name__ = apply.__qualname__ = cls.__name__
     return apply

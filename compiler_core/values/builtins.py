@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from compiler_core.errors import Unsupported
+from compiler_core.lifetimes import is_library
 from compiler_core.values.base import Raised, Value, index_of
-from compiler_core.values.classes import is_library
 from compiler_core.values.constant import NONE, ConstantValue, fold
 from compiler_core.values.deques import DequeValue
 from compiler_core.values.descriptors import lookup

@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from compiler_core.errors import Unsupported
+from compiler_core.lifetimes import is_library
 from compiler_core.values.base import Value
-from compiler_core.values.classes import is_library
 from compiler_core.values.constant import is_atom
 from compiler_core.values.exceptions import from_error
 from compiler_core.values.keys import hashable

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import os
-import sys
 import types
 import typing
 from typing import TYPE_CHECKING, Any
@@ -12,23 +11,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from compiler_core.errors import Unsupported
+from compiler_core.lifetimes import Mortal, is_library, module_of, weak_cache
 from compiler_core.sources import Attribute, class_entry
 
 if TYPE_CHECKING:
     from compiler_core.symbolic import Interpreter
-
-
-def module_of(cls: type) -> str:
-    """``cls.__module__``, whatever a metaclass makes of it."""
-    found = vars(type)["__module__"].__get__(cls)
-    return found if isinstance(found, str) else ""
-
-
-@functools.cache
-def is_library(module: str) -> bool:
-    """Whether a module is the standard library's or PyTorch's: taken not to be patched."""
-    top = module.partition(".")[0]
-    return top == "torch" or (top in sys.stdlib_module_names and top != "__main__")
 
 
 def is_of_pytorch(function: types.FunctionType) -> bool:
@@ -55,7 +42,7 @@ _CODE_OF_CLASSES = (
 )
 
 
-@functools.cache
+@weak_cache
 def is_plain_class(cls: Any) -> bool:
     """Whether `cls` and all its bases but object are Python's class statements."""
     return cls is not object and all(is_python_class(c) or c in (object, typing.Generic) for c in cls.__mro__)
@@ -73,11 +60,16 @@ def guard_class(tx: Interpreter, cls: type, name: str, found: Any) -> None:
                     "unsupported attribute", f"{name}, a classmethod of a {type(found.__func__).__name__}"
                 )
             tx.capture.guard("ID_MATCH", Attribute(Attribute(held, name), "__func__"), found.__func__)
+        elif type(found) is property and isinstance(held.held, Mortal):
+            # a property can't be held weakly, and its functions may lead to the class
+            tx.capture.guard("TYPE_MATCH", Attribute(held, name), found)
+            for accessor in ("fget", "fset", "fdel"):
+                tx.capture.guard("ID_MATCH", Attribute(Attribute(held, name), accessor), getattr(found, accessor))
         else:
             tx.capture.guard("ID_MATCH", Attribute(held, name), getattr(cls, name))
 
 
-@functools.cache
+@weak_cache
 def stores_its_own_way(cls: type) -> bool:
     """Whether `cls` stores attributes in a way of its own rather than object's."""
     return class_entry(cls, "__setattr__") not in (object.__setattr__, BaseException.__setattr__)

@@ -55,13 +55,11 @@ class FunctionValue(Value):
     def outside(cls, tx_capture: Any, fn: types.FunctionType, source: Source | None) -> FunctionValue:
         """A function from outside; `source` None where it was found through a guarded class."""
         base = source or tx_capture.held(fn, fn.__qualname__)
-        defaults = [
-            tx_capture.wrap_attribute(d, Item(Attribute(base, "__defaults__"), i))
-            for i, d in enumerate(fn.__defaults__ or ())
-        ]
+        # where other functions of the same code may come (`look`), their defaults may be other functions and classes
+        wrap = tx_capture.wrap if source is not None and _is_known_by_code(fn) else tx_capture.wrap_attribute
+        defaults = [wrap(d, Item(Attribute(base, "__defaults__"), i)) for i, d in enumerate(fn.__defaults__ or ())]
         kwdefaults = {
-            k: tx_capture.wrap_attribute(d, Item(Attribute(base, "__kwdefaults__"), k))
-            for k, d in (fn.__kwdefaults__ or {}).items()
+            k: wrap(d, Item(Attribute(base, "__kwdefaults__"), k)) for k, d in (fn.__kwdefaults__ or {}).items()
         }
         closure = [tx_capture.cell(c, ClosureCell(base, i)) for i, c in enumerate(fn.__closure__ or ())]
         return cls(fn.__code__, fn.__globals__, fn.__qualname__, defaults, kwdefaults, closure, fn, source)
@@ -75,8 +73,7 @@ class FunctionValue(Value):
     def look(self, tx: Interpreter) -> None:
         if self.source is None or self.fn is None:
             return
-        if "<" in self.fn.__qualname__:
-            # made anew whenever the code around it runs: what it does is its code, its globals and its cells
+        if _is_known_by_code(self.fn):
             tx.capture.guard("TYPE_MATCH", self.source, self.fn)
             tx.capture.guard("ID_MATCH", Attribute(self.source, "__code__"), self.fn.__code__)
             tx.capture.guard("ID_MATCH", Attribute(self.source, "__globals__"), self.fn.__globals__)
@@ -130,13 +127,19 @@ class FunctionValue(Value):
 
     def rebuild(self, emit: Emitter) -> None:
         if self.fn is not None:
-            emit.constant(self.fn)
+            emit.outside(self.fn)
             return
         emit.call_object(make_function, [
             StaticValue(self.code), ConstantValue(self.name), TupleValue(list(self.defaults)),
             DictValue(dict(self.kwdefaults)), TupleValue(list(self.closure)), StaticValue(Constant(self.f_globals)),
             DictValue({**self.special_attributes, **self.stored}),
         ])  # fmt: skip
+
+
+def _is_known_by_code(fn: types.FunctionType) -> bool:
+    """Whether it is made anew whenever the code around it runs: what it does is its code, its globals, its cells and
+    its defaults."""
+    return "<" in fn.__qualname__
 
 
 def make_function(

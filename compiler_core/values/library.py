@@ -9,9 +9,9 @@ import types
 from typing import TYPE_CHECKING, Any
 
 from compiler_core.errors import Unsupported
+from compiler_core.lifetimes import is_library, module_of
 from compiler_core.sources import Attribute
 from compiler_core.values.base import Value
-from compiler_core.values.classes import is_library, module_of
 from compiler_core.values.constant import NONE, ConstantValue
 from compiler_core.values.functions import FunctionValue, MethodValue
 from compiler_core.values.mappings import DictValue

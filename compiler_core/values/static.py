@@ -12,9 +12,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from compiler_core.errors import Unsupported
+from compiler_core.lifetimes import is_library, module_of
 from compiler_core.sources import Attribute, Source
 from compiler_core.values.base import Value, raised
-from compiler_core.values.classes import guard_class, is_library, module_of
+from compiler_core.values.classes import guard_class
 from compiler_core.values.constant import ConstantValue, fold, from_python, is_atom
 from compiler_core.values.mappings import DictValue
 
@@ -158,7 +159,7 @@ class StaticValue(Value):
         return isinstance(other, StaticValue) and self.obj is other.obj
 
     def rebuild(self, emit: Emitter) -> None:
-        emit.constant(self.obj)
+        emit.outside(self.obj)
 
 
 def class_method(obj: Any) -> Any:

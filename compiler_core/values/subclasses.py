@@ -6,13 +6,13 @@ that it derives from.  What its class does not define in Python is done to the c
 
 from __future__ import annotations
 
-import functools
 import inspect
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from compiler_core.errors import Unsupported
+from compiler_core.lifetimes import weak_cache
 from compiler_core.sources import Source
 from compiler_core.values.base import UNBOUND, Value
 from compiler_core.values.classes import is_python_class
@@ -133,7 +133,7 @@ def _stores_as_builtin(cls: type) -> bool:
     return all(isinstance(inspect.getattr_static(cls, n), BUILTIN_METHODS) for n in names)
 
 
-@functools.cache
+@weak_cache
 def container_base(cls: Any) -> type | None:
     """The builtin container that `cls` is a subclass of, where all between the two is Python."""
     base = next((c for c in cls.__mro__ if not is_python_class(c)), object)

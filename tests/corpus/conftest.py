@@ -12,17 +12,9 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
-import pytest
 import torch
 
 from compiler_core.testing import settings
-
-CLASS_KEPT = "the code of a frame that resumes after a class statement keeps the class, and what its methods close over"
-KNOWN = {
-    "test_resume_nested.py::test_property": CLASS_KEPT,
-    "test_resume_nested.py::test_special_methods": CLASS_KEPT,
-}
-"""Programs that differ from eager, and why.  Each is to fail: who mends the compiler takes the entry out."""
 
 _on = contextlib.ExitStack()
 
@@ -39,12 +31,6 @@ def elsewhere(device: str, kernels: bool) -> Iterator[None]:
     finally:
         torch.set_default_device(None)
         vars(settings).update(before)
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if reason := KNOWN.get(f"{item.path.name}::{item.name}"):
-            item.add_marker(pytest.mark.xfail(reason=reason, strict=True))
 
 
 def pytest_configure(config: Any) -> None:

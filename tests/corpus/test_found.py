@@ -993,3 +993,22 @@ def test_a_backward_of_no_statements():
         return torch.randn(5, 5), torch.randn(0)
 
     check(lambda a, tau: torch.linalg.householder_product(a, tau), inputs, grad=True, backend="cpp", tolerance=1e-5)
+
+
+def made_by_a_factory(function, also):
+    def apply(x, function=function, *, also=also):
+        return function(x) + also(x)
+
+    return apply
+
+
+@same_as_eager(
+    inputs=[
+        lambda: (torch.randn(3), made_by_a_factory(torch.sin, torch.exp)),
+        lambda: (torch.randn(3), made_by_a_factory(torch.cos, torch.exp)),
+        lambda: (torch.randn(3), made_by_a_factory(torch.cos, lambda x: x * 2)),
+        lambda: (torch.randn(3), made_by_a_factory(torch.cos, lambda x: x * 3)),
+    ]
+)
+def test_functions_of_one_code_with_other_functions_as_defaults(x, apply):
+    return apply(x)

@@ -656,3 +656,86 @@ def anomaly(c):
     x = torch.zeros(3, requires_grad=True)
     with torch.autograd.detect_anomaly():
         c(lambda x: x.sqrt() * 0)(x).sum().backward()
+
+
+# ---- gradients and saved tensors that are not what the backward was compiled for -------------------------------------
+
+
+def rows(*values: float) -> torch.Tensor:
+    """A sparse gradient of a 4 by 3 result."""
+    with torch.sparse.check_sparse_tensor_invariants(True):
+        return torch.sparse_coo_tensor(torch.tensor([[0, 2]]), torch.tensor(values).reshape(2, 1).expand(2, 3), (4, 3))
+
+
+@program
+def gradient_that_is_sparse(c):
+    w = t(4, 3)
+    c(lambda w: w.sin().cos())(w).backward(rows(1.0, 2.0))
+    return w.grad.layout, w.grad.to_dense()
+
+
+@program
+def sparse_gradient_of_embedding_of_a_computed_weight(c):
+    w = t(10, 3)
+    nn.functional.embedding(torch.tensor([1, 2, 1]), c(lambda w: w * 2 + 1)(w), sparse=True).sum().backward()
+    return w.grad.layout, w.grad.to_dense()
+
+
+@program
+def sparse_gradient_among_others(c):
+    w, v = t(4, 3), t(3, 3)
+    y, z = c(lambda w, v: (w * 2, (w @ v).sin()))(w, v)
+    torch.autograd.backward([y, z], [rows(1.0, 2.0), torch.ones(4, 3)])
+    return w.grad.to_dense(), v.grad
+
+
+@program
+def sparse_gradient_twice(c):
+    w = t(4, 3)
+    y = c(lambda w: w.sin())(w)
+    y.backward(rows(1.0, 2.0), retain_graph=True)
+    y.backward(rows(3.0, 4.0))
+    y.backward(rows(3.0, 4.0))
+
+
+@program
+def sparse_gradient_where_the_graph_cannot_run_again(c):
+    w = t(4, 3)
+    c(lambda w: nn.functional.dropout(w * 2, 0.5) + 0)(w).backward(rows(1.0, 2.0))
+    return w.grad.to_dense()
+
+
+def saved_as(unpack: Callable[[torch.Tensor], Any], function: Callable[..., Any] | None = None) -> Any:
+    function = function or (lambda w: w.exp() * 2)
+
+    def run(c):
+        w = t(4, 3)
+        compiled = c(function)
+        for _ in range(2):
+            with torch.autograd.graph.saved_tensors_hooks(lambda saved: saved, unpack):
+                y = compiled(w)
+            y.backward(torch.ones_like(y))
+        compiled(w).sum().backward()
+        return w.grad
+
+    return run
+
+
+SAVED = {
+    "double": lambda saved: saved.double(),
+    "half": lambda saved: saved.half(),
+    "int": lambda saved: saved.int(),
+    "other_strides": lambda saved: saved.t().contiguous().t(),
+    "fewer_rows": lambda saved: saved[:1],
+    "expanded": lambda saved: saved[:1, :1].expand(4, 3),
+    "more_rows": lambda saved: torch.cat([saved, saved]),
+    "on_another_device": lambda saved: saved.to("meta"),
+    "sparse": lambda saved: saved.to_sparse().to_dense(),
+    "negative": torch._neg_view,
+    "within_a_larger_one": lambda saved: torch.cat([saved, saved])[4:],
+    "nothing": lambda saved: None,
+}
+for name, unpack in SAVED.items():
+    PROGRAMS[f"saved_{name}"] = saved_as(unpack)
+PROGRAMS["saved_double_by_sin"] = saved_as(SAVED["double"], lambda w: torch.sin(w))
+PROGRAMS["saved_double_by_several"] = saved_as(SAVED["double"], lambda w: torch.sin(w) * torch.exp(w) + w.cos())

@@ -23,10 +23,6 @@ import torch.nn.functional as F
 
 from compiler_core.testing import same_as_eager
 
-KEEPS_WHAT_WAS_MADE = pytest.mark.xfail(
-    reason="the code of a frame that resumes keeps the classes and functions made before the break", strict=True
-)
-
 
 @same_as_eager()
 def test_slice_then_alias(x):
@@ -736,7 +732,6 @@ def test_nonlocal_chain(x):
     return f(), a, x + a
 
 
-@KEEPS_WHAT_WAS_MADE
 @same_as_eager()
 def test_cls_inside_closure(x):
     k = 2

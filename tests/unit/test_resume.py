@@ -15,10 +15,6 @@ from compiler_core.bytecode import disassemble, verify
 from compiler_core.resume import VALUE, Layout, resume_code
 from compiler_core.testing import break_kinds, check, same_as_eager
 
-KEEPS_WHAT_WAS_MADE = pytest.mark.xfail(
-    reason="the code of a frame that resumes keeps the classes and functions made before the break", strict=True
-)
-
 
 def say(text):
     print(text)
@@ -269,7 +265,6 @@ def test_iterator_that_spans_a_break(x):
     return first, list(rows), next(rows, None)
 
 
-@KEEPS_WHAT_WAS_MADE
 @same_as_eager()
 def test_imports_and_classes_after_a_break(x):
     print("now")
@@ -364,7 +359,6 @@ def test_a_resume_function_calls_the_callees_first_or_raises():
     assert types.FunctionType(again, globals())("y", ValueError("why")) == ("caught", "why", "y")
 
 
-@KEEPS_WHAT_WAS_MADE
 @same_as_eager()
 def test_recursive_function_that_breaks(x):
     def down(n):
