@@ -91,17 +91,28 @@ def on_death(boxes: Iterable[Mortal], callback: Callable[[weakref.ref[Any]], Non
     return tuple(weakref.ref(box.value, callback) for box in by_address.values())
 
 
+class _Key(weakref.ref[Any]):
+    """A weak reference that knows its object's address when that is gone."""
+
+    __slots__ = ("address",)
+    address: int
+
+
 def weak_cache(function: Callable[[Any], T]) -> Callable[[Any], T]:
     """As `functools.cache`, for a function of one object that the cache does not keep alive; the result must not
     refer to the object either."""
-    known: dict[int, tuple[weakref.ref[Any], T]] = {}
+    known: dict[int, tuple[_Key, T]] = {}
+
+    def forget(key: Any) -> None:
+        known.pop(key.address, None)
 
     @functools.wraps(function)
     def cached(obj: Any) -> T:
-        key = id(obj)
-        found = known.get(key)
+        found = known.get(id(obj))
         if found is None or found[0]() is not obj:
-            found = known[key] = weakref.ref(obj, lambda _: known.pop(key, None)), function(obj)
+            key = _Key(obj, forget)
+            key.address = id(obj)
+            found = known[id(obj)] = key, function(obj)
         return found[1]
 
     return cached
