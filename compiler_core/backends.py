@@ -27,6 +27,7 @@ from compiler_core.config import Options
 from compiler_core.errors import CompileWarning, UsageError
 from compiler_core.failures import heard
 from compiler_core.graphs import tensors_in
+from compiler_core.interrupts import allowed
 from compiler_core.record import Compile
 
 Call = Callable[..., tuple[torch.Tensor, ...]]
@@ -136,13 +137,14 @@ def _inductor(gm: fx.GraphModule, examples: Sequence[torch.Tensor], compile_: Co
     with compile_.step("backend", "inductor"):
         from torch._inductor.compile_fx import compile_fx
 
-        run: Any = compile_fx(_copy(gm), list(examples))
+        with allowed():
+            run: Any = compile_fx(_copy(gm), list(examples))
         return _flat(run)
 
 
 def _custom(function: Callable[..., Any]) -> Backend:
     def run(gm: fx.GraphModule, examples: Sequence[torch.Tensor], compile_: Compile, options: Options) -> Call:
-        with compile_.step("backend", name_of(function, gm)):
+        with compile_.step("backend", name_of(function, gm)), allowed():
             return _flat(function(_copy(gm), list(examples)))
 
     return run

@@ -13,6 +13,7 @@ import itertools
 import os
 import platform
 import re
+import sys
 import tempfile
 import threading
 from collections.abc import Callable, Sequence
@@ -23,6 +24,7 @@ from typing import Any, NamedTuple
 
 from compiler_core import cache, config, elf, external, faults
 from compiler_core.errors import BuildError, MissingTool, TimedOut
+from compiler_core.locks import free_after_fork
 
 FLAGS = (
     *("-O3", "-march=native", "-fopenmp", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=off", "-fwrapv"),
@@ -42,19 +44,11 @@ VERSION_TIMEOUT_S = 30
 _DESCRIPTORS = "/proc/self/fd"
 
 _loaded: dict[str, ctypes.CDLL] = {}
-_lock = threading.Lock()
+_lock = threading.RLock()
+free_after_fork(sys.modules[__name__], "_lock")
 _gave_up: dict[str, str] = {}
 """What took too long in this process, by digest or compiler, and what was said of it: it is not tried again."""
 _names = itertools.count()
-
-
-def _unlock() -> None:
-    """In a new process, where the thread that held the lock is not."""
-    global _lock
-    _lock = threading.Lock()
-
-
-os.register_at_fork(after_in_child=_unlock)
 
 
 @dataclass(frozen=True)

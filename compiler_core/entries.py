@@ -39,7 +39,7 @@ def empty(code: types.CodeType, guard_manager: Any) -> None:
 
 def sweep() -> None:
     """Remove emptied entries from code objects that have no others."""
-    if not _emptied or _a_thread_is_at_work():
+    if not _emptied or is_at_work():
         return
     for key, found in list(_emptied.items()):
         code = found()
@@ -56,10 +56,10 @@ def _may_remove(code: types.CodeType) -> bool:
     return all(e.code is None for e in entries) and code not in convert_frame.input_codes
 
 
-def _a_thread_is_at_work() -> bool:
-    """Whether any thread runs hooked code, ours or stock's."""
-    for frame in sys._current_frames().values():
-        at: types.FrameType | None = frame
+def is_at_work(but: int | None = None) -> bool:
+    """Whether any thread, `but` that one, runs hooked code, ours or stock's."""
+    for thread, frame in sys._current_frames().items():
+        at: types.FrameType | None = frame if thread != but else None
         while at is not None:
             if at.f_code.co_filename in _AT_WORK:
                 return True

@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from compiler_core import faults
 from compiler_core.errors import BuildError, MissingTool, TimedOut
+from compiler_core.interrupts import safe_point
 
 LIMIT = 1 << 20
 """Bytes that are kept of each of a program's two outputs."""
@@ -112,6 +113,7 @@ class _Outputs:
                 os.set_blocking(pipe.fileno(), False)
                 selector.register(pipe, selectors.EVENT_READ, text)
             while selector.get_map():
+                safe_point()
                 left = deadline - time.monotonic()
                 ready = selector.select(min(max(left, 0), _TICK_S))
                 for key, _ in ready:
@@ -125,6 +127,7 @@ class _Outputs:
         while not _has_ended(self._process):
             if time.monotonic() > deadline:
                 return False
+            safe_point()
             time.sleep(pause)
             pause = min(2 * pause, _TICK_S)
         return True

@@ -29,6 +29,8 @@ from torch._C._dynamo.eval_frame import _FrameExecStrategy as FrameExecStrategy
 from torch._dynamo.types import ConvertFrameReturn, GuardedCode
 from torch._guards import CompileId
 
+from compiler_core.interrupts import kept, raise_kept
+
 HAS_ISOLATION = hasattr(eval_frame, "set_eval_frame_isolate_recompiles_id")
 _set_isolation: Any = getattr(eval_frame, "set_eval_frame_isolate_recompiles_id", None)
 _isolation: Any = getattr(eval_frame, "get_eval_frame_isolate_recompiles_id", None)
@@ -99,6 +101,7 @@ class Hook:
         self._latest = [_NONE_YET]
 
     def __call__(self, frame: Any, cache_entry: Any, frame_state: Any) -> ConvertFrameReturn:
+        raise_kept()
         alone = self._is_alone()
         try:
             answer = self._compile_frame(FrameView.of(frame))
@@ -130,25 +133,36 @@ class Hook:
 
     def around(self, fn: Callable[..., Any]) -> Callable[..., Any]:
         """`fn` with the hook on for it and what it calls, in the thread that calls it."""
-        set_hook = eval_frame.set_eval_frame
+        get_hook, set_hook = eval_frame.get_eval_frame_callback, eval_frame.set_eval_frame
 
+        # an interrupt may come after any call, also the first: so that is made within the try
         def isolated(*args: Any, **kwargs: Any) -> Any:
             if get_ident() != _MAIN_THREAD:
                 return shared(*args, **kwargs)
-            before = _set_isolation(self.number)
-            hook = set_hook(self)
+            before, hook = _isolation(), get_hook()
             try:
-                return fn(*args, **kwargs)
+                try:
+                    _set_isolation(self.number)
+                    set_hook(self)
+                    result = fn(*args, **kwargs)
+                finally:
+                    set_hook(hook)
             finally:
-                set_hook(hook)
                 _set_isolation(before)
+            if kept:
+                raise_kept()
+            return result
 
         def shared(*args: Any, **kwargs: Any) -> Any:
-            hook = set_hook(self)
+            hook = get_hook()
             try:
-                return fn(*args, **kwargs)
+                set_hook(self)
+                result = fn(*args, **kwargs)
             finally:
                 set_hook(hook)
+            if kept:
+                raise_kept()
+            return result
 
         return isolated if HAS_ISOLATION else shared
 
@@ -178,8 +192,9 @@ for _code in Hook.around.__code__.co_consts:
 @contextmanager
 def hook_off() -> Iterator[None]:
     """Run with no hook in this thread."""
-    before = eval_frame.set_eval_frame(None)
+    before = eval_frame.get_eval_frame_callback()
     try:
+        eval_frame.set_eval_frame(None)
         yield
     finally:
         eval_frame.set_eval_frame(before)

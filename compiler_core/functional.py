@@ -26,6 +26,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from compiler_core import ambient, custom_operators, derivatives, view_chains, whole, whole_trace
 from compiler_core.eager_saves import EagerSaves
 from compiler_core.errors import Refused, came_from
+from compiler_core.interrupts import safe_point
 from compiler_core.known_sizes import asked_by
 from compiler_core.ownership import Memory
 from compiler_core.provenance import Provenance
@@ -180,6 +181,7 @@ class FunctionalRun(fx.Interpreter):
         return wrapped
 
     def run_node(self, n: fx.Node) -> Any:
+        safe_point()
         self.provenance.stamp(n)
         self._node = n
         if self.fake_mode.shape_env is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import types
 import weakref
@@ -9,7 +10,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from compiler_core import ambient, backends, entries, frame_hook
+from torch._dynamo import convert_frame
+
+from compiler_core import ambient, backends, entries, frame_hook, interrupts
 from compiler_core.bytecode import verify
 from compiler_core.code_state import CodeState, Installed, Same
 from compiler_core.config import Options
@@ -17,12 +20,19 @@ from compiler_core.errors import CompileWarning, StrictError, Unsupported, Usage
 from compiler_core.failures import heard
 from compiler_core.frame_hook import FrameView
 from compiler_core.guards import GuardTree, first_failure
+from compiler_core.locks import free_after_fork
 from compiler_core.pipeline import FrameCompile
 from compiler_core.policy import Policy
 from compiler_core.record import Compile, Recompile, Record, Stage
 from compiler_core.skip import has_two_cells_of_one_name, is_generator, is_runtime, reads_its_frame, skip_reason
 from compiler_core.sources import Scope
 from compiler_core.step_recorder import link_guards
+
+# one thread compiles at a time, ours or stock's: PyTorch's tracing has global state
+free_after_fork(convert_frame, "compile_lock")
+
+_regions: weakref.WeakSet[Region] = weakref.WeakSet()
+_others_at_work = False
 
 MAX_RESUMES = 64
 MAX_TIMES = 3
@@ -37,8 +47,8 @@ class Region:
         self.options = options
         self.record = record
         self.hook = frame_hook.Hook(self.compile_frame)
-        self._lock = threading.RLock()
         self.states: dict[Same, CodeState] = {}
+        _regions.add(self)
         self.codes: dict[Any, types.CodeType] = {}
         """Generated code that stands for a part of a function, by that function's code and which part."""
         self._resumes: dict[Same, str] = {}
@@ -60,7 +70,7 @@ class Region:
 
     def forget(self) -> None:
         """Free all that was compiled."""
-        with self._lock:
+        with convert_frame.compile_lock:
             self.hook.start_anew()
             for state in self.states.values():
                 for entry in state.entries:
@@ -96,7 +106,7 @@ class Region:
             return frame_hook.skip_all()
         if ambient.is_watched():
             return frame_hook.skip_once()
-        with self._lock:
+        with convert_frame.compile_lock, interrupts.held():
             return self._compile_frame(view)
 
     def _compile_frame(self, view: FrameView) -> Any:
@@ -231,6 +241,22 @@ def _drop(state: CodeState, compile_id: str, hook: frame_hook.Hook | None) -> No
         entries.empty(entry.code, entry.manager)
         if hook is not None:
             hook.forget(entry.made)
+
+
+def _before_fork() -> None:
+    global _others_at_work
+    _others_at_work = entries.is_at_work(but=threading.get_ident())
+
+
+def _after_fork() -> None:
+    """Compile anew in a child where a thread that it does not have may have been checking guards: the C++ lock of
+    their tree would be waited for without end."""
+    for region in list(_regions) if _others_at_work else ():
+        region.forget()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before_fork, after_in_child=_after_fork)
 
 
 def _stage(compile_: Compile) -> Stage:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from compiler_core import ir
+from compiler_core.interrupts import safe_point
 
 
 @dataclass(frozen=True)
@@ -154,6 +155,7 @@ class Schedule:
         """Try `rule` once on every pair; whether anything changed."""
         changed = False
         for first, second in self._pairs(rule.related):
+            safe_point()
             # an earlier rewrite of this sweep may have taken either away
             if first in self._steps and second in self._steps:
                 changed |= self._apply(rule, first, second)

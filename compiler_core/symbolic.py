@@ -17,6 +17,7 @@ from compiler_core import opcodes
 from compiler_core.bytecode import Instruction, disassembled, loops
 from compiler_core.capture import Capture
 from compiler_core.errors import Unsupported
+from compiler_core.interrupts import safe_point
 from compiler_core.markers import marked_call
 from compiler_core.record import Compile, ItemId, Record, StackLine
 from compiler_core.skip import is_library_file, skip_reason
@@ -145,6 +146,7 @@ class Interpreter(opcodes.Opcodes):
 
     def step(self) -> None:
         """Execute exactly one instruction."""
+        safe_point()
         instruction = self.instructions[self.pc]
         self.capture.working = self
         self._count(instruction)

@@ -29,6 +29,7 @@ from compiler_core.codegen.cpp_reduce import RUNNING_SUMS, sums_ahead
 from compiler_core.codegen.cpp_rows import TOTAL, Rows
 from compiler_core.codegen.cpp_short_rows import ShortRows, are_short
 from compiler_core.codegen.cpp_text import Text
+from compiler_core.interrupts import safe_point
 
 
 def generate(program: ir.Program, simd_math: Sequence[str] = ()) -> Code:
@@ -42,6 +43,7 @@ def generate(program: ir.Program, simd_math: Sequence[str] = ()) -> Code:
     text = Text((prelude(kernels, simd_math) + blocks + RUNNING_SUMS * sums).splitlines())
     printed: dict[Hashable, str] = {}
     for loops in kernels:
+        safe_point()
         text.add("")
         kernel = _shape(loops)(text, loops, program.buffers)
         first = printed.setdefault(without_names(loops, program.buffers), loops.name)

@@ -36,6 +36,7 @@ from compiler_core.codegen.triton_ops import (
     reduce,
     scan,
 )
+from compiler_core.interrupts import safe_point
 from compiler_core.sizes import Int, Size, Undecided, factor_text, hint, prod
 
 _HEADER = """\
@@ -76,6 +77,7 @@ def _printed(program: ir.Program, tuned: Mapping[str, Blocks]) -> dict[str, tupl
     printed: dict[str, tuple[list[_Line], str]] = {}
     known: dict[Hashable, str] = {}
     for loops in (as_printed(step) for step in program.steps if isinstance(step, ir.Loops)):
+        safe_point()
         name, blocks = loops.name, tuned.get(loops.name) or choose_blocks(loops)
         first = known.setdefault((without_names(loops, program.buffers), blocks), name)
         if first == name:

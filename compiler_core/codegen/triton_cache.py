@@ -10,8 +10,8 @@ import functools
 import hashlib
 import importlib
 import io
-import os
 import subprocess
+import sys
 import threading
 import zipfile
 from collections.abc import Iterator
@@ -21,19 +21,12 @@ from typing import Any
 
 from compiler_core import cache, config
 from compiler_core.errors import MissingTool
+from compiler_core.locks import free_after_fork
 
 _lock = threading.RLock()
+free_after_fork(sys.modules[__name__], "_lock")
 _RUN_PROGRAMS = ("triton.knobs", "triton.backends.nvidia.compiler", "triton.runtime.build")
 """Triton's modules that run an assembler or a compiler."""
-
-
-def _unlock() -> None:
-    """In a new process, where the thread that held the lock is not."""
-    global _lock
-    _lock = threading.RLock()
-
-
-os.register_at_fork(after_in_child=_unlock)
 
 
 class _Limited:

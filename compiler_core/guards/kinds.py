@@ -12,6 +12,7 @@ from torch._C._dynamo import guards as cpp
 from compiler_core.ambient import default_devices, function_modes, is_dispatched_or_traced
 from compiler_core.guards import library
 from compiler_core.guards.conditions import Condition, checker
+from compiler_core.interrupts import guard_function
 from compiler_core.lifetimes import Mortal, boxed
 from compiler_core.record import ItemId
 from compiler_core.shown import shown
@@ -164,11 +165,24 @@ def _install_equals(tree: GuardTree, spec: GuardSpec, parts: list[str]) -> None:
         manager.add_true_match_guard(parts, None)
     elif value is False:
         manager.add_false_match_guard(parts, None)
-    elif isinstance(value, (float, complex, *NUMPY_NUMBERS)):
-        manager.add_lambda_guard(lambda obj: same_constant(obj, value), parts, None)
+    elif type(value) is float and value != value:
+        manager.add_float_is_nan_guard(parts, None)
+    elif isinstance(value, (float, complex, *NUMPY_NUMBERS)) and not (type(value) is float and value != 0):
+        # 0.0 equals -0.0
+        manager.add_lambda_guard(guard_function(lambda obj: same_constant(obj, value)), parts, None)
     else:
         # the C++ guard compares the type too
         manager.add_equals_match_guard(value, parts, None)
+
+
+def _in_python(holds: Callable[[Any, Any], bool]) -> Callable[[GuardTree, GuardSpec, list[str]], None]:
+    """Installs a guard for which the tree has no check of its own: ``holds(the object, the value at capture)``."""
+
+    def install(tree: GuardTree, spec: GuardSpec, parts: list[str]) -> None:
+        check = guard_function(lambda obj: holds(obj, spec.value))
+        tree.manager(spec.source).add_lambda_guard(check, parts, None)
+
+    return install
 
 
 def _with(add: Callable[[Any, Any, list[str]], None]) -> Callable[[GuardTree, GuardSpec, list[str]], None]:
@@ -195,14 +209,14 @@ def _install_in_python(tree: GuardTree, spec: GuardSpec, parts: list[str]) -> No
         return spec.check(tree.scope_of(f_locals)) is None
 
     root: Any = tree.root
-    root.add_epilogue_lambda_guard(holds, parts, None)
+    root.add_epilogue_lambda_guard(guard_function(holds), parts, None)
 
 
 def install_conditions(tree: GuardTree, specs: Sequence[GuardSpec]) -> None:
     """All of them as one function of Python's."""
     root: Any = tree.root
     holds = checker([spec.value for spec in specs], tree.scope)
-    root.add_epilogue_lambda_guard(holds, [spec.text for spec in specs], None)
+    root.add_epilogue_lambda_guard(guard_function(holds), [spec.text for spec in specs], None)
 
 
 def _check_condition(condition: Condition, scope: Scope) -> str | None:
@@ -239,7 +253,8 @@ def _install_state(tree: GuardTree, spec: GuardSpec, parts: list[str]) -> None:
     tree.root.add_global_state_guard(state.flags, parts, None)
     tree.root.add_torch_function_mode_stack_guard(state.modes, parts, None)  # compares their types
     if state.devices:
-        tree.root.add_lambda_guard(lambda _: default_devices() == state.devices, parts, None)
+        same_devices = guard_function(lambda _: default_devices() == state.devices)
+        tree.root.add_lambda_guard(same_devices, parts, None)
 
 
 def _dispatch_mode() -> str | None:
@@ -247,12 +262,12 @@ def _dispatch_mode() -> str | None:
 
 
 def _install_no_dispatch_mode(tree: GuardTree, spec: GuardSpec, parts: list[str]) -> None:
-    tree.root.add_lambda_guard(lambda _: _dispatch_mode() is None, parts, None)
+    tree.root.add_lambda_guard(guard_function(lambda _: _dispatch_mode() is None), parts, None)
 
 
 def _install_current_gpu(tree: GuardTree, spec: GuardSpec, parts: list[str]) -> None:
     number, current = spec.value, getattr(torch._C, "_cuda_getDevice", torch.cuda.current_device)
-    tree.root.add_lambda_guard(lambda _: current() == number, parts, None)
+    tree.root.add_lambda_guard(guard_function(lambda _: current() == number), parts, None)
 
 
 def _is_at(scope: Scope, source: Source, obj: Any) -> bool:
@@ -304,7 +319,7 @@ KINDS: dict[str, Kind] = {
     "DICT_KEYS": Kind(
         lambda s, v: f"list({s}) == {shown(v)}",
         lambda obj, v: _differs(same_keys(keys_of(obj), v), list(keys_of(obj))),
-        _with(lambda m, v, parts: m.add_lambda_guard(lambda obj: same_keys(keys_of(obj), v), parts, None)),
+        _in_python(lambda obj, v: same_keys(keys_of(obj), v)),
     ),
     "DICT_CONTAINS": Kind(
         lambda s, v: f"{shown(v)} not in {s}",
@@ -320,12 +335,12 @@ KINDS: dict[str, Kind] = {
     "SET_EQUALS": Kind(
         lambda s, v: f"{s} == {{{', '.join(map(shown, v))}}}" if v else f"{s} == set()",
         lambda obj, v: _differs(type(obj) is type(v) and obj == v, obj),
-        _with(lambda m, v, parts: m.add_lambda_guard(lambda obj: type(obj) is type(v) and obj == v, parts, None)),
+        _in_python(lambda obj, v: type(obj) is type(v) and obj == v),
     ),
     "SET_ORDER": Kind(
         lambda s, v: f"list({s}) == {shown(v)}",
         lambda obj, v: _differs(same_keys(obj, v), list(obj)),
-        _with(lambda m, v, parts: m.add_lambda_guard(lambda obj: same_keys(obj, v), parts, None)),
+        _in_python(same_keys),
     ),
     "NO_ATTRIBUTE": Kind(
         lambda s, v: f"not hasattr({s}, {v!r})",
@@ -336,7 +351,7 @@ KINDS: dict[str, Kind] = {
     "RETURNS": Kind(
         lambda s, v: f"{s}() == {shown(v)}",
         lambda obj, v: _differs((got := obj()) == v, got),
-        _with(lambda m, v, parts: m.add_lambda_guard(lambda obj: obj() == v, parts, None)),
+        _in_python(lambda obj, v: bool(obj() == v)),
     ),
     "SAME_OBJECT": Kind(
         lambda s, v: f"{s} is {v.text}", lambda obj, v: None, _install_same, lambda v: f"the object at {v.text}"

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from compiler_core.interrupts import guard_function
 from compiler_core.lifetimes import is_library, module_of, weak_cache
 from compiler_core.sources import Constant, Held
 from compiler_core.values.classes import is_python_class
@@ -147,4 +148,4 @@ def install(tree: GuardTree, spec: GuardSpec, parts: list[str]) -> None:
     holds: Callable[[Any], bool] = lambda _: difference(names, found) is None  # noqa: E731
     first = next(iter(names))
     seal = tree.library(names, spec.source.text).dict_getitem_manager(first, parts[0], _IMMUTABLE, tree.kind)
-    seal.add_lambda_guard(holds, parts, None)
+    seal.add_lambda_guard(guard_function(holds), parts, None)

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from compiler_core.guards.kinds import KINDS, GuardSpec
+from compiler_core.interrupts import guard_function
 from compiler_core.sources import VERSIONS_ARE_STALE, Attribute, InstanceDict, Item, Source
 
 if TYPE_CHECKING:
@@ -119,19 +120,19 @@ class SealedTree:
         for member in self.members.values():
             self._install_seals(member)
         if empty:
-            root.add_lambda_guard(lambda _: not any(empty), ["no hooks"], None)
+            root.add_lambda_guard(guard_function(lambda _: not any(empty)), ["no hooks"], None)
 
     def _install_seals(self, member: Member) -> None:
         module = self.tree.value(member.source)
         own = self.tree.manager(InstanceDict(member.source))
         text = member.source.text
         seal = own.dict_getitem_manager("training", f"seal of {text}", _IMMUTABLE, self.tree.kind)
-        seal.add_lambda_guard(member.own_dict_holds, [f"the attributes of {text}"], None)
+        seal.add_lambda_guard(guard_function(member.own_dict_holds), [f"the attributes of {text}"], None)
         if member.first_child is not None:
             children = vars(module)[_TABLE]
             table = own.dict_getitem_manager(_TABLE, f"submodules of {text}", children, self.tree.kind)
             seal = table.dict_getitem_manager(member.first_child, "seal", _IMMUTABLE, self.tree.kind)
-            seal.add_lambda_guard(member.table_holds, [f"the submodules of {text}"], None)
+            seal.add_lambda_guard(guard_function(member.table_holds), [f"the submodules of {text}"], None)
 
     @property
     def holds(self) -> bool:

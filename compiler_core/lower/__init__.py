@@ -20,6 +20,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from compiler_core import ir, mersenne, whole
 from compiler_core.errors import came_from
 from compiler_core.graphs import target_name, tensors_in
+from compiler_core.interrupts import safe_point
 from compiler_core.lower import creation, dropout, indexing, parts, pointwise, pooling, reductions, scattering  # noqa: F401  (they fill the table)
 from compiler_core.lower.body import Body
 from compiler_core.lower.in_place import write_in_place
@@ -49,6 +50,7 @@ def lower(gm: fx.GraphModule, name: str, languages: ir.Languages = ir.LANGUAGES)
     """`gm` as loops, on the devices that have kernels by `languages`, and calls; what nothing needs is left out."""
     lowering = _Lowering(gm, name, languages)
     for node in gm.graph.nodes:
+        safe_point()
         try:
             lowering.node(node)
         except Exception as error:

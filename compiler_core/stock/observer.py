@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
+from compiler_core.interrupts import held
 from compiler_core.record import Record
 from compiler_core.stock import messages, versions
 from compiler_core.stock.fill import Filler
@@ -31,13 +32,21 @@ def observing(record: Record, steps: bool = False, logs: bool = False) -> Iterat
     """Everything that stock `torch.compile` compiles inside is written to `record`; `steps`: also every step of its
     symbolic interpreter; `logs`: also all that its loggers say."""
     filler = Filler(record, time.time_ns() - record.clock())
-    with ExitStack() as stack:
-        watch = _Watch(record, filler)
-        stack.callback(watch.guard(filler.close))
-        asked = [*([_steps] if steps else []), *([_logs] if logs else [])]
-        for start in (_events, _bytecode, _kernels, _refusals, _passes, _autotuning, _cudagraphs, *asked):
-            watch.guard(start)(watch, stack)
+    stack = ExitStack()
+    try:
+        with held():
+            watch = _Watch(record, filler)
+            stack.callback(watch.guard(filler.close))
+            asked = [*([_steps] if steps else []), *([_logs] if logs else [])]
+            for start in (_events, _bytecode, _kernels, _refusals, _passes, _autotuning, _cudagraphs, *asked):
+                watch.guard(start)(watch, stack)
         yield
+    finally:
+        try:
+            with held():
+                stack.close()
+        finally:
+            stack.close()  # does nothing, unless an interrupt came before they were held
 
 
 class _Watch:
