@@ -43,8 +43,11 @@ class _Held:
 
     def enter(self) -> None:
         self.depth += 1
-        if self.depth > 1:
-            return
+        if self.depth == 1:
+            self.stand_in()
+
+    def stand_in(self) -> None:
+        """Put `on_signal` in the place of the handlers."""
         for number in _SIGNALS:
             handler = signal.getsignal(number)
             if callable(handler) and handler != self.on_signal:
@@ -95,6 +98,7 @@ def allowed() -> Iterator[None]:
         yield
     finally:
         _held.depth = depth
+        _held.stand_in()  # what runs in between may have set handlers
 
 
 def safe_point() -> None:

@@ -160,7 +160,7 @@ def test_a_time_limit_ends_a_compile() -> None:
     """An exception of the program's own, raised by a handler while a long function is captured."""
 
     def program(x: torch.Tensor) -> torch.Tensor:
-        for _ in range(100_000):
+        for _ in range(3000):
             x = x + 1
         return x
 
@@ -168,7 +168,7 @@ def test_a_time_limit_ends_a_compile() -> None:
         raise TimeLimit("too long")
 
     before = signal.signal(signal.SIGALRM, on_alarm)
-    signal.setitimer(signal.ITIMER_REAL, 0.5)
+    signal.setitimer(signal.ITIMER_REAL, 0.1)
     try:
         with pytest.raises(TimeLimit, match="too long"):
             compiler_core.compile(program, backend="eager")(torch.ones(2))
