@@ -25,6 +25,14 @@ _MAIN_THREAD = threading.main_thread().ident
 # ---------------------------------------------------------------- while a frame is compiled
 
 
+class _Raised(BaseException):
+    """Carries an `Exception` that a handler raised past the places that would take it for a failure of a compile."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(error)
+        self.error = error
+
+
 class _Held:
     """The state of the main thread, the only one in which Python runs handlers of signals."""
 
@@ -34,12 +42,14 @@ class _Held:
         self.arrived: list[int] = []
         self.handlers: dict[int, Callable[[int, Any], Any]] = {}
         """The handlers in whose place `on_signal` stands."""
+        self.error: Exception | None = None
+        """What a handler raised last."""
 
     def on_signal(self, number: int, frame: Any) -> None:
         if self.depth:
             self.arrived.append(number)
-        else:  # between the end of a section and the return of the handlers
-            self.handlers[number](number, frame)
+        else:  # while `allowed`, or before the handlers have returned at the end of a section
+            self.run_handler(number, frame)
 
     def enter(self) -> None:
         self.depth += 1
@@ -66,7 +76,14 @@ class _Held:
     def deliver(self) -> None:
         while self.arrived:
             number = self.arrived.pop(0)
-            self.handlers[number](number, sys._getframe())
+            self.run_handler(number, sys._getframe())
+
+    def run_handler(self, number: int, frame: Any) -> None:
+        try:
+            self.handlers[number](number, frame)
+        except Exception as error:
+            self.error = error
+            raise
 
 
 _held = _Held()
@@ -81,7 +98,12 @@ def held() -> Iterator[None]:
     try:
         _held.enter()
         yield
+    except _Raised as raised:
+        if _held.depth > 1:
+            raise
+        raise raised.error from None
     finally:
+        _held.error = None
         _held.leave()
 
 
@@ -96,6 +118,10 @@ def allowed() -> Iterator[None]:
         _held.depth = 0
         _held.deliver()
         yield
+    except Exception as error:
+        if error is _held.error:
+            raise _Raised(error) from None
+        raise
     finally:
         _held.depth = depth
         _held.stand_in()  # what runs in between may have set handlers
@@ -108,7 +134,10 @@ def safe_point() -> None:
     back to the frame hook.
     """
     if _held.arrived and get_ident() == _MAIN_THREAD:
-        _held.deliver()
+        try:
+            _held.deliver()
+        except Exception as error:
+            raise _Raised(error) from None
 
 
 # ---------------------------------------------------------------- while guards are checked
