@@ -29,6 +29,7 @@ from compiler_core.config import Options
 from compiler_core.errors import NotKeyed
 from compiler_core.graphs import memory_of, tensors_in
 from compiler_core.known_sizes import environment, exact, known
+from compiler_core.sources import Constant
 from compiler_core.symbols import expression, is_symbolic
 
 USED = ("torch", "triton", "networkx", "sympy", "numpy")
@@ -205,14 +206,21 @@ def _is_untouched(function: types.FunctionType, seen: set[int]) -> bool:
     if not file.startswith(_HOMES) and ("-packages" in file or not file.startswith(_PYTHON)):
         return False
     named = [function.__globals__.get(name) for name in code.co_names]
-    held = [cell.cell_contents for cell in function.__closure__ or () if cell != types.CellType()]
-    if not all(map(_is_known_class, (c for c in held if isinstance(c, type)))):
+    held = [_unboxed(cell.cell_contents) for cell in function.__closure__ or () if cell != types.CellType()]
+    if not all(map(_is_known, held)):
         return False  # such as a user's torch.autograd.Function, of which a graph names no more than the name
     return all(_is_untouched(f, seen) for f in [*named, *held] if isinstance(f, types.FunctionType))
 
 
-def _is_known_class(cls: type) -> bool:
-    return cls.__module__.partition(".")[0] in ("torch", "builtins", __name__.partition(".")[0])
+def _unboxed(value: Any) -> Any:
+    return value.value if isinstance(value, Constant) else value
+
+
+def _is_known(value: Any) -> bool:
+    """Whether what a function closes over is a function (looked at by `_is_untouched`), a class of PyTorch, Python or
+    ourselves, or an object of one."""
+    cls = value if isinstance(value, type) else type(value)
+    return cls.__module__.partition(".")[0] in ("torch", "builtins", "functools", __name__.partition(".")[0])
 
 
 _PLAIN = (type(None), bool, int, str, bytes)
