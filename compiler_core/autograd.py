@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import linecache
@@ -19,10 +20,12 @@ import torch.fx as fx
 
 from compiler_core.codegen.recipe import BadIndex, NotDrawn
 from compiler_core.create_graph import Again, Rules, graph_is_retained, unchanged
+from compiler_core.eager_warnings import says
 from compiler_core.failures import heard
 from compiler_core.glue import Writer
 from compiler_core.partition import Partitioned
 from compiler_core.record import Compile
+from compiler_core.unheard import unheard
 from compiler_core.whole import AGAIN
 
 Boxed = Callable[[list[Any]], Sequence[Any]]
@@ -50,7 +53,7 @@ def written(
     rules = Rules.of(captured, parts.joint)
     graphs = {"forward": forward, "backward": backward}
     recipes = {name: graph.recipe for name, graph in graphs.items() if graph and hasattr(graph, "recipe")}
-    writer = Writer(parts, rules.refused, recipes)
+    writer = Writer(parts, rules.refused, recipes, says(captured.graph) is not None)
     text, spans = writer.source()
     artifact = compile_.artifact("wrapper", "autograd", "python", text, spans)
     for key, nodes in writer.sources.items():
@@ -85,7 +88,8 @@ def bound(glue: Glue, constants: Mapping[str, Any], graphs: Graphs, compile_: Co
         "backward_graph": backward,
         "plain_backward": backward_graph and (lambda inputs: backward_graph(*inputs)),
         "run_eagerly": captured.forward,
-        "as_eager_says": functools.partial(as_eager_says, compile_),
+        "as_eager_says": functools.partial(as_eager_says, compile_, says(captured.graph) is not None),
+        "warn": says(captured.graph),
     }
     filename = f"<cutaway {compile_.id}:autograd {next(_numbers)}>"
     exec(compile(glue.text, filename, "exec"), scope)
@@ -148,12 +152,13 @@ _saved_tensors_hooks: Callable[[bool], Any] = vars(torch._C._autograd)["_top_sav
 """The hooks that tensors are saved by just now."""
 
 
-def as_eager_says(compile_: Compile, run: Callable[..., Any], inputs: Sequence[Any]) -> Any:
+def as_eager_says(compile_: Compile, has_warned: bool, run: Callable[..., Any], inputs: Sequence[Any]) -> Any:
     """What eager PyTorch does where a kernel met an index that is out of range: it raises, and says which; if it does
     not, the kernel is wrong.  Or where no kernel of ours may draw random numbers: it draws them."""
     met = sys.exception()
     try:
-        result = run(*inputs)
+        with unheard() if has_warned else contextlib.nullcontext():
+            result = run(*inputs)
     except Exception as error:
         error.__context__ = None
         raise
@@ -227,6 +232,7 @@ _NAMES: dict[str, Any] = {
     "transforms_are_active": torch._C._are_functorch_transforms_active,
     "forward_ad": torch.autograd.forward_ad,
     "is_grad_enabled": torch.is_grad_enabled,
+    "is_anomaly_enabled": torch.is_anomaly_enabled,
     "has_memory": has_memory,
     "graph_is_retained": graph_is_retained,
     "unchanged": unchanged,

@@ -24,11 +24,13 @@ import torch.fx as fx
 
 from compiler_core import ir
 from compiler_core.config import Options
+from compiler_core.eager_warnings import says
 from compiler_core.errors import CompileWarning, UsageError
 from compiler_core.failures import heard
 from compiler_core.graphs import tensors_in
 from compiler_core.interrupts import allowed
 from compiler_core.record import Compile
+from compiler_core.unheard import unheard
 
 Call = Callable[..., tuple[torch.Tensor, ...]]
 Backend = Callable[[fx.GraphModule, Sequence[torch.Tensor], Compile, Options], Call]
@@ -90,7 +92,8 @@ def compile_graph(
     function = _custom(options.backend) if callable(options.backend) else _BACKENDS.get(options.backend or "", _default)
     steps = len(compile_.events)
     try:
-        return function(gm, example_inputs, compile_, options)
+        with unheard(), torch.autograd.set_detect_anomaly(False):
+            return function(gm, example_inputs, compile_, options)
     except CompileWarning:  # the user's filters make errors of warnings
         raise
     except Exception as error:
@@ -139,7 +142,7 @@ def _inductor(gm: fx.GraphModule, examples: Sequence[torch.Tensor], compile_: Co
 
         with allowed():
             run: Any = compile_fx(_copy(gm), list(examples))
-        return _flat(run)
+        return _warning(_flat(run), gm)
 
 
 def _custom(function: Callable[..., Any]) -> Backend:
@@ -210,6 +213,19 @@ def _copy(gm: fx.GraphModule) -> fx.GraphModule:
     for node, copied in zip(gm.graph.nodes, graph.nodes, strict=True):
         copied.meta = dict(node.meta)
     return fx.GraphModule(gm, graph)
+
+
+def _warning(call: Call, gm: fx.GraphModule) -> Call:
+    """`call`, which warns as `gm` does."""
+    say = says(gm.graph)
+    if say is None:
+        return call
+
+    def warn_and_call(*inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        say()
+        return call(*inputs)
+
+    return warn_and_call
 
 
 def _flat(function: Callable[..., Any]) -> Call:

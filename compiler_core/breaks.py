@@ -62,6 +62,10 @@ KINDS: dict[str, Kind] = {
         "The compiler has no rule for this operation on these values.",
         "Write it with tensor operations or plain numbers, lists and dicts.",
     ),
+    "overlapping write": Kind(
+        "This writes to memory that overlaps itself or what is read; PyTorch's kernels refuse most such writes.",
+        "Write to a clone, or to a tensor of its own.",
+    ),
     "unsupported iteration": Kind(
         "The compiler can only unroll loops over sequences that are known while it captures.",
         "Loop over a list, tuple, dict or range, or move the body into a function of its own.",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import operator
 import types
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -17,6 +17,7 @@ import torch.fx as fx
 from compiler_core.aliasing import must_differ
 from compiler_core.ambient import CHANGES, Change, gpu_by_default, grad_mode
 from compiler_core.dynamic import OPERATIONS, Symbols
+from compiler_core.eager_warnings import Heard, Place, Said
 from compiler_core.errors import Unsupported
 from compiler_core.fakes import FakeMode, fake_of, left_to_eager, quiet
 from compiler_core.graphs import memory_of
@@ -43,6 +44,7 @@ from compiler_core.values.keys import ObjectKey
 from compiler_core.values.sequences import ListValue, TupleValue
 from compiler_core.values.static import StaticValue
 from compiler_core.values.symbols import SymbolicNumber, from_number
+from compiler_core.unheard import every_warning, unheard
 from compiler_core.values.tensor import TensorValue
 from compiler_core.whole import stand_in
 
@@ -66,6 +68,7 @@ class Capture:
         self.graph = fx.Graph()
         self.symbols = Symbols(policy)
         self.mode = FakeMode(shape_env=self.symbols.env, static_shapes=True)
+        self.mode.heard = self._heard = Heard()
         self.inputs: list[TensorValue | SymbolicNumber] = []
         self._last_placeholder: fx.Node | None = None
         self.guards: dict[Any, GuardSpec] = {"GLOBAL_STATE": state_guard()}
@@ -343,19 +346,19 @@ class Capture:
             self.library.look_inside(fn, self.at[1])
         fake_args, node_args = arguments(tx, list(args))
         fake_kwargs, node_kwargs = arguments(tx, dict(kwargs))
-        result = self._run(fn, fake_args, fake_kwargs)
+        result, said = self._run(fn, fake_args, fake_kwargs)
         self._note_write(fake_args)
         node = self.graph.call_function(fn, tuple(node_args), node_kwargs)
-        return self._result(result, node)
+        return self._result(result, node, said)
 
     def call_method(self, tx: Interpreter, name: str, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
         """Call method `name` of the tensor ``args[0]``."""
         fake_args, node_args = arguments(tx, list(args))
         fake_kwargs, node_kwargs = arguments(tx, dict(kwargs))
-        result = self._run(getattr(fake_args[0], name), fake_args[1:], fake_kwargs)
+        result, said = self._run(getattr(fake_args[0], name), fake_args[1:], fake_kwargs)
         self._note_write(fake_args)
         node = self.graph.call_method(name, tuple(node_args), node_kwargs)
-        return self._result(result, node)
+        return self._result(result, node, said)
 
     def change(self, change: Change) -> None:
         """Change the ambient state: now, for the operations to come, and in the graph."""
@@ -380,12 +383,19 @@ class Capture:
         for change in reversed(self.changes):
             change.undo(*change.undo_args)
 
-    def _run(self, fn: Any, args: Any, kwargs: Any) -> Any:
-        """Run an operation on fake tensors."""
+    def _run(self, fn: Any, args: Any, kwargs: Any) -> tuple[Any, Said | None]:
+        """Run an operation on fake tensors: the result, and what it warns of."""
         if self._history_stays:
             raise Unsupported("unsupported operation", "should it fail, the history of a view before it would stay")
-        with left_to_eager(fn), self.mode, quiet(), self.symbols.dispatching():
-            return stand_in(fn)(*args, **kwargs)
+        run = _on_fakes(fn, args, kwargs, self.mode, self.symbols)
+        with unheard() as messages, every_warning():
+            result = run()
+        return result, self._heard.said(fn, run, messages, self._place)
+
+    def _place(self) -> Place:
+        """The instruction at work, of the user's or a library's code."""
+        tx = self.working
+        return Place(tx.code.co_filename, tx.lineno, tx.f_globals)
 
     def _note_write(self, args: Sequence[Any]) -> None:
         """Whether a view from outside now has a history: that of other inputs can be taken back (`rerun.py`)."""
@@ -393,8 +403,10 @@ class Capture:
         if self._views and written is not None and written._version > 0 and written.requires_grad:
             self._history_stays = memory_of(written) in self._views
 
-    def _result(self, result: Any, node: fx.Node) -> Value:
+    def _result(self, result: Any, node: fx.Node, said: Said | None) -> Value:
         self._describe(node, result)
+        if said is not None:
+            node.meta["said"] = said
         if isinstance(result, torch.Tensor):
             return self._tensor_result(result, node)
         if result is None:
@@ -459,6 +471,16 @@ class Capture:
     def is_empty(self) -> bool:
         """Whether nothing was computed."""
         return all(n.op == "placeholder" or n.target in CHANGES for n in self.graph.nodes)
+
+
+def _on_fakes(fn: Any, args: Any, kwargs: Any, mode: FakeMode, symbols: Symbols) -> Callable[[], Any]:
+    """An operation on tensors without values, to be run; it keeps nothing else of a capture alive."""
+
+    def run() -> Any:
+        with left_to_eager(fn), mode, quiet(), symbols.dispatching():
+            return stand_in(fn)(*args, **kwargs)
+
+    return run
 
 
 def _first(graph: fx.Graph) -> fx.Node:

@@ -19,6 +19,7 @@ from compiler_core import ambient
 from compiler_core.graphs import draws
 from compiler_core.joint import JointGraph
 from compiler_core.record import Compile
+from compiler_core.unheard import unheard
 
 Gradients = tuple[torch.Tensor | None, ...]
 
@@ -87,6 +88,13 @@ class Again:
                 ctx.kept.passed([t is None for t in tangents])
         return made if create_graph else tuple(g if g is None else g.detach() for g in made)
 
+    def checked(self, ctx: Any, tangents: Sequence[torch.Tensor | None]) -> Gradients:
+        """One for each primal, while autograd detects anomalies: each operation's gradient is looked at."""
+        if self._graph is None:
+            self._graph = self._outputs_graph()
+        found = self._gradients(self._graph, ctx, tangents)
+        return tuple(g if g is None else g.detach() for g in found)
+
     def once(self, ctx: Any, gradients: Gradients) -> Gradients:
         """The gradients that the compiled backward made; differentiating them raises an error."""
         why = self._rules.refused or "an input was written to since, or is kept no longer"
@@ -116,8 +124,7 @@ class Again:
         with torch.enable_grad():
             # each an alias, so that an input given twice has two gradients
             inputs = [p.view_as(p) if n else p for p, n in zip(ctx.primals, needed, strict=True)]
-            with torch._C._DisableAutocast():
-                outputs = graph(*inputs)
+            outputs = self._run(graph, inputs)
             given = [(o, t) for o, t in zip(outputs, tangents, strict=True) if t is not None]
             wanted = [i for i, n in zip(inputs, needed, strict=True) if n]
             found = iter(
@@ -128,6 +135,12 @@ class Again:
         if not graph_is_retained():
             ctx.primals = None
         return tuple(next(found) if n else None for n in needed)
+
+    @staticmethod
+    def _run(graph: fx.GraphModule, inputs: Sequence[Any]) -> Any:
+        """The forward, which has given its warnings."""
+        with torch._C._DisableAutocast(), unheard(), torch.autograd.set_detect_anomaly(False):
+            return graph(*inputs)
 
 
 def _refusal(captured: fx.GraphModule, joint: JointGraph) -> str:

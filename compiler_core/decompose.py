@@ -137,6 +137,22 @@ def var(
     return both if both is NotImplemented else both[0]
 
 
+@decomposes(aten._to_copy.default)
+def to_copy(x: torch.Tensor, *, dtype: torch.dtype | None = None, **rest: Any) -> Any:
+    """The real part of complex numbers that become real; the kernel takes the same, and would warn of it."""
+    if dtype is None or not x.is_complex() or dtype.is_complex or dtype is torch.bool:
+        return NotImplemented
+    return aten._to_copy(torch.real(x), dtype=dtype, **rest)
+
+
+@decomposes(aten.copy.default)
+def copy(x: torch.Tensor, source: torch.Tensor, non_blocking: bool = False) -> Any:
+    """The same."""
+    if not source.is_complex() or x.is_complex() or x.dtype is torch.bool:
+        return NotImplemented
+    return aten.copy(x, torch.real(source), non_blocking)
+
+
 def _as_pytorch(op: torch._ops.OpOverload, *args: Any) -> Any:
     """`op` taken apart as PyTorch does."""
     return get_decompositions([op])[op](*args)

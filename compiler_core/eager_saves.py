@@ -35,7 +35,10 @@ class EagerSaves:
 
 
 def _saving(output: torch.Tensor, saved: dict[Any, list[torch.Tensor]]) -> set[Any]:
-    """The nodes behind `output` that saved something; `saved` gets what each node behind it did."""
+    """The nodes behind `output` that saved something; `saved` gets what each node behind it did.
+
+    A write to a part of a tensor keeps the node of the write, whatever that saves.
+    """
     work = [torch.autograd.graph.get_gradient_edge(output).node]
     seen = set(work)
     while work:
@@ -46,7 +49,7 @@ def _saving(output: torch.Tensor, saved: dict[Any, list[torch.Tensor]]) -> set[A
             if following is not None and following not in seen:
                 seen.add(following)
                 work.append(following)
-    return {node for node in seen if saved[node] or _is_whole(node)}
+    return {node for node in seen if saved[node] or _is_whole(node) or node.name().endswith("::CopySlices")}
 
 
 def _is_whole(node: Any) -> bool:

@@ -32,6 +32,7 @@ from compiler_core.errors import (
 )
 from compiler_core.record import Compile, Failure, ItemId, Stage
 from compiler_core.skip import is_library_file
+from compiler_core.unheard import aloud
 
 PLAIN = "This code runs as plain PyTorch: the results are right, but it is not compiled."
 NOT_KEPT = "The compiled graph runs, but is not kept on disk: the next process compiles it again."
@@ -96,7 +97,8 @@ def warn(failure: Failure) -> None:
         place = _first.setdefault(failure.message, place)
     registry = _shown.setdefault(place[0], {})
     # held by no name here: raised by the user's filters, it would keep this frame and be kept by it
-    warnings.warn_explicit(_warning(failure), None, *place, registry=registry)
+    with aloud():
+        warnings.warn_explicit(_warning(failure), None, *place, registry=registry)
 
 
 def _warning(failure: Failure) -> CompileWarning:

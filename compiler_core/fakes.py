@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import logging
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -19,8 +18,11 @@ from torch._subclasses.fake_tensor import (
 )
 from torch.fx.experimental.symbolic_shapes import StatefulSymbolicContext
 
+from compiler_core import overlaps
 from compiler_core.decompose import OF_FIRST_TYPE
+from compiler_core.eager_warnings import KERNELS, Heard
 from compiler_core.errors import Unsupported
+from compiler_core.unheard import unheard
 
 aten = torch.ops.aten
 POINTWISE = frozenset(
@@ -46,10 +48,19 @@ QUANTISED = {torch.quint8, torch.qint8, torch.qint32, torch.quint4x2, torch.quin
 class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
     """Makes fake tensors that are as those of eager's kernels, where PyTorch's own are not."""
 
+    heard: Heard | None = None
+    """Is told of each operator whose kernel warns."""
+
     def dispatch(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if _makes_quantised(func, (*args, *(kwargs or {}).values())):
             raise Unsupported("unsupported operation", f"{func} makes a quantised tensor")
+        overlaps.check(func, args, kwargs or {})
+        if self.heard is not None and func in KERNELS:
+            self.heard.kernel(func, args, kwargs or {})
+        outs = [(t, t.shape, _is_empty(t)) for t in overlaps.outs(func, kwargs)] if kwargs else []
         made: Any = super().dispatch(func, types, args, kwargs or {})
+        if any(not empty and tensor.shape != before for tensor, before, empty in outs):
+            raise Unsupported("unsupported operation", f"{func} gives another shape to a tensor that has elements")
         if func in POINTWISE:
             like: Any = super().dispatch(aten.add.Tensor, types, args[:2], {})
             return self._like(made, like)
@@ -75,6 +86,10 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
             return made
         with self:
             return torch.empty_strided(made.shape, like.stride(), dtype=made.dtype, device=made.device)
+
+
+def _is_empty(tensor: torch.Tensor) -> bool:
+    return not tensor.untyped_storage().nbytes()
 
 
 def _makes_quantised(func: Any, arguments: Sequence[Any]) -> bool:
@@ -105,8 +120,7 @@ def fake_of(mode: FakeTensorMode, real: torch.Tensor, symbolic: StatefulSymbolic
             return make(_plain(real))
     if real.is_leaf:  # what it is a view of, and its gradient, would get symbols of their own
         return make(real if symbolic is None else _plain(real).requires_grad_(real.requires_grad))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with unheard():
         return make(real)
 
 

@@ -348,12 +348,19 @@ class FunctionalRun(fx.Interpreter):
             hidden = _all_mutations_under_no_grad(elem) or self._is_hidden(i, tensor)
             if self.examples[i].requires_grad and self.examples[i].is_leaf and not hidden:
                 raise JointRefused(f"the graph writes to input {node.name}, a leaf that requires grad")
-            self.mutations.append(Mutation(i, self._output(node, tensor), hidden, self._is_resized(i, tensor)))
+            resized = self._is_resized(i, tensor)
+            if resized and self._has_views(tensor):
+                raise JointRefused("out= gives another size to a tensor that has views")
+            self.mutations.append(Mutation(i, self._output(node, tensor), hidden, resized))
             self.differentiable[-1] = tensor.requires_grad and not hidden
 
     def _is_hidden(self, primal: int, tensor: torch.Tensor) -> bool:
         """Whether autograd has seen no write to an input that requires grad: all went by way of ``detach()``."""
         return bool(self.examples[primal].requires_grad) and tensor.grad_fn is self._history[primal]
+
+    def _has_views(self, tensor: torch.Tensor) -> bool:
+        values = [t for n in self.captured if n in self.env for t in tensors_of(self.env[n])]
+        return any(t is not tensor and _storage(t) == _storage(tensor) for t in values)
 
     def _is_resized(self, primal: int, tensor: torch.Tensor) -> bool:
         """Whether ``out=`` gave it another size, of which eager warns where there was something in it."""

@@ -29,10 +29,11 @@ class Writer:
     """Writes the source; `views` are the operators that it names, by captured nodes that call them, `constants` the
     other objects, `sources` the nodes behind its lines."""
 
-    def __init__(self, parts: Partitioned, not_again: str, recipes: Mapping[str, Recipe]) -> None:
+    def __init__(self, parts: Partitioned, not_again: str, recipes: Mapping[str, Recipe], warns: bool) -> None:
         self.parts, self.joint, self._not_again, self._recipes = parts, parts.joint, not_again, recipes
         self._may_raise = "forward" in recipes and recipes["forward"].may_raise
         self._in_place = recipes["forward"].in_place if "forward" in recipes else []
+        self._warns = warns
         self.views: dict[str, str] = {}
         self.constants: dict[str, Any] = {}
         self._operators: dict[str, Any] = {}
@@ -244,6 +245,8 @@ class Writer:
         if not self._not_again:
             self._line(2, "if create_graph and unchanged(ctx):")
             self._line(3, f"return again.gradients(ctx, {tuple_text(joint.tangents)})")
+            self._line(2, "if is_anomaly_enabled() and unchanged(ctx):")
+            self._line(3, f"return again.checked(ctx, {tuple_text(joint.tangents)})")
         absent = self._absent_gradients()
         flags = [f"no_{t}" for t in joint.tangents]
         if absent or self._one_by_one:
@@ -362,6 +365,8 @@ class Writer:
         self._line(2, f"return run_eagerly({', '.join(joint.primals)})")
         if joint.mutations:
             self._memory_check()
+        if self._warns:
+            self._line(1, "warn()")
         views = [v for r in joint.returns for v in r.views]
         self._read_symbols(1, symbols.names(n for v in views for n in _leaves((v.args, v.kwargs))))
         if self._may_raise:

@@ -52,6 +52,7 @@ def key_of(gm: fx.GraphModule, examples: Sequence[Any], options: Options, langua
     env = environment(examples)
     parts = [_made_by(), repr(sorted(languages.items())), _wishes(options), _ambient(), *(known(env) if env else ())]
     parts += [*_inputs(examples), *map(_node, gm.graph.nodes), *_devices(gm)]
+    parts.append(repr([n.name for n in gm.graph.nodes if "said" in n.meta]))
     return hashlib.sha256("\n".join(parts).encode("utf-8", "surrogatepass")).hexdigest()
 
 

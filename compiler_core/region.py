@@ -27,6 +27,7 @@ from compiler_core.record import Compile, Recompile, Record, Stage
 from compiler_core.skip import has_two_cells_of_one_name, is_generator, is_runtime, reads_its_frame, skip_reason
 from compiler_core.sources import Scope
 from compiler_core.step_recorder import link_guards
+from compiler_core.unheard import unheard
 
 # one thread compiles at a time, ours or stock's: PyTorch's tracing has global state
 free_after_fork(convert_frame, "compile_lock")
@@ -106,7 +107,7 @@ class Region:
             return frame_hook.skip_all()
         if ambient.is_watched():
             return frame_hook.skip_once()
-        with convert_frame.compile_lock, interrupts.held():
+        with convert_frame.compile_lock, interrupts.held(), unheard():
             return self._compile_frame(view)
 
     def _compile_frame(self, view: FrameView) -> Any:

@@ -39,6 +39,7 @@ RAN_TWICE = "The call ran again as plain PyTorch: the results are right, but suc
 
 _RUN = """
 def {name}({inputs}):
+    {watched}
     {undo}
     try:
         return compiled({inputs})
@@ -56,7 +57,8 @@ def graph_or_none(
     writes_at_once: bool,
     strict: bool,
 ) -> Callable[..., Any]:
-    """`compiled`, which gives None where it failed and the frame may run again; else the error goes on.
+    """`compiled`, which gives None where it failed and the frame may run again; else the error goes on.  While
+    autograd is to detect anomalies, it does not run, and gives None: what is said of them names the user's lines.
 
     `writes_at_once`: it writes to inputs as it goes, not last of all, when nothing can fail any longer.  `strict`: a
     failure of ours is raised.
@@ -71,12 +73,20 @@ def graph_or_none(
             _failed.last = compile_, error, strict
         return again
 
+    watched = "if is_anomaly_enabled(): return None" if _is_differentiated(graph.graph) else ""
     inputs = "".join(f"a{i}, " for i, node in enumerate(graph.graph.find_nodes(op="placeholder")))
     undo = f"undo = remember(({inputs}))" if remember else "undo = None"
     space: dict[str, Any] = {"compiled": compiled, "remember": remember, "failed": failed}
-    exec(compile(_RUN.format(name=name, inputs=inputs, undo=undo), "<cutaway graph>", "exec"), space)
+    space["is_anomaly_enabled"] = torch.is_anomaly_enabled
+    text = _RUN.format(name=name, inputs=inputs, watched=watched, undo=undo)
+    exec(compile(text, "<cutaway graph>", "exec"), space)
     run: Callable[..., Any] = space.pop(name)
     return run
+
+
+def _is_differentiated(graph: torch.fx.Graph) -> bool:
+    """Whether autograd notes an operation."""
+    return any(t.requires_grad for n in graph.nodes if n.op.startswith("call") for t in _tensors(n.meta.get("val")))
 
 
 Undo = Callable[[bool], bool]

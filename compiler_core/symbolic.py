@@ -248,13 +248,17 @@ class Interpreter(opcodes.Opcodes):
             at = at.parent
         return at
 
+    @property
+    def lineno(self) -> int:
+        """The line of the instruction at work."""
+        return self.instructions[max(self.pc - 1, 0)].lineno or self.code.co_firstlineno
+
     def user_stack(self) -> list[StackLine]:
         """The user's stack, outermost first, at the instruction at work."""
         found = [] if self.parent is None else self.parent.user_stack()
         if is_library_file(self.code.co_filename) and found:
             return found
-        lineno = self.instructions[max(self.pc - 1, 0)].lineno or self.code.co_firstlineno
-        filename = self.code.co_filename
+        filename, lineno = self.code.co_filename, self.lineno
         text = linecache.getline(filename, lineno).strip()
         line = self.lines.item(filename, lineno)
         return [*found, StackLine(filename, lineno, self.code.co_name, text, line)]

@@ -299,6 +299,12 @@ def test_unknown_operation(x):
     return y, b"ab"[y.device.index or 0 :] < memoryview(b"b")
 
 
+@breaking("overlapping write")
+def test_overlapping_write(x):
+    y = x + 1
+    return y.expand(2, *y.shape).masked_fill_(y > 0, 1.0)
+
+
 @breaking("unsupported iteration")
 def test_unknown_iteration(x):
     y = x + 1
