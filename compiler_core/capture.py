@@ -35,6 +35,7 @@ from compiler_core.policy import Policy
 from compiler_core.record import ItemId
 from compiler_core.side_effects import SideEffects
 from compiler_core.sources import Attribute, Constant, FreeCell, Held, Scope, Source, root_of
+from compiler_core.unheard import every_warning, unheard
 from compiler_core.values.arguments import arguments
 from compiler_core.values.base import Value
 from compiler_core.values.cells import CellValue
@@ -44,7 +45,6 @@ from compiler_core.values.keys import ObjectKey
 from compiler_core.values.sequences import ListValue, TupleValue
 from compiler_core.values.static import StaticValue
 from compiler_core.values.symbols import SymbolicNumber, from_number
-from compiler_core.unheard import every_warning, unheard
 from compiler_core.values.tensor import TensorValue
 from compiler_core.whole import stand_in
 

@@ -63,9 +63,9 @@ def _tensors(value: Any) -> Iterator[torch.Tensor]:
 
 def _repeats(tensor: torch.Tensor) -> bool:
     """Whether a dimension shows the same elements several times; other overlaps are not looked for, as in eager."""
-    return any(
-        stride == 0 and size > 1 for size, stride in zip(tensor.shape, tensor.stride(), strict=True)
-    ) and bool(tensor.numel())
+    return any(stride == 0 and size > 1 for size, stride in zip(tensor.shape, tensor.stride(), strict=True)) and bool(
+        tensor.numel()
+    )
 
 
 def _overlap(written: torch.Tensor, read: torch.Tensor, may_be_same: bool) -> bool:
