@@ -157,7 +157,7 @@ def _search(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Progra
     return None if all(t.is_contiguous() for t in given) else _break(func, args, kwargs)
 
 
-def _break(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+def _break(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Program | None:
     raise Unsupported("unsupported operation", f"{func}, whose kernel warns")
 
 

@@ -23,7 +23,7 @@ def check(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
     if not places:
         return
     names = [argument.name for argument in func._schema.arguments]
-    given = dict(zip(names, args, strict=False)) | kwargs
+    given = dict(zip(names, args, strict=False)) | dict(kwargs)
     written = [t for name in places for t in _tensors(given.get(name))]
     read = [t for name, value in given.items() if name not in places for t in _tensors(value)]
     for target in written:
