@@ -164,7 +164,8 @@ def _break(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Program
 KERNELS: dict[Any, Rule] = {
     **{getattr(aten, name).correction: _spread for name in ("std", "var", "std_mean", "var_mean")},
     **dict.fromkeys((aten._to_copy.default, aten.copy_.default), _cast),
-    **dict.fromkeys((aten.searchsorted.Tensor, aten.bucketize.Tensor), _search),
+    **{getattr(aten, name).Tensor: _search for name in ("searchsorted", "bucketize")},
+    **{getattr(aten, name).Scalar: _search for name in ("searchsorted", "bucketize")},
     **dict.fromkeys((aten.cholesky.default, aten.triangular_solve.default), _break),
     **dict.fromkeys((aten.index_reduce.default, aten.index_reduce_.default), _break),
     **dict.fromkeys((aten.scatter.reduce, aten.scatter_.reduce), _break),

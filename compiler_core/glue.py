@@ -87,7 +87,8 @@ class Writer:
             self._line(2, f"run = backward_graph if {kernels_can} else plain_backward")
             self._below_autograd(2, "backward", f"{_targets(results)}run(inputs)", nodes)
             return
-        self._line(2, f"if {self._kernels_can(tuple_text(saved))}:")
+        kernels_can = self._kernels_can(tuple_text(saved))
+        self._line(2, f"if {kernels_can}:")
         self._written_out(3, "backward", short, results, nodes)
         self._line(2, "else:")
         self._line(3, f"{_targets(results)}plain_backward([{', '.join(inputs)}])")
@@ -138,7 +139,10 @@ class Writer:
         in, and what was `saved`, which may have come back as other kinds of tensors."""
         names = self.joint.tangents
         memory = f"has_memory({names[0]})" if len(names) == 1 else f"all(map(has_memory, {tuple_text(names)}))"
-        return f"{memory} and (ctx.kinds is None or ctx.kinds == kinds({saved}))" if self.parts.saved else memory
+        if not self.parts.saved:
+            return memory
+        self._line(2, f"same_kinds = ctx.kinds is None or ctx.kinds == kinds({saved})")
+        return f"same_kinds and {memory}"
 
     # ---- the autograd function; it sets what PyTorch's methods for that set, which are in Python -------------------
 

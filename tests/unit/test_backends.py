@@ -154,6 +154,7 @@ class Compiled(torch.autograd.Function):
         with below_autograd():
             cos_1, primals_1 = forward_graph([primals_1])
         ctx.to_save = (primals_1,)
+        ctx.kinds = kinds((primals_1,)) if saved_tensors_hooks(True) else None
         ctx.materialize_grads = False
         return (cos_1,)
 
@@ -164,13 +165,21 @@ class Compiled(torch.autograd.Function):
         create_graph = is_grad_enabled()
         if create_graph and unchanged(ctx):
             return again.gradients(ctx, (tangents_1,))
-        if not tangents_1.is_contiguous():
-            tangents_1 = laid_out(tangents_1, (4,), (1,), torch.float32, 'cpu')
+        if is_anomaly_enabled() and unchanged(ctx):
+            return again.checked(ctx, (tangents_1,))
+        try:
+            if not tangents_1.is_contiguous():
+                tangents_1 = laid_out(tangents_1, (4,), (1,), torch.float32, 'cpu')
+        except RuntimeError:  # sparse tensors have no strides
+            if (made := again.of_sparse(ctx, (tangents_1,))) is not None:
+                return made
+            tangents_1 = laid_out(dense(tangents_1), (4,), (1,), torch.float32, 'cpu')
         inputs = [*ctx.saved_tensors, tangents_1]
         if not (create_graph or graph_is_retained()):  # what was saved is freed as it goes on
             ctx.maybe_clear_saved_tensors()
             ctx.primals = None
-        run = backward_graph if has_memory(tangents_1) else plain_backward
+        same_kinds = ctx.kinds is None or ctx.kinds == kinds(inputs[:1])
+        run = backward_graph if same_kinds and has_memory(tangents_1) else plain_backward
         with below_autograd():
             gradient_1, = run(inputs)
         if create_graph:  # an input was written to
@@ -182,7 +191,7 @@ apply = super(torch.autograd.Function, Compiled).apply  # without what functorch
 
 
 class CompiledBackward(Compiled._backward_cls):
-    __slots__ = ['primals', 'versions']
+    __slots__ = ['primals', 'versions', 'kinds']
     apply = Compiled.backward  # without a choice between it and a vjp
 
 
