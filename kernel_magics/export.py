@@ -51,7 +51,7 @@ def save_folder(record: Record, folder: Path) -> Path:
     for number, source in enumerate(record.sources):
         _write(folder / "source" / f"{number}_{_file_name(Path(source.name).stem)}.py", source.text)
     for compile_ in record.compiles:
-        inside = folder / compile_.id.replace("/", "_")
+        inside = folder / _file_name(compile_.id)
         for artifact in compile_.artifacts:
             _write(inside / _artifact_name(artifact), artifact.text)
         for which in ("forward", "backward"):

@@ -25,6 +25,18 @@ def test_names_stay_inside_the_folder(tmp_path: Path) -> None:
     assert len(list((folder / "0_0").iterdir())) == 6
 
 
+@pytest.mark.parametrize("name", ["..", "../..", "../../up", "/etc", "a/../../b", "", ".", "0/0"])
+def test_ids_stay_inside_the_folder(name: str, tmp_path: Path) -> None:
+    record = Record()
+    compile_ = record.compile(record.frame("f", "f.py", 1, "root"))
+    compile_.artifact("kernel", "kernel.cpp", "cpp", "// 1")
+    compile_.id = name
+    folder = export.save_folder(record, tmp_path / "out")
+    files = [p.resolve() for p in tmp_path.rglob("*") if p.is_file()]
+    assert all(len(p.relative_to(folder).parts) == 2 for p in files if p.name == "kernel.cpp")
+    assert [p for p in files if p.name == "kernel.cpp"]
+
+
 def test_folder_may_be_new_or_there_already(tmp_path: Path) -> None:
     for _ in range(2):
         assert export.save(Record(title="t"), f"{tmp_path}/deep/er/").is_dir()
