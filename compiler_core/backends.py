@@ -30,7 +30,7 @@ from compiler_core.failures import heard
 from compiler_core.graphs import tensors_in
 from compiler_core.interrupts import allowed
 from compiler_core.record import Compile
-from compiler_core.unheard import unheard
+from compiler_core.unheard import every_warning, unheard
 
 Call = Callable[..., tuple[torch.Tensor, ...]]
 Backend = Callable[[fx.GraphModule, Sequence[torch.Tensor], Compile, Options], Call]
@@ -92,7 +92,7 @@ def compile_graph(
     function = _custom(options.backend) if callable(options.backend) else _BACKENDS.get(options.backend or "", _default)
     steps = len(compile_.events)
     try:
-        with unheard(), torch.autograd.set_detect_anomaly(False):
+        with unheard(), every_warning(), torch.autograd.set_detect_anomaly(False):
             return function(gm, example_inputs, compile_, options)
     except CompileWarning:  # the user's filters make errors of warnings
         raise

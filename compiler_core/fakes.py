@@ -50,15 +50,21 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
 
     heard: Heard | None = None
     """Is told of each operator whose kernel warns."""
+    _inside = False
+    """Whether an operator is at work: those that it is made of here are none that its kernel calls."""
 
     def dispatch(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if _makes_quantised(func, (*args, *(kwargs or {}).values())):
             raise Unsupported("unsupported operation", f"{func} makes a quantised tensor")
         overlaps.check(func, args, kwargs or {})
-        if self.heard is not None and func in KERNELS:
+        if self.heard is not None and func in KERNELS and not self._inside:
             self.heard.kernel(func, args, kwargs or {})
         outs = [(t, t.shape, _is_empty(t)) for t in overlaps.outs(func, kwargs)] if kwargs else []
-        made: Any = super().dispatch(func, types, args, kwargs or {})
+        inside, self._inside = self._inside, True
+        try:
+            made: Any = super().dispatch(func, types, args, kwargs or {})
+        finally:
+            self._inside = inside
         if any(not empty and tensor.shape != before for tensor, before, empty in outs):
             raise Unsupported("unsupported operation", f"{func} gives another shape to a tensor that has elements")
         if func in POINTWISE:

@@ -7,6 +7,7 @@ program still gets kernels.
 from __future__ import annotations
 
 import warnings
+from typing import Any
 
 import pytest
 import torch
@@ -73,8 +74,14 @@ BREAKS = {
 """What breaks the graph; the record says of which kind the tensor is."""
 
 
+def mark(name: str) -> Any:
+    why = "where PyTorch gives each warning each time, an operation that it runs itself warns twice"
+    marks = [pytest.mark.xfail(strict=True, reason=why)] if name == "csr product" else []
+    return pytest.param(name, marks=marks)
+
+
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("name", GRAPHS)
+@pytest.mark.parametrize("name", [mark(name) for name in GRAPHS])
 def test_in_one_graph(name: str) -> None:
     record = check(GRAPHS[name], backend=None, inputs=lambda: (torch.randn(4, 6),), tolerance=1e-6)
     assert [b for c in record.compiles for b in c.breaks] == []

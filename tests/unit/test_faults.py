@@ -200,6 +200,7 @@ def test_each_fault_is_said_and_results_are_right(name: str, tmp_path: Path) -> 
     if fault.needs_root and os.geteuid():
         pytest.skip("only root can make it")
     environment = os.environ | {"CUTAWAY_CACHE_DIR": str(tmp_path / "cache"), "PYTHONPATH": str(ROOT)}
+    environment |= {"OMP_NUM_THREADS": "1"}  # threads of OpenMP cannot be made where no process can
     environment.pop("CXX", None)
     environment |= fault.prepare(tmp_path)
     program = PROGRAM.format(before=fault.before, after=fault.after, number=f"{abs(hash(name)) % 9973}.5")
