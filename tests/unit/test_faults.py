@@ -280,7 +280,8 @@ def test_a_compiler_with_arguments(tmp_path: Path) -> None:
 
 
 INTERRUPTED = """
-import threading, time
+import signal, threading, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a process started in the background ignores it
 def interrupt():
     while not os.path.exists(os.environ["STARTED"]):
         time.sleep(0.01)
