@@ -77,6 +77,7 @@ def bound(glue: Glue, constants: Mapping[str, Any], graphs: Graphs, compile_: Co
     """The callable that `glue` is the source of."""
     captured, forward, backward, backward_graph = graphs
     targets = {node.name: node.target for node in captured.graph.nodes}
+    warn = says(captured.graph)
     scope = {
         **_named_by(forward),
         **_named_by(backward),
@@ -88,8 +89,8 @@ def bound(glue: Glue, constants: Mapping[str, Any], graphs: Graphs, compile_: Co
         "backward_graph": backward,
         "plain_backward": backward_graph and (lambda inputs: backward_graph(*inputs)),
         "run_eagerly": captured.forward,
-        "as_eager_says": functools.partial(as_eager_says, compile_, says(captured.graph) is not None),
-        "warn": says(captured.graph),
+        "as_eager_says": functools.partial(as_eager_says, compile_, warn is not None),
+        "warn": warn,
     }
     filename = f"<cutaway {compile_.id}:autograd {next(_numbers)}>"
     exec(compile(glue.text, filename, "exec"), scope)

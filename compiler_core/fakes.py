@@ -20,7 +20,7 @@ from torch.fx.experimental.symbolic_shapes import StatefulSymbolicContext
 
 from compiler_core import overlaps
 from compiler_core.decompose import OF_FIRST_TYPE
-from compiler_core.eager_warnings import KERNELS, Heard
+from compiler_core.eager_warnings import Heard
 from compiler_core.errors import Unsupported
 from compiler_core.unheard import unheard
 
@@ -57,7 +57,7 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
         if _makes_quantised(func, (*args, *(kwargs or {}).values())):
             raise Unsupported("unsupported operation", f"{func} makes a quantised tensor")
         overlaps.check(func, args, kwargs or {})
-        if self.heard is not None and func in KERNELS and not self._inside:
+        if self.heard is not None and not self._inside:
             self.heard.kernel(func, args, kwargs or {})
         outs = [(t, t.shape, _is_empty(t)) for t in overlaps.outs(func, kwargs)] if kwargs else []
         inside, self._inside = self._inside, True

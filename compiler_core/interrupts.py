@@ -142,8 +142,8 @@ def safe_point() -> None:
 
 # ---------------------------------------------------------------- while guards are checked
 
-_DOES_NOT_HOLD = (KeyError, AttributeError, IndexError, TypeError, ValueError, ArithmeticError)
-"""What a guard's own check may raise."""
+DOES_NOT_HOLD = (KeyError, AttributeError, IndexError, TypeError, ValueError, ArithmeticError)
+"""What a guard's own check may raise where there is something else than at capture."""
 
 kept: list[BaseException] = []
 """What handlers of signals raised in guards, to be raised by `raise_kept`."""
@@ -168,7 +168,7 @@ def _checks(check: Callable[[Any], bool]) -> Generator[bool, Any, None]:
                 holds = check((yield holds))
         except GeneratorExit:
             return
-        except _DOES_NOT_HOLD:
+        except DOES_NOT_HOLD:
             holds = False
         except BaseException as error:
             holds = False

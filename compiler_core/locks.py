@@ -4,25 +4,24 @@ from __future__ import annotations
 
 import os
 import threading
-import weakref
-from typing import Any
+from types import ModuleType
 
-_owners: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
+_locks: list[tuple[ModuleType, str]] = []
 
 
-def free_after_fork(owner: Any, name: str) -> None:
-    """Give `owner` (an object or a module) a new `threading.RLock` in its attribute `name` in each forked child where
-    a thread that is not there held it.  To be used as ``with owner.name:``."""
-    _owners[owner] = name
+def free_after_fork(module: ModuleType, name: str) -> None:
+    """Give `module` a new `threading.RLock` as `name` in each forked child where a thread that is not there held it.
+    To be used as ``with module.name:``, never by a name of one's own."""
+    _locks.append((module, name))
 
 
 def _free_all() -> None:
-    for owner, name in list(_owners.items()):
-        lock = getattr(owner, name)
+    for module, name in _locks:
+        lock = getattr(module, name)
         if lock.acquire(blocking=False):  # free, or held by the thread that forked
             lock.release()
         else:
-            setattr(owner, name, threading.RLock())
+            setattr(module, name, threading.RLock())
 
 
 if hasattr(os, "register_at_fork"):

@@ -12,7 +12,7 @@ from torch._C._dynamo import guards as cpp
 from compiler_core.ambient import default_devices, function_modes, is_dispatched_or_traced
 from compiler_core.guards import library
 from compiler_core.guards.conditions import Condition, checker
-from compiler_core.interrupts import guard_function
+from compiler_core.interrupts import DOES_NOT_HOLD, guard_function
 from compiler_core.lifetimes import Mortal, boxed
 from compiler_core.record import ItemId
 from compiler_core.shown import shown
@@ -44,7 +44,7 @@ class GuardSpec:
         """None when it holds, else what was expected and what was seen."""
         try:
             obj = self.source.fetch(scope)
-        except (KeyError, AttributeError, IndexError, TypeError, ValueError, ArithmeticError):
+        except DOES_NOT_HOLD:
             obj = _MISSING
         if self.kind in _FROM_SCOPE:
             got = _FROM_SCOPE[self.kind](self, obj, scope)
@@ -222,7 +222,7 @@ def install_conditions(tree: GuardTree, specs: Sequence[GuardSpec]) -> None:
 def _check_condition(condition: Condition, scope: Scope) -> str | None:
     try:
         return None if condition.holds(scope) else condition.seen(scope)
-    except (KeyError, AttributeError, IndexError, TypeError, ValueError, ArithmeticError):
+    except DOES_NOT_HOLD:
         return "nothing there"
 
 
@@ -273,7 +273,7 @@ def _install_current_gpu(tree: GuardTree, spec: GuardSpec, parts: list[str]) -> 
 def _is_at(scope: Scope, source: Source, obj: Any) -> bool:
     try:
         return source.fetch(scope) is obj
-    except (KeyError, AttributeError, IndexError, TypeError, ValueError, ArithmeticError):
+    except DOES_NOT_HOLD:
         return False
 
 
