@@ -257,7 +257,10 @@ class Item(Source):
         emit.subscript()
 
     def manager(self, tree: GuardTree) -> Any:
-        container, base, value = tree.value(self.base), tree.manager(self.base), tree.value(self)
+        container = tree.value(self.base)
+        if self in tree.parts and type(container) in (dict, list, tuple):
+            return tree.parts[self].manager(self, tree)
+        base, value = tree.manager(self.base), tree.value(self)
         if type(container) is dict:
             return base.dict_getitem_manager(self.key, self.text, value, tree.kind)
         if type(container) is list:

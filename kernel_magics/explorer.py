@@ -9,7 +9,7 @@ from typing import Any
 import anywidget
 import traitlets
 
-from compiler_core.record import Compile, Event, Record, to_plain
+from compiler_core.record import Compile, Event, Frame, Record, to_plain
 from kernel_magics.assets import asset
 
 MIME = "application/vnd.cutaway.record+json"
@@ -89,11 +89,14 @@ class Explorer(anywidget.AnyWidget):
     def follow(self, record: Record) -> Callable[[], None]:
         """Show each step of `record` as it happens, until what comes back is called."""
         done: deque[dict[str, Any]] = deque(maxlen=_STEPS_SHOWN)
+        frames: dict[int, Frame] = {}
 
         def heard(compile_: Compile, event: Event) -> None:
             if event.end is not None:
                 done.append(_step(event))
-            self.progress = _progress(record, compile_, event, list(done))
+            frames.update((frame.id, frame) for frame in record.frames[len(frames) :])
+            frame = frames.get(compile_.frame)
+            self.progress = _progress(record.clock(), compile_, frame.name if frame else "", event, list(done))
 
         return record.listen(heard)
 
@@ -137,13 +140,13 @@ def _step(event: Event) -> dict[str, Any]:
     return {"stage": event.stage, "name": event.name, "ms": round(ms, 2), "outcome": event.outcome}
 
 
-def _progress(record: Record, compile_: Compile, event: Event, done: list[dict[str, Any]]) -> dict[str, Any]:
+def _progress(clock: int, compile_: Compile, frame: str, event: Event, done: list[dict[str, Any]]) -> dict[str, Any]:
     running = event.end is None
     return {
         "compile": compile_.id,
-        "frame": next((f.name for f in record.frames if f.id == compile_.frame), ""),
+        "frame": frame,
         "stage": event.stage if running else "",
         "name": event.name if running else "",
-        "elapsed": record.clock() / 1e9,
+        "elapsed": clock / 1e9,
         "done": done,
     }

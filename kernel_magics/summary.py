@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from compiler_core.record import Compile, Failure, Frame, GraphBreak, Partition, Record, StackLine, Symbol
+from compiler_core.record import Compile, Failure, Frame, GraphBreak, Partition, Record, StackLine, Symbol, limits
 from compiler_core.record.steps import Steps
 
 LARGEST = 3
@@ -41,8 +41,8 @@ def explanation(record: Record) -> str:
     kept and why."""
     compiles = record.compiles
     breaks = [b for c in compiles for b in c.breaks]
-    lines = [Line(0, _headline(record)), *_failed(record)]
-    lines += [Line(1, f"graph {c.id}: {_count(operations(c), 'operation')}") for c in compiles if graphs(c)]
+    head = [Line(0, _headline(record)), *_failed(record)]
+    lines = [Line(1, f"graph {c.id}: {_count(operations(c), 'operation')}") for c in compiles if graphs(c)]
     explained: set[str] = set()
     for break_ in breaks:
         lines += _break(break_, explained)
@@ -50,7 +50,7 @@ def explanation(record: Record) -> str:
         lines += [Line(1, f"guard {compile_.id}: {guard.code}") for guard in compile_.guards]
         lines += _recompile(compile_)
         lines += _largest_kept(compile_)
-    return "\n".join("  " * line.depth + line.text for line in lines)
+    return "\n".join("  " * line.depth + line.text for line in [*head, *_first(lines)])
 
 
 def _largest_kept(compile_: Compile) -> list[Line]:
@@ -66,16 +66,22 @@ def _largest_kept(compile_: Compile) -> list[Line]:
 
 def outline(record: Record) -> list[Line]:
     """The record in sentences; the first says it all, then what failed, the rest frame by frame."""
-    lines = [Line(0, _headline(record)), *_failed(record)]
     explained: set[str] = set()
-    for frame in record.frames:
-        lines += _frame(record, frame, explained)
-    return lines + [Line(1, f"note: {note}") for note in record.notes]
+    lines = [line for frame in record.frames for line in _frame(record, frame, explained)]
+    notes = [Line(1, f"note: {note}") for note in record.notes]
+    return [Line(0, _headline(record)), *_failed(record), *_first(lines), *_first(notes)]
+
+
+def _first(lines: list[Line]) -> list[Line]:
+    """As many as a summary has, and how many there are."""
+    if len(lines) <= limits.LINES:
+        return lines
+    return [*lines[: limits.LINES], Line(1, f"showing the first {limits.LINES:,} of {len(lines):,} lines")]
 
 
 def graphs(compile_: Compile) -> int:
     """How many graphs the compile captured: one, or none where it found nothing to compute."""
-    return sum(a.pane == "captured" and operations(compile_) > 0 for a in compile_.artifacts)
+    return sum(a.pane == "captured" for a in compile_.artifacts) if operations(compile_) else 0
 
 
 def operations(compile_: Compile) -> int:
@@ -119,7 +125,8 @@ def _failures(record: Record) -> list[Failure]:
 
 
 def _failed(record: Record) -> Iterator[Line]:
-    for failure in _failures(record):
+    failures = _failures(record)
+    for failure in failures[: limits.FAILURES]:
         at = f" at {_place(record, failure.filename, failure.lineno)}" if failure.lineno else ""
         cause = failure.message.partition("\n")[0]
         yield Line(1, f"FAILURE{at}: {_WHAT_FAILED[failure.kind]} {failure.stage}: {cause}")
@@ -127,6 +134,8 @@ def _failed(record: Record) -> Iterator[Line]:
             yield Line(2, record.text(failure.line).strip())
         if failure.meaning:
             yield Line(2, failure.meaning)
+    if len(failures) > limits.FAILURES:
+        yield Line(1, f"showing the first {limits.FAILURES:,} of {len(failures):,} failures")
 
 
 def _frame(record: Record, frame: Frame, explained: set[str]) -> Iterator[Line]:

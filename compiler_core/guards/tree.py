@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from operator import itemgetter
 from typing import Any
 
 import torch
@@ -14,9 +15,12 @@ from torch._dynamo.guards import GuardManagerType, GuardManagerWrapper
 from compiler_core.guards.kinds import KINDS, GuardSpec, install_conditions
 from compiler_core.guards.sealed import seal
 from compiler_core.lifetimes import Mortal
-from compiler_core.sources import Held, Local, Scope, Source
+from compiler_core.sources import Held, Item, Local, Scope, Source
 
 _ASKED_EACH_TIME = object()
+_PART = 128
+"""Items of a container that hang on one manager of their own, where there are more than `_MANY`."""
+_MANY = 512
 
 
 class GuardTree:
@@ -31,6 +35,7 @@ class GuardTree:
         self._managers: dict[Source, Any] = {}
         self._values: dict[Source, Any] = {}
         self._held: dict[str, Any] = {}
+        self.parts: dict[Item, Part] = {}
         self._globals: Any = None
         self._held_manager: Any = None
 
@@ -93,6 +98,7 @@ class GuardTree:
         # else C++ skips a parameter's check while its module's dict is unchanged, and misses requires_grad_()
         with torch._dynamo.config.patch(skip_tensor_guards_with_matching_dict_tags=False):
             left = seal(self, guards) if sealing else guards
+            self.parts = {item: part for part in _parts(left) for item in part.places}
             for guard in left:
                 if guard.kind != "CONDITION":
                     KINDS[guard.kind].install(self, guard, [guard.text])
@@ -105,4 +111,40 @@ class GuardTree:
         self.scope = Scope({}, self.scope.f_globals, {})
         self._values.clear()
         self._managers.clear()
+        self.parts.clear()
         return made
+
+
+class Part:
+    """Some items of a container, taken at once.
+
+    PyTorch's manager looks for a new item among all those that it has, so a container with many items that are guarded
+    takes a time that grows with the square of their number.
+    """
+
+    def __init__(self, items: Sequence[Item]) -> None:
+        self.places = {item: i for i, item in enumerate(items)}
+        self._base = items[0].base
+        self._manager: Any = None
+
+    def manager(self, item: Item, tree: GuardTree) -> Any:
+        if self._manager is None:
+            keys = [each.key for each in self.places]
+            take = itemgetter(*keys, keys[0])  # of one key it would give no tuple
+            name = f"{len(keys)} items of {self._base.text}"
+            self._manager = tree.manager(self._base).lambda_manager(take, name, (), tree.kind)
+        return self._manager.tuple_getitem_manager(self.places[item], item.text, tree.value(item), tree.kind)
+
+
+def _parts(guards: Sequence[GuardSpec]) -> Iterator[Part]:
+    """Those of the containers of which many items are guarded."""
+    found: dict[Source, dict[Item, None]] = {}
+    for guard in guards:
+        source: Source | None = guard.source
+        while source is not None:
+            if isinstance(source, Item):
+                found.setdefault(source.base, {})[source] = None
+            source = getattr(source, "base", None)
+    for items in map(list, found.values()):
+        if len(items) > _MANY:
+            yield from (Part(items[i : i + _PART]) for i in range(0, len(items), _PART))

@@ -18,6 +18,8 @@ Nothing here holds a tensor, a module or any other live object; this package nee
 the standard library, and a record read from JSON is checked against its types before anything is
 made of it, so one from a stranger is safe to open.
 
+How much a record holds is limited, see `limits.py`; what was left out is counted in its notes.
+
 The tree is in `record.py`, what it holds in a file for each part: `artifacts.py`, `capture.py`,
 `partition.py`, `kernels.py`, `steps.py`, `differences.py`; `plain.py` reads and writes JSON.
 """
@@ -29,6 +31,7 @@ import sys
 import types
 from typing import Any
 
+from compiler_core.record import limits
 from compiler_core.record.artifacts import (
     Artifact,
     Edge,
@@ -69,7 +72,7 @@ __all__ = [
     "FusionRefusal", "Graph", "GraphBreak", "Guard", "ItemId", "Kernel", "KernelResources", "Language",
     "Listener", "MemoryPlan", "Node", "Outcome", "Pane", "Partition", "PlannedBuffer", "Recompile", "Record",
     "RecordError", "Replay", "Span", "StackLine", "Stage", "State", "Steps", "Symbol", "Total", "Tried", "Tuning",
-    "Value", "from_plain", "public_fields", "to_plain",
+    "Value", "from_plain", "limits", "public_fields", "to_plain",
 ]  # fmt: skip
 
 

@@ -12,7 +12,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from compiler_core.record.artifacts import Artifact, Edge, Event, Failure, Graph, ItemId, Language, Pane, Span, Stage
+from compiler_core.record import limits
+from compiler_core.record.artifacts import (
+    Artifact,
+    ArtifactId,
+    Edge,
+    Event,
+    Failure,
+    Graph,
+    ItemId,
+    Language,
+    Pane,
+    Span,
+    Stage,
+)
 from compiler_core.record.capture import GraphBreak, Guard, Recompile, Symbol
 from compiler_core.record.differences import Comparison
 from compiler_core.record.kernels import (
@@ -31,7 +44,7 @@ from compiler_core.record.plain import RecordError, from_plain, to_plain
 from compiler_core.record.steps import Replay, Steps
 
 SCHEMA_VERSION = 2
-MAX_JSON_BYTES = 512 * 1024 * 1024
+MAX_JSON_BYTES = limits.JSON
 
 
 @dataclass(slots=True)
@@ -70,6 +83,8 @@ class Compile:
     steps: list[Steps] = field(default_factory=list)
     """The attempts to capture it, the one that counts last; recorded on demand."""
     _record: Record | None = field(default=None, repr=False, compare=False)
+    _ids: set[ArtifactId] = field(default_factory=set, repr=False, compare=False)
+    """Those of `artifacts`, as far as they are known."""
 
     def artifact(
         self,
@@ -82,8 +97,11 @@ class Compile:
     ) -> Artifact:
         """Add a text; its id is ``"<compile id>:<name>"`` and `name` is unique in the compile."""
         made = Artifact(f"{self.id}:{name}", pane, name, language, text, list(spans), graph)
-        if any(a.id == made.id for a in self.artifacts):
+        if len(self._ids) != len(self.artifacts):
+            self._ids = {a.id for a in self.artifacts}
+        if made.id in self._ids:
             raise ValueError(f"compile {self.id} already has an artifact named {name!r}")
+        self._ids.add(made.id)
         self.artifacts.append(made)
         return made
 
@@ -179,6 +197,9 @@ class Record:
     """Its texts are those of a compiler in this process, and not a stranger's: they may run."""
     _opened: int = field(default_factory=time.perf_counter_ns, repr=False, compare=False)
     _listeners: list[Listener] = field(default_factory=list, repr=False, compare=False)
+    _by_name: dict[str, Artifact] = field(default_factory=dict, repr=False, compare=False)
+    """Of `sources`, as far as they are known."""
+    _frames_left_out: int = field(default=0, repr=False, compare=False)
 
     def clock(self) -> int:
         """Nanoseconds since this record was opened."""
@@ -194,9 +215,23 @@ class Record:
             listener(compile_, event)
 
     def frame(self, name: str, filename: str, line: int, kind: Literal["root", "resume", "called"]) -> Frame:
-        made = Frame(len(self.frames), name, filename, line, kind)
-        self.frames.append(made)
+        """Open a frame.  Beyond `limits.FRAMES` it is none of the record's, whose notes count it."""
+        made = Frame(len(self.frames) + self._frames_left_out, name, filename, line, kind)
+        if len(self.frames) < limits.FRAMES:
+            self.frames.append(made)
+        else:
+            self._frames_left_out += 1
+            self._count_frames()
         return made
+
+    def _count_frames(self) -> None:
+        start = f"The first {limits.FRAMES:,} of "
+        note = f"{start}{limits.FRAMES + self._frames_left_out:,} frames are kept."
+        at = next((i for i, known in enumerate(self.notes) if known.startswith(start)), None)
+        if at is None:
+            self.notes.append(note)
+        else:
+            self.notes[at] = note
 
     def compile(self, frame: Frame, backend: str = "") -> Compile:
         """Open the next compile of `frame`; its id prints as PyTorch's do, ``frame/number``."""
@@ -225,10 +260,11 @@ class Record:
 
     def source_lines(self, filename: str, lines: dict[int, str]) -> Artifact:
         """The same for lines here and there."""
-        artifact = next((a for a in self.sources if a.name == filename), None)
+        artifact = self._source(filename)
         if artifact is None:
             artifact = Artifact(f"src:{len(self.sources)}", "source", filename, "python", "")
             self.sources.append(artifact)
+            self._by_name[filename] = artifact
         known = dict(zip((int(s.key) for s in artifact.spans), artifact.text.split("\n"), strict=False))
         known.update(lines)
         numbers = sorted(known)
@@ -236,25 +272,31 @@ class Record:
         artifact.spans = [Span(str(n), i, i) for i, n in enumerate(numbers, 1)]
         return artifact
 
+    def _source(self, filename: str) -> Artifact | None:
+        if len(self._by_name) != len(self.sources):
+            self._by_name = {a.name: a for a in reversed(self.sources)}
+        return self._by_name.get(filename)
+
     def line(self, filename: str, lineno: int) -> ItemId | None:
         """The item of a line of the user's, or None where that line is not among the sources."""
-        for artifact in self.sources:
-            if artifact.name == filename and any(s.key == str(lineno) for s in artifact.spans):
-                return artifact.item(str(lineno))
-        return None
+        artifact = self._source(filename)
+        if artifact is None or all(s.key != str(lineno) for s in artifact.spans):
+            return None
+        return artifact.item(str(lineno))
 
     def text(self, item: ItemId) -> str:
         """The lines that `item` is; KeyError where the record has no such item."""
         for artifact in self.artifacts:
-            for span in artifact.spans:
-                if artifact.item(span.key) == item:
-                    return artifact.lines(span)
+            if item.startswith(f"{artifact.id}#"):
+                for span in artifact.spans:
+                    if artifact.item(span.key) == item:
+                        return artifact.lines(span)
         raise KeyError(f"the record has no item {item!r}")
 
     def search(self, text: str, pane: Pane | None = None) -> list[ItemId]:
         """The items whose lines contain `text`, in one pane or in all, in the record's order."""
         artifacts = [a for a in self.artifacts if pane in (None, a.pane)]
-        return [a.item(span.key) for a in artifacts for span in a.spans if text in a.lines(span)]
+        return [item for artifact in artifacts for item in _found(artifact, text)]
 
     def label(self, filename: str) -> str:
         """What the reader calls a file."""
@@ -319,7 +361,17 @@ class Record:
 
     @classmethod
     def load(cls, path: str | Path) -> Record:
+        size = Path(path).stat().st_size
+        if size > 4 * MAX_JSON_BYTES:  # as many bytes as a character has at most
+            raise RecordError(f"the file has {size:,} bytes; at most {MAX_JSON_BYTES:,} characters are read")
         return cls.from_json(Path(path).read_text(encoding="utf-8"))
+
+
+def _found(artifact: Artifact, text: str) -> Iterator[ItemId]:
+    lines = artifact.text.split("\n")
+    for span in artifact.spans:
+        if text in "\n".join(lines[span.first - 1 : span.last]):
+            yield artifact.item(span.key)
 
 
 def _reach(start: ItemId, step: dict[ItemId, list[ItemId]]) -> set[ItemId]:

@@ -4,7 +4,10 @@ import { h, scrollInside, whenSized } from "./dom";
 import { cause, headline } from "./failures";
 import { frameKind, frameName } from "./overview";
 import type { Compile, Frame, GraphBreak, Recompile } from "./record";
-import { frameOf, type State } from "./state";
+import type { State } from "./state";
+
+/** Frames and compiles that are shown; a page takes seconds for some thousands of rows. */
+export const MOST_ROWS = 2000;
 
 interface Row {
   element: HTMLElement;
@@ -19,23 +22,22 @@ export class Tree {
 
   constructor(private readonly state: State) {
     const { frames } = state.record;
-    for (const frame of frames.filter((f) => this.beginning(f) === f)) {
-      this.addFrame(frame, 1);
-      for (const rest of frames) if (rest !== frame && this.beginning(rest) === frame) this.addFrame(rest, 2);
+    for (const [first, ...rest] of families(frames)) {
+      this.addFrame(first, 1);
+      for (const frame of rest) this.addFrame(frame, 2);
     }
     this.element.append(this.list);
+    const all = frames.length + frames.reduce((sum, frame) => sum + frame.compiles.length, 0);
+    const shown = this.list.childElementCount;
+    if (shown < all) {
+      const text = `Showing the first ${shown.toLocaleString("en")} of ${all.toLocaleString("en")} frames and compiles.`;
+      this.element.append(h("p", { class: "note", role: "note" }, text));
+    }
     if (!frames.length) this.element.append(h("p", { class: "empty" }, "No frame was seen."));
     for (const note of state.record.notes) this.element.append(h("p", { class: "note", role: "note" }, note));
     this.list.addEventListener("keydown", (event) => this.keyed(event));
     state.on("compile", () => this.mark());
     whenSized(this.element, () => this.mark());
-  }
-
-  /** Where a resume function's frame began: that of the first compile in the row whose breaks led to it. */
-  private beginning(frame: Frame): Frame {
-    const from = frame.resumes === null ? null : frameOf(this.state.record, Number(frame.resumes.split("/")[0]));
-    // in a record from a stranger, frames might resume one another
-    return from && from.id < frame.id ? this.beginning(from) : frame;
   }
 
   /** A file is named only where there are several. */
@@ -45,6 +47,7 @@ export class Tree {
   }
 
   private addFrame(frame: Frame, level: number): void {
+    if (this.list.childElementCount >= MOST_ROWS) return;
     const element = h(
       "div",
       {
@@ -80,6 +83,7 @@ export class Tree {
   }
 
   private addCompile(compile: Compile, level: number): void {
+    if (this.list.childElementCount >= MOST_ROWS) return;
     const marks = {
       compiled: ["✓", "compiled"],
       failed: ["✗", "failed"],
@@ -148,6 +152,24 @@ export class Tree {
     }
     if (current) scrollInside(this.element, current.element);
   }
+}
+
+/** Each frame with those that resume it, and those that resume them: a break's compile is in the frame before it. */
+export function families(frames: Frame[]): Frame[][] {
+  const byId = new Map([...frames].reverse().map((frame) => [frame.id, frame]));
+  const beginning = new Map<Frame, Frame>();
+  const found = new Map<Frame, Frame[]>();
+  // in a record from a stranger, frames might resume one another: one resumes only what has a smaller id
+  for (const frame of [...frames].sort((a, b) => a.id - b.id)) {
+    const from = frame.resumes === null ? undefined : byId.get(Number(frame.resumes.split("/")[0]));
+    beginning.set(frame, (from && from.id < frame.id && beginning.get(from)) || frame);
+  }
+  for (const frame of frames) if (beginning.get(frame) === frame) found.set(frame, [frame]);
+  for (const frame of frames) {
+    const first = beginning.get(frame) as Frame;
+    if (first !== frame) found.get(first)?.push(frame);
+  }
+  return [...found.values()];
 }
 
 /** The guard that failed, in few words and in a sentence. */
