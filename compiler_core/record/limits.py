@@ -22,6 +22,7 @@ FRAMES = 20_000
 """Frames of a record, and compiles in a record of a log."""
 NODES = 200_000
 """Nodes of one graph of a log."""
+EDGES = 5 * NODES
 LINKS = 200
 """Graph nodes that one line of a kernel, or one kernel, is linked to where only their operation is known."""
 NOTES = 100
@@ -36,8 +37,13 @@ FAILURES = 100
 """Failures at the head of a summary."""
 
 
+CUT = 50
+"""Characters of the words that say how much was cut off."""
+
+
 def cut(text: str, most: int = NAME) -> str:
-    """`text`, or as much of it and how much was left out."""
+    """`text`, or as much of it as fits into `most` characters with how much was left out."""
     if len(text) <= most:
         return text
-    return f"{text[:most]}… ({len(text) - most:,} characters left out)"
+    kept = most - CUT
+    return f"{text[:kept]}… ({len(text) - kept:,} characters left out)"

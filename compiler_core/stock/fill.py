@@ -12,7 +12,7 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
-from compiler_core.record import Compile, Event, Frame, GraphBreak, Record
+from compiler_core.record import Compile, Event, Frame, GraphBreak, Record, limits
 from compiler_core.stock.code import record_bytecode
 from compiler_core.stock.graphs import GRAPHS, Opened
 from compiler_core.stock.guard_costs import estimate
@@ -21,16 +21,12 @@ from compiler_core.stock.happened import Happened
 from compiler_core.stock.kernels import Kernels
 from compiler_core.stock.later import Later
 from compiler_core.stock.lines import Lines
+from compiler_core.stock.room import COMPILE, Cost, Room
 from compiler_core.stock.stages import stage_of
-from compiler_core.stock.told import read_break, read_reasons
+from compiler_core.stock.told import read_break, read_reason
 
-MOST_NOTES = 100
-EVENT, OBJECT = 300, 2000
-"""Characters that count for an event, and for a thing told without a text."""
-_WHOLE = frozenset({"compilation_metrics", "bwd_compilation_metrics"})
 _RESUME = re.compile(r"torch_dynamo_resume_in_(.+)_at_(\d+)$")
-_LOCAL = re.compile(r"^L\['(\w+)'\]")
-_SILENT = frozenset({"", "str"})
+_SILENT = frozenset({""})
 
 
 class Filler:
@@ -38,24 +34,28 @@ class Filler:
 
     def __init__(self, record: Record, began: int | None, files: bool = True, budget: int | None = None) -> None:
         """`began`: when the record was opened, in nanoseconds since the epoch; None: with the first thing told.
-        `budget`: how many characters of text are kept; the last half is for what has a pane of its own."""
+        `budget`: the bytes that the record may take, `limits.MEMORY` if not said."""
         self.record = record
         self.lines = Lines(record, files)
         self.later = Later()
         self.strings: dict[int, str] = {}
         self._began = began
-        self._budget = self._left = budget
-        self._left_out = 0
+        self.room = Room(budget)
+        self._with_room: set[str] = set()
+        """The compiles that are kept."""
+        self._compiles_left_out = 0
         self._frames: dict[int, Frame] = {}
         self._opened: dict[str, Opened] = {}
         self._waiting: list[Happened] = []
 
     def hear(self, told: Happened) -> None:
         """Something happened: written now if that is cheap, else when the record closes."""
+        if told.name in _SILENT or self._is_left_out(told):
+            return
+        is_mark = "\x00" in told.payload  # whose text is looked at when it is made
         if told.name in _AT_ONCE and (told.compile_id or self._opened or told.name == "str"):
-            if told.name != "chromium_event" or self._spends(EVENT, told):
-                self._safely(told)
-        elif told.name not in _SILENT and self._affords(told):
+            self._safely(told)
+        elif is_mark or self._keeps(told):
             self._waiting.append(told)
 
     def read(self) -> None:
@@ -72,51 +72,60 @@ class Filler:
             self._end(opened)
         self._resumes()
         self.lines.flush()
-        if self._left_out:
-            self.record.notes.append(
-                f"{self._left_out:,} texts were left out: the log is longer than what is kept of it."
-            )
+        if self._compiles_left_out:
+            kept = len(self._opened)
+            self.record.notes.append(f"The first {kept:,} of {kept + self._compiles_left_out:,} compiles are kept.")
+        if note := self.room.note():
+            self.record.notes.append(note)
 
-    def _affords(self, told: Happened) -> bool:
-        if not told.payload and told.name not in _WHOLE:
-            return self._spends(OBJECT, told)
-        kept = not told.payload or self._keeps(told.payload, spare=told.name not in _RULES)
+    def _is_left_out(self, told: Happened) -> bool:
+        """Whether it belongs to a compile for which there is no room; the first thing that is told of one takes it."""
+        if not told.compile_id or told.compile_id in self._with_room or told.name in _OF_NO_COMPILE:
+            return False
+        if len(self._with_room) < limits.FRAMES and self.room.fits(COMPILE):
+            self._with_room.add(told.compile_id)
+            return False
+        self._compiles_left_out += told.name == "dynamo_start" and not told.attempt
+        return True
+
+    def _keeps(self, told: Happened) -> bool:
+        cost = _COSTS.get(told.name, Cost())
+        if told.name == "chromium_event" and '"entire_' in told.payload:
+            cost = Cost("times of whole compiles", spare=0.15, json=True)
+        kept = self.room.keeps(told, cost)
         if not kept and told.name == "dynamo_cpp_guards_str":
             self._of(told).compile.outcome = "compiled"
         return kept
 
-    def _spends(self, size: int, told: Happened) -> bool:
-        """Whether the budget allows for an object of about this size; the time of a whole compile is always kept."""
-        if self._left is None:
-            return True
-        self._left -= size
-        return self._left > 0 or '"entire_' in told.payload
-
-    def _keeps(self, text: str, spare: bool) -> bool:
-        """Whether the budget allows for a text; what has no pane of its own gets half of it."""
-        if self._left is None or self._budget is None:
-            return True
-        if self._left - len(text) < (self._budget // 2 if spare else 0):
-            self._left_out += 1
-            return False
-        self._left -= len(text)
-        return True
-
     def _safely(self, told: Happened) -> None:
         try:
-            told.payload = self.later.whole(told.payload)
+            if "\x00" in told.payload:
+                told.payload = self._cut(self.later.whole(told.payload))
+                if not self._keeps(told):
+                    return
             _RULES.get(told.name, Filler._other)(self, told)
         except Exception as error:
             self._failed(told, error)
 
+    def _cut(self, text: str) -> str:
+        self.room.left_out["ends of long texts"] += len(text) > limits.TEXT
+        return limits.cut(text, limits.TEXT)
+
     def _failed(self, told: Happened, error: Exception) -> None:
-        if len(self.record.notes) >= MOST_NOTES:
-            return
-        message = f"what PyTorch told ({told.name}) could not be read: {type(error).__name__}: {error}"
-        if told.compile_id in self._opened:
-            self._opened[told.compile_id].compile.fail("backend", message, traceback.format_exc())
+        message = f"what PyTorch told ({told.name}) could not be read: {type(error).__name__}: {limits.cut(str(error))}"
+        opened = self._opened.get(told.compile_id)
+        if opened is None:
+            self._note(message)
+        elif len(opened.compile.failures) < limits.NOTES:
+            opened.compile.fail("backend", message, traceback.format_exc(limit=-5))
         else:
-            self.record.notes.append(message)
+            self.room.left_out["failures to read it"] += 1
+
+    def _note(self, note: str) -> None:
+        if len(self.record.notes) < limits.NOTES:
+            self.record.notes.append(note)
+        else:
+            self.room.left_out["notes"] += 1
 
     def _of(self, told: Happened) -> Opened:
         """The compile that something belongs to; what names none belongs to the latest."""
@@ -126,7 +135,7 @@ class Filler:
             made = Compile(id_ or "0/0", frame.id, _record=self.record)
             frame.compiles.append(made)
             frame.calls += 1
-            self._opened[id_] = Opened(made, Kernels(made), self.lines)
+            self._opened[id_] = Opened(made, Kernels(made), self.lines, self.room)
         return self._opened[id_]
 
     def _frame(self, told: Happened) -> Frame:
@@ -140,7 +149,11 @@ class Filler:
     def _string(self, told: Happened) -> None:
         if isinstance(told.about, (list, tuple)) and len(told.about) == 2:
             text, number = told.about
-            self.strings[int(number)] = str(text)
+            text = limits.cut(str(text))
+            if self.room.fits(2 * len(text) + 200):
+                self.strings[int(number)] = text
+            else:
+                self.room.left_out["names of files"] += 1
 
     def _start(self, told: Happened) -> None:
         opened, frame = self._of(told), self._frame(told)
@@ -148,8 +161,8 @@ class Filler:
         if not stack or frame.filename:
             return
         at = stack[-1]
-        frame.name, frame.line = str(at.get("name", "?")), int(at.get("line") or 0)
-        frame.filename = str(at.get("file") or self.strings.get(at.get("filename"), "?"))
+        frame.name, frame.line = limits.cut(str(at.get("name", "?"))), int(at.get("line") or 0)
+        frame.filename = limits.cut(str(at.get("file") or self.strings.get(at.get("filename"), "?")))
         if resume := _RESUME.match(frame.name):
             frame.name, frame.kind, frame.line = resume[1], "resume", int(resume[2])
         opened.compile.outcome = "running"
@@ -157,22 +170,26 @@ class Filler:
 
     def _time(self, told: Happened) -> None:
         """A phase begins (B), ends (E), or a moment is noted (i)."""
+        if not self._keeps(told):
+            return
         moment = json.loads(told.payload) if told.payload else told.about
-        events, name, phase = self._of(told).compile.events, str(moment["name"]), moment.get("ph")
+        opened, name, phase = self._of(told), limits.cut(str(moment["name"])), moment.get("ph")
         self._began = self._began or int(moment["ts"] * 1000)
         at = int(moment["ts"] * 1000) - self._began
         if phase == "E":
-            running = next((e for e in reversed(events) if e.end is None and e.name == name), None)
-            if running is not None:
-                running.end, running.outcome = at, "ok"
-                self._of(told).compile._tell(running)
+            if running := opened.running.get(name):
+                event = running.pop()
+                event.end, event.outcome = at, "ok"
+                opened.compile._tell(event)
             return
         event = Event(stage_of(name), name, at)
         if phase == "i":
             event.end, event.outcome = at, "ok"
-            event.detail = str(moment.get("args", {}).get("key") or "")
-        events.append(event)
-        self._of(told).compile._tell(event)
+            event.detail = limits.cut(str(moment.get("args", {}).get("key") or ""))
+        else:
+            opened.running.setdefault(name, []).append(event)
+        opened.compile.events.append(event)
+        opened.compile._tell(event)
 
     def _graph(self, told: Happened) -> None:
         self._of(told).graph(told)
@@ -187,8 +204,10 @@ class Filler:
         made = GraphBreak(
             f"b{len(opened.compile.breaks)}", found.kind, "\n".join(found.explanation), "\n".join(hints), stack
         )
-        if all((made.kind, made.stack) != (b.kind, b.stack) for b in opened.compile.breaks):
-            opened.compile.breaks.append(made)  # an attempt that starts again tells it again
+        place = (made.kind, *((line.filename, line.lineno, line.function, line.text) for line in stack))
+        if place not in opened.break_places:  # an attempt that starts again tells it again
+            opened.break_places.add(place)
+            opened.compile.breaks.append(made)
         self._other(told)
 
     def _guards(self, told: Happened) -> None:
@@ -204,16 +223,13 @@ class Filler:
 
     def _reasons(self, told: Happened) -> None:
         compile_ = self._of(told).compile
-        for cause in read_reasons(told.payload):
+        cause = None if compile_.cause else read_reason(told.payload)
+        if cause is not None:
             before = self._opened.get(cause.of)
-            guard = (
-                next((g for g in before.compile.guards if _is_of(g.source, g.code, cause.guard)), None)
-                if before
-                else None
-            )
+            guard = before.guard_of(cause.guard) if before else None
             if guard is not None:
                 cause.guard, cause.source, cause.line = guard.code, guard.source, guard.line
-            compile_.cause = compile_.cause or cause
+            compile_.cause = cause
         self._other(told)
 
     def _code(self, told: Happened) -> None:
@@ -240,17 +256,20 @@ class Filler:
         self._of(told).messages.setdefault("inputs", []).append(json.dumps(about, default=str))
 
     def _symbol(self, told: Happened) -> None:
-        self._of(told).symbols.append(told.about)
+        self._of(told).symbol(told.about)
 
     def _metrics(self, told: Happened) -> None:
         compile_, about = self._of(told).compile, told.about
         text = json.dumps(about, indent=1, default=str)
-        if self._keeps(text, spare=True):
-            self._of(told).text(told.name, text, told.attempt)
+        if self.room.fits(2 * len(text), 0.5):
+            self._of(told).text(told.name, self._cut(text), told.attempt)
+        else:
+            self.room.left_out["other texts"] += 1
         if reason := about.get("cudagraph_skip_reason"):
             self._without_cudagraphs(compile_, reason)
         if about.get("fail_type"):
-            compile_.outcome, compile_.reason = "failed", f"{about['fail_type']}: {about.get('fail_reason')}"
+            reason = limits.cut(f"{about['fail_type']}: {about.get('fail_reason')}")
+            compile_.outcome, compile_.reason = "failed", reason
         elif compile_.outcome == "running":
             compile_.outcome, compile_.reason = "skipped", "nothing was captured"
 
@@ -264,9 +283,9 @@ class Filler:
         self._without_cudagraphs(self._of(told).compile, told.about)
 
     def _without_cudagraphs(self, compile_: Compile, reason: str) -> None:
-        note = f"{compile_.id}: CUDA graphs were skipped: {reason}"
+        note = f"{compile_.id}: CUDA graphs were skipped: {limits.cut(str(reason))}"
         if note not in self.record.notes:
-            self.record.notes.append(note)
+            self._note(note)
 
     def _version(self, told: Happened) -> None:
         self.record.versions["torch"] = str(json.loads(told.payload).get("pytorch_version"))
@@ -274,7 +293,7 @@ class Filler:
     def _other(self, told: Happened) -> None:
         text = told.payload or (json.dumps(told.about, indent=1, default=str) if told.about else "")
         if text:
-            self._of(told).text(told.name, text, told.attempt)
+            self._of(told).text(told.name, self._cut(text), told.attempt)
 
     def _end(self, opened: Opened) -> None:
         try:
@@ -296,16 +315,26 @@ class Filler:
                 found[1].resumes.append(frame.id)
 
 
-def _is_of(source: str, code: str, why: str) -> bool:
-    """Whether a reason speaks of a guard: it repeats its code, or names its tensor without the ``L[...]``."""
-    name = _LOCAL.sub(r"\1", source)
-    return bool(code) and (code == why or f"tensor '{name}'" in why)
-
+_OF_NO_COMPILE = frozenset({"str", "torch_version"})
 
 _AT_ONCE: frozenset[str] = frozenset({"str", "dynamo_start", "chromium_event"})
 
 _OF_NONE = frozenset({"torch_version"})
 """What is about the whole run; anything else that names no compile belongs to the latest."""
+
+_COSTS: dict[str, Cost] = {
+    **dict.fromkeys([*GRAPHS, "cutaway.pass"], Cost("graphs", line=700, spare=0.2)),
+    "inductor_output_code": Cost("codes", line=400, spare=0.2),
+    "dynamo_cpp_guards_str": Cost("lists of guards", line=800, spare=0.2),
+    "dynamo_graph_break_reason": Cost("graph breaks", line=600, spare=0.2),
+    "recompile_reasons": Cost("reasons for recompiles", spare=0.2, json=True),
+    "chromium_event": Cost("times", json=True),
+    **dict.fromkeys(("compilation_metrics", "bwd_compilation_metrics"), Cost("outcomes", spare=0.15)),
+    "create_symbol": Cost("symbols", spare=0.2),
+    **dict.fromkeys(("cutaway.bytecode", "cutaway.steps"), Cost("bytecode and steps", spare=0.2)),
+    **dict.fromkeys(("cutaway.kernel", "cutaway.refusal", "cutaway.autotuning"), Cost("kernels", spare=0.2)),
+}
+"""What is not of the other texts."""
 
 _RULES: dict[str, Callable[[Filler, Happened], Any]] = {
     "str": Filler._string,

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from compiler_core.record import Artifact, Compile, Pane
+from compiler_core.record import Artifact, Compile, Event, Guard, Pane
 from compiler_core.stock.happened import Happened
 from compiler_core.stock.kernels import Graphs, Kernels, aot_id
 from compiler_core.stock.lines import Lines
 from compiler_core.stock.origins import Origins
-from compiler_core.stock.readable import Readable, read_graph
+from compiler_core.stock.readable import Place, Readable, read_graph
+from compiler_core.stock.room import EDGE, Room
 from compiler_core.stock.saved import partition_of
 
 GRAPHS: dict[str, tuple[Pane, str, tuple[str, ...]]] = {
@@ -28,6 +30,8 @@ GRAPHS: dict[str, tuple[Pane, str, tuple[str, ...]]] = {
 """PyTorch's name of each: the pane, our name, and the graphs that it may come from, the nearest first."""
 
 
+_LOCAL = re.compile(r"^L\['(\w+)'\]")
+_TENSOR = re.compile(r"tensor '(.+?)'(?: |$)")
 _FIRST = ("before_pre_grad", "pre_grad", "joint", "forward")
 """What begins another part, where the last one has it already."""
 
@@ -52,6 +56,33 @@ class _Told:
     read: Readable
 
 
+class _Places:
+    """The user's lines of the captured graph."""
+
+    def __init__(self, read: Readable) -> None:
+        self.read = read
+        self.files = {place.filename for place in read.places.values()}
+        self.by_code: dict[str, Place] = {place.text: place for place in read.places.values()}
+
+
+class _Guards:
+    """The guards of a compile, by what reasons for recompiles call them: their code, or their tensor."""
+
+    def __init__(self, guards: list[Guard]) -> None:
+        self.all = guards
+        self._order = {id(guard): i for i, guard in enumerate(guards)}
+        self._by_code: dict[str, Guard] = {}
+        self._by_tensor: dict[str, Guard] = {}
+        for guard in guards:
+            self._by_code.setdefault(guard.code, guard)
+            self._by_tensor.setdefault(_LOCAL.sub(r"\1", guard.source), guard)
+
+    def of(self, why: str) -> Guard | None:
+        names = _TENSOR.findall(why)
+        found = [self._by_code.get(why), *(self._by_tensor.get(name) for name in names)]
+        return min((guard for guard in found if guard), key=lambda guard: self._order[id(guard)], default=None)
+
+
 @dataclass(slots=True)
 class Opened:
     """A compile that is being told of."""
@@ -59,20 +90,30 @@ class Opened:
     compile: Compile
     kernels: Kernels
     lines: Lines
+    room: Room
     parts: list[_Part] = field(default_factory=lambda: [_Part()])
     symbols: list[Any] = field(default_factory=list)
     messages: dict[str, list[str]] = field(default_factory=dict)
     """Texts that come in pieces, by name."""
+    running: dict[str, list[Event]] = field(default_factory=dict)
+    """Phases that have begun, by name."""
+    break_places: set[object] = field(default_factory=set)
     _backward: list[_Told] = field(default_factory=list)
     """Graphs of a backward that is being compiled, until its code says which part it is of."""
     _attempts: dict[tuple[str, str], int] = field(default_factory=dict)
     _names: Counter[str] = field(default_factory=Counter)
+    _hints: dict[str, int] = field(default_factory=dict)
+    """What symbols stood for."""
+    _origins: Origins | None = None
+    """Of the graph that was looked into last."""
+    _captured: _Places | None = None
+    _guards: _Guards | None = None
 
     def graph(self, told: Happened) -> None:
         if not told.payload or self._had(told.name, told.payload, told.attempt):
             return
         pane, name, above = GRAPHS[told.name]
-        read = read_graph(told.payload, self._hints())
+        read = self._read(told.payload)
         if pane == "captured":
             _place_inputs(read)
         else:
@@ -86,7 +127,7 @@ class Opened:
     def after_pass(self, about: tuple[str, bool], text: str) -> None:
         """The graph after a pass that changed it; where none was seen before, as it was."""
         name, before = about
-        read = read_graph(text, self._hints())
+        read = self._read(text)
         which = f"before.{name}" if before else name
         artifact = self.compile.artifact("passes", self._unique(which), "python", text, read.spans, read.graph)
         subsystem, direction = name.partition(".")[0], direction_of(read)
@@ -95,6 +136,24 @@ class Opened:
         first = {"pre_grad_passes": "before_pre_grad", "post_grad_passes": f"{direction}.before_post_grad"}
         above = () if before else (key, first.get(subsystem, ""))
         self._place(_Told(key, above, name, artifact, read), is_late and direction == "backward")
+
+    def _read(self, text: str) -> Readable:
+        read = read_graph(text, self._hints)
+        self.room.charge(EDGE * len(read.graph.edges))
+        self.room.left_out += read.left_out
+        return read
+
+    def symbol(self, about: Any) -> None:
+        self.symbols.append(about)
+        value = str(about.get("val")) if isinstance(about, dict) else ""
+        if value.isdecimal():
+            self._hints[str(about.get("symbol"))] = int(value)
+
+    def guard_of(self, why: str) -> Guard | None:
+        """The first guard that a reason for a recompile speaks of."""
+        if self._guards is None or self._guards.all is not self.compile.guards:
+            self._guards = _Guards(self.compile.guards)
+        return self._guards.of(why)
 
     def output_code(self, text: str) -> None:
         """The code of one graph: its number, which forward and backward share, says to which part that belongs."""
@@ -140,7 +199,9 @@ class Opened:
     def _put(self, told: _Told, part: _Part) -> None:
         """It belongs to this part; so what it came from does."""
         above = next((part.graphs[each] for each in told.above if each in part.graphs), None)
-        found = Origins(*above).of(told.read) if above else ((node, []) for node in told.read.graph.nodes)
+        if above and (self._origins is None or self._origins.artifact is not above[0]):
+            self._origins = Origins(*above)
+        found = self._origins.of(told.read) if above and self._origins else ((n, []) for n in told.read.graph.nodes)
         for node, sources in found:
             place = told.read.places.get(node.key)
             line = self.lines.of(place) if place and not sources else None
@@ -156,15 +217,15 @@ class Opened:
         """A text from PyTorch's cache names the lines of the program that filled it: find this program's by their
         code."""
         graphs = self.parts[-1].graphs
-        captured = graphs["captured"][1].places.values() if "captured" in graphs else ()
-        files, by_code = {place.filename for place in captured}, {place.text: place for place in captured}
+        if "captured" not in graphs:
+            return
+        captured = graphs["captured"][1]
+        if self._captured is None or self._captured.read is not captured:
+            self._captured = _Places(captured)
+        files, by_code = self._captured.files, self._captured.by_code
         for name, place in read.places.items():
             if files and place.filename not in files:
                 read.places[name] = by_code.get(place.text, place)
-
-    def _hints(self) -> dict[str, int]:
-        known = {str(each.get("symbol")): str(each.get("val")) for each in self.symbols if isinstance(each, dict)}
-        return {symbol: int(value) for symbol, value in known.items() if value.isdigit()}
 
     def _had(self, name: str, text: str, attempt: int) -> bool:
         """Whether the same was told already, by an attempt that started again."""

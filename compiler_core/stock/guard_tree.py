@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from compiler_core.record import Guard, Span
+from compiler_core.record import Guard, Span, limits
 
 _LEAF = re.compile(r"([| ]*)\+- ([A-Z][A-Z_0-9]+)(?:: (.*))?$")
 _BRANCH = re.compile(r"([| ]*)\+- \w*(?:GuardManager|Manager)\w*(?:: source=(.*?), accessed_by=.*)?$")
@@ -30,7 +30,7 @@ def read_guards(text: str) -> ReadGuards:
         if branch := _BRANCH.match(line):
             depth = len(branch[1]) // 2
             above = sources[depth - 1] if 0 < depth <= len(sources) else ""
-            sources[depth:] = [branch[2] or above]
+            sources[depth:] = [limits.cut(branch[2]) if branch[2] else above]
         elif leaf := _LEAF.match(line):
             depth = len(leaf[1]) // 2
             source = sources[depth - 1] if 0 < depth <= len(sources) else ""

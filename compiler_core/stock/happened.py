@@ -6,6 +6,8 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
+from compiler_core.record import limits
+
 OWN = "cutaway."
 """What the name of something begins with that PyTorch does not tell, but the observer finds."""
 
@@ -27,6 +29,8 @@ class Happened:
     number: int | None = None
     autograd: int | None = None
     attempt: int = 0
+    size: int = 0
+    """Characters of the text that `about` was read from."""
 
     @property
     def compile_id(self) -> str:
@@ -47,7 +51,7 @@ def happened(metadata: dict[str, Any], payload: object, time: int) -> Happened:
         name = str(about.get("name"))
     text = payload if isinstance(payload, str) else "" if payload is None else json.dumps(payload, default=str)
     return Happened(
-        name,
+        limits.cut(name),
         about,
         text,
         time,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -12,7 +13,7 @@ from typing import Literal
 
 from compiler_core import cache
 from compiler_core.errors import MissingTool
-from compiler_core.record import Artifact, Compile, Fusion, FusionRefusal, Kernel, Span
+from compiler_core.record import Artifact, Compile, Fusion, FusionRefusal, Kernel, Span, limits
 from compiler_core.stock.origins import Origins
 from compiler_core.stock.output_code import FoundKernel, OutputCode, read_output_code
 from compiler_core.stock.readable import Readable
@@ -43,32 +44,34 @@ class Kernels:
     """Collects what Inductor makes for one compile."""
 
     compile: Compile
-    _made_of: dict[str, list[str]] = field(default_factory=dict)
+    _made_of: dict[str, dict[str, None]] = field(default_factory=dict)
     """The graph nodes of the kernels that were made since the last output code."""
     _operations: dict[str, list[str]] = field(default_factory=dict)
     """The graph nodes of the scheduler's operations since then."""
     _codes: list[tuple[Direction, Artifact, OutputCode, dict[str, list[str]], Graphs]] = field(default_factory=list)
+    _counts: Counter[Direction] = field(default_factory=Counter)
     _refused: dict[tuple[str, str, str], str] = field(default_factory=dict)
     """What stayed apart since then, and the kind of the reason."""
 
     def made_of(self, kernel: str, operations: dict[str, list[str]]) -> None:
         """`operations`: the scheduler's, and the nodes of each."""
         self._operations |= operations
-        known = self._made_of.setdefault(kernel, [])
         made = dict.fromkeys(node for nodes in operations.values() for node in nodes)
-        known += [node for node in made if node not in known]
+        self._made_of.setdefault(kernel, {}).update(made)
 
     def refused(self, first: str, second: str, kind: str, reason: str) -> None:
         self._refused.setdefault((first, second, reason), kind)
 
     def output_code(self, text: str, direction: Direction, graphs: Graphs) -> None:
         """`graphs`: those of its part, of which more may come."""
-        number = sum(each[0] == direction for each in self._codes)
+        number = self._counts[direction]
+        self._counts[direction] += 1
         code = read_output_code(text)
         places = sorted({line for lines in code.calls.values() for line in lines} | {line for _, line in code.externs})
         name = f"{direction}.wrapper{f'.{number + 1}' if number else ''}"
         artifact = self.compile.artifact("wrapper", name, "python", text, [Span(str(n), n, n) for n in places])
-        made, self._made_of = self._made_of, {}
+        made = {kernel: list(nodes) for kernel, nodes in self._made_of.items()}
+        self._made_of = {}
         self._stayed_apart()
         self._codes.append((direction, artifact, code, _remembered(text, made), graphs))
         self.compile.backend = "inductor"
@@ -79,11 +82,15 @@ class Kernels:
     def close(self) -> None:
         """Write the kernels; by now all graphs are known."""
         self._stayed_apart()
+        origins: Origins | None = None
         for direction, wrapper, code, nodes, graphs in self._codes:
             above = next(
                 (graphs[name] for name in (f"{direction}.post_grad", direction, "captured") if name in graphs), None
             )
-            origins = Origins(*above) if above else None
+            if above and (origins is None or origins.artifact is not above[0]):
+                origins = Origins(*above)
+            elif not above:
+                origins = None
             for kernel in code.kernels:
                 self._kernel(direction, wrapper, code, kernel, nodes.get(kernel.name) or kernel.nodes, origins)
             for name, line in code.externs:
@@ -124,10 +131,14 @@ class Kernels:
         group = origins.items(nodes)
         self.compile.fusions.append(Fusion(name, "kernel", group, name, None))
         self.compile.link(item, group, "kernel")
+        by_operation: dict[str, list[str]] = {}
+        for node in nodes:
+            by_operation.setdefault(origins.operation_of(node), []).append(node)
+        order = {node: i for i, node in enumerate(nodes)}
         for number, written in enumerate(lines, 1):
-            meant = operations(written)
-            made = origins.items(node for node in nodes if origins.operation_of(node) in meant)
-            self.compile.link(artifact.item(str(number)), made, "kernel line")
+            found = (by_operation.get(each, [])[: limits.LINKS] for each in operations(written))
+            meant = sorted((node for some in found for node in some), key=order.__getitem__)[: limits.LINKS]
+            self.compile.link(artifact.item(str(number)), origins.items(meant), "kernel line")
 
     def _extern(
         self,

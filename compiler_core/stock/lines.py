@@ -19,6 +19,10 @@ class Lines:
         self._record = record
         self._files = files
         self._ids: dict[str, str] = {}
+        self._by_last: dict[str, list[str]] = {}
+        """The files by the last part of their names."""
+        self._ending: dict[str, tuple[str | None, int]] = {}
+        """The file whose name ends so, and among how many it was looked for."""
         self._new: dict[str, dict[int, str]] = {}
 
     def item(self, filename: str, lineno: int, text: str = "") -> ItemId | None:
@@ -42,8 +46,16 @@ class Lines:
 
     def ending(self, tail: str, lineno: int, text: str) -> ItemId | None:
         """A line of the file whose name ends so, among those that are known already."""
-        filename = next((name for name in self._ids if name.endswith(tail)), None)
+        filename = self._file_ending(tail)
         return self.item(filename, lineno, "" if self._files else text) if filename is not None else None
+
+    def _file_ending(self, tail: str) -> str | None:
+        same = self._by_last.get(tail.rpartition("/")[2], [])
+        known, seen = self._ending.get(tail, (None, 0))
+        if known is None and seen < len(same):
+            known = next((name for name in same[seen:] if name.endswith(tail)), None)
+            self._ending[tail] = known, len(same)
+        return known
 
     def flush(self) -> None:
         """Write what was collected into the record's sources."""
@@ -54,6 +66,7 @@ class Lines:
 
     def _open(self, filename: str) -> None:
         self._ids[filename] = self._record.source_lines(filename, {}).id
+        self._by_last.setdefault(filename.rpartition("/")[2], []).append(filename)
         whole = linecache.getlines(filename) if self._files and "site-packages" not in filename else []
         kept = whole if len(whole) <= WHOLE else []
         self._new[filename] = {number: line.rstrip("\n") for number, line in enumerate(kept, 1)}

@@ -1,8 +1,8 @@
 """Logs that PyTorch wrote under ``TORCH_TRACE``, read into records: one for each file, that is for each rank.
 
-A file is read in pieces and its texts are kept up to a budget, so memory stays bounded however long the log is; what
-was left out is counted in the record's notes.  A log is data from a stranger: nothing in it is run, and what is not as
-PyTorch writes it is a `RecordError` that names the file and the line.
+A file is read in pieces and what it tells is kept up to a budget (`record.limits`), so memory stays bounded however
+long the log is; what was left out is counted in the record's notes.  A log is data from a stranger: nothing in it is
+run, and what is not as PyTorch writes it is a `RecordError` that names the file and the line.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
-from compiler_core.record import Record, RecordError
+from compiler_core.record import Record, RecordError, limits
 from compiler_core.stock.fill import Filler
 from compiler_core.stock.happened import OWN, happened
+from compiler_core.stock.room import Room
 
 PIECE = 4 * 1024 * 1024
-LONGEST = 64 * 1024 * 1024
-"""Bytes of one entry; a longer one is no log of PyTorch's."""
-BUDGET = 48 * 1024 * 1024
-"""Characters of text that are kept, of all files together."""
+LONGEST = limits.ENTRY
+LONGEST_HEAD = limits.TEXT // 4
+"""Bytes of what an entry says of itself, which is JSON."""
 
 Progress = Callable[[int, int], Any]
 
@@ -32,8 +32,9 @@ _RANK = re.compile(r"rank_(\d+)")
 _SILENT = (b'{"describe_', b'{"link"', b'{"dump_file"')
 
 
-def read_logs(path: str | Path, progress: Progress | None = None, budget: int = BUDGET) -> list[Record]:
-    """The records of a folder of logs, or of one file.  `progress` is called with bytes read and bytes there are."""
+def read_logs(path: str | Path, progress: Progress | None = None, budget: int = limits.MEMORY) -> list[Record]:
+    """The records of a folder of logs, or of one file.  `progress` is called with bytes read and bytes there are.
+    `budget`: the bytes that the records may take together."""
     path = Path(path)
     files = sorted(path.glob("*.log")) if path.is_dir() else [path]
     if not files or not all(file.is_file() for file in files):
@@ -41,10 +42,11 @@ def read_logs(path: str | Path, progress: Progress | None = None, budget: int = 
     whole, done, records = sum(file.stat().st_size for file in files), 0, []
     for file in files:
         log = _Log(file, budget // len(files))
-        for size in log.read():
-            done += size
-            if progress is not None:
-                progress(done, whole)
+        with file.open("rb") as opened:
+            for size in log.read(opened):
+                done += size
+                if progress is not None:
+                    progress(done, whole)
         records.append(log.close())
     return records
 
@@ -55,24 +57,23 @@ class _Log:
     def __init__(self, file: Path, budget: int) -> None:
         rank = _RANK.search(file.name)
         self.record = Record(engine="torch", title=f"rank {rank[1]}" if rank else file.name)
-        self._filler = Filler(self.record, None, files=False, budget=budget)
+        self._filler = Filler(self.record, None, files=False, budget=budget - budget // 8)
         self._file = file
         self._line = 1
         self._texts: dict[str, str] = {}
-        self._room = budget
+        self._room = Room(budget // 8)
 
-    def read(self) -> Iterator[int]:
-        """Read on; gives the bytes of each piece."""
+    def read(self, opened: BinaryIO) -> Iterator[int]:
+        """Read all of it; gives the bytes of each piece."""
         rest = b""
-        with self._file.open("rb") as opened:
-            while piece := opened.read(PIECE):
-                *entries, rest = _ENTRY.split(rest + piece)
-                for entry in entries:
-                    self._entry(entry)
-                if len(rest) > LONGEST:
-                    raise self._error(f"an entry of more than {LONGEST:,} bytes")
-                self._filler.read()
-                yield len(piece)
+        while piece := opened.read(PIECE):
+            *entries, rest = _ENTRY.split(rest + piece)
+            for entry in entries:
+                self._entry(entry)
+            if len(rest) > LONGEST:
+                raise self._error(f"an entry of more than {LONGEST:,} bytes")
+            self._filler.read()
+            yield len(piece)
         if rest:
             self._entry(rest.removesuffix(b"\n"))
         self._filler.read()
@@ -87,12 +88,19 @@ class _Log:
             raise self._error(f"{entry[:40]!r} does not begin as PyTorch's entries do")
         if not entry.startswith(_SILENT, head.end()):
             end = entry.find(b"\n")
-            metadata = self._metadata(entry[head.end() : end if end >= 0 else len(entry)])
-            text = self._text(str(metadata.get("has_payload", "")), entry[end:]) if end >= 0 else None
-            told = happened(metadata, text, 0)
-            if not told.name.startswith(OWN):  # what only we tell, in process, is no text
-                self._filler.hear(told)
+            self._hear(entry[head.end() : end if end >= 0 else len(entry)], entry[end:] if end >= 0 else None)
         self._line += entry.count(b"\n") + 1
+
+    def _hear(self, head: bytes, payload: bytes | None) -> None:
+        if len(head) > LONGEST_HEAD:
+            self._filler.room.left_out["entries with a long head"] += 1
+            return
+        metadata = self._metadata(head)
+        text = self._text(limits.cut(str(metadata.get("has_payload", ""))), payload) if payload is not None else None
+        told = happened(metadata, text, 0)
+        told.size = len(head)
+        if not told.name.startswith(OWN):  # what only we tell, in process, is no text
+            self._filler.hear(told)
 
     def _metadata(self, text: bytes) -> dict[str, Any]:
         try:
@@ -109,12 +117,15 @@ class _Log:
             bad = _NOT_INDENTED.search(payload)
             at = payload.count(b"\n", 0, bad.start() + 1) if bad else 0
             raise self._error("a line that belongs to no entry", at)
-        text = payload[2:].replace(b"\n\t", b"\n").decode("utf-8", "replace")
+        end = limits.TEXT - limits.CUT if len(payload) > limits.TEXT else len(payload)
+        text = payload[2:end].replace(b"\n\t", b"\n").decode("utf-8", "replace")
+        if end < len(payload):
+            self._filler.room.left_out["ends of long texts"] += 1
+            text += f"… ({len(payload) - end:,} bytes left out)"
         known = self._texts.get(digest)
         if known == text:
             return known
-        if digest and len(text) >= 1000 and self._room >= len(text):
-            self._room -= len(text)
+        if digest and len(text) >= 1000 and self._room.fits(text.__sizeof__()):
             self._texts[digest] = text
         return text
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from compiler_core.aspects import operation
-from compiler_core.record import Artifact, Node
+from compiler_core.record import Artifact, Node, limits
 from compiler_core.stock.readable import Place, Readable
 
 _INDEX = re.compile(r"AOTInput\((?:.*\b)?idx=(\d+)\)")
@@ -23,6 +23,10 @@ class Origins:
     def __init__(self, artifact: Artifact, read: Readable) -> None:
         self.artifact = artifact
         self._targets = {node.key: operation(node.target) for node in read.graph.nodes}
+        self._order = {name: i for i, name in enumerate(self._targets)}
+        self._of_operation: dict[str, list[str]] = {}
+        for name, target in self._targets.items():
+            self._of_operation.setdefault(target, []).append(name)
         self._inputs = [node.key for node in read.graph.nodes if node.op == "placeholder"]
         self._places = read.places
         self._files = {place.filename for place in read.places.values()}
@@ -48,9 +52,9 @@ class Origins:
         return [self.artifact.item(name) for name in names if name in self._targets]
 
     def by_operation(self, operations: Iterable[str]) -> list[str]:
-        """The nodes whose operation is among these."""
-        wanted = set(operations)
-        return [name for name, target in self._targets.items() if target in wanted]
+        """The nodes whose operation is among these, or as many as `limits.LINKS` allows."""
+        groups = (self._of_operation.get(each, [])[: limits.LINKS] for each in dict.fromkeys(operations))
+        return sorted((name for names in groups for name in names), key=self._order.__getitem__)[: limits.LINKS]
 
     def operation_of(self, name: str) -> str:
         return self._targets.get(name, "")

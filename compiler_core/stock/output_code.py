@@ -89,6 +89,7 @@ def _body(lines: Sequence[str], start: int, indent: int) -> list[str]:
 def _memory_plan(body: Sequence[str], first: int) -> tuple[list[str], list[Span]]:
     """Each buffer of the code: its size, where it is made and let go, or whose memory it takes over."""
     made: dict[str, str] = {}
+    freed: set[str] = set()
     for number, line in enumerate(body, first):
         if found := _ALLOCATED.match(line):
             made[found[1]] = f"{_size(found[2], found[3]):>12}  line {number}: allocated"
@@ -98,7 +99,9 @@ def _memory_plan(body: Sequence[str], first: int) -> tuple[list[str], list[Span]
         elif (other := _ALLOCATED_ANY.match(line)) and other[1] not in made:
             made[other[1]] = f"{'':>12}  line {number}: made by {other[2].split('(')[0].strip()}"
         for name in _FREED.findall(line):
-            made[name] = f"{made.get(name, ' ' * 12 + '  an input')}, let go in line {number}"
+            if name not in freed:
+                made[name] = f"{made.get(name, ' ' * 12 + '  an input')}, let go in line {number}"
+            freed.add(name)
     plan = [f"{name:<12}{what}" for name, what in made.items()]
     return plan, [Span(name, i, i) for i, name in enumerate(made, 1)]
 

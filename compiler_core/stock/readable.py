@@ -7,11 +7,12 @@ pass over its lines.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from compiler_core.record import Graph, Node, Span
+from compiler_core.record import Graph, Node, Span, limits
 
 _HEAD = re.compile(r"    def forward\(")
 _STATEMENT = re.compile(r'        (\w+)(?:: "([^"]*)")? = (.*)$')
@@ -57,6 +58,8 @@ class Readable:
     roles: dict[str, str] = field(default_factory=dict)
     """What PyTorch notes beside an input or output: ``SavedForBackwardsAOTOutput(idx=0)``."""
     outputs: list[str] = field(default_factory=list)
+    left_out: Counter[str] = field(default_factory=Counter)
+    """Nodes and edges beyond the limits."""
 
 
 def read_graph(text: str, hints: Mapping[str, int] = MappingProxyType({})) -> Readable:
@@ -74,6 +77,8 @@ class _Reader:
         self.found = Readable()
         self._hints = hints
         self._known: set[str] = set()
+        self._inputs: dict[str, int] = {}
+        """The positions of placeholders."""
         self._state = "before"
         self._place: Place | None = None
         self._returned = 0
@@ -125,28 +130,44 @@ class _Reader:
             return
         op, target = _call_of(code, self._known)
         inputs = [word for word in dict.fromkeys(_NAME.findall(code)) if word in self._known and word != name]
-        self._node(Node(name, op, target), number, annotation)
-        self.found.graph.edges += [[source, name] for source in inputs]
+        if not self._node(Node(name, op, target), number, annotation):
+            return
+        for source in inputs:
+            self._edge(source, name)
         if self._place is not None:
             self.found.places[name] = self._place
 
     def _rename(self, parameter: str, name: str, number: int) -> bool:
         """``l_x_ = L_x_``: the input's own name, which the rest of the graph uses."""
         nodes, spans = self.found.graph.nodes, self.found.spans
-        at = next((i for i, n in enumerate(nodes) if n.key == parameter and n.op == "placeholder"), None)
+        at = self._inputs.pop(parameter, None)
         if at is None:
             return False
+        self._inputs[name] = at
         nodes[at].key, spans[at] = name, Span(name, number, number)
         self._known.add(name)
         return True
 
-    def _node(self, node: Node, number: int, annotation: str | None) -> None:
+    def _node(self, node: Node, number: int, annotation: str | None) -> bool:
+        """Add a node; False where there are too many."""
         if node.key in self._known:
-            return
+            return True
+        if len(self.found.graph.nodes) >= limits.NODES:
+            self.found.left_out["graph nodes"] += 1
+            return False
+        if node.op == "placeholder":
+            self._inputs[node.key] = len(self.found.graph.nodes)
         _describe(node, annotation or "", self._hints)
         self._known.add(node.key)
         self.found.graph.nodes.append(node)
         self.found.spans.append(Span(node.key, number, number))
+        return True
+
+    def _edge(self, source: str, to: str) -> None:
+        if len(self.found.graph.edges) < limits.EDGES:
+            self.found.graph.edges.append([source, to])
+        else:
+            self.found.left_out["graph edges"] += 1
 
     def _note(self, name: str, comment: str) -> None:
         if comment.strip():
@@ -157,7 +178,7 @@ class _Reader:
         for word in _NAME.findall(code):
             if word in self._known:
                 self.found.outputs.append(word)
-                self.found.graph.edges.append([word, "output"])
+                self._edge(word, "output")
                 if comment.strip():
                     self.found.roles.setdefault(f"output:{word}", comment.strip())
         opened = number == self._returned and code.rstrip().endswith(("(", "["))

@@ -6,7 +6,7 @@ import json
 import re
 from dataclasses import dataclass, field
 
-from compiler_core.record import Recompile, StackLine
+from compiler_core.record import Recompile, StackLine, limits
 
 _FILE = re.compile(r'  File "(.+)", line (\d+), in (.+)$')
 _EXPECTED = re.compile(r"expected (.+?),? (?:but )?(?:actual|got):? (.+)$")
@@ -31,6 +31,7 @@ _HEADS = {"Explanation:": "explanation", "Hint:": "hints"}
 def read_break(text: str) -> Break:
     """The parts of ``dynamo_graph_break_reason``."""
     found = Break()
+    parts: dict[str, list[list[str]]] = {"explanation": [], "hints": []}
     part: list[str] | None = None
     told, _, trace = text.partition("User code traceback:")
     for line in told.split("\n"):
@@ -42,15 +43,16 @@ def read_break(text: str) -> Break:
         if "Graph Break Reason:" in line:
             found.kind = line.partition("Graph Break Reason:")[2].strip()
         elif head is not None:
-            part = getattr(found, _HEADS[head])
-            part.append(stripped.removeprefix(head).strip())
+            part = [stripped.removeprefix(head).strip()]
+            parts[_HEADS[head]].append(part)
         elif "please visit:" in line:
             found.link = line.partition("please visit:")[2].strip()
             part = None
         elif stripped.startswith("Developer debug context:"):
             part = None
         elif part is not None and stripped:
-            part[-1] += f"\n{stripped}"
+            part.append(stripped)
+    found.explanation, found.hints = (["\n".join(lines) for lines in parts[name]] for name in parts)
     found.stack = read_stack(trace.partition("\nTraceback (most recent call last)")[0])
     return found
 
@@ -66,14 +68,14 @@ def read_stack(text: str) -> list[StackLine]:
     return stack
 
 
-def read_reasons(payload: str) -> list[Recompile]:
-    """Which compile could not be used again, and why: one for each compile that was tried."""
+def read_reason(payload: str) -> Recompile | None:
+    """Which compile could not be used again, and why: of those that were tried the first."""
     try:
         told = json.loads(payload)
     except ValueError:
         told = payload
-    lines = [str(line) for line in told] if isinstance(told, list) else [str(told)]
-    return [_reason(line) for line in lines if line.strip()]
+    lines = map(str, told) if isinstance(told, list) else [str(told)]
+    return next((_reason(limits.cut(line)) for line in lines if line.strip()), None)
 
 
 def _reason(line: str) -> Recompile:

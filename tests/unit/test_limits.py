@@ -5,11 +5,8 @@ Work is counted in instructions of Python's, not timed.
 
 from __future__ import annotations
 
-import sys
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from types import FrameType
 from typing import Any
 
 import pytest
@@ -19,40 +16,7 @@ from compiler_core.record import Failure, Record, RecordError, limits
 from compiler_core.sources import Constant, Item, Local, Scope
 from kernel_magics import summary
 from kernel_magics.explorer import Explorer
-
-FASTER = 2.7
-"""Twice as much may take so many times the work."""
-
-
-@contextmanager
-def traced(tracer: Any) -> Iterator[None]:
-    before = sys.gettrace()
-    sys.settrace(tracer)
-    try:
-        yield
-    finally:
-        sys.settrace(before)
-
-
-def instructions(function: Callable[[], object]) -> int:
-    """How many a call takes."""
-    count = 0
-
-    def trace(frame: FrameType, event: str, argument: Any) -> Any:
-        nonlocal count
-        frame.f_trace_opcodes, frame.f_trace_lines = True, False
-        count += event == "opcode"
-        return trace
-
-    with traced(trace):
-        function()
-    return count
-
-
-def is_linear(work: Callable[[int], Callable[[], object]]) -> bool:
-    """Whether twice as much takes twice as long, roughly."""
-    small, large = (instructions(work(n)) for n in (150, 300))
-    return large < FASTER * small
+from tests.unit.counted import is_linear
 
 
 def a_record(frames: int = 1) -> Record:

@@ -1,0 +1,36 @@
+"""Work counted in instructions of Python's, for tests of how it grows."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+FASTER = 2.7
+"""Twice as much may take so many times the work."""
+
+
+def instructions(function: Callable[[], object]) -> int:
+    """How many a call takes."""
+    count = 0
+
+    def trace(frame: FrameType, event: str, argument: Any) -> Any:
+        nonlocal count
+        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        count += event == "opcode"
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        function()
+    finally:
+        sys.settrace(before)
+    return count
+
+
+def is_linear(work: Callable[[int], Callable[[], object]], n: int = 150) -> bool:
+    """Whether twice as much takes twice as long, roughly."""
+    small, large = (instructions(work(size)) for size in (n, 2 * n))
+    return large < FASTER * small
