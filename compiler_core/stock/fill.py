@@ -9,10 +9,10 @@ from __future__ import annotations
 import json
 import re
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
-from compiler_core.record import Compile, Event, Frame, GraphBreak, Record, limits
+from compiler_core.record import Compile, Frame, GraphBreak, Record, limits
 from compiler_core.stock.code import record_bytecode
 from compiler_core.stock.graphs import GRAPHS, Opened
 from compiler_core.stock.guard_costs import estimate
@@ -22,7 +22,6 @@ from compiler_core.stock.kernels import Kernels
 from compiler_core.stock.later import Later
 from compiler_core.stock.lines import Lines
 from compiler_core.stock.room import COMPILE, Cost, Room
-from compiler_core.stock.stages import stage_of
 from compiler_core.stock.told import read_break, read_reason
 
 _RESUME = re.compile(r"torch_dynamo_resume_in_(.+)_at_(\d+)$")
@@ -52,6 +51,9 @@ class Filler:
         """Something happened: written now if that is cheap, else when the record closes."""
         if told.name in _SILENT or self._is_left_out(told):
             return
+        if told.name in _JSON and len(told.payload) > limits.TEXT // 4:
+            self.room.left_out["long entries"] += 1
+            return
         is_mark = "\x00" in told.payload  # whose text is looked at when it is made
         if told.name in _AT_ONCE and (told.compile_id or self._opened or told.name == "str"):
             self._safely(told)
@@ -70,7 +72,7 @@ class Filler:
         self.read()
         for opened in self._opened.values():
             self._end(opened)
-        self._resumes()
+        _resumes(self.record, self._opened.values())
         self.lines.flush()
         if self._compiles_left_out:
             kept = len(self._opened)
@@ -91,7 +93,7 @@ class Filler:
     def _keeps(self, told: Happened) -> bool:
         cost = _COSTS.get(told.name, Cost())
         if told.name == "chromium_event" and '"entire_' in told.payload:
-            cost = Cost("times of whole compiles", spare=0.15, json=True)
+            cost = Cost("times of whole compiles", spare=0.15)
         kept = self.room.keeps(told, cost)
         if not kept and told.name == "dynamo_cpp_guards_str":
             self._of(told).compile.outcome = "compiled"
@@ -170,26 +172,11 @@ class Filler:
 
     def _time(self, told: Happened) -> None:
         """A phase begins (B), ends (E), or a moment is noted (i)."""
-        if not self._keeps(told):
-            return
         moment = json.loads(told.payload) if told.payload else told.about
-        opened, name, phase = self._of(told), limits.cut(str(moment["name"])), moment.get("ph")
-        self._began = self._began or int(moment["ts"] * 1000)
-        at = int(moment["ts"] * 1000) - self._began
-        if phase == "E":
-            if running := opened.running.get(name):
-                event = running.pop()
-                event.end, event.outcome = at, "ok"
-                opened.compile._tell(event)
+        if moment.get("ph") != "E" and not self._keeps(told):  # an end takes no room
             return
-        event = Event(stage_of(name), name, at)
-        if phase == "i":
-            event.end, event.outcome = at, "ok"
-            event.detail = limits.cut(str(moment.get("args", {}).get("key") or ""))
-        else:
-            opened.running.setdefault(name, []).append(event)
-        opened.compile.events.append(event)
-        opened.compile._tell(event)
+        self._began = self._began or int(moment["ts"] * 1000)
+        self._of(told).phase(moment, int(moment["ts"] * 1000) - self._began)
 
     def _graph(self, told: Happened) -> None:
         self._of(told).graph(told)
@@ -261,7 +248,7 @@ class Filler:
     def _metrics(self, told: Happened) -> None:
         compile_, about = self._of(told).compile, told.about
         text = json.dumps(about, indent=1, default=str)
-        if self.room.fits(2 * len(text), 0.5):
+        if self.room.fits(2 * len(text), Cost().spare):
             self._of(told).text(told.name, self._cut(text), told.attempt)
         else:
             self.room.left_out["other texts"] += 1
@@ -301,20 +288,23 @@ class Filler:
         except Exception as error:
             opened.compile.fail("backend", f"{type(error).__name__}: {error}", traceback.format_exc())
 
-    def _resumes(self) -> None:
-        """Which break each resume function goes on after."""
-        places: dict[tuple[str, int], tuple[str, GraphBreak]] = {}
-        for opened in self._opened.values():
-            for break_ in opened.compile.breaks:
-                if break_.stack:
-                    at = break_.stack[-1]
-                    places.setdefault((at.filename, at.lineno), (opened.compile.id, break_))
-        for frame in self.record.frames:
-            if frame.kind == "resume" and (found := places.get((frame.filename, frame.line))):
-                frame.resumes = found[0]
-                found[1].resumes.append(frame.id)
+
+def _resumes(record: Record, compiles: Iterable[Opened]) -> None:
+    """Which break each resume function goes on after."""
+    places: dict[tuple[str, int], tuple[str, GraphBreak]] = {}
+    for opened in compiles:
+        for break_ in opened.compile.breaks:
+            if break_.stack:
+                at = break_.stack[-1]
+                places.setdefault((at.filename, at.lineno), (opened.compile.id, break_))
+    for frame in record.frames:
+        if frame.kind == "resume" and (found := places.get((frame.filename, frame.line))):
+            frame.resumes = found[0]
+            found[1].resumes.append(frame.id)
 
 
+_JSON = frozenset({"chromium_event", "recompile_reasons", "torch_version"})
+"""What is read as JSON, which may take twenty times its length."""
 _OF_NO_COMPILE = frozenset({"str", "torch_version"})
 
 _AT_ONCE: frozenset[str] = frozenset({"str", "dynamo_start", "chromium_event"})
@@ -327,8 +317,8 @@ _COSTS: dict[str, Cost] = {
     "inductor_output_code": Cost("codes", line=400, spare=0.2),
     "dynamo_cpp_guards_str": Cost("lists of guards", line=800, spare=0.2),
     "dynamo_graph_break_reason": Cost("graph breaks", line=600, spare=0.2),
-    "recompile_reasons": Cost("reasons for recompiles", spare=0.2, json=True),
-    "chromium_event": Cost("times", json=True),
+    "recompile_reasons": Cost("reasons for recompiles", spare=0.2),
+    "chromium_event": Cost("times"),
     **dict.fromkeys(("compilation_metrics", "bwd_compilation_metrics"), Cost("outcomes", spare=0.15)),
     "create_symbol": Cost("symbols", spare=0.2),
     **dict.fromkeys(("cutaway.bytecode", "cutaway.steps"), Cost("bytecode and steps", spare=0.2)),

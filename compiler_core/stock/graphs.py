@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from compiler_core.record import Artifact, Compile, Event, Guard, Pane
+from compiler_core.record import Artifact, Compile, Event, Guard, Pane, limits
 from compiler_core.stock.happened import Happened
 from compiler_core.stock.kernels import Graphs, Kernels, aot_id
 from compiler_core.stock.lines import Lines
@@ -15,6 +15,7 @@ from compiler_core.stock.origins import Origins
 from compiler_core.stock.readable import Place, Readable, read_graph
 from compiler_core.stock.room import EDGE, Room
 from compiler_core.stock.saved import partition_of
+from compiler_core.stock.stages import stage_of
 
 GRAPHS: dict[str, tuple[Pane, str, tuple[str, ...]]] = {
     "dynamo_output_graph": ("captured", "captured", ()),
@@ -167,6 +168,24 @@ class Opened:
             part = self.parts[-1]
             part.number = number
         self.kernels.output_code(text, direction, part.graphs)
+
+    def phase(self, moment: dict[str, Any], at: int) -> None:
+        """A phase of the compile begins (B), ends (E), or a moment is noted (i)."""
+        name = limits.cut(str(moment["name"]))
+        if moment.get("ph") == "E":
+            if running := self.running.get(name):
+                event = running.pop()
+                event.end, event.outcome = at, "ok"
+                self.compile._tell(event)
+            return
+        event = Event(stage_of(name), name, at)
+        if moment.get("ph") == "i":
+            event.end, event.outcome = at, "ok"
+            event.detail = limits.cut(str(moment.get("args", {}).get("key") or ""))
+        else:
+            self.running.setdefault(name, []).append(event)
+        self.compile.events.append(event)
+        self.compile._tell(event)
 
     def text(self, name: str, text: str, attempt: int = 0) -> None:
         """Something that PyTorch wrote and that has no pane of its own."""

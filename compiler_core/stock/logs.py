@@ -41,7 +41,7 @@ def read_logs(path: str | Path, progress: Progress | None = None, budget: int = 
         raise RecordError(f"{path}: there is no log")
     whole, done, records = sum(file.stat().st_size for file in files), 0, []
     for file in files:
-        log = _Log(file, budget // len(files))
+        log = Log(file, budget // len(files))
         with file.open("rb") as opened:
             for size in log.read(opened):
                 done += size
@@ -51,7 +51,7 @@ def read_logs(path: str | Path, progress: Progress | None = None, budget: int = 
     return records
 
 
-class _Log:
+class Log:
     """One file on its way into a record."""
 
     def __init__(self, file: Path, budget: int) -> None:
@@ -93,7 +93,7 @@ class _Log:
 
     def _hear(self, head: bytes, payload: bytes | None) -> None:
         if len(head) > LONGEST_HEAD:
-            self._filler.room.left_out["entries with a long head"] += 1
+            self._filler.room.left_out["long entries"] += 1
             return
         metadata = self._metadata(head)
         text = self._text(limits.cut(str(metadata.get("has_payload", ""))), payload) if payload is not None else None

@@ -1,6 +1,6 @@
 """How much of a log is kept: each thing counts with about the bytes that it takes as a record.
 
-What has no pane of its own leaves half of the room to what has one; all that leaves some for the times and outcomes
+What has no pane of its own leaves a part of the room to what has one; all that leaves some for the times and outcomes
 of whole compiles, and those for compiles and their frames.
 """
 
@@ -16,7 +16,6 @@ COMPILE = 4000
 """Bytes of a compile and its frame."""
 EVENT, OBJECT, EDGE = 300, 2000, 160
 """Bytes of a phase's time, of a thing that is told without a text, and of an edge of a graph."""
-_MOST_JSON = limits.TEXT // 4
 
 
 @dataclass(frozen=True)
@@ -25,9 +24,8 @@ class Cost:
 
     what: str = "other texts"
     line: int = 0
-    spare: float = 0.5
+    spare: float = 0.3
     """The share of the room that it leaves to others."""
-    json: bool = False
 
 
 class Room:
@@ -50,7 +48,7 @@ class Room:
 
     def keeps(self, told: Happened, cost: Cost) -> bool:
         """Whether there is room for something told; it is counted where there is none."""
-        kept = not (cost.json and len(told.payload) > _MOST_JSON) and self.fits(_size(told, cost), cost.spare)
+        kept = self.fits(_size(told, cost), cost.spare)
         if not kept:
             self.left_out[cost.what] += 1
         return kept
