@@ -2,8 +2,8 @@
 
     python -m tests.benchmarks.bench_limits [--gigabytes 0.5] [--only NAME]
 
-Logs are made on the fly and read as a file is read; 10 GB take half an hour (``--gigabytes 10``), most of it to make
-them.  *Peak* is the most memory of the process beyond that of its imports.  Both are of all steps: a log is read, its
+Logs are made on the fly and read as a file is read; 10 GB take some five minutes (``--gigabytes 10``).
+*Peak* is the most memory of the process beyond that of its imports.  Both are of all steps: a log is read, its
 record becomes a summary and JSON, which is read again; the last column has the reading alone.
 """
 
