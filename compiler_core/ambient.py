@@ -3,7 +3,8 @@ each operation."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -104,6 +105,20 @@ def function_modes() -> list[TorchFunctionMode]:
 def default_devices() -> tuple[torch.device | None, ...]:
     """The devices of ``with torch.device(...)`` and of `torch.set_default_device`; None for any other mode."""
     return tuple(m.device if type(m) is DeviceContext else None for m in function_modes())
+
+
+@contextlib.contextmanager
+def defaults(devices: Iterable[torch.device], dtype: torch.dtype) -> Iterator[None]:
+    """Tensors are made on the last of `devices` and of `dtype` where nothing else is said."""
+    before = torch.get_default_dtype()
+    with contextlib.ExitStack() as stack:
+        for device in devices:
+            stack.enter_context(device)
+        torch.set_default_dtype(dtype)
+        try:
+            yield
+        finally:
+            torch.set_default_dtype(before)
 
 
 def gpu_by_default(graph: fx.Graph) -> int | None:

@@ -237,6 +237,7 @@ _NAMES: dict[str, Any] = {
     "has_memory": has_memory,
     "graph_is_retained": graph_is_retained,
     "unchanged": unchanged,
+    "unheard": unheard,
     "share_memory": share_memory,
     "laid_out": laid_out,
     "dense": dense,

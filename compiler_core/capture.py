@@ -390,6 +390,9 @@ class Capture:
         run = _on_fakes(fn, args, kwargs, self.mode, self.symbols)
         with unheard() as messages, every_warning():
             result = run()
+        if messages and self.symbols.fix(" ".join(str(m.message) for m in messages)):
+            with unheard() as messages, every_warning():
+                run()
         return result, self._heard.said(fn, run, messages, self._place)
 
     def _place(self) -> Place:

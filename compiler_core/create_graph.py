@@ -63,6 +63,8 @@ class Again:
     def __init__(self, captured: fx.GraphModule, rules: Rules, compile_: Compile) -> None:
         self._captured, self._rules, self._compile = captured, rules, compile_
         self._graph: fx.GraphModule | None = None
+        self._defaults = [d for d in ambient.default_devices() if d is not None], torch.get_default_dtype()
+        """Those of the forward: a backward runs outside of its ``with torch.device(...)``."""
 
     def gradients(self, ctx: Any, tangents: Sequence[torch.Tensor | None]) -> Gradients:
         """One for each primal, which autograd can differentiate."""
@@ -136,10 +138,14 @@ class Again:
             ctx.primals = None
         return tuple(next(found) if n else None for n in needed)
 
-    @staticmethod
-    def _run(graph: fx.GraphModule, inputs: Sequence[Any]) -> Any:
+    def _run(self, graph: fx.GraphModule, inputs: Sequence[Any]) -> Any:
         """The forward, which has given its warnings."""
-        with torch._C._DisableAutocast(), unheard(), torch.autograd.set_detect_anomaly(False):
+        with (
+            torch._C._DisableAutocast(),
+            unheard(),
+            torch.autograd.set_detect_anomaly(False),
+            ambient.defaults(*self._defaults),
+        ):
             return graph(*inputs)
 
 

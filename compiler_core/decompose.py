@@ -34,9 +34,9 @@ OF_FLOATS = (
     *("_native_batch_norm_legit_functional", "_native_batch_norm_legit_no_training", "_native_batch_norm_legit"),
     *("native_batch_norm", "native_batch_norm_backward", "_fused_rms_norm", "_fused_rms_norm_backward"),
     *("_batch_norm_with_update_functional", "batch_norm_backward", "cudnn_batch_norm", "cudnn_batch_norm_backward"),
-    *("linalg_vector_norm", "norm"),
+    *("norm",),
     # losses
-    *("mse_loss", "mse_loss_backward", "smooth_l1_loss", "nll_loss_forward"),
+    *("mse_loss", "smooth_l1_loss", "nll_loss_forward"),
     # arithmetic in several steps
     *("addcdiv", "lerp", "frac", "logaddexp", "std", "std_mean"),
 )
@@ -89,6 +89,20 @@ def decomposes(*targets: torch._ops.OpOverload) -> Callable[[Decomposition], Dec
         return rule
 
     return register
+
+
+def without_reduced(
+    norm: torch.Tensor, order: Any = 2, dim: Sequence[int] | None = None, keepdim: bool = False, **_: Any
+) -> torch.Tensor:
+    """A norm without the dimensions that it reduces: PyTorch 2.11 keeps those of one element."""
+    return norm if keepdim else norm.squeeze(tuple(dim or range(norm.dim())))
+
+
+@decomposes(aten.linalg_vector_norm.default)
+def vector_norm(x: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+    op = aten.linalg_vector_norm.default
+    made = get_decompositions([op])[op](x, *args, **kwargs)
+    return without_reduced(made, *args, **kwargs) if made.dim() == x.dim() else made
 
 
 @decomposes(aten.native_dropout.default)
@@ -186,12 +200,19 @@ def _of_one_type(*tensors: torch.Tensor) -> bool:
     return len({t.dtype for t in tensors}) == 1
 
 
-@decomposes(aten.huber_loss_backward.default)
-def huber_loss_backward(gradient: torch.Tensor, x: torch.Tensor, target: torch.Tensor, *args: Any) -> Any:
+def where_types_agree(op: torch._ops.OpOverload) -> None:
     """Tensors of several types are left to eager's kernel, which raises."""
-    if not _of_one_type(gradient, x, target):
-        return NotImplemented
-    return _as_pytorch(aten.huber_loss_backward.default, gradient, x, target, *args)
+
+    def rule(gradient: torch.Tensor, x: torch.Tensor, target: torch.Tensor, *args: Any) -> Any:
+        if not (_of_one_type(gradient, x, target) and gradient.is_floating_point()):
+            return NotImplemented
+        return _as_pytorch(op, gradient, x, target, *args)
+
+    decomposes(op)(rule)
+
+
+where_types_agree(aten.huber_loss_backward.default)
+where_types_agree(aten.mse_loss_backward.default)
 
 
 @decomposes(aten.smooth_l1_loss_backward.default)

@@ -7,6 +7,7 @@ kept by the ShapeEnv as a guard; `Symbols.conditions` lists them all, once the b
 from __future__ import annotations
 
 import operator
+import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -109,6 +110,13 @@ class Symbols:
             for i, extent in enumerate(getattr(fake, method)()):
                 if isinstance(extent, torch.SymInt):
                     self._note(extent, Extent(source, method, i))
+
+    def fix(self, text: str) -> bool:
+        """Make numbers of the symbols that a text names, such as a warning with sizes in it; whether it names any."""
+        named = [s for s in self.sources if re.search(rf"\b{s.name}\b", text)]
+        for symbol in named:
+            self.env.evaluate_expr(sympy.Eq(symbol, self.env.backed_var_to_val[symbol]))
+        return bool(named)
 
     def settle(self) -> None:
         """What has become a number, or the same as another, is that in fake tensors made from now on."""

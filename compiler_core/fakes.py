@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch._prims_common import suggest_memory_format
+from torch._prims_common import compute_elementwise_output_logical_to_physical_perm, suggest_memory_format
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
     DynamicOutputShapeException,
@@ -19,7 +19,7 @@ from torch._subclasses.fake_tensor import (
 from torch.fx.experimental.symbolic_shapes import StatefulSymbolicContext
 
 from compiler_core import overlaps
-from compiler_core.decompose import OF_FIRST_TYPE
+from compiler_core.decompose import OF_FIRST_TYPE, without_reduced
 from compiler_core.eager_warnings import Heard
 from compiler_core.errors import Unsupported
 from compiler_core.unheard import unheard
@@ -41,6 +41,9 @@ BATCH_NORMS = frozenset(
 )
 ROW_MAJOR_ON_CPU = BATCH_NORMS | {aten.log_sigmoid_forward.default, aten.rrelu_with_noise.default}
 """Of these, too, kernels for the CPU make results row-major; batch norms channels-last, where the input is that."""
+INDEXING = frozenset({aten.index.Tensor, aten._unsafe_index.Tensor})
+DYNAMIC_SHAPES = frozenset({aten._unique.default, aten._unique2.default})
+"""The shapes of their results depend on values; PyTorch 2.11 gives fake tensors some shape."""
 QUANTISED = {torch.quint8, torch.qint8, torch.qint32, torch.quint4x2, torch.quint2x4}
 """Types of tensors with a scale.  The fakes of such say that they are of another type, so no graph has any."""
 
@@ -56,11 +59,16 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
     def dispatch(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if _makes_quantised(func, (*args, *(kwargs or {}).values())):
             raise Unsupported("unsupported operation", f"{func} makes a quantised tensor")
+        if func in DYNAMIC_SHAPES:
+            raise DynamicOutputShapeException(func)
         overlaps.check(func, args, kwargs or {})
         if self.heard is not None and not self._inside:
             self.heard.kernel(func, args, kwargs or {})
         outs = [(t, t.shape, _is_empty(t)) for t in overlaps.outs(func, kwargs)] if kwargs else []
         inside, self._inside = self._inside, True
+        if func in INDEXING:
+            with self:
+                args = (args[0], _broadcast(args[1]), *args[2:])
         try:
             made: Any = super().dispatch(func, types, args, kwargs or {})
         finally:
@@ -81,6 +89,12 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
         if func is aten.roll.default and _is_rolled_channels_last(*args):
             with self:
                 return _rolled(*args)
+        if func in INDEXING and (places := _order_of_indexed(args[0], args[1], made.shape)):
+            with self:
+                return torch.empty_permuted(made.shape, places, dtype=made.dtype, device=made.device)
+        if func is aten.linalg_vector_norm.default and made.dim() == args[0].dim():
+            with self:
+                return without_reduced(made, *args[1:], **(kwargs or {}))
         if func in OF_FIRST_TYPE:
             with self:
                 return made.to(args[0].dtype)
@@ -115,6 +129,30 @@ def _rolled(x: torch.Tensor, shifts: Sequence[Any], dims: Sequence[int]) -> torc
         start = -shift % x.shape[dim]
         x = torch.cat([x.narrow(dim, start, x.shape[dim] - start), x.narrow(dim, 0, start)], dim)
     return x
+
+
+def _broadcast(indices: Sequence[torch.Tensor | None]) -> list[torch.Tensor | None]:
+    """Indices of which one alone is a number get a dimension: PyTorch's fake tensors take its shape for that of all."""
+    if not any(index is not None and index.dim() for index in indices):
+        return list(indices)
+    return [index.reshape(1) if index is not None and not index.dim() else index for index in indices]
+
+
+def _order_of_indexed(x: torch.Tensor, indices: Sequence[torch.Tensor | None], shape: Sequence[Any]) -> list[int]:
+    """The order in memory of the dimensions of ``x[indices]``, where the layout of the indices has a say in it."""
+    given = [index for index in indices if index is not None and index.dtype not in (torch.bool, torch.uint8)]
+    if all(index.is_contiguous() for index in given) or not x.numel():
+        return []
+    places = [i for i, index in enumerate(indices) if index is not None]
+    adjacent = places[-1] - places[0] == len(places) - 1
+    before = places[0] if adjacent else 0
+    rest = [stride for i, stride in enumerate(x.stride()) if i not in places]
+    picked = len(shape) - len(rest)
+    after = [1] * (len(rest) - before)
+    source = x.as_strided(shape, [*rest[:before], *[0] * picked, *rest[before:]])
+    aligned = [i.reshape([1] * (picked - i.dim()) + [*i.shape, *after]).expand(shape) for i in given]
+    order: list[int] = compute_elementwise_output_logical_to_physical_perm(source, *aligned)[0]
+    return order
 
 
 def fake_of(mode: FakeTensorMode, real: torch.Tensor, symbolic: StatefulSymbolicContext | None = None) -> torch.Tensor:

@@ -436,6 +436,9 @@ class Writer:
             if view.grad != torch.is_grad_enabled():
                 self._line(1, f"with torch.set_grad_enabled({view.grad}):")
                 depth = 2
+            if "said" in view.node.meta:  # its warnings were given
+                self._line(depth, "with unheard():")
+                depth += 1
             self._line(depth, f"{made} = {self._view(view, name)}", f"{made}.{view.node.name}", [view.node])
             name = made
         return name

@@ -24,7 +24,7 @@ from compiler_core.joint import JointGraph, output_nodes
 from compiler_core.mincut import Cut, Values, budget_curve, minimum_cut
 from compiler_core.ownership import view_again
 from compiler_core.record import BudgetPoint, Compile, ItemId, Partition, Value
-from compiler_core.simplify import is_random, is_view, remove_dead, view_base
+from compiler_core.simplify import is_random, is_view, remove_dead, view_base, view_source
 from compiler_core.symbols import Origin
 from compiler_core.whole import is_tape
 
@@ -171,7 +171,16 @@ def _copy_with_sources(graph: fx.Graph, node: fx.Node, copied: dict[fx.Node, fx.
 def _copy(graph: fx.Graph, node: fx.Node, copied: Mapping[fx.Node, fx.Node]) -> fx.Node:
     made = graph.node_copy(node, copied.__getitem__)
     made.meta = _meta(node)
+    if is_view(node) and view_source(made).meta["val"] is not view_source(node).meta["val"]:
+        made.meta["val"] = _view_of_copy(made)
     return made
+
+
+def _view_of_copy(view: fx.Node) -> Any:
+    """The value of a view of a saved copy, whose strides need not be those of what was copied."""
+    target: Any = view.target
+    args, kwargs = fx.map_arg((view.args, view.kwargs), lambda n: n.meta["val"])
+    return target(*args, **kwargs)
 
 
 def _meta(node: fx.Node) -> dict[str, Any]:

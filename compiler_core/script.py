@@ -133,7 +133,7 @@ def triton_launcher(kernel, grid, num_warps, **_):
         programs = grid if isinstance(grid, int) else grid(*args[-grid.__code__.co_argcount :])
         if programs:
             with torch.cuda.device(args[0].get_device()):
-                kernel[(programs,)](*args, num_warps=num_warps)
+                kernel[(programs,)](*args, num_warps=num_warps, enable_fp_fusion=False)
 
     return launch
 

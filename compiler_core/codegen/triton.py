@@ -318,7 +318,7 @@ class _Kernel:
         self._emit(f"{s}_acc = {text}", total, indent=2)
         self._emit(f"{x}_acc = {x}_next", largest, indent=2)
         self._emit(f"{x} = {reduce('max', torch.float32, f'{x}_acc', self._along_row())}", largest)
-        scaled = f"{s}_acc * tl.exp({x}_acc - {x})"
+        scaled = f"{s}_acc * libdevice.exp({x}_acc - {x})"
         self._emit(f"{s} = {reduce('sum', torch.float32, scaled, self._along_row())}", total)
 
     def _sweep(self, sweep: ir.Sweep) -> None:

@@ -52,7 +52,7 @@ def _multiply(a, b):
 """,
     "_exp_below": """\
 def _exp_below(a, b):
-    return tl.where(b == float("-inf"), 0.0, tl.exp(a - b))
+    return tl.where(b == float("-inf"), 0.0, libdevice.exp(a - b))
 """,
     "_int_floordiv": """\
 def _int_floordiv(a, b):
@@ -110,8 +110,9 @@ Writer = Callable[[torch.dtype, Sequence[str]], str]
 _ARITHMETIC = {"add": "+", "sub": "-", "mul": "*", "and": "&", "or": "|", "xor": "^", "lshift": "<<", "rshift": ">>"}
 _COMPARISON = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 _INFIX = _ARITHMETIC | _COMPARISON
-_IN_TL = ("exp", "exp2", "log", "log2", "sin", "cos", "erf", "floor", "ceil", "abs", "rsqrt")
+_IN_TL = ("exp2", "log", "log2", "sin", "cos", "erf", "floor", "ceil", "abs", "rsqrt")
 _IN_LIBDEVICE = {
+    "exp": "exp",  # that of tl multiplies by a rounded log2(e): of large numbers several last bits are wrong
     **{name: name for name in ("expm1", "log10", "log1p", "erfc", "tan", "asin", "acos", "atan", "trunc", "pow")},
     **{name: name for name in ("sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "atan2")},
     "round": "rint",

@@ -178,7 +178,7 @@ class _Lowering:
         target: Any = node.target
         if target in EMPTY and is_plain(node.meta["val"]):
             value = node.meta["val"]
-            target, args = aten.empty_strided.default, self._layout(value)
+            target, args = aten.empty_strided.default, self._form(value)
             kwargs = {"dtype": value.dtype, "device": value.device}
         elif target is aten.bernoulli.p and _is_drawn_by_us(node):
             target, args = mersenne.bernoulli, args[1:]

@@ -266,9 +266,14 @@ def _third_pass(wanted: Sequence[torch.Tensor], leaves: Sequence[torch.Tensor]) 
 def tangent(tensor: torch.Tensor, number: int) -> torch.Tensor:
     """A gradient for a result, always the same one, laid out as the result is."""
     generator = torch.Generator().manual_seed(number)
-    values = torch.randn(tensor.shape, generator=generator, device="cpu")
     with torch.no_grad():
-        return torch.empty_like(tensor, requires_grad=False).copy_(values)
+        if tensor.layout is torch.strided:
+            made = filled = torch.empty_like(tensor, requires_grad=False)
+        else:  # with elements where the result has them
+            made = tensor.detach().clone()
+            filled = made._values() if made.layout is torch.sparse_coo else made.values()
+        filled.copy_(torch.randn(filled.shape, generator=generator, device="cpu"))
+    return made
 
 
 def _pass(wanted: Sequence[torch.Tensor], keep: bool) -> str | None:

@@ -12,6 +12,7 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
+import pytest
 import torch
 
 from compiler_core.testing import settings
@@ -38,6 +39,14 @@ def pytest_configure(config: Any) -> None:
     kernels = os.environ.get("CUTAWAY_TEST_KERNELS") == "1"
     if device or kernels:
         _on.enter_context(elsewhere(device or "cpu", kernels))
+
+
+def pytest_collection_modifyitems(items: list[Any]) -> None:
+    if torch.get_default_device().type == "cpu":
+        return
+    for item in items:
+        if item.get_closest_marker("cpu"):
+            item.add_marker(pytest.mark.skip(reason="for the CPU alone"))
 
 
 def pytest_unconfigure(config: Any) -> None:

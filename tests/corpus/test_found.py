@@ -33,12 +33,14 @@ def test_list_display_around_a_break(x):
     return [*x.tolist(), 0]
 
 
+@pytest.mark.cpu
 @same_as_eager(graphs=1, breaks=[], changes=["LOG"], inputs=lambda: (torch.randn(3), torch.tensor([5])))
 def test_graph_fails_after_a_side_effect(x, i):
     LOG.append(1)
     return x[i]
 
 
+@pytest.mark.cpu
 @same_as_eager(graphs=1, breaks=[], changes=["LOG"], inputs=lambda: (torch.randn(3), torch.tensor([5])))
 def test_graph_fails_inside_try(x, i):
     try:
@@ -49,12 +51,14 @@ def test_graph_fails_inside_try(x, i):
     return x.cos(), torch.is_grad_enabled()
 
 
+@pytest.mark.cpu
 @same_as_eager(graphs=1, breaks=[], inputs=lambda: (torch.randn(3), torch.tensor([5])))
 def test_graph_fails_inside_no_grad(x, i):
     with torch.no_grad():
         return x[i] + 1
 
 
+@pytest.mark.cpu
 @same_as_eager(graphs=1, breaks=[], inputs=lambda: (torch.randn(3), torch.tensor([5])))
 def test_graph_fails_after_drawing(x, i):
     y = torch.rand(3)
@@ -64,6 +68,7 @@ def test_graph_fails_after_drawing(x, i):
         return y, torch.rand(3)
 
 
+@pytest.mark.cpu
 @same_as_eager(graphs=1, breaks=[], inputs=lambda: (torch.randn(3), torch.tensor([5]), [1], {"k": 2}))
 def test_graph_fails_with_every_kind_of_argument(x, i, l, d):
     def inner(a, /, b, *rest, c=1, **more):
@@ -434,7 +439,7 @@ def test_compiled_code_called_with_other_default_devices(backend):
     for device in ("cpu", "meta", "cpu"):
         with torch.device(device):
             assert compiled(3).device.type == device
-        assert compiled(3).device.type == "cpu"
+        assert compiled(3).device.type == torch.get_default_device().type
 
 
 @same_as_eager(graphs=1, breaks=["skipped function", "skipped function"], changes=["LOG"])
@@ -488,6 +493,7 @@ def test_a_cell_without_a_value_after_a_break():
     check(unbound_cells(), [lambda: (torch.ones(2), 1), lambda: (torch.ones(2), 9)])
 
 
+@pytest.mark.cpu
 @same_as_eager(changes=["LOG"], inputs=lambda: (torch.ones(4), torch.tensor([5])))
 def test_graph_fails_after_a_write(x, i):
     x.add_(1)
@@ -499,6 +505,7 @@ def test_graph_fails_after_a_write(x, i):
         return str(error), x._version
 
 
+@pytest.mark.cpu
 @same_as_eager(inputs=lambda: (torch.ones(4), torch.ones(4, requires_grad=True), torch.tensor([5])))
 def test_graph_fails_after_a_write_that_has_gradients(x, w, i):
     x.mul_(w)
@@ -508,6 +515,7 @@ def test_graph_fails_after_a_write_that_has_gradients(x, w, i):
         return x * 2
 
 
+@pytest.mark.cpu
 @same_as_eager(inputs=lambda: (torch.ones(4), torch.tensor([5])))
 def test_graph_fails_after_a_write_to_data(x, i):
     x.data.add_(1)
@@ -517,6 +525,7 @@ def test_graph_fails_after_a_write_to_data(x, i):
         return x * 2
 
 
+@pytest.mark.cpu
 def test_graph_of_any_backend_fails_after_a_write():
     def program(x, i):
         x.add_(1)
@@ -583,6 +592,7 @@ def test_a_dict_that_is_a_changed_objects_own(d, counted):
     return d["n"]
 
 
+@pytest.mark.cpu
 @same_as_eager(inputs=lambda: (torch.ones(4), torch.tensor([5])))
 def test_graph_fails_after_writes_that_nobody_counts(x, i):
     torch.add(x, 1, out=x)
@@ -717,6 +727,7 @@ def with_a_history():
     return leaf, leaf * 2, torch.randn(4, 4, dtype=torch.float64)
 
 
+@pytest.mark.cpu
 @same_as_eager(inputs=[with_a_history] * 2)
 def test_graph_fails_after_an_input_with_a_history_was_written(leaf, x, other):
     seen = [x + 1]
@@ -729,6 +740,7 @@ def test_graph_fails_after_an_input_with_a_history_was_written(leaf, x, other):
     return seen, gradient
 
 
+@pytest.mark.cpu
 @same_as_eager(inputs=[with_a_history] * 2)
 def test_graph_fails_and_so_does_what_catches_it(leaf, x, other):
     try:
@@ -1012,3 +1024,82 @@ def made_by_a_factory(function, also):
 )
 def test_functions_of_one_code_with_other_functions_as_defaults(x, apply):
     return apply(x)
+
+
+# ---------------------------------------------------------------- found by random programs on a GPU
+
+
+def every_other(*shape):
+    return torch.randn(*shape[:-1], 2 * shape[-1])[..., ::2]
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "cpp"])
+def test_views_of_a_saved_copy_with_gaps_in_its_original(backend):
+    inputs = [lambda: (every_other(2, 15, 10),), lambda: (every_other(4, 6, 2),), lambda: (every_other(3, 2, 5),)]
+    check(lambda x: x.repeat_interleave(2).sinh(), inputs, grad=True, backend=backend, tolerance=1e-5)
+
+
+@pytest.mark.parametrize("backend", ["eager", "cpp"])
+def test_warnings_that_name_sizes_which_change(backend):
+    inputs = [lambda: (torch.randn(7, 2), torch.randn(7, 1)), lambda: (torch.randn(2, 9), torch.randn(2, 1))]
+    check(lambda x, y: F.smooth_l1_loss(x, y, reduction="none"), inputs * 2, backend=backend, tolerance=1e-6)
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_a_view_that_warns_is_made_again_in_silence(backend):
+    torch.set_warn_always(True)
+    try:
+        check(lambda x: x.mean().T.contiguous(), backend=backend)
+    finally:
+        torch.set_warn_always(False)
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "cpp"])
+@pytest.mark.parametrize("index", [lambda x, i: x[:, i], lambda x, i: x[:, None, i % 3], lambda x, i: x[i, i]])
+def test_indices_say_how_results_lie_in_memory(index, backend):
+    inputs = [
+        lambda: (torch.randn(8, 9), torch.randint(8, (8, 9)).T),
+        lambda: (torch.randn(5, 4), torch.zeros(2, 3).T.long()),
+    ]
+    check(index, inputs, backend=backend)
+
+
+@same_as_eager(inputs=lambda: (torch.randn(3),), backend="cpp")
+def test_strides_of_tensors_of_one_element_or_none(x):
+    return x.new_empty_strided((1, 1), (3, 4)).zero_(), x.new_empty_strided((2, 0), (3, 4))
+
+
+@same_as_eager(inputs=lambda: (torch.randn(6, 2, 1),), grad=True, backend="cpp", tolerance=1e-6)
+def test_norms_over_dimensions_of_one_element(x):
+    return x.norm(dim=-1), x[:, :1].norm(dim=(-1, -2), keepdim=True), x[:1, :1].norm()
+
+
+@same_as_eager(
+    inputs=lambda: (torch.randn(5, 5), torch.tensor([0, 2, 0]), torch.tensor(3.0)), grad=True, tolerance=1e-6
+)
+def test_gradient_of_a_value_at_indices_that_occur_twice(x, index, value):
+    return x.index_fill(1, index, value)
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "cpp"])
+def test_tensors_are_made_again_where_and_as_the_forward_made_them(backend):
+    def program(x):
+        return (x * torch.full((3,), 2.0) * torch.ones(3)).tanh().sum()
+
+    def penalty(run):
+        with torch.device("meta"):
+            x = torch.randn(3, requires_grad=True)
+            out = run(x)
+            (g,) = torch.autograd.grad(out, x, create_graph=True)
+            (g.norm() - 1).backward()
+        assert x.grad.device.type == "meta"
+        x = torch.randn(3, requires_grad=True)
+        out = run(x)
+        torch.set_default_dtype(torch.float64)
+        try:
+            (g,) = torch.autograd.grad(out, x, create_graph=True)
+        finally:
+            torch.set_default_dtype(torch.float32)
+        return g.dtype
+
+    assert penalty(program) == penalty(compiler_core.compile(program, backend=backend, strict=True)) == torch.float32

@@ -234,6 +234,7 @@ def test_called_in_inference_mode():
     assert break_kinds(record) == [] and graph_count(record) == len(record.compiles)
 
 
+@pytest.mark.cpu
 def test_grad_mode_is_restored_when_a_graph_fails():
     def pick(x, i):
         with torch.no_grad():

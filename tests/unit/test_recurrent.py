@@ -26,10 +26,20 @@ from compiler_core.record import Compile, Record
 from compiler_core.script import script
 
 # eager says so too
-pytestmark = pytest.mark.filterwarnings("ignore:LSTM with projections is not supported")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:LSTM with projections is not supported"),
+    pytest.mark.filterwarnings("ignore:RNN module weights are not part of single contiguous chunk"),
+]
 gpu = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")]
 DEVICES = ["cpu", pytest.param("cuda", marks=gpu)]
 Program = Callable[[nn.Module, Any], Any]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def random_state_of_cudnn() -> None:
+    """cuDNN's for dropout is made once in a process; made in inference mode it could never be saved for a backward."""
+    if torch.cuda.is_available():
+        nn.LSTM(2, 2, 2, dropout=0.5).cuda()(torch.ones(1, 1, 2, device="cuda"))
 
 
 def forward(net: nn.Module, x: Any) -> Any:
@@ -199,7 +209,10 @@ def test_autocast(device: str, where: str, kind: Any) -> None:
     net, x = kind(4, 5, 2).to(device), torch.randn(6, 3, 4, device=device, requires_grad=True)
     twin, leaf = copy.deepcopy(net), x.detach().clone().requires_grad_()
     program = inside if where == "inside" else forward
-    want = step(program, net, x)
+    try:
+        want = step(program, net, x)
+    except RuntimeError as error:
+        pytest.skip(f"PyTorch has no such kernel for this processor: {error}")
     with compiler_core.record() as record:
         same(want, step(compiler_core.compile(program), twin, leaf))
     no_failure(record)
