@@ -28,6 +28,8 @@ from compiler_core.skip import leave_alone
 _recording: list[Record] = []
 _regions: weakref.WeakKeyDictionary[types.FunctionType, Region] = weakref.WeakKeyDictionary()
 """What the compiled functions compile."""
+_own_records: weakref.WeakKeyDictionary[Region, list[Record]] = weakref.WeakKeyDictionary()
+"""The record that a compiled function writes to while no other is open."""
 
 
 @contextmanager
@@ -295,7 +297,9 @@ def _open_region(code: types.CodeType, options: Options) -> Region:
             own.append(new_record())
         return own[0]
 
-    return Region(code, options, current)
+    region = Region(code, options, current)
+    _own_records[region] = own
+    return region
 
 
 def open_record() -> Record:
@@ -405,10 +409,14 @@ def mark_static(tensor: torch.Tensor, dim: int | None = None) -> None:
 
 
 def reset() -> None:
-    """Forget everything that was compiled, and which warnings were shown."""
+    """Free everything that was compiled and the records of it, but for those that you hold; and forget which
+    warnings were shown."""
     failures.forget()
     for region in list(_regions.values()):
         region.forget()
+    for own in list(_own_records.values()):
+        own.clear()
+    entries.sweep()
 
 
 __all__ = [

@@ -27,7 +27,7 @@ from compiler_core.config import Options
 from compiler_core.eager_warnings import says
 from compiler_core.errors import CompileWarning, UsageError
 from compiler_core.failures import heard
-from compiler_core.graphs import tensors_in
+from compiler_core.graphs import graph_module, tensors_in
 from compiler_core.interrupts import allowed
 from compiler_core.record import Compile
 from compiler_core.unheard import every_warning, unheard
@@ -212,7 +212,7 @@ def _copy(gm: fx.GraphModule) -> fx.GraphModule:
     graph.output(graph.graph_copy(gm.graph, val_map={}))
     for node, copied in zip(gm.graph.nodes, graph.nodes, strict=True):
         copied.meta = dict(node.meta)
-    return fx.GraphModule(gm, graph)
+    return graph_module(gm, graph)
 
 
 def _warning(call: Call, gm: fx.GraphModule) -> Call:

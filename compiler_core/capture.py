@@ -20,7 +20,7 @@ from compiler_core.dynamic import OPERATIONS, Symbols
 from compiler_core.eager_warnings import Heard, Place, Said
 from compiler_core.errors import Unsupported
 from compiler_core.fakes import FakeMode, fake_of, left_to_eager, quiet
-from compiler_core.graphs import memory_of
+from compiler_core.graphs import graph_module, memory_of
 from compiler_core.guards import (
     GuardSpec,
     LibraryNames,
@@ -456,7 +456,7 @@ class Capture:
         for change in reversed(self.changes):  # backends differ in what they leave behind: generated code makes it so
             self._describe(self.graph.call_function(change.undo, change.undo_args), None)
         self.graph.output(tuple(outputs))
-        return fx.GraphModule(torch.nn.Module(), self.graph, "Captured")
+        return graph_module(torch.nn.Module(), self.graph, "Captured")
 
     def examples(self) -> list[Any]:
         """The graph's inputs as they come in: what the frame has done to them since is not seen."""

@@ -16,7 +16,7 @@ import torch
 import torch.fx as fx
 
 from compiler_core import ambient
-from compiler_core.graphs import draws
+from compiler_core.graphs import draws, graph_module
 from compiler_core.joint import JointGraph
 from compiler_core.record import Compile
 from compiler_core.unheard import unheard
@@ -119,7 +119,7 @@ class Again:
         graph.graph_copy(self._captured.graph, copied)
         made = {node.name: copy for node, copy in copied.items()}
         graph.output(tuple(made[name] for name in self._rules.makers))
-        return fx.GraphModule(self._captured, graph)
+        return graph_module(self._captured, graph)
 
     def _gradients(self, graph: fx.GraphModule, ctx: Any, tangents: Sequence[torch.Tensor | None]) -> Gradients:
         needed = ctx.needs_input_grad

@@ -11,14 +11,17 @@ so a stage copies ``meta["item"]`` of what it read into ``meta["origin"]`` of wh
 
 from __future__ import annotations
 
+import linecache
 import re
 import sys
+import weakref
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
 import torch.fx as fx
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.fx.graph_module import _loader
 from torch.utils._python_dispatch import _disable_current_modes
 
 from compiler_core import whole
@@ -30,6 +33,19 @@ MOST_PRINTED = 16
 _WHERE = {"inf": "math", "nan": "math", "device": "torch"}
 _WORDS = re.compile(rf"\b({'|'.join(_WHERE)})\b(?!=)")
 _DRAWS = re.compile("rand|drop|normal|bernoulli|multinomial|poisson|uniform|exponential|cauchy|geometric|gumbel|rrelu")
+
+
+def graph_module(root: Any, graph: fx.Graph, name: str = "GraphModule") -> fx.GraphModule:
+    """`graph` as a module whose generated source is freed with it; fx keeps that of every graph for tracebacks."""
+    made = fx.GraphModule(root, graph, name)
+    filename = type(made).forward.__code__.co_filename
+    weakref.finalize(made, _forget_source, filename).atexit = False
+    return made
+
+
+def _forget_source(filename: str) -> None:
+    _loader.eval_cache.pop(filename, None)
+    linecache.cache.pop(filename, None)
 
 
 def draws(graph: fx.Graph) -> bool:

@@ -19,7 +19,7 @@ import torch.fx as fx
 from compiler_core import symbols
 from compiler_core.cost import bytes_of, nanoseconds, tensor_of
 from compiler_core.errors import CompilerBug
-from compiler_core.graphs import record_graph
+from compiler_core.graphs import graph_module, record_graph
 from compiler_core.joint import JointGraph, output_nodes
 from compiler_core.mincut import Cut, Values, budget_curve, minimum_cut
 from compiler_core.ownership import view_again
@@ -190,7 +190,7 @@ def _meta(node: fx.Node) -> dict[str, Any]:
 
 def _module(joint: JointGraph, graph: fx.Graph) -> fx.GraphModule:
     graph.lint()
-    return fx.GraphModule(joint.gm, graph)
+    return graph_module(joint.gm, graph)
 
 
 def check(parts: Partitioned) -> None:

@@ -25,6 +25,7 @@ import torch
 import torch.fx as fx
 
 from compiler_core import whole
+from compiler_core.graphs import graph_module
 from compiler_core.symbols import hint, is_symbolic
 
 aten = torch.ops.aten
@@ -57,7 +58,7 @@ def copy_graph(gm: fx.GraphModule, names: Sequence[str]) -> fx.GraphModule:
         made.meta = {k: node.meta[k] for k in _KEPT_META if node.meta.get(k) is not None}
     outputs: Any = gm.graph.output_node().args[0]
     graph.output([copied[o] if isinstance(o, fx.Node) else None for o in outputs])
-    return fx.GraphModule(gm, graph)
+    return graph_module(gm, graph)
 
 
 def inline_constants(gm: fx.GraphModule) -> None:

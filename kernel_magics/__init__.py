@@ -8,6 +8,8 @@ Of the cell that was compiled last:
     last                its explorer
     last_record         its record, plain data
     last_comparison     what two engines made of it
+
+    reset               close all explorers, and free all that was compiled
 """
 
 from __future__ import annotations
@@ -24,12 +26,13 @@ if TYPE_CHECKING:
 
 def load_ipython_extension(shell: InteractiveShell) -> None:
     """Called by ``%load_ext kernel_magics``."""
-    from kernel_magics import awaiting, completion, engines, warmup
+    from kernel_magics import awaiting, completion, engines, outputs, warmup
     from kernel_magics.magics import CutawayMagics
     from kernel_magics.view import say
 
     shell.register_magics(CutawayMagics)
     awaiting.install(shell)
+    outputs.install(shell)
     if shell.Completer is not None and completion.complete not in shell.Completer.custom_matchers:
         shell.Completer.custom_matchers.append(completion.complete)
     if line := engines.report():
@@ -39,13 +42,14 @@ def load_ipython_extension(shell: InteractiveShell) -> None:
 
 def unload_ipython_extension(shell: InteractiveShell) -> None:
     """Called by ``%unload_ext kernel_magics``."""
-    from kernel_magics import awaiting, completion, warmup
+    from kernel_magics import awaiting, completion, outputs, warmup
 
     for kind, name in (("cell", "compile"), ("line", "compile"), ("line", "explain")):
         shell.magics_manager.magics[kind].pop(name, None)
     if shell.Completer is not None and completion.complete in shell.Completer.custom_matchers:
         shell.Completer.custom_matchers.remove(completion.complete)
     awaiting.remove(shell)
+    outputs.remove(shell)
     warmup.stop(shell)
 
 
@@ -76,8 +80,19 @@ def last_comparison() -> Both:
     return View.latest.both
 
 
+def reset() -> None:
+    """Close all explorers and free their records, and all that was compiled; saved outputs stay as they are."""
+    from compiler_core import api
+    from kernel_magics import outputs
+    from kernel_magics.view import View
+
+    View.latest = None
+    outputs.close_all()
+    api.reset()
+
+
 def __dir__() -> list[str]:
     return __all__
 
 
-__all__ = ["last", "last_comparison", "last_record", "load_ipython_extension", "unload_ipython_extension"]
+__all__ = ["last", "last_comparison", "last_record", "load_ipython_extension", "reset", "unload_ipython_extension"]

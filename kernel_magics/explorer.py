@@ -10,6 +10,7 @@ import anywidget
 import traitlets
 
 from compiler_core.record import Compile, Event, Frame, Record, to_plain
+from kernel_magics import outputs
 from kernel_magics.assets import asset
 
 MIME = "application/vnd.cutaway.record+json"
@@ -31,8 +32,9 @@ class Explorer(anywidget.AnyWidget):
     the id of the compile that is looked at; each may be set from Python too.
     """
 
-    _esm = asset("explorer.js")
-    _css = asset("explorer.css")
+    # as text: of a file, anywidget would tell each explorer's changes by a signal, which keeps all explorers alive
+    _esm = traitlets.Unicode(asset("explorer.js").read_text(encoding="utf-8")).tag(sync=True)
+    _css = traitlets.Unicode(asset("explorer.css").read_text(encoding="utf-8")).tag(sync=True)
 
     record: Record | None = traitlets.Instance(Record, allow_none=True).tag(  # type: ignore[assignment]
         sync=True,
@@ -48,7 +50,10 @@ class Explorer(anywidget.AnyWidget):
         super().__init__(record=record)
         self.shown_as: Any = None
         """The handle of the output that shows it, where there is one to keep up to date."""
+        self._is_updating = False
         _hear_while_busy(self.comm)
+        self.comm.on_close(lambda _: self.close())
+        outputs.opened(self)
 
     def show(self, *panes: str, compile: str | None = None) -> None:
         """Show these panes side by side ("kernel", or "kernel:backward.cpp" for one of several)."""
@@ -79,7 +84,11 @@ class Explorer(anywidget.AnyWidget):
         """The record that was shown has more in it now."""
         self.send_state("record")
         if self.shown_as is not None:
-            self.shown_as.update(self)
+            self._is_updating = True  # an output of an earlier cell, perhaps
+            try:
+                self.shown_as.update(self)
+            finally:
+                self._is_updating = False
 
     def _check_compile(self, compile: str) -> None:
         known = [c.id for c in self.record.compiles] if self.record else []
@@ -110,6 +119,8 @@ class Explorer(anywidget.AnyWidget):
         self.on_msg(received)
 
     def _repr_mimebundle_(self, **kwargs: Any) -> tuple[dict[str, Any], dict[str, Any]] | None:
+        if not self._is_updating:
+            outputs.displayed(self)
         bundle: tuple[dict[str, Any], dict[str, Any]] | None = super()._repr_mimebundle_(**kwargs)
         if bundle is None or self.record is None:
             return bundle

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from compiler_core.errors import BuildError
 from compiler_core.record import Record
-from kernel_magics import summary
+from kernel_magics import outputs, summary
 
 if TYPE_CHECKING:
     from kernel_magics.both import Both
@@ -33,6 +33,7 @@ class View:
         """The cell begins."""
         self.record = record
         View.latest = self
+        outputs.close_unshown(self.explorer)
 
     def stop(self) -> None:
         """The cell has run, or failed; nothing of the compiler may interrupt what follows."""

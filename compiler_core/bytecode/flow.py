@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from types import CodeType
 
@@ -71,7 +72,7 @@ def successors(instructions: Sequence[Instruction], where: dict[Instruction, int
     return found + ([at + 1] if falls_through(x) and at + 1 < len(instructions) else [])
 
 
-_LOOPS: dict[int, tuple[CodeType, list[int | None]]] = {}
+_LOOPS: dict[int, list[int | None]] = {}
 
 
 def loops(code: CodeType) -> list[int | None]:
@@ -80,11 +81,11 @@ def loops(code: CodeType) -> list[int | None]:
     A loop is a set of instructions that can all reach one another, so one loop holds those nested in it, and what
     has left a loop never comes back to it.
     """
-    if id(code) not in _LOOPS:
-        if len(_LOOPS) >= 2000:
-            _LOOPS.clear()
-        _LOOPS[id(code)] = (code, _components(*disassembled(code)))
-    return _LOOPS[id(code)][1]
+    found = _LOOPS.get(id(code))
+    if found is None:
+        found = _LOOPS[id(code)] = _components(*disassembled(code))
+        weakref.finalize(code, _LOOPS.pop, id(code)).atexit = False  # what is known of code must not keep it
+    return found
 
 
 def _components(instructions: Sequence[Instruction], where: dict[Instruction, int]) -> list[int | None]:

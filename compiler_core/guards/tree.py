@@ -21,6 +21,9 @@ _ASKED_EACH_TIME = object()
 _PART = 128
 """Items of a container that hang on one manager of their own, where there are more than `_MANY`."""
 _MANY = 512
+# else C++ skips a parameter's check while its module's dict is unchanged, and misses requires_grad_(); one for all
+# builds, for each patch makes a context variable, which is never freed
+_EVERY_TENSOR = torch._dynamo.config.patch(skip_tensor_guards_with_matching_dict_tags=False)
 
 
 class GuardTree:
@@ -95,8 +98,7 @@ class GuardTree:
 
         With `sealing`, trees of modules are checked by the versions of their dicts; then it holds for
         these very objects only."""
-        # else C++ skips a parameter's check while its module's dict is unchanged, and misses requires_grad_()
-        with torch._dynamo.config.patch(skip_tensor_guards_with_matching_dict_tags=False):
+        with _EVERY_TENSOR:
             left = seal(self, guards) if sealing else guards
             self.parts = {item: part for part in _parts(left) for item in part.places}
             for guard in left:

@@ -173,7 +173,7 @@ class Frame:
 Listener = Callable[[Compile, Event], None]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, weakref_slot=True)
 class Record:
     """All that one run did.  Open one with `compiler_core.record()`."""
 
