@@ -1,13 +1,17 @@
 // Bundles the explorer: `node build.mjs` once, `--watch` again on every change, `--test` the unit tests.
 
 import { readdirSync } from "node:fs";
-import { copyFile, mkdir, readFile, rm } from "node:fs/promises";
+import { copyFile, mkdir, readFile, rm, writeFile } from "node:fs/promises";
 import { dirname, resolve } from "node:path";
 import { runInNewContext } from "node:vm";
 import { gzipSync } from "node:zlib";
 import * as esbuild from "esbuild";
+import { notices, packagesOf } from "./notices.mjs";
 
 const STATIC = "../kernel_magics/static";
+
+/** The files that went into the workers, which are bundles by themselves. */
+const inWorkers = [];
 
 /** `import source from "worker:./file.ts"` is the text of that file, bundled by itself. */
 const workers = {
@@ -20,6 +24,7 @@ const workers = {
     build.onLoad({ filter: /.*/, namespace: "worker" }, async ({ path }) => {
       const options = { ...common, entryPoints: [path], format: "iife", write: false, plugins: [graphviz] };
       const made = await esbuild.build(options);
+      inWorkers.push(...Object.keys(made.metafile.inputs));
       return { contents: made.outputFiles[0].text, loader: "text" };
     });
   },
@@ -46,7 +51,8 @@ const common = {
   minify: true,
   target: "es2022",
   charset: "utf8",
-  legalComments: "none",
+  legalComments: "none", // writeNotices has them all
+  metafile: true,
   logLevel: "warning",
 };
 
@@ -81,13 +87,22 @@ const tests = {
   plugins: [workers],
 };
 
+/** In the explorer itself, which reports and notebooks carry on, and beside it. */
+async function writeNotices(built) {
+  const files = built.flatMap(({ metafile }) => Object.keys(metafile.inputs));
+  const text = await notices(packagesOf([...files, ...inWorkers]));
+  await writeFile(`${STATIC}/NOTICES.txt`, text);
+  const script = await readFile(explorer.outfile, "utf8");
+  await writeFile(explorer.outfile, `/*!\n${text.replaceAll("*/", "* /")}*/\n${script}`);
+}
+
 if (process.argv.includes("--test")) {
   await rm("lib/test", { recursive: true, force: true });
   await esbuild.build(tests);
 } else if (process.argv.includes("--watch")) {
   for (const options of [explorer, css]) await (await esbuild.context(options)).watch();
 } else {
-  await Promise.all([explorer, css, lab].map((options) => esbuild.build(options)));
+  await writeNotices(await Promise.all([explorer, css, lab].map((options) => esbuild.build(options))));
   await mkdir("lib", { recursive: true });
   await copyFile(`${STATIC}/explorer.js`, "lib/explorer.js");
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import deque
 from collections.abc import Callable
 from typing import Any
@@ -10,16 +11,11 @@ import anywidget
 import traitlets
 
 from compiler_core.record import Compile, Event, Frame, Record, to_plain
-from kernel_magics import outputs
+from kernel_magics import messages, outputs
 from kernel_magics.assets import asset
+from kernel_magics.messages import MOST_PANES, PANES
 
 MIME = "application/vnd.cutaway.record+json"
-
-PANES = (
-    "overview source bytecode steps guards sizes captured pregrad joint partition forward backward postgrad passes "
-    "fusion kernel costs roofline accuracy tuning wrapper machine generated decompiled timings other compare engines"
-).split()
-MOST_PANES = 4
 
 _STEPS_SHOWN = 14
 
@@ -113,10 +109,23 @@ class Explorer(anywidget.AnyWidget):
         """Call `callback` when the Cancel button is pressed, perhaps on another thread."""
 
         def received(_: Explorer, content: dict[str, Any], __: list[Any]) -> None:
-            if content.get("type") == "cancel":
+            if content == messages.CANCEL:
                 callback()
 
         self.on_msg(received)
+
+    def _handle_msg(self, msg: dict[str, Any]) -> None:
+        """A message of the page: see `messages` for those that are taken."""
+        try:
+            messages.check(msg, self.record)
+        except messages.Refused as refusal:
+            warnings.warn(
+                f"a message of the page to a Cutaway explorer was refused: {refusal}",
+                messages.MessageWarning,
+                stacklevel=1,
+            )
+            return
+        super()._handle_msg(msg)
 
     def _repr_mimebundle_(self, **kwargs: Any) -> tuple[dict[str, Any], dict[str, Any]] | None:
         if not self._is_updating:

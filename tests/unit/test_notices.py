@@ -1,0 +1,79 @@
+"""The notices of third-party code: each package in the bundle has its own, in the bundle, beside it and in the wheel."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = ROOT / "extension/node_modules"
+STATIC = ROOT / "kernel_magics/static"
+NOT_BUNDLED = "@lumino/"
+"""JupyterLab has these, and gives them to extensions."""
+
+pytestmark = pytest.mark.skipif(not PACKAGES.is_dir(), reason="the browser half's packages are not installed")
+
+
+def bundled() -> dict[str, str]:
+    """Every package that the explorer needs to run, with its version."""
+    found: dict[str, str] = {}
+    work = list(json.loads((ROOT / "extension/package.json").read_text())["dependencies"])
+    while work:
+        name = work.pop()
+        if name not in found and not name.startswith(NOT_BUNDLED):
+            package = json.loads((PACKAGES / name / "package.json").read_text())
+            found[name] = package["version"]
+            work += package.get("dependencies", {})
+    return found
+
+
+def notices() -> dict[str, str]:
+    """What is said of each package."""
+    parts = (STATIC / "NOTICES.txt").read_text().split("-" * 80)[1:]
+    return {part.strip().partition("\n")[0]: part.strip().partition("\n")[2].strip() for part in parts}
+
+
+def test_every_package_in_the_bundle_has_a_notice() -> None:
+    said = notices()
+    assert {f"{name} {version}" for name, version in bundled().items()} == set(said)
+    for name, text in said.items():
+        assert "Copyright" in text, name
+        assert "Permission is hereby granted" in text, name
+
+
+def test_what_is_compiled_into_graphviz_is_named_in_its_version() -> None:
+    made_of = json.loads((PACKAGES / "@viz-js/viz/lib/provenance.json").read_text())["predicate"]["buildDefinition"]
+    sources = [each["uri"] for each in made_of["resolvedDependencies"]]
+    text = (ROOT / "extension/notices/viz-js.txt").read_text()
+    for source in sources:
+        if "emsdk" in source:
+            version = re.search(r"emsdk@([\d.]+)", source)
+            assert version is not None
+            assert f"Emscripten {version[1]}" in text
+        else:
+            name = Path(source).name.removesuffix(".tar.gz").replace("-", " ").capitalize()
+            assert name in text
+    assert next(s for s in sources if "graphviz" in s) in text  # the licence asks where the source is
+
+
+def test_the_notices_are_in_the_bundle_too() -> None:
+    script = (STATIC / "explorer.js").read_text()
+    text = (STATIC / "NOTICES.txt").read_text()
+    assert script.startswith(f"/*!\n{text}*/\n")
+
+
+def test_the_notices_are_in_the_wheel(tmp_path: Path) -> None:
+    if not (ROOT / "extension/labextension/package.json").is_file():
+        pytest.skip("the extension is not built")
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=120)
+    (wheel,) = tmp_path.glob("*.whl")
+    names = zipfile.ZipFile(wheel).namelist()
+    assert "kernel_magics/static/NOTICES.txt" in names
+    assert any(name.endswith("labextensions/cutaway/static/NOTICES.txt") for name in names)
