@@ -1,4 +1,4 @@
-"""The notices of third-party code: each package in the bundle has its own, in the bundle, beside it and in the wheel."""
+"""Notices of third-party code: each package in the bundle has one, in the bundle, beside it and in the wheel."""
 
 from __future__ import annotations
 

@@ -128,7 +128,7 @@ def test_tensors_and_code_go_with_them(notebook: InteractiveShell) -> None:
 
 def test_an_explorer_alone_is_freed_when_it_closes() -> None:
     explorer = Explorer(Record())
-    refs = {"explorer": weakref.ref(explorer), "record": weakref.ref(explorer.record)}
+    refs: dict[str, weakref.ref[Any]] = {"explorer": weakref.ref(explorer), "record": weakref.ref(explorer.record)}
     explorer.close()
     del explorer
     assert alive(refs) == []
