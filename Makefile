@@ -15,7 +15,7 @@ NEW_ENOUGH := 'const [a, b] = process.versions.node.split(".").map(Number); \
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 BROWSER_SOURCES := $(shell find extension -type f -not -path '*/node_modules/*' -not -path '*/lib/*' -not -path '*/labextension/*' -not -name '*.tsbuildinfo')
 
-.PHONY: help lab demo test lint fix bench fuzz gpu cpython-tests operators cuda-sweep shapes interrupts soak versions compat clean
+.PHONY: help lab demo test lint fix bench fuzz gpu cpython-tests operators cuda-sweep shapes interrupts soak fuzz-inputs versions compat clean
 
 help: ## Say what the targets are
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -67,6 +67,9 @@ shapes: $(STAMPS)/test ## Compare N random sequences of shapes with stock torch.
 
 interrupts: $(STAMPS)/test ## Interrupt compiles at N random moments (N=2000 ENGINE=core)
 	$(PY) -m tests.interrupts --engine $(or $(ENGINE),core) --count $(or $(N),2000)
+
+fuzz-inputs: $(STAMPS)/test ## Read N damaged records, logs and messages of each kind, here and in the browser's reader (N=20000 SEED=0)
+	$(PY) -W ignore -m tests.strangers --count $(or $(N),20000) --seed $(or $(SEED),0)
 
 soak: $(STAMPS)/test ## Print the memory of a long session: compiles with resets, cells of a notebook (COMPILES=5000 CELLS=500)
 	$(PY) -m tests.benchmarks.bench_soak --compiles $(or $(COMPILES),5000) --cells $(or $(CELLS),500)

@@ -120,7 +120,11 @@ def sources(compile_: Compile, which: str) -> dict[ir.Language, str]:
     """
     names: dict[ir.Language, str] = {"cpp": f"{which}.cpp", "triton": f"{which}.py"}
     used = {kernel.language for kernel in compile_.kernels if kernel.graph == which}
-    return {language: compile_.find(name).text for language, name in names.items() if language in used}
+    texts = {artifact.name: artifact.text for artifact in compile_.artifacts}
+    missing = [name for language, name in names.items() if language in used and name not in texts]
+    if missing:
+        raise UsageError(f"compile {compile_.id} has no text {missing[0]}, though it has kernels from there")
+    return {language: texts[name] for language, name in names.items() if language in used}
 
 
 def _stock(wrapper: Artifact, tree: ast.Module, scope: dict[str, Any]) -> Runnable:

@@ -44,6 +44,9 @@ def record_ts() -> str:
     parts.append("export const SHAPES: { [type: string]: { [field: string]: Shape } } = {")
     parts += [_shapes(cls, record.public_fields(cls)) for cls in classes]
     parts.append("};\n")
+    parts.append(_DEFAULTS)
+    parts += [line for cls in classes for line in _defaults(cls, record.public_fields(cls))]
+    parts.append("};\n")
     return "\n".join(parts)
 
 
@@ -70,6 +73,18 @@ export type Shape =
   | { maybe: Shape }
   | { any: Shape[] };
 """
+
+
+_DEFAULTS = """\
+/** What a field is where an earlier version did not write it. */
+export const DEFAULTS: { [type: string]: { [field: string]: unknown } } = {"""
+
+
+def _defaults(cls: type, fields: list[dataclasses.Field[Any]]) -> list[str]:
+    """One line, where a field has a default."""
+    found = {f.name: f.default for f in fields if f.default is not dataclasses.MISSING}
+    found |= {f.name: f.default_factory() for f in fields if f.default_factory is not dataclasses.MISSING}
+    return [f"  {cls.__name__}: {_literal(found)},"] if found else []
 
 
 def _alias(name: str, value: Any) -> str:
@@ -100,7 +115,7 @@ def _key(name: str) -> str:
 def _literal(value: Any) -> str:
     """`value` as TypeScript writes it."""
     if isinstance(value, dict):
-        return "{ " + ", ".join(f"{k}: {_literal(v)}" for k, v in value.items()) + " }"
+        return "{ " + ", ".join(f"{k}: {_literal(v)}" for k, v in value.items()) + " }" if value else "{}"
     if isinstance(value, list):
         return f"[{', '.join(map(_literal, value))}]"
     return json.dumps(value)

@@ -46,7 +46,7 @@ def save_folder(record: Record, folder: Path) -> Path:
     from kernel_magics import summary
 
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "summary.txt").write_text(summary.text(record) + "\n", encoding="utf-8")
+    (folder / "summary.txt").write_text(summary.text(record) + "\n", encoding="utf-8", errors="backslashreplace")
     record.save(folder / "record.json")
     for number, source in enumerate(record.sources):
         _write(folder / "source" / f"{number}_{_file_name(Path(source.name).stem)}.py", source.text)
@@ -75,4 +75,4 @@ def _file_name(name: str) -> str:
 
 def _write(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, encoding="utf-8")
+    path.write_text(text, encoding="utf-8", errors="backslashreplace")  # half of a surrogate pair is no character

@@ -36,7 +36,7 @@ noscript { display: block; padding: 1em; font: 14px sans-serif; }
 def write_report(record: Record, path: str | Path) -> Path:
     """Write the report of `record` to `path`; it opens from the file, with no network."""
     path = Path(path)
-    path.write_text(report_html(record), encoding="utf-8")
+    path.write_text(report_html(record), encoding="utf-8", errors="backslashreplace")
     return path
 
 

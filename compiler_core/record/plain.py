@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 import types
 import typing
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
+
+MOST_INT = 2**53 - 1
+"""The greatest whole number that the browser reads exactly."""
+_ECHOED = 60
 
 
 class RecordError(ValueError):
@@ -84,7 +89,7 @@ def _dataclass_reader(cls: type) -> _Reader:
         fields, values = readers(), {}
         for name, value in plain.items():
             if name not in fields:
-                raise _Misfit(f"unknown field {min(plain.keys() - fields.keys())!r}")
+                raise _Misfit(f"unknown field {echo(min(plain.keys() - fields.keys()))}")
             try:
                 values[name] = fields[name](value)
             except _Misfit as misfit:
@@ -107,7 +112,7 @@ def _hints(cls: type) -> dict[str, Any]:
 def _literal_reader(allowed: tuple[Any, ...]) -> _Reader:
     def read(plain: Any) -> Any:
         if plain not in allowed:
-            raise _Misfit(f"{plain!r} is none of {allowed}")
+            raise _Misfit(f"{echo(plain)} is none of {allowed}")
         return plain
 
     return read
@@ -154,22 +159,51 @@ def _dict_reader(of: _Reader) -> _Reader:
             try:
                 values[key] = of(value)
             except _Misfit as misfit:
-                raise misfit.below(f"[{key!r}]") from None
+                raise misfit.below(f"[{echo(key)}]") from None
         return values
 
     return read
 
 
 def _plain_reader(want: type) -> _Reader:
-    def read(plain: Any) -> Any:
-        if want is float and type(plain) is int:
-            return float(plain)
-        # bool is an int to Python, but not to a reader of the record
-        if not isinstance(plain, want) or (want is int and isinstance(plain, bool)):
-            raise _unlike(plain, want)
-        return plain
+    # bool is an int to Python, but not to a reader of the record
+    readers: dict[type, _Reader] = {int: _read_int, float: _read_float}
+    return readers.get(want) or (lambda plain: plain if type(plain) is want else _refuse(plain, want))
 
-    return read
+
+def _read_int(plain: Any) -> int:
+    if type(plain) is float and plain.is_integer():
+        plain = int(plain)  # to JavaScript, 2.0 is 2
+    if type(plain) is not int:
+        raise _unlike(plain, int)
+    if abs(plain) > MOST_INT:
+        raise _Misfit(f"a whole number of more than {MOST_INT}")
+    return plain
+
+
+def _read_float(plain: Any) -> float:
+    if type(plain) not in (int, float):
+        raise _unlike(plain, float)
+    try:
+        number = float(plain)
+    except OverflowError:
+        number = math.inf
+    if not math.isfinite(number):
+        raise _Misfit("expected a finite number")
+    return number
+
+
+def _refuse(plain: Any, want: type) -> Any:
+    raise _unlike(plain, want)
+
+
+def echo(value: Any) -> str:
+    """`value`, which may be anything, in few characters."""
+    if isinstance(value, str):
+        return repr(value) if len(value) <= _ECHOED else f"{value[:_ECHOED]!r}..."
+    if isinstance(value, int) and abs(value) > MOST_INT:
+        return "a great number"
+    return repr(value) if isinstance(value, (int, float, type(None))) else f"a {type(value).__name__}"
 
 
 def _unlike(plain: Any, want: type) -> _Misfit:

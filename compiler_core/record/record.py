@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import time
 import typing
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -12,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from compiler_core.record import limits
+from compiler_core.record import limits, rules
 from compiler_core.record.artifacts import (
     Artifact,
     ArtifactId,
@@ -40,7 +41,7 @@ from compiler_core.record.kernels import (
     Tuning,
 )
 from compiler_core.record.partition import Expansion, Partition
-from compiler_core.record.plain import RecordError, from_plain, to_plain
+from compiler_core.record.plain import RecordError, echo, from_plain, to_plain
 from compiler_core.record.steps import Replay, Steps
 
 SCHEMA_VERSION = 2
@@ -344,27 +345,34 @@ class Record:
             raise RecordError(f"the text has {len(text):,} characters; at most {MAX_JSON_BYTES:,} are read")
         try:
             plain = json.loads(text)
-        except (json.JSONDecodeError, RecursionError) as error:
+        except (ValueError, RecursionError) as error:  # a number of thousands of digits is a ValueError
             raise RecordError(f"not JSON: {error}") from None
         if not isinstance(plain, dict) or "schema_version" not in plain:
             raise RecordError("not a Cutaway record: it has no schema_version")
         version = plain["schema_version"]
         if version != SCHEMA_VERSION:
             raise RecordError(
-                f"the record has schema version {version!r} and this Cutaway reads {SCHEMA_VERSION}; "
+                f"the record has schema version {echo(version)} and this Cutaway reads {SCHEMA_VERSION}; "
                 "open it with the version of Cutaway that wrote it, or make it anew"
             )
         record = typing.cast(Record, from_plain(plain, Record, "record"))
+        rules.check(record)
         for compile_ in record.compiles:
             compile_._record = record
         return record
 
     @classmethod
     def load(cls, path: str | Path) -> Record:
-        size = Path(path).stat().st_size
-        if size > 4 * MAX_JSON_BYTES:  # as many bytes as a character has at most
-            raise RecordError(f"the file has {size:,} bytes; at most {MAX_JSON_BYTES:,} characters are read")
-        return cls.from_json(Path(path).read_text(encoding="utf-8"))
+        most = 4 * MAX_JSON_BYTES  # as many bytes as a character has at most
+        with Path(path).open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            read = file.read(most + 1) if size <= most else b""  # a device has no size
+        if max(size, len(read)) > most:
+            raise RecordError(f"the file has more than {most:,} bytes; at most {MAX_JSON_BYTES:,} characters are read")
+        try:
+            return cls.from_json(read.decode("utf-8"))
+        except UnicodeDecodeError as error:
+            raise RecordError(f"not UTF-8: {error}") from None
 
 
 def _found(artifact: Artifact, text: str) -> Iterator[ItemId]:

@@ -17,6 +17,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+MOST_CALLS = 1000
+"""Calls within one another: no more than Python itself allows."""
+
 
 @dataclass(slots=True)
 class StepCode:
@@ -168,8 +171,8 @@ class Replay:
             return
         history = self._stacks[call]
         stack = history[-1][1] if history else None
-        for _ in range(pops):
-            stack = stack[1] if stack else None
+        while pops and stack is not None:
+            stack, pops = stack[1], pops - 1
         for value in pushes:
             stack = (value, stack)
         history.append((n, stack))
@@ -295,9 +298,14 @@ def steps_text(attempts: Sequence[Steps]) -> str:
 
 
 def check(steps: Steps) -> None:
-    """ValueError unless every number in `steps`, which may come from a stranger, leads somewhere."""
-    if not all(_laws(steps)):
+    """ValueError unless every number in `steps` leads somewhere."""
+    if not fit(steps):
         raise ValueError("the steps of this record do not fit together")
+
+
+def fit(steps: Steps) -> bool:
+    """Whether every number in `steps`, which may come from a stranger, leads somewhere."""
+    return all(_laws(steps))
 
 
 def _laws(steps: Steps) -> Iterator[bool]:
@@ -305,11 +313,13 @@ def _laws(steps: Steps) -> Iterator[bool]:
     calls, values = range(len(steps.calls)), range(len(steps.values))
     yield len(steps.call) == len(steps.at) == len(steps.pops) == len(steps.pushes)
     yield all(len(c.instructions) == len(c.lines) for c in steps.codes)
-    yield all(c.code in range(len(steps.codes)) for c in steps.calls)
+    yield all(c.code in range(len(steps.codes)) and bool(steps.codes[c.code].lines) for c in steps.calls)
     yield all(c.caller is None or c.caller in range(i) for i, c in enumerate(steps.calls))
+    yield _deepest(steps) <= MOST_CALLS
     yield all(c in calls for c in steps.call)
     lengths = [len(steps.codes[c.code].lines) for c in steps.calls]
     yield all(at in range(lengths[c]) for c, at in zip(steps.call, steps.at, strict=True))
+    yield all(pops >= 0 for pops in steps.pops) and all(r.pops >= 0 for r in steps.results)
     yield all(v in values for pushes in steps.pushes for v in pushes)
     yield all(r.call in calls and all(v in values for v in r.pushes) for r in steps.results)
     yield all(s.call in calls and (s.value is None or s.value in values) for s in steps.stores)
@@ -317,6 +327,14 @@ def _laws(steps: Steps) -> Iterator[bool]:
     for entries in (steps.results, steps.stores, steps.texts, steps.notes):
         order = [entry.step for entry in entries]
         yield order == sorted(order)
+
+
+def _deepest(steps: Steps) -> int:
+    """How many calls are at work at once, at most."""
+    depths: list[int] = []
+    for call in steps.calls:
+        depths.append(1 if call.caller is None else depths[call.caller] + 1)
+    return max(depths, default=0)
 
 
 def _step(entry: Any) -> int:

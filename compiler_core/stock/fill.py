@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from compiler_core.record import Compile, Frame, GraphBreak, Record, limits
+from compiler_core.record.plain import MOST_INT, RecordError, echo
 from compiler_core.stock.code import record_bytecode
 from compiler_core.stock.graphs import GRAPHS, Opened
 from compiler_core.stock.guard_costs import estimate
@@ -176,7 +177,10 @@ class Filler:
         if moment.get("ph") != "E" and not self._keeps(told):  # an end takes no room
             return
         self._began = self._began or int(moment["ts"] * 1000)
-        self._of(told).phase(moment, int(moment["ts"] * 1000) - self._began)
+        at = int(moment["ts"] * 1000) - self._began
+        if abs(at) > MOST_INT:
+            raise RecordError(f"the time of {limits.cut(str(moment['name']))} is {echo(moment['ts'])}")
+        self._of(told).phase(moment, at)
 
     def _graph(self, told: Happened) -> None:
         self._of(told).graph(told)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from compiler_core.record import limits
+from compiler_core.record.plain import MOST_INT
 
 OWN = "cutaway."
 """What the name of something begins with that PyTorch does not tell, but the observer finds."""
@@ -63,4 +64,4 @@ def happened(metadata: dict[str, Any], payload: object, time: int) -> Happened:
 
 
 def _number(value: object) -> int | None:
-    return value if type(value) is int else None
+    return value if type(value) is int and abs(value) <= MOST_INT else None

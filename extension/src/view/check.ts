@@ -1,7 +1,9 @@
 /** Reading a record that may come from a stranger: every field is checked before anything uses it. */
 
-import { type Record as CutawayRecord, SCHEMA_VERSION, SHAPES, type Shape } from "./record";
+import { type Record as CutawayRecord, DEFAULTS, SCHEMA_VERSION, SHAPES, type Shape } from "./record";
+import { broken } from "./rules";
 
+const MOST_ECHOED = 60;
 const MAX_CHARACTERS = 512 * 1024 * 1024;
 
 /** What was given is not a record that this version can show; the message says where and why. */
@@ -15,12 +17,15 @@ export function readRecord(given: unknown): CutawayRecord {
   }
   if (plain.schema_version !== SCHEMA_VERSION) {
     throw new RecordError(
-      `The record has schema version ${JSON.stringify(plain.schema_version)} and this Cutaway shows ` +
+      `The record has schema version ${echo(plain.schema_version)} and this Cutaway shows ` +
         `${SCHEMA_VERSION}. Open it with the version of Cutaway that wrote it, or run the cell again.`,
     );
   }
   check(plain, { is: "Record" }, "record");
-  return plain as unknown as CutawayRecord;
+  const record = plain as unknown as CutawayRecord;
+  const rule = broken(record);
+  if (rule !== null) throw new RecordError(rule);
+  return record;
 }
 
 function parse(text: string): unknown {
@@ -37,8 +42,7 @@ function parse(text: string): unknown {
 /** Throw a RecordError that names the place `at` unless `value` has the shape. */
 function check(value: unknown, shape: Shape, at: string): void {
   if (typeof shape === "string") {
-    const right = shape === "int" ? Number.isInteger(value) : typeof value === shape;
-    if (!right) throw wrong(at, shape, value);
+    if (!fitsScalar(value, shape)) throw wrong(at, shape, value);
   } else if ("maybe" in shape) {
     if (value !== null) check(value, shape.maybe, at);
   } else if ("one" in shape) {
@@ -50,20 +54,31 @@ function check(value: unknown, shape: Shape, at: string): void {
     });
   } else if ("map" in shape) {
     if (!isObject(value)) throw wrong(at, "an object", value);
-    for (const [name, v] of Object.entries(value)) check(v, shape.map, `${at}[${JSON.stringify(name)}]`);
+    for (const [name, v] of Object.entries(value)) check(v, shape.map, `${at}[${echo(name)}]`);
   } else if ("any" in shape) {
     if (!shape.any.some((s) => fits(value, s, at))) throw wrong(at, "another type", value);
   } else {
-    checkFields(value, SHAPES[shape.is], at);
+    checkFields(value, shape.is, at);
   }
 }
 
-function checkFields(value: unknown, fields: { [name: string]: Shape }, at: string): void {
+/** Numbers are finite, and whole ones exact. */
+function fitsScalar(value: unknown, shape: string): boolean {
+  if (shape === "int") return Number.isSafeInteger(value);
+  return shape === "number" ? Number.isFinite(value) : typeof value === shape;
+}
+
+/** A field that is not there, as in a record of an earlier version, gets its default. */
+function checkFields(value: unknown, type: string, at: string): void {
   if (!isObject(value)) throw wrong(at, "an object", value);
+  const [fields, defaults] = [SHAPES[type], DEFAULTS[type] ?? {}];
   for (const name in value) {
-    if (!Object.hasOwn(fields, name)) throw new RecordError(`${at}: unknown field ${JSON.stringify(name)}`);
+    if (!Object.hasOwn(fields, name)) throw new RecordError(`${at}: unknown field ${echo(name)}`);
   }
-  for (const name in fields) check(value[name], fields[name], `${at}.${name}`);
+  for (const name in fields) {
+    if (!Object.hasOwn(value, name) && Object.hasOwn(defaults, name)) value[name] = structuredClone(defaults[name]);
+    check(Object.hasOwn(value, name) ? value[name] : undefined, fields[name], `${at}.${name}`);
+  }
 }
 
 function fits(value: unknown, shape: Shape, at: string): boolean {
@@ -79,6 +94,12 @@ function wrong(at: string, wanted: string, value: unknown): RecordError {
   const got =
     value === undefined ? "nothing" : value === null ? "null" : Array.isArray(value) ? "a list" : typeof value;
   return new RecordError(`${at}: expected ${wanted}, got ${got}`);
+}
+
+/** A value in few characters. */
+function echo(value: unknown): string {
+  const text = JSON.stringify(value) ?? "nothing";
+  return text.length > MOST_ECHOED ? `${text.slice(0, MOST_ECHOED)}...` : text;
 }
 
 function isObject(value: unknown): value is { [name: string]: unknown } {

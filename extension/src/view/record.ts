@@ -831,3 +831,30 @@ export const SHAPES: { [type: string]: { [field: string]: Shape } } = {
     comparison: { maybe: { is: "Comparison" } },
   },
 };
+
+/** What a field is where an earlier version did not write it. */
+export const DEFAULTS: { [type: string]: { [field: string]: unknown } } = {
+  StepNote: { item: null },
+  Steps: { outcome: "captured", dropped: 0, codes: [], calls: [], values: [], call: [], at: [], pops: [], pushes: [], results: [], stores: [], texts: [], notes: [] },
+  Comparison: { values: null, shared: [] },
+  Node: { shape: null, dtype: null, device: null, bytes: null, module: null, role: null },
+  Artifact: { graph: null, spans: [] },
+  Event: { end: null, outcome: "running", detail: "" },
+  Failure: { detail: "", kind: "bug", meaning: "", filename: "", lineno: 0, line: null },
+  Guard: { line: null, cost_ns: null, dropped: false, sizes: null },
+  Symbol: { low: null, high: null, line: null, became: null, condition: null, condition_line: null },
+  StackLine: { line: null },
+  GraphBreak: { instruction: null, resumes: [] },
+  Recompile: { line: null },
+  Value: { cut: null, drop_ns: null },
+  BudgetPoint: { saved: [] },
+  Partition: { again_ns: 0, curve: [] },
+  Kernel: { bytes_read: null, bytes_written: null, time_ns: null, operations: null, timed_on: null, device: null, reason: "" },
+  PlannedBuffer: { takes: null, kept: false },
+  Tried: { time_ns: null, registers: null, spilled_bytes: null, why_not: "", chosen: false, cached: false },
+  Tuning: { target: "", reason: "", tried: [] },
+  CudaGraph: { reason: "", recorded: 0, copied: 0 },
+  Compile: { cause: null, outcome: "running", reason: "", backend: "", guards_ns: null, partition: null, events: [], artifacts: [], guards: [], symbols: [], breaks: [], expansions: [], fusions: [], refusals: [], kernels: [], resources: [], accuracy: [], memory: [], tunings: [], cuda_graphs: [], edges: [], failures: [], steps: [] },
+  Frame: { resumes: null, calls: 0, skipped: "", compiles: [] },
+  Record: { schema_version: 2, engine: "core", title: "", created: "", comparison: null, versions: {}, options: {}, sources: [], labels: {}, frames: [], notes: [], devices: [] },
+};

@@ -31,7 +31,7 @@ export class Replay {
     private readonly lineItem: (filename: string, line: number) => ItemId | null,
     private readonly instructionItem: (at: number) => ItemId,
   ) {
-    check(steps);
+    if (!fit(steps)) throw new Error("the steps of this record do not fit together");
     this.length = steps.call.length;
     this.rows = steps.calls.map(() => []);
     this.stacks = steps.calls.map(() => []);
@@ -178,14 +178,21 @@ function common(a: Stack, b: Stack): Stack {
 }
 
 /** Throw unless every number, which may come from a stranger, leads somewhere. */
-function check(steps: Steps): void {
+/** Calls within one another: no more than Python itself allows. */
+const MOST_CALLS = 1000;
+
+/** Whether every number in `steps`, which may come from a stranger, leads somewhere. */
+export function fit(steps: Steps): boolean {
   const { call, at, pops, pushes, calls, codes, values } = steps;
   const inside = (i: number | null, list: unknown[]) => i === null || (i >= 0 && i < list.length);
   const laws = [
     () => call.length === at.length && call.length === pops.length && call.length === pushes.length,
     () => codes.every((c) => c.instructions.length === c.lines.length),
-    () => calls.every((c, i) => inside(c.code, codes) && (c.caller === null || (c.caller >= 0 && c.caller < i))),
+    () => calls.every((c) => inside(c.code, codes) && codes[c.code].lines.length > 0),
+    () => calls.every((c, i) => c.caller === null || (c.caller >= 0 && c.caller < i)),
+    () => deepest(steps) <= MOST_CALLS,
     () => call.every((c, n) => inside(c, calls) && inside(at[n], codes[calls[c].code].lines)),
+    () => pops.every((n) => n >= 0) && steps.results.every((r) => r.pops >= 0),
     () => pushes.every((pushed) => pushed.every((v) => inside(v, values))),
     () => steps.results.every((r) => inside(r.call, calls) && r.pushes.every((v) => inside(v, values))),
     () => steps.stores.every((s) => inside(s.call, calls) && inside(s.value, values)),
@@ -195,5 +202,12 @@ function check(steps: Steps): void {
         entries.every((entry, i) => !i || entries[i - 1].step <= entry.step),
       ),
   ];
-  if (!laws.every((law) => law())) throw new Error("the steps of this record do not fit together");
+  return laws.every((law) => law());
+}
+
+/** How many calls are at work at once, at most. */
+function deepest({ calls }: Steps): number {
+  const depths: number[] = [];
+  for (const { caller } of calls) depths.push(caller === null ? 1 : depths[caller] + 1);
+  return depths.reduce((most, depth) => Math.max(most, depth), 0);
 }
