@@ -29,6 +29,7 @@ from compiler_core.guards import (
     no_dispatch_mode_guard,
     state_guard,
 )
+from compiler_core.guards.constants import NUMPY_NUMBERS, may_be_two
 from compiler_core.lifetimes import Mortal, boxed
 from compiler_core.outside import is_static, value_of
 from compiler_core.policy import Policy
@@ -39,7 +40,7 @@ from compiler_core.unheard import every_warning, unheard
 from compiler_core.values.arguments import arguments
 from compiler_core.values.base import Value
 from compiler_core.values.cells import CellValue
-from compiler_core.values.constant import NONE, NUMPY_NUMBERS, ConstantValue, from_python, is_a, is_atom, may_be_two
+from compiler_core.values.constant import NONE, ConstantValue, from_python, is_a, is_atom
 from compiler_core.values.functions import FunctionValue
 from compiler_core.values.keys import ObjectKey
 from compiler_core.values.sequences import ListValue, TupleValue

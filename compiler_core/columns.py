@@ -24,7 +24,6 @@ from dataclasses import dataclass, replace
 from compiler_core import ir, size_rules, spaces
 from compiler_core.bodies import one_body
 from compiler_core.codegen.blocks import goes_across
-from compiler_core.codegen.cpp_kernel import in_lanes
 from compiler_core.codegen.split import divisor
 from compiler_core.parts import partial_buffers, rest
 from compiler_core.rewrite import Refusal, Rewrite, Rewritten, Wishes, traffic
@@ -70,7 +69,7 @@ def _pairs(program: ir.Program) -> Iterator[Pair]:
         if not columns.scans and not any(sweep.inner for sweep in ir.sweeps(columns)[1:]):
             by_shape.setdefault(columns.space, []).append(columns)
     for rows in loops:
-        if not goes_across(rows) if program.language(rows) == "triton" else not in_lanes(rows):
+        if not goes_across(rows) if program.language(rows) == "triton" else not ir.in_lanes(rows):
             others = by_shape.get(rows.space[::-1], ())
             yield from (Pair(rows, c) for c in others if c is not rows and _share_a_tensor(rows, c))
 

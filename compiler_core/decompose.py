@@ -18,6 +18,8 @@ from typing import Any
 import torch
 from torch._decomp import get_decompositions
 
+from compiler_core.operators import OF_FIRST_TYPE, without_reduced
+
 aten = torch.ops.aten
 Decomposition = Callable[..., Any]
 
@@ -89,13 +91,6 @@ def decomposes(*targets: torch._ops.OpOverload) -> Callable[[Decomposition], Dec
         return rule
 
     return register
-
-
-def without_reduced(
-    norm: torch.Tensor, order: Any = 2, dim: Sequence[int] | None = None, keepdim: bool = False, **_: Any
-) -> torch.Tensor:
-    """A norm without the dimensions that it reduces: PyTorch 2.11 keeps those of one element."""
-    return norm if keepdim else norm.squeeze(tuple(dim or range(norm.dim())))
 
 
 @decomposes(aten.linalg_vector_norm.default)
@@ -170,10 +165,6 @@ def copy(x: torch.Tensor, source: torch.Tensor, non_blocking: bool = False) -> A
 def _as_pytorch(op: torch._ops.OpOverload, *args: Any) -> Any:
     """`op` taken apart as PyTorch does."""
     return get_decompositions([op])[op](*args)
-
-
-OF_FIRST_TYPE = (aten.huber_loss.default, aten.soft_margin_loss.default)
-"""Losses of which eager's kernels make results of the first argument's type."""
 
 
 def in_type_of_first(op: torch._ops.OpOverload) -> None:

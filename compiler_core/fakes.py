@@ -19,9 +19,9 @@ from torch._subclasses.fake_tensor import (
 from torch.fx.experimental.symbolic_shapes import StatefulSymbolicContext
 
 from compiler_core import overlaps
-from compiler_core.decompose import OF_FIRST_TYPE, without_reduced
 from compiler_core.eager_warnings import Heard
 from compiler_core.errors import Unsupported
+from compiler_core.operators import OF_FIRST_TYPE, without_reduced
 from compiler_core.unheard import unheard
 
 aten = torch.ops.aten

@@ -19,9 +19,9 @@ from compiler_core.codegen.recipe import Recipe, Short
 from compiler_core.codegen.wrapper import tuple_text
 from compiler_core.functional import BASE, Layout, Mutation, Return, View
 from compiler_core.joint import output_nodes
+from compiler_core.operators import view_base
 from compiler_core.partition import Partitioned
 from compiler_core.record import Span
-from compiler_core.simplify import view_base
 from compiler_core.sizes import are_contiguous
 
 

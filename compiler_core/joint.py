@@ -34,6 +34,7 @@ from compiler_core.functional import (
 )
 from compiler_core.graphs import record_graph, target_name
 from compiler_core.hidden_writes import VisibleWrites
+from compiler_core.operators import view_base
 from compiler_core.record import Compile, Expansion
 
 __all__ = ["JointGraph", "JointRefused", "Mutation", "Return", "View", "trace_joint"]
@@ -214,7 +215,7 @@ def _seen_from_outside(
     """Which values somebody can write to before the backward: `exposed` and `guarded` of the joint graph."""
     inputs, outputs = graph.find_nodes(op="placeholder"), output_nodes(graph)[:returned]
     seen = [(n, n, at) for n, at in zip(inputs, run.memory.inputs, strict=True) if n.meta["role"] == "primal"]
-    seen += [(n, simplify.view_base(n), at) for n, at in zip(outputs, run.memory.outputs, strict=False)]
+    seen += [(n, view_base(n), at) for n, at in zip(outputs, run.memory.outputs, strict=False)]
     exposed, guarded = set(), {}
     for node, base, memory in seen:
         tangents = tuple(i for i, saved in enumerate(run.memory.saved) if memory in saved)
@@ -230,7 +231,7 @@ def _check_writes(graph: fx.Graph) -> None:
     here would make it."""
     for node in graph.nodes:
         if isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable:
-            if not node.users or any(simplify.view_base(n).op == "placeholder" for n in node.all_input_nodes[:1]):
+            if not node.users or any(view_base(n).op == "placeholder" for n in node.all_input_nodes[:1]):
                 raise JointRefused(f"{node.meta.get('decomposed') or node.target} writes to an argument unseen")
 
 

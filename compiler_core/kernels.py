@@ -16,9 +16,10 @@ import torch
 import torch.fx as fx
 
 from compiler_core import build, ir, whole
-from compiler_core.codegen import Code, cpp, ladder, memory, triton, triton_check
+from compiler_core.codegen import cpp, ladder, memory, triton, triton_check
 from compiler_core.codegen.blocks import Blocks
 from compiler_core.codegen.recipe import Runner, load
+from compiler_core.codegen.source import Code
 from compiler_core.codegen.split import split_reductions
 from compiler_core.codegen.stages import in_stages
 from compiler_core.codegen.wrapper import Wrapper

@@ -34,6 +34,12 @@ def is_library(module: str) -> bool:
     return top == "torch" or (top in sys.stdlib_module_names and top != "__main__")
 
 
+def is_python_class(cls: type) -> bool:
+    """Whether `cls` was made by a class statement: C's own types cannot be changed."""
+    heap_type, immutable = 1 << 9, 1 << 8
+    return bool(cls.__flags__ & heap_type) and not cls.__flags__ & immutable
+
+
 class Mortal(Constant):
     """A box like `Constant` that holds its object weakly."""
 

@@ -34,7 +34,7 @@ import torch.fx as fx
 from compiler_core.cost import bytes_of, nanoseconds, tensor_of
 from compiler_core.errors import CompilerBug
 from compiler_core.joint import JointGraph, output_nodes
-from compiler_core.simplify import is_pure, is_random, is_view
+from compiler_core.operators import is_pure, is_random, is_view
 from compiler_core.symbols import is_symbolic
 from compiler_core.whole import is_tape, operator_of
 

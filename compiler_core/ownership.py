@@ -12,7 +12,7 @@ from typing import Any
 import torch
 import torch.fx as fx
 
-from compiler_core.simplify import is_view, view_base, view_source
+from compiler_core.operators import is_view, view_base, view_source
 
 aten = torch.ops.aten
 

@@ -20,7 +20,8 @@ from typing import Any, NamedTuple
 import torch
 import torch.fx as fx
 
-from compiler_core.simplify import is_view, remove_dead
+from compiler_core.operators import is_view
+from compiler_core.simplify import remove_dead
 from compiler_core.symbols import is_symbolic
 
 aten = torch.ops.aten

@@ -22,9 +22,10 @@ from compiler_core.errors import CompilerBug
 from compiler_core.graphs import graph_module, record_graph
 from compiler_core.joint import JointGraph, output_nodes
 from compiler_core.mincut import Cut, Values, budget_curve, minimum_cut
+from compiler_core.operators import is_random, is_view, view_base, view_source
 from compiler_core.ownership import view_again
 from compiler_core.record import BudgetPoint, Compile, ItemId, Partition, Value
-from compiler_core.simplify import is_random, is_view, remove_dead, view_base, view_source
+from compiler_core.simplify import remove_dead
 from compiler_core.symbols import Origin
 from compiler_core.whole import is_tape
 

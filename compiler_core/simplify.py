@@ -24,8 +24,8 @@ from typing import Any
 import torch
 import torch.fx as fx
 
-from compiler_core import whole
 from compiler_core.graphs import graph_module
+from compiler_core.operators import is_pure, is_random, is_view, view_base
 from compiler_core.symbols import hint, is_symbolic
 
 aten = torch.ops.aten
@@ -285,44 +285,3 @@ def remove_dead(graph: fx.Graph) -> None:
     for node in reversed(list(graph.nodes)):
         if not node.users and node.op not in ("placeholder", "output") and not is_random(node):
             graph.erase_node(node)
-
-
-def is_random(node: fx.Node) -> bool:
-    """Whether the operator draws numbers; attention without dropout is marked as if it did, and does not."""
-    target = node.target
-    if whole.operator_of(node) is not None:
-        return whole.draws(node)
-    if not isinstance(target, torch._ops.OpOverload) or torch.Tag.nondeterministic_seeded not in target.tags:
-        return False
-    names = [a.name for a in target._schema.arguments]
-    given: dict[str, fx.node.Argument] = dict(zip(names, node.args, strict=False)) | node.kwargs
-    return bool("dropout_p" not in names or given.get("dropout_p", 0.0) != 0.0)
-
-
-def is_pure(node: fx.Node) -> bool:
-    target = node.target
-    return isinstance(target, torch._ops.OpOverload) and not target._schema.is_mutable and not is_random(node)
-
-
-def is_view(node: fx.Node) -> bool:
-    """The operator shows memory of its first argument (an element of such a tuple does as well)."""
-    target = node.target
-    if target is aten._unsafe_view.default:
-        return True  # its schema says otherwise: eager may forget that the two share memory, we may not
-    if isinstance(target, torch._ops.OpOverload):
-        return any(r.alias_info is not None and not r.alias_info.is_write for r in target._schema.returns)
-    return getattr(target, "__name__", "") == "getitem" and isinstance(node.args[0], fx.Node) and is_view(node.args[0])
-
-
-def view_base(node: fx.Node) -> fx.Node:
-    """The node that owns the memory that `node` shows."""
-    while is_view(node):
-        node = view_source(node)
-    return node
-
-
-def view_source(view: fx.Node) -> fx.Node:
-    """What a view operation shows memory of."""
-    source = view.args[0]
-    assert isinstance(source, fx.Node)
-    return source

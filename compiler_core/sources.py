@@ -21,7 +21,7 @@ from compiler_core.shown import shown
 
 if TYPE_CHECKING:
     from compiler_core.guards import GuardTree
-    from compiler_core.reconstruct import Emitter
+    from compiler_core.guards.emitter import Emitter
 
 
 # A guard on a number in a dict is not checked again while the dict's version is the same; in CPython 3.13.0

@@ -17,6 +17,7 @@ from compiler_core import opcodes
 from compiler_core.bytecode import Instruction, disassembled, loops
 from compiler_core.capture import Capture
 from compiler_core.errors import Unsupported
+from compiler_core.guards.constants import may_be_two
 from compiler_core.interrupts import safe_point
 from compiler_core.markers import marked_call
 from compiler_core.record import Compile, ItemId, Record, StackLine
@@ -24,7 +25,7 @@ from compiler_core.skip import is_library_file, skip_reason
 from compiler_core.values import autograd_functions, contexts, queries, scan  # noqa: F401  (they register their rules)
 from compiler_core.values.base import Raised, Value
 from compiler_core.values.cells import CellValue
-from compiler_core.values.constant import NONE, ConstantValue, may_be_two
+from compiler_core.values.constant import NONE, ConstantValue
 from compiler_core.values.exceptions import ExceptionValue
 from compiler_core.values.functions import FunctionValue, bind
 from compiler_core.values.generators import GeneratorValue

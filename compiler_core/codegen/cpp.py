@@ -18,17 +18,17 @@ import torch
 
 from compiler_core import ir
 from compiler_core.bodies import without_names
-from compiler_core.codegen import Code
 from compiler_core.codegen.cpp_blocks import EACH
 from compiler_core.codegen.cpp_columns import Columns
 from compiler_core.codegen.cpp_elements import Elements, Scattered
-from compiler_core.codegen.cpp_kernel import Kernel, in_lanes
+from compiler_core.codegen.cpp_kernel import Kernel
 from compiler_core.codegen.cpp_lanes import Lanes
 from compiler_core.codegen.cpp_ops import prelude
 from compiler_core.codegen.cpp_reduce import RUNNING_SUMS, sums_ahead
 from compiler_core.codegen.cpp_rows import TOTAL, Rows
 from compiler_core.codegen.cpp_short_rows import ShortRows, are_short
 from compiler_core.codegen.cpp_text import Text
+from compiler_core.codegen.source import Code
 from compiler_core.interrupts import safe_point
 
 
@@ -58,6 +58,6 @@ def _shape(loops: ir.Loops) -> type[Kernel]:
         return Elements
     if loops.columns:
         return Columns
-    if in_lanes(loops):
+    if ir.in_lanes(loops):
         return Lanes
     return ShortRows if are_short(loops) else Rows

@@ -14,7 +14,7 @@ from compiler_core.codegen.cpp_halves import CHUNK, COMPUTED, HALF
 from compiler_core.codegen.cpp_ops import expression, number
 from compiler_core.codegen.cpp_reduce import own, update
 from compiler_core.codegen.cpp_text import Loop, Text, in_memory, safe
-from compiler_core.sizes import Int, Size, Undecided, hint, total
+from compiler_core.sizes import Int, Size, Undecided, total
 
 PARALLEL_COST = 1 << 19
 """Kernels that cost less (in additions, loads and stores) stay on one thread."""
@@ -51,7 +51,7 @@ class Kernel(ABC):
         self._is_dear = f"{work} >= {PARALLEL_COST}"
         self._parallel = isinstance(work, Size) or work >= PARALLEL_COST
         self._by_rows = self._parallel and (isinstance(outer, Size) or outer >= 8)
-        inside = bool(loops.inner) and not in_lanes(loops) and not self._by_rows
+        inside = bool(loops.inner) and not ir.in_lanes(loops) and not self._by_rows
         self._late = isinstance(work, Size) and not inside
         """Whether the kernel, which can be cut anywhere, decides about threads when it is called."""
         self._in_row = isinstance(work, Size) and inside
@@ -136,7 +136,7 @@ class Kernel(ABC):
         elif isinstance(statement, ir.Position):
             self._position(statement)
         elif isinstance(statement, ir.Scan):
-            run = own(statement, "run") + ("[lane]" if in_lanes(self._loops) else "")
+            run = own(statement, "run") + ("[lane]" if ir.in_lanes(self._loops) else "")
             self._add(update(statement, run, self._arg(statement.value)), statement)
             kind = ir.SHORT[statement.dtype]
             self._add(f"const {kind} {safe(statement.name)} = ({kind}){run};", statement)
@@ -316,19 +316,6 @@ def cost(loops: ir.Loops) -> Int:
         each = ir.OPS[statement.op].cost if isinstance(statement, ir.Compute) else 1
         total = total + each * loops.outer_numel * (loops.inner_numel if inner else 1)
     return total
-
-
-def in_lanes(loops: ir.Loops) -> bool:
-    """Whether neighbours in memory differ by the last outer index rather than an inner one.
-
-    What all neighbours share, a mask of rows say, is near for either.
-    """
-    if not loops.outer or loops.columns or hint(loops.outer[-1]) < 8:
-        return False
-    at = len(loops.outer) - 1
-    inner = [s.address.strides for s in loops.body if isinstance(s, (ir.Load, ir.Store)) and loops.is_inner(s)]
-    far = sum(s[at] not in (0, 1) for s in inner)
-    return far < sum(1 not in s[at + 1 :] and any(s[at + 1 :]) for s in inner)
 
 
 def keeps_apart(loops: ir.Loops) -> bool:

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from compiler_core import build
-from compiler_core.codegen import Launcher
+from compiler_core.codegen.source import Launcher
 
 SOURCE = """
 using i64 = __INT64_TYPE__;

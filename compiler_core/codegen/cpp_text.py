@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 
 from compiler_core import ir
-from compiler_core.codegen import Line
+from compiler_core.codegen.source import Line
 
 TAKEN = re.compile(
     r"""[ij]\d+|(in|out)_.*|.*_(part|all|nan|row|lane|run|wide|chunk|few|array|block)  # indices, arguments, arrays

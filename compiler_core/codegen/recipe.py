@@ -15,7 +15,8 @@ from typing import Any
 import torch
 
 from compiler_core import ir, mersenne, philox, whole
-from compiler_core.codegen import Launcher, cpp_module, pages
+from compiler_core.codegen import cpp_module, pages
+from compiler_core.codegen.source import Launcher
 
 Runner = Callable[[list[Any]], list[Any]]
 

@@ -22,8 +22,8 @@ import torch
 
 from compiler_core import ir, size_rules, spaces
 from compiler_core.bodies import without_names
-from compiler_core.codegen import Code, Line
 from compiler_core.codegen.blocks import Blocks, as_printed, choose_blocks, programs
+from compiler_core.codegen.source import Code, Line
 from compiler_core.codegen.triton_ops import (
     HELPERS,
     POINTERS,

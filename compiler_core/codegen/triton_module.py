@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from compiler_core.codegen import Launcher
+from compiler_core.codegen.source import Launcher
 from compiler_core.codegen.triton_cache import in_our_cache
 from compiler_core.errors import BuildError, MissingTool, TimedOut
 

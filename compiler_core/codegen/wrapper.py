@@ -11,11 +11,12 @@ from typing import Any
 
 import torch
 
-from compiler_core import ir, mersenne, whole
-from compiler_core.codegen import Code, pages
+from compiler_core import ir, whole
+from compiler_core.codegen import pages
 from compiler_core.codegen.examples import WHOLE, below_of
 from compiler_core.codegen.memory import MemoryPlan, dead_after, views
 from compiler_core.codegen.recipe import NAMES, Recipe, Short
+from compiler_core.codegen.source import Code
 from compiler_core.graphs import constant_text
 from compiler_core.sizes import Int, Real, Size, are_contiguous, hint, symbols_in
 from compiler_core.symbols import hint as symbols_hint
@@ -235,7 +236,7 @@ class Wrapper:
             self._line(f"{', '.join(call.draws)} = {self._own('draw')}({numel}, {device})", call)
             return
         args = [self._argument(a) for a in call.args] + [f"{k}={self._argument(v)}" for k, v in call.kwargs.items()]
-        if call.target is mersenne.bernoulli:
+        if call.target is ir.draw_bernoulli:
             place = self._empty(self._program.buffers[call.name])
             self._line(f"{call.name} = {self._own('draw_bernoulli')}({place}, {args[0]})", call)
             return

@@ -12,12 +12,12 @@ from torch._C._dynamo import guards as cpp
 from compiler_core.ambient import default_devices, function_modes, is_dispatched_or_traced
 from compiler_core.guards import library
 from compiler_core.guards.conditions import Condition, checker
+from compiler_core.guards.constants import NUMPY_NUMBERS, keys_of, same_constant, same_keys
 from compiler_core.interrupts import DOES_NOT_HOLD, guard_function
 from compiler_core.lifetimes import Mortal, boxed
 from compiler_core.record import ItemId
 from compiler_core.shown import shown
 from compiler_core.sources import Constant, Scope, Source
-from compiler_core.values.constant import NUMPY_NUMBERS, keys_of, same_constant, same_keys
 
 if TYPE_CHECKING:
     from compiler_core.guards.tree import GuardTree

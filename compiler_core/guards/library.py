@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from compiler_core.interrupts import guard_function
-from compiler_core.lifetimes import is_library, module_of, weak_cache
+from compiler_core.lifetimes import is_library, is_python_class, module_of, weak_cache
 from compiler_core.sources import Constant, Held
-from compiler_core.values.classes import is_python_class
 
 if TYPE_CHECKING:
     from compiler_core.guards.kinds import GuardSpec

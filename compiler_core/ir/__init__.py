@@ -84,9 +84,20 @@ from __future__ import annotations
 
 from compiler_core.ir.address import Address, Range
 from compiler_core.ir.check import check, check_devices
-from compiler_core.ir.loops import Loops
+from compiler_core.ir.loops import Loops, in_lanes
 from compiler_core.ir.ops import COMPARISONS, OPS, REDUCTIONS, SCANS, SHORT, Op
-from compiler_core.ir.program import LANGUAGES, Buffer, Call, Language, Languages, Program, Result, Step, View
+from compiler_core.ir.program import (
+    LANGUAGES,
+    Buffer,
+    Call,
+    Language,
+    Languages,
+    Program,
+    Result,
+    Step,
+    View,
+    draw_bernoulli,
+)
 from compiler_core.ir.statements import (
     Argument,
     Compute,
@@ -110,5 +121,5 @@ __all__ = [
     "COMPARISONS", "LANGUAGES", "OPS", "REDUCTIONS", "SCANS", "SHORT", "Address", "Argument", "Buffer", "Call",
     "Compute", "Index", "Language", "Languages", "Literal", "Load", "Loops", "Made", "Op", "Position", "Program",
     "Range", "Reduce", "Result", "Scalar", "Scan", "Statement", "Step", "Store", "Sweep", "View", "addresses", "alive",
-    "check", "check_devices", "readdressed", "sweeps",
+    "check", "check_devices", "draw_bernoulli", "in_lanes", "readdressed", "sweeps",
 ]  # fmt: skip

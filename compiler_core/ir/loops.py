@@ -155,3 +155,16 @@ class Loops:
 
     def text(self) -> str:
         return "\n".join(line for line, _ in self.lines()) + "\n"
+
+
+def in_lanes(loops: Loops) -> bool:
+    """Whether neighbours in memory differ by the last outer index rather than an inner one.
+
+    What all neighbours share, a mask of rows say, is near for either.
+    """
+    if not loops.outer or loops.columns or hint(loops.outer[-1]) < 8:
+        return False
+    at = len(loops.outer) - 1
+    inner = [s.address.strides for s in loops.body if isinstance(s, (Load, Store)) and loops.is_inner(s)]
+    far = sum(s[at] not in (0, 1) for s in inner)
+    return far < sum(1 not in s[at + 1 :] and any(s[at + 1 :]) for s in inner)

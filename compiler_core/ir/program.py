@@ -99,6 +99,11 @@ class Call:
         return self.reads
 
 
+def draw_bernoulli(p: float) -> torch.Tensor:
+    """The target of a call that draws dropout's mask on a CPU; the wrapper calls `mersenne.bernoulli` in its place."""
+    raise NotImplementedError
+
+
 Step = Loops | Call
 Language = OneOf["cpp", "triton"]
 Languages = Mapping[str, Language]

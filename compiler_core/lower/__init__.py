@@ -17,7 +17,7 @@ import torch
 import torch.fx as fx
 from torch._subclasses.fake_tensor import FakeTensor
 
-from compiler_core import ir, mersenne, whole
+from compiler_core import ir, whole
 from compiler_core.errors import came_from
 from compiler_core.graphs import target_name, tensors_in
 from compiler_core.interrupts import safe_point
@@ -25,8 +25,8 @@ from compiler_core.lower import creation, dropout, indexing, parts, pointwise, p
 from compiler_core.lower.body import Body
 from compiler_core.lower.in_place import write_in_place
 from compiler_core.lower.table import RULES, NotLowered, Operand
+from compiler_core.operators import is_random
 from compiler_core.record import ItemId
-from compiler_core.simplify import is_random
 from compiler_core.sizes import Int, Real, prod, symbols_in
 from compiler_core.symbols import Definition, Sizes, hint, is_symbolic
 
@@ -181,7 +181,7 @@ class _Lowering:
             target, args = aten.empty_strided.default, self._form(value)
             kwargs = {"dtype": value.dtype, "device": value.device}
         elif target is aten.bernoulli.p and _is_drawn_by_us(node):
-            target, args = mersenne.bernoulli, args[1:]
+            target, args = ir.draw_bernoulli, args[1:]
         kwargs = _with_numbered_device(kwargs, node.meta.get("val"))
         if node.op == "call_method":
             target, args = operator.methodcaller(str(node.target), *args[1:], **kwargs), args[:1]

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from compiler_core.errors import Unsupported
+from compiler_core.guards.constants import NUMPY_NUMBERS
 from compiler_core.values.base import Value
-from compiler_core.values.constant import NUMPY_NUMBERS, ConstantValue
+from compiler_core.values.constant import ConstantValue
 from compiler_core.values.mappings import DictValue
 from compiler_core.values.sequences import ListValue, RangeValue, SliceValue, TupleValue
 from compiler_core.values.symbols import SymbolicNumber

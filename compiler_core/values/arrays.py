@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from compiler_core.errors import Unsupported
+from compiler_core.guards.constants import NUMPY_NUMBERS
 from compiler_core.sources import Attribute, FromArray, Source
 from compiler_core.values import torch_functions  # noqa: F401  (its rules are wrapped here)
 from compiler_core.values.base import Value
-from compiler_core.values.constant import NUMPY_NUMBERS, ConstantValue
+from compiler_core.values.constant import ConstantValue
 from compiler_core.values.rules import HANDLERS, handles
 from compiler_core.values.sequences import SequenceValue
 from compiler_core.values.tensor import TensorValue

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from compiler_core.errors import Unsupported
-from compiler_core.lifetimes import Mortal, is_library, module_of, weak_cache
+from compiler_core.lifetimes import Mortal, is_library, is_python_class, module_of, weak_cache
 from compiler_core.sources import Attribute, class_entry
 
 if TYPE_CHECKING:
@@ -24,12 +24,6 @@ def is_of_pytorch(function: types.FunctionType) -> bool:
 
 
 _TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
-
-
-def is_python_class(cls: type) -> bool:
-    """Whether `cls` was made by a class statement: C's own types cannot be changed."""
-    heap_type, immutable = 1 << 9, 1 << 8
-    return bool(cls.__flags__ & heap_type) and not cls.__flags__ & immutable
 
 
 _CODE_OF_CLASSES = (

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import enum
-import math
 import operator
 import sys
 import types
 import typing
-from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from compiler_core.errors import Unsupported
+from compiler_core.guards.constants import NUMPY_NUMBERS
 from compiler_core.shown import shown
 from compiler_core.sources import Constant
 from compiler_core.values.base import Value, index_of, raised
@@ -26,11 +25,6 @@ if TYPE_CHECKING:
 
 ATOMS = (int, float, complex, str, bytes, bool, type(None), type(Ellipsis), type(NotImplemented))
 TORCH_ATOMS = (torch.dtype, torch.device, torch.layout, torch.memory_format, torch.finfo, torch.iinfo)
-
-
-NUMPY_NUMBERS: tuple[Any, ...] = ()
-if (_numpy := sys.modules.get("numpy")) is not None:  # PyTorch imports it where it is installed
-    NUMPY_NUMBERS = (_numpy.number, _numpy.bool_)
 
 
 def is_a(obj: Any, classes: Any) -> bool:
@@ -195,34 +189,3 @@ def from_python(obj: Any) -> Value:
     if type(obj) is slice:
         return SliceValue([from_python(v) for v in (obj.start, obj.stop, obj.step)])
     raise Unsupported("unsupported operation", f"a {type(obj).__name__} made at capture")
-
-
-def keys_of(obj: dict[Any, Any]) -> Iterable[Any]:
-    """The keys of a dict, whatever the methods of its class."""
-    return (OrderedDict if isinstance(obj, OrderedDict) else dict).keys(obj)
-
-
-def same_keys(found: Iterable[Any], wanted: Sequence[Any]) -> bool:
-    """The same keys in the same order, 1 told from True and 1.0."""
-    keys = list(found)
-    return len(keys) == len(wanted) and all(a is b or same_constant(a, b) for a, b in zip(keys, wanted, strict=True))
-
-
-def may_be_two(a: Any, b: Any) -> bool:
-    """Whether these constants are equal, and may still be two objects."""
-    if (type(a) in (str, bytes) and len(a) < 2) or (type(a) is int and -5 <= a <= 256):  # Python keeps one of each
-        return False
-    return type(a) in (str, bytes, int, float, complex) and same_constant(a, b)
-
-
-def same_constant(a: Any, b: Any) -> bool:
-    """Equal for a guard: same type, and NaN equals NaN, and 0.0 differs from -0.0."""
-    if type(a) is not type(b):
-        return False
-    if isinstance(a, tuple):
-        return same_keys(a, b)
-    if isinstance(a, NUMPY_NUMBERS):
-        return bool(a.tobytes() == b.tobytes())
-    if isinstance(a, float):
-        return (a != a and b != b) or (a == b and math.copysign(1, a) == math.copysign(1, b))
-    return bool(a == b)

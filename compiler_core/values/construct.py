@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 import torch
 
 from compiler_core.errors import Unsupported
-from compiler_core.lifetimes import module_of
+from compiler_core.lifetimes import is_python_class, module_of
 from compiler_core.values.base import Value, raised
-from compiler_core.values.classes import guard_class, is_plain_class, is_python_class
+from compiler_core.values.classes import guard_class, is_plain_class
 from compiler_core.values.constant import fold
 from compiler_core.values.descriptors import lookup
 from compiler_core.values.exceptions import construct_exception

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from compiler_core.errors import Unsupported
+from compiler_core.guards.constants import keys_of
 from compiler_core.sources import Attribute, Source
 from compiler_core.values.base import Raised, Value, raised
-from compiler_core.values.constant import NONE, ConstantValue, keys_of
+from compiler_core.values.constant import NONE, ConstantValue
 from compiler_core.values.containers import ContainerValue
 from compiler_core.values.deques import DequeValue
 from compiler_core.values.iterators import IteratorValue

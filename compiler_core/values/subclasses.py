@@ -12,10 +12,9 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from compiler_core.errors import Unsupported
-from compiler_core.lifetimes import weak_cache
+from compiler_core.lifetimes import is_python_class, weak_cache
 from compiler_core.sources import Source
 from compiler_core.values.base import UNBOUND, Value
-from compiler_core.values.classes import is_python_class
 from compiler_core.values.constant import NONE
 from compiler_core.values.mappings import CONTAINERS, DictValue, key_value
 from compiler_core.values.objects import BUILTIN_METHODS, ObjectValue

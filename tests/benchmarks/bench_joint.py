@@ -27,9 +27,9 @@ from compiler_core.backends import boxed
 from compiler_core.cost import bytes_of
 from compiler_core.graphs import record_graph
 from compiler_core.joint import JointGraph, output_nodes, trace_joint
+from compiler_core.operators import view_base
 from compiler_core.partition import partition
 from compiler_core.record import Compile, Record
-from compiler_core.simplify import view_base
 from tests.training_models import MODELS, leaves
 
 WIDTH, ROUNDS = 128, 200

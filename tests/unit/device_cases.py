@@ -21,7 +21,8 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._pytree import tree_map
 
 from compiler_core import build, ir, kernels
-from compiler_core.codegen import Code, cpp, memory, recipe, triton
+from compiler_core.codegen import cpp, memory, recipe, triton
+from compiler_core.codegen.source import Code
 from compiler_core.codegen.wrapper import Wrapper
 from compiler_core.lower import lower
 from compiler_core.rewrite import Wishes

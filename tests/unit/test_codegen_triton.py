@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from compiler_core import ir, kernels
-from compiler_core.codegen import Code, ladder, triton, triton_module
+from compiler_core.codegen import ladder, triton, triton_module
+from compiler_core.codegen.source import Code
 from compiler_core.codegen.split import split_reductions
 from compiler_core.codegen.stages import in_stages
 from compiler_core.codegen.triton_ops import literal

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from compiler_core.codegen import Launcher, cpp_module
+from compiler_core.codegen import cpp_module
+from compiler_core.codegen.source import Launcher
 from compiler_core.errors import BuildError
 
 SCALE = """using i64 = __INT64_TYPE__; using f32 = float; using f64 = double;

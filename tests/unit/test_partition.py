@@ -17,9 +17,9 @@ from compiler_core.backends import boxed
 from compiler_core.cost import bytes_of
 from compiler_core.errors import CompilerBug
 from compiler_core.joint import JointGraph, output_nodes, trace_joint
+from compiler_core.operators import is_random, is_view, view_base
 from compiler_core.partition import Partitioned, check, partition
 from compiler_core.record import Compile, Partition
-from compiler_core.simplify import is_random, is_view, view_base
 from tests.training_models import MODELS, leaves
 from tests.unit.captured import Captured, capture, compiled
 

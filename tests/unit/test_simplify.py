@@ -12,7 +12,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from compiler_core.decompose import table
-from compiler_core.simplify import bias_apart, conv_bias_apart, exp_of_log_softmax, is_random, relu_in_product
+from compiler_core.operators import is_random
+from compiler_core.simplify import bias_apart, conv_bias_apart, exp_of_log_softmax, relu_in_product
 from tests.unit.captured import put_on_a_gpu
 
 aten = torch.ops.aten

@@ -1,0 +1,41 @@
+"""What the bytecode of a source's path is written with: the part of `reconstruct.Emitter` that sources need."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from compiler_core.sources import Scope, Source
+
+
+class Frame(Protocol):
+    """The captured frame."""
+
+    @property
+    def scope(self) -> Scope: ...
+
+
+class Emitter(Protocol):
+    """Each method adds instructions that push what it names, or change the top of the stack."""
+
+    @property
+    def capture(self) -> Frame: ...
+
+    def constant(self, obj: Any) -> None: ...
+
+    def load_local(self, name: str) -> None: ...
+
+    def load_cell(self, name: str) -> None: ...
+
+    def load_global(self, name: str) -> None: ...
+
+    def load_attr(self, name: str) -> None: ...
+
+    def subscript(self) -> None: ...
+
+    def source(self, source: Source) -> None: ...
+
+    def call_method(self, name: str, args: Sequence[Any]) -> None: ...
+
+    def call_loaded(self, fn: Any, loads: Sequence[Callable[[], None]]) -> None: ...
