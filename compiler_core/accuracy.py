@@ -30,7 +30,10 @@ Values = dict[str, Any]
 
 
 def check_accuracy(record: Record) -> None:
-    """Fill `Compile.accuracy`; a note says of what could not run here, and why."""
+    """Compare what a record's kernels compute with eager PyTorch in float64: `Compile.accuracy`.
+
+    Refused as `measure` is; a note says of what could not run here, and why.
+    """
     runnable.refuse_strangers(record)
     with undisturbed():
         for compile_ in record.compiles:

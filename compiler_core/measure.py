@@ -28,7 +28,11 @@ COPIED = 1 << 27
 
 
 def measure(record: Record) -> None:
-    """Fill `Kernel.time_ns` and `Record.devices`; a note says of what could not run here, and why."""
+    """Time each kernel of a record on the device that is here: `Kernel.time_ns` and `Record.devices`.
+
+    This runs the record's code, so it is refused (UsageError) for a record that was read and not made here.  A note
+    says of what could not run here, and why.
+    """
     runnable.refuse_strangers(record)
     with undisturbed():
         for compile_ in record.compiles:

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
     from compiler_core.record import Record
-    from kernel_magics.both import Both
     from kernel_magics.explorer import Explorer
+    from kernel_magics.view import Both
 
 
 def load_ipython_extension(shell: InteractiveShell) -> None:

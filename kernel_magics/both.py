@@ -11,12 +11,11 @@ from IPython.utils.capture import capture_output
 
 from compiler_core.compare import compare
 from compiler_core.record import Record
-from compiler_core.record.differences import Comparison
 from kernel_magics import outward
 from kernel_magics.cell import Program
 from kernel_magics.run import Request, run, save
 from kernel_magics.twin import Twin
-from kernel_magics.view import View, say
+from kernel_magics.view import Both, View, say
 
 TOLERANCE = 1e-4
 
@@ -28,14 +27,6 @@ class Outcome:
     record: Record | None
     value: object = None
     error: Exception | None = None
-
-
-@dataclass(frozen=True)
-class Both:
-    """Both engines on one cell; the comparison is the first record's."""
-
-    records: tuple[Record, Record]
-    comparison: Comparison
 
 
 def run_both(shell: Any, program: Program, request: Request, title: str, view: View) -> object:

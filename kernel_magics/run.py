@@ -70,13 +70,16 @@ def _show(record: Record, request: Request, view: View) -> None:
     view.stop()
     record.labels |= _cells(record)
     record.notes += _unknown_nodes(record)
-    for name, wanted, work in (
-        ("--measure", request.measure, record.measure),
-        ("--check", request.check, record.check_accuracy),
-    ):
-        with guarded(name):
-            if wanted:
-                work()
+    with guarded("--measure"):
+        if request.measure:
+            from compiler_core.measure import measure
+
+            measure(record)
+    with guarded("--check"):
+        if request.check:
+            from compiler_core.accuracy import check_accuracy
+
+            check_accuracy(record)
     with guarded("the record cannot be shown"):
         view.show(record)
     save(record, request)

@@ -7,15 +7,24 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from compiler_core.errors import BuildError
 from compiler_core.record import Record
+from compiler_core.record.differences import Comparison
 from kernel_magics import outputs, summary
 
 if TYPE_CHECKING:
-    from kernel_magics.both import Both
     from kernel_magics.explorer import Explorer
+
+
+@dataclass(frozen=True)
+class Both:
+    """Both engines on one cell; the comparison is the first record's."""
+
+    records: tuple[Record, Record]
+    comparison: Comparison
 
 
 class View:

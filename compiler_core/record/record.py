@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import time
@@ -75,7 +74,7 @@ class Compile:
     resources: list[KernelResources] = field(default_factory=list)
     """Of each kernel on each target whose machine code was asked for."""
     accuracy: list[Accuracy] = field(default_factory=list)
-    """Of each value that a kernel left in memory, where that was asked for (`Record.check_accuracy`)."""
+    """Of each value that a kernel left in memory, where that was asked for (`accuracy.check_accuracy`)."""
     memory: list[MemoryPlan] = field(default_factory=list)
     tunings: list[Tuning] = field(default_factory=list)
     cuda_graphs: list[CudaGraph] = field(default_factory=list)
@@ -313,20 +312,6 @@ class Record:
                 for source in edge.sources:
                     below.setdefault(source, []).append(edge.made)
         return _reach(item, above) | _reach(item, below)
-
-    def measure(self) -> None:
-        """Time each kernel on the device that is here: `Kernel.time_ns` and `devices`; see `compiler_core.measure`.
-
-        This runs the record's code, so it is refused (UsageError) for a record that was read and not made here.
-        """
-        importlib.import_module("compiler_core.measure").measure(self)
-
-    def check_accuracy(self) -> None:
-        """Compare what kernels compute with eager PyTorch in float64: `Compile.accuracy`; see `compiler_core.accuracy`.
-
-        Refused as `measure` is.
-        """
-        importlib.import_module("compiler_core.accuracy").check_accuracy(self)
 
     def to_json(self, indent: int | None = None) -> str:
         text = json.dumps(to_plain(self), indent=indent, ensure_ascii=False, allow_nan=False)

@@ -12,6 +12,8 @@ import torch
 from playwright.sync_api import Browser, Page, expect
 
 import compiler_core
+from compiler_core.accuracy import check_accuracy
+from compiler_core.measure import measure
 from compiler_core.record import Record, Tried, Tuning
 from kernel_magics.report import write_report
 from tests.ui.drive import Explorer, Notebook, Server, opened
@@ -28,8 +30,8 @@ def record() -> Record:
         made.source("/work/program.py", 1, SOURCE.splitlines())
         fast = compiler_core.compile(namespace["f"], strict=True, tune=True)
         fast(torch.randn(8, 64), torch.randn(64, 8192, requires_grad=True)).backward()
-    made.measure()
-    made.check_accuracy()
+    measure(made)
+    check_accuracy(made)
     assert made.notes == []
     return made
 

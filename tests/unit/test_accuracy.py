@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 
 import compiler_core
-from compiler_core.accuracy import error_of
+from compiler_core.accuracy import check_accuracy, error_of
 from compiler_core.record import Accuracy, Record
 
 
@@ -18,7 +18,7 @@ def checked(program: Any, *inputs: Any, **options: Any) -> Record:
         value = compiler_core.compile(program, strict=True, **options)(*inputs)
         if value.requires_grad:
             value.sum().backward()
-    made.check_accuracy()
+    check_accuracy(made)
     assert made.notes == []
     return made
 
@@ -53,7 +53,7 @@ def test_a_wrong_kernel_is_found() -> None:
     assert (found(made)["forward#sum_1"].error or 0) < 1e-5
     (kernels,) = (a for c in made.compiles for a in c.artifacts if a.name == "forward.cpp")
     kernels.text = kernels.text.replace("0.5", "0.4")
-    made.check_accuracy()
+    check_accuracy(made)
     wrong = found(made)["forward#sum_1"]
     assert (wrong.error or 0) > 0.05
     assert (wrong.eager or 0) < 1e-5

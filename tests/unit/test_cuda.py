@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import compiler_core
+from compiler_core.measure import measure
 from compiler_core.record import Record
 from compiler_core.script import script
 
@@ -586,7 +587,7 @@ def test_no_replay_of_work_on_the_cpu() -> None:
 def test_times_and_scripts_of_both_kinds_of_kernels(tmp_path: Path) -> None:
     with compiler_core.record() as record:
         compiler_core.compile(MIXED["there and back"][0], strict=True, tune=True)(torch.randn(300, 500))
-    record.measure()
+    measure(record)
     assert record.notes == []
     (compile_,) = record.compiles
     timed = {(k.language, k.device, k.timed_on == "cpu", k.time_ns is not None) for k in compile_.kernels}

@@ -20,7 +20,7 @@ from torch._C._dynamo import guards as cpp
 
 import compiler_core
 from compiler_core import guards, interrupts
-from compiler_core.values.constant import same_constant
+from compiler_core.guards.constants import same_constant
 
 ROOT = Path(compiler_core.__file__).parents[1]
 

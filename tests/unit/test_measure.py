@@ -11,7 +11,9 @@ import torch
 import torch.nn.functional as F
 
 import compiler_core
+from compiler_core.accuracy import check_accuracy
 from compiler_core.errors import UsageError
+from compiler_core.measure import measure
 from compiler_core.record import Kernel, Record
 
 
@@ -48,7 +50,7 @@ def test_every_kernel_and_call_of_both_graphs_is_timed() -> None:
         ("forward", True), ("forward", False), ("backward", True), ("backward", False),
     }  # fmt: skip
     assert all(k.time_ns is None for k in kernels(made)), "never on the way of a plain run"
-    made.measure()
+    measure(made)
     all_timed(made)
     (device,) = made.devices
     assert device.target == "cpu"
@@ -62,7 +64,7 @@ def test_nothing_of_the_users_changes() -> None:
     kept, state = [t.clone() for t in (x, w, at)], torch.get_rng_state()
     assert w.grad is not None
     gradient = w.grad.clone()
-    made.measure()
+    measure(made)
     assert torch.equal(torch.get_rng_state(), state)
     assert all(torch.equal(a, b) for a, b in zip((x, w, at), kept, strict=True))
     assert torch.equal(w.grad, gradient)
@@ -78,8 +80,8 @@ def test_no_tensor_is_left() -> None:
     gc.disable()
     try:
         before = tensors()
-        made.measure()
-        made.check_accuracy()
+        measure(made)
+        check_accuracy(made)
         assert tensors() <= before
     finally:
         gc.enable()
@@ -91,18 +93,18 @@ def test_a_record_that_was_read_runs_nothing(tmp_path: Path) -> None:
         if artifact.name.endswith(".wrapper"):
             artifact.text += f"open({str(tmp_path / artifact.name)!r}, 'w').close()\n"
     read = Record.from_json(made.to_json())
-    for run in (read.measure, read.check_accuracy):
+    for run in (measure, check_accuracy):
         with pytest.raises(UsageError, match="was read, and not made in this process"):
-            run()
+            run(read)
     assert list(tmp_path.iterdir()) == []
-    made.measure()
+    measure(made)
     assert len(list(tmp_path.iterdir())) == 2, "a record of ours does run its texts"
 
 
 def test_times_are_those_of_the_kernels() -> None:
     inputs = torch.randn(1 << 20), torch.randn(16), torch.randn(512, 512)
     made = recorded(lambda x, y, m: (x.sin(), y.sin(), m @ m), *inputs)
-    made.measure()
+    measure(made)
     large, small, product = (
         next(k.time_ns or 0 for k in kernels(made) if test(k))
         for test in (
@@ -130,7 +132,7 @@ def test_times_are_those_of_the_kernels() -> None:
 )
 def test_inputs_are_such_as_it_was_compiled_for(made_from: Any, inputs: tuple[Any, ...]) -> None:
     made = recorded(made_from, *inputs, dynamic=True)
-    made.measure()
+    measure(made)
     all_timed(made)
 
 
@@ -141,11 +143,11 @@ def test_what_cannot_run_here_says_why() -> None:
             kernel.language = "triton"
     if torch.cuda.is_available():
         pytest.skip("here they can run")
-    made.measure()
+    measure(made)
     assert [k.time_ns for k in kernels(made)] == [None]
     (note,) = made.notes
     assert "the kernels of forward.wrapper were not timed: Triton kernels run on a GPU" in note
-    made.measure()
+    measure(made)
     assert made.notes == [note], "said once"
 
 
@@ -153,8 +155,8 @@ def test_kernels_of_stock_too() -> None:
     torch._dynamo.reset()
     with compiler_core.record(engine="torch") as made:
         torch.compile(lambda x, w: F.layer_norm(F.gelu(x @ w), (8,)).sum(0))(*WIDE).sum().backward()
-    made.measure()
-    made.check_accuracy()
+    measure(made)
+    check_accuracy(made)
     all_timed(made)
     assert {(k.graph, k.language == "extern") for k in kernels(made)} == {
         ("forward", True), ("forward", False), ("backward", True), ("backward", False),

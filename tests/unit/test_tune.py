@@ -13,8 +13,10 @@ import torch
 
 import compiler_core
 from compiler_core import ir
+from compiler_core.accuracy import check_accuracy
 from compiler_core.codegen import ladder, triton, triton_module
 from compiler_core.codegen.blocks import as_printed, candidates, choose_blocks
+from compiler_core.measure import measure
 from compiler_core.record import Record, Tried, Tuning
 from tests.unit import triton_cases
 from tests.unit.test_codegen_triton import softmax
@@ -105,8 +107,8 @@ def test_every_try_is_recorded_and_the_best_taken_and_remembered(
 def test_kernels_on_a_gpu_are_timed() -> None:
     made = tuned("cuda")
     allocated, state = torch.cuda.memory_allocated(), torch.cuda.get_rng_state()
-    made.measure()
-    made.check_accuracy()
+    measure(made)
+    check_accuracy(made)
     assert made.notes == []
     assert torch.cuda.memory_allocated() == allocated
     assert torch.equal(torch.cuda.get_rng_state(), state)
@@ -125,7 +127,7 @@ def test_measured_times_are_those_of_the_profiler() -> None:
     with compiler_core.record() as made:
         fast = compiler_core.compile(lambda x: x.sin() + 1, strict=True)
         fast(x)
-    made.measure()
+    measure(made)
     (kernel,) = (k for c in made.compiles for k in c.kernels)
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
         for _ in range(20):

@@ -1,6 +1,6 @@
 /** How far what the kernels leave in memory lies from eager PyTorch in float64, the worst first. */
 
-import { h, plural, tensorType } from "./dom";
+import { errorText, h, plural, tensorType } from "./dom";
 import { keyOf } from "./links";
 import type { Accuracy, Compile, Node } from "./record";
 import { cells, code, Rows, short, stacked } from "./rows";
@@ -83,10 +83,4 @@ function lead(count: number, over: number): string {
 
 function size(error: number | null): number {
   return error ?? Number.POSITIVE_INFINITY;
-}
-
-/** 4.7e-7 as such; 0 as "0". */
-export function errorText(error: number | null): string {
-  if (error === null) return "no number";
-  return error === 0 ? "0" : error.toExponential(1);
 }

@@ -1,11 +1,11 @@
 /** The compile that is looked at beside another one of the record, which the reader chooses. */
 
 import { compareCompiles } from "./compare";
+import type { Content } from "./content";
 import { h } from "./dom";
 import { RunsTable } from "./engines";
 import { isWord, recall, remember } from "./memory";
 import { GraphPair, TextPair, type Two } from "./pair";
-import type { Content } from "./pane";
 import type { Artifact, Compile, ItemId } from "./record";
 import type { State } from "./state";
 

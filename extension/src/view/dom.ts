@@ -102,3 +102,9 @@ export function whenSized(element: Element, then: () => void): void {
   });
   observer.observe(element);
 }
+
+/** 4.7e-7 as such; 0 as "0". */
+export function errorText(error: number | null): string {
+  if (error === null) return "no number";
+  return error === 0 ? "0" : error.toExponential(1);
+}

@@ -1,10 +1,10 @@
 /** Two compiles pane against pane: a text or a drawing of each, looked at together, with what differs marked. */
 
+import type { Content } from "./content";
 import { type Side, sides } from "./diff";
 import { h, plural } from "./dom";
 import { differing, oneGraph } from "./graph/subject";
 import { GraphView } from "./graph/view";
-import type { Content } from "./pane";
 import type { Artifact, Graph, ItemId } from "./record";
 import type { State } from "./state";
 import { TextView } from "./text";

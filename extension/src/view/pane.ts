@@ -1,21 +1,12 @@
 /** One pane: a head that says what it shows, and the content. */
 
+import type { Content } from "./content";
 import { h } from "./dom";
 import { isWord, recall, remember } from "./memory";
 import { frameName } from "./overview";
 import { hasContent, type Mode, PANES, type PaneKind, parsePane } from "./panes";
 import type { Artifact, ItemId } from "./record";
 import type { State } from "./state";
-
-/** What fills a pane. */
-export interface Content {
-  readonly element: HTMLElement;
-  /** Show what is hovered and pinned now. */
-  light(): void;
-  /** Scroll, within the pane, to the first of `items`. */
-  reveal(items: Set<ItemId>): void;
-  destroy(): void;
-}
 
 export class Pane {
   readonly element = h("section", { class: "pane" });

@@ -2,6 +2,7 @@
 
 import { AccuracyTable } from "./accuracy";
 import { ComparePane, others, type Way } from "./compare_pane";
+import type { Content } from "./content";
 import { CostsTable } from "./costs_table";
 import { RunsTable } from "./engines";
 import { FusionTable } from "./fusion";
@@ -9,7 +10,6 @@ import { facingPages, oneGraph, pagesOf } from "./graph/subject";
 import { GraphView } from "./graph/view";
 import { Overview } from "./overview";
 import { TextPair } from "./pair";
-import type { Content } from "./pane";
 import { PartitionTable } from "./partition";
 import type { Artifact, Comparison, Compile, Graph, Partition } from "./record";
 import { RooflineTable } from "./roofline";

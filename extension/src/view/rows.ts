@@ -1,7 +1,7 @@
 /** Content made of elements that stand for items: tables and the overview. */
 
+import type { Content } from "./content";
 import { h, scrollInside } from "./dom";
-import type { Content } from "./pane";
 import type { ItemId } from "./record";
 import type { State } from "./state";
 import { litClasses } from "./text";

@@ -1,7 +1,7 @@
 /** The pane that goes through the steps of the symbolic interpreter, forward and backward. */
 
+import type { Content } from "./content";
 import { h, plural } from "./dom";
-import type { Content } from "./pane";
 import type { Compile, ItemId, StepNote, Steps } from "./record";
 import { Replay, type Shown } from "./replay";
 import { code } from "./rows";

@@ -12,11 +12,11 @@ import {
   WidgetType,
 } from "@codemirror/view";
 import { chip, TIP } from "./chips";
+import type { Content } from "./content";
 import type { Side } from "./diff";
 import { reducedMotion } from "./dom";
 import { language } from "./languages";
 import { push } from "./links";
-import type { Content } from "./pane";
 import type { Artifact, ItemId } from "./record";
 import type { State } from "./state";
 

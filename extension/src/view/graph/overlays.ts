@@ -1,7 +1,6 @@
 /** What may colour a drawing instead of the nodes' roles: bytes, traffic, time, saved or computed again, kernels. */
 
-import { errorText } from "../accuracy";
-import { bytes, duration, shorten } from "../dom";
+import { bytes, duration, errorText, shorten } from "../dom";
 import { COLOURS, keyOf } from "../links";
 import type { Kernel } from "../record";
 import type { State } from "../state";

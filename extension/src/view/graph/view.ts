@@ -1,8 +1,8 @@
 /** A graph as a drawing: boxes that light up, are pinned, searched for, collapsed, and walked with the keys. */
 
+import type { Content } from "../content";
 import { h, whenSized } from "../dom";
 import { keyOf } from "../links";
-import type { Content } from "../pane";
 import type { BudgetPoint, ItemId } from "../record";
 import type { State } from "../state";
 import { Chosen } from "./chosen";
