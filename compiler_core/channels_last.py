@@ -40,13 +40,14 @@ VIEWS = {
     *(aten.slice.Tensor, aten.select.int, aten.squeeze.dim, aten.split.Tensor, aten.split_with_sizes.default),
 }
 """Views of the same elements for any layout in which they can be taken."""
+FEW_CHANNELS = 4
 FEW_TAPS = 25
 """The most elements of a filter of a depthwise float32 convolution whose gradient cuDNN makes as quickly as PyTorch."""
 
 
 def to_channels_last(graph: fx.Graph) -> None:
     """Rearrange what convolutions take, where that pays; the results of the graph keep their layouts."""
-    convolutions = [n for n in graph.nodes if _is_of_images(n)]
+    convolutions = [n for n in graph.nodes if _is_of_images(n) and not _has_few_channels(n)]
     if convolutions and all(map(_gains, convolutions)) and not any(map(_is_dynamic, graph.nodes)):
         rearrange(graph)
 
@@ -61,6 +62,13 @@ def rearrange(graph: fx.Graph) -> None:
 def _is_of_images(node: fx.Node) -> bool:
     """Whether it is a convolution over two dimensions."""
     return node.target in IMAGES and _value(node.args[0]).dim() == 4
+
+
+def _has_few_channels(convolution: fx.Node) -> bool:
+    """Such as one of coloured images, which alone is no reason: cuDNN has tensor cores do it, with fewer digits, only
+    where channels are last."""
+    image, _ = IMAGES[convolution.target][-2:]  # type: ignore[index]
+    return bool(_value(convolution.args[image]).shape[1] < FEW_CHANNELS)
 
 
 def _gains(convolution: fx.Node) -> bool:

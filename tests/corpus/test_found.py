@@ -621,6 +621,7 @@ def test_conjugated_view_in_kernels(x):
     return torch.fft.hfftn(x, s=(3, 10), dim=(1, 2)), torch.fft.fft(x).conj().real.clone()
 
 
+@pytest.mark.cpu
 @same_as_eager(inputs=lambda: (torch.ones(4, 4), torch.ones(4, requires_grad=True), torch.tensor([5])))
 def test_an_error_after_a_history_that_stays(x, w, i):
     x[0].add_(w)
@@ -686,6 +687,7 @@ def test_frozenset_of_a_frozenset_depends_on_its_type(x, values):
     return x + 1, frozenset(values)
 
 
+@pytest.mark.cpu
 @same_as_eager(
     inputs=[lambda n=n: (torch.ones(n, 4)[:], torch.ones(4, requires_grad=True), torch.tensor([9])) for n in (2, 3, 5)],
     changes=["LOG"],

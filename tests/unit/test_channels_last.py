@@ -88,9 +88,11 @@ def _copies(node: fx.Node) -> bool:
     return node.target is aten.clone.default
 
 
-def on_a_gpu(program: Callable[..., Any], dtype: torch.dtype = torch.float32) -> fx.GraphModule:
+def on_a_gpu(
+    program: Callable[..., Any], dtype: torch.dtype = torch.float32, sizes: Sequence[tuple[int, ...]] = SIZES
+) -> fx.GraphModule:
     with FakeTensorMode():
-        gm: fx.GraphModule = make_fx(program)(*(torch.empty(s, dtype=dtype, device="cuda") for s in SIZES))
+        gm: fx.GraphModule = make_fx(program)(*(torch.empty(s, dtype=dtype, device="cuda") for s in sizes))
     to_channels_last(gm.graph)
     return gm
 
@@ -121,6 +123,15 @@ def test_only_what_tensor_cores_do_is_rearranged(precision: Any) -> None:
     on_cpu = traced(one, inputs())
     to_channels_last(on_cpu.graph)
     assert copies(on_cpu) == 0
+
+
+@pytest.mark.parametrize("channels", [3, 8])
+def test_coloured_images_alone_are_no_reason(channels: int, precision: Any) -> None:
+    """As the patches of a vision transformer: eager's kernel rounds them as float32."""
+    precision.fp32_precision = "tf32"
+    sizes = (2, channels, 32, 32), (5, channels, 8, 8)
+    gm = on_a_gpu(lambda x, w: F.conv2d(x, w, stride=8).relu(), sizes=sizes)
+    assert bool(copies(gm)) == (channels > 3)
 
 
 def convolved(x: torch.Tensor, w: torch.Tensor, groups: int) -> torch.Tensor:
