@@ -114,13 +114,14 @@ def test_only_what_tensor_cores_do_is_rearranged(precision: Any) -> None:
     def one(x: torch.Tensor, w: torch.Tensor, *_: torch.Tensor) -> torch.Tensor:
         return F.conv2d(x, w).relu()
 
+    sizes = (2, 8, 8, 12), (6, 8, 3, 3)
     precision.fp32_precision = "tf32"
-    assert copies(on_a_gpu(one)) == 3, "image, weight, result"
-    assert copies(on_a_gpu(one, torch.float64)) == 0
+    assert copies(on_a_gpu(one, sizes=sizes)) == 3, "image, weight, result"
+    assert copies(on_a_gpu(one, torch.float64, sizes)) == 0
     precision.fp32_precision = "ieee"
-    assert copies(on_a_gpu(one)) == 0
-    assert copies(on_a_gpu(one, torch.bfloat16)) == 3
-    on_cpu = traced(one, inputs())
+    assert copies(on_a_gpu(one, sizes=sizes)) == 0
+    assert copies(on_a_gpu(one, torch.bfloat16, sizes)) == 3
+    on_cpu = traced(one, [torch.randn(size) for size in sizes])
     to_channels_last(on_cpu.graph)
     assert copies(on_cpu) == 0
 
