@@ -46,39 +46,39 @@ bench: $(STAMPS)/test ## Time the compiler against stock torch.compile
 	$(PY) -m pytest tests/benchmarks -o python_files='bench_*.py' -s $(ARGS)
 
 fuzz: $(STAMPS)/test ## Compare N random programs with eager PyTorch (N=20000 BACKEND=eager SEED=0 TENSORS=1)
-	$(PY) -m tests.fuzz.run $(or $(N),20000) --backend $(or $(BACKEND),eager) --seed $(or $(SEED),0) $(if $(TENSORS),--tensors)
+	$(PY) -m tests.sweeps.fuzz.run $(or $(N),20000) --backend $(or $(BACKEND),eager) --seed $(or $(SEED),0) $(if $(TENSORS),--tensors)
 
 cpython-tests: $(STAMPS)/test ## Run CPython's own tests over functions that we rewrote or captured (MODULES='bisect heapq')
-	$(PY) -m tests.cpython.run $(MODULES)
+	$(PY) -m tests.sweeps.cpython.run $(MODULES)
 
 # Installs nothing: machines with a GPU often have PyTorch, and no network.
 gpu: PY := $(if $(wildcard $(PY)),$(PY),python3)
 gpu: ## Compare corpus, networks, random programs and operators with eager on a GPU (PY=python3 ARGS='--minutes 5')
-	$(PY) -m tests.gpu $(ARGS)
+	$(PY) -m tests.sweeps.gpu $(ARGS)
 
 operators: $(STAMPS)/test ## Compare PyTorch's operator database with eager (BACKEND=aot_eager ONLY=name)
-	$(PY) -m tests.operator_sweep --backend $(or $(BACKEND),aot_eager) --only '$(ONLY)'
+	$(PY) -m tests.sweeps.operator_sweep --backend $(or $(BACKEND),aot_eager) --only '$(ONLY)'
 
 cuda-sweep: $(STAMPS)/test ## Compile programs of all sizes for a GPU that need not be here (N=2000 SEED=0 ONLY=name FORCED=1)
-	$(PY) -m tests.cuda_sweep $(if $(FORCED),--forced) --count $(or $(N),2000) --seed $(or $(SEED),0) --only '$(ONLY)'
+	$(PY) -m tests.sweeps.cuda_sweep $(if $(FORCED),--forced) --count $(or $(N),2000) --seed $(or $(SEED),0) --only '$(ONLY)'
 
 shapes: $(STAMPS)/test ## Compare N random sequences of shapes with stock torch.compile (N=50 BACKEND=eager SEED=0)
-	$(PY) -m tests.shape_sequences --count $(or $(N),50) --backend $(or $(BACKEND),eager) --seed $(or $(SEED),0)
+	$(PY) -m tests.sweeps.shape_sequences --count $(or $(N),50) --backend $(or $(BACKEND),eager) --seed $(or $(SEED),0)
 
 interrupts: $(STAMPS)/test ## Interrupt compiles at N random moments (N=2000 ENGINE=core)
-	$(PY) -m tests.interrupts --engine $(or $(ENGINE),core) --count $(or $(N),2000)
+	$(PY) -m tests.sweeps.interrupts --engine $(or $(ENGINE),core) --count $(or $(N),2000)
 
 fuzz-inputs: $(STAMPS)/test ## Read N damaged records, logs and messages of each kind, here and in the browser's reader (N=20000 SEED=0)
-	$(PY) -W ignore -m tests.strangers --count $(or $(N),20000) --seed $(or $(SEED),0)
+	$(PY) -W ignore -m tests.sweeps.strangers --count $(or $(N),20000) --seed $(or $(SEED),0)
 
 soak: $(STAMPS)/test ## Print the memory of a long session: compiles with resets, cells of a notebook (COMPILES=5000 CELLS=500)
 	$(PY) -m tests.benchmarks.bench_soak --compiles $(or $(COMPILES),5000) --cells $(or $(CELLS),500)
 
 versions: $(STAMPS)/test ## Run the front half's tests on each CPython of this machine, 3.11 to 3.13
-	$(PY) tests/versions.py $(ARGS)
+	$(PY) tests/sweeps/versions.py $(ARGS)
 
 compat: $(STAMPS)/test ## Run the suite's core on this PyTorch and on others (TORCH='2.14.1 2.15.0': gigabytes each)
-	$(PY) -m tests.compat $(TORCH) $(if $(ARGS),-- $(ARGS))
+	$(PY) -m tests.sweeps.compat $(TORCH) $(if $(ARGS),-- $(ARGS))
 
 clean: ## Remove the virtual environment and all that was built
 	rm -rf $(VENV) $(VENV)-3.* $(VENV)-torch-* build dist extension/node_modules extension/lib extension/labextension kernel_magics/static

@@ -13,9 +13,13 @@
     CompileWarning    says that something failed and runs uncompiled; its kinds: RefusalWarning, ToolWarning
     already_compiled  what is left of what stock torch.compile compiled before anyone looked
     read_logs    records of what PyTorch logged elsewhere under TORCH_TRACE
+    measure      time the kernels of a record here; roofline is the least time that each can take
+    check_accuracy    compare what they compute with eager PyTorch in float64
+    compare      two records or two compiles, line by line
+    why_kept, why_static, added_by_autograd    questions that a record answers
 
-`compiler_core.record` is a package, too, which needs only the standard library; PyTorch is loaded
-when one of the functions above is first used.
+PyTorch is loaded when one of these is first used.  `CONTRIBUTING.md` says what each folder does; start at
+`pipeline/frame.py`.
 """
 
 from __future__ import annotations
@@ -24,24 +28,32 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from compiler_core.api import compile, disable, graph_break, mark_dynamic, mark_static, pin, record, reset
+    from compiler_core.api.accuracy import check_accuracy
+    from compiler_core.api.compile import compile, disable, graph_break, mark_dynamic, mark_static, pin, record, reset
+    from compiler_core.api.explain import Explanation, explain, export
+    from compiler_core.api.measure import measure
+    from compiler_core.api.roofline import roofline
     from compiler_core.errors import CompileWarning, RefusalWarning, ToolWarning
-    from compiler_core.one_call import Explanation, explain, export
-    from compiler_core.stock.already import already_compiled
-    from compiler_core.stock.logs import read_logs
+    from compiler_core.records.compare import compare
+    from compiler_core.records.queries import added_by_autograd, why_kept, why_static
+    from compiler_core.stock.cached_compiles import already_compiled
+    from compiler_core.stock.trace_logs import read_logs
 
 _FROM = {
-    "api": ("compile", "disable", "graph_break", "mark_dynamic", "mark_static", "pin", "reset"),
-    "one_call": ("Explanation", "explain", "export"),
+    "api.compile": ("compile", "disable", "graph_break", "mark_dynamic", "mark_static", "pin", "record", "reset"),
+    "api.explain": ("Explanation", "explain", "export"),
     "errors": ("CompileWarning", "RefusalWarning", "ToolWarning"),
-    "stock.already": ("already_compiled",),
-    "stock.logs": ("read_logs",),
+    "stock.cached_compiles": ("already_compiled",),
+    "stock.trace_logs": ("read_logs",),
+    "api.accuracy": ("check_accuracy",),
+    "api.measure": ("measure",),
+    "api.roofline": ("roofline",),
+    "records.compare": ("compare",),
+    "records.queries": ("added_by_autograd", "why_kept", "why_static"),
 }
 
 
 def __getattr__(name: str) -> Any:
-    if name == "record":
-        return importlib.import_module("compiler_core.record")
     for module, names in _FROM.items():
         if name in names:
             return getattr(importlib.import_module(f"compiler_core.{module}"), name)
@@ -53,6 +65,7 @@ def __dir__() -> list[str]:
 
 
 __all__ = [
-    "CompileWarning", "Explanation", "RefusalWarning", "ToolWarning", "already_compiled", "compile", "disable",
-    "explain", "export", "graph_break", "mark_dynamic", "mark_static", "pin", "read_logs", "record", "reset",
+    "CompileWarning", "Explanation", "RefusalWarning", "ToolWarning", "added_by_autograd", "already_compiled",
+    "check_accuracy", "compare", "compile", "disable", "explain", "export", "graph_break", "mark_dynamic",
+    "mark_static", "measure", "pin", "read_logs", "record", "reset", "roofline", "why_kept", "why_static",
 ]  # fmt: skip

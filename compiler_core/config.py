@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from compiler_core.errors import MissingTool, UsageError
-from compiler_core.record import Guard
+from compiler_core.records import Guard
 
 Pairs = tuple[tuple[str, str], ...]
 MODES = ("default", "reduce-overhead")
@@ -21,7 +21,7 @@ MODES = ("default", "reduce-overhead")
 class Options:
     """What `compiler_core.compile` was asked for.
 
-    `backend` is a name in `compiler_core.backends`, a callable ``(GraphModule, example_inputs)
+    `backend` is a name in `compiler_core.backends.registry`, a callable ``(GraphModule, example_inputs)
     -> callable``, or None: ``cpp`` for CPU tensors and ``triton`` for CUDA tensors.  `target`
     names a device for machine code that need not be present (``sm_90``, ``gfx942``, ``cpu``).
     `memory_budget` is the share (0 to 1) of the saved bytes that the backward may keep;

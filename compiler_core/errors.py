@@ -13,7 +13,7 @@ CutawayError
     TimedOut        it did not end within its limit of time
   NotKeyed        a graph cannot be kept on disk: something about it has no exact text
 
-CompileWarning    something failed and the program goes on without it (see `compiler_core.failures`)
+CompileWarning    something failed and the program goes on without it (see `compiler_core.hook.failures`)
   ToolWarning       because of a MissingTool
   RefusalWarning    because of a Refused
 """
@@ -24,7 +24,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from compiler_core.record import Failure, ItemId, StackLine
+    from compiler_core.records import Failure, ItemId, StackLine
 
 
 class CutawayError(Exception):
@@ -34,7 +34,7 @@ class CutawayError(Exception):
 class Unsupported(CutawayError):
     """Capture cannot go on at this instruction.
 
-    `kind` is a short fixed name, documented in `compiler_core/breaks.py`; `context` says what
+    `kind` is a short fixed name, documented in `compiler_core/capture/break_kinds.py`; `context` says what
     was met this time.
     """
 

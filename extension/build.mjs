@@ -41,7 +41,7 @@ const graphviz = {
       const wasm = Buffer.from(runInNewContext(literal), "latin1"); // a zero stands there as U+0100
       const packed = gzipSync(wasm, { level: 9 }).toString("base64");
       const unpacked = source.replace(whole, () => `unpack("${packed}")`);
-      return { contents: `import { unpack } from "${resolve("src/view/unpack")}";${unpacked}` };
+      return { contents: `import { unpack } from "${resolve("src/view/dom/unpack")}";${unpacked}` };
     });
   },
 };
@@ -63,7 +63,12 @@ const explorer = {
   format: "esm",
   plugins: [workers],
 };
-const css = { ...common, entryPoints: ["src/view/explorer.css"], outfile: `${STATIC}/explorer.css`, target: undefined };
+const css = {
+  ...common,
+  entryPoints: ["src/view/app/explorer.css"],
+  outfile: `${STATIC}/explorer.css`,
+  target: undefined,
+};
 // the very file that is the widget's module becomes a chunk of the extension, loaded when first needed
 const lab = {
   ...common,

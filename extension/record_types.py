@@ -1,6 +1,6 @@
-"""Write the browser's types of the record, from the dataclasses of the package `compiler_core.record`.
+"""Write the browser's types of the record, from the dataclasses of the package `compiler_core.records`.
 
-    python extension/record_types.py            write src/view/record.ts
+    python extension/record_types.py            write src/view/model/record.ts
     python extension/record_types.py --check    say whether it is as it should be
 
 The TypeScript file has an interface for each class and, for reading a record from a stranger,
@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 ROOT = Path(__file__).resolve().parent.parent
-TARGET = ROOT / "extension/src/view/record.ts"
-HEADER = "// Made by record_types.py from compiler_core/record: change that, then run it.\n"
+TARGET = ROOT / "extension/src/view/model/record.ts"
+HEADER = "// Made by record_types.py from compiler_core/records: change that, then run it.\n"
 SCALARS = {str: ("string", "string"), int: ("number", "int"), float: ("number", "number"), bool: ("boolean", "boolean")}
 WIDTH = 100
 
@@ -28,24 +28,25 @@ WIDTH = 100
 def record_ts() -> str:
     """The text of record.ts."""
     sys.path.insert(0, str(ROOT))
-    from compiler_core import record, roofline
-    from compiler_core.record import artifacts, capture, differences, kernels, partition, steps
-    from compiler_core.record import record as tree
+    from compiler_core import records
+    from compiler_core.api import roofline
+    from compiler_core.records import artifacts, capture, differences, kernels, partition, steps
+    from compiler_core.records import record as tree
 
     parts_of_it = (steps, differences, artifacts, capture, partition, kernels, tree)
     found = [c for module in parts_of_it for c in vars(module).values() if dataclasses.is_dataclass(c)]
     classes = [c for c in dict.fromkeys(found) if isinstance(c, type) and not _is_frozen(c)]
     names = {f"{n}": v for n, v in vars(artifacts).items() if typing.get_origin(v) is Literal}
-    parts = [HEADER, f"export const SCHEMA_VERSION = {record.SCHEMA_VERSION};\n", "export type ItemId = string;\n"]
+    parts = [HEADER, f"export const SCHEMA_VERSION = {records.SCHEMA_VERSION};\n", "export type ItemId = string;\n"]
     parts += [_alias(name, value) for name, value in names.items()]
-    parts += [_interface(cls, record.public_fields(cls)) for cls in classes]
+    parts += [_interface(cls, records.public_fields(cls)) for cls in classes]
     parts += [_PEAKS, *(f"  {_key(t)}: {_literal(p._asdict())}," for t, p in roofline.PEAKS.items()), "};\n"]
     parts.append(_SHAPE_TYPE)
     parts.append("export const SHAPES: { [type: string]: { [field: string]: Shape } } = {")
-    parts += [_shapes(cls, record.public_fields(cls)) for cls in classes]
+    parts += [_shapes(cls, records.public_fields(cls)) for cls in classes]
     parts.append("};\n")
     parts.append(_DEFAULTS)
-    parts += [line for cls in classes for line in _defaults(cls, record.public_fields(cls))]
+    parts += [line for cls in classes for line in _defaults(cls, records.public_fields(cls))]
     parts.append("};\n")
     return "\n".join(parts)
 
@@ -56,7 +57,7 @@ def _is_frozen(cls: Any) -> bool:
 
 
 _PEAKS = """\
-/** What targets do in a nanosecond: `compiler_core.roofline`. */
+/** What targets do in a nanosecond: `compiler_core.api.roofline`. */
 export const PEAKS: { [target: string]: { device: string; bytes: number; operations: number } } = {"""
 
 _SHAPE_TYPE = """\
@@ -167,7 +168,7 @@ def main() -> None:
     if not parser.parse_args().check:
         TARGET.write_text(text, encoding="utf-8")
     elif not TARGET.is_file() or TARGET.read_text(encoding="utf-8") != text:
-        sys.exit(f"{TARGET.relative_to(ROOT)} is not what compiler_core/record says: run extension/record_types.py")
+        sys.exit(f"{TARGET.relative_to(ROOT)} is not what compiler_core/records says: run extension/record_types.py")
 
 
 if __name__ == "__main__":

@@ -38,7 +38,7 @@ def _values(option: str) -> list[str] | None:
         case "--engine":
             return list(options.ENGINES)
         case "--backend":
-            from compiler_core import backends
+            from compiler_core.backends import registry as backends
 
             return backends.names()
         case "--mode":

@@ -16,10 +16,10 @@ import nbformat
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 
-from compiler_core.record import Record
-from kernel_magics.explorer import MIME
-from kernel_magics.report import write_report
-from kernel_magics.view import say
+from compiler_core.records import Record
+from kernel_magics.display.explorer import MIME
+from kernel_magics.display.report import write_report
+from kernel_magics.display.view import say
 
 TIMEOUT_S = 600
 

@@ -18,13 +18,14 @@ from IPython.core.magic import (
 )
 from IPython.core.magic_arguments import magic_arguments
 
-from compiler_core.record import Record
-from kernel_magics import options, summary
-from kernel_magics.both import run_both
-from kernel_magics.cell import Program, cell_number, parse
-from kernel_magics.run import Request, run, run_awaiting
-from kernel_magics.traces import show_alone
-from kernel_magics.view import View, make_view, say
+from compiler_core.records import Record
+from kernel_magics import options
+from kernel_magics.cell.parse import Program, cell_number, parse
+from kernel_magics.display import summary
+from kernel_magics.display.view import View, make_view, say
+from kernel_magics.run.both import run_both
+from kernel_magics.run.core import Request, run, run_awaiting
+from kernel_magics.tracebacks.traces import show_alone
 
 
 @magics_class

@@ -16,8 +16,9 @@ from IPython.core.magic_arguments import argument
 
 from compiler_core import errors
 from compiler_core.config import MODES
-from kernel_magics import engines, export
-from kernel_magics.run import Request
+from kernel_magics.display import export
+from kernel_magics.run.core import Request
+from kernel_magics.startup import version_trial
 
 ENGINES = ("core", "torch")
 _OPTION = re.compile(r"\s*(--[\w-]+)(=\S+)?(?=\s|$)")
@@ -168,9 +169,9 @@ def _stock_backend(wanted: str | None, namespace: Mapping[str, Any]) -> str | Ca
 
 def _backend(wanted: str | None, namespace: Mapping[str, Any]) -> str | Callable[..., Any] | None:
     """A backend of ours by name, else a callable of the user's by name."""
-    if engines.broken():
+    if version_trial.broken():
         return None
-    from compiler_core import backends
+    from compiler_core.backends import registry as backends
 
     own = namespace.get(wanted or "")
     if wanted and wanted not in backends.names() and callable(own):

@@ -26,7 +26,8 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
 @pytest.fixture(scope="session", autouse=True)
 def _checked_kernels() -> Iterator[None]:
     """Every Triton kernel that a test has made is looked at, also where nothing compiles it."""
-    from compiler_core.codegen import triton, triton_check
+    from compiler_core.codegen.triton import check as triton_check
+    from compiler_core.codegen.triton import printer as triton
 
     generate = triton.generate
 

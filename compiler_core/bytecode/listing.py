@@ -9,8 +9,8 @@ from typing import Any
 from compiler_core.bytecode import opset
 from compiler_core.bytecode.flow import reachable
 from compiler_core.bytecode.instructions import Instruction, disassembled, raw_units
-from compiler_core.record import Span
-from compiler_core.shown import shown
+from compiler_core.records import Span
+from compiler_core.support.safe_repr import shown
 
 _AROUND = 5
 _MAX_CONSTANT = 60

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from compiler_core.ir import Language
+from compiler_core.loops.ir import Language
 
 Launcher = Callable[..., object]
 """A kernel, called with a tensor for each of `Loops.arguments`, in their order, then the values of `Loops.symbols` and

@@ -13,8 +13,8 @@ from typing import Any
 
 import torch
 
-from compiler_core.shown import shown
-from compiler_core.sources import Attribute, Computed, Extent, Global, Item, Local, Scope, Source
+from compiler_core.guards.sources import Attribute, Computed, Extent, Global, Item, Local, Scope, Source
+from compiler_core.support.safe_repr import shown
 
 NAMES: dict[str, Any] = {"math": math, "torch": torch}
 """What an expression may name besides its sources."""

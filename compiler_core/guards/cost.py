@@ -14,8 +14,8 @@ from typing import Any
 from torch._C._dynamo import guards as cpp
 
 from compiler_core.guards.kinds import GuardSpec
+from compiler_core.guards.sources import Attribute, Scope, Source
 from compiler_core.guards.tree import GuardTree
-from compiler_core.sources import Attribute, Scope, Source
 
 MOST = 40
 """Kinds of guards that are measured: some three milliseconds."""

@@ -1,4 +1,4 @@
-"""What the bytecode of a source's path is written with: the part of `reconstruct.Emitter` that sources need."""
+"""What the bytecode of a source's path is written with: the part of `bytecode_emitter.Emitter` that sources need."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from compiler_core.sources import Scope, Source
+    from compiler_core.guards.sources import Scope, Source
 
 
 class Frame(Protocol):

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch._C._dynamo import guards as cpp
 
-from compiler_core.ambient import default_devices, function_modes, is_dispatched_or_traced
 from compiler_core.guards import library
 from compiler_core.guards.conditions import Condition, checker
 from compiler_core.guards.constants import NUMPY_NUMBERS, keys_of, same_constant, same_keys
-from compiler_core.interrupts import DOES_NOT_HOLD, guard_function
-from compiler_core.lifetimes import Mortal, boxed
-from compiler_core.record import ItemId
-from compiler_core.shown import shown
-from compiler_core.sources import Constant, Scope, Source
+from compiler_core.guards.lifetimes import Mortal, boxed
+from compiler_core.guards.sources import Constant, Scope, Source
+from compiler_core.records import ItemId
+from compiler_core.support.interrupts import DOES_NOT_HOLD, guard_function
+from compiler_core.support.safe_repr import shown
+from compiler_core.support.torch_state import default_devices, function_modes, is_dispatched_or_traced
 
 if TYPE_CHECKING:
     from compiler_core.guards.tree import GuardTree

@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from compiler_core.interrupts import guard_function
-from compiler_core.lifetimes import is_library, is_python_class, module_of, weak_cache
-from compiler_core.sources import Constant, Held
+from compiler_core.guards.lifetimes import is_library, is_python_class, module_of, weak_cache
+from compiler_core.guards.sources import Constant, Held
+from compiler_core.support.interrupts import guard_function
 
 if TYPE_CHECKING:
     from compiler_core.guards.kinds import GuardSpec
     from compiler_core.guards.tree import GuardTree
-    from compiler_core.record import ItemId
+    from compiler_core.records import ItemId
 
 MISSING: Any = object()
 _IMMUTABLE = 0  # as an example value, it marks an item as one to skip while the dict has its version

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 
 from compiler_core.errors import UsageError
 from compiler_core.guards.kinds import GuardSpec, Mismatch, TensorFacts
-from compiler_core.record import Guard, Span, Symbol
-from compiler_core.sources import Scope
+from compiler_core.guards.sources import Scope
+from compiler_core.records import Guard, Span, Symbol
 
 
 def first_failure(guards: Sequence[GuardSpec], scope: Scope) -> tuple[GuardSpec, Mismatch] | None:

@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from compiler_core.guards.kinds import KINDS, GuardSpec
-from compiler_core.interrupts import guard_function
-from compiler_core.sources import VERSIONS_ARE_STALE, Attribute, InstanceDict, Item, Source
+from compiler_core.guards.sources import VERSIONS_ARE_STALE, Attribute, InstanceDict, Item, Source
+from compiler_core.support.interrupts import guard_function
 
 if TYPE_CHECKING:
     from compiler_core.guards.tree import GuardTree

@@ -13,9 +13,9 @@ from torch._C._dynamo import guards as cpp
 from torch._dynamo.guards import GuardManagerType, GuardManagerWrapper
 
 from compiler_core.guards.kinds import KINDS, GuardSpec, install_conditions
+from compiler_core.guards.lifetimes import Mortal
 from compiler_core.guards.sealed import seal
-from compiler_core.lifetimes import Mortal
-from compiler_core.sources import Held, Item, Local, Scope, Source
+from compiler_core.guards.sources import Held, Item, Local, Scope, Source
 
 _ASKED_EACH_TIME = object()
 _PART = 128

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import types
 
+from compiler_core.bytecode.decompile import decompile
 from compiler_core.bytecode.listing import bytecode_text
-from compiler_core.decompile import decompile
-from compiler_core.record import Compile
-from compiler_core.stock.lines import Lines
+from compiler_core.records import Compile
+from compiler_core.stock.read.lines import Lines
 
 
 def record_bytecode(compile_: Compile, lines: Lines, before: types.CodeType, after: types.CodeType) -> None:

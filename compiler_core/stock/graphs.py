@@ -7,15 +7,15 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from compiler_core.record import Artifact, Compile, Event, Guard, Pane, limits
-from compiler_core.stock.happened import Happened
+from compiler_core.records import Artifact, Compile, Event, Guard, Pane, limits
 from compiler_core.stock.kernels import Graphs, Kernels, aot_id
-from compiler_core.stock.lines import Lines
-from compiler_core.stock.origins import Origins
-from compiler_core.stock.readable import Place, Readable, read_graph
-from compiler_core.stock.room import EDGE, Room
+from compiler_core.stock.memory_budget import EDGE, Room
+from compiler_core.stock.read.graph_text import Place, Readable, read_graph
+from compiler_core.stock.read.lines import Lines
+from compiler_core.stock.read.origins import Origins
+from compiler_core.stock.read.stages import stage_of
+from compiler_core.stock.read.trace_event import Happened
 from compiler_core.stock.saved import partition_of
-from compiler_core.stock.stages import stage_of
 
 GRAPHS: dict[str, tuple[Pane, str, tuple[str, ...]]] = {
     "dynamo_output_graph": ("captured", "captured", ()),

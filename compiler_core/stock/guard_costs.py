@@ -19,7 +19,7 @@ import torch
 from torch._C._dynamo import guards as cpp
 from torch._dynamo.guards import GuardManagerType
 
-from compiler_core.record import Guard
+from compiler_core.records import Guard
 
 _CALLS, _ROUNDS = 200, 5
 _STEPS = 100

@@ -11,12 +11,12 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Literal
 
-from compiler_core import cache
+from compiler_core.codegen.build import disk_cache
 from compiler_core.errors import MissingTool
-from compiler_core.record import Artifact, Compile, Fusion, FusionRefusal, Kernel, Span, limits
-from compiler_core.stock.origins import Origins
-from compiler_core.stock.output_code import FoundKernel, OutputCode, read_output_code
-from compiler_core.stock.readable import Readable
+from compiler_core.records import Artifact, Compile, Fusion, FusionRefusal, Kernel, Span, limits
+from compiler_core.stock.read.graph_text import Readable
+from compiler_core.stock.read.origins import Origins
+from compiler_core.stock.read.output_code import FoundKernel, OutputCode, read_output_code
 
 Direction = Literal["forward", "backward"]
 Graphs = dict[str, tuple[Artifact, Readable]]
@@ -177,10 +177,10 @@ def _remembered(text: str, made: dict[str, list[str]]) -> dict[str, list[str]]:
     key = hashlib.sha256(text.encode()).hexdigest()
     if made:
         with suppress(MissingTool):  # stock's own cache tells less then
-            cache.write("stock", key, json.dumps(made).encode())
+            disk_cache.write("stock", key, json.dumps(made).encode())
         return made
     try:
-        found = json.loads(cache.read("stock", key) or b"{}")
+        found = json.loads(disk_cache.read("stock", key) or b"{}")
     except ValueError:
         return made
     return {str(k): _names(v) for k, v in found.items()} if isinstance(found, dict) else {}

@@ -14,13 +14,13 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from compiler_core.interrupts import held
-from compiler_core.record import Record
-from compiler_core.stock import messages, versions
-from compiler_core.stock.fill import Filler
-from compiler_core.stock.happened import Happened, happened
-from compiler_core.stock.later import symbolic
-from compiler_core.stock.stepping import Stepping
+from compiler_core.records import Record
+from compiler_core.stock import torch_logs, versions
+from compiler_core.stock.deferred_text import symbolic
+from compiler_core.stock.dynamo_steps import Stepping
+from compiler_core.stock.read.trace_event import Happened, happened
+from compiler_core.stock.record_builder import Filler
+from compiler_core.support.interrupts import held
 
 _TRACE = "torch.__trace"
 TOLD = ("pre_grad_passes", "post_grad_passes")
@@ -86,7 +86,7 @@ def _events(watch: _Watch, stack: ExitStack) -> None:
         metadata, payload = getattr(record, "metadata", {}), getattr(record, "payload", None)
         watch.filler.hear(happened(metadata, payload, time.time_ns()))
 
-    handler, logger = messages.Listener(watch.guard(hear)), logging.getLogger(_TRACE)
+    handler, logger = torch_logs.Listener(watch.guard(hear)), logging.getLogger(_TRACE)
     stack.callback(logger.removeHandler, handler)
     logger.addHandler(handler)
     watch.filler.later.install(stack, lambda: logger.handlers == [handler])
@@ -176,7 +176,7 @@ def _cudagraphs(watch: _Watch, stack: ExitStack) -> None:
         if record.levelno >= logging.WARNING:
             watch.tell("cutaway.cudagraphs", record.getMessage())
 
-    handler = messages.Listener(watch.guard(hear))
+    handler = torch_logs.Listener(watch.guard(hear))
     stack.callback(log.removeHandler, handler)
     log.addHandler(handler)
 
@@ -191,7 +191,7 @@ def _logs(watch: _Watch, stack: ExitStack) -> None:
     def hear(name: str, text: str) -> None:
         watch.tell("cutaway.message", name, text)
 
-    if not messages.install(stack, watch.guard(hear)):
+    if not torch_logs.install(stack, watch.guard(hear)):
         watch.without("its loggers")
 
 

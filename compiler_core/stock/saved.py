@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from compiler_core.record import Partition, Value
+from compiler_core.records import Partition, Value
 from compiler_core.stock.kernels import Graphs
-from compiler_core.stock.readable import Readable
+from compiler_core.stock.read.graph_text import Readable
 
 
 def partition_of(parts: Iterable[Graphs]) -> Partition | None:

@@ -2,9 +2,9 @@
 
 import { type EditorState, type Range, StateEffect, StateField } from "@codemirror/state";
 import { Decoration, type DecorationSet, EditorView } from "@codemirror/view";
-import { chip, TIP } from "./view/chips";
-import { linesIn, type Mark } from "./view/marks";
-import type { Artifact } from "./view/record";
+import { linesIn, type Mark } from "./view/model/marks";
+import type { Artifact } from "./view/model/record";
+import { chip, TIP } from "./view/panes/chips";
 
 /** The marks of one source's lines, for the cells that have these lines. */
 export interface Given {

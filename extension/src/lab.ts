@@ -9,10 +9,10 @@ import type { EditorView } from "@codemirror/view";
 import type { IRenderMime } from "@jupyterlab/rendermime-interfaces";
 import { PanelLayout, Widget } from "@lumino/widgets";
 import { type Given, setMarks } from "./editor";
-import { readRecord } from "./view/check";
-import { Links } from "./view/links";
-import { type Mark, marksOf } from "./view/marks";
-import type { Record as CutawayRecord } from "./view/record";
+import { readRecord } from "./view/model/check";
+import { Links } from "./view/model/links";
+import { type Mark, marksOf } from "./view/model/marks";
+import type { Record as CutawayRecord } from "./view/model/record";
 
 const MIME = "application/vnd.cutaway.record+json";
 const WIDGET_VIEW = "application/vnd.jupyter.widget-view+json";

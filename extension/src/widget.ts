@@ -1,7 +1,7 @@
 /** The explorer as an anywidget module, and for pages that have no kernel. */
 
-import { mount } from "./view/explorer";
-import { type Model, StaticModel } from "./view/host";
+import { mount } from "./view/app/explorer";
+import { type Model, StaticModel } from "./view/model/host";
 
 /** Show a record (its JSON text, or what was read from one) in `element`, without a kernel. */
 export function open(element: HTMLElement, record: unknown): () => void {

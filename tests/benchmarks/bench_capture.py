@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import compiler_core
-from compiler_core.api import record_of
+from compiler_core.api.compile import record_of
 
 Program = tuple[Callable[..., Any], tuple[Any, ...]]
 SIZES = (10, 100, 1000)

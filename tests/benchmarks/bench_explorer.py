@@ -17,9 +17,9 @@ import torch
 from playwright.sync_api import Browser, Locator, Page, sync_playwright
 
 import compiler_core
-from compiler_core.record import Record
-from kernel_magics.assets import asset
-from kernel_magics.report import write_report
+from compiler_core.records import Record
+from kernel_magics.display.assets import asset
+from kernel_magics.display.report import write_report
 from tests.ui.conftest import FLAGS, chromium
 
 KEPT = Path("build/explorer")

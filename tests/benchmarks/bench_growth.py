@@ -2,8 +2,9 @@
 
     python -m tests.benchmarks.bench_growth [--sizes 16 32 64] [--only writes] [--training] [--limit 120]
 
-The programs are those of `tests/growing_programs.py`, of n operations.  Seconds are processor time of the process and
-of the compilers it starts, with empty caches, from the call to its results (with `--training`: to gradients).
+The programs are those of `tests/cases/growing_programs.py`, of n operations.  Seconds are processor time of the
+process and of the compilers it starts, with empty caches, from the call to its results (with `--training`: to
+gradients).
 *Ratio* is ours by stock's at the largest size that both finished; *growth* is the exponent of n between the
 two largest sizes, 1 where time is linear.  The command fails where a ratio is over 3.
 """
@@ -22,7 +23,7 @@ from pathlib import Path
 import torch
 
 from tests.benchmarks.cold_compile import ENGINES, Clock
-from tests.growing_programs import KINDS, example
+from tests.cases.growing_programs import KINDS, example
 
 MOST = 3.0
 """Ours may take so many times stock's time."""

@@ -23,14 +23,14 @@ from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch._guards import TracingContext, detect_fake_mode, tracing
 
 import compiler_core
-from compiler_core.backends import boxed
-from compiler_core.cost import bytes_of
-from compiler_core.graphs import record_graph
-from compiler_core.joint import JointGraph, output_nodes, trace_joint
-from compiler_core.operators import view_base
-from compiler_core.partition import partition
-from compiler_core.record import Compile, Record
-from tests.training_models import MODELS, leaves
+from compiler_core.autograd.joint import JointGraph, output_nodes, trace_joint
+from compiler_core.autograd.op_cost import bytes_of
+from compiler_core.autograd.partition import partition
+from compiler_core.backends.registry import boxed
+from compiler_core.records import Compile, Record
+from compiler_core.support.fx_graphs import record_graph
+from compiler_core.support.operator_facts import view_base
+from tests.cases.training_models import MODELS, leaves
 
 WIDTH, ROUNDS = 128, 200
 LAYERS = (1, 4, 16, 24, 64)

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from tests.kernel_programs import compiled
+from tests.cases.kernel_programs import compiled
 
 Run = Callable[[], Any]
 SIZES = (10**4, 10**5, 10**6, 10**7)

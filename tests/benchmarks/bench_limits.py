@@ -22,10 +22,10 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from compiler_core.guards import GuardSpec, GuardTree
-from compiler_core.record import Record, limits
-from compiler_core.sources import Item, Local, Scope
-from compiler_core.stock.logs import Log
-from kernel_magics import summary
+from compiler_core.guards.sources import Item, Local, Scope
+from compiler_core.records import Record, limits
+from compiler_core.stock.trace_logs import Log
+from kernel_magics.display import summary
 
 HEAD = "V1121 10:20:57.653000 10669 torch/_dynamo/utils.py:2350] "
 ROW = "{:<34} {:>10} {:>10}  {}"

@@ -18,9 +18,9 @@ import torch
 import torch._dynamo
 
 import compiler_core
-from compiler_core.api import record_of
-from compiler_core.testing import break_kinds, difference, graph_count
-from tests.architectures import FIRST, MODELS, loss_of
+from compiler_core.api.compile import record_of
+from compiler_core.api.testing import break_kinds, difference, graph_count
+from tests.cases.architectures import FIRST, MODELS, loss_of
 
 ROUNDS = 3
 ROW = "{:<18} {:>6} {:>6} {:>6} {:>6} {:>8} {:>8} {:>6}  {}"

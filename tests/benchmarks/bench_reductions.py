@@ -14,8 +14,8 @@ from unittest import mock
 import torch
 
 import compiler_core
-from compiler_core.codegen import triton
-from compiler_core.size_rules import USUAL, used
+from compiler_core.codegen.triton import printer as triton
+from compiler_core.loops.schedule.size_rules import USUAL, used
 from tests.benchmarks.bench_cases import runner, seconds
 from tests.benchmarks.cases import CASES, Make
 

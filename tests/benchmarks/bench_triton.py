@@ -20,9 +20,10 @@ from torch.fx.experimental.proxy_tensor import make_fx
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from compiler_core import decompose, kernels
+from compiler_core.autograd.trace import decompositions
+from compiler_core.backends import kernels
 from compiler_core.config import Options
-from compiler_core.record import Record
+from compiler_core.records import Record
 
 Program = Callable[..., torch.Tensor]
 
@@ -75,7 +76,7 @@ PROGRAMS: dict[Program, str] = {
 def ours(program: Program, inputs: tuple[torch.Tensor, ...]) -> Callable[[], Any]:
     record = Record()
     compile_ = record.compile(record.frame(program.__name__, __file__, 1, "root"))
-    table = decompose.table()
+    table = decompositions.table()
     gm = make_fx(lambda *args: [program(*args)], decomposition_table=table, tracing_mode="fake")(*inputs)
     run = kernels.compile_kernels(gm, "forward", compile_, Options())
     return lambda: run([*inputs])[0]

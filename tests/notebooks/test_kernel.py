@@ -183,7 +183,8 @@ def test_a_cell_run_again_leaves_no_more_than_the_first_time(kernel: Kernel) -> 
     cell = (
         "%%compile --backend eager\nclass A:\n    def f(self, v): return f(v)\nfor i in range(4):\n    y = A().f(x) * i"
     )
-    left = "import gc; from compiler_core import api; from torch._C._dynamo import eval_frame\ngc.collect()\n"
+    left = "import gc; from compiler_core.api import compile as api\n"
+    left += "from torch._C._dynamo import eval_frame\ngc.collect()\n"
     count = left + "len(eval_frame._debug_get_cache_entry_list(f.__code__)), len(api._regions)"
     counts = []
     for _ in range(4):

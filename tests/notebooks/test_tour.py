@@ -9,9 +9,9 @@ from typing import Any
 import nbformat
 import pytest
 
-from compiler_core.record import Frame, Record
+from compiler_core.records import Frame, Record
 from kernel_magics import demo
-from kernel_magics.explorer import MIME
+from kernel_magics.display.explorer import MIME
 
 TOUR = Path(__file__).parents[2] / "notebooks" / "00_tour.ipynb"
 REPORTED = ("walk_difference", "train_difference", "accuracies", "accuracies_eager", "losses", "speed_up_chain")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from compiler_core.record import (
+from compiler_core.records import (
     Artifact,
     Expansion,
     FusionRefusal,
@@ -21,7 +21,7 @@ from compiler_core.record import (
     Symbol,
     Value,
 )
-from compiler_core.record.differences import Comparison, Difference, Total
+from compiler_core.records.differences import Comparison, Difference, Total
 
 EVIL = "window.evil=1"
 MEGABYTE = 1_000_000

@@ -10,9 +10,9 @@ import pytest
 import torch
 from playwright.sync_api import Browser, Page, expect
 
-from compiler_core import api
-from kernel_magics.explorer import PANES
-from kernel_magics.report import write_report
+from compiler_core.api import compile as api
+from kernel_magics.display.messages import PANES
+from kernel_magics.display.report import write_report
 from tests.ui.drive import Explorer, Notebook, Server
 
 Shoot = Callable[[Page, str], None]

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, Route, expect
 
-from compiler_core.record import Record
-from kernel_magics import summary
-from kernel_magics.explorer import PANES
-from kernel_magics.report import write_report
+from compiler_core.records import Record
+from kernel_magics.display import summary
+from kernel_magics.display.messages import PANES
+from kernel_magics.display.report import write_report
 from tests.ui.drive import Explorer
 from tests.ui.hostile import MEGABYTE, STRINGS, hostile_record
 

@@ -12,10 +12,10 @@ import torch
 from playwright.sync_api import Browser, Page, expect
 
 import compiler_core
-from compiler_core.accuracy import check_accuracy
-from compiler_core.measure import measure
-from compiler_core.record import Record, Tried, Tuning
-from kernel_magics.report import write_report
+from compiler_core.api.accuracy import check_accuracy
+from compiler_core.api.measure import measure
+from compiler_core.records import Record, Tried, Tuning
+from kernel_magics.display.report import write_report
 from tests.ui.drive import Explorer, Notebook, Server, opened
 
 Shoot = Callable[[Page, str], None]

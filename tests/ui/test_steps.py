@@ -10,8 +10,8 @@ import pytest
 import torch
 from playwright.sync_api import Browser, Locator, Page, expect
 
-from compiler_core import api
-from kernel_magics.report import write_report
+from compiler_core.api import compile as api
+from kernel_magics.display.report import write_report
 from tests.ui.drive import Explorer
 
 Shoot = Callable[[Page, str], None]

@@ -10,10 +10,11 @@ import torch
 from playwright.sync_api import Browser, Page, expect
 from torch._inductor.utils import fresh_cache
 
-from compiler_core import api, read_logs
-from compiler_core.compare import compare
-from kernel_magics.report import write_report
-from tests.stock_ranks import run_job
+from compiler_core import read_logs
+from compiler_core.api import compile as api
+from compiler_core.records.compare import compare
+from kernel_magics.display.report import write_report
+from tests.stock.stock_ranks import run_job
 from tests.ui.drive import Explorer
 
 Shoot = Callable[[Page, str], None]

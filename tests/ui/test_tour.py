@@ -11,7 +11,7 @@ import nbformat
 import pytest
 from playwright.sync_api import Page, expect
 
-from kernel_magics.explorer import MIME
+from kernel_magics.display.explorer import MIME
 from tests.ui.drive import INSIDE, Explorer, Notebook, Server
 
 TOUR = Path(__file__).parents[2] / "notebooks" / "00_tour.ipynb"

@@ -1,7 +1,7 @@
 /** Where one is in a drawing, and where the arrow keys lead. */
 
-import type { Layout } from "./layout";
-import type { Picture } from "./picture";
+import type { Picture } from "./draw/picture";
+import type { Layout } from "./layout/layout";
 
 export const ARROWS = ["ArrowUp", "ArrowDown", "ArrowLeft", "ArrowRight"] as const;
 export type Arrow = (typeof ARROWS)[number];

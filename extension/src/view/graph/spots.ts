@@ -3,11 +3,11 @@
  * by.  They lie in one layer that moves with the drawing; of a large graph there are those that are in sight.
  */
 
-import { h } from "../dom";
-import type { Flow } from "./flow";
-import { LIT, type Picture } from "./picture";
-import { saidOf } from "./scene";
-import type { Viewport } from "./viewport";
+import { h } from "../dom/dom";
+import { LIT, type Picture } from "./draw/picture";
+import type { Viewport } from "./draw/viewport";
+import type { Flow } from "./scene/flow";
+import { saidOf } from "./scene/scene";
 
 const FEW = 400;
 const SETTLED_MS = 120;

@@ -1,12 +1,12 @@
 /** The controls around a drawing: search, grouping, colours above; legend, neighbourhood and zoom below. */
 
-import { h } from "../dom";
-import type { Groupings } from "./grouping";
-import { ROLES } from "./labels";
-import { OVERLAYS } from "./overlays";
-import type { Tint } from "./picture";
+import { h } from "../dom/dom";
+import { OVERLAYS } from "./draw/overlays";
+import type { Tint } from "./draw/picture";
 import type { Arrow } from "./places";
-import type { Subject } from "./subject";
+import type { Groupings } from "./scene/grouping";
+import { ROLES } from "./scene/labels";
+import type { Subject } from "./scene/subject";
 
 /** Who asked for these wants to see them, on a small graph too. */
 const ON_DEMAND = new Set(["time", "error"]);

@@ -1,24 +1,24 @@
 /** A graph as a drawing: boxes that light up, are pinned, searched for, collapsed, and walked with the keys. */
 
-import type { Content } from "../content";
-import { h, whenSized } from "../dom";
-import { keyOf } from "../links";
-import type { BudgetPoint, ItemId } from "../record";
-import type { State } from "../state";
-import { Chosen } from "./chosen";
-import { GROUPINGS } from "./grouping";
+import { h, whenSized } from "../dom/dom";
+import type { Content } from "../model/content";
+import { keyOf } from "../model/links";
+import type { BudgetPoint, ItemId } from "../model/record";
+import type { State } from "../model/state";
+import { OverviewMap } from "./draw/map";
+import { OVERLAYS, type Overlay } from "./draw/overlays";
+import { Painter } from "./draw/painter";
+import { onTheme, type Palette, readPalette } from "./draw/palette";
+import { LIT, Picture } from "./draw/picture";
+import { READABLE, Viewport } from "./draw/viewport";
 import { keyAction } from "./keys";
-import { OverviewMap } from "./map";
-import { OVERLAYS, type Overlay } from "./overlays";
-import { Painter } from "./painter";
-import { onTheme, type Palette, readPalette } from "./palette";
-import { LIT, Picture } from "./picture";
 import { type Arrow, nextBox, whereMostIs } from "./places";
-import { makeScene } from "./scene";
+import { Chosen } from "./scene/chosen";
+import { GROUPINGS } from "./scene/grouping";
+import { makeScene } from "./scene/scene";
+import type { Subject } from "./scene/subject";
 import { Spots } from "./spots";
-import type { Subject } from "./subject";
 import { type Actions, Tools } from "./tools";
-import { READABLE, Viewport } from "./viewport";
 
 const PAGE = 0.8;
 

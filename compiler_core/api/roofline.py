@@ -1,0 +1,101 @@
+"""The least time that a kernel can take on a target: its bytes at the memory's speed, or its operations at the
+arithmetic's, whichever is longer.
+
+The figures are the makers' for one device: memory bandwidth, and single-precision additions outside tensor cores.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from compiler_core.errors import UsageError
+from compiler_core.records import Compile, Device, Kernel
+
+
+class Peak(NamedTuple):
+    """What a target does in a nanosecond."""
+
+    device: str
+    bytes: float
+    operations: float
+
+
+PEAKS = {
+    "cpu": Peak("one core of a server", 10, 50),
+    "x86-64-v2": Peak("one core with SSE4", 10, 12),
+    "x86-64-v3": Peak("one core with AVX2", 10, 25),
+    "x86-64-v4": Peak("one core with AVX-512", 10, 50),
+    "sm_75": Peak("T4", 320, 4_000),
+    "sm_80": Peak("A100 80 GB", 2_039, 9_750),
+    "sm_86": Peak("A10", 600, 15_600),
+    "sm_89": Peak("L40S", 864, 45_800),
+    "sm_90": Peak("H200", 4_800, 33_500),
+    "sm_100": Peak("B200", 8_000, 37_000),
+    "sm_120": Peak("RTX PRO 6000", 1_792, 62_500),
+    "gfx90a": Peak("MI250X", 3_277, 23_950),
+    "gfx942": Peak("MI300X", 5_300, 81_700),
+    "gfx950": Peak("MI355X", 8_000, 78_650),
+    "gfx1100": Peak("RX 7900 XTX", 960, 30_700),
+    "gfx1201": Peak("RX 9070 XT", 640, 24_300),
+}
+
+
+@dataclass(frozen=True)
+class Roofline:
+    """The two lower bounds of a kernel's time, and of what it was measured to take, the share that they explain."""
+
+    target: str
+    memory_ns: float
+    arithmetic_ns: float
+    share: float | None
+
+    @property
+    def bound(self) -> Literal["memory", "arithmetic"]:
+        return "memory" if self.memory_ns >= self.arithmetic_ns else "arithmetic"
+
+    @property
+    def ns(self) -> float:
+        return max(self.memory_ns, self.arithmetic_ns)
+
+
+def peak(where: str | Device) -> Peak:
+    """What a named target does, or a device that was measured; UsageError where the target is unknown."""
+    if isinstance(where, Device):
+        return Peak(where.name, where.copy, where.operations)
+    if where not in PEAKS:
+        raise UsageError(f"unknown target {where!r}; known are {', '.join(PEAKS)}")
+    return PEAKS[where]
+
+
+def roofline(kernel: Kernel, where: str | Device) -> Roofline:
+    """Where `kernel` stands on a target, or on one of `Record.devices`; UsageError where either is unknown."""
+    able, target = peak(where), where.target if isinstance(where, Device) else where
+    if kernel.bytes_read is None or kernel.bytes_written is None:
+        raise UsageError(f"the record does not say what {kernel.name} reads and writes")
+    memory = (kernel.bytes_read + kernel.bytes_written) / able.bytes
+    arithmetic = (kernel.operations or 0) / able.operations
+    timed = kernel.time_ns if kernel.timed_on in (None, target) else None
+    return Roofline(target, memory, arithmetic, max(memory, arithmetic) / timed if timed else None)
+
+
+def table(compile_: Compile, where: str | Device) -> str:
+    """The kernels of a compile under the roof of a target or device, as text, the dearest first."""
+    known = [k for k in compile_.kernels if k.bytes_read is not None and k.bytes_written is not None]
+    found = sorted(((k, roofline(k, where)) for k in known), key=lambda pair: -_cost(*pair))
+    head = f"{'kernel':<40}{'bytes':>14}{'operations':>14}{'least us':>11}{'bound':>12}{'us':>11}{'of roof':>9}"
+    able = peak(where)
+    lines = [f"{compile_.id} on {able.device}: {able.bytes:.3g} GB/s, {able.operations:.3g} billion additions a second"]
+    return "\n".join([*lines, head, *(_line(kernel, under) for kernel, under in found)])
+
+
+def _cost(kernel: Kernel, under: Roofline) -> float:
+    return under.ns / under.share if under.share else under.ns
+
+
+def _line(kernel: Kernel, under: Roofline) -> str:
+    name = f"{kernel.graph} {kernel.name}"
+    moved = (kernel.bytes_read or 0) + (kernel.bytes_written or 0)
+    operations = "" if kernel.operations is None else f"{kernel.operations:,}"
+    took, share = ("", "") if under.share is None else (f"{(kernel.time_ns or 0) / 1000:.2f}", f"{under.share:.0%}")
+    return f"{name[:39]:<40}{moved:>14,}{operations:>14}{under.ns / 1000:>11.2f}{under.bound:>12}{took:>11}{share:>9}"

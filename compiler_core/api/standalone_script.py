@@ -1,0 +1,200 @@
+"""One graph's program as a Python file that runs on its own: kernels, wrapper, random inputs, time.
+
+It needs PyTorch and a C++ compiler or Triton, and nothing of Cutaway's: to change a kernel by hand and try it.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+
+from compiler_core.api import replay
+from compiler_core.codegen.build import compilers as build
+from compiler_core.codegen.wrapper.example_inputs import random_tensor
+from compiler_core.errors import BuildError, UsageError
+from compiler_core.loops.ir import philox
+from compiler_core.records import Compile
+from compiler_core.support import opaque_ops
+
+_COMMON = """\
+import math
+import operator
+import time
+
+import torch
+
+
+{random_tensor}
+
+
+def empty(size, stride, dtype):
+    return torch.empty_strided(size, stride, dtype=dtype)
+
+
+def empty_large(size, stride, dtype):  # Cutaway asks for huge pages here
+    return empty(size, stride, dtype)
+
+
+def empty_cuda(size, stride, dtype):
+    return torch.empty_strided(size, stride, dtype=dtype, device="cuda")
+
+
+def window(tensor, size, stride, offset):
+    return tensor.as_strided(size, stride, tensor.storage_offset() + offset)
+
+
+def restrided(tensor, size, stride):
+    return torch.empty_strided(size, stride, dtype=tensor.dtype, device=tensor.device).copy_(tensor.expand(size))
+
+
+def current_device():
+    return torch.cuda.current_device()
+
+
+def on_device(index):
+    return torch.cuda.device(index)
+
+
+class BadIndex(IndexError):
+    pass
+
+
+class NotDrawn(Exception):
+    pass
+
+
+def draw_bernoulli(out, p):  # Cutaway draws the same numbers by vectors
+    return out.bernoulli_(p)
+
+
+def is_recording():
+    return torch.cuda.is_current_stream_capturing()
+
+
+f16, bf16, f32, f64 = torch.float16, torch.bfloat16, torch.float32, torch.float64
+i8, i16, i32, i64, u8 = torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8
+"""
+
+_DRAW = f"""
+import functools
+
+BLOCK = {philox.BLOCK}
+
+
+"""
+
+_WHOLE = f"""
+from collections.abc import Sequence
+from contextlib import ExitStack
+from typing import Any
+
+from torch.fx.node import has_side_effect
+
+Autocast = tuple[str, torch.dtype, bool]
+_AUTOGRAD = {opaque_ops._AUTOGRAD}
+
+
+"""
+
+_CPP = """
+import ctypes
+import subprocess
+import tempfile
+from pathlib import Path
+
+KERNELS = r\'\'\'
+{kernels}\'\'\'
+COMMAND = {command}
+
+
+def build():
+    folder = Path(tempfile.mkdtemp())
+    (folder / "kernels.cpp").write_text(KERNELS)
+    subprocess.run([*COMMAND, str(folder / "kernels.cpp"), "-o", str(folder / "kernels.so")], check=True)
+    return ctypes.CDLL(str(folder / "kernels.so"))
+
+
+def cpp_launcher(name, *takes, returns=None):
+    function = getattr(library, name)
+    function.argtypes, function.restype = takes, returns
+
+    def launch(*args):
+        return function(*(a.data_ptr() if isinstance(a, torch.Tensor) else a for a in args))
+
+    return launch
+
+
+library = build()
+{functions}
+"""
+
+_TRITON = """
+{kernels}
+
+def triton_launcher(kernel, grid, num_warps, **_):
+    def launch(*args):
+        programs = grid if isinstance(grid, int) else grid(*args[-grid.__code__.co_argcount :])
+        if programs:
+            with torch.cuda.device(args[0].get_device()):
+                kernel[(programs,)](*args, num_warps=num_warps, enable_fp_fusion=False)
+
+    return launch
+
+
+{functions}
+"""
+
+_MAIN = """
+
+if __name__ == "__main__":
+    inputs = random_inputs()
+    results = run_{which}([*inputs])
+    for result in results:
+        is_tensor = isinstance(result, torch.Tensor)
+        print(f"{{list(result.shape)}} {{result.dtype}} {{result.double().norm():.6g}}" if is_tensor else result)
+    start = time.perf_counter()
+    for _ in range(100):
+        run_{which}([*inputs])
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+    print(f"{{(time.perf_counter() - start) * 1e4:.1f}} us a call")
+"""
+
+
+def script(compile_: Compile, which: str) -> str:
+    """The program of the ``forward`` or ``backward`` graph; UsageError where it cannot stand alone."""
+    wrapper = next((a for a in compile_.artifacts if a.name == f"{which}.wrapper"), None)
+    if wrapper is None:
+        raise UsageError(f"compile {compile_.id} has no kernels of ours for its {which} graph")
+    write = {"cpp": _cpp, "triton": _triton}
+    made = "".join(write[language](text) for language, text in replay.sources(compile_, which).items())
+    common = _COMMON.replace("{random_tensor}", inspect.getsource(random_tensor))
+    if "= draw(" in wrapper.text:
+        needed = philox.most_threads, philox.threads, philox.draw
+        common += _DRAW + "\n\n".join(inspect.getsource(each) for each in needed)
+    if any(f"{name}(" in wrapper.text for name in opaque_ops.NAMES):
+        common += _WHOLE + "\n\n".join(inspect.getsource(each) for each in opaque_ops.STANDALONE)
+    return f"{common}{made}\n{wrapper.text}{_MAIN.format(which=which)}"
+
+
+def _cpp(kernels: str) -> str:
+    functions = []
+    for name, parameters, returns in build.signatures(kernels):
+        takes = "".join(f", ctypes.{p}" for p in parameters)
+        functions.append(f'{name} = cpp_launcher("{name}"{takes}{f", returns=ctypes.{returns}" if returns else ""})')
+    return _CPP.format(kernels=kernels, command=_command(), functions="\n".join(functions))
+
+
+def _command() -> list[str]:
+    try:
+        tools = build.toolchain()
+    except BuildError:  # the record may be from elsewhere
+        return ["c++", *build.FLAGS, *build.SHARED]
+    return [tools.path.rpartition("/")[2], *tools.flags, *build.SHARED]
+
+
+def _triton(kernels: str) -> str:
+    names = re.findall(r"^@triton\.jit\ndef (\w+)\(", kernels, re.MULTILINE)
+    launched = [name for name in names if f'"{name}": {{' in kernels]
+    functions = "\n".join(f'{name} = triton_launcher({name}, **LAUNCHES["{name}"])' for name in launched)
+    return _TRITON.format(kernels=kernels, functions=functions)

@@ -1,0 +1,1 @@
+"""Passes over functional graphs of aten operators."""

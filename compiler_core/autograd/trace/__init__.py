@@ -1,0 +1,1 @@
+"""Tracing a captured graph to functional aten operators."""

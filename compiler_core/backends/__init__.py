@@ -1,0 +1,1 @@
+"""From a captured graph to a callable: backends by name, kernels, CUDA graphs, the graph cache."""

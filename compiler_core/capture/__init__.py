@@ -1,0 +1,1 @@
+"""The symbolic interpreter, and the FX graph that it builds."""

@@ -1,0 +1,1 @@
+"""What calls and operators do to symbolic values."""

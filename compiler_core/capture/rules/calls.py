@@ -1,0 +1,120 @@
+"""Calls of things known by identity: Python's builtins, classes, and PyTorch's functions.
+
+What has no rule (`table.py`) is put into the graph if it is an operation on tensors, computed now
+if it is pure and its arguments are constants, and otherwise breaks the graph.
+"""
+
+from __future__ import annotations
+
+import cmath
+import functools
+import inspect
+import math
+import operator
+import sys
+import types
+import typing
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from compiler_core.capture.rules.construct import construct
+from compiler_core.capture.rules.python import builtins, copying, getters, iteration, library, object_methods, operators  # noqa: F401  (they register their rules)
+from compiler_core.capture.rules.python.cached import call_cached
+from compiler_core.capture.rules.python.text import exception_text
+from compiler_core.capture.rules.table import HANDLERS, Handler, has_tensor, name_of
+from compiler_core.capture.rules.torch import numpy as arrays
+from compiler_core.capture.rules.torch.functions import is_tensor_function
+from compiler_core.capture.values.base import Value
+from compiler_core.capture.values.constant import ConstantValue, fold
+from compiler_core.capture.values.exceptions import ExceptionValue, initialise
+from compiler_core.capture.values.static import StaticValue, class_method
+from compiler_core.capture.values.user import namespaces  # noqa: F401  (they register their rules)
+from compiler_core.capture.values.user.objects import ObjectValue
+from compiler_core.capture.values.user.subclasses import SubclassValue
+from compiler_core.errors import Unsupported
+
+if TYPE_CHECKING:
+    from compiler_core.capture.interpreter import Interpreter
+
+# they read their arguments, change nothing and always give the same
+PURE = frozenset(
+    {ord, chr, bin, hex, oct, bytes, operator.index, operator.length_hint}
+    | {f for home in (math, cmath) for f in vars(home).values() if isinstance(f, types.BuiltinFunctionType)}
+    | arrays.PURE
+    | {int.from_bytes, float.fromhex, bytes.fromhex, str.maketrans, sys.intern, sys.getrecursionlimit}
+    | {torch.Size, torch.device, torch.finfo, torch.iinfo, torch.promote_types, torch.can_cast, torch.result_type}
+)
+
+
+def call_static(tx: Interpreter, obj: Any, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+    """Call a class, C function or other callable known by identity."""
+    handler = _find_handler(obj)
+    if handler is None and (method := class_method(obj)) in HANDLERS:
+        handler, args = HANDLERS[method], [StaticValue(obj.__self__), *args]
+    if handler is not None:
+        try:
+            _signature(handler).bind(tx, *args, **kwargs)
+        except TypeError:
+            raise Unsupported("unsupported call", f"{name_of(obj)} with these arguments") from None
+        return handler(tx, *args, **kwargs)
+    if isinstance(obj, types.FunctionType):
+        return tx.capture.wrap(obj, None).call(tx, args, kwargs)
+    if is_tensor_function(obj, any(map(has_tensor, [*args, *kwargs.values()]))):
+        return tx.capture.call_function(tx, obj, args, kwargs)
+    if _is_pure(obj):
+        return fold(tx, obj, args, kwargs)
+    if isinstance(obj, functools._lru_cache_wrapper):
+        return call_cached(tx, obj, args, kwargs)
+    if isinstance(obj, (types.GenericAlias, typing._GenericAlias)):  # type: ignore[attr-defined]
+        return _construct_generic(tx, obj, args, kwargs)
+    if isinstance(obj, type):
+        return construct(tx, obj, args, kwargs)
+    if isinstance(obj, (types.MethodDescriptorType, types.WrapperDescriptorType)) and args:
+        return _call_unbound(tx, obj, args, kwargs)
+    if isinstance(obj, types.BuiltinFunctionType) and getattr(obj.__self__, "__class__", None) is not types.ModuleType:
+        raise Unsupported("skipped function", name_of(obj))
+    raise Unsupported("skipped function" if callable(obj) else "exception", name_of(obj))
+
+
+def _construct_generic(tx: Interpreter, alias: Any, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+    """``Box[int](...)``"""
+    made = StaticValue(alias.__origin__).call(tx, args, kwargs)
+    if isinstance(made, ObjectValue):
+        if inspect.getattr_static(made.cls, "__setattr__") is not object.__setattr__ or made.source is not None:
+            raise Unsupported("unsupported call", f"{alias}()")
+        made.store(tx, "__orig_class__", StaticValue(alias))
+    return made
+
+
+def _call_unbound(tx: Interpreter, obj: Any, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+    """``list.append(x, 1)``: the method of just that class, whatever the object's own class makes of the name."""
+    owner, *rest = args
+    if isinstance(owner, ExceptionValue) and obj.__name__ in ("__init__", "__str__"):
+        is_init = obj.__name__ == "__init__"
+        return initialise(tx, owner, rest, kwargs) if is_init else ConstantValue(exception_text(tx, owner))
+    if isinstance(owner, SubclassValue) and not issubclass(object, obj.__objclass__):
+        return owner.call_builtin(tx, obj, rest, kwargs)
+    if inspect.getattr_static(owner.python_type(), obj.__name__, None) is not obj:
+        raise Unsupported("unsupported call", f"{name_of(obj)} of a {owner.python_type().__name__}")
+    return owner.get_attr(tx, obj.__name__).call(tx, rest, kwargs)
+
+
+@functools.cache
+def _signature(handler: Handler) -> inspect.Signature:
+    return inspect.signature(handler)
+
+
+def _find_handler(obj: Any) -> Handler | None:
+    try:
+        return HANDLERS.get(obj)
+    except TypeError:
+        return None
+
+
+def _is_pure(obj: Any) -> bool:
+    try:
+        return obj in PURE
+    except TypeError:
+        return False

@@ -1,0 +1,1 @@
+"""Rules for Python's builtins, operators and standard library."""

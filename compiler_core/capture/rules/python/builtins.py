@@ -1,0 +1,315 @@
+"""Python's builtins: types, attributes, conversions."""
+
+from __future__ import annotations
+
+import builtins
+import collections
+import functools
+import operator
+import types
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from compiler_core.capture.rules.python.operators import binary, unary
+from compiler_core.capture.rules.table import HANDLERS, handles
+from compiler_core.capture.values.base import Raised, Value, index_of
+from compiler_core.capture.values.builtin.deques import DequeValue
+from compiler_core.capture.values.builtin.keys import ObjectKey, has_fixed_order, hashable
+from compiler_core.capture.values.builtin.mappings import DefaultDictValue, DictValue, OrderedDictValue, proxy_of
+from compiler_core.capture.values.builtin.sequences import ListValue, SliceValue, TupleValue
+from compiler_core.capture.values.builtin.sets import SetValue, as_members
+from compiler_core.capture.values.constant import NONE, ConstantValue, fold
+from compiler_core.capture.values.static import StaticValue
+from compiler_core.capture.values.symbols import SymbolicNumber
+from compiler_core.capture.values.tensor import TensorValue, tensor_type_name
+from compiler_core.capture.values.user.descriptors import lookup
+from compiler_core.capture.values.user.functions import FunctionValue, PartialValue
+from compiler_core.capture.values.user.objects import ObjectValue
+from compiler_core.capture.values.user.super import SuperValue
+from compiler_core.errors import Unsupported
+from compiler_core.guards.lifetimes import is_library
+
+if TYPE_CHECKING:
+    from compiler_core.capture.interpreter import Interpreter
+
+
+@handles(print)
+def _print(tx: Interpreter, /, *args: Value, **kwargs: Value) -> Value:
+    raise Unsupported("print", "print()")
+
+
+@handles(len)
+def _len(tx: Interpreter, obj: Value) -> Value:
+    if isinstance(obj, TensorValue) and obj.fake(tx).dim() > 0:
+        return obj.call_method(tx, "size", [ConstantValue(0)], {})  # it may be symbolic
+    return ConstantValue(obj.length(tx))
+
+
+@handles(type)
+def _type(tx: Interpreter, obj: Value) -> Value:
+    obj.look(tx)
+    return tx.capture.wrap_static(obj.python_type())
+
+
+@handles(isinstance)
+def _isinstance(tx: Interpreter, obj: Value, classes: Value) -> Value:
+    if isinstance(classes, TupleValue):
+        return ConstantValue(any(_isinstance(tx, obj, c).truth(tx) for c in classes.items(tx)))
+    wanted = _classes(tx, classes)
+    if isinstance(wanted, types.UnionType):
+        return ConstantValue(any(_isinstance(tx, obj, StaticValue(c)).truth(tx) for c in wanted.__args__))
+    obj.look(tx)
+    if isinstance(obj, ObjectValue) and lookup(obj.cls, "__class__") is not vars(object)["__class__"]:
+        raise Unsupported("unsupported call", f"isinstance of {obj}, which says what its class is")
+    check = lookup(type(wanted), "__instancecheck__")
+    if isinstance(check, types.FunctionType) and not is_library(check.__module__):
+        if obj.python_type() is wanted:
+            return ConstantValue(True)
+        result = FunctionValue.outside(tx.capture, check, None).call(tx, [classes, obj], {})
+        return ConstantValue(result.truth(tx))
+    if isinstance(obj, SymbolicNumber):
+        return ConstantValue(isinstance(obj.python_type()(), wanted))
+    if isinstance(obj, ConstantValue):
+        return ConstantValue(isinstance(obj.value, wanted))
+    if isinstance(obj, TensorValue):
+        return ConstantValue(_is_tensor_of(tx, obj, wanted))
+    if isinstance(obj, (ObjectValue, StaticValue)) and getattr(obj, "real", None) is not None:
+        return ConstantValue(isinstance(obj.real, wanted))  # type: ignore[union-attr]
+    if isinstance(obj, StaticValue):
+        return ConstantValue(isinstance(obj.obj, wanted))
+    return ConstantValue(issubclass(obj.python_type(), wanted))
+
+
+def _is_tensor_of(tx: Interpreter, tensor: TensorValue, wanted: Any) -> bool:
+    if (name := tensor_type_name(wanted)) is not None:
+        return bool(tensor.fake(tx).type() == name)
+    return isinstance(tensor.real, wanted) if tensor.real is not None else issubclass(torch.Tensor, wanted)
+
+
+@handles(issubclass)
+def _issubclass(tx: Interpreter, cls: Value, classes: Value) -> Value:
+    return ConstantValue(issubclass(cls.constant(tx), _classes(tx, classes)))
+
+
+def _classes(tx: Interpreter, classes: Value) -> Any:
+    if isinstance(classes, TupleValue):
+        return tuple(_classes(tx, c) for c in classes.items(tx))
+    return classes.constant(tx)
+
+
+@handles(callable)
+def _callable(tx: Interpreter, obj: Value) -> Value:
+    obj.look(tx)
+    if isinstance(obj, StaticValue):
+        return ConstantValue(callable(obj.obj))
+    return ConstantValue(any("__call__" in vars(cls) for cls in obj.python_type().__mro__))
+
+
+@handles(id)
+def _id(tx: Interpreter, obj: Value) -> Value:
+    raise Unsupported("unsupported call", "id()")
+
+
+@handles(getattr)
+def _getattr(tx: Interpreter, obj: Value, name: Value, default: Value | None = None) -> Value:
+    wanted = name.constant(tx)
+    if default is None:
+        return obj.get_attr(tx, wanted)
+    found = _find_attr(tx, obj, wanted)
+    return default if found is None else found
+
+
+@handles(hasattr)
+def _hasattr(tx: Interpreter, obj: Value, name: Value) -> Value:
+    return ConstantValue(_find_attr(tx, obj, name.constant(tx)) is not None)
+
+
+def _find_attr(tx: Interpreter, obj: Value, name: str) -> Value | None:
+    if isinstance(obj, StaticValue) and not isinstance(obj.obj, type) and not hasattr(obj.constant(tx), name):
+        if isinstance(obj.obj, types.ModuleType) and is_library(obj.obj.__name__):
+            tx.capture.looked_up(vars(obj.obj), obj.obj.__name__, name)
+        elif isinstance(obj.obj, types.ModuleType):
+            source = obj.source or tx.capture.held(obj.obj, obj.obj.__name__)
+            tx.capture.guard("NO_ATTRIBUTE", source, name)
+        return None
+    try:
+        return obj.get_attr(tx, name)
+    except Raised as error:
+        if error.matches(AttributeError):
+            return None
+        raise
+
+
+@handles(setattr)
+def _setattr(tx: Interpreter, obj: Value, name: Value, value: Value) -> Value:
+    obj.set_attr(tx, name.constant(tx), value)
+    return NONE
+
+
+@handles(delattr)
+def _delattr(tx: Interpreter, obj: Value, name: Value) -> Value:
+    obj.del_attr(tx, name.constant(tx))
+    return NONE
+
+
+@handles(abs)
+def _abs(tx: Interpreter, obj: Value) -> Value:
+    return unary(operator.abs, tx, obj)
+
+
+@handles(bool)
+def _bool(tx: Interpreter, obj: Value | None = None) -> Value:
+    return ConstantValue(obj is not None and obj.truth(tx))
+
+
+# the special methods that a conversion tries, in order
+_CONVERSIONS = {
+    int: ("__int__", "__index__", "__trunc__"),
+    float: ("__float__", "__index__"),
+    complex: ("__complex__", "__float__", "__index__"),
+    round: ("__round__",),
+}
+
+
+def _convert(convert: Any, tx: Interpreter, /, *args: Value, **kwargs: Value) -> Value:
+    if args and isinstance(args[0], TensorValue):
+        raise Unsupported("tensor value read", f"{convert.__name__}(tensor)")
+    if args and isinstance(args[0], ObjectValue):
+        for name in _CONVERSIONS[convert]:
+            if (method := args[0].special(tx, name)) is not None:
+                result = method.call(tx, args[1:], kwargs)
+                return result if convert is round else fold(tx, convert, [result], {})
+    return fold(tx, convert, args, kwargs)
+
+
+for _conversion in _CONVERSIONS:
+    HANDLERS[_conversion] = functools.partial(_convert, _conversion)
+
+
+@handles(pow)
+def _pow(tx: Interpreter, base: Value, exp: Value, mod: Value | None = None) -> Value:
+    return binary(operator.pow, tx, base, exp) if mod is None else fold(tx, pow, [base, exp, mod], {})
+
+
+@handles(divmod)
+def _divmod(tx: Interpreter, left: Value, right: Value) -> Value:
+    if isinstance(left, SymbolicNumber) or isinstance(right, SymbolicNumber):
+        return TupleValue([binary(op, tx, left, right) for op in (operator.floordiv, operator.mod)])
+    if isinstance(left, ObjectValue) and (method := left.special(tx, "__divmod__")) is not None:
+        return method.call(tx, [right], {})
+    return fold(tx, divmod, [left, right], {})
+
+
+@handles(hash)
+def _hash(tx: Interpreter, obj: Value) -> Value:
+    raw = hashable(tx, obj)
+    if isinstance(raw, ObjectKey):
+        return ConstantValue(raw.hashed)
+    if not has_fixed_order(raw):  # an address, which differs for the object that the program will have
+        raise Unsupported("unsupported call", f"hash of {obj}")
+    return ConstantValue(hash(raw))
+
+
+@handles(list)
+def _list(tx: Interpreter, obj: Value | None = None) -> Value:
+    return ListValue([] if obj is None else list(tx.list_of(obj)))
+
+
+@handles(tuple)
+def _tuple(tx: Interpreter, obj: Value | None = None) -> Value:
+    if isinstance(obj, TupleValue) and obj.cls is tuple:
+        obj.look(tx)
+        return obj
+    return TupleValue([] if obj is None else list(tx.list_of(obj)))
+
+
+@handles(torch.Size)
+def _size(tx: Interpreter, obj: Value) -> Value:
+    return TupleValue(list(tx.list_of(obj)), torch.Size)
+
+
+@handles(dict)
+def _dict(tx: Interpreter, /, *args: Value, **kwargs: Value) -> Value:
+    made = DictValue({})
+    made.method_update(tx, *args, **kwargs)
+    return made
+
+
+@handles(dict.fromkeys)
+def _dict_from_keys(tx: Interpreter, keys: Value, value: Value | None = None) -> Value:
+    filled = value or NONE
+    return DictValue({hashable(tx, key): filled for key in tx.list_of(keys)})
+
+
+@handles(collections.OrderedDict)
+def _ordered_dict(tx: Interpreter, /, *args: Value, **kwargs: Value) -> Value:
+    made = OrderedDictValue({}, collections.OrderedDict)
+    made.method_update(tx, *args, **kwargs)
+    return made
+
+
+@handles(collections.defaultdict)
+def _default_dict(tx: Interpreter, /, *args: Value, **kwargs: Value) -> Value:
+    made = DefaultDictValue({}, collections.defaultdict)
+    made.method___init__(tx, *args, **kwargs)
+    return made
+
+
+@handles(collections.deque)
+def _deque(tx: Interpreter, /, *args: Value, **kwargs: Value) -> Value:
+    made = DequeValue([])
+    made.method___init__(tx, *args, **kwargs)
+    return made
+
+
+@handles(types.MappingProxyType)
+def _mapping_proxy(tx: Interpreter, obj: Value) -> Value:
+    if not isinstance(obj, DictValue):
+        raise Unsupported("unsupported call", f"MappingProxyType({obj})")
+    return proxy_of(tx, obj)
+
+
+def _set(cls: type, tx: Interpreter, obj: Value | None = None) -> Value:
+    if cls is frozenset and isinstance(obj, SetValue) and obj.cls is frozenset:
+        obj.look(tx)
+        return obj
+    members = () if obj is None else as_members(tx, obj)
+    made = SetValue.made(cls(members))
+    made.added = dict.fromkeys(members)
+    return made
+
+
+HANDLERS[set] = functools.partial(_set, set)
+HANDLERS[frozenset] = functools.partial(_set, frozenset)
+
+
+@handles(range)
+def _range(tx: Interpreter, *args: Value) -> Value:
+    return fold(tx, range, [index_of(tx, a) for a in args], {})
+
+
+@handles(slice)
+def _slice(tx: Interpreter, *args: Value) -> Value:
+    if not 1 <= len(args) <= 3:
+        raise Unsupported("exception", f"slice() of {len(args)} arguments")
+    none = NONE
+    parts = {1: lambda: [none, args[0], none], 2: lambda: [*args, none], 3: lambda: list(args)}[len(args)]()
+    return SliceValue(parts)
+
+
+@handles(super)
+def _super(tx: Interpreter, *args: Value) -> Value:
+    if len(args) != 2:
+        raise Unsupported("unsupported call", "super() in this form")
+    return SuperValue.of(tx, args[0].constant(tx), args[1])
+
+
+@handles(functools.partial)
+def _partial(tx: Interpreter, function: Value, /, *args: Value, **kwargs: Value) -> Value:
+    return PartialValue(function, args, kwargs)
+
+
+@handles(property, staticmethod, classmethod, builtins.__build_class__)
+def _defines_class(tx: Interpreter, /, *args: Value, **kwargs: Value) -> Value:
+    raise Unsupported("unsupported call", "a class defined inside the function")

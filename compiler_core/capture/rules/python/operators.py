@@ -1,0 +1,229 @@
+"""Operators: on tensors nodes of the graph, on constants computed now, on objects their special methods."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import operator
+from typing import TYPE_CHECKING, Any
+
+from compiler_core.capture.rules.python.container_operators import builtin_operation, inplace_operation
+from compiler_core.capture.rules.python.text import percent
+from compiler_core.capture.rules.python.type_errors import refused_operands
+from compiler_core.capture.rules.table import HANDLERS, handles
+from compiler_core.capture.values.base import Value, raised
+from compiler_core.capture.values.builtin.containers import ContainerValue
+from compiler_core.capture.values.builtin.mappings import DictValue
+from compiler_core.capture.values.builtin.sequences import ListValue, RangeValue
+from compiler_core.capture.values.constant import ConstantValue, fold
+from compiler_core.capture.values.static import StaticValue
+from compiler_core.capture.values.symbols import COMPARISONS
+from compiler_core.capture.values.tensor import TensorValue
+from compiler_core.capture.values.user.functions import MethodValue
+from compiler_core.capture.values.user.objects import BUILTIN_METHODS, ObjectValue
+from compiler_core.capture.values.user.subclasses import SubclassValue, contents_of
+from compiler_core.errors import Unsupported
+
+if TYPE_CHECKING:
+    from compiler_core.capture.interpreter import Interpreter
+
+# operator.X with the special methods that it tries, in order
+BINARY = {
+    operator.add: ("__add__", "__radd__"), operator.sub: ("__sub__", "__rsub__"), operator.mul: ("__mul__", "__rmul__"),
+    operator.truediv: ("__truediv__", "__rtruediv__"), operator.floordiv: ("__floordiv__", "__rfloordiv__"),
+    operator.mod: ("__mod__", "__rmod__"), operator.pow: ("__pow__", "__rpow__"),
+    operator.matmul: ("__matmul__", "__rmatmul__"), operator.and_: ("__and__", "__rand__"),
+    operator.or_: ("__or__", "__ror__"), operator.xor: ("__xor__", "__rxor__"),
+    operator.lshift: ("__lshift__", "__rlshift__"), operator.rshift: ("__rshift__", "__rrshift__"),
+    operator.lt: ("__lt__", "__gt__"), operator.le: ("__le__", "__ge__"), operator.gt: ("__gt__", "__lt__"),
+    operator.ge: ("__ge__", "__le__"), operator.eq: ("__eq__", "__eq__"), operator.ne: ("__ne__", "__ne__"),
+}  # fmt: skip
+INPLACE = {
+    operator.iadd: operator.add, operator.isub: operator.sub, operator.imul: operator.mul,
+    operator.itruediv: operator.truediv, operator.ifloordiv: operator.floordiv, operator.imod: operator.mod,
+    operator.ipow: operator.pow, operator.imatmul: operator.matmul, operator.iand: operator.and_,
+    operator.ior: operator.or_, operator.ixor: operator.xor, operator.ilshift: operator.lshift,
+    operator.irshift: operator.rshift,
+}  # fmt: skip
+UNARY = {
+    operator.neg: "__neg__", operator.pos: "__pos__", operator.invert: "__invert__", operator.abs: "__abs__",
+}  # fmt: skip
+_SIGNS = {operator.neg: "unary -", operator.pos: "unary +", operator.invert: "unary ~", operator.abs: "abs()"}
+
+
+def binary(op: Any, tx: Interpreter, left: Value, right: Value) -> Value:
+    """``left op right``"""
+    if isinstance(left, TensorValue) or isinstance(right, TensorValue):
+        return _with_tensor(op, tx, left, right)
+    if isinstance(left, ConstantValue) and isinstance(right, ConstantValue):
+        return fold(tx, op, [left, right], {})
+    if op is operator.mod and left.python_type() is str and isinstance(left, ConstantValue):
+        return percent(tx, left.constant(tx), right)
+    name, reflected = BINARY[op]
+    attempts = [(left, name, right, False), (right, reflected, left, True)]
+    if isinstance(right, ObjectValue):
+        for operand in (left, right):
+            _guard_type(tx, operand)
+        if op not in COMPARISONS and right.cls is left.python_type():
+            attempts.pop()  # of one class: the reflected method would not know more
+        elif _right_first(op, left, right, reflected):
+            attempts.reverse()
+    for operand, method, other, is_reflected in attempts:
+        result = _attempt(op, tx, operand, method, other, is_reflected)
+        if result is not None:
+            return result
+    return _nothing_fits(op, tx, left, right)
+
+
+def _with_tensor(op: Any, tx: Interpreter, left: Value, right: Value) -> Value:
+    objects = [v for v in (left, right) if isinstance(v, ObjectValue)]
+    for operand in (left, right):
+        if isinstance(operand, (ListValue, DictValue)):
+            raise Unsupported("unsupported operation", f"{op.__name__} of a tensor and {operand}")
+    if op in (operator.eq, operator.ne) and tx.is_none(right):
+        right.look(tx)
+        return ConstantValue(op is operator.ne)  # the tensor does not know None, nor None the tensor
+    for operand in (left, right):
+        if isinstance(operand, TensorValue):
+            operand.check_methods(tx, *BINARY[op])
+    if not objects:
+        return tx.capture.call_function(tx, op, [left, right], {})
+    # a tensor knows nothing of an object that is like no number and no array, and leaves the operation to it
+    if any(hasattr(objects[0].cls, name) for name in _LIKE_ARRAYS):
+        raise Unsupported("unsupported operation", f"{op.__name__} of {left} and {right}")
+    method = BINARY[op][0 if objects[0] is left else 1]
+    result = _attempt_object(tx, objects[0], method, right if objects[0] is left else left)
+    if result is None:
+        raise Unsupported("exception", f"{op.__name__} of {left} and {right}")
+    return result
+
+
+_LIKE_ARRAYS = ("__torch_function__", "__array__", "__len__", "__index__", "__float__")
+
+
+def _guard_type(tx: Interpreter, value: Value) -> None:
+    if isinstance(value, ConstantValue) and value.source is not None:
+        tx.capture.guard("TYPE_MATCH", value.source, value.value)
+    else:
+        value.look(tx)
+
+
+def _right_first(op: Any, left: Value, right: ObjectValue, reflected: str) -> bool:
+    """Whether the class of `right` is a subclass of that of `left` and, but for comparisons, defines it anew."""
+    mine, theirs = right.cls, left.python_type()
+    if mine is theirs or theirs not in mine.__mro__:
+        return False
+    return op in COMPARISONS or inspect.getattr_static(mine, reflected, None) is not inspect.getattr_static(
+        theirs, reflected, None
+    )
+
+
+def _attempt(op: Any, tx: Interpreter, operand: Value, method: str, other: Value, is_reflected: bool) -> Value | None:
+    """What one operand makes of an operation; None where it leaves it to the other."""
+    if isinstance(operand, MethodValue) and isinstance(other, MethodValue) and op in (operator.eq, operator.ne):
+        same = tx.is_same(operand.owner, other.owner) and equal(tx, operand.function, other.function)
+        return ConstantValue(same == (op is operator.eq))
+    if isinstance(operand, ObjectValue):
+        return _attempt_object(tx, operand, method, other)
+    if isinstance(other, ObjectValue) and not isinstance(other, SubclassValue):
+        _check_beside_object(op, operand, other, is_reflected)
+        return None
+    left, right = (other, operand) if is_reflected else (operand, other)
+    return builtin_operation(op, tx, contents_of(left), contents_of(right))
+
+
+def _attempt_object(tx: Interpreter, operand: ObjectValue, name: str, other: Value) -> Value | None:
+    method = operand.special(tx, name)
+    if method is None and name == "__ne__":
+        equal = _attempt_object(tx, operand, "__eq__", other)
+        return None if equal is None else ConstantValue(not equal.truth(tx))
+    if method is None:
+        return None
+    result = method.call(tx, [other], {})
+    return None if isinstance(result, ConstantValue) and result.value is NotImplemented else result
+
+
+def _check_beside_object(op: Any, operand: Value, other: ObjectValue, is_reflected: bool) -> None:
+    """A builtin value knows nothing of objects, except that ``%`` prints them and ``*`` may take one for a number."""
+    text = op is operator.mod and not is_reflected and operand.python_type() in (str, bytes)
+    number = hasattr(other.cls, "__index__") or hasattr(other.cls, "__array__")
+    if text or number or not isinstance(operand, (ConstantValue, ContainerValue, StaticValue, RangeValue)):
+        raise Unsupported("unsupported operation", f"{op.__name__} of {operand} and {other}")
+
+
+def _nothing_fits(op: Any, tx: Interpreter, left: Value, right: Value) -> Value:
+    if op in (operator.eq, operator.ne):
+        return ConstantValue(tx.is_same(left, right) == (op is operator.eq))
+    raise refused_operands(op, tx, left, right)
+
+
+def equal(tx: Interpreter, left: Value, right: Value) -> bool:
+    """``bool(left == right)``"""
+    return binary(operator.eq, tx, left, right).truth(tx)
+
+
+def _inplace(op: Any, tx: Interpreter, left: Value, right: Value) -> Value:
+    name = f"__{op.__name__}__"
+    if isinstance(left, TensorValue):
+        left.check_methods(tx, name)
+        return tx.capture.call_function(tx, op, [left, right], {})
+    if isinstance(left, ObjectValue) and not _is_builtin(left, name):
+        result = _attempt_object(tx, left, name, right)
+        return binary(INPLACE[op], tx, left, right) if result is None else result
+    if inplace_operation(op, tx, contents_of(left), right):
+        return left
+    return binary(INPLACE[op], tx, left, right)
+
+
+def _is_builtin(value: ObjectValue, name: str) -> bool:
+    """Whether it is a container's own way of operating in place."""
+    found = inspect.getattr_static(value.cls, name, None)
+    return isinstance(value, SubclassValue) and isinstance(found, BUILTIN_METHODS)
+
+
+def unary(op: Any, tx: Interpreter, operand: Value) -> Value:
+    if isinstance(operand, TensorValue):
+        operand.check_methods(tx, UNARY[op])
+        return tx.capture.call_function(tx, op, [operand], {})
+    if isinstance(operand, ObjectValue):
+        method = operand.special(tx, UNARY[op])
+        if method is None:
+            operand.look(tx)
+            raise raised(TypeError, f"bad operand type for {_SIGNS[op]}: {operand.cls.__name__!r}")
+        return method.call(tx, [], {})
+    return fold(tx, op, [operand], {})
+
+
+for _op in BINARY:
+    HANDLERS[_op] = functools.partial(binary, _op)
+for _op in INPLACE:
+    HANDLERS[_op] = functools.partial(_inplace, _op)
+for _one in UNARY:
+    HANDLERS[_one] = functools.partial(unary, _one)
+
+
+@handles(operator.not_)
+def _not(tx: Interpreter, operand: Value) -> Value:
+    return ConstantValue(not operand.truth(tx))
+
+
+@handles(operator.is_)
+def _is(tx: Interpreter, left: Value, right: Value) -> Value:
+    return ConstantValue(tx.is_same(left, right))
+
+
+@handles(operator.index)
+def _index(tx: Interpreter, obj: Value) -> Value:
+    if isinstance(obj, ObjectValue) and (method := obj.special(tx, "__index__")) is not None:
+        return method.call(tx, [], {})
+    return fold(tx, operator.index, [obj], {})
+
+
+@handles(operator.getitem)
+def _getitem(tx: Interpreter, obj: Value, key: Value) -> Value:
+    return obj.get_item(tx, key)
+
+
+@handles(operator.contains)
+def _contains(tx: Interpreter, obj: Value, item: Value) -> Value:
+    return ConstantValue(obj.contains(tx, item))

@@ -1,0 +1,1 @@
+"""Rules for functions of PyTorch and NumPy."""

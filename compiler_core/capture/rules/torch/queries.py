@@ -1,0 +1,111 @@
+"""What code asks of PyTorch and of the machine: whether it is being compiled, what is available."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from compiler_core.capture.rules.table import HANDLERS, handles, name_of
+from compiler_core.capture.values.base import Value
+from compiler_core.capture.values.builtin.sequences import ListValue
+from compiler_core.capture.values.constant import NONE, ConstantValue, from_python
+from compiler_core.capture.values.exceptions import from_error
+from compiler_core.errors import Unsupported
+from compiler_core.support.torch_state import is_fx_symbolic_tracing
+
+if TYPE_CHECKING:
+    from compiler_core.capture.interpreter import Interpreter
+
+
+@handles(
+    torch.compiler.is_compiling,
+    torch.compiler.is_dynamo_compiling,
+    *{torch._utils.is_compiling, torch._dynamo.is_compiling, torch._dynamo.external_utils.is_compiling},
+)
+def _compiling(tx: Interpreter) -> Value:
+    # as in stock torch.compile: library code takes its path without looks at tensors' values
+    return ConstantValue(True)
+
+
+@handles(
+    torch.jit.is_scripting,  # type: ignore[attr-defined]
+    torch.jit.is_tracing,  # type: ignore[attr-defined]
+    torch._C._is_tracing,
+    torch.compiler.is_exporting,
+    *{torch.fx._symbolic_trace.is_fx_tracing, is_fx_symbolic_tracing},
+)
+def _not_scripting(tx: Interpreter) -> Value:
+    """Code that is scripted, traced or exported is not compiled code: compiled functions step aside there."""
+    return ConstantValue(False)
+
+
+@handles(torch._C._get_tracing_state)
+def _no_tracing_state(tx: Interpreter) -> Value:
+    return NONE
+
+
+@handles(torch.overrides.is_tensor_like)
+def _is_tensor_like(tx: Interpreter, obj: Value) -> Value:
+    obj.look(tx)
+    return ConstantValue(hasattr(obj.python_type(), "__torch_function__"))
+
+
+@handles(torch._C._log_api_usage_once)
+def _log_api_usage(tx: Interpreter, event: Value) -> Value:
+    return NONE
+
+
+def _fixed(query: Any, tx: Interpreter, *args: Value) -> Value:
+    """An answer that stays the same as long as the process lives, or is covered by the guard on global state."""
+    return from_python(query(*(a.constant(tx) for a in args)))
+
+
+for _query in (
+    torch.is_autocast_enabled, torch.is_autocast_cpu_enabled, torch.is_autocast_cache_enabled,
+    torch.get_autocast_dtype, torch._C._is_any_autocast_enabled, torch.are_deterministic_algorithms_enabled,
+    torch.is_deterministic_algorithms_warn_only_enabled, torch.get_deterministic_debug_mode,
+    torch.get_default_dtype, torch.get_default_device,
+    torch.cuda.is_available, torch.cuda.device_count, torch.xpu.is_available, torch.backends.mps.is_available,
+    torch.backends.cuda.is_built, torch.backends.cudnn.is_available, torch.distributed.is_available,
+    torch._C._get_cublas_allow_tf32, torch.onnx.is_in_onnx_export,
+):  # fmt: skip
+    HANDLERS[_query] = functools.partial(_fixed, _query)
+
+
+def _asked_again(query: Any, tx: Interpreter) -> Value:
+    """An answer that may be another at the next call: a guard asks again."""
+    try:
+        answer = query()
+    except RuntimeError as error:  # a build without the device says so, now and later
+        raise from_error(error) from None
+    tx.capture.guard("RETURNS", tx.capture.held(query, name_of(query)), answer)
+    return from_python(answer)
+
+
+for _query in (
+    torch.cuda.is_current_stream_capturing, torch.xpu.is_current_stream_capturing, torch.distributed.is_initialized,
+    torch.get_num_threads, torch.get_float32_matmul_precision, torch._C._get_privateuse1_backend_name,
+    torch.is_anomaly_enabled, torch.is_anomaly_check_nan_enabled, torch.is_warn_always_enabled,
+    torch._C._get_flash_sdp_enabled, torch._C._get_mem_efficient_sdp_enabled, torch._C._get_math_sdp_enabled,
+    torch._C._get_cudnn_sdp_enabled, torch._C._get_cudnn_enabled, torch._C._get_mkldnn_enabled,
+    torch._C._get_nnpack_enabled, torch._C._get_deterministic_algorithms, torch._C._len_torch_dispatch_stack,
+    torch._C._functorch.maybe_current_level,
+):  # fmt: skip
+    HANDLERS[_query] = functools.partial(_asked_again, _query)
+
+
+@handles(torch.utils._python_dispatch._get_current_dispatch_mode_stack)
+def _dispatch_modes(tx: Interpreter) -> Value:
+    if _asked_again(torch._C._len_torch_dispatch_stack, tx).truth(tx):
+        raise Unsupported("unsupported call", "a look at active dispatch modes")
+    return ListValue([])
+
+
+@handles(torch.is_inference_mode_enabled)
+def _inference_mode(tx: Interpreter) -> Value:
+    """As the frame was entered: capture itself is never in inference mode."""
+    query = torch.is_inference_mode_enabled
+    tx.capture.guard("RETURNS", tx.capture.held(query, name_of(query)), tx.capture.inference)
+    return ConstantValue(tx.capture.inference)

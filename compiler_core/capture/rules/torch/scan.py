@@ -1,0 +1,59 @@
+"""``associative_scan``: PyTorch's operator that takes a function, unrolled."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch._higher_order_ops import associative_scan
+
+from compiler_core.capture.rules.table import handles
+from compiler_core.capture.values.base import Value
+from compiler_core.capture.values.builtin.sequences import ListValue, TupleValue
+from compiler_core.capture.values.constant import ConstantValue
+from compiler_core.capture.values.tensor import TensorValue
+from compiler_core.errors import Unsupported
+
+if TYPE_CHECKING:
+    from compiler_core.capture.interpreter import Interpreter
+
+
+@handles(associative_scan)
+def _associative_scan(
+    tx: Interpreter,
+    combine_fn: Value,
+    xs: Value,
+    dim: Value,
+    reverse: Value | None = None,
+    combine_mode: Value | None = None,
+) -> Value:
+    """One combination after the other, as a loop over `dim` would do it."""
+    tensors, axis = _leaves(tx, xs), dim.constant(tx)
+    rows = [tx.capture.call_method(tx, "unbind", [t, ConstantValue(axis)], {}).items(tx) for t in tensors]
+    backward = reverse is not None and reverse.truth(tx)
+    order = list(zip(*(row[::-1] if backward else row for row in rows), strict=True))
+    state = list(order[0])
+    states = [state]
+    for row in order[1:]:
+        tx.capture.count_round()
+        combined = combine_fn.call(tx, [_like(xs, state), _like(xs, list(row))], {})
+        state = _leaves(tx, combined)
+        states.append(state)
+    columns = [list(column) for column in zip(*(states[::-1] if backward else states), strict=True)]
+    stacked = [tx.capture.call_function(tx, torch.stack, [ListValue(c)], {}) for c in columns]
+    moves = [ConstantValue(0), ConstantValue(axis)]
+    return _like(xs, [tx.capture.call_method(tx, "movedim", [t, *moves], {}) for t in stacked])
+
+
+def _leaves(tx: Interpreter, xs: Value) -> list[Value]:
+    values: list[Value] = [xs] if isinstance(xs, TensorValue) else tx.list_of(xs)
+    if not values or not all(isinstance(v, TensorValue) for v in values):
+        raise Unsupported("unsupported call", f"associative_scan over {xs}")
+    return values
+
+
+def _like(xs: Value, values: list[Value]) -> Value:
+    """`values` in a container such as `xs` is."""
+    if isinstance(xs, TensorValue):
+        return values[0]
+    return TupleValue(values) if isinstance(xs, TupleValue) else ListValue(values)

@@ -1,0 +1,1 @@
+"""Values of Python's built-in container and iterator types."""

@@ -1,0 +1,106 @@
+"""Context variables: reads are guarded, sets are replayed after the graph, and a reset undoes a set."""
+
+from __future__ import annotations
+
+import contextvars
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from compiler_core.capture.values.base import Value, raised
+from compiler_core.capture.values.constant import NONE, ConstantValue
+from compiler_core.capture.values.user.functions import MethodOfValue
+from compiler_core.errors import Unsupported
+from compiler_core.guards.sources import UNSET, ContextValue, Source
+
+if TYPE_CHECKING:
+    from compiler_core.capture.bytecode_emitter import Emitter
+    from compiler_core.capture.interpreter import Interpreter
+
+ContextVar = contextvars.ContextVar[Any]
+
+
+class ContextVarValue(Value):
+    """A `contextvars.ContextVar` from outside."""
+
+    source: Source
+
+    def __init__(self, real: ContextVar, source: Source) -> None:
+        self.real = real
+        self.source = source
+
+    def __repr__(self) -> str:
+        return self.source.text
+
+    def python_type(self) -> type:
+        return contextvars.ContextVar
+
+    def look(self, tx: Interpreter) -> None:
+        tx.capture.guard("ID_MATCH", self.source, self.real)
+
+    def truth(self, tx: Interpreter) -> bool:
+        return True
+
+    def get_attr(self, tx: Interpreter, name: str) -> Value:
+        self.look(tx)
+        if name == "name":
+            return ConstantValue(self.real.name)
+        return MethodOfValue(self, name)
+
+    def call_method(self, tx: Interpreter, name: str, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        if name == "get" and len(args) <= 1 and not kwargs:
+            return self._get(tx, *args)
+        if name == "set" and len(args) == 1 and not kwargs:
+            token = TokenValue(self, args[0], tx.capture.effects.last_token())
+            tx.capture.effects.tokens.append(token)
+            return token
+        if name == "reset" and len(args) == 1 and not kwargs:
+            return self._reset(tx, args[0])
+        raise Unsupported("unsupported call", f"ContextVar.{name}()")
+
+    def _get(self, tx: Interpreter, default: Value | None = None) -> Value:
+        for token in reversed(tx.capture.effects.tokens):
+            if token.var is self:
+                return token.value
+        current, source = self.real.get(UNSET), ContextValue(self.source)
+        if current is not UNSET:
+            return tx.capture.wrap(current, source)
+        tx.capture.guard("ID_MATCH", source, UNSET)
+        return default or self._default(tx)
+
+    def _default(self, tx: Interpreter) -> Value:
+        try:
+            found = self.real.get()
+        except LookupError:
+            raise raised(LookupError, self) from None
+        return tx.capture.wrap_static(found)
+
+    def _reset(self, tx: Interpreter, token: Value) -> Value:
+        tokens = tx.capture.effects.tokens
+        if not tokens or token is not tokens[-1] or tokens[-1].var is not self:
+            raise Unsupported("unsupported call", "ContextVar.reset() of another token than the last")
+        tokens.pop()
+        return NONE
+
+
+class TokenValue(Value):
+    """What setting a context variable returned.  Making it is setting the variable."""
+
+    def __init__(self, var: ContextVarValue, value: Value, before: TokenValue | None) -> None:
+        self.var = var
+        self.value = value
+        self.before = before
+
+    def python_type(self) -> type:
+        return contextvars.Token
+
+    def truth(self, tx: Interpreter) -> bool:
+        return True
+
+    def children(self) -> Sequence[Value]:
+        return [self.value, *([self.before] if self.before else [])]
+
+    def rebuild(self, emit: Emitter) -> None:
+        if self.before is not None:
+            emit.keep(self.before)
+        loads = [lambda: emit.value(self.var), lambda: emit.value(self.value)]
+        emit.call_loaded(contextvars.ContextVar.set, loads)

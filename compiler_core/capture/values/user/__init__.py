@@ -1,0 +1,1 @@
+"""Values of classes, functions and objects that programs define."""

@@ -1,0 +1,1 @@
+"""The loop IR printed as C++ kernels."""

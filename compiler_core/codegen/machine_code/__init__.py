@@ -1,0 +1,1 @@
+"""The machine code of kernels, and the kernel's lines that it came from."""

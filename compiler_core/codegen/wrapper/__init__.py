@@ -1,0 +1,1 @@
+"""The Python function around the kernels: memory plan, allocation, launches, inputs."""

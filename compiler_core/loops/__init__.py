@@ -1,0 +1,1 @@
+"""The loop IR: its definition, lowering to it, schedules and fusion."""

@@ -1,0 +1,1 @@
+"""Fusion: which loops become one kernel."""

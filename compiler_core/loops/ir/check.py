@@ -1,0 +1,109 @@
+"""The laws of the loop IR, as the package's docstring states them."""
+
+from __future__ import annotations
+
+from collections.abc import Set
+
+import torch
+
+from compiler_core.errors import CompilerBug
+from compiler_core.loops.ir.loops import Loops
+from compiler_core.loops.ir.ops import COMPARISONS, OPS, REDUCTIONS, SCANS, SHORT
+from compiler_core.loops.ir.program import Program
+from compiler_core.loops.ir.statements import (
+    Compute,
+    Literal,
+    Load,
+    Position,
+    Reduce,
+    Scan,
+    Statement,
+    Store,
+    addresses,
+)
+
+
+def check(loops: Loops) -> None:
+    """CompilerBug where one is broken: it shows the body and the line."""
+    dtypes: dict[str, torch.dtype] = {}
+    positions = {s.name for s in loops.body if isinstance(s, Position)}
+    for at, statement in enumerate(loops.body):
+        if problem := _problem(loops, statement, dtypes, positions):
+            lines = loops.text().splitlines()
+            lines[at + 1] += f"    <-- {problem}"
+            raise CompilerBug("loop IR: " + "\n".join([problem, *lines]))
+        if not isinstance(statement, Store):
+            dtypes[statement.name] = statement.dtype
+
+
+def check_devices(program: Program) -> None:
+    """CompilerBug where a kernel's buffers lie on several devices, or on one that no kernels are for."""
+    for loops in (step for step in program.steps if isinstance(step, Loops)):
+        where = {name: program.buffers[name].device for name in loops.arguments}
+        devices = set(where.values())
+        if len(devices) == 1 and devices.pop().type in program.languages:
+            continue
+        placed = ", ".join(f"{name} on {device}" for name, device in where.items())
+        known = " and ".join(program.languages) or "no device"
+        problem = f"the buffers of a kernel lie on one device, and kernels here are for {known}: {placed}"
+        raise CompilerBug(f"loop IR: {problem}\n{loops.text()}")
+
+
+def _problem(loops: Loops, statement: Statement, dtypes: dict[str, torch.dtype], positions: Set[str]) -> str | None:
+    """What is wrong with `statement`, after statements that made values of `dtypes`."""
+    types = []
+    for argument in statement.arguments:
+        if isinstance(argument, str) and argument not in dtypes:
+            return f"{argument} is used before it is made"
+        types.append(argument.dtype if isinstance(argument, Literal) else dtypes[argument])
+    if not isinstance(statement, Store) and statement.name in dtypes:
+        return f"{statement.name} is made twice"
+    for address in addresses(statement):
+        if len(address.strides) != len(loops.space):
+            return f"the address has {len(address.strides)} strides for {len(loops.space)} sizes"
+        if any(name not in positions for name, _ in address.values):
+            return "the address depends on a value that is no position"
+    if isinstance(statement, Load) and statement.buffer in loops.writes:
+        return f"{statement.buffer} is both read and written"
+    if isinstance(statement, Store) and statement.how != "=" and loops.inner:
+        return "loops that write into what is there have no inner indices"
+    if isinstance(statement, Store) and statement.value in loops.inner_names and not loops.is_inner(statement):
+        return "an inner value is stored at the outer level"
+    if isinstance(statement, Position):
+        return None if types[0] is torch.int64 else "a position is made from an i64"
+    if isinstance(statement, Store) and statement.over:
+        return _walk_problem(loops, statement)
+    if isinstance(statement, Scan) and not loops.inner:
+        return "there is no inner index to go up to"
+    if isinstance(statement, (Reduce, Scan)):
+        if statement.op not in (SCANS if isinstance(statement, Scan) else REDUCTIONS):
+            return f"unknown reduction {statement.op}; ir.REDUCTIONS and ir.SCANS have the known ones"
+        return None if types == [statement.dtype] else "a reduction has the type of its value"
+    return _compute_problem(statement, types) if isinstance(statement, Compute) else None
+
+
+def _walk_problem(loops: Loops, store: Store) -> str | None:
+    """What is wrong with a store over the last outer index: its loops walk through the rows of a part, in order."""
+    if len(loops.outer) != 2:
+        return "loops that store over an index have two outer ones, the part and the row"
+    if store.address.strides[1] != 0:
+        return "what is stored over an index depends on it"
+    return None
+
+
+def _compute_problem(statement: Compute, types: list[torch.dtype]) -> str | None:
+    op, dtype = statement.op, statement.dtype
+    if op not in OPS:
+        return f"unknown operation {op}; ir.OPS has the known ones"
+    if len(types) != OPS[op].arity:
+        return f"{op} takes {OPS[op].arity} arguments"
+    if op == "cast":
+        return None
+    if op == "uniform" and dtype is not torch.float32:
+        return "uniform makes f32"
+    want = [torch.bool, dtype, dtype] if op == "where" else [types[0] if op in COMPARISONS else dtype] * len(types)
+    if op == "uniform":
+        want = [*[torch.int64] * 4, torch.int32]
+    if op in COMPARISONS and dtype is not torch.bool:
+        return f"{op} makes bool"
+    return None if types == want else f"argument types {[SHORT[t] for t in types]} for {[SHORT[t] for t in want]}"

@@ -1,0 +1,1 @@
+"""How the work of a loop is divided among blocks and kernels."""

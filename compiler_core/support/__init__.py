@@ -1,0 +1,1 @@
+"""Helpers of several stages: FX graphs, symbolic sizes, PyTorch's state, warnings, signals."""

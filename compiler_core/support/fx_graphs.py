@@ -1,0 +1,242 @@
+"""FX graphs as artifacts of the record.
+
+The law of provenance, kept by every stage that makes FX nodes:
+
+    node.meta["origin"]  tuple of item ids that the node came from
+    node.meta["rule"]    by which rule ("capture", "autograd", "decompose", "partition" ...)
+    node.meta["item"]    its own item id, set here when its graph is recorded
+
+so a stage copies ``meta["item"]`` of what it read into ``meta["origin"]`` of what it makes.
+"""
+
+from __future__ import annotations
+
+import linecache
+import re
+import sys
+import weakref
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+import torch.fx as fx
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.fx.graph_module import _loader
+from torch.utils._python_dispatch import _disable_current_modes
+
+from compiler_core.records import Artifact, Compile, Graph, Node, Pane, Span
+from compiler_core.support import opaque_ops
+from compiler_core.support.fx_symbols import hint, is_symbolic
+
+MOST_PRINTED = 16
+"""Constants of more elements are not spelled out."""
+_WHERE = {"inf": "math", "nan": "math", "device": "torch"}
+_WORDS = re.compile(rf"\b({'|'.join(_WHERE)})\b(?!=)")
+_DRAWS = re.compile("rand|drop|normal|bernoulli|multinomial|poisson|uniform|exponential|cauchy|geometric|gumbel|rrelu")
+
+
+def graph_module(root: Any, graph: fx.Graph, name: str = "GraphModule") -> fx.GraphModule:
+    """`graph` as a module whose generated source is freed with it; fx keeps that of every graph for tracebacks."""
+    made = fx.GraphModule(root, graph, name)
+    filename = type(made).forward.__code__.co_filename
+    weakref.finalize(made, _forget_source, filename).atexit = False
+    return made
+
+
+def _forget_source(filename: str) -> None:
+    _loader.eval_cache.pop(filename, None)
+    linecache.cache.pop(filename, None)
+
+
+def draws(graph: fx.Graph) -> bool:
+    """Whether an operation may draw random numbers."""
+    calls = [n for n in graph.nodes if n.op.startswith("call_")]
+    return any(draws_random(getattr(n.target, "__name__", str(n.target))) or opaque_ops.draws(n) for n in calls)
+
+
+def draws_random(name: str) -> bool:
+    """Whether the operator of that name may draw random numbers."""
+    return _DRAWS.search(name) is not None
+
+
+def memory_of(tensor: torch.Tensor) -> int:
+    """The same for tensors, fake ones too, that lie in the same memory."""
+    memory: Any = tensor.untyped_storage()
+    return int(memory._cdata)
+
+
+def record_graph(compile_: Compile, pane: Pane, name: str, gm: fx.GraphModule) -> Artifact:
+    """Add `gm` to the record as readable Python, nodes and edges, and link its nodes' origins."""
+    text, spans = graph_text(gm.graph, name)
+    nodes = [describe(node) for node in gm.graph.nodes]
+    edges = [[source.name, node.name] for node in gm.graph.nodes for source in node.all_input_nodes]
+    artifact = compile_.artifact(pane, name, "python", text, spans, Graph(nodes, edges))
+    for node in gm.graph.nodes:
+        node.meta["item"] = artifact.item(node.name)
+        compile_.link(node.meta["item"], node.meta.get("origin", ()), node.meta.get("rule", pane))
+    return artifact
+
+
+def graph_text(graph: fx.Graph, name: str) -> tuple[str, list[Span]]:
+    """The graph as a Python function, one line a node, and the span of each node's line.
+
+    With the imports above it, it runs as it stands; where it has constants too large to print, they are
+    attributes of its first parameter, ``self``.
+    """
+    texts = [(n, node_text(n)) for n in graph.nodes]
+    takes_self = any(n.op == "call_module" or " = self." in text for n, text in texts)
+    lines = [*_imports(graph, texts), f"def {name}(", *(["    self,"] if takes_self else [])]
+    spans = []
+    for node, text in texts:
+        if node.op == "placeholder":
+            lines.append(f"    {text},")
+            spans.append(Span(node.name, len(lines), len(lines)))
+    lines.append("):")
+    for node, text in texts:
+        if node.op != "placeholder":
+            lines.append("    " + text)
+            spans.append(Span(node.name, len(lines), len(lines)))
+    return "\n".join(lines) + "\n", spans
+
+
+def node_text(node: fx.Node) -> str:
+    """One node as one Python statement; an input as a parameter."""
+    if node.op == "placeholder":
+        return f"{node.name}{_annotation(node)}"
+    if node.op == "output":
+        return f"return {_argument(node.args[0])}"
+    if node.op == "get_attr":
+        return f"{node.name}{_annotation(node)} = {_constant(node) or f'self.{node.target}'}"
+    args = [_argument(a) for a in node.args]
+    args += [f"{k}={_argument(v)}" for k, v in node.kwargs.items()]
+    if node.op == "call_method":
+        call = f"{args[0]}.{node.target}({', '.join(args[1:])})"
+    elif node.op == "call_module":
+        call = f"self.{node.target}({', '.join(args)})"
+    else:
+        call = f"{target_name(node.target)}({', '.join(args)})"
+    return f"{node.name}{_annotation(node)} = {call}"
+
+
+def _imports(graph: fx.Graph, texts: Sequence[tuple[fx.Node, str]]) -> list[str]:
+    """Statements for the names that the graph's text uses, and a blank line."""
+    targets = [n.target for n in graph.nodes if n.op == "call_function"]
+    named = (*targets, *map(opaque_ops.operator_of, graph.nodes))
+    spaces = {t.namespace for t in named if isinstance(t, torch._ops.OpOverload)}
+    modules = {_module(t) for t in targets if not isinstance(t, torch._ops.OpOverload)} - {""}
+    words = {word for _, text in texts for word in _WORDS.findall(text)}
+    lines = [f"import {m}" for m in sorted(modules | {"torch"})]
+    lines += [f"from {_WHERE[word]} import {word}" for word in sorted(words)]
+    return [*lines, *(f"{s} = torch.ops.{s}" for s in sorted(spaces)), ""]
+
+
+def _module(target: Any) -> str:
+    """The module that a function's name begins with, or nothing."""
+    name = target_name(target).rpartition(".")[0]
+    top = name.partition(".")[0]
+    return name if name in sys.modules and top != "torch" else top
+
+
+def _constant(node: fx.Node) -> str | None:
+    return constant_text(getattr(node.graph.owning_module, str(node.target), None)) if node.op == "get_attr" else None
+
+
+def tensors_in(gm: fx.GraphModule) -> Iterator[torch.Tensor]:
+    """The fake tensors that the graph takes and makes, in order; stock's graphs have them by another name."""
+    for node in gm.graph.nodes:
+        value = node.meta.get("val", node.meta.get("example_value"))
+        for each in value if isinstance(value, (tuple, list)) else (value,):
+            if isinstance(each, torch.Tensor):
+                yield each
+
+
+def constant_text(held: Any) -> str | None:
+    """A constant of a graph as Python, where it is small."""
+    if not isinstance(held, torch.Tensor) or held.numel() > MOST_PRINTED or held.layout is not torch.strided:
+        return None
+    if isinstance(held, FakeTensor) or held.device.type != "cpu":
+        return None
+    with _disable_current_modes():
+        return f"torch.tensor({held.tolist()}, dtype={held.dtype})"
+
+
+def target_name(target: Any) -> str:
+    """The name of an operator as its users write it, e.g. ``aten.cos.default``."""
+    if isinstance(target, str):
+        return target
+    if isinstance(target, torch._ops.OpOverload):
+        return str(target)
+    module = getattr(target, "__module__", None) or ""
+    name = str(getattr(target, "__qualname__", None) or getattr(target, "__name__", None) or repr(target))
+    if "<locals>" in name:  # made by a function, and known in its module by the name that it was given
+        name = target.__name__
+    module = {"_operator": "operator", "torch._C._nn": "torch.nn.functional"}.get(module, module)
+    name = name.removeprefix("_VariableFunctionsClass.")
+    if module.startswith("torch._C") or name.startswith("TensorBase."):
+        return f"torch.{name.replace('TensorBase.', 'Tensor.')}"
+    return f"{module}.{name}" if module not in ("", "builtins") else name
+
+
+def describe(node: fx.Node) -> Node:
+    """What the record keeps of a node."""
+    tensors = _tensors(node.meta.get("val"))
+    first = tensors[0] if tensors else None
+    return Node(
+        key=node.name,
+        op=node.op,
+        target=target_name(node.target),
+        shape=None if first is None else [s if isinstance(s, int) else str(s) for s in first.shape],
+        dtype=None if first is None else str(first.dtype).removeprefix("torch."),
+        device=None if first is None else str(first.device),
+        bytes=sum(map(tensor_bytes, tensors)) if tensors else None,
+        module=node.meta.get("module"),
+        role=node.meta.get("role"),
+    )
+
+
+def tensor_bytes(tensor: torch.Tensor) -> int:
+    """Bytes of a (fake) tensor's elements; a symbolic size counts by its hint."""
+    return int(hint(tensor.numel())) * tensor.element_size()
+
+
+def _tensors(value: Any) -> list[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        return [value]
+    if isinstance(value, (list, tuple)):
+        return [t for v in value for t in _tensors(v)]
+    return []
+
+
+_SHORT = {"float": "f", "bfloat": "bf", "complex": "c", "int": "i", "uint": "u"}
+
+
+def tensor_type(tensor: torch.Tensor) -> str:
+    """``f32[4, 4]``, as PyTorch's own printing has it."""
+    dtype = str(tensor.dtype).removeprefix("torch.")
+    letters = dtype.rstrip("0123456789")
+    short = _SHORT.get(letters, letters) + dtype[len(letters) :]
+    return f"{short}[{', '.join(map(str, tensor.shape))}]"
+
+
+def _annotation(node: fx.Node) -> str:
+    value = node.meta.get("val")
+    if is_symbolic(value):
+        return f': "Sym({value})"'
+    return f': "{tensor_type(value)}"' if isinstance(value, torch.Tensor) else ""
+
+
+def _argument(value: Any) -> str:
+    if isinstance(value, fx.Node):
+        return value.name
+    if isinstance(value, tuple):
+        inner = ", ".join(map(_argument, value))
+        return f"({inner},)" if len(value) == 1 else f"({inner})"
+    if isinstance(value, list):
+        return f"[{', '.join(map(_argument, value))}]"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{k!r}: {_argument(v)}" for k, v in value.items()) + "}"
+    if isinstance(value, slice):
+        return f"slice({_argument(value.start)}, {_argument(value.stop)}, {_argument(value.step)})"
+    if callable(value):
+        return target_name(value)
+    return repr(value)

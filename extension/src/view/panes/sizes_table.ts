@@ -1,0 +1,96 @@
+/** Which sizes and numbers may be others in a later call, which may not, and the line that made them static. */
+
+import { h, plural } from "../dom/dom";
+import { keyOf } from "../model/links";
+import type { Compile, Guard, ItemId, Symbol as Sym } from "../model/record";
+import type { State } from "../model/state";
+import { cells, code, Rows, short } from "./rows";
+
+/** A dimension of a tensor, or a number, of which a compile takes one value alone. */
+interface Fixed {
+  source: string;
+  value: string;
+  guard: Guard;
+}
+
+export class SizesTable extends Rows {
+  private readonly guards: string | undefined;
+
+  constructor(state: State, compile: Compile) {
+    super(state);
+    this.guards = compile.artifacts.find((a) => a.pane === "guards")?.id;
+    const free = compile.symbols.filter((symbol) => symbol.became === null);
+    const became = compile.symbols.filter((symbol) => symbol.became !== null);
+    const named = new Set(compile.symbols.map((symbol) => symbol.source));
+    const fixed = compile.guards.flatMap(fixedBy).filter(({ source }) => !named.has(source));
+    this.element.append(h("p", { class: "lead" }, lead(free.length, became.length, fixed.length)));
+    if (became.length)
+      this.add(
+        "Made static",
+        ["Size", "Became", "Because of", "Line"],
+        became.map((s) => this.became(s)),
+      );
+    if (free.length)
+      this.add(
+        "Symbolic",
+        ["Size", "Values", "Why", "First looked at"],
+        free.map((s) => this.symbol(s)),
+      );
+    if (fixed.length)
+      this.add(
+        "Never symbolic",
+        ["Size", "Value", "First looked at"],
+        fixed.map((f) => this.fixed(f)),
+      );
+    this.light();
+  }
+
+  private add(title: string, heads: string[], rows: HTMLTableRowElement[]): void {
+    this.element.append(h("h3", {}, title), this.table(heads, rows));
+  }
+
+  private became({ source, became, condition, condition_line, line }: Sym): HTMLTableRowElement {
+    const at = condition_line ?? line;
+    const row = h(
+      "tr",
+      {},
+      ...cells(code(source), short(code(became ?? "")), code(condition ?? ""), this.lineText(at)),
+    );
+    return this.standsFor(row, [at]);
+  }
+
+  private symbol({ source, low, high, why, line, condition, condition_line }: Sym): HTMLTableRowElement {
+    const range = `${low ?? "−∞"} … ${high ?? "∞"}`;
+    const narrowed = condition && h("small", {}, " narrowed by ", code(condition));
+    const row = h("tr", {}, ...cells(code(source), h("span", {}, range, narrowed), why, this.lineText(line)));
+    return this.standsFor(row, [condition_line ?? line]);
+  }
+
+  private fixed({ source, value, guard }: Fixed): HTMLTableRowElement {
+    const row = h("tr", {}, ...cells(code(source), short(code(value)), this.lineText(guard.line)));
+    return this.standsFor(row, [this.guards ? `${this.guards}#${guard.key}` : null, guard.line]);
+  }
+
+  private lineText(line: ItemId | null): Node {
+    return line === null
+      ? h("span", {})
+      : h("span", {}, h("small", {}, `${keyOf(line)} `), code(this.state.links.text(line)));
+  }
+}
+
+/** What a guard holds to one value: dimensions of a tensor, or a number. */
+function fixedBy(guard: Guard): Fixed[] {
+  const sizes = (guard.sizes ?? []).flatMap((size, i): Fixed[] =>
+    size === null ? [] : [{ source: `${guard.source}.size()[${i}]`, value: String(size), guard }],
+  );
+  const number = guard.code.startsWith(`${guard.source} == `) ? guard.code.slice(guard.source.length + 4) : "";
+  return /^-?\d+$/.test(number) ? [...sizes, { source: guard.source, value: number, guard }] : sizes;
+}
+
+function lead(free: number, became: number, fixed: number): string {
+  if (!free && !became) {
+    const counted = plural(fixed, "size or number is", "sizes and numbers are");
+    return `${counted} fixed: another value is another compile. With %%compile --dynamic they are symbols from the first compile on.`;
+  }
+  return `${plural(free, "size")} may change from call to call; ${became} became static, ${fixed} never were symbols.`;
+}

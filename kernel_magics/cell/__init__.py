@@ -1,0 +1,1 @@
+"""A notebook cell as code that can be compiled."""

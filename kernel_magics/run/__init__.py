@@ -1,0 +1,1 @@
+"""Running a cell through the compiler, through stock torch.compile, or both."""

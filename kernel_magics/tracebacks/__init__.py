@@ -1,0 +1,1 @@
+"""Tracebacks that read as those of a plain cell."""

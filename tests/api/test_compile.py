@@ -1,0 +1,549 @@
+# mypy: ignore-errors
+# (the programs stand for users' code, which has no annotations)
+"""What users call, and what stays right when things go wrong or other compilers are about."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import functools
+import inspect
+import pickle
+import subprocess
+import sys
+import textwrap
+import threading
+
+import pytest
+import torch
+import torch.nn as nn
+
+import compiler_core as cc
+import kernel_magics
+from compiler_core.api.compile import record as recording
+from compiler_core.api.compile import record_of
+from compiler_core.api.testing import check, graph_count
+from compiler_core.backends import registry as backends
+from compiler_core.errors import CompilerBug, FullGraphError, UsageError
+
+
+def run(text, *, timeout=120):
+    """Run a program in a Python of its own, where a crash is a failed test."""
+    program = [sys.executable, "-c", textwrap.dedent(text)]
+    done = subprocess.run(program, capture_output=True, text=True, timeout=timeout)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
+
+
+def f(x):
+    return x.sin() + 1
+
+
+def test_decorator_forms():
+    x = torch.ones(2)
+
+    @cc.compile
+    def one(x):
+        return x + 1
+
+    @cc.compile(backend="eager")
+    def two(x, *, k=2):
+        """Doc."""
+        return x * k
+
+    assert torch.equal(one(x), x + 1)
+    assert torch.equal(two(x, k=3), x * 3)
+    assert (two.__name__, two.__doc__) == ("two", "Doc.")
+
+    class Thing:
+        def go(self, x):
+            return x + 5
+
+        def __call__(self, x):
+            return x + 6
+
+    assert torch.equal(cc.compile(Thing().go, backend="eager")(x), x + 5)
+    assert torch.equal(cc.compile(Thing(), backend="eager")(x), x + 6)
+
+
+def test_methods_of_every_kind():
+    class Thing:
+        @cc.compile(backend="eager")
+        def plain(self, x):
+            return x + 1
+
+        @cc.compile(backend="eager")
+        @staticmethod
+        def static(x):
+            return x + 2
+
+        @staticmethod
+        @cc.compile(backend="eager")
+        def static_inside(x):
+            return x + 2
+
+        @cc.compile(backend="eager")
+        @classmethod
+        def of_class(cls, x):
+            return x + 3
+
+        @classmethod
+        @cc.compile(backend="eager")
+        def of_class_inside(cls, x):
+            return x + 3
+
+    x, thing = torch.zeros(1), Thing()
+    calls = [thing.plain, thing.static, Thing.static, thing.static_inside, thing.of_class, Thing.of_class_inside]
+    assert [call(x).item() for call in calls] == [1, 2, 2, 2, 3, 3]
+    assert len(record_of(Thing.static).compiles) == 1
+    assert len(record_of(Thing.of_class).compiles) == 1
+
+
+def test_partials_and_compiled_functions():
+    def scaled(x, k=2):
+        return x * k
+
+    x = torch.ones(1)
+    partial = cc.compile(functools.partial(scaled, k=5), backend="eager")
+    assert partial(x).item() == 5
+    assert len(record_of(partial).compiles) == 1
+    ours = cc.compile(scaled, backend="eager")
+    again = cc.compile(ours, backend="eager")
+    assert again.__wrapped__ is scaled
+    assert again(x).item() == 2
+    assert record_of(ours).compiles == []
+    stock = torch.compile(scaled, backend="eager")
+    assert cc.compile(stock, backend="eager").__wrapped__ is scaled
+    linear = nn.Linear(1, 1)
+    assert torch.equal(cc.compile(torch.compile(linear, backend="eager"), backend="eager")(x), linear(x))
+
+    @functools.wraps(ours)
+    def around(x):
+        return ours(x) + 100
+
+    assert cc.compile(around, backend="eager")(x).item() == 102
+
+
+def test_every_option_reaches_the_region_of_a_callable_object():
+    class Thing:
+        def __call__(self, x):
+            return x + 1
+
+    compiled = cc.compile(Thing(), backend="eager", recompile_limit=1, memory_budget=0.5)
+    for n in (1, 2, 3):
+        compiled(torch.ones(n))
+    assert len(record_of(compiled).compiles) == 1
+
+
+def test_names_and_signatures_are_kept():
+    def scaled(x, k=2):
+        """Doc."""
+
+    compiled = cc.compile(scaled, backend="eager")
+    assert (compiled.__name__, compiled.__doc__, compiled.__module__) == ("scaled", "Doc.", __name__)
+    assert compiled.__wrapped__ is scaled
+    assert inspect.signature(compiled) == inspect.signature(scaled)
+
+
+def test_generators_and_coroutines_run_as_plain_python():
+    def numbers(x):
+        yield x + 1
+        yield x + 2
+
+    async def later(x):
+        return x + 3
+
+    x = torch.zeros(1)
+    generator, coroutine = cc.compile(numbers, backend="eager"), cc.compile(later, backend="eager")
+    assert [v.item() for v in generator(x)] == [1, 2]
+    assert asyncio.run(coroutine(x)).item() == 3
+    for compiled in (generator, coroutine):
+        (frame,) = record_of(compiled).frames
+        assert "generator or coroutine" in frame.skipped
+
+
+def test_compiled_modules_are_copied_and_pickled():
+    x = torch.ones(2)
+    compiled = cc.compile(nn.Linear(2, 2), backend="eager")
+    want = compiled(x)
+    assert torch.equal(pickle.loads(pickle.dumps(compiled))(x), want)
+    copied = copy.deepcopy(compiled)
+    assert torch.equal(copied(x), want)
+    with torch.no_grad():
+        compiled.weight.add_(1)
+    assert torch.equal(copied(x), want)
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"backend": "warp"}, "eager"), ({"dynamic": 1}, "dynamic"), ({"memory_budget": 2}, "memory_budget"),
+        ({"recompile_limit": 0}, "recompile_limit"), ({"recompile_limit": "8"}, "whole number"),
+        ({"fullgraph": 1}, "True or False"), ({"target": "sm_1"}, "sm_90"),
+    ],
+)  # fmt: skip
+def test_wrong_options(options, text):
+    with pytest.raises(UsageError, match=text):
+        cc.compile(f, **options)
+
+
+@pytest.mark.parametrize(
+    ("thing", "text"), [(3, "int"), (nn.Linear, "class"), (len, "len"), (torch.sin, "sin"), (None.__init__, "compile")]
+)
+def test_wrong_things_to_compile(thing, text):
+    with pytest.raises(UsageError, match=text):
+        cc.compile(thing)
+
+
+def test_record_of_something_else():
+    with pytest.raises(UsageError, match="not made by"):
+        record_of(f)
+
+
+def test_backend_that_is_a_callable():
+    seen = []
+
+    def backend(gm, examples):
+        seen.append([tuple(e.shape) for e in examples])
+        return gm.forward
+
+    record = check(f, backend=backend)
+    assert seen == [[(4, 4)]]
+    assert graph_count(record) == 1
+
+
+@pytest.mark.parametrize("name", [n for n in backends.names() if n in ("eager", "aot_eager", "cpp")])
+def test_backends_agree(name):
+    def program(x, y):
+        z = (x @ y).relu()
+        if z.sum() > 1e9:
+            return z
+        return torch.softmax(z, -1), x.t()
+
+    check(program, grad=True, backend=name, tolerance=1e-5)
+
+
+def test_record_collects_what_is_compiled_inside():
+    compiled = cc.compile(f, backend="eager")
+    with recording("mine") as record:
+        compiled(torch.ones(2))
+        compiled(torch.ones(3))
+    assert [c.id for c in record.compiles] == ["0/0", "0/1"]
+    with recording() as later:
+        compiled(torch.ones(2))
+    assert later.compiles == []
+
+
+def test_explain():
+    def program(x):
+        y = x + 1
+        print("", end="")
+        return y * 2
+
+    told = cc.explain(program, torch.ones(2))
+    assert (told.graph_count, told.op_count, len(told.break_reasons)) == (2, 2, 1)
+    text = str(told)
+    assert "print" in text
+    assert "hint" in text
+
+
+class Residual(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 3, 3, padding=1, bias=False)
+        self.norm = nn.BatchNorm2d(3)
+
+    def forward(self, x):
+        return torch.relu(self.norm(self.conv(x)) + x)
+
+
+def test_export():
+    net = nn.Sequential(Residual(), Residual(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(3, 2)).eval()
+    x = torch.randn(2, 3, 8, 8)
+    graph = cc.export(net, x)
+    assert isinstance(graph, torch.fx.GraphModule)
+    targets = [str(n.target) for n in graph.graph.nodes if n.op == "call_function"]
+    assert sum("conv2d" in t for t in targets) == 2
+
+
+def test_export_of_a_program_that_breaks():
+    def bar(a, b):
+        x = a / (torch.abs(a) + 1)
+        if b.sum() < 0:
+            b = b * -1
+        return x * b
+
+    with pytest.raises(FullGraphError, match="data-dependent branch") as error:
+        cc.export(bar, torch.randn(3), torch.randn(3))
+    assert "if b.sum() < 0:" in str(error.value)
+
+
+def test_reset_forgets():
+    compiled = cc.compile(f, backend="eager")
+    compiled(torch.ones(2))
+    cc.reset()
+    compiled(torch.ones(2))
+    assert len(record_of(compiled).compiles) == 2
+
+
+def test_disable_and_graph_break_in_plain_python():
+    calls = []
+
+    @cc.disable
+    def plain(x):
+        calls.append(1)
+        return x + 1
+
+    cc.graph_break()
+    assert torch.equal(plain(torch.ones(1)), torch.ones(1) + 1)
+    compiled = cc.compile(lambda x: plain(x) * 2, backend="eager", strict=True)
+    assert torch.equal(compiled(torch.ones(1)), torch.tensor([4.0]))
+    assert torch.equal(compiled(torch.ones(1)), torch.tensor([4.0]))
+    assert len(calls) == 3
+
+
+def test_a_bug_of_ours_never_reaches_the_user(monkeypatch):
+    from compiler_core.pipeline import frame as pipeline
+    from compiler_core.resume import frame_codegen
+
+    def broken(*args, **kwargs):
+        raise AssertionError("injected")
+
+    for owner, name in [
+        (frame_codegen.FrameCode, "generate"), (pipeline, "verify"), (pipeline.Interpreter, "step"),
+        (pipeline.GuardTree, "build"), (pipeline, "bytecode_text"),
+    ]:  # fmt: skip
+        with monkeypatch.context() as patch:
+            patch.setattr(owner, name, broken)
+            compiled = cc.compile(f, backend="eager")
+            x = torch.ones(3)
+            with pytest.warns(cc.CompileWarning, match="AssertionError: injected"):
+                assert torch.equal(compiled(x), f(x)), name
+            (compile_,) = record_of(compiled).compiles
+            assert compile_.outcome == "failed"
+            assert "injected" in compile_.failures[0].message
+            with pytest.raises(CompilerBug, match="injected"):
+                cc.compile(f, backend="eager", strict=True)(x)
+        assert torch.equal(cc.compile(f, backend="eager", strict=True)(x), f(x))
+
+
+@pytest.mark.parametrize("package", [cc, kernel_magics])
+def test_what_is_public_is_documented_and_all_there_is_to_see(package):
+    assert dir(package) == sorted(package.__all__)
+    for name in package.__all__:
+        assert getattr(package, name) is not None
+        assert name in package.__doc__ or name.endswith("_ipython_extension")  # IPython's names
+
+
+def test_interrupt_during_a_compile(monkeypatch):
+    from compiler_core.pipeline import frame as pipeline
+
+    def interrupted(*args, **kwargs):
+        raise KeyboardInterrupt
+
+    compiled = cc.compile(f, backend="eager")
+    x = torch.ones(3)
+    for owner, name in [(pipeline.Interpreter, "step"), (pipeline, "verify"), (pipeline.GuardTree, "build")]:
+        with monkeypatch.context() as patch:
+            patch.setattr(owner, name, interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                compiled(x)
+    assert torch.equal(compiled(x), f(x))
+    assert record_of(compiled).compiles[-1].outcome == "compiled"
+
+
+def test_grad_mode_is_kept_by_a_failed_capture():
+    def program(x):
+        with torch.no_grad():
+            y = x + 1
+            raise ValueError("inside")
+        return y
+
+    compiled = cc.compile(program, backend="eager", strict=True)
+    with pytest.raises(ValueError, match="inside"):
+        compiled(torch.ones(1))
+    assert torch.is_grad_enabled()
+
+
+def test_threads():
+    compiled = cc.compile(lambda x, n: (x * n).sum(), backend="eager", strict=True, recompile_limit=20)
+    wrong = []
+
+    def work(n):
+        for _ in range(5):
+            x = torch.full((n,), 2.0)
+            if compiled(x, n).item() != 2.0 * n * n:
+                wrong.append(n)
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(1, 7)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not wrong
+
+
+def test_called_from_another_compiled_function():
+    inner = cc.compile(lambda x: x + 1, backend="eager", strict=True)
+    outer = cc.compile(lambda x: inner(x) * 2, backend="eager", strict=True)
+    for _ in range(2):
+        assert torch.equal(outer(torch.ones(2)), torch.full((2,), 4.0))
+
+
+def test_one_function_compiled_twice():
+    graphs = []
+
+    def backend(gm, examples):
+        graphs.append(gm)
+        return gm.forward
+
+    one, two = cc.compile(f, backend=backend), cc.compile(f, backend="eager")
+    x = torch.ones(2)
+    assert torch.equal(one(x), two(x))
+    assert torch.equal(one(x), two(x))
+    assert len(graphs) == 1
+    assert len(record_of(two).compiles) == 1
+
+
+def test_beside_stock_torch_compile():
+    """Each compiler keeps its own entries for the same function, before, after, inside and around the other."""
+    out = run(
+        """
+        import torch, compiler_core as cc
+        from compiler_core.api.compile import record_of
+        seen = []
+        def stock_backend(gm, inputs):
+            seen.append(len(gm.graph.nodes))
+            return gm.forward
+        def helper(x):
+            return x.cos() + 1
+        def f(x):
+            y = helper(x)
+            if y.sum() > 100:
+                return y
+            return y * 2
+        x = torch.ones(3)
+        want = f(x)
+        stock = torch.compile(f, backend=stock_backend)
+        ours = cc.compile(f, backend="eager", strict=True)
+        for _ in range(2):
+            assert torch.equal(ours(x), want) and torch.equal(stock(x), want)
+        n, m = len(seen), len(record_of(ours).compiles)
+        assert n >= 1 and m >= 2, (n, m)
+        for _ in range(3):
+            assert torch.equal(stock(x), want) and torch.equal(ours(x), want)
+        assert (len(seen), len(record_of(ours).compiles)) == (n, m)
+        around = cc.compile(lambda x: stock(x) + 1, backend="eager", strict=True)
+        inside = torch.compile(lambda x: ours(x) + 1, backend=stock_backend)
+        for _ in range(2):
+            assert torch.equal(around(x), want + 1)
+            assert torch.equal(inside(x), want + 1)
+        cc.reset()
+        assert torch.equal(stock(x), want) and torch.equal(ours(x), want)
+        torch._dynamo.reset()
+        assert torch.equal(ours(x), want) and torch.equal(stock(x), want)
+        assert torch.equal(f(x), want)
+        print("fine")
+        """
+    )
+    assert out.strip() == "fine"
+
+
+def test_objects_die_and_ids_are_used_again():
+    """Nothing that capture saw is kept alive by a cache entry, and a dead object's guard is not taken for another's."""
+    out = run(
+        """
+        import gc, weakref, torch, compiler_core as cc
+        class Model(torch.nn.Module):
+            def __init__(self, k):
+                super().__init__()
+                self.k = k
+                self.w = torch.nn.Parameter(torch.full((2,), float(k)))
+            def forward(self, x):
+                return x * self.w + self.k
+        def apply(m, x):
+            return m(x)
+        compiled = cc.compile(apply, backend="eager", strict=True, recompile_limit=4)
+        for k in range(30):
+            m = Model(k)
+            x = torch.ones(2)
+            assert torch.equal(compiled(m, x), x * m.w + m.k)
+            dead = weakref.ref(m)
+            del m
+            gc.collect()
+            assert dead() is None
+        print("fine")
+        """
+    )
+    assert out.strip() == "fine"
+
+
+def test_guards_on_odd_objects_do_not_crash():
+    out = run(
+        """
+        import collections, torch, compiler_core as cc
+        class Slots:
+            __slots__ = ("a",)
+        class Meta(type): pass
+        class Odd(dict, metaclass=Meta): pass
+        class Evil:
+            def __getattribute__(self, name):
+                return object.__getattribute__(self, name)
+            def __eq__(self, other): raise RuntimeError("no")
+        def program(x, o):
+            return x + 1, getattr(o, "a", None), o
+        compiled = cc.compile(program, backend="eager", recompile_limit=100)
+        s = Slots(); s.a = 3
+        things = [s, Odd(a=1), Evil(), collections.defaultdict(list), collections.deque([1]), {1: 2}, {None: 1}, (),
+                  {("a", 1): 2}, {torch.float32: 1}, {int: 1}, range(3), slice(1), b"x", 2**70, 1j, float("nan"), len,
+                  type, torch, torch.Size([1]), iter([1]), {1, 2}, frozenset([1]), lambda: 1, Evil, object(),
+                  torch.nn.Linear(1, 1), torch.Generator(), torch.device("cpu"), "s", None, Ellipsis, NotImplemented]
+        for _ in range(2):
+            for o in things:
+                a, b, c = compiled(torch.ones(1), o)
+                assert c is o, o
+                assert b is getattr(o, "a", None) or b == getattr(o, "a", None)
+        def loop(x, o):
+            return x + 1, list(o), len(o)
+        compiled = cc.compile(loop, backend="eager", recompile_limit=100)
+        for o in things:
+            try:
+                want = list(o), len(o)
+            except Exception:
+                continue
+            for _ in range(2):
+                got = compiled(torch.ones(1), o)[1:]
+                assert got == want, (o, got, want)
+        print("fine")
+        """
+    )
+    assert out.strip() == "fine"
+
+
+def test_compiled_code_outlives_what_made_it():
+    out = run(
+        """
+        import gc, torch, compiler_core as cc
+        def make(k):
+            def program(x):
+                y = x + k
+                print("", end="")
+                return y * k
+            return cc.compile(program, backend="eager", strict=True)
+        kept = [make(k) for k in range(5)]
+        for k, f in enumerate(kept):
+            assert torch.equal(f(torch.ones(1)), (torch.ones(1) + k) * k)
+        del kept, f
+        gc.collect()
+        cc.reset()
+        gc.collect()
+        print("fine")
+        """
+    )
+    assert out.strip() == "fine"
+
+
+def test_record_is_there_before_anything_else_was_imported():
+    program = "import compiler_core\nwith compiler_core.record() as made: pass\nprint(type(made).__name__)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "Record"

@@ -1,0 +1,166 @@
+"""Times of kernels on the device that is here: every kernel, nothing of the user's changed, reasons where not."""
+
+from __future__ import annotations
+
+import gc
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import compiler_core
+from compiler_core.api.accuracy import check_accuracy
+from compiler_core.api.measure import measure
+from compiler_core.errors import UsageError
+from compiler_core.records import Kernel, Record
+
+
+def recorded(program: Any, *inputs: Any, **options: Any) -> Record:
+    with compiler_core.record() as made:
+        value = compiler_core.compile(program, strict=True, **options)(*inputs)
+        if isinstance(value, torch.Tensor) and value.requires_grad:
+            value.sum().backward()
+    return made
+
+
+def kernels(record: Record) -> list[Kernel]:
+    return [k for c in record.compiles for k in c.kernels]
+
+
+def all_timed(record: Record) -> None:
+    assert record.notes == []
+    assert kernels(record)
+    assert all(k.time_ns is not None and k.time_ns > 0 and k.timed_on == "cpu" for k in kernels(record))
+
+
+def program(x: torch.Tensor, w: torch.Tensor, at: torch.Tensor) -> torch.Tensor:
+    return F.layer_norm(F.gelu(x.t() @ w), (8,))[at].sum(0)
+
+
+INPUTS = torch.randn(16, 6), torch.randn(16, 8, requires_grad=True), torch.tensor([0, 5, 5])
+
+WIDE = torch.randn(16, 6), torch.randn(6, 8, requires_grad=True)
+
+
+def test_every_kernel_and_call_of_both_graphs_is_timed() -> None:
+    made = recorded(program, *INPUTS)
+    assert {(k.graph, k.language == "extern") for k in kernels(made)} == {
+        ("forward", True), ("forward", False), ("backward", True), ("backward", False),
+    }  # fmt: skip
+    assert all(k.time_ns is None for k in kernels(made)), "never on the way of a plain run"
+    measure(made)
+    all_timed(made)
+    (device,) = made.devices
+    assert device.target == "cpu"
+    assert device.copy > 0.1
+    assert Record.from_json(made.to_json()) == made
+
+
+def test_nothing_of_the_users_changes() -> None:
+    x, w, at = (t.detach().clone() for t in INPUTS)
+    made = recorded(program, x, w.requires_grad_(), at)
+    kept, state = [t.clone() for t in (x, w, at)], torch.get_rng_state()
+    assert w.grad is not None
+    gradient = w.grad.clone()
+    measure(made)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert all(torch.equal(a, b) for a, b in zip((x, w, at), kept, strict=True))
+    assert torch.equal(w.grad, gradient)
+
+
+def test_no_tensor_is_left() -> None:
+    made = recorded(program, *INPUTS)
+    gc.collect()
+
+    def tensors() -> int:
+        return sum(issubclass(type(each), torch.Tensor) for each in gc.get_objects())
+
+    gc.disable()
+    try:
+        before = tensors()
+        measure(made)
+        check_accuracy(made)
+        assert tensors() <= before
+    finally:
+        gc.enable()
+
+
+def test_a_record_that_was_read_runs_nothing(tmp_path: Path) -> None:
+    made = recorded(program, *INPUTS)
+    for artifact in made.compiles[0].artifacts:
+        if artifact.name.endswith(".wrapper"):
+            artifact.text += f"open({str(tmp_path / artifact.name)!r}, 'w').close()\n"
+    read = Record.from_json(made.to_json())
+    for run in (measure, check_accuracy):
+        with pytest.raises(UsageError, match="was read, and not made in this process"):
+            run(read)
+    assert list(tmp_path.iterdir()) == []
+    measure(made)
+    assert len(list(tmp_path.iterdir())) == 2, "a record of ours does run its texts"
+
+
+def test_times_are_those_of_the_kernels() -> None:
+    inputs = torch.randn(1 << 20), torch.randn(16), torch.randn(512, 512)
+    made = recorded(lambda x, y, m: (x.sin(), y.sin(), m @ m), *inputs)
+    measure(made)
+    large, small, product = (
+        next(k.time_ns or 0 for k in kernels(made) if test(k))
+        for test in (
+            lambda k: k.bytes_read == 1 << 22,
+            lambda k: k.bytes_read == 64,
+            lambda k: k.language == "extern",
+        )
+    )
+    assert large > 20 * small
+    assert product > 20 * small
+
+
+@pytest.mark.parametrize(
+    ("made_from", "inputs"),
+    [
+        (lambda x, n: (x + n).sum(0) @ x.t(), (torch.randn(5, 7), 3)),
+        (lambda t, at: F.embedding(at - 3, t).sin(), (torch.randn(9, 4), torch.tensor([4, 8]))),
+        (lambda x, y: F.cross_entropy(x, y), (torch.randn(6, 3), torch.tensor([0, 1, 2, 0, -100, 1]))),
+        (lambda x: x * torch.tensor([1.0, 2.0]), (torch.randn(3, 2),)),
+        (lambda x: x.sin() * torch.arange(20.0), (torch.randn(20),)),
+        (lambda x: F.dropout(x, 0.5).sort().values, (torch.randn(20),)),
+        (lambda x: x[[0, 2, 1] * 9].cumsum(0), (torch.randn(4, 3),)),
+    ],
+    ids=["symbols", "positions", "ignored", "constant", "arange", "random", "indices"],
+)
+def test_inputs_are_such_as_it_was_compiled_for(made_from: Any, inputs: tuple[Any, ...]) -> None:
+    made = recorded(made_from, *inputs, dynamic=True)
+    measure(made)
+    all_timed(made)
+
+
+def test_what_cannot_run_here_says_why() -> None:
+    made = recorded(lambda x: x.softmax(-1), torch.randn(5, 7), target="sm_90")
+    for compile_ in made.compiles:
+        for kernel in compile_.kernels:
+            kernel.language = "triton"
+    if torch.cuda.is_available():
+        pytest.skip("here they can run")
+    measure(made)
+    assert [k.time_ns for k in kernels(made)] == [None]
+    (note,) = made.notes
+    assert "the kernels of forward.wrapper were not timed: Triton kernels run on a GPU" in note
+    measure(made)
+    assert made.notes == [note], "said once"
+
+
+def test_kernels_of_stock_too() -> None:
+    torch._dynamo.reset()
+    with compiler_core.record(engine="torch") as made:
+        torch.compile(lambda x, w: F.layer_norm(F.gelu(x @ w), (8,)).sum(0))(*WIDE).sum().backward()
+    measure(made)
+    check_accuracy(made)
+    all_timed(made)
+    assert {(k.graph, k.language == "extern") for k in kernels(made)} == {
+        ("forward", True), ("forward", False), ("backward", True), ("backward", False),
+    }  # fmt: skip
+    compared = [a for c in made.compiles for a in c.accuracy]
+    assert {a.node.partition(":")[2].partition(".")[0] for a in compared} == {"forward", "backward"}
+    assert all(a.error is not None and a.error < 1e-5 for a in compared)

@@ -1,0 +1,172 @@
+"""Convolutions with channels last: eager's values, and eager's layouts wherever they can be seen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pytest
+import torch
+import torch.fx as fx
+import torch.nn.functional as F
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from compiler_core.autograd.passes.channels_last import rearrange, to_channels_last
+from compiler_core.autograd.trace import decompositions
+from tests.cases.captured import put_on_a_gpu
+
+aten = torch.ops.aten
+Tensors = Sequence[torch.Tensor]
+
+
+def blocks(x: torch.Tensor, first: torch.Tensor, second: torch.Tensor, scale: torch.Tensor) -> Any:
+    """Two convolutions with what a network has between and after them."""
+    x = F.conv2d(x, first, padding=1)
+    x = F.batch_norm(x, None, None, scale, scale, training=True).relu()
+    x = F.max_pool2d(F.conv2d(x, second) + x, 2)
+    return x.flatten(1).sum(1), x[:, 1:], x.mean((2, 3)), x.view(x.shape[0], -1)
+
+
+def training(*tensors: torch.Tensor) -> list[torch.Tensor]:
+    outputs = blocks(*tensors)
+    loss = sum(out.square().sum() for out in outputs)
+    return [*outputs, *torch.autograd.grad(loss, tensors)]
+
+
+SIZES = (2, 3, 8, 12), (6, 3, 3, 3), (6, 6, 1, 1), (6,)
+
+
+def inputs() -> list[torch.Tensor]:
+    return [torch.randn(size) for size in SIZES]
+
+
+def traced(program: Callable[..., Any], tensors: Tensors) -> fx.GraphModule:
+    made = [t.detach().requires_grad_(program is training) for t in tensors]
+    with FakeTensorMode(allow_non_fake_inputs=True) as mode:
+        fakes = [mode.from_tensor(t) for t in made]
+        gm: fx.GraphModule = make_fx(program, decomposition_table=decompositions.table())(*fakes)
+    for node in list(gm.graph.nodes):
+        if node.target is aten.detach.default:
+            node.replace_all_uses_with(node.args[0])
+    gm.graph.eliminate_dead_code()
+    return gm
+
+
+@pytest.mark.parametrize("program", [blocks, training])
+def test_same_values_and_layouts(program: Callable[..., Any]) -> None:
+    tensors = inputs()
+    gm = traced(program, tensors)
+    expected = gm(*tensors)
+    rearrange(gm.graph)
+    gm.graph.lint()
+    gm.recompile()
+    for got, want in zip(gm(*tensors), expected, strict=True):
+        assert got.stride() == want.stride()
+        torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("program", "wanted"),
+    [
+        (blocks, ["x_1", "first_1", "getitem"]),  # a view of the last is a result
+        (training, ["arg0_1", "arg1_1", "getitem", "getitem_5", "getitem_6", "getitem_3"]),  # and three gradients
+    ],
+)
+def test_images_stay_channels_last_between_convolutions(program: Callable[..., Any], wanted: list[str]) -> None:
+    gm = traced(program, inputs())
+    rearrange(gm.graph)
+    for node in gm.graph.nodes:
+        if node.target in (aten.convolution.default, aten.convolution_backward.default):
+            images = [a for a in node.all_input_nodes if a.meta["val"].dim() == 4]
+            assert all(a.meta["val"].is_contiguous(memory_format=torch.channels_last) for a in images)
+    copied = [n.args[0].args[0] for n in gm.graph.nodes if _copies(n) and n.meta.get("rule") == "channels_last"]
+    assert [n.name for n in copied] == wanted
+
+
+def _copies(node: fx.Node) -> bool:
+    return node.target is aten.clone.default
+
+
+def on_a_gpu(
+    program: Callable[..., Any], dtype: torch.dtype = torch.float32, sizes: Sequence[tuple[int, ...]] = SIZES
+) -> fx.GraphModule:
+    with FakeTensorMode():
+        gm: fx.GraphModule = make_fx(program)(*(torch.empty(s, dtype=dtype, device="cuda") for s in sizes))
+    to_channels_last(gm.graph)
+    return gm
+
+
+def copies(gm: fx.GraphModule) -> int:
+    return sum(map(_copies, gm.graph.nodes))
+
+
+@pytest.fixture
+def precision() -> Iterator[Any]:
+    """PyTorch's setting of what float32 convolutions may round to."""
+    setting: Any = torch.backends.cudnn
+    before = setting.conv.fp32_precision
+    yield setting.conv
+    setting.conv.fp32_precision = before
+
+
+def test_only_what_tensor_cores_do_is_rearranged(precision: Any) -> None:
+    def one(x: torch.Tensor, w: torch.Tensor, *_: torch.Tensor) -> torch.Tensor:
+        return F.conv2d(x, w).relu()
+
+    sizes = (2, 8, 8, 12), (6, 8, 3, 3)
+    precision.fp32_precision = "tf32"
+    assert copies(on_a_gpu(one, sizes=sizes)) == 3, "image, weight, result"
+    assert copies(on_a_gpu(one, torch.float64, sizes)) == 0
+    precision.fp32_precision = "ieee"
+    assert copies(on_a_gpu(one, sizes=sizes)) == 0
+    assert copies(on_a_gpu(one, torch.bfloat16, sizes)) == 3
+    on_cpu = traced(one, [torch.randn(size) for size in sizes])
+    to_channels_last(on_cpu.graph)
+    assert copies(on_cpu) == 0
+
+
+@pytest.mark.parametrize("channels", [3, 8])
+def test_coloured_images_alone_are_no_reason(channels: int, precision: Any) -> None:
+    """As the patches of a vision transformer: eager's kernel rounds them as float32."""
+    precision.fp32_precision = "tf32"
+    sizes = (2, channels, 32, 32), (5, channels, 8, 8)
+    gm = on_a_gpu(lambda x, w: F.conv2d(x, w, stride=8).relu(), sizes=sizes)
+    assert bool(copies(gm)) == (channels > 3)
+
+
+def convolved(x: torch.Tensor, w: torch.Tensor, groups: int) -> torch.Tensor:
+    return F.conv2d(x, w, padding=w.shape[-1] // 2, groups=groups).relu()
+
+
+@pytest.mark.parametrize("taps", [3, 7])
+@pytest.mark.parametrize("trains", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_depthwise_convolutions_are_rearranged_where_cudnn_is_quick(
+    taps: int, trains: bool, dtype: torch.dtype, precision: Any
+) -> None:
+    precision.fp32_precision = "ieee"  # tensor cores do none of them
+
+    def program(x: torch.Tensor, w: torch.Tensor) -> Any:
+        y = convolved(x, w, 6)
+        return torch.autograd.grad(y.sum(), [x, w]) if trains else y
+
+    made = [torch.randn(s, dtype=dtype) for s in ((2, 6, 8, 8), (6, 1, taps, taps))]
+    gm = make_fx(program)(*(t.requires_grad_(trains) for t in made))
+    put_on_a_gpu(gm)
+    to_channels_last(gm.graph)
+    slow = dtype is torch.float32 and trains and taps == 7
+    assert (copies(gm) == 0) == slow
+
+
+def test_a_permuted_image_is_not_copied() -> None:
+    def program(x: torch.Tensor, first: torch.Tensor, *_: torch.Tensor) -> torch.Tensor:
+        y = F.conv2d(x, first).permute(0, 2, 3, 1)
+        return (y - y.mean(-1, keepdim=True)).sum((1, 2))
+
+    gm = traced(program, inputs())
+    expected = gm(*inputs())
+    rearrange(gm.graph)
+    gm.recompile()
+    assert copies(gm) == 2, "image and weight"
+    assert gm(*inputs()).stride() == expected.stride()

@@ -1,0 +1,38 @@
+"""Gradients that ours take the place of PyTorch's, beside eager's."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from compiler_core.api.testing import check
+
+nan, inf = math.nan, math.inf
+ROWS = [
+    *([2.0, 3, 4, 5], [0.0, 3, 4, 5], [0.0, 3, 0, 5], [-0.0, 1, 2, 3]),
+    *([nan, 3, 4, 5], [nan, 0, 4, 5], [nan, 0, 0, 5]),
+    *([inf, 0, 4, 5], [inf, 3, 4, 5], [inf, nan, 0, 1], [inf, -inf, 0.0, 0]),
+]
+
+
+@pytest.mark.parametrize("row", ROWS, ids=str)
+def test_prod_of_all(row: list[float]) -> None:
+    check(lambda x: x.prod(), lambda: (torch.tensor(row),), grad=True, backend="cpp", tolerance=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("rows", [ROWS, ROWS[:1], ROWS[4:5] * 2 + ROWS[8:9]], ids=["all", "one", "no zeros"])
+def test_prod_along_a_dimension(rows: list[list[float]], dtype: torch.dtype) -> None:
+    def program(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return x.prod(1), torch.prod(x, -1, keepdim=True), x.prod(dim=1, dtype=torch.float64), x[:, :1].prod(1)
+
+    check(program, lambda: (torch.tensor(rows, dtype=dtype),), grad=True, backend="cpp", tolerance=1e-6)
+
+
+@pytest.mark.parametrize("program", [lambda x: x.prod(), lambda x: x.prod(0), lambda x: x.prod(0).prod()])
+@pytest.mark.parametrize("shape", [(), (1,), (7, 1), (5, 19), (0, 3), (3, 0), (2, 3, 4)], ids=str)
+def test_prod_of_shapes(program: Callable[[torch.Tensor], torch.Tensor], shape: tuple[int, ...]) -> None:
+    check(program, lambda: (torch.randn(shape),), grad=True, backend="cpp", tolerance=1e-5)

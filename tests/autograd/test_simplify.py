@@ -1,0 +1,201 @@
+"""Rewrites of functional graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.fx as fx
+import torch.nn.functional as F
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from compiler_core.autograd.passes.simplify import bias_apart, conv_bias_apart, exp_of_log_softmax, relu_in_product
+from compiler_core.autograd.trace.decompositions import table
+from compiler_core.support.operator_facts import is_random
+from tests.cases.captured import put_on_a_gpu
+
+aten = torch.ops.aten
+
+
+def products(program: Callable[..., Any], dtype: torch.dtype = torch.float32, device: str = "cuda") -> list[str]:
+    """The matrix products of `program` after `bias_apart`, for tensors on a device that need not be here."""
+    sizes = (64, 32), (16, 32), (16,)
+    with FakeTensorMode():
+        gm = make_fx(program)(*(torch.empty(s, device=device, dtype=dtype) for s in sizes))
+    bias_apart(gm.graph)
+    gm.graph.lint()
+    return [str(n.target) for n in gm.graph.nodes if n.target in (aten.mm.default, aten.addmm.default)]
+
+
+def test_the_bias_of_a_product_is_added_where_the_sum_is_read() -> None:
+    def through_a_view(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return F.linear(x, w, b).view(8, 8, 16).relu()
+
+    def returned(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return F.linear(x, w, b)
+
+    def read_by_a_product(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return F.linear(x, w, b).relu() @ F.linear(x, w, b).t()
+
+    assert products(through_a_view) == ["aten.mm.default"]
+    assert products(returned) == ["aten.addmm.default"]
+    assert products(read_by_a_product) == ["aten.mm.default", "aten.addmm.default", "aten.mm.default"]
+    assert products(through_a_view, torch.bfloat16) == ["aten.addmm.default"], "it would be rounded twice"
+    assert products(through_a_view, device="cpu") == ["aten.addmm.default"]
+
+
+def test_the_sum_is_what_it_was() -> None:
+    def program(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return F.linear(x, w, b).relu()
+
+    tensors = torch.randn(5, 3), torch.randn(4, 3), torch.randn(4)
+    gm = make_fx(program)(*tensors)
+    with FakeTensorMode():
+        for node in gm.graph.nodes:
+            if "val" in node.meta:
+                node.meta["val"] = torch.empty(node.meta["val"].shape, device="cuda")
+    bias_apart(gm.graph)
+    gm.recompile()
+    assert len(gm.graph.find_nodes(op="call_function", target=aten.mm.default)) == 1
+    torch.testing.assert_close(gm(*tensors), program(*tensors))
+
+
+def convolutions(
+    program: Callable[..., Any], trains: bool = False, dtype: torch.dtype = torch.float32, groups: int = 1
+) -> tuple[fx.GraphModule, list[bool]]:
+    """`program` after `conv_bias_apart`, and whether each convolution and its gradient still have the bias."""
+    sizes = (2, 4, 8, 8), (4, 4 // groups, 3, 3), (4,)
+    gm = make_fx(program)(*(torch.randn(s, dtype=dtype, requires_grad=trains) for s in sizes))
+    put_on_a_gpu(gm)
+    conv_bias_apart(gm.graph)
+    gm.graph.eliminate_dead_code()
+    gm.graph.lint()
+    gm.recompile()
+    forward = gm.graph.find_nodes(op="call_function", target=aten.convolution.default)
+    backward = gm.graph.find_nodes(op="call_function", target=aten.convolution_backward.default)
+    return gm, [n.args[2] is not None for n in forward] + [n.args[-1][2] for n in backward]
+
+
+def test_the_bias_of_a_convolution_is_added_where_the_result_is_read() -> None:
+    def read(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return F.silu(F.conv2d(x, w, b, groups=x.shape[1] // w.shape[1])).mean((2, 3))
+
+    def returned(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return F.conv2d(x, w, b)
+
+    def training(*tensors: torch.Tensor) -> Any:
+        return torch.autograd.grad(read(*tensors).sum(), tensors)
+
+    assert convolutions(read)[1] == [False]
+    assert convolutions(read, dtype=torch.bfloat16)[1] == [False]
+    assert convolutions(returned)[1] == [True]
+    assert convolutions(read, groups=4)[1] == [False]
+    assert convolutions(read, groups=4, dtype=torch.bfloat16)[1] == [True], "its kernel begins with the bias"
+    gm, kept = convolutions(training, trains=True)
+    assert kept == [False, False]
+    tensors = [torch.randn(s, requires_grad=True) for s in ((2, 4, 8, 8), (4, 4, 3, 3), (4,))]
+    for got, want in zip(gm(*tensors), training(*tensors), strict=True):
+        torch.testing.assert_close(got, want)
+
+
+def clipped(
+    program: Callable[..., Any], rows: int = 4096, dtype: torch.dtype = torch.bfloat16, device: str = "cuda"
+) -> fx.Graph:
+    with FakeTensorMode():
+        gm = make_fx(program)(*(torch.empty(s, device=device, dtype=dtype) for s in ((rows, 32), (64, 32), (64,))))
+    for node in gm.graph.nodes:
+        node.meta["origin"] = (node.name,)
+    relu_in_product(gm.graph)
+    gm.graph.eliminate_dead_code()
+    gm.graph.lint()
+    return gm.graph
+
+
+def test_a_relu_behind_a_product_goes_into_it() -> None:
+    def through_views(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return F.linear(x, w, b).view(8, -1, 64).relu() + 1
+
+    def read_twice(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        y = F.linear(x, w, b)
+        return y.relu() + y
+
+    def scaled(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return torch.addmm(b, x, w.t(), alpha=2).relu()
+
+    def is_clipped(*args: Any) -> bool:
+        graph = clipped(*args)
+        found, left = (
+            {n.target for n in graph.nodes} & {op} for op in (aten._addmm_activation.default, aten.relu.default)
+        )
+        assert bool(found) != bool(left)
+        return bool(found)
+
+    assert is_clipped(through_views)
+    assert is_clipped(through_views, 4096, torch.float32)
+    assert not is_clipped(through_views, 64, torch.float32), "cuBLAS has more kernels for the bare product"
+    assert not is_clipped(through_views, 4096, torch.float64)
+    assert not is_clipped(through_views, 4096, torch.bfloat16, "cpu")
+    assert not is_clipped(read_twice)
+    assert not is_clipped(scaled)
+    (made,) = clipped(through_views).find_nodes(op="call_function", target=aten._addmm_activation.default)
+    assert {"addmm", "relu"} <= set(made.meta["origin"])
+
+
+def test_a_clipped_product_is_what_it_was() -> None:
+    def program(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return F.linear(x, w, b).view(5, 2, 2).relu() * 2
+
+    tensors = torch.randn(5, 3), torch.randn(4, 3), torch.randn(4)
+    tensors[0][1, 2] = torch.nan
+    gm = make_fx(program)(*tensors)
+    with FakeTensorMode():
+        for node in gm.graph.nodes:
+            if "val" in node.meta:
+                node.meta["val"] = torch.empty(node.meta["val"].shape, device="cuda", dtype=torch.bfloat16)
+    relu_in_product(gm.graph)
+    gm.recompile()
+    assert len(gm.graph.find_nodes(op="call_function", target=aten._addmm_activation.default)) == 1
+    torch.testing.assert_close(gm(*tensors), program(*tensors), equal_nan=True)
+
+
+def test_attention_without_dropout_draws_nothing() -> None:
+    graph = fx.Graph()
+    q = graph.placeholder("q")
+    op = aten._scaled_dot_product_efficient_attention.default
+    plain = graph.call_function(op, (q, q, q, None, True))
+    none, some = (graph.call_function(op, (q, q, q, None, True, p)) for p in (0.0, 0.1))
+    named = graph.call_function(op, (q, q, q, None, True), {"dropout_p": 0.5})
+    dropout = graph.call_function(aten.native_dropout.default, (q, 0.5, True))
+    assert [is_random(n) for n in (plain, none, some, named, dropout)] == [False, False, True, True, True]
+
+
+def quotients(program: Callable[..., Any], x: torch.Tensor) -> int:
+    """How many exponentials `exp_of_log_softmax` makes quotients; the values are checked."""
+    gm = make_fx(program, decomposition_table=dict(table()))(x)
+    exp = aten.exp.default
+    before = len(gm.graph.find_nodes(op="call_function", target=exp))
+    expected = gm(x)
+    exp_of_log_softmax(gm.graph)
+    gm.graph.lint()
+    gm.recompile()
+    torch.testing.assert_close(gm(x), expected, equal_nan=True)
+    return before - len(gm.graph.find_nodes(op="call_function", target=exp))
+
+
+def log_softmax(x: torch.Tensor, over: Any, largest: Any) -> torch.Tensor:
+    below = x - x.amax(largest, keepdim=True)
+    return below - below.exp().sum(over, keepdim=True).log()
+
+
+def test_the_exponential_of_a_log_softmax_is_a_quotient() -> None:
+    inf = float("inf")
+    rows = [[1.0, 2, 3], [-inf, -inf, -inf], [inf, 0, 1], [-inf, 100, -100], [float("nan"), 0, 0], [-3e38, 3e38, 0]]
+    for x in (torch.randn(5, 7) * 30, torch.tensor(rows), torch.randn(1, 1)):
+        assert quotients(lambda x: F.log_softmax(x, 1).exp(), x) == 1
+        assert quotients(lambda x: F.log_softmax(x, 0).exp() + F.log_softmax(x, 0), x) == 1
+        assert quotients(lambda x: x.log_softmax(1).mul(2).exp(), x) == 0
+        assert quotients(lambda x: (x - x.exp().sum(1, keepdim=True).log()).exp(), x) == 0
+        assert quotients(lambda x: log_softmax(x, 1, 1).exp(), x) == 1
+        assert quotients(lambda x: log_softmax(x, (0, 1), 1).exp(), x) == 0

@@ -1,0 +1,576 @@
+"""Backends by name, what happens when one fails, and the generated code around forward and backward."""
+
+from __future__ import annotations
+
+import traceback
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+import torch
+import torch.fx as fx
+import torch.nn.functional as F
+from torch import nn
+
+from compiler_core.autograd.autograd_function import laid_out, share_memory
+from compiler_core.backends import registry as backends
+from compiler_core.config import Options
+from compiler_core.errors import CompilerBug, CompileWarning, ToolWarning, UsageError
+from tests.cases.captured import Captured, capture, compiled, same_as_eager
+
+
+def t(*shape: int, grad: bool = True) -> torch.Tensor:
+    return torch.randn(shape, requires_grad=grad)
+
+
+def compile_captured(captured: Captured, **options: Any) -> Callable[..., Any]:
+    return backends.compile_graph(captured.gm, captured.inputs, captured.compile, Options(**options))
+
+
+# ---- names ---------------------------------------------------------------------------------
+
+
+def test_names() -> None:
+    assert backends.names() == ["aot_eager", "cpp", "eager", "inductor", "triton"]
+
+
+def test_an_unknown_name_lists_the_names() -> None:
+    captured = capture(lambda x: x.cos(), t(4))
+    with pytest.raises(
+        UsageError, match="unknown backend 'cp'; the backends are aot_eager, cpp, eager, inductor, triton"
+    ):
+        compile_captured(captured, backend="cp")
+
+
+def test_the_default_for_cpu_tensors_is_cpp() -> None:
+    captured = capture(lambda x: x.cos(), t(4))
+    compile_captured(captured)
+    assert captured.compile.backend == "cpp"
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "cpp"])
+def test_backend_equals_eager(backend: str) -> None:
+    made = same_as_eager(
+        nn.Sequential(nn.Linear(4, 8), nn.LayerNorm(8), nn.Tanh(), nn.Dropout()), t(3, 4), backend=backend
+    )
+    assert made.compiles[0].backend == backend
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+def test_inductor_equals_eager() -> None:
+    # a product alone needs no kernel of Inductor's, so no C++ compiler runs for seconds
+    made = same_as_eager(lambda x, w: x @ w, t(3, 4), t(4, 2), backend="inductor")
+    assert [(e.stage, e.outcome) for e in made.compiles[0].events] == [("backend", "ok")]
+
+
+def test_any_callable_is_a_backend() -> None:
+    def mine(gm: fx.GraphModule, examples: Sequence[torch.Tensor]) -> Callable[..., Any]:
+        seen.append((gm, examples))
+        gm.graph.erase_node(gm.graph.output_node())  # a backend may take its graph apart
+        return lambda x: [x.detach() * 2]
+
+    seen: list[Any] = []
+    with compiled(lambda x: x.cos(), mine) as made:
+        torch.testing.assert_close(made(torch.ones(3)), torch.full((3,), 2.0))
+    assert made.compiles[0].backend == "mine"
+    assert [tuple(e.shape) for e in seen[0][1]] == [(3,)]
+
+
+# ---- failures ------------------------------------------------------------------------------
+
+
+def broken(gm: fx.GraphModule, examples: Sequence[torch.Tensor]) -> Callable[..., Any]:
+    raise ZeroDivisionError("by design")
+
+
+def test_a_failure_is_recorded_and_the_graph_runs_eagerly() -> None:
+    with compiled(lambda x: x.cos(), broken) as made:
+        x = t(3)
+        with pytest.warns(CompileWarning, match="in the stage backend: ZeroDivisionError: by design"):
+            assert torch.equal(made(x), x.cos())
+    (failure,) = made.compiles[0].failures
+    assert (failure.stage, failure.message) == ("backend", "ZeroDivisionError: by design")
+    assert "in broken" in failure.detail
+
+
+def test_a_failure_names_its_stage(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("compiler_core.autograd.partition.minimum_cut", fail)
+    with compiled(lambda x: x.cos()) as made, pytest.warns(CompileWarning, match="in the stage partition"):
+        made(t(3)).sum().backward()
+    assert made.compiles[0].failures[0].stage == "partition"
+
+
+def test_strict_raises_it() -> None:
+    captured = capture(lambda x: x.cos(), t(3))
+    with pytest.raises(CompilerBug, match="failed in backend: ZeroDivisionError: by design"):
+        compile_captured(captured, backend=broken, strict=True)
+
+
+def test_an_interrupt_goes_through() -> None:
+    def interrupted(gm: fx.GraphModule, examples: Sequence[torch.Tensor]) -> Callable[..., Any]:
+        raise KeyboardInterrupt
+
+    captured = capture(lambda x: x.cos(), t(3))
+    with pytest.raises(KeyboardInterrupt):
+        compile_captured(captured, backend=interrupted)
+    assert captured.compile.events[-1].outcome == "failed"
+    assert captured.compile.failures == []
+
+
+def test_without_a_compiler_the_graph_runs_eagerly(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    captured = capture(lambda x: (x * 3.25).cos(), t(7))
+    with pytest.warns(ToolWarning, match="install one"):
+        call = compile_captured(captured, backend="cpp", strict=True)
+    x = torch.randn(7)
+    assert torch.equal(call(x)[0], (x * 3.25).cos())
+    (failure,) = captured.compile.failures
+    assert failure.stage == "build"
+
+
+# ---- the autograd glue ---------------------------------------------------------------------
+
+
+def test_the_wrapper_reads_well() -> None:
+    with compiled(lambda x: x.cos().cos()) as made:
+        made(t(4))
+    assert (
+        made.text("autograd")
+        == '''\
+class Compiled(torch.autograd.Function):
+    """Saves 1 tensor, 16 bytes: primals_1."""
+
+    @staticmethod
+    def forward(ctx, primals_1):
+        ctx.primals = (primals_1,)
+        try:
+            ctx.versions = (primals_1._version,)
+        except RuntimeError:  # of inference tensors nobody knows
+            ctx.versions = ()
+        with below_autograd():
+            cos_1, primals_1 = forward_graph([primals_1])
+        ctx.to_save = (primals_1,)
+        ctx.kinds = kinds((primals_1,)) if saved_tensors_hooks(True) else None
+        ctx.materialize_grads = False
+        return (cos_1,)
+
+    @staticmethod
+    def backward(ctx, tangents_1):
+        if tangents_1 is None:
+            return (None,)
+        create_graph = is_grad_enabled()
+        if create_graph and unchanged(ctx):
+            return again.gradients(ctx, (tangents_1,))
+        if is_anomaly_enabled() and unchanged(ctx):
+            return again.checked(ctx, (tangents_1,))
+        try:
+            if not tangents_1.is_contiguous():
+                tangents_1 = laid_out(tangents_1, (4,), (1,), torch.float32, 'cpu')
+        except RuntimeError:  # sparse tensors have no strides
+            if (made := again.of_sparse(ctx, (tangents_1,))) is not None:
+                return made
+            tangents_1 = laid_out(dense(tangents_1), (4,), (1,), torch.float32, 'cpu')
+        inputs = [*ctx.saved_tensors, tangents_1]
+        if not (create_graph or graph_is_retained()):  # what was saved is freed as it goes on
+            ctx.maybe_clear_saved_tensors()
+            ctx.primals = None
+        same_kinds = ctx.kinds is None or ctx.kinds == kinds(inputs[:1])
+        run = backward_graph if same_kinds and has_memory(tangents_1) else plain_backward
+        with below_autograd():
+            gradient_1, = run(inputs)
+        if create_graph:  # an input was written to
+            return again.once(ctx, (gradient_1,))
+        return (gradient_1,)
+
+
+apply = super(torch.autograd.Function, Compiled).apply  # without what functorch alone needs
+
+
+class CompiledBackward(Compiled._backward_cls):
+    __slots__ = ['primals', 'versions', 'kinds']
+    apply = Compiled.backward  # without a choice between it and a vjp
+
+
+Compiled._backward_cls = CompiledBackward
+
+
+def call(primals_1):
+    if forward_ad._current_level >= 0:  # tangents go along with the values, which no kernel sees
+        return run_eagerly(primals_1)
+    cos_1, = (Compiled.apply if transforms_are_active() else apply)(primals_1)
+    return (cos_1,)
+'''
+    )
+    links = {e.made: e.sources for e in made.compiles[0].edges}
+    assert links["0/0:autograd#saved"] == ["0/0:forward#primals_1"]
+
+
+def test_what_few_kernels_need_stands_in_the_wrapper_itself() -> None:
+    x = t(5, 7)
+    for _ in range(2):  # compiled, then read from disk
+        with compiled(lambda x: x.softmax(1), "cpp") as made:
+            found, expected = made(x), x.softmax(1)
+        torch.testing.assert_close(found, expected)
+        gradients = (torch.autograd.grad(y.cos().sum(), x) for y in (found, expected))
+        torch.testing.assert_close(*gradients)
+        text = made.text("autograd")
+        (span,) = (s for s in made.compiles[0].find("autograd").spans if s.key == "forward")
+        lines = text.splitlines()[span.first - 1 : span.last]
+        assert [line.strip() for line in lines] == ["div = empty((5, 7), (7, 1), f32)", "forward_0(primals_1, div)"]
+        assert "_graph(" not in text
+
+
+def test_what_many_kernels_need_stays_a_function() -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        for n in range(12):
+            x = (x * n + 1).sum(0, keepdim=True) + x.cumsum(1)
+        return x
+
+    x = t(5, 7, grad=False)
+    with compiled(program, "cpp") as made:
+        torch.testing.assert_close(made(x), program(x))
+    assert "forward_graph([primals_1])" in made.text("autograd")
+
+
+def test_backward_twice() -> None:
+    with compiled(lambda x: x.cos().cos()) as made:
+        x = t(4)
+        y = made(x).sum()
+        y.backward(retain_graph=True)
+        once = x.grad
+        assert once is not None
+        once = once.clone()
+        y.backward()
+        torch.testing.assert_close(x.grad, 2 * once)
+        with pytest.raises(RuntimeError, match="backward through the graph a second time"):
+            y.backward()
+
+
+def gradient_penalty(call: Callable[..., Any], x: torch.Tensor) -> Any:
+    (gradient,) = torch.autograd.grad(call(x).sum(), x, create_graph=True)
+    penalty = (gradient.norm(2, dim=1) - 1).square().mean()
+    return [gradient, *torch.autograd.grad(penalty, x, allow_unused=True)]
+
+
+def hessian_vector_product(call: Callable[..., Any], x: torch.Tensor) -> Any:
+    return torch.autograd.functional.hvp(lambda x: call(x).sum(), x.detach(), torch.ones_like(x))
+
+
+def hessian(call: Callable[..., Any], x: torch.Tensor) -> Any:
+    return [torch.autograd.functional.hessian(lambda x: call(x).square().sum(), x.detach())]
+
+
+def third_derivative(call: Callable[..., Any], x: torch.Tensor) -> Any:
+    y = call(x).sum()
+    for _ in range(3):
+        (y,) = torch.autograd.grad(y.sum(), x, create_graph=True)
+    return [y]
+
+
+def of_parameters(call: Callable[..., Any], x: torch.Tensor) -> Any:
+    (gradient,) = torch.autograd.grad(call(x).sum(), x, create_graph=True)
+    gradient.square().sum().backward()
+    return [x.grad]
+
+
+def through_one_output(call: Callable[..., Any], x: torch.Tensor) -> Any:
+    y = call(x)
+    first = torch.autograd.grad(y[:, 0].sum(), x, create_graph=True)
+    second = torch.autograd.grad(y[:, 1].exp().sum(), x, create_graph=True)
+    return torch.autograd.grad((first[0] * second[0]).sum(), x)
+
+
+def flat(result: Any) -> list[torch.Tensor]:
+    return [t for r in result for t in (flat(r) if isinstance(r, (tuple, list)) else [r])]
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute")  # of torch.compile, which looks at it
+@pytest.mark.parametrize("backend", ["aot_eager", "cpp"])
+@pytest.mark.parametrize(
+    "use",
+    [gradient_penalty, hessian_vector_product, hessian, third_derivative, of_parameters, through_one_output],
+)
+def test_gradients_of_gradients_equal_eager(use: Callable[..., Any], backend: str) -> None:
+    net = nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 2), nn.Tanh()).double()
+    x = torch.randn(4, 3, dtype=torch.float64)
+    expected = flat(use(net, x.clone().requires_grad_()))
+    weights = [p.grad for p in net.parameters()]
+    net.zero_grad()
+    with compiled(net, backend) as made:
+        found = flat(use(made, x.clone().requires_grad_()))
+    torch.testing.assert_close(found, expected)
+    for parameter, weight in zip(net.parameters(), weights, strict=True):
+        assert (parameter.grad is None) == (weight is None)
+        if weight is not None:
+            torch.testing.assert_close(parameter.grad, weight)
+    assert not made.compiles[0].failures
+    assert [e.name for e in made.compiles[0].events if e.stage == "run"] == ["create_graph=True"]
+
+
+def test_gradgradcheck() -> None:
+    def function(x: torch.Tensor, y: torch.Tensor) -> Any:
+        z = x * 2
+        z.mul_(y.tanh())
+        return z.t(), (x * y).sin().sum(0), y.cos()
+
+    inputs = [torch.randn(2, 3, dtype=torch.float64, requires_grad=True) for _ in range(2)]
+    with compiled(function) as made:
+        assert torch.autograd.gradcheck(made, inputs)
+        assert torch.autograd.gradgradcheck(made, inputs)
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute")  # of torch.compile, which looks at it
+def test_gradients_reach_through_what_made_the_inputs() -> None:
+    def use(call: Callable[..., Any]) -> Any:
+        x = start.clone().requires_grad_()
+        h = x.exp()
+        (gradient,) = torch.autograd.grad(call(h, h.sin()).sum(), x, create_graph=True)
+        return torch.autograd.grad(gradient.sum(), x)[0]
+
+    def function(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return (a * b).sin()
+
+    start = t(4, grad=False)
+    with compiled(function) as made:
+        torch.testing.assert_close(use(made), use(function))
+
+
+def draws(x: torch.Tensor) -> torch.Tensor:
+    return F.dropout(x.cos(), 0.5)
+
+
+def writes(x: torch.Tensor, seen: torch.Tensor) -> torch.Tensor:
+    seen.add_(1)
+    return x.cos() * seen
+
+
+@pytest.mark.parametrize(
+    ("function", "others", "why"), [(draws, (), "draws random numbers"), (writes, (torch.zeros(4),), "writes to its")]
+)
+def test_what_may_not_run_again_says_so(function: Callable[..., Any], others: Any, why: str) -> None:
+    with compiled(function) as made:
+        x = t(4)
+        (gradient,) = torch.autograd.grad(made(x, *others).sum(), x, create_graph=True)
+        assert gradient.requires_grad
+        for allow_unused in (False, True):
+            with pytest.raises(RuntimeError, match=f"cannot be differentiated again: the graph {why}"):
+                torch.autograd.grad(gradient.sum(), x, allow_unused=allow_unused, retain_graph=True)
+
+
+def test_an_input_written_to_since_is_not_run_on() -> None:
+    def use(call: Callable[..., Any], function: Callable[..., Any]) -> torch.Tensor:
+        x, w = start.clone().requires_grad_(), torch.ones(4)
+        y = call(x, w).sum()
+        w.mul_(3)
+        (gradient,) = torch.autograd.grad(y, x, create_graph=True)
+        function(gradient, x)
+        return gradient
+
+    def again(gradient: torch.Tensor, x: torch.Tensor) -> None:
+        with pytest.raises(RuntimeError, match="an input was written to since"):
+            torch.autograd.grad(gradient.sum(), x, allow_unused=True)
+
+    def function(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return x.cos() + w
+
+    start = t(4, grad=False)
+    with compiled(function) as made:
+        torch.testing.assert_close(use(made, again), use(function, lambda *_: None))
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute")  # of torch.compile, which looks at it
+def test_an_input_that_the_graph_writes_to_and_that_has_a_gradient() -> None:
+    def function(z: torch.Tensor) -> torch.Tensor:
+        z.mul_(2)
+        return z.cos()
+
+    with compiled(function) as made:
+        x = t(4)
+        y = made(x * 1).sum()
+        with pytest.raises(RuntimeError, match="cannot be differentiated again: the graph writes to its inputs"):
+            torch.autograd.grad(y, x, create_graph=True)
+
+
+def test_inputs_are_kept_no_longer_than_what_autograd_saves() -> None:
+    with compiled(lambda x, w: x * 2 + w) as made:
+        x, w = t(4), torch.ones(4)
+        kept = weakref.ref(w)
+        y = made(x, w)
+        del w
+        assert kept() is not None
+        y.sum().backward()
+        assert kept() is None
+
+
+def three(x: torch.Tensor, y: torch.Tensor, z: torch.Tensor) -> Any:
+    return x * y, y * z, (z * 2).t()
+
+
+@pytest.mark.parametrize("used", [(0,), (1,), (2,), (0, 2), (0, 1, 2)])
+def test_unused_outputs_leave_no_gradient(used: tuple[int, ...]) -> None:
+    def gradients(call: Callable[..., Any]) -> list[torch.Tensor | None]:
+        inputs = [a.detach().requires_grad_() for a in args]
+        outputs = call(*inputs)
+        torch.stack([outputs[i].exp().sum() for i in used]).sum().backward()
+        return [i.grad for i in inputs]
+
+    args = [t(2, 3) for _ in range(3)]
+    with compiled(three) as made:
+        for ours, eager in zip(gradients(made), gradients(three), strict=True):
+            assert (ours is None) == (eager is None)
+            if eager is not None:
+                torch.testing.assert_close(ours, eager)
+
+
+def test_tangents_of_another_layout() -> None:
+    def gradient(call: Callable[..., Any], spread: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor | None:
+        x = start.detach().requires_grad_()
+        spread(call(x)).backward()
+        return x.grad
+
+    start = t(3, 4)
+    spreads: list[Callable[[torch.Tensor], torch.Tensor]] = [
+        lambda y: y.sum(),
+        lambda y: (y.t().contiguous().exp()).sum(),
+        lambda y: (y * torch.randn(4, 3, generator=torch.Generator().manual_seed(0)).t()).sum(),
+    ]
+    with compiled(lambda x: (x @ x.t()) @ x.sin(), "cpp") as made:
+        for spread in spreads:
+            torch.testing.assert_close(gradient(made, spread), gradient(lambda x: (x @ x.t()) @ x.sin(), spread))
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "cpp"])
+def test_outputs_can_be_written_to(backend: str) -> None:
+    """They are no views made inside a custom function, which PyTorch would protect."""
+
+    def both(call: Callable[..., Any]) -> tuple[torch.Tensor, torch.Tensor | None]:
+        x = start.detach().requires_grad_()
+        outputs = call(x)
+        for output in outputs:
+            output.mul_(2)
+        torch.stack([o.sum() for o in outputs]).sum().backward()
+        return outputs[0], x.grad
+
+    def function(x: torch.Tensor) -> Any:
+        return (x @ x).t(), nn.functional.linear(x[None], x), x.sin()[1:]
+
+    start = t(3, 3)
+    with compiled(function, backend) as made:
+        for ours, eager in zip(both(made), both(function), strict=True):
+            torch.testing.assert_close(ours, eager)
+
+
+def test_inputs_that_share_memory_run_eagerly() -> None:
+    def function(b: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        b.add_(1)
+        return b * x
+
+    captured = capture(function, t(4, grad=False), t(4, grad=False))
+    call = compile_captured(captured, backend="aot_eager")
+    assert "if share_memory((primals_1,), (primals_2,)):" in captured.compile.find("autograd").text
+    x = torch.ones(4)
+    torch.testing.assert_close(call(x, x)[0], torch.full((4,), 4.0))
+
+
+def test_share_memory() -> None:
+    a, b = torch.ones(4), torch.ones(4)
+    assert share_memory([a], [b, a[1:]])
+    assert share_memory([a, a.view(2, 2)], [])
+    assert not share_memory([a], [b])
+
+
+def test_laid_out() -> None:
+    x = torch.randn(3, 4)
+    other = laid_out(x, (3, 4), (1, 3), torch.float32, "cpu")
+    assert other.stride() == (1, 3)
+    assert torch.equal(other, x)
+    assert torch.equal(laid_out(None, (2,), (1,), torch.float64, "cpu"), torch.zeros(2, dtype=torch.float64))
+
+
+def test_writing_to_an_output_that_eagers_backward_does_not_read_changes_nothing() -> None:
+    def program(x: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        y = nn.functional.linear(x, w)
+        return y, y.exp().sin()
+
+    x, w = t(1, 2, 3), t(4, 3)
+    gradients = []
+    with compiled(program) as made:
+        for run in (program, made):
+            y, z = run(x, w)
+            y.detach().mul_(2)
+            gradients.append(torch.autograd.grad(z.sum(), [x, w]))
+    torch.testing.assert_close(gradients[1], gradients[0])
+
+
+def test_writing_to_an_output_that_the_backward_reads_is_noticed() -> None:
+    with compiled(lambda x, w: (lambda y: (y, y.sin()))(nn.functional.linear(x, w))) as made:
+        y, z = made(t(1, 2, 3), t(4, 3))
+        y.detach().mul_(2)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            z.sum().backward()
+    assert "mm = _unsafe_view.detach().as_strided(" in made.text("autograd")
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "cpp"])
+def test_writing_to_an_input_that_the_backward_reads_is_noticed(backend: str) -> None:
+    with compiled(lambda x: x.cos().cos(), backend) as made:
+        x = t(4)
+        y = made(x)
+        x.detach().mul_(2)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            y.sum().backward()
+
+
+def test_traceback_reaches_into_the_generated_source() -> None:
+    captured = capture(lambda x: x.cos(), t(3))
+    call = compile_captured(captured, backend="aot_eager")
+    with pytest.raises(RuntimeError) as caught:
+        call(torch.ones(3).to_sparse())
+    assert "forward_graph([primals_1])" in "".join(traceback.format_exception(caught.value))
+
+
+# ---- one backward after another ------------------------------------------------------------
+
+
+def two_losses(x: torch.Tensor, u: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Eager has separate nodes behind the two; one compiled node is behind both."""
+    return (x * u).sin().sum(), (x * v).cos().sum()
+
+
+def test_backward_goes_through_outputs_one_by_one() -> None:
+    x, u, v = t(5, grad=False), t(5), t(5)
+    with compiled(two_losses, "cpp") as made:
+        first, second = made(x, u, v)
+        first.backward()
+        assert v.grad is None
+        with torch.no_grad():
+            u.mul_(2)  # an optimiser's step; the second gradient does not read u
+        second.backward()
+    torch.testing.assert_close(v.grad, -(x * v).sin() * x)
+
+
+def test_a_saved_value_that_changed_in_between_is_refused() -> None:
+    x, u, v = t(5), t(5), t(5)  # as x gets a gradient too, eager saves v
+    with compiled(two_losses, "cpp") as made:
+        first, second = made(x, u, v)
+        first.backward()
+        with torch.no_grad():
+            v.mul_(2)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            second.backward()
+
+
+def test_the_same_output_twice_is_refused() -> None:
+    x, u, v = t(5, grad=False), t(5), t(5)
+    with compiled(two_losses, "cpp") as made:
+        first, second = made(x, u, v)
+        first.backward()
+        with pytest.raises(RuntimeError, match="second time"):
+            first.backward()
+        second.backward(retain_graph=True)
+        second.backward()
+    torch.testing.assert_close(v.grad, -2 * (x * v).sin() * x)

@@ -1,0 +1,501 @@
+# mypy: ignore-errors
+# (the programs stand for users' code, which has no annotations)
+"""Where the graph breaks, with which kind; what runs around the break is what Python would do.
+
+PYTEST_DONT_REWRITE: the programs use ``assert`` as a user's would.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import random
+
+import pytest
+import torch
+
+import compiler_core as cc
+from compiler_core.api.testing import Expected, break_kinds, check, same_as_eager
+from compiler_core.capture import break_kinds as breaks
+
+MADE: set[str] = set()
+
+
+def breaking(*kinds, graphs=None, compiles=None, **more):
+    """A program that breaks in these ways, among others; `test_every_kind_is_made` adds them up."""
+
+    MADE.update(kinds)
+
+    def decorate(program):
+        def test():
+            record = check(program, more.get("inputs"), Expected(graphs, compiles=compiles))
+            assert set(kinds) <= set(break_kinds(record)), break_kinds(record)
+
+        test.__name__ = program.__name__
+        return test
+
+    return decorate
+
+
+@breaking("inference mode", inputs=lambda: (torch.ones(3),))
+def test_inference_mode(x):
+    with torch.inference_mode():
+        y = x * 2
+    return y + 1
+
+
+@breaking("data-dependent branch", graphs=2, compiles=2, inputs=lambda: (torch.ones(3),))
+def test_branch_on_a_tensor(x):
+    y = x.sin()
+    if y.sum() > 0:
+        y = y * 2
+    else:
+        y = y - 1
+    return y.cos()
+
+
+@same_as_eager(inputs=lambda: (torch.randn(1),))
+def test_branch_both_ways(x):
+    return "up" if x > 0 else "down"
+
+
+@same_as_eager(inputs=lambda: (torch.randn(1),))
+def test_tensor_in_boolean_operators(x):
+    a = x > 0 and x < 1
+    b = (x > 0) or (x < -1)
+    c = not x
+    return a, b, c, 0 < x < 1
+
+
+@same_as_eager(inputs=lambda: (torch.randn(3),))
+def test_while_on_a_tensor(x):
+    n = 0
+    y = x * 1
+    while y.abs().sum() < 20:
+        y = y * 2 + 1
+        n += 1
+    return y, n
+
+
+@same_as_eager(inputs=lambda: (torch.randn(3),))
+def test_assert_on_a_tensor(x):
+    y = x.abs()
+    assert (y >= 0).all(), "no"
+    return y + 1
+
+
+@same_as_eager(inputs=lambda: (torch.randn(3),))
+def test_assert_that_fails(x):
+    y = x.abs()
+    assert (y < 0).all(), f"sum is {y.shape[0]}"
+    return y + 1
+
+
+@breaking("tensor value read", graphs=2, compiles=2)
+def test_item(x):
+    n = x.sum().item()
+    return x * 2, n
+
+
+@same_as_eager()
+def test_reads(x):
+    y = x + 1
+    a = float(y[0, 0])
+    b = int(y[0, 1])
+    c = y.tolist()
+    d = bool(y[0, 0] > 0)
+    e = y.numpy() * 2
+    return a, b, c, d, torch.from_numpy(e), f"{y[0, 0]:.2f}", str(y.shape), len(str(y)), y.sum().item() + a
+
+
+@breaking("print", graphs=2)
+def test_print(x):
+    y = x + 1
+    print("shape", y.shape, y.sum() * 0)
+    return y * 2
+
+
+@breaking("print", "print")
+def test_print_twice_with_pending_stack(x):
+    return [x + 1, print("a"), {"k": x * 2, "p": print("b")}, x.shape]
+
+
+@breaking("backward", inputs=lambda: (torch.randn(3, requires_grad=True),))
+def test_backward(x):
+    loss = (x.sin() ** 2).sum()
+    loss.backward()
+    return x.grad * 2
+
+
+@breaking("skipped function")
+def test_standard_library(x):
+    y = x + 1
+    n = random.Random(3).random()
+    return y * n
+
+
+@same_as_eager(breaks=["asked for"], graphs=2)
+def test_graph_break(x):
+    y = x + 1
+    cc.graph_break()
+    return y * 2
+
+
+@cc.disable
+def plain(x, k=1):
+    return x * k if x.sum() > 0 else x - k
+
+
+@breaking("asked for", graphs=2)
+def test_disabled_function(x):
+    return plain(x + 1, k=3) + 2
+
+
+@breaking("exception", graphs=1, compiles=1)
+def test_raise(x):
+    y = x + 1
+    raise ValueError(f"bad {y.shape[0]}")
+
+
+@same_as_eager(graphs=1)
+def test_shapes_that_do_not_fit(x):
+    y = x + 1
+    return y @ torch.ones(3, 7)
+
+
+def raiser(x, n):
+    if n > 2:
+        raise KeyError(n)
+    return x + n
+
+
+@same_as_eager()
+def test_exception_in_a_callee_caught_here(x):
+    try:
+        y = raiser(x, 3)
+    except KeyError as error:
+        y = x - error.args[0]
+    finally:
+        z = x * 2
+    return y, z
+
+
+@same_as_eager()
+def test_exception_in_a_callee_not_caught(x):
+    y = x + 1
+    return raiser(y, 5)
+
+
+@same_as_eager()
+def test_exceptions_of_python(x):
+    found = []
+    for make in (lambda: [1][3], lambda: {}["a"], lambda: 1 / 0, lambda: int("x"), lambda: None.a, lambda: x.nothing):
+        try:
+            make()
+        except Exception as error:
+            found.append((type(error).__name__, str(error)))
+    return x + 1, found
+
+
+@same_as_eager()
+def test_nested_finally(x):
+    log = []
+    try:
+        try:
+            raise ValueError("inner")
+        finally:
+            log.append("cleanup")
+    except ValueError as error:
+        log.append(str(error))
+        x = x + 1
+    else:
+        log.append("never")
+    return x, log
+
+
+@same_as_eager()
+def test_reraise_with_cause(x):
+    y = x + 1
+    try:
+        raiser(y, 3)
+    except KeyError as error:
+        raise RuntimeError("outer") from error
+
+
+@same_as_eager()
+def test_break_in_a_loop(x):
+    y = x.cos()
+    for i in range(3):
+        y = y + i
+        print(i)
+    return y.sin()
+
+
+@same_as_eager()
+def test_break_in_a_with_block(x):
+    y = x + 1
+    with torch.no_grad():
+        z = y.cos()
+        print("in")
+    return z.sin() + y
+
+
+@same_as_eager()
+def test_break_in_a_try_block(x):
+    try:
+        y = x + 1
+        print("in")
+    except ValueError:
+        y = x
+    return y * 2
+
+
+@same_as_eager()
+def test_break_in_nested_loops(x):
+    out = []
+    for i in range(2):
+        for j in (1, 2):
+            if i == j:
+                continue
+            out.append(x * i + j)
+            print(i, j)
+        else:
+            out.append(i)
+    return out
+
+
+@same_as_eager()
+def test_break_in_comprehension(x):
+    k = 3
+    out = [print(i) or x * i + k for i in range(3)]
+    return out, k
+
+
+@same_as_eager()
+def test_break_in_a_generator(x):
+    def rows():
+        for i in range(3):
+            print(i)
+            yield x + i
+
+    return sum(rows())
+
+
+@breaking("unsupported call")
+def test_unknown_method(x):
+    y = x + 1
+    return y, memoryview(b"ab").tolist()
+
+
+@breaking("unsupported attribute")
+def test_unknown_attribute(x):
+    y = x + 1
+    return y.data, y._version
+
+
+@breaking("unsupported operation")
+def test_unknown_operation(x):
+    y = x + 1
+    return y, b"ab"[y.device.index or 0 :] < memoryview(b"b")
+
+
+@breaking("overlapping write")
+def test_overlapping_write(x):
+    y = x + 1
+    return y.expand(2, *y.shape).masked_fill_(y > 0, 1.0)
+
+
+@breaking("unsupported iteration")
+def test_unknown_iteration(x):
+    y = x + 1
+    (a,) = memoryview(b"a")
+    return y + a
+
+
+@breaking("unsupported mutation", inputs=lambda: (torch.randn(3),))
+def test_unknown_mutation(x):
+    y = x + 1
+    x.data = y
+    return x + 1
+
+
+several = ExceptionGroup("several", [ValueError(1)])
+
+
+@breaking("unsupported instruction")
+def test_unknown_instruction(x):
+    y = x + 1
+    try:
+        raise several
+    except* ValueError:
+        y = y * 2
+    return y
+
+
+@same_as_eager()
+def test_class_made_inside(x):
+    y = x + 1
+
+    class Local:
+        k = 3
+
+        def go(self, v):
+            return v * self.k
+
+    return Local().go(y)
+
+
+async def coroutine(x):
+    return x
+
+
+@breaking("generator")
+def test_coroutine(x):
+    y = x + 1
+    c = coroutine(y)
+    c.close()
+    return y
+
+
+@breaking("unroll limit")
+def test_long_loop(x):
+    y = x + 1
+    n = sum(i for i in range(20_000))
+    return y + n
+
+
+def test_loop_says_so():
+    def program(x):
+        for i in range(2):
+            x = x + i
+            print(i, end="")
+        return x
+
+    record = check(program)
+    assert any("loop" in c.reason for c in record.compiles if c.outcome == "skipped")
+    assert breaks.IN_A_LOOP in record.compiles[0].breaks[0].explanation
+
+
+def test_every_kind_is_made():
+    assert set(breaks.KINDS) - MADE == set()
+    for kind in breaks.KINDS.values():
+        assert kind.explanation.endswith(".")
+        assert kind.hint.endswith(".")
+
+
+def test_full_graph_error():
+    @cc.compile(backend="eager", fullgraph=True)
+    def program(x):
+        y = x + 1
+        print(y)
+        return y
+
+    with pytest.raises(cc.errors.FullGraphError) as error:
+        program(torch.ones(2))
+    text = str(error.value)
+    assert "print" in text
+    assert "print(y)" in text
+    assert f'File "{__file__}"' in text
+    assert breaks.KINDS["print"].hint in text
+
+
+def test_traceback_shows_the_users_lines():
+    def callee(y):
+        return y @ torch.ones(3, 7)  # the line that fails
+
+    def program(x):
+        y = x + 1
+        print("", end="")
+        z = y * 2
+        return callee(z)  # the line that calls
+
+    import traceback
+
+    with pytest.raises(RuntimeError) as error:
+        cc.compile(program, backend="eager", strict=True)(torch.ones(4, 4))
+    frames = traceback.extract_tb(error.value.__traceback__)
+    lines = [frame.line for frame in frames if frame.filename == __file__]
+    assert [line.partition("#")[2] for line in lines[-2:]] == [" the line that calls", " the line that fails"]
+
+
+@same_as_eager()
+def test_deleted_argument(x):
+    y = x + 1
+    del x
+    try:
+        return x
+    except UnboundLocalError:
+        return y
+
+
+@same_as_eager()
+def test_deleted_argument_uncaught(x):
+    y = x + 1
+    del x
+    return x
+
+
+@same_as_eager()
+def test_locals(x):
+    y = x + 1
+    return sorted(locals()), eval("y"), y * 2
+
+
+@same_as_eager(inputs=lambda: (torch.randn(3), [1, 2]))
+def test_star_of_something_unknown(x, items):
+    s = {5}
+    return [x + 1, *s], (*s, *items), {**{"a": 1}}
+
+
+@same_as_eager()
+def test_dict_changed_while_iterating(x):
+    d = {"a": 1}
+    for k in d:
+        d[k + "b"] = x
+    return d
+
+
+@same_as_eager()
+def test_autocast_and_other_contexts(x):
+    y = x + 1
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        z = y @ y
+    with contextlib.suppress(ValueError):
+        z = z + 1
+        raise ValueError
+    with torch.set_grad_enabled(False):
+        w = z * 2
+    return y, z, w
+
+
+@same_as_eager(grad=True)
+def test_grad_mode_across_a_break(x):
+    with torch.no_grad():
+        y = x * 2
+        print("in")
+        z = x * 3
+    w = x * 4
+    torch.set_grad_enabled(True)
+    return y, z, w, torch.is_grad_enabled()
+
+
+@same_as_eager()
+def test_stack_of_many_kinds_across_a_break(x):
+    return x, [x + 1], {"k": (1, None)}, range(3), slice(1, 2), "s", math.pi, x.shape, print("now"), torch.int32, len
+
+
+def test_break_kinds_of_a_resume_function():
+    def program(x):
+        print("a")
+        y = x + 1
+        print("b")
+        return y.item()
+
+    record = check(program, lambda: (torch.ones(1),))
+    assert break_kinds(record) == ["print", "print", "tensor value read"]
+
+
+@same_as_eager(breaks=["skipped function"], backend="cpp", tolerance=1e-5)
+def test_functions_that_look_at_their_result(x):
+    a = x @ x.T + 4 * torch.eye(4)
+    return torch.linalg.solve(a, x).cos()

@@ -1,0 +1,59 @@
+"""Every kernel of the thirty benchmark programs beside a float64 reference, in C++ and in Triton's interpreter."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.benchmarks.cases import CASES, Case
+from tests.cases import case_accuracy
+
+
+@pytest.mark.parametrize("each", CASES, ids=lambda each: each.name)
+def test_cpp(each: Case) -> None:
+    assert case_accuracy.verdict(each, "cpp") == "ok"
+
+
+@pytest.mark.parametrize("each", [each for each in CASES if not each.random], ids=lambda each: each.name)
+def test_errors_over_many_inputs_are_at_most_twice_eagers(each: Case) -> None:
+    assert max(case_accuracy.ratios(each, "cpp")) <= 2
+
+
+@pytest.mark.parametrize("columns", [7, 40, 700])
+def test_variances_which_eager_takes_in_double(columns: int) -> None:
+    def program(x: torch.Tensor) -> Any:
+        return x.var(1), x.var(0), x.var(), x.std(1), torch.var_mean(x, 1)[0], (x + 5).var(1)
+
+    each = Case("variances", program, lambda m: [torch.randn(20, columns)])
+    assert max(case_accuracy.ratios(each, "cpp")) <= 2
+
+
+@pytest.fixture(scope="module")
+def triton() -> dict[str, str]:
+    """The verdicts on all, from one process."""
+    environment = os.environ | {"TRITON_INTERPRET": "1", "PYTHONPATH": str(Path(__file__).parents[2])}
+    command = [sys.executable, "-m", "tests.cases.case_accuracy", "triton"]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=280)
+    assert done.returncode == 0, done.stderr
+    found: dict[str, str] = json.loads(done.stdout)
+    return found
+
+
+@pytest.mark.parametrize("name", [each.name for each in CASES])
+def test_triton(name: str, triton: dict[str, str]) -> None:
+    assert triton[name] == "ok"
+
+
+def test_an_error_beyond_eagers_is_found() -> None:
+    exact = torch.linspace(1, 2, 9, dtype=torch.float64)
+    eager = exact.float()
+    assert case_accuracy.compare(eager, eager, exact) == ""
+    assert "error over twice" in case_accuracy.compare(eager * (1 + 1e-6), eager, exact)
+    assert "nan at 4" in case_accuracy.compare(eager.masked_fill(torch.arange(9) == 4, float("nan")), eager, exact)

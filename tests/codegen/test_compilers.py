@@ -1,0 +1,199 @@
+"""Building: the cache on disk, many processes at once, damage, and a machine without compiler."""
+
+from __future__ import annotations
+
+import ctypes
+import multiprocessing
+import os
+import signal
+import stat
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from compiler_core.codegen.build import compilers as build
+from compiler_core.codegen.build import disk_cache as cache_files
+from compiler_core.errors import BuildError
+from tests.cases.kernel_programs import compiled
+
+ANSWER = 'extern "C" int answer() { return 42; }\n'
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An empty cache, and nothing loaded yet."""
+    monkeypatch.setenv("CUTAWAY_CACHE_DIR", str(tmp_path / "cache"))
+    _forget()
+    yield tmp_path / "cache" / "cutaway" / "cpp"
+    _forget()
+
+
+def _forget() -> None:
+    build._loaded.clear()
+    build._gave_up.clear()
+    cache_files.noted()
+    build._inspect.cache_clear()
+    build._reduced.cache_clear()
+
+
+def _libraries(cache: Path) -> list[Path]:
+    return sorted(cache.glob("*.so"))
+
+
+def _library(source: str) -> Path:
+    return build.library_path(build.digest(source, build._reduced(build.toolchain())))
+
+
+def _answer(library: ctypes.CDLL) -> int:
+    return int(library.answer())
+
+
+def test_builds_once_and_finds_it_again(cache: Path) -> None:
+    assert _answer(build.load(ANSWER)) == 42
+    made = _library(ANSWER).stat().st_ino
+    _forget()
+    assert _answer(build.load(ANSWER)) == 42
+    assert _library(ANSWER).stat().st_ino == made
+
+
+def test_what_was_found_on_disk_was_not_built(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    build.load(ANSWER)
+    _forget()
+    monkeypatch.setattr(build, "_built", lambda *_: pytest.fail("it was built again"))
+    assert _answer(build.load(ANSWER)) == 42
+
+
+def test_another_source_or_flag_is_another_library(cache: Path) -> None:
+    tools = build.toolchain()
+    fewer = build.Toolchain(tools.path, tools.version, tools.flags[1:])
+    newer = build.Toolchain(tools.path, tools.version + "1", tools.flags)
+    keys = {build.digest(s, t) for s in (ANSWER, ANSWER + "\n") for t in (tools, fewer, newer)}
+    assert len(keys) == 6
+
+
+def test_the_cache_is_the_users_alone(cache: Path) -> None:
+    before = os.umask(0)
+    try:
+        build.load(ANSWER)
+    finally:
+        os.umask(before)
+    for path in (cache, *_libraries(cache)):
+        assert not path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO)
+
+
+@pytest.mark.parametrize("damage", ["truncated", "emptied", "changed", "extended"])
+def test_a_damaged_library_is_built_again(cache: Path, damage: str) -> None:
+    build.load(ANSWER)
+    _forget()
+    path = _library(ANSWER)
+    content = path.read_bytes()
+    at = len(content) // 2
+    changed = content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :]
+    damaged = {"truncated": content[:1000], "emptied": b"", "changed": changed, "extended": content + b"x"}[damage]
+    path.unlink()  # the old file stays mapped in this process: it must not be written to
+    path.write_bytes(damaged)
+    assert _answer(build.load(ANSWER)) == 42
+    assert cache_files.read("cpp", path.stem) is not None
+
+
+def _load_and_report(number: int, queue: multiprocessing.Queue[int], source: str) -> None:
+    time.sleep(0.01 * (number % 3))
+    queue.put(_answer(build.load(source)))
+
+
+def test_many_processes_build_at_once(cache: Path) -> None:
+    context = multiprocessing.get_context("fork")
+    queue: multiprocessing.Queue[int] = context.Queue()
+    workers = [context.Process(target=_load_and_report, args=(n, queue, ANSWER)) for n in range(6)]
+    for worker in workers:
+        worker.start()
+    answers = [queue.get(timeout=60) for _ in workers]
+    for worker in workers:
+        worker.join()
+        assert worker.exitcode == 0
+    assert answers == [42] * 6
+    assert cache_files.read("cpp", _library(ANSWER).stem) is not None
+    assert not list(cache.glob("*building-*"))
+
+
+def test_a_fork_while_another_thread_builds(cache: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The child builds too, and does not wait for a thread that it does not have."""
+    slow = tmp_path / "slow"
+    slow.write_text(f'#!/bin/sh\n[ -e {tmp_path}/fork ] && touch {tmp_path}/builds && sleep 3\nexec g++ "$@"\n')
+    slow.chmod(0o755)
+    monkeypatch.setenv("CXX", str(slow))
+    build.load("// all is imported\n" + ANSWER)
+    (tmp_path / "fork").touch()
+    building = threading.Thread(target=build.load, args=(ANSWER,))
+    building.start()
+    while not (tmp_path / "builds").exists():
+        time.sleep(0.01)
+    pid = os.fork()
+    if not pid:
+        signal.alarm(60)
+        os._exit(_answer(build.load("// in the child\n" + ANSWER)))
+    building.join()
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 42
+
+
+def test_no_compiler_says_how_to_get_one(cache: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CXX", raising=False)
+    with pytest.raises(BuildError, match="install one"):
+        build.load(ANSWER)
+    with pytest.raises(BuildError, match="install one"):
+        compiled(lambda x: (x + 1,), torch.ones(3))
+
+
+def test_a_wrong_cxx_is_named(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    with pytest.raises(BuildError, match="no-such-compiler"):
+        build.load(ANSWER)
+    monkeypatch.setenv("CXX", "false")
+    with pytest.raises(BuildError, match="does not run"):
+        build.load(ANSWER)
+
+
+def test_an_error_in_the_source_shows_what_the_compiler_said(cache: Path) -> None:
+    with pytest.raises(BuildError, match="nonsense"):
+        build.load("int f() { return nonsense; }")
+    assert not list(cache.glob("*building-*"))
+
+
+def test_flags_that_the_compiler_lacks_are_left_out(
+    cache: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    real = build.toolchain().path
+    picky = tmp_path / "picky"
+    refuse = 'for a in "$@"; do [ "$a" = -fopenmp ] && echo "no OpenMP" >&2 && exit 1; done'
+    picky.write_text(f'#!/bin/sh\n{refuse}\nexec {real} "$@"\n')
+    picky.chmod(0o755)
+    monkeypatch.setenv("CXX", str(picky))
+    assert _answer(build.load(ANSWER)) == 42
+    run, _ = compiled(lambda x: (x.softmax(-1),), torch.randn(4, 8))
+    assert run([torch.zeros(4, 8)])[0][0, 0] == 0.125
+
+
+def test_an_unusable_cache_folder_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    _forget()
+    file = tmp_path / "file"
+    file.write_text("")
+    monkeypatch.setenv("CUTAWAY_CACHE_DIR", str(file))
+    assert _answer(build.load(ANSWER)) == 42, "built in a temporary folder"
+    (why,) = cache_files.noted()
+    assert "CUTAWAY_CACHE_DIR" in str(why)
+    _forget()
+
+
+def test_one_openmp_runtime_in_the_process() -> None:
+    """Ours and PyTorch's kernels share their threads, so `torch.set_num_threads` counts for both."""
+    compiled(lambda x: (x.softmax(-1),), torch.randn(4, 8))
+    maps = Path("/proc/self/maps")
+    if not maps.exists():
+        pytest.skip("only Linux lists what is mapped")
+    mapped = {line.split()[-1] for line in maps.read_text().splitlines() if "libgomp" in line}
+    assert len(mapped) == 1

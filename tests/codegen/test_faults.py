@@ -1,0 +1,343 @@
+"""Faults of the machine, each produced for real: what is said is what docs/faults.md says, and results are right."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from compiler_core.codegen.build import external
+from compiler_core.errors import TimedOut
+
+ROOT = Path(__file__).parents[2]
+STRANGER = 54321
+PROGRAM = """
+import os, sys, warnings
+import torch, compiler_core
+{before}
+def program(x):
+    return (x.softmax(-1) * 2).cos() + {number}
+
+x = torch.linspace(0, 1, 64).view(4, 16)
+want = program(x)
+with warnings.catch_warnings(record=True) as heard, compiler_core.record() as record:
+    warnings.simplefilter("always")
+    got = compiler_core.compile(program)(x)
+{after}
+torch.testing.assert_close(got, want)
+compiled = not any("runs as plain PyTorch" in str(each.message) for each in heard)
+print("compiled" if compiled else "plain")
+for each in heard:
+    print(type(each.message).__name__, str(each.message))
+"""
+
+
+class Fault:
+    """How a row of the table is produced."""
+
+    def __init__(
+        self,
+        *,
+        compiled: bool = False,
+        before: str = "",
+        after: str = "",
+        prepare: Callable[[Path], dict[str, str]] = lambda _: {},
+        needs_root: bool = False,
+    ) -> None:
+        self.compiled, self.before, self.after = compiled, before, after
+        self.prepare, self.needs_root = prepare, needs_root
+
+
+def script(path: Path, text: str) -> str:
+    path.write_text(f"#!/bin/sh\n{textwrap.dedent(text)}")
+    path.chmod(0o755)
+    return str(path)
+
+
+KERNELS_ONLY = """
+case "$*" in *--version*) exec g++ "$@";; esac
+for last in "$@"; do :; done
+source=$(for a in "$@"; do case "$a" in *.cpp) echo "$a";; esac; done)
+if grep -q 'int one()' "$source"; then exec g++ "$@"; fi
+"""
+"""Says its version, and builds a library of one function, as it should; the last argument is the library's path."""
+
+
+def small_disk(tmp_path: Path) -> dict[str, str]:
+    place = tmp_path / "disk"
+    place.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=20k", "none", place], check=False).returncode:
+        pytest.skip("nothing can be mounted here")
+    return {"CUTAWAY_CACHE_DIR": str(place)}
+
+
+def wrong_format(tmp_path: Path) -> dict[str, str]:
+    path = tmp_path / "cxx"
+    path.write_bytes(b"\x7fELF\x02\x01\x01" + bytes(9) + b"\x03\x00\xff\x7f" + bytes(100))
+    path.chmod(0o755)
+    return {"CXX": str(path)}
+
+
+def of_others(tmp_path: Path) -> dict[str, str]:
+    (tmp_path / "cutaway").mkdir()
+    os.chown(tmp_path / "cutaway", STRANGER, STRANGER)
+    return {"CUTAWAY_CACHE_DIR": str(tmp_path)}
+
+
+def open_to_all(tmp_path: Path) -> dict[str, str]:
+    tmp_path.chmod(0o777)
+    return {"CUTAWAY_CACHE_DIR": str(tmp_path)}
+
+
+def with_others(tmp_path: Path) -> dict[str, str]:
+    (tmp_path / "cutaway").mkdir()
+    (tmp_path / "cutaway" / "letter.txt").write_text("Dear")
+    return {"CUTAWAY_CACHE_DIR": str(tmp_path)}
+
+
+LIMIT = "import resource; resource.setrlimit(resource.RLIMIT_{}, ({}, resource.getrlimit(resource.RLIMIT_{})[1]))"
+BE_A_STRANGER = f"""
+import resource
+compiler_core.compile(lambda x: x.sin() + 1, backend='aot_eager')(torch.ones(3))
+import compiler_core.backends.kernels, compiler_core.backends.graph_cache
+os.setgroups([]); os.setgid({STRANGER}); os.setuid({STRANGER})
+"""
+FEW_FILES = """
+import compiler_core.backends.kernels, compiler_core.backends.graph_cache, compiler_core.codegen.build.compilers
+compiler_core.codegen.build.compilers.toolchain()
+compiler_core.compile(lambda x: x.sin() + 1)(torch.ones(3))
+taken = []
+try:
+    while True:
+        taken.append(os.open("/dev/null", os.O_RDONLY))
+except OSError:
+    os.close(taken.pop())
+    os.close(taken.pop())
+"""
+ALL_CLOSED = """
+for each in taken:
+    os.close(each)
+"""
+FAULTS = {
+    "no C++ compiler": Fault(prepare=lambda _: {"PATH": "", "CXX": ""}),
+    "a compiler that does not run": Fault(prepare=lambda _: {"CXX": "false"}),
+    "a program for another machine in `CXX`": Fault(prepare=wrong_format),
+    "something else than a compiler in `CXX`": Fault(prepare=lambda _: {"CXX": "true"}),
+    "a compiler that hangs": Fault(
+        prepare=lambda tmp_path: {
+            "CXX": script(tmp_path / "cxx", "sleep 600"),
+            "CUTAWAY_COMPILE_TIMEOUT": "1",
+        }
+    ),
+    "a compiler that hangs at one kernel": Fault(
+        prepare=lambda tmp_path: {
+            "CXX": script(tmp_path / "cxx", f"{KERNELS_ONLY}sleep 600"),
+            "CUTAWAY_COMPILE_TIMEOUT": "20",
+        },
+        before="from compiler_core.codegen.build import compilers as build; build.load(build.TRIVIAL)\n"
+        "os.environ['CUTAWAY_COMPILE_TIMEOUT'] = '1'",
+    ),
+    "a compiler that makes half a library": Fault(
+        prepare=lambda tmp_path: {
+            "CXX": script(
+                tmp_path / "cxx",
+                f'{KERNELS_ONLY}g++ "$@"; truncate -s 9000 "$last"',
+            )
+        }
+    ),
+    "an error in another encoding": Fault(
+        prepare=lambda tmp_path: {
+            "CXX": script(
+                tmp_path / "cxx",
+                f"{KERNELS_ONLY}printf 'error: \\377\\376 \\351\\n' >&2; exit 1",
+            )
+        }
+    ),
+    "a full disk": Fault(compiled=True, prepare=small_disk, needs_root=True),
+    "a cache that you may not write to": Fault(compiled=True, before=BE_A_STRANGER, needs_root=True),
+    "a cache that others can change": Fault(compiled=True, prepare=open_to_all),
+    "a cache that belongs to another user": Fault(compiled=True, prepare=of_others, needs_root=True),
+    "other files where the cache would be": Fault(compiled=True, prepare=with_others),
+    "a user in `CUTAWAY_CACHE_DIR` that there is not": Fault(
+        compiled=True, prepare=lambda _: {"CUTAWAY_CACHE_DIR": "~nosuchuser/cache"}
+    ),
+    "too many open files": Fault(before=LIMIT.format("NOFILE", 200, "NOFILE") + FEW_FILES, after=ALL_CLOSED),
+    "a limit of the size of files": Fault(before=LIMIT.format("FSIZE", 4096, "FSIZE")),
+    "too little memory for the compiler": Fault(
+        prepare=lambda tmp_path: {
+            "CXX": script(
+                tmp_path / "cxx",
+                f"{KERNELS_ONLY}exec g++ -wrapper sh,-c,'kill -9 $$' \"$@\"",  # what the system does without memory
+            )
+        }
+    ),
+    "too many processes": Fault(before=BE_A_STRANGER + LIMIT.format("NPROC", 0, "NPROC"), needs_root=True),
+}
+
+
+def rows() -> dict[str, list[str]]:
+    """The table: the cells of each row by the first of them."""
+    lines = (ROOT / "docs" / "faults.md").read_text(encoding="utf-8").splitlines()
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("| ")]
+    return {row[0]: row for row in cells[1:]}
+
+
+def test_the_table_has_each_fault_that_is_produced() -> None:
+    assert [*rows()] == [*FAULTS]
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_each_fault_is_said_and_results_are_right(name: str, tmp_path: Path) -> None:
+    fault = FAULTS[name]
+    if fault.needs_root and os.geteuid():
+        pytest.skip("only root can make it")
+    environment = os.environ | {"CUTAWAY_CACHE_DIR": str(tmp_path / "cache"), "PYTHONPATH": str(ROOT)}
+    environment |= {"OMP_NUM_THREADS": "1"}  # threads of OpenMP cannot be made where no process can
+    environment.pop("CXX", None)
+    environment |= fault.prepare(tmp_path)
+    program = PROGRAM.format(before=fault.before, after=fault.after, number=f"{abs(hash(name)) % 9973}.5")
+    python = [sys.executable, "-c", program]
+    try:
+        start = time.monotonic()
+        done = subprocess.run(python, env=environment, capture_output=True, text=True, timeout=200)
+    finally:
+        if name == "a full disk":
+            subprocess.run(["umount", "-l", tmp_path / "disk"], check=True)
+    assert done.returncode == 0, done.stderr
+    how, _, said = done.stdout.partition("\n")
+    assert rows()[name][1] in said
+    assert how == ("compiled" if fault.compiled else "plain"), said
+    assert ("not kept on disk" in said) == fault.compiled
+    assert time.monotonic() - start < 60
+
+
+# ---- programs ------------------------------------------------------------------------------------
+
+
+def is_alive(pid: int) -> bool:
+    """Whether it still is a few seconds later."""
+    for _ in range(100):
+        try:
+            if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
+                return False
+        except (FileNotFoundError, ProcessLookupError):
+            return False
+        time.sleep(0.05)
+    return True
+
+
+def test_a_program_is_ended_with_all_that_it_started(tmp_path: Path) -> None:
+    tree = script(tmp_path / "tree", f"sleep 600 & echo $! > {tmp_path}/child; (sleep 600 & wait) & wait")
+    start = time.monotonic()
+    with pytest.raises(TimedOut, match=r"tree did not end within 0\.5 s"):
+        external.run([tree], timeout=0.5)
+    assert time.monotonic() - start < 5
+    assert not is_alive(int((tmp_path / "child").read_text()))
+
+
+def test_what_a_program_leaves_behind_is_not_waited_for(tmp_path: Path) -> None:
+    """It holds the outputs open."""
+    start = time.monotonic()
+    done = external.run(["sh", "-c", f"echo said; sleep 600 & echo $! > {tmp_path}/child"], timeout=60)
+    assert (done.status, done.out) == (0, "said\n")
+    assert time.monotonic() - start < 5
+    assert not is_alive(int((tmp_path / "child").read_text()))
+
+
+def test_what_a_program_says_is_bounded_and_of_any_encoding() -> None:
+    done = external.run(["sh", "-c", r"printf '\377\n'; head -c 50000000 /dev/zero"], timeout=60, limit=1000)
+    assert done.cut
+    assert done.out == "\ufffd\n" + "\0" * 998
+    assert external.run(["sh", "-c", "kill -9 $$"], timeout=60).status == -signal.SIGKILL
+
+
+def test_a_program_gets_no_input() -> None:
+    assert external.run(["cat"], timeout=60).out == ""
+
+
+def test_a_compiler_with_arguments(tmp_path: Path) -> None:
+    """CXX='ccache g++'."""
+    (tmp_path / "bin").mkdir()
+    script(tmp_path / "bin" / "ccache", f'echo "$1" >> {tmp_path}/ran; exec "$@"')
+    environment = os.environ | {
+        "CXX": "ccache g++ -DSOMETHING='a b'",
+        "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}",
+        "CUTAWAY_CACHE_DIR": str(tmp_path / "cache"),
+        "PYTHONPATH": str(ROOT),
+    }
+    program = PROGRAM.format(before="", after="", number=1)
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=200)
+    assert done.stdout == "compiled\n", done.stderr + done.stdout
+    assert {*(tmp_path / "ran").read_text().split()} == {"g++"}
+
+
+INTERRUPTED = """
+import signal, threading, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a process started in the background ignores it
+def interrupt():
+    while not os.path.exists(os.environ["STARTED"]):
+        time.sleep(0.01)
+    globals()["at"] = time.monotonic()
+    os.kill(os.getpid(), 2)
+threading.Thread(target=interrupt, daemon=True).start()
+from compiler_core.codegen.build import compilers as build
+build.load(build.TRIVIAL)
+try:
+    compiler_core.compile(lambda x: x.cos() + 1)(torch.ones(5))
+except KeyboardInterrupt:
+    print("interrupted", time.monotonic() - at < 1)
+os.environ["CXX"] = "g++"
+"""
+
+
+def test_an_interrupt_ends_the_compiler(tmp_path: Path) -> None:
+    started = tmp_path / "started"
+    slow = f"{KERNELS_ONLY}sleep 600 & echo $! > {started}.new; "
+    slow += f"mv {started}.new {started}; wait"
+    environment = os.environ | {
+        "CXX": script(tmp_path / "cxx", slow),
+        "STARTED": str(started),
+        "CUTAWAY_CACHE_DIR": str(tmp_path / "cache"),
+        "PYTHONPATH": str(ROOT),
+    }
+    program = PROGRAM.format(before=INTERRUPTED, after="", number=1)
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=200)
+    assert done.stdout == "interrupted True\ncompiled\n", done.stderr
+    assert not is_alive(int(started.read_text()))
+    assert not list((tmp_path / "cache").rglob("*building-*"))
+
+
+# ---- the check command ---------------------------------------------------------------------------
+
+
+def checked(**environment: str) -> tuple[int, str]:
+    command = [sys.executable, "-m", "compiler_core.api.check"]
+    done = subprocess.run(command, env=os.environ | environment, cwd=ROOT, capture_output=True, text=True, timeout=200)
+    assert not done.stderr
+    return done.returncode, done.stdout
+
+
+def test_check_of_a_machine_without_faults(tmp_path: Path) -> None:
+    status, said = checked(CUTAWAY_CACHE_DIR=str(tmp_path))
+    assert status == 0, said
+    assert "all is well" in said
+    assert "builds and loads a library" in said
+    assert f"kernel cache: {tmp_path}/cutaway" in said
+
+
+def test_check_says_what_is_wrong_and_what_to_do(tmp_path: Path) -> None:
+    tmp_path.chmod(0o777)
+    status, said = checked(CUTAWAY_CACHE_DIR=str(tmp_path), CXX="true", CUTAWAY_CACHE_READ_FROM=str(tmp_path / "no"))
+    assert status == 1
+    assert "does not build a library of one function" in said
+    assert re.search(rf"PROBLEM .*{tmp_path}, which it lies in, can be changed by every user.*\n +-> `chmod \+t", said)
+    assert "CUTAWAY_CACHE_READ_FROM" in said
+    assert "problems: 3" in said

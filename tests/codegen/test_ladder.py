@@ -1,0 +1,235 @@
+"""Machine code without the machine: real compilers, no GPU."""
+
+from __future__ import annotations
+
+import platform
+import re
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from compiler_core import config
+from compiler_core.codegen.machine_code import ladder, line_map
+from compiler_core.errors import BuildError, UsageError
+from compiler_core.records import Compile, Record, Span
+
+SOFTMAX = textwrap.dedent("""\
+    import triton
+    import triton.language as tl
+
+
+    @triton.jit
+    def _maximum(a, b):
+        return tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)
+
+
+    @triton.jit
+    def softmax(x_ptr: "*fp32", out_ptr: "*fp32", XBLOCK: tl.constexpr = 1, RBLOCK: tl.constexpr = 512):
+        i0 = tl.program_id(0) * XBLOCK + tl.arange(0, XBLOCK)[:, None]
+        j0 = tl.arange(0, RBLOCK)[None, :]
+        x = tl.load(x_ptr + 512 * i0 + j0)
+        amax = tl.reduce(x, 1, _maximum, keep_dims=True)
+        exp = tl.exp(x - amax)
+        sum_1 = tl.sum(exp, 1, keep_dims=True)
+        div = tl.div_rn(exp, sum_1)
+        tl.store(out_ptr + 512 * i0 + j0, div)
+
+
+    @triton.jit
+    def double(x_ptr: "*fp32", out_ptr: "*fp32", XBLOCK: tl.constexpr = 256):
+        i0 = tl.program_id(0) * XBLOCK + tl.arange(0, XBLOCK)
+        tl.store(out_ptr + i0, tl.load(x_ptr + i0) * 2.0)
+
+
+    LAUNCHES = {
+        "softmax": {"grid": 64, "num_warps": 4},
+        "double": {"grid": 4, "num_warps": 4},
+    }
+""")
+
+NATIVE = textwrap.dedent("""\
+    #include <cmath>
+    extern "C" void kernel(const float* __restrict x, float* __restrict out, long n) {
+      for (long i = 0; i < n; i++) {
+        float root = std::sqrt(x[i]);
+        float third = root / 3.0f;
+        out[i] = third;
+      }
+    }
+""")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def own_caches(tmp_path_factory: pytest.TempPathFactory) -> object:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CUTAWAY_CACHE_DIR", str(tmp_path_factory.mktemp("cutaway")))
+        patch.setenv("TRITON_CACHE_DIR", str(tmp_path_factory.mktemp("triton")))
+        yield
+
+
+def line_of(source: str, text: str) -> int:
+    (number,) = (n for n, line in enumerate(source.splitlines(), 1) if text in line)
+    return number
+
+
+def origins(rung: ladder.Rung, instruction: str) -> set[int]:
+    """The kernel lines behind those lines of the rung that match `instruction`."""
+    pairs = zip(rung.text.splitlines(), rung.lines, strict=True)
+    found = [lines for text, lines in pairs if re.search(instruction, text)]
+    assert found, f"no {instruction} in {rung.name}"
+    return {line for lines in found for line in lines}
+
+
+@pytest.mark.parametrize(
+    ("target", "last", "load", "exp", "reduce"),
+    [
+        ("sm_90", "sass", r"\bLDG", "MUFU.EX2", "FMNMX"),
+        ("gfx942", "amdgcn", r"(buffer|global)_load", "v_exp_f32", "v_max_f32"),
+    ],
+)
+def test_each_rung_maps_back_to_the_kernel(target: str, last: str, load: str, exp: str, reduce: str) -> None:
+    rungs = {rung.name: rung for rung in ladder.ladder(SOFTMAX, target)}
+    assert list(rungs)[:3] == ["ttir", "ttgir", "llir"]
+    assert list(rungs)[-1] == last
+    loads = {line_of(SOFTMAX, "x = tl.load"), line_of(SOFTMAX, "* 2.0")}
+    assert origins(rungs["ttir"], r"tt\.load") == loads
+    assert origins(rungs["ttgir"], r"math\.exp") == {line_of(SOFTMAX, "tl.exp")}
+    assert origins(rungs[last], load) == loads
+    assert origins(rungs[last], exp) == {line_of(SOFTMAX, "tl.exp")}
+    # the helper that combines two maxima counts for the line that reduces
+    assert origins(rungs["ttir"], "maximumf") == {line_of(SOFTMAX, "tl.reduce")}
+    assert line_of(SOFTMAX, "tl.reduce") in origins(rungs[last], reduce)
+    # tl.sum is inlined from Triton's library
+    assert origins(rungs["ttir"], r"arith\.addf") == {line_of(SOFTMAX, "tl.sum")}
+    for rung in rungs.values():
+        assert not re.search(r"\bloc\(|!dbg|\.debug", rung.text)
+        assert str(config.cache_dir()) not in rung.text, "a record names no path of this machine"
+
+
+def test_ptx_and_resources() -> None:
+    rungs = {rung.name: rung for rung in ladder.ladder(SOFTMAX, "sm_80")}
+    assert ".target sm_80" in rungs["ptx"].text
+    assert origins(rungs["ptx"], r"ld\.global") == {line_of(SOFTMAX, "x = tl.load"), line_of(SOFTMAX, "* 2.0")}
+    assert origins(rungs["ptx"], r"\bshfl") == {line_of(SOFTMAX, "tl.reduce"), line_of(SOFTMAX, "tl.sum")}
+    sass = rungs["sass"].text
+    assert re.search(r"^// softmax: \d+ registers a thread, \d+ bytes of shared memory, 0 bytes spilled$", sass, re.M)
+    assert "// double: " in sass
+
+
+def test_cpp_assembly() -> None:
+    (rung,) = ladder.ladder(NATIVE, "cpu")
+    assert rung.name == "asm"
+    assert rung.text.startswith("kernel:")
+    assert origins(rung, r"\bv?sqrt[ps]s") == {line_of(NATIVE, "sqrt(")}, "inlined from <cmath>"
+    assert origins(rung, r"\bv?div[ps]s") == {line_of(NATIVE, "/ 3.0f")}
+    assert not re.search(r"^\s*\.(cfi|loc|file|section|globl)", rung.text, re.MULTILINE)
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="the compiler here is for another architecture")
+@pytest.mark.parametrize(("level", "widest"), [(2, "xmm"), (3, "ymm"), (4, "[yz]mm")])
+def test_assembly_for_other_levels_of_x86(level: int, widest: str) -> None:
+    (rung,) = ladder.ladder(NATIVE, f"x86-64-v{level}")
+    assert re.fullmatch(widest, max(re.findall(r"[xyz]mm", rung.text)))
+    assert any(rung.lines)
+
+
+def test_recorded_lines_are_linked(compile_: Compile) -> None:
+    record = compile_._record
+    assert record is not None
+    for name, language, source, target in (
+        ("forward.py", "triton", SOFTMAX, "sm_90"),
+        ("forward.cpp", "cpp", NATIVE, "cpu"),
+    ):
+        lines = source.count("\n")
+        spans = [*(Span(str(n), n, n) for n in range(1, lines + 1)), Span("kernel", 1, lines)]
+        kernel = compile_.artifact("kernel", name, language, source, spans)  # type: ignore[arg-type]
+        made = ladder.record_machine_code(compile_, kernel, target)
+        assert ladder.record_machine_code(compile_, kernel, target) == made, "made once"
+        wanted = kernel.item(str(line_of(source, "tl.exp" if language == "triton" else "sqrt(")))
+        reached = record.linked(wanted)
+        for artifact in made:
+            assert artifact.pane == "machine"
+            assert artifact.name.startswith(f"forward.{target}.")
+            assert any(item.startswith(artifact.id + "#") for item in reached), artifact.name
+            length = artifact.text.count("\n")
+            assert all(1 <= s.first <= s.last <= length for s in artifact.spans)
+    assert {e.stage for e in compile_.events} == {"build"}
+    Record.from_json(record.to_json())
+
+
+@pytest.fixture
+def compile_() -> Compile:
+    record = Record()
+    return record.compile(record.frame("f", "f.py", 1, "root"))
+
+
+def test_unknown_target_lists_the_known() -> None:
+    with pytest.raises(UsageError, match=r"unknown target 'sm_9'; known are cpu, x86-64-v2, .*sm_75, .*gfx942"):
+        ladder.ladder(SOFTMAX, "sm_9")
+
+
+def test_target_of_the_other_language(compile_: Compile) -> None:
+    kernel = compile_.artifact("kernel", "forward.cpp", "cpp", NATIVE)
+    with pytest.raises(UsageError, match=r"forward\.cpp is cpp"):
+        ladder.record_machine_code(compile_, kernel, "sm_90")
+
+
+def test_missing_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CXX", raising=False)
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(BuildError, match="CXX"):
+        ladder.ladder(NATIVE, "cpu")
+
+
+def test_missing_triton(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(BuildError, match="pip install triton"):
+        ladder.ladder(SOFTMAX + "\n# not imported before\n", "sm_90")
+
+
+def test_kernel_that_does_not_compile() -> None:
+    with pytest.raises(BuildError, match="cannot compile softmax for 90"):
+        ladder.ladder(SOFTMAX.replace("tl.exp(x - amax)", "tl.no_such_function(x)"), "sm_90")
+
+
+def test_an_assembler_that_hangs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from triton import knobs
+
+    real = knobs.nvidia.ptxas.path
+    slow = tmp_path / "ptxas"
+    slow.write_text(f'#!/bin/sh\ncase "$*" in *--version*) exec {real} "$@";; esac\nexec sleep 600\n')
+    slow.chmod(0o755)
+    monkeypatch.setenv("TRITON_PTXAS_PATH", str(slow))
+    monkeypatch.setenv("TRITON_PTXAS_BLACKWELL_PATH", str(slow))
+    monkeypatch.setenv("CUTAWAY_COMPILE_TIMEOUT", "3")
+    with pytest.raises(BuildError, match="softmax for 90: ptxas did not end within its limit of time"):
+        ladder.ladder(SOFTMAX.replace("tl.exp(x - amax)", "tl.exp(x - amax) * 1.625"), "sm_90")  # in no cache
+
+
+def test_source_that_does_not_compile() -> None:
+    with pytest.raises(BuildError, match="out_of_nowhere"):
+        ladder.ladder(NATIVE.replace("third;", "out_of_nowhere;"), "cpu")
+
+
+def test_llvm_follows_inlined_calls_to_the_kernel() -> None:
+    text = textwrap.dedent("""\
+        define void @k() !dbg !5 {
+          %1 = fadd float %0, %0, !dbg !28
+          ret void, !dbg !31
+        }
+        !1 = !DIFile(filename: "kernel.py", directory: "/tmp")
+        !5 = distinct !DISubprogram(name: "k", scope: !1, file: !1, line: 12)
+        !24 = !DILocation(line: 293, column: 36, scope: !25, inlinedAt: !27)
+        !25 = distinct !DILexicalBlockFile(scope: !5, file: !26, discriminator: 0)
+        !26 = !DIFile(filename: "standard.py", directory: "/lib")
+        !27 = !DILocation(line: 18, column: 18, scope: !5)
+        !28 = !DILocation(line: 263, column: 15, scope: !25, inlinedAt: !24)
+        !31 = !DILocation(line: 0, scope: !5)
+    """)
+    assert line_map.llvm(text, "kernel.py") == [
+        ("define void @k() {", ()),
+        ("  %1 = fadd float %0, %0", (18,)),
+        ("  ret void", ()),
+        ("}", ()),
+    ]

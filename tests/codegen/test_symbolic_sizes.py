@@ -1,0 +1,95 @@
+"""Graphs whose sizes are symbols: equal to eager at fresh sizes, for values, gradients, mutations and aliases."""
+
+from __future__ import annotations
+
+import copy
+import importlib.util
+import json
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import compiler_core
+from compiler_core.records import Record
+from tests.cases import captured, symbolic_programs
+from tests.cases.symbolic_programs import MODULES, PROGRAMS, SIZES, verdict
+
+INTERPRETED = ("broadcast_column", "column_sums", "reductions", "layer_norm", "attention", "reshape", "constants")
+"""Programs for Triton's interpreter, which is slow."""
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_kernels(name: str) -> None:
+    assert verdict(name, "cpp") == "ok"
+
+
+@pytest.mark.parametrize("name", ["split", "scaled", "dropout", "writes_input", "views_of_input", "views_of_output"])
+def test_joint_graph_and_glue(name: str) -> None:
+    assert verdict(name, "aot_eager") == "ok"
+
+
+@pytest.mark.parametrize("name", ["broadcast", "softmax", "column_sums", "reductions", "layer_norm", "flatten"])
+def test_kernels_compiled_for_small_sizes_at_large_ones(name: str) -> None:
+    """Where threads share out the work, and rows are too long to keep what was computed."""
+    assert verdict(name, "cpp", (3, 1031, 9001)) == "ok"
+
+
+@pytest.mark.parametrize("name", MODULES)
+@pytest.mark.parametrize("training", [True, False])
+def test_modules(name: str, training: bool) -> None:
+    kind, make = MODULES[name]
+    torch.manual_seed(3)
+    module, draw = kind().train(training), random.Random(name)
+    twin = copy.deepcopy(module)
+    compiled = compiler_core.compile(module, backend="cpp", dynamic=True, strict=True)
+    for _ in range(3):
+        arguments = [make(draw.choice(SIZES), draw.choice(SIZES))]
+        module.zero_grad()
+        twin.zero_grad()
+        expected = captured.outcome(twin, arguments, True)
+        captured.assert_equal(captured.outcome(module, arguments, True, compiled), expected, 2e-5)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="there is no Triton")
+def test_triton_in_its_interpreter() -> None:
+    root = Path(__file__).parents[2]
+    environment = os.environ | {"TRITON_INTERPRET": "1", "PYTHONPATH": str(root), "PYTHONWARNINGS": "ignore"}
+    command = [sys.executable, str(Path(symbolic_programs.__file__)), "triton", *INTERPRETED]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=280)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == dict.fromkeys(INTERPRETED, "ok")
+
+
+@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="there is no Triton")
+def test_triton_for_a_gpu_that_is_not_here() -> None:
+    record = _recorded("layer_norm", target="sm_90")
+    assert ".param .u64 forward_0_param" in record.compiles[-1].find("forward.sm_90.ptx").text
+
+
+def test_sizes_are_read_from_the_inputs_and_printed_as_expressions() -> None:
+    compile_ = _recorded("reshape").compiles[-1]
+    assert ".size(0)" in compile_.find("forward.wrapper").text
+    assert compile_.partition is not None
+    assert "Sym(" in compile_.find("joint").text or "4*s" in compile_.find("joint").text
+
+
+def _recorded(name: str, target: str | None = None) -> Record:
+    function, make = PROGRAMS[name]
+    with compiler_core.record() as record:
+        compiler_core.compile(function, backend="cpp", dynamic=True, strict=True, target=target)(*make(5, 7))
+    return record
+
+
+def test_a_running_sum_of_what_is_one_element_at_one_time() -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return x.unfold(-1, 3, 2).transpose(0, -1).cumsum(-1)
+
+    fast = compiler_core.compile(program, strict=True)
+    for n in (24, 3, 17, 5):
+        x = torch.randn(n)
+        torch.testing.assert_close(fast(x), program(x))

@@ -1,0 +1,25 @@
+"""CONTRIBUTING.md and docs/modules.md, where a newcomer looks for the file that does something."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.docs import modules
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.mark.parametrize("package", ["compiler_core", "kernel_magics"])
+def test_every_folder_has_its_line(package: str) -> None:
+    table = (ROOT / "CONTRIBUTING.md").read_text().partition(f"| `{package}/` |")[2].partition("\n\n")[0]
+    named = re.findall(r"^\| `(.*?)` \|", table, re.MULTILINE)
+    folder = ROOT / package
+    files = {file.name for file in folder.glob("*.py")} - {"__init__.py"}
+    assert sorted(named) == sorted(files | {f"{init.parent.name}/" for init in folder.glob("*/__init__.py")})
+
+
+def test_every_file_has_its_line() -> None:
+    assert modules.PAGE.read_text() == modules.page(), "run `python -m tests.docs.modules`"

@@ -1,0 +1,190 @@
+"""What programs replace after a compile is noticed: functions of modules, methods of classes, builtins."""
+
+from __future__ import annotations
+
+import builtins
+import functools
+import math
+import operator
+from collections.abc import Callable, Iterator
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import compiler_core
+
+X = torch.linspace(0.1, 0.9, 9).reshape(3, 3)
+LINEAR = nn.Linear(3, 3)
+CHAIN = nn.Sequential(nn.Linear(3, 3), nn.Sigmoid(), nn.Dropout(0.0))
+
+
+class Model(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(3, 3)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.inner(x) * 2
+
+
+MODEL = Model()
+
+
+def _hundred(x: Any, *_: Any, **__: Any) -> Any:
+    return x * 100
+
+
+def _last_hundred(_: Any, x: Any, *__: Any) -> Any:
+    return x * 100
+
+
+PROGRAMS: dict[str, tuple[Any, str, Callable[[torch.Tensor], Any], Any]] = {
+    "a function of torch": (torch, "sin", lambda x: torch.sin(x) + 1, _hundred),
+    "a function of torch.nn.functional": (F, "relu", lambda x: F.relu(x) + 1, _hundred),
+    "what such a function calls": (torch, "relu", lambda x: F.relu(x) + 1, _hundred),
+    "a method that such a function calls": (torch.Tensor, "softmax", lambda x: F.softmax(x, -1), _hundred),
+    "attention": (F, "scaled_dot_product_attention", lambda x: F.scaled_dot_product_attention(x, x, x), _hundred),
+    "what a module's forward calls": (F, "linear", lambda x: LINEAR(x) + 1, _hundred),
+    "the same in a chain": (F, "dropout", lambda x: CHAIN(x) + 1, _hundred),
+    "a module that a library imports": (nn.modules.linear, "F", lambda x: LINEAR(x), mock.Mock(linear=_hundred)),
+    "a method of tensors": (torch.Tensor, "add", lambda x: x.add(1), _hundred),
+    "an operator": (torch.Tensor, "__sub__", lambda x: x - 2, _hundred),
+    "a reflected operator": (torch.Tensor, "__rsub__", lambda x: 1 - x, _hundred),
+    "a sign": (torch.Tensor, "__neg__", lambda x: -x, lambda x: x.clone()),
+    "indexing": (torch.Tensor, "__getitem__", lambda x: x[0], _hundred),
+    "calls of modules": (nn.Module, "__call__", lambda x: MODEL(x) + 1, _last_hundred),
+    "what calls of modules run": (nn.Module, "_call_impl", lambda x: MODEL(x) + 1, _last_hundred),
+    "calls of one library class": (nn.Linear, "__call__", lambda x: MODEL(x) + 1, _last_hundred),
+    "calls of one class": (Model, "__call__", lambda x: MODEL(x) + 1, _last_hundred),
+    "a library's forward": (nn.Linear, "forward", lambda x: MODEL(x) + 1, _last_hundred),
+    "a forward": (Model, "forward", lambda x: MODEL(x) + 1, _last_hundred),
+    "a function of math": (math, "sqrt", lambda x: x * math.sqrt(4), lambda n: 100),
+    "a constant": (math, "pi", lambda x: x * math.pi, 3.0),
+    "a function of operator": (operator, "mul", lambda x: operator.mul(x, 2), lambda x, n: x + n),
+    "a builtin": (builtins, "divmod", lambda x: x * divmod(7, 2)[0], lambda *n: (100, 0)),
+    "a function of numpy": (np, "sqrt", lambda x: x * float(np.sqrt(4.0)), lambda n: 100.0),
+    "a new function": (torch, "made_up", lambda x: torch.made_up(x) if hasattr(torch, "made_up") else x, _hundred),
+    "a new method": (torch.Tensor, "made_up", lambda x: x.made_up() if hasattr(x, "made_up") else x, _hundred),
+    "a function of linalg": (torch.linalg, "norm", lambda x: torch.linalg.norm(x), _hundred),
+}
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_replaced_after_the_compile(name: str, backend: str) -> None:
+    home, attribute, program, other = PROGRAMS[name]
+    compiled = compiler_core.compile(program, backend=backend)
+    first = program(X)
+    torch.testing.assert_close(compiled(X), first)
+    with mock.patch.object(home, attribute, other, create=True):
+        changed = program(X)
+        assert not torch.equal(changed, first)
+        torch.testing.assert_close(compiled(X), changed)
+        torch.testing.assert_close(compiler_core.compile(program, backend=backend)(X), changed)
+    torch.testing.assert_close(compiled(X), first)
+
+
+def _functions() -> Iterator[tuple[Any, str]]:
+    """Functions and methods that take one tensor and give another."""
+    for home in (torch, F, torch.special, torch.linalg, torch.fft, torch.Tensor):
+        for name in sorted(vars(home)) if home is not torch.Tensor else sorted(dir(home)):
+            # what the comparison itself calls is not to be replaced, and no setting is to be changed
+            if name.startswith(("_", "set_", "use_", "seed", "manual_seed")) or name in (
+                "abs",
+                "clone",
+                "detach",
+                "isfinite",
+                "all",
+                "is_complex",
+                "resolve_conj",
+            ):
+                continue
+            function = getattr(home, name)
+            if not callable(function) or isinstance(function, type) or name in ("from_numpy", "empty_like"):
+                continue
+            try:
+                with torch.random.fork_rng():
+                    made = function(X.clone())
+                    again = function(X.clone())
+            except Exception:
+                continue
+            is_plain = isinstance(made, torch.Tensor) and made.dtype == X.dtype and made.layout == torch.strided
+            if is_plain and torch.equal(made, again):
+                yield home, name
+
+
+def _calls(home: Any, name: str) -> Any:
+    space = {"home": home}
+    if home is torch.Tensor:
+        exec(f"def program(x):\n    return x.clone().{name}() * 3", space)
+    else:
+        exec(f"def program(x):\n    return home.{name}(x.clone()) * 3", space)
+    return space["program"]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_any_function_of_one_tensor() -> None:
+    wrong, count = [], 0
+    marked = X + 7
+
+    def other(*_: Any) -> torch.Tensor:
+        return marked
+
+    for home, name in [*_functions()][::3]:  # of some 200
+        program = _calls(home, name)
+        compiled = compiler_core.compile(program, backend="eager")
+        compiled(X)
+        with mock.patch.object(home, name, other):
+            got = compiled(X)
+        count += 1
+        if not torch.equal(got, marked * 3) or not torch.equal(compiled(X), program(X)):
+            wrong.append(f"{home.__name__}.{name}")
+    assert count > 50
+    assert not wrong
+
+
+def test_a_wrapper_that_keeps_the_name() -> None:
+    """A stand-in that functools.wraps dresses up as PyTorch's function runs as the program wrote it."""
+    calls = []
+    original = F.gelu
+
+    @functools.wraps(original)
+    def counted(x: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        calls.append(1)
+        return original(x, *args, **kwargs)
+
+    compiled = compiler_core.compile(lambda x: F.gelu(x) + 1, backend="aot_eager")
+    compiled(X)
+    with mock.patch.object(F, "gelu", counted):
+        for _ in range(3):
+            compiled(X)
+    assert len(calls) == 3
+
+
+def test_a_change_of_no_matter_compiles_nothing() -> None:
+    compiled = compiler_core.compile(lambda x: torch.sin(x) + F.relu(x).add(1), backend="eager")
+    compiled(X)
+    with (
+        mock.patch.object(torch, "made_up", 1, create=True),
+        mock.patch.object(torch.Tensor, "made_up", 1, create=True),
+    ):
+        compiled(X)
+    compiled(X)
+    frames = compiler_core.api.compile.record_of(compiled).frames
+    assert [c.id for f in frames for c in f.compiles] == ["0/0"]
+
+
+def test_the_record_says_what_was_replaced() -> None:
+    compiled = compiler_core.compile(lambda x: torch.sin(x), backend="eager")
+    compiled(X)
+    with mock.patch.object(torch, "sin", _hundred):
+        compiled(X)
+    frame = compiler_core.api.compile.record_of(compiled).frames[0]
+    guards = [g.code for g in frame.compiles[0].guards if g.kind == "LIBRARY"]
+    assert "unchanged('torch', sin)" in guards
+    assert "sin was replaced" in str(frame.compiles[1].cause)

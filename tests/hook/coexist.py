@@ -1,0 +1,320 @@
+# mypy: ignore-errors
+"""Programs in which stock torch.compile works; run with `ours` or `alone`, they print what stock did.
+
+    python -m tests.hook.coexist ours|alone
+
+Alone, nothing of Cutaway is imported, and where a program calls a function that we compiled, stock sees
+one that it is told to leave alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+import threading
+import types
+
+import torch
+from torch._C._dynamo import eval_frame
+from torch._dynamo.utils import counters
+
+ALONE = sys.argv[-1] == "alone"
+graphs = []
+
+
+def backend(gm, inputs):
+    graphs.append(len(gm.graph.nodes))
+    return gm.forward
+
+
+def stock(fn, **options):
+    return torch.compile(fn, backend=backend, **options)
+
+
+def ours(fn, **options):
+    """`fn` compiled by us, and compared with plain Python at each call; alone, `fn`."""
+    if ALONE:
+        return fn
+    import compiler_core
+
+    compiled = compiler_core.compile(fn, backend="eager", strict=True, **options)
+
+    def call(*args):
+        got, want = compiled(*args), fn(*args)
+        assert torch.equal(got, want), (fn, got, want)
+        return got
+
+    return call
+
+
+def hidden(fn):
+    """Called by code that stock compiles."""
+    if ALONE:
+        return torch._dynamo.disable(fn)
+    import compiler_core
+
+    return compiler_core.compile(fn, backend="eager", strict=True)
+
+
+def reset_ours():
+    if not ALONE:
+        import compiler_core
+
+        compiler_core.reset()
+
+
+PROGRAM = """
+def helper(x):
+    if x.sum() > 1000:
+        return x
+    return x + 1
+
+
+def plain(x, k=2):
+    return (x * k).sin()
+
+
+def broken(x):
+    y = helper(x)
+    print("", end="")
+    return helper(y) * 2
+
+
+def loops(x, n):
+    for i in range(n):
+        x = x + i
+    return x
+
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = torch.nn.ModuleList([torch.nn.Linear(4, 4) for _ in range(5)])
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = layer(x).relu()
+        return x
+
+
+def count(n, x):
+    return x if n == 0 else count(n - 1, x + 1)
+"""
+
+
+def program():
+    """Functions that nobody has compiled, of a module that stock can import by its name."""
+    module = sys.modules["program"] = types.ModuleType("program")
+    module.torch = torch
+    exec(compile(PROGRAM, "program.py", "exec"), vars(module))
+    return module
+
+
+def x_of(*shape, **options):
+    return torch.full(shape or (4,), 0.5, **options)
+
+
+def before(p):
+    one = ours(p.plain)
+    one(x_of()), one(x_of(3))
+    fn = stock(p.plain)
+    return fn(x_of()), fn(x_of()), fn(x_of(3)), fn(x_of(7))
+
+
+def after(p):
+    fn = stock(p.plain)
+    out = [fn(x_of())]
+    one = ours(p.plain)
+    one(x_of(9)), one(x_of())
+    return [*out, fn(x_of()), fn(x_of(5)), fn(x_of(6)), one(x_of(2))]
+
+
+def called_functions_break(p):
+    one, fn = ours(p.broken), stock(p.broken)
+    out = []
+    for n in (4, 4, 5, 6):
+        one(x_of(n))
+        out.append(fn(x_of(n)))
+    return out
+
+
+def skipped_by_us_first(p):
+    def odd(x):
+        return p.broken(x) + len(locals())
+
+    one = ours(odd)
+    one(x_of()), one(x_of(5))
+    fn = stock(p.helper)
+    return fn(x_of()), fn(x_of(3)), fn(x_of())
+
+
+def around_stock(p):
+    fn = stock(p.plain)
+    one = ours(lambda x: fn(x) + 1)
+    return one(x_of()), one(x_of()), one(x_of(3)), fn(x_of())
+
+
+def inside_stock(p):
+    inner = hidden(p.plain)
+    fn = stock(lambda x: inner(x + 1) * 2)
+    return fn(x_of()), fn(x_of()), fn(x_of(3)), fn(x_of(5))
+
+
+def inside_and_around(p):
+    inner = hidden(p.plain)
+    middle = stock(lambda x: inner(x) - 1)
+    outer = ours(lambda x: middle(x) + inner(x))
+    return outer(x_of()), outer(x_of()), outer(x_of(3))
+
+
+def limits_of_both(p):
+    one, fn = ours(p.loops, **({} if ALONE else {"recompile_limit": 2})), stock(p.loops, dynamic=False)
+    out = []
+    for n in range(1, 12):
+        one(x_of(), n)
+        out.append(fn(x_of(), n))
+    return out
+
+
+def resets(p):
+    one, fn = ours(p.broken), stock(p.broken)
+    out = [fn(x_of()), one(x_of())]
+    reset_ours()
+    out += [fn(x_of()), one(x_of())]
+    torch._dynamo.reset()
+    return [*out, one(x_of()), fn(x_of()), one(x_of()), fn(x_of())]
+
+
+def modules(p):
+    torch.manual_seed(0)
+    net = p.Net()
+    one, fn = ours(net.forward), stock(net)
+    out = []
+    for training in (True, False, True):
+        net.train(training)
+        one(x_of(2, 4))
+        out.append(fn(x_of(2, 4)))
+    net.layers[1] = torch.nn.Linear(4, 4)
+    one(x_of(2, 4))
+    out.append(fn(x_of(2, 4)))
+    out[-1].sum().backward()
+    return [*out, net.layers[1].weight.grad]
+
+
+def regions_come_and_go(p):
+    fn = stock(p.broken)
+    out = [fn(x_of())]
+    for n in range(6):
+        ours(p.broken)(x_of(n + 1))
+        out.append(fn(x_of()))
+    return [*out, fn(x_of(9))]
+
+
+def exceptions(p):
+    def fails(x):
+        p.helper(x)
+        raise ValueError("asked for")
+
+    one, fn = ours(fails), stock(p.helper)
+    out = []
+    for error in (ValueError, ValueError):
+        try:
+            one(x_of())
+        except error:
+            out.append(fn(x_of()))
+    return [*out, fn(x_of(2))]
+
+
+def interrupts(p):
+    def interrupted(x):
+        if torch.compiler.is_compiling():
+            return x
+        raise KeyboardInterrupt
+
+    one, fn = ours(lambda x: interrupted(p.helper(x))), stock(p.helper)
+    for _ in range(2):
+        with contextlib.suppress(KeyboardInterrupt):
+            one(x_of())
+    return fn(x_of()), fn(x_of()), fn(x_of(2))
+
+
+def threads(p):
+    """Ours at work in other threads meanwhile."""
+    stop, wrong = threading.Event(), []
+
+    def work(n):
+        one = ours(p.broken)
+        try:
+            while not stop.is_set():
+                one(x_of(n))
+        except BaseException as error:
+            wrong.append(error)
+
+    workers = [threading.Thread(target=work, args=(n,)) for n in (1, 2)]
+    for worker in workers:
+        worker.start()
+    try:
+        fn = stock(p.broken)
+        return [fn(x_of(n)) for n in (4, 4, 5, 6, 4)]
+    finally:
+        stop.set()
+        for worker in workers:
+            worker.join()
+        assert not wrong, wrong
+
+
+def recursion(p):
+    one, fn = ours(p.count), stock(p.count)
+    one(3, x_of())
+    return fn(3, x_of()), fn(3, x_of()), one(3, x_of())
+
+
+def gradients(p):
+    fn, one = stock(p.plain), ours(p.plain)
+    out = []
+    for _ in range(2):
+        x = x_of(requires_grad=True)
+        one(x)
+        fn(x).sum().backward()
+        out.append(x.grad)
+    with torch.no_grad():
+        out.append(fn(x_of()))
+    return out
+
+
+PROGRAMS = [
+    before, after, called_functions_break, skipped_by_us_first, around_stock, inside_stock, inside_and_around,
+    limits_of_both, resets, modules, regions_come_and_go, exceptions, interrupts, threads, recursion, gradients,
+]  # fmt: skip
+
+
+def entries_of_stock(p):
+    """How many guards each of stock's entries for the program's functions has."""
+    found = {}
+    for name in ("helper", "plain", "broken", "loops", "count"):
+        code = getattr(p, name).__code__
+        if hasattr(eval_frame, "_get_cache_entries_for_region"):
+            entries = eval_frame._get_cache_entries_for_region(code, -1)
+        else:
+            entries = [
+                e for e in eval_frame._debug_get_cache_entry_list(code) if "compiler_core" not in repr(e.backend)
+            ]
+        found[name] = [str(e.guard_manager).count("\n") for e in entries]
+    return found
+
+
+def main():
+    for run in PROGRAMS:
+        torch._dynamo.reset()
+        graphs.clear()
+        counters.clear()
+        p = program()
+        out = [t.tolist() for t in run(p)]
+        stats = {k: dict(counters[k]) for k in ("frames", "stats")}
+        breaks = sum(counters["graph_break"].values())
+        print(json.dumps([run.__name__, out, list(graphs), stats, breaks, entries_of_stock(p)]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,145 @@
+# mypy: ignore-errors
+# (the programs stand for users' code, which has no annotations)
+"""What compiled functions leave behind once they are gone."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+
+import pytest
+import torch
+from torch._C._dynamo import eval_frame
+
+import compiler_core as cc
+from compiler_core.capture.interpreter import Interpreter
+from compiler_core.guards import GuardSpec
+from compiler_core.pipeline.compiled_region import Region
+
+
+def entries(fn):
+    return len(eval_frame._debug_get_cache_entry_list(fn.__code__))
+
+
+def make_helper():
+    source = "def helper(x):\n    if x.sum() > 100:\n        return x\n    return x + 1\n"
+    space = {}
+    exec(compile(source, "helper.py", "exec"), space)
+    return space["helper"]
+
+
+@pytest.fixture
+def helper():
+    return make_helper()
+
+
+def run_once(helper, backend="eager"):
+    """Compile a function that calls `helper`, which breaks the graph, run it and drop it."""
+    compiled = cc.compile(lambda x: helper(x) * 2, backend=backend)
+    assert torch.equal(compiled(torch.ones(2)), torch.full((2,), 4.0))
+    return compiled
+
+
+def test_entries_stay_flat(helper):
+    counts = []
+    for _ in range(12):
+        run_once(helper)
+        gc.collect()
+        counts.append(entries(helper))
+    assert max(counts) <= 2, counts
+
+
+def test_memory_stays_flat():
+    """Nothing of a compile outlives its function: neither the regions nor what they hold."""
+    kinds = (Region, GuardSpec, torch.fx.GraphModule, Interpreter)
+    counts = []
+    for i in range(50):
+        compiled = cc.compile(lambda x: x + 1, backend="eager")
+        compiled(torch.ones(2))
+        del compiled
+        if i in (9, 49):
+            gc.collect()
+            counts.append([sum(issubclass(type(o), kind) for o in gc.get_objects()) for kind in kinds])
+    assert all(late <= early for early, late in zip(*counts, strict=True)), counts
+
+
+def test_what_a_graph_holds_is_freed(helper):
+    graphs = []
+
+    def backend(gm, inputs):
+        graphs.append(weakref.ref(gm))
+        return gm.forward
+
+    for _ in range(3):
+        run_once(helper, backend)
+    gc.collect()
+    assert len(graphs) >= 3
+    assert [g() for g in graphs] == [None] * len(graphs)
+
+
+def test_a_region_in_use_keeps_its_entries(helper):
+    kept = run_once(helper)
+    compiles = len(cc.api.compile.record_of(kept).compiles)
+    for _ in range(5):
+        run_once(helper)
+        assert torch.equal(kept(torch.ones(2)), torch.full((2,), 4.0))
+    assert len(cc.api.compile.record_of(kept).compiles) == compiles
+
+
+def test_entries_of_stock_stay(helper):
+    seen = []
+
+    def backend(gm, inputs):
+        seen.append(gm)
+        return gm.forward
+
+    stock = torch.compile(helper, backend=backend)
+    stock(torch.ones(2))
+    count = len(seen)
+    for _ in range(5):
+        run_once(helper)
+        assert torch.equal(stock(torch.ones(2)), torch.full((2,), 2.0))
+    assert len(seen) == count
+    torch._dynamo.reset()
+
+
+def test_reset_frees_ours_only(helper):
+    seen = []
+
+    def backend(gm, inputs):
+        seen.append(gm)
+        return gm.forward
+
+    stock, ours = torch.compile(helper, backend=backend), run_once(helper)
+    stock(torch.ones(2))
+    before = len(seen), len(cc.api.compile.record_of(ours).compiles)
+    cc.reset()
+    assert torch.equal(stock(torch.ones(2)), torch.full((2,), 2.0))
+    assert torch.equal(ours(torch.ones(2)), torch.full((2,), 4.0))
+    assert len(seen) == before[0]
+    assert len(cc.api.compile.record_of(ours).compiles) == before[1]  # a new record, with as much in it
+    torch._dynamo.reset()
+
+
+def test_the_limit_is_counted_anew_after_reset():
+    compiled = cc.compile(lambda x, n: x + n, backend="eager", recompile_limit=2)
+    for n in range(4):
+        compiled(torch.ones(1), n)
+    record = cc.api.compile.record_of(compiled)
+    assert len(record.compiles) == 2
+    cc.reset()
+    compiled(torch.ones(1), 9)
+    assert len(record.compiles) == 2
+    assert len(cc.api.compile.record_of(compiled).compiles) == 1
+
+
+def test_the_limit_counts_what_is_there(helper):
+    """Entries that stock's reset removed are compiled anew, and do not count."""
+    compiled = cc.compile(lambda x: helper(x) + 1, backend="eager", recompile_limit=2)
+    for _ in range(4):
+        compiled(torch.ones(1))
+        for state in cc.api.compile._regions[compiled].states.values():
+            for entry in state.entries:
+                eval_frame.reset_code(entry.code)
+    assert not cc.api.compile.record_of(compiled).notes
+    assert len(cc.api.compile.record_of(compiled).compiles) >= 4

@@ -1,0 +1,227 @@
+# mypy: ignore-errors
+# (the programs stand for users' code, which has no annotations)
+"""Stock torch.compile gives what it gives alone; ours is right beside other threads, tracers and processes."""
+
+from __future__ import annotations
+
+import cProfile
+import json
+import os
+import pickle
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+import torch
+
+import compiler_core as cc
+from compiler_core.api.compile import record_of
+
+ROOT = Path(__file__).parents[2]
+NAMES = [
+    "before", "after", "called_functions_break", "skipped_by_us_first", "around_stock", "inside_stock",
+    "inside_and_around", "limits_of_both", "resets", "modules", "regions_come_and_go", "exceptions", "interrupts",
+    "threads", "recursion", "gradients",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def runs():
+    """What stock did in each program of coexist.py, alone and beside ours."""
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-m", "tests.hook.coexist", how], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        for how in ("alone", "ours")
+    ]
+    found = []
+    for run in started:
+        out, err = run.communicate(timeout=280)
+        assert run.returncode == 0, err.decode()[-3000:]
+        found.append({line[0]: line[1:] for line in map(json.loads, out.decode().splitlines())})
+    return found
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_stock_does_what_it_does_alone(runs, name):
+    alone, beside = runs
+    parts = ("results", "graphs", "counts", "breaks", "guards")
+    for what, want, got in zip(parts, alone[name], beside[name], strict=True):
+        assert got == want, what
+
+
+def test_all_programs_are_compared(runs):
+    assert [*runs[0]] == [*runs[1]] == NAMES
+
+
+def helper(x):
+    if x.sum() > 1000:
+        return x
+    return x + 1
+
+
+def program(x, n):
+    y = helper(x) * n
+    print("", end="")
+    return helper(y) - n
+
+
+def test_one_compiled_function_in_many_threads():
+    compiled = cc.compile(program, backend="eager", strict=True, recompile_limit=50)
+    wrong = []
+
+    def work(n):
+        for i in range(6):
+            x = torch.full((1 + (n + i) % 3,), float(n))
+            if not torch.equal(compiled(x, n), program(x, n)):
+                wrong.append((n, i))
+
+    run_all(work, range(5))
+    assert not wrong
+
+
+def run_all(work, items):
+    failed = []
+
+    def guarded(item):
+        try:
+            work(item)
+        except BaseException as error:
+            failed.append(error)
+
+    workers = [threading.Thread(target=guarded, args=(item,)) for item in items]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert not failed, failed
+
+
+def test_nested_regions_in_many_threads():
+    inner = cc.compile(helper, backend="eager", strict=True)
+
+    def work(n):
+        own = cc.compile(lambda x: inner(x) + n, backend="eager", strict=True)
+        outer = cc.compile(lambda x: own(x) * 2, backend="eager", strict=True)
+        for _ in range(3):
+            x = torch.ones(n + 1)
+            assert torch.equal(outer(x), (x + 1 + n) * 2)
+
+    run_all(work, range(4))
+
+
+def test_compiled_in_one_thread_and_called_in_others():
+    compiled = cc.compile(program, backend="eager", strict=True)
+    x = torch.ones(3)
+    want = program(x, 2)
+    run_all(lambda _: torch.equal(compiled(x, 2), want) or pytest.fail("differs"), [0])
+    count = len(record_of(compiled).compiles)
+    run_all(lambda _: torch.equal(compiled(x, 2), want) or pytest.fail("differs"), range(3))
+    assert torch.equal(compiled(x, 2), want)
+    assert len(record_of(compiled).compiles) == count
+
+
+def test_data_loader_workers():
+    compiled = cc.compile(lambda x: x * 2 + 1, backend="eager", strict=True)
+
+    class Numbers(torch.utils.data.Dataset):
+        def __len__(self):
+            return 8
+
+        def __getitem__(self, i):
+            return compiled(torch.tensor([float(i)]))
+
+    compiled(torch.tensor([0.0]))
+    for workers in (0, 2):
+        loader = torch.utils.data.DataLoader(Numbers(), batch_size=4, num_workers=workers, multiprocessing_context=None)
+        assert torch.cat([*loader]).flatten().tolist() == [2.0 * i + 1 for i in range(8)]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_fork():
+    compiled = cc.compile(program, backend="eager", strict=True)
+    x = torch.ones(3)
+    want = compiled(x, 2)
+    child = os.fork()
+    if child == 0:
+        same = torch.equal(compiled(x, 2), want) and torch.equal(compiled(torch.ones(5), 3), program(torch.ones(5), 3))
+        os._exit(0 if same else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert torch.equal(compiled(x, 2), want)
+
+
+def test_a_generator_outlives_the_call():
+    def numbers(x):
+        for i in range(3):
+            yield x + i
+
+    compiled = cc.compile(lambda x: (y for y in numbers(x * 2)), backend="eager")
+    left = compiled(torch.ones(1))
+    other = cc.compile(helper, backend="eager")
+    other(torch.ones(1))
+    assert [v.item() for v in left] == [2, 3, 4]
+
+
+def test_recursion_through_the_compiled_function():
+    @cc.compile(backend="eager")
+    def count(n, x):
+        return x if n == 0 else count(n - 1, x + 1)
+
+    assert count(3, torch.zeros(1)).item() == 3
+    assert count(3, torch.zeros(1)).item() == 3
+
+
+def test_exceptions_leave_no_hook():
+    from torch._C._dynamo import eval_frame
+
+    def fails(x, error):
+        helper(x)
+        raise error
+
+    compiled = cc.compile(fails, backend="eager")
+    before = eval_frame.get_eval_frame_callback()
+    for error in (ValueError("one"), KeyboardInterrupt(), SystemExit(), GeneratorExit()):
+        for _ in range(2):
+            with pytest.raises(type(error)):
+                compiled(torch.ones(1), error)
+            assert eval_frame.get_eval_frame_callback() is before
+
+
+@pytest.mark.parametrize("install", [sys.settrace, sys.setprofile])
+def test_under_a_tracer(install):
+    seen = []
+    compiled = cc.compile(program, backend="eager", strict=True)
+    x = torch.ones(3)
+    want = program(x, 2)
+    former = sys.gettrace() if install is sys.settrace else sys.getprofile()
+    install(lambda frame, event, arg: seen.append(event))
+    try:
+        got = [compiled(x, 2), compiled(x, 2)]
+    finally:
+        install(former)
+    assert seen
+    for each in (*got, compiled(x, 2)):
+        assert torch.equal(each, want)
+
+
+def test_under_a_profiler():
+    compiled = cc.compile(program, backend="eager", strict=True)
+    x = torch.ones(3)
+    with cProfile.Profile():
+        first = compiled(x, 2)
+    assert torch.equal(first, program(x, 2))
+    with torch.profiler.profile(acc_events=True):  # else some versions warn
+        assert torch.equal(compiled(x, 2), first)
+
+
+@cc.compile(backend="eager")
+def decorated(x):
+    return x + 5
+
+
+def test_a_decorated_function_is_pickled_by_name():
+    again = pickle.loads(pickle.dumps(decorated))
+    assert again is decorated
+    assert again(torch.zeros(1)).item() == 5

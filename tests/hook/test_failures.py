@@ -1,0 +1,382 @@
+"""A failure is heard: whichever stage fails, the program is right, the record says so, and one warning does."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import subprocess
+import sys
+import typing
+import warnings
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+import compiler_core
+from compiler_core.api import compile as api
+from compiler_core.backends import cuda_graphs
+from compiler_core.codegen.wrapper import executable
+from compiler_core.errors import (
+    BuildError,
+    CompileWarning,
+    FullGraphError,
+    MissingTool,
+    NotKeyed,
+    RefusalWarning,
+    StrictError,
+    ToolWarning,
+)
+from compiler_core.hook.failures import NOT_KEPT, PLAIN
+from compiler_core.records import Failure, Record, Stage
+
+
+def program(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    y = (x @ w).sin()
+    return y.softmax(-1)
+
+
+FIRST = program.__code__.co_firstlineno
+
+STAGES = {
+    "capture": ("compiler_core.capture.interpreter.Interpreter.step", "capture", FIRST),
+    "hand over the graph": ("compiler_core.capture.graph_builder.Capture.finish", "bytecode", FIRST),
+    "guards": ("compiler_core.pipeline.frame.guards_text", "guards", FIRST),
+    "guard tree": ("compiler_core.pipeline.frame.GuardTree.build", "guards", FIRST),
+    "recompile": ("compiler_core.pipeline.compiled_region._cause", "guards", FIRST),
+    "joint": ("compiler_core.autograd.joint._run", "joint", FIRST),
+    "functionalise": ("compiler_core.autograd.trace.functionalize.FunctionalRun._check_draw", "joint", FIRST + 1),
+    "partition": ("compiler_core.autograd.partition.minimum_cut", "partition", FIRST),
+    "lower": ("compiler_core.loops.lower.ir.check", "lower", FIRST + 1),
+    "fuse": ("compiler_core.backends.kernels.fuse", "fuse", FIRST),
+    "codegen": ("compiler_core.codegen.cpp.printer.generate", "codegen", FIRST),
+    "memory plan": ("compiler_core.backends.kernels.memory_plan.plan", "codegen", FIRST),
+    "wrapper": ("compiler_core.backends.kernels.Wrapper", "codegen", FIRST),
+    "tune": ("compiler_core.backends.kernels.tune", "codegen", FIRST),
+    "build": ("compiler_core.codegen.build.compilers._library", "build", FIRST),
+    "autograd glue": ("compiler_core.autograd.autograd_source.Writer.source", "backend", FIRST),
+    "bind": ("compiler_core.autograd.autograd_function.bound", "backend", FIRST),
+    "reconstruct": ("compiler_core.resume.frame_codegen.FrameCode.generate", "bytecode", FIRST),
+    "assemble": ("compiler_core.resume.frame_codegen.assemble", "bytecode", FIRST),
+    "verify": ("compiler_core.pipeline.frame.verify", "bytecode", FIRST),
+    "decompile": ("compiler_core.pipeline.frame.decompile", "bytecode", FIRST),
+    "install": ("compiler_core.pipeline.frame.frame_hook.use", "bytecode", FIRST),
+}
+"""For each stage: what is broken, the stage that is named, and the user's line."""
+
+
+def broken(*_: Any, **__: Any) -> Any:
+    raise ZeroDivisionError("by design\nand more")
+
+
+def inputs() -> tuple[torch.Tensor, torch.Tensor]:
+    return torch.randn(5, 7, requires_grad=True), torch.randn(7, 3, requires_grad=True)
+
+
+def trained(fn: Callable[..., torch.Tensor], *args: torch.Tensor) -> list[torch.Tensor | None]:
+    """The result and the gradients."""
+    out = fn(*args)
+    out.square().sum().backward()
+    return [out.detach(), *(a.grad for a in args)]
+
+
+def heard(run: Callable[[], Any], category: type[Warning] = CompileWarning) -> list[warnings.WarningMessage]:
+    """The warnings of a kind that a person with Python's usual filters sees."""
+    compiler_core.reset()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("default")
+        run()
+    return [w for w in caught if issubclass(w.category, category)]
+
+
+def failures(record: Record) -> list[Failure]:
+    return [failure for c in record.compiles for failure in c.failures]
+
+
+@pytest.fixture
+def _anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Graphs and kernels are made, not found on disk or in this process."""
+
+    def no_key(*_: Any) -> str:
+        raise NotKeyed("not in this test")
+
+    monkeypatch.setattr("compiler_core.backends.graph_cache.key_of", no_key)
+    monkeypatch.setattr("compiler_core.codegen.build.compilers._loaded", {})
+
+
+@pytest.mark.usefixtures("_anew")
+@pytest.mark.parametrize("name", STAGES)
+def test_whatever_fails_is_heard_once_and_the_program_is_right(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    target, stage, line = STAGES[name]
+    x, w = inputs()
+    want = trained(program, x.detach().requires_grad_(), w.detach().requires_grad_())
+    monkeypatch.setattr(target, broken)
+    with compiler_core.record() as record:
+        compiled = compiler_core.compile(program, recompile_limit=3, tune=name == "tune")
+
+        def calls() -> None:
+            for dtype in (torch.float32, torch.float32, torch.float64):
+                args = [a.detach().to(dtype).requires_grad_() for a in (x, w)]
+                got = trained(compiled, *args)
+                if dtype == torch.float32:
+                    torch.testing.assert_close(got, want)
+
+        (warning,) = heard(calls)
+    assert (warning.filename, warning.lineno) == (__file__, line)
+    first, *rest = str(warning.message).split("\n")
+    assert first == f"Cutaway failed to compile this, in the stage {stage}: ZeroDivisionError: by design"
+    assert rest[0].strip() == PLAIN
+    failure = failures(record)[0]
+    assert failure is warning.message.failure  # type: ignore[union-attr]
+    assert (failure.stage, failure.kind, failure.meaning) == (stage, "bug", PLAIN)
+    assert failure.line is None or failure.line.endswith(f"#{line}")
+    assert "in broken" in failure.detail
+    with pytest.raises(StrictError, match=f"failed in {stage}: ZeroDivisionError: by design"):
+        compiler_core.compile(program, strict=True, tune=name == "tune")(x, w)
+
+
+def test_every_stage_of_the_record_is_broken_above() -> None:
+    assert {stage for _, stage, _ in STAGES.values()} == {*typing.get_args(Stage)} - {"run"}
+
+
+def test_a_kernel_that_fails_at_its_first_launch(monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(name: str) -> Callable[..., None]:
+        def launch(*_: Any) -> None:
+            raise BuildError(f"cannot compile {name} for this device", name)
+
+        return launch
+
+    real = executable.launchers
+    monkeypatch.setattr(executable, "launchers", lambda of: {name: failing(name) for name in real(of)})
+    x, w = (a.detach() for a in inputs())
+    compiled = compiler_core.compile(program)
+    (warning,) = heard(lambda: [torch.testing.assert_close(compiled(x, w), program(x, w)) for _ in range(3)])
+    assert str(warning.message).startswith("What Cutaway compiled here failed as it ran: cannot compile")
+    assert warning.lineno in (FIRST + 1, FIRST + 2)
+    with pytest.raises(StrictError, match="failed in run: cannot compile"):
+        compiler_core.compile(program, strict=True)(x, w)
+
+
+def test_an_index_that_only_the_kernel_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuses(name: str) -> Callable[..., int]:
+        return lambda *_: 1
+
+    def pick(x: torch.Tensor, i: torch.Tensor) -> torch.Tensor:
+        return x[i] * 2
+
+    real = executable.launchers
+    monkeypatch.setattr(executable, "launchers", lambda of: {name: refuses(name) for name in real(of)})
+    args = torch.randn(5), torch.tensor([1, 4])
+    compiled = compiler_core.compile(pick, backend="cpp")
+    (warning,) = heard(lambda: [torch.testing.assert_close(compiled(*args), pick(*args)) for _ in range(2)])
+    assert "BadIndex" in str(warning.message)
+
+
+def test_in_a_library_it_names_the_line_that_called_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        print(end="")
+        return torch.nn.functional.softmax(x, dim=0)
+
+    monkeypatch.setattr("compiler_core.pipeline.frame.verify", broken)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("default")
+        compiler_core.compile(program)(torch.ones(3))
+    first = program.__code__.co_firstlineno
+    assert {(w.filename, w.lineno) for w in caught} == {(__file__, first), (__file__, first + 2)}
+
+
+# ---- what is no bug -------------------------------------------------------------------------
+
+
+def test_a_missing_tool_is_named_once_with_its_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    x = torch.randn(9)
+
+    def calls() -> None:
+        for function in (lambda x: x.cos() * 7, lambda x: x.sin() * 11):
+            assert torch.equal(compiler_core.compile(function, backend="cpp", strict=True)(x), function(x))
+
+    (warning,) = heard(calls)
+    assert warning.category is ToolWarning
+    assert "apt install g++" in str(warning.message)
+
+
+def test_a_refusal_says_why() -> None:
+    def gradients_inside(x: torch.Tensor) -> torch.Tensor:
+        with torch.enable_grad():
+            return (x * 2).sin()
+
+    def call() -> None:
+        with torch.no_grad():
+            compiler_core.compile(gradients_inside, backend="aot_eager", strict=True)(torch.ones(3, requires_grad=True))
+
+    (warning,) = heard(call)
+    assert warning.category is RefusalWarning
+    assert "does not compile this, in the stage joint: the graph turns gradients on" in str(warning.message)
+
+
+def test_explain_lists_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("compiler_core.pipeline.frame.verify", broken)
+    told: list[compiler_core.Explanation] = []
+    assert len(heard(lambda: told.append(compiler_core.explain(program, *inputs())))) == 1
+    assert str(told[0]).split("\n")[1] == f"failure at {__file__}:{FIRST}, bytecode: ZeroDivisionError: by design"
+
+
+def test_graph_breaks_and_frames_left_alone_are_no_failures() -> None:
+    def breaks(x: torch.Tensor) -> torch.Tensor:
+        print(end="")
+        y: torch.Tensor = next(made(x)) + 1
+        return y
+
+    def made(x: torch.Tensor) -> Any:
+        yield x.sin()
+
+    assert not heard(lambda: compiler_core.compile(breaks)(torch.ones(3)))
+
+
+@pytest.mark.usefixtures("_anew")
+@pytest.mark.parametrize("error", [MissingTool("no ptxas"), BuildError("ptxas failed"), KeyError("of ours")])
+def test_machine_code_that_cannot_be_had_costs_nothing_else(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_code(*_: Any) -> Any:
+        raise error
+
+    monkeypatch.setattr("compiler_core.codegen.machine_code.ladder.record_machine_code", no_code)
+    with compiler_core.record() as record:
+        compiled = compiler_core.compile(program, target="sm_90")
+        (warning,) = heard(lambda: compiled(*inputs()))
+    assert "The kernels run; their machine code for sm_90 is not in the record." in str(warning.message)
+    assert record.compiles[0].kernels
+
+
+@pytest.mark.parametrize("broken_part", ["key_of", "to_plain", "from_plain", "disk_cache.write", "Half.load"])
+def test_a_cache_that_fails_costs_no_kernels(broken_part: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    monkeypatch.setenv("CUTAWAY_CACHE_DIR", str(tmp_path))
+    if broken_part in ("from_plain", "Half.load"):
+        compiler_core.compile(program)(*inputs())
+    monkeypatch.setattr(f"compiler_core.backends.graph_cache.{broken_part}", broken)
+    with compiler_core.record() as record:
+        compiled = compiler_core.compile(program)
+        (warning,) = heard(lambda: compiled(*inputs()))
+    assert NOT_KEPT in str(warning.message)
+    assert record.compiles[0].kernels
+
+
+@pytest.mark.usefixtures("_anew")
+def test_a_cuda_graph_that_cannot_be_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    def not_recorded(*_: Any) -> Any:
+        raise RuntimeError("operation not permitted when stream is capturing")
+
+    monkeypatch.setattr(cuda_graphs, "_Recording", not_recorded)
+    monkeypatch.setattr(cuda_graphs, "why_not", lambda _: "")
+    monkeypatch.setattr("torch.cuda.device", lambda _: contextlib.nullcontext())
+    monkeypatch.setattr("torch.cuda.is_current_stream_capturing", lambda: False)
+    x, w = (a.detach() for a in inputs())
+    compiled = compiler_core.compile(program, mode="reduce-overhead")
+    (warning,) = heard(lambda: [torch.testing.assert_close(compiled(x, w), program(x, w)) for _ in range(4)])
+    assert warning.category is RefusalWarning
+    assert "a CUDA graph of the forward cannot be recorded: operation not permitted" in str(warning.message)
+    assert "launched one by one" in str(warning.message)
+
+
+# ---- as Python's filters say -----------------------------------------------------------------
+
+
+def test_as_an_error_it_is_raised_at_each_call_and_nothing_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("compiler_core.autograd.partition.minimum_cut", broken)
+    compiled = compiler_core.compile(program, backend="aot_eager")
+    x, w = inputs()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", CompileWarning)
+        for _ in range(2):
+            with pytest.raises(CompileWarning, match="in the stage partition"):
+                compiled(x, w)
+    monkeypatch.undo()
+    torch.testing.assert_close(compiled(x, w), program(x, w))
+    assert api.record_of(compiled).compiles[-1].outcome == "compiled"
+
+
+@pytest.mark.parametrize("how", ["strict", "warning", "fullgraph"])
+def test_what_is_raised_keeps_nothing_alive(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not even until Python looks for cycles."""
+
+    def printing(x: torch.Tensor) -> torch.Tensor:
+        print(end="")
+        return x.sin()
+
+    if how != "fullgraph":
+        monkeypatch.setattr("compiler_core.autograd.partition.minimum_cut", broken)
+    compiled = compiler_core.compile(
+        printing if how == "fullgraph" else program,
+        backend="aot_eager",
+        strict=how == "strict",
+        fullgraph=how == "fullgraph",
+    )
+    arguments = [torch.randn(5, 7)] if how == "fullgraph" else list(inputs())
+    alive = weakref.ref(arguments[0])
+    gc.collect()
+    gc.disable()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", CompileWarning)
+            try:
+                compiled(*arguments)
+            except (StrictError, CompileWarning, FullGraphError) as error:
+                told = str(error)
+        arguments.clear()
+        assert told
+        assert alive() is None
+    finally:
+        gc.enable()
+
+
+def test_a_filter_on_the_kind_silences_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("compiler_core.autograd.partition.minimum_cut", broken)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warnings.filterwarnings("ignore", category=compiler_core.CompileWarning)
+        compiler_core.compile(program, backend="aot_eager")(*inputs())
+
+
+def test_each_place_is_heard_once_until_a_reset(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("compiler_core.autograd.partition.minimum_cut", broken)
+
+    other = lambda x: x.sin()  # noqa: E731
+    compiled_other = compiler_core.compile(other, backend="aot_eager")
+
+    def again() -> Any:
+        return compiler_core.compile(program, backend="aot_eager")(*inputs())
+
+    def twice() -> None:
+        again()
+        compiler_core.reset()
+        again()
+
+    assert len(heard(lambda: [again() for _ in range(3)])) == 1
+    assert len(heard(twice)) == 2
+    assert len(heard(lambda: [again(), compiled_other(torch.ones(3, requires_grad=True))])) == 2
+
+
+def test_behind_stock_torch_compile(monkeypatch: pytest.MonkeyPatch, fresh_stock: None) -> None:
+    monkeypatch.setattr("compiler_core.autograd.partition.minimum_cut", broken)
+    x, w = inputs()
+    (warning,) = heard(
+        lambda: torch.testing.assert_close(torch.compile(program, backend="cutaway")(x, w), program(x, w))
+    )
+    assert warning.filename == __file__
+
+
+def test_from_the_command_line() -> None:
+    text = (
+        "import torch, compiler_core\n"
+        "def backend(gm, examples): raise ValueError('by design')\n"
+        "compiler_core.compile(lambda x: x.sin(), backend=backend)(torch.ones(3))\n"
+    )
+    shown = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
+    assert (
+        "<string>:3: CompileWarning: Cutaway failed to compile this, in the stage backend: ValueError" in shown.stderr
+    )
+    raised = subprocess.run([sys.executable, "-W", "error::UserWarning", "-c", text], capture_output=True, text=True)
+    assert raised.returncode == 1
+    assert "\ncompiler_core.errors.CompileWarning: Cutaway failed to compile this" in raised.stderr

@@ -1,0 +1,89 @@
+"""The explorer's Python half: what it shows, what comes back, what a notebook saves of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from compiler_core.records import Compile, Record
+from kernel_magics.display.explorer import MIME, Explorer
+
+
+@pytest.fixture
+def record() -> Record:
+    record = Record(title="a cell")
+    record.source("cell.py", 1, ["y = x.cos()"])
+    compile_ = record.compile(record.frame("f<b>", "cell.py", 1, "root"))
+    compile_.outcome = "compiled"
+    return record
+
+
+def test_the_page_gets_the_record_as_text(record: Record) -> None:
+    explorer = Explorer(record)
+    assert Record.from_json(explorer.get_state("record")["record"]) == record
+    assert Explorer().get_state("record") == {"record": ""}
+
+
+def test_show_says_which_panes_and_which_compile(record: Record) -> None:
+    explorer = Explorer(record)
+    explorer.show("guards", "kernel:backward.cpp", compile="0/0")
+    assert (explorer.shown, explorer.compile) == (["guards", "kernel:backward.cpp"], "0/0")
+    explorer.show("source")
+    assert (explorer.shown, explorer.compile) == (["source"], "0/0")
+
+
+@pytest.mark.parametrize(
+    ("panes", "compile_id", "message"),
+    [
+        (("guard",), None, "no pane is called 'guard'; the panes are overview, source"),
+        (("source",) * 5, None, "at most 4 panes"),
+        (("source",), "7/0", "no compile '7/0'; it has 0/0"),
+    ],
+)
+def test_show_refuses_what_is_not_there(
+    record: Record, panes: tuple[str, ...], compile_id: str | None, message: str
+) -> None:
+    explorer = Explorer(record)
+    with pytest.raises(ValueError, match=message):
+        explorer.show(*panes, compile=compile_id)
+    assert (explorer.shown, explorer.compile) == ([], "")
+
+
+def test_a_notebook_saves_the_record_and_its_summary_beside_the_widget(record: Record) -> None:
+    bundle = Explorer(record)._repr_mimebundle_()
+    assert bundle is not None
+    data = bundle[0]
+    assert set(data) == {MIME, "application/vnd.jupyter.widget-view+json", "text/html", "text/plain"}
+    assert data[MIME]["frames"][0]["name"] == "f<b>"
+    assert "<b>" not in data["text/html"]
+    assert "f<b>" in data["text/plain"]
+
+
+def test_until_there_is_a_record_only_the_widget_is_saved() -> None:
+    bundle = Explorer()._repr_mimebundle_()
+    assert bundle is not None
+    assert MIME not in bundle[0]
+
+
+def test_following_a_record_shows_its_steps_as_they_happen(record: Record) -> None:
+    explorer = Explorer()
+    seen = []
+    explorer.observe(lambda change: seen.append(change.new), "progress")
+    compile_: Compile = record.compiles[0]
+    stop = explorer.follow(record)
+    with pytest.raises(ZeroDivisionError), compile_.step("joint", "trace"):
+        1 / 0
+    stop()
+    with compile_.step("build"):
+        pass
+    assert [(p["frame"], p["compile"], p["stage"]) for p in seen] == [("f<b>", "0/0", "joint"), ("f<b>", "0/0", "")]
+    assert seen[0]["done"] == []
+    assert [(s["name"], s["outcome"]) for s in seen[1]["done"]] == [("trace", "failed")]
+
+
+def test_cancel_reaches_python() -> None:
+    explorer, cancelled = Explorer(), []
+    explorer.on_cancel(lambda: cancelled.append(True))
+    explorer._handle_custom_msg({"type": "hello"}, [])
+    assert cancelled == []
+    explorer._handle_custom_msg({"type": "cancel"}, [])
+    assert cancelled == [True]

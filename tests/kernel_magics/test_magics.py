@@ -1,0 +1,312 @@
+"""The magics in a real IPython: results, errors, options, completion, saved files."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import re
+import signal
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from IPython.core.completer import provisionalcompleter
+from IPython.core.error import UsageError
+from IPython.core.interactiveshell import InteractiveShell
+from IPython.utils.capture import capture_output
+
+import kernel_magics
+from compiler_core.errors import FullGraphError, ToolWarning
+from compiler_core.records import Record
+
+
+def run(shell: InteractiveShell, text: str) -> tuple[Any, str, str]:
+    """The execution's result, what it printed, and what went to stderr."""
+    with capture_output() as output:
+        result = shell.run_cell(text, store_history=True)
+    return result, output.stdout, output.stderr
+
+
+def test_cell_runs_compiled_and_keeps_its_value(magics: InteractiveShell) -> None:
+    x = torch.randn(10)
+    magics.user_ns["x"] = x
+    result, printed, _ = run(magics, "%%compile\ny = x.cos() + 1\ny * 2")
+    result.raise_error()
+    torch.testing.assert_close(result.result, (x.cos() + 1) * 2)
+    assert magics.user_ns["_"] is result.result
+    torch.testing.assert_close(magics.user_ns["y"], x.cos() + 1)
+    (compiled,) = kernel_magics.last_record().compiles
+    assert compiled.outcome == "compiled"
+    assert not compiled.failures
+    assert [k.language for k in compiled.kernels] == ["cpp"]
+    assert "1 graph, 0 graph breaks" in printed
+
+
+def test_semicolon_suppresses_the_value(magics: InteractiveShell) -> None:
+    result, printed, _ = run(magics, "%%compile\nx = 3\nx + 1;")
+    assert result.result is None
+    assert "Out[" not in printed
+
+
+def test_training_loop_compiles_its_body_once(magics: InteractiveShell) -> None:
+    run(magics, "w = torch.zeros(4, requires_grad=True)\nt = torch.arange(4.0)")
+    result, _, _ = run(
+        magics,
+        "%%compile\nfor step in range(60):\n    loss = ((w - t) ** 2).sum()\n    loss.backward()\n"
+        "    with torch.no_grad():\n        w -= 0.1 * w.grad\n    w.grad = None\nloss.item()",
+    )
+    result.raise_error()
+    assert result.result < 1e-6
+    record = kernel_magics.last_record()
+    body = next(f for f in record.frames if f.line == 3)
+    assert len(body.compiles) <= 2
+    backward = [k for c in body.compiles for k in c.kernels if k.graph == "backward"]
+    assert backward
+
+
+def test_error_stops_run_all_and_shows_one_traceback(magics: InteractiveShell) -> None:
+    text = "x = torch.ones(3)\nif x.sum() > 0:\n    x = x + 1\ndef f(a):\n    return a / 0\n\nf(1)\nx = None"
+    _, shown, _ = run(magics, "# %%compile\n" + text)
+    result, printed, _ = run(magics, "%%compile\n" + text)
+    assert isinstance(result.error_in_exec, ZeroDivisionError)
+    assert not result.success
+    assert printed.count("Traceback (most recent call last)") == 1
+    traceback = printed[printed.index("-----") :]
+    assert traceback.replace("In[2]", "In[1]") == shown
+    assert magics.user_ns["x"] is not None
+    assert magics.custom_exceptions == ()
+
+
+def test_error_after_a_graph_break_is_one_line_of_the_function(magics: InteractiveShell) -> None:
+    text = "def f(a):\n    b = a + 1\n    if b.sum() > 0:\n        b = b * 2\n    return b[99]\n\nf(torch.ones(3))"
+    _, shown, _ = run(magics, "# %%compile\n" + text)
+    result, printed, _ = run(magics, "%%compile\n" + text)
+    assert isinstance(result.error_in_exec, IndexError)
+    lines = [line for line in printed.splitlines() if line.startswith("Cell In[2], line")]
+    assert [line.split(",")[1] for line in lines] == [" line 8", " line 6"]
+    assert shown.count("Cell In[1], line") == 2
+
+
+@pytest.mark.parametrize(
+    "body", ["x = 1\ny = = 2", "x = 1\nreturn x", "if True:\nx = 1", "x = (1,\n", "def f():\n  nonlocal q"]
+)
+def test_syntax_error_reads_as_in_a_plain_cell(magics: InteractiveShell, body: str) -> None:
+    _, shown, _ = run(magics, "# %%compile\n" + body)
+    magics.user_ns.pop("x", None)
+    result, printed, _ = run(magics, "%%compile\n" + body)
+    assert isinstance(result.error_in_exec, SyntaxError)
+    assert printed.replace("In[2]", "In[1]") == shown
+    assert "x" not in magics.user_ns
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("--nope", "there is no option --nope. `%%compile?` lists them all"),
+        ("--fullgraph --bakend cpp", "there is no option --bakend; did you mean --backend?"),
+        ("--backend nope", "unknown backend 'nope'; the backends are"),
+        ("--engine tinygrad", "unknown engine 'tinygrad'; the engines are core, torch"),
+        ("--memory-budget 2", "--memory-budget is a share from 0 to 1, not 2.0"),
+        ("--save out.txt", "ends in .html (a report), .json (the record) or / (a folder)"),
+        ("--save /no/such/folder/out.json", "there is no folder /no/such/folder"),
+        ("--backend", "expected one argument"),
+        ("x + 1", "does not know what 'x + 1' is"),
+    ],
+)
+def test_wrong_option_is_said_and_nothing_runs(magics: InteractiveShell, line: str, says: str) -> None:
+    result, printed, errors = run(magics, f"%%compile {line}\nran = True")
+    assert isinstance(result.error_in_exec, UsageError)
+    assert says in errors
+    assert "Traceback" not in printed + errors
+    assert "ran" not in magics.user_ns
+
+
+def test_fullgraph_raises_at_the_break(magics: InteractiveShell) -> None:
+    result, printed, _ = run(magics, "%%compile --fullgraph\ny = torch.ones(2) + 1\nprint(y)\nafter = 1")
+    assert isinstance(result.error_in_exec, FullGraphError)
+    assert "print(y)" in printed
+    assert "after" not in magics.user_ns
+
+
+def test_backend_of_ones_own_by_name(magics: InteractiveShell) -> None:
+    run(magics, "seen = []\ndef mine(gm, inputs):\n    seen.append(gm)\n    return gm.forward")
+    result, _, _ = run(magics, "%%compile --backend mine\ntorch.ones(2).cos()")
+    result.raise_error()
+    assert len(magics.user_ns["seen"]) == 1
+    assert kernel_magics.last_record().options == {"backend": "mine"}
+
+
+def test_line_form_keeps_the_expression_as_it_is(magics: InteractiveShell) -> None:
+    magics.user_ns["x"] = torch.ones(3)
+    result, _, _ = run(magics, "%compile --backend eager {'a  b': x . sum() - -2, \"it's\": '#'}['a  b']")
+    result.raise_error()
+    assert result.result == 5
+    assert kernel_magics.last_record().options == {"backend": "eager"}
+    result, _, errors = run(magics, "%compile")
+    assert isinstance(result.error_in_exec, UsageError)
+    assert "takes an expression" in errors
+
+
+def test_explain_is_short(magics: InteractiveShell) -> None:
+    run(magics, "def f(x):\n    if x.sum() > 0:\n        x = x + 1\n    return x * 2\nx = torch.ones(3)")
+    result, printed, _ = run(magics, "%explain --backend eager f(x)")
+    result.raise_error()
+    assert result.result is None
+    assert "graph break at line 2 in f: data-dependent branch" in printed
+    assert "check_tensor" in printed
+
+
+def test_help_lists_the_options(magics: InteractiveShell) -> None:
+    said = magics.find_cell_magic("compile").__doc__
+    for option in ("--engine", "--backend", "--fullgraph", "--target", "--strict", "--steps", "--save"):
+        assert option in said
+
+
+def test_magics_in_the_cell_run_as_plain_python(magics: InteractiveShell) -> None:
+    result, _, _ = run(magics, "%%compile\nx = torch.ones(2)\n%alias_magic tt timeit\nx.cos()")
+    result.raise_error()
+    assert any("Line 3 ran as plain Python" in note for note in kernel_magics.last_record().notes)
+
+
+def test_source_of_the_record_is_the_visible_cell(magics: InteractiveShell) -> None:
+    run(magics, "%%compile --backend eager\n\nx = torch.ones(2)\n# why\ny = x + 1")
+    record = kernel_magics.last_record()
+    seen = ["# %%compile --backend eager", "", "x = torch.ones(2)", "# why", "y = x + 1"]
+    assert record.sources[0].text.splitlines() == seen
+    graph = next(a for a in record.compiles[0].artifacts if a.pane == "captured")
+    add = next(n for n in graph.graph.nodes if "add" in n.target) if graph.graph else None
+    assert add is not None
+    assert record.sources[0].item("5") in record.linked(graph.item(add.key))
+
+
+def test_steps_are_recorded_and_saved_as_text(magics: InteractiveShell, tmp_path: Path) -> None:
+    result, printed, _ = run(magics, f"%%compile --steps --save {tmp_path}/out/\ntorch.ones(3).cos()")
+    result.raise_error()
+    (compiled,) = kernel_magics.last_record().compiles
+    assert len(compiled.replay()) == len(compiled.steps[0].call) > 5
+    assert f"symbolic interpreter: {len(compiled.replay())} steps" in printed
+    assert "LOAD_GLOBAL torch" in (tmp_path / "out" / "0_0" / "steps.txt").read_text()
+    assert kernel_magics.last_record().compiles[0].steps
+
+
+@pytest.mark.parametrize("name", ["out.html", "out.json", "out/"])
+def test_save(magics: InteractiveShell, tmp_path: Path, name: str) -> None:
+    target = f"{tmp_path}/{name}"
+    result, printed, _ = run(magics, f"%%compile --save {target}\ntorch.ones(3).cos() * 2")
+    assert result.result.shape == (3,)
+    assert f"Saved {tmp_path}" in printed
+    if name == "out.html":
+        packed = re.findall(r'id="record">(.*?)<', Path(target).read_text())
+        assert "torch.ones" in gzip.decompress(base64.b64decode(packed[0])).decode()
+    elif name == "out.json":
+        assert Record.load(target) == kernel_magics.last_record()
+    else:
+        files = {str(p.relative_to(target)) for p in Path(target).rglob("*") if p.is_file()}
+        assert {"summary.txt", "record.json"} <= files
+        names = {a.name for a in kernel_magics.last_record().compiles[0].artifacts}
+        assert len([f for f in files if f.startswith("0_0/")]) == len({*names, "run_forward"})
+        assert any(f.endswith(".cpp") for f in files)
+
+
+def test_save_that_fails_keeps_the_result(magics: InteractiveShell, tmp_path: Path) -> None:
+    (tmp_path / "out.json").mkdir()
+    result, _, errors = run(magics, f"%%compile --save {tmp_path}/out.json\n1 + 1")
+    assert result.result == 2
+    assert "Cutaway: --save" in errors
+    assert "IsADirectoryError" in errors
+
+
+def test_await_runs_as_plain_python(magics: InteractiveShell) -> None:
+    result, _, _ = run(magics, "%%compile\nimport asyncio\nx = torch.ones(2)\nawait asyncio.sleep(0)\nx.cos()")
+    result.raise_error()
+    assert any("it awaits" in note for note in kernel_magics.last_record().notes)
+
+
+@pytest.mark.usefixtures("_interruptible")
+def test_interrupt_while_it_compiles(magics: InteractiveShell) -> None:
+    """A real signal in the middle of a compile: one KeyboardInterrupt, and the next cell works."""
+    reached = threading.Event()
+
+    def slow(gm: Any, inputs: Any) -> Any:
+        reached.set()
+        for _ in range(3000):  # a signal that comes just before a sleep does not end it
+            time.sleep(0.01)
+        return gm.forward
+
+    def press() -> None:
+        reached.wait(30)
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+    magics.user_ns["slow"] = slow
+    thread = threading.Thread(target=press)
+    thread.start()
+    started = time.monotonic()
+    result, printed, _ = run(magics, "%%compile --backend slow\nx = torch.ones(3) + 1\nx")
+    thread.join()
+    assert time.monotonic() - started < 20
+    assert isinstance(result.error_in_exec, KeyboardInterrupt)
+    assert printed.count("Traceback (most recent call last)") == 1
+    result, _, _ = run(magics, "%%compile\nx = torch.ones(3) + 1\nx")
+    assert result.result.tolist() == [2, 2, 2]
+    assert not kernel_magics.last_record().compiles[0].failures
+
+
+def completions(shell: InteractiveShell, line: str) -> list[str]:
+    with provisionalcompleter():
+        return [c.text for c in shell.Completer.completions(line, len(line))]
+
+
+def test_missing_cpp_compiler_is_said_and_the_cell_runs(
+    magics: InteractiveShell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    x = magics.user_ns["x"] = torch.randn(10)
+    with pytest.warns(ToolWarning, match="apt install"):
+        result, printed, _ = run(magics, "%%compile\nx.cos() + 1")
+    result.raise_error()
+    torch.testing.assert_close(result.result, x.cos() + 1)
+    assert "'no-such-compiler' named by $CXX was not found" in printed
+    assert "apt install g++" in printed
+    monkeypatch.undo()
+    run(magics, "%%compile\nx.cos() + 2")
+    (compiled,) = kernel_magics.last_record().compiles
+    assert not compiled.failures
+    assert [k.language for k in compiled.kernels] == ["cpp"]
+
+
+def test_tab_completes_options_and_values(magics: InteractiveShell) -> None:
+    assert completions(magics, "%%compile --fu") == ["--fullgraph"]
+    assert completions(magics, "%%compile --ste") == ["--steps"]
+    assert set(completions(magics, "%%compile --backend ")) >= {"cpp", "eager", "triton"}
+    assert completions(magics, "%%compile --fullgraph --engine c") == ["core"]
+    assert completions(magics, "%explain --ba") == ["--backend"]
+    assert completions(magics, "%compile x.cos() --fu") == []
+
+
+def test_unload_takes_everything_off(magics: InteractiveShell) -> None:
+    magics.run_line_magic("unload_ext", "kernel_magics")
+    assert completions(magics, "%%compile --fu") == []
+    result, _, errors = run(magics, "%%compile\n1")
+    assert isinstance(result.error_in_exec, UsageError)
+    assert "not found" in errors
+    magics.run_line_magic("load_ext", "kernel_magics")
+    assert run(magics, "%%compile\n1")[0].result == 1
+
+
+def test_nothing_to_return_before_the_first_cell(shell: InteractiveShell, monkeypatch: pytest.MonkeyPatch) -> None:
+    from kernel_magics.display.view import View
+
+    monkeypatch.setattr(View, "latest", None)
+    with pytest.raises(RuntimeError, match="no cell was compiled"):
+        kernel_magics.last_record()
+    with pytest.raises(RuntimeError, match="in a terminal"):
+        kernel_magics.last()
+
+
+def test_record_is_json(magics: InteractiveShell) -> None:
+    run(magics, "%%compile\ntorch.ones(3).cos()")
+    assert json.loads(kernel_magics.last_record().to_json())["title"] == "Cell In[1]"

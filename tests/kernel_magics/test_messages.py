@@ -1,0 +1,124 @@
+"""What the page may say to an explorer, as messages of a real comm."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import pytest
+
+from compiler_core.records import Record
+from kernel_magics.display.explorer import Explorer
+from kernel_magics.display.messages import LONGEST, MOST_ITEMS, MOST_PANES, PANES, MessageWarning
+
+
+@pytest.fixture
+def explorer() -> Explorer:
+    record = Record(title="a cell")
+    record.source("cell.py", 1, ["y = x.cos()"])
+    record.compile(record.frame("f", "cell.py", 1, "root"))
+    return Explorer(record)
+
+
+def receive(explorer: Explorer, data: Any, buffers: list[bytes] | None = None) -> None:
+    """The page sends this over the widget's comm."""
+    explorer.comm.handle_msg({"content": {"comm_id": explorer.model_id, "data": data}, "buffers": buffers or []})
+
+
+def state_of(explorer: Explorer) -> dict[str, Any]:
+    state: dict[str, Any] = explorer.get_state()
+    return state
+
+
+def update(**state: Any) -> dict[str, Any]:
+    return {"method": "update", "state": state, "buffer_paths": []}
+
+
+def test_what_a_reader_changes_is_taken(explorer: Explorer) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        receive(explorer, update(selection=["src:0#1"], shown=["source", "kernel:a.cpp"], compile="0/0"))
+        assert (explorer.selection, explorer.shown, explorer.compile) == (
+            ["src:0#1"], ["source", "kernel:a.cpp"], "0/0",
+        )  # fmt: skip
+        receive(explorer, update(selection=[], shown=[], compile=""))
+        assert (explorer.selection, explorer.shown, explorer.compile) == ([], [], "")
+
+
+def test_the_page_gets_the_state_that_it_asks_for(explorer: Explorer, monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[dict[str, Any]] = []
+    monkeypatch.setattr(explorer.comm, "send", lambda data, **_: sent.append(data))
+    receive(explorer, {"method": "request_state"})
+    assert sent[0]["state"]["compile"] == ""
+
+
+def test_cancel_is_taken_and_no_other_word(explorer: Explorer) -> None:
+    cancelled: list[bool] = []
+    explorer.on_cancel(lambda: cancelled.append(True))
+    receive(explorer, {"method": "custom", "content": {"type": "cancel"}})
+    assert cancelled == [True]
+    for content in ({"type": "cancel", "more": 1}, {"type": "hello"}, "cancel", ["cancel"], None):
+        with pytest.warns(MessageWarning, match="its content is"):
+            receive(explorer, {"method": "custom", "content": content})
+    assert cancelled == [True]
+
+
+LONG = "y" * 1_000_000
+REFUSED: dict[str, tuple[Any, str]] = {
+    "its code": (update(_esm="alert(1)"), "the page may not change '_esm'"),
+    "its style": (update(_css="body { display: none }"), "the page may not change '_css'"),
+    "its module": (update(_model_module="evil"), "the page may not change '_model_module'"),
+    "its layout": (update(layout="IPY_MODEL_1"), "the page may not change 'layout'"),
+    "its record": (update(record=""), "the page may not change 'record'"),
+    "the progress": (update(progress={}), "the page may not change 'progress'"),
+    "one that is unknown": (update(**{LONG: 1}), "the page may not change 'yyyyyyyy"),
+    "code beside a right one": (update(compile="0/0", _esm="alert(1)"), "the page may not change '_esm'"),
+    "many panes": (update(shown=["source"] * 100_000), f"shown has 100,000 entries, more than {MOST_PANES}"),
+    "no pane": (update(shown=["evil"]), "no pane is called 'evil'"),
+    "a long pane": (update(shown=["source:" + LONG]), f"a text of 1,000,007 characters, more than {LONGEST:,}"),
+    "panes that are no texts": (update(shown=[1]), "shown has a int, which is no text"),
+    "panes that are no list": (update(shown="source"), "shown is 'source', not a list"),
+    "many items": (update(selection=["src:0#1"] * (MOST_ITEMS + 1)), "selection has 10,001 entries"),
+    "an item of another record": (update(selection=["src:9#1"]), "the record has no item 'src:9#1'"),
+    "a compile of another record": (update(compile="9/9"), "the record has no compile '9/9'"),
+    "a compile that is a list": (update(compile=["0/0"]), "the record has no compile a list"),
+    "no state": ({"method": "update"}, "its state is None, not an object"),
+    "a state that is a list": ({"method": "update", "state": []}, "its state is a list"),
+    "buffers by paths": ({"method": "update", "state": {}, "buffer_paths": [["_esm"]]}, "it has binary parts"),
+    "another field": ({"method": "request_state", "echo": 1}, "it has a field 'echo'"),
+    "another method": ({"method": "echo_update", "state": {"_esm": "x"}}, "its method is 'echo_update'"),
+    "a method that is a list": ({"method": []}, "its method is a list"),
+    "no method": ({}, "its method is None"),
+    "a text": ("cancel", "it has no data but 'cancel'"),
+    "nothing": (None, "it has no data but None"),
+}
+
+
+@pytest.mark.parametrize(("data", "says"), REFUSED.values(), ids=REFUSED.keys())
+def test_all_else_is_refused_and_said_in_few_words(explorer: Explorer, data: Any, says: str) -> None:
+    before = state_of(explorer)
+    with pytest.warns(MessageWarning) as heard:
+        receive(explorer, data)
+    assert says in str(heard[0].message)
+    assert len(str(heard[0].message)) < 300
+    assert state_of(explorer) == before
+
+
+def test_binary_parts_are_refused(explorer: Explorer) -> None:
+    with pytest.warns(MessageWarning, match="binary parts"):
+        receive(explorer, update(compile="0/0"), [b"x"])
+    assert explorer.compile == ""
+
+
+@pytest.mark.parametrize("pane", PANES)
+def test_every_pane_may_be_shown(explorer: Explorer, pane: str) -> None:
+    receive(explorer, update(shown=[pane]))
+    assert explorer.shown == [pane]
+
+
+def test_before_there_is_a_record_nothing_of_one_is_known() -> None:
+    explorer = Explorer()
+    with pytest.warns(MessageWarning, match="the record has no compile '0/0'"):
+        receive(explorer, update(compile="0/0"))
+    with pytest.warns(MessageWarning, match="the record has no item"):
+        receive(explorer, update(selection=["src:0#1"]))

@@ -1,0 +1,34 @@
+"""Heavy imports happen while nothing runs: a cell waits for their end."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from IPython.core.interactiveshell import InteractiveShell
+
+from kernel_magics.startup import warmup
+
+
+def test_cell_waits_for_the_imports(shell: InteractiveShell, monkeypatch: pytest.MonkeyPatch) -> None:
+    go, order = threading.Event(), []
+
+    def load() -> None:
+        go.wait(30)
+        order.append("loaded")
+
+    monkeypatch.setattr(warmup, "_load", load)
+    shell.user_ns["order"] = order
+    warmup.start(shell)
+    threading.Timer(0.2, go.set).start()
+    shell.run_cell("order.append('cell')")
+    assert order == ["loaded", "cell"]
+    warmup.stop(shell)
+    shell.run_cell("order.append('after')")
+    assert order[-1] == "after"
+
+
+def test_what_cannot_be_loaded_is_left_for_later(shell: InteractiveShell, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(warmup, "HEAVY", ("no.such.module", "json"))
+    warmup.start(shell)
+    warmup.stop(shell)

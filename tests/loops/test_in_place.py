@@ -1,0 +1,71 @@
+"""Writes to inputs: without a copy where nothing can tell, by a copy otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from compiler_core.autograd.trace import decompositions
+from compiler_core.loops import ir
+from compiler_core.loops.lower import lower
+from tests.cases.captured import put_on_a_gpu
+
+SIZES = (2, 8, 4), (1,), (2, 1, 4)
+
+
+def lowered(program: Callable[..., Any], device: str = "cuda") -> ir.Program:
+    """`program` of a cache, a position and a row, whose first result is the new value of the cache."""
+    cache, _, row = (torch.zeros(size) for size in SIZES)
+    gm = make_fx(program, decomposition_table=decompositions.table())(cache, torch.tensor([3]), row)
+    if device == "cuda":
+        put_on_a_gpu(gm)
+    outputs: Any = gm.graph.output_node().args[0]
+    outputs[0].meta["new_value_of"] = "cache_1"
+    return lower(gm, "forward")
+
+
+def write_row(cache: torch.Tensor, position: torch.Tensor, row: torch.Tensor) -> Any:
+    new = torch.index_copy(cache, 1, position, row * 2)
+    return new, new.sum(-1)
+
+
+def put_row(cache: torch.Tensor, position: torch.Tensor, row: torch.Tensor) -> Any:
+    return (torch.index_put(cache, (torch.zeros_like(position), position), row[0]),)
+
+
+@pytest.mark.parametrize("program", [write_row, put_row])
+def test_rows_are_put_into_the_input(program: Callable[..., Any]) -> None:
+    made = lowered(program)
+    assert made.in_place == ("cache_1",)
+    assert next(v.buffer for v in made.results if isinstance(v, ir.View)) == "cache_1"
+    assert not any("cache_1" in s.makes for s in made.steps if isinstance(s, ir.Loops)), "nothing copies it"
+
+
+def read_before(cache: torch.Tensor, position: torch.Tensor, row: torch.Tensor) -> Any:
+    return torch.index_copy(cache, 1, position, row), cache.sum()
+
+
+def add_row(cache: torch.Tensor, position: torch.Tensor, row: torch.Tensor) -> Any:
+    return (torch.index_add(cache, 1, position, row),)
+
+
+def of_itself(cache: torch.Tensor, position: torch.Tensor, row: torch.Tensor) -> Any:
+    return (torch.index_copy(cache, 1, position, cache[:, :1]),)
+
+
+def twice(cache: torch.Tensor, position: torch.Tensor, row: torch.Tensor) -> Any:
+    new = torch.index_copy(cache, 1, position, row)
+    return torch.index_copy(new, 1, position + 1, new[:, :1]), row.sum()
+
+
+@pytest.mark.parametrize("program", [read_before, add_row, of_itself, twice])
+def test_what_a_second_run_would_change_is_copied(program: Callable[..., Any]) -> None:
+    assert lowered(program).in_place == ()
+
+
+def test_on_the_cpu_it_is_copied() -> None:
+    assert lowered(write_row, "cpu").in_place == (), "a kernel may have written when it meets a wrong position"

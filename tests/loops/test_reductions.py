@@ -1,0 +1,122 @@
+"""Reductions with places, and scans, through C++ kernels, against eager: ties, NaN, every type and layout."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from compiler_core.loops import ir
+from compiler_core.loops.fuse.rules import fuse
+from compiler_core.loops.lower import lower
+from tests.cases.kernel_programs import check, compiled, trace
+
+
+def special() -> torch.Tensor:
+    """NaN twice in a row, a row of -inf, one inf, ties."""
+    x = torch.randn(20, 300)
+    x[3, 4] = x[3, 9] = float("nan")
+    x[5], x[6, 7], x[7] = float("-inf"), float("inf"), 1.0
+    return x
+
+
+LAYOUTS: dict[str, Callable[[], torch.Tensor]] = {
+    "float32": special,
+    "float64": lambda: special().double(),
+    "bfloat16": lambda: special().bfloat16(),
+    "float16": lambda: special().half(),
+    "int64": lambda: torch.randint(-5, 5, (20, 300)),
+    "uint8": lambda: torch.randint(0, 4, (20, 300)).to(torch.uint8),
+    "transposed": lambda: special().t(),
+    "sliced": lambda: special()[:, ::3],
+    "one row": lambda: torch.randn(1, 7),
+    "one column": lambda: torch.randn(8, 1),
+    "long rows": lambda: torch.randn(3, 40_000),
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_places_of_extremes(layout: str) -> None:
+    def program(x: torch.Tensor) -> Any:
+        return x.argmax(-1), x.argmin(0), x.argmax(), x.argmin(1, keepdim=True), *x.max(0), *x.min(-1, keepdim=True)
+
+    torch.manual_seed(0)
+    check(program, LAYOUTS[layout]())
+
+
+def test_the_place_in_a_permuted_tensor_is_the_logical_one() -> None:
+    x = torch.randint(0, 3, (4, 5, 6)).float()
+    check(lambda x: (x.argmax(1), x.permute(2, 0, 1).argmax(), x.argmax(), (x + 1).permute(1, 2, 0).argmax(0)), x)
+
+
+def test_extremes_of_a_single_number() -> None:
+    check(lambda x: (x.argmax(), *x.max(0)), torch.tensor(3.0))
+
+
+def test_an_extreme_and_its_place_share_a_kernel() -> None:
+    program = fuse(lower(trace(lambda x: (*x.max(1), x.abs().amax(1)), torch.randn(40, 50)), "forward")).program
+    (loops,) = program.steps
+    assert isinstance(loops, ir.Loops)
+    assert [s.op for s in loops.body if isinstance(s, ir.Reduce)].count("max") == 2
+
+
+def running(x: torch.Tensor, dim: int) -> Any:
+    shares = x.cumsum(dim).float().softmax(dim)
+    return x.cumsum(dim), (x * 2).cumsum(dim) + 1, shares, (x.cumsum(dim) * 2).sum(dim), x.float().sin().cumprod(dim)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_scans_along_each_dimension(layout: str) -> None:
+    torch.manual_seed(0)
+    x = LAYOUTS[layout]()
+    for dim in range(x.dim()):
+        check(functools.partial(running, dim=dim), x)
+
+
+def test_scans_of_single_numbers_and_of_masks() -> None:
+    check(lambda x: (x.cumsum(0), x.cumprod(0)), torch.tensor(3.0))
+    check(lambda x: (x.cumsum(1), x.t().cumsum(1), x.cumsum(0).sum()), torch.randn(20, 30) > 0)
+
+
+def test_a_scan_is_fused_with_its_neighbours() -> None:
+    program = fuse(lower(trace(lambda x: (x * 0.5).softmax(1).cumsum(1) + 1, torch.randn(40, 50)), "forward")).program
+    (loops,) = program.steps
+    assert isinstance(loops, ir.Loops)
+    assert len(loops.scans) == 1
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda x: x.cumsum(1).flip(1) * 2,
+        lambda x: x.flip(1).cumsum(1) * 2,
+        lambda x: x.flatten().cumsum(0).view(20, 300) + 1,
+        lambda x: x.cumsum(1).t() * 2,
+        lambda x: x.cumsum(1).view(20, 30, 10).sum(2),
+        lambda x: x.cumsum(1).view(20, 30, 10).sum(1),
+        lambda x: x.cumsum(1)[:, 5:] - x.cumsum(1)[:, :-5],
+        lambda x: x.cumsum(1).cumsum(0).cumsum(1),
+        lambda x: x.cumsum(1, dtype=torch.float64),
+        lambda x: x.view(20, 30, 10).permute(1, 0, 2).cumsum(2) + 1,
+    ],
+)
+def test_scans_keep_their_order(program: Callable[..., Any]) -> None:
+    check(program, torch.randn(20, 300))
+
+
+def test_long_scans_stay_as_accurate_as_eagers() -> None:
+    x = torch.rand(3, 200_000)
+    run, _ = compiled(lambda x: x.cumsum(1), x)
+    exact = x.double().cumsum(1)
+    mine, theirs = ((got.double() - exact).norm() for got in (run([x])[0], x.cumsum(1)))
+    assert mine <= 2 * theirs
+
+
+def test_gradients_of_scans() -> None:
+    def gradient(x: torch.Tensor, g: torch.Tensor) -> Any:
+        return g.flip(1).cumsum(1).flip(1) * x
+
+    check(gradient, torch.randn(20, 300), torch.randn(20, 300))

@@ -1,0 +1,53 @@
+"""The corpus on another device, and through kernels:  CUTAWAY_TEST_DEVICE=cuda python -m pytest tests/programs
+
+Programs make their tensors on that device.  With CUTAWAY_TEST_KERNELS=1 they run through the default backend in the
+place of `eager`, and values need only be close.  Graphs and breaks are not counted then: a default device is a mode,
+which some functions look at.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+
+from compiler_core.api.testing import settings
+
+_on = contextlib.ExitStack()
+
+
+@contextlib.contextmanager
+def elsewhere(device: str, kernels: bool) -> Iterator[None]:
+    """Within the block, programs make tensors on `device`."""
+    before = vars(settings).copy()
+    settings.instead = {"cpp": None, "eager": None} if kernels else {"cpp": None}
+    settings.tolerance, settings.counts = 1e-4, False
+    torch.set_default_device(device)
+    try:
+        yield
+    finally:
+        torch.set_default_device(None)
+        vars(settings).update(before)
+
+
+def pytest_configure(config: Any) -> None:
+    device = os.environ.get("CUTAWAY_TEST_DEVICE")
+    kernels = os.environ.get("CUTAWAY_TEST_KERNELS") == "1"
+    if device or kernels:
+        _on.enter_context(elsewhere(device or "cpu", kernels))
+
+
+def pytest_collection_modifyitems(items: list[Any]) -> None:
+    if torch.get_default_device().type == "cpu":
+        return
+    for item in items:
+        if item.get_closest_marker("cpu"):
+            item.add_marker(pytest.mark.skip(reason="for the CPU alone"))
+
+
+def pytest_unconfigure(config: Any) -> None:
+    _on.close()

@@ -1,0 +1,552 @@
+# mypy: ignore-errors
+# ruff: noqa
+# (the programs stand for users' code, which has no annotations and does odd things)
+"""Classes: attributes, descriptors, properties, super, metaclasses.
+
+PYTEST_DONT_REWRITE: the programs use ``assert`` as a user's would.
+"""
+
+import abc
+import dataclasses
+import functools
+
+import torch
+
+from compiler_core.api.testing import same_as_eager
+
+
+class Plain:
+    kind = "plain"
+    shared = []
+
+    def __init__(self, n=1):
+        self.n = n
+
+    def scaled(self, x):
+        return x * self.n
+
+    @classmethod
+    def make(cls, n):
+        return cls(n + 1)
+
+    @staticmethod
+    def twice(v):
+        return v * 2
+
+
+class Derived(Plain):
+    kind = "derived"
+
+    def __init__(self, n, m):
+        super().__init__(n)
+        self.m = m
+
+    def scaled(self, x):
+        return super().scaled(x) + self.m
+
+    @classmethod
+    def make(cls, n):
+        made = super().make.__func__ is not None
+        return cls(n, int(made))
+
+    @staticmethod
+    def twice(v):
+        return Plain.twice(v) + 1
+
+
+@same_as_eager(graphs=1, breaks=[])
+def test_made_in_the_frame(x):
+    p, d = Plain(2), Derived(3, 4)
+    return p.scaled(x) + d.scaled(x), p.kind, d.kind, Plain.make(1).n, Derived.make(2).m, d.twice(3), type(d).twice(1)
+
+
+@same_as_eager(graphs=1, breaks=[])
+def test_returned(x):
+    p = Plain(x + 1)
+    p.extra = [p.n, 2]
+    return p, p.extra
+
+
+outside = Derived(2, 3)
+
+
+@same_as_eager(graphs=1, breaks=[])
+def test_from_outside(x):
+    return outside.scaled(x), outside.kind, outside.make(5).n, isinstance(outside, Plain), type(outside) is Derived
+
+
+@same_as_eager(graphs=1, breaks=[], inputs=lambda: [torch.ones(2), Plain(3)])
+def test_attributes_set_outside(x, p):
+    p.n += 1
+    p.more = x * p.n
+    p.kind = "own"
+    del p.more
+    p.last = [p.n]
+    return p.scaled(x), p.kind, hasattr(p, "more")
+
+
+class Temperature:
+    def __init__(self, celsius):
+        self._celsius = celsius
+        self.log = []
+
+    @property
+    def celsius(self):
+        """In degrees."""
+        return self._celsius
+
+    @celsius.setter
+    def celsius(self, value):
+        self.log.append(value)
+        self._celsius = value
+
+    @celsius.deleter
+    def celsius(self):
+        self._celsius = 0
+
+    @property
+    def kelvin(self):
+        return self.celsius + 273
+
+
+@same_as_eager(graphs=1, breaks=[])
+def test_properties(x):
+    t = Temperature(20)
+    t.celsius = 30
+    t.celsius += 1
+    a = t.kelvin
+    del t.celsius
+    return x + a, t.celsius, t.log
+
+
+@same_as_eager(graphs=1, breaks=[], inputs=lambda: [torch.ones(2), Temperature(20)])
+def test_properties_outside(x, t):
+    t.celsius = x * 2
+    return t.celsius, t.kelvin
+
+
+@same_as_eager(graphs=1, breaks=[])
+def test_property_without_setter(x):
+    t = Temperature(20)
+    try:
+        t.kelvin = 5
+    except AttributeError as e:
+        said = str(e)
+    return x + 1, said
+
+
+class Positive:
+    def __set_name__(self, owner, name):
+        self.name = "_" + name
+
+    def __get__(self, instance, owner=None):
+        if instance is None:
+            return self
+        return getattr(instance, self.name, 0)
+
+    def __set__(self, instance, value):
+        if value < 0:
+            raise ValueError(f"{self.name} is {value}")
+        setattr(instance, self.name, value)
+
+    def __delete__(self, instance):
+        delattr(instance, self.name)
+
+
+class Scaler:
+    factor = Positive()
+
+    def __init__(self, factor):
+        self.factor = factor
+
+
+@same_as_eager(graphs=1, breaks=[])
+def test_user_descriptor(x):
+    s = Scaler(3)
+    s.factor = s.factor + 1
+    try:
+        s.factor = -1
+    except ValueError as e:
+        said = str(e)
+    y = x * s.factor
+    del s.factor
+    return y, s.factor, said, isinstance(Scaler.factor, Positive)
+
+
+class Lazy:
+    def __init__(self, fn):
+        self.fn = fn
+        self.name = fn.__name__
+
+    def __get__(self, instance, owner):
+        value = self.fn(instance)
+        instance.__dict__[self.name] = value
+        return value
+
+
+class Model:
+    calls = 0
+
+    def __init__(self, n):
+        self.n = n
+        self.asked = []
+
+    @Lazy
+    def double(self):
+        self.asked.append("double")
+        return self.n * 2
+
+    @functools.cached_property
+    def triple(self):
+        self.asked.append("triple")
+        return self.n * 3
+
+
+@same_as_eager(graphs=1, breaks=[])
+def test_cached_property(x):
+    m = Model(x)
+    return m.triple, m.triple, m.asked
+
+
+@same_as_eager(graphs=1, breaks=[], inputs=lambda: [torch.ones(2), Model(3)])
+def test_cached_property_outside(x, m):
+    return x * m.triple, m.triple, m.asked
+
+
+@same_as_eager()
+def test_non_data_descriptor(x):
+    m = Model(2)
+    return x * m.double, m.double, m.asked
+
+
+class Slotted:
+    __slots__ = ("a", "b")
+
+    def __init__(self, a):
+        self.a = a
+
+
+@same_as_eager(graphs=1, breaks=[])
+def test_slots(x):
+    s = Slotted(2)
+    s.b = 3
+    s.a += 1
+    y = x * s.a + s.b
+    del s.b
+    try:
+        s.b
+    except AttributeError:
+        gone = True
+    return y, gone, hasattr(s, "b"), s.a
+
+
+@same_as_eager(graphs=1, breaks=[], inputs=lambda: [torch.ones(2), Slotted(3)])
+def test_slots_outside(x, s):
+    s.a = s.a + 1
+    s.b = x
+    return x * s.a
+
+
+class Open:
+    def __init__(self):
+        self.known = 1
+
+    def __getattr__(self, name):
+        if name.startswith("dyn_"):
+            return name[4:]
+        raise AttributeError(f"nothing called {name}")
+
+    def __setattr__(self, name, value):
+        object.__setattr__(self, name, value)
+        if name != "count":
+            super().__setattr__("count", getattr(self, "count", 0) + 1 if "count" in self.__dict__ else 1)
+
+    def __delattr__(self, name):
+        super().__delattr__(name)
+        self.deleted = name
+
+
+@same_as_eager(graphs=1, breaks=[])
+def test_attribute_hooks(x):
+    o = Open()
+    o.a = x
+    o.b = 2
+    del o.b
+    try:
+        o.b
+    except AttributeError as e:
+        said = str(e)
+    return o.a + o.count, o.dyn_abc, o.deleted, said, getattr(o, "zzz", None)
+
+
+class Watched:
+    def __init__(self):
+        self.value = 3
+
+    def __getattribute__(self, name):
+        if name == "special":
+            return 42
+        return super().__getattribute__(name)
+
+
+@same_as_eager(graphs=1, breaks=[])
+def test_getattribute(x):
+    w = Watched()
+    return x * w.special + w.value, hasattr(w, "nothing")
+
+
+class A:
+    def who(self):
+        return ["A"]
+
+    @property
+    def size(self):
+        return 1
+
+
+class B(A):
+    def who(self):
+        return ["B", *super().who()]
+
+    @property
+    def size(self):
+        return super().size + 1
+
+
+class C(A):
+    def who(self):
+        return ["C", *super().who()]
+
+    @property
+    def size(self):
+        return super().size * 10
+
+
+class D(B, C):
+    def who(self):
+        return ["D", *super(D, self).who()]
+
+    def later(self):
+        return [super(B, self).size for _ in range(1)], (lambda s: super(D, s).who())(self)
+
+
+@same_as_eager(graphs=1, breaks=[])
+def test_super_in_a_diamond(x):
+    d = D()
+    return x * d.size, d.who(), d.later(), [c.__name__ for c in D.__mro__]
+
+
+@same_as_eager(graphs=1, breaks=["exception"])
+def test_super_has_no_such_attribute(x):
+    class_ = B()
+    try:
+        super(A, class_).who
+    except AttributeError as e:
+        return x + 1, str(e)
+
+
+class Registry(type):
+    def __call__(cls, *args, **kwargs):
+        made = super().__call__(*args, **kwargs)
+        made.registered = cls.label
+        return made
+
+    @property
+    def label(cls):
+        return "label of " + cls.__name__
+
+    def helper(cls, n):
+        return cls, n
+
+
+class Registered(metaclass=Registry):
+    def __init__(self, n):
+        self.n = n
+
+
+@same_as_eager(graphs=1, breaks=[])
+def test_metaclass(x):
+    r = Registered(3)
+    return x * r.n, r.registered, Registered.label, Registered.helper(2)[1], type(Registered) is Registry
+
+
+class Shape(abc.ABC):
+    @abc.abstractmethod
+    def area(self): ...
+
+    @property
+    @abc.abstractmethod
+    def name(self): ...
+
+    def describe(self):
+        return f"{self.name} of {self.area()}"
+
+
+class Square(Shape):
+    def __init__(self, side):
+        self.side = side
+
+    def area(self):
+        return self.side**2
+
+    @property
+    def name(self):
+        return "square"
+
+
+@same_as_eager(graphs=1, breaks=[])
+def test_abstract_classes(x):
+    s = Square(3)
+    return x * s.area(), s.describe(), isinstance(s, Shape), issubclass(Square, Shape)
+
+
+class Even(type):
+    def __instancecheck__(cls, obj):
+        return isinstance(obj, int) and obj % 2 == 0
+
+
+class EvenNumber(metaclass=Even):
+    pass
+
+
+@same_as_eager(graphs=1, breaks=[])
+def test_instancecheck(x):
+    return x + 1, isinstance(4, EvenNumber), isinstance(3, (str, EvenNumber)), isinstance("a", EvenNumber)
+
+
+@same_as_eager(graphs=1, breaks=[])
+def test_getattr_and_setattr(x):
+    p = Plain(1)
+    setattr(p, "a" + "b", x)
+    delattr(p, "n")
+    return getattr(p, "ab") + getattr(p, "none", 2), hasattr(p, "n"), getattr(p, "kind"), p.__class__.__name__
+
+
+@same_as_eager(graphs=1, breaks=[])
+def test_instance_dict(x):
+    p = Plain(1)
+    p.m = 2
+    d = p.__dict__
+    p.k = 3
+    d["q"] = 4
+    return x + p.q, dict(d), list(d), "m" in p.__dict__
+
+
+@same_as_eager(graphs=1, breaks=[])
+def test_class_attributes(x):
+    a, b = Plain(), Plain()
+    a.kind = "own"
+    return x + 1, a.kind, b.kind, Plain.kind, Derived.kind, Plain.__name__, Plain.__qualname__, a.shared is b.shared
+
+
+@same_as_eager(graphs=1, breaks=[], changes=["outside"])
+def test_class_list_mutated(x):
+    Plain.shared.append(1)
+    n = len(outside.shared)
+    Plain.shared.clear()
+    return x + n
+
+
+@same_as_eager()
+def test_class_attribute_written(x):
+    Model.calls += 1
+    y = x * Model.calls
+    Model.calls = 0
+    return y
+
+
+@same_as_eager(breaks=["unsupported call"])
+def test_class_made_in_the_frame(x):
+    class Local:
+        def __init__(self, v):
+            self.v = v
+
+    return Local(x + 1).v, Local.__name__
+
+
+@dataclasses.dataclass
+class Config:
+    size: int
+    names: list = dataclasses.field(default_factory=list)
+    scale: float = 1.0
+
+    def __post_init__(self):
+        self.area = self.size**2
+
+
+@dataclasses.dataclass(frozen=True, order=True)
+class Version:
+    major: int
+    minor: int = 0
+
+
+@same_as_eager(graphs=1, breaks=[])
+def test_dataclasses(x):
+    c = Config(3, scale=2.0)
+    c.names.append("a")
+    v = Version(1, 2)
+    try:
+        v.major = 3
+    except dataclasses.FrozenInstanceError as e:
+        said = str(e)
+    return x * c.area, c, v, v == Version(1, 2), v < Version(1, 3), said, repr(c)
+
+
+@same_as_eager(graphs=1, breaks=[])
+def test_methods_as_values(x):
+    p = Plain(2)
+    m = p.scaled
+    return (
+        m(x),
+        m.__self__ is p,
+        m == p.scaled,
+        m == Plain(2).scaled,
+        m.__name__,
+        Plain.scaled(p, x),
+        m.__func__ is Plain.scaled,
+    )
+
+
+@same_as_eager(graphs=1, breaks=[])
+def test_missing_attributes(x):
+    said = []
+    for obj in (Plain(), Plain, Plain().scaled, len, 3, "a", [], None):
+        try:
+            obj.nothing
+        except AttributeError as e:
+            said.append(str(e))
+    return x + len(said), said
+
+
+class WithNew:
+    def __new__(cls, n):
+        made = super().__new__(cls)
+        made.from_new = n
+        return made
+
+    def __init__(self, n):
+        self.from_init = self.from_new + n
+
+
+class NotAlways:
+    def __new__(cls, n):
+        return n if n > 2 else object.__new__(cls)
+
+    def __init__(self, n):
+        self.n = n
+
+
+@same_as_eager(graphs=1, breaks=[])
+def test_new(x):
+    return x + WithNew(2).from_init, NotAlways(5), NotAlways(1).n
+
+
+@same_as_eager(graphs=1, breaks=[])
+def test_wrong_constructor_arguments(x):
+    said = []
+    for make in (lambda: Plain(1, 2), lambda: Derived(1), lambda: A(1)):
+        try:
+            make()
+        except TypeError as e:
+            said.append(str(e))
+    return x + len(said), said

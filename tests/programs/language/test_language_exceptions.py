@@ -1,0 +1,474 @@
+# mypy: ignore-errors
+# ruff: noqa
+# (the programs stand for users' code, which has no annotations and does odd things)
+"""Exceptions raised, caught and let through.
+
+PYTEST_DONT_REWRITE: the programs use ``assert`` as a user's would.
+"""
+
+import traceback
+
+import torch
+
+from compiler_core.api.testing import same_as_eager
+
+
+@same_as_eager(graphs=1, breaks=[])
+def test_raise_and_catch(x):
+    try:
+        raise ValueError("no")
+    except ValueError as e:
+        return x + len(str(e))
+
+
+@same_as_eager(graphs=1, breaks=[])
+def test_key_error(x):
+    try:
+        {}["k"]
+    except KeyError as e:
+        return x.sin(), str(e), e.args, repr(e.args[0])
+
+
+@same_as_eager(graphs=1, breaks=[])
+def test_index_errors(x):
+    said = []
+    for attempt in (lambda: [1][3], lambda: (1,)[3], lambda: "ab"[5], lambda: [].pop(), lambda: range(3)[7]):
+        try:
+            attempt()
+        except IndexError as e:
+            said.append(str(e))
+    return x + len(said), said
+
+
+@same_as_eager(graphs=1, breaks=[])
+def test_type_errors(x):
+    said = []
+    one, a = 1, "a"
+    for attempt in (lambda: [1][a], lambda: one + a, lambda: len(one), lambda: {one: 2}[[]], lambda: one[a]):
+        try:
+            attempt()
+        except TypeError as e:
+            said.append(str(e))
+    return x + len(said), said
+
+
+@same_as_eager(graphs=1, breaks=[])
+def test_value_errors(x):
+    said = []
+    for attempt in (lambda: int("zz"), lambda: float("q"), lambda: [1].index(2), lambda: [1].remove(3)):
+        try:
+            attempt()
+        except ValueError as e:
+            said.append(str(e))
+    return x + len(said), said
+
+
+@same_as_eager(graphs=1, breaks=[])
+def test_zero_division(x):
+    try:
+        n = 1 / (x.ndim - 2)
+    except ZeroDivisionError as e:
+        n = str(e)
+    return x * 2, n
+
+
+@same_as_eager(graphs=1, breaks=[])
+def test_attribute_error_of_an_object(x):
+    class_free = Box(3)
+    try:
+        class_free.missing
+    except AttributeError as e:
+        return x + class_free.value, str(e)
+
+
+class Box:
+    def __init__(self, value):
+        self.value = value
+
+
+@same_as_eager(graphs=1, breaks=[])
+def test_unbound_local(x):
+    try:
+        if x.ndim == 3:
+            y = 1
+        return y
+    except UnboundLocalError as e:
+        return x + 1, str(e)
+
+
+@same_as_eager(graphs=1, breaks=[])
+def test_unpack_errors(x):
+    said = []
+    for values in ([1, 2, 3], [1]):
+        try:
+            a, b = values
+        except ValueError as e:
+            said.append(str(e))
+    try:
+        a, *b, c = [1]
+    except ValueError as e:
+        said.append(str(e))
+    return x + 1, said
+
+
+def takes(a, /, b, *, c=1):
+    return a + b + c
+
+
+@same_as_eager(graphs=1, breaks=[])
+def test_wrong_arguments(x):
+    said = []
+    for call in (
+        lambda: takes(),
+        lambda: takes(1),
+        lambda: takes(1, 2, 3),
+        lambda: takes(1, 2, d=4),
+        lambda: takes(1, 2, b=4),
+        lambda: takes(a=1, b=2),
+    ):
+        try:
+            call()
+        except TypeError as e:
+            said.append(str(e))
+    return x + 1, said
+
+
+class Coded(Exception):
+    def __init__(self, code, text):
+        super().__init__(text)
+        self.code = code
+
+    def __str__(self):
+        return f"{self.code}: {self.args[0]}"
+
+    @property
+    def doubled(self):
+        return self.code * 2
+
+
+class Worse(Coded):
+    pass
+
+
+@same_as_eager(graphs=1, breaks=[])
+def test_user_exception(x):
+    try:
+        raise Worse(3, "bad")
+    except Coded as e:
+        return x * e.code, str(e), f"{e}", isinstance(e, Worse), type(e) is Worse, e.doubled, e.args
+
+
+@same_as_eager(graphs=1, breaks=[])
+def test_class_without_constructor(x):
+    class_only = []
+    try:
+        raise LookupError
+    except (KeyError, LookupError) as e:
+        class_only.append(e.args)
+    return x + 1, class_only
+
+
+@same_as_eager(graphs=1, breaks=[])
+def test_first_handler_that_matches(x):
+    for kind in (KeyError, ValueError, OSError):
+        try:
+            raise kind("k")
+        except LookupError:
+            x = x + 1
+        except (TypeError, ValueError):
+            x = x * 2
+        except Exception:
+            x = x - 3
+    return x
+
+
+@same_as_eager(graphs=1, breaks=[])
+def test_else_and_finally(x):
+    order = []
+    for n in range(3):
+        try:
+            if n == 1:
+                raise RuntimeError(n)
+        except RuntimeError as e:
+            order.append(("caught", e.args))
+        else:
+            order.append(("else", n))
+        finally:
+            order.append(("finally", n))
+    return x + len(order), order
+
+
+@same_as_eager(graphs=1, breaks=[])
+def test_return_in_finally(x):
+    def inner():
+        try:
+            raise ValueError
+        finally:
+            return x + 1
+
+    return inner()
+
+
+@same_as_eager(graphs=1, breaks=[])
+def test_continue_and_break_in_finally_loops(x):
+    seen = []
+    for n in range(5):
+        try:
+            if n == 1:
+                continue
+            if n == 3:
+                break
+            seen.append(n)
+        finally:
+            seen.append(-n)
+    else:
+        seen.append("never")
+    return x + 1, seen
+
+
+@same_as_eager(graphs=1, breaks=[])
+def test_nested_handlers(x):
+    said = []
+    try:
+        try:
+            raise KeyError("a")
+        except KeyError as e:
+            said.append(e.args)
+            raise ValueError("b") from e
+    except ValueError as e:
+        said.append((e.args, e.__cause__.args, e.__context__ is e.__cause__, e.__suppress_context__))
+    return x + 1, said
+
+
+@same_as_eager(graphs=1, breaks=[])
+def test_context_and_from_none(x):
+    try:
+        try:
+            raise KeyError("a")
+        except KeyError:
+            raise ValueError("b") from None
+    except ValueError as e:
+        return x + 1, e.__cause__, type(e.__context__), e.__suppress_context__
+
+
+@same_as_eager(graphs=1, breaks=[])
+def test_raise_again(x):
+    try:
+        try:
+            raise KeyError("a")
+        except KeyError:
+            x = x + 1
+            raise
+    except KeyError as e:
+        return x * 2, e.args
+
+
+@same_as_eager(graphs=1, breaks=[])
+def test_through_calls(x):
+    def level(n):
+        if n == 0:
+            raise StopIteration(7)
+        return level(n - 1) + 1
+
+    try:
+        level(4)
+    except StopIteration as e:
+        return x + e.value
+
+
+@same_as_eager(graphs=1, breaks=[])
+def test_mutations_before_the_raise_stay(x):
+    log = []
+
+    def fill():
+        log.append(1)
+        raise IndexError
+        log.append(2)
+
+    try:
+        fill()
+    except IndexError:
+        log.append(3)
+    return x + sum(log), log
+
+
+@same_as_eager(graphs=1, breaks=[])
+def test_assert_caught(x):
+    try:
+        assert x.shape[0] == 3, f"not {x.shape[0]}"
+    except AssertionError as e:
+        return x.sin(), str(e)
+
+
+@same_as_eager(graphs=1, breaks=["exception"])
+def test_assert_fails(x):
+    y = x.sin()
+    assert y.shape[0] == 3, f"not {y.shape[0]}"
+    return y
+
+
+@same_as_eager(graphs=1, breaks=["exception"])
+def test_raise_out_of_the_frame(x):
+    y = x.sin()
+    raise Coded(y.shape[0], "out")
+
+
+@same_as_eager(graphs=1, breaks=["exception", "exception"])
+def test_no_handler_matches(x):
+    y = x.cos()
+    try:
+        raise ValueError("a")
+    except KeyError:
+        return y
+
+
+@same_as_eager(graphs=1, breaks=["exception", "exception"])
+def test_raised_in_a_callee(x):
+    def inner(v):
+        raise OverflowError(f"{v.ndim}")
+
+    y = x.cos()
+    return inner(y)
+
+
+@same_as_eager(breaks=["exception", "exception"])
+def test_raised_in_the_handler(x):
+    y = x.cos()
+    try:
+        raise ValueError("a")
+    except ValueError as e:
+        raise KeyError("b") from e
+
+
+@same_as_eager()
+def test_traceback_is_python_s_own(x):
+    y = x.sin()
+    try:
+        raise ValueError("a")
+    except ValueError:
+        print(traceback.format_exc().splitlines()[-1])
+        return y.cos()
+
+
+@same_as_eager()
+def test_a_caught_exception_that_stays(x):
+    try:
+        raise ValueError("a")
+    except ValueError as e:
+        kept = e
+    return x.sin(), kept, kept.__traceback__ is not None
+
+
+@same_as_eager(graphs=1, breaks=[])
+def test_an_exception_that_is_only_made(x):
+    e = Coded(1, "a")
+    e.extra = 5
+    return x.sin(), e, e.__traceback__, e.__context__
+
+
+@same_as_eager(graphs=1, breaks=[])
+def test_the_name_is_gone_after_the_handler(x):
+    try:
+        raise ValueError("a")
+    except ValueError as e:
+        pass
+    try:
+        e
+    except UnboundLocalError as gone:
+        return x + 1, str(gone)
+
+
+@same_as_eager(graphs=1, breaks=[], inputs=lambda: [torch.ones(2), ValueError("outer", 3)])
+def test_an_outside_exception(x, error):
+    try:
+        raise error
+    except (KeyError, ValueError) as e:
+        return x + e.args[1], e is error, str(e.args[0])
+
+
+@same_as_eager()
+def test_an_error_of_an_operation(x):
+    y = x + 1
+    try:
+        return y @ torch.ones(7, 3)
+    except RuntimeError as e:
+        return y * 2, len(str(e)) > 10
+
+
+@same_as_eager(graphs=1, breaks=[])
+def test_grad_mode_is_left_as_the_exception_passes(x):
+    try:
+        with torch.no_grad():
+            y = x * 2
+            raise ValueError
+    except ValueError:
+        return y, x * 3, torch.is_grad_enabled()
+
+
+@same_as_eager(graphs=1, breaks=[])
+def test_stop_iteration_by_hand(x):
+    values = iter([1, 2])
+    total = 0
+    while True:
+        try:
+            total += next(values)
+        except StopIteration:
+            return x + total
+
+
+class Missing:
+    def __getattr__(self, name):
+        raise AttributeError(f"no {name} here")
+
+
+@same_as_eager(graphs=1, breaks=[])
+def test_attribute_errors_of_the_program(x):
+    m = Missing()
+    try:
+        m.abc
+    except AttributeError as e:
+        said = str(e)
+    return x + 1, said, hasattr(m, "b"), getattr(m, "c", 4)
+
+
+@same_as_eager(graphs=1, breaks=[])
+def test_catching_what_is_no_class(x):
+    try:
+        try:
+            raise ValueError("a")
+        except "text":
+            pass
+    except TypeError as e:
+        return x + 1, str(e), type(e.__context__)
+
+
+@same_as_eager(graphs=1, breaks=[])
+def test_raising_what_is_no_exception(x):
+    try:
+        raise 3
+    except TypeError as e:
+        return x + 1, str(e)
+
+
+known = {"a": 1}
+
+
+@same_as_eager(graphs=1, breaks=[], changes=["known"])
+def test_guarded_on_what_was_not_there(x):
+    try:
+        return x + known["b"]
+    except KeyError:
+        known["b"] = 5
+        return x - 1, x + known["b"]
+
+
+calls = {"n": 0}
+
+
+@same_as_eager(changes=["calls"], breaks=[])
+def test_changes_whether_it_raises(x):
+    calls["n"] = calls["n"] + 1
+    try:
+        return x + [10, 20][calls["n"]]
+    except IndexError:
+        return x - 1

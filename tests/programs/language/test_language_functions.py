@@ -1,0 +1,296 @@
+# mypy: ignore-errors
+# ruff: noqa
+# (the programs stand for users' code, which has no annotations and does odd things)
+"""Functions: arguments, closures, decorators, partial, attributes.
+
+PYTEST_DONT_REWRITE: the programs use ``assert`` as a user's would.
+"""
+
+import functools
+
+import torch
+
+from compiler_core.api.testing import same_as_eager
+
+
+def everything(a, b=2, /, c=3, *args, d, e=5, **kwargs):
+    return a + b + c + sum(args) + d + e + sum(kwargs.values())
+
+
+@same_as_eager(graphs=1, breaks=[])
+def test_kinds_of_parameters(x):
+    args, kwargs = (1, 2, 3, 4), {"d": 6, "z": 7}
+    return (
+        everything(x, d=1),
+        everything(1, 2, 3, 4, 5, d=6),
+        everything(*args, **kwargs),
+        everything(1, *args, d=1, **{"q": 2}),
+        everything(1, d=2, c=9),
+        (lambda *a, **k: (a, k))(1, *[2], z=3),
+    )
+
+
+@same_as_eager(graphs=1, breaks=[])
+def test_defaults_are_made_once(x):
+    def push(v, to=[]):
+        to.append(v)
+        return to
+
+    first = push(1)
+    second = push(2)
+    return x + len(first), first is second, push.__defaults__
+
+
+@same_as_eager(graphs=1, breaks=[])
+def test_defaults_see_the_definition(x):
+    fs = [lambda v, n=n: v * n for n in range(3)]
+    late = [lambda v: v * n for n in range(3)]
+    return [f(x) for f in fs], [f(2) for f in late]
+
+
+@same_as_eager(graphs=1, breaks=[])
+def test_counter_closure(x):
+    def counter():
+        n = 0
+
+        def step():
+            nonlocal n
+            n += 1
+            return n
+
+        def peek():
+            return n
+
+        return step, peek
+
+    step, peek = counter()
+    step(), step()
+    other, _ = counter()
+    return x * peek() + other()
+
+
+@same_as_eager(graphs=1, breaks=[])
+def test_closure_returned(x):
+    scale = 3
+
+    def scaled(v):
+        return v * scale
+
+    y = scaled(x)
+    return y, scaled
+
+
+@same_as_eager(graphs=1, breaks=[])
+def test_recursion(x):
+    def factorial(n):
+        return 1 if n < 2 else n * factorial(n - 1)
+
+    def even(n):
+        return n == 0 or odd(n - 1)
+
+    def odd(n):
+        return n != 0 and even(n - 1)
+
+    return x * factorial(5), even(6), odd(6)
+
+
+def noted(log):
+    def decorate(fn):
+        @functools.wraps(fn)
+        def wrapper(*args, **kwargs):
+            log.append(fn.__name__)
+            return fn(*args, **kwargs)
+
+        return wrapper
+
+    return decorate
+
+
+@same_as_eager(graphs=1, breaks=[])
+def test_decorators(x):
+    log = []
+
+    @noted(log)
+    @noted(log)
+    def double(v: float, *, k=2) -> float:
+        """Twice."""
+        return v * k
+
+    return double(x), double(x, k=3), log, double.__name__, double.__doc__, double.__wrapped__.__name__
+
+
+calls = []
+
+
+@noted(calls)
+def decorated(v):
+    return v + 1
+
+
+@same_as_eager(graphs=1, breaks=[])
+def test_decorated_outside(x):
+    y = decorated(x)
+    return y, decorated.__name__, calls.pop()
+
+
+@same_as_eager(graphs=1, breaks=[])
+def test_attributes_of_a_function(x):
+    def f(a, b=1, *, c=2):
+        """Doc."""
+
+    f.note = "kept"
+    f.__name__ = "renamed"
+    try:
+        f.nothing
+    except AttributeError as e:
+        said = str(e)
+    return x + 1, f, f.note, f.__doc__, f.__dict__, hasattr(f, "note"), hasattr(f, "zz"), said, f.__module__
+
+
+@same_as_eager(graphs=1, breaks=[])
+def test_annotations_stay(x):
+    def f(a: int, b: "str" = "q") -> float:
+        return a
+
+    return f(x + 1), f.__annotations__, f
+
+
+def outer_function(v, k=1):
+    return v + k
+
+
+outer_function.flag = 7
+
+
+@same_as_eager(graphs=1, breaks=[])
+def test_attributes_of_an_outside_function(x):
+    return (
+        x * outer_function.flag,
+        outer_function.__name__,
+        outer_function.__defaults__,
+        hasattr(outer_function, "none"),
+    )
+
+
+@same_as_eager(graphs=1, breaks=[])
+def test_partial(x):
+    add = functools.partial(outer_function, k=5)
+    more = functools.partial(add, k=6)
+    return add(x), more(x), add(x, k=1), add.func is outer_function, add.args, functools.partial(max, 3)(1, 2)
+
+
+bound = functools.partial(outer_function, k=torch.ones(()) * 2)
+
+
+@same_as_eager(graphs=1, breaks=[])
+def test_partial_outside(x):
+    return bound(x), bound(x, k=1)
+
+
+@functools.lru_cache(maxsize=None)
+def squares(n):
+    return tuple(i * i for i in range(n))
+
+
+@same_as_eager(graphs=1, breaks=[])
+def test_lru_cache(x):
+    return x + sum(squares(4)), squares(4) == squares(4)
+
+
+@same_as_eager(graphs=1, breaks=[])
+def test_more_cells_than_locals(x):
+    a, b, c, d, e = 1, 2, 3, 4, 5
+    return x * 3, (lambda: a + b + c + d + e)()
+
+
+@same_as_eager(graphs=1, breaks=[])
+def test_functions_in_containers(x):
+    table = {"sin": torch.sin, "twice": lambda v: v * 2, "method": x.cos}
+    return [f(x) if k != "method" else f() for k, f in table.items()], [f(4) for f in (abs, str, [5].count)]
+
+
+@same_as_eager(graphs=1, breaks=[])
+def test_higher_order(x):
+    def compose(*fs):
+        return functools.reduce(lambda f, g: lambda v: g(f(v)), fs)
+
+    return compose(torch.sin, lambda v: v * 2, torch.cos)(x), list(map(lambda a, b: a + b, [1, 2], [3, 4]))
+
+
+@same_as_eager(graphs=1, breaks=[], inputs=lambda: [torch.ones(2), lambda v: v * 2])
+def test_function_as_argument(x, f):
+    return f(x), f is f, callable(f)
+
+
+def twice(f):
+    return f, f
+
+
+@same_as_eager(graphs=1, breaks=[])
+def test_identity_of_functions(x):
+    a, b = twice(outer_function)
+    return x + 1, a is b, a == b, a is outer_function, a != twice, {outer_function: 1}[a]
+
+
+@same_as_eager(graphs=1, breaks=[])
+def test_bound_builtin_methods(x):
+    log = []
+    note = log.append
+    note(1)
+    "a b".split().sort()
+    up = "abc".upper
+    return x + 1, log, up(), note.__self__ is log, list(map(str.upper, "ab"))
+
+
+@same_as_eager(graphs=1, breaks=[])
+def test_generator_and_lambda_in_class_like_dict(x):
+    ops = dict(add=lambda a, b: a + b, rep=lambda a, n: [a for _ in range(n)])
+    return ops["add"](x, 1), ops["rep"](2, 3)
+
+
+@same_as_eager(graphs=1, breaks=[])
+def test_descriptor_of_a_function(x):
+    class_less = outer_function.__get__(x, torch.Tensor)
+    return class_less(k=3), class_less()
+
+
+@same_as_eager(graphs=1, breaks=[])
+def test_argument_names_that_hide(x):
+    def f(self, args, kwargs, len=3):
+        return self + args + kwargs + len
+
+    return f(x, kwargs=1, args=2)
+
+
+@same_as_eager(graphs=1, breaks=[])
+def test_cells_through_two_levels(x):
+    def one():
+        n = 1
+
+        def two():
+            def three():
+                nonlocal n
+                n += x.ndim
+                return n
+
+            return three
+
+        f = two()
+        f()
+        return f() + n
+
+    return x * one()
+
+
+@same_as_eager(graphs=1, breaks=["print"])
+def test_closure_across_a_break(x):
+    n = 1
+
+    def bump():
+        nonlocal n
+        n += 1
+        return n
+
+    bump()
+    print("n is", n)
+    return x + bump()

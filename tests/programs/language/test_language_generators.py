@@ -1,0 +1,485 @@
+# mypy: ignore-errors
+# ruff: noqa
+# (the programs stand for users' code, which has no annotations and does odd things)
+"""Generators, iterators, and context managers made of generators.
+
+PYTEST_DONT_REWRITE: the programs use ``assert`` as a user's would.
+"""
+
+import contextlib
+
+import torch
+
+from compiler_core.api.testing import same_as_eager
+
+
+@same_as_eager(graphs=1, breaks=[])
+def test_yield_in_try(x):
+    out = []
+
+    def parts():
+        try:
+            yield x + 1
+            yield x + 2
+        finally:
+            out.append(x * 3)
+
+    for v in parts():
+        out.append(v)
+    return out
+
+
+@same_as_eager(graphs=0, breaks=["generator"])
+def test_left_in_a_block(x):
+    y = x.sin()
+    out = []
+
+    def parts():
+        try:
+            yield x + 1
+            yield x + 2
+        finally:
+            out.append(x * 3)
+
+    for v in parts():
+        out.append(v)
+        break
+    return out, y
+
+
+@same_as_eager(graphs=1, breaks=[])
+def test_send_and_value_of_return(x):
+    def adder():
+        total = x
+        while True:
+            v = yield total
+            if v is None:
+                return total * 2
+            total = total + v
+
+    it = adder()
+    next(it)
+    it.send(3)
+    it.send(4)
+    try:
+        next(it)
+    except StopIteration as e:
+        return e.value
+
+
+@same_as_eager(graphs=1, breaks=[])
+def test_send_to_one_not_started(x):
+    def one():
+        yield 1
+
+    try:
+        one().send(3)
+    except TypeError as e:
+        return x + 1, str(e)
+
+
+@same_as_eager(graphs=1, breaks=[])
+def test_throw_and_close(x):
+    log = []
+
+    def worker():
+        try:
+            yield 1
+        except ValueError as e:
+            yield e.args[0]
+        try:
+            yield 3
+        finally:
+            log.append("closed")
+
+    it = worker()
+    a = next(it)
+    b = it.throw(ValueError(7))
+    c = next(it)
+    it.close()
+    it.close()
+    return x * a * b * c, log
+
+
+@same_as_eager(graphs=1, breaks=[])
+def test_close_that_is_ignored(x):
+    def stubborn():
+        while True:
+            try:
+                yield 1
+            except GeneratorExit:
+                yield 2
+
+    it = stubborn()
+    next(it)
+    try:
+        it.close()
+    except RuntimeError as e:
+        said = str(e)
+    return x + 1, said, [v for _, v in zip(range(0), it)]
+
+
+@same_as_eager(graphs=1, breaks=[])
+def test_yield_from(x):
+    def inner(n):
+        for i in range(n):
+            yield x + i
+        return n
+
+    def outer():
+        a = yield from inner(2)
+        b = yield from [x * 2, x * 3]
+        return a, b
+
+    it = outer()
+    found = []
+    while True:
+        try:
+            found.append(next(it))
+        except StopIteration as e:
+            return found, e.value
+
+
+@same_as_eager(graphs=1, breaks=[])
+def test_sent_through_yield_from(x):
+    def inner():
+        got = yield 1
+        return got * 2
+
+    def outer():
+        return (yield from inner())
+
+    it = outer()
+    next(it)
+    try:
+        it.send(x)
+    except StopIteration as e:
+        return e.value
+
+
+@same_as_eager(graphs=1, breaks=[])
+def test_infinite_generator(x):
+    def naturals():
+        i = 0
+        while True:
+            yield i
+            i += 1
+
+    total = x
+    for _, v in zip(range(4), naturals()):
+        total = total + v * x
+    return total
+
+
+@same_as_eager(graphs=1, breaks=[])
+def test_generator_expressions(x):
+    return (
+        sum(i for i in range(4)) * x,
+        any(i > 2 for i in (1, 2, 3)),
+        all(i for i in (1, 0)),
+        dict((k, x * k) for k in (1, 2)),
+        next(i for i in (5, 6)),
+        list(zip((i for i in (1, 2)), (j for j in "ab"))),
+        max(i * i for i in (-3, 2)),
+        sorted(i for i in (3, 1, 2)),
+        tuple(a + b for a in (1, 2) for b in (10, 20) if a + b != 21),
+        ",".join(str(i) for i in range(3)),
+    )
+
+
+@same_as_eager(graphs=1, breaks=[])
+def test_any_stops_early(x):
+    asked = []
+
+    def ask(n):
+        asked.append(n)
+        return n > 1
+
+    found = any(ask(n) for n in range(5))
+    return x + 1, found, asked
+
+
+@same_as_eager(graphs=1, breaks=[])
+def test_an_exception_in_a_generator(x):
+    def worker():
+        yield 1
+        raise ValueError("in it")
+
+    found = []
+    it = worker()
+    try:
+        for v in it:
+            found.append(v)
+    except ValueError as e:
+        found.append(str(e))
+    return x + 1, found, next(it, "ended")
+
+
+@same_as_eager(graphs=1, breaks=[])
+def test_stop_iteration_in_a_generator(x):
+    def worker():
+        yield 1
+        raise StopIteration(3)
+
+    try:
+        list(worker())
+    except RuntimeError as e:
+        return x + 1, str(e), type(e.__cause__), e.__cause__.value
+
+
+@same_as_eager(graphs=1, breaks=[])
+def test_generator_that_runs_itself(x):
+    def worker():
+        yield next(it)
+
+    it = worker()
+    try:
+        next(it)
+    except ValueError as e:
+        return x + 1, str(e)
+
+
+@same_as_eager(graphs=1, breaks=[])
+def test_recursive_generator(x):
+    def flatten(tree):
+        for part in tree:
+            if isinstance(part, list):
+                yield from flatten(part)
+            else:
+                yield part
+
+    return sum(flatten([x, [x * 2, [x * 3]], x]))
+
+
+@same_as_eager(graphs=1, breaks=[])
+def test_a_generator_s_grad_mode(x):
+    def worker():
+        with torch.no_grad():
+            yield torch.is_grad_enabled()
+        yield torch.is_grad_enabled()
+
+    return x + 1, list(worker()), torch.is_grad_enabled()
+
+
+def scaled(x, n):
+    for i in range(n):
+        yield x * i
+
+
+@same_as_eager(graphs=1, breaks=[])
+def test_generator_function_outside(x):
+    return torch.stack(list(scaled(x, 3))), sum(scaled(x, n=2))
+
+
+@same_as_eager(breaks=["print", "unsupported iteration", "unsupported iteration"])
+def test_generator_across_a_break(x):
+    total = x
+    it = scaled(x, 3)
+    y = x + 1
+    print("here")
+    for v in it:
+        total = total + v
+    return total + y
+
+
+class Count:
+    def __init__(self, n):
+        self.n = n
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        if self.n == 0:
+            raise StopIteration
+        self.n -= 1
+        return self.n
+
+
+@same_as_eager(graphs=1, breaks=[])
+def test_iterator_class(x):
+    total = x
+    for i in Count(3):
+        total = total + i
+    return total, list(Count(2)), next(Count(5)), sum(Count(3)), [*Count(2)], dict(enumerate(Count(2)))
+
+
+@same_as_eager(graphs=1, breaks=[])
+def test_iterator_class_by_hand(x):
+    c = Count(1)
+    it = iter(c)
+    first, second = next(it), next(it, None)
+    return x + first, second, it is c
+
+
+class Steps:
+    def __init__(self, *values):
+        self.values = values
+
+    def __iter__(self):
+        for v in self.values:
+            yield v
+
+    def __len__(self):
+        return len(self.values)
+
+
+@same_as_eager(graphs=1, breaks=[])
+def test_iter_is_a_generator(x):
+    s = Steps(x, x * 2)
+    a, b = s
+    return a - b, len(s), list(reversed(list(s))), [v for v in s]
+
+
+class ByIndex:
+    def __getitem__(self, i):
+        if i > 3:
+            raise IndexError
+        return i * 2
+
+
+@same_as_eager(graphs=1, breaks=[])
+def test_iteration_by_index(x):
+    return [x + i for i in ByIndex()], list(ByIndex()), sum(ByIndex())
+
+
+@contextlib.contextmanager
+def noted(log, v):
+    log.append("in")
+    try:
+        yield v * 2
+    finally:
+        log.append("out")
+
+
+@same_as_eager(graphs=1, breaks=[])
+def test_contextmanager(x):
+    log = []
+    with noted(log, x) as y:
+        z = y + 1
+    return z, log
+
+
+@same_as_eager(graphs=1, breaks=[])
+def test_contextmanager_and_exception(x):
+    log = []
+    try:
+        with noted(log, x) as y:
+            z = y + 1
+            raise ValueError("b")
+    except ValueError as e:
+        log.append(str(e))
+    return z, log
+
+
+@same_as_eager(graphs=1, breaks=[])
+def test_contextmanager_and_return(x):
+    log = []
+
+    def inner():
+        with noted(log, x) as y:
+            return y + 1
+
+    return inner(), log
+
+
+@contextlib.contextmanager
+def swallow(*kinds):
+    try:
+        yield
+    except kinds:
+        pass
+
+
+@same_as_eager(graphs=1, breaks=[])
+def test_contextmanager_swallows(x):
+    with swallow(KeyError, IndexError):
+        x = x + 1
+        raise KeyError(2)
+    return x
+
+
+@contextlib.contextmanager
+def never_yields():
+    return
+    yield
+
+
+@same_as_eager(graphs=1, breaks=["exception"])
+def test_contextmanager_that_does_not_yield(x):
+    y = x + 1
+    with never_yields():
+        pass
+    return y
+
+
+@same_as_eager(graphs=1, breaks=[])
+def test_nested_contextmanagers(x):
+    log = []
+    with noted(log, 1) as a, noted(log, a) as b, torch.no_grad():
+        y = x * b
+    return y, log
+
+
+@same_as_eager(graphs=1, breaks=[])
+def test_nullcontext_and_suppress(x):
+    with contextlib.nullcontext() as n, contextlib.nullcontext(3) as m:
+        y = x.sin()
+    with contextlib.suppress(ValueError):
+        raise ValueError("b")
+    return y, n, m
+
+
+class Timed:
+    def __init__(self, log):
+        self.log = log
+
+    def __enter__(self):
+        self.log.append("enter")
+        return self
+
+    def __exit__(self, kind, value, trace):
+        self.log.append((kind, value is None, trace is None))
+        return kind is KeyError
+
+
+@same_as_eager(graphs=1, breaks=[])
+def test_user_manager(x):
+    log = []
+    with Timed(log) as t:
+        y = x + 1
+    with t:
+        raise KeyError("swallowed")
+    try:
+        with t:
+            raise ValueError("passed on")
+    except ValueError:
+        log.append("caught")
+    return y, log
+
+
+@same_as_eager(graphs=0, breaks=["generator"])
+def test_dropped_in_a_block(x):
+    log = []
+
+    def gen():
+        try:
+            yield 1
+            yield 2
+        finally:
+            log.append("closed")
+
+    g = gen()
+    next(g)
+    del g
+    log.append("after")
+    return x + 1, log, [v for v, _ in zip(gen(), [1])], log[:]
+
+
+@same_as_eager(graphs=1, breaks=["print", "unsupported iteration", "print", "unsupported iteration"])
+def test_break_in_a_contextmanager(x):
+    log = []
+    with noted(log, x) as y:
+        print("inside")
+        z = y + 1
+    return z, log

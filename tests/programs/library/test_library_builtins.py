@@ -1,0 +1,330 @@
+# mypy: ignore-errors
+# ruff: noqa
+# (the programs stand for users' code, which has no annotations and does odd things)
+"""Python's builtins over symbolic values.
+
+PYTEST_DONT_REWRITE: the programs use ``assert`` as a user's would.
+"""
+
+import abc
+import collections.abc
+import math
+import numbers
+import operator
+import typing
+
+import torch
+
+from compiler_core.api.testing import same_as_eager
+
+
+class Version:
+    def __init__(self, major, minor=0):
+        self.major, self.minor = major, minor
+
+    def __lt__(self, other):
+        return (self.major, self.minor) < (other.major, other.minor)
+
+    def __gt__(self, other):
+        return (self.major, self.minor) > (other.major, other.minor)
+
+    def __int__(self):
+        return self.major
+
+    def __float__(self):
+        return self.major + self.minor / 10
+
+    def __round__(self, n=None):
+        return round(float(self), n or 0)
+
+    def __abs__(self):
+        return Version(abs(self.major), abs(self.minor))
+
+    def __divmod__(self, other):
+        return divmod(self.major, other)
+
+    def __index__(self):
+        return self.major
+
+
+class Sized:
+    def __len__(self):
+        return 2
+
+    def __getitem__(self, i):
+        if i >= 2:
+            raise IndexError(i)
+        return i * 10
+
+
+class Walk:
+    def __iter__(self):
+        return iter([3, 1, 2])
+
+    def __reversed__(self):
+        return iter("backwards")
+
+
+class Shape(abc.ABC):
+    @abc.abstractmethod
+    def area(self): ...
+
+
+class Square(Shape):
+    def area(self):
+        return 4
+
+
+def caught(function, *args, **kwargs):
+    try:
+        return function(*args, **kwargs)
+    except Exception as error:
+        return type(error).__name__, str(error)
+
+
+@same_as_eager(graphs=1, breaks=[], compiles=1)
+def test_isinstance(x):
+    kinds = (int, float), dict, type(None), collections.abc.Sequence, collections.abc.Mapping, numbers.Number
+    found = [[isinstance(v, k) for k in kinds] for v in (1, 2.0, {}, None, [], (), "s", True)]
+    return found, isinstance(x, torch.Tensor), isinstance(1, int | str), isinstance(Square(), Shape), x + 1
+
+
+@same_as_eager(graphs=1, breaks=[], compiles=1)
+def test_issubclass_and_callable(x):
+    return x + 1, issubclass(bool, int), issubclass(Square, (Shape, int)), callable(len), callable(Square), callable(3)
+
+
+@same_as_eager(graphs=1, breaks=[], compiles=1)
+def test_abstract_class(x):
+    return Square().area() * x, isinstance(Square(), collections.abc.Sized), isinstance(Sized(), collections.abc.Sized)
+
+
+@same_as_eager(graphs=1, breaks=[], compiles=1)
+def test_attributes_by_name(x):
+    v = Version(1)
+    setattr(v, "patch", 3)
+    return x + v.patch, getattr(v, "minor"), getattr(v, "none", "default"), hasattr(v, "patch"), hasattr(v, "none")
+
+
+@same_as_eager(graphs=1, breaks=[], compiles=1)
+def test_zip(x):
+    short = list(zip("ab", [1, 2, 3]))
+    strict = list(zip([1], [x], strict=True))
+    errors = [
+        caught(lambda: list(zip([1, 2], [3], strict=True))),
+        caught(lambda: list(zip([1], [3, 4], strict=True))),
+        caught(lambda: list(zip([1], [2], [3, 4], strict=True))),
+        caught(lambda: list(zip([1, 2], [2, 3], [3], strict=True))),
+    ]
+    return short, strict, errors, list(zip()), dict(zip("ab", (x + 1, 2)))
+
+
+@same_as_eager(graphs=1, breaks=[], compiles=1)
+def test_zip_takes_no_more_than_it_must(x):
+    a, b = iter([1, 2, 3]), iter([4])
+    pairs = list(zip(a, b))
+    return pairs, next(a), next(b, "end"), x + 1
+
+
+@same_as_eager(graphs=1, breaks=[], compiles=1)
+def test_enumerate_map_filter(x):
+    return (
+        list(enumerate("ab", start=5)),
+        list(map(lambda a, b: a * b, [x, 2], [3, 4])),
+        list(map(str, [1, 2.5])),
+        list(filter(None, [0, 1, "", "a"])),
+        list(filter(lambda v: v > 1, range(4))),
+        dict(map(lambda p: (p[0], p[1] + 1), {"k": 1}.items())),
+    )
+
+
+@same_as_eager(graphs=1, breaks=[], compiles=1)
+def test_sorted(x):
+    words = ["bb", "a", "ccc"]
+    versions = sorted([Version(2), Version(1, 5), Version(1)])
+    pairs = sorted([(1, x), (0, x)], key=lambda p: p[0])
+    return (
+        sorted(words),
+        sorted(words, key=len, reverse=True),
+        [(v.major, v.minor) for v in versions],
+        [p[0] for p in pairs],
+        sorted({"b": 1, "a": 2}),
+        sorted([(1, "b"), (1, "a")]),
+        caught(sorted, [1, "a"]),
+        sorted([3, 1, 2], key=lambda v: -v),
+        x + 1,
+    )
+
+
+@same_as_eager(graphs=1, breaks=[], compiles=1)
+def test_sort_is_stable(x):
+    data = [("a", 2), ("b", 1), ("c", 2), ("d", 1)]
+    data.sort(key=lambda p: p[1], reverse=True)
+    return data, sorted(data, key=lambda p: p[1]), x + 1
+
+
+@same_as_eager(graphs=1, breaks=[], compiles=1)
+def test_sum_min_max(x):
+    return (
+        sum([x, x + 1]),
+        sum([0.1] * 10),
+        sum([1, 2.5, True]),
+        sum([[1], [2]], []),
+        sum((0.1 for _ in range(3)), 0.3),
+        sum([0.1, 0.2, 0.3, x]),
+        max(3, 1, 2),
+        min([4, 2, 8]),
+        max("ab", "b", key=len),
+        max([], default=7),
+        min(Version(2), Version(1)).major,
+        max([Version(1), Version(3)], key=lambda v: v.major).major,
+        caught(max, []),
+        caught(min, [1, "a"]),
+        max((1, 2), (1, 3)),
+    )
+
+
+@same_as_eager(breaks=["data-dependent branch"])
+def test_max_of_tensors(x):
+    return max(x.sum(), x.mean())
+
+
+@same_as_eager(graphs=1, breaks=[], compiles=1)
+def test_any_all(x):
+    seen = []
+
+    def note(v):
+        seen.append(v)
+        return v
+
+    return any(note(v) for v in [0, 1, 2]), all(map(note, [1, 0, 5])), any([]), all([]), seen, x + 1
+
+
+@same_as_eager(graphs=1, breaks=[], compiles=1)
+def test_numbers(x):
+    return (
+        abs(-3), round(2.567, 2), round(2.5), round(7, -1), divmod(-7, 3), divmod(7.5, 2), pow(2, 10), pow(3, -1, 7),
+        int("12"), int("ff", 16), int(3.9), float("1e3"), complex(1, 2), bool([]), int(True), float("inf"),
+        (5).bit_length(), (2.5).is_integer(), (0.75).as_integer_ratio(), int.from_bytes(b"\x01\x02", "big"), hex(255),
+        oct(8), bin(5), chr(97), ord("a"), math.sqrt(16), math.prod([2, 3]), math.gcd(12, 18), math.isclose(1.0, 1.0),
+        caught(int, "x"), caught(divmod, 1, 0), caught(math.sqrt, -1), x + 1,
+    )  # fmt: skip
+
+
+@same_as_eager(graphs=1, breaks=[], compiles=1)
+def test_numbers_of_objects(x):
+    v = Version(3, 4)
+    return int(v), float(v), round(v, 1), abs(Version(-2)).major, divmod(v, 2), operator.index(v), x + int(v)
+
+
+@same_as_eager(graphs=1, breaks=[], compiles=1)
+def test_power_of_tensors(x):
+    return pow(x, 2), abs(x), x**2, 2**x, divmod(7, 2)
+
+
+@same_as_eager(graphs=1, breaks=[], compiles=1)
+def test_iter_and_next(x):
+    it = iter([1, 2])
+    values = next(it), next(it), next(it, "end"), caught(next, it)
+    queue = [3, 2, 0, 1]
+    return values, list(iter(queue.pop, 0)), list(Sized()), list(Walk()), list(iter("ab")), queue, x + 1
+
+
+@same_as_eager(graphs=1, breaks=[], compiles=1)
+def test_reversed(x):
+    return (
+        list(reversed([1, x])), list(reversed((1, 2))), list(reversed("ab")), list(reversed(range(0, 9, 2))),
+        list(reversed({"a": 1, "b": 2})), list(reversed({"a": 1}.items())), list(reversed(Sized())),
+        list(reversed(Walk())), x + 1,
+    )  # fmt: skip
+
+
+@same_as_eager(graphs=1, breaks=[], compiles=1)
+def test_range(x):
+    r = range(2, 20, 3)
+    return (
+        list(r),
+        r[1],
+        r[-1],
+        r[1:3],
+        len(r),
+        5 in r,
+        r.index(8),
+        r.count(2),
+        r == range(2, 18, 3),
+        r.start,
+        r.step,
+        x + 1,
+    )
+
+
+@same_as_eager(graphs=1, breaks=[], compiles=1)
+def test_slice(x):
+    s = slice(1, None, 2)
+    return [0, 1, 2, 3][s], "abcd"[s], s.start, s.step, s.indices(4), x[s], (1, 2, 3)[slice(2)]
+
+
+@same_as_eager(graphs=1, breaks=[], compiles=1)
+def test_conversions(x):
+    return (
+        list("ab"), tuple([1, x]), set("a"), frozenset([1]), dict([("a", 1)]), dict({"a": 1}, b=2), str(1.5), repr("q"),
+        bytes([1, 2]), list({"a": 1}), tuple(range(3)), list(x.shape), str([1, "a"]), str({"k": (1,)}), x + 1,
+    )  # fmt: skip
+
+
+@same_as_eager(graphs=1, breaks=[], compiles=1)
+def test_strings(x):
+    s = "Hello World"
+    return (
+        s.lower(), s.split(), s.replace("o", "0"), s.find("W"), s.startswith(("He", "x")), s[::-1], "-".join("abc"),
+        "%s=%d %.2f" % ("a", 3, 1.5), "{:>5}|{x}".format("a", x=1), f"{s!r:>15}", s.partition(" "), s.title(), "a" in s,
+        "a,b".split(","), "x".center(5, "*"), s.encode(), b"ab".hex(), "abc".index("c"), "ab" * 2, "b" > "a",
+        "12".zfill(4), "1".isdigit(), s.count("l"), s.strip("Hd"), "a\tb".expandtabs(2), "ß".upper(), len(s), x + 1,
+        "".join(str(v) for v in range(3)), caught("abc".index, "z"), str.lower("A"), str.maketrans("a", "b"),
+    )  # fmt: skip
+
+
+@same_as_eager(graphs=1, breaks=[], compiles=1)
+def test_hash_of_constants(x):
+    return hash(1) == hash(1.0), hash("a") == hash("a"), hash((1, "b")), hash(None) == hash(None), x + 1
+
+
+@same_as_eager(breaks=["unsupported call", "unsupported call"])
+def test_id(x):
+    return (id(x) == id(x)) is True, x + 1
+
+
+@same_as_eager(graphs=1, breaks=[], compiles=1)
+def test_type(x):
+    return (
+        type(x) is torch.Tensor,
+        type(1).__name__,
+        type([]) is list,
+        type(Version(1)) is Version,
+        type(x).__name__,
+        x + 1,
+    )
+
+
+T = typing.TypeVar("T")
+
+
+class Box(typing.Generic[T]):
+    def __init__(self, value: T):
+        self.value = value
+
+
+class Row(typing.TypedDict):
+    a: int
+
+
+class HasArea(typing.Protocol):
+    def area(self) -> int: ...
+
+
+@same_as_eager(graphs=1, breaks=[], compiles=1)
+def test_typing_at_run_time(x):
+    box = Box(x)
+    other = Box[int](3)
+    row = Row(a=1)
+    return typing.cast(int, box.value) + other.value, row, type(row) is dict, typing.TYPE_CHECKING, list[int]((1, 2))

@@ -1,0 +1,328 @@
+# mypy: ignore-errors
+# ruff: noqa
+# (the programs stand for users' code, which has no annotations and does odd things)
+"""Dataclasses, namedtuples, enums and SimpleNamespace.
+
+PYTEST_DONT_REWRITE: the programs use ``assert`` as a user's would.
+"""
+
+import collections
+import dataclasses
+import enum
+import sys
+import types
+from dataclasses import KW_ONLY, InitVar, dataclass, field
+from typing import Any, ClassVar, NamedTuple
+
+import torch
+
+from compiler_core.api.testing import same_as_eager
+
+
+def caught(function, *args, **kwargs):
+    try:
+        return function(*args, **kwargs)
+    except Exception as error:
+        return type(error).__name__, str(error)
+
+
+@dataclass
+class Batch:
+    x: Any
+    scale: float = 2.0
+    tags: list = field(default_factory=list)
+    count: ClassVar[int] = 7
+
+    def scaled(self):
+        return self.x * self.scale
+
+
+@dataclass(frozen=True)
+class Key:
+    name: str
+    index: int = 0
+
+
+@dataclass(order=True)
+class Ranked:
+    rank: int
+    value: Any = field(compare=False, default=None)
+
+
+@dataclass
+class Checked:
+    size: int
+    _: KW_ONLY
+    double: InitVar[bool] = False
+    total: int = field(init=False)
+
+    def __post_init__(self, double):
+        self.total = self.size * 2 if double else self.size
+
+
+@dataclass(eq=False)
+class ByIdentity:
+    a: int
+
+
+@dataclass
+class Nested:
+    batch: Batch
+    keys: dict
+
+
+@same_as_eager(graphs=1, breaks=[], compiles=1)
+def test_dataclass(x):
+    b = Batch(x)
+    b.tags.append("t")
+    c = Batch(x + 1, scale=3, tags=["q"])
+    return b, c, c.scaled(), b.count, Batch.count, Batch(x).tags
+
+
+@same_as_eager(graphs=1, breaks=[], compiles=1)
+def test_dataclass_equality(x):
+    return (
+        Key("a") == Key("a"),
+        Key("a") != Key("b"),
+        Batch(1) == Batch(1),
+        ByIdentity(1) == ByIdentity(1),
+        Key("a") == 3,
+        x + 1,
+    )
+
+
+@same_as_eager(graphs=1, breaks=[], compiles=1)
+def test_frozen_dataclass(x):
+    k = Key("a", 1)
+
+    def change():
+        k.index = 2
+
+    return caught(change)[0], k, {k: x + 1}[Key("a", 1)], hash(k) == hash(Key("a", 1)), len({k, Key("a", 1)})
+
+
+@same_as_eager(graphs=1, breaks=[], compiles=1)
+def test_ordered_dataclass(x):
+    ranked = sorted([Ranked(3, x), Ranked(1, "low"), Ranked(2)])
+    return [r.rank for r in ranked], Ranked(1) < Ranked(2), Ranked(1, "a") == Ranked(1, "b"), max(ranked).rank, x + 1
+
+
+@same_as_eager(graphs=1, breaks=[], compiles=1)
+def test_post_init(x):
+    return Checked(3).total, Checked(3, double=True).total, Checked(4, double=True), x + 1
+
+
+@same_as_eager(graphs=1, breaks=[], compiles=1)
+def test_dataclass_functions(x):
+    b = Batch(x, tags=["a"])
+    c = dataclasses.replace(b, scale=5)
+    names = [f.name for f in dataclasses.fields(b)]
+    return c, c.tags is b.tags, names, dataclasses.is_dataclass(b), dataclasses.is_dataclass(3), c.scaled()
+
+
+@same_as_eager(graphs=1, breaks=[], compiles=1)
+def test_asdict(x):
+    n = Nested(Batch(1, tags=["t"]), {"k": Key("a")})
+    d = dataclasses.asdict(n)
+    d["batch"]["tags"].append("u")
+    return d, n, dataclasses.astuple(Key("b", 2)), x + 1
+
+
+@same_as_eager(graphs=1, breaks=[], inputs=lambda: (torch.ones(2), Batch(torch.ones(2), 3.0)))
+def test_dataclass_from_outside(x, b):
+    b.scale = b.scale + 1
+    b.tags.append(x)
+    return b.scaled() + x, dataclasses.replace(b, x=x)
+
+
+@same_as_eager(graphs=1, breaks=[], compiles=1)
+def test_dataclass_repr(x):
+    return repr(Key("a", 1)), f"{Batch(1)}", x + 1
+
+
+@same_as_eager(graphs=1, breaks=[], compiles=1)
+def test_dataclass_match(x):
+    match Key("a", 3):
+        case Key("a", index=i):
+            return x + i
+    return x
+
+
+# ---------------------------------------------------------------- namedtuples
+
+
+class Pair(NamedTuple):
+    a: Any
+    b: int = 3
+
+    def both(self):
+        return self.a * self.b
+
+    @property
+    def next(self):
+        return self.b + 1
+
+
+Spot = collections.namedtuple("Spot", "x y", defaults=(2,))
+
+
+class Shifted(Spot):
+    def __new__(cls, x, y=5):
+        return super().__new__(cls, x + 1, y)
+
+
+@same_as_eager(graphs=1, breaks=[], compiles=1)
+def test_namedtuple(x):
+    p, s = Pair(x, 2), Spot(x)
+    a, b = p
+    return p, s, p.both(), p.next, p[0] is x, p[:1], len(s), s.y, tuple(p), [*s], isinstance(p, tuple), Pair._fields
+
+
+@same_as_eager(graphs=1, breaks=[], compiles=1)
+def test_namedtuple_methods(x):
+    p = Pair(x, 2)
+    return (
+        p._replace(b=7),
+        p._asdict(),
+        Pair._make([x + 1, 1]),
+        Spot(1, 2) == (1, 2),
+        Spot(1, 2) < Spot(1, 3),
+        hash(Spot(1, 2)),
+    )
+
+
+@same_as_eager(graphs=1, breaks=[], compiles=1)
+def test_namedtuple_subclass(x):
+    s = Shifted(x)
+    s.extra = 1
+    return s, s.x, s.extra
+
+
+@same_as_eager(graphs=1, breaks=[], inputs=lambda: (torch.ones(2), Pair(torch.ones(2), 4)))
+def test_namedtuple_from_outside(x, p):
+    return p.both() + x, p._replace(a=x), p, p + (1,)
+
+
+@same_as_eager(graphs=1, breaks=[], compiles=1)
+def test_namedtuple_text_and_errors(x):
+    return repr(Spot(1, "a")), f"{Pair(1)}", caught(Spot)[0], caught(Spot, 1, 2, 3)[0], x + 1
+
+
+# ---------------------------------------------------------------- enums
+
+
+class Color(enum.Enum):
+    RED = 1
+    GREEN = "g"
+    ALSO_RED = 1
+
+    def describe(self, x):
+        return x * 2 if self is Color.RED else x
+
+    @property
+    def short(self):
+        return self.name[0]
+
+    @classmethod
+    def default(cls):
+        return cls.GREEN
+
+
+class Level(enum.IntEnum):
+    LOW = 1
+    HIGH = 5
+
+
+class Mode(str, enum.Enum):
+    TRAIN = "train"
+    EVAL = "eval"
+
+
+class Access(enum.Flag):
+    READ = enum.auto()
+    WRITE = enum.auto()
+    BOTH = READ | WRITE
+
+
+class Planet(enum.Enum):
+    EARTH = (5.9, 6.3)
+
+    def __init__(self, mass, radius):
+        self.mass = mass
+        self.radius = radius
+
+
+@same_as_eager(graphs=1, breaks=[], compiles=1)
+def test_enum(x):
+    c = Color.RED
+    return c, c.name, c.value, c.describe(x), c.short, Color.default(), Color.ALSO_RED is c, c == Color.GREEN, x + 1
+
+
+@same_as_eager(graphs=1, breaks=[], compiles=1)
+def test_enum_lookup(x):
+    return (
+        Color(1),
+        Color["GREEN"],
+        [m.name for m in Color],
+        len(Color),
+        Color.RED in Color,
+        caught(Color, 9),
+        list(Mode),
+        x + 1,
+    )
+
+
+@same_as_eager(graphs=1, breaks=[], compiles=1)
+def test_int_and_str_enums(x):
+    return (
+        x * Level.HIGH,
+        Level.LOW < Level.HIGH,
+        Level.HIGH + 1,
+        Mode("eval"),
+        Mode.TRAIN == "train",
+        {Mode.EVAL: 1}["eval"],
+        max(Level),
+    )
+
+
+@same_as_eager(graphs=1, breaks=[], compiles=1)
+def test_flags(x):
+    both = Access.READ | Access.WRITE
+    return (
+        both,
+        Access.READ in both,
+        bool(both & Access.READ),
+        both is Access.BOTH,
+        both ^ Access.READ,
+        ~Access.READ,
+        x + 1,
+    )
+
+
+@same_as_eager(graphs=1, breaks=[], compiles=1)
+def test_enum_with_attributes(x):
+    return x * Planet.EARTH.mass, Planet.EARTH.value, Planet((5.9, 6.3)).radius
+
+
+@same_as_eager(graphs=1, breaks=[], inputs=lambda: (torch.ones(2), Color.RED))
+def test_enum_as_argument(x, color):
+    return color.describe(x) + 1, {Color.RED: "r"}[color]
+
+
+@same_as_eager(graphs=1, breaks=[], compiles=1)
+def test_enum_match(x):
+    match Color.GREEN:
+        case Color.RED:
+            return x
+        case Color.GREEN:
+            return x + 1
+
+
+# ---------------------------------------------------------------- namespaces
+
+
+@same_as_eager(graphs=1, breaks=[], compiles=1)
+def test_simple_namespace(x):
+    n = types.SimpleNamespace(a=x, b=2)
+    n.c = n.a + n.b
+    return n.c, hasattr(n, "d"), vars(n)["b"] if False else n.b, n

@@ -1,0 +1,128 @@
+# mypy: ignore-errors
+# ruff: noqa
+# (the programs stand for users' code, which has no annotations and does odd things)
+"""copy, inspect.
+
+PYTEST_DONT_REWRITE: the programs use ``assert`` as a user's would.
+"""
+
+import copy
+import inspect
+
+import torch
+
+from compiler_core.api.testing import same_as_eager
+
+
+class Config:
+    def __init__(self, **kwargs):
+        self.sizes = [1, 2]
+        self.names = {"a": (1, 2)}
+        self.scale = 2.0
+        self.__dict__.update(kwargs)
+
+
+class Counted:
+    made = 0
+
+    def __init__(self, n):
+        self.n = n
+
+    def __deepcopy__(self, memo):
+        return Counted(self.n + 1)
+
+
+def config():
+    return Config(inner=Config(name="inner"), kind=None)
+
+
+@same_as_eager(graphs=1, breaks=[], compiles=1)
+def test_copy_containers(x):
+    a = [x, [1]]
+    b = copy.copy(a)
+    d = {"a": a}
+    t = (1, x)
+    s = {1, 2}
+    return b, b is a, b[1] is a[1], copy.copy(d), copy.copy(t) is t, copy.copy(s), copy.copy("s"), x + 1
+
+
+@same_as_eager(graphs=1, breaks=[], compiles=1)
+def test_deepcopy_containers(x):
+    a = [1, {"k": [2.5, (3, "s")]}, None]
+    a.append(a[1])
+    b = copy.deepcopy(a)
+    b[1]["k"].append(4)
+    t = (1, "a")
+    u = ([1], 2)
+    return a, b, b[3] is b[1], copy.deepcopy(t) is t, copy.deepcopy(u) is u, x + 1
+
+
+@same_as_eager(graphs=1, breaks=[])
+def test_deepcopy_tensor(x):
+    a = {"x": x}
+    b = copy.deepcopy(a)
+    b["x"].add_(1)
+    return a, b
+
+
+@same_as_eager(graphs=1, breaks=["unsupported call"], grad=True)
+def test_deepcopy_of_a_leaf(x):
+    return copy.deepcopy([x]), x * 2
+
+
+@same_as_eager(graphs=2, breaks=["unsupported call"])
+def test_deepcopy_of_two_tensors_that_share_memory(x):
+    y = x.view(-1)
+    a, b = copy.deepcopy([x, y])
+    a.add_(1)
+    return b
+
+
+@same_as_eager(graphs=1, breaks=[], inputs=lambda: (torch.ones(2), config()))
+def test_deepcopy_config(x, c):
+    d = copy.deepcopy(c)
+    d.scale = 3.0
+    d.inner.sizes.append(5)
+    return x * d.scale * c.scale, d, d.inner is c.inner, d.sizes == c.sizes
+
+
+@same_as_eager(graphs=1, breaks=[], inputs=lambda: (torch.ones(2), config()))
+def test_copy_config(x, c):
+    d = copy.copy(c)
+    d.scale = 3.0
+    d.names["b"] = 1
+    return x * d.scale, c.names, d.inner is c.inner
+
+
+@same_as_eager(graphs=1, breaks=[], compiles=1)
+def test_deepcopy_hook(x):
+    return x + copy.deepcopy([Counted(1)])[0].n
+
+
+@same_as_eager(graphs=1, breaks=[], inputs=lambda: (torch.ones(2), [Counted(1)]))
+def test_copy_is_guarded(x, found):
+    found = copy.copy(found)
+    return x + len(found)
+
+
+def takes(a, b=2, *args, c, **kwargs):
+    return a
+
+
+class Method:
+    def forward(self, x, mask=None):
+        return x
+
+
+@same_as_eager(graphs=1, breaks=[], compiles=1)
+def test_signature(x):
+    parameters = inspect.signature(takes).parameters
+    names = [p.name for p in parameters.values() if p.default is inspect.Parameter.empty]
+    kinds = [p.kind == inspect.Parameter.VAR_POSITIONAL for p in parameters.values()]
+    return x + len(parameters), names, kinds, "c" in parameters, "d" in parameters, list(parameters)
+
+
+@same_as_eager(graphs=1, breaks=[], compiles=1)
+def test_signature_of_a_method(x):
+    m = Method()
+    return x + len(inspect.signature(m.forward).parameters), "mask" in set(inspect.signature(m.forward).parameters)

@@ -1,0 +1,75 @@
+"""Real architectures, tiny and with random weights: one graph each, outputs and gradients as eager's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+
+import compiler_core
+from compiler_core.api.compile import record_of
+from compiler_core.api.testing import Comparison, Exact, break_kinds, difference, graph_count, trained
+
+pytest.importorskip("transformers", reason="transformers is not installed")
+
+from tests.cases.architectures import FIRST, MODELS
+
+pytestmark = pytest.mark.filterwarnings("default")  # other people's code
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    """Tiny operations are slower on many threads."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("name", FIRST)
+def test_inference(name: str) -> None:
+    model, arguments = MODELS[name]()
+    model.eval()
+    compiled = compiler_core.compile(model, backend="eager", strict=True)
+    with torch.no_grad():
+        want = model(**arguments)
+        for _ in range(2):
+            assert not difference(want, compiled(**arguments))
+    _is_one_graph(compiled)
+
+
+@pytest.mark.parametrize("name", ["bert", "gpt2", "llama", "resnet"])
+def test_batches_of_any_size(name: str) -> None:
+    """The second size is the last one that is compiled."""
+    model, arguments = MODELS[name]()
+    model.eval()
+    compiled = compiler_core.compile(model, backend="eager", strict=True)
+    with torch.no_grad():
+        for rows in (2, 3, 5, 4):
+            batch = {k: v[torch.arange(rows) % len(v)] for k, v in arguments.items()}
+            assert not difference(model(**batch), compiled(**batch), 1e-5)
+    assert len(record_of(compiled).compiles) == 2
+
+
+@pytest.mark.parametrize("name", FIRST)
+def test_training(name: str) -> None:
+    """Two passes and a step leave what eager's do: gradients, buffers, the optimiser, what dropout draws."""
+    model, arguments = MODELS[name]()
+    compiled: list[Any] = []
+
+    def wrap(copy: torch.nn.Module) -> Any:
+        compiled.append(compiler_core.compile(copy, backend="eager", strict=True))
+        return compiled[0]
+
+    want = trained(model, arguments, lambda copy: copy)
+    got = trained(model, arguments, wrap)
+    assert not Comparison(Exact()).compare("", want, got)
+    _is_one_graph(compiled[0])
+
+
+def _is_one_graph(compiled: Any) -> None:
+    record = record_of(compiled)
+    assert not [f.message for c in record.compiles for f in c.failures]
+    assert (break_kinds(record), graph_count(record), len(record.compiles)) == ([], 1, 1)

@@ -1,0 +1,815 @@
+# mypy: ignore-errors
+# ruff: noqa
+"""Breaks in every kind of statement: what runs before, at and after them is what Python would do.
+
+PYTEST_DONT_REWRITE: the programs are users' code.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import traceback
+
+import torch
+
+import compiler_core as cc
+from compiler_core.api.testing import same_as_eager
+
+
+class Noted:
+    """A context manager of the user's that writes down what happens; `swallow` says which exception it keeps."""
+
+    def __init__(self, log, swallow=()):
+        self.log, self.swallow = log, swallow
+
+    def __enter__(self):
+        self.log.append("enter")
+        return self
+
+    def __exit__(self, kind, error, _):
+        self.log.append(("exit", kind and kind.__name__, str(error)))
+        return kind is not None and issubclass(kind, self.swallow)
+
+
+def fail(x, error=ValueError):
+    if x.shape[0] == 4:
+        raise error("fail")
+    return x
+
+
+@cc.disable
+def fail_unseen(x, error=ValueError):
+    raise error("unseen")
+
+
+# ---------------------------------------------------------------- if and else
+
+
+@same_as_eager(graphs=2, breaks=["print"])
+def test_in_if(x):
+    y = x + 1
+    if x.shape[0] == 4:
+        print("four")
+        y = y * 2
+    return y.sin()
+
+
+@same_as_eager(graphs=2, breaks=["print"])
+def test_in_else(x):
+    y = x + 1
+    if x.shape[0] != 4:
+        y = y * 2
+    else:
+        y = y - 1
+        print("else")
+        y = y * 3
+    return y.sin()
+
+
+@same_as_eager(graphs=2, breaks=["data-dependent branch"], inputs=lambda: (torch.randn(4, 4) + 100,), grad=True)
+def test_branch_on_a_tensor_and_on(x):
+    y = x.sin()
+    if x.sum() > 0:
+        z = y * 2
+    else:
+        z = y * 3
+    return z + x
+
+
+@same_as_eager(graphs=3, breaks=["data-dependent branch"] * 2, inputs=lambda: (torch.ones(4, 4),))
+def test_branch_in_a_branch(x):
+    if x.sum() > 0:
+        y = x + 1
+        if y.sum() > 100:
+            return y * 2
+        return y * 3
+    return x
+
+
+@same_as_eager(graphs=2, breaks=["data-dependent branch"], inputs=lambda: (torch.ones(4, 4),))
+def test_conditional_expression(x):
+    y = x.cos()
+    return (y if y.sum() > 100 else y * 2) + 1
+
+
+@same_as_eager(graphs=2, breaks=["data-dependent branch"], inputs=lambda: (torch.ones(4, 4),))
+def test_boolean_operator_that_keeps_a_tensor(x):
+    y = x.cos()
+    z = (y.sum() > 0) or y
+    return z, y + 1
+
+
+@same_as_eager(graphs=3, breaks=["tensor value read"])
+def test_value_read_in_the_middle_of_an_expression(x):
+    return x.sin() * (x.sum().item() + 1) + x.cos()
+
+
+# ---------------------------------------------------------------- try, except, else, finally
+
+
+@same_as_eager(graphs=2, breaks=["print"], grad=True)
+def test_in_try(x):
+    y = x + 1
+    try:
+        y = y * 2
+        print("in try")
+        y = y * 3
+    except ValueError:
+        y = y - 1
+    return y.sin()
+
+
+@same_as_eager(graphs=2, breaks=["print"])
+def test_in_try_finally(x):
+    y = x + 1
+    log = []
+    try:
+        y = y * 2
+        print("in try")
+        y = y * 3
+    finally:
+        log.append("finally")
+    return y.sin(), log
+
+
+@same_as_eager(graphs=2, breaks=["print"])
+def test_in_else_of_try(x):
+    y = x + 1
+    try:
+        y = y * 2
+    except ValueError:
+        y = y - 1
+    else:
+        print("else")
+        y = y * 3
+    return y.sin()
+
+
+@same_as_eager(graphs=2, breaks=["print"])
+def test_in_finally(x):
+    y = x + 1
+    try:
+        y = y * 2
+    finally:
+        print("finally")
+    return y.sin()
+
+
+@same_as_eager(graphs=2, breaks=["asked for"])
+def test_broken_call_raises_and_is_caught(x):
+    y = x + 1
+    try:
+        y = y * 2
+        y = fail_unseen(y)
+        y = y * 3
+    except ValueError as error:
+        y = y - len(str(error))
+    return y.sin()
+
+
+@same_as_eager(graphs=1, breaks=["asked for", "exception"])
+def test_broken_call_raises_what_nothing_here_catches(x):
+    y = x + 1
+    try:
+        y = fail_unseen(y * 2, KeyError)
+    except ValueError:
+        y = y * 3
+    return y
+
+
+@same_as_eager(graphs=1, breaks=["asked for"])
+def test_broken_call_raises_through_finally(x):
+    log = []
+    y = x + 1
+    try:
+        try:
+            fail_unseen(y)
+        finally:
+            log.append("inner")
+    except ValueError as error:
+        log.append(str(error))
+    return y, log
+
+
+@same_as_eager(graphs=2, breaks=["asked for"])
+def test_second_of_three_handlers(x):
+    try:
+        fail_unseen(x + 1, IndexError)
+    except KeyError:
+        return "key"
+    except (IndexError, ValueError) as error:
+        return type(error).__name__, x * 2
+    except Exception:
+        return "any"
+
+
+@same_as_eager(graphs=3, breaks=["asked for", "skipped function", "print", "skipped function"])
+def test_in_handler(x):
+    y = x + 1
+    try:
+        fail_unseen(y)
+    except ValueError as error:
+        y = y * 2
+        print("handling", error, sys.exc_info()[0].__name__)
+        y = y * 3
+    return y.sin(), sys.exc_info()
+
+
+@same_as_eager(graphs=2, breaks=["print", "print", "exception"])
+def test_in_handler_of_what_capture_saw_raised(x):
+    y = x + 1
+    try:
+        y = y * 2
+        fail(y)
+    except ValueError as error:
+        print("handling", error)
+        y = y * 3
+    return y.sin()
+
+
+@same_as_eager(graphs=2, breaks=["asked for", "print", "unsupported attribute"])
+def test_bare_raise_after_a_break_in_the_handler(x):
+    log = []
+    try:
+        try:
+            fail_unseen(x + 1)
+        except ValueError:
+            print("inner")
+            raise
+    except ValueError as error:
+        log.append((str(error), error.__context__))
+    return x * 2, log
+
+
+@same_as_eager(graphs=2, breaks=["asked for", "print"])
+def test_raise_from_after_a_break_in_the_handler(x):
+    try:
+        try:
+            fail_unseen(x + 1)
+        except ValueError as error:
+            print("inner")
+            raise KeyError("new") from error
+    except KeyError as error:
+        return str(error), str(error.__cause__), error.__context__ is error.__cause__, x + 1
+
+
+@same_as_eager(graphs=3, breaks=["asked for", "asked for", "unsupported attribute"])
+def test_context_of_what_the_broken_call_raises(x):
+    try:
+        try:
+            fail_unseen(x + 1)
+        except ValueError:
+            fail_unseen(x + 2, KeyError)
+    except KeyError as error:
+        return type(error.__context__).__name__, x.cos()
+
+
+@same_as_eager(graphs=2, breaks=["asked for", "skipped function", "print"])
+def test_traceback_printed_in_the_handler(x):
+    y = x + 1
+    try:
+        fail_unseen(y)
+    except ValueError:
+        print(traceback.format_exc().splitlines()[-1])
+    return y * 2
+
+
+@same_as_eager(graphs=1, breaks=["print"] * 2)
+def test_return_in_try_with_finally(x):
+    log = []
+
+    def inner():
+        try:
+            print("a")
+            return x + 1
+        finally:
+            log.append("f")
+            print("b")
+
+    return inner(), log
+
+
+@same_as_eager(graphs=1, breaks=["asked for"])
+def test_return_in_finally_drops_the_exception(x):
+    def inner():
+        try:
+            fail_unseen(x)
+        finally:
+            return x + 1
+
+    return inner() * 2
+
+
+@same_as_eager(graphs=1, breaks=["print", "print", "asked for", "print", "asked for", "print", "unsupported attribute"])
+def test_nested_try_blocks_each_with_a_break(x):
+    out = []
+    try:
+        print("1")
+        try:
+            print("2")
+            fail_unseen(x, KeyError)
+        except KeyError:
+            out.append("key")
+            print("3")
+            fail_unseen(x, IndexError)
+        finally:
+            out.append("finally")
+            print("4")
+    except IndexError as error:
+        out.append(type(error.__context__).__name__)
+    else:
+        out.append("else")
+    return out, x + 1
+
+
+@same_as_eager(graphs=0, breaks=["asked for"])
+def test_exception_group_of_handlers_in_a_loop(x):
+    out = []
+    for kind in (ValueError, KeyError, IndexError):
+        try:
+            out.append(x * len(out))
+            fail_unseen(x, kind)
+        except (ValueError, KeyError) as error:
+            out.append(type(error).__name__)
+        except IndexError:
+            out.append("index")
+            break
+    else:
+        out.append("else")
+    return out
+
+
+@same_as_eager(graphs=1, breaks=["data-dependent branch"])
+def test_ambiguous_truth_is_caught(x):
+    y = x + 1
+    try:
+        if y > 0:
+            y = y * 2
+    except RuntimeError as error:
+        return str(error)[:20], y
+    return y
+
+
+@same_as_eager(graphs=2, breaks=["tensor value read"])
+def test_item_of_many_is_caught(x):
+    y = x + 1
+    try:
+        n = y.item()
+    except RuntimeError:
+        n = 3
+    return y * n
+
+
+@same_as_eager(graphs=2, breaks=["print"])
+def test_exception_variable_is_gone_after_a_break(x):
+    try:
+        {}["k"]
+    except KeyError as error:
+        kept = error.args
+    y = x + 1
+    print("now")
+    return kept, y * 2
+
+
+@same_as_eager(graphs=3, breaks=["print"] * 2)
+def test_stored_exception_across_a_break(x):
+    y = x.sin()
+    try:
+        {}["k"]
+    except KeyError as error:
+        kept = error
+    z = y + 1
+    print("now")
+    return repr(kept), z * 2
+
+
+@same_as_eager(graphs=2, breaks=["print"])
+def test_assertion_after_a_break(x):
+    y = x + 1
+    print("a")
+    try:
+        assert y.shape[0] == 3, f"shape {y.shape[0]}"
+    except AssertionError as error:
+        return str(error), y * 2
+
+
+# ---------------------------------------------------------------- with
+
+
+@same_as_eager(graphs=2, breaks=["print"], grad=True)
+def test_in_no_grad(x):
+    y = x * 2
+    with torch.no_grad():
+        z = y.cos()
+        print(torch.is_grad_enabled())
+        w = z + 1
+    return w * y, torch.is_grad_enabled()
+
+
+@same_as_eager(graphs=3, breaks=["print"] * 2, grad=True)
+def test_in_enable_grad_in_no_grad(x):
+    with torch.no_grad():
+        a = x * 2
+        with torch.enable_grad():
+            b = x * 3
+            print(torch.is_grad_enabled())
+            c = b * x
+        print(torch.is_grad_enabled())
+        d = c * 2
+    return a, b, c, d, c * x
+
+
+@same_as_eager(graphs=2, breaks=["asked for"], grad=True)
+def test_exception_leaves_no_grad(x):
+    y = x * 2
+    try:
+        with torch.no_grad():
+            z = y.cos()
+            fail_unseen(z)
+    except ValueError:
+        pass
+    return y * 3, torch.is_grad_enabled()
+
+
+@same_as_eager(graphs=1, breaks=["asked for", "exception"])
+def test_exception_that_nothing_catches_leaves_no_grad(x):
+    with torch.no_grad():
+        fail_unseen(x * 2)
+
+
+def test_grad_mode_after_an_exception_out_of_a_block():
+    with contextlib.suppress(ValueError):
+        cc.compile(lambda x: _leaves(x), backend="eager", strict=True)(torch.ones(4))
+    assert torch.is_grad_enabled()
+
+
+def _leaves(x):
+    with torch.no_grad():
+        y = x * 2
+        print(end="")
+        fail_unseen(y)
+
+
+@same_as_eager(graphs=2, breaks=["print"], grad=True)
+def test_one_object_entered_and_kept(x):
+    mode = torch.no_grad()
+    with mode:
+        y = x * 2
+        print("in")
+    with mode:
+        z = x * 3
+    return y, z, x * 4
+
+
+@same_as_eager(graphs=2, breaks=["print"])
+def test_in_a_user_s_manager(x):
+    log = []
+    with Noted(log) as noted:
+        y = x + 1
+        print("in", len(log))
+        y = y * 2
+    return y, log, noted.log is log
+
+
+@same_as_eager(graphs=2, breaks=["asked for"])
+def test_user_s_manager_sees_the_exception(x):
+    log = []
+    y = x + 1
+    try:
+        with Noted(log):
+            fail_unseen(y)
+    except ValueError:
+        log.append("caught")
+    return y * 2, log
+
+
+@same_as_eager(graphs=2, breaks=["asked for"])
+def test_user_s_manager_swallows_the_exception(x):
+    log = []
+    y = x + 1
+    with Noted(log, (ValueError,)):
+        y = y * 2
+        fail_unseen(y)
+        y = y * 3
+    return y.sin(), log
+
+
+@same_as_eager(graphs=1, breaks=["print", "asked for"])
+def test_two_managers_in_one_statement(x):
+    first, second = [], []
+    with Noted(first) as a, Noted(second, (KeyError,)) as b:
+        y = x + 1
+        print("in", a is b)
+        fail_unseen(y, KeyError)
+    return y, first, second
+
+
+class Loud:
+    def __enter__(self):
+        print("enter")
+        return 3
+
+    def __exit__(self, *exc):
+        print("exit", exc[0])
+
+
+@same_as_eager(graphs=3, breaks=["print"] * 2)
+def test_enter_and_exit_that_break(x):
+    y = x + 1
+    with Loud() as n:
+        y = y * n
+    return y.sin()
+
+
+@same_as_eager(graphs=3, breaks=["print"] * 3)
+def test_exit_that_breaks_on_the_way_of_an_exception(x):
+    y = x + 1
+    try:
+        with Loud() as n:
+            y = y * n
+            {}["k"]
+    except KeyError:
+        y = y + 1
+    return y.sin()
+
+
+@same_as_eager(graphs=2, breaks=["asked for", "print"])
+def test_suppress_and_nullcontext(x):
+    y = x + 1
+    with contextlib.suppress(ValueError):
+        fail_unseen(y)
+    with contextlib.nullcontext(5) as n:
+        print("in")
+        y = y * n
+    return y
+
+
+@same_as_eager(graphs=3, breaks=["print", "unsupported iteration"] * 2, grad=True)
+def test_contextmanager_of_a_generator(x):
+    @contextlib.contextmanager
+    def scaled(k):
+        with torch.no_grad():
+            yield k * 2
+        print("left")
+
+    y = x + 1
+    with scaled(3) as k:
+        z = y * k
+        print("in")
+    return y * z
+
+
+@same_as_eager(graphs=2, breaks=["skipped function", "print", "skipped function"])
+def test_exit_stack(x):
+    log = []
+    y = x + 1
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(Noted(log))
+        stack.callback(log.append, "callback")
+        print("in")
+        y = y * 2
+    return y, log
+
+
+@same_as_eager(graphs=2, breaks=["print"])
+def test_return_out_of_with(x):
+    log = []
+
+    def inner():
+        with Noted(log):
+            y = x + 1
+            print("in")
+            return y * 2
+
+    return inner() + 1, log
+
+
+@same_as_eager(graphs=0, breaks=["print"])
+def test_with_in_a_loop(x):
+    log = []
+    for i in range(2):
+        with Noted(log):
+            x = x + i
+            print(i)
+    return x, log
+
+
+@same_as_eager(graphs=2, breaks=["print"])
+def test_autocast(x):
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        y = x @ x
+        print(torch.is_autocast_enabled("cpu"))
+        z = x @ x
+    return y, z, x @ x
+
+
+@same_as_eager(
+    graphs=3,
+    breaks=["inference mode", "print", "inference mode"],
+)
+def test_inference_mode(x):
+    with torch.inference_mode():
+        y = x * 2
+        print(torch.is_inference_mode_enabled())
+        z = (y + 1).clone()
+    return z + 0, torch.is_inference_mode_enabled()
+
+
+@same_as_eager(graphs=2, breaks=["print"], grad=True)
+def test_set_grad_enabled(x):
+    with torch.set_grad_enabled(False):
+        y = x * 2
+        print(torch.is_grad_enabled())
+        z = y * x
+    return y, z, x * 3
+
+
+# ---------------------------------------------------------------- other statements and places
+
+
+@same_as_eager(graphs=0, breaks=["print"] * 3)
+def test_star_of_a_broken_call(x):
+    def pair():
+        print("pair")
+        return x, 2
+
+    a, *b = pair()
+    return [*pair(), a], {**{"a": b}}, (lambda *v: len(v))(*pair())
+
+
+@same_as_eager(graphs=1, breaks=["print"])
+def test_below_a_call_with_keywords(x):
+    def add(a, *, b, c=0):
+        return a + b + c
+
+    return add(x, b=print("b") or 2, c=x * 3)
+
+
+@same_as_eager(graphs=2, breaks=["print"])
+def test_import_in_the_middle(x):
+    y = x + 1
+    import colorsys as c
+
+    print(c.__name__)
+    return y * 2
+
+
+@same_as_eager(graphs=1, breaks=["print"] * 2)
+def test_assert_and_delete_around_a_break(x):
+    y, z = x + 1, x + 2
+    print(1)
+    del z
+    assert y.shape[0] == 4
+    print(2)
+    return y
+
+
+@same_as_eager(graphs=0, breaks=["print"])
+def test_match_with_breaks(x):
+    found = []
+    for case in ({"k": 1, "v": x}, [1, 2, 3], "s", None):
+        match case:
+            case {"k": k, **rest}:
+                print("dict", k)
+                found.append(rest["v"] * 2)
+            case [a, *more]:
+                print("list", a)
+                found.append(more)
+            case str():
+                print("str")
+            case _:
+                found.append("none")
+    return found
+
+
+@same_as_eager(graphs=2, breaks=["print", "unsupported iteration"])
+def test_iterators_across_a_break(x):
+    items = [x, x + 1, x + 2]
+    each = iter(items)
+    first = next(each)
+    print("now")
+    items.append(x + 3)
+    return first, list(each)
+
+
+@same_as_eager(graphs=1, breaks=["print", "unsupported iteration"])
+def test_enumerate_across_a_break(x):
+    each = enumerate([x, x + 1, x + 2], 5)
+    first = next(each)
+    print("now")
+    return first, list(each)
+
+
+@same_as_eager(graphs=2, breaks=["print", "unsupported iteration", "unsupported iteration"])
+def test_zip_and_map_across_a_break(x):
+    both = zip([x, x + 1, x + 2], "abc")
+    doubled = map(lambda v: v * 2, [x, x + 1])
+    a, b = next(both), next(doubled)
+    print("now")
+    return a, b, list(both), list(doubled)
+
+
+@same_as_eager(graphs=1, breaks=["print", "unsupported iteration", "print", "unsupported iteration"])
+def test_started_generator_across_a_break(x):
+    def rows():
+        for i in range(3):
+            yield x + i
+
+    y = x.sin()
+    each = rows()
+    first = next(each)
+    print("now")
+    return y, first, list(each)
+
+
+@same_as_eager(graphs=1, breaks=["print", "unsupported iteration"])
+def test_generator_not_yet_started_across_a_break(x):
+    each = (x + i for i in range(3))
+    y = x.sin()
+    print("now")
+    return y, list(each)
+
+
+@same_as_eager(graphs=2, breaks=["print"])
+def test_loop_left_by_return_with_a_break(x):
+    for i in range(5):
+        if i == 3:
+            print("leaving")
+            return x * i
+        x = x + 1
+    return None
+
+
+@same_as_eager(graphs=2, breaks=["print"])
+def test_code_after_a_loop_with_try_in_it(x):
+    for i in range(3):
+        try:
+            x = x + i
+        except ValueError:
+            continue
+    print("after")
+    return x * 2
+
+
+@same_as_eager(graphs=2, breaks=["print"])
+def test_loop_then_break_then_loop(x):
+    for i in range(3):
+        x = x + i
+    print("between")
+    for i in range(3):
+        x = x * i
+    return x
+
+
+@same_as_eager(graphs=0, breaks=["print"])
+def test_while_with_else(x):
+    n = 0
+    while n < 3:
+        print(n)
+        n += 1
+    else:
+        x = x + n
+    return x
+
+
+# since 3.12 a comprehension is a loop of the function
+@same_as_eager(graphs=0, breaks=["print"] * (2 if sys.version_info < (3, 12) else 1))
+def test_nested_comprehensions_with_breaks(x):
+    return [[print(i, j) or x * i + j for j in range(2)] for i in range(2)], {i: print(i) for i in range(2)}
+
+
+@same_as_eager(graphs=3, breaks=["print"] * 3)
+def test_three_in_one_expression(x):
+    return (print(1) or x + 1) * (print(2) or x + 2) - (print(3) or 3)
+
+
+@same_as_eager(graphs=2, breaks=["print"], grad=True)
+def test_gradients_over_a_break_in_try(x):
+    y = x.sin()
+    try:
+        z = y * x
+        print("mid")
+        w = z.cos()
+    finally:
+        y = y * 2
+    return w * y
+
+
+@same_as_eager(graphs=2, breaks=["backward"], inputs=lambda: (torch.randn(4, 4, requires_grad=True),))
+def test_backward_in_try(x):
+    try:
+        (x.sin() ** 2).sum().backward()
+    finally:
+        g = x.grad
+    return g * 2
+
+
+def test_many_breaks_in_a_row():
+    lines = "".join(f"    x = x + {i}\n    print('', end='')\n" for i in range(80))
+    space = {}
+    exec(f"def many(x):\n{lines}    return x\n", space)
+    compiled = cc.compile(space["many"], backend="eager", strict=True)
+    assert torch.equal(compiled(torch.ones(2)), torch.ones(2) + sum(range(80)))
+    *_, last = cc.api.compile.record_of(compiled).frames
+    assert "64 graph breaks in a row" in last.skipped

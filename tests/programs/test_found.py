@@ -1,0 +1,1107 @@
+# mypy: ignore-errors
+# ruff: noqa
+# (the programs stand for users' code, which has no annotations and does odd things)
+"""What random programs, CPython's own tests and people found to differ from eager, made small.
+
+PYTEST_DONT_REWRITE: the programs use ``assert`` as a user's would.
+"""
+
+import collections
+import copy
+import enum
+import functools
+import itertools
+import math
+import types
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import FlopCounterMode
+
+import compiler_core
+from compiler_core.api.testing import Expected, check, difference, same_as_eager
+
+COUNT = 0
+LOG = []
+
+
+@same_as_eager(graphs=0, breaks=["tensor value read"], inputs=lambda: (torch.arange(3),))
+def test_list_display_around_a_break(x):
+    return [*x.tolist(), 0]
+
+
+@pytest.mark.cpu
+@same_as_eager(graphs=1, breaks=[], changes=["LOG"], inputs=lambda: (torch.randn(3), torch.tensor([5])))
+def test_graph_fails_after_a_side_effect(x, i):
+    LOG.append(1)
+    return x[i]
+
+
+@pytest.mark.cpu
+@same_as_eager(graphs=1, breaks=[], changes=["LOG"], inputs=lambda: (torch.randn(3), torch.tensor([5])))
+def test_graph_fails_inside_try(x, i):
+    try:
+        with torch.no_grad():
+            return x[i] + 1
+    except IndexError as error:
+        LOG.append(str(error))
+    return x.cos(), torch.is_grad_enabled()
+
+
+@pytest.mark.cpu
+@same_as_eager(graphs=1, breaks=[], inputs=lambda: (torch.randn(3), torch.tensor([5])))
+def test_graph_fails_inside_no_grad(x, i):
+    with torch.no_grad():
+        return x[i] + 1
+
+
+@pytest.mark.cpu
+@same_as_eager(graphs=1, breaks=[], inputs=lambda: (torch.randn(3), torch.tensor([5])))
+def test_graph_fails_after_drawing(x, i):
+    y = torch.rand(3)
+    try:
+        return (x + y)[i]
+    except IndexError:
+        return y, torch.rand(3)
+
+
+@pytest.mark.cpu
+@same_as_eager(graphs=1, breaks=[], inputs=lambda: (torch.randn(3), torch.tensor([5]), [1], {"k": 2}))
+def test_graph_fails_with_every_kind_of_argument(x, i, l, d):
+    def inner(a, /, b, *rest, c=1, **more):
+        l.append(a)
+        try:
+            return (x * d["k"])[b]
+        except IndexError:
+            return a, b, rest, c, more, l
+
+    return inner(1, i, 2, 3, c=4, e=5)
+
+
+@same_as_eager(graphs=1, breaks=[], inputs=lambda: (torch.randn(4), torch.randn(4, 4, dtype=torch.float64), [1]))
+def test_sizes_agree_and_types_do_not(x, w, l):
+    l.append(2)
+    return F.linear(x, w)
+
+
+@same_as_eager(graphs=1, breaks=[])
+def test_merged_ordered_dicts(x):
+    a, b = collections.OrderedDict(a=x), {"a": x + 1, "b": 2}
+    return a | b, b | a, b | b, a | a
+
+
+@same_as_eager(breaks=[], inputs=lambda: (torch.randn(3), 2.5))
+def test_range_of_a_float(x, n):
+    y = x + 1
+    try:
+        return range(n), y
+    except TypeError as error:
+        return str(error), y
+
+
+class Plain:
+    def __init__(self, n=1):
+        self.n = n
+
+    def add(self, x):
+        return x + self.n
+
+
+@same_as_eager(
+    breaks=[],
+    inputs=[lambda: (torch.ones(2), Plain().add), lambda: (torch.ones(2), Plain(2)), lambda: (torch.ones(2), 3)],
+)
+def test_method_or_something_else(x, m):
+    return x + 1, m, [m, m]
+
+
+def equal_functions():
+    """Two functions with equal code and different globals, as two copies of a module have."""
+    text = "def raises(x):\n    y = x + 1\n    print('here')\n    raise Wrong(str(y.sum().item()))\n"
+    spaces = [{"Wrong": type("Wrong", (ValueError,), {})} for _ in range(2)]
+    for space in spaces:
+        exec(compile(text, "equal_functions.py", "exec"), space)
+    return spaces
+
+
+@same_as_eager(inputs=lambda: (torch.ones(2), equal_functions()))
+def test_equal_code_with_other_globals(x, spaces):
+    caught = []
+    for space in spaces:
+        try:
+            space["raises"](x)
+        except space["Wrong"] as error:
+            caught.append(str(error))
+    return caught
+
+
+def shared_twice():
+    i = 5
+
+    def inner(x):
+        c = [(lambda: i) for i in range(2)]
+        return x + 1, i, [f() for f in c]
+
+    return inner
+
+
+def shared_once():
+    i = 5
+
+    def inner(x):
+        c = [i * 2 for i in range(2)]
+        return x + 1, i, c
+
+    return inner
+
+
+test_name_free_and_shared_by_a_comprehension = same_as_eager(breaks=[])(shared_twice())
+test_name_free_and_of_a_comprehension = same_as_eager(graphs=1, breaks=[])(shared_once())
+
+
+@same_as_eager(graphs=1, breaks=[])
+def test_shared_name_of_a_comprehension(x):
+    def g():
+        return i
+
+    i = "kept"
+    c = [lambda: i for i in range(2)]
+    i += "x"
+    return x + 1, i, [f() for f in c], g()
+
+
+@same_as_eager(inputs=[lambda: (torch.ones(1), {"a": [1]}), lambda: (torch.ones(1), {})])
+def test_setdefault_of_a_key_that_was_there(x, d):
+    return d.setdefault("a"), x + 1
+
+
+@same_as_eager(inputs=[lambda: (torch.ones(1), {"a": 1}), lambda: (torch.ones(1), {})])
+def test_key_that_was_there_inside_try(x, d):
+    try:
+        return d["a"], x + 1
+    except KeyError:
+        return "none", x
+
+
+@same_as_eager(inputs=lambda: (torch.ones(1), Plain()))
+def test_attribute_deleted_and_set_again(x, p):
+    p.m = 1
+    del p.n
+    p.n = x + 1
+    return p
+
+
+@same_as_eager(inputs=lambda: (lambda p: (torch.ones(1), vars(p), p))(Plain()))
+def test_object_beside_its_dict(x, d, p):
+    p.n += 1
+    d["a"] = 5
+    p.n += 1
+    return d["n"], p, x + 1
+
+
+@same_as_eager(graphs=1, breaks=["unsupported call"])
+def test_break_in_a_generator(x):
+    def made():
+        class Local:
+            pass
+
+        yield Local.__name__
+
+    return next(made()), x + 1
+
+
+class Shy(enum.IntFlag):
+    A = 1
+
+    def __repr__(self):
+        LOG.append("repr")
+        return "shy"
+
+
+@same_as_eager(graphs=1, breaks=[], changes=["LOG"], inputs=lambda: (torch.ones(1), Shy.A, {Shy.A: 2}))
+def test_guarded_value_with_a_repr_of_its_own(x, flag, d):
+    return x + d[flag] if flag == Shy.A else x
+
+
+class Meta(type):
+    @functools.cached_property
+    def prop(cls):
+        LOG.append("prop")
+        return 1
+
+
+class Made(metaclass=Meta):
+    pass
+
+
+@same_as_eager(changes=["LOG"], breaks=["unsupported attribute"])
+def test_descriptor_of_a_metaclass_is_left_to_python(x):
+    try:
+        return Made.prop, x + 1
+    except TypeError as error:
+        return str(error), x
+
+
+@same_as_eager(graphs=1, breaks=[])
+def test_class_lacks_an_attribute(x):
+    return hasattr(Made, "nothing"), getattr(Made, "nothing", 1), x + 1
+
+
+@functools.lru_cache(maxsize=None)
+def cached_length(key):
+    return len(LOG)
+
+
+@same_as_eager(graphs=2, breaks=["unsupported call", "unsupported call"], changes=["LOG"])
+def test_cached_function_reads_what_the_frame_changed(x):
+    y = x.sin()
+    cached_length.cache_clear()
+    LOG.append(1)
+    return y + cached_length(0)
+
+
+class Sized:
+    def __init__(self):
+        self.size = 1
+
+    @functools.lru_cache(maxsize=None)
+    def area(self):
+        return self.size**2
+
+
+@same_as_eager(graphs=1, breaks=["unsupported call"], inputs=lambda: (torch.ones(2), Sized()))
+def test_cached_method_reads_what_the_frame_changed(x, sized):
+    sized.size = 3
+    return x + sized.area()
+
+
+@functools.lru_cache(maxsize=None)
+def cached_root(n):
+    return math.isqrt(n)
+
+
+@same_as_eager(graphs=1, breaks=[], changes=["LOG"])
+def test_cached_function_of_numbers_after_a_change(x):
+    LOG.append(1)
+    return x + cached_root(16)
+
+
+@functools.lru_cache(maxsize=0)
+def keeps_nothing(n):
+    LOG.append(n)
+    return len(LOG)
+
+
+@same_as_eager(graphs=1, breaks=["unsupported call"], changes=["LOG"])
+def test_cache_that_keeps_nothing(x):
+    return x + keeps_nothing(1)
+
+
+@functools.lru_cache(maxsize=None)
+def cached_tuple(n):
+    return (n, [n])
+
+
+@same_as_eager(graphs=1, breaks=[])
+def test_cached_answer_is_one_object(x):
+    return cached_tuple(4) is cached_tuple(4), cached_tuple(4)[1] is cached_tuple(4)[1], x + 1
+
+
+@same_as_eager(graphs=0, breaks=["generator"])
+def test_generator_closed_when_it_is_dropped(x):
+    def gen():
+        try:
+            yield 1
+            yield 2
+        finally:
+            log.append("closed")
+
+    log = []
+    g = gen()
+    next(g)
+    del g
+    log.append("after")
+    first = list(itertools.islice(gen(), 1))
+    log.append("islice")
+    second = list(zip(gen(), [1]))
+    log.append("zip")
+    return log, first, second, x + 1
+
+
+def counters(shared):
+    """A function that counts and one that reads: of one cell, or each of its own."""
+
+    def make():
+        n = 0
+
+        def count():
+            nonlocal n
+            n += 1
+
+        def read():
+            return n
+
+        return count, read
+
+    count, read = make()
+    return (count, read) if shared else (count, make()[1])
+
+
+def count_and_read(x, count, read):
+    count()
+    return x + read(), read()
+
+
+@pytest.mark.parametrize("order", [(True, False), (False, True)])
+def test_cells_that_are_shared_in_one_call_only(order):
+    inputs = [lambda shared=shared: (torch.ones(2), *counters(shared)) for shared in order]
+    check(count_and_read, inputs, Expected(graphs=2, breaks=[], compiles=2))
+
+
+def test_cells_that_are_only_read_shared_in_one_call_only():
+    def shared():
+        n = 1
+        return (lambda: n), (lambda: n)
+
+    first, second = shared()
+    other = types.FunctionType(second.__code__, second.__globals__, "<locals>", None, (types.CellType(5),))
+
+    def program(x, a, b):
+        return x + a() * 10 + b()
+
+    check(program, [lambda: (torch.ones(2), first, second), lambda: (torch.ones(2), first, other)], Expected(2, [], 2))
+
+
+def test_one_code_with_other_globals():
+    def made():
+        return lambda: SCALE
+
+    one = made()
+    others = [types.FunctionType(one.__code__, {"SCALE": n}, "made", None) for n in (2, 3)]
+
+    def program(x, fn):
+        return x * fn()
+
+    check(program, [lambda fn=fn: (torch.ones(2), fn) for fn in others], Expected(2, [], 2))
+
+
+class Watching(TorchDispatchMode):
+    def __torch_dispatch__(self, fn, types, args=(), kwargs=None):
+        LOG.append(str(fn))
+        return fn(*args, **(kwargs or {}))
+
+
+class WatchingCalls(TorchFunctionMode):
+    def __torch_function__(self, fn, types, args=(), kwargs=None):
+        LOG.append(fn.__name__)
+        return fn(*args, **(kwargs or {}))
+
+
+def counted_flops():
+    return FlopCounterMode(display=False)
+
+
+def seen_by(mode, fn, *args):
+    LOG.clear()
+    with mode() as at_work:
+        result = fn(*args)
+    flops = at_work.get_total_flops() if isinstance(at_work, FlopCounterMode) else None
+    return result, list(LOG), flops, LOG.clear()
+
+
+@pytest.mark.parametrize("warm", [False, True])
+@pytest.mark.parametrize("backend", ["eager", "cpp"])
+@pytest.mark.parametrize("mode", [Watching, WatchingCalls, counted_flops])
+@pytest.mark.parametrize("size", [3, torch.ones(3, 3)])
+def test_compiled_code_called_within_a_mode(mode, backend, warm, size):
+    def program(size):
+        x = torch.ones(size, size) if isinstance(size, int) else size
+        return (x.cos() @ x) * 2
+
+    compiled = compiler_core.compile(program, backend=backend, strict=True)
+    if warm:
+        compiled(size)
+    want = seen_by(mode, program, size)
+    for _ in range(2):
+        assert difference(want, seen_by(mode, compiled, size), 1e-6) is None
+    assert difference(program(size), compiled(size), 1e-6) is None
+
+
+@pytest.mark.parametrize("backend", ["eager", "cpp"])
+def test_compiled_code_called_with_other_default_devices(backend):
+    def program(n):
+        return torch.ones(n) * 2
+
+    compiled = compiler_core.compile(program, backend=backend, strict=True)
+    for device in ("cpu", "meta", "cpu"):
+        with torch.device(device):
+            assert compiled(3).device.type == device
+        assert compiled(3).device.type == torch.get_default_device().type
+
+
+@same_as_eager(graphs=1, breaks=["skipped function", "skipped function"], changes=["LOG"])
+def test_a_mode_entered_in_the_frame(x):
+    y = x.sin()
+    with Watching():
+        y = y.cos()
+    return y + 1
+
+
+@same_as_eager(inputs=[lambda: (None,), lambda: (torch.ones(2),), lambda: ([1.0],), lambda: (torch.ones(3),)])
+def test_what_is_a_tensor_is_guarded(x):
+    return torch.is_tensor(x), x if x is None else torch.as_tensor(x)
+
+
+@same_as_eager(inputs=lambda: (torch.ones(2), 2.5))
+def test_slice_of_a_list_by_a_float(x, n):
+    try:
+        return [x][n:]
+    except TypeError as error:
+        return str(error)
+
+
+settings = types.ModuleType("settings")
+
+
+def test_what_a_module_lacks_is_guarded():
+    compiled = compiler_core.compile(
+        lambda x: x + 1 if hasattr(settings, "fast") else x - 1, backend="eager", strict=True
+    )
+    assert compiled(torch.ones(1)).item() == 0
+    settings.fast = True
+    try:
+        assert compiled(torch.ones(1)).item() == 2
+    finally:
+        del settings.fast
+
+
+def unbound_cells():
+    def program(x, n):
+        if n > 5:
+            total = x * 2
+        print("here")
+        y = x + 1
+        return [total + y for _ in range(2)], lambda: total
+
+    return program
+
+
+def test_a_cell_without_a_value_after_a_break():
+    check(unbound_cells(), [lambda: (torch.ones(2), 1), lambda: (torch.ones(2), 9)])
+
+
+@pytest.mark.cpu
+@same_as_eager(changes=["LOG"], inputs=lambda: (torch.ones(4), torch.tensor([5])))
+def test_graph_fails_after_a_write(x, i):
+    x.add_(1)
+    LOG.append(1)
+    try:
+        return x[i]
+    except IndexError as error:
+        x.mul_(2)
+        return str(error), x._version
+
+
+@pytest.mark.cpu
+@same_as_eager(inputs=lambda: (torch.ones(4), torch.ones(4, requires_grad=True), torch.tensor([5])))
+def test_graph_fails_after_a_write_that_has_gradients(x, w, i):
+    x.mul_(w)
+    try:
+        return x[i]
+    except IndexError:
+        return x * 2
+
+
+@pytest.mark.cpu
+@same_as_eager(inputs=lambda: (torch.ones(4), torch.tensor([5])))
+def test_graph_fails_after_a_write_to_data(x, i):
+    x.data.add_(1)
+    try:
+        return x[i]
+    except IndexError:
+        return x * 2
+
+
+@pytest.mark.cpu
+def test_graph_of_any_backend_fails_after_a_write():
+    def program(x, i):
+        x.add_(1)
+        try:
+            return x[i]
+        except IndexError:
+            return x * 2
+
+    for backend in ("eager", "aot_eager", lambda gm, inputs: gm.forward):
+        check(program, lambda: (torch.ones(4), torch.tensor([5])), backend=backend)
+
+
+def with_view_of_input():
+    x = torch.randn(4, 4)
+    return x, x[0], torch.ones(4, requires_grad=True)
+
+
+@same_as_eager(inputs=with_view_of_input)
+def test_view_of_an_input_that_got_a_history(x, view, w):
+    x[2] = w
+    return x + view
+
+
+@same_as_eager(inputs=lambda: (torch.randn(4, 4, requires_grad=True),))
+def test_view_that_autograd_has_lost_track_of(x):
+    with torch.no_grad():
+        y = x.view(4, 4)
+        x.add_(1)
+        print("here")
+        z = y + 1
+    return y, z
+
+
+class Counted:
+    def __init__(self):
+        self.n = 1
+
+
+def object_and_dict():
+    return {"n": 0}, Counted()
+
+
+def object_and_its_dict():
+    counted = Counted()
+    return vars(counted), counted
+
+
+@same_as_eager(inputs=[object_and_dict, object_and_its_dict])
+def test_a_dict_that_is_an_objects_own(d, counted):
+    counted.n += 1
+    d["n"] = 5
+    return d["n"], counted.n
+
+
+@same_as_eager(inputs=[object_and_dict, object_and_its_dict])
+def test_a_changed_dict_that_is_an_objects_own(d, counted):
+    d["n"] = 5
+    return counted.n
+
+
+@same_as_eager(inputs=[object_and_dict, object_and_its_dict])
+def test_a_dict_that_is_a_changed_objects_own(d, counted):
+    counted.n = 7
+    return d["n"]
+
+
+@pytest.mark.cpu
+@same_as_eager(inputs=lambda: (torch.ones(4), torch.tensor([5])))
+def test_graph_fails_after_writes_that_nobody_counts(x, i):
+    torch.add(x, 1, out=x)
+    torch._foreach_mul_([x], 3.0)
+    try:
+        return x[i]
+    except IndexError:
+        return x * 2
+
+
+@same_as_eager(inputs=lambda: (torch.ones(4), torch.ones(4).expand(3, 4)))
+def test_graph_fails_to_write_to_repeated_memory(x, y):
+    torch.add(x, 1, out=x)
+    y.normal_()
+
+
+@same_as_eager(inputs=lambda: (torch.ones(4), "on"))
+def test_autocast_of_no_bool(x, enabled):
+    with torch.autocast("cpu", enabled=enabled):
+        return x + 1
+
+
+@same_as_eager(backend="cpp", tolerance=1e-5, inputs=lambda: (torch.randn(5, 6, 7),))
+def test_conjugated_view_in_kernels(x):
+    """A window on memory shows nothing of the bit that says "conjugated"."""
+    return torch.fft.hfftn(x, s=(3, 10), dim=(1, 2)), torch.fft.fft(x).conj().real.clone()
+
+
+@pytest.mark.cpu
+@same_as_eager(inputs=lambda: (torch.ones(4, 4), torch.ones(4, requires_grad=True), torch.tensor([5])))
+def test_an_error_after_a_history_that_stays(x, w, i):
+    x[0].add_(w)
+    row = x[1]
+    row.add_(w)
+    return x[i]
+
+
+@same_as_eager(inputs=[lambda: (torch.ones(4), 1), lambda: (torch.ones(4), -3), lambda: (torch.ones(4), 5)])
+def test_greatest_of_a_float_and_a_symbolic_number(x, n):
+    return x.mul(max(0.5, n))
+
+
+@same_as_eager(inputs=[lambda: (torch.ones(3, 4),), lambda: (torch.ones(5, 4),), lambda: (torch.ones(7, 4)[:6],)])
+def test_deep_copy_of_a_tensor_of_symbolic_size(x):
+    return copy.deepcopy(x) + 1
+
+
+class Doubling(torch.nn.Module):
+    def forward(self, x):
+        return x * 2
+
+
+@same_as_eager(inputs=lambda: (torch.ones(3), Doubling()))
+def test_hooks_are_kept_by_the_same_keys(x, net):
+    net.register_forward_pre_hook(lambda module, args: (args[0] + 1,))
+    return net(x)
+
+
+@same_as_eager(
+    inputs=lambda: (torch.ones(2, 4)[:], torch.ones(4, requires_grad=True), torch.tensor([5])), changes=["LOG"]
+)
+def test_graph_fails_after_a_view_got_a_history(x, w, i):
+    x[0].add_(w)
+    LOG.append(1)
+    try:
+        return x[i]
+    except IndexError:
+        return x * 2
+
+
+@same_as_eager(inputs=[lambda n=n: (torch.ones(2), n, True) for n in (1, 3, 5)])
+def test_bools_and_symbolic_numbers(x, n, b):
+    return x * (n % b + (n > b) - b * n), b < n, max(n, 2)
+
+
+@same_as_eager(inputs=lambda: (torch.ones(2), []))
+def test_function_with_an_empty_cell(x, kept):
+    try:
+        n = float("a")
+    except ValueError:
+        kept.append(lambda: n)
+    return x + 1
+
+
+@same_as_eager(inputs=[lambda v=v: (torch.ones(2), v) for v in ((), [1], (2, 3), [])])
+def test_tuple_of_a_tuple_depends_on_its_type(x, values):
+    return x + 1, tuple(values)
+
+
+@same_as_eager(inputs=[lambda v=v: (torch.ones(2), v) for v in (frozenset(), {4}, frozenset([5]))])
+def test_frozenset_of_a_frozenset_depends_on_its_type(x, values):
+    return x + 1, frozenset(values)
+
+
+@pytest.mark.cpu
+@same_as_eager(
+    inputs=[lambda n=n: (torch.ones(n, 4)[:], torch.ones(4, requires_grad=True), torch.tensor([9])) for n in (2, 3, 5)],
+    changes=["LOG"],
+)
+def test_graph_fails_after_a_view_of_symbolic_size_got_a_history(x, w, i):
+    x[0].add_(w)
+    LOG.append(1)
+    try:
+        return x[i]
+    except IndexError:
+        return x * 2
+
+
+@same_as_eager(inputs=[lambda n=n: (torch.ones(2), n, [n]) for n in (5, 2.5, 7, 3.5, 65, 1 << 40)])
+def test_texts_that_a_number_does_not_fit(x, n, kept):
+    del kept[0]
+    found = []
+    for spec in ("04d", "c", "s", ".1f"):
+        try:
+            found.append(f"{n:{spec}}")
+        except (ValueError, OverflowError) as error:
+            found.append(str(error))
+    return x + 1, found
+
+
+@same_as_eager(inputs=[lambda n=n: (torch.ones(2), n, [n]) for n in (5, 2.5, 3.5)])
+def test_a_text_raises_after_what_was_done_before(x, n, kept):
+    del kept[0]
+    return x + 1, format(n, "04d")
+
+
+@same_as_eager(inputs=[lambda n=n: (torch.ones(2), n) for n in (True, False, 2, 2.5)])
+def test_counting_from_a_bool(x, n):
+    return x + 1, [next(itertools.count(n)), next(itertools.count(n, 2)), next(itertools.count(n, True))]
+
+
+def with_a_history():
+    leaf = torch.randn(4, 4, requires_grad=True)
+    return leaf, leaf * 2, torch.randn(4, 4, dtype=torch.float64)
+
+
+@pytest.mark.cpu
+@same_as_eager(inputs=[with_a_history] * 2)
+def test_graph_fails_after_an_input_with_a_history_was_written(leaf, x, other):
+    seen = [x + 1]
+    try:
+        x.relu_()
+        seen.append(x @ other)
+    except RuntimeError:
+        seen.append(x * 3)
+    (gradient,) = torch.autograd.grad(sum(seen).sum(), leaf, retain_graph=True)
+    return seen, gradient
+
+
+@pytest.mark.cpu
+@same_as_eager(inputs=[with_a_history] * 2)
+def test_graph_fails_and_so_does_what_catches_it(leaf, x, other):
+    try:
+        x.relu_()
+        return x @ other
+    except RuntimeError:
+        return int("")
+
+
+def functions_of_one_cell():
+    n = 1
+
+    def bump():
+        nonlocal n
+        n += 1
+        return n
+
+    def root(x, g):
+        nonlocal n
+        n = 10
+        found = g()
+        return x * n + found, n
+
+    return root, bump
+
+
+def _of_one_cell_or_two(first_same: bool) -> None:
+    (root, own), (_, other) = functions_of_one_cell(), functions_of_one_cell()
+    (wanted, its_own), (_, its_other) = functions_of_one_cell(), functions_of_one_cell()
+    compiled = compiler_core.compile(root, backend="eager", strict=True)
+    x = torch.randn(3)
+    for same in (first_same, not first_same, first_same):
+        got, want = compiled(x, own if same else other), wanted(x, its_own if same else its_other)
+        assert torch.equal(got[0], want[0]) and got[1] == want[1]
+
+
+def test_a_cell_of_the_frame_is_another_functions_no_longer():
+    _of_one_cell_or_two(first_same=True)
+
+
+def test_a_cell_of_the_frame_is_another_functions_too():
+    _of_one_cell_or_two(first_same=False)
+
+
+@same_as_eager(backend="cpp", tolerance=1e-5, inputs=lambda: (torch.randn(24),))
+def test_running_sum_beside_a_reduction_that_comes_first(x):
+    return x.cumsum(0) - x.amax()
+
+
+@same_as_eager(backend="cpp", tolerance=1e-5, inputs=lambda: (torch.randn(2, 15), torch.arange(30).view(2, 15) % 2))
+def test_positions_in_two_sweeps_of_a_row(x, index):
+    picked = x.gather(0, index)
+    return picked.exp() / picked.exp().sum(-1, keepdim=True)
+
+
+@same_as_eager(backend="cpp", tolerance=1e-5, inputs=lambda: (torch.tensor(2.0),))
+def test_flip_of_a_scalar(x):
+    return x.sin().flip(0)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_halves_are_compared_with_numbers_made_halves(dtype):
+    near = torch.tensor([0.1, 0.3, -0.3, 0.7, 1e-8], dtype=dtype).repeat_interleave(3)
+    near.view(torch.int16)[::3] += 1
+    near.view(torch.int16)[2::3] -= 1
+
+    def program(x):
+        return x == 0.1, x <= 0.3, x >= -0.3, x > 0.7, torch.where(x < 0.7, 1, 2), F.hardshrink(x, 0.3), x % 0.3
+
+    check(program, lambda: (near.clone(),), backend="cpp")
+
+
+TURNED = {
+    "in place": lambda x, y: (x.sin().cumsum_(0), x.sin().masked_fill_(y > 0, 2.0), x.sin().scatter_(0, y.long(), 1.0)),
+    "in place, with gradients": lambda x, y: x.sin().index_add_(0, torch.tensor([0]), y[:1]) * y,
+    "of two": lambda x, y: (
+        torch.logical_or(x, y[0]),
+        torch.copysign(x, y[0]),
+        torch.xlogy(x, y[0]),
+        x.detach() // 0.3,
+    ),
+    "dense": lambda x, y: (F.logsigmoid(x), F.batch_norm(x, None, None, training=True)),
+    "read through": lambda x, y: x.sin().cumprod_(0).flatten().as_strided((4,), (1,)),
+}
+
+
+@pytest.mark.parametrize("program", TURNED.values(), ids=TURNED)
+@pytest.mark.parametrize("turn", [lambda x: x.permute(3, 2, 1, 0), lambda x: x.permute(0, 3, 1, 2)])
+def test_results_lie_in_memory_as_eagers_do(program, turn):
+    def inputs():
+        return turn(torch.rand(2, 3, 4, 5)), turn(torch.rand(2, 3, 4, 5))
+
+    check(program, inputs, grad=True, backend="cpp", tolerance=1e-5)
+
+
+@same_as_eager(backend="cpp", graphs=2, tolerance=1e-5, inputs=[lambda: (torch.randn(24),), lambda: (torch.randn(31),)])
+def test_scan_of_a_length_that_is_said_in_two_ways(x):
+    return x.unfold(-1, 3, 2).transpose(0, -1).cumsum(-1)
+
+
+@pytest.mark.parametrize("kinds", [(torch.float16, torch.float32), (torch.float32, torch.float64)], ids=str)
+def test_losses_of_two_types(kinds):
+    def program(x, y):
+        return F.huber_loss(x, y), F.soft_margin_loss(x, y.sign(), reduction="none")
+
+    check(program, lambda: (torch.randn(5).to(kinds[0]), torch.randn(5).to(kinds[1])), backend="cpp", tolerance=1e-3)
+
+
+@same_as_eager(backend="cpp", tolerance=2e-2, grad=True, inputs=lambda: tuple(torch.randn(2, 7, 33).half()))
+def test_columns_of_float16_in_two_sweeps(x, y):
+    return F.layer_norm(F.cosine_similarity(x, y, dim=0) ** 3, (33,))
+
+
+@pytest.mark.parametrize("turn", [(1, 1), (-2, -1), (3, 1), ((1, 2), (0, 1)), ((3, 1), (1, 2))], ids=str)
+def test_rolled_images_lie_as_eagers_do(turn):
+    def program(x):
+        return x.roll(*turn), (x * 2).roll(*turn).flatten() + 1
+
+    def inputs():
+        return (torch.randn(2, 3, 4, 5).contiguous(memory_format=torch.channels_last),)
+
+    check(program, inputs, grad=True, backend="cpp", tolerance=1e-6)
+
+
+OF_TWO = {
+    "huber": F.huber_loss,
+    "cross entropy": F.binary_cross_entropy,
+    "cross entropy of logits": F.binary_cross_entropy_with_logits,
+    "soft margin": F.soft_margin_loss,
+}
+
+
+@pytest.mark.parametrize("loss", OF_TWO.values(), ids=OF_TWO)
+@pytest.mark.parametrize(
+    "kinds",
+    [(torch.float16, torch.float32), (torch.float32, torch.float64), (torch.float32, torch.int64), (torch.int64,) * 2],
+    ids=str,
+)
+@pytest.mark.parametrize("grad", [False, True])
+def test_losses_of_two_types_are_refused_as_by_eager(loss, kinds, grad):
+    def program(x, y):
+        return loss(x, y) * 2
+
+    def inputs():
+        return tuple(torch.rand(5).mul(1 if kind.is_floating_point else 2).to(kind) for kind in kinds)
+
+    check(program, inputs, grad=grad, backend="cpp", tolerance=1e-3)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_cross_entropy_of_zeros_ones_and_what_is_beyond(dtype):
+    def program(x, y):
+        return F.binary_cross_entropy(x, y.detach()) * 2
+
+    inputs = [lambda: torch.tensor([[0, 1, 0.3, 1], [1, 0, 0.5, 1]]).to(dtype).unbind()]
+    check(program, [*inputs, lambda: torch.tensor([[1.5], [1.0]]).to(dtype).unbind()], grad=True, backend="cpp")
+
+
+@same_as_eager(backend="cpp", grad=True, inputs=lambda: torch.tensor([[math.nan, math.inf], [0, math.inf]]).unbind())
+def test_distances_that_are_no_numbers(x, y):
+    return F.smooth_l1_loss(x, y, reduction="none"), F.huber_loss(x, y, reduction="none")
+
+
+@pytest.mark.parametrize("kinds", [(torch.float16, torch.float64), (torch.bfloat16, torch.float32)], ids=str)
+def test_xlogy_of_a_half_and_a_number_of_another_type(kinds):
+    def program(x, y):
+        return torch.xlogy(x, y[0]), torch.xlogy(y[1], x), torch.xlogy(x, 0.9995), torch.xlogy(2.0005, x)
+
+    def inputs():
+        special = torch.tensor([0.0, -0.0, 1.0, 1e-9, math.nan, math.inf, -1.0])
+        return torch.cat([torch.rand(9), special]).to(kinds[0]), torch.tensor([1e-9, 1.0005], dtype=kinds[1])
+
+    check(program, inputs, grad=True, backend="cpp", tolerance=1e-3)
+
+
+REFUSED = {
+    "of whole numbers": (
+        *(
+            F.gelu,
+            F.silu,
+            F.celu,
+            F.hardsigmoid,
+            F.hardswish,
+            F.softplus,
+            F.mish,
+            F.logsigmoid,
+            F.hardshrink,
+            torch.frac,
+        ),
+        *(lambda x: F.glu(x, 0), lambda x: x.softmax(0), lambda x: x.log_softmax(0), lambda x: torch.lerp(x, x, 0.5)),
+        *(lambda x: torch.logaddexp(x, x), lambda x: F.smooth_l1_loss(x, x), lambda x: F.huber_loss(x, x), torch.std),
+    ),
+    "of bools": (torch.floor, torch.ceil, torch.trunc, torch.round, torch.abs, torch.relu, lambda x: x.argmax(0)),
+}
+
+
+@pytest.mark.parametrize(
+    ("dtype", "operation"),
+    [
+        *((torch.int64, operation) for operation in REFUSED["of whole numbers"]),
+        *((torch.bool, operation) for operation in itertools.chain(*REFUSED.values())),
+    ],
+)
+def test_operations_that_eager_refuses(dtype, operation):
+    compiled = compiler_core.compile(lambda x: operation(x), backend="cpp")
+    x = torch.tensor([[1, 0], [1, 1]], dtype=dtype)
+    with pytest.raises(Exception) as wanted:
+        operation(x)
+    with pytest.raises(wanted.type) as raised:
+        compiled(x)
+    assert str(raised.value) == str(wanted.value)
+
+
+TWICE = {
+    "one of two results": lambda x: (x[0].kthvalue(1).values, x[0].kthvalue(1).values),
+    "several of them": lambda x: (*x.sort(0), *x.sort(0)),
+    "through a view": lambda x: (F.linear(x, x[0]), F.linear(x, x[0])),
+}
+
+
+@pytest.mark.parametrize("program", TWICE.values(), ids=TWICE)
+@pytest.mark.parametrize("grad", [False, True])
+def test_what_is_computed_and_returned_twice_has_memory_of_its_own(program, grad):
+    results = compiler_core.compile(program, backend="cpp", strict=True)(torch.randn(2, 4, 4, requires_grad=grad))
+    assert len({each.data_ptr() for each in results}) == len(results)
+    check(program, lambda: (torch.randn(2, 4, 4),), grad=grad, backend="cpp", tolerance=1e-5)
+
+
+@pytest.mark.parametrize("grad", [False, True])
+@pytest.mark.parametrize("base", [0.5, 1.0, -2])
+def test_powers_of_a_number_are_row_major_as_eagers_are(base, grad):
+    def inputs():
+        return torch.randn(3, 4, 5).permute(2, 0, 1), torch.randn(4, 1, 3, 1).transpose(0, 3)
+
+    check(lambda x, y: (base**x, base**y), inputs, grad=grad, backend="cpp", tolerance=1e-5)
+
+
+# ---------------------------------------------------------------- found by comparing all that a run leaves behind
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "cpp"])
+@pytest.mark.parametrize("program", [lambda x: x.view_as(x), lambda x: (lambda t: t.view_as(t))(x.t())])
+def test_view_as_itself_with_sizes_that_change(program, backend):
+    makes = [lambda: (torch.randn(2, 5),), lambda: (torch.randn(31, 9),), lambda: (torch.randn(7, 3),)]
+    check(program, makes[:1] * 2 + makes[1:], grad=True, backend=backend)
+
+
+def test_array_that_two_tensors_share_is_written_to():
+    def program(a):
+        t = torch.from_numpy(a)
+        t.add_(1)
+        return t, torch.tensor(a)
+
+    compiled = compiler_core.compile(program, backend="aot_eager")
+    with pytest.warns(compiler_core.RefusalWarning, match="shares memory with another input"):
+        got = compiled(torch.arange(3.0).numpy())
+    assert not difference(program(torch.arange(3.0).numpy()), got)
+
+
+def test_a_backward_of_no_statements():
+    def inputs():
+        return torch.randn(5, 5), torch.randn(0)
+
+    check(lambda a, tau: torch.linalg.householder_product(a, tau), inputs, grad=True, backend="cpp", tolerance=1e-5)
+
+
+def made_by_a_factory(function, also):
+    def apply(x, function=function, *, also=also):
+        return function(x) + also(x)
+
+    return apply
+
+
+@same_as_eager(
+    inputs=[
+        lambda: (torch.randn(3), made_by_a_factory(torch.sin, torch.exp)),
+        lambda: (torch.randn(3), made_by_a_factory(torch.cos, torch.exp)),
+        lambda: (torch.randn(3), made_by_a_factory(torch.cos, lambda x: x * 2)),
+        lambda: (torch.randn(3), made_by_a_factory(torch.cos, lambda x: x * 3)),
+    ]
+)
+def test_functions_of_one_code_with_other_functions_as_defaults(x, apply):
+    return apply(x)
+
+
+# ---------------------------------------------------------------- found by random programs on a GPU
+
+
+def every_other(*shape):
+    return torch.randn(*shape[:-1], 2 * shape[-1])[..., ::2]
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "cpp"])
+def test_views_of_a_saved_copy_with_gaps_in_its_original(backend):
+    inputs = [lambda: (every_other(2, 15, 10),), lambda: (every_other(4, 6, 2),), lambda: (every_other(3, 2, 5),)]
+    check(lambda x: x.repeat_interleave(2).sinh(), inputs, grad=True, backend=backend, tolerance=1e-5)
+
+
+@pytest.mark.parametrize("backend", ["eager", "cpp"])
+def test_warnings_that_name_sizes_which_change(backend):
+    inputs = [lambda: (torch.randn(7, 2), torch.randn(7, 1)), lambda: (torch.randn(2, 9), torch.randn(2, 1))]
+    check(lambda x, y: F.smooth_l1_loss(x, y, reduction="none"), inputs * 2, backend=backend, tolerance=1e-6)
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_a_view_that_warns_is_made_again_in_silence(backend):
+    torch.set_warn_always(True)
+    try:
+        check(lambda x: x.mean().T.contiguous(), backend=backend)
+    finally:
+        torch.set_warn_always(False)
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "cpp"])
+@pytest.mark.parametrize("index", [lambda x, i: x[:, i], lambda x, i: x[:, None, i % 3], lambda x, i: x[i, i]])
+def test_indices_say_how_results_lie_in_memory(index, backend):
+    inputs = [
+        lambda: (torch.randn(8, 9), torch.randint(8, (8, 9)).T),
+        lambda: (torch.randn(5, 4), torch.zeros(2, 3).T.long()),
+    ]
+    check(index, inputs, backend=backend)
+
+
+@same_as_eager(inputs=lambda: (torch.randn(3),), backend="cpp")
+def test_strides_of_tensors_of_one_element_or_none(x):
+    return x.new_empty_strided((1, 1), (3, 4)).zero_(), x.new_empty_strided((2, 0), (3, 4))
+
+
+@same_as_eager(inputs=lambda: (torch.randn(6, 2, 1),), grad=True, backend="cpp", tolerance=1e-6)
+def test_norms_over_dimensions_of_one_element(x):
+    return x.norm(dim=-1), x[:, :1].norm(dim=(-1, -2), keepdim=True), x[:1, :1].norm()
+
+
+@same_as_eager(
+    inputs=lambda: (torch.randn(5, 5), torch.tensor([0, 2, 0]), torch.tensor(3.0)), grad=True, tolerance=1e-6
+)
+def test_gradient_of_a_value_at_indices_that_occur_twice(x, index, value):
+    return x.index_fill(1, index, value)
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "cpp"])
+def test_tensors_are_made_again_where_and_as_the_forward_made_them(backend):
+    def program(x):
+        return (x * torch.full((3,), 2.0) * torch.ones(3)).tanh().sum()
+
+    def penalty(run):
+        with torch.device("meta"):
+            x = torch.randn(3, requires_grad=True)
+            out = run(x)
+            (g,) = torch.autograd.grad(out, x, create_graph=True)
+            (g.norm() - 1).backward()
+        assert x.grad.device.type == "meta"
+        x = torch.randn(3, requires_grad=True)
+        out = run(x)
+        torch.set_default_dtype(torch.float64)
+        try:
+            (g,) = torch.autograd.grad(out, x, create_graph=True)
+        finally:
+            torch.set_default_dtype(torch.float32)
+        return g.dtype
+
+    assert penalty(program) == penalty(compiler_core.compile(program, backend=backend, strict=True)) == torch.float32

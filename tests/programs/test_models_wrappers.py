@@ -1,0 +1,570 @@
+# mypy: ignore-errors
+# ruff: noqa
+# (the programs stand for users' code, which has no annotations and does odd things)
+"""What the code around models' layers does: decorators, configurations, outputs, caches.
+
+PYTEST_DONT_REWRITE: the programs use ``assert`` as a user's would.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import functools
+import inspect
+import os
+from collections import OrderedDict
+from collections.abc import Mapping, MutableMapping, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass, fields
+
+import torch
+from torch import nn
+
+from compiler_core.api.testing import same_as_eager
+
+
+# ---------------------------------------------------------------- decorators of methods
+
+
+class Config:
+    attribute_map = {"width": "hidden_size"}
+
+    def __init__(self, **settings):
+        self.hidden_size = 4
+        self.return_dict = True
+        self.layer_types = ["full", "sliding", "full"]
+        for key, value in settings.items():
+            setattr(self, key, value)
+
+    def __setattr__(self, key, value):
+        if key in super().__getattribute__("attribute_map"):
+            key = super().__getattribute__("attribute_map")[key]
+        super().__setattr__(key, value)
+
+    def __getattribute__(self, key):
+        if key != "attribute_map" and key in super().__getattribute__("attribute_map"):
+            key = super().__getattribute__("attribute_map")[key]
+        return super().__getattribute__(key)
+
+
+@dataclass
+class Output(OrderedDict):
+    last: torch.Tensor | None = None
+    hidden: tuple | None = None
+    extra: object = None
+
+    def __post_init__(self):
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if value is not None:
+                self[field.name] = value
+
+    def __getitem__(self, k):
+        if isinstance(k, str):
+            return dict(self.items())[k]
+        return self.to_tuple()[k]
+
+    def __setattr__(self, name, value):
+        if name in self.keys() and value is not None:
+            super().__setitem__(name, value)
+        super().__setattr__(name, value)
+
+    def __setitem__(self, key, value):
+        super().__setitem__(key, value)
+        super().__setattr__(key, value)
+
+    def to_tuple(self):
+        return tuple(self[k] for k in self.keys())
+
+
+def defaults_from_config(fn):
+    @functools.wraps(fn)
+    def wrapper(self, *args, **kwargs):
+        for name in ("use_cache", "width"):
+            index = None
+            if name in fn.__code__.co_varnames:
+                index = fn.__code__.co_varnames.index(name) - 1
+            if index is not None and len(args) > index and args[index] is not None:
+                value = args[index]
+            elif kwargs.get(name) is not None:
+                value = kwargs[name]
+            else:
+                value = getattr(self.config, name, None)
+            if value is not None and not (index is not None and len(args) > index):
+                kwargs[name] = value
+        return fn(self, *args, **kwargs)
+
+    return wrapper
+
+
+def may_return_tuple(fn):
+    @functools.wraps(fn)
+    def wrapper(self, *args, **kwargs):
+        return_dict = self.config.return_dict if hasattr(self, "config") else True
+        passed = kwargs.pop("return_dict", return_dict)
+        if passed is not None:
+            return_dict = passed
+        output = fn(self, *args, **kwargs)
+        if not return_dict and not isinstance(output, tuple):
+            output = output.to_tuple()
+        return output
+
+    return wrapper
+
+
+def flag_in_config(fn):
+    @functools.wraps(fn)
+    def wrapper(self, *args, **kwargs):
+        causal = kwargs.get("is_causal", getattr(self.config, "is_causal", None))
+        if causal is not None:
+            had = hasattr(self.config, "is_causal")
+            before = self.config.is_causal if had else None
+            self.config.is_causal = causal
+        try:
+            return fn(self, *args, **kwargs)
+        finally:
+            if causal is not None:
+                if had:
+                    self.config.is_causal = before
+                else:
+                    del self.config.is_causal
+
+    return wrapper
+
+
+class Wrapped(nn.Module):
+    def __init__(self, **settings):
+        super().__init__()
+        self.config = Config(**settings)
+        self.fc = nn.Linear(4, 4)
+
+    @may_return_tuple
+    @defaults_from_config
+    def forward(self, x, use_cache=None, width=None, **kwargs):
+        y = self.fc(x) * width
+        return Output(last=y, hidden=(x, y) if use_cache else None)
+
+
+def wrapped(**settings):
+    torch.manual_seed(0)
+    return lambda: (Wrapped(**settings), torch.ones(2, 4))
+
+
+@same_as_eager(graphs=1, breaks=[], inputs=wrapped())
+def test_defaults_from_the_config(model, x):
+    return model(x)
+
+
+@same_as_eager(graphs=1, breaks=[], inputs=wrapped(use_cache=True, width=2))
+def test_settings_of_the_config(model, x):
+    return model(x), model(x, None, 3), model(x, use_cache=False)
+
+
+@same_as_eager(graphs=1, breaks=[], inputs=wrapped(return_dict=False, use_cache=True))
+def test_tuple_by_the_config(model, x):
+    return model(x)
+
+
+@same_as_eager(graphs=1, breaks=[], inputs=wrapped())
+def test_tuple_by_the_call(model, x):
+    return model(x, return_dict=False), model(x, return_dict=True)["last"], model(x)[0]
+
+
+class Flagged(Wrapped):
+    @flag_in_config
+    def forward(self, x, **kwargs):
+        return self.fc(x) + (1 if getattr(self.config, "is_causal", False) else 0)
+
+
+@same_as_eager(graphs=1, breaks=[], inputs=lambda: (Flagged(), torch.ones(2, 4)))
+def test_attribute_set_for_the_call_and_deleted(model, x):
+    return model(x, is_causal=True), hasattr(model.config, "is_causal")
+
+
+@same_as_eager(graphs=1, breaks=[], inputs=lambda: (Flagged(is_causal=False), torch.ones(2, 4)))
+def test_attribute_set_for_the_call_and_restored(model, x):
+    return model(x, is_causal=True), model(x), model.config.is_causal
+
+
+@same_as_eager(graphs=1, breaks=[])
+def test_code_of_a_function(x):
+    def inner(a, b, *, c=1):
+        return a
+
+    code = inner.__code__
+    return x + code.co_argcount, code.co_varnames, code.co_name, "b" in code.co_varnames
+
+
+@same_as_eager(graphs=1, breaks=[])
+def test_wrapped_function(x):
+    plain = Wrapped.forward.__wrapped__.__wrapped__
+    return x + len(inspect.signature(plain).parameters), plain.__name__, Wrapped.forward.__qualname__
+
+
+@same_as_eager(graphs=1, breaks=[], inputs=lambda: (Config(), torch.ones(4)))
+def test_copy_of_a_config_with_its_own_getattribute(config, x):
+    made = copy.deepcopy(config)
+    made.width = 7
+    made.layer_types.append("new")
+    return x * made.hidden_size + config.width, made, config.layer_types
+
+
+@same_as_eager(graphs=1, breaks=[], inputs=lambda: (Config(), torch.ones(4)))
+def test_dict_of_a_config(config, x):
+    config.width = 9
+    settings = copy.deepcopy(config.__dict__)
+    return x * settings["hidden_size"], sorted(settings), "width" in config.__dict__, config.__dict__.get("none")
+
+
+@same_as_eager(graphs=1, breaks=[], inputs=lambda: (Config(), torch.ones(4)))
+def test_attribute_by_name_deleted(config, x):
+    made = copy.copy(config)
+    delattr(made, "layer_types")
+    return x + 1, hasattr(made, "layer_types"), config.layer_types
+
+
+@same_as_eager(graphs=1, breaks=[])
+def test_missing_attribute_deleted(x):
+    config = Config()
+    try:
+        del config.nothing
+    except AttributeError as error:
+        return x + 1, str(error)
+
+
+# ---------------------------------------------------------------- views of per-layer settings
+
+
+class Layers(Sequence):
+    def __init__(self, config):
+        self.config = config
+
+    def __len__(self):
+        return len(self.config.layer_types)
+
+    def __getitem__(self, i):
+        if isinstance(i, slice):
+            return [self[k] for k in range(*i.indices(len(self)))]
+        if not -len(self) <= i < len(self):
+            raise IndexError("list index out of range")
+        return self.config.layer_types[i]
+
+
+@same_as_eager(graphs=1, breaks=[])
+def test_sequence_of_a_users_class(x):
+    layers = Layers(Config())
+    for i, kind in enumerate(layers):
+        x = x + i * (2 if kind == "sliding" else 1)
+    return x, list(layers), layers[1:], "full" in layers, layers.index("sliding"), layers.count("full")
+
+
+@same_as_eager(graphs=1, breaks=[])
+def test_sequence_in_zip_that_ends_first(x):
+    for i, kind in zip(range(2), Layers(Config())):
+        x = x + i
+    return x, list(reversed(Layers(Config())))
+
+
+class Registry(MutableMapping):
+    shared = {"relu": torch.relu}
+
+    def __init__(self):
+        self.own = {}
+
+    def __getitem__(self, key):
+        if key in self.own:
+            return self.own[key]
+        return self.shared[key]
+
+    def __setitem__(self, key, value):
+        self.own[key] = value
+
+    def __delitem__(self, key):
+        del self.own[key]
+
+    def __iter__(self):
+        return iter({**self.shared, **self.own})
+
+    def __len__(self):
+        return len(self.shared.keys() | self.own.keys())
+
+    def of(self, name, default):
+        if name != "plain" and name not in self:
+            raise KeyError(f"{name} is not registered")
+        return super().get(name, default)
+
+
+REGISTRY = Registry()
+REGISTRY["tanh"] = torch.tanh
+
+
+@same_as_eager(graphs=1, breaks=[])
+def test_registry_of_functions(x):
+    return REGISTRY.of("tanh", None)(x) + REGISTRY.of("plain", torch.abs)(x) + REGISTRY["relu"](x), len(REGISTRY)
+
+
+@same_as_eager(graphs=1, breaks=[])
+def test_registry_without_the_name(x):
+    try:
+        REGISTRY.of("gelu", None)
+    except KeyError as error:
+        return x + 1, error.args
+
+
+class Activations(OrderedDict):
+    def __getitem__(self, key):
+        content = super().__getitem__(key)
+        cls, kwargs = content if isinstance(content, tuple) else (content, {})
+        return cls(**kwargs)
+
+
+ACTIVATIONS = Activations({"silu": nn.SiLU, "leaky": (nn.LeakyReLU, {"negative_slope": 0.2})})
+
+
+@same_as_eager(graphs=1, breaks=[])
+def test_modules_made_by_name(x):
+    return ACTIVATIONS["silu"](x) + ACTIVATIONS["leaky"](x)
+
+
+@same_as_eager(graphs=1, breaks=[], inputs=lambda: (torch.randn(3, 5), torch.tensor([0, 2, 1])))
+def test_loss_made_in_the_call(x, labels):
+    return nn.CrossEntropyLoss()(x.view(-1, 5), labels.view(-1))
+
+
+# ---------------------------------------------------------------- questions to the surroundings
+
+
+@same_as_eager(graphs=1, breaks=[])
+def test_environment(x):
+    if os.environ.get("CUTAWAY_TEST_OF_NOTHING", "0") == "1" or "CUTAWAY_TEST_OF_NOTHING" in os.environ:
+        return x
+    return x + 1
+
+
+@same_as_eager(graphs=1, breaks=[])
+def test_limits_of_a_dtype(x):
+    limits = torch.finfo(x.dtype)
+    return x.clamp(min=limits.min / 2, max=limits.max), limits.eps, torch.iinfo(torch.int16).max, limits
+
+
+def is_capturing():
+    try:
+        return torch.cuda.is_current_stream_capturing()
+    except Exception:
+        return False
+
+
+@same_as_eager(graphs=1, breaks=[])
+def test_stream_capture(x):
+    return x - 1 if is_capturing() or torch.jit.is_tracing() or torch.jit.is_scripting() else x + 1
+
+
+@same_as_eager(graphs=1, breaks=[])
+def test_assertions_of_torch(x):
+    torch._assert(x.dim() == 2, f"two dimensions, not {x.shape}")
+    return x + 1
+
+
+@same_as_eager(graphs=0, breaks=["exception"])
+def test_assertion_of_torch_that_fails(x):
+    torch._assert(x.dim() == 3, f"three dimensions, not {tuple(x.shape)}")
+    return x + 1
+
+
+ANSWERS = []
+
+
+@functools.lru_cache
+def at_least(version):
+    ANSWERS.append(version)
+    return tuple(map(int, version.split("."))) >= (2, 0)
+
+
+@same_as_eager(graphs=1, breaks=[])
+def test_cached_answers(x):
+    return x + (1 if at_least("2.4") else 0) + (2 if at_least("1.9") else 0), at_least("2.4")
+
+
+class Noted:
+    def __init__(self):
+        self.notes = []
+
+    @functools.lru_cache(None)
+    def once(self, text):
+        self.notes.append(text)
+
+
+NOTED = Noted()
+
+
+@same_as_eager(graphs=1, breaks=[])
+def test_cached_method(x):
+    NOTED.once("first")
+    NOTED.once("first")
+    return x + 1, len(NOTED.notes)
+
+
+COLLECTOR: ContextVar[dict | None] = ContextVar("collector", default=None)
+
+
+class Collecting(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(4, 4) for _ in range(3))
+
+    def forward(self, x, collect=False):
+        token = COLLECTOR.set({"hidden": []} if collect else None)
+        try:
+            for layer in self.layers[:2]:
+                x = layer(x)
+                if (found := COLLECTOR.get()) is not None:
+                    found["hidden"].append(x)
+            found = COLLECTOR.get()
+        finally:
+            COLLECTOR.reset(token)
+        return x, found
+
+
+@same_as_eager(graphs=1, breaks=[], inputs=lambda: (Collecting(), torch.ones(2, 4)))
+def test_outputs_collected_in_a_context_variable(model, x):
+    return model(x), model(x, True), COLLECTOR.get()
+
+
+# ---------------------------------------------------------------- caches and masks
+
+
+class Layer:
+    def __init__(self):
+        self.keys = None
+        self.is_initialized = False
+
+    def update(self, keys):
+        if not self.is_initialized:
+            self.dtype, self.device = keys.dtype, keys.device
+            self.keys = torch.tensor([], dtype=self.dtype, device=self.device)
+            self.is_initialized = True
+        self.keys = torch.cat([self.keys, keys], dim=-1)
+        return self.keys
+
+
+class Cache:
+    def __init__(self, layer=Layer):
+        self.layers = []
+        self.layer = layer
+
+    def update(self, keys, index):
+        while len(self.layers) <= index:
+            self.layers.append(self.layer())
+        return self.layers[index].update(keys)
+
+    def __len__(self):
+        return len(self.layers)
+
+
+@same_as_eager(graphs=1, breaks=[])
+def test_cache_made_in_the_call(x):
+    cache = Cache()
+    for i in range(2):
+        x = cache.update(x, i).sum(-1, keepdim=True) + x
+    return x, cache
+
+
+def filled():
+    cache = Cache()
+    cache.update(torch.ones(2, 3), 0)
+    return torch.ones(2, 1), cache
+
+
+@same_as_eager(graphs=1, breaks=[], inputs=filled)
+def test_cache_from_outside(x, cache):
+    y = cache.update(x, 0).sum()
+    return y + cache.update(x, 1).sum(), len(cache)
+
+
+@same_as_eager(graphs=1, breaks=[])
+def test_mask_by_indices(x):
+    positions = torch.arange(x.shape[0])
+
+    def causal(q, k):
+        return k <= q
+
+    def both(*rules):
+        return lambda q, k: functools.reduce(lambda a, b: a & b, (rule(q, k) for rule in rules))
+
+    mask = both(causal, lambda q, k: k > q - 2)(positions[:, None], positions[None, :])
+    return x.masked_fill(~mask, torch.finfo(x.dtype).min)
+
+
+@same_as_eager(graphs=1, breaks=[], inputs=lambda: (Config(), torch.ones(4)))
+def test_kinds_in_a_set(config, x):
+    found = {}
+    for kind in set(config.layer_types):
+        found[kind] = x * len(kind)
+    return found, dict.fromkeys(config.layer_types)
+
+
+@same_as_eager(graphs=1, breaks=[], tolerance=1e-6, inputs=lambda: (torch.rand(2, 5), torch.rand(2, 5)))
+def test_associative_scan(a, b):
+    from torch._higher_order_ops import associative_scan
+
+    def combine(left, right):
+        return left[0] * right[0], right[0] * left[1] + right[1]
+
+    _, states = associative_scan(combine, (a, b), dim=1, combine_mode="generic")
+    return states, associative_scan(torch.add, a, 0, reverse=True, combine_mode="generic")
+
+
+@same_as_eager(graphs=1, breaks=[], inputs=lambda: (torch.nn.Parameter(torch.randn(1, 1, 4)), torch.randn(2, 3, 4)))
+def test_view_of_a_parameter_without_gradients(token, x):
+    with torch.no_grad():
+        tokens = token.expand(x.shape[0], -1, -1)
+        return torch.cat([tokens, x], dim=1)
+
+
+@same_as_eager(graphs=1, breaks=[])
+def test_histogram(x):
+    return torch.histc(x, bins=4, min=-2, max=2)
+
+
+class Chunked(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(4, 4)
+
+    def part(self, x):
+        return self.fc(x)
+
+    def forward(self, x):
+        return chunked(self.part, 2, 0, x)
+
+
+def chunked(fn, size, dim, *tensors):
+    if len(inspect.signature(fn).parameters) != len(tensors):
+        raise ValueError("as many tensors as arguments")
+    parts = tuple(t.chunk(t.shape[dim] // size, dim=dim) for t in tensors)
+    return torch.cat(tuple(fn(*part) for part in zip(*parts)), dim=dim)
+
+
+@same_as_eager(graphs=1, breaks=[], inputs=lambda: (Chunked(), torch.ones(4, 4)))
+def test_forward_in_chunks(model, x):
+    return model(x)
+
+
+@same_as_eager(graphs=1, breaks=[], inputs=lambda: (nn.MultiheadAttention(4, 2, batch_first=True), torch.ones(2, 3, 4)))
+def test_attention_module(attention, x):
+    return attention(x, x, x, need_weights=False)
+
+
+@same_as_eager(graphs=1, breaks=[])
+def test_optional_argument_that_is_none(x):
+    cache = None
+    return x + (1 if getattr(cache, "is_compileable", False) else 0), hasattr(None, "shape")
+
+
+@same_as_eager(graphs=1, breaks=[])
+def test_keywords_with_prefixes(x):
+    def strip(prefix, **kwargs):
+        return {k.removeprefix(prefix): v for k, v in kwargs.items() if k.startswith((prefix, "any_"))}
+
+    return strip("image_", image_size=x, text_size=x + 1, any_thing=2)

@@ -1,0 +1,707 @@
+# mypy: ignore-errors
+# ruff: noqa
+"""Breaks in called functions: the callee and each of its callers go on where they were.
+
+PYTEST_DONT_REWRITE: the programs are users' code.
+"""
+
+from __future__ import annotations
+
+import functools
+import types
+
+import torch
+from torch import nn
+
+import compiler_core as cc
+from compiler_core.api.testing import same_as_eager
+
+
+def one(x):
+    y = x + 1
+    print("one", y.shape[0])
+    return y * 2
+
+
+def two(x):
+    z = one(x.sin())
+    return z.cos(), x
+
+
+def three(x, k=3):
+    pair = two(x * k)
+    return [*pair, k]
+
+
+def four(x):
+    a, b, k = three(x)
+    return a + b * k
+
+
+@same_as_eager(graphs=2, breaks=["print"], grad=True)
+def test_one_deep(x):
+    return one(x) + x
+
+
+@same_as_eager(graphs=2, breaks=["print"], grad=True)
+def test_two_deep(x):
+    a, b = two(x)
+    return a * b
+
+
+@same_as_eager(graphs=2, breaks=["print"], grad=True)
+def test_three_deep(x):
+    a, b, k = three(x, k=2)
+    return a + b - k
+
+
+@same_as_eager(graphs=2, breaks=["print"], grad=True)
+def test_four_deep(x):
+    return four(x) * x
+
+
+@same_as_eager(graphs=3, breaks=["print"] * 2)
+def test_twice(x):
+    return one(one(x))
+
+
+@same_as_eager(graphs=2, breaks=["print"])
+def test_under_pending_values(x):
+    return [x * 2, {"k": one(x)}, (x, one.__name__)]
+
+
+@same_as_eager(graphs=2, breaks=["tensor value read"], inputs=lambda: (torch.ones(3),))
+def test_value_read_in_a_callee(x):
+    def mean(v):
+        return v.sum().item() / v.numel()
+
+    y = x * 2
+    return y - mean(y)
+
+
+@same_as_eager(graphs=2, breaks=["data-dependent branch"], inputs=lambda: (torch.ones(3),), grad=True)
+def test_branch_in_a_callee(x):
+    def clip(v):
+        w = v * 3
+        if w.sum() > 100:
+            return w / w.sum()
+        return w + 1
+
+    y = x.sin()
+    return clip(y) * y
+
+
+@same_as_eager(graphs=3, breaks=["data-dependent branch"] * 2, inputs=lambda: (torch.ones(3),))
+def test_boolean_operator_in_a_callee(x):
+    def pick(v):
+        return (v.sum() > 0 and v.max() > 100) or "neither"
+
+    return pick(x * 2), x + 1
+
+
+@same_as_eager(graphs=2, breaks=["asked for"])
+def test_graph_break_in_a_callee(x):
+    def inner(v):
+        w = v + 1
+        cc.graph_break()
+        return w * 2
+
+    return inner(x) - x
+
+
+# ---------------------------------------------------------------- arguments, defaults, closures, cells
+
+
+@same_as_eager(graphs=2, breaks=["print"])
+def test_every_kind_of_argument(x):
+    def f(a, /, b, *rest, c=2, d, **more):
+        y = a + b
+        print(len(rest), sorted(more))
+        return y * c + d, rest, more
+
+    return f(x, x * 2, 1, x, d=3, e=x), x + 1
+
+
+@same_as_eager(graphs=2, breaks=["print"])
+def test_unpacked_call(x):
+    def f(a, b=1, *, c):
+        y = a * b
+        print("in")
+        return y + c
+
+    args, named = (x, 2), {"c": x}
+    return f(*args, **named) * 2
+
+
+@same_as_eager(graphs=2, breaks=["print"])
+def test_cell_written_by_the_callee(x):
+    n = 1
+
+    def bump(v):
+        nonlocal n
+        n += 1
+        print(n)
+        n += 1
+        return v * n
+
+    y = bump(x + 1)
+    return y, n
+
+
+@same_as_eager(graphs=2, breaks=["print"])
+def test_cell_written_by_the_caller_after(x):
+    n = 1
+
+    def later():
+        return n
+
+    y = one(x + n)
+    n = 5
+    return y * later(), later
+
+
+@same_as_eager(graphs=3, breaks=["print"] * 2)
+def test_cell_shared_by_three_levels(x):
+    total = x * 0
+
+    def outer(v):
+        def inner(w):
+            nonlocal total
+            total = total + w
+            print("inner")
+            total = total + 1
+            return v + total
+
+        r = inner(v * 2)
+        print("outer")
+        return r * total
+
+    return outer(x), total
+
+
+@same_as_eager(graphs=2, breaks=["print"])
+def test_callee_returns_a_closure_over_its_locals(x):
+    def make(k):
+        y = x * k
+        print("making")
+
+        def apply(v):
+            return v + y
+
+        return apply
+
+    f = make(3)
+    return f(x), f(f(x))
+
+
+@same_as_eager(graphs=2, breaks=["print"])
+def test_argument_of_the_callee_that_is_a_cell(x):
+    def f(v):
+        g = lambda: v
+        print("in")
+        v = v + 1
+        return g()
+
+    return f(x * 2) + 1
+
+
+@same_as_eager(graphs=2, breaks=["print"])
+def test_partial_and_lambda(x):
+    f = functools.partial(three, k=4)
+    return (lambda v: f(v))(x)[0] * 2
+
+
+# ---------------------------------------------------------------- methods
+
+
+class Base:
+    def __init__(self, x):
+        self.x = x
+
+    def go(self, k):
+        y = self.x * k
+        print("base", k)
+        self.x = y
+        return y + 1
+
+    def __call__(self, v):
+        w = v + self.x
+        print("call")
+        return w * 2
+
+
+class Child(Base):
+    def go(self, k):
+        y = super().go(k + 1)
+        self.seen = k
+        return y * self.x
+
+    @classmethod
+    def build(cls, x):
+        print("build", cls.__name__)
+        return cls(x)
+
+    @staticmethod
+    def plain(x):
+        print("static")
+        return x + 1
+
+
+class GrandChild(Child):
+    def go(self, k):
+        print("grand")
+        y = super().go(k)
+        print("after")
+        return super().go(k) + y
+
+
+@same_as_eager(graphs=2, breaks=["print"])
+def test_method(x):
+    b = Base(x)
+    return b.go(2), b.x, b
+
+
+@same_as_eager(graphs=2, breaks=["print"])
+def test_super_and_its_break(x):
+    c = Child(x)
+    return c.go(2), c.x, c.seen
+
+
+@same_as_eager(graphs=4, breaks=["print"] * 4)
+def test_super_before_and_after_breaks(x):
+    return GrandChild(x).go(1)
+
+
+@same_as_eager(graphs=2, breaks=["print"])
+def test_call_method(x):
+    return Base(x)(x * 3) - 1
+
+
+@same_as_eager(graphs=2, breaks=["print"] * 2)
+def test_class_and_static_methods(x):
+    c = Child.build(x + 1)
+    return Child.plain(c.x), type(c).__name__
+
+
+@same_as_eager(graphs=2, breaks=["print"])
+def test_bound_method_as_a_value(x):
+    b = Base(x)
+    go = b.go
+    return go(3) + go.__self__.x
+
+
+class SelfInCell(Base):
+    def go(self, k):
+        each = lambda: self.x * k
+        print("cell")
+        return super().go(k) + each()
+
+
+@same_as_eager(graphs=2, breaks=["print"] * 2)
+def test_super_where_self_is_a_cell(x):
+    return SelfInCell(x).go(2)
+
+
+# ---------------------------------------------------------------- modules
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(4, 4)
+
+    def forward(self, x, scale=1.0):
+        y = self.fc(x)
+        print("block")
+        return torch.relu(y) * scale
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = Block(), Block()
+
+    def forward(self, x):
+        return self.b(self.a(x), scale=2.0) + x
+
+
+def net():
+    torch.manual_seed(0)
+    return Net()
+
+
+@same_as_eager(graphs=3, breaks=["print"] * 2, inputs=lambda: (net(), torch.randn(2, 4)), grad=True)
+def test_modules(model, x):
+    return model(x)
+
+
+@same_as_eager(graphs=4, breaks=["print"] * 4, inputs=lambda: (nn.Sequential(Block(), Block()), torch.ones(2, 4)))
+def test_sequential(model, x):
+    return model(x) + 1
+
+
+@same_as_eager(
+    graphs=3, breaks=["print"] * 3, inputs=lambda: (nn.ModuleList([Block(), Block(), Block()]), torch.ones(2, 4))
+)
+def test_module_list_in_a_loop(blocks, x):
+    for block in blocks:
+        x = block(x)
+    return x
+
+
+# ---------------------------------------------------------------- exceptions
+
+
+def fails(x, kind=ValueError):
+    y = x + 1
+    print("about to fail")
+    raise kind("failed")
+
+
+@cc.disable
+def fails_unseen(kind=ValueError):
+    raise kind("unseen")
+
+
+@same_as_eager(graphs=2, breaks=["print"])
+def test_callee_raises_after_a_break_and_the_caller_catches(x):
+    try:
+        return fails(x.sin())
+    except ValueError as error:
+        return str(error), x + 1
+
+
+@same_as_eager(graphs=1, breaks=["print", "exception", "exception"])
+def test_callee_raises_after_a_break_and_nothing_catches(x):
+    y = x + 1
+    return fails(y)
+
+
+@same_as_eager(graphs=2, breaks=["asked for"])
+def test_broken_call_in_a_callee_caught_by_the_caller(x):
+    def inner(v):
+        w = v * 2
+        fails_unseen(KeyError)
+        return w
+
+    y = x.sin()
+    try:
+        y = inner(y)
+    except KeyError:
+        y = y - 1
+    return y.cos()
+
+
+@same_as_eager(graphs=2, breaks=["asked for"])
+def test_broken_call_caught_two_levels_up(x):
+    log = []
+
+    def inner(v):
+        try:
+            fails_unseen(KeyError)
+        except IndexError:
+            log.append("never")
+        finally:
+            log.append("inner")
+
+    def middle(v):
+        try:
+            inner(v + 1)
+        finally:
+            log.append("middle")
+
+    try:
+        middle(x)
+    except KeyError as error:
+        log.append(str(error))
+    return x + 1, log
+
+
+@same_as_eager(graphs=2, breaks=["asked for"])
+def test_broken_call_caught_in_the_callee(x):
+    def inner(v):
+        try:
+            fails_unseen()
+        except ValueError:
+            return v * 3
+        return v
+
+    y = x.sin()
+    return inner(y) + y
+
+
+@same_as_eager(graphs=2, breaks=["print"])
+def test_callee_in_try_and_with_of_its_caller(x):
+    y = x.sin()
+    try:
+        with torch.no_grad():
+            y = one(y)
+    finally:
+        y = y + 1
+    return y, torch.is_grad_enabled()
+
+
+@same_as_eager(graphs=2, breaks=["print"], grad=True)
+def test_with_of_the_callee(x):
+    def inner(v):
+        with torch.no_grad():
+            w = v * 2
+            print(torch.is_grad_enabled())
+            w = w + v
+        return w * v
+
+    return inner(x.sin()) + x
+
+
+@same_as_eager(graphs=2, breaks=["print"] * 3)
+def test_callee_within_a_handler(x):
+    try:
+        {}["k"]
+    except KeyError:
+        y = one(x)
+        print("handled")
+    return y
+
+
+@same_as_eager(graphs=1, breaks=["asked for", "print"])
+def test_bare_raise_in_a_callee(x):
+    def again():
+        print("again")
+        raise
+
+    try:
+        try:
+            fails_unseen(KeyError)
+        except KeyError:
+            again()
+    except KeyError as error:
+        return str(error), x + 1
+
+
+# ---------------------------------------------------------------- places that cannot resume in the callee
+
+
+@same_as_eager(graphs=2, breaks=["unsupported call", "print", "print", "print", "print"])
+def test_property(x):
+    class P:
+        @property
+        def value(self):
+            print("property")
+            return x + 1
+
+    return P().value * 2
+
+
+@same_as_eager(graphs=2, breaks=["unsupported call", *["print"] * 11])
+def test_special_methods(x):
+    class S:
+        def __getitem__(self, i):
+            print("item", i)
+            return x * i
+
+        def __len__(self):
+            print("len")
+            return 3
+
+        def __eq__(self, other):
+            print("eq")
+            return True
+
+        def __bool__(self):
+            print("bool")
+            return False
+
+    s = S()
+    return s[2] + len(s), s == 1, not s, "yes" if s else "no"
+
+
+@same_as_eager(graphs=1, breaks=["print"] * 4)
+def test_key_functions_and_map(x):
+    def key(v):
+        print("key", v)
+        return -v
+
+    return sorted([1, 3, 2], key=key), list(map(key, [1, 2])), max([1, 2], key=key), x + 1
+
+
+@same_as_eager(graphs=3, breaks=["unsupported call", "print"])
+def test_constructor(x):
+    class C:
+        def __init__(self, v):
+            self.v = v + 1
+            print("made")
+            self.w = v * 2
+
+    c = C(x)
+    return c.v + c.w
+
+
+@same_as_eager(graphs=2, breaks=["print"])
+def test_generator_in_a_callee(x):
+    def rows(v):
+        for i in range(2):
+            print("row", i)
+            yield v + i
+
+    def total(v):
+        return sum(rows(v * 2))
+
+    return total(x) - x
+
+
+@same_as_eager(graphs=2, breaks=["print", "unsupported iteration", "print", "unsupported iteration"])
+def test_callee_with_a_started_generator(x):
+    def rows():
+        yield x
+        yield x + 1
+
+    def inner():
+        each = rows()
+        first = next(each)
+        print("between")
+        return first + next(each)
+
+    y = x.sin()
+    return inner() * y
+
+
+@same_as_eager(graphs=5, breaks=["print"] * 6)
+def test_recursion(x):
+    def down(v, n):
+        if n == 0:
+            return v
+        print("down", n)
+        return down(v + n, n - 1) * 2
+
+    return down(x, 4)
+
+
+@same_as_eager(graphs=1, breaks=["print"] * 4)
+def test_two_functions_that_call_each_other(x):
+    def even(n):
+        print("even", n)
+        return True if n == 0 else odd(n - 1)
+
+    def odd(n):
+        return False if n == 0 else even(n - 1)
+
+    return even(5), x + 1
+
+
+@same_as_eager(graphs=3, breaks=["print"] * 3)
+def test_call_in_a_loop(x):
+    y = x.sin()
+    for i in range(3):
+        y = one(y + i)
+    return y
+
+
+@same_as_eager(graphs=2, breaks=["print"])
+def test_loop_in_the_callee_before_the_break(x):
+    def inner(v):
+        for i in range(3):
+            v = v + i
+        print("after the loop")
+        return v * 2
+
+    return inner(x) + 1
+
+
+@same_as_eager(graphs=3, breaks=["print"] * 3)
+def test_break_in_a_loop_of_the_callee(x):
+    def inner(v):
+        w = v.cos()
+        for i in range(2):
+            w = w + i
+            print(i)
+        return w * 2
+
+    return inner(x.sin()) + 1
+
+
+# ---------------------------------------------------------------- globals of another module
+
+SCALE = 3
+COUNT = 0
+
+
+def _module(name, text):
+    made = types.ModuleType(name)
+    exec(compile(text, f"<{name}>", "exec"), made.__dict__)
+    return made
+
+
+other = _module(
+    "another_module",
+    """
+SCALE, COUNT = 10, 0
+
+def scaled(x):
+    global COUNT
+    COUNT += 1
+    y = x * SCALE
+    print(__name__, COUNT, globals()["__name__"])
+    COUNT += 1
+    return y + SCALE
+
+def counted():
+    return COUNT
+
+def helper(x):
+    print("helper")
+    return twice(x)
+
+def twice(x):
+    return x * 2 + SCALE
+""",
+)
+
+
+@same_as_eager(graphs=2, breaks=["skipped function", "print"], changes=("COUNT",))
+def test_globals_are_the_callee_s(x):
+    other.COUNT = 0
+    y = other.scaled(x) * SCALE
+    return y, other.COUNT
+
+
+@same_as_eager(graphs=2, breaks=["print"])
+def test_callee_of_another_module_calls_its_own(x):
+    return other.helper(x + SCALE) + SCALE
+
+
+@same_as_eager(graphs=1, breaks=["print"], changes=("COUNT",))
+def test_global_changed_in_caller_and_callee(x):
+    global COUNT
+
+    def inner(v):
+        global COUNT
+        COUNT += 10
+        print(COUNT)
+        COUNT += 100
+        return v + COUNT
+
+    COUNT = 1
+    y = inner(x)
+    COUNT += 1000
+    return y, COUNT
+
+
+def test_traceback_names_the_callee_and_its_line():
+    import traceback
+
+    def inner(v):
+        w = v + 1
+        fails_unseen()  # the line in the callee
+        return w
+
+    def program(x):
+        return inner(x * 2)  # the line in the caller
+
+    try:
+        cc.compile(program, backend="eager", strict=True)(torch.ones(2))
+    except ValueError as error:
+        frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == __file__]
+    assert [(f.name, f.line.partition("# ")[2]) for f in frames[1:3]] == [
+        ("program", "the line in the caller"),
+        ("inner", "the line in the callee"),
+    ]

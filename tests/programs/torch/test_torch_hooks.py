@@ -1,0 +1,259 @@
+# mypy: ignore-errors
+# ruff: noqa
+"""Programs over hooks: of modules (forward, backward, global), of tensors.
+
+PYTEST_DONT_REWRITE: the programs use ``assert`` as a user's would.
+"""
+
+import functools
+
+import torch
+import torch.nn as nn
+
+from compiler_core.api.testing import same_as_eager
+
+one_graph = functools.partial(same_as_eager, graphs=1, breaks=[])
+LOG = []
+
+
+def number_from_zero():
+    """Hooks are registered under numbers, which are compared too."""
+    torch.utils.hooks.RemovableHandle.next_id = 0
+
+
+def hooked(register):
+    """A linear layer and a tensor; `register` puts hooks on the layer."""
+
+    def make():
+        LOG.clear()
+        number_from_zero()
+        fc = nn.Linear(4, 4)
+        register(fc)
+        return fc, torch.randn(2, 4)
+
+    return make
+
+
+def doubled(module, args, output):
+    return output * 2
+
+
+def noted(module, args, output):
+    LOG.append((type(module).__name__, len(args)))
+
+
+def shifted(module, args):
+    return (args[0] + 1,)
+
+
+@one_graph(grad=True, inputs=hooked(lambda m: m.register_forward_hook(doubled)))
+def test_forward_hook_that_returns(fc, x):
+    return fc(x)
+
+
+@one_graph(changes=["LOG"], inputs=hooked(lambda m: m.register_forward_hook(noted)))
+def test_forward_hook_that_notes(fc, x):
+    return fc(x) + fc(x)
+
+
+@one_graph(grad=True, inputs=hooked(lambda m: m.register_forward_pre_hook(shifted)))
+def test_pre_hook_that_returns_a_tuple(fc, x):
+    return fc(x)
+
+
+@one_graph(inputs=hooked(lambda m: m.register_forward_pre_hook(lambda m, args: args[0] * 3)))
+def test_pre_hook_that_returns_one_value(fc, x):
+    return fc(x)
+
+
+@one_graph(inputs=hooked(lambda m: m.register_forward_pre_hook(lambda m, args: None)))
+def test_pre_hook_that_returns_nothing(fc, x):
+    return fc(x)
+
+
+def with_kwargs(m):
+    m.register_forward_pre_hook(lambda m, args, kwargs: (args, {"input": kwargs["input"] + 1}), with_kwargs=True)
+    m.register_forward_hook(lambda m, args, kwargs, out: out + kwargs["input"], with_kwargs=True)
+
+
+@one_graph(inputs=hooked(with_kwargs))
+def test_hooks_with_kwargs(fc, x):
+    return fc(input=x)
+
+
+def several(m):
+    m.register_forward_hook(lambda m, a, o: o + 1)
+    m.register_forward_hook(doubled)
+    m.register_forward_hook(lambda m, a, o: o - 3, prepend=True)
+    m.register_forward_pre_hook(shifted)
+
+
+@one_graph(inputs=hooked(several))
+def test_several_hooks_in_order(fc, x):
+    return fc(x)
+
+
+@one_graph(inputs=hooked(lambda m: m.register_forward_hook(doubled, always_call=True)))
+def test_hook_that_is_always_called(fc, x):
+    return fc(x)
+
+
+def removed(m):
+    m.register_forward_hook(doubled).remove()
+    m.register_forward_hook(doubled)
+
+
+@one_graph(inputs=hooked(removed))
+def test_hook_removed_before(fc, x):
+    return fc(x)
+
+
+class Keeper:
+    def __init__(self):
+        self.kept = {}
+
+    def hook(self, module, args, output):
+        self.kept["out"] = output.detach()
+
+
+def keeping():
+    number_from_zero()
+    keeper, fc = Keeper(), nn.Linear(4, 4)
+    fc.register_forward_hook(keeper.hook)
+    return keeper, fc, torch.randn(2, 4)
+
+
+@one_graph(inputs=keeping)
+def test_hook_that_keeps_activations(keeper, fc, x):
+    y = fc(x)
+    return y, keeper.kept["out"] + 1
+
+
+def nested_hooks():
+    number_from_zero()
+    net = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
+    for child in net:
+        child.register_forward_hook(doubled)
+    net.register_forward_pre_hook(shifted)
+    return net, torch.randn(2, 4)
+
+
+@one_graph(grad=True, inputs=nested_hooks)
+def test_hooks_on_submodules(net, x):
+    return net(x)
+
+
+def scale_gradient(module, grad_input, grad_output):
+    return tuple(None if g is None else g * 2 for g in grad_input)
+
+
+@same_as_eager(
+    graphs=2,
+    breaks=["unsupported call", "unsupported attribute", "unsupported mutation"],
+    grad=True,
+    inputs=hooked(lambda m: m.register_full_backward_hook(scale_gradient)),
+)
+def test_full_backward_hook(fc, x):
+    return fc(x * 2)
+
+
+@same_as_eager(
+    graphs=2,
+    breaks=["unsupported call", "unsupported attribute", "unsupported mutation"],
+    grad=True,
+    inputs=hooked(lambda m: m.register_full_backward_pre_hook(lambda m, g: (g[0] * 3,))),
+)
+def test_full_backward_pre_hook(fc, x):
+    return fc(x * 2)
+
+
+@same_as_eager(graphs=2, breaks=["skipped function", "skipped function"], inputs=hooked(lambda m: None))
+def test_hook_registered_inside(fc, x):
+    handle = fc.register_forward_hook(doubled)
+    y = fc(x)
+    handle.remove()
+    return y, fc(x), len(fc._forward_hooks)
+
+
+@same_as_eager(graphs=1, breaks=["skipped function", "skipped function"], inputs=hooked(lambda m: None))
+def test_global_forward_hook(fc, x):
+    handle = nn.modules.module.register_module_forward_hook(doubled)
+    try:
+        return fc(x)
+    finally:
+        handle.remove()
+
+
+@same_as_eager(graphs=2, breaks=["unsupported call"], grad=True, inputs=lambda: (torch.randn(3),))
+def test_tensor_hook(x):
+    y = x * 2
+    y.register_hook(lambda g: g * 10)
+    return y.sin()
+
+
+@same_as_eager(graphs=1, breaks=["unsupported call"], grad=True, inputs=lambda: (torch.randn(3),))
+def test_hook_on_an_argument(x):
+    x.register_hook(lambda g: g + 1)
+    return x.sin()
+
+
+@same_as_eager(
+    graphs=2,
+    breaks=["unsupported call", "skipped function"],
+    grad=True,
+    changes=["LOG"],
+    inputs=lambda: (torch.randn(3),),
+)
+def test_tensor_hook_that_notes_and_is_removed(x):
+    y = x * 2
+    handle = y.register_hook(lambda g: LOG.append(g.sum()))
+    z = y.sin()
+    handle.remove()
+    return z
+
+
+@same_as_eager(
+    graphs=2,
+    breaks=["unsupported call", "backward", "unsupported attribute"],
+    inputs=lambda: (torch.randn(3, requires_grad=True),),
+)
+def test_retain_grad(x):
+    y = x * 2
+    y.retain_grad()
+    y.sin().sum().backward()
+    return y.grad, x.grad
+
+
+def hooked_parameter():
+    fc = nn.Linear(4, 4)
+    fc.weight.register_hook(lambda g: g * 2)
+    return fc, torch.randn(2, 4)
+
+
+@one_graph(grad=True, inputs=hooked_parameter)
+def test_parameter_with_a_hook_from_outside(fc, x):
+    return fc(x)
+
+
+def hooked_input():
+    leaf = torch.randn(3, requires_grad=True)
+    x = leaf * 1
+    x.register_hook(lambda g: g * 5)
+    return leaf, x
+
+
+@one_graph(inputs=hooked_input)
+def test_input_with_a_hook_from_outside(leaf, x):
+    return leaf, x.sin() + leaf
+
+
+def accumulating():
+    LOG.clear()
+    fc = nn.Linear(4, 4)
+    fc.weight.register_post_accumulate_grad_hook(lambda p: LOG.append(p.grad.sum()))
+    return fc, torch.randn(2, 4)
+
+
+@one_graph(grad=True, inputs=accumulating)
+def test_post_accumulate_hook(fc, x):
+    return fc(x)

@@ -1,0 +1,431 @@
+# mypy: ignore-errors
+# ruff: noqa
+"""Programs under modes: grad, inference, autocast, defaults and flags; early return and exceptions through them.
+
+PYTEST_DONT_REWRITE: the programs use ``assert`` as a user's would.
+"""
+
+import contextlib
+import functools
+import warnings
+
+import pytest
+import torch
+import torch.nn as nn
+
+import compiler_core as cc
+from compiler_core.api.compile import record_of
+from compiler_core.api.testing import break_kinds, graph_count, same_as_eager
+
+one_graph = functools.partial(same_as_eager, graphs=1, breaks=[])
+
+
+@one_graph(grad=True)
+def test_no_grad(x):
+    y = x * 2
+    with torch.no_grad():
+        z = y * 3
+        inside = torch.is_grad_enabled()
+    return y, z, z.requires_grad, inside, torch.is_grad_enabled()
+
+
+@one_graph(grad=True)
+def test_enable_grad_within_no_grad(x):
+    with torch.no_grad():
+        a = x * 2
+        with torch.enable_grad():
+            b = x * 3
+        c = x * 4
+    return a, b, c, a.requires_grad, b.requires_grad, c.requires_grad
+
+
+@one_graph(grad=True, inputs=lambda: (torch.randn(3), False))
+def test_set_grad_enabled(x, flag):
+    with torch.set_grad_enabled(flag):
+        y = x * 2
+    with torch.set_grad_enabled(True):
+        z = x * 3
+    return y, z
+
+
+@same_as_eager(graphs=1, breaks=[], grad=True)
+def test_set_grad_enabled_as_a_call(x):
+    before = torch.is_grad_enabled()
+    torch.set_grad_enabled(False)
+    y = x * 2
+    torch.set_grad_enabled(before)
+    return y, x * 3, torch.is_grad_enabled()
+
+
+@torch.no_grad()
+def without_gradients(x):
+    return x * 2
+
+
+@torch.enable_grad()
+def with_gradients(x):
+    return x * 3
+
+
+@torch.set_grad_enabled(False)
+def also_without(x):
+    return x * 4
+
+
+@one_graph(grad=True)
+def test_grad_modes_as_decorators(x):
+    return without_gradients(x), with_gradients(x), also_without(x), x * 5
+
+
+@one_graph(grad=True)
+def test_grad_mode_decorator_made_inside(x):
+    @torch.no_grad()
+    def f(t):
+        return t * 2
+
+    return f(x), x * 3
+
+
+@one_graph(grad=True)
+def test_grad_mode_called_with_a_function(x):
+    return torch.no_grad()(torch.sin)(x), torch.no_grad()(lambda t: t.cos())(x)
+
+
+@one_graph(grad=True)
+def test_return_from_within(x):
+    def f(t):
+        with torch.no_grad():
+            if t.dim() == 2:
+                return t * 2
+        return t
+
+    y = f(x)
+    return y, torch.is_grad_enabled(), x * 3
+
+
+@same_as_eager(graphs=1, breaks=[], grad=True)
+def test_exception_through_no_grad(x):
+    try:
+        with torch.no_grad():
+            y = x * 2
+            raise ValueError("out")
+    except ValueError as error:
+        return y, str(error), torch.is_grad_enabled(), x * 3
+
+
+@same_as_eager(graphs=1, breaks=["exception", "exception"], grad=True)
+def test_exception_leaves_no_grad(x):
+    with torch.no_grad():
+        y = x * 2
+        raise KeyError("gone")
+
+
+@same_as_eager(graphs=2, breaks=["print"], grad=True)
+def test_break_within_no_grad(x):
+    with torch.no_grad():
+        y = x * 2
+        print("inside", torch.is_grad_enabled())
+        z = y + x
+    return y, z, x * 3
+
+
+@one_graph(grad=True)
+def test_no_grad_in_a_loop(x):
+    for i in range(3):
+        with torch.set_grad_enabled(i % 2 == 0):
+            x = x + i
+    return x
+
+
+class Frozen(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Linear(4, 4)
+        self.head = nn.Linear(4, 2)
+
+    @torch.no_grad()
+    def features(self, x):
+        return self.body(x)
+
+    def forward(self, x):
+        return self.head(self.features(x))
+
+
+@one_graph(grad=True, inputs=lambda: (Frozen(), torch.randn(2, 4)))
+def test_method_without_gradients(net, x):
+    return net(x)
+
+
+@same_as_eager(
+    graphs=1,
+    breaks=["inference mode"] * 2 + ["unsupported call"] * 2,
+)
+def test_inference_mode(x):
+    with torch.inference_mode():
+        y = x * 2
+        inside = torch.is_inference_mode_enabled()
+    return y.is_inference(), inside, y + 1 if not y.is_inference() else None
+
+
+@torch.inference_mode()
+def infer(x):
+    return x * 2
+
+
+@same_as_eager(
+    graphs=2,
+    breaks=["inference mode"] * 2 + ["unsupported call"],
+)
+def test_inference_mode_as_a_decorator(x):
+    y = infer(x)
+    return y.is_inference(), x + 1
+
+
+@same_as_eager(
+    graphs=1,
+    breaks=["inference mode"] * 2,
+)
+def test_inference_mode_off(x):
+    with torch.inference_mode(False):
+        return x * 2
+
+
+@same_as_eager(graphs=3, breaks=["inference mode"] * 4)
+def test_inference_mode_made_before(x):
+    mode = torch.inference_mode()
+    with mode:
+        y = x * 2
+    with mode:
+        z = y.clone() + 1
+    return y + 0, z.clone(), mode.mode
+
+
+@same_as_eager(graphs=2, breaks=["inference mode"] * 3)
+def test_an_exception_in_inference_mode(x):
+    try:
+        with torch.inference_mode():
+            y = x * 2
+            raise ValueError("in it")
+    except ValueError as error:
+        return y.clone(), torch.is_inference_mode_enabled(), str(error)
+
+
+@same_as_eager(graphs=1, breaks=["inference mode"])
+def test_inference_mode_decorates_in_the_frame(x):
+    return torch.inference_mode(lambda t: t * 2)(x)
+
+
+def network():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.GELU()).eval()
+
+
+def test_called_in_inference_mode():
+    net, x = network(), torch.randn(3, 4)
+    compiled = cc.compile(net, backend="eager", strict=True)
+    with torch.inference_mode():
+        made = torch.randn(3, 4)
+        assert torch.equal(compiled(made), net(made)) and compiled(made).is_inference()
+        assert torch.equal(compiled(x), net(x)) and compiled(x).is_inference()
+    assert not compiled(x).is_inference() and compiled(x).requires_grad
+    with torch.no_grad():
+        assert not compiled(x).is_inference() and torch.equal(compiled(made), net(made))
+    record = record_of(compiled)
+    assert break_kinds(record) == [] and graph_count(record) == len(record.compiles)
+
+
+@pytest.mark.cpu
+def test_grad_mode_is_restored_when_a_graph_fails():
+    def pick(x, i):
+        with torch.no_grad():
+            return x[i]
+
+    for backend in ("eager", "aot_eager"):
+        compiled = cc.compile(pick, backend=backend, strict=True)
+        assert torch.equal(compiled(torch.arange(3.0), torch.tensor([1])), torch.tensor([1.0]))
+        with pytest.raises(IndexError):
+            compiled(torch.arange(3.0), torch.tensor([7]))
+        assert torch.is_grad_enabled()
+
+
+# ---------------------------------------------------------------- autocast
+
+
+@one_graph(grad=True)
+def test_autocast(x, y):
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        z = x @ y
+        w = z + x
+    return z, w, z.dtype, (x @ y).dtype
+
+
+@one_graph()
+def test_autocast_nested_and_off(x, y):
+    with torch.autocast(device_type="cpu", dtype=torch.bfloat16):
+        a = x @ y
+        with torch.autocast("cpu", enabled=False):
+            b = x @ y
+        c = x @ y
+    return a.dtype, b.dtype, c.dtype, a.float() + b, torch.is_autocast_enabled("cpu")
+
+
+@torch.autocast("cpu", dtype=torch.bfloat16)
+def mixed(x, y):
+    return x @ y
+
+
+@one_graph()
+def test_autocast_as_a_decorator(x, y):
+    return mixed(x, y), x @ y
+
+
+@one_graph(inputs=lambda: (nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4), nn.Softmax(-1)), torch.randn(2, 4)))
+def test_autocast_around_a_module(net, x):
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        return net(x)
+
+
+@one_graph()
+def test_cpu_autocast_by_its_old_name(x, y):
+    with torch.amp.autocast("cpu"):
+        return x @ y
+
+
+@same_as_eager(graphs=2, breaks=["print"])
+def test_break_within_autocast(x, y):
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        a = x @ y
+        print("inside", torch.is_autocast_enabled("cpu"))
+        b = x @ y
+    return a, b, x @ y
+
+
+@same_as_eager(graphs=1, breaks=[])
+def test_exception_through_autocast(x, y):
+    try:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            a = x @ y
+            raise ValueError
+    except ValueError:
+        pass
+    return a, x @ y, torch.is_autocast_enabled("cpu")
+
+
+@one_graph()
+def test_autocast_chosen_by_a_flag(x, y, enabled=True):
+    with torch.autocast("cpu", torch.bfloat16, enabled=enabled):
+        return x @ y
+
+
+@one_graph()
+def test_contexts_one_after_another(x, y):
+    with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
+        a = x @ y
+    with contextlib.nullcontext():
+        b = x @ y
+    return a, b
+
+
+# ---------------------------------------------------------------- defaults and flags
+
+
+@same_as_eager(graphs=2, breaks=["skipped function", "skipped function"])
+def test_default_dtype_set_inside(x):
+    torch.set_default_dtype(torch.float64)
+    try:
+        y = torch.ones(2)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    return y, torch.ones(2), x + 1
+
+
+@one_graph()
+def test_flags_are_read(x):
+    facts = torch.get_default_dtype(), torch.are_deterministic_algorithms_enabled(), torch.is_grad_enabled()
+    more = torch.backends.mkldnn.enabled, torch.backends.cuda.matmul.allow_tf32, torch.is_inference_mode_enabled()
+    return x + 1, facts, more, torch.cuda.is_available(), torch.get_float32_matmul_precision()
+
+
+@one_graph()
+def test_asked_whether_it_compiles(x):
+    compiling = torch.compiler.is_compiling() or torch.jit.is_scripting() or torch.jit.is_tracing()
+    return x + (2 if torch.onnx.is_in_onnx_export() else 1)
+
+
+@same_as_eager(graphs=1, breaks=["skipped function", "skipped function", "skipped function"])
+def test_profiler_and_nvtx_ranges(x):
+    with torch.profiler.record_function("region"):
+        y = x * 2
+    return y
+
+
+@same_as_eager(graphs=2, breaks=["unsupported call", "unsupported call"])
+def test_default_device(x):
+    with torch.device("meta"):
+        y = torch.ones(2)
+    return y.device, x + 1
+
+
+@same_as_eager(graphs=2, breaks=["skipped function", "unsupported iteration", "unsupported iteration"])
+def test_sdpa_kernel_context(x):
+    q = x.view(1, 1, 4, 4)
+    with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
+        return torch.nn.functional.scaled_dot_product_attention(q, q, q)
+
+
+@contextlib.contextmanager
+def scaled(log):
+    log.append("enter")
+    with torch.no_grad():
+        yield 2.0
+    log.append("leave")
+
+
+@same_as_eager(graphs=1, breaks=[], grad=True)
+def test_users_context_around_a_mode(x):
+    log = []
+    with scaled(log) as s:
+        y = x * s
+    return y, log, x * 3
+
+
+@same_as_eager(graphs=2, breaks=["unsupported mutation", "skipped function", "skipped function"], grad=True)
+def test_exit_stack(x):
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(torch.no_grad())
+        y = x * 2
+    return y, x * 3
+
+
+def doubled_and_one(x: torch.Tensor) -> torch.Tensor:
+    return x * 2 + 1
+
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    scripted = torch.jit.script(doubled_and_one)
+
+
+@same_as_eager(graphs=2)  # what breaks depends on what else was scripted before
+def test_scripted_function(x):
+    return scripted(x + 1) * 2
+
+
+@one_graph()
+def test_operators_of_the_dispatcher(x):
+    return torch.ops.aten.add(x, 1), torch.ops.aten.mul.Tensor(x, x), torch.ops.aten.split.Tensor(x, 2)[0]
+
+
+@torch.library.custom_op("cutaway_corpus::twice", mutates_args=())
+def twice(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
+
+
+@twice.register_fake
+def _(x):
+    return torch.empty_like(x)
+
+
+@same_as_eager(graphs=1, breaks=[])
+def test_custom_operator(x):
+    return twice(x + 1) + torch.ops.cutaway_corpus.twice(x)

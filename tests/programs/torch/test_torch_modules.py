@@ -1,0 +1,724 @@
+# mypy: ignore-errors
+# ruff: noqa
+"""Programs over nn.Module: containers, parameters and buffers, attributes, switches, what modules are asked.
+
+PYTEST_DONT_REWRITE: the programs use ``assert`` as a user's would.
+"""
+
+import collections
+import copy
+import functools
+import warnings
+
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+from torch.nn.utils import parametrizations, parametrize
+
+from compiler_core.api.testing import same_as_eager
+
+one_graph = functools.partial(same_as_eager, graphs=1, breaks=[])
+
+
+def on(make, *shape):
+    """Fresh arguments: a module of `make` and a tensor."""
+    return lambda: (make(), torch.randn(*shape))
+
+
+def copies(make, *shape):
+    """The same, with copies of one module: its class, or the keys of its hooks, are made anew by each `make`."""
+    made = make()
+    return lambda: (copy.deepcopy(made), torch.randn(*shape))
+
+
+# ---------------------------------------------------------------- containers
+
+
+@one_graph(grad=True, inputs=on(lambda: nn.ModuleList([nn.Linear(4, 4) for _ in range(4)]), 2, 4))
+def test_module_list_indexing(layers, x):
+    x = layers[0](x) + layers[-1](x)
+    for layer in layers[1:3]:
+        x = layer(x)
+    for i in range(len(layers)):
+        x = layers[i](x)
+    return x, len(layers[::2]), layers[2] in layers
+
+
+@one_graph(inputs=on(lambda: nn.ModuleList([nn.Linear(4, 4), nn.Tanh()]), 2, 4))
+def test_module_list_enumerate_zip_reversed(layers, x):
+    for i, layer in enumerate(layers):
+        x = layer(x) + i
+    for a, b in zip(layers, list(layers)):
+        x = a(b(x))
+    for layer in reversed(layers):
+        x = layer(x)
+    return x
+
+
+@one_graph(inputs=on(lambda: nn.ModuleDict({"a": nn.Linear(4, 4), "b": nn.Tanh()}), 2, 4))
+def test_module_dict(d, x):
+    for name in d:
+        x = d[name](x)
+    for name, layer in d.items():
+        x = layer(x) + len(name)
+    for layer in d.values():
+        x = layer(x)
+    return x, list(d.keys()), len(d), "a" in d, "z" in d
+
+
+@one_graph(inputs=on(lambda: nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4)), 2, 4))
+def test_sequential_pieces(seq, x):
+    y = seq[0](x) + seq[-1](x)
+    y = seq[:2](y)
+    for layer in seq:
+        y = layer(y)
+    return y, len(seq)
+
+
+@one_graph(inputs=on(lambda: nn.Sequential(collections.OrderedDict(fc=nn.Linear(4, 4), act=nn.Tanh())), 2, 4))
+def test_sequential_with_names(seq, x):
+    return seq(x), seq.fc(x), [n for n, _ in seq.named_children()]
+
+
+@one_graph(grad=True, inputs=on(lambda: nn.ParameterList([torch.randn(4), torch.randn(4)]), 2, 4))
+def test_parameter_list(params, x):
+    for p in params:
+        x = x * p
+    return x + params[0] + params[-1], len(params), sum(p.numel() for p in params)
+
+
+@one_graph(grad=True, inputs=on(lambda: nn.ParameterDict({"a": torch.randn(4), "b": torch.randn(4)}), 2, 4))
+def test_parameter_dict(params, x):
+    for name, p in params.items():
+        x = x * p + len(name)
+    for p in params.values():
+        x = x + p
+    return x + params["a"], list(params.keys()), len(params), "b" in params
+
+
+class Nested(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.branches = nn.ModuleDict(
+            {"l": nn.ModuleList([nn.Linear(4, 4), nn.Sequential(nn.Linear(4, 4), nn.ReLU())])}
+        )
+
+    def forward(self, x):
+        for layer in self.branches["l"]:
+            x = layer(x)
+        return x
+
+
+@one_graph(grad=True, inputs=on(Nested, 2, 4))
+def test_nested_containers(net, x):
+    return net(x)
+
+
+class Shared(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a = nn.Linear(4, 4)
+        self.b = self.a
+        self.out = nn.Linear(4, 4, bias=False)
+        self.out.weight = self.a.weight
+
+    def forward(self, x):
+        return self.out(self.b(self.a(x)))
+
+
+@one_graph(grad=True, inputs=on(Shared, 2, 4))
+def test_shared_modules_and_tied_parameters(net, x):
+    return net(x), net.a is net.b, net.out.weight is net.a.weight
+
+
+class Recursive(nn.Module):
+    def __init__(self, depth):
+        super().__init__()
+        self.fc = nn.Linear(4, 4)
+        self.inner = Recursive(depth - 1) if depth else None
+
+    def forward(self, x):
+        x = self.fc(x)
+        return x if self.inner is None else self.inner(x)
+
+
+@one_graph(grad=True, inputs=on(lambda: Recursive(3), 2, 4))
+def test_module_within_a_module_of_its_class(net, x):
+    return net(x)
+
+
+class CallsItself(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(4, 4)
+
+    def forward(self, x, n=3):
+        return self.fc(x) if n == 0 else self(self.fc(x), n - 1)
+
+
+@one_graph(inputs=on(CallsItself, 2, 4))
+def test_module_that_calls_itself(net, x):
+    return net(x)
+
+
+# ---------------------------------------------------------------- parameters and buffers
+
+
+class Counter(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("total", torch.zeros(4))
+        self.register_buffer("scratch", torch.zeros(4), persistent=False)
+        self.register_buffer("nothing", None)
+
+    def forward(self, x):
+        self.total += x.sum(0)
+        self.scratch.copy_(x[0])
+        return x + self.total, self.nothing is None
+
+
+@one_graph(inputs=on(Counter, 2, 4))
+def test_buffers_changed_in_place(net, x):
+    return net(x), net(x)
+
+
+class Moving(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(4))
+
+    def forward(self, x):
+        self.mean = 0.9 * self.mean + 0.1 * x.mean(0)
+        return x - self.mean
+
+
+@one_graph(inputs=on(Moving, 2, 4))
+def test_buffer_assigned_anew(net, x):
+    return net(x), net.mean, net(x), net._buffers["mean"] is net.mean
+
+
+class Caching(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("cache", None, persistent=False)
+
+    def forward(self, x):
+        if self.cache is None:
+            self.cache = x.cos()
+        return x + self.cache
+
+
+@one_graph(inputs=on(Caching, 2, 4))
+def test_buffer_that_was_none(net, x):
+    return net(x) + net(x), net.cache
+
+
+@one_graph(inputs=on(lambda: nn.BatchNorm1d(4), 8, 4))
+def test_batch_norm_statistics(bn, x):
+    y = bn(x)
+    return bn(y), bn.running_mean, bn.running_var, bn.num_batches_tracked
+
+
+@one_graph(inputs=on(lambda: nn.Linear(4, 4), 2, 4))
+def test_parameter_facts(fc, x):
+    w = fc.weight
+    facts = isinstance(w, nn.Parameter), w.requires_grad, w.is_leaf, tuple(w.shape), fc.bias is not None
+    return x @ w.t(), facts, type(w) is nn.Parameter
+
+
+@one_graph(inputs=on(lambda: nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)), 2, 4))
+def test_named_parameters_buffers_modules(net, x):
+    names = [n for n, _ in net.named_parameters()], [n for n, _ in net.named_buffers()]
+    kinds = [(n, type(m).__name__) for n, m in net.named_modules()]
+    total = sum(p.sum() for p in net.parameters()) + sum(b.sum() for b in net.buffers())
+    return x + total, names, kinds, [n for n, _ in net.named_children()], len(list(net.children()))
+
+
+@one_graph(inputs=on(lambda: nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)), 2, 4))
+def test_get_parameter_and_submodule(net, x):
+    return net.get_submodule("0")(x) + net.get_parameter("0.bias") + net.get_buffer("1.running_mean")
+
+
+@same_as_eager(
+    graphs=1,
+    breaks=["unsupported mutation"],
+    inputs=on(lambda: nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)), 2, 4),
+)
+def test_state_dict_inside(net, x):
+    state = net.state_dict()
+    return x + state["0.bias"], list(state)
+
+
+@one_graph(inputs=on(lambda: nn.Linear(4, 4), 2, 4))
+def test_device_and_dtype_of_parameters(fc, x):
+    first = next(fc.parameters())
+    return fc(x.to(first.dtype).to(first.device)), first.dtype, {p.device for p in fc.parameters()}
+
+
+@same_as_eager(graphs=2, breaks=["skipped function"], inputs=on(lambda: nn.Linear(4, 4), 2, 4))
+def test_parameter_replaced_inside(fc, x):
+    y = fc(x)
+    fc.weight = nn.Parameter(torch.ones(4, 4))
+    return y + fc(x)
+
+
+@one_graph(inputs=on(lambda: nn.Linear(4, 4), 2, 4))
+def test_parameters_changed_in_place_without_grad(fc, x):
+    with torch.no_grad():
+        fc.weight.mul_(0.5)
+        fc.bias.zero_()
+    return fc(x), fc.weight
+
+
+@same_as_eager(graphs=1, breaks=[], inputs=on(lambda: nn.Linear(4, 4), 2, 4))
+def test_register_inside(fc, x):
+    fc.register_buffer("extra", x.clone())
+    fc.register_parameter("more", None)
+    fc.add_module("sub", None)
+    return fc(x) + fc.extra, sorted(fc._buffers), sorted(fc._parameters), sorted(fc._modules)
+
+
+@same_as_eager(graphs=1, breaks=[], inputs=on(lambda: nn.Linear(4, 4), 2, 4))
+def test_apply_and_initialise_inside(fc, x):
+    def fill(m):
+        if isinstance(m, nn.Linear):
+            nn.init.constant_(m.weight, 0.5)
+
+    fc.apply(fill)
+    return fc(x)
+
+
+@same_as_eager(graphs=1, breaks=[], grad=True, inputs=on(lambda: nn.Linear(4, 4), 2, 4))
+def test_zero_grad_inside(fc, x):
+    fc.zero_grad()
+    return fc(x), fc.weight.grad is None
+
+
+@same_as_eager(graphs=1, breaks=[], inputs=on(lambda: nn.Sequential(nn.Linear(4, 4), nn.Dropout()), 2, 4))
+def test_switched_inside(net, x):
+    net.eval()
+    y = net(x)
+    net.train()
+    return y, net(x), net[1].training
+
+
+@same_as_eager(
+    graphs=2, breaks=["unsupported mutation"] + ["unsupported iteration"] * 3, inputs=on(lambda: nn.Linear(4, 4), 2, 4)
+)
+def test_frozen_inside(fc, x):
+    y = fc(x)
+    fc.requires_grad_(False)
+    return y, fc(x), [p.requires_grad for p in fc.parameters()]
+
+
+@same_as_eager(graphs=1, breaks=["skipped function"] * 4, inputs=on(lambda: nn.Linear(4, 4), 2, 4))
+def test_converted_inside(fc, x):
+    fc.to(torch.float64)
+    return fc(x.double()), fc.weight.dtype
+
+
+@same_as_eager(graphs=2, breaks=["skipped function"], inputs=on(lambda: nn.Linear(4, 4), 2, 4))
+def test_module_made_in_the_frame(fc, x):
+    made = nn.Linear(4, 2)
+    return made(fc(x)), made
+
+
+@same_as_eager(
+    graphs=1,
+    breaks=[],
+    inputs=on(lambda: nn.Linear(4, 4), 2, 4),
+)
+def test_functional_module_made_in_the_frame(fc, x):
+    return nn.GELU()(fc(x)), nn.CrossEntropyLoss()(x, torch.tensor([0, 1])), nn.MSELoss(reduction="sum")(x, x + 1)
+
+
+# ---------------------------------------------------------------- attributes of the module
+
+
+class Stateful(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(4, 4)
+        self.calls = 0
+        self.seen = []
+        self.cache = {}
+        self.last = None
+        self.settings = {"scale": 2.0}
+
+    def forward(self, x):
+        y = self.fc(x) * self.settings["scale"]
+        self.seen.append(y.shape[0])
+        self.cache["y"] = y
+        self.last = y
+        return y
+
+
+@one_graph(inputs=on(Stateful, 2, 4))
+def test_attributes_lists_and_caches_change(net, x):
+    out = net(x) + net(x)
+    return out, net.seen, net.cache["y"] is net.last, net.last
+
+
+class Counting(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.calls = 0
+
+    def forward(self, x):
+        self.calls += 1
+        return x + 1
+
+
+@one_graph(inputs=on(Counting, 2, 4))
+def test_counter_on_the_module(net, x):
+    return net(x), net(x), net.calls
+
+
+class WithProperty(nn.Module):
+    scale = 3
+
+    def __init__(self):
+        super().__init__()
+        self._gain = 2.0
+        self.fc = nn.Linear(4, 4)
+
+    @property
+    def gain(self):
+        return self._gain * self.scale
+
+    @gain.setter
+    def gain(self, value):
+        self._gain = value
+
+    @staticmethod
+    def shift(x):
+        return x + 1
+
+    @classmethod
+    def twice(cls, x):
+        return x * cls.scale
+
+    def forward(self, x):
+        self.gain = 0.5
+        return self.twice(self.shift(self.fc(x))) * self.gain
+
+
+@one_graph(inputs=on(WithProperty, 2, 4))
+def test_properties_static_and_class_methods(net, x):
+    return net(x), net.gain
+
+
+class Delegating(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(4, 4)
+
+    def __getattr__(self, name):
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            return getattr(self.inner, name)
+
+    def forward(self, x):
+        return self.inner(x) * self.out_features + self.weight.sum()
+
+
+@one_graph(inputs=on(Delegating, 2, 4))
+def test_getattr_of_its_own(net, x):
+    return net(x)
+
+
+class Noting(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(4, 4)
+
+    def __setattr__(self, name, value):
+        if name == "note":
+            value = value * 2
+        super().__setattr__(name, value)
+
+    def forward(self, x):
+        self.note = 3
+        return self.fc(x) + self.note
+
+
+@one_graph(inputs=on(Noting, 2, 4))
+def test_setattr_of_its_own(net, x):
+    return net(x), net.note
+
+
+class Base(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(4, 4)
+
+    def forward(self, x, *, scale=1.0):
+        return self.fc(x) * scale
+
+
+class Derived(Base):
+    def forward(self, x):
+        return super().forward(x, scale=2.0) + Base.forward(self, x)
+
+
+@one_graph(grad=True, inputs=on(Derived, 2, 4))
+def test_super_forward(net, x):
+    return net(x)
+
+
+class LinearPlus(nn.Linear):
+    def forward(self, input):
+        return super().forward(input) + F.linear(input, self.weight, self.bias)
+
+
+@one_graph(grad=True, inputs=on(lambda: LinearPlus(4, 4), 2, 4))
+def test_subclass_of_a_library_module(net, x):
+    return net(x)
+
+
+class WithFunctions(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.act = F.gelu
+        self.norm = functools.partial(F.layer_norm, normalized_shape=(4,))
+        self.post = lambda t: t * 2
+        self.table = {"relu": torch.relu}
+        self.klass = nn.Tanh
+
+    def forward(self, x):
+        return self.table["relu"](self.post(self.norm(self.act(x))))
+
+
+@one_graph(inputs=on(WithFunctions, 2, 4))
+def test_functions_stored_as_attributes(net, x):
+    return net(x)
+
+
+def replaced():
+    fc = nn.Linear(4, 4)
+    plain = fc.forward
+    fc.forward = lambda x: plain(x) * 2
+    return fc
+
+
+@one_graph(grad=True, inputs=on(replaced, 2, 4))
+def test_forward_replaced_on_the_instance(fc, x):
+    return fc(x)
+
+
+def logged(fn):
+    @functools.wraps(fn)
+    def wrapper(self, *args, **kwargs):
+        self.log.append(fn.__name__)
+        return fn(self, *args, **kwargs) + 1
+
+    return wrapper
+
+
+class Decorated(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(4, 4)
+        self.log = []
+
+    @logged
+    def forward(self, x, k=2):
+        return self.fc(x) * k
+
+
+@one_graph(inputs=on(Decorated, 2, 4))
+def test_decorated_forward(net, x):
+    return net(x) + net(x, k=3), net.log
+
+
+class OtherMethods(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.enc = nn.Linear(4, 2)
+        self.dec = nn.Linear(2, 4)
+
+    def encode(self, x):
+        return self.enc(x).relu()
+
+    def decode(self, z):
+        return self.dec(z)
+
+    def forward(self, x):
+        return self.decode(self.encode(x))
+
+
+@one_graph(inputs=on(OtherMethods, 2, 4))
+def test_methods_other_than_forward(net, x):
+    return net.encode(x), net(x), getattr(net, "decode")(net.encode(x))
+
+
+class Called(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(4, 4)
+
+    def __call__(self, x):
+        return super().__call__(x) + 1
+
+    def forward(self, x):
+        return self.fc(x)
+
+
+@one_graph(inputs=on(Called, 2, 4))
+def test_call_of_its_own(net, x):
+    return net(x)
+
+
+@one_graph(inputs=on(lambda: nn.Linear(4, 4), 2, 4))
+def test_asked_about_a_module(fc, x):
+    facts = isinstance(fc, nn.Module), type(fc).__name__, fc.training, hasattr(fc, "bias"), hasattr(fc, "nothing")
+    more = getattr(fc, "nothing", 3), fc.in_features, callable(fc), fc.__class__ is nn.Linear, fc is not None
+    return fc(x), facts, more, bool(fc), fc == fc
+
+
+@one_graph(inputs=on(lambda: nn.Linear(4, 4), 2, 4))
+def test_module_as_key_and_in_lists(fc, x):
+    table = {fc: 1}
+    return fc(x) * table[fc], fc in [fc], [fc].index(fc)
+
+
+@one_graph(inputs=on(Stateful, 2, 4))
+def test_attributes_set_and_deleted(net, x):
+    net.extra = 3
+    setattr(net, "other", x + 1)
+    y = net.extra + net.other
+    del net.extra
+    return y, hasattr(net, "extra"), net.other
+
+
+# ---------------------------------------------------------------- parametrisation, lazy modules, what PyTorch has
+
+
+class Symmetric(nn.Module):
+    def forward(self, w):
+        return w.triu() + w.triu(1).transpose(-1, -2)
+
+
+def parametrised():
+    fc = nn.Linear(4, 4)
+    parametrize.register_parametrization(fc, "weight", Symmetric())
+    return fc
+
+
+@one_graph(grad=True, inputs=copies(parametrised, 2, 4))
+def test_parametrised_weight(fc, x):
+    return fc(x)
+
+
+@one_graph(grad=True, inputs=copies(lambda: parametrizations.weight_norm(nn.Linear(4, 4)), 2, 4))
+def test_weight_norm(fc, x):
+    return fc(x)
+
+
+@one_graph(inputs=copies(lambda: parametrizations.spectral_norm(nn.Linear(4, 4)), 2, 4))
+def test_spectral_norm(fc, x):
+    return fc(x)
+
+
+@one_graph(grad=True, inputs=copies(lambda: parametrizations.orthogonal(nn.Linear(4, 4)), 2, 4))
+def test_orthogonal(fc, x):
+    return fc(x)
+
+
+def normed_by_hook():
+    torch.utils.hooks.RemovableHandle.next_id = 0  # the key of the hook
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it is deprecated
+        return nn.utils.weight_norm(nn.Linear(4, 4))
+
+
+@one_graph(inputs=on(normed_by_hook, 2, 4))
+def test_weight_norm_by_hook(fc, x):
+    return fc(x)
+
+
+@one_graph(inputs=copies(lambda: nn.utils.spectral_norm(nn.Linear(4, 4)), 2, 4))
+def test_spectral_norm_by_hook(fc, x):
+    return fc(x)
+
+
+@same_as_eager(
+    graphs=2,
+    breaks=["skipped function"] * 2
+    + ["unsupported attribute"]
+    + ["skipped function"] * 2
+    + ["unsupported attribute"]
+    + ["skipped function"] * 5
+    + ["unsupported mutation"],
+    inputs=on(lambda: nn.LazyLinear(3), 2, 4),
+)
+def test_lazy_linear(fc, x):
+    return fc(x), type(fc).__name__
+
+
+def lazy_that_ran():
+    fc = nn.LazyLinear(3)
+    fc(torch.randn(2, 4))
+    return fc
+
+
+@one_graph(inputs=on(lazy_that_ran, 2, 4))
+def test_lazy_linear_after_its_first_call(fc, x):
+    return fc(x)
+
+
+def attention():
+    return nn.MultiheadAttention(8, 2, batch_first=True)
+
+
+@one_graph(grad=True, inputs=on(attention, 2, 3, 8))
+def test_multihead_attention(layer, x):
+    mask = torch.ones(3, 3, dtype=torch.bool).triu(1)
+    return layer(x, x, x, attn_mask=mask), layer(x, x, x, need_weights=False)[0]
+
+
+@one_graph(inputs=on(lambda: nn.Transformer(8, 2, 1, 1, 16, batch_first=True).eval(), 2, 3, 8))
+def test_transformer(net, x):
+    return net(x, x)
+
+
+@one_graph(grad=True, inputs=on(lambda: nn.LSTM(4, 3, batch_first=True, bidirectional=True), 2, 5, 4))
+def test_lstm(net, x):
+    out, (h, c) = net(x)
+    return out, h, c
+
+
+@one_graph(grad=True, inputs=on(lambda: nn.GRUCell(4, 3), 2, 4))
+def test_recurrent_cell_in_a_loop(cell, x):
+    h = None
+    for _ in range(3):
+        h = cell(x, h)
+    return h
+
+
+@one_graph(grad=True, inputs=lambda: (nn.EmbeddingBag(9, 4), torch.tensor([1, 2, 3, 4]), torch.tensor([0, 2])))
+def test_embedding_bag(table, ids, offsets):
+    return table(ids, offsets)
+
+
+@same_as_eager(
+    graphs=2, breaks=["tensor value read"], grad=True, inputs=on(lambda: nn.BatchNorm1d(4, momentum=None), 8, 4)
+)
+def test_batch_norm_with_cumulative_average(bn, x):
+    return bn(x)
+
+
+@one_graph(grad=True, inputs=lambda: (torch.randn(3, 4), torch.tensor([0, 1, 3])))
+def test_loss_functions(x, y):
+    return F.cross_entropy(x, y), F.nll_loss(x.log_softmax(-1), y), F.mse_loss(x, x + 1), F.smooth_l1_loss(x, x * 2)
+
+
+@same_as_eager(
+    graphs=3,
+    breaks=["tensor value read", "data-dependent branch"],
+    grad=True,
+    inputs=lambda: (nn.GaussianNLLLoss(), torch.randn(3, 4), torch.randn(3, 4)),
+)
+def test_gaussian_loss(loss, x, y):
+    return loss(x, y, x.exp())

@@ -1,0 +1,252 @@
+# mypy: ignore-errors
+# ruff: noqa
+"""Programs that train: optimisers, schedulers, scalers and clipping inside the compiled function.
+
+PYTEST_DONT_REWRITE: the programs use ``assert`` as a user's would.
+"""
+
+import functools
+
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+from torch._dynamo.eval_frame import TorchPatcher
+
+from compiler_core.api.testing import same_as_eager
+
+TorchPatcher.patch()  # the first use of torch.compile in a process marks LBFGS.step as one to leave alone
+
+
+def training(optimiser, *args, **kwargs):
+    """A model, its optimiser and a batch."""
+
+    def make():
+        net = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 1))
+        return net, optimiser(net.parameters(), *args, **kwargs), torch.randn(8, 4), torch.randn(8, 1)
+
+    return make
+
+
+def step(net, optimiser, x, y):
+    optimiser.zero_grad()
+    loss = F.mse_loss(net(x), y)
+    loss.backward()
+    optimiser.step()
+    return loss.detach()
+
+
+@same_as_eager(
+    graphs=2,
+    breaks=["skipped function"] * 2 + ["backward"] + ["skipped function"],
+    inputs=training(torch.optim.SGD, lr=0.1, momentum=0.9, weight_decay=1e-3),
+)
+def test_sgd(net, optimiser, x, y):
+    return [step(net, optimiser, x, y) for _ in range(2)]
+
+
+@same_as_eager(
+    graphs=2,
+    breaks=["skipped function"] * 2 + ["backward"] + ["skipped function"],
+    inputs=training(torch.optim.Adam, lr=0.1),
+)
+def test_adam(net, optimiser, x, y):
+    return [step(net, optimiser, x, y) for _ in range(2)]
+
+
+@same_as_eager(
+    graphs=2,
+    breaks=["skipped function"] * 2 + ["backward"] + ["skipped function"],
+    inputs=training(torch.optim.AdamW, lr=0.1, amsgrad=True),
+)
+def test_adamw(net, optimiser, x, y):
+    return [step(net, optimiser, x, y) for _ in range(2)]
+
+
+@same_as_eager(
+    graphs=2,
+    breaks=["skipped function"] * 2 + ["backward"] + ["skipped function"],
+    inputs=training(torch.optim.RMSprop, lr=0.1),
+)
+def test_rmsprop(net, optimiser, x, y):
+    return [step(net, optimiser, x, y) for _ in range(2)]
+
+
+@same_as_eager(
+    graphs=2,
+    breaks=["skipped function", "backward", "skipped function"],
+    inputs=training(torch.optim.Adam, lr=0.1, foreach=True),
+)
+def test_foreach_adam(net, optimiser, x, y):
+    return step(net, optimiser, x, y)
+
+
+@same_as_eager(
+    graphs=2,
+    breaks=["skipped function", "backward", "skipped function"],
+    inputs=training(torch.optim.AdamW, lr=0.1, fused=True),
+)
+def test_fused_adamw(net, optimiser, x, y):
+    return step(net, optimiser, x, y)
+
+
+@same_as_eager(
+    graphs=2, breaks=["skipped function", "backward", "skipped function"], inputs=training(torch.optim.Adagrad, lr=0.1)
+)
+def test_adagrad(net, optimiser, x, y):
+    return step(net, optimiser, x, y)
+
+
+@same_as_eager(graphs=0, breaks=["asked for"], inputs=training(torch.optim.LBFGS, lr=0.1, max_iter=2))
+def test_lbfgs_with_a_closure(net, optimiser, x, y):
+    def closure():
+        optimiser.zero_grad()
+        loss = F.mse_loss(net(x), y)
+        loss.backward()
+        return loss
+
+    return optimiser.step(closure)
+
+
+@same_as_eager(
+    graphs=1, breaks=["skipped function", "backward", "skipped function"], inputs=training(torch.optim.SGD, lr=0.1)
+)
+def test_step_written_in_line(net, optimiser, x, y):
+    optimiser.zero_grad(set_to_none=False)
+    loss = F.mse_loss(net(x), y)
+    loss.backward()
+    optimiser.step()
+    return loss
+
+
+@same_as_eager(
+    graphs=2,
+    breaks=["backward", "skipped function"],
+    inputs=training(torch.optim.SGD, lr=0.1),
+)
+def test_clipped_gradients(net, optimiser, x, y):
+    F.mse_loss(net(x), y).backward()
+    norm = nn.utils.clip_grad_norm_(net.parameters(), 0.1)
+    nn.utils.clip_grad_value_(net.parameters(), 0.01)
+    optimiser.step()
+    return norm
+
+
+class Wide(nn.Module):
+    """Gradients of two kinds."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Linear(4, 3), nn.Linear(3, 2, dtype=torch.float64)
+
+    def forward(self, x):
+        return self.b(self.a(x).double())
+
+
+@same_as_eager(grad=True, inputs=lambda: (Wide(), torch.randn(5, 4)))
+def test_clipped_gradients_of_two_kinds(net, x):
+    net(x).sum().backward()
+    return nn.utils.clip_grad_norm_(net.parameters(), 0.1, foreach=True), [p.grad for p in net.parameters()]
+
+
+@same_as_eager(
+    graphs=4,
+    breaks=["skipped function"] * 2 + ["backward"] + ["skipped function"] * 3 + ["backward"] + ["skipped function"],
+    inputs=training(torch.optim.SGD, lr=0.1),
+)
+def test_scheduler(net, optimiser, x, y):
+    scheduler = torch.optim.lr_scheduler.StepLR(optimiser, step_size=1, gamma=0.5)
+    step(net, optimiser, x, y)
+    scheduler.step()
+    step(net, optimiser, x, y)
+    return optimiser.param_groups[0]["lr"]
+
+
+@same_as_eager(
+    graphs=1,
+    breaks=["skipped function"] * 2 + ["backward"] + ["skipped function"] * 3,
+    inputs=training(torch.optim.SGD, lr=0.1),
+)
+def test_scaler_that_is_disabled(net, optimiser, x, y):
+    scaler = torch.amp.GradScaler("cpu", enabled=False)
+    loss = F.mse_loss(net(x), y)
+    scaler.scale(loss).backward()
+    scaler.unscale_(optimiser)
+    scaler.step(optimiser)
+    scaler.update()
+    return loss
+
+
+@same_as_eager(
+    graphs=2,
+    breaks=["skipped function"] * 2 + ["backward"] + ["skipped function"],
+    inputs=training(torch.optim.Adam, lr=0.1),
+)
+def test_optimiser_made_inside(net, optimiser, x, y):
+    own = torch.optim.SGD(net.parameters(), lr=0.5)
+    return step(net, own, x, y)
+
+
+@same_as_eager(
+    graphs=4,
+    breaks=["backward"] + ["unsupported iteration"] * 2 + ["skipped function"],
+    inputs=training(torch.optim.SGD, lr=0.1),
+)
+def test_gradients_accumulated(net, optimiser, x, y):
+    for part, want in zip(x.chunk(2), y.chunk(2)):
+        F.mse_loss(net(part), want).backward()
+    optimiser.step()
+    optimiser.zero_grad()
+    return [p.grad is None for p in net.parameters()]
+
+
+@same_as_eager(graphs=2, breaks=["backward"], inputs=lambda: (nn.Linear(4, 4), nn.Linear(4, 4), torch.randn(2, 4)))
+def test_step_by_hand(net, slow, x):
+    loss = net(x).square().mean()
+    loss.backward()
+    with torch.no_grad():
+        for p in net.parameters():
+            p -= 0.1 * p.grad
+            p.grad = None
+        for p, q in zip(slow.parameters(), net.parameters()):
+            p.mul_(0.9).add_(q, alpha=0.1)
+    return loss
+
+
+@same_as_eager(graphs=1, breaks=[], inputs=lambda: (nn.Linear(4, 4), nn.Linear(4, 4), torch.randn(2, 4)))
+def test_moving_average_of_weights(fast, slow, x):
+    with torch.no_grad():
+        for p, q in zip(slow.parameters(), fast.parameters()):
+            p.lerp_(q, 0.1)
+    return slow(x)
+
+
+@same_as_eager(
+    graphs=2,
+    breaks=["unsupported mutation"] + ["skipped function"] * 4 + ["unsupported instruction"] * 2,
+    inputs=lambda: (nn.Linear(4, 4), nn.Linear(4, 4), torch.randn(2, 4)),
+)
+def test_weights_loaded_inside(a, b, x):
+    a.load_state_dict(b.state_dict())
+    return a(x) - b(x)
+
+
+@same_as_eager(
+    graphs=6,
+    breaks=["skipped function", "skipped function", "skipped function"],
+    inputs=training(torch.optim.SGD, lr=0.1),
+)
+def test_training_loop(net, optimiser, x, y):
+    losses = []
+    for epoch in range(2):
+        net.train()
+        for i in range(2):
+            out = net(x[i * 4 : i * 4 + 4])
+            loss = F.mse_loss(out, y[i * 4 : i * 4 + 4])
+            optimiser.zero_grad()
+            loss.backward()
+            optimiser.step()
+            losses.append(loss.item())
+        net.eval()
+        with torch.no_grad():
+            losses.append(F.mse_loss(net(x), y).item())
+    return losses

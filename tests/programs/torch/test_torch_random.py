@@ -1,0 +1,162 @@
+# mypy: ignore-errors
+# ruff: noqa
+"""Programs that draw random numbers: they draw what eager draws, and leave the stream where eager leaves it.
+
+PYTEST_DONT_REWRITE: the programs use ``assert`` as a user's would.
+"""
+
+import functools
+import random
+
+import numpy as np
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+from compiler_core.api.testing import same_as_eager
+
+one_graph = functools.partial(same_as_eager, graphs=1, breaks=[])
+
+
+@one_graph()
+def test_constructors(x):
+    made = torch.rand(2, 3), torch.randn(2), torch.randint(0, 9, (3,)), torch.randperm(5), torch.randint(5, (2,))
+    return x + 1, made, torch.rand_like(x), torch.randn_like(x), torch.randint_like(x, 3), torch.normal(0.0, 1.0, (2,))
+
+
+@one_graph()
+def test_distributions_of_tensors(x):
+    p = x.sigmoid()
+    return torch.bernoulli(p), torch.multinomial(p, 2), torch.normal(x, p), torch.poisson(p), p.multinomial(1)
+
+
+@one_graph()
+def test_in_place_draws(x):
+    y = x.clone()
+    a = y.normal_(), y.uniform_(-1, 1).clone(), y.bernoulli_(0.5).clone(), y.exponential_().clone()
+    return a, y.random_(0, 5), y.log_normal_().clone(), y.cauchy_().clone(), y.geometric_(0.3)
+
+
+@one_graph(grad=True)
+def test_dropouts(x):
+    return F.dropout(x, 0.5), F.dropout(x, 0.3, training=False), F.alpha_dropout(x, 0.5, True), F.dropout1d(x, 0.5)
+
+
+@one_graph(grad=True)
+def test_random_functions(x):
+    return F.rrelu(x, training=True), F.gumbel_softmax(x), F.gumbel_softmax(x, hard=True)
+
+
+@one_graph(grad=True)
+def test_noise_under_a_loop(x):
+    for _ in range(3):
+        x = x + torch.randn_like(x) * 0.1
+    return x
+
+
+@same_as_eager(graphs=2, breaks=["skipped function", "skipped function"])
+def test_seed_set_inside(x):
+    torch.manual_seed(3)
+    a = torch.randn(2)
+    torch.manual_seed(3)
+    return a == torch.randn(2), x + 1
+
+
+@same_as_eager(graphs=2, breaks=["skipped function", "skipped function"])
+def test_state_read_and_set(x):
+    state = torch.get_rng_state()
+    a = torch.randn(2)
+    torch.set_rng_state(state)
+    return a, torch.randn(2), x + 1
+
+
+@same_as_eager(
+    graphs=2, breaks=["skipped function", "unsupported iteration", "skipped function", "unsupported iteration"]
+)
+def test_fork(x):
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(1)
+        a = torch.randn(2)
+    return a + x[0, :2], torch.randn(2)
+
+
+@same_as_eager(
+    graphs=2,
+    breaks=["unsupported call", "unsupported call"],
+    inputs=lambda: (torch.randn(3), torch.Generator().manual_seed(7)),
+)
+def test_generator(x, g):
+    return x + torch.randn(3, generator=g), torch.randint(0, 5, (2,), generator=g), torch.randn(1)
+
+
+@same_as_eager(graphs=1, breaks=["skipped function"] + ["unsupported attribute"] + ["unsupported call"] * 2)
+def test_generator_made_inside(x):
+    g = torch.Generator()
+    g.manual_seed(3)
+    return x + torch.rand(4, generator=g), torch.randn(1)
+
+
+@same_as_eager(graphs=2, breaks=["skipped function"])
+def test_initial_seed(x):
+    return torch.initial_seed() * 0, x + torch.randn(4)
+
+
+@same_as_eager(graphs=1, breaks=["skipped function"] + ["unsupported call"] + ["skipped function"] * 2)
+def test_pythons_random(x):
+    random.seed(5)
+    a = random.random()
+    return x * a, random.randint(0, 9), random.choice([1, 2, 3])
+
+
+@same_as_eager(graphs=1, breaks=["unsupported call", "unsupported call"])
+def test_numpys_random(x):
+    np.random.seed(5)
+    a = float(np.random.rand())
+    return x * a, x + 1
+
+
+@same_as_eager(graphs=1, breaks=["skipped function", "unsupported call"])
+def test_random_branch(x):
+    random.seed(int(x.numel()))
+    if random.random() < 0.5:
+        return x + 1
+    return x - 1
+
+
+@same_as_eager(
+    graphs=2,
+    breaks=["print"],
+    inputs=lambda: (nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5), nn.RReLU()), torch.randn(2, 4)),
+)
+def test_random_modules_then_break(net, x):
+    y = net(x)
+    print("between")
+    return y + net(x), torch.randn(2)
+
+
+@same_as_eager()
+def test_distribution_objects(x):
+    d = torch.distributions.Normal(x, 1.0)
+    return d.log_prob(x + 1), d.sample(), d.rsample()
+
+
+@same_as_eager()
+def test_categorical(x):
+    d = torch.distributions.Categorical(logits=x)
+    a = d.sample()
+    return a, d.log_prob(a), d.entropy()
+
+
+@one_graph()
+def test_attention_with_dropout(x):
+    q = x.view(1, 1, 4, 4)
+    return F.scaled_dot_product_attention(q, q, q, dropout_p=0.5), F.scaled_dot_product_attention(
+        q, q, q, is_causal=True
+    )
+
+
+@one_graph()
+def test_draws_that_are_not_used(x):
+    torch.randn(3)
+    F.dropout(x, 0.5)
+    return x + 1

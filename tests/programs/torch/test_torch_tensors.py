@@ -1,0 +1,571 @@
+# mypy: ignore-errors
+# ruff: noqa
+"""Programs over tensors: what they are asked, conversions, indexing, Python's protocols, numbers beside tensors.
+
+PYTEST_DONT_REWRITE: the programs use ``assert`` as a user's would.
+"""
+
+import functools
+import math
+import operator
+
+import torch
+import torch.nn as nn
+
+import compiler_core
+from compiler_core.api.testing import same_as_eager
+
+one_graph = functools.partial(same_as_eager, graphs=1, breaks=[])
+
+
+def matrix(*shape):
+    return lambda: (torch.randn(*shape),)
+
+
+# ---------------------------------------------------------------- what a tensor is asked
+
+
+@one_graph()
+def test_shape_and_size(x):
+    a, b = x.shape
+    n = x.size(0), x.size(-1), x.size(), x.shape[0] * 2, len(x.shape), x.shape.numel()
+    return x.reshape(a * b) + x.numel() + x.dim() + x.ndim + x.nelement(), n
+
+
+@one_graph()
+def test_dtype_device_layout(x):
+    facts = x.dtype, x.device, x.layout, x.is_cuda, x.is_cpu, x.device.type, x.dtype.is_floating_point, x.itemsize
+    return x + 1, facts, x.dtype == torch.float32, x.device == torch.device("cpu"), x.is_sparse, x.nbytes
+
+
+@one_graph()
+def test_strides_and_contiguity(x):
+    y = x.t()
+    facts = x.is_contiguous(), y.is_contiguous(), y.stride(), y.stride(0), y[1:].storage_offset()
+    return y.contiguous() + 1, facts, x.is_contiguous(memory_format=torch.channels_last) if x.dim() == 4 else None
+
+
+@one_graph(grad=True)
+def test_grad_facts(x):
+    y = x * 2
+    return y, x.requires_grad, y.requires_grad, x.is_leaf, y.is_leaf, y.detach().requires_grad
+
+
+@one_graph()
+def test_grad_of_an_input_without_one(x):
+    return x + 1, x.grad is None
+
+
+def with_grad():
+    x = torch.randn(3, requires_grad=True)
+    x.grad = torch.ones(3)
+    return (x,)
+
+
+@one_graph(inputs=with_grad)
+def test_grad_read(x):
+    return x.detach() - 0.1 * x.grad, x.grad is not None
+
+
+@same_as_eager(graphs=1, breaks=[], inputs=with_grad)
+def test_grad_set_and_cleared(x):
+    g = x.grad * 2
+    x.grad = None
+    y = x * 2
+    x.grad = g
+    return y, x.grad is g
+
+
+@same_as_eager(graphs=1, breaks=["unsupported attribute"], grad=True)
+def test_grad_fn(x):
+    y = x * 2
+    return y, y.grad_fn is None, x.grad_fn is None, x.is_leaf, y.is_leaf
+
+
+@one_graph()
+def test_data_read(x):
+    return x.data + 1, x.data.requires_grad
+
+
+@same_as_eager(graphs=1, breaks=["unsupported mutation"])
+def test_data_assigned(x, y):
+    x.data = y
+    return x + 1
+
+
+@one_graph(grad=True)
+def test_transposes_and_parts(x):
+    z = torch.complex(x, x)
+    return x.T + x.mT, z.H.real, z.imag, x.real
+
+
+@same_as_eager(graphs=2, breaks=["unsupported attribute", "unsupported attribute"])
+def test_version_counter(x):
+    before = x._version
+    x.add_(1)
+    return x * (x._version - before)
+
+
+@one_graph()
+def test_predicates(x):
+    facts = torch.is_tensor(x), torch.is_floating_point(x), x.is_complex(), torch.is_complex(x), x.is_signed()
+    more = (
+        isinstance(x, torch.Tensor),
+        isinstance(x, nn.Parameter),
+        isinstance(3, torch.Tensor),
+        type(x) is torch.Tensor,
+    )
+    return x + 1, facts, more, torch.numel(x), x.is_inference(), x.element_size()
+
+
+@one_graph(inputs=lambda: (nn.Parameter(torch.randn(3)), torch.randn(3)))
+def test_parameters_are_told_from_tensors(p, x):
+    return (
+        p * x,
+        isinstance(p, nn.Parameter),
+        isinstance(x, nn.Parameter),
+        isinstance(p * x, nn.Parameter),
+        type(p).__name__,
+    )
+
+
+@one_graph()
+def test_hasattr_and_getattr(x):
+    return (
+        x + hasattr(x, "shape") + hasattr(x, "nothing"),
+        getattr(x, "nothing", 5),
+        getattr(x, "dim")(),
+        getattr(x, "shape"),
+    )
+
+
+@same_as_eager(graphs=1, breaks=[])
+def test_attribute_set_on_a_tensor(x):
+    y = x + 1
+    y.tag = "made"
+    return y, y.tag
+
+
+def tagged():
+    x = torch.randn(3)
+    x.tag = 4
+    return (x,)
+
+
+@one_graph(inputs=tagged)
+def test_attribute_of_an_outside_tensor(x):
+    return x + x.tag, hasattr(x, "tag")
+
+
+# ---------------------------------------------------------------- conversions and constructors
+
+
+@one_graph()
+def test_conversions(x):
+    half = x.half().float() + x.double().float() + x.bfloat16().float()
+    return (
+        half,
+        x.to(torch.int64),
+        x.to("cpu", torch.float64),
+        x.type(torch.int32),
+        x.to(x.double()),
+        x.int().bool(),
+        x.long(),
+    )
+
+
+@one_graph()
+def test_type_by_name(x):
+    return x.type("torch.DoubleTensor"), x.type(), x.type_as(x.int())
+
+
+@one_graph()
+def test_new_tensors(x):
+    made = x.new_zeros(2, 3), x.new_ones((2,)), x.new_full((2,), 3.0), x.new_tensor([1, 2]), x.new_empty(0)
+    return made, torch.zeros_like(x) + torch.ones_like(x, dtype=torch.int32), torch.full_like(x, 2)
+
+
+@one_graph()
+def test_factories(x):
+    made = torch.arange(3), torch.arange(0, 1, 0.25), torch.linspace(0, 1, 3), torch.eye(2), torch.full((2,), True)
+    more = torch.zeros(2, dtype=torch.float64), torch.ones(x.shape), torch.empty(0), torch.tril_indices(2, 2)
+    return x + 1, made, more, torch.logspace(0, 1, 2), torch.zeros(x.size(0), 2)
+
+
+@one_graph()
+def test_tensor_from_lists(x):
+    n = x.shape[0]
+    made = torch.tensor([1, n]), torch.tensor([[1.5, 2], [3, n]]), torch.tensor(3), torch.tensor(True), torch.tensor([])
+    return x.sum() + torch.tensor(2.0), made, torch.as_tensor([n, 2]), torch.scalar_tensor(3.0), torch.asarray([1, 2])
+
+
+@same_as_eager(graphs=2, breaks=["tensor value read", "tensor value read"])
+def test_tensor_from_tensors(x):
+    return torch.tensor([x[0, 0], x[1, 1]]), torch.tensor([[x[0, 0], 1.0]]), torch.as_tensor(x) is x
+
+
+@one_graph()
+def test_stack_of_scalars(x):
+    return torch.stack([x[0, 0], x[1, 1], torch.tensor(3.0)]), torch.cat([x.sum().view(1), x[0]])
+
+
+@one_graph()
+def test_as_tensor_of_a_tensor(x):
+    return torch.as_tensor(x) is x, torch.as_tensor(x, dtype=torch.float64), torch.asarray(x) + 1
+
+
+@same_as_eager(graphs=2, breaks=["skipped function"])
+def test_parameter_made_inside(x):
+    p = nn.Parameter(torch.ones(4))
+    return (x * p).sum(), isinstance(p, nn.Parameter), p.requires_grad
+
+
+@one_graph()
+def test_detach_and_clone(x):
+    y = x.detach()
+    z = x.clone()
+    z.add_(1)
+    return y, z, x.detach().clone(), x.clone().detach().requires_grad
+
+
+# ---------------------------------------------------------------- indexing
+
+
+@one_graph(grad=True, inputs=matrix(4, 5, 6))
+def test_indexing(x):
+    return x[0], x[-1], x[1:3], x[:, 2], x[..., 0], x[None].shape, x[1:, ::2, -3:], x[0, 1, 2], x[:, None, 0], x[...]
+
+
+@one_graph(grad=True, inputs=matrix(4, 5, 6))
+def test_indexing_with_tensors_and_lists(x):
+    i = torch.tensor([0, 2])
+    return x[i], x[:, i], x[i, i], x[[0, 1]], x[[0, 1], [2, 3]], x[i, :, 0], x[torch.tensor(1)], x[i[:, None], i]
+
+
+@one_graph(inputs=lambda: (torch.randn(4, 4), 2))
+def test_indexing_with_numbers_from_outside(x, i):
+    return x[i], x[i:], x[:i, i], x[(i, 1)], x[slice(0, i)], x[i, ..., None], x[True].shape
+
+
+@same_as_eager(graphs=2, breaks=["tensor value read", "tensor value read"])
+def test_indexing_with_a_mask(x):
+    y = x * 2
+    return y[x >= x.min()] + 1, x[x.bool()].numel()  # as many in every call: other counts compile again
+
+
+@one_graph()
+def test_assigning_to_items(x):
+    y = x.clone()
+    y[0] = 1
+    y[1, 2] = x[0, 0]
+    y[:, 3] = torch.arange(4.0)
+    y[..., 0] += 5
+    y[torch.tensor([2, 3])] *= 2
+    y[y > 1] = 0.5
+    y[[0, 1], [1, 0]] = -1.0
+    y[None, 0, 0] = 9
+    return y
+
+
+@one_graph()
+def test_assigning_to_items_of_an_argument(x, y):
+    x[0] = y[0]
+    x[1:3, 1:] = 0
+    return x + y
+
+
+@one_graph()
+def test_masked_forms_that_keep_their_shape(x):
+    mask = x > 0
+    y = x.masked_fill(mask, 0)
+    y[mask] = 1
+    return torch.where(mask, x, y), y.masked_fill_(~mask, 3), torch.where(mask, 1.0, x)
+
+
+@one_graph()
+def test_gather_scatter_index(x):
+    i = torch.zeros(4, 4, dtype=torch.long)
+    return x.gather(0, i), x.scatter(1, i, 1.0), x.index_select(0, i[0]), x.index_add(0, i[0], x), x.take(i)
+
+
+# ---------------------------------------------------------------- Python's protocols
+
+
+@one_graph()
+def test_iteration_and_unpacking(x):
+    a, b, *rest = x
+    rows = [row + i for i, row in enumerate(x)]
+    return a + b, rest, rows, len(x), sum(x), [p for p, q in zip(x, x)], list(x)[0], tuple(x)[1]
+
+
+@one_graph()
+def test_split_chunk_unbind(x):
+    a, b = x.chunk(2, dim=1)
+    c, d = torch.split(x, [1, 3])
+    return a * b, c, d, x.unbind(1)[0], torch.tensor_split(x, 3)[1], [t.sum() for t in x.split(2)]
+
+
+@one_graph()
+def test_results_with_names(x):
+    top = x.max(dim=0)
+    values, indices = x.sort(dim=1)
+    return top.values, top.indices, top[0], values, indices, x.topk(2).values, x.min(1)[1], torch.aminmax(x)
+
+
+@same_as_eager(graphs=1, breaks=[])
+def test_named_result_returned(x):
+    return x.max(dim=0), torch.linalg.qr(x).R
+
+
+@same_as_eager(graphs=1, breaks=["tensor value read"])
+def test_in_a_tensor(x):
+    return 5.0 in x, x + 1
+
+
+@same_as_eager(
+    graphs=3, breaks=["data-dependent branch"], inputs=lambda: (torch.full((4, 4), float(torch.initial_seed() % 2)),)
+)
+def test_truth_of_a_tensor(x):
+    if x.sum() > 0:
+        return x + 1
+    return x - 1
+
+
+@same_as_eager(graphs=4, breaks=["tensor value read"] * 4)
+def test_item_and_tolist(x):
+    n = x[0, 0].item()
+    return x * n, x[0].tolist(), float(x.sum()), int(x.numel())
+
+
+@one_graph()
+def test_comparisons(x, y):
+    return x > y, x == y, x != 0, 0 < x, (x > 0) & (y > 0), ~(x > 0), x.eq(y) | (x >= y), x.lt(0) ^ y.gt(0)
+
+
+@one_graph()
+def test_comparisons_with_none_and_strings(x):
+    return x is None, x is not None, x + 1, type(x) == torch.Tensor, x == None, x != None
+
+
+@one_graph()
+def test_numbers_on_the_left(x):
+    return 1 + x, 2 - x, 3 * x, 4 / x, 2**x, 7 // x, 5 % x, -x, +x, abs(x), 1.5 < x, True + x
+
+
+@one_graph(inputs=lambda: (torch.tensor(2.0), torch.tensor(3), 4, 2.5))
+def test_numbers_beside_zero_dimensional_tensors(a, b, i, f):
+    return a + i, b + i, b * f, a * b, b / i, i // b, f**a, b + True, a.add(i, alpha=2), torch.add(b, f)
+
+
+@one_graph()
+def test_in_place_operators(x):
+    y = x.clone()
+    y += 1
+    y -= x
+    y *= 2
+    y /= 3
+    y **= 2
+    z = y.long()
+    z |= 1
+    z &= 7
+    z <<= 1
+    return y, z
+
+
+@one_graph()
+def test_aliases_of_in_place_operators(x):
+    y = x
+    y += 1
+    z = y.mul_(2)
+    return y is x, z is x, z
+
+
+@one_graph()
+def test_arithmetic_of_sizes(x):
+    s = x.shape
+    t = s + (3,)
+    return (
+        x.new_zeros(t),
+        s[:1] + s[1:],
+        list(s),
+        s == (4, 4),
+        s[0] in s,
+        tuple(s),
+        torch.Size([2, 3]),
+        math.prod(s),
+        max(s),
+    )
+
+
+@one_graph()
+def test_operator_module(x, y):
+    return (
+        operator.add(x, y),
+        operator.matmul(x, y),
+        operator.itemgetter(0)(x),
+        operator.attrgetter("shape")(x),
+        operator.neg(x),
+    )
+
+
+@one_graph()
+def test_methods_through_the_class(x, y):
+    return (
+        torch.Tensor.add(x, y),
+        torch.Tensor.view(x, 16),
+        list(map(torch.Tensor.sum, [x, y])),
+        torch.Tensor.size(x, 0),
+    )
+
+
+@one_graph()
+def test_method_kept_in_a_variable(x):
+    f = x.add
+    g = torch.add
+    return f(1) + g(x, 2), [m(x) for m in (torch.sin, torch.Tensor.cos)]
+
+
+@one_graph()
+def test_functions_over_lists(x, y):
+    return (
+        torch.cat([x, y]),
+        torch.stack((x, y), 1),
+        torch.einsum("ij,jk->ik", x, y),
+        torch.meshgrid(x[0], y[0], indexing="ij"),
+        torch.broadcast_tensors(x, y[0]),
+    )
+
+
+@one_graph()
+def test_out_arguments(x, y):
+    out = torch.empty_like(x)
+    torch.add(x, y, out=out)
+    torch.mul(x, 2, out=y)
+    return out, y
+
+
+@one_graph()
+def test_out_argument_returned(x, y):
+    out = torch.empty(4, 4)
+    z = torch.matmul(x, y, out=out)
+    return z is out, z
+
+
+@same_as_eager(graphs=1, breaks=[])
+def test_out_argument_resized(x):
+    out = torch.empty(0)
+    torch.add(x, 1, out=out)
+    return out
+
+
+@same_as_eager(graphs=1, breaks=["print"])
+def test_printed_and_formatted(x):
+    s = f"{x.shape} {tuple(x.shape)}"
+    print(x.shape, x.dtype)
+    return x + 1, s, str(x.device), f"{x.dtype}", repr(x.shape)
+
+
+@same_as_eager(graphs=2, breaks=["tensor value read", "tensor value read"])
+def test_tensor_formatted(x):
+    return f"{x.sum():.3f}", str(x), x + 1
+
+
+@same_as_eager(graphs=3, breaks=["tensor value read", "tensor value read", "skipped function"])
+def test_nonzero_and_unique(x):
+    return x.nonzero(), torch.unique(x.round()), torch.masked_select(x, x > 0), x + 1
+
+
+@same_as_eager(
+    graphs=1,
+    breaks=["tensor value read", "unsupported operation", "tensor value read"],
+)
+def test_numpy_and_back(x):
+    return torch.from_numpy(x.numpy() + 1), torch.tensor(x.numpy())
+
+
+@same_as_eager(
+    graphs=2, breaks=["unsupported call"] + ["unsupported attribute"] + ["unsupported call"] + ["tensor value read"] * 2
+)
+def test_storage(x):
+    return x + 1, x.untyped_storage().nbytes(), x.data_ptr() == x.view(-1).data_ptr()
+
+
+class Tagged(torch.Tensor):
+    pass
+
+
+@same_as_eager(
+    graphs=0,
+    breaks=["unsupported operation", "unsupported operation"],
+    inputs=lambda: (torch.randn(3).as_subclass(Tagged),),
+)
+def test_tensor_subclass(x):
+    y = x * 2 + 1
+    return y, type(y).__name__
+
+
+class Logging(torch.Tensor):
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        out = super().__torch_function__(func, types, args, kwargs or {})
+        return out + 1 if func is torch.Tensor.mul else out
+
+
+@same_as_eager(
+    graphs=0,
+    breaks=["unsupported operation"] * 2
+    + ["skipped function"]
+    + ["unsupported call"]
+    + ["unsupported attribute"]
+    + ["unsupported operation"]
+    + ["unsupported call"] * 2
+    + ["unsupported operation"],
+    inputs=lambda: (torch.randn(3).as_subclass(Logging),),
+)
+def test_torch_function(x):
+    return x * 2, x + 1
+
+
+SPARSE = torch.eye(4).to_sparse()
+
+
+@same_as_eager(graphs=2, breaks=["unsupported call"])
+def test_sparse_product(x):
+    return SPARSE @ (x + 1), x * 2
+
+
+@same_as_eager(graphs=2, breaks=["unsupported call"], inputs=matrix(2, 3))
+def test_copy_and_deepcopy(x):
+    import copy
+
+    y = x + 1
+    return copy.copy(y), copy.deepcopy(y), copy.deepcopy([y, y])
+
+
+@same_as_eager(graphs=0, breaks=["exception"], inputs=lambda: (torch.randn(3), torch.randn(4)))
+def test_wrong_shapes_raise(x, y):
+    try:
+        return x + y
+    except RuntimeError as error:
+        return str(error)
+
+
+@same_as_eager(graphs=1, breaks=["exception"], inputs=lambda: (torch.randn(3), torch.randn(4)))
+def test_wrong_shapes_raise_out_of_the_frame(x, y):
+    z = x * 2
+    return z + y
+
+
+@one_graph(grad=False)
+def test_offset_of_a_view_of_an_input(x):
+    return x + 1, x[1:].storage_offset(), (x * 2)[2:].storage_offset()
+
+
+def test_offset_of_a_view_is_guarded():
+    def where(x):
+        return x + 1, x[1:].storage_offset()
+
+    compiled = compiler_core.compile(where, backend="eager", strict=True)
+    whole = torch.randn(6, 3)
+    for x in (whole[:4], whole[2:], whole[1:5]):
+        assert compiled(x)[1] == where(x)[1]

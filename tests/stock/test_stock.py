@@ -1,0 +1,455 @@
+"""Stock torch.compile observed: everything that it tells is in the record, and it is as it was without us."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import logging
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from typing import Any
+
+import pytest
+import torch
+from torch._inductor.utils import fresh_cache
+
+import compiler_core
+from compiler_core.errors import UsageError
+from compiler_core.records import Compile, Record
+from compiler_core.stock import versions
+from compiler_core.stock.read.graph_text import Place, read_graph
+from compiler_core.stock.read.trace_event import happened
+from compiler_core.stock.record_builder import Filler
+from tests.stock.stock_programs import walk_through
+
+pytestmark = [
+    pytest.mark.usefixtures("fresh_stock"),
+    # Dynamo looks at .grad of tensors that are no leaves
+    pytest.mark.filterwarnings("ignore:The .grad attribute:UserWarning"),
+]
+
+SILENT = {"str", "chromium_event", "describe_tensor", "describe_storage", "describe_source", "dynamo_start", ""}
+
+
+def train(fn: Callable[..., torch.Tensor], size: int) -> dict[str, torch.Tensor]:
+    torch.manual_seed(size)
+    inputs = {name: torch.randn(size, requires_grad=True) for name in "xy"}
+    fn(inputs).sum().backward()
+    return inputs
+
+
+class Handler(logging.Handler):
+    """What TORCH_TRACE would write, kept."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.heard: list[tuple[dict[str, Any], str]] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        made: Any = record
+        self.heard.append((made.metadata, getattr(made, "payload", None) or ""))
+
+
+@contextmanager
+def told() -> Iterator[Handler]:
+    handler, logger = Handler(), logging.getLogger("torch.__trace")
+    logger.addHandler(handler)
+    try:
+        yield handler
+    finally:
+        logger.removeHandler(handler)
+
+
+@pytest.fixture(scope="module")
+def observed() -> tuple[Record, Handler]:
+    """One run of the walk-through function: two sizes, forward and backward, nothing in PyTorch's cache."""
+    torch._dynamo.reset()
+    compiled = torch.compile(walk_through)
+    with fresh_cache(), told() as handler, compiler_core.record(engine="torch") as record:
+        train(compiled, 8)
+        train(compiled, 16)
+    return record, handler
+
+
+def first(record: Record) -> Compile:
+    return record.compiles[0]
+
+
+def texts(record: Record, pane: str) -> list[str]:
+    return [a.text for a in record.artifacts if a.pane == pane]
+
+
+def test_nothing_failed(observed: tuple[Record, Handler]) -> None:
+    record, _ = observed
+    assert record.engine == "torch"
+    assert [f.message for c in record.compiles for f in c.failures] == []
+    assert record.notes == []
+    assert Record.from_json(record.to_json()) == record
+
+
+def test_ids_are_pytorchs(observed: tuple[Record, Handler]) -> None:
+    record, handler = observed
+    ids = {f"{m['frame_id']}/{m['frame_compile_id']}" for m, _ in handler.heard if "frame_id" in m}
+    assert {c.id for c in record.compiles} == ids
+    assert {c.outcome for c in record.compiles} == {"compiled"}
+    root, resume = record.frames
+    assert (root.name, resume.name) == ("walk_through", "walk_through")
+    assert (root.kind, resume.kind, resume.resumes) == ("root", "resume", root.compiles[0].id)
+
+
+def test_every_artifact_that_pytorch_traces_is_there(observed: tuple[Record, Handler]) -> None:
+    record, handler = observed
+    have = {a.text for a in record.artifacts}
+    wanted = [(m, text) for m, text in handler.heard if text and not SILENT & m.keys()]
+    assert len(wanted) > 60
+    assert [m for m, text in wanted if text not in have] == []
+
+
+def test_graph_break_with_explanation_hints_and_link(observed: tuple[Record, Handler]) -> None:
+    record, _ = observed
+    (found,) = first(record).breaks
+    assert found.kind == "Data-dependent branching"
+    assert found.explanation.startswith("Detected data-dependent branching")
+    assert "torch.cond" in found.hint
+    assert re.search(r"https://\S+gb0170.html", found.hint)
+    assert found.stack[-1].text == "if x.mean() > 0.5:"
+    assert found.stack[-1].line
+    assert record.text(found.stack[-1].line).strip() == "if x.mean() > 0.5:"
+    assert found.resumes == [record.frames[1].id]
+
+
+def test_guards_have_code_source_and_line(observed: tuple[Record, Handler]) -> None:
+    record, _ = observed
+    compile_ = first(record)
+    guard = next(g for g in compile_.guards if g.kind == "TENSOR_MATCH")
+    assert guard.source == "L['inputs']['x']"
+    assert guard.code.startswith("check_tensor(L['inputs']['x'], Tensor")
+    assert guard.line
+    assert record.text(guard.line).strip() == 'x = inputs["x"].cos().cos()'
+    assert compile_.guards_ns
+    assert compile_.guards_ns > 0
+    assert all(g.cost_ns for g in compile_.guards)
+    assert sum(g.cost_ns or 0 for g in compile_.guards) == pytest.approx(compile_.guards_ns, rel=0.05)
+    lines = texts(record, "guards")[0].split("\n")
+    assert len(compile_.guards) == sum(bool(re.match(r"[| ]*\+- [A-Z_]+(:|$)", line)) for line in lines)
+
+
+def test_recompile_names_its_guard(observed: tuple[Record, Handler]) -> None:
+    record, _ = observed
+    causes = [c.cause for c in record.compiles if c.cause]
+    assert len(causes) == 2
+    assert causes[0].of == first(record).id
+    assert (causes[0].source, causes[0].expected, causes[0].got) == ("L['inputs']['x']", "8", "16")
+    assert causes[0].guard == next(g.code for g in first(record).guards if g.kind == "TENSOR_MATCH")
+
+
+def test_graphs_of_all_stages(observed: tuple[Record, Handler]) -> None:
+    record, _ = observed
+    compile_ = first(record)
+    panes = {a.pane for a in compile_.artifacts}
+    assert panes >= {
+        "bytecode", "generated", "decompiled", "guards", "captured", "pregrad", "joint", "forward", "backward",
+        "postgrad", "passes", "kernel", "wrapper", "other",
+    }  # fmt: skip
+    captured = compile_.find("captured").graph
+    assert captured
+    assert [n.target for n in captured.nodes if n.op.startswith("call_")] == ["cos", "cos", "mean", "operator.gt"]
+    node = next(n for n in captured.nodes if n.key == "x")
+    assert (node.shape, node.dtype, node.device, node.bytes) == ([8], "float32", "cpu", 32)
+    assert ["x", "mean"] in captured.edges
+    partition = compile_.partition
+    assert partition
+    assert (partition.saved_count, partition.saved_bytes, partition.default_saved_count) == (1, 32, 2)
+    assert [v.node.partition("#")[2] for v in partition.values if v.decision == "recomputed"] == ["cos"]
+
+
+def lines_of(record: Record, compile_: Compile, kernel: str, text: str) -> set[str]:
+    """The user's lines that the lines of a kernel with this text are linked to."""
+    artifact = next(a for a in compile_.artifacts if a.pane == "kernel" and a.name.startswith(kernel))
+    items = [artifact.item(s.key) for s in artifact.spans if text in artifact.lines(s)]
+    assert items
+    linked = {i for item in items for i in record.linked(item) if i.startswith("src:")}
+    return {record.text(item).strip() for item in linked}
+
+
+def test_kernel_lines_lead_to_the_users_lines(observed: tuple[Record, Handler]) -> None:
+    record, _ = observed
+    for compile_ in record.frames[0].compiles:
+        assert lines_of(record, compile_, "forward", ".cos()") == {'x = inputs["x"].cos().cos()'}
+        assert lines_of(record, compile_, "backward", ".sin()") == {'x = inputs["x"].cos().cos()'}
+    assert lines_of(record, first(record), "forward", "tmp2 > tmp3") == {"if x.mean() > 0.5:"}
+    groups = [sorted(n.partition("#")[2] for n in f.nodes) for f in first(record).fusions]
+    assert ["cos", "cos_1", "gt", "mean"] in groups
+
+
+@pytest.mark.parametrize("before", ["", "Backward of forward node: "])  # as PyTorch 2.13 and 2.15 write it
+def test_a_nodes_line_is_read_from_the_comment_above_it(before: str) -> None:
+    text = f"""class GraphModule(torch.nn.Module):
+    def forward(self, tangents_1: "f32[8][1]cpu"):
+        # {before}File: /a/b.py:31 in f, code: x = y.cos()
+        sin: "f32[8][1]cpu" = torch.ops.aten.sin.default(tangents_1)
+        return (sin,)
+"""
+    assert read_graph(text).places["sin"] == Place("/a/b.py", 31, "f", "x = y.cos()")
+
+
+def test_bytecode_and_memory_plan(observed: tuple[Record, Handler]) -> None:
+    record, _ = observed
+    compile_ = first(record)
+    assert "__compiled_fn" in compile_.find("decompiled").text
+    assert "LOAD_FAST" in compile_.find("bytecode").text
+    plan = compile_.find("forward.memory").text
+    assert re.search(r"buf0 +32 B  line \d+: allocated", plan)
+
+
+def test_time_is_told_for_each_phase(observed: tuple[Record, Handler]) -> None:
+    record, _ = observed
+    events = first(record).events
+    names = {e.name for e in events}
+    assert {"entire_frame_compile", "bytecode_tracing", "aot_trace_joint_graph", "GraphLowering.run"} <= names
+    assert {"min_cut_rematerialization_partition", "Scheduler.codegen", "fx_graph_cache_miss"} <= names
+    whole = next(e for e in events if e.name == "entire_frame_compile")
+    assert all(e.end is not None and e.outcome == "ok" for e in events)
+    inside = [e for e in events if e.name == "bytecode_tracing"]
+    assert all(whole.start <= e.start <= (e.end or 0) <= (whole.end or 0) for e in inside)
+
+
+def small(x: torch.Tensor) -> torch.Tensor:
+    return (x.sin() + 1).exp()
+
+
+def test_provenance_survives_pytorchs_cache() -> None:
+    with fresh_cache():
+        for state in ("miss", "hit"):
+            torch._dynamo.reset()
+            with compiler_core.record(engine="torch") as record:
+                torch.compile(small)(torch.ones(4))
+            compile_ = first(record)
+            assert any(e.name.endswith(f"cache_{state}") for e in compile_.events), state
+            assert lines_of(record, compile_, "forward", ".sin()") == {"return (x.sin() + 1).exp()"}
+            assert compile_.fusions[0].nodes
+
+
+def without_ids(codes: list[str]) -> list[str]:
+    return [re.sub(r"AOT ID: \['\d+", "AOT ID: ['n", code) for code in codes]
+
+
+@contextmanager
+def heard(codes: list[str]) -> Iterator[None]:
+    with told() as handler:
+        yield
+    codes += [text for about, text in handler.heard if "inductor_output_code" in about]
+
+
+@contextmanager
+def recorded(codes: list[str], **options: Any) -> Iterator[None]:
+    with compiler_core.record(engine="torch", **options) as record:
+        yield
+    codes += [text for compile_ in record.compiles for text in wrappers(compile_)]
+
+
+def wrappers(compile_: Compile) -> list[str]:
+    return [a.text for a in compile_.artifacts if a.pane == "wrapper" and ".wrapper" in a.name]
+
+
+def test_stock_does_the_same_with_and_without() -> None:
+    """The same graphs, recompiles, output code and gradients: unwatched, watched, and watched with all there is."""
+    ways: list[Callable[[list[str]], Any]] = [
+        heard, recorded, functools.partial(recorded, steps=True), functools.partial(recorded, logs=True),
+    ]  # fmt: skip
+    made = []
+    for around in ways:
+        torch._dynamo.reset()
+        torch._dynamo.utils.counters.clear()
+        compiled, codes = torch.compile(walk_through), list[str]()
+        with torch._inductor.config.patch(fx_graph_cache=False), around(codes):
+            values = [train(compiled, size) for size in (8, 16)]
+        stats = dict(torch._dynamo.utils.counters["stats"])
+        made.append((stats, sorted(without_ids(codes)), [i[name].grad for i in values for name in "xy"]))
+    for stats, code, grads in made[1:]:
+        assert stats == made[0][0]
+        assert code == made[0][1]
+        assert len(code) == 8
+        torch.testing.assert_close(grads, made[0][2], rtol=0, atol=0)
+
+
+def test_texts_that_were_kept_for_later_are_pytorchs() -> None:
+    """Where somebody else reads PyTorch's log, its texts are made at once; else when the record closes."""
+    made = []
+    for around in (nullcontext, told):
+        torch._dynamo.reset()
+        with (
+            torch._inductor.config.patch(fx_graph_cache=False),
+            around(),
+            compiler_core.record(engine="torch") as record,
+        ):
+            train(torch.compile(walk_through), 8)
+        graphs = [a for c in record.compiles for a in c.artifacts if a.graph or a.pane == "guards"]
+        made.append([(a.name, re.sub(r"graph id: \d+|Guard latency.*|\d{9,}", "", a.text)) for a in graphs])
+    assert len(made[0]) > 20
+    assert made[0] == made[1]
+
+
+def watched() -> list[Any]:
+    """What the observer hangs itself onto."""
+    import torch._dynamo.convert_frame as convert_frame
+
+    places = [getattr(module, name) for module, name in versions.kernel_tellers()]
+    refusal, passes = versions.refusal_class(), versions.pass_observer()
+    places += [refusal.__call__, passes.__enter__, passes.__exit__, torch.fx.GraphModule.print_readable]
+    places += [list(versions.feedback_savers() or ()), list(getattr(versions.cudagraphs_log(), "handlers", ()))]
+    return [*places, list(logging.getLogger("torch.__trace").handlers), dict(convert_frame._bytecode_hooks)]
+
+
+def test_all_hooks_are_taken_off_whatever_happens() -> None:
+    before = watched()
+    with contextlib.suppress(ZeroDivisionError), compiler_core.record(engine="torch"):
+        assert watched() != before
+        raise ZeroDivisionError
+    assert watched() == before
+
+
+def test_an_error_of_the_observer_stays_in_the_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: Any, **__: Any) -> None:
+        raise RuntimeError("our bug")
+
+    monkeypatch.setattr(Filler, "hear", broken)
+    monkeypatch.setattr("compiler_core.stock.observer._node_names", broken)
+    x = torch.ones(3)
+    with fresh_cache(), compiler_core.record(engine="torch") as record:
+        torch.testing.assert_close(torch.compile(small)(x), small(x))
+    assert record.notes
+    assert all("RuntimeError: our bug" in note for note in record.notes)
+
+
+def test_what_cannot_be_read_is_a_failure_of_that_compile() -> None:
+    record = Record()
+    filler = Filler(record, 0)
+    about = {"frame_id": 3, "frame_compile_id": 1}
+    filler.hear(happened({"chromium_event": {}, **about}, "{", 0))
+    assert "chromium_event" in record.notes[0]
+    filler.hear(happened({"dynamo_cpp_guards_str": {}, **about}, "no tree", 0))
+    filler.read()
+    filler.hear(happened({"chromium_event": {}, **about}, "{", 0))
+    filler.close()
+    (compile_,) = record.compiles
+    assert (compile_.id, compile_.guards) == ("3/1", [])
+    assert "chromium_event" in compile_.failures[0].message
+
+
+def test_options_reach_the_stock_compiler() -> None:
+    with compiler_core.record(engine="torch") as record:
+        torch.compile(small, backend="aot_eager", dynamic=True)(torch.ones(4))
+    compile_ = first(record)
+    graph = compile_.find("forward").graph
+    assert graph
+    assert any(isinstance(size, str) for node in graph.nodes for size in node.shape or [])
+    assert compile_.kernels == []
+    assert "symbols" in [a.name for a in compile_.artifacts]
+
+
+def apart(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    return torch.softmax(x, -1), x.t().contiguous().sin()
+
+
+def test_what_was_not_fused_and_why() -> None:
+    with fresh_cache(), compiler_core.record(engine="torch") as record:
+        torch.compile(apart)(torch.ones(8, 16))
+    refusals = first(record).refusals
+    assert refusals
+    assert all(refusal.reason.startswith(refusal.kind) for refusal in refusals)
+    names = {name for refusal in refusals for name in (refusal.first, refusal.second)}
+    assert any(re.match(r"op\d.* \(.*(exp|sum_1|amax).*\)", name) for name in names), names
+
+
+def product(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return x @ y
+
+
+@pytest.mark.filterwarnings("ignore")  # PyTorch's own, of the storage that it tries
+def test_autotuning_says_what_was_tried() -> None:
+    with fresh_cache(), compiler_core.record(engine="torch") as record:
+        torch.compile(product, options={"max_autotune": True})(torch.ones(2, 32, 64), torch.ones(2, 64, 32))
+    name, *tried = first(record).find("autotuning").text.splitlines()
+    assert name == "bmm(2x32x64, 2x64x32)"
+    assert {row.split()[2].partition("_")[0] for row in tried} == {"bmm", "cpp"}
+    times = [float(row.split()[0]) for row in tried]
+    assert times == sorted(times)
+
+
+def test_why_there_are_no_cuda_graphs() -> None:
+    from torch._inductor.cudagraph_utils import log_cudagraph_skip_and_bump_counter
+
+    with compiler_core.record(engine="torch") as record:
+        torch.compile(small, backend="eager")(torch.ones(4))
+        log_cudagraph_skip_and_bump_counter("skipping cudagraphs due to mutated inputs")
+    id_ = first(record).id
+    assert record.notes == [f"{id_}: CUDA graphs were skipped: skipping cudagraphs due to mutated inputs"]
+
+
+def test_ours_is_not_in_stocks_record() -> None:
+    with compiler_core.record(engine="torch") as record:
+        compiler_core.compile(small, backend="eager")(torch.ones(4))
+    assert record.compiles == []
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
+def test_what_was_compiled_before(backend: str) -> None:
+    compiled = torch.compile(walk_through, backend=backend)
+    with fresh_cache():
+        train(compiled, 8)
+        record = compiler_core.already_compiled(compiled)
+    root, resume = record.frames
+    assert (root.name, resume.kind, resume.name) == ("walk_through", "resume", "walk_through")
+    compile_ = first(record)
+    assert not compile_.failures
+    assert any(g.kind == "TENSOR_MATCH" and g.source == "L['inputs']['x']" for g in compile_.guards)
+    panes = {a.pane for a in compile_.artifacts}
+    wanted = {
+        "eager": {"captured"},
+        "aot_eager": {"forward", "backward"},
+        "inductor": {"kernel", "wrapper", "postgrad"},
+    }
+    assert panes >= {"bytecode", "generated", "decompiled", "guards", *wanted[backend]}
+    if backend == "inductor":
+        assert lines_of(record, compile_, "forward", ".cos()") == {'x = inputs["x"].cos().cos()'}
+        assert [k.graph for k in compile_.kernels] == ["forward", "backward"]
+
+
+def test_nothing_was_compiled_before() -> None:
+    with pytest.raises(UsageError, match="small was not compiled"):
+        compiler_core.already_compiled(small)
+
+
+def helper(a: torch.Tensor, b: torch.Tensor) -> list[torch.Tensor]:
+    return [a * b, a]
+
+
+def with_helper(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    both = helper(x.cos(), y)
+    print("a graph break")
+    return both[0] + both[1]
+
+
+def test_steps_change_nothing_and_are_all_there() -> None:
+    made = []
+    for steps in (False, True):
+        torch._dynamo.reset()
+        with contextlib.redirect_stdout(None), compiler_core.record(engine="torch", steps=steps) as record:
+            torch.compile(with_helper, backend="eager")(torch.ones(3), torch.ones(3))
+        assert record.notes == []
+        made.append(record)
+    plain, stepped = ([[a.text for a in c.artifacts if a.pane == "captured"] for c in r.compiles] for r in made)
+    assert plain == stepped
+    assert [len(c.guards) for c in made[0].compiles] == [len(c.guards) for c in made[1].compiles]
+    compile_ = first(made[1])
+    assert [s.outcome for s in compile_.steps][-1] == "captured"
+    states = [compile_.replay().state(n) for n in range(len(compile_.replay()))]
+    inside = next(s for s in states if s.calls[-1].name == "helper" and s.calls[-1].instruction.startswith("BINARY_OP"))
+    assert [call.name for call in inside.calls] == ["with_helper", "helper"]
+    assert inside.calls[-1].stack == ["Tensor mul"]
+    assert "mul = mul" in [note.text for note in inside.added]
+    stored = next(s for s in states if "STORE_FAST both" in s.calls[-1].instruction)
+    assert stored.calls[-1].locals["both"] == "List"
+    assert Record.from_json(made[1].to_json()) == made[1]

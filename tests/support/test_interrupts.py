@@ -1,0 +1,234 @@
+"""Interrupts and other signals while code is compiled, built and run: none is lost, and each leaves all as it was."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch._C._dynamo import guards as cpp
+
+import compiler_core
+from compiler_core import guards
+from compiler_core.guards.constants import same_constant
+from compiler_core.support import interrupts
+
+ROOT = Path(compiler_core.__file__).parents[1]
+
+
+class TimeLimit(Exception):
+    """What a program raises from a handler."""
+
+
+@pytest.fixture
+def heard() -> Iterator[list[int]]:
+    """The signals whose handlers ran."""
+    found: list[int] = []
+    before = signal.signal(signal.SIGUSR1, lambda number, frame: found.append(number))
+    yield found
+    signal.signal(signal.SIGUSR1, before)
+
+
+def tree_with(check: Callable[[Any], bool]) -> Any:
+    root: Any = cpp.RootGuardManager()
+    root.add_lambda_guard(interrupts.guard_function(check), ["a guard"], None)
+    return root
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), TimeLimit("after 3 s", 3), SystemExit(2)])
+def test_what_a_handler_raises_in_a_guard_is_kept(error: BaseException) -> None:
+    def check(obj: Any) -> bool:
+        if interrupted:
+            raise interrupted.pop()
+        return True
+
+    interrupted, tree = [error], tree_with(check)
+    assert not tree.check({})
+    with pytest.raises(type(error)) as raised:
+        interrupts.raise_kept()
+    assert raised.value is error
+    interrupts.raise_kept()
+    assert tree.check({})
+
+
+@pytest.mark.parametrize("others", [[], [0]])
+def test_an_interrupt_in_a_guard_is_raised_by_that_call(others: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever guards of other compiles then hold."""
+    numbers, interrupted = [-0.0], [KeyboardInterrupt()]
+    compiled = compiler_core.compile(lambda x: x * numbers[0], backend="eager")
+    for number in (*others, -0.0):
+        numbers[0] = number
+        compiled(torch.ones(1))
+
+    def same(a: Any, b: Any) -> bool:
+        if interrupted:
+            raise interrupted.pop()
+        return real(a, b)
+
+    real = same_constant
+    monkeypatch.setattr(guards.kinds, "same_constant", same)
+    with pytest.raises(KeyboardInterrupt):
+        compiled(torch.ones(1))
+    assert torch.signbit(compiled(torch.ones(1)))
+
+
+def test_a_guard_that_fails_to_look_does_not_hold() -> None:
+    tree = tree_with(lambda obj: bool(obj["missing"]))
+    assert not tree.check({})
+    assert tree.check({"missing": True})
+
+
+def test_a_guard_is_freed() -> None:
+    class Held:
+        pass
+
+    tree = tree_with(partial(same_constant, held := Held()))
+    gone = weakref.ref(held)
+    tree.check({})
+    del held, tree
+    assert gone() is None
+
+
+@pytest.mark.parametrize("value", [0.0, -0.0, float("nan"), 1.5, float("inf"), 1.5j, complex(0.0, -0.0)])
+def test_guards_on_numbers(value: complex) -> None:
+    numbers = [value]
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return torch.complex(x, x) * numbers[0]
+
+    compiled, x = compiler_core.compile(program), torch.ones(2)
+    for number in (value, 0.0, -0.0, float("nan"), 2.5, value):
+        numbers[0] = number
+        for ours, eagers in zip(torch.view_as_real(compiled(x)), torch.view_as_real(program(x)), strict=True):
+            assert torch.equal(ours.nan_to_num(7), eagers.nan_to_num(7))
+            assert torch.equal(torch.signbit(ours), torch.signbit(eagers)) or number != number
+
+
+def test_signals_wait_for_a_safe_point(heard: list[int]) -> None:
+    with interrupts.held():
+        signal.raise_signal(signal.SIGUSR1)
+        assert heard == []
+        interrupts.safe_point()
+        assert heard == [signal.SIGUSR1]
+        signal.raise_signal(signal.SIGUSR1)
+        with interrupts.held():
+            pass
+        assert len(heard) == 1
+        with interrupts.allowed():
+            assert len(heard) == 2
+            signal.raise_signal(signal.SIGUSR1)
+            assert len(heard) == 3
+        signal.raise_signal(signal.SIGUSR1)
+    assert len(heard) == 4
+
+
+def test_handlers_are_given_back_also_those_that_a_program_sets(heard: list[int]) -> None:
+    before = signal.getsignal(signal.SIGINT)
+    with interrupts.held():
+        later = signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+    assert signal.getsignal(signal.SIGUSR1) is signal.SIG_IGN
+    assert signal.getsignal(signal.SIGINT) is before
+    signal.signal(signal.SIGUSR1, later)
+    signal.raise_signal(signal.SIGUSR1)  # ours stood there, and hands on
+    assert heard == [signal.SIGUSR1]
+
+
+def test_other_threads_hold_nothing_back(heard: list[int]) -> None:
+    handlers: list[Any] = []
+
+    def work() -> None:
+        with interrupts.held(), interrupts.allowed():
+            interrupts.safe_point()
+            handlers.append(signal.getsignal(signal.SIGUSR1))
+
+    before = signal.getsignal(signal.SIGUSR1)
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert handlers == [before]
+
+
+def of_ours(gm: Any, inputs: Any) -> Any:
+    for _ in range(100):
+        time.sleep(0.01)
+    return gm.forward
+
+
+@pytest.mark.parametrize("backend", ["eager", of_ours])
+def test_a_time_limit_ends_a_compile(backend: Any) -> None:
+    """An exception of the program's own, raised by a handler while a long function is captured, or in a backend."""
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        for _ in range(3000 if backend == "eager" else 3):
+            x = x + 1
+        return x
+
+    def on_alarm(number: int, frame: Any) -> None:
+        raise TimeLimit("too long")
+
+    before = signal.signal(signal.SIGALRM, on_alarm)
+    signal.setitimer(signal.ITIMER_REAL, 0.1)
+    try:
+        with pytest.raises(TimeLimit, match="too long"):
+            compiler_core.compile(program, backend=backend)(torch.ones(2))
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert torch.equal(compiler_core.compile(lambda x: x + 1)(torch.ones(2)), torch.full((2,), 2.0))
+
+
+@pytest.mark.parametrize(("engine", "count"), [("core", "40"), ("torch", "10")])
+def test_interrupts_at_random_moments(engine: str, count: str) -> None:
+    """In a process of its own; the whole test is ``make interrupts``."""
+    env = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "tests.sweeps.interrupts", "--engine", engine, "--count", count, "--limit", "5"]
+    done = subprocess.run(command, env=env, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_fork_while_other_threads_compile() -> None:
+    """The child compiles and builds too: locks of threads that it does not have are free."""
+    program = """
+import faulthandler, os, threading, time
+import torch
+import compiler_core
+
+torch.set_num_threads(1)
+function = compiler_core.compile(lambda x, n: (x * n).sin() + n, recompile_limit=10**6)
+
+def work():
+    number = 0
+    while True:
+        number += 1
+        function(torch.ones(3), number)
+        compiler_core.compile(lambda x: (x * number).cos())(torch.ones(3))
+
+for _ in range(2):
+    threading.Thread(target=work, daemon=True).start()
+time.sleep(1)
+for number in range(8):
+    time.sleep(0.11)
+    child = os.fork()
+    if not child:
+        faulthandler.dump_traceback_later(60, exit=True)
+        function(torch.ones(3), -5)
+        compiler_core.compile(lambda x: (x - 7 - number).exp())(torch.ones(3))
+        os._exit(0)
+    if status := os.waitpid(child, 0)[1]:
+        os.write(2, f"a child ended with {status}".encode())
+        os._exit(1)
+os._exit(0)
+"""
+    env = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

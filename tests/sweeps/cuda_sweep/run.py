@@ -1,0 +1,156 @@
+"""The sweep: points through the pipeline, and all that can be said of what comes out."""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import random
+import signal
+import sys
+import time
+import traceback
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from compiler_core.codegen.triton import check as triton_check
+from compiler_core.codegen.triton import module as triton_module
+from compiler_core.loops import ir
+from tests.sweeps.cuda_sweep import forced, overflow, programs
+from tests.sweeps.cuda_sweep.pipeline import Graph, lowered
+from tests.sweeps.cuda_sweep.programs import Point
+from tests.sweeps.cuda_sweep.ptx import Compiler
+
+SECONDS = 40
+"""Of the processor's time, for a point: most take a tenth of a second, and one of Triton's for each new kernel."""
+
+
+class _TooLong(BaseException):
+    pass
+
+
+@contextmanager
+def _at_most(seconds: float) -> Iterator[None]:
+    def stop(*_: object) -> None:
+        raise _TooLong
+
+    before = signal.signal(signal.SIGVTALRM, stop)
+    signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)
+
+
+@dataclass
+class Sweep:
+    """Goes through points; `wrong` are those at which something is, and what."""
+
+    compiler: Compiler = field(default_factory=Compiler)
+    wrong: dict[str, list[str]] = field(default_factory=dict)
+    refused: dict[str, str] = field(default_factory=dict)
+    """Points that PyTorch runs, for reasons that a user would be told."""
+    points: int = 0
+
+    def go(self, points: Iterable[Point], seconds: float) -> None:
+        end = time.monotonic() + seconds
+        torch.manual_seed(0)
+        for point in points:
+            self.points += 1
+            if problems := self._problems(point):
+                self.wrong[point.text()] = problems
+                print(point.text(), *problems, sep="\n    ", file=sys.stderr, flush=True)
+            if time.monotonic() > end:
+                break
+
+    def text(self) -> str:
+        return (
+            f"{self.points} points ({len(self.refused)} left to PyTorch), {self.compiler.compiled} kernels compiled, "
+            f"{len(self.wrong)} points with problems"
+        )
+
+    def _problems(self, point: Point) -> list[str]:
+        try:
+            with _at_most(SECONDS):
+                return self._found(point)
+        except _TooLong:
+            return [f"takes longer than {SECONDS} s:\n{traceback.format_exc(limit=-8)}"]
+
+    def _found(self, point: Point) -> list[str]:
+        found = lowered(point.case().program, lambda: point.inputs("cuda"))
+        if found.failed:
+            return [found.failed]
+        if found.refused:
+            self.refused[point.text()] = found.refused
+        return [problem for graph in found.graphs for problem in _in_graph(graph, self.compiler)]
+
+
+def _in_graph(graph: Graph, compiler: Compiler) -> Iterator[str]:
+    compile(graph.wrapper, "wrapper", "exec")
+    if not graph.kernels:
+        return
+    unknown = list(triton_check.problems_in(graph.kernels))
+    yield from unknown
+    for step in graph.program.steps:
+        if isinstance(step, ir.Loops) and f"\ndef {step.name}(" in graph.kernels and not step.symbols:
+            grid = triton_module.load(graph.kernels)[step.name].grid
+            if isinstance(grid, int):
+                yield from overflow.problems_in(graph.kernels, step.name, grid)
+    if not unknown:
+        yield from compiler.problems(graph.kernels)
+
+
+def _points(given: argparse.Namespace) -> Iterator[Point]:
+    keys = [p for p in programs.key_points() if given.only in p.program]
+    if not keys and not given.only.startswith("random_"):
+        raise SystemExit(f"no program has {given.only!r} in its name")
+    drawn = (p for p in programs.random_points(given.seed) if given.only in p.program)
+    return itertools.chain(keys, itertools.islice(drawn, given.count))
+
+
+def sample(count: int) -> list[Point]:
+    """The points of the normal suite: half at the sizes that rules tell apart, half anywhere."""
+    keys = random.Random(0).sample(list(programs.key_points()), count // 2)
+    return [*keys, *itertools.islice(programs.random_points(1), count - count // 2)]
+
+
+def _sweep(given: argparse.Namespace) -> dict[str, Any]:
+    done = Sweep(Compiler(given.most_kernels))
+    points = sample(given.sample) if given.sample else _points(given)
+    done.go(map(Point.parsed, given.points) if given.points else points, given.seconds)
+    reasons = (f"{n} x {why}" for why, n in Counter(done.refused.values()).items())
+    print(done.text(), *sorted(reasons), sep="\n    ", file=sys.stderr)
+    return {"wrong": done.wrong, "points": done.points, "compiled": done.compiler.compiled}
+
+
+def _forced(given: argparse.Namespace) -> dict[str, Any]:
+    items: Iterable[forced.Forced] = map(forced.Forced.parsed, given.points)
+    if given.sample:
+        items = forced.sample(given.sample)
+    elif not given.points:
+        items = itertools.islice(forced.every(given.seed, given.only), given.count)
+    return forced.run(items, given.seconds)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    options = argparse.ArgumentParser(prog="python -m tests.sweeps.cuda_sweep")
+    options.add_argument("--forced", action="store_true", help="strategies at small sizes, in Triton's interpreter")
+    options.add_argument("--count", type=int, default=2000, help="so many random points, beside those of all programs")
+    options.add_argument("--seed", type=int, default=0)
+    options.add_argument("--only", default="", help="programs whose names have this in them")
+    options.add_argument("--sample", type=int, default=0, help="so many points that are always the same")
+    options.add_argument("--seconds", type=float, default=1e9)
+    options.add_argument("--most-kernels", type=int, default=1 << 60, help="to compile; of the others, the texts alone")
+    options.add_argument("points", nargs="*", help="points as the sweep prints them, each as one argument")
+    given = options.parse_args(arguments)
+    done = _forced(given) if given.forced else _sweep(given)
+    if given.sample:
+        json.dump(done, sys.stdout)
+    else:
+        sys.exit(bool(done["wrong"]))

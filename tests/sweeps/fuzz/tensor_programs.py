@@ -1,0 +1,218 @@
+"""Random programs of tensors: straight lines of operations that fit together, since each is tried as it is written."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import random
+import re
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from tests.sweeps.fuzz import tensor_parts
+from tests.sweeps.fuzz.tensor_grammar import FORMS, WEIGHTS
+
+if TYPE_CHECKING:
+    from hypothesis.strategies import SearchStrategy
+
+HOLE = re.compile(r"<([a-z]+)>")
+SIZES = (
+    1,
+    1,
+    2,
+    2,
+    3,
+    3,
+    4,
+    5,
+    6,
+    7,
+    8,
+    8,
+    9,
+    15,
+    16,
+    17,
+    24,
+    31,
+    32,
+    33,
+    48,
+    63,
+    64,
+    65,
+    100,
+    127,
+    128,
+    130,
+    200,
+    257,
+)
+LARGE = (1000, 1024, 2049, 5000, 12000, 40000)
+MOST_ELEMENTS = 60_000
+MOST_TRIES = 60
+FLOATS = ("float32", "float32", "float32", "float64", "bfloat16", "float16")
+WHOLE = ("int64", "int64", "int32", "uint8", "int8", "int16")
+LAYOUTS = ("plain",) * 8 + ("turned", "expanded", "overlapping", "later", "stepped", "padded", "channels_last")
+LITERALS = {
+    "d": ("0", "1", "-1", "-1", "-2"),
+    "n": ("0", "1", "2", "-1", "3"),
+    "p": ("1", "2", "3", "7"),
+    "c": ("0.5", "2.0", "-1.5", "0.1", "3", "0.0"),
+    "flag": ("True", "False"),
+}
+Names = dict[str, Any]
+
+
+class Writer:
+    """Writes one program; `calls` are the values of its variables in each of the calls that are made of it."""
+
+    def __init__(self, draw: random.Random) -> None:
+        self._draw = draw
+        self.lines: list[str] = []
+        self.calls: list[Names] = []
+        self.arguments: list[list[str]] = []
+        """The text of each argument, for each call."""
+        self.grad = draw.random() < 0.5
+        self._special = draw.choice((0, 0, 0, 0, 3, 20))
+        self._type = "float32" if draw.random() < 0.4 else ""
+        """The type of all float arguments, where they have one."""
+
+    def write(self) -> str:
+        self._inputs()
+        for number in range(self._draw.choice((2, 3, 4, 5, 6, 8, 10, 12, 16))):
+            self._statement(f"v{number}")
+        parameters = ", ".join(f"a{n}" for n in range(len(self.arguments[0])))
+        body = "".join(f"    {line}\n" for line in self.lines)
+        calls = "".join(
+            f"def call_{n}():\n    return ({''.join(f'{text}, ' for text in made)})\n\n\n"
+            for n, made in enumerate(self.arguments)
+        )
+        names = ", ".join(f"call_{n}" for n in range(len(self.arguments)))
+        return (
+            "from tests.sweeps.fuzz.tensor_parts import *\n\n\n"
+            f"def program({parameters}):\n{body}    return {self._result()}\n\n\n"
+            f"{calls}CALLS = [{names}]\nCHANGES = []\nGRAD = {self.grad}\n"
+        )
+
+    # ------------------------------------------------------------ arguments
+
+    def _inputs(self) -> None:
+        shapes = self._shapes()
+        sizes = [self._sizes(shapes[0][0]) for _ in range(self._draw.choice((1, 1, 2, 3)))]
+        for made in sizes:
+            self.arguments.append([self._argument(s, t, layout, made) for s, t, layout in shapes])
+        for arguments in self.arguments:
+            scope: Names = {}
+            for number, text in enumerate(arguments):
+                value = eval(text, vars(tensor_parts))
+                scope[f"a{number}"] = value.requires_grad_(self.grad and value.is_floating_point())
+            self.calls.append(scope)
+
+    def _sizes(self, base: str) -> dict[str, int]:
+        """How long each of the dimensions that the program speaks of is, where most arguments have `base`."""
+        sizes = {name: self._draw.choice(SIZES) for name in "ABC"}
+        if self._draw.random() < 0.08:
+            sizes[self._draw.choice("ABC")] = 0
+        elif self._draw.random() < 0.15:
+            sizes |= dict.fromkeys("ABC", 2) | {self._draw.choice("ABC"): self._draw.choice(LARGE)}
+        while math.prod(sizes.get(d, 1) for d in base) > MOST_ELEMENTS:
+            longest = max(sizes, key=sizes.__getitem__)
+            sizes[longest] = self._draw.choice(SIZES[:12])
+        return sizes
+
+    def _shapes(self) -> list[tuple[str, str, str]]:
+        """Dimensions, type and layout of each argument: shapes that are alike, so that operations fit."""
+        base = self._draw.choice(("A", "AB", "AB", "AB", "AB", "ABC", "ABC", "ABC", "1ABC", "CABA"))
+        if self._draw.random() < 0.3:
+            base = base[::-1]
+        shapes = [base]
+        for _ in range(self._draw.randint(0, 4)):
+            ones = "".join(self._draw.choice((d, d, "1")) for d in base)
+            shapes.append(self._draw.choice((base, base, base[1:], base[-1:], ones, base[::-1], base[:-1], "")))
+        types = [self._type or self._draw.choice(FLOATS)]
+        for _ in shapes[1:]:
+            kind = self._draw.choice(("float", "float", "float", "whole", "bool"))
+            floats, other = self._type or self._draw.choice(FLOATS), self._draw.choice(WHOLE)
+            types.append({"float": floats, "whole": other, "bool": "bool"}[kind])
+        return [(s, t, self._draw.choice(LAYOUTS)) for s, t in zip(shapes, types, strict=True)]
+
+    def _argument(self, shape: str, dtype: str, layout: str, sizes: dict[str, int]) -> str:
+        numbers = "".join(f"{sizes.get(d, 1)}, " for d in shape)
+        special = f", {self._special}" if self._special else ""
+        return f"tensor(({numbers}), torch.{dtype}, '{layout}'{special})"
+
+    # ------------------------------------------------------------ statements
+
+    def _statement(self, name: str) -> None:
+        """One more line that raises in none of the calls."""
+        for _ in range(MOST_TRIES):
+            group = self._draw.choices(list(WEIGHTS), list(WEIGHTS.values()))[0]
+            form = self._draw.choice(FORMS[group])
+            with contextlib.suppress(LookupError):
+                text = HOLE.sub(lambda hole: self._fill(hole[1]), form)
+                line = text if group == "changes" else f"{name} = {text}"
+                if self._fits(line, name, group == "changes"):
+                    self.lines.append(line)
+                    return
+
+    def _fill(self, kind: str) -> str:
+        if kind == "type":
+            return f"torch.{self._draw.choice((*FLOATS, *WHOLE, 'bool')[1:])}"
+        if kind in LITERALS:
+            return self._draw.choice(LITERALS[kind])
+        known = [n for n, v in self.calls[0].items() if _is(kind, v)]
+        late = known[-3:] if self._draw.random() < 0.6 else known
+        return self._draw.choice(late)
+
+    def _fits(self, line: str, name: str, changes: bool) -> bool:
+        """Whether the line runs, and makes something of use; then it has run."""
+        scopes = [dict(scope) for scope in self.calls]
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                for scope in scopes:
+                    exec(line, vars(tensor_parts) | {"__builtins__": __builtins__}, scope)
+        except Exception:
+            return False
+        if not changes and not all(self._is_of_use(scope[name]) for scope in scopes):
+            return False
+        self.calls = scopes
+        return True
+
+    def _is_of_use(self, value: Any) -> bool:
+        if (
+            not isinstance(value, torch.Tensor)
+            or value.is_complex()
+            or value.numel() > 4 * MOST_ELEMENTS
+            or value.dim() > 5
+        ):
+            return False
+        return bool(self._special) or bool(value.isfinite().all())
+
+    def _result(self) -> str:
+        """What no line takes, so that all of them count, and some of the rest, which is stored then."""
+        made = [n for n in self.calls[0] if n.startswith("v")] or list(self.calls[0])
+        text = "\n".join(self.lines)
+        names = [n for n in made if len(re.findall(rf"\b{n}\b", text)) == 1 or self._draw.random() < 0.1]
+        return f"[{', '.join(names or made[-1:])}]"
+
+
+def _is(kind: str, value: torch.Tensor) -> bool:
+    floats, bools = value.is_floating_point(), value.dtype is torch.bool
+    return {"x": floats, "b": bools, "i": not floats and not bools, "t": True}[kind]
+
+
+def tensor_programs() -> SearchStrategy[str]:
+    """The source of a module like those of `programs`, whose values are compared `within_noise`."""
+    from hypothesis import strategies as st
+
+    return st.randoms(use_true_random=True).map(written)
+
+
+def written(draw: random.Random) -> str:
+    """One program; it is tried on the CPU, for on a GPU what raises may end the process."""
+    with tensor_parts.on("cpu"):
+        return Writer(draw).write()

@@ -1,0 +1,83 @@
+"""Compare a program's kernels with eager PyTorch, as closely as the program itself lets one.
+
+Where a value is not eager's, eager runs some times more with every result of an operation moved by up to the last bit
+of its type: what that does to a value is what another order of summation or another last bit of a sine may do to it,
+through comparisons and roundings too.  A value may be a few times as far from eager's (`testing.WithinNoise`).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from compiler_core.api import testing
+from compiler_core.api.compile import compile, record_of
+from compiler_core.records import Record
+
+RUNS = 6
+
+
+class Noise(TorchDispatchMode):
+    """Moves the floats that an operation makes by the last bit of their type, up, down or not at all."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        self._seed = seed
+        self._generators: dict[torch.device, torch.Generator] = {}
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        made = func(*args, **(kwargs or {}))
+        if any(r.alias_info is not None for r in func._schema.returns):
+            return made  # a view, or what was written to
+        return torch.utils._pytree.tree_map(self._moved, made)
+
+    def _moved(self, value: Any) -> Any:
+        if not isinstance(value, torch.Tensor) or not value.is_floating_point() or value._is_zerotensor():
+            return value  # a zero tensor has no memory
+        bits = torch.empty_like(value).random_(-1, 2, generator=self._generator(value.device))
+        return value.mul_(1 + bits * torch.finfo(value.dtype).eps) if value.numel() else value
+
+    def _generator(self, device: torch.device) -> torch.Generator:
+        if device not in self._generators:
+            self._generators[device] = torch.Generator(device).manual_seed(self._seed)
+        return self._generators[device]
+
+
+def valid(module: Any, arguments: Sequence[tuple[Any, ...]]) -> None:
+    """Raise TypeError where `module` is none that `check` takes: arguments are tensors, and eager raises nothing."""
+    if not all(isinstance(t, torch.Tensor) for t in itertools.chain(*arguments)) or not hasattr(module, "GRAD"):
+        raise TypeError("arguments are tensors, and GRAD is said")
+    with torch.no_grad():
+        for each in arguments:
+            if any(not isinstance(t, torch.Tensor) for t in module.program(*each)):
+                raise TypeError("results are tensors")
+
+
+def check(module: Any, backend: Any) -> Record:
+    """Raise AssertionError where the program of `module`, compiled, differs from eager by more than noise makes."""
+    program, compiled = module.program, compile(module.program, backend=backend, strict=True)
+    for call, (seed, make) in enumerate(testing.calls(module.CALLS, 1)):
+
+        def observed(fn: Callable[..., Any], make: testing.Inputs = make, seed: int = seed) -> testing.World:
+            return testing.observe(fn, make, seed, program=program, grad=module.GRAD)
+
+        def noisy(fn: Callable[..., Any] = program, observed: Any = observed) -> list[testing.World]:
+            worlds = []
+            for number in range(RUNS):
+                with Noise(number):
+                    worlds.append(observed(fn))
+            return worlds
+
+        want, got = observed(program), observed(compiled)
+        testing.forgiven(want, got)
+        found = testing.Comparison(testing.WithinNoise(noisy)).compare("", want, got)
+        assert found is None, f"call {call}, seed {seed}: {found}"
+    record = record_of(compiled)
+    # what cannot be differentiated ahead of time is refused, and PyTorch runs it
+    failures = [f for c in record.compiles for f in c.failures if f.stage != "run" and f.kind != "refusal"]
+    assert not failures, "\n".join(f.detail or f.message for f in failures)
+    return record

@@ -1,0 +1,67 @@
+"""A process that runs the cases of jobs; `pool` says how the two talk."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import os
+import sys
+import time
+import types
+import unittest
+import warnings
+from typing import Any
+
+import torch
+
+
+class Events:
+    """Where events go: the standard output of the process, which nothing else may write to."""
+
+    def __init__(self) -> None:
+        self._file = os.fdopen(os.dup(1), "w")
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+
+    def send(self, **event: Any) -> None:
+        print(json.dumps(event), file=self._file, flush=True)
+
+
+def without_expecttest() -> None:
+    """PyTorch's operator database imports `expecttest` for tests that nobody runs here."""
+    if importlib.util.find_spec("expecttest") is None:
+        module: Any = types.ModuleType("expecttest")
+        module.TestCase = unittest.TestCase
+        module.assert_expected_inline = lambda *args, **kwargs: None
+        sys.modules["expecttest"] = module
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--device", required=True)
+    device = parser.parse_args().device
+    events = Events()
+    without_expecttest()
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    torch.backends.cudnn.allow_tf32 = False  # what rounds more than float32 would hide differences
+    from tests.sweeps.gpu.sections import SECTIONS
+
+    for line in sys.stdin:
+        job = json.loads(line)
+        at = SECTIONS[job["section"]].run(job["item"], job["start"], time.monotonic() + job["seconds"], device, events)
+        events.send(next=at, ends=not _device_works(device))
+
+
+def _device_works(device: str) -> bool:
+    """An assertion that failed on a GPU leaves the process without it."""
+    try:
+        if device.startswith("cuda"):
+            torch.cuda.synchronize()
+    except RuntimeError:
+        return False
+    return True
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,310 @@
+"""Interrupts at random moments: ``python -m tests.sweeps.interrupts --count 2000``.
+
+A process compiles and runs programs over and over, for core or for stock torch.compile under observation, while a
+timer sends it SIGINT.  Each signal must become one KeyboardInterrupt, at most a second later, and leave no mode, hook,
+lock or temporary folder behind.  A process that dies is counted, and another goes on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.fx.passes.graph_transform_observer
+import torch.nn.functional as F
+
+import compiler_core
+
+WAIT_S = 4.0
+"""How long an interrupt may be on its way before it counts as lost."""
+CHUNK = 100
+"""Interrupts for one process."""
+
+
+@dataclass
+class Found:
+    sent: int = 0
+    delivered: int = 0
+    slowest_s: float = 0.0
+    died: int = 0
+    in_destructors: int = 0
+    """Raised in a destructor or the callback of a weak reference: Python prints such exceptions and goes on."""
+    in_pytorch: int = 0
+    """Lost in stock torch.compile, or turned into an error of its own."""
+    deaths_of_pytorch: int = 0
+    """Processes that stock torch.compile ended: exceptions in its Python code that C++ calls while it traces."""
+    wrong: list[str] = field(default_factory=list)
+
+    def add(self, other: Found) -> None:
+        self.sent += other.sent
+        self.delivered += other.delivered
+        self.died += other.died
+        self.deaths_of_pytorch += other.deaths_of_pytorch
+        self.slowest_s = max(self.slowest_s, other.slowest_s)
+        self.in_destructors += other.in_destructors
+        self.in_pytorch += other.in_pytorch
+        self.wrong += other.wrong
+
+    @property
+    def ok(self) -> bool:
+        raised = self.delivered + self.in_destructors + self.in_pytorch
+        return self.sent == raised and not (self.died or self.wrong)
+
+
+# ---------------------------------------------------------------- the programs
+
+
+class Block(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.inner, self.out = torch.nn.LayerNorm(16), torch.nn.Linear(16, 32), torch.nn.Linear(32, 16)
+        self.scale = 0.5
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = x + self.out(F.gelu(self.inner(self.norm(x)))) * self.scale
+        return result
+
+
+def train(compile_: Callable[..., Any], number: int) -> None:
+    model = torch.nn.Sequential(Block(), Block())
+    step = compile_(model)
+    for _ in range(3):
+        step(torch.randn(4, 16)).square().mean().backward()
+
+
+def float_guards(compile_: Callable[..., Any], number: int) -> None:
+    """A number in a loop: its guard runs at every call."""
+    factors = [float(number % 7) + 0.5, -0.0]
+    step = compile_(lambda x: (x * factors[0] + factors[1]).sin())
+    x = torch.randn(8)
+    for _ in range(300):
+        step(x)
+
+
+def symbolic_sizes(compile_: Callable[..., Any], number: int) -> None:
+    step = compile_(lambda x: (x.cumsum(0) / x.shape[0]).exp().sum(), dynamic=True)
+    for size in range(3, 9):
+        step(torch.randn(size, 4, requires_grad=True)).backward()
+
+
+def breaks(compile_: Callable[..., Any], number: int) -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        y = x * (number % 5 + 1)
+        print(end="")
+        return (y @ y.t()).softmax(-1)
+
+    step = compile_(program)
+    for _ in range(3):
+        step(torch.randn(5, 5))
+
+
+PROGRAMS = (train, float_guards, symbolic_sizes, breaks)
+
+# ---------------------------------------------------------------- one process
+
+
+_WATCHED = [(torch.fx.passes.graph_transform_observer.GraphTransformObserver, n) for n in ("__enter__", "__exit__")]
+
+
+def _is_watched(owner: Any, name: str) -> bool:
+    return "compiler_core" in getattr(owner, name).__code__.co_filename
+
+
+def state() -> dict[str, Any]:
+    """What an interrupt must leave as it was."""
+    return {
+        "frame hook": torch._C._dynamo.eval_frame.get_eval_frame_callback() is not None,
+        "dispatch modes": torch._C._len_torch_dispatch_stack(),
+        "function modes": torch._C._len_torch_function_stack(),
+        "grad mode": torch.is_grad_enabled(),
+        "inference mode": torch.is_inference_mode_enabled(),
+        "autocast": torch.is_autocast_enabled("cpu"),
+        "proxy mode": torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.PROXY) is not None,
+        "fake mode": torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is not None,
+        "functional mode": torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FUNCTIONAL) is not None,
+        "tracing context": torch._guards.TracingContext.try_get() is not None,
+        "saved tensor hooks": vars(torch._C._autograd)["_saved_tensors_hooks_is_enabled"](),
+        "handler of SIGINT": signal.getsignal(signal.SIGINT) is on_signal,
+        "listeners": [len(logging.getLogger(name).handlers) for name in ("torch.__trace", "torch._dynamo", "torch")],
+        "functions of PyTorch": [_is_watched(*each) for each in _WATCHED],
+        "folders of builds": sorted(str(p) for p in Path(tempfile.gettempdir()).rglob("*") if "building" in p.name),
+    }
+
+
+raised_at: list[str] = []
+"""The stack at the latest interrupt."""
+
+
+def on_signal(number: int, frame: Any) -> None:
+    raised_at[:] = traceback.format_stack(frame)
+    signal.default_int_handler(number, frame)
+
+
+unraisable: list[str] = []
+"""Interrupts that Python could not raise."""
+
+
+def on_unraisable(args: Any) -> None:
+    if isinstance(args.exc_value, KeyboardInterrupt):
+        unraisable.append(str(args.object))
+
+
+class Sender:
+    """Sends SIGINT to this process at random moments, one at a time."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = random.Random(seed)
+        self._wanted, self.sent_at = threading.Event(), 0.0
+        self.is_sent = threading.Event()
+        threading.Thread(target=self._run, daemon=True).start()
+
+    def arm(self) -> None:
+        self.is_sent.clear()
+        self._wanted.set()
+
+    def _run(self) -> None:
+        while True:
+            self._wanted.wait()
+            self._wanted.clear()
+            time.sleep(self._random.choice((0.002, 0.02, 0.2, 0.6)) * self._random.random())
+            self.sent_at = time.perf_counter()
+            self.is_sent.set()
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+def work(compile_: Callable[..., Any], seed: int) -> Iterator[None]:
+    """Compile and run programs without end."""
+    choice = random.Random(seed)
+    number = 0
+    while True:
+        number += 1
+        choice.choice(PROGRAMS)(compile_, number)
+        yield
+
+
+def one_process(engine: str, count: int, seed: int) -> Found:
+    signal.signal(signal.SIGINT, on_signal)
+    sys.unraisablehook = on_unraisable
+    compile_, after = _engine(engine)
+    with suppress(KeyboardInterrupt):
+        for program in PROGRAMS:
+            program(compile_, 0)  # imports, and what is made once
+    before, found, sender = state(), Found(), Sender(seed)
+    for _ in range(count):
+        _interrupt(engine, found, sender, work(compile_, sender._random.randrange(10**6)))
+        after()
+        found.wrong += [f"{k}: {v} after an interrupt" for k, v in state().items() if v != before[k]]
+    return found
+
+
+def _interrupt(engine: str, found: Found, sender: Sender, working: Iterator[None]) -> None:
+    found.sent += 1
+    interrupted = False
+    try:
+        sender.arm()
+        with _watched(engine):
+            while not (sender.is_sent.is_set() and time.perf_counter() > sender.sent_at + WAIT_S):
+                next(working)
+    except KeyboardInterrupt:
+        interrupted = True
+    except Exception:
+        if engine == "core":
+            raise
+        found.in_pytorch += 1
+        return
+    late = time.perf_counter() - sender.sent_at
+    if interrupted:
+        found.delivered += 1
+        found.slowest_s = max(found.slowest_s, late)
+    elif engine == "torch" and any("torch/_" in line for line in raised_at[-3:]):
+        found.in_pytorch += 1
+    elif unraisable:
+        found.in_destructors += 1
+        unraisable.clear()
+    else:
+        found.wrong.append("lost; the handler raised it at\n" + "".join(raised_at[-8:]))
+
+
+def _engine(name: str) -> tuple[Callable[..., Any], Callable[[], None]]:
+    """What compiles, and what is done after each interrupt."""
+    if name == "core":
+        return compiler_core.compile, lambda: None
+
+    def compile_(function: Any, dynamic: bool | None = None) -> Any:
+        return torch.compile(function, backend="aot_eager", dynamic=dynamic)
+
+    return compile_, torch._dynamo.reset
+
+
+def _watched(name: str) -> AbstractContextManager[Any]:
+    return nullcontext() if name == "core" else compiler_core.record("interrupts", engine="torch")
+
+
+# ---------------------------------------------------------------- all processes
+
+
+def run(engine: str, count: int, seed: int = 0) -> Found:
+    """`count` interrupts, in processes of their own."""
+    total = Found()
+    with tempfile.TemporaryDirectory() as folder:
+        env = os.environ | {"TMPDIR": folder, "CUTAWAY_CACHE_DIR": f"{folder}/cache"}
+        while total.sent < count and total.deaths_of_pytorch < 10:
+            here, seed = min(CHUNK, count - total.sent), seed + 1
+            command = [
+                sys.executable,
+                "-m",
+                "tests.sweeps.interrupts",
+                "--engine",
+                engine,
+                "--count",
+                str(here),
+                "--child",
+            ]
+            command += ["--seed", str(seed)]
+            done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+            total.add(_found(done, here))
+    return total
+
+
+def _found(done: subprocess.CompletedProcess[str], count: int) -> Found:
+    if done.returncode == 0:
+        return Found(**json.loads(done.stdout.splitlines()[-1]))
+    if "compiler_core" not in done.stderr and "terminate called" in done.stderr:
+        return Found(deaths_of_pytorch=1)
+    return Found(sent=count, died=1, wrong=[f"ended with {done.returncode}: {done.stderr[-2000:]}"])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--engine", choices=["core", "torch"], default="core")
+    parser.add_argument("--count", type=int, default=2000)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--limit", type=float, default=1.0, help="seconds from a signal to its exception")
+    parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.child:
+        print(json.dumps(asdict(one_process(options.engine, options.count, options.seed))))
+        return
+    found = run(options.engine, options.count, options.seed)
+    print(json.dumps(asdict(found), indent=1))
+    sys.exit(not found.ok or found.slowest_s > options.limit)
+
+
+if __name__ == "__main__":
+    main()

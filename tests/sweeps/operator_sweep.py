@@ -1,0 +1,234 @@
+"""PyTorch's own operator database through the core engine, compared with eager.
+
+    python -m tests.sweeps.operator_sweep [--backend NAME] [--only TEXT] [--share I/N] [--device NAME]
+
+For every operator that takes float32 on the device, every sample of its inputs and both variants (the
+function, and the method that works in place), all that `compiler_core.api.testing` compares must be eager's;
+values within twice eager's own error beside float64.  What came of it is one of
+
+    equal      compiled, and equal to eager
+    known      compiled, and equal to eager but for a difference in `tests/known.py`
+    refused    not compiled, for a reason that the record gives; equal to eager all the same
+    wrong      a difference from eager
+    crashed    an exception that eager does not raise, or a failure inside the compiler
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import sys
+import time
+import types
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.testing._internal.common_methods_invocations import op_db
+from torch.utils._pytree import tree_map
+
+import compiler_core
+from compiler_core.api import testing
+from compiler_core.records import Record
+
+VERDICTS = ("equal", "known", "refused", "wrong", "crashed")
+UNSTABLE = frozenset({"empty", "empty_like", "new_empty", "new_empty_strided", "empty_strided", "empty_permuted"})
+"""Their values are whatever lies in memory: only shapes, strides and types are compared."""
+WIDER = {torch.float32: torch.float64, torch.complex64: torch.complex128}
+
+
+@dataclass(frozen=True)
+class Case:
+    """One call of one operator: `make` gives fresh arguments for its function."""
+
+    name: str
+    function: Callable[..., Any]
+    make: Callable[[], tuple[Any, tuple[Any, ...], dict[str, Any]]]
+    gradients: bool
+    values: bool = True
+
+
+@dataclass(frozen=True)
+class Result:
+    case: str
+    verdict: str
+    reason: str = ""
+
+
+def names(device: str = "cpu") -> list[str]:
+    """The operators that take float32."""
+    return [op.formatted_name for op in op_db if op.supports_dtype(torch.float32, torch.device(device).type)]
+
+
+def cases(only: str = "", share: tuple[int, int] = (0, 1), device: str = "cpu") -> Iterator[Case]:
+    """Every case, or each `share[1]`-th of them from `share[0]` on."""
+    number = -1
+    for name in names(device):
+        if only not in name:
+            continue
+        for case in cases_of(name, device):
+            number += 1
+            if number % share[1] == share[0]:
+                yield case
+
+
+def cases_of(name: str, device: str = "cpu") -> Iterator[Case]:
+    """Every case of one operator."""
+    for op in (op for op in op_db if op.formatted_name == name):
+        gradients = op.supports_autograd
+        torch.manual_seed(0)
+        samples = list(op.sample_inputs(device, torch.float32, requires_grad=gradients))
+        values = op.name not in UNSTABLE
+        for i, sample in enumerate(samples):
+            made = _fresh(sample)
+            yield Case(f"{name}[{i}]", _as_users(op.op), made, gradients, values)
+            inplace = op.inplace_variant
+            if inplace is not None and isinstance(sample.input, torch.Tensor) and not sample.broadcasts_input:
+                differentiable = gradients and op.supports_inplace_autograd
+                yield Case(f"{name}_[{i}]", _in_place(inplace), made, differentiable, values)
+
+
+def _fresh(sample: Any) -> Callable[[], tuple[Any, tuple[Any, ...], dict[str, Any]]]:
+    return lambda: tree_map(_leaf, (sample.input, tuple(sample.args), dict(sample.kwargs)))
+
+
+def _leaf(value: Any) -> Any:
+    """The same strides and offset into memory of its own."""
+    if not isinstance(value, torch.Tensor):
+        return value
+    if value.layout is not torch.strided:
+        return value.detach().clone().requires_grad_(value.requires_grad)
+    with torch.no_grad():
+        made = torch.empty(0, dtype=value.dtype, device=value.device)
+        made.set_(value.untyped_storage().clone(), value.storage_offset(), value.shape, value.stride())
+        if value.is_conj() or value.is_neg():
+            made = value.detach().clone()
+    return made.requires_grad_(value.requires_grad)
+
+
+def _in_place(method: Callable[..., Any]) -> Callable[..., Any]:
+    def call(x: Any, *args: Any, **kwargs: Any) -> Any:
+        return method(x.clone(), *args, **kwargs)
+
+    return call
+
+
+# ---------------------------------------------------------------- one case
+
+
+def run(case: Case, backend: str | None) -> Result:
+    """Run a case eagerly and compiled, and compare."""
+    want = _observed(case, case.function)
+    with compiler_core.record() as record:
+        compiled = compiler_core.compile(_program(case.function), backend=backend)
+        got = _observed(case, compiled)
+        again = _observed(case, compiled)  # what is said while compiling is said once
+    first = _judged(case, want, got, record)
+    return first if first.verdict in ("wrong", "crashed", "known") else _judged(case, want, again, record)
+
+
+def _as_users(function: Any) -> Any:
+    """The database's own wrappers of operators, as if a user had written them."""
+    code = getattr(function, "__code__", None)
+    if code is None or "testing" not in Path(code.co_filename).parts:
+        return function
+    own = code.replace(co_filename=__file__)
+    made = types.FunctionType(own, function.__globals__, function.__name__, function.__defaults__, function.__closure__)
+    made.__kwdefaults__ = function.__kwdefaults__
+    return made
+
+
+def _program(op: Callable[..., Any]) -> Callable[..., Any]:
+    def program(x: Any, *args: Any, **kwargs: Any) -> Any:
+        return op(x, *args, **kwargs)
+
+    return program
+
+
+def _observed(case: Case, function: Callable[..., Any], wide: bool = False) -> testing.World:
+    def call(x: Any, args: Any, kwargs: Any) -> Any:
+        return function(x, *args, **kwargs)
+
+    def make() -> Any:
+        return tree_map(_widened, case.make()) if wide else case.make()
+
+    return testing.observe(call, make, 1, backward=case.gradients)
+
+
+def _widened(value: Any) -> Any:
+    if isinstance(value, torch.dtype):
+        return WIDER.get(value, value)
+    if isinstance(value, torch.Tensor) and value.dtype in WIDER:
+        return value.detach().to(WIDER[value.dtype]).requires_grad_(value.requires_grad)
+    return value
+
+
+def _judged(case: Case, want: testing.World, got: testing.World, record: Record) -> Result:
+    failures = [f for c in record.compiles for f in c.failures]
+    crashed = [f for f in failures if not _is_refusal(f)]
+    if got.raised is not None and want.raised is None:
+        return Result(case.name, "crashed", got.raised)
+    known = testing.forgiven(want, got)
+    if found := _difference(case, want, got):
+        return Result(case.name, "wrong", found)
+    if crashed and want.raised is None:
+        return Result(case.name, "crashed", crashed[0].message)
+    reasons = [f.message for f in failures]
+    reasons += [f"{b.kind}: {b.explanation}" for c in record.compiles for b in c.breaks]
+    if reasons:
+        return Result(case.name, "refused", reasons[0])
+    return Result(case.name, "known", ", ".join(known)) if known else Result(case.name, "equal")
+
+
+def _is_refusal(failure: Any) -> bool:
+    return bool(failure.kind == "refusal")
+
+
+def _difference(case: Case, want: testing.World, got: testing.World) -> str | None:
+    judge = testing.BesideFloat64(lambda: _observed(case, case.function, wide=True))
+    return testing.Comparison(judge if case.values else testing.Anything()).compare("", want, got)
+
+
+# ---------------------------------------------------------------- the sweep
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--backend", default="aot_eager")
+    parser.add_argument("--only", default="", help="operators whose names contain this")
+    parser.add_argument("--share", default="0/1", help="the I-th of N shares of the cases")
+    parser.add_argument("--device", default="cpu")
+    options = parser.parse_args(argv)
+    first, _, count = options.share.partition("/")
+    warnings.simplefilter("ignore")
+    results: list[Result] = []
+    started, shown = time.monotonic(), 0.0
+    for case in cases(options.only, (int(first), int(count)), options.device):
+        results.append(run(case, None if options.backend == "default" else options.backend))
+        if results[-1].verdict in ("wrong", "crashed"):
+            print(f"\r{results[-1].verdict:8} {results[-1].case}: {results[-1].reason[:300]}", flush=True)
+        if time.monotonic() - shown > 5:
+            shown = time.monotonic()
+            print(f"{len(results):,} cases, {shown - started:.0f} s, at {case.name}", file=sys.stderr, flush=True)
+        if len(results) % 500 == 0:
+            compiler_core.reset()
+    print(table(results))
+    return int(any(r.verdict in ("wrong", "crashed") for r in results))
+
+
+def table(results: Sequence[Result]) -> str:
+    counts = collections.Counter(r.verdict for r in results)
+    operators = {r.case.partition("[")[0].removesuffix("_") for r in results}
+    lines = [
+        f"{len(operators):,} operators, {len(results):,} cases: " + ", ".join(f"{counts[v]:,} {v}" for v in VERDICTS)
+    ]
+    reasons = collections.Counter(r.reason.split("\n")[0][:150] for r in results if r.verdict == "refused")
+    lines += [f"  {n:6,} refused: {why}" for why, n in reasons.most_common(60)]
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

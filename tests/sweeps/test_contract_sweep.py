@@ -1,0 +1,478 @@
+# mypy: ignore-errors
+# (the programs stand for users' code, which has no annotations)
+"""Every module of PyTorch's own database, and small functions, in training: gradients, their memory, and state.
+
+Nothing here knows what to look for.  Each program runs eagerly and compiled, and all that autograd leaves behind is
+compared: gradients after two backward passes between which somebody writes to them in place, which of them share
+memory, which are one object, and every parameter and buffer; what the backward does when somebody wrote to an input, a
+parameter or an output before it; and what a second backward does.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.testing._internal.common_modules import module_db
+from torch.utils._pytree import tree_leaves, tree_map
+
+import compiler_core
+from compiler_core.api.testing import difference
+
+Make = Callable[[], tuple[Callable[..., Any], Sequence[Any], dict[str, Any]]]
+PROGRAMS: dict[str, Make] = {}
+BIG = {"nn.Transformer", "nn.LinearCrossEntropyLoss"}
+"""Modules of others in the list, and slow to compile."""
+MODULES = {
+    *("nn.BatchNorm1d", "nn.BatchNorm2d", "nn.LayerNorm", "nn.Embedding", "nn.PReLU", "nn.Softplus", "nn.GLU"),
+    *("nn.MaxPool2d", "nn.CrossEntropyLoss", "nn.Bilinear", "nn.TransformerEncoderLayer"),
+}
+"""Those of the list that somebody writes to before the backward.  Left out are recurrent layers, which stay whole:
+their own autograd does not see a write to what they return."""
+UNLIKE_EAGER: dict[str, str] = {}
+"""Programs that are not compared, and why."""
+
+
+def function(*shapes: tuple[int, ...]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """A program over leaves of these shapes."""
+
+    def add(program: Callable[..., Any]) -> Callable[..., Any]:
+        PROGRAMS[program.__name__] = lambda: (program, [torch.randn(s).requires_grad_() for s in shapes], {})
+        return program
+
+    return add
+
+
+def _of_database(info: Any) -> Make:
+    def make() -> tuple[Callable[..., Any], Sequence[Any], dict[str, Any]]:
+        torch.manual_seed(0)
+        given = info.module_inputs_func(info, torch.device("cpu"), torch.float32, True, True)
+        first = next(iter(given))
+        module = info.module_cls(*first.constructor_input.args, **first.constructor_input.kwargs).train()
+        return module, first.forward_input.args, first.forward_input.kwargs
+
+    return make
+
+
+PROGRAMS |= {info.name: _of_database(info) for info in module_db if info.name not in BIG}
+
+
+def module(
+    shape: tuple[int, ...], whole: int = 0, dtype: torch.dtype = torch.float64
+) -> Callable[[Callable[[], nn.Module]], Any]:
+    """A program that trains a module with state on a batch of this shape, of whole numbers up to `whole`.
+
+    In float64: below a norm many gradients are zero but for roundings.
+    """
+
+    def add(build: Callable[[], nn.Module]) -> Any:
+        def make() -> tuple[Callable[..., Any], Sequence[Any], dict[str, Any]]:
+            batch = torch.randint(whole, shape) if whole else torch.randn(shape, dtype=dtype).requires_grad_()
+            return build().train().to(dtype), [batch], {}
+
+        PROGRAMS[build.__name__] = make
+        return build
+
+    return add
+
+
+@module((4, 3, 5, 5))
+def network_with_norms():
+    layers = [nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(inplace=True), nn.Conv2d(4, 2, 1), nn.BatchNorm2d(2)]
+    return nn.Sequential(*layers, nn.InstanceNorm2d(2, track_running_stats=True, affine=True))
+
+
+@module((6, 4))
+def norm_over_all_batches():
+    return nn.Sequential(nn.BatchNorm1d(4, momentum=None), nn.BatchNorm1d(4, affine=False), nn.Tanh())
+
+
+@module((6, 4, 3))
+def norm_without_statistics():
+    return nn.Sequential(nn.BatchNorm1d(4, track_running_stats=False), nn.InstanceNorm1d(4, track_running_stats=True))
+
+
+@module((2, 3, 4, 4, 4))
+def norms_in_space():
+    return nn.Sequential(nn.BatchNorm3d(3), nn.InstanceNorm3d(3, track_running_stats=True, momentum=0.3))
+
+
+@module((4, 3, 5, 5))
+def norm_in_evaluation_inside_training():
+    net = nn.Sequential(nn.BatchNorm2d(3), nn.Conv2d(3, 3, 1), nn.BatchNorm2d(3))
+    net[2].eval()
+    return net
+
+
+@module((3, 4))
+def spectral_norm_as_a_hook():
+    return nn.utils.spectral_norm(nn.Linear(4, 4))
+
+
+@module((3, 4))
+def spectral_norm_as_a_parametrization():
+    return nn.utils.parametrizations.spectral_norm(nn.Linear(4, 4))
+
+
+@module((3, 4))
+def weight_norm():
+    return nn.utils.parametrizations.weight_norm(nn.Linear(4, 4))
+
+
+@module((3, 4))
+def slopes_that_are_drawn():
+    return nn.Sequential(nn.RReLU(), nn.Linear(4, 4), nn.RReLU(inplace=True), nn.Dropout(0.3), nn.AlphaDropout(0.2))
+
+
+@module((3, 2), 5)
+def embedding_with_a_norm():
+    return nn.Sequential(nn.Embedding(5, 4, max_norm=1.0), nn.Linear(4, 4))
+
+
+@module((3, 2), 5)
+def bag_with_a_norm():
+    return nn.Sequential(nn.EmbeddingBag(5, 4, max_norm=1.0), nn.Linear(4, 4))
+
+
+@module((3, 4), dtype=torch.float32)
+def observed_and_quantized():
+    from torch.ao.quantization import FakeQuantize, FusedMovingAvgObsFakeQuantize, MovingAverageMinMaxObserver
+
+    return nn.Sequential(
+        FakeQuantize(), nn.Linear(4, 4), FusedMovingAvgObsFakeQuantize(), MovingAverageMinMaxObserver()
+    )
+
+
+class Counted(nn.Module):
+    """Buffers of its own, which it writes to in all the ways there are."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("steps", torch.zeros((), dtype=torch.long))
+        self.register_buffer("average", torch.zeros(4))
+        self.register_buffer("largest", torch.zeros(4))
+        self.register_buffer("seen", torch.zeros(2, 4))
+
+    def forward(self, x):
+        self.steps += 1
+        self.average.mul_(0.9).add_(x.detach().mean(0), alpha=0.1)
+        torch.maximum(self.largest, x.detach().amax(0), out=self.largest)
+        self.seen[0] = x[0].detach()
+        self.seen.data[1].lerp_(self.average, 0.5)
+        return x * self.average.clone() + self.steps
+
+
+@module((3, 4))
+def buffers_written_to():
+    return Counted()
+
+
+@function((3, 4), (4,), (4,))
+def biases_of_one_shape(x, a, b):
+    return (x + a + b).sin()
+
+
+@function((3, 4), (12,))
+def sum_with_a_view(x, p):
+    return x + p.view(3, 4)
+
+
+@function((3, 4), (3, 4))
+def sum_of_views(x, y):
+    return x.view(12) + y.view(12)
+
+
+@function((3, 4), (4, 3))
+def sum_with_a_transposed(x, y):
+    return (x + y.t()).exp()
+
+
+@function((3, 4), (3, 4))
+def sum_of_transposed(x, y):
+    return (x.t() + y.t()).exp()
+
+
+@function((4,), (4,), (4,))
+def sum_of_rows(x, y, z):
+    return (x[None] + y[None] + z.expand(2, 4)).tanh()
+
+
+@function((3, 4), (3, 4))
+def sums_of_all(x, y):
+    return (x.sum() + y.sum()).sin()
+
+
+@function((3, 4), (2, 4))
+def put_side_by_side(x, y):
+    return torch.cat([x, y]).sin()
+
+
+@function((4,), (4,))
+def stacked(x, y):
+    return torch.stack([x, y]).sin()
+
+
+@function((3, 4), (3, 4), (3, 4))
+def sum_of_three(x, y, z):
+    return x + y + z
+
+
+@function((2, 3), (4, 3), (4, 3), (4,), (4,))
+def sum_of_linears(x, w, v, a, b):
+    return F.linear(x, w, a) + F.linear(x, v, b)
+
+
+@function((5, 4), (4,), (4,), (4,), (4,))
+def sum_of_norms(x, a, b, c, d):
+    return F.layer_norm(x, (4,), a, b) + F.layer_norm(x, (4,), c, d)
+
+
+@function((3, 3))
+def itself(x):
+    return x.view(9)
+
+
+@function((3, 4))
+def hyperbolic_tangent(x):
+    return x.tanh()
+
+
+@function((3, 4))
+def rectified(x):
+    return x.relu(), (x * 2).clamp(0)
+
+
+@function((3, 4))
+def exponential_of_exponential(x):
+    y = x.exp()
+    return y.exp()
+
+
+@function((3, 4))
+def sums_to_one(x):
+    return x.softmax(-1), (x * 2).log_softmax(-1)
+
+
+@function((3, 4))
+def sigmoid_and_what_it_was_made_of(x):
+    y = x * 3
+    return y.sigmoid(), y
+
+
+@function((3, 4))
+def inverse_roots(x):
+    y = x.square() + 1
+    return 1 / y, y.sqrt(), y.rsqrt()
+
+
+@function((3, 4))
+def output_that_another_one_is_made_of(x):
+    y = x + 1
+    return y, (y * 2).sin()
+
+
+@function((3, 4))
+def output_that_is_read_again(x):
+    y = x.sin()
+    return y, y.cos()
+
+
+@function((3, 4), (4,), (4,), (4, 4), (4,))
+def bias_that_nobody_saves(x, a, b, w, c):
+    return F.linear(F.gelu(F.layer_norm(x, (4,), a, b)), w, c)
+
+
+@function((3, 4), (3, 4))
+def nothing_to_save(x, y):
+    return x + y, torch.cat([x, y])
+
+
+@function((3, 4))
+def factor_that_is_saved(x):
+    return (x * 2).sum(), x + 1
+
+
+@function((3, 4))
+def largest(x):
+    return x.amax(-1), x.norm()
+
+
+class Threefold(torch.autograd.Function):
+    """Its gradient is a value that it saved, whatever is handed in."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x.exp())
+        return x * 3
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return ctx.saved_tensors[0] * 2
+
+
+@function((3, 3))
+def gradient_that_needs_none(x):
+    return Threefold.apply(x)
+
+
+@pytest.fixture(autouse=True)
+def _quiet():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+@pytest.mark.parametrize("name", sorted(PROGRAMS))
+def test_gradients_and_state(name: str) -> None:
+    compare(name, trained, "aot_eager")
+
+
+@pytest.mark.parametrize("name", [n for n in sorted(PROGRAMS) if not n.startswith("nn.")])
+def test_gradients_of_kernels(name: str) -> None:
+    compare(name, trained, "cpp")
+
+
+@pytest.mark.parametrize("name", sorted({*MODULES, *(n for n in PROGRAMS if not n.startswith("nn."))}))
+def test_writes_before_the_backward(name: str) -> None:
+    compare(name, written_between, "aot_eager")
+
+
+@pytest.mark.parametrize("name", [n for n in sorted(PROGRAMS) if not n.startswith("nn.")])
+def test_writes_before_the_backward_of_kernels(name: str) -> None:
+    compare(name, written_between, "cpp")
+
+
+def compare(name: str, use: Callable[..., Any], backend: str) -> None:
+    if name in UNLIKE_EAGER:
+        pytest.skip(UNLIKE_EAGER[name])
+    want = _outcome(name, use, lambda fn: fn)
+    got = _outcome(name, use, lambda fn: compiler_core.compile(fn, backend=backend))
+    found = difference(want, got, 2e-5)
+    assert found is None, found
+
+
+def _outcome(name: str, use: Callable[..., Any], c: Callable[[Any], Any]) -> Any:
+    made = _made(name)
+    try:
+        return use(*made, c)
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+
+
+def _made(name: str) -> Any:
+    """A program, its arguments, which are the leaves that they were made as, and its parameters."""
+    torch.manual_seed(0)
+    fn, args, kwargs = PROGRAMS[name]()
+    return fn, *tree_map(_leaf, (args, kwargs))
+
+
+def _leaf(value: Any) -> Any:
+    if not isinstance(value, torch.Tensor):
+        return value
+    return value.detach().clone().requires_grad_(value.requires_grad)
+
+
+def trained(fn: Any, args: Sequence[Any], kwargs: dict[str, Any], c: Callable[[Any], Any]) -> Any:
+    """Two steps that accumulate, with writes to gradients in between, then gradients that are asked for."""
+    compiled = c(fn)
+    torch.manual_seed(1)
+    first = _step(compiled, args, kwargs)
+    leaves = _leaves(fn, args, kwargs)
+    shared = _groups([leaf.grad for leaf in leaves], _memory)
+    for number, leaf in enumerate(leaves, 2):
+        if leaf.grad is not None:
+            leaf.grad.mul_(number)
+    second = _step(compiled, args, kwargs)
+    asked = _asked_for(compiled, args, kwargs, leaves)
+    objects = _groups(asked, id), _groups(asked, _memory)
+    state = [t.detach().clone() for t in leaves], _buffers(fn)
+    return first, second, shared, [leaf.grad for leaf in leaves], objects, asked, state, torch.rand(3)
+
+
+def written_between(fn: Any, args: Sequence[Any], kwargs: dict[str, Any], c: Callable[[Any], Any]) -> Any:
+    """What a backward does after a write to one of the tensors that a program was given, holds or has returned, and
+    another one after it."""
+    compiled, found = c(fn), []
+    leaves = _leaves(fn, args, kwargs)
+    count = len(leaves) + len(_returned(compiled, args, kwargs))
+    for number in range(count):
+        outputs = _returned(compiled, args, kwargs)
+        wanted = [o for o in outputs if o.requires_grad]
+        tensor = (*leaves, *outputs)[number]
+        before = tensor.detach().clone()
+        with torch.no_grad():
+            tensor.add_(1)
+        found.append(_backward(wanted, leaves))
+        if not isinstance(found[-1], str):  # what an error leaves of the graph is nobody's business
+            found.append(_backward(wanted, leaves))
+        with torch.no_grad():
+            tensor.copy_(before)
+    return found
+
+
+def _returned(compiled: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> list[torch.Tensor]:
+    torch.manual_seed(1)
+    return _tensors(compiled(*args, **kwargs))
+
+
+def _backward(outputs: Sequence[torch.Tensor], leaves: Sequence[torch.Tensor]) -> Any:
+    for leaf in leaves:
+        leaf.grad = None
+    if not outputs:
+        return "no gradient"
+    try:
+        torch.autograd.backward(outputs, [_tangent(o) for o in outputs])
+    except RuntimeError as error:
+        return str(error).partition(":")[0].partition("(")[0]  # what follows names a node of autograd's
+    return [leaf.grad for leaf in leaves]
+
+
+def _step(compiled: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> list[torch.Tensor]:
+    outputs = _tensors(compiled(*args, **kwargs))
+    wanted = [o for o in outputs if o.requires_grad]
+    if wanted:
+        torch.autograd.backward(wanted, [_tangent(o) for o in wanted])
+    return [o.detach().clone() for o in outputs]
+
+
+def _asked_for(compiled: Any, args: Sequence[Any], kwargs: dict[str, Any], leaves: Sequence[Any]) -> Any:
+    wanted = [o for o in _tensors(compiled(*args, **kwargs)) if o.requires_grad]
+    if not wanted:
+        return []
+    given = [_tangent(o) for o in wanted]
+    return [*torch.autograd.grad(wanted, leaves, given, allow_unused=True), *given]
+
+
+def _tangent(output: torch.Tensor) -> torch.Tensor:
+    """A gradient for `output`, laid out as that is."""
+    values = torch.linspace(-0.5, 1.5, output.numel(), dtype=output.real.dtype).square()
+    return torch.empty_like(output.detach()).copy_(values.view(output.shape))
+
+
+def _tensors(value: Any) -> list[torch.Tensor]:
+    found = [v.data if isinstance(v, nn.utils.rnn.PackedSequence) else v for v in tree_leaves(value)]
+    return [t for t in found if isinstance(t, torch.Tensor)]
+
+
+def _leaves(fn: Any, args: Any, kwargs: Any) -> list[torch.Tensor]:
+    parameters = list(fn.parameters()) if isinstance(fn, nn.Module) else []
+    return [t for t in (*_tensors((args, kwargs)), *parameters) if t.requires_grad]
+
+
+def _buffers(fn: Any) -> list[torch.Tensor]:
+    return [b.clone() for b in fn.buffers()] if isinstance(fn, nn.Module) else []
+
+
+def _memory(tensor: torch.Tensor) -> int:
+    return tensor.untyped_storage().data_ptr()
+
+
+def _groups(tensors: Sequence[torch.Tensor | None], of: Callable[[torch.Tensor], int]) -> list[int | None]:
+    """For each tensor, the first of those that are alike."""
+    seen: dict[int, int] = {}
+    return [None if t is None else seen.setdefault(of(t), n) for n, t in enumerate(tensors)]

@@ -1,0 +1,88 @@
+"""The tests of the compiler's front half on every CPython that is here:  python tests/sweeps/versions.py [pytest
+arguments].
+
+Each version gets a virtual environment of its own, .venv-3.12 and so on, with PyTorch and pytest.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+MINORS = (11, 12, 13)
+NEEDS = ["torch", "numpy", "networkx", "sympy", "hypothesis", "pytest", "pytest-timeout", "pytest-xdist"]
+TESTS = [
+    "tests/programs",
+    "tests/api/test_compile.py",
+    "tests/capture/test_break_kinds.py",
+    "tests/bytecode/test_bytecode.py",
+    "tests/capture/test_capture.py",
+    "tests/bytecode/test_decompile.py",
+    "tests/guards/test_guards.py",
+    "tests/capture/test_modules.py",
+    "tests/programs/test_programs.py",
+    "tests/sweeps/test_random_programs.py",
+    "tests/resume/test_resume_functions.py",
+    "tests/capture/test_side_effects.py",
+]
+
+
+def python(minor: int) -> str | None:
+    """A CPython 3.`minor` with PyTorch: the virtual environment made here, or by `make test`."""
+    own = ROOT / f".venv-3.{minor}" / "bin" / "python"
+    if sys.version_info.minor == minor:
+        return sys.executable
+    if not own.exists():
+        base = interpreter(minor)
+        if base is None:
+            return None
+        print(f"Making .venv-3.{minor} ...", flush=True)
+        subprocess.run([base, "-m", "venv", own.parents[1]], check=True)
+    install: list[str | Path] = [
+        own,
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--disable-pip-version-check",
+        "-c",
+        ROOT / "constraints.txt",
+    ]
+    subprocess.run([*install, *NEEDS], check=True)
+    return str(own)
+
+
+def interpreter(minor: int) -> str | None:
+    """A CPython 3.`minor` of this machine."""
+    installed = sorted(Path.home().glob(f".pyenv/versions/3.{minor}.*/bin/python"))
+    return str(installed[-1]) if installed else shutil.which(f"python3.{minor}")
+
+
+def run_tests(name: str, executable: str, arguments: list[str]) -> bool:
+    """Whether tests failed; what did is printed."""
+    command = [executable, "-m", "pytest", "-q", *arguments]
+    ran = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True)
+    shown = ran.stdout.splitlines()
+    if ran.returncode:
+        print("\n".join(line for line in shown if re.match(r"FAILED|ERROR", line)) or ran.stdout + ran.stderr)
+    print(f"{name}: {shown[-1] if shown else ran.stderr[-300:]}", flush=True)
+    return bool(ran.returncode)
+
+
+def main(arguments: list[str]) -> int:
+    failed = 0
+    for minor in MINORS:
+        executable = python(minor)
+        if executable is None:
+            print(f"3.{minor}: not on this machine")
+            continue
+        failed += run_tests(f"3.{minor}", executable, arguments or TESTS)
+    return failed
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
