@@ -15,7 +15,7 @@ NEW_ENOUGH := 'const [a, b] = process.versions.node.split(".").map(Number); \
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 BROWSER_SOURCES := $(shell find extension -type f -not -path '*/node_modules/*' -not -path '*/lib/*' -not -path '*/labextension/*' -not -name '*.tsbuildinfo')
 
-.PHONY: help lab demo test lint fix bench fuzz gpu cpython-tests operators cuda-sweep shapes interrupts soak fuzz-inputs versions compat clean
+.PHONY: help lab demo test smoke quick lint hooks fix bench fuzz gpu cpython-tests operators cuda-sweep shapes interrupts soak fuzz-inputs versions compat clean
 
 help: ## Say what the targets are
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -31,12 +31,23 @@ test: $(STAMPS)/test $(STAMPS)/chromium ## Run all tests
 	$(PY) -m pytest -n auto --ignore tests/ui $(ARGS) || [[ $$? -eq 5 ]]
 	$(PY) -m pytest tests/ui $(ARGS) || [[ $$? -eq 5 ]] # one JupyterLab for them all; 5: no test is meant
 
+smoke: $(STAMPS)/test ## Run the tests of tests/smoke.txt, which touch every stage, in half a minute
+	$(PY) -m pytest -q @tests/smoke.txt $(ARGS)
+
+quick: $(STAMPS)/test ## Run the tests of the files that changed since the branch left SINCE=main
+	@tests="$$($(PY) -m tests.changed $(or $(SINCE),main))"; \
+	if [[ -z $$tests ]]; then echo "Nothing changed that has tests."; else $(PY) -m pytest -n auto $$tests $(ARGS); fi
+
 lint: $(STAMPS)/lint ## Check style, types and the direction of imports
 	ruff check .
 	ruff format --check .
 	mypy
 	lint-imports
 	@cd extension && npm run --silent check
+
+hooks: $(STAMPS)/lint ## Have git run what lint runs before each commit
+	@$(PIP) install -c constraints.txt pre-commit
+	pre-commit install
 
 fix: $(STAMPS)/lint ## Mend what can be mended by machine
 	ruff check --fix .

@@ -17,7 +17,7 @@ import torch
 from torch._dynamo.eval_frame import innermost_fn
 
 from compiler_core.backends import registry as backends
-from compiler_core.codegen.machine_code.ladder import check_target
+from compiler_core.codegen.machine_code.stages import check_target
 from compiler_core.config import Options
 from compiler_core.errors import UsageError
 from compiler_core.hook import cache_entries, failures, frame_hook

@@ -92,7 +92,7 @@ def _on_gpu(program: replay.Runnable, kernels: Collection[Kernel]) -> bool:
 
 
 def this_target(*, cuda: bool) -> str:
-    """What the device here is called among `codegen.ladder.targets`."""
+    """What the device here is called among `codegen.stages.targets`."""
     if not cuda:
         return "cpu"
     if torch.version.hip:

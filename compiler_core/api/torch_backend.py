@@ -19,7 +19,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 from compiler_core.api.compile import open_record
 from compiler_core.backends.registry import compile_graph
-from compiler_core.codegen.machine_code.ladder import check_target
+from compiler_core.codegen.machine_code.stages import check_target
 from compiler_core.config import Options
 from compiler_core.errors import UsageError
 from compiler_core.records import Compile, Record

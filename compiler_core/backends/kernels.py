@@ -21,7 +21,7 @@ from compiler_core.backends.autotune import tune
 from compiler_core.backends.cuda_graphs import replayed
 from compiler_core.codegen.build import compilers as build
 from compiler_core.codegen.cpp import printer as cpp
-from compiler_core.codegen.machine_code import ladder
+from compiler_core.codegen.machine_code import stages
 from compiler_core.codegen.source import Code
 from compiler_core.codegen.triton import check as triton_check
 from compiler_core.codegen.triton import printer as triton
@@ -175,12 +175,12 @@ class _Notes:
         it for that."""
         if not self._loops:
             return
-        language: ir.Language = "cpp" if target in ladder.CPUS else "triton"
+        language: ir.Language = "cpp" if target in stages.CPUS else "triton"
         try:
             if language not in self._kernels:
                 loops = self._compile.find(f"{self._which}.loops")
                 self._kernels[language] = self._code(_generate(self._program, language), loops)
-            ladder.record_machine_code(self._compile, self._kernels[language], target)
+            stages.record_machine_code(self._compile, self._kernels[language], target)
         except CompileWarning:
             raise
         except Exception as error:

@@ -1,14 +1,22 @@
-"""What happens to a frame, in the order in which it happens.
+"""What happens to a frame, and to the graph that is captured of it, in order.
 
-    the hook sees a frame                  frame_hook.py -> region.py
-    1 capture it symbolically              symbolic.py, opcodes/, values/ -> capture.py
-      (again, up to the break, if it must break)
-    2 list its guards                      guards.py
-    3 compile its graph                    backends.py: joint, partition, kernels
-    4 generate the code that replaces it   codegen_frame.py, reconstruct.py, resume.py
-    5 verify that code and install it      bytecode/, frame_hook.py
+    the hook sees a frame                    hook/frame_hook.py, pipeline/compiled_region.py
+    1 capture it symbolically                capture/interpreter.py, opcodes/, values/ -> capture/graph_builder.py
+      (again, up to the break, if there is one: resume/break_points.py)
+    2 list its guards                        guards/
+    3 compile its graph                      backends/registry.py
+      a  trace forward and backward          autograd/joint.py
+      b  simplify and partition              autograd/passes/, autograd/partition.py
+      c  lower to loops                      loops/lower/
+      d  fuse the loops                      loops/fuse/
+      e  print kernels and a wrapper         codegen/cpp/, codegen/triton/, codegen/wrapper/
+      f  build and load them                 codegen/build/
+      g  join both graphs for autograd       autograd/autograd_function.py
+    4 generate the code of the frame         resume/frame_codegen.py, resume/resume_functions.py
+    5 verify that code and install it        bytecode/verify.py, hook/cache_entries.py
 
-Whatever fails, the frame runs as plain Python, the record says what failed, and a warning does (`hook/failures.py`).
+Steps c to f are `compile_kernels` in `backends/kernels.py`.  Whatever fails, the frame runs as plain Python, the record
+says what failed, and a warning does (`hook/failures.py`).
 """
 
 from __future__ import annotations

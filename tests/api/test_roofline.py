@@ -7,7 +7,7 @@ import torch
 
 import compiler_core
 from compiler_core.api.roofline import PEAKS, roofline, table
-from compiler_core.codegen.machine_code.ladder import targets
+from compiler_core.codegen.machine_code.stages import targets
 from compiler_core.errors import UsageError
 from compiler_core.records import Compile, Device, Kernel
 

@@ -14,7 +14,7 @@ import torch
 import compiler_core
 from compiler_core.api.accuracy import check_accuracy
 from compiler_core.api.measure import measure
-from compiler_core.codegen.machine_code import ladder
+from compiler_core.codegen.machine_code import stages
 from compiler_core.codegen.triton import module as triton_module
 from compiler_core.codegen.triton import printer as triton
 from compiler_core.loops import ir
@@ -48,7 +48,7 @@ def test_every_candidate_compiles_for_a_gpu() -> None:
         (kernel,) = triton_module.load(code.text).values()
         assert kernel.num_warps == blocks.num_warps
         assert ("num_stages=3" in code.text) == (blocks.stages == 3)
-        compiled = triton_module.compile_kernel(kernel, ladder.triton_target("sm_90"))
+        compiled = triton_module.compile_kernel(kernel, stages.triton_target("sm_90"))
         assert ".entry softmax(" in compiled.asm["ptx"]
 
 

@@ -21,7 +21,7 @@ from compiler_core.backends import kernels
 from compiler_core.backends import registry as backends
 from compiler_core.backends.cuda_graphs import why_not
 from compiler_core.codegen.cpp import module as cpp_module
-from compiler_core.codegen.machine_code import ladder
+from compiler_core.codegen.machine_code import stages
 from compiler_core.codegen.triton import module as triton_module
 from compiler_core.codegen.wrapper import memory_plan
 from compiler_core.config import Options
@@ -131,7 +131,7 @@ def test_kernels_of_a_program_whose_inputs_lie_on_the_cpu(
     texts = {code.language: code.text for code in codes}
     assert texts.keys() == ({"cpp", "triton"} if name == "there and back" else {"triton"})
     for kernel in triton_module.load(texts["triton"]).values():
-        compiled = triton_module.compile_kernel(kernel, ladder.triton_target("sm_90"))
+        compiled = triton_module.compile_kernel(kernel, stages.triton_target("sm_90"))
         assert ".entry" in compiled.asm["ptx"]
 
 

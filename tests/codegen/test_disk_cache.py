@@ -15,9 +15,9 @@ import pytest
 
 from compiler_core import config
 from compiler_core.codegen.build import disk_cache
-from compiler_core.codegen.machine_code import ladder
+from compiler_core.codegen.machine_code import stages
 from compiler_core.errors import BuildError
-from tests.codegen.test_ladder import SOFTMAX
+from tests.codegen.test_machine_code import SOFTMAX
 
 ROOT = Path(__file__).parents[2]
 
@@ -136,14 +136,14 @@ def test_its_place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def test_a_damaged_triton_kernel_is_compiled_again(folder: Path) -> None:
-    made = ladder.ladder(SOFTMAX, "sm_90")
+    made = stages.machine_stages(SOFTMAX, "sm_90")
     kept = sorted(folder.parent.glob("triton/*"))
     assert [p.suffix for p in kept] == [".zip", ".zip"]
     before = [p.stat().st_ino for p in kept]
-    assert ladder.ladder(SOFTMAX, "sm_90") == made
+    assert stages.machine_stages(SOFTMAX, "sm_90") == made
     assert [p.stat().st_ino for p in kept] == before, "found, not made"
     kept[0].write_bytes(b"nonsense")
-    assert ladder.ladder(SOFTMAX, "sm_90") == made
+    assert stages.machine_stages(SOFTMAX, "sm_90") == made
     assert disk_cache.read("triton", kept[0].stem) is not None
 
 

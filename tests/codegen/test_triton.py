@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from compiler_core.backends import kernels
-from compiler_core.codegen.machine_code import ladder
+from compiler_core.codegen.machine_code import stages
 from compiler_core.codegen.source import Code
 from compiler_core.codegen.triton import module as triton_module
 from compiler_core.codegen.triton import printer as triton
@@ -47,7 +47,7 @@ def test_same_values_as_eager(name: str, verdicts: dict[str, str]) -> None:
 def test_compiles_for_a_gpu_that_is_not_here(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     for kernel in triton_module.load(code_of(name).text).values():
-        compiled = triton_module.compile_kernel(kernel, ladder.triton_target("sm_90"))
+        compiled = triton_module.compile_kernel(kernel, stages.triton_target("sm_90"))
         assert f".entry {kernel.function.__name__}(" in compiled.asm["ptx"]
 
 
@@ -55,7 +55,7 @@ def test_minimum_and_maximum_let_nan_through(tmp_path: Path, monkeypatch: pytest
     """The interpreter always does; the hardware only when it is told to."""
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     made = triton_module.load(code_of("nan").text).values()
-    ptx = "".join(triton_module.compile_kernel(k, ladder.triton_target("sm_90")).asm["ptx"] for k in made)
+    ptx = "".join(triton_module.compile_kernel(k, stages.triton_target("sm_90")).asm["ptx"] for k in made)
     assert "max.NaN.f32" in ptx
     assert "min.NaN.f32" in ptx
     assert not re.search(r"\b(max|min)\.(ftz\.)?f32", ptx)
@@ -136,7 +136,7 @@ def test_accesses_are_wide_though_the_size_is_odd(size: Int, tmp_path: Path, mon
     buffers = {name: dataclasses.replace(buffer(name), dtype=half) for name in ("x", "out")}
     code = triton.generate(ir.Program("forward", buffers, (), (Loops("copy", (size,), (), body),), ()))
     (kernel,) = triton_module.load(code.text).values()
-    ptx = triton_module.compile_kernel(kernel, ladder.triton_target("sm_90")).asm["ptx"]
+    ptx = triton_module.compile_kernel(kernel, stages.triton_target("sm_90")).asm["ptx"]
     assert "ld.global.v4.b32" in ptx
     assert "st.global.v4.b32" in ptx
 
@@ -160,9 +160,9 @@ def test_kernels_that_differ_by_names_alone_are_one(tmp_path: Path, monkeypatch:
     made = triton_module.load(code.text)
     assert made["other"].function is made["softmax"].function is not made["fewer"].function
     assert made["other"].grid == made["softmax"].grid != made["fewer"].grid
-    (ptx,) = (rung for rung in ladder.ladder(code.text, "sm_90") if rung.name == "ptx")
+    (ptx,) = (stage for stage in stages.machine_stages(code.text, "sm_90") if stage.name == "ptx")
     assert re.findall(r"\.visible \.entry (\w+)", ptx.text) == ["softmax", "fewer"]
-    (sass,) = (rung for rung in ladder.ladder(code.text, "sm_90") if rung.resources)
+    (sass,) = (stage for stage in stages.machine_stages(code.text, "sm_90") if stage.resources)
     assert [used.kernel for used in sass.resources] == ["softmax", "other", "fewer"]
 
 

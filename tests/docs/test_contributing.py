@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 
 import pytest
 
-from tests.docs import modules
+from tests.docs import architecture, modules
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -23,3 +24,10 @@ def test_every_folder_has_its_line(package: str) -> None:
 
 def test_every_file_has_its_line() -> None:
     assert modules.PAGE.read_text() == modules.page(), "run `python -m tests.docs.modules`"
+
+
+@pytest.mark.skipif(sys.version_info[:2] != architecture.PYTHON, reason="the page shows another Python's bytecode")
+def test_the_architecture_is_that_of_the_code() -> None:
+    assert architecture.PAGE.read_text() == architecture.page().rstrip("\n") + "\n", (
+        "run `python -m tests.docs.architecture`"
+    )

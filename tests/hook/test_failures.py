@@ -242,7 +242,7 @@ def test_machine_code_that_cannot_be_had_costs_nothing_else(error: Exception, mo
     def no_code(*_: Any) -> Any:
         raise error
 
-    monkeypatch.setattr("compiler_core.codegen.machine_code.ladder.record_machine_code", no_code)
+    monkeypatch.setattr("compiler_core.codegen.machine_code.stages.record_machine_code", no_code)
     with compiler_core.record() as record:
         compiled = compiler_core.compile(program, target="sm_90")
         (warning,) = heard(lambda: compiled(*inputs()))

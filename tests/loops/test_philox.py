@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 
 from compiler_core.backends.cuda_graphs import why_not
-from compiler_core.codegen.machine_code import ladder
+from compiler_core.codegen.machine_code import stages
 from compiler_core.codegen.triton import module as triton_module
 from compiler_core.codegen.triton import printer as triton
 from compiler_core.codegen.wrapper import memory_plan
@@ -82,7 +82,7 @@ def test_four_neighbours_share_a_philox(program: Any, tmp_path: Path, monkeypatc
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     code = triton.generate(on_gpu(program, X))
     (kernel,) = triton_module.load(code.text).values()
-    ptx = triton_module.compile_kernel(kernel, ladder.triton_target("sm_90")).asm["ptx"]
+    ptx = triton_module.compile_kernel(kernel, stages.triton_target("sm_90")).asm["ptx"]
     assert len(re.findall(r"mul\.hi\.u32|mul\.wide\.u32", ptx)) <= 40
 
 

@@ -651,6 +651,7 @@ def test_hooks_are_kept_by_the_same_keys(x, net):
     return net(x)
 
 
+@pytest.mark.cpu
 @same_as_eager(
     inputs=lambda: (torch.ones(2, 4)[:], torch.ones(4, requires_grad=True), torch.tensor([5])), changes=["LOG"]
 )

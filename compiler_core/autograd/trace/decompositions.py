@@ -214,9 +214,12 @@ def smooth_l1_loss_backward(gradient: torch.Tensor, x: torch.Tensor, target: tor
 
 
 @decomposes(aten.binary_cross_entropy.default)
-def binary_cross_entropy(x: torch.Tensor, *args: Any) -> Any:
-    """On a CPU eager's kernel raises where an element lies beyond 0 and 1, which only a look at it tells."""
-    return NotImplemented if x.device.type == "cpu" else _as_pytorch(aten.binary_cross_entropy.default, x, *args)
+def binary_cross_entropy(x: torch.Tensor, target: torch.Tensor, *args: Any) -> Any:
+    """Eager's kernel raises where an element lies beyond 0 and 1 (on a CPU), which only a look at it tells, and where
+    the two are not of one type."""
+    if x.device.type == "cpu" or not (_of_one_type(x, target) and x.dtype.is_floating_point):
+        return NotImplemented
+    return _as_pytorch(aten.binary_cross_entropy.default, x, target, *args)
 
 
 @decomposes(aten.binary_cross_entropy_backward.default)

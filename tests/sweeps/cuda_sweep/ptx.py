@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from compiler_core.codegen.machine_code import ladder
+from compiler_core.codegen.machine_code import stages
 from compiler_core.codegen.triton import module as triton_module
 from compiler_core.codegen.triton.module import Kernel
 from compiler_core.errors import BuildError
@@ -45,7 +45,7 @@ class Compiler:
     def _compile(self, kernel: Kernel) -> Iterator[str]:
         self.compiled += 1
         try:
-            made = triton_module.compile_kernel(kernel, ladder.triton_target(TARGET))
+            made = triton_module.compile_kernel(kernel, stages.triton_target(TARGET))
         except BuildError as error:
             yield f"{error}"
             return

@@ -1,10 +1,10 @@
-"""The ladder: what becomes of a kernel on its way to the machine, for a target that need not be here.
+"""The forms of a kernel on its way to machine code, for a target that need not be here.
 
     Triton   TTIR -> TTGIR -> LLVM IR -> PTX -> SASS      for NVIDIA (sm_90 ...)
              TTIR -> TTGIR -> LLVM IR -> amdgcn           for AMD (gfx942 ...)
     C++      assembly of this machine's compiler              for this CPU, and for levels of x86-64
 
-Each rung knows from which of the kernel's lines each of its lines came.  Nothing here runs on a
+Each stage knows from which of the kernel's lines each of its lines came.  Nothing here runs on a
 device: Triton brings its compilers along, and ptxas, nvdisasm and cuobjdump with them.
 """
 
@@ -64,7 +64,7 @@ class Resources:
 
 
 @dataclass(frozen=True)
-class Rung:
+class MachineStage:
     """One form of the kernels; `lines[i]` are the kernel source's lines behind line i of `text`."""
 
     name: str
@@ -72,7 +72,7 @@ class Rung:
     text: str
     lines: tuple[Lines, ...]
     resources: tuple[Resources, ...] = ()
-    """What the kernels take of the target, where this rung tells."""
+    """What the kernels take of the target, where this stage tells."""
 
 
 def targets() -> list[str]:
@@ -86,8 +86,8 @@ def check_target(target: str) -> None:
         raise UsageError(f"unknown target {target!r}; known are {', '.join(targets())}")
 
 
-def ladder(source: str, target: str) -> list[Rung]:
-    """All rungs of the kernels in `source`, first to last.
+def machine_stages(source: str, target: str) -> list[MachineStage]:
+    """All forms of the kernels in `source`, first to last.
 
     For a CPU the source is C++.  For any other target it is a module of Triton kernels as
     `codegen.triton` writes them, which says all that is needed (argument types, block sizes,
@@ -98,7 +98,7 @@ def ladder(source: str, target: str) -> list[Rung]:
 
 
 def record_machine_code(compile_: Compile, kernel: Artifact, target: str) -> list[Artifact]:
-    """Add the ladder of a kernel artifact to its compile, every line linked to the kernel's lines.
+    """Add the forms of a kernel artifact to its compile, every line linked to the kernel's lines.
 
     The artifacts are named ``forward.cpu.asm``, ``forward.sm_90.ptx`` and so on; where they are
     there already, they are returned as they are.
@@ -111,43 +111,43 @@ def record_machine_code(compile_: Compile, kernel: Artifact, target: str) -> lis
     if there:
         return there
     with compile_.step("build", f"machine code of {kernel.name} for {target}"):
-        rungs = ladder(kernel.text, target)
-    for each in (r for rung in rungs for r in rung.resources):
+        forms = machine_stages(kernel.text, target)
+    for each in (r for stage in forms for r in stage.resources):
         compile_.resources.append(KernelResources(each.kernel, target, each.registers, each.shared, each.spilled))
-    return [_record(compile_, kernel, prefix + rung.name, rung) for rung in rungs]
+    return [_record(compile_, kernel, prefix + stage.name, stage) for stage in forms]
 
 
-def _record(compile_: Compile, kernel: Artifact, name: str, rung: Rung) -> Artifact:
+def _record(compile_: Compile, kernel: Artifact, name: str, stage: MachineStage) -> Artifact:
     """One span for each run of lines that came from the same lines of the kernel."""
     # the narrowest span that has a line comes last
     spans = sorted(kernel.spans, key=lambda span: span.first - span.last)
     keys = {line: span.key for span in spans for line in range(span.first, span.last + 1)}
     runs: list[tuple[Span, list[ItemId]]] = []
     previous: list[ItemId] = []
-    for number, lines in enumerate(rung.lines, 1):
+    for number, lines in enumerate(stage.lines, 1):
         sources = [kernel.item(keys[line]) for line in lines if line in keys]
         if sources and sources == previous:
             runs[-1][0].last = number
         elif sources:
             runs.append((Span(str(number), number, number), sources))
         previous = sources
-    artifact = compile_.artifact("machine", name, rung.language, rung.text, [span for span, _ in runs])
+    artifact = compile_.artifact("machine", name, stage.language, stage.text, [span for span, _ in runs])
     for span, sources in runs:
-        compile_.link(artifact.item(span.key), sources, rung.name)
+        compile_.link(artifact.item(span.key), sources, stage.name)
     return artifact
 
 
-def _rung(name: str, language: Language, mapped: Mapped, used: Resources | None = None) -> Rung:
+def _stage(name: str, language: Language, mapped: Mapped, used: Resources | None = None) -> MachineStage:
     if used:
         mapped = [(f"{_COMMENT[name]} {used.text()}", ()), *mapped]
     text = "".join(f"{text}\n" for text, _ in mapped)
-    return Rung(name, language, text, tuple(lines for _, lines in mapped), (used,) if used else ())
+    return MachineStage(name, language, text, tuple(lines for _, lines in mapped), (used,) if used else ())
 
 
 _COMMENT = {"sass": "//", "amdgcn": ";"}
 
 
-def _native(source: str, target: str) -> Rung:
+def _native(source: str, target: str) -> MachineStage:
     tools = build.toolchain()
     flags = (flag.replace("-march=native", f"-march={CPUS[target]}") for flag in tools.flags)
     tools = replace(tools, flags=tuple(flags))
@@ -155,30 +155,30 @@ def _native(source: str, target: str) -> Rung:
         path = folder / "kernel.cpp"
         path.write_text(source, encoding="utf-8")
         text = _run(build.compile_command(tools, path, Path("-"), ("-g", "-S", "-std=c++17", "-w")))
-    return _rung("asm", "asm", line_map.native(text, path.name))
+    return _stage("asm", "asm", line_map.native(text, path.name))
 
 
-def _triton(source: str, target: str) -> list[Rung]:
-    """The rungs of each kernel in turn, joined to one text a rung; a kernel of several names stands there once."""
+def _triton(source: str, target: str) -> list[MachineStage]:
+    """The forms of each kernel in turn, joined to one text a stage; a kernel of several names stands there once."""
     kernels = triton_module.load(source)
     names: dict[int, list[str]] = {}
     for kernel in kernels.values():
         names.setdefault(id(kernel.function), []).append(kernel.name)
-    rungs: dict[str, list[Rung]] = {}
+    forms: dict[str, list[MachineStage]] = {}
     for first, *others in names.values():
-        for rung in _kernel_rungs(kernels[first], target):
-            used = rung.resources + tuple(replace(r, kernel=name) for name in others for r in rung.resources)
-            rungs.setdefault(rung.name, []).append(replace(rung, resources=used))
-    return [_joined(of_kernels) for of_kernels in rungs.values()]
+        for stage in _kernel_rungs(kernels[first], target):
+            used = stage.resources + tuple(replace(r, kernel=name) for name in others for r in stage.resources)
+            forms.setdefault(stage.name, []).append(replace(stage, resources=used))
+    return [_joined(of_kernels) for of_kernels in forms.values()]
 
 
-def _joined(rungs: Sequence[Rung]) -> Rung:
-    """The same rung of several kernels, an empty line between two."""
-    lines = rungs[0].lines
-    for rung in rungs[1:]:
-        lines = (*lines, (), *rung.lines)
-    resources = tuple(used for rung in rungs for used in rung.resources)
-    return replace(rungs[0], text="\n".join(rung.text for rung in rungs), lines=lines, resources=resources)
+def _joined(forms: Sequence[MachineStage]) -> MachineStage:
+    """The same stage of several kernels, an empty line between two."""
+    lines = forms[0].lines
+    for stage in forms[1:]:
+        lines = (*lines, (), *stage.lines)
+    resources = tuple(used for stage in forms for used in stage.resources)
+    return replace(forms[0], text="\n".join(stage.text for stage in forms), lines=lines, resources=resources)
 
 
 def triton_target(target: str) -> triton_module.Target:
@@ -188,22 +188,22 @@ def triton_target(target: str) -> triton_module.Target:
     return triton_module.Target("hip", target, WARP_SIZES[target])
 
 
-def _kernel_rungs(kernel: triton_module.Kernel, target: str) -> list[Rung]:
+def _kernel_rungs(kernel: triton_module.Kernel, target: str) -> list[MachineStage]:
     compiled = triton_module.compile_kernel(kernel, triton_target(target))
     asm, file = compiled.asm, kernel.file
-    rungs = []
+    forms = []
     for name, (language, read) in _READERS.items():
         if name in asm:
             used = _amd_resources(kernel.name, compiled) if name == "amdgcn" else None
-            rungs.append(_rung(name, language, read(asm[name], file), used))
-    return [*rungs, _sass(kernel, compiled)] if "cubin" in asm else rungs
+            forms.append(_stage(name, language, read(asm[name], file), used))
+    return [*forms, _sass(kernel, compiled)] if "cubin" in asm else forms
 
 
-def _sass(kernel: triton_module.Kernel, compiled: Any) -> Rung:
+def _sass(kernel: triton_module.Kernel, compiled: Any) -> MachineStage:
     disassembler, dumper = _nvidia_tool("nvdisasm"), _nvidia_tool("cuobjdump")
     if disassembler is None or dumper is None:
         missing = "// no SASS without nvdisasm and cuobjdump, which come with the CUDA toolkit"
-        return _rung("sass", "sass", [(missing, ())])
+        return _stage("sass", "sass", [(missing, ())])
     with disk_cache.some_workshop("cpp") as folder:
         path = folder / "kernel.cubin"
         path.write_bytes(compiled.asm["cubin"])
@@ -211,7 +211,7 @@ def _sass(kernel: triton_module.Kernel, compiled: Any) -> Rung:
         usage = _run([dumper, "--dump-resource-usage", str(path)])
     inlined = line_map.inlined_calls(compiled.asm["ptx"], kernel.file)
     used = _nvidia_resources(kernel.name, usage, compiled.metadata.shared)
-    return _rung("sass", "sass", line_map.sass(text, kernel.file, inlined), used)
+    return _stage("sass", "sass", line_map.sass(text, kernel.file, inlined), used)
 
 
 def _nvidia_resources(kernel: str, usage: str, shared: int) -> Resources:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from compiler_core import config
-from compiler_core.codegen.machine_code import ladder, line_map
+from compiler_core.codegen.machine_code import line_map, stages
 from compiler_core.errors import BuildError, UsageError
 from compiler_core.records import Compile, Record, Span
 
@@ -73,11 +73,11 @@ def line_of(source: str, text: str) -> int:
     return number
 
 
-def origins(rung: ladder.Rung, instruction: str) -> set[int]:
-    """The kernel lines behind those lines of the rung that match `instruction`."""
-    pairs = zip(rung.text.splitlines(), rung.lines, strict=True)
+def origins(stage: stages.MachineStage, instruction: str) -> set[int]:
+    """The kernel lines behind those lines of the stage that match `instruction`."""
+    pairs = zip(stage.text.splitlines(), stage.lines, strict=True)
     found = [lines for text, lines in pairs if re.search(instruction, text)]
-    assert found, f"no {instruction} in {rung.name}"
+    assert found, f"no {instruction} in {stage.name}"
     return {line for lines in found for line in lines}
 
 
@@ -89,49 +89,49 @@ def origins(rung: ladder.Rung, instruction: str) -> set[int]:
     ],
 )
 def test_each_rung_maps_back_to_the_kernel(target: str, last: str, load: str, exp: str, reduce: str) -> None:
-    rungs = {rung.name: rung for rung in ladder.ladder(SOFTMAX, target)}
-    assert list(rungs)[:3] == ["ttir", "ttgir", "llir"]
-    assert list(rungs)[-1] == last
+    forms = {stage.name: stage for stage in stages.machine_stages(SOFTMAX, target)}
+    assert list(forms)[:3] == ["ttir", "ttgir", "llir"]
+    assert list(forms)[-1] == last
     loads = {line_of(SOFTMAX, "x = tl.load"), line_of(SOFTMAX, "* 2.0")}
-    assert origins(rungs["ttir"], r"tt\.load") == loads
-    assert origins(rungs["ttgir"], r"math\.exp") == {line_of(SOFTMAX, "tl.exp")}
-    assert origins(rungs[last], load) == loads
-    assert origins(rungs[last], exp) == {line_of(SOFTMAX, "tl.exp")}
+    assert origins(forms["ttir"], r"tt\.load") == loads
+    assert origins(forms["ttgir"], r"math\.exp") == {line_of(SOFTMAX, "tl.exp")}
+    assert origins(forms[last], load) == loads
+    assert origins(forms[last], exp) == {line_of(SOFTMAX, "tl.exp")}
     # the helper that combines two maxima counts for the line that reduces
-    assert origins(rungs["ttir"], "maximumf") == {line_of(SOFTMAX, "tl.reduce")}
-    assert line_of(SOFTMAX, "tl.reduce") in origins(rungs[last], reduce)
+    assert origins(forms["ttir"], "maximumf") == {line_of(SOFTMAX, "tl.reduce")}
+    assert line_of(SOFTMAX, "tl.reduce") in origins(forms[last], reduce)
     # tl.sum is inlined from Triton's library
-    assert origins(rungs["ttir"], r"arith\.addf") == {line_of(SOFTMAX, "tl.sum")}
-    for rung in rungs.values():
-        assert not re.search(r"\bloc\(|!dbg|\.debug", rung.text)
-        assert str(config.cache_dir()) not in rung.text, "a record names no path of this machine"
+    assert origins(forms["ttir"], r"arith\.addf") == {line_of(SOFTMAX, "tl.sum")}
+    for stage in forms.values():
+        assert not re.search(r"\bloc\(|!dbg|\.debug", stage.text)
+        assert str(config.cache_dir()) not in stage.text, "a record names no path of this machine"
 
 
 def test_ptx_and_resources() -> None:
-    rungs = {rung.name: rung for rung in ladder.ladder(SOFTMAX, "sm_80")}
-    assert ".target sm_80" in rungs["ptx"].text
-    assert origins(rungs["ptx"], r"ld\.global") == {line_of(SOFTMAX, "x = tl.load"), line_of(SOFTMAX, "* 2.0")}
-    assert origins(rungs["ptx"], r"\bshfl") == {line_of(SOFTMAX, "tl.reduce"), line_of(SOFTMAX, "tl.sum")}
-    sass = rungs["sass"].text
+    forms = {stage.name: stage for stage in stages.machine_stages(SOFTMAX, "sm_80")}
+    assert ".target sm_80" in forms["ptx"].text
+    assert origins(forms["ptx"], r"ld\.global") == {line_of(SOFTMAX, "x = tl.load"), line_of(SOFTMAX, "* 2.0")}
+    assert origins(forms["ptx"], r"\bshfl") == {line_of(SOFTMAX, "tl.reduce"), line_of(SOFTMAX, "tl.sum")}
+    sass = forms["sass"].text
     assert re.search(r"^// softmax: \d+ registers a thread, \d+ bytes of shared memory, 0 bytes spilled$", sass, re.M)
     assert "// double: " in sass
 
 
 def test_cpp_assembly() -> None:
-    (rung,) = ladder.ladder(NATIVE, "cpu")
-    assert rung.name == "asm"
-    assert rung.text.startswith("kernel:")
-    assert origins(rung, r"\bv?sqrt[ps]s") == {line_of(NATIVE, "sqrt(")}, "inlined from <cmath>"
-    assert origins(rung, r"\bv?div[ps]s") == {line_of(NATIVE, "/ 3.0f")}
-    assert not re.search(r"^\s*\.(cfi|loc|file|section|globl)", rung.text, re.MULTILINE)
+    (stage,) = stages.machine_stages(NATIVE, "cpu")
+    assert stage.name == "asm"
+    assert stage.text.startswith("kernel:")
+    assert line_of(NATIVE, "sqrt(") in origins(stage, r"\bv?sqrt[ps]s"), "inlined from <cmath>"
+    assert origins(stage, r"\bv?div[ps]s") == {line_of(NATIVE, "/ 3.0f")}
+    assert not re.search(r"^\s*\.(cfi|loc|file|section|globl)", stage.text, re.MULTILINE)
 
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="the compiler here is for another architecture")
 @pytest.mark.parametrize(("level", "widest"), [(2, "xmm"), (3, "ymm"), (4, "[yz]mm")])
 def test_assembly_for_other_levels_of_x86(level: int, widest: str) -> None:
-    (rung,) = ladder.ladder(NATIVE, f"x86-64-v{level}")
-    assert re.fullmatch(widest, max(re.findall(r"[xyz]mm", rung.text)))
-    assert any(rung.lines)
+    (stage,) = stages.machine_stages(NATIVE, f"x86-64-v{level}")
+    assert re.fullmatch(widest, max(re.findall(r"[xyz]mm", stage.text)))
+    assert any(stage.lines)
 
 
 def test_recorded_lines_are_linked(compile_: Compile) -> None:
@@ -144,8 +144,8 @@ def test_recorded_lines_are_linked(compile_: Compile) -> None:
         lines = source.count("\n")
         spans = [*(Span(str(n), n, n) for n in range(1, lines + 1)), Span("kernel", 1, lines)]
         kernel = compile_.artifact("kernel", name, language, source, spans)  # type: ignore[arg-type]
-        made = ladder.record_machine_code(compile_, kernel, target)
-        assert ladder.record_machine_code(compile_, kernel, target) == made, "made once"
+        made = stages.record_machine_code(compile_, kernel, target)
+        assert stages.record_machine_code(compile_, kernel, target) == made, "made once"
         wanted = kernel.item(str(line_of(source, "tl.exp" if language == "triton" else "sqrt(")))
         reached = record.linked(wanted)
         for artifact in made:
@@ -166,31 +166,31 @@ def compile_() -> Compile:
 
 def test_unknown_target_lists_the_known() -> None:
     with pytest.raises(UsageError, match=r"unknown target 'sm_9'; known are cpu, x86-64-v2, .*sm_75, .*gfx942"):
-        ladder.ladder(SOFTMAX, "sm_9")
+        stages.machine_stages(SOFTMAX, "sm_9")
 
 
 def test_target_of_the_other_language(compile_: Compile) -> None:
     kernel = compile_.artifact("kernel", "forward.cpp", "cpp", NATIVE)
     with pytest.raises(UsageError, match=r"forward\.cpp is cpp"):
-        ladder.record_machine_code(compile_, kernel, "sm_90")
+        stages.record_machine_code(compile_, kernel, "sm_90")
 
 
 def test_missing_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CXX", raising=False)
     monkeypatch.setenv("PATH", "")
     with pytest.raises(BuildError, match="CXX"):
-        ladder.ladder(NATIVE, "cpu")
+        stages.machine_stages(NATIVE, "cpu")
 
 
 def test_missing_triton(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(BuildError, match="pip install triton"):
-        ladder.ladder(SOFTMAX + "\n# not imported before\n", "sm_90")
+        stages.machine_stages(SOFTMAX + "\n# not imported before\n", "sm_90")
 
 
 def test_kernel_that_does_not_compile() -> None:
     with pytest.raises(BuildError, match="cannot compile softmax for 90"):
-        ladder.ladder(SOFTMAX.replace("tl.exp(x - amax)", "tl.no_such_function(x)"), "sm_90")
+        stages.machine_stages(SOFTMAX.replace("tl.exp(x - amax)", "tl.no_such_function(x)"), "sm_90")
 
 
 def test_an_assembler_that_hangs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -204,12 +204,12 @@ def test_an_assembler_that_hangs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     monkeypatch.setenv("TRITON_PTXAS_BLACKWELL_PATH", str(slow))
     monkeypatch.setenv("CUTAWAY_COMPILE_TIMEOUT", "3")
     with pytest.raises(BuildError, match="softmax for 90: ptxas did not end within its limit of time"):
-        ladder.ladder(SOFTMAX.replace("tl.exp(x - amax)", "tl.exp(x - amax) * 1.625"), "sm_90")  # in no cache
+        stages.machine_stages(SOFTMAX.replace("tl.exp(x - amax)", "tl.exp(x - amax) * 1.625"), "sm_90")  # in no cache
 
 
 def test_source_that_does_not_compile() -> None:
     with pytest.raises(BuildError, match="out_of_nowhere"):
-        ladder.ladder(NATIVE.replace("third;", "out_of_nowhere;"), "cpu")
+        stages.machine_stages(NATIVE.replace("third;", "out_of_nowhere;"), "cpu")
 
 
 def test_llvm_follows_inlined_calls_to_the_kernel() -> None:

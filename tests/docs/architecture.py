@@ -1,0 +1,152 @@
+"""Writes docs/architecture.md: the packages as they import one another, and a function at every stage of a compile.
+
+    python -m tests.docs.architecture
+
+The texts are those of a real compile, so the page is that of one version: Python 3.11, the CPU's kernels.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator
+
+import networkx as nx
+import torch
+
+import compiler_core
+from compiler_core.records import Compile
+from tests.docs.example import scaled
+from tests.docs.imports import ROOT, below
+
+PAGE = ROOT / "docs" / "architecture.md"
+PYTHON = (3, 11)
+
+INTRODUCTION = """\
+# Architecture
+
+`python -m tests.docs.architecture` writes this page: the picture shows the imports that are there, and the texts are
+those of a real compile.
+
+The folders of `compiler_core` are the stages of a compile. An arrow says "uses"; what can be reached by other arrows
+has none of its own. Imports inside functions and for types count, too.
+"""
+
+STAGES = """\
+## A function at every stage
+
+`compiler_core/pipeline/frame.py` lists the stages in order. Here they are for one training step:
+
+```python
+def scaled(x, w):
+    return (x * w).tanh().sum()
+
+compiler_core.compile(scaled, backend="cpp")(x, w).backward()  # x requires a gradient
+```
+"""
+
+STEPS = [
+    (
+        "Bytecode",
+        "The hook gets the code object of a frame that is about to run. This is what Python would run.",
+        ["hook/frame_hook.py", "bytecode/instructions.py"],
+        [("bytecode", "text")],
+    ),
+    (
+        "Capture",
+        "An interpreter runs the bytecode with stand-ins for values. Operations on tensors become nodes of an FX "
+        "graph; types, shapes and strides come from fake tensors.",
+        ["capture/interpreter.py", "capture/graph_builder.py", "capture/fake_tensors.py"],
+        [("captured", "python")],
+    ),
+    (
+        "Guards",
+        "What capture took for granted. The compiled code is used again while all of it holds.",
+        ["guards/tree.py", "guards/conditions.py"],
+        [("guards", "python")],
+    ),
+    (
+        "Joint graph",
+        "Forward and backward are traced together, as operators of ATen.",
+        ["autograd/joint.py", "autograd/trace"],
+        [("joint", "python")],
+    ),
+    (
+        "Partition",
+        "A minimum cut decides what the forward saves for the backward, and what the backward computes again.",
+        ["autograd/partition.py", "autograd/mincut.py"],
+        [("forward", "python"), ("backward", "python")],
+    ),
+    (
+        "Lowering and fusion",
+        "Operators become loops, and loops are fused where that saves memory traffic. The list says which and why.",
+        ["loops/lower", "loops/fuse"],
+        [("forward.fusion", "text"), ("forward.loops", "text"), ("backward.loops", "text")],
+    ),
+    (
+        "Kernels",
+        "Each loop nest is printed as C++ for a CPU or Triton for a GPU, then built and loaded.",
+        ["codegen/cpp", "codegen/triton", "codegen/build"],
+        [("backward.cpp", "cpp")],
+    ),
+    (
+        "Wrapper",
+        "A Python function allocates the results and calls the kernels in order.",
+        ["codegen/wrapper"],
+        [("backward.wrapper", "python")],
+    ),
+    (
+        "New code",
+        "The frame's new code calls the graph; `autograd_function.py` wraps forward and backward in a "
+        "`torch.autograd.Function`. Shown decompiled.",
+        ["resume/frame_codegen.py", "autograd/autograd_function.py", "hook/cache_entries.py"],
+        [("decompiled", "python")],
+    ),
+]
+
+
+def compiled() -> Compile:
+    """The record of one compile of `scaled`."""
+    with compiler_core.record() as record:
+        compiler_core.compile(scaled, backend="cpp", strict=True)(
+            torch.ones(1000, requires_grad=True), torch.ones(1000)
+        ).backward()
+    (compile_,) = record.compiles
+    return compile_
+
+
+def picture(package: str) -> str:
+    """The folders of a package and what each uses, as a Mermaid flowchart."""
+    imports = below(package)
+    packages = {each.name for each in (ROOT / package).iterdir() if (each / "__init__.py").exists()}
+    graph = nx.transitive_reduction(imports.subgraph(n for n in imports if n.rpartition(".")[2] in packages))
+    edges = sorted((a.rpartition(".")[2], b.rpartition(".")[2]) for a, b in graph.edges)
+    return "\n".join(["```mermaid", "flowchart TD", *(f"    {a} --> {b}" for a, b in edges), "```"])
+
+
+def page() -> str:
+    """The whole text of docs/architecture.md."""
+    parts = [INTRODUCTION, picture("compiler_core"), "", STAGES, *_steps(compiled())]
+    return "\n".join(parts).rstrip("\n") + "\n"
+
+
+def _steps(compile_: Compile) -> Iterator[str]:
+    for number, (title, what, files, names) in enumerate(STEPS, 1):
+        yield f"### {number}. {title}\n"
+        yield textwrap.fill(what, 120, break_long_words=False)
+        yield ""
+        yield "Code: " + ", ".join(f"[`{file}`](../compiler_core/{file})" for file in files) + "."
+        yield ""
+        for name, language in names:
+            yield f"```{language}\n{_text(compile_, name)}\n```\n"
+
+
+def _text(compile_: Compile, name: str) -> str:
+    """A text of the record, without what every kernel and wrapper begins or ends with."""
+    text = compile_.find(name).text.strip("\n")
+    if name.endswith(".cpp"):
+        return text.partition("\n\n")[2]
+    return text.partition("\n\n\n")[0] if name.endswith(".wrapper") else text
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page())
