@@ -31,6 +31,8 @@ def written(constants: Mapping[str, Any]) -> dict[str, Constant]:
     for value in constants.values():
         if type(value) is not torch.Tensor or value.layout is not torch.strided:
             raise NotKeyed(f"it holds a {type(value).__name__} of its own, which no file can")
+        if value.is_meta:
+            raise NotKeyed("it holds a tensor of its own that has no values")
         if not value.is_contiguous() or value.is_conj() or value.is_neg() or value.requires_grad:
             raise NotKeyed("it holds a tensor of its own that is no plain one")
     if (size := sum(value.nbytes for value in constants.values())) > LARGEST:

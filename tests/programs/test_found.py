@@ -1106,3 +1106,9 @@ def test_tensors_are_made_again_where_and_as_the_forward_made_them(backend):
         return g.dtype
 
     assert penalty(program) == penalty(compiler_core.compile(program, backend=backend, strict=True)) == torch.float32
+
+
+def test_a_constant_that_has_no_values():
+    with torch.device("meta"):
+        compiled = compiler_core.compile(lambda x: x + torch.tensor([0, 2]), strict=True)
+        assert compiled(torch.randn(4, 2)).shape == (4, 2)
