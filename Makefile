@@ -15,7 +15,7 @@ NEW_ENOUGH := 'const [a, b] = process.versions.node.split(".").map(Number); \
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 BROWSER_SOURCES := $(shell find extension -type f -not -path '*/node_modules/*' -not -path '*/lib/*' -not -path '*/labextension/*' -not -name '*.tsbuildinfo')
 
-.PHONY: help lab demo test smoke quick lint hooks fix bench fuzz gpu cpython-tests operators cuda-sweep shapes interrupts soak fuzz-inputs versions compat clean
+.PHONY: help lab demo test smoke quick lint hooks fix wheel bench fuzz gpu cpython-tests operators cuda-sweep shapes interrupts soak fuzz-inputs versions compat clean
 
 help: ## Say what the targets are
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -52,6 +52,13 @@ hooks: $(STAMPS)/lint ## Have git run what lint runs before each commit
 fix: $(STAMPS)/lint ## Mend what can be mended by machine
 	ruff check --fix .
 	ruff format .
+
+wheel: $(STAMPS)/browser ## Build sdist and wheel into dist/, and check the wheel in an environment of its own
+	rm -rf dist build/wheel
+	$(PY) -m hatchling build -d dist
+	$(PY) -m venv build/wheel
+	build/wheel/bin/python -m pip --disable-pip-version-check --quiet install -c constraints.txt dist/*.whl
+	cp tests/installed.py build/wheel/ && cd build/wheel && bin/python installed.py && bin/python -m compiler_core.api.check
 
 bench: $(STAMPS)/test ## Time the compiler against stock torch.compile
 	$(PY) -m pytest tests/benchmarks -o python_files='bench_*.py' -s $(ARGS)

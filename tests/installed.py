@@ -1,0 +1,34 @@
+"""Checks an installed wheel:  python tests/installed.py, with the Python of an environment that has nothing but it."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import sys
+from pathlib import Path
+
+import torch
+
+import compiler_core
+import kernel_magics
+
+
+def main() -> None:
+    for package in (compiler_core, kernel_magics):
+        folder = Path(str(package.__file__)).parent
+        assert "site-packages" in folder.parts, f"{folder} is not an installed package"
+        assert (folder / "py.typed").exists()
+    files = {str(file) for file in importlib.metadata.files("cutaway") or ()}
+    for wanted in ("kernel_magics/static/explorer.js", "kernel_magics/static/NOTICES.txt"):
+        assert wanted in files, f"the wheel has no {wanted}"
+    assert any(f.endswith("share/jupyter/labextensions/cutaway/package.json") for f in files)
+    x = torch.randn(100, requires_grad=True)
+    with compiler_core.record() as record:
+        made = compiler_core.compile(lambda x: (x.sin() * 2).sum(), strict=True)(x)
+    made.backward()
+    torch.testing.assert_close(x.grad, 2 * x.detach().cos())
+    assert [c.outcome for c in record.compiles] == ["compiled"]
+    print(f"cutaway {importlib.metadata.version('cutaway')} works in {sys.prefix}")
+
+
+if __name__ == "__main__":
+    main()
