@@ -9,6 +9,7 @@ imported, so the test starts this as a process.
 from __future__ import annotations
 
 import json
+import os
 import random
 import sys
 import traceback
@@ -21,6 +22,7 @@ from torch import nn
 
 import compiler_core
 from tests.cases import captured
+from tests.cases.triton_cases import interpret_libdevice
 
 SIZES = (2, 3, 4, 7, 8, 13, 31, 64, 97, 128, 257)
 Program = tuple[Callable[..., Any], Callable[[int, int], list[torch.Tensor]]]
@@ -149,4 +151,6 @@ def verdict(name: str, backend: str, sizes: Sequence[int] = SIZES, calls: int = 
 
 if __name__ == "__main__":
     backend, *names = sys.argv[1:]
+    if os.environ.get("TRITON_INTERPRET") == "1":
+        interpret_libdevice()
     json.dump({name: verdict(name, backend, SIZES[:8], 2) for name in names or PROGRAMS}, sys.stdout, indent=1)

@@ -61,7 +61,8 @@ def compiled_and_dropped(make: Callable[[], Any], backend: str) -> None:
 
 
 def alive() -> Counter[str]:
-    gc.collect()
+    while gc.collect():  # what one collection frees may have kept other circles
+        pass
     return Counter(type(o).__name__ for o in gc.get_objects() if type(o).__name__ in HEAVY)
 
 
