@@ -44,6 +44,19 @@ compiler_core.compile(scaled, backend="cpp")(x, w).backward()  # x requires a gr
 ```
 """
 
+QUESTIONS = """\
+## Finding your way
+
+- **Where is it decided that two loops are not fused?** `loops/` → `fuse/` → `rules.py`: the table `REFUSALS` has the
+  reasons, the functions above it decide.
+- **Where is a resume function made?** `resume/` → `resume_functions.py`: `resume_code`. Where the frame is split is in
+  `break_points.py`, beside it.
+- **What would I touch to support a new operator?** Nothing, for it to run: PyTorch's kernel is called. For a kernel of
+  ours, `loops/` → `lower/`: a rule in the file of its kind (`pointwise.py`, `reductions.py`, ...), or, where it is made
+  of simpler operators, `autograd/` → `trace/` → `decompositions.py`. A new scalar function also needs its text in
+  `codegen/` → `cpp/` and `triton/`, in the `ops.py` of each. `tests/loops/test_lower.py` compares rules with eager.
+"""
+
 STEPS = [
     (
         "Bytecode",
@@ -125,7 +138,7 @@ def picture(package: str) -> str:
 
 def page() -> str:
     """The whole text of docs/architecture.md."""
-    parts = [INTRODUCTION, picture("compiler_core"), "", STAGES, *_steps(compiled())]
+    parts = [INTRODUCTION, picture("compiler_core"), "", QUESTIONS, STAGES, *_steps(compiled())]
     return "\n".join(parts).rstrip("\n") + "\n"
 
 
