@@ -66,10 +66,10 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
             self.heard.kernel(func, args, kwargs or {})
         outs = [(t, t.shape, _is_empty(t)) for t in overlaps.outs(func, kwargs)] if kwargs else []
         inside, self._inside = self._inside, True
-        if func in INDEXING:
-            with self:
-                args = (args[0], _broadcast(args[1]), *args[2:])
         try:
+            if func in INDEXING:
+                with self:
+                    args = (args[0], _broadcast(args[1]), *args[2:])
             made: Any = super().dispatch(func, types, args, kwargs or {})
         finally:
             self._inside = inside

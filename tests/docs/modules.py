@@ -6,9 +6,9 @@ import ast
 import re
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.docs.imports import PACKAGES, ROOT
+
 PAGE = ROOT / "docs" / "modules.md"
-PACKAGES = ("compiler_core", "kernel_magics")
 
 
 def summary(file: Path) -> str:

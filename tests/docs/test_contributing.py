@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import re
 import sys
-from pathlib import Path
 
 import pytest
 
 from tests.docs import architecture, modules
-
-ROOT = Path(__file__).resolve().parents[2]
+from tests.docs.imports import ROOT
 
 
 @pytest.mark.parametrize("package", ["compiler_core", "kernel_magics"])

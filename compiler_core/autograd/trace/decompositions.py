@@ -95,8 +95,9 @@ def decomposes(*targets: torch._ops.OpOverload) -> Callable[[Decomposition], Dec
 
 @decomposes(aten.linalg_vector_norm.default)
 def vector_norm(x: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-    op = aten.linalg_vector_norm.default
-    made = get_decompositions([op])[op](x, *args, **kwargs)
+    if not x.is_floating_point():
+        return NotImplemented
+    made = _as_pytorch(aten.linalg_vector_norm.default, x, *args, **kwargs)
     return without_reduced(made, *args, **kwargs) if made.dim() == x.dim() else made
 
 
@@ -162,9 +163,9 @@ def copy(x: torch.Tensor, source: torch.Tensor, non_blocking: bool = False) -> A
     return aten.copy(x, torch.real(source), non_blocking)
 
 
-def _as_pytorch(op: torch._ops.OpOverload, *args: Any) -> Any:
+def _as_pytorch(op: torch._ops.OpOverload, *args: Any, **kwargs: Any) -> Any:
     """`op` taken apart as PyTorch does."""
-    return get_decompositions([op])[op](*args)
+    return get_decompositions([op])[op](*args, **kwargs)
 
 
 def in_type_of_first(op: torch._ops.OpOverload) -> None:
