@@ -9,13 +9,15 @@ VENV := .venv
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check --quiet
 STAMPS := $(VENV)/.stamps
+# A worker takes whole files, so that what the tests of a file share is made once.
+PYTEST := $(PY) -m pytest -n auto --dist loadfile --no-loadscope-reorder
 TESTED := sys.exit(not (3, 11) <= sys.version_info < (3, 14))
 NEW_ENOUGH := 'const [a, b] = process.versions.node.split(".").map(Number); \
   process.exit(a > 22 || (a === 22 && b >= 12) || (a === 20 && b >= 19) ? 0 : 1)'
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 BROWSER_SOURCES := $(shell find extension -type f -not -path '*/node_modules/*' -not -path '*/lib/*' -not -path '*/labextension/*' -not -name '*.tsbuildinfo')
 
-.PHONY: help lab demo test smoke quick lint hooks fix wheel bench fuzz gpu cpython-tests operators cuda-sweep shapes interrupts soak fuzz-inputs versions compat clean
+.PHONY: help ready lab demo test smoke sweeps quick lint hooks fix wheel bench fuzz gpu cpython-tests operators cuda-sweep shapes interrupts soak fuzz-inputs versions compat clean
 
 help: ## Say what the targets are
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -26,17 +28,26 @@ lab: $(STAMPS)/lab ## Open the tour in JupyterLab
 demo: $(STAMPS)/lab ## Run the tour without a browser, print its summary, write build/tour.html
 	$(PY) -m kernel_magics.demo notebooks/00_tour.ipynb build
 
+ready: $(STAMPS)/lint $(STAMPS)/chromium ## Install all that lint and test need
+
 test: $(STAMPS)/test $(STAMPS)/chromium ## Run all tests
 	@cd extension && npm test --silent
-	$(PY) -m pytest -n auto --ignore tests/ui $(ARGS) || [[ $$? -eq 5 ]]
-	$(PY) -m pytest tests/ui $(ARGS) || [[ $$? -eq 5 ]] # one JupyterLab for them all; 5: no test is meant
+	@mkdir -p build; echo "The browser tests run beside the others; what they print comes last."; \
+	$(PY) -m pytest tests/ui $(ARGS) >build/test_ui.txt 2>&1 & ui=$$!; trap "kill $$ui 2>/dev/null || true" EXIT; \
+	others=0; shown=0; \
+	nice $(PYTEST) --ignore tests/ui $(ARGS) || others=$$?; \
+	wait $$ui || shown=$$?; cat build/test_ui.txt; \
+	[[ $$others =~ ^(0|5)$$ && $$shown =~ ^(0|5)$$ ]] # 5: none of these tests is meant
 
 smoke: $(STAMPS)/test ## Run the tests of tests/smoke.txt, which touch every stage, in half a minute
 	$(PY) -m pytest -q @tests/smoke.txt $(ARGS)
 
+sweeps: $(STAMPS)/test ## Run the tests that `make test` leaves out: more seeds, sizes and programs of what it tests
+	$(PYTEST) -m sweep --ignore tests/ui $(ARGS)
+
 quick: $(STAMPS)/test ## Run the tests of the files that changed since the branch left SINCE=main
 	@tests="$$($(PY) -m tests.changed $(or $(SINCE),main))"; \
-	if [[ -z $$tests ]]; then echo "Nothing changed that has tests."; else $(PY) -m pytest -n auto $$tests $(ARGS); fi
+	if [[ -z $$tests ]]; then echo "Nothing changed that has tests."; else $(PYTEST) $$tests $(ARGS); fi
 
 lint: $(STAMPS)/lint ## Check style, types and the direction of imports
 	ruff check .
@@ -87,7 +98,7 @@ interrupts: $(STAMPS)/test ## Interrupt compiles at N random moments (N=2000 ENG
 	$(PY) -m tests.sweeps.interrupts --engine $(or $(ENGINE),core) --count $(or $(N),2000)
 
 fuzz-inputs: $(STAMPS)/test ## Read N damaged records, logs and messages of each kind, here and in the browser's reader (N=20000 SEED=0)
-	$(PY) -W ignore -m tests.sweeps.strangers --count $(or $(N),20000) --seed $(or $(SEED),0)
+	$(PY) -W ignore -m tests.sweeps.fuzz_inputs --count $(or $(N),20000) --seed $(or $(SEED),0)
 
 soak: $(STAMPS)/test ## Print the memory of a long session: compiles with resets, cells of a notebook (COMPILES=5000 CELLS=500)
 	$(PY) -m tests.benchmarks.bench_soak --compiles $(or $(COMPILES),5000) --cells $(or $(CELLS),500)

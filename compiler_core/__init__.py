@@ -1,24 +1,25 @@
-"""Cutaway's compiler: PyTorch programs to kernels, with everything it did written in one record.
+"""Cutaway's compiler: compiles PyTorch programs to kernels, and writes everything it did to a record.
 
-    compile      a function or module, as a decorator or a call; the contract is torch.compile's
-    record       a context manager: what the compiler does inside is written to its Record
-    explain      the short answer for one call (an Explanation): graphs, breaks with reasons, guards
-    export       one graph for the whole function, or an error that says why not
-    disable      a function that is never captured
-    graph_break  break the graph here
-    mark_dynamic a dimension of a tensor that is symbolic from the first compile on
-    mark_static  one that never is
-    pin          one compile as a function that checks no guards
-    reset        forget everything compiled
-    CompileWarning    says that something failed and runs uncompiled; its kinds: RefusalWarning, ToolWarning
-    already_compiled  what is left of what stock torch.compile compiled before anyone looked
-    read_logs    records of what PyTorch logged elsewhere under TORCH_TRACE
-    measure      time the kernels of a record here; roofline is the least time that each can take
-    check_accuracy    compare what they compute with eager PyTorch in float64
-    compare      two records or two compiles, line by line
-    why_kept, why_static, added_by_autograd    questions that a record answers
+    compile       compiles a function or module; a decorator or a call, as torch.compile
+    record        context manager that records everything compiled inside it
+    explain       compiles one call and returns a summary (an Explanation): graphs, breaks with reasons, guards
+    export        returns the one graph of a function, or raises if it has a graph break
+    disable       makes a function run as plain Python
+    graph_break   breaks the graph
+    mark_dynamic  makes a dimension of a tensor symbolic from the first compile on
+    mark_static   makes a dimension never symbolic
+    pin           returns a function that runs one compile without checking guards
+    reset         frees everything that was compiled
+    CompileWarning    warns of a failure, after which code runs uncompiled; its subclasses: RefusalWarning, ToolWarning
+    already_compiled  records what PyTorch still has of earlier compiles of stock torch.compile
+    read_logs     reads the logs that PyTorch writes under TORCH_TRACE into records
+    time          times a call as plain PyTorch, compiled, and compiled by stock torch.compile, side by side
+    measure       times the kernels of a record; roofline returns lower bounds of their times
+    check_accuracy    compares the values of kernels with eager PyTorch in float64
+    compare       compares two records or two compiles, line by line
+    why_kept, why_static, added_by_autograd    queries on a record
 
-PyTorch is loaded when one of these is first used.  `CONTRIBUTING.md` says what each folder does; start at
+PyTorch is imported when one of these is first used.  `CONTRIBUTING.md` describes the folders; start at
 `pipeline/frame.py`.
 """
 
@@ -33,13 +34,14 @@ if TYPE_CHECKING:
     from compiler_core.api.explain import Explanation, explain, export
     from compiler_core.api.measure import measure
     from compiler_core.api.roofline import roofline
+    from compiler_core.api.timing import time
     from compiler_core.errors import CompileWarning, RefusalWarning, ToolWarning
     from compiler_core.records.compare import compare
     from compiler_core.records.queries import added_by_autograd, why_kept, why_static
     from compiler_core.stock.cached_compiles import already_compiled
     from compiler_core.stock.trace_logs import read_logs
 
-_FROM = {
+_EXPORTS = {
     "api.compile": ("compile", "disable", "graph_break", "mark_dynamic", "mark_static", "pin", "record", "reset"),
     "api.explain": ("Explanation", "explain", "export"),
     "errors": ("CompileWarning", "RefusalWarning", "ToolWarning"),
@@ -48,13 +50,14 @@ _FROM = {
     "api.accuracy": ("check_accuracy",),
     "api.measure": ("measure",),
     "api.roofline": ("roofline",),
+    "api.timing": ("time",),
     "records.compare": ("compare",),
     "records.queries": ("added_by_autograd", "why_kept", "why_static"),
 }
 
 
 def __getattr__(name: str) -> Any:
-    for module, names in _FROM.items():
+    for module, names in _EXPORTS.items():
         if name in names:
             return getattr(importlib.import_module(f"compiler_core.{module}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
@@ -67,5 +70,5 @@ def __dir__() -> list[str]:
 __all__ = [
     "CompileWarning", "Explanation", "RefusalWarning", "ToolWarning", "added_by_autograd", "already_compiled",
     "check_accuracy", "compare", "compile", "disable", "explain", "export", "graph_break", "mark_dynamic",
-    "mark_static", "measure", "pin", "read_logs", "record", "reset", "roofline", "why_kept", "why_static",
+    "mark_static", "measure", "pin", "read_logs", "record", "reset", "roofline", "time", "why_kept", "why_static",
 ]  # fmt: skip

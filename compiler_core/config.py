@@ -1,4 +1,4 @@
-"""Options of a compile, and the only place that reads the environment."""
+"""Options of a compile.  This is the only module that reads environment variables."""
 
 from __future__ import annotations
 
@@ -19,18 +19,27 @@ MODES = ("default", "reduce-overhead")
 
 @dataclass(frozen=True)
 class Options:
-    """What `compiler_core.compile` was asked for.
+    """The options of `compiler_core.compile`.
 
-    `backend` is a name in `compiler_core.backends.registry`, a callable ``(GraphModule, example_inputs)
-    -> callable``, or None: ``cpp`` for CPU tensors and ``triton`` for CUDA tensors.  `target`
-    names a device for machine code that need not be present (``sm_90``, ``gfx942``, ``cpu``).
-    `memory_budget` is the share (0 to 1) of the saved bytes that the backward may keep;
-    `memory_curve` records what other shares would give.
-    `steps` records every step of the symbolic interpreter.  `guard_filter` is given a compile's
-    guards (`record.Guard`) and says of each whether it is kept.  `mode`: ``reduce-overhead`` replays launches
-    by CUDA graphs where that is possible.  `keep_apart` and `force_fuse`: pairs of names of nodes of the forward
-    or backward graph that must not become one kernel, or must where that is possible.  `tune` tries several block
-    sizes for each Triton kernel on the GPU that is here, and takes the fastest.
+    Args:
+        backend: a name in `compiler_core.backends.registry`, a callable ``(GraphModule, example_inputs) -> callable``,
+            or None: ``cpp`` for CPU tensors and ``triton`` for CUDA tensors.
+        fullgraph: raise `FullGraphError` at a graph break.
+        dynamic: True makes all sizes symbolic, False none, None those that have changed between calls.
+        target: a device for machine code, which need not be present (``sm_90``, ``gfx942``, ``cpu``).
+        strict: raise failures of the compiler, which are warnings otherwise.
+        recompile_limit: the most compiles of one function.
+        memory_budget: the share (0 to 1) of the saved bytes that may be kept for the backward.
+        steps: record every step of the symbolic interpreter.
+        guard_filter: a function that gets a compile's guards (`records.Guard`) and returns for each whether to keep it.
+        memory_curve: record what other memory budgets would give.
+        mode: ``default``, or ``reduce-overhead``, which replays launches by CUDA graphs where that is possible.
+        keep_apart: pairs of names of nodes of the forward or backward graph that must not become one kernel.
+        force_fuse: pairs that must become one kernel where that is possible.
+        tune: time several block sizes of each Triton kernel on the GPU of this machine, and use the fastest.
+
+    Raises:
+        UsageError: an option has a wrong type or value.
     """
 
     backend: str | Callable[..., Any] | None = None
@@ -50,83 +59,85 @@ class Options:
 
     def __post_init__(self) -> None:
         if self.dynamic is not None and not isinstance(self.dynamic, bool):
-            raise UsageError(f"dynamic is True, False or None, not {self.dynamic!r}")
+            raise UsageError(f"dynamic must be True, False or None, not {self.dynamic!r}")
         for name in ("fullgraph", "strict", "steps", "memory_curve", "tune"):
             if not isinstance(getattr(self, name), bool):
-                raise UsageError(f"{name} is True or False, not {getattr(self, name)!r}")
+                raise UsageError(f"{name} must be True or False, not {getattr(self, name)!r}")
         if not isinstance(self.recompile_limit, int) or self.recompile_limit < 1:
-            raise UsageError(f"recompile_limit is a whole number from 1 on, not {self.recompile_limit!r}")
+            raise UsageError(f"recompile_limit must be an integer of at least 1, not {self.recompile_limit!r}")
         if self.mode not in MODES:
-            raise UsageError(f"mode is one of {', '.join(MODES)}, not {self.mode!r}")
+            raise UsageError(f"mode must be one of {', '.join(MODES)}, not {self.mode!r}")
         for name in ("keep_apart", "force_fuse"):
             if not all(isinstance(pair, tuple) and len(pair) == 2 for pair in getattr(self, name)):
-                raise UsageError(f"{name} is a sequence of pairs of names, not {getattr(self, name)!r}")
+                raise UsageError(f"{name} must be a sequence of pairs of node names, not {getattr(self, name)!r}")
         if self.guard_filter is not None and not callable(self.guard_filter):
-            raise UsageError(f"guard_filter is a function of a list of guards, not {self.guard_filter!r}")
+            raise UsageError(f"guard_filter must be a function that takes a list of guards, not {self.guard_filter!r}")
         if not isinstance(self.memory_budget, (int, float)) or not 0 <= self.memory_budget <= 1:
-            raise UsageError(f"memory_budget is a share from 0 to 1, not {self.memory_budget!r}")
+            raise UsageError(f"memory_budget must be a number from 0 to 1, not {self.memory_budget!r}")
 
 
 OWN_FOLDER = "cutaway"
-"""The name of the kernel cache's own folder."""
+"""The name of the folder of the kernel cache."""
 
 
 def cache_dir() -> Path:
-    """The kernel cache's own folder: in ``$CUTAWAY_CACHE_DIR``, else in the XDG cache directory."""
-    if own := os.environ.get("CUTAWAY_CACHE_DIR"):
-        return _expanded(own, "CUTAWAY_CACHE_DIR") / OWN_FOLDER
-    named = Path(os.environ.get("XDG_CACHE_HOME", ""))  # a relative one is to be ignored
+    """Returns the folder of the kernel cache: in ``$CUTAWAY_CACHE_DIR``, else in the XDG cache directory."""
+    if folder := os.environ.get("CUTAWAY_CACHE_DIR"):
+        return _expand(folder, "CUTAWAY_CACHE_DIR") / OWN_FOLDER
+    xdg_folder = Path(os.environ.get("XDG_CACHE_HOME", ""))  # the XDG specification says to ignore relative paths
     try:
-        return (named if named.is_absolute() else Path.home() / ".cache") / OWN_FOLDER
-    except RuntimeError:  # a user without a home
+        return (xdg_folder if xdg_folder.is_absolute() else Path.home() / ".cache") / OWN_FOLDER
+    except RuntimeError:  # the user has no home directory
         return Path(tempfile.gettempdir()) / f"{OWN_FOLDER}-{os.geteuid()}"
 
 
 def cache_read_from() -> list[Path]:
-    """Other kernel caches, which are only read: those in the folders that ``$CUTAWAY_CACHE_READ_FROM`` names."""
-    named = os.environ.get("CUTAWAY_CACHE_READ_FROM", "").split(os.pathsep)
-    return [_expanded(each, "CUTAWAY_CACHE_READ_FROM") / OWN_FOLDER for each in named if each]
+    """Returns other kernel caches, which are only read: those in the folders that ``$CUTAWAY_CACHE_READ_FROM``
+    lists."""
+    folders = os.environ.get("CUTAWAY_CACHE_READ_FROM", "").split(os.pathsep)
+    return [_expand(folder, "CUTAWAY_CACHE_READ_FROM") / OWN_FOLDER for folder in folders if folder]
 
 
-def _expanded(named: str, variable: str) -> Path:
+def _expand(path: str, variable: str) -> Path:
+    """Returns `path`, the value of an environment variable, as an absolute path, with ``~`` replaced."""
     try:
-        return Path(named).expanduser().absolute()
+        return Path(path).expanduser().absolute()
     except RuntimeError:
-        user = named.split("/")[0]
-        why = "you have no home folder" if user == "~" else f"no user {user[1:]!r} is known here"
-        raise MissingTool(f"{variable} is {named!r}, but {why}: let it name another folder") from None
+        user = path.split("/")[0]
+        why = "you have no home directory" if user == "~" else f"there is no user {user[1:]!r}"
+        raise MissingTool(f"{variable} is {path!r}, but {why}; set it to another folder") from None
 
 
 def compile_timeout() -> float:
-    """How many seconds a compiler may take: ``$CUTAWAY_COMPILE_TIMEOUT``, else 300."""
-    said = os.environ.get("CUTAWAY_COMPILE_TIMEOUT") or "300"
+    """Returns the most seconds that a C++ or GPU compiler may take: ``$CUTAWAY_COMPILE_TIMEOUT``, else 300."""
+    value = os.environ.get("CUTAWAY_COMPILE_TIMEOUT") or "300"
     try:
-        seconds = float(said)
+        seconds = float(value)
     except ValueError:
         seconds = 0.0
     if not 0 < seconds <= threading.TIMEOUT_MAX:
-        raise MissingTool(f"CUTAWAY_COMPILE_TIMEOUT is a number of seconds above 0, such as 300, not {said!r}")
+        raise MissingTool(f"CUTAWAY_COMPILE_TIMEOUT must be a number of seconds above 0, such as 300, not {value!r}")
     return seconds
 
 
 def cxx() -> tuple[str, ...]:
-    """The C++ compiler, as a command: ``$CXX``, else the first of g++, clang++, c++ on the path; empty where there
-    is none."""
+    """Returns the command of the C++ compiler: ``$CXX``, else the first of g++, clang++ and c++ that is installed;
+    empty if there is none."""
     import shutil
 
-    own = os.environ.get("CXX", "").strip()
-    wanted = [own] if own else ["g++", "clang++", "c++"]
-    if found := next((found for name in wanted if (found := shutil.which(name))), None):
-        return (found,)
-    name, *arguments = _words(own)  # such as "ccache g++"
-    found = shutil.which(name) if name else None
-    return (found, *arguments) if found else ()
+    user_command = os.environ.get("CXX", "").strip()
+    for name in [user_command] if user_command else ["g++", "clang++", "c++"]:
+        if path := shutil.which(name):
+            return (path,)
+    name, *arguments = _split_command(user_command)  # such as "ccache g++"
+    path = shutil.which(name) if name else None
+    return (path, *arguments) if path else ()
 
 
-def _words(command: str) -> list[str]:
+def _split_command(command: str) -> list[str]:
     import shlex
 
     try:
         return shlex.split(command) or [""]
-    except ValueError:  # a quote without its other half
+    except ValueError:  # an unclosed quote
         return [""]

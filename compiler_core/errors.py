@@ -1,19 +1,19 @@
-"""Three kinds of error, for three readers, and the warnings.
+"""Errors and warnings.
 
-CutawayError
-  Unsupported     the user's code cannot be captured here: never leaves the compiler, becomes
-                  a graph break (or, with fullgraph=True, a FullGraphError)
-  UsageError      the request is wrong: an unknown backend, a bad option
-    FullGraphError    fullgraph=True met a graph break
-  CompilerBug     we are wrong; the record says so, and a CompileWarning
-    StrictError     any failure that is a bug, raised with --strict only
-  Refused         compiled, the code could differ from eager PyTorch: it is not compiled
-  BuildError      a tool that we call (C++ compiler, Triton, ptxas) failed
-    MissingTool     it is not there, or has no folder to work in
-    TimedOut        it did not end within its limit of time
-  NotKeyed        a graph cannot be kept on disk: something about it has no exact text
+CutawayError        the base class of our errors
+  Unsupported       the user's code cannot be captured at some instruction.  It never leaves the compiler: it becomes a
+                    graph break, or a FullGraphError
+  UsageError        the user's request is wrong, such as an unknown backend or a wrong option
+    FullGraphError  fullgraph=True, and there is a graph break
+  CompilerBug       an error in the compiler; it becomes a failure in the record and a CompileWarning
+    StrictError     a failure, raised because of strict=True
+  Refused           the code is not compiled, since it could differ from eager PyTorch if it were
+  BuildError        a tool (C++ compiler, Triton, ptxas) failed
+    MissingTool     a tool is missing, or has no folder to work in
+    TimedOut        a tool did not end within the time limit
+  NotCacheable      a graph cannot be stored on disk, since a part of it has no exact text
 
-CompileWarning    something failed and the program goes on without it (see `compiler_core.hook.failures`)
+CompileWarning      a part of the program is not compiled because something failed (see `hook/failures.py`)
   ToolWarning       because of a MissingTool
   RefusalWarning    because of a Refused
 """
@@ -28,14 +28,15 @@ if TYPE_CHECKING:
 
 
 class CutawayError(Exception):
-    """The root of all errors that are Cutaway's own."""
+    """The base class of all our errors."""
 
 
 class Unsupported(CutawayError):
-    """Capture cannot go on at this instruction.
+    """Capture cannot continue at this instruction.
 
-    `kind` is a short fixed name, documented in `compiler_core/capture/break_kinds.py`; `context` says what
-    was met this time.
+    Args:
+        kind: one of the fixed names in `compiler_core/capture/break_kinds.py`, which documents them.
+        context: what it is about in this case.
     """
 
     def __init__(self, kind: str, context: str = "") -> None:
@@ -45,13 +46,13 @@ class Unsupported(CutawayError):
 
 
 class UsageError(CutawayError):
-    """The request is wrong; the message says what, and what would be right."""
+    """A request of the user is wrong.  The message says what is wrong, and what would be right."""
 
 
 class FullGraphError(UsageError):
-    """fullgraph=True met a graph break; the message is the break's explanation and hint.
+    """``fullgraph=True``, and there is a graph break.  The message has the explanation and the hint of the break.
 
-    `stack` is the user's, outermost first: calls that were inlined have no frame of their own.
+    `stack` is the user's stack, outermost first, with inlined calls, which the traceback does not show.
     """
 
     def __init__(self, message: str, stack: Sequence[StackLine] = ()) -> None:
@@ -60,19 +61,19 @@ class FullGraphError(UsageError):
 
 
 class CompilerBug(CutawayError):
-    """An invariant of ours does not hold."""
+    """An invariant of the compiler does not hold."""
 
 
 class Refused(CutawayError):
-    """Compiled, the code could differ from eager PyTorch; the message says why."""
+    """The code is not compiled, since compiled code could differ from eager PyTorch.  The message says why."""
 
 
 class StrictError(CompilerBug):
-    """A failure that the record has already, raised because `strict` was asked for."""
+    """A failure that is in the record already, raised because `strict` is set."""
 
 
 class BuildError(CutawayError):
-    """A tool that builds kernels failed; `kernel` names the kernel, where it is one kernel's fault."""
+    """A tool that builds kernels failed.  `kernel` is the kernel's name if it failed because of one kernel."""
 
     def __init__(self, message: str, kernel: str | None = None) -> None:
         super().__init__(message)
@@ -80,42 +81,43 @@ class BuildError(CutawayError):
 
 
 class MissingTool(BuildError):
-    """A tool that builds kernels is missing or has no folder to work in; the message names the remedy."""
+    """A tool that builds kernels is missing, or has no folder to work in.  The message names the remedy."""
 
 
 class TimedOut(BuildError):
-    """A tool did not end within its limit of time, and was stopped."""
+    """A tool did not end within the time limit, and was stopped."""
 
 
-class NotKeyed(CutawayError):
-    """Something about a graph cannot be written down exactly, so it is not kept; the message says what."""
+class NotCacheable(CutawayError):
+    """A graph is not stored on disk, since a part of it has no exact text.  The message says which part."""
 
 
 class CompileWarning(UserWarning):
-    """A part of the program is not compiled because of a failure of ours; `failure` is what the record says of it."""
+    """A part of the program is not compiled because something failed.  `failure` is the entry in the record."""
 
     failure: Failure
 
 
 class ToolWarning(CompileWarning):
-    """Kernels cannot be built here: a tool is missing."""
+    """Kernels cannot be built on this machine, because a tool is missing."""
 
 
 class RefusalWarning(CompileWarning):
-    """A part of the program is left uncompiled, for a reason that is no bug."""
+    """A part of the program is not compiled, since compiled code could differ from eager PyTorch.  This is no bug."""
 
 
-At = tuple[Sequence["ItemId"], tuple[str, int] | None]
-"""Items of the record, or a line of the user's (file and number)."""
+ErrorLocation = tuple[Sequence["ItemId"], tuple[str, int] | None]
+"""Items of the record, or a source line of the user (file and number)."""
 
 
-def came_from(error: BaseException, items: Sequence[ItemId] = (), place: tuple[str, int] | None = None) -> None:
-    """Note what was at work when `error` was raised; the first to do so knows best."""
-    if not hasattr(error, "_cutaway_at"):
-        error._cutaway_at = (items, place)  # type: ignore[attr-defined]
+def set_error_location(error: BaseException, items: Sequence[ItemId] = (), line: tuple[str, int] | None = None) -> None:
+    """Attaches the items, or the source line, that were being compiled to `error`.  The first, innermost location is
+    kept."""
+    if not hasattr(error, "_cutaway_location"):
+        error._cutaway_location = (items, line)  # type: ignore[attr-defined]
 
 
-def was_at(error: BaseException) -> At:
-    """What `came_from` noted."""
-    found: At = getattr(error, "_cutaway_at", ((), None))
+def error_location(error: BaseException) -> ErrorLocation:
+    """Returns what `set_error_location` attached to `error`."""
+    found: ErrorLocation = getattr(error, "_cutaway_location", ((), None))
     return found

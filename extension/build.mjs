@@ -1,4 +1,4 @@
-// Bundles the explorer: `node build.mjs` once, `--watch` again on every change, `--test` the unit tests.
+// Bundles the explorer. `node build.mjs` builds once, `--watch` after every change, `--test` builds the unit tests.
 
 import { readdirSync } from "node:fs";
 import { copyFile, mkdir, readFile, rm, writeFile } from "node:fs/promises";
@@ -10,10 +10,10 @@ import { notices, packagesOf } from "./notices.mjs";
 
 const STATIC = "../kernel_magics/static";
 
-/** The files that went into the workers, which are bundles by themselves. */
+/** Source files of the workers, which are separate bundles. */
 const inWorkers = [];
 
-/** `import source from "worker:./file.ts"` is the text of that file, bundled by itself. */
+/** esbuild plugin: `import source from "worker:./file.ts"` imports the text of that file's own bundle. */
 const workers = {
   name: "workers",
   setup(build) {
@@ -30,7 +30,7 @@ const workers = {
   },
 };
 
-/** Graphviz's module holds its WebAssembly as a string: here that is packed, and half as large. */
+/** esbuild plugin: compresses Graphviz's WebAssembly, which its module contains as a string, to half its size. */
 const graphviz = {
   name: "graphviz",
   setup(build) {
@@ -38,7 +38,7 @@ const graphviz = {
     build.onLoad({ filter: /viz\/lib\/backend\.js$/ }, async ({ path }) => {
       const source = await readFile(path, "utf8");
       const [whole, literal] = /binaryDecode\(('(?:[^'\\]|\\.)*')\)/s.exec(source);
-      const wasm = Buffer.from(runInNewContext(literal), "latin1"); // a zero stands there as U+0100
+      const wasm = Buffer.from(runInNewContext(literal), "latin1"); // the string encodes a zero byte as U+0100
       const packed = gzipSync(wasm, { level: 9 }).toString("base64");
       const unpacked = source.replace(whole, () => `unpack("${packed}")`);
       return { contents: `import { unpack } from "${resolve("src/view/dom/unpack")}";${unpacked}` };
@@ -51,7 +51,7 @@ const common = {
   minify: true,
   target: "es2022",
   charset: "utf8",
-  legalComments: "none", // writeNotices has them all
+  legalComments: "none", // writeNotices adds all of them
   metafile: true,
   logLevel: "warning",
 };
@@ -69,7 +69,7 @@ const css = {
   outfile: `${STATIC}/explorer.css`,
   target: undefined,
 };
-// the very file that is the widget's module becomes a chunk of the extension, loaded when first needed
+// the extension loads the widget's module, explorer.js, as a separate chunk on first use
 const lab = {
   ...common,
   entryPoints: ["src/lab.ts"],
@@ -92,7 +92,7 @@ const tests = {
   plugins: [workers],
 };
 
-/** In the explorer itself, which reports and notebooks carry on, and beside it. */
+/** Writes the licence notices to NOTICES.txt and into explorer.js, which reports and notebooks embed. */
 async function writeNotices(built) {
   const files = built.flatMap(({ metafile }) => Object.keys(metafile.inputs));
   const text = await notices(packagesOf([...files, ...inWorkers]));

@@ -1,17 +1,17 @@
-// The notices of all third-party code in the bundles, from the licence files of the packages that esbuild took.
+// The notices of all third-party code in the bundles, from the licence files of the bundled packages.
 
 import { readdir, readFile } from "node:fs/promises";
 
-/** Notices of packages that come without a licence file, or contain the code of others. */
+/** Notices that we wrote, for packages without a licence file or with third-party code in them. */
 const WRITTEN = { "@viz-js/viz": "notices/viz-js.txt" };
 
-/** The packages of these files: `node_modules/@codemirror/view/dist/index.js` is of @codemirror/view. */
+/** Returns the packages of files: `node_modules/@codemirror/view/dist/index.js` belongs to @codemirror/view. */
 export function packagesOf(files) {
   const found = files.map((file) => /.*node_modules\/((?:@[^/]+\/)?[^/]+)\//s.exec(file)?.[1]);
   return [...new Set(found.filter(Boolean))].sort();
 }
 
-/** The text of the notices; an error where a package has none. */
+/** Returns the text of the notices. Throws if a package has none. */
 export async function notices(packages) {
   const parts = await Promise.all(packages.map(notice));
   return [

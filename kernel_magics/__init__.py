@@ -3,19 +3,19 @@
     %load_ext kernel_magics
     %%compile           run a cell compiled, and explore what the compiler did
 
-Of the cell that was compiled last:
+For the cell that was compiled last:
 
     last                its explorer
-    last_record         its record, plain data
-    last_comparison     what two engines made of it
+    last_record         its record, as plain data
+    last_comparison     the comparison of two engines, after ``--engine core,torch``
 
-Of any record:
+For any record:
 
-    Explorer            shows it
-    save                writes it as a report, as JSON or as plain files
-    write_report        writes it as one HTML file
+    Explorer            the widget that shows it
+    save                write it as a report, as JSON or as plain files
+    write_report        write it as one HTML file
 
-    reset               close all explorers, and free all that was compiled
+    reset               close all explorers and free everything that was compiled
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ if TYPE_CHECKING:
     from compiler_core.records import Record
     from kernel_magics.display.explorer import Explorer
     from kernel_magics.display.export import save
+    from kernel_magics.display.record_view import EngineComparison
     from kernel_magics.display.report import write_report
-    from kernel_magics.display.view import Both
 
 
-_FROM = {"Explorer": "explorer", "save": "export", "write_report": "report"}
+_MODULES = {"Explorer": "explorer", "save": "export", "write_report": "report"}
 
 
 def load_ipython_extension(shell: InteractiveShell) -> None:
-    """Called by ``%load_ext kernel_magics``."""
+    """Registers the magics and hooks in `shell`; called by ``%load_ext kernel_magics``."""
     from kernel_magics import completion
     from kernel_magics.cell import awaiting
     from kernel_magics.display import outputs
-    from kernel_magics.display.view import say
+    from kernel_magics.display.record_view import print_line
     from kernel_magics.magics import CutawayMagics
     from kernel_magics.startup import version_trial, warmup
 
@@ -50,19 +50,19 @@ def load_ipython_extension(shell: InteractiveShell) -> None:
     outputs.install(shell)
     if shell.Completer is not None and completion.complete not in shell.Completer.custom_matchers:
         shell.Completer.custom_matchers.append(completion.complete)
-    if line := version_trial.report():
-        say(f"Cutaway: {line}.")
+    if line := version_trial.version_notice():
+        print_line(f"Cutaway: {line}.")
     warmup.start(shell)
 
 
 def unload_ipython_extension(shell: InteractiveShell) -> None:
-    """Called by ``%unload_ext kernel_magics``."""
+    """Removes the magics and hooks from `shell`; called by ``%unload_ext kernel_magics``."""
     from kernel_magics import completion
     from kernel_magics.cell import awaiting
     from kernel_magics.display import outputs
     from kernel_magics.startup import warmup
 
-    for kind, name in (("cell", "compile"), ("line", "compile"), ("line", "explain")):
+    for kind, name in (("cell", "compile"), ("line", "compile"), ("line", "explain"), ("line", "speed")):
         shell.magics_manager.magics[kind].pop(name, None)
     if shell.Completer is not None and completion.complete in shell.Completer.custom_matchers:
         shell.Completer.custom_matchers.remove(completion.complete)
@@ -72,46 +72,54 @@ def unload_ipython_extension(shell: InteractiveShell) -> None:
 
 
 def last() -> Explorer:
-    """The explorer of the cell that was compiled last; RuntimeError where there is none (in a terminal)."""
-    from kernel_magics.display.view import View
+    """Returns the explorer of the cell that was compiled last.
 
-    if View.latest is None or View.latest.explorer is None:
-        raise RuntimeError("no cell was compiled and shown in an explorer yet; in a terminal, see last_record()")
-    return View.latest.explorer
+    Raises RuntimeError if there is none: no cell was compiled yet, or the shell is a terminal.
+    """
+    from kernel_magics.display.record_view import RecordView
+
+    latest = RecordView.latest
+    explorer = None if latest is None else latest.open_explorer()
+    if explorer is None:
+        raise RuntimeError("no compiled cell has an explorer yet; in a terminal, use last_record()")
+    return explorer
 
 
 def last_record() -> Record:
-    """The record of the cell that was compiled last; RuntimeError where there is none."""
-    from kernel_magics.display.view import View
+    """Returns the record of the cell that was compiled last; raises RuntimeError if no cell was compiled yet."""
+    from kernel_magics.display.record_view import RecordView
 
-    if View.latest is None or View.latest.record is None:
-        raise RuntimeError("no cell was compiled yet")
-    return View.latest.record
+    if RecordView.latest is None or RecordView.latest.record is None:
+        raise RuntimeError("no cell was compiled yet; run one with %%compile")
+    return RecordView.latest.record
 
 
-def last_comparison() -> Both:
-    """What the two engines made of the cell that ran last with ``--engine core,torch``; RuntimeError else."""
-    from kernel_magics.display.view import View
+def last_comparison() -> EngineComparison:
+    """Returns the records and the comparison of the last cell, which ran with ``--engine core,torch``.
 
-    if View.latest is None or View.latest.both is None:
+    Raises RuntimeError if the last cell did not run with two engines.
+    """
+    from kernel_magics.display.record_view import RecordView
+
+    if RecordView.latest is None or RecordView.latest.both is None:
         raise RuntimeError("the last cell was not compiled with --engine core,torch")
-    return View.latest.both
+    return RecordView.latest.both
 
 
 def reset() -> None:
-    """Close all explorers and free their records, and all that was compiled; saved outputs stay as they are."""
+    """Closes all explorers and frees their records and all compiled code; saved notebook outputs are not changed."""
     from compiler_core.api import compile as api
     from kernel_magics.display import outputs
-    from kernel_magics.display.view import View
+    from kernel_magics.display.record_view import RecordView
 
-    View.latest = None
+    RecordView.latest = None
     outputs.close_all()
     api.reset()
 
 
 def __getattr__(name: str) -> Any:
-    if name in _FROM:
-        return getattr(importlib.import_module(f"kernel_magics.display.{_FROM[name]}"), name)
+    if name in _MODULES:
+        return getattr(importlib.import_module(f"kernel_magics.display.{_MODULES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

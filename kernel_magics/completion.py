@@ -1,4 +1,4 @@
-"""Tab completes the options of the magics, and their values."""
+"""Tab completion of the magics' options and of their values."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from kernel_magics.magics import CutawayMagics
 
 TARGETS = ("cpu", "x86-64-v3", "sm_80", "sm_90", "sm_100", "gfx942")
 MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
-_MAGIC = re.compile(r"^\s*%{1,2}(compile|explain)\s")
+_MAGIC = re.compile(r"^\s*%{1,2}(compile|explain|speed)\s")
 
 
 @context_matcher(identifier="cutaway.options")
 def complete(context: CompletionContext) -> SimpleMatcherResult:
-    """Options and their values after %%compile, %compile and %explain."""
+    """Completes options and their values after %%compile, %compile, %explain and %speed."""
     line = context.line_with_cursor[: context.cursor_position]
     if not (magic := _MAGIC.match(line)):
         return {"completions": []}
-    parser: argparse.ArgumentParser = CutawayMagics.compile.parser
+    parser: argparse.ArgumentParser = getattr(CutawayMagics, magic[1]).parser
     typed = re.split(r"\s", line)[-1]
     before, expression = options.split_line(line[magic.end() : len(line) - len(typed)], parser)
     offered = _values(before[-1]) if before else None
@@ -40,7 +40,7 @@ def _values(option: str) -> list[str] | None:
         case "--backend":
             from compiler_core.backends import registry as backends
 
-            return backends.names()
+            return backends.backend_names()
         case "--mode":
             return list(MODES)
         case "--target":

@@ -1,7 +1,7 @@
-"""A notebook of compiled cells without a browser: ``python -m kernel_magics.demo NOTEBOOK FOLDER``.
+"""Runs a notebook without a browser: ``python -m kernel_magics.demo NOTEBOOK FOLDER``.
 
-Runs it in a kernel of its own, prints what its cells say, and writes a report of each compiled cell
-to the folder.  Exits with 1 where a cell raises.
+Executes the notebook in a new kernel, prints the text outputs of its cells, and writes a report of each compiled cell
+to the folder.  The exit status is 1 if a cell raises.
 """
 
 from __future__ import annotations
@@ -18,28 +18,28 @@ from nbclient.exceptions import CellExecutionError
 
 from compiler_core.records import Record
 from kernel_magics.display.explorer import MIME
+from kernel_magics.display.record_view import print_line
 from kernel_magics.display.report import write_report
-from kernel_magics.display.view import say
 
 TIMEOUT_S = 600
 
 
 def main(notebook: Path, folder: Path) -> int:
-    """The exit status."""
+    """Runs `notebook`, writes its reports to `folder`, and returns the exit status."""
     try:
         cells = execute(notebook)
     except CellExecutionError as error:
-        say(f"\n{error}\nThe notebook {notebook} stopped at this cell.")
+        print_line(f"\n{error}\nThe notebook {notebook} stopped at this cell.")
         return 1
     folder.mkdir(parents=True, exist_ok=True)
-    say("\nReports, which open in any browser without a network:")
+    print_line("\nReports (each opens in any browser, without a network connection):")
     for path, record in write_reports(cells, folder, notebook.stem.lstrip("0123456789_")):
-        say(f"  {path.resolve()}  ({record.title})")
+        print_line(f"  {path.resolve()}  ({record.title})")
     return 0
 
 
 def execute(notebook: Path) -> list[Any]:
-    """The notebook's cells with their outputs, each said as soon as its cell has run."""
+    """Executes a notebook and returns its cells with their outputs; prints each output as soon as its cell has run."""
     content = nbformat.read(notebook, as_version=4)
     client = NotebookClient(
         content,
@@ -47,23 +47,23 @@ def execute(notebook: Path) -> list[Any]:
         extra_arguments=["--log-level=ERROR"],
         timeout=TIMEOUT_S,
         resources={"metadata": {"path": str(notebook.parent)}},
-        on_cell_executed=lambda cell, **_: say_outputs(cell),
+        on_cell_executed=lambda cell, **_: print_outputs(cell),
     )
     client.execute()
     return list(content.cells)
 
 
-def say_outputs(cell: Any) -> None:
-    """What the outputs of a cell say in words."""
+def print_outputs(cell: Any) -> None:
+    """Prints the text outputs of a cell."""
     for output in cell.get("outputs", ()):
         text = output.get("text") or output.get("data", {}).get("text/plain", "")
         is_picture = any(kind.startswith("image/") for kind in output.get("data", {}))
         if text and not is_picture:
-            say(text.rstrip())
+            print_line(text.rstrip())
 
 
 def write_reports(cells: list[Any], folder: Path, name: str) -> Iterator[tuple[Path, Record]]:
-    """A report for each record among the outputs: ``name.html``, ``name_2.html`` ..."""
+    """Writes a report for each record among the outputs: ``name.html``, ``name_2.html`` ..."""
     outputs = (output for cell in cells for output in cell.get("outputs", ()))
     records = [Record.from_json(json.dumps(o["data"][MIME])) for o in outputs if MIME in o.get("data", {})]
     for number, record in enumerate(records, 1):

@@ -1,4 +1,4 @@
-"""%%compile, %compile and %explain."""
+"""The magics: %%compile, %compile, %explain and %speed."""
 
 from __future__ import annotations
 
@@ -16,21 +16,22 @@ from IPython.core.magic import (
     no_var_expand,
     output_can_be_silenced,
 )
-from IPython.core.magic_arguments import magic_arguments
+from IPython.core.magic_arguments import argument, magic_arguments
 
 from compiler_core.records import Record
 from kernel_magics import options
 from kernel_magics.cell.parse import Program, cell_number, parse
-from kernel_magics.display import summary
-from kernel_magics.display.view import View, make_view, say
+from kernel_magics.display.explanation import explanation
+from kernel_magics.display.record_view import RecordView, make_view, print_line
 from kernel_magics.run.both import run_both
 from kernel_magics.run.core import Request, run, run_awaiting
-from kernel_magics.tracebacks.traces import show_alone
+from kernel_magics.run.speed import time_expression
+from kernel_magics.tracebacks.traces import show_as_plain_cell
 
 
 @magics_class
 class CutawayMagics(Magics):
-    """The magics, as methods."""
+    """The magics, one method each."""
 
     shell: Any
 
@@ -40,19 +41,19 @@ class CutawayMagics(Magics):
     @no_var_expand
     @output_can_be_silenced
     def compile(self, line: str, cell: str | None = None) -> object:
-        """Run this cell (or, on one line, this expression) compiled, and explore what the compiler did.
+        """Run this cell (or, with %compile, this expression) compiled, and show what the compiler did.
 
-        The cell runs as it always would: the same result, prints and exceptions.
+        Its value, printed output and exceptions are the same as without the magic.
         """
         if cell is None:
             request, expression = self._read(self.compile, line)
             if not expression:
                 raise UsageError("%compile takes an expression, for example: %compile model(x)")
-            return self._run(parse_alone(self.shell, expression), request, expression)
+            return self._run(parse_or_show_error(self.shell, expression), request, expression)
         return self._run(*self._read_cell(line, cell))
 
     async def compile_awaiting(self, line: str, cell: str) -> object:
-        """``%%compile`` of a cell that awaits, where a loop runs already; see `awaiting`."""
+        """Runs ``%%compile`` for a cell that awaits while an event loop is already running; see `awaiting`."""
         program, request, title = self._read_cell(line, cell)
         with self._shown_alone(program):
             value = await run_awaiting(self.shell, program, request, title, make_view(self.shell))
@@ -63,50 +64,71 @@ class CutawayMagics(Magics):
     @line_magic
     @no_var_expand
     def explain(self, line: str) -> None:
-        """Run this expression compiled and say in short: graphs, breaks with reasons and lines, guards, recompiles."""
+        """Run this expression compiled and print a few lines: counts, the worst problems with what to do about them,
+        guards, saved tensors."""
         request, expression = self._read(self.explain, line)
         if not expression:
             raise UsageError("%explain takes an expression, for example: %explain model(x)")
-        self._run(parse_alone(self.shell, expression), request, expression, ShortView())
+        self._run(parse_or_show_error(self.shell, expression), request, expression, ExplanationView())
+
+    @magic_arguments()
+    @argument("--engine", default="core", help="core (Cutaway), torch (stock torch.compile) or both: core,torch")
+    @argument("--mode", help="reduce-overhead; torch: also max-autotune ...")
+    @argument("--backward", action="store_true", help="also run the backward pass of the sum of the results")
+    @argument("--seconds", type=float, default=2.0, help="for how long to time, besides compiling")
+    @line_magic
+    @no_var_expand
+    def speed(self, line: str) -> None:
+        """Time this expression as plain PyTorch and compiled, side by side.
+
+        It is evaluated hundreds of times, and its side effects happen each time.
+        """
+        words, expression = options.split_line(line, self.speed.parser)
+        if not expression:
+            raise UsageError("%speed takes an expression, for example: %speed model(x)")
+        parse_or_show_error(self.shell, expression)
+        given = self.speed.parser.parse_args(words)
+        timings = time_expression(self.shell, expression, given.engine, given.mode, given.backward, given.seconds)
+        print_line(str(timings))
 
     def _read(self, magic: Any, line: str) -> tuple[Request, str]:
-        """The options, checked, and the expression after them."""
+        """Returns the checked options of a magic's line, and the expression after them."""
         words, expression = options.split_line(line, magic.parser)
         return options.request(magic.parser.parse_args(words), self.shell.user_ns), expression
 
     def _read_cell(self, line: str, cell: str) -> tuple[Program, Request, str]:
-        """A cell and its options, ready to run, and what to call its record."""
+        """Returns the parsed cell, its options, and the title of its record."""
         request, expression = self._read(self.compile, line)
         if expression:
-            raise UsageError(f"%%compile does not know what {expression!r} is; its options start with --")
-        program = parse_alone(self.shell, cell, f"# %%compile {line}".rstrip() + "\n")
+            raise UsageError(f"%%compile: unexpected argument {expression!r}; options start with --")
+        program = parse_or_show_error(self.shell, cell, f"# %%compile {line}".rstrip() + "\n")
         return program, request, f"Cell In[{cell_number(self.shell)}]"
 
-    def _run(self, program: Program, request: Request, title: str, view: View | None = None) -> object:
-        through = run_both if "," in request.engine else run
+    def _run(self, program: Program, request: Request, title: str, view: RecordView | None = None) -> object:
+        run_program = run_both if "," in request.engine else run
         with self._shown_alone(program):
-            return through(self.shell, program, request, title, view or make_view(self.shell))
+            return run_program(self.shell, program, request, title, view or make_view(self.shell))
 
     @contextmanager
     def _shown_alone(self, program: Program) -> Iterator[None]:
         try:
             yield
         except BaseException as error:
-            show_alone(self.shell, error, program.filename)
+            show_as_plain_cell(self.shell, error, program.filename)
             raise
 
 
-def parse_alone(shell: Any, text: str, above: str = "") -> Program:
-    """The program of `text`; a syntax error in it is shown as a plain cell's."""
+def parse_or_show_error(shell: Any, text: str, above: str = "") -> Program:
+    """Parses `text`; a syntax error is shown as for a plain cell."""
     try:
         return parse(shell, text, above)
     except SyntaxError as error:
-        show_alone(shell, error, None)
+        show_as_plain_cell(shell, error, None)
         raise
 
 
-class ShortView(View):
-    """Says the short answer only."""
+class ExplanationView(RecordView):
+    """Prints the short summary of ``%explain``."""
 
     def show(self, record: Record) -> None:
-        say(summary.explanation(record))
+        print_line(explanation(record))

@@ -1,4 +1,4 @@
-"""The options of the magics: what they are, and how they are read."""
+"""The options of the magics: their declaration, parsing and checks."""
 
 from __future__ import annotations
 
@@ -27,38 +27,38 @@ _VALUE = re.compile(r"""\s+('[^']*'|"[^"]*"|\S+)""")
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 ARGUMENTS: tuple[Decorator, ...] = (
-    argument("--engine", default="core", help="core (ours), torch (stock torch.compile) or both: core,torch"),
-    argument("--backend", help="eager, aot_eager, cpp, triton, inductor, or a callable of yours by its name"),
+    argument("--engine", default="core", help="core (Cutaway), torch (stock torch.compile) or both: core,torch"),
+    argument("--backend", help="eager, aot_eager, cpp, triton, inductor, or the name of your own backend function"),
     argument("--fullgraph", action="store_true", help="raise an error at the first graph break"),
-    argument("--dynamic", action="store_true", help="sizes are symbols from the first compile on"),
-    argument("--mode", help="reduce-overhead: replay launches by CUDA graphs; torch: also max-autotune ..."),
-    argument("--options", metavar="DICT", help="torch: Inductor's options, as JSON or a dict of yours by its name"),
-    argument("--logs", action="store_true", help="torch: with all that PyTorch's loggers say, as under TORCH_LOGS=all"),
-    argument("--target", help="machine code for this device, which need not be here: cpu, sm_90, gfx942 ..."),
-    argument("--tune", action="store_true", help="time several block sizes for each Triton kernel, take the fastest"),
-    argument("--measure", action="store_true", help="then time each kernel on the device that is here"),
-    argument("--check", action="store_true", help="then compare what kernels compute with PyTorch in float64"),
-    argument("--strict", action="store_true", help="raise the compiler's own failures, which are otherwise noted"),
-    argument("--steps", action="store_true", help="record every step of the symbolic interpreter, to go through them"),
+    argument("--dynamic", action="store_true", help="treat sizes as symbolic from the first compile on"),
+    argument("--mode", help="reduce-overhead: replay launches with CUDA graphs; torch: also max-autotune ..."),
+    argument("--options", metavar="DICT", help="torch: Inductor's options, as JSON or the name of a dict"),
+    argument("--logs", action="store_true", help="torch: record the output of all PyTorch loggers (TORCH_LOGS=all)"),
+    argument("--target", help="also generate machine code for this device, present or not: cpu, sm_90, gfx942 ..."),
+    argument("--tune", action="store_true", help="time several block sizes for each Triton kernel, use the fastest"),
+    argument("--measure", action="store_true", help="after the cell, time each kernel on this machine's device"),
+    argument("--check", action="store_true", help="after the cell, compare kernel results with PyTorch in float64"),
+    argument("--strict", action="store_true", help="raise compiler failures instead of running plain PyTorch"),
+    argument("--steps", action="store_true", help="record every step of the symbolic interpreter, for stepping"),
     argument(
-        "--memory-budget", type=float, metavar="SHARE", help="what the backward may keep of the saved bytes, 0 to 1"
+        "--memory-budget", type=float, metavar="SHARE", help="share of the saved bytes to keep for backward, 0 to 1"
     ),
-    argument("--memory-curve", action="store_true", help="record what other memory budgets would save and cost"),
-    argument("--keep-apart", action="append", metavar="A,B", help="two nodes of a graph that share no kernel"),
-    argument("--force-fuse", action="append", metavar="A,B", help="two that share one, where that is possible"),
-    argument("--save", metavar="PATH", help="write the record: NAME.html a report, NAME.json data, NAME/ plain files"),
+    argument("--memory-curve", action="store_true", help="record bytes saved and time cost at other memory budgets"),
+    argument("--keep-apart", action="append", metavar="A,B", help="two graph nodes that must not share a kernel"),
+    argument("--force-fuse", action="append", metavar="A,B", help="two graph nodes to fuse into one kernel if legal"),
+    argument("--save", metavar="PATH", help="write the record: NAME.html report, NAME.json data, NAME/ plain files"),
 )
 
 
 def with_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Declare all options on a magic."""
+    """Declares all options on a magic (a decorator)."""
     for declare in reversed(ARGUMENTS):
         function = declare(function)
     return function
 
 
 def split_line(line: str, parser: argparse.ArgumentParser) -> tuple[list[str], str]:
-    """The options at the start of a line, and the expression after them, untouched."""
+    """Splits a line into the words of its options and the expression after them, which is not changed."""
     known = [name for action in parser._actions for name in action.option_strings]
     takes_value = {name for action in parser._actions if action.nargs is None for name in action.option_strings}
     at = 0
@@ -72,55 +72,59 @@ def split_line(line: str, parser: argparse.ArgumentParser) -> tuple[list[str], s
 
 
 def _check_known(option: str, known: Sequence[str]) -> None:
-    if any(name.startswith(option) for name in known):  # a start of a name stands for it
+    if any(name.startswith(option) for name in known):  # argparse accepts unambiguous prefixes
         return
     close = difflib.get_close_matches(option, known, 1, 0.75)
-    meant = f"; did you mean {close[0]}?" if close else "."
-    raise UsageError(f"there is no option {option}{meant} `%%compile?` lists them all")
+    suggestion = f"; did you mean {close[0]}?" if close else "."
+    raise UsageError(f"there is no option {option}{suggestion} `%%compile?` lists all options")
 
 
 def request(arguments: argparse.Namespace, namespace: Mapping[str, Any]) -> Request:
-    """The options, checked before anything runs; UsageError says what is wrong and what would be right."""
+    """Checks the parsed options before anything runs.
+
+    `namespace` is the user's, in which backends and option dicts are looked up by name.  Raises UsageError, which
+    names the wrong value and the accepted ones.
+    """
     _check_engine(arguments)
-    torch = arguments.engine == "torch"
     try:
-        backend = (_stock_backend if torch else _backend)(arguments.backend, namespace)
+        find_backend = _stock_backend if arguments.engine == "torch" else _core_backend
+        backend = find_backend(arguments.backend, namespace)
         if arguments.save:
-            export.check(arguments.save)
+            export.check_path(arguments.save)
     except errors.UsageError as error:
         raise UsageError(str(error)) from None
     return Request(
-        backend,
-        arguments.fullgraph,
-        arguments.target,
-        arguments.strict,
-        arguments.steps,
-        _share(arguments.memory_budget),
-        arguments.memory_curve,
-        arguments.save,
-        arguments.engine,
-        arguments.dynamic,
-        arguments.mode,
-        _dict(arguments.options, namespace),
-        arguments.logs,
-        _pairs(arguments, "keep_apart"),
-        _pairs(arguments, "force_fuse"),
-        arguments.measure,
-        arguments.check,
-        arguments.tune,
+        backend=backend,
+        fullgraph=arguments.fullgraph,
+        target=arguments.target,
+        strict=arguments.strict,
+        steps=arguments.steps,
+        memory_budget=_memory_budget(arguments.memory_budget),
+        memory_curve=arguments.memory_curve,
+        save=arguments.save,
+        engine=arguments.engine,
+        dynamic=arguments.dynamic,
+        mode=arguments.mode,
+        options=_inductor_options(arguments.options, namespace),
+        logs=arguments.logs,
+        keep_apart=_node_pairs(arguments, "keep_apart"),
+        force_fuse=_node_pairs(arguments, "force_fuse"),
+        measure=arguments.measure,
+        check=arguments.check,
+        tune=arguments.tune,
     )
 
 
-def _pairs(arguments: argparse.Namespace, name: str) -> tuple[tuple[str, str], ...]:
+def _node_pairs(arguments: argparse.Namespace, name: str) -> tuple[tuple[str, str], ...]:
     found = [tuple(text.split(",")) for text in getattr(arguments, name) or ()]
     if wrong := [pair for pair in found if len(pair) != 2 or not all(pair)]:
-        raise UsageError(f"--{name.replace('_', '-')} takes two names, as in add,mul, not {','.join(wrong[0])}")
+        raise UsageError(f"--{name.replace('_', '-')} takes two node names, as in add,mul, not {','.join(wrong[0])}")
     return typing.cast(tuple[tuple[str, str], ...], tuple(found))
 
 
-def _share(wanted: float | None) -> float:
+def _memory_budget(wanted: float | None) -> float:
     if wanted is not None and not 0 <= wanted <= 1:
-        raise UsageError(f"--memory-budget is a share from 0 to 1, not {wanted}")
+        raise UsageError(f"--memory-budget must be from 0 to 1, not {wanted}")
     return 1.0 if wanted is None else wanted
 
 
@@ -135,46 +139,48 @@ def _check_engine(arguments: argparse.Namespace) -> None:
         raise UsageError(f"unknown engine {unknown[0]!r}; the engines are {', '.join(ENGINES)}")
     if "," in wanted:
         if sorted(wanted.split(",")) != sorted(ENGINES):
-            raise UsageError(f"--engine {wanted}: name each of {', '.join(ENGINES)} once, the first one's effects stay")
+            raise UsageError(
+                f"--engine {wanted}: name each of {', '.join(ENGINES)} once; the cell keeps the effects of the first"
+            )
         return
     if wanted == "core" and arguments.mode not in (None, *MODES):
-        raise UsageError(f"--mode of the engine core is one of {', '.join(MODES)}, not {arguments.mode}")
+        raise UsageError(f"--mode of the core engine is one of {', '.join(MODES)}, not {arguments.mode}")
     given = {name for name in (*_CORE_ONLY, *_TORCH_ONLY) if getattr(arguments, name) not in (None, False)}
     if wrong := sorted(given & set(_CORE_ONLY if wanted == "torch" else _TORCH_ONLY)):
-        raise UsageError(f"--{wrong[0].replace('_', '-')} is not an option of the engine {wanted}")
+        raise UsageError(f"--{wrong[0].replace('_', '-')} is not an option of the {wanted} engine")
 
 
-def _dict(wanted: str | None, namespace: Mapping[str, Any]) -> dict[str, Any] | None:
-    """A dict of the user's by its name, or as JSON."""
+def _inductor_options(wanted: str | None, namespace: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Returns Inductor's options: the user's dict of that name, or the dict written as JSON."""
     if wanted is None:
         return None
     try:
         found = namespace[wanted] if wanted in namespace else json.loads(wanted)
     except json.JSONDecodeError as error:
-        raise UsageError(f"--options {wanted}: neither a dict of yours nor JSON ({error})") from None
+        raise UsageError(f"--options {wanted}: neither the name of a dict nor JSON ({error})") from None
     if not isinstance(found, dict):
-        raise UsageError(f"--options {wanted} is a dict, not a {type(found).__name__}")
+        raise UsageError(f"--options {wanted} must be a dict, not a {type(found).__name__}")
     return found
 
 
 def _stock_backend(wanted: str | None, namespace: Mapping[str, Any]) -> str | Callable[..., Any] | None:
-    """A backend of stock torch.compile by name, else a callable of the user's by name."""
+    """Returns the name of a backend of stock torch.compile, or the user's callable of that name."""
     from torch._dynamo.backends.registry import list_backends
 
     known, own = list_backends(exclude_tags=()), namespace.get(wanted or "")
     if wanted and wanted not in known and not callable(own):
-        raise UsageError(f"torch.compile knows no backend {wanted!r}; it knows {', '.join(known)}")
+        raise UsageError(f"torch.compile has no backend {wanted!r}; its backends are {', '.join(known)}")
     return own if wanted and wanted not in known else wanted
 
 
-def _backend(wanted: str | None, namespace: Mapping[str, Any]) -> str | Callable[..., Any] | None:
-    """A backend of ours by name, else a callable of the user's by name."""
-    if version_trial.broken():
+def _core_backend(wanted: str | None, namespace: Mapping[str, Any]) -> str | Callable[..., Any] | None:
+    """Returns the name of a backend of the core engine, or the user's callable of that name."""
+    if version_trial.core_engine_problem():
         return None
     from compiler_core.backends import registry as backends
 
     own = namespace.get(wanted or "")
-    if wanted and wanted not in backends.names() and callable(own):
+    if wanted and wanted not in backends.backend_names() and callable(own):
         return own  # type: ignore[no-any-return]
     backends.check_name(wanted)
     return wanted

@@ -1,4 +1,4 @@
-"""Checks an installed wheel:  python tests/installed.py, with the Python of an environment that has nothing but it."""
+"""Checks an installed wheel:  python tests/installed.py, with the Python of an environment that has only the wheel."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def main() -> None:
     assert any(f.endswith("share/jupyter/labextensions/cutaway/package.json") for f in files)
     x = torch.randn(100, requires_grad=True)
     with compiler_core.record() as record:
-        made = compiler_core.compile(lambda x: (x.sin() * 2).sum(), strict=True)(x)
-    made.backward()
+        result = compiler_core.compile(lambda x: (x.sin() * 2).sum(), strict=True)(x)
+    result.backward()
     torch.testing.assert_close(x.grad, 2 * x.detach().cos())
     assert [c.outcome for c in record.compiles] == ["compiled"]
     print(f"cutaway {importlib.metadata.version('cutaway')} works in {sys.prefix}")

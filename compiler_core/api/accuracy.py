@@ -1,17 +1,20 @@
-"""How exact the compiled values are, beside eager PyTorch in float64.
+"""Measures the errors of compiled values, compared with eager PyTorch in float64.
 
-Each graph's program is made again from the record (`replay`) and runs once with random inputs, the backward with what
-the forward saved; the graph itself runs with the same inputs node by node, in float64 and in its own types.  Whatever a
-kernel leaves in memory is compared; of stock's kernels, what they return.  A graph is compared by itself: the error of
-its inputs is not its own.  What draws random numbers draws them in the program, and the graph takes them from there.
+Each graph's program is loaded from the record (`replay`) and runs once with random inputs, the backward with the values
+that the forward saved.  The graph itself runs on the same inputs node by node, in float64 and in its own types.  All
+values that kernels write to memory are compared; of stock's kernels, the values that the program returns.  Each graph
+is compared separately, so errors of its inputs do not count.  Random numbers are drawn by the program, and the graph
+uses the same ones.  If a kernel does not write them to memory, the graph uses the first values that are computed of
+them and written.
 """
 
 from __future__ import annotations
 
 import ast
+import itertools
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
 from typing import Any
 
@@ -20,62 +23,124 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 
 from compiler_core.api import replay
-from compiler_core.api.measure import undisturbed
+from compiler_core.api.measure import preserved_state
 from compiler_core.errors import UsageError
-from compiler_core.records import Accuracy, Artifact, Compile, Kernel, Record
-from compiler_core.support.fx_graphs import draws_random
+from compiler_core.records import Accuracy, Artifact, Compile, Graph, Kernel, Record
+from compiler_core.support.fx_graphs import is_random_name
 
-NARROW = (torch.float32, torch.float16, torch.bfloat16)
+NARROW_FLOATS = (torch.float32, torch.float16, torch.bfloat16)
+MAX_PERMUTED = 4
+"""Dimensions of a value that are tried in any order."""
 Values = dict[str, Any]
+"""Values of nodes by name."""
 
 
 def check_accuracy(record: Record) -> None:
-    """Compare what a record's kernels compute with eager PyTorch in float64: `Compile.accuracy`.
+    """Compares the values that a record's kernels compute with eager PyTorch in float64.
 
-    Refused as `measure` is; a note says of what could not run here, and why.
+    Sets `Compile.accuracy`: for each node that a kernel writes to memory its error (see `relative_error`), and the
+    error of eager PyTorch in the graph's own types.  A graph that cannot run on this machine gets a note in the record
+    with the reason.
+
+    Args:
+        record: a record made in this process.
+
+    Raises:
+        UsageError: the record was read from a file; checking it would run code from that file.
+
+    Example::
+
+        compiler_core.check_accuracy(record)
+        print(max(each.error or 0 for each in record.compiles[0].accuracy))
     """
-    replay.refuse_strangers(record)
-    with undisturbed():
+    replay.check_made_here(record)
+    with preserved_state():
         for compile_ in record.compiles:
             compile_.accuracy.clear()
             saved: Values = {}
             for wrapper in replay.wrappers(compile_):
-                with replay.noting(record, f"{compile_.id}: the values of {wrapper.name} were not compared"):
-                    saved = _check(compile_, wrapper, saved)
+                with replay.note_failures(record, f"{compile_.id}: the values of {wrapper.name} were not compared"):
+                    saved = _check_graph(compile_, wrapper, saved)
 
 
-def _check(compile_: Compile, wrapper: Artifact, saved: Values) -> Values:
-    """Compare one graph; the values that it returns, for the backward."""
-    which = wrapper.name.partition(".")[0]
-    names = (f"{which}.post_grad", which)  # stock's last graph; ours
-    graph = next((a for name in names for a in compile_.artifacts if a.name == name and a.graph), None)
-    if graph is None or graph.graph is None:
-        raise UsageError(f"the record has no {which} graph of {compile_.id}")
-    function, seen = _Function(graph.text), Values()
-    keep = _keep(compile_, wrapper, function.nodes, seen)
-    program = replay.load(compile_, wrapper, lambda kernel: None, keep, values=True)
-    for at, name in enumerate(function.parameters):
-        program.inputs[at] = saved.get(name, program.inputs[at])
-    given = tree_map(_copied, dict(zip(function.parameters, program.inputs, strict=True)))
+def _check_graph(compile_: Compile, wrapper: Artifact, saved: Values) -> Values:
+    """Compares one graph; returns its results, which the backward takes.  `saved`: the results of the forward."""
+    graph = _graph_of(compile_, wrapper)
+    assert graph.graph is not None
+    function, seen = _GraphFunction(graph.text), Values()
+    keep_values = _value_keeper(compile_, wrapper, function.nodes, seen)
+    program = replay.load(compile_, wrapper, lambda kernel: None, keep_values, pass_locals=True)
+    for position, name in enumerate(function.parameters):
+        program.inputs[position] = saved.get(name, program.inputs[position])
+    inputs = tree_map(_cloned, dict(zip(function.parameters, program.inputs, strict=True)))
     try:
-        returned = {n: value for n, value in zip(function.results, program.run(), strict=True) if n}
+        results = {name: value for name, value in zip(function.results, program.run(), strict=True) if name}
     finally:
-        program.let_go()
-    seen.update((n, value) for n, value in returned.items() if n in function.nodes)
-    if unseen := [n.key for n in graph.graph.nodes if draws_random(n.target) and n.key not in seen]:
-        raise UsageError(f"{unseen[0]} draws random numbers within a kernel, where nobody sees them")
-    drawn = {n.key: seen[n.key] for n in graph.graph.nodes if n.key in seen and draws_random(n.target)}
-    exact, eager = function(given, drawn, in_float64=True), function(given, drawn, in_float64=False)
-    for name in (n.key for n in graph.graph.nodes if "empty" not in n.target):  # that is nobody's value
-        if isinstance(value := seen.get(name), torch.Tensor) and name not in drawn:
-            errors = error_of(value, exact[name]), error_of(eager[name], exact[name])
-            compile_.accuracy.append(Accuracy(graph.item(name), *errors))
-    return returned
+        program.release()
+    seen.update((name, value) for name, value in results.items() if name in function.nodes)
+    drawn, unknown = _random_values(graph.graph, seen)
+    if unknown and compile_._record:
+        compile_._record.notes.append(
+            f"{compile_.id}: {len(unknown)} nodes of {wrapper.name} were not compared: they depend on random numbers "
+            "that are drawn within a kernel and not written to memory"
+        )
+    exact, eager = function(inputs, drawn, in_float64=True), function(inputs, drawn, in_float64=False)
+    for name in (node.key for node in graph.graph.nodes if "empty" not in node.target):  # whose values are arbitrary
+        if isinstance(value := seen.get(name), torch.Tensor) and name not in drawn and name not in unknown:
+            views = list(_views(value, exact[name]))
+            if views:
+                error = min((relative_error(view, exact[name]) for view in views), key=_none_last)
+                compile_.accuracy.append(Accuracy(graph.item(name), error, relative_error(eager[name], exact[name])))
+    return results
 
 
-def error_of(value: torch.Tensor, exact: torch.Tensor) -> float | None:
-    """The greatest error as a share of the greatest exact value; of other than floats, the share of wrong elements.
-    None: a NaN or an infinity where there should be none, or another."""
+def _random_values(graph: Graph, seen: Values) -> tuple[Values, set[str]]:
+    """Returns the values of the program that replace those of the graph, and the nodes whose values are unknown.
+
+    The first are random numbers, and values computed of random numbers that a kernel draws and does not write to
+    memory; the nodes between are unknown.
+    """
+    inputs: dict[str, list[str]] = {}
+    for source, reader in graph.edges:
+        inputs.setdefault(reader, []).append(source)
+    drawn, unknown = Values(), set[str]()
+    for node in graph.nodes:
+        if node.op == "placeholder":  # a saved random number is an input of the backward, of the same name
+            continue
+        is_random = is_random_name(node.target) or "inductor_rand" in node.target
+        if not is_random and unknown.isdisjoint(inputs.get(node.key, ())):
+            continue
+        value = seen.get(node.key)
+        if isinstance(value, torch.Tensor) and _has_shape(value, node.shape or []):
+            drawn[node.key] = value
+        else:
+            unknown.add(node.key)
+    return drawn, unknown - {"output"}
+
+
+def _has_shape(value: torch.Tensor, shape: list[int | str]) -> bool:
+    """Whether a value has a node's shape; a symbolic size may be any number."""
+    return len(shape) == value.dim() and all(
+        isinstance(want, str) or want == size for want, size in zip(shape, value.shape, strict=True)
+    )
+
+
+def _graph_of(compile_: Compile, wrapper: Artifact) -> Artifact:
+    """Returns the graph that the wrapper's kernels compute; UsageError if the record lacks it."""
+    direction = wrapper.name.partition(".")[0]
+    for name in (f"{direction}.post_grad", direction):  # stock's last graph; ours
+        for artifact in compile_.artifacts:
+            if artifact.name == name and artifact.graph:
+                return artifact
+    raise UsageError(f"the record has no {direction} graph of {compile_.id}")
+
+
+def relative_error(value: torch.Tensor, exact: torch.Tensor) -> float | None:
+    """Returns the greatest error of `value`, divided by the greatest absolute value of `exact`.
+
+    For types other than floats: the share of elements that differ.  None: `value` has a NaN or an infinity where
+    `exact` has none, or the other way round.
+    """
     if not exact.is_floating_point():
         return float((value != exact).double().mean()) if exact.numel() else 0.0
     value, exact = value.double(), exact.double()
@@ -89,72 +154,97 @@ def error_of(value: torch.Tensor, exact: torch.Tensor) -> float | None:
     return error / scale if math.isfinite(error / scale) else None
 
 
-def _copied(value: Any) -> Any:
+def _none_last(error: float | None) -> float:
+    return math.inf if error is None else error
+
+
+def _views(value: torch.Tensor, exact: torch.Tensor) -> Iterator[torch.Tensor]:
+    """Yields the ways to read a stored value as its node.
+
+    Later transposes and reshapes are part of how a kernel stores its result, so the value in memory may be a view of
+    the node: with other dimensions of size 1, or with its dimensions in another order.
+    """
+    if value.numel() != exact.numel():
+        return
+    shape = [size for size in exact.shape if size != 1]
+    squeezed = value.squeeze()
+    if squeezed.dim() != len(shape):  # dimensions were merged or split
+        yield value.reshape(exact.shape)
+        return
+    for order in itertools.permutations(range(len(shape))) if len(shape) <= MAX_PERMUTED else [range(len(shape))]:
+        if [squeezed.shape[i] for i in order] == shape:
+            yield squeezed.permute(tuple(order)).reshape(exact.shape)
+
+
+def _cloned(value: Any) -> Any:
     return value.clone() if isinstance(value, torch.Tensor) else value
 
 
-def _keep(compile_: Compile, wrapper: Artifact, nodes: set[str], seen: Values) -> replay.End:
-    """Notes the nodes that each kernel's line names, as they are after it: later kernels may use the same memory."""
+def _value_keeper(compile_: Compile, wrapper: Artifact, nodes: set[str], seen: Values) -> replay.AfterKernel:
+    """Returns a callback that copies to `seen` the nodes named in a kernel's line, as they are after the kernel.
+
+    Later kernels may reuse their memory.
+    """
     lines = wrapper.text.split("\n")
     kernels = replay.kernels_of(compile_, wrapper)
     named = {kernel.key: nodes.intersection(re.findall(r"\w+", lines[at - 1])) for at, kernel in kernels.items()}
 
-    def end(kernel: Kernel, values: Mapping[str, Any]) -> None:
+    def keep_values(kernel: Kernel, values: Mapping[str, Any]) -> None:
         for name in named[kernel.key] & values.keys():
-            seen[name] = tree_map(_copied, values[name])
+            seen[name] = tree_map(_cloned, values[name])
 
-    return end
+    return keep_values
 
 
-class _Function:
-    """A graph's text, to be run node by node."""
+class _GraphFunction:
+    """The text of a graph, parsed so that it can be run node by node."""
 
     def __init__(self, text: str) -> None:
-        if "inductor_random" in text:
-            raise UsageError("it draws random numbers within its kernels, where nobody sees them")
-        module = ast.parse(text)
-        function = next(node for node in ast.walk(module) if isinstance(node, ast.FunctionDef))
-        above = [s for s in module.body if not isinstance(s, ast.FunctionDef | ast.ClassDef)]
-        self._scope: dict[str, Any] = {"torch": torch, "device": torch.device, "inf": math.inf, "nan": math.nan}
-        exec(compile(ast.Module(above, []), "<graph>", "exec"), self._scope)
-        self.parameters = [a.arg for a in function.args.args if a.arg != "self"]
         if " = self." in text:
             raise UsageError("the graph has constants that are too large for the record")
+        module = ast.parse(text)
+        function = next(node for node in ast.walk(module) if isinstance(node, ast.FunctionDef))
+        preamble = [s for s in module.body if not isinstance(s, ast.FunctionDef | ast.ClassDef)]
+        self._namespace: dict[str, Any] = {"torch": torch, "device": torch.device, "inf": math.inf, "nan": math.nan}
+        exec(compile(ast.Module(preamble, []), "<graph>", "exec"), self._namespace)
+        self.parameters = [a.arg for a in function.args.args if a.arg != "self"]
         *statements, last = function.body
-        self._statements = [s for s in statements if not _lets_go(s)]
-        self.nodes = {_target(statement) for statement in self._statements}
+        self._statements = [s for s in statements if not _is_deletion(s)]
+        self.nodes = {_assigned_name(statement) for statement in self._statements}
         returned = last.value if isinstance(last, ast.Return) else None
         results = returned.elts if isinstance(returned, ast.Tuple | ast.List) else []
         self.results = [each.id if isinstance(each, ast.Name) else "" for each in results]
 
-    def __call__(self, given: Values, drawn: Values, *, in_float64: bool) -> Values:
-        """The value of each node; of those in `drawn` it is that."""
-        values: Values = tree_map(_copied, given)
+    def __call__(self, inputs: Values, drawn: Values, *, in_float64: bool) -> Values:
+        """Runs the graph and returns the value of each node; the nodes in `drawn` get those values instead."""
+        values: Values = tree_map(_cloned, inputs)
+        mode: Any = nullcontext()
         if in_float64:
             values, drawn = tree_map(_widened, (values, drawn))
-        mode: Any = _InFloat64() if in_float64 else nullcontext()  # type: ignore[no-untyped-call]
+            mode = _InFloat64()  # type: ignore[no-untyped-call]
         with torch.no_grad(), mode:
             for statement in self._statements:
-                if (name := _target(statement)) in drawn:
+                name = _assigned_name(statement)
+                if name in drawn:
                     values[name] = drawn[name]
                 else:
-                    exec(compile(ast.Module([statement], []), "<graph>", "exec"), self._scope, values)
+                    exec(compile(ast.Module([statement], []), "<graph>", "exec"), self._namespace, values)
         return values
 
 
-def _lets_go(statement: ast.stmt) -> bool:
-    """Whether it is stock's ``name = None``, after a node's last use."""
+def _is_deletion(statement: ast.stmt) -> bool:
+    """Whether it is ``name = None``, which stock's graphs have after the last use of a node."""
     return isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Constant)
 
 
-def _target(statement: ast.stmt) -> str:
-    """The node that a line of a graph's text makes."""
+def _assigned_name(statement: ast.stmt) -> str:
+    """Returns the node that a line of a graph's text assigns; empty if it is not a simple assignment."""
     target = statement.targets[0] if isinstance(statement, ast.Assign) else getattr(statement, "target", None)
     return target.id if isinstance(target, ast.Name) else ""
 
 
 class _InFloat64(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """All floats are of float64, whatever type they are asked to have."""
+    """Makes all floating-point tensors float64, also where an operation requests a narrower type."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         args, kwargs = tree_map(_widened, (args, kwargs or {}))
@@ -163,5 +253,5 @@ class _InFloat64(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 def _widened(value: Any) -> Any:
     if isinstance(value, torch.dtype):
-        return torch.float64 if value in NARROW else value
-    return value.double() if isinstance(value, torch.Tensor) and value.dtype in NARROW else value
+        return torch.float64 if value in NARROW_FLOATS else value
+    return value.double() if isinstance(value, torch.Tensor) and value.dtype in NARROW_FLOATS else value

@@ -1,7 +1,7 @@
-"""What of this machine keeps kernels from being built or kept: ``python -m compiler_core.api.check``.
+"""Checks whether this machine can build and cache kernels: ``python -m compiler_core.api.check``.
 
-A line for each thing that is looked at: ``ok``, ``note`` or ``PROBLEM``, what was found and, behind an arrow, what
-to do.  Programs give right results with every problem, and are slower.  The exit status is 1 where there is one.
+Prints a line for each check: ``ok``, ``note`` or ``PROBLEM``, what was found and, after an arrow, what to do.  With a
+problem, programs still give right results, but are slower.  The exit status is 1 if there is a problem.
 """
 
 from __future__ import annotations
@@ -24,44 +24,52 @@ from compiler_core.codegen.build import compilers as build
 from compiler_core.codegen.build import disk_cache, faults, private_folders
 from compiler_core.errors import BuildError, MissingTool
 
-LITTLE_SPACE = 1 << 30
-FEW_FILES = 256
+MIN_FREE_BYTES = 1 << 30
+MIN_OPEN_FILES = 256
 PROBE = 'extern "C" int probe() { return 42; }\n'
 
 
 class Finding(NamedTuple):
-    """One line of the report."""
+    """The result of one check."""
 
     state: Literal["ok", "note", "PROBLEM"]
     text: str
     remedy: str = ""
 
     def line(self) -> str:
-        return f"{self.state:8}{self.text}" + (f"\n        -> {self.remedy}" if self.remedy else "")
+        """Returns the finding as text, with the remedy on a second line."""
+        remedy = f"\n        -> {self.remedy}" if self.remedy else ""
+        return f"{self.state:8}{self.text}{remedy}"
 
 
 def findings() -> Iterator[Finding]:
-    """All that is looked at, in order."""
-    for look in (_versions, _compiler, _cache, _other_caches, _temporary, _descriptors, _triton):
+    """Runs all checks in order and yields what they find.
+
+    Example::
+
+        problems = [each.text for each in findings() if each.state == "PROBLEM"]
+    """
+    checks = (
+        _versions, _compiler, _cache, _read_only_caches, _temporary_folder, _open_files, _triton,
+    )  # fmt: skip
+    for check in checks:
         try:
-            yield from look()
+            yield from check()
         except MissingTool as error:
             yield _problem(error)
         except OSError as error:
-            yield Finding("PROBLEM", faults.words(error))
+            yield Finding("PROBLEM", faults.describe(error))
 
 
 def main() -> int:
-    """Print the report; 1 where there is a problem."""
-    made = []
-    for each in findings():
-        made.append(each)
-        sys.stdout.write(f"{each.line()}\n")
+    """Prints the findings; returns the exit status, 1 if there is a problem."""
+    problems = 0
+    for finding in findings():
+        problems += finding.state == "PROBLEM"
+        sys.stdout.write(f"{finding.line()}\n")
         sys.stdout.flush()
-    problems = sum(each.state == "PROBLEM" for each in made)
-    sys.stdout.write(
-        f"problems: {problems}; results are right with them, and slower\n" if problems else "all is well\n"
-    )
+    summary = f"problems: {problems}; programs give right results, but are slower" if problems else "no problems"
+    sys.stdout.write(f"{summary}\n")
     return 1 if problems else 0
 
 
@@ -79,14 +87,14 @@ def _compiler() -> Iterator[Finding]:
     shown = f"C++ compiler: {' '.join(tools.command)} ({tools.version})"
     start = time.monotonic()
     try:
-        made = build.try_out(PROBE)
+        library = build.build_uncached(PROBE)
     except MissingTool:
         raise
     except BuildError as error:
         yield Finding("PROBLEM", shown)
         yield _problem(error)
         return
-    assert made.probe() == 42
+    assert library.probe() == 42
     yield Finding("ok", f"{shown}; builds and loads a library in {time.monotonic() - start:.1f} s")
 
 
@@ -97,7 +105,7 @@ def _cache() -> Iterator[Finding]:
         can_write = True
     except MissingTool as error:
         can_write = False
-        readable = _files(path)
+        readable = _readable_files(path)
         if readable:
             yield Finding("note", f"kernel cache: {path}, read only, files: {readable}", str(error).partition("; ")[2])
         else:
@@ -109,47 +117,52 @@ def _cache() -> Iterator[Finding]:
         yield from _space(path)
 
 
-def _files(path: Path) -> int:
-    """How many kernels can be read there."""
+def _readable_files(path: Path) -> int:
+    """Returns the number of cache entries that can be read."""
     try:
-        folder = private_folders.opened(path)
+        folder = private_folders.open_private(path)
     except (OSError, MissingTool):
         return 0
     os.close(folder)
     return sum(len(_entries(path / kind)) for kind in disk_cache.KINDS)
 
 
-def _other_caches() -> Iterator[Finding]:
+def _read_only_caches() -> Iterator[Finding]:
     for path in config.cache_read_from():
-        shown = f"kernel cache that is only read: {path}"
+        shown = f"read-only kernel cache: {path}"
         try:
-            os.close(private_folders.promised(path))
+            os.close(private_folders.open_read_only(path))
         except MissingTool as error:
             yield _problem(error)
         except OSError as error:
-            yield Finding("PROBLEM", f"{shown}: {faults.words(error)}", "let CUTAWAY_CACHE_READ_FROM name others")
+            yield Finding(
+                "PROBLEM", f"{shown}: {faults.describe(error)}", "set CUTAWAY_CACHE_READ_FROM to other folders"
+            )
         else:
             yield Finding("ok", f"{shown}, files: {sum(len(_entries(path / kind)) for kind in disk_cache.KINDS)}")
 
 
-def _temporary() -> Iterator[Finding]:
+def _temporary_folder() -> Iterator[Finding]:
     yield from _space(Path(tempfile.gettempdir()))
 
 
 def _space(path: Path) -> Iterator[Finding]:
     free = shutil.disk_usage(path).free
     shown = f"free space for {path}: {free / (1 << 30):.1f} GiB"
-    if free < LITTLE_SPACE:
+    if free < MIN_FREE_BYTES:
         yield Finding("note", shown, faults.NO_SPACE.remedy)
     else:
         yield Finding("ok", shown)
 
 
-def _descriptors() -> Iterator[Finding]:
+def _open_files() -> Iterator[Finding]:
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    shown = f"files that a process may have open: {limit if limit != resource.RLIM_INFINITY else 'any number'}"
-    few = limit != resource.RLIM_INFINITY and limit < FEW_FILES
-    yield Finding("note", shown, faults.TOO_MANY_FILES.remedy) if few else Finding("ok", shown)
+    shown = f"open files allowed for a process: {limit if limit != resource.RLIM_INFINITY else 'unlimited'}"
+    few = limit != resource.RLIM_INFINITY and limit < MIN_OPEN_FILES
+    if few:
+        yield Finding("note", shown, faults.TOO_MANY_FILES.remedy)
+    else:
+        yield Finding("ok", shown)
 
 
 def _triton() -> Iterator[Finding]:
@@ -160,6 +173,7 @@ def _triton() -> Iterator[Finding]:
 
 
 def _size(folder: Path) -> int:
+    """Returns the bytes of all regular files in a folder."""
     return sum(status.st_size for status in _entries(folder) if stat.S_ISREG(status.st_mode))
 
 

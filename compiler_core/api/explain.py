@@ -1,4 +1,4 @@
-"""One call of a function, compiled: what became of it, its graph."""
+"""Explains one call of a function: its graphs, graph breaks and guards; exports its graph."""
 
 from __future__ import annotations
 
@@ -9,39 +9,48 @@ import torch
 
 from compiler_core.api.compile import compile, record
 from compiler_core.errors import UsageError
-from compiler_core.hook.failures import one_line
-from compiler_core.records import Compile, Record
+from compiler_core.hook.failures import first_line
+from compiler_core.records import Compile, Graph, Problem, Record, problem_count
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """What compiling one call did."""
+    """A summary of the record of one call; `str` prints it."""
 
     record: Record
 
     @property
     def compiles(self) -> list[Compile]:
+        """The compiles of the call."""
         return self.record.compiles
 
     @property
     def graph_count(self) -> int:
+        """The number of captured graphs."""
         return sum(a.pane == "captured" for c in self.compiles for a in c.artifacts)
 
     @property
     def graph_break_count(self) -> int:
-        return len(self.break_reasons)
+        """The number of graph breaks: one for each line and kind, however many compiles have it."""
+        return problem_count(self.record.problems, "graph break")
 
     @property
     def break_reasons(self) -> list[str]:
-        return [f"{b.kind}: {b.explanation}" for c in self.compiles for b in c.breaks]
+        """The kind and explanation of each graph break."""
+        return [f"{p.title.partition(': ')[2]}: {p.cause}" for p in self._breaks]
+
+    @property
+    def _breaks(self) -> list[Problem]:
+        return [p for p in self.record.problems if p.kind == "graph break"]
 
     @property
     def op_count(self) -> int:
-        graphs = [a.graph for c in self.compiles for a in c.artifacts if a.pane == "captured" and a.graph]
-        return sum(n.op.startswith("call_") for g in graphs for n in g.nodes)
+        """The number of operations in all captured graphs."""
+        return sum(_count_operations(a.graph) for c in self.compiles for a in c.artifacts if a.pane == "captured")
 
     @property
     def guard_count(self) -> int:
+        """The number of guards of all compiles."""
         return sum(len(c.guards) for c in self.compiles)
 
     def __str__(self) -> str:
@@ -50,41 +59,68 @@ class Explanation:
             f"operations: {self.op_count}, guards: {self.guard_count}"
         ]
         for failure in (f for c in self.compiles for f in c.failures):
-            lines.append(
-                f"failure at {failure.filename}:{failure.lineno}, {failure.stage}: {one_line(failure.message)}"
-            )
+            message = first_line(failure.message)
+            lines.append(f"failure at {failure.filename}:{failure.lineno}, {failure.stage}: {message}")
         for compile_ in self.compiles:
             if compile_.guards_ns is not None:
-                lines.append(
-                    f"guards of {compile_.id}: {len(compile_.guards)}, {compile_.guards_ns / 1000:.2f} us a call"
-                )
-            for broke in compile_.breaks:
-                at = broke.stack[-1]
-                lines.append(f"break in {compile_.id} at {at.filename}:{at.lineno}  {at.text}")
-                lines += [f"    {broke.kind}: {broke.explanation}", f"    hint: {broke.hint}"]
+                microseconds = compile_.guards_ns / 1000
+                lines.append(f"guards of {compile_.id}: {len(compile_.guards)}, {microseconds:.2f} us a call")
+        for break_, reason in zip(self._breaks, self.break_reasons, strict=True):
+            text = self.record.text(break_.line).strip() if break_.line else ""
+            lines.append(f"break in {break_.compiles[0]} at {break_.filename}:{break_.lineno}  {text}")
+            lines += [f"    {reason}", f"    hint: {break_.advice}"]
         return "\n".join(lines)
 
 
+def _count_operations(graph: Graph | None) -> int:
+    return 0 if graph is None else sum(node.op.startswith("call_") for node in graph.nodes)
+
+
 def explain(fn: Any, *args: Any, **kwargs: Any) -> Explanation:
-    """Compile `fn` for one call, run it, and tell what happened."""
-    with record(title=f"explain {getattr(fn, '__name__', type(fn).__name__)}") as made:
+    """Compiles `fn` with the backend ``eager``, calls it once with these arguments, and returns a summary.
+
+    Args:
+        fn: anything that `compile` accepts.
+        args, kwargs: the arguments of the call, which is run, so that its side effects happen.
+
+    Raises:
+        UsageError: `fn` cannot be compiled.  Exceptions of the call itself are raised as they are.
+
+    Example::
+
+        print(compiler_core.explain(f, torch.randn(8)))
+    """
+    with record(title=f"explain {getattr(fn, '__name__', type(fn).__name__)}") as opened:
         compile(fn, backend="eager")(*args, **kwargs)
-    return Explanation(made)
+    return Explanation(opened)
 
 
 def export(fn: Any, *args: Any, **kwargs: Any) -> torch.fx.GraphModule:
-    """The one graph of `fn` for these arguments; FullGraphError where it would break.
+    """Returns the one graph of `fn` for these arguments.
 
     The graph takes the tensors that `fn` reads, in the order of ``graph.placeholders``.
+
+    Args:
+        fn: anything that `compile` accepts.
+        args, kwargs: the arguments of one call, which is run.
+
+    Raises:
+        FullGraphError: `fn` has a graph break for these arguments.
+        UsageError: the call has no tensor operations, or `fn` cannot be compiled.
+
+    Example::
+
+        graph = compiler_core.export(f, torch.randn(8))
+        graph.print_readable()
     """
-    found: list[torch.fx.GraphModule] = []
+    graphs: list[torch.fx.GraphModule] = []
 
     def keep(gm: torch.fx.GraphModule, example_inputs: Any) -> Any:
-        found.append(gm)
+        graphs.append(gm)
         return gm.forward
 
     with record(title="export"):
         compile(fn, backend=keep, fullgraph=True, strict=True)(*args, **kwargs)
-    if not found:
+    if not graphs:
         raise UsageError("nothing to export: the call has no tensor operations")
-    return found[0]
+    return graphs[0]

@@ -1,9 +1,9 @@
-"""How long the kernels of a record take on the device that is here.
+"""Times the kernels of a record on the devices of this machine.
 
-Each graph's program is made again from the record (`replay`) and runs as a whole, with inputs like those that it was
-compiled for, many times over; what is noted of a kernel is the median of its times, in its place in the program and
-with the caches as the program leaves them (`device_timer`).  It takes a fraction of a second for each graph, and
-leaves the user's values, random numbers and memory as they are.
+Each graph's program is loaded from the record (`replay`) and run as a whole many times, with random inputs like those
+it was compiled for.  The time of a kernel is the median over the runs, so caches are in the state in which the program
+leaves them (`device_timer`).  It takes a fraction of a second for each graph, and does not change the user's values,
+random state or memory.
 """
 
 from __future__ import annotations
@@ -23,21 +23,33 @@ from compiler_core.backends.device_timer import Clock, time_parts
 from compiler_core.errors import UsageError
 from compiler_core.records import Artifact, Compile, Device, Kernel, Record
 
-COPIED = 1 << 27
-"""Bytes of each of the two tensors of the plain copy: more than caches hold."""
+COPY_BYTES = 1 << 27
+"""Bytes of each of the two tensors of the memory benchmark, more than caches hold."""
 
 
 def measure(record: Record) -> None:
-    """Time each kernel of a record on the device that is here: `Kernel.time_ns` and `Record.devices`.
+    """Times each kernel of a record on the device it was compiled for.
 
-    This runs the record's code, so it is refused (UsageError) for a record that was read and not made here.  A note
-    says of what could not run here, and why.
+    Sets `Kernel.time_ns` (median nanoseconds of one run) and `Kernel.timed_on`, and adds the devices to
+    `Record.devices`.  A graph that cannot run on this machine gets a note in the record with the reason.
+
+    Args:
+        record: a record made in this process.
+
+    Raises:
+        UsageError: the record was read from a file; timing it would run code from that file.
+
+    Example::
+
+        compiler_core.measure(record)
+        for kernel in record.compiles[0].kernels:
+            print(kernel.name, kernel.time_ns)
     """
-    replay.refuse_strangers(record)
-    with undisturbed():
+    replay.check_made_here(record)
+    with preserved_state():
         for compile_ in record.compiles:
             for wrapper in replay.wrappers(compile_):
-                with replay.noting(record, f"{compile_.id}: the kernels of {wrapper.name} were not timed"):
+                with replay.note_failures(record, f"{compile_.id}: the kernels of {wrapper.name} were not timed"):
                     _measure(compile_, wrapper)
         known = {device.target for device in record.devices}
         used = {k.timed_on for c in record.compiles for k in c.kernels if k.timed_on}
@@ -45,46 +57,46 @@ def measure(record: Record) -> None:
 
 
 @contextmanager
-def undisturbed() -> Iterator[None]:
-    """What runs inside draws random numbers of its own, and gives back the memory that it took."""
+def preserved_state() -> Iterator[None]:
+    """Context manager that restores the random state at the end and frees the GPU memory that was used."""
     in_use: bool = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
     devices = range(torch.cuda.device_count()) if in_use else ()
     with torch.random.fork_rng(devices):
         try:
             yield
         finally:
-            torch.cuda.empty_cache()  # of a GPU that was used
+            torch.cuda.empty_cache()  # does nothing if no GPU was used
 
 
 def _measure(compile_: Compile, wrapper: Artifact) -> None:
     clock = Clock()
 
-    def begin(kernel: Kernel) -> None:
+    def before(kernel: Kernel) -> None:
         clock.begin(kernel.key)
 
-    def end(kernel: Kernel, _: Any) -> None:
+    def after(kernel: Kernel, _: Any) -> None:
         clock.end(kernel.key)
 
-    def run(running: Clock) -> None:
+    def run(clock_of_run: Clock) -> None:
         nonlocal clock
-        clock = running
+        clock = clock_of_run
         program.run()
 
-    program = replay.load(compile_, wrapper, begin, end)
+    program = replay.load(compile_, wrapper, before, after)
     timed = replay.kernels_of(compile_, wrapper).values()
     on_gpu, on_cpu = _on_gpu(program, timed), {kernel.key for kernel in timed if kernel.device == "cpu"}
     try:
         times = time_parts(run, cuda=on_gpu, on_cpu=on_cpu)
     finally:
-        program.let_go()
+        program.release()
     for kernel in compile_.kernels:
         if kernel.key in times:
             kernel.time_ns = times[kernel.key]
             kernel.timed_on = this_target(cuda=on_gpu and kernel.key not in on_cpu)
 
 
-def _on_gpu(program: replay.Runnable, kernels: Collection[Kernel]) -> bool:
-    """Whether the program has work for a GPU; UsageError where it has for several, on which no one clock goes."""
+def _on_gpu(program: replay.LoadedProgram, kernels: Collection[Kernel]) -> bool:
+    """Whether the program runs on a GPU; UsageError if on several, since one clock cannot time these."""
     gpus = {kernel.device for kernel in kernels if kernel.device and kernel.device.startswith("cuda")}
     if len(gpus) > 1:
         raise UsageError(f"its kernels run on several GPUs: {', '.join(sorted(gpus))}")
@@ -92,7 +104,7 @@ def _on_gpu(program: replay.Runnable, kernels: Collection[Kernel]) -> bool:
 
 
 def this_target(*, cuda: bool) -> str:
-    """What the device here is called among `codegen.stages.targets`."""
+    """Returns the target name of this machine's CPU or first GPU, as in `codegen.machine_code.stages`."""
     if not cuda:
         return "cpu"
     if torch.version.hip:
@@ -102,9 +114,9 @@ def this_target(*, cuda: bool) -> str:
 
 @functools.cache
 def this_device(*, cuda: bool) -> Device:
-    """The device here, with the speed of its memory."""
+    """Returns this machine's CPU or first GPU, with the measured speed of its memory."""
     where = "cuda" if cuda else "cpu"
-    source = torch.zeros(COPIED, dtype=torch.uint8, device=where)
+    source = torch.zeros(COPY_BYTES, dtype=torch.uint8, device=where)
     target = torch.empty_like(source)
 
     def run(clock: Clock) -> None:
@@ -112,16 +124,17 @@ def this_device(*, cuda: bool) -> Device:
         target.copy_(source)
         clock.end("copy")
 
-    took, name = time_parts(run, cuda=cuda)["copy"], this_target(cuda=cuda)
-    peak = PEAKS.get(name, PEAKS["sm_90" if cuda else "cpu"]).operations
-    return Device(name, _name(cuda), 2 * COPIED / took, peak if cuda else peak * torch.get_num_threads())
+    copy_ns, target_name = time_parts(run, cuda=cuda)["copy"], this_target(cuda=cuda)
+    peak = PEAKS.get(target_name, PEAKS["sm_90" if cuda else "cpu"]).operations
+    operations = peak if cuda else peak * torch.get_num_threads()
+    return Device(target_name, _device_name(cuda), 2 * COPY_BYTES / copy_ns, operations)
 
 
-def _name(cuda: bool) -> str:
-    return torch.cuda.get_device_name() if cuda else f"{_cpu()}, {torch.get_num_threads()} threads"
+def _device_name(cuda: bool) -> str:
+    return torch.cuda.get_device_name() if cuda else f"{_cpu_name()}, {torch.get_num_threads()} threads"
 
 
-def _cpu() -> str:
+def _cpu_name() -> str:
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:

@@ -1,7 +1,8 @@
-"""One graph's program made again from the texts of a record, with a look at what each kernel does.
+"""Runs the program of a graph again, from the texts of a record, with callbacks around each kernel.
 
-What runs is what ran: the wrapper's text, our kernels from the cache on disk, PyTorch's own.  It needs nothing of the
-process that compiled it and keeps nothing of it alive; its inputs are random (`codegen.examples`).
+The program is the one that was compiled: the wrapper's text, our kernels from the disk cache, and PyTorch's own.  It
+depends on no object of the original compile and keeps none alive.  Its inputs are random
+(`codegen.wrapper.example_inputs`).
 """
 
 from __future__ import annotations
@@ -20,145 +21,153 @@ from compiler_core.errors import CutawayError, UsageError
 from compiler_core.loops import ir
 from compiler_core.records import Artifact, Compile, Kernel, Record
 
-Begin = Callable[[Kernel], None]
-End = Callable[[Kernel, Mapping[str, Any]], None]
-"""Given what the names of the program are, where that is asked for."""
+BeforeKernel = Callable[[Kernel], None]
+AfterKernel = Callable[[Kernel, Mapping[str, Any]], None]
+"""Called with the program's local variables, or an empty mapping if these were not requested."""
 
 
 @dataclass(frozen=True)
-class Runnable:
-    """A program that was loaded: `run` takes `inputs` as one list, which it may empty."""
+class LoadedProgram:
+    """A program that can be run.  `inputs` are its arguments, which may be replaced before a run."""
 
     inputs: list[Any]
     _run: Callable[[list[Any]], Any]
-    _names: dict[str, Any]
+    _namespace: dict[str, Any]
 
-    def let_go(self) -> None:
-        """Nothing of it, and nothing that looked at it, is kept alive by its functions' names for one another."""
-        self._names.clear()
+    def release(self) -> None:
+        """Clears the program's namespace, whose functions refer to it and would keep it alive."""
+        self._namespace.clear()
 
     @property
     def on_gpu(self) -> bool:
+        """Whether an input is on a GPU."""
         return any(isinstance(value, torch.Tensor) and value.is_cuda for value in self.inputs)
 
     def run(self) -> Any:
-        """The results, of the inputs as they are now; what the graph changes in place is changed in them."""
+        """Runs the program on `inputs` and returns its results; inputs that the graph mutates are mutated."""
         with torch.no_grad(), torch._C._AutoDispatchBelowADInplaceOrView():
             return self._run(list(self.inputs))
 
 
-def refuse_strangers(record: Record) -> None:
-    """UsageError for a record that was read: its texts may be anybody's, and nothing of them runs."""
+def check_made_here(record: Record) -> None:
+    """Raises UsageError for a record that was read from a file: its texts are untrusted and must not run."""
     if not record._made_here:
         raise UsageError(
-            "this record was read, and not made in this process: measuring or checking it would run its code; "
-            "compile the program here"
+            "this record was read from a file: measuring or checking it would run code from that file; "
+            "compile the program in this process"
         )
 
 
 @contextmanager
-def noting(record: Record, what: str) -> Iterator[None]:
-    """What goes wrong inside becomes a note of the record: `what`, and why."""
+def note_failures(record: Record, what: str) -> Iterator[None]:
+    """Context manager that turns an exception into a note of the record: `what`, and the reason."""
     try:
         yield
     except Exception as error:
         why = str(error) if isinstance(error, CutawayError) else f"{type(error).__name__}: {error}"
         note = f"{what}: {why}"
-        record.notes += [] if note in record.notes else [note]
+        if note not in record.notes:
+            record.notes.append(note)
 
 
 def wrappers(compile_: Compile) -> Iterator[Artifact]:
-    """The texts that run a graph's kernels; each is loaded by `load`."""
+    """Yields the wrappers of a compile, the texts that launch a graph's kernels."""
     for artifact in compile_.artifacts:
-        which, _, name = artifact.name.partition(".")
-        if artifact.language == "python" and name.startswith("wrapper") and which in ("forward", "backward"):
+        direction, _, name = artifact.name.partition(".")
+        if artifact.language == "python" and name.startswith("wrapper") and direction in ("forward", "backward"):
             yield artifact
 
 
 def kernels_of(compile_: Compile, wrapper: Artifact) -> dict[int, Kernel]:
-    """The kernel that each line of a wrapper runs."""
+    """Returns the kernel that each line of a wrapper launches, by line number."""
     lines: dict[str, list[int]] = {}
     for edge in compile_.edges:
         if edge.made.startswith(f"{wrapper.id}#"):
             for source in edge.sources:
                 lines.setdefault(source, []).append(int(edge.made.rpartition("#")[2]))
-    found = {}
+    kernels = {}
     for kernel in compile_.kernels:
         if kernel.item and kernel.item.startswith(f"{wrapper.id}#"):
-            found[int(kernel.item.rpartition("#")[2])] = kernel
+            kernels[int(kernel.item.rpartition("#")[2])] = kernel
         elif kernel.item and kernel.item in lines:
-            found[max(lines[kernel.item])] = kernel  # lines before it make room for the results
-    return found
+            kernels[max(lines[kernel.item])] = kernel  # earlier lines allocate the kernel's results
+    return kernels
 
 
-def load(compile_: Compile, wrapper: Artifact, begin: Begin, end: End, values: bool = False) -> Runnable:
-    """The program of `wrapper`; `begin` and `end` are called around each kernel, `end` with the `values` of all names.
+def load(
+    compile_: Compile, wrapper: Artifact, before: BeforeKernel, after: AfterKernel, pass_locals: bool = False
+) -> LoadedProgram:
+    """Loads the program of a wrapper, with calls of `before` and `after` around each kernel.
 
-    UsageError or BuildError: it cannot run here, and why.
+    `pass_locals`: call `after` with the program's local variables.  Raises UsageError or BuildError if the program
+    cannot run on this machine.
     """
     kernels = kernels_of(compile_, wrapper)
-    tree = _watched(wrapper.text, kernels, values)
-    scope: dict[str, Any] = {"__name__": wrapper.id, "_begin": begin, "_end": end, "_kernels": kernels}
+    tree = _instrument(wrapper.text, kernels, pass_locals)
+    namespace: dict[str, Any] = {"__name__": wrapper.id, "_begin": before, "_end": after, "_kernels": kernels}
     if "async_compile" in wrapper.text:
-        return _stock(wrapper, tree, scope)
-    return _ours(compile_, wrapper, tree, scope)
+        return _load_inductor(wrapper, tree, namespace)
+    return _load_core(compile_, wrapper, tree, namespace)
 
 
-def _ours(compile_: Compile, wrapper: Artifact, tree: ast.Module, scope: dict[str, Any]) -> Runnable:
-    which = wrapper.name.partition(".")[0]
+def _load_core(compile_: Compile, wrapper: Artifact, tree: ast.Module, namespace: dict[str, Any]) -> LoadedProgram:
+    direction = wrapper.name.partition(".")[0]
     names = {**NAMES, "random_tensor": random_tensor}
-    # the text writes a name of ours with a _ where a node has that name
-    scope |= names | {f"{name}_": value for name, value in names.items()} | launchers(sources(compile_, which))
-    exec(compile(tree, f"<cutaway {wrapper.id}>", "exec"), scope)
-    return Runnable(scope["random_inputs"](), scope[f"run_{which}"], scope)
+    # If a node has the name of one of our functions, the text writes the function with an underscore.
+    namespace |= names | {f"{name}_": value for name, value in names.items()}
+    namespace |= launchers(sources(compile_, direction))
+    exec(compile(tree, f"<cutaway {wrapper.id}>", "exec"), namespace)
+    return LoadedProgram(namespace["random_inputs"](), namespace[f"run_{direction}"], namespace)
 
 
-def sources(compile_: Compile, which: str) -> dict[ir.Language, str]:
-    """The source of a graph's kernels, in each language that it has kernels in.
+def sources(compile_: Compile, direction: str) -> dict[ir.Language, str]:
+    """Returns the source text of a graph's kernels for each language that they run in.
 
-    The record may also have them in a language that they do not run in, printed for a target.
+    The record may have the kernels in another language as well, printed for a target; these are left out.  Raises
+    UsageError if the record lacks a text.
     """
-    names: dict[ir.Language, str] = {"cpp": f"{which}.cpp", "triton": f"{which}.py"}
-    used = {kernel.language for kernel in compile_.kernels if kernel.graph == which}
+    names: dict[ir.Language, str] = {"cpp": f"{direction}.cpp", "triton": f"{direction}.py"}
+    used = {kernel.language for kernel in compile_.kernels if kernel.graph == direction}
     texts = {artifact.name: artifact.text for artifact in compile_.artifacts}
     missing = [name for language, name in names.items() if language in used and name not in texts]
     if missing:
-        raise UsageError(f"compile {compile_.id} has no text {missing[0]}, though it has kernels from there")
+        raise UsageError(f"compile {compile_.id} has kernels from {missing[0]}, but not its text")
     return {language: texts[name] for language, name in names.items() if language in used}
 
 
-def _stock(wrapper: Artifact, tree: ast.Module, scope: dict[str, Any]) -> Runnable:
-    """Inductor's output code, which has inputs of its own for who would run it alone."""
-    exec(compile(tree, f"<cutaway {wrapper.id}>", "exec"), scope)
-    run = scope["call"]
-    if "get_args" in scope:
-        return Runnable(scope["get_args"](), run, scope)
-    given: list[Any] = []
+def _load_inductor(wrapper: Artifact, tree: ast.Module, namespace: dict[str, Any]) -> LoadedProgram:
+    """Loads Inductor's output code; its benchmark function makes the inputs."""
+    exec(compile(tree, f"<cutaway {wrapper.id}>", "exec"), namespace)
+    run = namespace["call"]
+    if "get_args" in namespace:
+        return LoadedProgram(namespace["get_args"](), run, namespace)
+    inputs: list[Any] = []
 
-    def take(inputs: list[Any]) -> None:
-        given.extend(inputs or given)
-        inputs.clear()
+    def keep_inputs(given: list[Any]) -> None:
+        inputs.extend(given or inputs)
+        given.clear()
 
-    scope["call"] = take
-    scope["benchmark_compiled_module"](times=1, repeat=1)
-    return Runnable(given, run, scope)
+    namespace["call"] = keep_inputs
+    namespace["benchmark_compiled_module"](times=1, repeat=1)
+    return LoadedProgram(inputs, run, namespace)
 
 
-def _watched(text: str, kernels: Mapping[int, Kernel], values: bool) -> ast.Module:
-    """`text`, in which the statements of these lines stand between calls of `_begin` and `_end`."""
+def _instrument(text: str, kernels: Mapping[int, Kernel], pass_locals: bool) -> ast.Module:
+    """Parses `text` and puts calls of `_begin` and `_end` around the statements at the lines of `kernels`."""
     tree = ast.parse(text)
     for node in ast.walk(tree):
-        for part in ("body", "orelse"):
-            statements = getattr(node, part, None)
+        for name in ("body", "orelse"):
+            statements = getattr(node, name, None)
             if isinstance(statements, list):
-                setattr(node, part, [s for each in statements for s in _around(each, kernels, values)])
+                instrumented = [s for each in statements for s in _with_calls(each, kernels, pass_locals)]
+                setattr(node, name, instrumented)
     return ast.fix_missing_locations(tree)
 
 
-def _around(statement: ast.stmt, kernels: Mapping[int, Kernel], values: bool) -> list[ast.stmt]:
+def _with_calls(statement: ast.stmt, kernels: Mapping[int, Kernel], pass_locals: bool) -> list[ast.stmt]:
     kernel = kernels.get(statement.lineno)
     if kernel is None or isinstance(statement, ast.FunctionDef | ast.ClassDef):
         return [statement]
     line = f"_kernels[{statement.lineno}]"
-    begin, end = ast.parse(f"_begin({line})\n_end({line}, {'locals()' if values else '{}'})").body
+    begin, end = ast.parse(f"_begin({line})\n_end({line}, {'locals()' if pass_locals else '{}'})").body
     return [begin, statement, end]

@@ -1,7 +1,8 @@
-"""The least time that a kernel can take on a target: its bytes at the memory's speed, or its operations at the
-arithmetic's, whichever is longer.
+"""The roofline model: the least time that a kernel can take on a target.
 
-The figures are the makers' for one device: memory bandwidth, and single-precision additions outside tensor cores.
+It is the time to move the kernel's bytes or the time to do its operations, whichever is longer (Williams, Waterman and
+Patterson, "Roofline", CACM 2009).  The peaks are the manufacturers' figures for one device: memory bandwidth, and
+single-precision additions outside tensor cores.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from compiler_core.records import Compile, Device, Kernel
 
 
 class Peak(NamedTuple):
-    """What a target does in a nanosecond."""
+    """The bytes and additions per nanosecond of a target."""
 
     device: str
     bytes: float
@@ -43,7 +44,10 @@ PEAKS = {
 
 @dataclass(frozen=True)
 class Roofline:
-    """The two lower bounds of a kernel's time, and of what it was measured to take, the share that they explain."""
+    """The two lower bounds of a kernel's time in nanoseconds.
+
+    `share`: the greater bound divided by the measured time; None if it was not measured on that target.
+    """
 
     target: str
     memory_ns: float
@@ -60,7 +64,7 @@ class Roofline:
 
 
 def peak(where: str | Device) -> Peak:
-    """What a named target does, or a device that was measured; UsageError where the target is unknown."""
+    """Returns the peak of a target by name, or of a measured device; UsageError for an unknown target."""
     if isinstance(where, Device):
         return Peak(where.name, where.copy, where.operations)
     if where not in PEAKS:
@@ -69,33 +73,52 @@ def peak(where: str | Device) -> Peak:
 
 
 def roofline(kernel: Kernel, where: str | Device) -> Roofline:
-    """Where `kernel` stands on a target, or on one of `Record.devices`; UsageError where either is unknown."""
-    able, target = peak(where), where.target if isinstance(where, Device) else where
+    """Returns the lower bounds of a kernel's time on a target.
+
+    Args:
+        kernel: a kernel of a record; its time is used if it was measured on that target.
+        where: a target of `PEAKS` such as ``sm_90``, or one of `Record.devices`.
+
+    Raises:
+        UsageError: the target is unknown, or the record has no bytes for the kernel.
+
+    Example::
+
+        bounds = compiler_core.roofline(record.compiles[0].kernels[0], "sm_90")
+        print(bounds.ns, bounds.bound)
+    """
+    limits = peak(where)
+    target = where.target if isinstance(where, Device) else where
     if kernel.bytes_read is None or kernel.bytes_written is None:
-        raise UsageError(f"the record does not say what {kernel.name} reads and writes")
-    memory = (kernel.bytes_read + kernel.bytes_written) / able.bytes
-    arithmetic = (kernel.operations or 0) / able.operations
+        raise UsageError(f"the record does not have the bytes that {kernel.name} reads and writes")
+    memory = (kernel.bytes_read + kernel.bytes_written) / limits.bytes
+    arithmetic = (kernel.operations or 0) / limits.operations
     timed = kernel.time_ns if kernel.timed_on in (None, target) else None
     return Roofline(target, memory, arithmetic, max(memory, arithmetic) / timed if timed else None)
 
 
 def table(compile_: Compile, where: str | Device) -> str:
-    """The kernels of a compile under the roof of a target or device, as text, the dearest first."""
+    """Returns a text table of the kernels of a compile with their bounds on a target or device, the slowest first."""
     known = [k for k in compile_.kernels if k.bytes_read is not None and k.bytes_written is not None]
-    found = sorted(((k, roofline(k, where)) for k in known), key=lambda pair: -_cost(*pair))
+    found = sorted(((k, roofline(k, where)) for k in known), key=lambda pair: -_time(pair[1]))
     head = f"{'kernel':<40}{'bytes':>14}{'operations':>14}{'least us':>11}{'bound':>12}{'us':>11}{'of roof':>9}"
-    able = peak(where)
-    lines = [f"{compile_.id} on {able.device}: {able.bytes:.3g} GB/s, {able.operations:.3g} billion additions a second"]
-    return "\n".join([*lines, head, *(_line(kernel, under) for kernel, under in found)])
+    limits = peak(where)
+    lines = [
+        f"{compile_.id} on {limits.device}: {limits.bytes:.3g} GB/s, {limits.operations:.3g} billion additions a second"
+    ]
+    return "\n".join([*lines, head, *(_row(kernel, bounds) for kernel, bounds in found)])
 
 
-def _cost(kernel: Kernel, under: Roofline) -> float:
-    return under.ns / under.share if under.share else under.ns
+def _time(bounds: Roofline) -> float:
+    """The measured time if there is one, else the lower bound."""
+    return bounds.ns / bounds.share if bounds.share else bounds.ns
 
 
-def _line(kernel: Kernel, under: Roofline) -> str:
+def _row(kernel: Kernel, bounds: Roofline) -> str:
     name = f"{kernel.graph} {kernel.name}"
     moved = (kernel.bytes_read or 0) + (kernel.bytes_written or 0)
     operations = "" if kernel.operations is None else f"{kernel.operations:,}"
-    took, share = ("", "") if under.share is None else (f"{(kernel.time_ns or 0) / 1000:.2f}", f"{under.share:.0%}")
-    return f"{name[:39]:<40}{moved:>14,}{operations:>14}{under.ns / 1000:>11.2f}{under.bound:>12}{took:>11}{share:>9}"
+    time, share = "", ""
+    if bounds.share is not None:
+        time, share = f"{(kernel.time_ns or 0) / 1000:.2f}", f"{bounds.share:.0%}"
+    return f"{name[:39]:<40}{moved:>14,}{operations:>14}{bounds.ns / 1000:>11.2f}{bounds.bound:>12}{time:>11}{share:>9}"

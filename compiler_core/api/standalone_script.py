@@ -1,6 +1,7 @@
-"""One graph's program as a Python file that runs on its own: kernels, wrapper, random inputs, time.
+"""Writes the program of one graph as a Python file that runs without Cutaway.
 
-It needs PyTorch and a C++ compiler or Triton, and nothing of Cutaway's: to change a kernel by hand and try it.
+The file has the kernels, the wrapper, random inputs and a timing loop; it needs PyTorch and a C++ compiler or Triton.
+It is meant for changing a kernel by hand and trying it.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from compiler_core.loops.ir import philox
 from compiler_core.records import Compile
 from compiler_core.support import opaque_ops
 
-_COMMON = """\
+_PRELUDE = """\
 import math
 import operator
 import time
@@ -55,11 +56,11 @@ def on_device(index):
     return torch.cuda.device(index)
 
 
-class BadIndex(IndexError):
+class IndexOutOfRange(IndexError):
     pass
 
 
-class NotDrawn(Exception):
+class CannotDraw(Exception):
     pass
 
 
@@ -75,7 +76,7 @@ f16, bf16, f32, f64 = torch.float16, torch.bfloat16, torch.float32, torch.float6
 i8, i16, i32, i64, u8 = torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8
 """
 
-_DRAW = f"""
+_RANDOM = f"""
 import functools
 
 BLOCK = {philox.BLOCK}
@@ -83,7 +84,7 @@ BLOCK = {philox.BLOCK}
 
 """
 
-_WHOLE = f"""
+_OPAQUE_OPS = f"""
 from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import Any
@@ -98,6 +99,8 @@ _AUTOGRAD = {opaque_ops._AUTOGRAD}
 
 _CPP = """
 import ctypes
+import os
+import signal
 import subprocess
 import tempfile
 from pathlib import Path
@@ -105,12 +108,21 @@ from pathlib import Path
 KERNELS = r\'\'\'
 {kernels}\'\'\'
 COMMAND = {command}
+SECONDS = float(os.environ.get("CUTAWAY_COMPILE_TIMEOUT") or 300)  # the most that the compiler may take
 
 
 def build():
     folder = Path(tempfile.mkdtemp())
     (folder / "kernels.cpp").write_text(KERNELS)
-    subprocess.run([*COMMAND, str(folder / "kernels.cpp"), "-o", str(folder / "kernels.so")], check=True)
+    command = [*COMMAND, str(folder / "kernels.cpp"), "-o", str(folder / "kernels.so")]
+    compiler = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
+    try:
+        status = compiler.wait(SECONDS)
+    finally:
+        if compiler.poll() is None:
+            os.killpg(compiler.pid, signal.SIGKILL)
+    if status:
+        raise RuntimeError(f"the compiler failed with status {{status}}: {{' '.join(command)}}")
     return ctypes.CDLL(str(folder / "kernels.so"))
 
 
@@ -161,39 +173,51 @@ if __name__ == "__main__":
 """
 
 
-def script(compile_: Compile, which: str) -> str:
-    """The program of the ``forward`` or ``backward`` graph; UsageError where it cannot stand alone."""
-    wrapper = next((a for a in compile_.artifacts if a.name == f"{which}.wrapper"), None)
+def standalone_script(compile_: Compile, direction: str) -> str:
+    """Returns the program of a graph as the text of a Python file.
+
+    Args:
+        compile_: a compile with our kernels; the record may come from another machine.
+        direction: ``forward`` or ``backward``.
+
+    Raises:
+        UsageError: the compile has no kernels of ours for that graph, or the record lacks their text.
+
+    Example::
+
+        Path("forward.py").write_text(standalone_script(record.compiles[0], "forward"))
+    """
+    wrapper = next((a for a in compile_.artifacts if a.name == f"{direction}.wrapper"), None)
     if wrapper is None:
-        raise UsageError(f"compile {compile_.id} has no kernels of ours for its {which} graph")
-    write = {"cpp": _cpp, "triton": _triton}
-    made = "".join(write[language](text) for language, text in replay.sources(compile_, which).items())
-    common = _COMMON.replace("{random_tensor}", inspect.getsource(random_tensor))
+        raise UsageError(f"compile {compile_.id} has no kernels of ours for its {direction} graph")
+    writers = {"cpp": _cpp_kernels, "triton": _triton_kernels}
+    kernels = "".join(writers[language](text) for language, text in replay.sources(compile_, direction).items())
+    prelude = _PRELUDE.replace("{random_tensor}", inspect.getsource(random_tensor))
     if "= draw(" in wrapper.text:
-        needed = philox.most_threads, philox.threads, philox.draw
-        common += _DRAW + "\n\n".join(inspect.getsource(each) for each in needed)
+        needed = philox.max_threads, philox.thread_count, philox.draw
+        prelude += _RANDOM + "\n\n".join(inspect.getsource(each) for each in needed)
     if any(f"{name}(" in wrapper.text for name in opaque_ops.NAMES):
-        common += _WHOLE + "\n\n".join(inspect.getsource(each) for each in opaque_ops.STANDALONE)
-    return f"{common}{made}\n{wrapper.text}{_MAIN.format(which=which)}"
+        prelude += _OPAQUE_OPS + "\n\n".join(inspect.getsource(each) for each in opaque_ops.STANDALONE)
+    return f"{prelude}{kernels}\n{wrapper.text}{_MAIN.format(which=direction)}"
 
 
-def _cpp(kernels: str) -> str:
+def _cpp_kernels(kernels: str) -> str:
     functions = []
     for name, parameters, returns in build.signatures(kernels):
         takes = "".join(f", ctypes.{p}" for p in parameters)
         functions.append(f'{name} = cpp_launcher("{name}"{takes}{f", returns=ctypes.{returns}" if returns else ""})')
-    return _CPP.format(kernels=kernels, command=_command(), functions="\n".join(functions))
+    return _CPP.format(kernels=kernels, command=_compile_command(), functions="\n".join(functions))
 
 
-def _command() -> list[str]:
+def _compile_command() -> list[str]:
     try:
         tools = build.toolchain()
-    except BuildError:  # the record may be from elsewhere
-        return ["c++", *build.FLAGS, *build.SHARED]
-    return [tools.path.rpartition("/")[2], *tools.flags, *build.SHARED]
+    except BuildError:  # the record may come from another machine
+        return ["c++", *build.FLAGS, *build.SHARED_LIBRARY_FLAGS]
+    return [tools.path.rpartition("/")[2], *tools.flags, *build.SHARED_LIBRARY_FLAGS]
 
 
-def _triton(kernels: str) -> str:
+def _triton_kernels(kernels: str) -> str:
     names = re.findall(r"^@triton\.jit\ndef (\w+)\(", kernels, re.MULTILINE)
     launched = [name for name in names if f'"{name}": {{' in kernels]
     functions = "\n".join(f'{name} = triton_launcher({name}, **LAUNCHES["{name}"])' for name in launched)

@@ -1,8 +1,7 @@
-"""Our kernels behind stock ``torch.compile``: ``torch.compile(fn, backend="cutaway")``.
+"""The backend ``cutaway`` of stock `torch.compile`: ``torch.compile(fn, backend="cutaway")``.
 
-PyTorch finds `cutaway` by the entry-point group ``torch_dynamo_backends``.  Stock captures and guards; its
-graph goes through our joint graph, partition and kernels.  What these did is written to the record that is
-open (`compiler_core.record()`), as a compile for each graph.
+PyTorch finds it by the entry-point group ``torch_dynamo_backends``.  Stock captures and guards; its graph goes through
+our joint graph, partition and kernels.  The open record (`compiler_core.record()`) gets a compile for each graph.
 """
 
 from __future__ import annotations
@@ -17,13 +16,13 @@ import torch.fx as fx
 from torch._guards import TracingContext, detect_fake_mode
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
-from compiler_core.api.compile import open_record
-from compiler_core.backends.registry import compile_graph
-from compiler_core.codegen.machine_code.stages import check_target
+from compiler_core.api.recording import new_record, open_record
+from compiler_core.codegen.machine_code.compiled_forms import check_target
 from compiler_core.config import Options
 from compiler_core.errors import UsageError
+from compiler_core.pipeline.graph import compile_graph
 from compiler_core.records import Compile, Record
-from compiler_core.stock.read.lines import Lines
+from compiler_core.stock.read.lines import SourceLines
 from compiler_core.support.fx_graphs import record_graph
 
 _FILE = re.compile(r'File "(.+)", line (\d+), in (.+)')
@@ -36,16 +35,31 @@ def cutaway(
     mode: str = "default",
     options: Mapping[str, Any] | None = None,
 ) -> Callable[..., Any]:
-    """A graph of stock's as kernels of ours; `mode` and `options` are those of `compiler_core.compile`.
+    """Compiles a graph of stock's to our kernels.
 
-    A failure of ours is noted in the record and the graph runs eagerly, unless ``options={"strict": True}``.
+    Args:
+        gm: the graph that Dynamo captured.
+        example_inputs: its inputs, real or fake tensors and numbers.
+        mode: as for `compiler_core.compile`.
+        options: other options of `compiler_core.compile`, by name.
+
+    Returns:
+        A function that takes the inputs of `gm` and returns its outputs.  If our compiler fails, the record notes it
+        and the function runs `gm` eagerly, unless ``options={"strict": True}``.
+
+    Raises:
+        UsageError: an option is unknown or wrong.
+
+    Example::
+
+        torch.compile(fn, backend="cutaway", options={"strict": True})
     """
-    chosen = _options({"mode": mode, **(options or {})})
-    made = _recorded(gm, open_record())
-    return compile_graph(gm, _fake(example_inputs), made, chosen)
+    chosen = _parse_options({"mode": mode, **(options or {})})
+    compile_ = _record_capture(gm, open_record() or new_record())
+    return compile_graph(gm, _fake_inputs(example_inputs), compile_, chosen)
 
 
-def _options(given: Mapping[str, Any]) -> Options:
+def _parse_options(given: Mapping[str, Any]) -> Options:
     known = [field.name for field in dataclasses.fields(Options)]
     if unknown := [name for name in given if name not in known]:
         raise UsageError(f"unknown option {', '.join(map(repr, unknown))}; known are {', '.join(known)}")
@@ -54,14 +68,15 @@ def _options(given: Mapping[str, Any]) -> Options:
     return Options(**given)
 
 
-def _recorded(gm: fx.GraphModule, record: Record) -> Compile:
-    """A compile in `record` with the captured graph, its nodes linked to the user's lines."""
-    places = {n: found[-1] for n in gm.graph.nodes if (found := _FILE.findall(n.meta.get("stack_trace") or ""))}
-    filename, line, name = next(iter(places.values()), ("<unknown>", "1", gm.__class__.__name__))
+def _record_capture(gm: fx.GraphModule, record: Record) -> Compile:
+    """Adds a compile with the captured graph to `record`, its nodes linked to the user's lines."""
+    stacks = {n: _FILE.findall(n.meta.get("stack_trace") or "") for n in gm.graph.nodes}
+    locations = {n: stack[-1] for n, stack in stacks.items() if stack}
+    filename, line, name = next(iter(locations.values()), ("<unknown>", "1", gm.__class__.__name__))
     compile_ = record.compile(record.frame(name, filename, int(line), "root"))
-    lines = Lines(record, files=True)
+    lines = SourceLines(record, read_files=True)
     for node in gm.graph.nodes:
-        item = lines.item(places[node][0], int(places[node][1])) if node in places else None
+        item = lines.item(locations[node][0], int(locations[node][1])) if node in locations else None
         node.meta |= {"origin": (item,) if item else (), "rule": "capture"}
     lines.flush()
     record_graph(compile_, "captured", "captured", gm)
@@ -69,8 +84,8 @@ def _recorded(gm: fx.GraphModule, record: Record) -> Compile:
     return compile_
 
 
-def _fake(inputs: Sequence[Any]) -> list[Any]:
-    """Fake tensors for `inputs`, of stock's symbolic sizes."""
+def _fake_inputs(inputs: Sequence[Any]) -> list[Any]:
+    """Returns fake tensors for `inputs`, with the symbolic sizes that stock gave them."""
     context = TracingContext.try_get()
     mode = (context.fake_mode if context else None) or detect_fake_mode(list(inputs)) or FakeTensorMode()
     known: Any = context.tensor_to_context if context else {}

@@ -1,6 +1,7 @@
-"""The Python around a compiled forward and backward: autograd, writes to inputs, views of outputs.
+"""The function around a compiled forward and backward: autograd, writes to inputs, views in outputs.
 
-`glue` writes it as source for each graph; here is what its names mean, and from both the callable.
+`source/` writes it as Python source for each graph.  This module binds the source to the objects that it names, and
+defines those that are the same for all graphs.
 """
 
 from __future__ import annotations
@@ -18,93 +19,113 @@ from typing import Any, NamedTuple
 import torch
 import torch.fx as fx
 
-from compiler_core.autograd.autograd_source import Writer
-from compiler_core.autograd.double_backward import Again, Rules, graph_is_retained, unchanged
+from compiler_core.autograd.double_backward import DoubleBackward, RerunRules, graph_is_retained, inputs_unchanged
 from compiler_core.autograd.partition import Partitioned
-from compiler_core.codegen.wrapper.executable import BadIndex, NotDrawn
-from compiler_core.hook.failures import heard
+from compiler_core.autograd.source.writer import write_text
+from compiler_core.codegen.wrapper.executable import CannotDraw, IndexOutOfRange
+from compiler_core.hook.failures import report_failure
 from compiler_core.records import Compile
-from compiler_core.support.eager_warnings import says
-from compiler_core.support.opaque_ops import AGAIN
-from compiler_core.support.silenced_warnings import unheard
+from compiler_core.support.eager_warnings import warning_emitter
+from compiler_core.support.opaque_ops import SECOND_BACKWARD_MESSAGE
+from compiler_core.support.silenced_warnings import silence_warnings
+from compiler_core.support.tensors import storage_id
 
-Boxed = Callable[[list[Any]], Sequence[Any]]
-"""A forward or backward graph as code: flat list of tensors in (it may be emptied), flat sequence out."""
+BoxedGraph = Callable[[list[Any]], Sequence[Any]]
+"""A compiled forward or backward graph: takes a flat list of tensors, which it may empty, and returns a flat
+sequence."""
 
-Call = Callable[..., tuple[torch.Tensor, ...]]
+CompiledCall = Callable[..., tuple[torch.Tensor, ...]]
 
 _numbers = itertools.count()
 
 
 @dataclass(frozen=True)
-class Glue:
-    """The source, and what it is bound to, as plain data."""
+class AutogradSource:
+    """The source around one graph, and what it names, as plain data that can be stored."""
 
     text: str
-    views: dict[str, str]
-    """For each name of an eager operator, a captured node that calls it."""
-    again: Rules
+    operator_nodes: dict[str, str]
+    """From the name of each eager operator in the source to a captured node that calls it."""
+    rerun_rules: RerunRules
 
 
-def written(
-    parts: Partitioned, forward: Boxed, backward: Boxed | None, captured: fx.GraphModule, compile_: Compile
-) -> tuple[Glue, dict[str, Any]]:
-    """The source for these graphs, which goes into the record, and the objects that it names and no text can hold."""
-    rules = Rules.of(captured, parts.joint)
+def write_source(
+    parts: Partitioned, forward: BoxedGraph, backward: BoxedGraph | None, captured: fx.GraphModule, compile_: Compile
+) -> tuple[AutogradSource, dict[str, Any]]:
+    """Returns the source for a partitioned graph, and the objects that it names and that cannot be stored as text.
+
+    Adds the source to the record of `compile_`.
+
+    Args:
+        parts: the partitioned joint graph.
+        forward: the compiled forward.
+        backward: the compiled backward, if there is one.
+        captured: the captured graph.
+        compile_: the record of the compile.
+    """
+    rules = RerunRules.of(captured, parts.joint)
     graphs = {"forward": forward, "backward": backward}
-    recipes = {name: graph.recipe for name, graph in graphs.items() if graph and hasattr(graph, "recipe")}
-    writer = Writer(parts, rules.refused, recipes, says(captured.graph) is not None)
-    text, spans = writer.source()
-    artifact = compile_.artifact("wrapper", "autograd", "python", text, spans)
-    for key, nodes in writer.sources.items():
+    executables = {name: g.executable for name, g in graphs.items() if g and hasattr(g, "executable")}
+    source = write_text(parts, rules.refusal, executables, warns=warning_emitter(captured.graph) is not None)
+    artifact = compile_.artifact("wrapper", "autograd", "python", source.text, source.spans)
+    for key, nodes in source.nodes.items():
         compile_.link(artifact.item(key), [n.meta["item"] for n in nodes if "item" in n.meta], "autograd")
-    return Glue(text, writer.views, rules), writer.constants
+    return AutogradSource(source.text, source.operator_nodes, rules), source.constants
 
 
-class Graphs(NamedTuple):
+class GraphCallables(NamedTuple):
     """What a call runs."""
 
     captured: fx.GraphModule
-    """Runs instead when the graph writes to an input that shares memory with another, and once more where the
-    gradients are to be differentiated."""
-    forward: Boxed
-    backward: Boxed | None
+    """Runs eagerly if an input that the graph writes to shares memory with another one, and again for gradients of
+    gradients."""
+    forward: BoxedGraph
+    backward: BoxedGraph | None
     backward_graph: Callable[..., Any] | None
-    """The backward as PyTorch's operations, for what `backward` cannot take."""
+    """The backward as operations of PyTorch, for tangents and saved tensors that `backward` cannot take."""
 
 
-def bound(glue: Glue, constants: Mapping[str, Any], graphs: Graphs, compile_: Compile) -> Call:
-    """The callable that `glue` is the source of."""
+def bind_source(
+    source: AutogradSource, constants: Mapping[str, Any], graphs: GraphCallables, compile_: Compile
+) -> CompiledCall:
+    """Executes the source and returns its function ``call``.
+
+    Args:
+        source: the source.
+        constants: the objects that `write_source` returned.
+        graphs: the graphs that the source runs.
+        compile_: the record of the compile.
+    """
     captured, forward, backward, backward_graph = graphs
     targets = {node.name: node.target for node in captured.graph.nodes}
-    warn = says(captured.graph)
+    warn = warning_emitter(captured.graph)
     scope = {
-        **_named_by(forward),
-        **_named_by(backward),
-        **_NAMES,
-        **{name: targets[node] for name, node in glue.views.items()},
+        **_globals_of_inlined(forward),
+        **_globals_of_inlined(backward),
+        **_SOURCE_GLOBALS,
+        **{name: targets[node] for name, node in source.operator_nodes.items()},
         **constants,
-        "again": Again(captured, glue.again, compile_),
+        "double_backward": DoubleBackward(captured, source.rerun_rules, compile_),
         "forward_graph": forward,
         "backward_graph": backward,
-        "plain_backward": backward_graph and (lambda inputs: backward_graph(*inputs)),
+        "eager_backward": backward_graph and (lambda inputs: backward_graph(*inputs)),
         "run_eagerly": captured.forward,
-        "as_eager_says": functools.partial(as_eager_says, compile_, warn is not None),
+        "rerun_eagerly": functools.partial(rerun_eagerly, compile_, warn is not None),
         "warn": warn,
     }
     filename = f"<cutaway {compile_.id}:autograd {next(_numbers)}>"
-    exec(compile(glue.text, filename, "exec"), scope)
-    call: Call = scope["call"]
-    # so that a traceback shows the lines, for as long as they can run
-    linecache.cache[filename] = (len(glue.text), None, glue.text.splitlines(keepends=True), filename)
+    exec(compile(source.text, filename, "exec"), scope)
+    call: CompiledCall = scope["call"]
+    # for tracebacks; removed with the function
+    linecache.cache[filename] = (len(source.text), None, source.text.splitlines(keepends=True), filename)
     weakref.finalize(call, linecache.cache.pop, filename, None)
     return call
 
 
-def _named_by(graph: Boxed | None) -> dict[str, Any]:
-    """What the statements of a short graph name, which the source has in place of a call."""
+def _globals_of_inlined(graph: BoxedGraph | None) -> dict[str, Any]:
+    """Returns the globals of a graph whose statements are inlined into the source."""
     run: Any = graph
-    if not hasattr(run, "recipe") or run.recipe.short is None:
+    if not hasattr(run, "executable") or run.executable.inline_body is None:
         return {}
     return {name: run.__globals__[name] for name in run.__code__.co_names if name in run.__globals__}
 
@@ -113,16 +134,19 @@ has_memory: Callable[[torch.Tensor], bool] = vars(torch._C)["_has_storage"]
 
 
 def share_memory(written: Sequence[torch.Tensor], others: Sequence[torch.Tensor]) -> bool:
-    """Whether a tensor in `written` lies in the same storage as another one in either list."""
-    storages = {t.untyped_storage()._cdata for t in written}
-    return len(storages) < len(written) or any(t.untyped_storage()._cdata in storages for t in others)
+    """Returns whether a tensor in `written` has the same storage as another one in either list."""
+    storages = {storage_id(t) for t in written}
+    return len(storages) < len(written) or any(storage_id(t) in storages for t in others)
 
 
-def laid_out(
+def match_layout(
     tangent: torch.Tensor | None, shape: Sequence[int], stride: tuple[int, ...], dtype: torch.dtype, device: str
 ) -> torch.Tensor:
-    """The gradient of an output, which has other strides, with those that the backward was compiled for; zeros where
-    there is none.  Of a sparse one, which has no strides, RuntimeError."""
+    """Returns the gradient of an output with the strides that the backward was compiled for; zeros if `tangent` is
+    None.
+
+    Raises RuntimeError for a sparse tensor, which has no strides.
+    """
     if tangent is None:
         return torch.empty_strided(shape, stride, dtype=dtype, device=device).zero_()
     if tangent.layout is not torch.strided:
@@ -133,16 +157,17 @@ def laid_out(
     return torch.empty_strided(shape, stride, dtype=dtype, device=device).copy_(tangent)
 
 
-def dense(tangent: torch.Tensor | None) -> torch.Tensor | None:
+def as_dense(tangent: torch.Tensor | None) -> torch.Tensor | None:
+    """Returns a sparse tensor as a dense one, and other values unchanged."""
     return tangent if tangent is None or tangent.layout is torch.strided else tangent.to_dense()
 
 
-def kinds(tensors: Sequence[torch.Tensor]) -> list[tuple[Any, ...]]:
-    """What kernels take for granted of the tensors that a graph has saved."""
-    return [_kind(tensor) for tensor in tensors]
+def tensor_kinds(tensors: Sequence[torch.Tensor]) -> list[tuple[Any, ...]]:
+    """Returns what kernels assume about saved tensors: dtype, device, shape, strides and offset."""
+    return [_tensor_kind(tensor) for tensor in tensors]
 
 
-def _kind(tensor: torch.Tensor) -> tuple[Any, ...]:
+def _tensor_kind(tensor: torch.Tensor) -> tuple[Any, ...]:
     if tensor.layout is not torch.strided:
         return (tensor.layout,)
     extents = tensor.shape, tensor.stride(), tensor.storage_offset()
@@ -150,83 +175,105 @@ def _kind(tensor: torch.Tensor) -> tuple[Any, ...]:
 
 
 _saved_tensors_hooks: Callable[[bool], Any] = vars(torch._C._autograd)["_top_saved_tensors_default_hooks"]
-"""The hooks that tensors are saved by just now."""
+"""Returns the active hooks on saved tensors."""
 
 
-def as_eager_says(compile_: Compile, has_warned: bool, run: Callable[..., Any], inputs: Sequence[Any]) -> Any:
-    """What eager PyTorch does where a kernel met an index that is out of range: it raises, and says which; if it does
-    not, the kernel is wrong.  Or where no kernel of ours may draw random numbers: it draws them."""
-    met = sys.exception()
+def rerun_eagerly(compile_: Compile, has_warned: bool, run: Callable[..., Any], inputs: Sequence[Any]) -> Any:
+    """Runs the graph eagerly after a kernel could not: called while IndexOutOfRange or CannotDraw is handled.
+
+    For an index out of range, eager PyTorch raises an error that names the index; if it does not, the kernel is wrong,
+    and a failure is recorded.  Random numbers that our kernels may not draw are drawn by eager PyTorch.
+
+    `has_warned`: the graph's warnings were given already.
+    """
+    cause = sys.exception()
     try:
-        with unheard() if has_warned else contextlib.nullcontext():
+        with silence_warnings() if has_warned else contextlib.nullcontext():
             result = run(*inputs)
     except Exception as error:
         error.__context__ = None
         raise
-    if isinstance(met, BadIndex) and not any(f.stage == "run" for f in compile_.failures):
-        heard(compile_, "run", met, meaning=RAN_EAGERLY)
+    if isinstance(cause, IndexOutOfRange) and not any(f.stage == "run" for f in compile_.failures):
+        report_failure(compile_, "run", cause, meaning=RAN_EAGERLY_MEANING)
     return result
 
 
-RAN_EAGERLY = "The graph ran again as plain PyTorch: the results are right, but such calls are slower than uncompiled."
+RAN_EAGERLY_MEANING = (
+    "The graph ran again as plain PyTorch: the results are right, but such calls are slower than uncompiled."
+)
 
 
-def freed() -> Any:
-    raise RuntimeError(AGAIN)
+def raise_freed() -> Any:
+    """Raises eager PyTorch's error for a second backward through a freed graph."""
+    raise RuntimeError(SECOND_BACKWARD_MESSAGE)
 
 
-class Kept:
-    """What a graph with several differentiable outputs saved, for backwards that go through them one by one.
+class SavedPerOutput:
+    """What a graph with several differentiable outputs saved, for backwards that go through the outputs one by one.
 
-    Eager PyTorch has nodes of its own behind each output; here one node is behind all of them, and
-    PyTorch frees what it saved after the first backward.  `needed`: for each output the places of
-    the saved values that its gradient reads, which must not have been written to since.  `shared`: for each
-    output the places of those that no backward can go through after one through it, its own among them.
+    Eager PyTorch has separate nodes behind each output.  Here, one node is behind all of them, and PyTorch frees what
+    it saved after the first backward.
+
+    Args:
+        saved: the saved tensors.
+        needed: for each output, the indices of the saved tensors that its gradient reads.  They must not have been
+            written to since.
+        freed_together: for each output, the outputs (itself included) that no backward can go through after one through
+            it.
     """
 
     def __init__(
-        self, saved: Sequence[torch.Tensor], needed: Sequence[Sequence[int]], shared: Sequence[Sequence[int]]
+        self,
+        saved: Sequence[torch.Tensor],
+        needed: Sequence[Sequence[int]],
+        freed_together: Sequence[Sequence[int]],
     ) -> None:
         self._saved: Sequence[torch.Tensor] | None = saved
         self._versions = [t._version for t in saved]
-        self._needed, self._shared = needed, shared
-        self._gone: set[int] = set()
+        self._needed, self._freed_together = needed, freed_together
+        self._freed: set[int] = set()
 
-    def check(self, absent: Sequence[bool]) -> None:
-        """Raise where a backward goes through an output after another that left nothing for it."""
-        if self._saved is None or not self._gone.isdisjoint(_given(absent)):
-            raise RuntimeError(AGAIN)
+    def check_not_freed(self, absent: Sequence[bool]) -> None:
+        """Raises an error if a backward goes through an output whose graph an earlier backward has freed.
+
+        `absent` says for each output whether it has no tangent.
+        """
+        if self._saved is None or not self._freed.isdisjoint(_present(absent)):
+            raise RuntimeError(SECOND_BACKWARD_MESSAGE)
 
     @property
-    def is_over(self) -> bool:
+    def is_exhausted(self) -> bool:
         """Whether no backward can follow."""
         return self._saved is None
 
-    def again(self, absent: Sequence[bool], error: RuntimeError) -> Sequence[torch.Tensor]:
-        """The saved values, where PyTorch gave `error` instead, for the outputs that are not `absent`."""
-        given = _given(absent)
-        if self._saved is None or not self._gone.isdisjoint(given):
+    def saved_after_free(self, absent: Sequence[bool], error: RuntimeError) -> Sequence[torch.Tensor]:
+        """Returns the saved values after PyTorch has raised `error` because it freed them.
+
+        `absent` says for each output whether it has no tangent.
+        """
+        given = _present(absent)
+        if self._saved is None or not self._freed.isdisjoint(given):
             raise error
-        for at in {at for i in given for at in self._needed[i]}:
-            if self._saved[at]._version != self._versions[at]:
+        for index in {index for output in given for index in self._needed[output]}:
+            if self._saved[index]._version != self._versions[index]:
                 raise RuntimeError(
                     "one of the variables needed for gradient computation has been modified by an inplace operation"
                 ) from error
         return self._saved
 
-    def passed(self, absent: Sequence[bool]) -> None:
-        """A backward that does not retain the graph goes through the outputs that are not `absent`; let go of what
-        was saved where none can go through another any more."""
-        self._gone.update(*(self._shared[i] for i in _given(absent)))
-        if len(self._gone) == len(self._shared):
+    def mark_passed(self, absent: Sequence[bool]) -> None:
+        """Notes a backward, which does not retain the graph, through the outputs that are not `absent`.  Frees the
+        saved values once no backward can follow."""
+        self._freed.update(*(self._freed_together[i] for i in _present(absent)))
+        if len(self._freed) == len(self._freed_together):
             self._saved = None
 
 
-def _given(absent: Sequence[bool]) -> list[int]:
+def _present(absent: Sequence[bool]) -> list[int]:
     return [i for i, is_absent in enumerate(absent) if not is_absent]
 
 
-_NAMES: dict[str, Any] = {
+_SOURCE_GLOBALS: dict[str, Any] = {
     "torch": torch,
     "below_autograd": torch._C._AutoDispatchBelowADInplaceOrView,
     "without_autocast": torch._C._DisableAutocast,
@@ -236,16 +283,16 @@ _NAMES: dict[str, Any] = {
     "is_anomaly_enabled": torch.is_anomaly_enabled,
     "has_memory": has_memory,
     "graph_is_retained": graph_is_retained,
-    "unchanged": unchanged,
-    "unheard": unheard,
+    "inputs_unchanged": inputs_unchanged,
+    "silence_warnings": silence_warnings,
     "share_memory": share_memory,
-    "laid_out": laid_out,
-    "dense": dense,
-    "kinds": kinds,
+    "match_layout": match_layout,
+    "as_dense": as_dense,
+    "tensor_kinds": tensor_kinds,
     "saved_tensors_hooks": _saved_tensors_hooks,
-    "Kept": Kept,
-    "freed": freed,
-    "BadIndex": BadIndex,
-    "NotDrawn": NotDrawn,
+    "SavedPerOutput": SavedPerOutput,
+    "raise_freed": raise_freed,
+    "IndexOutOfRange": IndexOutOfRange,
+    "CannotDraw": CannotDraw,
 }
-"""What the text may name besides its graphs, eager operators and constants."""
+"""What the source may name besides its graphs, eager operators and constants."""

@@ -1,9 +1,9 @@
-"""Gradients that are differentiated themselves: what a compiled backward does under ``create_graph=True``.
+"""Gradients of gradients: what a compiled backward does under ``create_graph=True``.
 
-Autograd cannot look into a compiled backward.  So the captured graph runs once more there, eagerly and under
-autograd, on the inputs of the forward; the gradients taken of that run can be differentiated as often as one likes.
-Where a second run would not do what the first did, the gradients raise an error that says why when they are
-differentiated: they depend, for autograd, on every input, so that nobody finds them unused and takes them for zero.
+Autograd cannot differentiate a compiled backward.  So the captured graph runs once more, eagerly and under autograd, on
+the inputs of the forward; the gradients of that run can be differentiated any number of times.  If a second run could
+differ from the first, the gradients raise an error that says why when they are differentiated.  For autograd they
+depend on every input, so that they are not mistaken for unused and their gradient for zero.
 """
 
 from __future__ import annotations
@@ -18,113 +18,117 @@ import torch.fx as fx
 from compiler_core.autograd.joint import JointGraph
 from compiler_core.records import Compile
 from compiler_core.support import torch_state
-from compiler_core.support.fx_graphs import draws, graph_module
-from compiler_core.support.silenced_warnings import unheard
+from compiler_core.support.fx_graphs import draws_random_numbers, graph_module
+from compiler_core.support.silenced_warnings import silence_warnings
 
 Gradients = tuple[torch.Tensor | None, ...]
 
 graph_is_retained: Any = vars(torch._C._autograd)["_get_current_graph_task_keep_graph"]
 
 
-def unchanged(ctx: Any) -> bool:
-    """Whether the inputs of a run, which its node keeps until autograd frees what was saved, still are what the
-    forward saw, and still there."""
+def inputs_unchanged(ctx: Any) -> bool:
+    """Returns whether the inputs of a run are still there and unchanged.  Its autograd node keeps them until autograd
+    frees what was saved."""
     return ctx.primals is not None and _versions(ctx.primals) == ctx.versions
 
 
 def _versions(primals: Sequence[Any]) -> tuple[int, ...]:
     try:
         return tuple(p._version for p in primals if isinstance(p, torch.Tensor))
-    except RuntimeError:  # of inference tensors nobody knows
+    except RuntimeError:  # inference tensors have no version
         return ()
 
 
 @dataclass(frozen=True)
-class Rules:
-    """Whether the captured graph may run again, and what of it then counts."""
+class RerunRules:
+    """Whether the captured graph may run again, and which of its inputs and values matter then."""
 
-    refused: str
-    """Why a second run could differ from the first; empty where it cannot."""
-    written: list[int]
+    refusal: str
+    """Why a second run could differ from the first; empty if it cannot."""
+    written_inputs: list[int]
     """The inputs that the graph writes to."""
-    makers: list[str]
-    """The captured nodes whose values have a tangent."""
+    captured_outputs: list[str]
+    """The names of the captured nodes whose values have a tangent."""
 
     @staticmethod
-    def of(captured: fx.GraphModule, joint: JointGraph) -> Rules:
-        makers = zip(joint.makers, joint.differentiable, strict=True)
-        names = [m.name for m, differentiable in makers if differentiable]
-        return Rules(_refusal(captured, joint), [m.primal for m in joint.mutations], names)
+    def of(captured: fx.GraphModule, joint: JointGraph) -> RerunRules:
+        outputs = zip(joint.captured_outputs, joint.differentiable, strict=True)
+        names = [node.name for node, differentiable in outputs if differentiable]
+        return RerunRules(_refusal(captured, joint), [m.primal for m in joint.mutations], names)
 
 
-class Again:
+class DoubleBackward:
     """Runs the captured graph of one compile again."""
 
-    def __init__(self, captured: fx.GraphModule, rules: Rules, compile_: Compile) -> None:
+    def __init__(self, captured: fx.GraphModule, rules: RerunRules, compile_: Compile) -> None:
         self._captured, self._rules, self._compile = captured, rules, compile_
         self._graph: fx.GraphModule | None = None
         self._defaults = [d for d in torch_state.default_devices() if d is not None], torch.get_default_dtype()
-        """Those of the forward: a backward runs outside of its ``with torch.device(...)``."""
+        """The default devices and dtype of the forward.  A backward runs outside of its ``with torch.device(...)``."""
 
     def gradients(self, ctx: Any, tangents: Sequence[torch.Tensor | None]) -> Gradients:
-        """One for each primal, which autograd can differentiate."""
+        """Returns one gradient for each primal, which autograd can differentiate."""
         if self._graph is not None:
             return self._gradients(self._graph, ctx, tangents)
         with self._compile.step("run", "create_graph=True") as event:
-            event.detail = "for gradients that are differentiated, or sparse, the captured graph runs again, eagerly"
+            event.detail = "for gradients of gradients, and sparse gradients, the captured graph runs again eagerly"
             self._graph = self._outputs_graph()
             return self._gradients(self._graph, ctx, tangents)
 
-    def of_sparse(self, ctx: Any, tangents: Sequence[torch.Tensor | None]) -> Gradients | None:
-        """As eager PyTorch makes them of gradients that are sparse, which no kernel of ours takes.  None where the
-        captured graph cannot run again.  The error that is being handled is raised where no gradient is sparse."""
+    def sparse_gradients(self, ctx: Any, tangents: Sequence[torch.Tensor | None]) -> Gradients | None:
+        """Returns the gradients of sparse tangents as eager PyTorch computes them; our kernels take no sparse tensors.
+
+        Called while an error is handled, which is raised again if no tangent is sparse.  Returns None if the captured
+        graph cannot run again.
+        """
         if all(t is None or t.layout is torch.strided for t in tangents):
             raise  # noqa: PLE0704
-        if self._rules.refused or not unchanged(ctx):
+        if self._rules.refusal or not inputs_unchanged(ctx):
             return None
         create_graph = torch.is_grad_enabled()
-        made = self.gradients(ctx, tangents)
+        result = self.gradients(ctx, tangents)
         if not graph_is_retained():
             ctx.maybe_clear_saved_tensors()
-            if hasattr(ctx, "kept"):
-                ctx.kept.passed([t is None for t in tangents])
-        return made if create_graph else tuple(g if g is None else g.detach() for g in made)
+            if hasattr(ctx, "per_output"):
+                ctx.per_output.mark_passed([t is None for t in tangents])
+        return result if create_graph else tuple(g if g is None else g.detach() for g in result)
 
-    def checked(self, ctx: Any, tangents: Sequence[torch.Tensor | None]) -> Gradients:
-        """One for each primal, while autograd detects anomalies: each operation's gradient is looked at."""
+    def anomaly_gradients(self, ctx: Any, tangents: Sequence[torch.Tensor | None]) -> Gradients:
+        """Returns one gradient for each primal while autograd detects anomalies, which checks the gradient of each
+        operation."""
         if self._graph is None:
             self._graph = self._outputs_graph()
         found = self._gradients(self._graph, ctx, tangents)
         return tuple(g if g is None else g.detach() for g in found)
 
-    def once(self, ctx: Any, gradients: Gradients) -> Gradients:
-        """The gradients that the compiled backward made; differentiating them raises an error."""
-        why = self._rules.refused or "an input was written to since, or is kept no longer"
+    def once_differentiable(self, ctx: Any, gradients: Gradients) -> Gradients:
+        """Returns the gradients of the compiled backward so that differentiating them raises an error."""
+        why = self._rules.refusal or "an input was written to since the forward, or was freed"
         message = (
-            f"a gradient that a compiled backward has made cannot be differentiated again: {why}; "
-            "leave the function whose gradient it is uncompiled (compiler_core.disable)"
+            f"a gradient of a compiled function cannot be differentiated again: {why}. "
+            "Leave this function uncompiled (compiler_core.disable)"
         )
-        if ctx.primals is None or any(ctx.needs_input_grad[i] for i in self._rules.written):
-            raise RuntimeError(message)  # an error that waits could not be reached from every input
+        if ctx.primals is None or any(ctx.needs_input_grad[i] for i in self._rules.written_inputs):
+            raise RuntimeError(message)  # a delayed error could not be reached from every input
         reachable = [p for p in ctx.primals if getattr(p, "requires_grad", False)]
-        made = [g for g in gradients if g is not None]
-        marked = [g.detach().requires_grad_() for g in made]
+        present = [g for g in gradients if g is not None]
+        marked = [g.detach().requires_grad_() for g in present]
         raises: Any = torch._C._functions.DelayedError(message.encode(), len(marked) + len(reachable))
         raising = iter(raises(*marked, *reachable))
         return tuple(g if g is None else next(raising) for g in gradients)
 
     def _outputs_graph(self) -> fx.GraphModule:
-        """The captured graph, returning what has a tangent."""
+        """Returns the captured graph with the values that have a tangent as its outputs."""
         graph, copied = fx.Graph(), dict[fx.Node, fx.Node]()
         graph.graph_copy(self._captured.graph, copied)
-        made = {node.name: copy for node, copy in copied.items()}
-        graph.output(tuple(made[name] for name in self._rules.makers))
+        copies = {node.name: copy for node, copy in copied.items()}
+        graph.output(tuple(copies[name] for name in self._rules.captured_outputs))
         return graph_module(self._captured, graph)
 
     def _gradients(self, graph: fx.GraphModule, ctx: Any, tangents: Sequence[torch.Tensor | None]) -> Gradients:
         needed = ctx.needs_input_grad
         with torch.enable_grad():
-            # each an alias, so that an input given twice has two gradients
+            # aliases, so that an input that is given twice has two gradients
             inputs = [p.view_as(p) if n else p for p, n in zip(ctx.primals, needed, strict=True)]
             outputs = self._run(graph, inputs)
             given = [(o, t) for o, t in zip(outputs, tangents, strict=True) if t is not None]
@@ -139,12 +143,12 @@ class Again:
         return tuple(next(found) if n else None for n in needed)
 
     def _run(self, graph: fx.GraphModule, inputs: Sequence[Any]) -> Any:
-        """The forward, which has given its warnings."""
+        """Runs the graph without its warnings, which the forward has given."""
         with (
             torch._C._DisableAutocast(),
-            unheard(),
+            silence_warnings(),
             torch.autograd.set_detect_anomaly(False),
-            torch_state.defaults(*self._defaults),
+            torch_state.default_device_and_dtype(*self._defaults),
         ):
             return graph(*inputs)
 
@@ -152,7 +156,7 @@ class Again:
 def _refusal(captured: fx.GraphModule, joint: JointGraph) -> str:
     if joint.mutations:
         return "the graph writes to its inputs, and a second run would do so again"
-    if draws(captured.graph):
+    if draws_random_numbers(captured.graph):
         return "the graph draws random numbers, and a second run would draw others"
     if joint.autocast or any(n.target is torch_state.enter_autocast for n in captured.graph.nodes):
         return "the graph ran under autocast"

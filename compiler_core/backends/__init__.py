@@ -1,1 +1,7 @@
-"""From a captured graph to a callable: backends by name, kernels, CUDA graphs, the graph cache."""
+"""Backends: what turns a captured FX graph into a callable, and the parts of it that need a machine or a disk.
+
+`registry` has the backends by name; `pipeline/graph.py` runs the stages of our own ones.  `graph_cache` loads and saves
+compiled graphs (keys in `graph_key`, tensors in `constants_io`).  `printers` prints loops in a language,
+`kernel_recorder` writes the results to the record, `autotune` chooses block sizes by timing (`device_timer`), and
+`cuda_graphs` replays launches.
+"""

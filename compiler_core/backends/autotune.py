@@ -1,8 +1,8 @@
-"""Autotuning: which blocks make each Triton kernel fastest on the GPU that is here.
+"""Autotuning: finds the fastest block sizes of each Triton kernel by measurement on the current GPU.
 
-Every candidate (`codegen.blocks.candidates`) is built and timed, the candidates of a kernel one after another on the
-same tensors.  All tries are in the record, and on disk, by the kernel's text and the GPU: the next process reads them.
-The sum of a row may differ in its last bits from one way to another, as it does from eager's.
+All candidates (`block_sizes.candidate_blocks`) of a kernel are built, and timed on the same tensors.  The trials are in
+the record, and cached on disk by the text of the kernel and the GPU.  The sum of a row may differ in its last bits
+between block sizes, as it does from eager's.
 """
 
 from __future__ import annotations
@@ -20,91 +20,93 @@ from compiler_core.backends.device_timer import Clock, time_parts
 from compiler_core.codegen.build import disk_cache
 from compiler_core.codegen.triton import module as triton_module
 from compiler_core.codegen.triton import printer as triton
-from compiler_core.codegen.wrapper.example_inputs import below_of, random_tensor
+from compiler_core.codegen.wrapper.example_inputs import index_bound, random_tensor
 from compiler_core.errors import BuildError, MissingTool
 from compiler_core.loops import ir
-from compiler_core.loops.schedule.block_sizes import Blocks, as_printed, candidates
-from compiler_core.records import Compile, RecordError, Tried, Tuning, from_plain
+from compiler_core.loops.schedule.block_sizes import Blocks, candidate_blocks, shape_for_triton
+from compiler_core.records import Compile, RecordError, Tuning, TuningTrial, from_plain
 from compiler_core.support.size_expr import hint
 
 
 def tune(program: ir.Program, which: Literal["forward", "backward"], compile_: Compile) -> Mapping[str, Blocks]:
-    """The fastest blocks for each of the program's Triton kernels, by their names; what was tried is in
-    `Compile.tunings`."""
+    """Returns the fastest block sizes for each of the program's Triton kernels, by name.
+
+    The trials, or the reason why there are none, are added to `Compile.tunings`.
+    """
     note = Tuning(which)
     compile_.tunings.append(note)
     program = program.in_language("triton")
     if not program.steps:
-        note.reason = "C++ kernels have no block sizes to choose; Triton kernels, on a GPU, have"
+        note.reason = "C++ kernels have no block sizes to choose; only Triton kernels have"
         return {}
     if not torch.cuda.is_available():
-        note.reason = "PyTorch finds no GPU here, and what is tuned is timed"
+        note.reason = "tuning measures time on a GPU, and PyTorch finds none"
         return {}
     target = triton_module.current_target()
     note.target = f"{target.arch}" if target.backend == "hip" else f"sm_{target.arch}"
-    # the user's modes do not see it, nor their random stream
+    # hide the trials from the user's dispatch modes and random generator
     with compile_.step("build", f"tune {which}"), _disable_current_modes(), torch.random.fork_rng(devices=()):
-        found = {s.name: _tune(program, s, note) for s in program.steps if isinstance(s, ir.Loops)}
+        found = {s.name: _tune_kernel(program, s, note) for s in program.steps if isinstance(s, ir.Loops)}
     return {name: blocks for name, blocks in found.items() if blocks is not None}
 
 
-def _tune(program: ir.Program, loops: ir.Loops, note: Tuning) -> Blocks | None:
+def _tune_kernel(program: ir.Program, loops: ir.Loops, note: Tuning) -> Blocks | None:
     if loops.symbols or loops.scalars:
         note.tried.append(
-            Tried(loops.name, "", why_not="its sizes are symbolic: what is best for one is not for others")
+            TuningTrial(loops.name, "", why_not="its sizes are symbolic: the best block sizes depend on them")
         )
         return None
-    alone, choices = program.with_steps([loops]), candidates(as_printed(loops))
+    alone, choices = program.with_steps([loops]), candidate_blocks(shape_for_triton(loops))
     texts = [triton.generate(alone, {loops.name: blocks}).text for blocks in choices]
-    key = _key(texts)
-    tried = _known(key, len(choices))
+    key = _cache_key(texts)
+    tried = _load_trials(key, len(choices))
     if tried is None:
-        tried = [Tried(loops.name, blocks.text()) for blocks in choices]
-        _try_all(alone, loops, texts, tried)
-        _keep(key, tried)
+        tried = [TuningTrial(loops.name, blocks.text()) for blocks in choices]
+        _time_candidates(alone, loops, texts, tried)
+        _store_trials(key, tried)
     note.tried += tried
     return next((blocks for blocks, each in zip(choices, tried, strict=True) if each.chosen), None)
 
 
-def _key(texts: list[str]) -> str:
-    """Where the tries are kept: by the kernel in all its forms, which have its sizes in them, and by what runs it."""
+def _cache_key(texts: list[str]) -> str:
+    """Returns the key of the trials: the kernel's text for each candidate, which contains its sizes, and the GPU."""
     import triton as tool
 
     parts = (*texts, torch.cuda.get_device_name(), str(triton_module.current_target()), tool.__version__)
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 
-def _keep(key: str, tried: list[Tried]) -> None:
+def _store_trials(key: str, tried: list[TuningTrial]) -> None:
     try:
         disk_cache.write("tuned", key, json.dumps([asdict(replace(each, cached=True)) for each in tried]).encode())
     except MissingTool as error:
-        disk_cache.note(error)
+        disk_cache.report_problem(error)
 
 
-def _known(key: str, count: int) -> list[Tried] | None:
-    """What an earlier run found."""
+def _load_trials(key: str, count: int) -> list[TuningTrial] | None:
+    """Returns the trials of an earlier run, or None."""
     text = disk_cache.read("tuned", key)
     if text is None:
         return None
     try:
-        found: list[Tried] = from_plain(json.loads(text), list[Tried], "tuned")
+        found: list[TuningTrial] = from_plain(json.loads(text), list[TuningTrial], "tuned")
     except (ValueError, RecordError):
         return None
     return found if len(found) == count else None
 
 
-def _try_all(alone: ir.Program, loops: ir.Loops, texts: list[str], tried: list[Tried]) -> None:
-    """Build every candidate, time those that run, choose the fastest."""
-    given = [_example(alone, name) for name in loops.arguments]
+def _time_candidates(alone: ir.Program, loops: ir.Loops, texts: list[str], tried: list[TuningTrial]) -> None:
+    """Builds every candidate, times those that run, and marks the fastest as chosen."""
+    given = [_example_tensor(alone, name) for name in loops.arguments]
     kernels = [triton_module.load(text)[loops.name] for text in texts]
-    ready: list[tuple[Tried, Callable[..., object]]] = []
-    for each, kernel, made in zip(tried, kernels, triton_module.compiled(kernels), strict=True):
+    ready: list[tuple[TuningTrial, Callable[..., object]]] = []
+    for each, kernel, binary in zip(tried, kernels, triton_module.compile_all(kernels), strict=True):
         try:
-            if isinstance(made, BuildError):
-                raise made
-            launch = triton_module.launcher(kernel, made)
+            if isinstance(binary, BuildError):
+                raise binary
+            launch = triton_module.make_launcher(kernel, binary)
             launch(*given)
-            each.registers, each.spilled_bytes = made.n_regs, made.n_spills
+            each.registers, each.spilled_bytes = binary.n_regs, binary.n_spills
             ready.append((each, launch))
         except Exception as error:  # too much shared memory, for instance
             each.why_not = f"{error}".partition("\n")[0] or type(error).__name__
@@ -122,7 +124,7 @@ def _try_all(alone: ir.Program, loops: ir.Loops, texts: list[str], tried: list[T
         min((each for each, _ in ready), key=lambda each: each.time_ns or 0).chosen = True
 
 
-def _example(alone: ir.Program, name: str) -> torch.Tensor:
+def _example_tensor(alone: ir.Program, name: str) -> torch.Tensor:
     buffer = alone.buffers[name]
     size, stride = (tuple(map(hint, numbers)) for numbers in (buffer.size, buffer.stride))
-    return random_tensor(size, stride, buffer.dtype, str(buffer.device), below_of(alone, name))
+    return random_tensor(size, stride, buffer.dtype, str(buffer.device), index_bound(alone, name))

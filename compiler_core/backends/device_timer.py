@@ -1,7 +1,7 @@
-"""How long parts of a program take on the device, while the whole program runs again and again.
+"""Measures how long the parts of a program take on the device, while the whole program runs repeatedly.
 
-Each part is timed where it stands, so that it finds in the caches what the parts before it left there.  On a GPU the
-launches wait in a queue until all are in it: what is timed is the GPU's work, without Python between.
+Each part is timed within the program, so that it finds the caches as the parts before it left them.  On a GPU the
+launches are queued behind a waiting kernel, so that the time is that of the GPU's work without Python's.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from typing import Any
 import torch
 
 WARM_UP = 3
-LEAST, MOST = 10, 200
-"""Passes over the program."""
+MIN_PASSES, MAX_PASSES = 10, 200
+"""The limits for the number of timed runs of the program."""
 ENOUGH_NS = 300_000_000
-"""After so long there are no more passes than the least."""
-LONGEST_WAIT_NS = 50_000_000
+"""After this time, there are no more runs than `MIN_PASSES`."""
+MAX_WAIT_NS = 50_000_000
 CYCLES_IN_NS = 2
-"""Of a GPU, about, and at most."""
-NOTHING = "nothing"
+"""The approximate, and highest, number of clock cycles of a GPU in a nanosecond."""
+EMPTY_PART = "nothing"
 
 
 class Clock:
-    """Times parts on the CPU: `begin` and `end` are called around each, with what it is called."""
+    """Times parts on the CPU: `begin` and `end` are called before and after each part, with its name."""
 
     def __init__(self) -> None:
         self._times: dict[Hashable, list[float]] = {}
@@ -42,35 +42,35 @@ class Clock:
         run()
 
     def medians(self) -> dict[Hashable, float]:
-        """What each part takes, without what the clock itself does."""
+        """Returns the median time of each part in nanoseconds, minus the overhead of the clock."""
         found = {part: median(times[WARM_UP:]) for part, times in self._times.items()}
-        own = found.pop(NOTHING)
+        own = found.pop(EMPTY_PART)
         return {part: max(0.0, ns - own) for part, ns in found.items()}
 
     def time_nothing(self) -> None:
-        self.begin(NOTHING)
-        self.end(NOTHING)
+        self.begin(EMPTY_PART)
+        self.end(EMPTY_PART)
 
     def _note(self, part: Hashable, ns: float) -> None:
         self._times.setdefault(part, []).append(ns)
 
 
 class CudaClock(Clock):
-    """The same on the current GPU, by events in its stream."""
+    """Times parts on the current GPU, by events in its stream."""
 
     def __init__(self) -> None:
         super().__init__()
         self._events: list[tuple[Hashable, Any, Any]] = []
 
     def begin(self, part: Hashable) -> None:
-        self._events.append((part, _event(), _event()))
+        self._events.append((part, _cuda_event(), _cuda_event()))
         self._events[-1][1].record()
 
     def end(self, part: Hashable) -> None:
         self._events[-1][2].record()
 
     def one_pass(self, run: Callable[[], Any], likely_ns: float) -> None:
-        torch.cuda._sleep(int(min(LONGEST_WAIT_NS, 1.5 * likely_ns)) * CYCLES_IN_NS)  # type: ignore[no-untyped-call]
+        torch.cuda._sleep(int(min(MAX_WAIT_NS, 1.5 * likely_ns)) * CYCLES_IN_NS)  # type: ignore[no-untyped-call]
         super().one_pass(run, likely_ns)
         torch.cuda.synchronize()
         for part, began, ended in self._events:
@@ -78,8 +78,8 @@ class CudaClock(Clock):
         self._events.clear()
 
 
-class BothClocks(Clock):
-    """Parts `on_cpu` are timed there, all others on the current GPU."""
+class MixedClock(Clock):
+    """Times the parts `on_cpu` on the CPU, all others on the current GPU."""
 
     def __init__(self, on_cpu: Collection[Hashable]) -> None:
         super().__init__()
@@ -99,20 +99,25 @@ class BothClocks(Clock):
         return self._cpu.medians() | self._gpu.medians()
 
 
-def _event() -> Any:
+def _cuda_event() -> Any:
     return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
 
 
 def time_parts(run: Callable[[Clock], Any], *, cuda: bool, on_cpu: Collection[Hashable] = ()) -> dict[Hashable, float]:
-    """The median time of each part in nanoseconds; `run` runs the program once and tells the clock of its parts.
+    """Returns the median time of each part of a program in nanoseconds.
 
-    With `cuda` they are parts of the GPU's work, but for those `on_cpu`.
+    Arguments:
+        run: runs the program once, and calls `begin` and `end` of the clock around each part.
+        cuda: whether parts are timed on the current GPU.
+        on_cpu: the parts that are timed on the CPU even so.
     """
-    clock = (BothClocks(on_cpu) if on_cpu else CudaClock()) if cuda else Clock()
+    clock = Clock()
+    if cuda:
+        clock = MixedClock(on_cpu) if on_cpu else CudaClock()
     since, took = time.perf_counter_ns(), 0
-    for done in range(WARM_UP + MOST):
+    for done in range(WARM_UP + MAX_PASSES):
         began = time.perf_counter_ns()
-        if done >= WARM_UP + LEAST and began - since > ENOUGH_NS:
+        if done >= WARM_UP + MIN_PASSES and began - since > ENOUGH_NS:
             break
         clock.one_pass(lambda: run(clock), took if done > 1 else 0)
         took = time.perf_counter_ns() - began if done <= 1 else took

@@ -1,9 +1,9 @@
-"""Compiled graphs on disk: what the stages after capture made, found again by the digest of all that decides it.
+"""The cache of compiled graphs on disk: the results of all stages after capture.
 
-    ~/.cache/cutaway/graphs/<digest>       see `graph_key` for the digest, `cache` for the files
+    ~/.cache/cutaway/graphs/<digest>       `graph_key` has the digest, `codegen/build/disk_cache` the files
 
-An entry holds plain data as packed JSON: what runs, and what the record shows of how it came about.  Capture and
-guards always run anew.  A file that is damaged, foreign or of another form is not used.
+An entry is compressed JSON: what is needed to run the graph, and what the stages wrote to the record.  Capture and
+guards are not cached.  A file that is damaged or of another format is ignored.
 """
 
 from __future__ import annotations
@@ -18,21 +18,32 @@ from typing import Any
 
 import torch.fx as fx
 
-from compiler_core.autograd.autograd_function import Boxed, Call, Glue, Graphs, bound
+from compiler_core.autograd.autograd_function import (
+    AutogradSource,
+    BoxedGraph,
+    CompiledCall,
+    GraphCallables,
+    bind_source,
+)
 from compiler_core.backends import constants_io
 from compiler_core.backends.constants_io import Constant
-from compiler_core.backends.cuda_graphs import Places, Replayed
-from compiler_core.backends.graph_key import key_of
+from compiler_core.backends.cuda_graphs import ReplayedRunner, ReplayLayout
+from compiler_core.backends.graph_key import graph_digest
 from compiler_core.codegen.build import disk_cache
-from compiler_core.codegen.wrapper.executable import Recipe, load
+from compiler_core.codegen.wrapper.executable import Executable, load
 from compiler_core.config import Options
-from compiler_core.errors import CompileWarning, MissingTool, NotKeyed, StrictError
-from compiler_core.hook.failures import NOT_KEPT, heard
+from compiler_core.errors import CompileWarning, MissingTool, NotCacheable, StrictError
+from compiler_core.hook.failures import NOT_KEPT, report_failure
 from compiler_core.loops import ir
 from compiler_core.records import Compile, CudaGraph, RecordError, from_plain, public_fields, to_plain
-from compiler_core.support.shape_assumptions import Assumed, assume, assumed, environment
+from compiler_core.support.shape_assumptions import (
+    ShapeAssumptions,
+    collect_assumptions,
+    replay_assumptions,
+    shape_env_of,
+)
 
-NOTED = (
+RECORD_FIELDS = (
     "artifacts",
     "expansions",
     "fusions",
@@ -44,85 +55,89 @@ NOTED = (
     "cuda_graphs",
     "edges",
 )
-"""What the stages after capture add to a compile, besides the partition."""
+"""The lists of a `Compile` to which the stages after capture add."""
 
 
 @dataclass(frozen=True)
-class Half:
-    """A forward or a backward."""
+class CachedFunction:
+    """A compiled forward or backward, as plain data."""
 
-    recipe: Recipe
+    executable: Executable
     constants: dict[str, Constant]
-    replayed: Places | None
-    """Where its launches are replayed; they are recorded anew in each process."""
+    replayed: ReplayLayout | None
+    """Set if its launches are replayed with a CUDA graph, which each process records again."""
 
     @staticmethod
-    def of(run: Any) -> Half:
-        """NotKeyed where no file can hold it."""
-        inner: Any = run.run if isinstance(run, Replayed) else run
-        places = run.of if isinstance(run, Replayed) else None
-        return Half(inner.recipe, constants_io.written(inner.constants), places)
+    def of(run: Any) -> CachedFunction:
+        """Converts a compiled function to plain data.
 
-    def load(self, graphs: Sequence[CudaGraph], compile_: Compile) -> Boxed:
-        """The function; that of `graphs` which is of it says what becomes of replaying it."""
-        run = load(self.recipe, constants_io.read(self.constants))
+        Raises:
+            NotCacheable: it cannot be saved.
+        """
+        inner: Any = run.run if isinstance(run, ReplayedRunner) else run
+        layout = run.layout if isinstance(run, ReplayedRunner) else None
+        return CachedFunction(inner.executable, constants_io.serialize(inner.constants), layout)
+
+    def load(self, graphs: Sequence[CudaGraph], compile_: Compile) -> BoxedGraph:
+        """Returns the compiled function; if it is replayed, its entry in `graphs` records what happens."""
+        run = load(self.executable, constants_io.deserialize(self.constants))
         if self.replayed is None:
             return run
-        note = next(graph for graph in graphs if graph.graph == self.recipe.program)
-        return Replayed(run, self.replayed, note, compile_)
+        note = next(graph for graph in graphs if graph.graph == self.executable.program)
+        return ReplayedRunner(run, self.replayed, note, compile_)
 
 
 @dataclass(frozen=True)
-class Kept:
-    """One compiled graph."""
+class CacheEntry:
+    """A compiled graph, as plain data."""
 
-    glue: Glue
-    forward: Half
-    backward: Half | None
-    assumed: Assumed | None
-    """Of sizes, where there are symbolic ones."""
+    source: AutogradSource
+    forward: CachedFunction
+    backward: CachedFunction | None
+    assumed: ShapeAssumptions | None
+    """The assumptions on symbolic sizes, if there are any."""
     notes: Compile
-    """What the stages wrote into the record, and nothing else."""
+    """What the stages after capture wrote to the record."""
 
 
-class Place:
-    """Where a graph's entry lies, if it can have one."""
+class CacheSlot:
+    """The place of one graph in the cache: its key, and its entry if there is one."""
 
     def __init__(
         self, gm: fx.GraphModule, examples: Sequence[Any], compile_: Compile, options: Options, languages: ir.Languages
     ) -> None:
-        self._captured, self._compile, self._env = gm, compile_, environment(examples)
+        self._captured, self._compile, self._env = gm, compile_, shape_env_of(examples)
         self._guards = len(self._env.guards) if self._env else 0
         self._key: str | None = None
-        self._found: Kept | None = None
+        self._found: CacheEntry | None = None
         self._error: Exception | None = None
-        """Why it has no place, where that is a failure: heard of when the graph is compiled all the same."""
+        """The failure because of which there is no key; it is reported after the graph has been compiled."""
         self._strict = options.strict
-        disk_cache.noted()  # of other graphs
+        disk_cache.take_problems()  # discards errors of other graphs
         with compile_.step("backend", "cache") as self._event:
             self._event.detail = "not there"
             try:
-                self._key = key_of(gm, examples, options, languages)
+                self._key = graph_digest(gm, examples, options, languages)
                 self._found = self._read()
-            except NotKeyed as error:
+            except NotCacheable as error:
                 self._event.detail = f"not kept: {error}"
             except Exception as error:
                 self._event.detail, self._error = f"not kept: {error}", error
-        self._had = {name: len(getattr(compile_, name)) for name in ("events", "failures", *NOTED)}
+        self._lengths = {name: len(getattr(compile_, name)) for name in ("events", "failures", *RECORD_FIELDS)}
 
-    def _read(self) -> Kept | None:
-        content = self._key and disk_cache.read("graphs", self._key)
+    def _read(self) -> CacheEntry | None:
+        content = disk_cache.read("graphs", self._key) if self._key else None
         if not content:
             return None
         try:
-            return from_plain(json.loads(zlib.decompress(content)), Kept, "entry")  # type: ignore[no-any-return]
+            return from_plain(json.loads(zlib.decompress(content)), CacheEntry, "entry")  # type: ignore[no-any-return]
         except (zlib.error, UnicodeDecodeError, json.JSONDecodeError, RecordError):
             return None
 
-    def found(self) -> Call | None:
-        """The compiled graph of the entry, if there is one; the record shows what it showed when that was made."""
+    def load(self) -> CompiledCall | None:
+        """Returns the compiled graph of the entry, or None; adds to the record what was recorded at its compile."""
         try:
-            found = None if self._found is None else self._loaded(self._found)
+            found = None if self._found is None else self._load_entry(self._found)
         except (CompileWarning, StrictError, MissingTool):
             raise
         except Exception as error:
@@ -130,106 +145,114 @@ class Place:
             self._event.detail = f"found, but it cannot be loaded: {error}"
             return None
         if found is not None:
-            self._hear()
+            self._report_errors()
         return found
 
-    def _loaded(self, kept: Kept) -> Call | None:
+    def _load_entry(self, entry: CacheEntry) -> CompiledCall | None:
         compile_ = self._compile
-        if kept.assumed and not assume(self._env, kept.assumed, self._captured.graph):
+        if entry.assumed and not replay_assumptions(self._env, entry.assumed, self._captured.graph):
             self._event.detail = "found, but other things are known of its sizes"
             return None
         with compile_.step("build", "cache"):
-            graphs = kept.notes.cuda_graphs
-            forward = kept.forward.load(graphs, compile_)
-            backward = None if kept.backward is None else kept.backward.load(graphs, compile_)
-        graph = None if backward is None else _function(kept.notes.find("backward").text, "backward")
-        call = bound(kept.glue, {}, Graphs(self._captured, forward, backward, graph), compile_)
+            graphs = entry.notes.cuda_graphs
+            forward = entry.forward.load(graphs, compile_)
+            backward = None if entry.backward is None else entry.backward.load(graphs, compile_)
+        graph = None if backward is None else _lazy_function(entry.notes.find("backward").text, "backward")
+        call = bind_source(entry.source, {}, GraphCallables(self._captured, forward, backward, graph), compile_)
         self._event.detail = "found: the stages below ran when it was made"
-        if kept.notes.id != compile_.id:
-            _renumber(kept.notes, kept.notes.id, compile_.id)
-        _note(kept.notes, compile_)
+        if entry.notes.id != compile_.id:
+            _replace_compile_id(entry.notes, entry.notes.id, compile_.id)
+        _extend_record(entry.notes, compile_)
         return call
 
-    def keep(self, glue: Glue, constants: Mapping[str, Any], forward: Boxed, backward: Boxed | None) -> None:
-        """Write the entry of what was compiled now."""
+    def save(
+        self, source: AutogradSource, constants: Mapping[str, Any], forward: BoxedGraph, backward: BoxedGraph | None
+    ) -> None:
+        """Writes the entry of a graph that has been compiled."""
         try:
             if self._key is not None:
-                kept = self._kept(glue, constants, forward, backward)
-                disk_cache.write("graphs", self._key, zlib.compress(json.dumps(to_plain(kept)).encode(), 1))
+                entry = self._make_entry(source, constants, forward, backward)
+                disk_cache.write("graphs", self._key, zlib.compress(json.dumps(to_plain(entry)).encode(), 1))
                 self._event.detail = "made now, and kept"
-        except NotKeyed as error:
+        except NotCacheable as error:
             self._event.detail = f"not kept: {error}"
         except Exception as error:
             self._event.detail, self._error = f"not kept: {error}", error
-        self._hear()
+        self._report_errors()
 
-    def _hear(self) -> None:
-        """Tell why the graph, or its kernels, are not on disk."""
-        errors = {str(error): error for error in (*disk_cache.noted(), *([self._error] if self._error else ()))}
-        for error in errors.values():
-            heard(self._compile, "backend", error, meaning=NOT_KEPT, strict=self._strict)
+    def _report_errors(self) -> None:
+        """Reports why the graph, or its kernels, could not be cached."""
+        errors: list[Exception] = [*disk_cache.take_problems()]
+        if self._error is not None:
+            errors.append(self._error)
+        for error in {str(error): error for error in errors}.values():
+            report_failure(self._compile, "backend", error, meaning=NOT_KEPT, strict=self._strict)
 
-    def _kept(self, glue: Glue, constants: Mapping[str, Any], forward: Boxed, backward: Boxed | None) -> Kept:
+    def _make_entry(
+        self, source: AutogradSource, constants: Mapping[str, Any], forward: BoxedGraph, backward: BoxedGraph | None
+    ) -> CacheEntry:
         if constants:
-            raise NotKeyed("the code around it holds objects of its own, which no file can")
-        if len(self._compile.failures) > self._had["failures"]:
-            raise NotKeyed("something failed")
-        known = self._env and assumed(self._env, self._guards, self._captured.graph)
-        return Kept(glue, Half.of(forward), backward and Half.of(backward), known, self._noted())
+            raise NotCacheable("its autograd function refers to objects, which cannot be saved")
+        if len(self._compile.failures) > self._lengths["failures"]:
+            raise NotCacheable("something failed")
+        assumptions = collect_assumptions(self._env, self._guards, self._captured.graph) if self._env else None
+        cached_forward = CachedFunction.of(forward)
+        cached_backward = None if backward is None else CachedFunction.of(backward)
+        return CacheEntry(source, cached_forward, cached_backward, assumptions, self._new_notes())
 
-    def _noted(self) -> Compile:
-        compile_, had = self._compile, self._had
-        new = {name: getattr(compile_, name)[had[name] :] for name in ("events", *NOTED)}
+    def _new_notes(self) -> Compile:
+        compile_, lengths = self._compile, self._lengths
+        new = {name: getattr(compile_, name)[lengths[name] :] for name in ("events", *RECORD_FIELDS)}
         return Compile(compile_.id, compile_.frame, partition=compile_.partition, **new)
 
 
-def _note(notes: Compile, compile_: Compile) -> None:
-    """Write into the record what it showed when the graph was compiled; the stages took no time now."""
+def _extend_record(notes: Compile, compile_: Compile) -> None:
+    """Adds `notes` to the record; events of the stages take no time now, and mention how long they took."""
     for event in notes.events:
         now = compile_.events[-1].end or 0
         took = f"{((event.end or 0) - event.start) / 1e6:.1f} ms when it was made"
         detail = f"{event.detail}; {took}" if event.detail else took
         compile_.events.append(dataclasses.replace(event, start=now, end=now, detail=f"{detail}; from the cache"))
-    for name in NOTED:
+    for name in RECORD_FIELDS:
         getattr(compile_, name).extend(getattr(notes, name))
     for each in (each for tuning in notes.tunings for each in tuning.tried):
         each.cached = True
     compile_.partition = notes.partition
 
 
-def _renumber(noted: Any, was: str, now: str) -> Any:
-    """What was noted of compile `was`, with its items' ids as those of compile `now`, in place."""
+def _replace_compile_id(noted: Any, was: str, now: str) -> Any:
+    """Replaces the compile id `was` by `now` in the ids of all items in `noted`, in place."""
     if isinstance(noted, list):
-        return [_renumber(each, was, now) for each in noted]
-    for name, holds_ids in _fields(noted.__class__).items():
+        return [_replace_compile_id(each, was, now) for each in noted]
+    for name, holds_ids in _id_fields(noted.__class__).items():
         value = getattr(noted, name)
-        setattr(noted, name, _renamed(value, was, now) if holds_ids else _renumber(value, was, now))
+        setattr(noted, name, _replace_id(value, was, now) if holds_ids else _replace_compile_id(value, was, now))
     return noted
 
 
-def _renamed(ids: Any, was: str, now: str) -> Any:
+def _replace_id(ids: Any, was: str, now: str) -> Any:
     if isinstance(ids, list):
-        return [_renamed(each, was, now) for each in ids]
+        return [_replace_id(each, was, now) for each in ids]
     return f"{now}{ids.removeprefix(was)}" if ids and ids.startswith(f"{was}:") else ids
 
 
 @functools.cache
-def _fields(kind: type) -> dict[str, bool]:
-    """The fields of a class of the record, and whether they hold ids; none of any other class."""
+def _id_fields(kind: type) -> dict[str, bool]:
+    """Returns the fields of a class of the record, and whether they hold ids; of another class, none."""
     if not dataclasses.is_dataclass(kind):
         return {}
     return {f.name: "ItemId" in str(f.type) or "ArtifactId" in str(f.type) for f in public_fields(kind)}
 
 
-def _function(text: str, name: str) -> Callable[..., Any]:
-    """A graph of the record as the function that its text is, made when it is first called."""
-    made: list[Callable[..., Any]] = []
+def _lazy_function(text: str, name: str) -> Callable[..., Any]:
+    """Returns the function whose source is `text`, compiled at its first call."""
+    functions: list[Callable[..., Any]] = []
 
     def call(*args: Any) -> Any:
-        if not made:
+        if not functions:
             scope: dict[str, Any] = {}
             exec(compile(text, f"<cutaway {name}>", "exec"), scope)
-            made.append(scope[name])
-        return made[0](*args)
+            functions.append(scope[name])
+        return functions[0](*args)
 
     return call

@@ -1,23 +1,29 @@
-"""CPython bytecode, 3.11 to 3.13: read, change, check and write code objects.
+"""Reads, changes, verifies and writes CPython bytecode (code objects of 3.11 to 3.13).
 
-    disassemble     code object -> list of `Instruction`, operands resolved, jumps and handlers as objects
-                    (`disassembled`: the same list for all who only read it)
-    assemble        the way back; tables are extended as needed
-    verify          refuses code that could crash the interpreter, showing the place
-    live_locals     names that may be read from each instruction on
-    loops           which instructions lie in a loop
-    reachable       which instructions can run
-    opset           what ``dis`` does not say of the running Python's instructions
-    make            constructors that hide the differences between versions
-    bytecode_text   a listing for readers (`operand`, `constant_text`: parts of one)
+    disassemble         code object -> list of `Instruction`, with operands resolved, and jumps and handlers as objects
+                        (`disassemble_cached`: a shared list, for callers that only read it)
+    assemble            the inverse; extends the tables of names, constants and locals as needed
+    verify              rejects code that could crash the interpreter, and shows the place
+    live_locals         the names that may be read from each instruction on
+    outermost_loops     the outermost loop around each instruction
+    reachable           the instructions that can run
+    opset               properties of the running Python's instructions that `dis` does not have
+    make                constructors of instructions that hide the differences between versions
+    bytecode_text       a listing for people (`operand`, `constant_text`: parts of it)
 
-Standard library only.
+It needs the standard library only.
 """
 
 from compiler_core.bytecode import make, opset
 from compiler_core.bytecode.assemble import assemble
-from compiler_core.bytecode.flow import live_locals, loops, reachable
-from compiler_core.bytecode.instructions import Handler, Instruction, disassemble, disassembled, index
+from compiler_core.bytecode.flow import live_locals, outermost_loops, reachable
+from compiler_core.bytecode.instructions import (
+    Handler,
+    Instruction,
+    disassemble,
+    disassemble_cached,
+    instruction_indices,
+)
 from compiler_core.bytecode.listing import bytecode_text, constant_text, operand
 from compiler_core.bytecode.verify import verify
 
@@ -28,13 +34,13 @@ __all__ = [
     "bytecode_text",
     "constant_text",
     "disassemble",
-    "disassembled",
-    "index",
+    "disassemble_cached",
+    "instruction_indices",
     "live_locals",
-    "loops",
     "make",
     "operand",
     "opset",
+    "outermost_loops",
     "reachable",
     "verify",
 ]

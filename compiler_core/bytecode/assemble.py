@@ -1,4 +1,4 @@
-"""Instructions to a code object."""
+"""Assembles instructions into a code object."""
 
 from __future__ import annotations
 
@@ -10,39 +10,46 @@ from typing import Any
 
 from compiler_core.bytecode import opset
 from compiler_core.bytecode.flow import stack_size
-from compiler_core.bytecode.instructions import Instruction, index, slots
-from compiler_core.bytecode.tables import Region, write_exception_table, write_line_table
+from compiler_core.bytecode.instructions import Instruction, instruction_indices, slots
+from compiler_core.bytecode.tables import HandlerRegion, write_exception_table, write_line_table
 from compiler_core.errors import CompilerBug
 
 
 def assemble(instructions: Sequence[Instruction], code: CodeType, **replace: Any) -> CodeType:
-    """A code object that runs `instructions`; all else is as in the template `code`, or as in `replace`.
+    """Returns a code object that runs `instructions`.
 
-    Operands are taken from `argval` and `target`.  Names and constants that the tables lack are appended to them, and
-    so are unknown locals to co_varnames; an unknown cell or free variable is a CompilerBug.  Forward and backward
-    jumps are told apart here, whichever was written.  The instructions are not changed.
+    Args:
+        instructions: operands are taken from ``argval`` and ``target``.  A jump may be given as forward or backward;
+            its actual direction is determined here.  The instructions are not changed.
+        code: the template for all other fields.
+        replace: fields that differ from the template, as for `types.CodeType.replace`.
+
+    Names and constants that the tables lack are appended to them, and unknown locals to ``co_varnames``.
+
+    Raises:
+        CompilerBug: an instruction is invalid, or its cell or free variable is unknown.
     """
-    where = index(instructions)
-    for i, x in enumerate(instructions):
-        _check(x, i, where)
+    where = instruction_indices(instructions)
+    for i, instruction in enumerate(instructions):
+        _check_references(instruction, i, where)
     tables = _Tables(code, replace, instructions)
-    units = [tables.encode(_directed(x, i, where)) for i, x in enumerate(instructions)]
-    starts = _lay_out(instructions, units, where)
+    units = [tables.encode(_with_jump_direction(instruction, i, where)) for i, instruction in enumerate(instructions)]
+    starts = _resolve_jumps(instructions, units, where)
     sizes = [end - start for start, end in itertools.pairwise(starts)]
-    places = ((n, x.positions) for n, x in zip(sizes, instructions, strict=True))
+    places = ((n, instruction.positions) for n, instruction in zip(sizes, instructions, strict=True))
     first_line = replace.get("co_firstlineno", code.co_firstlineno)
-    made: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "co_code": b"".join(unit.emit() for of_one in units for unit in of_one),
         "co_stacksize": stack_size(instructions),
         "co_linetable": write_line_table(places, first_line),
-        "co_exceptiontable": write_exception_table(_regions(instructions, starts, where)),
+        "co_exceptiontable": write_exception_table(_exception_regions(instructions, starts, where)),
     }
-    return code.replace(**(made | replace | tables.replaced()))
+    return code.replace(**(fields | replace | tables.code_fields()))
 
 
 @dataclass(slots=True)
 class _Unit:
-    """One machine instruction: its EXTENDED_ARGs, itself and its caches."""
+    """A machine instruction: its EXTENDED_ARG prefixes, itself and its cache entries."""
 
     opname: str
     arg: int
@@ -50,10 +57,10 @@ class _Unit:
 
     @property
     def size(self) -> int:
-        return self.prefixes + 1 + opset.caches(self.opname)
+        return self.prefixes + 1 + opset.cache_units(self.opname)
 
     def widen(self) -> bool:
-        """Make room for the operand; whether there was too little."""
+        """Adds the prefixes that the operand needs; returns whether any were missing."""
         needed = max(0, (self.arg.bit_length() - 1) // 8)
         grown, self.prefixes = needed > self.prefixes, max(needed, self.prefixes)
         return grown
@@ -61,13 +68,13 @@ class _Unit:
     def emit(self) -> bytes:
         prefixes = (bytes((opset.EXTENDED_ARG, self.arg >> 8 * k & 255)) for k in range(self.prefixes, 0, -1))
         own = bytes((opset.number(self.opname), self.arg & 255))
-        return b"".join(prefixes) + own + bytes(2 * opset.caches(self.opname))
+        return b"".join(prefixes) + own + bytes(2 * opset.cache_units(self.opname))
 
 
-def _check(instruction: Instruction, at: int, where: dict[Instruction, int]) -> None:
-    """Everything that it refers to is there."""
+def _check_references(instruction: Instruction, at: int, where: dict[Instruction, int]) -> None:
+    """Raises `CompilerBug` unless the opcode, the jump target and the handler of the instruction exist."""
     opname, target, handler = instruction.opname, instruction.target, instruction.handler
-    if not opset.exists(opname):
+    if not opset.is_supported(opname):
         raise CompilerBug(f"instruction {at}: this Python has no {opname}")
     if (opset.number(opname) in opset.HAS_JUMP) != (target is not None):
         raise CompilerBug(f"instruction {at}, {opname}: a jump needs a target, and nothing else has one")
@@ -77,8 +84,8 @@ def _check(instruction: Instruction, at: int, where: dict[Instruction, int]) -> 
         raise CompilerBug(f"instruction {at}, {opname}, has its handler at {handler.target}, which is not in the list")
 
 
-def _directed(instruction: Instruction, at: int, where: dict[Instruction, int]) -> tuple[str, Instruction]:
-    """The opname that jumps the way the target lies."""
+def _with_jump_direction(instruction: Instruction, at: int, where: dict[Instruction, int]) -> tuple[str, Instruction]:
+    """Returns the opname for the direction in which the target lies."""
     opname, target = instruction.opname, instruction.target
     if opset.number(opname) not in opset.HAS_JUMP:
         return opname, instruction
@@ -96,10 +103,11 @@ def _directed(instruction: Instruction, at: int, where: dict[Instruction, int]) 
     return opname, instruction
 
 
-def _lay_out(
+def _resolve_jumps(
     instructions: Sequence[Instruction], units: Sequence[Sequence[_Unit]], where: dict[Instruction, int]
 ) -> list[int]:
-    """Give every jump its operand and every operand its room; the start of each instruction and the end, in units."""
+    """Sets the operand of every jump and the size of every unit; returns the start of each instruction and the end, in
+    units."""
     growing = True
     while growing:
         starts = [0]
@@ -112,9 +120,9 @@ def _lay_out(
     return starts
 
 
-def _regions(
+def _exception_regions(
     instructions: Sequence[Instruction], starts: Sequence[int], where: dict[Instruction, int]
-) -> Iterator[Region]:
+) -> Iterator[HandlerRegion]:
     first, total = 0, len(instructions)
     for i in range(1, total + 1):
         handler = instructions[first].handler
@@ -122,12 +130,12 @@ def _regions(
             continue
         if handler is not None:
             target = 2 * starts[where[handler.target]]
-            yield Region(2 * starts[first], 2 * starts[i], target, handler.depth, handler.lasti)
+            yield HandlerRegion(2 * starts[first], 2 * starts[i], target, handler.depth, handler.lasti)
         first = i
 
 
 class _Tables:
-    """The names, constants and fast locals of the code object in the making."""
+    """The names, constants and fast locals of the code object that is being assembled."""
 
     def __init__(self, code: CodeType, replace: dict[str, Any], instructions: Sequence[Instruction]) -> None:
         self._names: list[str] = list(replace.get("co_names", code.co_names))
@@ -136,18 +144,18 @@ class _Tables:
         cellvars = replace.get("co_cellvars", code.co_cellvars)
         freevars = replace.get("co_freevars", code.co_freevars)
         known = {*self._varnames, *cellvars, *freevars}
-        used = dict.fromkeys(name for x in instructions for name in _local_names(x))
+        used = dict.fromkeys(name for instruction in instructions for name in _local_names(instruction))
         self._varnames += [name for name in used if name not in known]
         self._slots = slots(self._varnames, cellvars, freevars)
         self._template = slots(code.co_varnames, code.co_cellvars, code.co_freevars)
-        self._name_at: dict[str, int] = {name: i for i, name in reversed(list(enumerate(self._names)))}
-        self._const_at: dict[int, int] = {id(value): i for i, value in reversed(list(enumerate(self._consts)))}
-        """Equal constants that are two objects stay so."""
+        self._name_index: dict[str, int] = {name: i for i, name in reversed(list(enumerate(self._names)))}
+        self._const_index: dict[int, int] = {id(value): i for i, value in reversed(list(enumerate(self._consts)))}
+        """Keyed by ``id``, so that equal constants which are different objects stay different."""
         self._slots_of: dict[object, list[int]] = {}
         for i, slot in enumerate(self._slots):
             self._slots_of.setdefault(slot.name, []).append(i)
 
-    def replaced(self) -> dict[str, Any]:
+    def code_fields(self) -> dict[str, Any]:
         return {
             "co_names": tuple(self._names),
             "co_consts": tuple(self._consts),
@@ -177,7 +185,7 @@ class _Tables:
         return [unit]
 
     def _pair(self, instruction: Instruction) -> list[_Unit]:
-        """One unit, or two where a slot no longer fits in four bits."""
+        """Returns one unit, or two if a slot does not fit into four bits."""
         first, second = instruction.argval if isinstance(instruction.argval, tuple) else (None, None)
         kinds = ("local", "cell", "free")
         low, high = self._slot(second, None, kinds), self._slot(first, None, kinds)
@@ -190,7 +198,8 @@ class _Tables:
         return units
 
     def _slot(self, name: object, arg: int | None, kinds: Sequence[str]) -> int:
-        """The slot of `name`.  A name can be a local and free at once (inlined comprehensions): `arg` then tells."""
+        """Returns the slot of `name`.  If a name is both a local and a free variable (inlined comprehensions), the
+        template's slot `arg` decides."""
         found = self._slots_of.get(name)
         if found is None:
             raise CompilerBug(f"{name!r} is no local, cell or free variable of the code being assembled")
@@ -204,16 +213,16 @@ class _Tables:
             raise CompilerBug(f"{instruction.opname} needs a name as its argval, not {name!r}")
         if hint < len(self._names) and self._names[hint] == name:
             return hint
-        if name not in self._name_at:
-            self._name_at[name] = len(self._names)
+        if name not in self._name_index:
+            self._name_index[name] = len(self._names)
             self._names.append(name)
-        return self._name_at[name]
+        return self._name_index[name]
 
     def _const(self, instruction: Instruction) -> int:
         value, hint = instruction.argval, instruction.arg
         if hint is not None and hint < len(self._consts) and self._consts[hint] is value:
             return hint
-        found = self._const_at.setdefault(id(value), len(self._consts))
+        found = self._const_index.setdefault(id(value), len(self._consts))
         if found == len(self._consts):
             self._consts.append(value)
         return found

@@ -1,4 +1,4 @@
-"""What follows from the flow of control: depth of the stack, which locals are live, what lies in a loop."""
+"""Control-flow analysis: stack depth, reachable code, live locals, loops."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from types import CodeType
 
 from compiler_core.bytecode import opset
-from compiler_core.bytecode.instructions import Instruction, disassembled, index
+from compiler_core.bytecode.instructions import Instruction, disassemble_cached, instruction_indices
 
 _WRITES_ONLY = frozenset({"STORE_FAST"})
 
@@ -16,16 +16,19 @@ def falls_through(instruction: Instruction) -> bool:
     return instruction.opname not in opset.TERMINATORS
 
 
-def depth_in_handler(instruction: Instruction) -> int:
-    """Depth of the stack as this instruction's handler starts."""
+def depth_at_handler(instruction: Instruction) -> int:
+    """Returns the stack depth at the start of this instruction's handler."""
     assert instruction.handler is not None
     return instruction.handler.depth + instruction.handler.lasti + 1
 
 
 def stack_edges(instruction: Instruction, depth: int) -> Iterator[tuple[Instruction | None, int]]:
-    """(where control can go, depth there) from `depth` before the instruction; None: the next instruction."""
+    """Yields where control can go from an instruction, and the stack depth there; None stands for the next instruction.
+
+    `depth` is the stack depth before the instruction.
+    """
     if instruction.handler is not None:
-        yield instruction.handler.target, depth_in_handler(instruction)
+        yield instruction.handler.target, depth_at_handler(instruction)
     if instruction.target is not None:
         yield instruction.target, depth + opset.stack_effect(instruction.opname, instruction.arg, jump=True)
     if falls_through(instruction):
@@ -33,8 +36,8 @@ def stack_edges(instruction: Instruction, depth: int) -> Iterator[tuple[Instruct
 
 
 def stack_size(instructions: Sequence[Instruction]) -> int:
-    """The greatest depth on any path from the first instruction."""
-    where = index(instructions)
+    """Returns the greatest stack depth on any path from the first instruction."""
+    where = instruction_indices(instructions)
     depths: dict[int, int] = {}
     work = [(0, 0)]
     while work:
@@ -48,42 +51,42 @@ def stack_size(instructions: Sequence[Instruction]) -> int:
 
 
 def reachable(instructions: Sequence[Instruction]) -> set[Instruction]:
-    """The instructions that some path from the first one runs."""
-    where = index(instructions)
+    """Returns the instructions on any path from the first one."""
+    where = instruction_indices(instructions)
     found: set[Instruction] = set()
     work = list(instructions[:1])
     while work:
-        x = work.pop()
-        if x in found:
+        instruction = work.pop()
+        if instruction in found:
             continue
-        found.add(x)
-        work += [x.target] if x.target is not None else []
-        work += [x.handler.target] if x.handler is not None else []
-        if falls_through(x):
-            work += instructions[where[x] + 1 : where[x] + 2]
+        found.add(instruction)
+        work += [instruction.target] if instruction.target is not None else []
+        work += [instruction.handler.target] if instruction.handler is not None else []
+        if falls_through(instruction):
+            work += instructions[where[instruction] + 1 : where[instruction] + 2]
     return found
 
 
 def successors(instructions: Sequence[Instruction], where: dict[Instruction, int], at: int) -> list[int]:
-    """Where control can go from instruction `at`, by an exception too."""
-    x = instructions[at]
-    found = [where[x.target]] if x.target is not None else []
-    found += [where[x.handler.target]] if x.handler is not None else []
-    return found + ([at + 1] if falls_through(x) and at + 1 < len(instructions) else [])
+    """Returns where control can go from instruction `at`, including by an exception."""
+    instruction = instructions[at]
+    found = [where[instruction.target]] if instruction.target is not None else []
+    found += [where[instruction.handler.target]] if instruction.handler is not None else []
+    return found + ([at + 1] if falls_through(instruction) and at + 1 < len(instructions) else [])
 
 
 _LOOPS: dict[int, list[int | None]] = {}
 
 
-def loops(code: CodeType) -> list[int | None]:
-    """For each instruction the outermost loop around it, as the index of that loop's first instruction; else None.
+def outermost_loops(code: CodeType) -> list[int | None]:
+    """Returns, for each instruction, the index of the first instruction of the outermost loop around it, or None.
 
-    A loop is a set of instructions that can all reach one another, so one loop holds those nested in it, and what
-    has left a loop never comes back to it.
+    A loop is a strongly connected component of the control-flow graph.  So it includes the loops nested in it, and
+    control that has left it never comes back.
     """
     found = _LOOPS.get(id(code))
     if found is None:
-        found = _LOOPS[id(code)] = _components(*disassembled(code))
+        found = _LOOPS[id(code)] = _components(*disassemble_cached(code))
         weakref.finalize(code, _LOOPS.pop, id(code)).atexit = False  # what is known of code must not keep it
     return found
 
@@ -91,7 +94,9 @@ def loops(code: CodeType) -> list[int | None]:
 def _components(instructions: Sequence[Instruction], where: dict[Instruction, int]) -> list[int | None]:
     """Tarjan's strongly connected components, without recursion."""
     found: list[int | None] = [None] * len(instructions)
-    if not any(x.target is not None and where[x.target] <= i for i, x in enumerate(instructions)):
+    if not any(
+        instruction.target is not None and where[instruction.target] <= i for i, instruction in enumerate(instructions)
+    ):
         return found
     order: dict[int, int] = {}
     low: dict[int, int] = {}
@@ -103,7 +108,7 @@ def _components(instructions: Sequence[Instruction], where: dict[Instruction, in
             if at not in order:
                 order[at] = low[at] = len(order)
                 path.append(at)
-            new = next((n for n in following if _unseen(n, at, order, low)), None)
+            new = next((n for n in following if _is_unvisited(n, at, order, low)), None)
             if new is not None:
                 work.append((new, iter(successors(instructions, where, new))))
                 continue
@@ -111,11 +116,12 @@ def _components(instructions: Sequence[Instruction], where: dict[Instruction, in
             if work:
                 low[work[-1][0]] = min(low[work[-1][0]], low[at])
             if low[at] == order[at]:
-                _close(at, path, low, found, at in successors(instructions, where, at))
+                _pop_component(at, path, low, found, at in successors(instructions, where, at))
     return found
 
 
-def _unseen(following: int, at: int, order: dict[int, int], low: dict[int, int]) -> bool:
+def _is_unvisited(following: int, at: int, order: dict[int, int], low: dict[int, int]) -> bool:
+    """Returns whether a successor of `at` is new; if it is on the current path, lowers ``low[at]``."""
     if following not in order:
         return True
     if following in low:  # on the path: part of the same loop
@@ -123,8 +129,8 @@ def _unseen(following: int, at: int, order: dict[int, int], low: dict[int, int])
     return False
 
 
-def _close(at: int, path: list[int], low: dict[int, int], found: list[int | None], to_itself: bool) -> None:
-    """Take the finished component of `at` off the path."""
+def _pop_component(at: int, path: list[int], low: dict[int, int], found: list[int | None], to_itself: bool) -> None:
+    """Takes the finished component of `at` off the path.  One instruction is a loop only if it jumps `to_itself`."""
     members = [path.pop()]
     while members[-1] != at:
         members.append(path.pop())
@@ -135,9 +141,10 @@ def _close(at: int, path: list[int], low: dict[int, int], found: list[int | None
 
 
 def names_read(instruction: Instruction) -> frozenset[str]:
-    """Names whose value or cell the instruction needs; a store to a cell needs it too, for a closure may see that."""
+    """Returns the names whose value or cell the instruction needs.  A store to a cell counts, since closures may see
+    it."""
     if instruction.opname in opset.PAIRS:
-        (first, one), (second, two) = _halves(instruction)
+        (first, one), (second, two) = _pair_halves(instruction)
         read = {one} if first == "LOAD_FAST" else set()
         return frozenset(read | {two} if second == "LOAD_FAST" and (first, two) != ("STORE_FAST", one) else read)
     number = opset.number(instruction.opname)
@@ -147,43 +154,44 @@ def names_read(instruction: Instruction) -> frozenset[str]:
 
 def names_written(instruction: Instruction) -> frozenset[str]:
     if instruction.opname in opset.PAIRS:
-        return frozenset(name for opname, name in _halves(instruction) if opname == "STORE_FAST")
+        return frozenset(name for opname, name in _pair_halves(instruction) if opname == "STORE_FAST")
     return frozenset([str(instruction.argval)]) if instruction.opname in _WRITES_ONLY else frozenset()
 
 
-def _halves(instruction: Instruction) -> list[tuple[str, str]]:
+def _pair_halves(instruction: Instruction) -> list[tuple[str, str]]:
     assert isinstance(instruction.argval, tuple)
     return list(zip(opset.PAIRS[instruction.opname], instruction.argval, strict=True))
 
 
 def live_locals(instructions: Sequence[Instruction]) -> list[set[str]]:
-    """For each instruction, names of locals, cells and free variables that may be read before written from it on.
+    """Returns, for each instruction, the locals, cells and free variables that may be read before they are written from
+    it on.
 
-    Exceptions count as control flow, and a delete or a mention of a cell as a read.
+    Exceptions count as control flow; a delete, or any use of a cell, counts as a read.
     """
-    where, names = index(instructions), _Names()
-    read = [names.bits(names_read(x)) for x in instructions]
-    kept = [~names.bits(names_written(x)) for x in instructions]
+    where, names = instruction_indices(instructions), _NameBits()
+    read = [names.bits(names_read(instruction)) for instruction in instructions]
+    kept = [~names.bits(names_written(instruction)) for instruction in instructions]
     live = [0] * (len(instructions) + 1)
     changed = True
     while changed:
         changed = False
         for i in reversed(range(len(instructions))):
-            x = instructions[i]
-            after = live[i + 1] if falls_through(x) else 0
-            if x.target is not None:
-                after |= live[where[x.target]]
+            instruction = instructions[i]
+            after = live[i + 1] if falls_through(instruction) else 0
+            if instruction.target is not None:
+                after |= live[where[instruction.target]]
             found = after & kept[i] | read[i]
-            if x.handler is not None:  # it may raise before it writes
-                found |= live[where[x.handler.target]]
+            if instruction.handler is not None:  # it may raise before it writes
+                found |= live[where[instruction.handler.target]]
             if found != live[i]:
                 live[i], changed = found, True
     sets = {bits: names.of(bits) for bits in set(live)}
     return [sets[bits] for bits in live]
 
 
-class _Names:
-    """Sets of names as bits of a number."""
+class _NameBits:
+    """Converts sets of names to bit sets and back."""
 
     def __init__(self) -> None:
         self._bit: dict[str, int] = {}

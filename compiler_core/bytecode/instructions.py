@@ -1,4 +1,4 @@
-"""Bytecode as a list of instructions whose operands are names, objects and other instructions."""
+"""Disassembles code objects into instructions whose operands are names, objects and other instructions."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from types import CodeType
 from typing import NamedTuple
 
 from compiler_core.bytecode import opset
-from compiler_core.bytecode.fault import Fault
+from compiler_core.bytecode.invalid import InvalidBytecode
 from compiler_core.bytecode.tables import read_exception_table
 from compiler_core.errors import CompilerBug
 
 
 @dataclass(frozen=True, slots=True)
 class Handler:
-    """Where an exception goes: the stack is cut to `depth`, then (`lasti`: the offset and) the exception is pushed."""
+    """An exception handler: the stack is cut to `depth`, then the offset (if `lasti`) and the exception are pushed."""
 
     target: Instruction
     depth: int
@@ -28,12 +28,12 @@ class Handler:
 
 @dataclass(eq=False, slots=True, repr=False)
 class Instruction:
-    """One instruction; identity is what jumps and handlers refer to.
+    """One instruction.  Jumps and handlers refer to it by identity.
 
-    `argval` is the meaning of the operand and what `assemble` reads: a name (LOAD_FAST, LOAD_DEREF, LOAD_GLOBAL ...),
-    a pair of names (LOAD_FAST_LOAD_FAST ...), the constant itself; a jump has `target` instead.  `arg` is the raw
-    operand: of those it matters for the flag bits only (LOAD_GLOBAL, LOAD_ATTR: ``arg & 1``, LOAD_SUPER_ATTR:
-    ``arg & 3``), of every other instruction it is what is assembled.
+    `argval` is the decoded operand, which `assemble` reads: a name (LOAD_FAST, LOAD_DEREF, LOAD_GLOBAL ...), a pair of
+    names (LOAD_FAST_LOAD_FAST ...), or the constant itself.  Jumps have `target` instead.  `arg` is the raw operand.
+    Of the instructions above only its flag bits matter (LOAD_GLOBAL, LOAD_ATTR: ``arg & 1``, LOAD_SUPER_ATTR: ``arg &
+    3``); for all others it is assembled as it is.
     """
 
     opname: str
@@ -46,7 +46,7 @@ class Instruction:
 
     @property
     def lineno(self) -> int | None:
-        """The line of the source that it is on, where it has one."""
+        """The source line, or None."""
         return self.positions.lineno if self.positions else None
 
     def __repr__(self) -> str:
@@ -58,77 +58,78 @@ class Instruction:
 
 
 class Slot(NamedTuple):
-    """One fast local of a frame.  A parameter that is also a cell has one slot, of kind "local"."""
+    """A fast local of a frame.  A parameter that is also a cell has one slot, of kind "local"."""
 
     name: str
     kind: str
 
 
 def slots(varnames: Sequence[str], cellvars: Sequence[str], freevars: Sequence[str]) -> list[Slot]:
-    """The fast locals in the order of their index: locals, cells that are no locals, free variables."""
+    """Returns the fast locals in the order of their indices: locals, cells that are not locals, free variables."""
     own = [Slot(name, "local") for name in varnames]
     cells = [Slot(name, "cell") for name in cellvars if name not in varnames]
     return own + cells + [Slot(name, "free") for name in freevars]
 
 
-def index(instructions: Sequence[Instruction]) -> dict[Instruction, int]:
-    """Where each instruction is; CompilerBug when one is there twice."""
+def instruction_indices(instructions: Sequence[Instruction]) -> dict[Instruction, int]:
+    """Returns the index of each instruction; raises `CompilerBug` if one occurs twice."""
     found = {instruction: i for i, instruction in enumerate(instructions)}
     if len(found) != len(instructions):
-        twice = next(x for i, x in enumerate(instructions) if found[x] != i)
-        raise CompilerBug(f"{twice} is in the list twice; every place needs an Instruction of its own")
+        twice = next(instruction for i, instruction in enumerate(instructions) if found[instruction] != i)
+        raise CompilerBug(f"{twice} is in the list twice; each position needs a separate Instruction")
     return found
 
 
 def disassemble(code: CodeType) -> list[Instruction]:
-    """The instructions of `code`, without CACHE and EXTENDED_ARG.  CompilerBug: what is not bytecode.
+    """Returns the instructions of `code`, without CACHE and EXTENDED_ARG.  Raises `InvalidBytecode` for malformed code.
 
-    On 3.13 a LOAD_FAST that pushes a cell for a closure reads LOAD_CLOSURE, as it does on 3.11 and 3.12.
+    On 3.13 a LOAD_FAST that pushes a cell for a closure becomes a LOAD_CLOSURE, as on 3.11 and 3.12.
     """
     operands = _Operands(code)
     positions = list(code.co_positions())
-    made: list[Instruction] = []
+    instructions: list[Instruction] = []
     jumps: list[tuple[Instruction, int]] = []
     at: dict[int, Instruction] = {}
     for unit in raw_units(code.co_code):
-        if not opset.exists(unit.opname) or unit.end > len(code.co_code):
-            raise Fault(f"{unit.opname} is no whole instruction of this Python", unit.start)
+        if not opset.is_supported(unit.opname) or unit.end > len(code.co_code):
+            raise InvalidBytecode(f"{unit.opname} is no whole instruction of this Python", unit.start)
         if unit.offset // 2 >= len(positions):
-            raise Fault("the line table ends before here", unit.start)
+            raise InvalidBytecode("the line table ends before here", unit.start)
         instruction = Instruction(unit.opname, positions=Positions(*positions[unit.offset // 2]), offset=unit.start)
         operands.read(instruction, unit.arg)
         at[unit.start] = instruction
-        made.append(instruction)
+        instructions.append(instruction)
         if opset.number(unit.opname) in opset.HAS_JUMP:
             jumps.append((instruction, unit.end + (-2 if "BACKWARD" in unit.opname else 2) * unit.arg))
     for instruction, offset in jumps:
         if offset not in at:
-            raise Fault(
+            raise InvalidBytecode(
                 f"{instruction.opname} jumps to offset {offset}, where no instruction starts", _start(instruction)
             )
         instruction.target = at[offset]
-    _attach_handlers(code, made, at)
+    _attach_handlers(code, instructions, at)
     if opset.VERSION >= (3, 13):
-        _name_closures(made, code)
-    return made
+        _mark_closure_loads(instructions, code)
+    return instructions
 
 
-_KNOWN: dict[int, tuple[list[Instruction], dict[Instruction, int]]] = {}
+_CACHE: dict[int, tuple[list[Instruction], dict[Instruction, int]]] = {}
 
 
-def disassembled(code: CodeType) -> tuple[list[Instruction], dict[Instruction, int]]:
-    """The instructions of a code object and where each is: made once, for readers only."""
-    known = _KNOWN.get(id(code))
+def disassemble_cached(code: CodeType) -> tuple[list[Instruction], dict[Instruction, int]]:
+    """Returns the instructions of a code object and their indices.  The result is shared: callers must not change
+    it."""
+    known = _CACHE.get(id(code))
     if known is None:
-        made = disassemble(code)
-        known = _KNOWN[id(code)] = (made, index(made))
+        result = disassemble(code)
+        known = _CACHE[id(code)] = (result, instruction_indices(result))
         # generated code holds graphs, so what is known of it must not keep it
-        weakref.finalize(code, _KNOWN.pop, id(code)).atexit = False
+        weakref.finalize(code, _CACHE.pop, id(code)).atexit = False
     return known
 
 
 class RawUnit(NamedTuple):
-    """An instruction with its prefixes and caches: bytes ``start .. end``, itself at `offset`."""
+    """The bytes ``start .. end`` of an instruction with prefixes and caches; the instruction itself is at `offset`."""
 
     start: int
     offset: int
@@ -138,7 +139,7 @@ class RawUnit(NamedTuple):
 
 
 def raw_units(raw: bytes) -> Iterator[RawUnit]:
-    """Cut `raw` into instructions.  What is no instruction comes out as ``<number>`` or reaches past the end."""
+    """Splits bytes into instructions.  Invalid ones have the opname ``<number>`` or an `end` beyond the bytes."""
     start, extended, i = 0, 0, 0
     while i < len(raw):
         number, low = raw[i], raw[i + 1] if i + 1 < len(raw) else 0
@@ -147,7 +148,7 @@ def raw_units(raw: bytes) -> Iterator[RawUnit]:
             extended = (extended | low) << 8
             i += 2
             continue
-        end = i + 2 + (2 * opset.caches(opname) if opset.exists(opname) else 0)
+        end = i + 2 + (2 * opset.cache_units(opname) if opset.is_supported(opname) else 0)
         if number == opset.EXTENDED_ARG:
             end = len(raw) + 2  # the instruction that it belongs to is missing
         yield RawUnit(start, i, end, opname, extended | low)
@@ -159,43 +160,50 @@ def _start(instruction: Instruction) -> int:
     return instruction.offset
 
 
-def _attach_handlers(code: CodeType, made: Sequence[Instruction], at: dict[int, Instruction]) -> None:
+def _attach_handlers(code: CodeType, instructions: Sequence[Instruction], at: dict[int, Instruction]) -> None:
     for start, end, target, depth, lasti in read_exception_table(code.co_exceptiontable):
         if target not in at:
-            raise Fault(f"exceptions from offset {start} on go to {target}, where no instruction starts", start)
+            raise InvalidBytecode(
+                f"exceptions from offset {start} on go to {target}, where no instruction starts", start
+            )
         if start not in at or start >= end or (end not in at and end != len(code.co_code)):
-            raise Fault(
+            raise InvalidBytecode(
                 f"the exception table has an entry from {start} to {end}, which cuts through instructions", start
             )
         handler = Handler(at[target], depth, lasti)
-        first, last = (bisect.bisect_left(made, offset, key=_start) for offset in (start, end))
-        for instruction in made[first:last]:
+        first, last = (bisect.bisect_left(instructions, offset, key=_start) for offset in (start, end))
+        for instruction in instructions[first:last]:
             instruction.handler = handler
 
 
-def _name_closures(made: Sequence[Instruction], code: CodeType) -> None:
-    """Tell loads of cells from loads of values where one LOAD_FAST does both.
+def _mark_closure_loads(instructions: Sequence[Instruction], code: CodeType) -> None:
+    """Renames each LOAD_FAST that loads a cell, not a value, to LOAD_CLOSURE.
 
-    A slot that is only a cell or free leaves no doubt.  One that is a local too (a parameter, or the variable of an
-    inlined comprehension) is loaded as a cell only to build the closure of a function that is made right after.
+    A slot that is only a cell or a free variable is unambiguous.  One that is also a local (a parameter, or the
+    variable of an inlined comprehension) is loaded as a cell only to build the closure of a function that is made right
+    after.
     """
     parts = slots(code.co_varnames, code.co_cellvars, code.co_freevars)
-    for i, instruction in enumerate(made):
+    for i, instruction in enumerate(instructions):
         if instruction.opname == "LOAD_FAST" and instruction.arg is not None and parts[instruction.arg].kind != "local":
             instruction.opname = "LOAD_CLOSURE"
-        if instruction.opname == "BUILD_TUPLE" and instruction.arg is not None and _closes_over(made[i + 1 : i + 4]):
-            for load in made[max(0, i - instruction.arg) : i]:
+        if (
+            instruction.opname == "BUILD_TUPLE"
+            and instruction.arg is not None
+            and _makes_closure(instructions[i + 1 : i + 4])
+        ):
+            for load in instructions[max(0, i - instruction.arg) : i]:
                 if load.opname == "LOAD_FAST":
                     load.opname = "LOAD_CLOSURE"
 
 
-def _closes_over(after: Sequence[Instruction]) -> bool:
-    names = [x.opname for x in after]
+def _makes_closure(after: Sequence[Instruction]) -> bool:
+    names = [instruction.opname for instruction in after]
     return names == ["LOAD_CONST", "MAKE_FUNCTION", "SET_FUNCTION_ATTRIBUTE"] and after[2].arg == 8
 
 
 class _Operands:
-    """Turns raw operands into what they mean in one code object."""
+    """Decodes the raw operands of one code object."""
 
     def __init__(self, code: CodeType) -> None:
         self._code = code
@@ -207,7 +215,7 @@ class _Operands:
         try:
             instruction.arg, instruction.argval = arg, self._argval(instruction.opname, arg)
         except IndexError:
-            raise Fault(f"{instruction.opname} {arg} is outside its table", _start(instruction)) from None
+            raise InvalidBytecode(f"{instruction.opname} {arg} is outside its table", _start(instruction)) from None
 
     def _argval(self, opname: str, arg: int) -> object:
         number = opset.number(opname)

@@ -1,4 +1,4 @@
-"""Bytecode as text: the listing that readers see, and the lines around a fault."""
+"""Bytecode as text: a listing for people, and an excerpt around invalid code."""
 
 from __future__ import annotations
 
@@ -8,70 +8,79 @@ from typing import Any
 
 from compiler_core.bytecode import opset
 from compiler_core.bytecode.flow import reachable
-from compiler_core.bytecode.instructions import Instruction, disassembled, raw_units
+from compiler_core.bytecode.instructions import Instruction, disassemble_cached, raw_units
 from compiler_core.records import Span
-from compiler_core.support.safe_repr import shown
+from compiler_core.support.safe_repr import safe_repr
 
-_AROUND = 5
-_MAX_CONSTANT = 60
-_NAMED: Any = (type, FunctionType, BuiltinFunctionType, MethodDescriptorType, WrapperDescriptorType)
-_PLAIN = (int, float, complex, str, bytes, bool, type(None), type(...), frozenset)
+_CONTEXT_LINES = 5
+_MAX_CONSTANT_LENGTH = 60
+_NAMED_TYPES: Any = (type, FunctionType, BuiltinFunctionType, MethodDescriptorType, WrapperDescriptorType)
+_PLAIN_TYPES = (int, float, complex, str, bytes, bool, type(None), type(...), frozenset)
 
 
 def bytecode_text(code: CodeType) -> tuple[str, list[Span]]:
-    """One line an instruction: source line, index (``>``: jumped to, ``~``: never run), name, operand, handler.
+    """Returns one line per instruction, and a span for each, whose key is its index in ``disassemble(code)``.
 
-    A span's key is the instruction's index in ``disassemble(code)``.
+    A line has the source line, the index (marked ``>`` if it is a jump target, ``~`` if it never runs), the opname, the
+    operand and the handler.
     """
-    instructions, where = disassembled(code)
-    alive = reachable(instructions)
-    entered = {x.target for x in instructions} | {x.handler.target for x in instructions if x.handler}
-    lines, last = [], None
-    for i, x in enumerate(instructions):
-        line = x.lineno
-        number = "" if line is None or line == last else str(line)
-        mark = "~" if x not in alive else ">" if x in entered else " "
-        caught = f"  except to {where[x.handler.target]}" if x.handler else ""
-        lines.append(f"{number:>5} {mark}{i:4}  {x.opname:<28}{operand(x, where)}{caught}".rstrip())
-        last = line if line is not None else last
+    instructions, where = disassemble_cached(code)
+    can_run = reachable(instructions)
+    entered = {i.target for i in instructions} | {i.handler.target for i in instructions if i.handler}
+    lines: list[str] = []
+    last_line = None
+    for i, instruction in enumerate(instructions):
+        line = instruction.lineno
+        number = "" if line is None or line == last_line else str(line)
+        mark = _mark(instruction in can_run, instruction in entered)
+        caught = f"  except to {where[instruction.handler.target]}" if instruction.handler else ""
+        lines.append(f"{number:>5} {mark}{i:4}  {instruction.opname:<28}{operand(instruction, where)}{caught}".rstrip())
+        last_line = line if line is not None else last_line
     return "\n".join(lines), [Span(str(i), i + 1, i + 1) for i in range(len(lines))]
 
 
+def _mark(can_run: bool, is_entered: bool) -> str:
+    if not can_run:
+        return "~"
+    return ">" if is_entered else " "
+
+
 def operand(instruction: Instruction, where: dict[Instruction, int]) -> str:
-    """The operand as a reader wants it."""
+    """Returns the operand as text."""
     opname, arg, argval = instruction.opname, instruction.arg or 0, instruction.argval
     if instruction.target is not None:
         return f"to {where[instruction.target]}"
     if argval is None and instruction.arg is None:
         return ""
     if isinstance(argval, str) and opset.number(opname) not in opset.HAS_CONST:
-        pushes_more = opset.flag_bits(opname) and arg & 1
-        return argval + {"LOAD_GLOBAL": " + NULL"}.get(opname, " as method") * bool(pushes_more)
+        if not (opset.flag_bits(opname) and arg & 1):
+            return argval
+        return f"{argval} + NULL" if opname == "LOAD_GLOBAL" else f"{argval} as method"
     if opname in opset.PAIRS and isinstance(argval, tuple):
         return ", ".join(argval)
     return constant_text(argval)
 
 
 def constant_text(value: Any) -> str:
-    """A constant in short, without addresses, so that a text stays the same from run to run."""
+    """Returns a short text of a constant without addresses, so that it is the same in each run."""
     if isinstance(value, tuple):
         return f"({', '.join(map(constant_text, value))}{',' if len(value) == 1 else ''})"
     if isinstance(value, CodeType):
         return f"<code {value.co_qualname}>"
-    if type(value) not in _PLAIN:
-        name = f" {value.__qualname__}" if type(value) in _NAMED else ""
+    if type(value) not in _PLAIN_TYPES:
+        name = f" {value.__qualname__}" if type(value) in _NAMED_TYPES else ""
         return f"<{type(value).__name__}{name}>"
-    text = shown(value)
-    return text if len(text) <= _MAX_CONSTANT else f"{text[: _MAX_CONSTANT - 4]}...{text[-1]}"
+    text = safe_repr(value)
+    return text if len(text) <= _MAX_CONSTANT_LENGTH else f"{text[: _MAX_CONSTANT_LENGTH - 4]}...{text[-1]}"
 
 
 def excerpt(code: CodeType, offset: int) -> str:
-    """Some ten lines of possibly damaged bytecode, the one at `offset` marked."""
+    """Returns some ten lines of possibly invalid bytecode, with the one at `offset` marked."""
     units = list(raw_units(code.co_code))
     at = max((i for i, unit in enumerate(units) if unit.start <= offset), default=0)
-    first = max(0, at - _AROUND)
+    first = max(0, at - _CONTEXT_LINES)
     lines: Sequence[str] = [
         f"{'-->' if i == at else '   '} {unit.start:5}  {unit.opname:<28}{unit.arg or ''}".rstrip()
-        for i, unit in enumerate(units[first : at + _AROUND + 1], first)
+        for i, unit in enumerate(units[first : at + _CONTEXT_LINES + 1], first)
     ]
     return "\n".join(lines)

@@ -1,6 +1,6 @@
-"""Constructors of instructions that read the same for every CPython.
+"""Constructors of instructions that are the same for every CPython version.
 
-What is one instruction in all versions gives an `Instruction`, what is not gives a list.
+A constructor returns an `Instruction` if one is enough in all versions, else a list.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ def nop() -> Instruction:
 
 
 def resume() -> Instruction:
-    """The RESUME that every function starts with, after its cells are made."""
+    """Returns the RESUME at the start of every function, after its cells are made."""
     return _counted("RESUME", 0)
 
 
 def prologue(cells: Iterable[str] = (), n_free: int = 0) -> list[Instruction]:
-    """What a function with these cell variables and this many free variables starts with."""
+    """Returns the first instructions of a function with these cell variables and this many free variables."""
     free = [_counted("COPY_FREE_VARS", n_free)] if n_free else []
     return [*free, *(_named("MAKE_CELL", name) for name in cells), resume()]
 
@@ -63,18 +63,18 @@ def store_deref(name: str) -> Instruction:
 
 
 def load_closure(name: str) -> Instruction:
-    """Push the cell itself."""
+    """Pushes the cell itself."""
     return _named("LOAD_CLOSURE", name)
 
 
-def handed_cell(name: str) -> str:
-    """The parameter in which a function is handed the cell of one of its own variables."""
+def cell_parameter(name: str) -> str:
+    """Returns the name of the parameter through which a resume function takes the cell of one of its variables."""
     return f"__cell_{name}"
 
 
-def take_cell(name: str) -> list[Instruction]:
-    """Put the cell that the function was handed in the place of the one that it made."""
-    return [load_fast(handed_cell(name)), store_fast(name), delete_fast(handed_cell(name))]
+def adopt_cell(name: str) -> list[Instruction]:
+    """Replaces the cell that the function made for `name` by the one in its parameter."""
+    return [load_fast(cell_parameter(name)), store_fast(name), delete_fast(cell_parameter(name))]
 
 
 def load_global(name: str) -> Instruction:
@@ -100,11 +100,11 @@ def store_subscript() -> Instruction:
 
 
 def binary_op(symbol: str) -> Instruction:
-    """``+``, ``@``, ``-=`` ..."""
+    """The operator may be ``+``, ``@``, ``-=`` ..."""
     return Instruction("BINARY_OP", opset.BINARY_OPERATORS.index(symbol), symbol)
 
 
-def is_same() -> Instruction:
+def is_op() -> Instruction:
     return _counted("IS_OP", 0)
 
 
@@ -113,7 +113,7 @@ def build_tuple(count: int) -> Instruction:
 
 
 def build_map(count: int) -> Instruction:
-    """Stack before: `count` times key, value."""
+    """Stack before: key and value, `count` times."""
     return _counted("BUILD_MAP", count)
 
 
@@ -123,7 +123,7 @@ def unpack_sequence(count: int) -> Instruction:
 
 
 def copy(depth: int) -> Instruction:
-    """Push what is `depth` from the top (1: the top itself)."""
+    """Pushes the value at `depth` from the top; 1 is the top itself."""
     return _counted("COPY", depth)
 
 
@@ -139,13 +139,13 @@ def push_null() -> Instruction:
     return Instruction("PUSH_NULL")
 
 
-def handle_exception() -> list[Instruction]:
-    """Begin to handle the exception on top of the stack; what ends that (POP_EXCEPT) takes its place."""
+def begin_except() -> list[Instruction]:
+    """Starts handling the exception on top of the stack; its slot then holds the state that POP_EXCEPT restores."""
     return [Instruction("PUSH_EXC_INFO"), pop_top()]
 
 
-def truth() -> list[Instruction]:
-    """``bool`` of the top of the stack."""
+def to_bool() -> list[Instruction]:
+    """Replaces the top of the stack by its truth."""
     return [Instruction("UNARY_NOT"), Instruction("UNARY_NOT")] if _BEFORE_3_13 else [Instruction("TO_BOOL")]
 
 
@@ -154,12 +154,12 @@ def return_value() -> Instruction:
 
 
 def jump(target: Instruction) -> Instruction:
-    """Either way; `assemble` finds out which."""
+    """Jumps in either direction; `assemble` determines which."""
     return Instruction("JUMP_FORWARD", target=target)
 
 
 def pop_jump_if(truth: bool, target: Instruction) -> list[Instruction]:
-    """Pop any object and jump forward to `target` when its truth is `truth`."""
+    """Pops any object and jumps forward to `target` if its truth is `truth`."""
     outcome = "TRUE" if truth else "FALSE"
     if _BEFORE_3_12:
         return [Instruction(f"POP_JUMP_FORWARD_IF_{outcome}", target=target)]
@@ -168,13 +168,13 @@ def pop_jump_if(truth: bool, target: Instruction) -> list[Instruction]:
 
 
 def pop_jump_if_none(is_none: bool, target: Instruction) -> list[Instruction]:
-    """Pop an object and jump forward to `target` when it is (is not) None."""
+    """Pops an object and jumps forward to `target` if it is (or is not) None."""
     outcome = "NONE" if is_none else "NOT_NONE"
     return [Instruction(f"POP_JUMP_{'FORWARD_' if _BEFORE_3_12 else ''}IF_{outcome}", target=target)]
 
 
 def call(n_args: int, kw_names: Sequence[str] = ()) -> list[Instruction]:
-    """Call what `callable_first` prepared with `n_args` arguments, the last of them by keyword."""
+    """Calls what `load_callable` pushed with `n_args` arguments, the last ones by keyword."""
     names = tuple(kw_names)
     if len(names) > n_args:
         raise CompilerBug(f"a call with {n_args} arguments cannot have {len(names)} keywords")
@@ -185,6 +185,7 @@ def call(n_args: int, kw_names: Sequence[str] = ()) -> list[Instruction]:
     return [*keywords, *announced, _counted("CALL", n_args)]
 
 
-def callable_first(loading: Sequence[Instruction]) -> list[Instruction]:
-    """`loading` pushes a callable; this pushes it as a call wants it, with its NULL below (3.13: above) it."""
+def load_callable(loading: Sequence[Instruction]) -> list[Instruction]:
+    """Pushes a callable for `call`, with its NULL below it (on 3.13 above it).  `loading` are the instructions that
+    push it."""
     return [push_null(), *loading] if _BEFORE_3_13 else [*loading, push_null()]

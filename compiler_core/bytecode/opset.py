@@ -1,11 +1,11 @@
-"""The running CPython's instruction set, as far as `dis` leaves something to say about it."""
+"""The instruction set of the running CPython, where the `dis` module lacks information."""
 
 from __future__ import annotations
 
 import dis
 import opcode
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -24,7 +24,7 @@ PAIRS = {
     "STORE_FAST_LOAD_FAST": ("STORE_FAST", "LOAD_FAST"),
     "STORE_FAST_STORE_FAST": ("STORE_FAST", "STORE_FAST"),
 }
-"""3.13's two-in-one instructions, and what each half does; the operand holds two 4-bit slots."""
+"""The instructions of 3.13 that do two things, and what each half does.  The operand holds two 4-bit slots."""
 
 TERMINATORS = frozenset(
     {
@@ -37,39 +37,46 @@ TERMINATORS = frozenset(
         "JUMP_BACKWARD_NO_INTERRUPT",
     }
 )
-"""Execution never goes on to the instruction after one of these."""
+"""Execution never continues after one of these."""
 
-_NEVER_WRITTEN = frozenset({"CACHE", "RESERVED", "INTERPRETER_EXIT", "ENTER_EXECUTOR", "EXIT_INIT_CHECK"}) | {
+_INTERPRETER_ONLY = frozenset({"CACHE", "RESERVED", "INTERPRETER_EXIT", "ENTER_EXECUTOR", "EXIT_INIT_CHECK"}) | {
     name for name in opcode.opmap if name.startswith("INSTRUMENTED_")
 }
-"""The interpreter's own; no code object that a compiler makes has them."""
+"""Instructions that only the interpreter itself creates; no compiled code object contains them."""
 
 _FLAG_BITS = {"LOAD_GLOBAL": 1} if VERSION < (3, 12) else {"LOAD_GLOBAL": 1, "LOAD_ATTR": 1, "LOAD_SUPER_ATTR": 2}
-_ENTRIES: Any = opcode._inline_cache_entries  # type: ignore[attr-defined]
+_CACHE_ENTRIES: Any = opcode._inline_cache_entries  # type: ignore[attr-defined]
 _OPERATORS: list[tuple[str, str]] = opcode._nb_ops  # type: ignore[attr-defined]
 
 INTRINSICS: dict[str, Sequence[str]] = {
     "CALL_INTRINSIC_1": getattr(opcode, "_intrinsic_1_descs", ()),
     "CALL_INTRINSIC_2": getattr(opcode, "_intrinsic_2_descs", ()),
 }
-"""What the operand of these stands for (3.12 on)."""
+"""The meaning of the operands of these instructions (since 3.12)."""
+
+if VERSION >= (3, 13):
+    _COMPARE_SHIFT = 5
+elif VERSION >= (3, 12):
+    _COMPARE_SHIFT = 4
+else:
+    _COMPARE_SHIFT = 0
 
 BINARY_OPERATORS = tuple(symbol for _, symbol in _OPERATORS)
-"""Operand of BINARY_OP to ``+``, ``-=`` ..."""
+"""From the operand of BINARY_OP to ``+``, ``-=`` ..."""
 
 
 @cache
 def number(opname: str) -> int:
-    """The opcode to emit for `opname`.  LOAD_CLOSURE is a LOAD_FAST since 3.13."""
+    """Returns the opcode of `opname`.  Since 3.13, LOAD_CLOSURE is a LOAD_FAST."""
     if opname == "LOAD_CLOSURE" and VERSION >= (3, 13):
         return opcode.opmap["LOAD_FAST"]
     return opcode.opmap[opname]
 
 
 @cache
-def exists(opname: str) -> bool:
-    """Whether this version can execute `opname` (pseudo instructions are numbered above 255)."""
-    return opname in opcode.opmap and number(opname) <= 255 and opname not in _NEVER_WRITTEN
+def is_supported(opname: str) -> bool:
+    """Returns whether this version can execute `opname`.  Pseudo instructions have numbers above 255."""
+    return opname in opcode.opmap and number(opname) <= 255 and opname not in _INTERPRETER_ONLY
 
 
 @cache
@@ -79,22 +86,21 @@ def takes_operand(opname: str) -> bool:
 
 
 @cache
-def caches(opname: str) -> int:
-    """How many inline cache units follow `opname`."""
-    if isinstance(_ENTRIES, dict):
-        return int(_ENTRIES.get(opname, 0))
-    return int(_ENTRIES[number(opname)])
+def cache_units(opname: str) -> int:
+    """Returns the number of inline cache units after `opname`."""
+    if isinstance(_CACHE_ENTRIES, dict):
+        return int(_CACHE_ENTRIES.get(opname, 0))
+    return int(_CACHE_ENTRIES[number(opname)])
 
 
 def flag_bits(opname: str) -> int:
-    """How many low bits of the operand are flags; the table index is above them."""
+    """Returns how many low bits of the operand are flags; the table index is above them."""
     return _FLAG_BITS.get(opname, 0)
 
 
 def compare_symbol(operand: int) -> str:
-    """The operator of COMPARE_OP; newer versions keep a type mask below it."""
-    shift = 5 if VERSION >= (3, 13) else 4 if VERSION >= (3, 12) else 0
-    return dis.cmp_op[operand >> shift]
+    """Returns the operator of COMPARE_OP.  Newer versions keep a type mask in the low bits of the operand."""
+    return dis.cmp_op[operand >> _COMPARE_SHIFT]
 
 
 _LEAST_DEPTHS = {
@@ -109,42 +115,46 @@ _LEAST_DEPTHS = {
     4: "WITH_EXCEPT_START",
 }
 _DEPTHS = {name: depth for depth, names in _LEAST_DEPTHS.items() for name in names.split()}
-_COUNTED_DEPTHS: dict[str, Callable[[int], int]] = {
-    "BUILD_TUPLE": lambda n: n,
-    "BUILD_LIST": lambda n: n,
-    "BUILD_SET": lambda n: n,
-    "BUILD_STRING": lambda n: n,
-    "BUILD_SLICE": lambda n: n,
-    "BUILD_MAP": lambda n: 2 * n,
-    "BUILD_CONST_KEY_MAP": lambda n: n + 1,
-    "COPY": lambda n: n,
-    "SWAP": lambda n: n,
-    "LIST_APPEND": lambda n: n + 1,
-    "LIST_EXTEND": lambda n: n + 1,
-    "SET_ADD": lambda n: n + 1,
-    "SET_UPDATE": lambda n: n + 1,
-    "DICT_UPDATE": lambda n: n + 1,
-    "DICT_MERGE": lambda n: n + (3 if VERSION < (3, 13) else 4),  # an error names the callable below
-    "MAP_ADD": lambda n: n + 2,
-    "CALL": lambda n: n + 2 if VERSION >= (3, 12) else 2,  # 3.11 counts the arguments as gone at PRECALL
-    "CALL_KW": lambda n: n + 3,
-    "CALL_FUNCTION_EX": lambda flags: 3 + (flags & 1),
-    "FORMAT_VALUE": lambda flags: 1 + bool(flags & 4),
-    "MAKE_FUNCTION": lambda flags: 1 + (flags & 15).bit_count(),
-    "PRECALL": lambda n: n + 2,
-    "RERAISE": lambda lasti: 1 + bool(lasti),
+_COUNTED_DEPTHS = {
+    **dict.fromkeys(("BUILD_TUPLE", "BUILD_LIST", "BUILD_SET", "BUILD_STRING", "BUILD_SLICE", "COPY", "SWAP"), (1, 0)),
+    **dict.fromkeys(("BUILD_CONST_KEY_MAP", "LIST_APPEND", "LIST_EXTEND", "SET_ADD", "SET_UPDATE"), (1, 1)),
+    "BUILD_MAP": (2, 0),
+    "DICT_UPDATE": (1, 1),
+    "DICT_MERGE": (1, 3 if VERSION < (3, 13) else 4),  # an error message names the callable, which is below
+    "MAP_ADD": (1, 2),
+    "CALL": (1, 2) if VERSION >= (3, 12) else (0, 2),  # in 3.11 PRECALL already counts the arguments as popped
+    "CALL_KW": (1, 3),
+    "PRECALL": (1, 2),
 }
+"""(factor, offset) of instructions that need ``factor * operand + offset`` values on the stack."""
+
+
+def _flag_depth(opname: str, flags: int) -> int | None:
+    """Returns how many values an instruction needs on the stack if its operand is a set of flags, else None."""
+    if opname == "CALL_FUNCTION_EX":
+        return 3 + (flags & 1)
+    if opname == "FORMAT_VALUE":
+        return 1 + bool(flags & 4)
+    if opname == "MAKE_FUNCTION":
+        return 1 + (flags & 15).bit_count()
+    if opname == "RERAISE":
+        return 1 + bool(flags)
+    return None
 
 
 def least_depth(opname: str, operand: int | None) -> int:
-    """How deep the stack must be for the instruction to run, its results not counted."""
+    """Returns how many values the instruction needs on the stack, its results not counted."""
     if opname in _COUNTED_DEPTHS:
-        return _COUNTED_DEPTHS[opname](operand or 0)
+        factor, offset = _COUNTED_DEPTHS[opname]
+        return factor * (operand or 0) + offset
+    depth = _flag_depth(opname, operand or 0)
+    if depth is not None:
+        return depth
     return max(_DEPTHS.get(opname, 0), -stack_effect(opname, operand, jump=False))
 
 
 def stack_effect(opname: str, operand: int | None, jump: bool) -> int:
-    """Net change of the stack's depth when the instruction jumps, or goes on."""
+    """Returns the net change of the stack depth if the instruction jumps, or if it does not."""
     if opname == "RETURN_GENERATOR":
         return 1  # the value first sent in; `dis` counts it since 3.13 only
     return dis.stack_effect(number(opname), (operand or 0) if takes_operand(opname) else None, jump=jump)

@@ -1,4 +1,4 @@
-"""The check before code is installed: nothing that gets through can break the interpreter's stack, slots or tables."""
+"""Verifies bytecode before it is installed: verified code cannot corrupt the interpreter's stack, slots or tables."""
 
 from __future__ import annotations
 
@@ -8,64 +8,65 @@ from types import CodeType
 from typing import NamedTuple
 
 from compiler_core.bytecode import opset
-from compiler_core.bytecode.fault import Fault
 from compiler_core.bytecode.flow import falls_through, stack_edges
-from compiler_core.bytecode.instructions import Instruction, disassembled, index, slots
+from compiler_core.bytecode.instructions import Instruction, disassemble_cached, instruction_indices, slots
+from compiler_core.bytecode.invalid import InvalidBytecode
 from compiler_core.bytecode.listing import excerpt
-from compiler_core.bytecode.make import handed_cell
+from compiler_core.bytecode.make import cell_parameter
 from compiler_core.errors import CompilerBug
 
-_BEFORE_RESUME = frozenset({"COPY_FREE_VARS", "MAKE_CELL", "RETURN_GENERATOR", "POP_TOP", "NOP", "RESUME"})
+_BEFORE_RESUME = frozenset({"COPY_FREE_VARS", "MAKE_CELL", "RETURN_GENERATOR", "POP_TOP", "NOP"})
 _GENERATOR_FLAGS = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 _CELL_READERS = opset.HAS_FREE - {opset.number("MAKE_CELL")}
 
 
 def verify(code: CodeType) -> None:
-    """CompilerBug, with the ten lines around the fault, unless `code` is safe to run.
+    """Raises `CompilerBug`, with ten lines around the place, unless `code` is safe to run.
 
-    Checked are: operands against their tables, targets of jumps and handlers, the prologue, pairs of instructions that
-    must stay together; and on every path that can be reached: the stack's depth (one at each place, enough for each
-    instruction, within co_stacksize), the end (none is run past), cells made before they are used and, where
-    the interpreter no longer looks (3.12 on), locals bound before they are loaded.
+    It checks operands against their tables, targets of jumps and handlers, the prologue, and pairs of instructions that
+    must stay together.  On every reachable path it checks the stack depth (the same at each place on all paths, enough
+    for each instruction, within ``co_stacksize``), that execution does not run past the end, that cells are made before
+    they are used, and, where the interpreter no longer checks it (since 3.12), that locals are bound before they are
+    loaded.
     """
     try:
-        instructions, _ = disassembled(code)
+        instructions, _ = disassemble_cached(code)
         if not instructions:
-            raise Fault("there is no instruction", 0)
+            raise InvalidBytecode("there is no instruction", 0)
         depths = _stack_depths(instructions, code)
         for i in depths:
-            _check_neighbours(instructions, i, code)
+            _check_adjacent(instructions, i, code)
         _check_prologue(instructions, depths, code)
         _check_slots(instructions, code)
-    except Fault as fault:
+    except InvalidBytecode as fault:
         name = f"{code.co_qualname} ({code.co_filename}:{code.co_firstlineno})"
         raise CompilerBug(f"bad bytecode in {name}: {fault}\n{excerpt(code, fault.offset)}") from None
 
 
-def _fault(instruction: Instruction, message: str) -> Fault:
-    return Fault(f"{instruction.opname}: {message}", instruction.offset or 0)
+def _invalid(instruction: Instruction, message: str) -> InvalidBytecode:
+    return InvalidBytecode(f"{instruction.opname}: {message}", instruction.offset or 0)
 
 
 def _stack_depths(instructions: Sequence[Instruction], code: CodeType) -> dict[int, int]:
-    """Depth before each instruction that can be reached."""
-    where = index(instructions)
+    """Returns the stack depth before each reachable instruction."""
+    where = instruction_indices(instructions)
     depths: dict[int, int] = {}
     work = [(0, 0)]
     while work:
         at, depth = work.pop()
         if at in depths:
             if depths[at] != depth:
-                raise _fault(instructions[at], f"the stack is {depths[at]} deep on one path and {depth} on another")
+                raise _invalid(instructions[at], f"the stack is {depths[at]} deep on one path and {depth} on another")
             continue
         depths[at] = depth
         instruction = instructions[at]
         _check_depth(instruction, depth)
         for target, after in stack_edges(instruction, depth):
             if not 0 <= after <= code.co_stacksize:
-                raise _fault(instruction, f"leaves the stack {after} deep, co_stacksize is {code.co_stacksize}")
+                raise _invalid(instruction, f"leaves the stack {after} deep, co_stacksize is {code.co_stacksize}")
             following = at + 1 if target is None else where[target]
             if following == len(instructions):
-                raise _fault(instruction, "execution runs past the end")
+                raise _invalid(instruction, "execution runs past the end")
             work.append((following, after))
     return depths
 
@@ -73,69 +74,72 @@ def _stack_depths(instructions: Sequence[Instruction], code: CodeType) -> dict[i
 def _check_depth(instruction: Instruction, depth: int) -> None:
     needed = opset.least_depth(instruction.opname, instruction.arg)
     if depth < needed:
-        raise _fault(instruction, f"needs {needed} on the stack, {depth} are there")
+        raise _invalid(instruction, f"needs {needed} on the stack, {depth} are there")
     if instruction.handler is not None and depth < instruction.handler.depth:
-        raise _fault(instruction, f"its handler wants {instruction.handler.depth} on the stack, {depth} are there")
+        raise _invalid(instruction, f"its handler wants {instruction.handler.depth} on the stack, {depth} are there")
     if instruction.opname in ("COPY", "SWAP") and not instruction.arg:
-        raise _fault(instruction, "counts from 1")
+        raise _invalid(instruction, "counts from 1")
 
 
-def _check_neighbours(instructions: Sequence[Instruction], at: int, code: CodeType) -> None:
-    """What the interpreter takes for granted about the instruction that follows or is jumped to."""
-    x = instructions[at]
+def _check_adjacent(instructions: Sequence[Instruction], at: int, code: CodeType) -> None:
+    """Checks what the interpreter assumes about the instruction that follows or is jumped to."""
+    instruction = instructions[at]
+    name, target = instruction.opname, instruction.target
     after = instructions[at + 1] if at + 1 < len(instructions) else None
     follower = after.opname if after else "the end"
-    if x.opname == "PRECALL" and (follower != "CALL" or after is None or after.arg != x.arg):
-        raise _fault(x, f"a CALL of as many arguments must follow, not {follower}")
-    if x.opname == "KW_NAMES" and not _announces(x, instructions[at + 1 :]):
-        raise _fault(x, "must hold names, at most as many as the call that follows has arguments")
-    if x.opname == "FOR_ITER" and opset.VERSION >= (3, 12) and x.target and x.target.opname != "END_FOR":
-        raise _fault(x, f"must jump to an END_FOR, not {x.target.opname}")
-    if x.opname == "END_FOR" and opset.VERSION >= (3, 13) and follower != "POP_TOP":
-        raise _fault(x, f"must be followed by POP_TOP, not {follower}")
-    if x.opname == "SEND" and opset.VERSION >= (3, 12) and x.target and x.target.opname != "END_SEND":
-        raise _fault(x, f"must jump to an END_SEND, not {x.target.opname}")
-    if x.opname == "YIELD_VALUE" and opset.VERSION >= (3, 12) and follower != "RESUME":
-        raise _fault(x, f"must be followed by RESUME, not {follower}")
-    if x.opname == "COPY_FREE_VARS" and (at != 0 or x.arg != len(code.co_freevars)):
-        raise _fault(x, f"must come first and copy {len(code.co_freevars)}")
+    if name == "PRECALL" and (follower != "CALL" or after is None or after.arg != instruction.arg):
+        raise _invalid(instruction, f"a CALL of as many arguments must follow, not {follower}")
+    if name == "KW_NAMES" and not _is_valid_kw_names(instruction, instructions[at + 1 :]):
+        raise _invalid(instruction, "must hold names, at most as many as the call that follows has arguments")
+    if name == "COPY_FREE_VARS" and (at != 0 or instruction.arg != len(code.co_freevars)):
+        raise _invalid(instruction, f"must come first and copy {len(code.co_freevars)}")
+    if name == "END_FOR" and opset.VERSION >= (3, 13) and follower != "POP_TOP":
+        raise _invalid(instruction, f"must be followed by POP_TOP, not {follower}")
+    if opset.VERSION >= (3, 12):
+        if name == "FOR_ITER" and target and target.opname != "END_FOR":
+            raise _invalid(instruction, f"must jump to an END_FOR, not {target.opname}")
+        if name == "SEND" and target and target.opname != "END_SEND":
+            raise _invalid(instruction, f"must jump to an END_SEND, not {target.opname}")
+        if name == "YIELD_VALUE" and follower != "RESUME":
+            raise _invalid(instruction, f"must be followed by RESUME, not {follower}")
 
 
-def _announces(keywords: Instruction, after: Sequence[Instruction]) -> bool:
-    """Whether KW_NAMES comes right before its call and has names for arguments that are there."""
+def _is_valid_kw_names(keywords: Instruction, after: Sequence[Instruction]) -> bool:
+    """Returns whether KW_NAMES comes directly before its call and has no more names than the call has arguments."""
     names = keywords.argval
     count = after[0].arg if after and after[0].opname in ("PRECALL", "CALL") else None
     return isinstance(names, tuple) and all(isinstance(name, str) for name in names) and len(names) <= (count or 0)
 
 
 def _check_prologue(instructions: Sequence[Instruction], depths: dict[int, int], code: CodeType) -> None:
-    first = next((i for i, x in enumerate(instructions) if x.opname not in _BEFORE_RESUME or x.opname == "RESUME"), 0)
+    first = next((i for i, instruction in enumerate(instructions) if instruction.opname not in _BEFORE_RESUME), 0)
     if instructions[first].opname != "RESUME":
-        raise _fault(instructions[first], "comes before RESUME")
+        raise _invalid(instructions[first], "comes before RESUME")
     if code.co_freevars and instructions[0].opname != "COPY_FREE_VARS":
-        raise _fault(instructions[0], f"free variables {code.co_freevars} need COPY_FREE_VARS first")
+        raise _invalid(instructions[0], f"free variables {code.co_freevars} need COPY_FREE_VARS first")
     generates = [i for i in depths if instructions[i].opname == "RETURN_GENERATOR"]
     if code.co_flags & _GENERATOR_FLAGS and not (generates and generates[0] < first):
-        raise _fault(instructions[first], "a generator needs RETURN_GENERATOR before it")
+        raise _invalid(instructions[first], "a generator needs RETURN_GENERATOR before it")
     wrong = ("RETURN_GENERATOR", "YIELD_VALUE") if not code.co_flags & _GENERATOR_FLAGS else ()
     if misplaced := [i for i in sorted(depths) if instructions[i].opname in wrong]:
-        raise _fault(instructions[misplaced[0]], "the code is not marked as a generator")
+        raise _invalid(instructions[misplaced[0]], "the code is not marked as a generator")
 
 
 class _Slots(NamedTuple):
-    """Sets of slots, as bits: surely bound, surely a cell, put aside by an inlined comprehension while a cell."""
+    """Bit sets of slots: surely bound, surely a cell, and cells that an inlined comprehension has saved on the
+    stack."""
 
     bound: int
     cells: int
-    aside: int
+    saved_cells: int
 
     def join(self, other: _Slots) -> _Slots:
-        return _Slots(self.bound & other.bound, self.cells & other.cells, self.aside | other.aside)
+        return _Slots(self.bound & other.bound, self.cells & other.cells, self.saved_cells | other.saved_cells)
 
 
 def _check_slots(instructions: Sequence[Instruction], code: CodeType) -> None:
-    """Follow what is surely in each slot along every path, then look at each use."""
-    where = index(instructions)
+    """Propagates the states of the slots along every path, then checks each use."""
+    where = instruction_indices(instructions)
     n_args = code.co_argcount + code.co_kwonlyargcount
     n_args += bool(code.co_flags & inspect.CO_VARARGS) + bool(code.co_flags & inspect.CO_VARKEYWORDS)
     states: dict[int, _Slots] = {}
@@ -148,16 +152,17 @@ def _check_slots(instructions: Sequence[Instruction], code: CodeType) -> None:
         if state == known:
             continue
         states[at] = state
-        x = instructions[at]
-        after = _after(x, state, free, handed=at > 0 and _is_handed(instructions[at - 1], x))
-        if x.handler is not None:
-            work.append((where[x.handler.target], state))
-        if x.target is not None:
-            work.append((where[x.target], after))
-        if falls_through(x):
+        instruction = instructions[at]
+        stores_cell = at > 0 and _stores_cell_parameter(instructions[at - 1], instruction)
+        after = _slots_after(instruction, state, free, stores_cell)
+        if instruction.handler is not None:
+            work.append((where[instruction.handler.target], state))
+        if instruction.target is not None:
+            work.append((where[instruction.target], after))
+        if falls_through(instruction):
             work.append((at + 1, after))
     for at in sorted(states):
-        _check_use(instructions[at], states[at], code)
+        _check_slot_use(instructions[at], states[at], code)
 
 
 def _free_bits(code: CodeType) -> int:
@@ -165,48 +170,50 @@ def _free_bits(code: CodeType) -> int:
     return sum(1 << i for i, slot in enumerate(parts) if slot.kind == "free")
 
 
-def _is_handed(before: Instruction, x: Instruction) -> bool:
-    """Whether a resume function puts one of the cells that it was handed in its place."""
-    return x.opname == "STORE_FAST" and before.argval == handed_cell(str(x.argval))
+def _stores_cell_parameter(before: Instruction, instruction: Instruction) -> bool:
+    """Returns whether a resume function stores a cell that it took as a parameter."""
+    return instruction.opname == "STORE_FAST" and before.argval == cell_parameter(str(instruction.argval))
 
 
-def _after(x: Instruction, state: _Slots, free: int, handed: bool) -> _Slots:
-    bound, cells, aside = state
-    if x.opname == "COPY_FREE_VARS":
-        return _Slots(bound | free, cells | free, aside)
-    for opname, bit in _slot_steps(x):
+def _slots_after(instruction: Instruction, state: _Slots, free: int, stores_cell: bool) -> _Slots:
+    bound, cells, saved = state
+    if instruction.opname == "COPY_FREE_VARS":
+        return _Slots(bound | free, cells | free, saved)
+    for opname, bit in _slot_operations(instruction):
         if opname == "MAKE_CELL":
             bound, cells = bound | bit, cells | bit
-        elif opname == "STORE_FAST":  # of a slot put aside: may be the cell that comes back
-            bound, cells = bound | bit, (cells & ~bit) | (bit if handed else aside & bit)
+        elif opname == "STORE_FAST":  # of a saved cell: may restore it
+            bound, cells = bound | bit, (cells & ~bit) | (bit if stores_cell else saved & bit)
         elif opname == "LOAD_FAST_AND_CLEAR":
-            bound, cells, aside = bound & ~bit, cells & ~bit, aside | (cells & bit)
+            bound, cells, saved = bound & ~bit, cells & ~bit, saved | (cells & bit)
         elif opname == "DELETE_FAST":
             bound &= ~bit
         elif opname == "LOAD_FAST_CHECK":
             bound |= bit
-    return _Slots(bound, cells, aside)
+    return _Slots(bound, cells, saved)
 
 
-def _slot_steps(x: Instruction) -> list[tuple[str, int]]:
-    """(opname, bit of the slot) of each half of an instruction on slots."""
-    number = opset.number(x.opname)
-    if x.arg is None or (number not in opset.HAS_LOCAL and number not in opset.HAS_FREE):
+def _slot_operations(instruction: Instruction) -> list[tuple[str, int]]:
+    """Returns the opname and the slot's bit for each half of an instruction on slots."""
+    number = opset.number(instruction.opname)
+    if instruction.arg is None or (number not in opset.HAS_LOCAL and number not in opset.HAS_FREE):
         return []
-    if x.opname in opset.PAIRS:
-        return list(zip(opset.PAIRS[x.opname], (1 << (x.arg >> 4), 1 << (x.arg & 15)), strict=True))
-    return [(x.opname, 1 << x.arg)]
+    if instruction.opname in opset.PAIRS:
+        bits = 1 << (instruction.arg >> 4), 1 << (instruction.arg & 15)
+        return list(zip(opset.PAIRS[instruction.opname], bits, strict=True))
+    return [(instruction.opname, 1 << instruction.arg)]
 
 
-def _check_use(x: Instruction, state: _Slots, code: CodeType) -> None:
+def _check_slot_use(instruction: Instruction, state: _Slots, code: CodeType) -> None:
     stored = 0
-    for opname, bit in _slot_steps(x):
-        number = opset.number(opname)
+    for opname, bit in _slot_operations(instruction):
+        number, name = opset.number(opname), instruction.argval
         if (number in _CELL_READERS or opname == "LOAD_CLOSURE") and not state.cells & bit:
-            raise _fault(x, f"{x.argval!r} may not be a cell here; MAKE_CELL or COPY_FREE_VARS must come first")
-        unchecked = opname == "LOAD_FAST" and opset.VERSION >= (3, 12)
-        if unchecked and not (state.bound | stored) & bit:
-            raise _fault(x, f"{x.argval!r} may be unbound here; use LOAD_FAST_CHECK or pass it in")
-        stored |= bit if opname == "STORE_FAST" else 0
-        if opname == "MAKE_CELL" and x.argval not in (*code.co_cellvars, *code.co_freevars):
-            raise _fault(x, f"{x.argval!r} is no cell variable")
+            raise _invalid(instruction, f"{name!r} may not be a cell here; MAKE_CELL or COPY_FREE_VARS must come first")
+        is_unchecked = opname == "LOAD_FAST" and opset.VERSION >= (3, 12)
+        if is_unchecked and not (state.bound | stored) & bit:
+            raise _invalid(instruction, f"{name!r} may be unbound here; use LOAD_FAST_CHECK or pass it in")
+        if opname == "STORE_FAST":
+            stored |= bit
+        if opname == "MAKE_CELL" and instruction.argval not in (*code.co_cellvars, *code.co_freevars):
+            raise _invalid(instruction, f"{instruction.argval!r} is no cell variable")

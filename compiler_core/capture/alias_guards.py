@@ -1,4 +1,4 @@
-"""Which outside objects must not be one and the same: a change of one was not seen through another's name."""
+"""Guards that outside objects are distinct: capture did not apply a change of one to the others."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from compiler_core.capture.values.user.cells import CellValue
 from compiler_core.capture.values.user.objects import ObjectValue
 from compiler_core.errors import Unsupported
 from compiler_core.guards import GuardSpec
-from compiler_core.guards.sources import FreeCell, InstanceDict, Source
+from compiler_core.guards.sources import FreeCellSource, InstanceDictSource, Source
 
 if TYPE_CHECKING:
     from compiler_core.capture.graph_builder import Capture
 
 
-def must_differ(capture: Capture) -> Iterator[GuardSpec]:
-    """A guard for each type of which a changed object is at hand beside others."""
+def distinct_object_guards(capture: Capture) -> Iterator[GuardSpec]:
+    """Yields a guard for each type of which an object was changed and others were read or changed."""
     by_type: dict[type, dict[Source, None]] = {}
-    for obj, source in capture.hashed.values():
+    for obj, source in capture.identity_keys.values():
         by_type.setdefault(type(obj), {})[source] = None
     owners = capture.effects.owners()
-    _check_dicts(capture, owners)
-    for value in [*owners, *_looked_at(capture, {type(v.real) for v in owners})]:
+    _check_instance_dicts(capture, owners)
+    for value in [*owners, *_guarded_objects(capture, {type(v.real) for v in owners})]:
         by_type.setdefault(type(value.real), {})[value.source] = None
-    _add_own_dicts(capture, owners, by_type)
+    _add_instance_dicts(capture, owners, by_type)
     _add_namespaces(capture, owners, by_type)
     if capture.effects.writes_cells():
         by_type.setdefault(types.CellType, {}).update(dict.fromkeys(_cells(capture)))
@@ -35,62 +35,76 @@ def must_differ(capture: Capture) -> Iterator[GuardSpec]:
             yield GuardSpec("ALL_DIFFERENT", first, tuple(rest), None)
 
 
-def own_cells(capture: Capture) -> Iterator[tuple[FreeCell, Source, bool]]:
-    """A cell of the frame's own function, one that was reached otherwise, and whether they must be one and the
-    same: code is shared by functions with other cells, of which guards know nothing."""
+def cell_identities(capture: Capture) -> Iterator[tuple[FreeCellSource, Source, bool]]:
+    """Yields a cell of the frame's own function, a cell reached in another way, and whether they must be the same.
+
+    Generated code checks it, because functions with different cells share a code object and guards do not see cells.
+    """
     for other, own in capture.same_cells.items():
         yield own, other, True
     if capture.effects.writes_cells(own=True):
-        looked_at = [v.source for _, v in capture.seen.values() if isinstance(v, CellValue) and v.is_looked_at]
-        for own in [source for source in looked_at if isinstance(source, FreeCell)]:
+        read = [v.source for _, v in capture.values_by_id.values() if isinstance(v, CellValue) and v.is_read]
+        for own in [source for source in read if isinstance(source, FreeCellSource)]:
             yield from ((own, other, False) for other in _cells(capture) if other not in capture.same_cells)
 
 
-def _check_dicts(capture: Capture, owners: list[Any]) -> None:
-    """A change of an object is not seen through its ``__dict__``, should that be at hand as a dict of its own."""
-    dicts = {id(obj): value for obj, value in capture.seen.values() if type(obj) is dict} if owners else {}
+def _check_instance_dicts(capture: Capture, owners: list[Any]) -> None:
+    """Raises Unsupported if an object was changed and its ``__dict__`` was reached as a dict, or the reverse."""
+    if not owners:
+        return
+    dicts = {id(obj): value for obj, value in capture.values_by_id.values() if type(obj) is dict}
+    if not dicts:
+        return
     changed = {id(owner) for owner in owners}
-    for obj, value in capture.seen.values() if dicts else ():
+    for obj, value in capture.values_by_id.values():
         own = dicts.get(id(getattr(obj, "__dict__", None))) if isinstance(value, ObjectValue) else None
         if own is not None and (id(own) in changed or id(value) in changed):
             raise Unsupported("unsupported mutation", f"{value} beside its own __dict__")
 
 
-def _add_own_dicts(capture: Capture, owners: list[Any], by_type: dict[type, dict[Source, None]]) -> None:
-    """A dict may turn out to be the ``__dict__`` of an object: one of the two was changed, the other looked at."""
+def _add_instance_dicts(capture: Capture, owners: list[Any], by_type: dict[type, dict[Source, None]]) -> None:
+    """Adds the ``__dict__`` of objects, which may be an outside dict in another call.
+
+    It matters if one of the two was changed and the other was read.
+    """
     if any(type(v.real) is dict for v in owners):
-        objects = [v for _, v in capture.seen.values() if isinstance(v, ObjectValue) and _is_looked_at(capture, v)]
+        objects = [
+            v for _, v in capture.values_by_id.values() if isinstance(v, ObjectValue) and _is_guarded(capture, v)
+        ]
     else:
-        objects = [v for v in owners if isinstance(v, ObjectValue)] if _looked_at(capture, {dict}) else []
-    own = [InstanceDict(v.source) for v in objects if v.source is not None and hasattr(v.real, "__dict__")]
+        objects = [v for v in owners if isinstance(v, ObjectValue)] if _guarded_objects(capture, {dict}) else []
+    own = [InstanceDictSource(v.source) for v in objects if v.source is not None and hasattr(v.real, "__dict__")]
     if own:
         dicts = by_type.setdefault(dict, {})
-        dicts.update(dict.fromkeys([v.source for v in _looked_at(capture, {dict})] + own))
+        dicts.update(dict.fromkeys([v.source for v in _guarded_objects(capture, {dict})] + own))
 
 
 def _add_namespaces(capture: Capture, owners: list[Any], by_type: dict[type, dict[Source, None]]) -> None:
-    """A dict may turn out to be the globals of a function: one of the two was changed, the other looked at."""
+    """Adds the globals of functions, which may be an outside dict in another call.
+
+    It matters if one of the two was changed and the other was read.
+    """
     changed = [v for v in owners if type(v.real) is dict]
     for value in changed:
         if id(value.real) in capture.namespaces:
             raise Unsupported("unsupported mutation", f"{value}, which is the globals")
-    dicts = _looked_at(capture, {dict}) if capture.effects.writes_globals() else changed
+    dicts = _guarded_objects(capture, {dict}) if capture.effects.writes_globals() else changed
     others = [v.source for v in dicts if id(v.real) not in capture.namespaces]
     if others:
         by_type.setdefault(dict, {}).update(dict.fromkeys([*others, *capture.namespaces.values()]))
 
 
-def _looked_at(capture: Capture, classes: set[type]) -> list[Any]:
-    """The outside objects of these very types that something depends on."""
-    return [v for obj, v in capture.seen.values() if type(obj) in classes and _is_looked_at(capture, v)]
+def _guarded_objects(capture: Capture, classes: set[type]) -> list[Any]:
+    """Returns the outside objects of exactly these types that are guarded, because something depends on them."""
+    return [v for obj, v in capture.values_by_id.values() if type(obj) in classes and _is_guarded(capture, v)]
 
 
-def _is_looked_at(capture: Capture, value: Value) -> bool:
+def _is_guarded(capture: Capture, value: Value) -> bool:
     kinds = ("TYPE_MATCH", "TENSOR_MATCH")
     return value.source is not None and any((kind, value.source, None) in capture.guards for kind in kinds)
 
 
 def _cells(capture: Capture) -> list[Source]:
-    """The cells of outside functions that were read or written."""
-    found = [v for _, v in capture.seen.values() if isinstance(v, CellValue) and v.is_looked_at]
-    return [v.source for v in found if v.source is not None and not isinstance(v.source, FreeCell)]
+    """Returns the cells of outside functions that were read or written."""
+    found = [v for _, v in capture.values_by_id.values() if isinstance(v, CellValue) and v.is_read]
+    return [v.source for v in found if v.source is not None and not isinstance(v.source, FreeCellSource)]

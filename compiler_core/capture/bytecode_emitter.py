@@ -1,8 +1,8 @@
-"""The bytecode that stands in for a captured frame.
+"""Emits the bytecode that makes the values of a captured frame again.
 
-`Emitter` grows a list of instructions: load the graph's inputs, call it, rebuild the Python
-objects that the frame would have had, replay the side effects, and then return, or run the
-instruction that broke the graph and go on in a resume function (`resume/resume_functions.py`).
+`InstructionWriter` appends single instructions; `Emitter` emits values: it loads the graph's inputs, calls the graph,
+and reconstructs the Python objects that the frame would have had.  `resume/frame_codegen.py` uses it for the code that
+replaces a frame.
 """
 
 from __future__ import annotations
@@ -19,64 +19,59 @@ import torch.fx as fx
 from compiler_core.bytecode import Handler, Instruction, make
 from compiler_core.capture.side_effects import fill_cell
 from compiler_core.capture.values.base import NULL, Value
-from compiler_core.capture.values.constant import ConstantValue
-from compiler_core.capture.values.static import StaticValue
-from compiler_core.capture.values.symbols import SymbolicValue
+from compiler_core.capture.values.builtin.constant import ConstantValue
+from compiler_core.capture.values.builtin.static import StaticValue
+from compiler_core.capture.values.builtin.symbols import SymbolicValue
 from compiler_core.capture.values.tensor import TensorValue
 from compiler_core.capture.values.user.cells import CellValue
 from compiler_core.errors import Unsupported
-from compiler_core.guards.lifetimes import Mortal
+from compiler_core.guards.lifetimes import WeakBox
 
 if TYPE_CHECKING:
     from compiler_core.capture.graph_builder import Capture
     from compiler_core.guards.sources import Source
 
-OUT = "__graph_out"
-Step = Callable[[], None]
+GRAPH_RESULT = "__graph_out"
+EmitFunction = Callable[[], None]
 
 
-class Emitter:
-    """Instructions of one generated code object, and the temporaries that they use."""
+class InstructionWriter:
+    """The instructions of one generated code object, and the temporaries that they use.
 
-    def __init__(self, capture: Capture, code: types.CodeType) -> None:
-        self.capture = capture
+    `code` is the code object of the frame that is replaced.
+    """
+
+    def __init__(self, code: types.CodeType) -> None:
         self.code = code
         self.instructions: list[Instruction] = []
-        self.outputs: dict[fx.Node, int] = {}
-        self._temps: dict[int, str] = {}
-        self._made = 0
-        self._building: set[int] = set()
-        self._unfilled: list[CellValue] = []
-        self._alive: list[Value] = []
-        self._paths: dict[Source, str | None] = {}
-        """What several paths go through, and the temporary that holds it."""
+        self._temp_count = 0
         self._handler: Handler | None = None
         arguments = code.co_argcount + code.co_kwonlyargcount
         arguments += bool(code.co_flags & inspect.CO_VARARGS) + bool(code.co_flags & inspect.CO_VARKEYWORDS)
         self._arguments = code.co_varnames[:arguments]
         self._bound = dict.fromkeys(self._arguments)
-        """The locals that are surely bound here; the order tells."""
+        """The locals that are certainly bound at this point, in the order in which they were bound."""
 
     def add(self, *instructions: Instruction) -> None:
+        """Appends instructions."""
         for instruction in instructions:
             instruction.handler = instruction.handler or self._handler
         self.instructions.extend(instructions)
 
     @contextmanager
     def protected(self, target: Instruction | None, depth: int) -> Iterator[None]:
-        """What is added inside goes on at `target` when it raises (no `target`: it just raises)."""
+        """If instructions added in this context raise, the code continues at `target`; without `target` it raises.
+
+        `depth` is the depth of the stack at the handler.
+        """
         self._handler = Handler(target, depth, False) if target is not None else None
         yield
         self._handler = None
 
-    # --- lifetimes: what nothing needs any longer is dropped, as Python would
-
-    def drop_except(self, needed: Sequence[Value]) -> None:
-        """Drop the temporaries of all other values."""
-        kept = {self._temps.get(id(v)) for v in needed}
-        self._drop([name for name in self._bound if name not in kept and name not in self._arguments])
+    # --- lifetimes: locals that are not needed any more are deleted, as Python would drop the objects
 
     def drop_all(self) -> None:
+        """Deletes all bound locals."""
         self._drop(list(self._bound))
 
     def _drop(self, names: Sequence[str]) -> None:
@@ -85,8 +80,11 @@ class Emitter:
             del self._bound[name]
 
     @contextmanager
-    def one_way(self) -> Iterator[None]:
-        """What is added inside runs on one of two ways: what it makes or drops stays so on the other."""
+    def on_one_branch(self) -> Iterator[None]:
+        """Instructions added in this context run on one of two branches.
+
+        Locals that they bind or delete are unchanged on the other branch.
+        """
         bound = dict(self._bound)
         yield
         self._bound = bound
@@ -95,15 +93,6 @@ class Emitter:
 
     def constant(self, obj: Any) -> None:
         self.add(make.load_const(obj))
-
-    def outside(self, obj: Any) -> None:
-        """Push an object that the program may drop while this code is kept."""
-        box = self.capture.boxed(obj)
-        if isinstance(box, Mortal):
-            self.constant(box)
-            self.load_attr("value")
-        else:
-            self.constant(obj)
 
     def load_local(self, name: str) -> None:
         free = name in self.code.co_freevars
@@ -146,17 +135,59 @@ class Emitter:
         self.add(make.load_fast(name))
 
     def store_temp(self) -> str:
-        """Pop the top of the stack into a new local; its name."""
-        name = f"__t{self._made}"
-        self._made += 1
+        """Pops the top of the stack into a new local and returns its name."""
+        name = f"__t{self._temp_count}"
+        self._temp_count += 1
         self.add(make.store_fast(name))
         self._bound[name] = None
         return name
 
-    # --- values
+    def keep_pushed(self, push: EmitFunction) -> str:
+        """Stores what `push` pushes in a temporary and returns its name."""
+        push()
+        return self.store_temp()
+
+    def call_loaded(self, fn: Any, loads: Sequence[EmitFunction], kw_names: tuple[str, ...] = ()) -> None:
+        """Pushes the result of calling `fn` with what `loads` push."""
+        self.add(*make.load_callable([make.load_const(fn)]))
+        for load in loads:
+            load()
+        self.add(*make.call(len(loads), kw_names))
+
+
+class Emitter(InstructionWriter):
+    """Emits instructions that push values, and keeps each object in a temporary, so that it is made once."""
+
+    def __init__(self, capture: Capture, code: types.CodeType) -> None:
+        super().__init__(code)
+        self.capture = capture
+        self.outputs: dict[fx.Node, int] = {}
+        """The position of each node in the graph's result."""
+        self._temps: dict[int, str] = {}
+        """The temporary of each value, by the value's id."""
+        self._remembered: list[Value] = []
+        """The values in `_temps`, kept alive so that their ids are not reused."""
+        self._being_built: set[int] = set()
+        self._unfilled: list[CellValue] = []
+        self._paths: dict[Source, str | None] = {}
+        """The sources that several paths go through, each with the temporary that holds its object."""
+
+    def drop_except(self, needed: Sequence[Value]) -> None:
+        """Deletes the temporaries of all values that are not in `needed`."""
+        kept = {self._temps.get(id(v)) for v in needed}
+        self._drop([name for name in self._bound if name not in kept and name not in self._arguments])
+
+    def load_outside_object(self, obj: Any) -> None:
+        """Pushes an object that the program may drop while this code exists."""
+        box = self.capture.boxed(obj)
+        if isinstance(box, WeakBox):
+            self.constant(box)
+            self.load_attr("value")
+        else:
+            self.constant(obj)
 
     def source(self, source: Source) -> None:
-        """Push what lies at `source`; of several paths through it, the first one keeps it in a temporary."""
+        """Pushes the object at `source`; keeps it in a temporary if several paths go through it."""
         if (name := self._paths.get(source)) is None:
             source.load(self)
             if source not in self._paths:
@@ -166,43 +197,46 @@ class Emitter:
 
     @contextmanager
     def shared_paths(self, values: Sequence[Value]) -> Iterator[None]:
-        """Load what the paths to several of `values` go through once, such as a module on the way to its parameters."""
+        """Loads objects that the paths to several of `values` go through only once, such as a module of parameters."""
         counts = collections.Counter(base for value in values for base in _bases(value.source))
         self._paths = {base: None for base, count in counts.items() if count > 1 and _is_shared(base)}
         yield
         self._paths = {}
 
     def value(self, value: Value) -> None:
-        """Push the Python object of a symbolic value; an object is made only once."""
+        """Pushes the Python object of a value; the object is made only once."""
         if id(value) in self._temps:
             self.load_temp(self._temps[id(value)])
         elif value is NULL:
             self.push_null()
         elif self.capture.is_guarded(value):
-            value.rebuild(self)
-        elif value.source is not None and not value.source.makes_new:
+            value.reconstruct(self)
+        elif value.source is not None and not value.source.loads_new_object:
             self.source(value.source)
         elif value.source is None and (isinstance(value, TensorValue) or is_fixed(value)):
-            value.rebuild(self)
+            value.reconstruct(self)
         else:
             self._make_once(value)
 
     def _make_once(self, value: Value) -> None:
-        if id(value) in self._building:
-            raise Unsupported("unsupported operation", "an object that holds itself, across a break")
-        self._building.add(id(value))
-        value.rebuild(self)
-        self._building.discard(id(value))
+        if id(value) in self._being_built:
+            raise Unsupported("unsupported operation", "an object that contains itself, across a break")
+        self._being_built.add(id(value))
+        value.reconstruct(self)
+        self._being_built.discard(id(value))
         self._remember(value)
         self._fill_cells()
         self.load_temp(self._temps[id(value)])
 
-    def fill_later(self, cell: CellValue) -> None:
-        """A cell may lead to what is being made, as that of a function that calls itself does: it is filled after."""
+    def fill_cell_later(self, cell: CellValue) -> None:
+        """Fills a cell after the object that is being made, because its contents may refer to that object.
+
+        The cell of a recursive function is an example.
+        """
         self._unfilled.append(cell)
 
     def _fill_cells(self) -> None:
-        while self._unfilled and not self._building:
+        while self._unfilled and not self._being_built:
             cell = self._unfilled.pop()
             contents = cell.contents
             assert contents is not None
@@ -210,18 +244,18 @@ class Emitter:
             self.pop()
 
     def _remember(self, value: Value) -> str:
-        self._alive.append(value)
+        self._remembered.append(value)
         return self._temps.setdefault(id(value), self.store_temp())
 
     def load_kept(self, value: Value) -> None:
-        """Push a value that `keep` loaded, or one that cannot change."""
+        """Pushes a value that `keep` loaded, or one that cannot change."""
         if is_fixed(value):
             self.value(value)
         else:
             self.load_temp(self.keep(value))
 
     def keep(self, value: Value) -> str:
-        """Load a value now into a temporary, whatever changes later."""
+        """Loads a value into a temporary now, so that later changes do not affect it, and returns the temporary."""
         if id(value) not in self._temps:
             self.value(value)
             if id(value) in self._temps:
@@ -231,17 +265,15 @@ class Emitter:
         return self._temps[id(value)]
 
     def keep_unless_fixed(self, value: Value) -> None:
+        """Loads a value into a temporary, unless it cannot change."""
         if not is_fixed(value):
             self.keep(value)
 
-    def keep_with(self, push: Step) -> str:
-        push()
-        return self.store_temp()
-
     def graph_output(self, tensor: TensorValue) -> None:
-        node = tensor.made_by
+        """Pushes an output of the graph."""
+        node = tensor.output_node
         assert node is not None
-        self.load_temp(OUT)
+        self.load_temp(GRAPH_RESULT)
         self.constant(self.outputs[node])
         self.subscript()
 
@@ -257,30 +289,23 @@ class Emitter:
         self.add(make.build_map(len(values)))
 
     def call_object(self, fn: Any, args: Sequence[Value], kwargs: dict[str, Value] | None = None) -> None:
-        """Push ``fn(*args, **kwargs)``."""
+        """Pushes ``fn(*args, **kwargs)``."""
         named = kwargs or {}
         loads = [lambda v=v: self.value(v) for v in [*args, *named.values()]]
         self.call_loaded(fn, loads, tuple(named))
 
     def call_value(self, fn: Value, args: Sequence[Value], kwargs: dict[str, Value]) -> None:
-        """Push ``fn(*args, **kwargs)`` of a function that is a value itself."""
+        """Pushes ``fn(*args, **kwargs)``, where the function is a value, too."""
         function = self.keep(fn)
-        self.add(*make.callable_first([make.load_fast(function)]))
+        self.add(*make.load_callable([make.load_fast(function)]))
         for value in [*args, *kwargs.values()]:
             self.value(value)
         self.add(*make.call(len(args) + len(kwargs), tuple(kwargs)))
 
-    def call_loaded(self, fn: Any, loads: Sequence[Step], kw_names: tuple[str, ...] = ()) -> None:
-        """Push the result of calling `fn` on what `loads` push."""
-        self.add(*make.callable_first([make.load_const(fn)]))
-        for load in loads:
-            load()
-        self.add(*make.call(len(loads), kw_names))
-
     def call_method(self, name: str, args: Sequence[Value]) -> None:
-        """Call a method of the object on top of the stack."""
+        """Calls a method of the object on top of the stack and pushes the result."""
         owner = self.store_temp()
-        self.add(*make.callable_first([make.load_fast(owner), make.load_attr(name)]))
+        self.add(*make.load_callable([make.load_fast(owner), make.load_attr(name)]))
         for arg in args:
             self.value(arg)
         self.add(*make.call(len(args)))
@@ -288,35 +313,35 @@ class Emitter:
     # --- the graph
 
     def call_graph(self, compiled: Callable[..., Any]) -> None:
-        """Call the compiled graph on its inputs and keep the tuple of its outputs."""
+        """Calls the compiled graph on its inputs and stores the tuple of its outputs."""
         inputs = self.capture.inputs
-        self.add(*make.callable_first([make.load_const(compiled)]))
+        self.add(*make.load_callable([make.load_const(compiled)]))
         with self.shared_paths(inputs):
             for tensor in inputs:
                 self.value(tensor)
-        self.add(*make.call(len(inputs)), make.store_fast(OUT))
-        self._bound[OUT] = None
+        self.add(*make.call(len(inputs)), make.store_fast(GRAPH_RESULT))
+        self._bound[GRAPH_RESULT] = None
 
 
 def _bases(source: Source | None) -> Iterator[Source]:
-    """What the path to `source` goes through."""
+    """Yields the sources that the path to `source` goes through."""
     while (source := getattr(source, "base", None)) is not None:
         yield source
 
 
 def _is_shared(source: Source) -> bool:
-    """Whether to keep it: what is more than one step away, and the same object at each load."""
-    return hasattr(source, "base") and not source.makes_new
+    """Whether an object is worth a temporary: it takes more than one step to load, and each load gives the same one."""
+    return hasattr(source, "base") and not source.loads_new_object
 
 
 def is_fixed(value: Value) -> bool:
-    """Whether pushing it later pushes the same: NULL, and constants that the code holds."""
+    """Whether a value cannot change before it is pushed: NULL, and constants that the code contains."""
     plain = isinstance(value, (ConstantValue, StaticValue)) and not isinstance(value, SymbolicValue)
     return value is NULL or (value.source is None and plain)
 
 
 def graph_outputs(live: Sequence[Value]) -> dict[fx.Node, int]:
-    """The nodes that rebuilding `live` needs, each with its place in the graph's output."""
+    """Returns the nodes that reconstructing `live` needs, each with its position in the graph's output."""
     found: dict[fx.Node, int] = {}
     seen: set[int] = set()
     work = list(reversed(live))
@@ -325,8 +350,8 @@ def graph_outputs(live: Sequence[Value]) -> dict[fx.Node, int]:
         if id(value) in seen:
             continue
         seen.add(id(value))
-        if isinstance(value, TensorValue) and value.made_by is not None:
-            found.setdefault(value.made_by, len(found))
+        if isinstance(value, TensorValue) and value.output_node is not None:
+            found.setdefault(value.output_node, len(found))
         if value.source is None:
             work.extend(reversed(value.children()))
     return found

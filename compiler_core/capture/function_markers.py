@@ -1,37 +1,39 @@
-"""What programs say about their own functions: not to be captured, to be captured whole, to give a constant.
+"""Calls of functions that the program has marked: disabled, allowed in the graph as one node, or constant.
 
-Our own markers and those of stock ``torch.compile`` are honoured alike.
+The markers of this compiler and of stock ``torch.compile`` have the same effect.
 """
 
 from __future__ import annotations
 
 import types
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 from torch._dynamo import trace_rules
 
 from compiler_core.capture.rules.table import HANDLERS
 from compiler_core.capture.values.base import Value
-from compiler_core.capture.values.constant import is_atom
+from compiler_core.capture.values.builtin.constant import ConstantValue, is_atom
 from compiler_core.errors import Unsupported
-from compiler_core.hook.skip_rules import leave_alone
+from compiler_core.hook.skip_rules import disable_capture
 
 if TYPE_CHECKING:
-    from compiler_core.capture.interpreter import Interpreter
+    from compiler_core.capture.values.interfaces import Interpreter
 
 
 def marked_call(
     tx: Interpreter, fn: types.FunctionType, args: Sequence[Value], kwargs: dict[str, Value]
 ) -> Value | None:
-    """The result of calling a marked function; None for one without a mark."""
+    """Returns the result of calling a marked function; None for a function without a mark."""
     compiled_from = getattr(fn, "_cutaway_original", None)
-    if compiled_from is not None:  # a compiled function is captured as a part of its caller
+    if compiled_from is not None:  # a compiled function is inlined in its caller
         return tx.capture.wrap_static(compiled_from).call(tx, args, kwargs)
+    if getattr(fn, "_cutaway_graph_break", False):
+        _graph_break(tx, *args, **kwargs)
     if getattr(fn, "_cutaway_disabled", False) or getattr(fn, "_torchdynamo_disable", False):
         if getattr(fn, "_torchdynamo_disable_recursive", True) is False:
-            leave_alone(fn.__dict__["_torchdynamo_orig_callable"].__code__)
+            disable_capture(fn.__dict__["_torchdynamo_orig_callable"].__code__)
         raise Unsupported("asked for", fn.__qualname__)
     if getattr(fn, "_dynamo_marked_constant", False):
         return _constant_result(tx, fn, args, kwargs)
@@ -41,15 +43,17 @@ def marked_call(
 
 
 def _constant_result(tx: Interpreter, fn: Any, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
-    """``torch.compiler.assume_constant_result``: called now, once for each compile."""
+    """``torch.compiler.assume_constant_result``: calls the function now, once in each compile."""
     result = fn(*(a.constant(tx) for a in args), **{k: v.constant(tx) for k, v in kwargs.items()})
     if not is_atom(result):
         raise Unsupported("unsupported call", f"{fn.__qualname__} gives a {type(result).__name__} as constant result")
     return tx.capture.wrap_static(result)
 
 
-def _graph_break(tx: Interpreter, /, *args: Value, **kwargs: Value) -> Value:
-    raise Unsupported("asked for", "graph_break()")
+def _graph_break(tx: Interpreter, /, msg: Value | None = None) -> NoReturn:
+    """``graph_break(msg)``, which breaks the graph; the break's explanation has the message."""
+    text = "" if msg is None else str(msg.value if isinstance(msg, ConstantValue) else msg)
+    raise Unsupported("asked for", f"graph_break: {text}" if text else "graph_break()")
 
 
 HANDLERS[torch._dynamo.graph_break] = _graph_break

@@ -1,9 +1,8 @@
-"""Changes of outside objects, kept while capturing and replayed in order after the graph has run.
+"""Changes of outside objects: recorded during capture, replayed by generated code after the graph has run.
 
-A container, cell or object from outside is mirrored by one value; that value holds the state
-that Python would have left.  Replaying writes each changed object once, in the order in which
-the program first changed it; all new contents are loaded before anything is written, so that a
-swap reads what was there before.
+Each container, cell or object from outside is represented by one value, which has the state that Python would leave.
+The replay writes each changed object once, in the order in which the program first changed them.  It loads all new
+contents before it writes anything, so that a swap reads the old contents.
 """
 
 from __future__ import annotations
@@ -22,25 +21,25 @@ from compiler_core.capture.values.builtin.sequences import ListValue
 from compiler_core.capture.values.builtin.sets import SetValue, replace_set
 from compiler_core.capture.values.tensor import TensorValue
 from compiler_core.capture.values.user.cells import CellValue
-from compiler_core.capture.values.user.objects import ObjectValue
+from compiler_core.capture.values.user.object_attributes import InstanceValue
 from compiler_core.errors import Unsupported
-from compiler_core.guards.sources import FreeCell, Held
+from compiler_core.guards.sources import ConstantSource, FreeCellSource
 
 if TYPE_CHECKING:
-    from compiler_core.capture.bytecode_emitter import Emitter
+    from compiler_core.capture.values.interfaces import Emitter
 
 
 class SideEffects:
-    """What one capture changed outside itself."""
+    """The changes of outside objects in one capture attempt."""
 
     def __init__(self) -> None:
         self._changed: dict[int, Value] = {}
-        self._attributes: dict[tuple[int, str], tuple[ObjectValue | TensorValue, str]] = {}
-        self._globals: dict[tuple[int, str], tuple[Held | None, str, Value]] = {}
+        self._attributes: dict[tuple[int, str], tuple[InstanceValue | TensorValue, str]] = {}
+        self._globals: dict[tuple[int, str], tuple[ConstantSource | None, str, Value]] = {}
         self.tokens: list[TokenValue] = []
-        """Of the context variables that are set and not reset, in order."""
+        """The tokens of context variables that were set and not reset, in order."""
         self.frozen = ""
-        """What a change now would be, which the graph must break at; empty where changes are fine."""
+        """If not empty, changes break the graph, with this reason."""
 
     def __bool__(self) -> bool:
         return bool(self._changed or self._attributes or self._globals or self.tokens)
@@ -48,15 +47,15 @@ class SideEffects:
     def last_token(self) -> TokenValue | None:
         return self.tokens[-1] if self.tokens else None
 
-    def mutated(self, value: Value) -> None:
-        """The contents of an outside list, dict or cell are about to change."""
+    def note_mutation(self, value: Value) -> None:
+        """Notes that the contents of an outside container or cell are about to change."""
         self._check_frozen()
         if not isinstance(value, (ListValue, DictValue, SetValue, CellValue)):
             raise Unsupported("unsupported mutation", str(value))
         self._changed.setdefault(id(value), value)
 
-    def attribute(self, obj: ObjectValue | TensorValue, name: str) -> None:
-        """An attribute of an outside object or of a tensor is about to be set or deleted (`obj.stored` says)."""
+    def note_attribute(self, obj: InstanceValue | TensorValue, name: str) -> None:
+        """Notes that an attribute of an outside object or of a tensor is about to be set or deleted in `obj.stored`."""
         self._check_frozen()
         if obj.stored.get(name) is UNBOUND:
             raise Unsupported("unsupported mutation", f"{name} is deleted and set again, which puts it last")
@@ -66,31 +65,32 @@ class SideEffects:
         if self.frozen:
             raise Unsupported("unsupported mutation", self.frozen)
 
-    def store_global(self, module: Held | None, name: str, value: Value) -> None:
-        """A global of the frame, or of an inlined function's `module`, is set; UNBOUND deletes it."""
+    def store_global(self, module: ConstantSource | None, name: str, value: Value) -> None:
+        """Sets a global of the frame, or of an inlined function's `module`; the value UNBOUND deletes it."""
         self._check_frozen()
         self._globals[(id(module), name)] = (module, name, value)
 
-    def global_value(self, module: Held | None, name: str) -> Value | None:
+    def global_value(self, module: ConstantSource | None, name: str) -> Value | None:
+        """Returns the value that a global was set to, UNBOUND if it was deleted, None if it was not changed."""
         found = self._globals.get((id(module), name))
         return found[2] if found else None
 
     def owners(self) -> list[Any]:
-        """The outside containers and objects that changed."""
+        """Returns the outside containers and objects that changed."""
         objects = [obj for obj, _ in self._attributes.values() if obj.source is not None]
         return [*objects, *(v for v in self._changed.values() if not isinstance(v, CellValue))]
 
-    def writes_globals(self, *of: Held | None) -> bool:
-        """Whether globals were stored: any, or those of these modules."""
+    def writes_globals(self, *of: ConstantSource | None) -> bool:
+        """Whether any globals were stored or, if modules are given, globals of these modules."""
         return any(not of or module in of for module, _, _ in self._globals.values())
 
     def writes_cells(self, own: bool = False) -> bool:
-        """Whether cells of outside functions changed; `own`: also those of the frame's own function."""
+        """Whether cells of outside functions changed or, with `own`, cells of the frame's function, too."""
         cells = [v for v in self._changed.values() if isinstance(v, CellValue)]
-        return any(own or not isinstance(cell.source, FreeCell) for cell in cells)
+        return any(own or not isinstance(cell.source, FreeCellSource) for cell in cells)
 
     def values(self) -> list[Value]:
-        """All values that replaying needs."""
+        """Returns all values that the replay needs."""
         found: list[Value] = [*self.tokens]
         found += [v for _, _, v in self._globals.values()]
         found += [obj.stored[name] for obj, name in self._attributes.values()]
@@ -99,11 +99,11 @@ class SideEffects:
             if isinstance(value, CellValue):
                 found += [value._contents] if value._contents is not None else []
             elif isinstance(value, ContainerValue):
-                found += value.held()
+                found += value.known_values()
         return [v for v in found if v is not UNBOUND]
 
     def replay(self, emit: Emitter) -> None:
-        """Generate the writes: first load everything, then write."""
+        """Emits the code of the replay: it loads everything first, then writes."""
         for token in self.tokens:
             emit.keep(token)
         writes = [self._global_write(emit, *g) for g in self._globals.values()]
@@ -112,7 +112,7 @@ class SideEffects:
         for write in writes:
             write()
 
-    def _global_write(self, emit: Emitter, module: Held | None, name: str, value: Value) -> Any:
+    def _global_write(self, emit: Emitter, module: ConstantSource | None, name: str, value: Value) -> Any:
         if value is UNBOUND:
             return lambda: self._global_delete(emit, name)
         emit.keep_unless_fixed(value)
@@ -129,12 +129,12 @@ class SideEffects:
         return write
 
     def _global_delete(self, emit: Emitter, name: str) -> None:
-        # it may have come into being in this frame, and then only this store makes it exist
+        # the global may have been created in this frame, and a delete needs it to exist
         emit.constant(None)
         emit.store_global(name)
         emit.delete_global(name)
 
-    def _attribute_write(self, emit: Emitter, obj: ObjectValue | TensorValue, name: str) -> Any:
+    def _attribute_write(self, emit: Emitter, obj: InstanceValue | TensorValue, name: str) -> Any:
         owner, value = emit.keep(obj), obj.stored[name]
         if value is not UNBOUND:
             emit.keep_unless_fixed(value)
@@ -143,7 +143,7 @@ class SideEffects:
             if value is UNBOUND:
                 emit.call_loaded(delete_attribute, [lambda: emit.load_temp(owner), lambda: emit.constant(name)])
                 emit.pop()
-            elif isinstance(obj, ObjectValue) and obj.stores_directly:
+            elif isinstance(obj, InstanceValue) and obj.bypasses_setattr:
                 loads = [lambda: emit.load_temp(owner), lambda: emit.constant(name), lambda: emit.load_kept(value)]
                 emit.call_loaded(object.__setattr__, loads)
                 emit.pop()
@@ -160,8 +160,8 @@ class SideEffects:
             return self._cell_write(emit, value)
         owner = emit.keep(value)
         assert isinstance(value, ContainerValue)
-        contents = emit.keep_with(lambda: value.rebuild_contents(emit))
-        replace = _replacement(value)
+        contents = emit.keep_pushed(lambda: value.reconstruct_contents(emit))
+        replace = _replace_function(value)
 
         def write() -> None:
             emit.call_loaded(replace, [lambda: emit.load_temp(owner), lambda: emit.load_temp(contents)])
@@ -175,7 +175,7 @@ class SideEffects:
         emit.keep_unless_fixed(contents)
 
         def write() -> None:
-            if isinstance(source, FreeCell):
+            if isinstance(source, FreeCellSource):
                 emit.load_kept(contents)
                 emit.store_cell(source.name)
             else:
@@ -185,8 +185,8 @@ class SideEffects:
         return write
 
 
-def _replacement(value: ContainerValue) -> Any:
-    """The function that gives an outside container its new contents."""
+def _replace_function(value: ContainerValue) -> Any:
+    """Returns the function that gives an outside container its new contents."""
     if isinstance(value, ListValue) and value._values is None:
         return list.extend
     if isinstance(value, DequeValue):
@@ -197,18 +197,18 @@ def _replacement(value: ContainerValue) -> Any:
 
 
 def replace_deque(target: deque[Any], contents: list[Any]) -> None:
-    """Called by generated code."""
+    """Replaces the contents of a deque; generated code calls it."""
     target.clear()
     target.extend(contents)
 
 
 def replace_list(target: list[Any], contents: list[Any]) -> None:
-    """Called by generated code."""
+    """Replaces the contents of a list; generated code calls it."""
     list.__setitem__(target, slice(None), contents)
 
 
 def replace_dict(target: dict[Any, Any], contents: dict[Any, Any]) -> None:
-    """Called by generated code."""
+    """Replaces the contents of a dict; generated code calls it."""
     base = OrderedDict if isinstance(target, OrderedDict) else dict
     base.clear(target)
     for key, value in contents.items():
@@ -216,11 +216,11 @@ def replace_dict(target: dict[Any, Any], contents: dict[Any, Any]) -> None:
 
 
 def delete_attribute(owner: Any, name: str) -> None:
-    """Called by generated code.  The attribute may have come into being in the frame, and never lain on `owner`."""
+    """Deletes an attribute, which may have existed only within the frame; generated code calls it."""
     with contextlib.suppress(AttributeError):
         object.__delattr__(owner, name)
 
 
 def fill_cell(cell: types.CellType, contents: Any) -> None:
-    """Called by generated code."""
+    """Sets the contents of a cell; generated code calls it."""
     cell.cell_contents = contents

@@ -1,8 +1,7 @@
-"""Recording the symbolic interpreter, step by step, as differences (`steps.py`).
+"""Records the steps of the symbolic interpreter as differences (`records/steps.py`), with the option `steps`.
 
-Nothing here runs unless it was asked for: then the frame is interpreted by subclasses that note what
-each instruction changed.  A watched stack and watched locals say how much of them a step touched, so
-that noting a step takes time for what it changed and not for what is there.
+The frame is then interpreted by subclasses that record what each instruction changed.  The stack and the locals track
+their changes, so that recording a step takes time in proportion to what it changed, not to the size of the state.
 """
 
 from __future__ import annotations
@@ -13,32 +12,32 @@ from typing import Any, SupportsIndex
 
 import torch.fx as fx
 
-from compiler_core.bytecode import disassembled, operand
+from compiler_core.bytecode import disassemble_cached, operand
 from compiler_core.capture.graph_builder import Capture
 from compiler_core.capture.interpreter import Interpreter
 from compiler_core.capture.side_effects import SideEffects
 from compiler_core.capture.values.base import UNBOUND, NullValue, Value
-from compiler_core.capture.values.constant import ConstantValue
+from compiler_core.capture.values.builtin.constant import ConstantValue
+from compiler_core.capture.values.builtin.static import StaticValue
 from compiler_core.capture.values.describe import describe
-from compiler_core.capture.values.static import StaticValue
 from compiler_core.capture.values.tensor import TensorValue
-from compiler_core.capture.values.user.objects import ObjectValue
+from compiler_core.capture.values.user.object_attributes import InstanceValue
 from compiler_core.errors import Unsupported
-from compiler_core.guards import LibraryNames
-from compiler_core.guards.sources import Held, Source
+from compiler_core.guards import LibraryLookups
+from compiler_core.guards.sources import ConstantSource, Source
 from compiler_core.records import Compile
 from compiler_core.records.steps import StepCall, StepCode, StepNote, StepResult, Steps, StepStore, StepText
 from compiler_core.support.fx_graphs import node_text
 
-MOST_STEPS = 200_000
-# How many of the top values an instruction may have changed in place, however it took them.
-_REACH = 4
+MAX_STEPS = 200_000
+# an instruction may change this many values at the top of the stack in place
+_TOP_VALUES = 4
 
 
-class WatchedStack(list[Value]):
-    """A stack that knows how far down it was changed: `low` values at its bottom were not."""
+class TrackedStack(list[Value]):
+    """A stack that tracks how many values at its bottom are unchanged."""
 
-    low = 0
+    unchanged = 0
 
     def pop(self, index: SupportsIndex = -1) -> Value:
         value = super().pop(index)
@@ -56,21 +55,21 @@ class WatchedStack(list[Value]):
 
     def insert(self, index: SupportsIndex, value: Value) -> None:
         super().insert(index, value)
-        self.low = 0
+        self.unchanged = 0
 
     def clear(self) -> None:
         super().clear()
-        self.low = 0
+        self.unchanged = 0
 
     def _changed_from(self, index: SupportsIndex | slice, size: int | None = None) -> None:
         size = len(self) if size is None else size
         start = index.start or 0 if isinstance(index, slice) else int(index)
         first = start if start >= 0 else max(size + start, 0)
-        self.low = min(self.low, first, len(self))
+        self.unchanged = min(self.unchanged, first, len(self))
 
 
-class WatchedNames(dict[str, Any]):
-    """Locals or cells, and which of them changed."""
+class TrackedNames(dict[str, Any]):
+    """Locals or cells that track which names changed."""
 
     def __init__(self, values: dict[str, Any], changed: dict[str, None]) -> None:
         super().__init__(values)
@@ -91,7 +90,7 @@ class WatchedNames(dict[str, Any]):
 
 
 class StepRecorder:
-    """Writes one attempt into a `Steps`."""
+    """Records one capture attempt in a `Steps`."""
 
     def __init__(self, compile_: Compile) -> None:
         self.steps = Steps()
@@ -102,58 +101,59 @@ class StepRecorder:
         self._values: dict[int, tuple[Value, int]] = {}
         self._fixed: dict[str, int] = {}
         self._shown: list[str] = []
-        self._at_work: RecordingInterpreter | None = None
+        self._current: RecordingInterpreter | None = None
 
     @property
     def is_full(self) -> bool:
-        return len(self.steps.call) >= MOST_STEPS
+        """Whether no more steps are recorded."""
+        return len(self.steps.call) >= MAX_STEPS
 
-    def enter(self, tx: RecordingInterpreter) -> int:
-        """A call begins; its number."""
+    def enter_call(self, tx: RecordingInterpreter) -> int:
+        """Records that a call begins, and returns its number."""
         caller = tx.parent.call_number if isinstance(tx.parent, RecordingInterpreter) else None
         self.steps.calls.append(StepCall(self._code(tx.code), caller))
         return len(self.steps.calls) - 1
 
-    def before(self, tx: RecordingInterpreter) -> None:
-        """An instruction is about to run; what a call has taken off its caller's stack is the call's."""
-        if self._at_work is not None and self._at_work is not tx:
-            self.flush(self._at_work)
-        self._at_work, tx.touched = tx, tx.stack[-_REACH:]
+    def before_step(self, tx: RecordingInterpreter) -> None:
+        """Starts recording an instruction; what a call popped from its caller's stack belongs to the calling step."""
+        if self._current is not None and self._current is not tx:
+            self.flush(self._current)
+        self._current, tx.touched = tx, tx.stack[-_TOP_VALUES:]
         self.steps.call.append(tx.call_number)
         self.steps.at.append(tx.pc)
         self.steps.pops.append(0)
         self.steps.pushes.append([])
 
-    def after(self, tx: RecordingInterpreter) -> None:
-        """The instruction has run, and whatever it called."""
+    def after_step(self, tx: RecordingInterpreter) -> None:
+        """Finishes recording an instruction, after it and everything that it called have run."""
         self.flush(tx)
-        opname = tx.instructions[self.steps.at[-1]].opname if self._at_work is tx else ""
+        opname = tx.instructions[self.steps.at[-1]].opname if self._current is tx else ""
         if opname.endswith("_DEREF"):
             self._refresh(tx.cells.get(str(tx.instructions[self.steps.at[-1]].argval)))
-        for value in (*tx.touched, *tx.stack[-_REACH:]):
+        for value in (*tx.touched, *tx.stack[-_TOP_VALUES:]):
             self._refresh(value)
             self._refresh(getattr(value, "owner", None))
-        self._at_work = tx
+        self._current = tx
 
     def flush(self, tx: RecordingInterpreter) -> None:
-        """Note what changed in a call since it was last looked at, as the doing of the latest step."""
+        """Records what changed in a call since its last flush, as an effect of the latest step."""
         self._flush_stack(tx)
         for name in tx.changed:
             value = tx.cells.get(name) or tx.locals.get(name)
-            number = None if value is None or value is UNBOUND else self.number(value)
+            number = None if value is None or value is UNBOUND else self.number_of(value)
             self.steps.stores.append(StepStore(self._now, tx.call_number, name, number))
         tx.changed.clear()
 
     def _flush_stack(self, tx: RecordingInterpreter) -> None:
-        if not isinstance(tx.stack, WatchedStack):
-            tx.stack = WatchedStack(tx.stack)
+        if not isinstance(tx.stack, TrackedStack):
+            tx.stack = TrackedStack(tx.stack)
         stack = tx.stack
-        assert isinstance(stack, WatchedStack)
-        pops, pushed = tx.flushed - stack.low, stack[stack.low :]
-        stack.low = tx.flushed = len(stack)
+        assert isinstance(stack, TrackedStack)
+        pops, pushed = tx.flushed - stack.unchanged, stack[stack.unchanged :]
+        stack.unchanged = tx.flushed = len(stack)
         if not pops and not pushed:
             return
-        pushes = [self.number(v) for v in pushed]
+        pushes = [self.number_of(v) for v in pushed]
         if self.steps.call[-1] == tx.call_number:
             self.steps.pops[-1], self.steps.pushes[-1] = pops, pushes
         else:
@@ -165,8 +165,8 @@ class StepRecorder:
 
     # ------------------------------------------------------------ values
 
-    def number(self, value: Value) -> int:
-        """The number of a value; what is always the same to look at has one however often it is made."""
+    def number_of(self, value: Value) -> int:
+        """Returns the number of a value; all constants with the same text share one number."""
         if isinstance(value, (ConstantValue, StaticValue, NullValue)):
             text = describe(value)
             if text not in self._fixed:
@@ -184,7 +184,7 @@ class StepRecorder:
         return len(self._shown) - 1
 
     def _refresh(self, value: Value | None) -> None:
-        """Note it where a known value looks different now."""
+        """Records the new text of a known value if it has changed."""
         known = self._values.get(id(value))
         if value is None or known is None:
             return
@@ -196,19 +196,20 @@ class StepRecorder:
     # ------------------------------------------------------------ notes
 
     def note(self, kind: Any, text: str, item: str | None = None) -> None:
+        """Records a note at the latest step: a new node, guard or side effect, or a graph break."""
         if not self.is_full:
             self.steps.notes.append(StepNote(max(self._now, 0), kind, text, item))
 
-    def node(self, node: fx.Node) -> None:
+    def note_node(self, node: fx.Node) -> None:
         self.note("node", node_text(node), f"{self._graph}#{node.name}")
 
-    def broke(self, tx: RecordingInterpreter, why: Unsupported) -> None:
+    def note_break(self, tx: RecordingInterpreter, why: Unsupported) -> None:
         self.steps.outcome = "broke"
         self.note("break", str(why), f"{self._bytecode}#{tx.pc - 1}")
 
     def _code(self, code: types.CodeType) -> int:
         if code not in self._codes:
-            instructions, where = disassembled(code)
+            instructions, where = disassemble_cached(code)
             texts = [f"{x.opname} {operand(x, where)}".rstrip() for x in instructions]
             lines = [x.lineno or 0 for x in instructions]
             self.steps.codes.append(StepCode(code.co_qualname, code.co_filename, texts, lines))
@@ -217,19 +218,19 @@ class StepRecorder:
 
 
 class RecordingInterpreter(Interpreter):
-    """An interpreter that tells its capture's recorder of each step."""
+    """An interpreter that records each step with its capture's recorder."""
 
     capture: RecordingCapture
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.stack = WatchedStack(self.stack)
+        self.stack = TrackedStack(self.stack)
         self.flushed = 0
         self.touched: Sequence[Value] = ()
         self.changed: dict[str, None] = {}
-        self.locals = WatchedNames(self.locals, self.changed)
-        self.cells = WatchedNames(self.cells, self.changed)
-        self.call_number = self.capture.recorder.enter(self)
+        self.locals = TrackedNames(self.locals, self.changed)
+        self.cells = TrackedNames(self.cells, self.changed)
+        self.call_number = self.capture.recorder.enter_call(self)
 
     def step(self) -> None:
         recorder = self.capture.recorder
@@ -237,25 +238,25 @@ class RecordingInterpreter(Interpreter):
             recorder.steps.dropped += 1
             super().step()
             return
-        recorder.before(self)
+        recorder.before_step(self)
         try:
             super().step()
         except Unsupported as why:
             if self.parent is None:
-                recorder.broke(self, why)
+                recorder.note_break(self, why)
             raise
         finally:
-            recorder.after(self)
+            recorder.after_step(self)
 
 
 class RecordingCapture(Capture):
-    """A capture that tells its recorder of new nodes, guards and side effects."""
+    """A capture that records new nodes, guards and side effects."""
 
     def __init__(self, *args: Any, recorder: StepRecorder) -> None:
         self.recorder = recorder
         super().__init__(*args)
         self.effects = RecordingEffects(recorder)
-        self.library = LibraryNames(lambda text: recorder.note("guard", text))
+        self.library = LibraryLookups(lambda text: recorder.note("guard", text))
 
     def guard(self, kind: str, source: Source, value: Any) -> None:
         before = len(self.guards)
@@ -263,33 +264,33 @@ class RecordingCapture(Capture):
         if len(self.guards) > before:
             self.recorder.note("guard", next(reversed(self.guards.values())).text)
 
-    def _describe(self, node: fx.Node, value: Any) -> None:
-        super()._describe(node, value)
-        self.recorder.node(node)
+    def _set_meta(self, node: fx.Node, value: Any) -> None:
+        super()._set_meta(node, value)
+        self.recorder.note_node(node)
 
 
 class RecordingEffects(SideEffects):
-    """Side effects that tell the recorder when something outside is changed."""
+    """Side effects that record each change of an outside object."""
 
     def __init__(self, recorder: StepRecorder) -> None:
         super().__init__()
         self._recorder = recorder
 
-    def mutated(self, value: Value) -> None:
-        super().mutated(value)
+    def note_mutation(self, value: Value) -> None:
+        super().note_mutation(value)
         self._recorder.note("effect", f"changes {describe(value)}")
 
-    def attribute(self, obj: ObjectValue | TensorValue, name: str) -> None:
-        super().attribute(obj, name)
+    def note_attribute(self, obj: InstanceValue | TensorValue, name: str) -> None:
+        super().note_attribute(obj, name)
         self._recorder.note("effect", f"sets {describe(obj)}.{name}")
 
-    def store_global(self, module: Held | None, name: str, value: Value) -> None:
+    def store_global(self, module: ConstantSource | None, name: str, value: Value) -> None:
         super().store_global(module, name, value)
         self._recorder.note("effect", f"sets global {name} to {describe(value)}")
 
 
 def link_guards(compile_: Compile) -> None:
-    """Name the guards' items, which have theirs only once their list is whole."""
+    """Adds to the notes of guards the items of the guards, which exist only once all guards are known."""
     keys = {guard.code: f"{compile_.id}:guards#{guard.key}" for guard in compile_.guards}
     for steps in compile_.steps:
         _link(steps.notes, keys)
@@ -299,6 +300,6 @@ def _link(notes: Sequence[StepNote], keys: dict[str, str]) -> None:
     for note in notes:
         if note.kind == "guard":
             text = note.text.partition("  # ")[0]
-            # of names of a library, only the beginning was known
+            # of a guard on library names, only the beginning of the text was known when it was noted
             note.text = text if text in keys else next((code for code in keys if code.startswith(text)), text)
             note.item = keys.get(note.text)

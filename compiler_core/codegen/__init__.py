@@ -1,6 +1,8 @@
-"""Printers of the loop IR.
+"""Code generation: from a graph's loop IR (`ir.Program`) to a Python function that runs it.
 
-Each language is a module with a function ``generate(program) -> Code``, the text of all kernels of one graph
-(`cpp`, `triton`); `wrapper` prints the Python that allocates, launches and calls PyTorch's own kernels; `recipe` makes
-a function of both.
+`cpp` and `triton` print the kernels of one graph: ``generate(program) -> KernelSource``.  `wrapper` plans memory,
+prints the Python function that allocates buffers, launches kernels and calls PyTorch's kernels, and loads it
+(`executable`).  `build` runs compilers and keeps their output in the kernel cache on disk.  `machine_code` compiles
+kernels to assembly for a target, with the kernel line behind each instruction.  `source` has the types that the
+others share.
 """

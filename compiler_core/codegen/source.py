@@ -1,4 +1,4 @@
-"""Source text of kernels, and which statements each of its lines prints."""
+"""Kernel source, and the loop IR statements that each of its lines was printed from."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from dataclasses import dataclass
 from compiler_core.loops.ir import Language
 
 Launcher = Callable[..., object]
-"""A kernel, called with a tensor for each of `Loops.arguments`, in their order, then the values of `Loops.symbols` and
-`Loops.scalars`.  What one of C++ returns is true if it met an index that is out of range."""
+"""Launches a kernel.  Its arguments are a tensor for each of `Loops.arguments`, in order, then the values of
+`Loops.symbols` and `Loops.scalars`.  A C++ kernel's launcher returns True if an index was out of range."""
 
 
 @dataclass(frozen=True)
-class Line:
-    """Line `number` (from 1) of a text prints statements `statements` of kernel `kernel`.
+class LineOrigin:
+    """The origin of line `number` (from 1): statements `statements` of kernel `kernel`.
 
-    Statements are counted as in the body of the kernel's `Loops`; a line that belongs to the
-    kernel as a whole names none.
+    Statements are numbered as in the body of the kernel's `Loops`; a line that belongs to the
+    kernel as a whole has none.
     """
 
     number: int
@@ -26,9 +26,9 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Code:
-    """Kernel source."""
+class KernelSource:
+    """The source of a graph's kernels in one language, with the origin of each line."""
 
     language: Language
     text: str
-    lines: tuple[Line, ...]
+    lines: tuple[LineOrigin, ...]

@@ -1,17 +1,21 @@
-"""Guards: what must hold for compiled code to be used again.
+"""Guards: the conditions under which compiled code may be used again.
 
-There is one list of `GuardSpec`s.  It is read in three ways: as readable Python (the record), as
-PyTorch's C++ guard tree (what runs before every call) and, when a call was not covered, in Python
-once more to say which guard failed and what it saw.
+Capture adds a `GuardSpec` for every fact about the outside world that it depends on.  The list is used in three ways:
+printed as Python for the record (`listing.py`), installed in PyTorch's C++ guard tree, which runs before every call
+(`tree.py`), and checked in Python after a call that no compiled code covers, to name the guard that failed.
+
+`sources.py` says where a value comes from, `kinds.py` what a guard is, and `*_guards.py` define the kinds.
 """
 
-from compiler_core.guards.cost import cost_of, costs
-from compiler_core.guards.kinds import KINDS, GuardSpec, current_gpu_guard, frozen, no_dispatch_mode_guard, state_guard
-from compiler_core.guards.library import LibraryNames
-from compiler_core.guards.listing import filtered, first_failure, guards_text
+from compiler_core.guards import relation_guards, tensor_guards, value_guards  # noqa: F401  (they register their kinds)
+from compiler_core.guards.cost import guard_costs, tree_cost
+from compiler_core.guards.kinds import KINDS, GuardSpec, guarded_value
+from compiler_core.guards.library import LibraryLookups
+from compiler_core.guards.listing import apply_guard_filter, first_failure, guards_text
+from compiler_core.guards.state_guards import current_gpu_guard, no_dispatch_mode_guard, state_guard
 from compiler_core.guards.tree import GuardTree
 
 __all__ = [
-    "KINDS", "GuardSpec", "GuardTree", "LibraryNames", "cost_of", "costs", "current_gpu_guard", "filtered",
-    "first_failure", "frozen", "guards_text", "no_dispatch_mode_guard", "state_guard",
+    "KINDS", "GuardSpec", "GuardTree", "LibraryLookups", "apply_guard_filter", "current_gpu_guard", "first_failure",
+    "guard_costs", "guarded_value", "guards_text", "no_dispatch_mode_guard", "state_guard", "tree_cost",
 ]  # fmt: skip

@@ -1,7 +1,7 @@
 """Conditions on sizes and numbers: ``L['x'].size()[0] % 2 == 0``.
 
-Each is a guard of its own, with the user's line that asked; all that one compile has are checked in one
-generated function, which fetches each tensor and each of its sizes once.
+Each condition is a separate guard in the record, with the user's line that caused it.  All conditions of a compile are
+checked by one generated function, which fetches each tensor and each of its sizes once.
 """
 
 from __future__ import annotations
@@ -13,54 +13,65 @@ from typing import Any
 
 import torch
 
-from compiler_core.guards.sources import Attribute, Computed, Extent, Global, Item, Local, Scope, Source
-from compiler_core.support.safe_repr import shown
+from compiler_core.guards.sources import (
+    AttrSource,
+    ComputedSource,
+    GetItemSource,
+    GlobalSource,
+    LocalSource,
+    Scope,
+    Source,
+    TensorPropertySource,
+)
+from compiler_core.support.safe_repr import safe_repr
 
-NAMES: dict[str, Any] = {"math": math, "torch": torch}
-"""What an expression may name besides its sources."""
+EXPRESSION_NAMES: dict[str, Any] = {"math": math, "torch": torch}
+"""The names that an expression may use besides those of its sources."""
 
 
 @dataclass(frozen=True)
 class Condition:
-    """A Python expression over `sources`, in which each has a name; in `text`, it stands for itself."""
+    """A condition as a Python expression."""
 
     code: str
+    """The expression that is evaluated; it uses the names in `sources`."""
     text: str
+    """The expression for the reader, with the text of each source in place of its name."""
     sources: dict[str, Source]
 
     def holds(self, scope: Scope) -> bool:
-        return bool(eval(self.code, dict(NAMES), self.values(scope)))
+        return bool(eval(self.code, dict(EXPRESSION_NAMES), self._values(scope)))
 
-    def values(self, scope: Scope) -> dict[str, Any]:
+    def _values(self, scope: Scope) -> dict[str, Any]:
         return {name: source.fetch(scope) for name, source in self.sources.items()}
 
-    def numbers(self) -> Iterator[Source]:
-        """The outside ints and floats in it."""
+    def number_sources(self) -> Iterator[Source]:
+        """Yields the sources that are ints and floats rather than sizes and strides of tensors."""
         work = list(self.sources.values())
         while work:
             source = work.pop()
-            if isinstance(source, Computed):
+            if isinstance(source, ComputedSource):
                 work += [arg for arg in source.args if isinstance(arg, Source)]
-            elif not isinstance(source, Extent):
+            elif not isinstance(source, TensorPropertySource):
                 yield source
 
-    def seen(self, scope: Scope) -> str:
-        """What the sources are now."""
-        values = self.values(scope)
-        return ", ".join(f"{source.text} is {shown(values[name])}" for name, source in self.sources.items())
+    def current_values(self, scope: Scope) -> str:
+        """Returns the values of the sources as text, for messages."""
+        values = self._values(scope)
+        return ", ".join(f"{source.text} is {safe_repr(values[name])}" for name, source in self.sources.items())
 
 
-def checker(conditions: Sequence[Condition], scope: Scope) -> Callable[[dict[str, Any]], bool]:
-    """One function of a frame's locals that says whether all `conditions` hold."""
-    return _Writer(scope).function(conditions)
+def compile_conditions(conditions: Sequence[Condition], scope: Scope) -> Callable[[dict[str, Any]], bool]:
+    """Returns a function that takes a frame's locals and returns whether all `conditions` hold."""
+    return _FunctionWriter(scope).function(conditions)
 
 
-class _Writer:
-    """Writes that function: what is fetched on the way to two sources is fetched once."""
+class _FunctionWriter:
+    """Writes the function that checks conditions.  A value on the path to several sources is fetched once."""
 
     def __init__(self, scope: Scope) -> None:
         self.lines: list[str] = []
-        self.space: dict[str, Any] = {**NAMES, "G": scope.f_globals, "scope_of": _scope_like(scope)}
+        self.namespace: dict[str, Any] = {**EXPRESSION_NAMES, "G": scope.f_globals, "scope_of": _scope_factory(scope)}
         self._names: dict[Any, str] = {}
 
     def function(self, conditions: Sequence[Condition]) -> Callable[[dict[str, Any]], bool]:
@@ -69,46 +80,46 @@ class _Writer:
             self.lines.append(f"{name} = {self._expression(source)}")
         tests = " and ".join(f"({condition.code})" for condition in conditions)
         text = "def holds(L):\n" + "".join(f"    {line}\n" for line in [*self.lines, f"return {tests}"])
-        exec(compile(text, "<cutaway conditions>", "exec"), self.space)
-        made: Callable[[dict[str, Any]], bool] = self.space["holds"]
-        return made
+        exec(compile(text, "<cutaway conditions>", "exec"), self.namespace)
+        function: Callable[[dict[str, Any]], bool] = self.namespace["holds"]
+        return function
 
     def _variable(self, key: Any, expression: Callable[[], str]) -> str:
-        """A local that holds this expression, which is computed once."""
+        """Returns the local variable that holds this expression, and assigns it the first time."""
         if key not in self._names:
             text = expression()
             self._names[key] = f"t{len(self._names)}_"
             self.lines.append(f"{self._names[key]} = {text}")
         return self._names[key]
 
-    def _of(self, source: Source) -> str:
+    def _source_variable(self, source: Source) -> str:
         return self._variable(source, lambda: self._expression(source))
 
     def _expression(self, source: Source) -> str:
-        if isinstance(source, Extent):
-            base = self._of(source.base)
-            whole = self._variable((source.base, source.method), lambda: f"{base}.{source.method}()")
-            return f"{whole}[{source.index}]"
-        if isinstance(source, Local):
+        if isinstance(source, TensorPropertySource):
+            base = self._source_variable(source.base)
+            extents = self._variable((source.base, source.method), lambda: f"{base}.{source.method}()")
+            return f"{extents}[{source.index}]"
+        if isinstance(source, LocalSource):
             return f"L[{source.name!r}]"
-        if isinstance(source, Global) and source.module is None:
+        if isinstance(source, GlobalSource) and source.module is None:
             return f"G[{source.name!r}]"
-        if isinstance(source, Attribute) and source.table is None:
-            return f"{self._of(source.base)}.{source.name}"
-        if isinstance(source, Item) and isinstance(source.key, (int, str)):
-            return f"{self._of(source.base)}[{source.key!r}]"
-        if isinstance(source, Computed):
-            args = [self._of(arg) if isinstance(arg, Source) else repr(arg) for arg in source.args]
-            return f"{self._bound(source.function)}({', '.join(args)})"
-        return f"{self._bound(source.fetch)}(scope_of(L))"
+        if isinstance(source, AttrSource) and source.table is None:
+            return f"{self._source_variable(source.base)}.{source.name}"
+        if isinstance(source, GetItemSource) and isinstance(source.key, (int, str)):
+            return f"{self._source_variable(source.base)}[{source.key!r}]"
+        if isinstance(source, ComputedSource):
+            args = [self._source_variable(arg) if isinstance(arg, Source) else repr(arg) for arg in source.args]
+            return f"{self._bind(source.function)}({', '.join(args)})"
+        return f"{self._bind(source.fetch)}(scope_of(L))"
 
-    def _bound(self, function: Callable[..., Any]) -> str:
-        """A name for `function`."""
-        name = f"f{len(self.space)}_"
-        self.space[name] = function
+    def _bind(self, function: Callable[..., Any]) -> str:
+        """Adds `function` to the namespace; returns its name there."""
+        name = f"f{len(self.namespace)}_"
+        self.namespace[name] = function
         return name
 
 
-def _scope_like(scope: Scope) -> Callable[[dict[str, Any]], Scope]:
+def _scope_factory(scope: Scope) -> Callable[[dict[str, Any]], Scope]:
     f_globals = scope.f_globals
     return lambda f_locals: Scope(f_locals, f_globals, {})

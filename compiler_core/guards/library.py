@@ -1,7 +1,7 @@
-"""Names of libraries that capture looked up: functions of modules and methods of classes, which programs may replace.
+"""LIBRARY, the guard on names of libraries: functions of modules and methods of classes, which programs may replace.
 
-Libraries hardly ever change, so what capture found there is checked by the version of the dict that it was found in:
-one comparison for each dict at each call.  The names themselves are compared only after a change of their dict.
+Libraries rarely change, so the guard compares the version of the dict in which a name was found: one comparison for
+each dict at each call.  The names themselves are compared only after their dict has changed.
 """
 
 from __future__ import annotations
@@ -15,73 +15,69 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from compiler_core.guards.kinds import IMMUTABLE_EXAMPLE, MISSING, GuardKind, GuardSpec, guard_kind
 from compiler_core.guards.lifetimes import is_library, is_python_class, module_of, weak_cache
-from compiler_core.guards.sources import Constant, Held
+from compiler_core.guards.sources import Box, ConstantSource
 from compiler_core.support.interrupts import guard_function
 
 if TYPE_CHECKING:
-    from compiler_core.guards.kinds import GuardSpec
     from compiler_core.guards.tree import GuardTree
     from compiler_core.records import ItemId
 
-MISSING: Any = object()
-_IMMUTABLE = 0  # as an example value, it marks an item as one to skip while the dict has its version
-
 
 @dataclass
-class LookedUp:
-    """What was found in one dict: the value of each name, MISSING for a name that it does not have."""
+class DictLookups:
+    """The names that were looked up in one dict, each with its value, or MISSING if the dict does not have the name."""
 
     names: dict[str, Any]
     home: str
+    """The module or class whose dict `names` is, as text."""
     line: ItemId | None
     found: dict[str, Any] = field(default_factory=dict)
 
-    def look(self, name: str) -> None:
+    def add(self, name: str) -> None:
         if name not in self.found:
             self.found[name] = self.names.get(name, MISSING)
 
-    def spec(self) -> GuardSpec:
-        from compiler_core.guards.kinds import GuardSpec
-
-        return GuardSpec("LIBRARY", Held(Constant(self.names), self.home), self.found, self.line)
+    def guard(self) -> GuardSpec:
+        return GuardSpec("LIBRARY", ConstantSource(Box(self.names), self.home), self.found, self.line)
 
 
-class LibraryNames:
-    """All that one capture has looked up in libraries."""
+class LibraryLookups:
+    """The names that one capture has looked up in libraries."""
 
-    def __init__(self, note: Callable[[str], None] = lambda text: None) -> None:
-        """`note` is told how the text of each guard begins, once there will be one."""
-        self._by_dict: dict[int, LookedUp] = {}
-        self._note = note
+    def __init__(self, on_new_guard: Callable[[str], None] = lambda text: None) -> None:
+        """`on_new_guard` is called with the beginning of a guard's text when the first name of its dict is added."""
+        self._by_dict: dict[int, DictLookups] = {}
+        self._on_new_guard = on_new_guard
 
-    def look(self, names: dict[str, Any], home: str | type, name: str, line: ItemId | None) -> None:
-        """`home`: the module's name, or the class."""
+    def add(self, names: dict[str, Any], home: str | type, name: str, line: ItemId | None) -> None:
+        """Adds a lookup of `name` in the dict `names` of `home`, which is a class or the name of a module."""
         if id(names) not in self._by_dict:
             text = home if isinstance(home, str) else f"{home.__module__}.{home.__qualname__}"
-            self._by_dict[id(names)] = LookedUp(names, text, line)
-            self._note(beginning(text))
-        self._by_dict[id(names)].look(name)
+            self._by_dict[id(names)] = DictLookups(names, text, line)
+            self._on_new_guard(_code_prefix(text))
+        self._by_dict[id(names)].add(name)
 
-    def look_in_class(self, cls: type, name: str, line: ItemId | None) -> None:
-        """As ``getattr(cls, name)`` looks: in the class and its bases, up to the first that has the name."""
+    def add_class_attribute(self, cls: type, name: str, line: ItemId | None) -> None:
+        """Adds the lookups of ``getattr(cls, name)``: in the class and its bases, up to the first with the name."""
         for each in cls.__mro__:
             if is_python_class(each):
-                self.look(class_dict(each), each, name, line)
+                self.add(class_dict(each), each, name, line)
             if name in each.__dict__:
                 return
 
-    def look_inside(self, fn: types.FunctionType, line: ItemId | None) -> None:
-        """The names that `fn`, which is called and not captured, looks up when it runs."""
+    def add_lookups_of(self, fn: types.FunctionType, line: ItemId | None) -> None:
+        """Adds the names that `fn` looks up when it runs.  `fn` is called by the graph and not captured."""
         for names, home, name in _names_read(fn):
-            self.look(names, home, name, line)
+            self.add(names, home, name, line)
 
-    def specs(self) -> list[GuardSpec]:
-        return [each.spec() for each in self._by_dict.values()]
+    def guards(self) -> list[GuardSpec]:
+        return [lookups.guard() for lookups in self._by_dict.values()]
 
 
 def class_dict(cls: Any) -> dict[str, Any]:
-    """The dict behind ``cls.__dict__``, whose version changes with the class."""
+    """Returns the dict behind the proxy ``cls.__dict__``; its version changes with the class."""
     return _library_class_dict(cls) if is_library(module_of(cls)) else _class_dict(cls)
 
 
@@ -91,32 +87,35 @@ def _class_dict(cls: Any) -> dict[str, Any]:
     return found
 
 
-_library_class_dict = functools.cache(_class_dict)  # it leads to the class: only of those that are never freed
+_library_class_dict = functools.cache(_class_dict)  # the dict keeps its class alive; a library's is never freed
 
 
 @weak_cache
 def _names_read(fn: types.FunctionType) -> tuple[tuple[dict[str, Any], str, str], ...]:
-    return tuple({(id(names), name): (names, home, name) for names, home, name in _walk(fn, set())}.values())
+    lookups = _walk_names_read(fn, set())
+    return tuple({(id(names), name): (names, home, name) for names, home, name in lookups}.values())
 
 
-def _walk(fn: types.FunctionType, seen: set[Any]) -> Iterator[tuple[dict[str, Any], str, str]]:
-    """Names in the code of `fn` that are globals, or attributes of modules that are, or methods of tensors; and those
-    in functions of its own module that it may call."""
+def _walk_names_read(fn: types.FunctionType, seen: set[Any]) -> Iterator[tuple[dict[str, Any], str, str]]:
+    """Yields the lookups that the code of `fn` may do, as (dict, module or class, name).
+
+    They are names of globals, attributes of modules among the globals, methods of tensors, and the lookups of the
+    functions of the same module that `fn` may call.
+    """
     seen.add(fn)
     read, home = _co_names(fn.__code__), str(fn.__globals__.get("__name__"))
-    spaces = [(fn.__globals__, home)]
-    for space, name_of_space in spaces:
+    namespaces = [(fn.__globals__, home)]  # grows while it is iterated over
+    for namespace, module in namespaces:
         for name in read:
-            if name not in space or name.startswith("__"):
+            if name not in namespace or name.startswith("__"):
                 continue
-            yield space, name_of_space, name
-            found = space[name]
+            yield namespace, module, name
+            found = namespace[name]
             if isinstance(found, types.ModuleType) and is_library(found.__name__):
-                entry = (vars(found), found.__name__)
-                if all(entry[0] is not known for known, _ in spaces):
-                    spaces.append(entry)
+                if all(vars(found) is not known for known, _ in namespaces):
+                    namespaces.append((vars(found), found.__name__))
             elif isinstance(found, types.FunctionType) and found not in seen and found.__module__ == home:
-                yield from _walk(found, seen)
+                yield from _walk_names_read(found, seen)
     for name in read:
         if not name.startswith("__") and hasattr(torch.Tensor, name):
             yield class_dict(torch.Tensor), "torch.Tensor", name
@@ -130,21 +129,30 @@ def _co_names(code: types.CodeType) -> list[str]:
 # ---------------------------------------------------------------- the guard
 
 
-def beginning(home: str) -> str:
+def _code_prefix(home: str) -> str:
     return f"unchanged({home!r}, "
 
 
-def difference(names: dict[str, Any], found: dict[str, Any]) -> str | None:
-    """The first name that stands for something else now."""
-    for name, value in found.items():
-        if names.get(name, MISSING) is not value:
-            return f"{name} was replaced" if name in names else f"{name} is gone"
-    return None
+@guard_kind("LIBRARY")
+class LibraryUnchanged(GuardKind):
+    """A dict of a library still has these values for these names."""
 
+    def code(self, source: str, value: dict[str, Any]) -> str:
+        return f"{_code_prefix(source)}{', '.join(value)})"
 
-def install(tree: GuardTree, spec: GuardSpec, parts: list[str]) -> None:
-    names, found = tree.value(spec.source), spec.value
-    holds: Callable[[Any], bool] = lambda _: difference(names, found) is None  # noqa: E731
-    first = next(iter(names))
-    seal = tree.library(names, spec.source.text).dict_getitem_manager(first, parts[0], _IMMUTABLE, tree.kind)
-    seal.add_lambda_guard(guard_function(holds), parts, None)
+    def expected(self, value: dict[str, Any]) -> str:
+        return f"{', '.join(value)} as they were"
+
+    def difference(self, obj: dict[str, Any], value: dict[str, Any]) -> str | None:
+        for name, found in value.items():
+            if obj.get(name, MISSING) is not found:
+                return f"{name} was replaced" if name in obj else f"{name} is gone"
+        return None
+
+    def install(self, tree: GuardTree, guard: GuardSpec, code_parts: list[str]) -> None:
+        """Attaches the check to the first item of the dict, as an item that is skipped until the version changes."""
+        names, found = tree.value(guard.source), guard.value
+        holds = guard_function(lambda _: self.difference(names, found) is None)
+        dict_manager = tree.library_dict_manager(names, guard.source.text)
+        item = dict_manager.dict_getitem_manager(next(iter(names)), code_parts[0], IMMUTABLE_EXAMPLE, tree.manager_type)
+        item.add_lambda_guard(holds, code_parts, None)

@@ -1,8 +1,8 @@
-"""Classes and functions that may die before the code compiled for them, and are therefore held weakly.
+"""Weak references to classes and functions that may be freed before the code that was compiled for them.
 
-Guards and generated code refer to classes and functions by identity.  One that a program makes while it runs, such as
-a class statement in a function, is to be freed when the program drops it, with all that its methods close over.  Its
-address may then be reused, so compiled code that refers to it is dropped when it dies (`on_death`).
+Guards and generated code refer to classes and functions by identity.  A class or function that the program makes while
+it runs, such as a class statement in a function, must be freed when the program drops it, with everything that it
+closes over.  Its address may then be reused, so compiled code that refers to it is dropped when it dies (`on_death`).
 """
 
 from __future__ import annotations
@@ -14,34 +14,36 @@ import weakref
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
-from compiler_core.guards.sources import Constant
+from compiler_core.guards.sources import Box
 
 T = TypeVar("T")
 DEAD: Any = object()
-"""Stands for an object that is gone: no other object is it."""
+"""Stands for an object that was freed.  It is identical to no other object."""
 
 
 def module_of(cls: type) -> str:
-    """``cls.__module__``, whatever a metaclass makes of it."""
+    """Returns ``cls.__module__`` without running code of a metaclass."""
     found = vars(type)["__module__"].__get__(cls)
     return found if isinstance(found, str) else ""
 
 
 @functools.cache
 def is_library(module: str) -> bool:
-    """Whether a module is the standard library's or PyTorch's: taken not to be patched."""
+    """Whether a module belongs to the standard library or to PyTorch."""
     top = module.partition(".")[0]
     return top == "torch" or (top in sys.stdlib_module_names and top != "__main__")
 
 
 def is_python_class(cls: type) -> bool:
-    """Whether `cls` was made by a class statement: C's own types cannot be changed."""
-    heap_type, immutable = 1 << 9, 1 << 8
-    return bool(cls.__flags__ & heap_type) and not cls.__flags__ & immutable
+    """Whether `cls` was made by a class statement, so that its attributes can be changed."""
+    return bool(cls.__flags__ & _HEAP_TYPE) and not cls.__flags__ & _IMMUTABLE_TYPE
 
 
-class Mortal(Constant):
-    """A box like `Constant` that holds its object weakly."""
+_HEAP_TYPE, _IMMUTABLE_TYPE = 1 << 9, 1 << 8  # CPython's Py_TPFLAGS_HEAPTYPE and Py_TPFLAGS_IMMUTABLETYPE
+
+
+class WeakBox(Box):
+    """A `Box` that refers to its object weakly."""
 
     def __init__(self, obj: Any) -> None:
         self.__dict__.update(ref=weakref.ref(obj), _address=id(obj), _name=obj.__qualname__)
@@ -64,12 +66,12 @@ class Mortal(Constant):
         return self._name
 
 
-def boxed(obj: Any) -> Constant:
-    """`obj` in a box, which holds it weakly if the program may drop it."""
-    return Mortal(obj) if _is_mortal(obj) else Constant(obj)
+def make_box(obj: Any) -> Box:
+    """Puts `obj` into a box, which refers to it weakly if the program may drop it."""
+    return WeakBox(obj) if _may_be_freed(obj) else Box(obj)
 
 
-def _is_mortal(obj: Any) -> bool:
+def _may_be_freed(obj: Any) -> bool:
     if isinstance(obj, type):
         return bool(obj.__flags__ & _HEAP_TYPE) and not _is_found_by_name(obj)
     if isinstance(obj, (types.FunctionType, functools._lru_cache_wrapper)):
@@ -77,11 +79,8 @@ def _is_mortal(obj: Any) -> bool:
     return False
 
 
-_HEAP_TYPE = 1 << 9
-
-
 def _is_found_by_name(cls: type) -> bool:
-    """Whether a module keeps the class, under its own name."""
+    """Whether the class can be reached by its module and qualified name, so that the module keeps it alive."""
     module = module_of(cls)
     if is_library(module):
         return True
@@ -91,22 +90,23 @@ def _is_found_by_name(cls: type) -> bool:
     return found is cls
 
 
-def on_death(boxes: Iterable[Mortal], callback: Callable[[weakref.ref[Any]], None]) -> tuple[weakref.ref[Any], ...]:
-    """Call `callback` when one of the boxed objects dies, as long as the references that this returns are kept."""
+def on_death(boxes: Iterable[WeakBox], callback: Callable[[weakref.ref[Any]], None]) -> tuple[weakref.ref[Any], ...]:
+    """Calls `callback` when one of the boxed objects dies, as long as the returned references are kept."""
     by_address = {box.address: box for box in boxes}
     return tuple(weakref.ref(box.value, callback) for box in by_address.values())
 
 
 class _Key(weakref.ref[Any]):
-    """A weak reference that knows its object's address when that is gone."""
+    """A weak reference with the address of its object, which is needed after the object is freed."""
 
     __slots__ = ("address",)
     address: int
 
 
 def weak_cache(function: Callable[[Any], T]) -> Callable[[Any], T]:
-    """As `functools.cache`, for a function of one object that the cache does not keep alive; the result must not
-    refer to the object either."""
+    """Like `functools.cache`, for a function of one object, which the cache does not keep alive.
+
+    The result must not refer to the object."""
     known: dict[int, tuple[_Key, T]] = {}
 
     def forget(key: Any) -> None:

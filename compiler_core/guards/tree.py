@@ -1,10 +1,11 @@
-"""PyTorch's C++ guard tree, built from a list of guards: what runs before every call."""
+"""Builds PyTorch's C++ guard tree, which runs before every call, from a list of guards."""
 
 from __future__ import annotations
 
 import types
 from collections.abc import Iterator, Sequence
-from operator import itemgetter
+from dataclasses import dataclass
+from operator import attrgetter, itemgetter
 from typing import Any
 
 import torch
@@ -12,24 +13,33 @@ from torch._C._dynamo import eval_frame
 from torch._C._dynamo import guards as cpp
 from torch._dynamo.guards import GuardManagerType, GuardManagerWrapper
 
-from compiler_core.guards.kinds import KINDS, GuardSpec, install_conditions
-from compiler_core.guards.lifetimes import Mortal
-from compiler_core.guards.sealed import seal
-from compiler_core.guards.sources import Held, Item, Local, Scope, Source
+from compiler_core.guards.kinds import KINDS, GuardSpec
+from compiler_core.guards.lifetimes import WeakBox
+from compiler_core.guards.module_trees import GROUP_SIZE, install_version_checks
+from compiler_core.guards.relation_guards import install_conditions
+from compiler_core.guards.sources import (
+    AttrSource,
+    ConstantSource,
+    GetItemSource,
+    GlobalSource,
+    InstanceDictSource,
+    LocalSource,
+    Scope,
+    Source,
+)
 
-_ASKED_EACH_TIME = object()
-_PART = 128
-"""Items of a container that hang on one manager of their own, where there are more than `_MANY`."""
-_MANY = 512
-# else C++ skips a parameter's check while its module's dict is unchanged, and misses requires_grad_(); one for all
-# builds, for each patch makes a context variable, which is never freed
-_EVERY_TENSOR = torch._dynamo.config.patch(skip_tensor_guards_with_matching_dict_tags=False)
+_NOT_A_CONSTANT = object()
+_UNGROUPED_ITEMS = 512
+"""The most guarded items of a container that are attached to its manager directly; more are put into `ItemGroup`s."""
+# By default C++ skips a parameter's check while its module's dict is unchanged, which misses requires_grad_().  One
+# object serves all builds, since each patch makes a context variable, which is never freed.
+_CHECK_EVERY_TENSOR = torch._dynamo.config.patch(skip_tensor_guards_with_matching_dict_tags=False)
 
 
 class GuardTree:
     """Builds PyTorch's guard tree for one frame from a list of guards."""
 
-    kind = GuardManagerType.GUARD_MANAGER
+    manager_type = GuardManagerType.GUARD_MANAGER
 
     def __init__(self, scope: Scope, code: types.CodeType) -> None:
         self.scope = scope
@@ -38,115 +48,173 @@ class GuardTree:
         self._managers: dict[Source, Any] = {}
         self._values: dict[Source, Any] = {}
         self._held: dict[str, Any] = {}
-        self.parts: dict[Item, Part] = {}
-        self._globals: Any = None
         self._held_manager: Any = None
+        self.item_groups: dict[Source, ItemGroup] = {}
+        self._globals: Any = None
 
     def value(self, source: Source) -> Any:
+        """Returns the value at `source` at capture."""
         if source not in self._values:
             self._values[source] = source.fetch(self.scope)
         return self._values[source]
 
     def manager(self, source: Source) -> Any:
+        """Returns the guard manager of `source`, which is made the first time."""
         if source not in self._managers:
             self._managers[source] = source.manager(self)
         return self._managers[source]
 
-    def local(self, source: Local) -> Any:
-        key = (source.name, self._names.index(source.name))
-        return self.root.framelocals_manager(key, source.text, self.value(source), self.kind)
-
-    def frame_globals(self) -> Any:
-        if self._globals is None:
-            f_globals = self.scope.f_globals
-            self._globals = self.root.globals_dict_manager(f_globals, "G", f_globals, self.kind)
-        return self._globals
-
-    def globals_of(self, source: Held) -> Any:
-        """The manager of an object that we hold: an item of a private dict, used as if it were globals."""
-        value = self.value(source)
-        if not isinstance(source.held, Mortal):
-            return self._hold(value, source.text)
-        return self._hold(source.held.ref, source.text).weakref_call_manager(source.text, value, self.kind)
-
-    def held_list(self, items: list[Any], name: str) -> Any:
-        """The manager of a list of ours."""
-        return self._hold(items, name)
-
-    def library(self, names: dict[str, Any], home: str) -> Any:
-        """The manager of a dict of a library: taken for globals, which the tree holds itself and needs no way to."""
-        return self.root.globals_dict_manager(names, home, names, self.kind)
-
-    def _hold(self, obj: Any, name: str) -> Any:
-        key = f"held {len(self._held)}: {name}"
-        self._held[key] = obj
-        if self._held_manager is None:
-            self._held_manager = self.root.globals_dict_manager(self._held, "held", self._held, self.kind)
-        # the tree takes a C function for a constant, and would ask what one returns only once
-        example = _ASKED_EACH_TIME if isinstance(obj, types.BuiltinFunctionType) else obj
-        return self._held_manager.dict_getitem_manager(key, name, example, self.kind)
-
-    def reach(self, source: Source, manager: Any) -> None:
-        """Take this way to `source`."""
+    def set_manager(self, source: Source, manager: Any) -> None:
+        """Makes `manager` the guard manager of `source`."""
         self._managers[source] = manager
 
+    def local_manager(self, source: LocalSource) -> Any:
+        key = (source.name, self._names.index(source.name))
+        return self.root.framelocals_manager(key, source.text, self.value(source), self.manager_type)
+
+    def globals_manager(self) -> Any:
+        if self._globals is None:
+            f_globals = self.scope.f_globals
+            self._globals = self.root.globals_dict_manager(f_globals, "G", f_globals, self.manager_type)
+        return self._globals
+
+    def table_manager(self, module: Source, table: str) -> Any:
+        """Returns the manager of a dict in a module's ``__dict__``, such as ``_parameters``."""
+        found, name = self.manager(InstanceDictSource(module)), f"{module.text}.{table}"
+        return found.dict_getitem_manager(table, name, self.value(module).__dict__[table], self.manager_type)
+
+    def constant_manager(self, source: ConstantSource) -> Any:
+        """Returns the manager of an object that generated code holds."""
+        value = self.value(source)
+        if not isinstance(source.box, WeakBox):
+            return self._hold(value, source.text)
+        return self._hold(source.box.ref, source.text).weakref_call_manager(source.text, value, self.manager_type)
+
+    def list_manager(self, items: list[Any], name: str) -> Any:
+        """Returns the manager of a list that the compiler made."""
+        return self._hold(items, name)
+
+    def library_dict_manager(self, names: dict[str, Any], home: str) -> Any:
+        """Returns the manager of a dict of a library.
+
+        The dict is passed as globals, which the tree keeps itself and reaches without a path.
+        """
+        return self.root.globals_dict_manager(names, home, names, self.manager_type)
+
+    def _hold(self, obj: Any, name: str) -> Any:
+        """Returns a manager of `obj`, as an item of a private dict that the tree takes for globals.
+
+        The dicts are small for the reason that `ItemGroup` gives.
+        """
+        if len(self._held) % GROUP_SIZE == 0:
+            self._held = {}
+            self._held_manager = self.root.globals_dict_manager(self._held, "held", self._held, self.manager_type)
+        key = f"held {len(self._held)}: {name}"
+        self._held[key] = obj
+        # the tree takes a C function for a constant, and would call it only once
+        example = _NOT_A_CONSTANT if isinstance(obj, types.BuiltinFunctionType) else obj
+        return self._held_manager.dict_getitem_manager(key, name, example, self.manager_type)
+
     def scope_of(self, f_locals: dict[str, Any]) -> Scope:
+        """Returns the scope of a call with these locals."""
         return Scope(f_locals, self.scope.f_globals, {})
 
-    def build(self, guards: Sequence[GuardSpec], sealing: bool = True) -> GuardManagerWrapper:
-        """The object that the frame hook takes.  Whatever C++ and Dynamo read of it is set here.
+    def build(self, guards: Sequence[GuardSpec], version_checks: bool = True) -> GuardManagerWrapper:
+        """Installs the guards; returns the object that the frame hook takes, with all that C++ and Dynamo read of it.
 
-        With `sealing`, trees of modules are checked by the versions of their dicts; then it holds for
-        these very objects only."""
-        with _EVERY_TENSOR:
-            left = seal(self, guards) if sealing else guards
-            self.parts = {item: part for part in _parts(left) for item in part.places}
-            for guard in left:
+        With `version_checks`, trees of modules are checked by the versions of their dicts (`module_trees.py`); the
+        result then holds only for the same module objects.
+        """
+        with _CHECK_EVERY_TENSOR:
+            remaining = install_version_checks(self, guards) if version_checks else guards
+            self.item_groups = {item: group for group in _item_groups(remaining) for item in group.positions}
+            for guard in remaining:
                 if guard.kind != "CONDITION":
                     KINDS[guard.kind].install(self, guard, [guard.text])
-            if conditions := [guard for guard in left if guard.kind == "CONDITION"]:
+            conditions = [guard for guard in remaining if guard.kind == "CONDITION"]
+            if conditions:
                 install_conditions(self, conditions)
-        made = GuardManagerWrapper(self.root)
-        made.diff_guard_root = self.root
-        made.closure_vars, made.args, made.verbose_code_parts = {}, [], []
-        made.global_scope = {"G": self.scope.f_globals}
+        wrapper = GuardManagerWrapper(self.root)
+        wrapper.diff_guard_root = self.root
+        wrapper.closure_vars, wrapper.args, wrapper.verbose_code_parts = {}, [], []
+        wrapper.global_scope = {"G": self.scope.f_globals}
         self.scope = Scope({}, self.scope.f_globals, {})
         self._values.clear()
         self._managers.clear()
-        self.parts.clear()
-        return made
+        self.item_groups.clear()
+        return wrapper
 
 
-class Part:
-    """Some items of a container, taken at once.
+class ItemGroup:
+    """Some items of a container, or attributes of an object, which the guard tree fetches together.
 
-    PyTorch's manager looks for a new item among all those that it has, so a container with many items that are guarded
-    takes a time that grows with the square of their number.
+    PyTorch's manager compares a new item with all that it has, so adding the guarded items of a large container to one
+    manager would take time quadratic in their number.
     """
 
-    def __init__(self, items: Sequence[Item]) -> None:
-        self.places = {item: i for i, item in enumerate(items)}
-        self._base = items[0].base
+    def __init__(self, container: Container, items: Sequence[Source], keys: Sequence[Any]) -> None:
+        self.positions = {item: i for i, item in enumerate(items)}
+        self._container, self._keys = container, keys
         self._manager: Any = None
 
-    def manager(self, item: Item, tree: GuardTree) -> Any:
+    def manager(self, item: Source, tree: GuardTree) -> Any:
         if self._manager is None:
-            keys = [each.key for each in self.places]
-            take = itemgetter(*keys, keys[0])  # of one key it would give no tuple
-            name = f"{len(keys)} items of {self._base.text}"
-            self._manager = tree.manager(self._base).lambda_manager(take, name, (), tree.kind)
-        return self._manager.tuple_getitem_manager(self.places[item], item.text, tree.value(item), tree.kind)
+            getter = attrgetter if self._container.has_attributes else itemgetter
+            take = getter(*self._keys, self._keys[0])  # with a single key it would return no tuple
+            name = f"{len(self._keys)} items of {self._container.text}"
+            self._manager = self._container.manager(tree).lambda_manager(take, name, (), tree.manager_type)
+        return self._manager.tuple_getitem_manager(self.positions[item], item.text, tree.value(item), tree.manager_type)
 
 
-def _parts(guards: Sequence[GuardSpec]) -> Iterator[Part]:
-    """Those of the containers of which many items are guarded."""
-    found: dict[Source, dict[Item, None]] = {}
+@dataclass(frozen=True)
+class Container:
+    """What holds guarded items: the value of a source, or the frame's globals if that is None."""
+
+    source: Source | None
+    has_attributes: bool = False
+    table: str = ""
+    """If not empty, the items are in this dict of an nn.Module's ``__dict__``."""
+
+    @property
+    def text(self) -> str:
+        return "G" if self.source is None else self.source.text
+
+    def manager(self, tree: GuardTree) -> Any:
+        if self.source is None:
+            return tree.globals_manager()
+        return tree.table_manager(self.source, self.table) if self.table else tree.manager(self.source)
+
+
+def _item_groups(guards: Sequence[GuardSpec]) -> Iterator[ItemGroup]:
+    """Groups the guarded items of each container that has more than `_UNGROUPED_ITEMS` of them."""
+    found: dict[Container, dict[Source, Any]] = {}
+    seen: set[Source] = set()
     for guard in guards:
         source: Source | None = guard.source
-        while source is not None:
-            if isinstance(source, Item):
-                found.setdefault(source.base, {})[source] = None
+        while source is not None and source not in seen:
+            seen.add(source)
+            container, key = _container(source)
+            if container is not None:
+                found.setdefault(container, {})[source] = key
             source = getattr(source, "base", None)
-    for items in map(list, found.values()):
-        if len(items) > _MANY:
-            yield from (Part(items[i : i + _PART]) for i in range(0, len(items), _PART))
+    for container, keys in found.items():
+        if len(keys) > _UNGROUPED_ITEMS:
+            items = list(keys)
+            for i in range(0, len(items), GROUP_SIZE):
+                part = items[i : i + GROUP_SIZE]
+                yield ItemGroup(container, part, [keys[item] for item in part])
+
+
+def _container(source: Source) -> tuple[Container | None, Any]:
+    """Returns what holds the value of `source`, and its key there; None for other sources."""
+    if isinstance(source, GetItemSource):
+        return Container(source.base), source.key
+    if isinstance(source, GlobalSource) and source.module is None:
+        return Container(None), source.name
+    if isinstance(source, AttrSource) and source.is_read_by_getattr and "." not in source.name:
+        return Container(source.base, has_attributes=True), source.name
+    if isinstance(source, AttrSource) and source.table == "__dict__":
+        return Container(InstanceDictSource(source.base)), source.name
+    if isinstance(source, AttrSource):
+        return Container(source.base, table=source.table or ""), source.name
+    return None, None

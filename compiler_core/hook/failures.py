@@ -1,12 +1,12 @@
-"""Failures that the program goes on without: each is noted in the record and said once, as a Python warning.
+"""Reports failures of the compiler that do not end the program: in the record, and once as a Python warning.
 
     kind      what it is                                                             warning
     bug       an exception inside the compiler, or a tool that refused our code      CompileWarning
     tool      a tool that builds kernels is missing, or its folder cannot be used    ToolWarning
     refusal   compiled, the code could differ from eager, so it is left as it is     RefusalWarning
 
-The warning stands at the user's line.  Python shows it once for each line and text, and its filters apply: with
-``-W error`` the call raises it.  Graph breaks and frames that are left alone are no failures.
+The warning is issued at the user's line.  Python shows it once for each line and text, and applies its filters: with
+``-W error`` the call raises the warning.  Graph breaks and skipped frames are not failures.
 """
 
 from __future__ import annotations
@@ -27,28 +27,28 @@ from compiler_core.errors import (
     Refused,
     StrictError,
     ToolWarning,
-    was_at,
+    error_location,
 )
 from compiler_core.hook.skip_rules import is_library_file
 from compiler_core.records import Compile, Failure, ItemId, Stage
-from compiler_core.records.line_facts import NOWHERE, Place, Side
-from compiler_core.support.silenced_warnings import aloud
+from compiler_core.records.line_facts import UNKNOWN_LINE, ComparedRun, LineRef
+from compiler_core.support.silenced_warnings import unsilence_warnings
 
 PLAIN = "This code runs as plain PyTorch: the results are right, but it is not compiled."
 NOT_KEPT = "The compiled graph runs, but is not kept on disk: the next process compiles it again."
-MOST = 300
-"""Characters of a cause that a warning shows."""
-_COMPILE = {
+MAX_CAUSE_LENGTH = 300
+"""The length in characters to which a warning shortens the cause."""
+_COMPILE_TEXTS = {
     "bug": "Cutaway failed to compile this, in the stage {}",
     "tool": "Cutaway cannot build kernels here",
     "refusal": "Cutaway does not compile this, in the stage {}",
 }
-_RUN = {
+_RUN_TEXTS = {
     "bug": "What Cutaway compiled here failed as it ran",
     "tool": "Cutaway cannot build a kernel here as it runs",
     "refusal": "Cutaway did not do this as the compiled code ran",
 }
-_REMEDY = {
+_REMEDIES = {
     "bug": (
         "strict=True (--strict) raises it.  To report it, send the record: call the function inside "
         "`with compiler_core.record() as record:` and then `record.save('failure.json')`, or --save in a notebook."
@@ -56,31 +56,38 @@ _REMEDY = {
     "tool": "This is said once; the records name every graph that it concerns.",
     "refusal": "warnings.filterwarnings('ignore', category=compiler_core.RefusalWarning) silences such notes.",
 }
-_CLASSES = {"bug": CompileWarning, "tool": ToolWarning, "refusal": RefusalWarning}
+_WARNING_CLASSES = {"bug": CompileWarning, "tool": ToolWarning, "refusal": RefusalWarning}
 
-_shown: dict[str, dict[Any, Any]] = {}
-"""For each file, what Python has shown there already."""
-_first: dict[str, Place] = {}
-"""Where a missing tool was met first: the warning always names that place, so that it is shown once."""
-
-
-def forget() -> None:
-    """Let every warning be shown again."""
-    _shown.clear()
-    _first.clear()
+_registries: dict[str, dict[Any, Any]] = {}
+"""For each file, Python's registry of the warnings that were shown there already."""
+_tool_places: dict[str, LineRef] = {}
+"""The user's line at which each tool was first found missing.  The warning always names it, so it is shown once."""
 
 
-def heard(
+def reset_shown_warnings() -> None:
+    """Lets every warning be shown again."""
+    _registries.clear()
+    _tool_places.clear()
+
+
+def report_failure(
     compile_: Compile, stage: Stage, error: BaseException, *, meaning: str = PLAIN, strict: bool = False
 ) -> Failure:
-    """Note in the record that `error` ended a stage and what that means for the program, and warn of it.
+    """Records that `error` ended a stage, and issues a warning.
 
-    With `strict` a bug is raised as StrictError instead.
+    Args:
+        compile_: the compile that failed.
+        stage: the stage that failed.
+        error: the exception; its class decides the kind of the failure.
+        meaning: what the failure means for the program.
+        strict: whether a bug is raised as StrictError instead of a warning.
+
+    Returns the failure as it is in the record.  Raises the warning if the user's filters make it an error.
     """
-    kind = "tool" if isinstance(error, MissingTool) else "refusal" if isinstance(error, Refused) else "bug"
+    kind = _kind_of(error)
     message = str(error) if isinstance(error, CutawayError) and str(error) else f"{type(error).__name__}: {error}"
     detail = "".join(traceback.format_exception(error))
-    filename, lineno = _place(compile_, error)
+    filename, lineno = _user_place(compile_, error)
     line = compile_._record.line(filename, lineno) if compile_._record else None
     failure = Failure(stage, message, detail, kind, meaning, filename, lineno, line)  # type: ignore[arg-type]
     compile_.failures.append(failure)
@@ -90,61 +97,70 @@ def heard(
     return failure
 
 
+def _kind_of(error: BaseException) -> str:
+    if isinstance(error, MissingTool):
+        return "tool"
+    return "refusal" if isinstance(error, Refused) else "bug"
+
+
 def warn(failure: Failure) -> None:
-    """Say it, at the user's line."""
+    """Issues the warning of a failure, at the user's line."""
     place = (failure.filename or "<unknown>", failure.lineno or 1)
     if failure.kind == "tool":
-        place = _first.setdefault(failure.message, place)
-    registry = _shown.setdefault(place[0], {})
-    # held by no name here: raised by the user's filters, it would keep this frame and be kept by it
-    with aloud():
+        place = _tool_places.setdefault(failure.message, place)
+    registry = _registries.setdefault(place[0], {})
+    # the warning has no name here: if the user's filters raise it, this frame and the warning would refer to each other
+    with unsilence_warnings():
         warnings.warn_explicit(_warning(failure), None, *place, registry=registry)
 
 
 def _warning(failure: Failure) -> CompileWarning:
-    made = _CLASSES[failure.kind](text(failure))
-    made.failure = failure
-    return made
+    warning = _WARNING_CLASSES[failure.kind](warning_text(failure))
+    warning.failure = failure
+    return warning
 
 
-def text(failure: Failure) -> str:
-    """The warning's words: what failed and why, what that means, what to do."""
-    what = (_RUN if failure.stage == "run" else _COMPILE)[failure.kind].format(failure.stage)
+def warning_text(failure: Failure) -> str:
+    """Returns the warning's text: what failed and why, what that means, what to do."""
+    what = (_RUN_TEXTS if failure.stage == "run" else _COMPILE_TEXTS)[failure.kind].format(failure.stage)
     if failure.kind == "tool" and failure.meaning == NOT_KEPT:
         what = "Cutaway cannot keep what it compiles here"
-    head = f"{what}: {one_line(failure.message)}"
-    return "\n  ".join(line for line in (head, failure.meaning, _REMEDY[failure.kind]) if line)
+    head = f"{what}: {first_line(failure.message)}"
+    return "\n  ".join(line for line in (head, failure.meaning, _REMEDIES[failure.kind]) if line)
 
 
-def one_line(message: str) -> str:
-    """A message's first line, without what changes from one run to the next."""
+def first_line(message: str) -> str:
+    """Returns the first line of a message, shortened and without addresses, which differ from run to run."""
     line = re.sub(r"\b0x[0-9a-f]+\b", "0x...", message.strip().partition("\n")[0].rstrip(": "))
-    return line if len(line) <= MOST else f"{line[: MOST - 3]}..."
+    return line if len(line) <= MAX_CAUSE_LENGTH else f"{line[: MAX_CAUSE_LENGTH - 3]}..."
 
 
 # ---------------------------------------------------------------- the user's line
 
 
-def _place(compile_: Compile, error: BaseException) -> Place:
-    """Where the user's code is that was at work: at least where the frame begins, or who called PyTorch's."""
+def _user_place(compile_: Compile, error: BaseException) -> LineRef:
+    """Returns the user's line that caused a failure.
+
+    If no line is known, it is the first line of the frame, or the line that called into PyTorch's or other libraries.
+    """
     found = _known_place(compile_, error)
-    return (_caller() or found) if is_library_file(found[0]) else found
+    return (_calling_user_line() or found) if is_library_file(found[0]) else found
 
 
-def _known_place(compile_: Compile, error: BaseException) -> Place:
-    side = Side(compile_)
-    for each in _chain(error):
-        items, place = was_at(each)
+def _known_place(compile_: Compile, error: BaseException) -> LineRef:
+    side = ComparedRun(compile_)
+    for each in _cause_chain(error):
+        items, place = error_location(each)
         if place is not None:
             return place
         if found := _first_known(side, items):
             return found
-    items = [item for each in _chain(error) for item in _generated_lines(compile_, each)]
-    return _first_known(side, items) or side.begins(compile_)
+    items = [item for each in _cause_chain(error) for item in _generated_lines(compile_, each)]
+    return _first_known(side, items) or side.first_line(compile_)
 
 
-def _caller() -> Place | None:
-    """The line of the user's that is at work in this thread."""
+def _calling_user_line() -> LineRef | None:
+    """Returns the innermost line of the user's code on this thread's stack."""
     frame: types.FrameType | None = sys._getframe()
     while frame is not None and _is_not_the_users(frame.f_code.co_filename):
         frame = frame.f_back
@@ -155,18 +171,18 @@ def _is_not_the_users(filename: str) -> bool:
     return is_library_file(filename) or filename.startswith("<cutaway")
 
 
-def _chain(error: BaseException | None) -> Iterable[BaseException]:
+def _cause_chain(error: BaseException | None) -> Iterable[BaseException]:
     while error is not None:
         yield error
         error = error.__cause__
 
 
-def _first_known(side: Side, items: Iterable[ItemId]) -> Place | None:
-    return next((place for item in items if (place := side.place(item)) != NOWHERE), None)
+def _first_known(side: ComparedRun, items: Iterable[ItemId]) -> LineRef | None:
+    return next((place for item in items if (place := side.line_of(item)) != UNKNOWN_LINE), None)
 
 
 def _generated_lines(compile_: Compile, error: BaseException) -> list[ItemId]:
-    """The kernel that the error names, and the lines of our wrappers that it passed, innermost first."""
+    """Returns the items of the kernel that the error names and of wrapper lines in its traceback, innermost first."""
     kernel = getattr(error, "kernel", None)
     items = [each.item for each in compile_.kernels if kernel and each.name == kernel and each.item]
     for entry in reversed(traceback.extract_tb(error.__traceback__)):

@@ -1,13 +1,13 @@
-"""The PEP 523 frame hook: PyTorch calls us before a Python frame runs, and we may give it other code.
+"""The PEP 523 frame hook: PyTorch calls it before a Python frame runs, and it may replace the frame's code.
 
-PyTorch's own hook is used (`torch._C._dynamo.eval_frame`), the one that stock `torch.compile`
-uses, so that both can live in one process: our cache entries are kept apart from stock's by an
-isolation id where PyTorch has one (2.13), and by the identity of our callback elsewhere.  That id is
-the whole process's, not a thread's, so only calls from the main thread set it: what stock does in
-another thread just then may be kept under our id, and be compiled once more later.
+It uses PyTorch's hook (`torch._C._dynamo.eval_frame`), which stock `torch.compile` uses, too, so that both work in one
+process.  Our cache entries are separate from stock's by an isolation id where PyTorch has one (from 2.13 on), otherwise
+by the identity of our callback.  The isolation id is global to the process, not to a thread, so only calls from the
+main thread set it.  What stock compiles in another thread meanwhile may be stored under our id, and is compiled once
+more later.
 
-Everything that is handed to C is built in this file and in `guards.GuardTree.build`: C++ reads
-attributes of it without checking, and a missing one ends the process.
+Everything that is passed to C++ is built in this file and in `guards.GuardTree.build`: C++ reads its attributes without
+checks, and a missing one ends the process.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ from torch._C._dynamo.eval_frame import _FrameExecStrategy as FrameExecStrategy
 from torch._dynamo.types import ConvertFrameReturn, GuardedCode
 from torch._guards import CompileId
 
-from compiler_core.support.interrupts import kept, raise_kept
+from compiler_core.errors import FullGraphError
+from compiler_core.support.interrupts import guard_errors, keep_handlers, raise_guard_error, restore_handlers
 
 HAS_ISOLATION = hasattr(eval_frame, "set_eval_frame_isolate_recompiles_id")
 _set_isolation: Any = getattr(eval_frame, "set_eval_frame_isolate_recompiles_id", None)
@@ -39,8 +40,8 @@ _ids = itertools.count(7_000_000)
 
 
 @dataclass(frozen=True)
-class FrameView:
-    """What the hook tells of a frame that is about to run."""
+class FrameInfo:
+    """A frame that is about to run, as the hook describes it."""
 
     code: types.CodeType
     f_locals: dict[str, Any]
@@ -49,18 +50,18 @@ class FrameView:
     closure: dict[str, types.CellType]
 
     @classmethod
-    def of(cls, frame: Any) -> FrameView:
+    def of(cls, frame: Any) -> FrameInfo:
         code = frame.f_code
         cells = dict(zip(code.co_freevars, frame.closure or (), strict=True))
         return cls(code, dict(frame.f_locals), frame.f_globals, frame.f_builtins, cells)
 
 
-_Latest = tuple[Callable[[dict[str, Any]], bool], Callable[..., Any] | None]
-"""Compiled code as a function, and whether its guards hold for the variables of a frame."""
+_DirectCode = tuple[Callable[[dict[str, Any]], bool], Callable[..., Any] | None]
+"""A check whether the guards hold for the variables of a frame, and the compiled code as a function."""
 
-_NONE_YET: _Latest = lambda scope: False, None
+_NO_CODE: _DirectCode = lambda scope: False, None
 
-_STRAIGHT = """
+_DIRECT_CALL_SOURCE = """
 def compiled(*args, **kwargs):
     if len(args) == {count} and not kwargs:
         {parameters} = args
@@ -78,79 +79,90 @@ def compiled(*args, **kwargs):
 """
 
 
-def _straight(code: types.CodeType, latest: list[_Latest], hooked: Callable[..., Any]) -> Callable[..., Any]:
-    """Calls the latest compiled form of `code` where its guards hold, and no Python's hook; else `hooked`."""
+def _direct_caller(code: types.CodeType, latest: list[_DirectCode], hooked: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns a function that calls the latest compiled form of `code`, without the hook, if its guards hold.
+
+    Otherwise it calls `hooked`.
+    """
     names = [f"a{i}" for i in range(code.co_argcount)]
     scope = ", ".join(f"{local!r}: {name}" for local, name in zip(code.co_varnames, names, strict=False))
     joined = ", ".join(names)
-    text = _STRAIGHT.format(count=len(names), parameters=f"[{joined}]", scope=scope, names=joined)
-    space: dict[str, Any] = {"latest": latest, "none_yet": _NONE_YET, "hooked": hooked}
-    space["set_hook"] = eval_frame.set_eval_frame
-    exec(compile(text, "<cutaway straight>", "exec"), space)
-    made: Callable[..., Any] = space.pop("compiled")
-    _leave_alone(made.__code__)
-    return made
+    text = _DIRECT_CALL_SOURCE.format(count=len(names), parameters=f"[{joined}]", scope=scope, names=joined)
+    namespace: dict[str, Any] = {"latest": latest, "none_yet": _NO_CODE, "hooked": hooked}
+    namespace["set_hook"] = eval_frame.set_eval_frame
+    exec(compile(text, "<cutaway direct call>", "exec"), namespace)
+    compiled: Callable[..., Any] = namespace.pop("compiled")
+    _hide_from_stock(compiled.__code__)
+    return compiled
 
 
-class Hook:
-    """One callback of ours with its own cache entries."""
+class FrameHook:
+    """One callback for PyTorch's hook, with its own cache entries.
 
-    def __init__(self, compile_frame: Callable[[FrameView], ConvertFrameReturn]) -> None:
+    `compile_frame` decides what runs in place of a frame.
+    """
+
+    def __init__(self, compile_frame: Callable[[FrameInfo], ConvertFrameReturn]) -> None:
         self._compile_frame = compile_frame
-        self.number = next(_ids)
-        self._latest = [_NONE_YET]
+        self.isolation_id = next(_ids)
+        self._latest = [_NO_CODE]
 
     def __call__(self, frame: Any, cache_entry: Any, frame_state: Any) -> ConvertFrameReturn:
-        raise_kept()
-        alone = self._is_alone()
+        raise_guard_error()
+        was_isolated = self._is_isolated()
         try:
-            answer = self._compile_frame(FrameView.of(frame))
-        except RecursionError:  # ours, so deep in the program's calls that few more are left
-            return skip_once()
-        if answer.guarded_code is None and not (alone and self._is_alone()):
-            # lasting, the decision would bind stock torch.compile too
-            return ConvertFrameReturn(answer.frame_exec_strategy, False)
-        return answer
+            decision = self._compile_frame(FrameInfo.of(frame))
+        except FullGraphError as error:
+            raise error.with_traceback(None)  # noqa: B904  the compiler's frames mean nothing to the user
+        except RecursionError:  # in the compiler: the program's calls leave too little of the stack
+            return skip_call()
+        finally:
+            keep_handlers()
+        if decision.guarded_code is None and not (was_isolated and self._is_isolated()):
+            # a decision stored in the code object would apply to stock torch.compile, too
+            return ConvertFrameReturn(decision.frame_exec_strategy, False)
+        return decision
 
-    def _is_alone(self) -> bool:
-        """Whether decisions on code objects are ours only."""
-        return HAS_ISOLATION and _isolation() == self.number
+    def _is_isolated(self) -> bool:
+        """Whether decisions about code objects do not apply to stock torch.compile."""
+        return HAS_ISOLATION and _isolation() == self.isolation_id
 
-    def start_anew(self) -> None:
-        """Know nothing any more of code that was skipped or compiled."""
-        self.number = next(_ids)
-        self._latest[0] = _NONE_YET
+    def reset(self) -> None:
+        """Discards which code was skipped or compiled, by a new isolation id."""
+        self.isolation_id = next(_ids)
+        self._latest[0] = _NO_CODE
 
     def forget(self, code: types.CodeType) -> None:
-        """Go no longer straight to this code of the root."""
+        """Ends direct calls of this code of the root function."""
         fn = self._latest[0][1]
         if fn is not None and fn.__code__ is code:
-            self._latest[0] = _NONE_YET
+            self._latest[0] = _NO_CODE
 
     def close(self) -> None:
-        """Compile no more."""
-        self._compile_frame = lambda view: skip_once()
+        """Compiles no frames from now on."""
+        self._compile_frame = lambda view: skip_call()
 
-    def around(self, fn: Callable[..., Any]) -> Callable[..., Any]:
-        """`fn` with the hook on for it and what it calls, in the thread that calls it."""
+    def wrap(self, fn: Callable[..., Any]) -> Callable[..., Any]:
+        """Returns `fn` with the hook active for it and the functions that it calls, in the calling thread."""
         get_hook, set_hook = eval_frame.get_eval_frame_callback, eval_frame.set_eval_frame
 
-        # an interrupt may come after any call, also the first: so that is made within the try
+        # an interrupt may arrive after any call, so the first one is already inside the try
         def isolated(*args: Any, **kwargs: Any) -> Any:
             if get_ident() != _MAIN_THREAD:
                 return shared(*args, **kwargs)
             before, hook = _isolation(), get_hook()
             try:
                 try:
-                    _set_isolation(self.number)
+                    _set_isolation(self.isolation_id)
                     set_hook(self)
                     result = fn(*args, **kwargs)
                 finally:
                     set_hook(hook)
             finally:
                 _set_isolation(before)
-            if kept:
-                raise_kept()
+                restore_handlers()
+            if guard_errors:
+                raise_guard_error()
             return result
 
         def shared(*args: Any, **kwargs: Any) -> Any:
@@ -160,38 +172,43 @@ class Hook:
                 result = fn(*args, **kwargs)
             finally:
                 set_hook(hook)
-            if kept:
-                raise_kept()
+                restore_handlers()
+            if guard_errors:
+                raise_guard_error()
             return result
 
         return isolated if HAS_ISOLATION else shared
 
-    def around_root(self, fn: types.FunctionType) -> Callable[..., Any]:
-        """As `around`, for the function itself: this is the hot path.  It goes straight to the latest
-        compiled code, until that does not cover a call."""
-        code, hooked = fn.__code__, self.around(fn)
-        more = code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS) or code.co_kwonlyargcount
-        return hooked if more or code.co_freevars else _straight(code, self._latest, hooked)
+    def wrap_root(self, fn: types.FunctionType) -> Callable[..., Any]:
+        """Like `wrap`, for the root function, whose calls must be fast.
 
-    def go_straight_to(self, code: types.CodeType, f_globals: dict[str, Any], guard_manager: Any) -> None:
-        """Call this code of the root, which breaks no graph, without asking Python's hook, while its guards hold."""
+        Calls the latest compiled code directly, until its guards do not hold.
+        """
+        code, hooked = fn.__code__, self.wrap(fn)
+        has_variable_arguments = bool(code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS))
+        if has_variable_arguments or code.co_kwonlyargcount or code.co_freevars:
+            return hooked
+        return _direct_caller(code, self._latest, hooked)
+
+    def set_direct_call(self, code: types.CodeType, f_globals: dict[str, Any], guard_manager: Any) -> None:
+        """Sets code of the root function, without graph breaks, to call without the hook while its guards hold."""
         if not code.co_freevars:
             self._latest[0] = guard_manager.root.check, types.FunctionType(code, f_globals)
 
 
-def _leave_alone(code: types.CodeType) -> None:
-    """Stock torch.compile, where it runs code that calls ours, is not to compile this wrapper."""
+def _hide_from_stock(code: types.CodeType) -> None:
+    """Keeps stock torch.compile from compiling this wrapper where it compiles code that calls it."""
     eval_frame.set_code_exec_strategy(code, FrameExecStrategy(FrameAction.SKIP, FrameAction.SKIP))
 
 
-for _code in Hook.around.__code__.co_consts:
+for _code in FrameHook.wrap.__code__.co_consts:
     if isinstance(_code, types.CodeType):
-        _leave_alone(_code)
+        _hide_from_stock(_code)
 
 
 @contextmanager
 def hook_off() -> Iterator[None]:
-    """Run with no hook in this thread."""
+    """Runs a block without a hook in this thread."""
     before = eval_frame.get_eval_frame_callback()
     try:
         eval_frame.set_eval_frame(None)
@@ -204,28 +221,28 @@ _DEFAULT = FrameExecStrategy(FrameAction.DEFAULT, FrameAction.DEFAULT)
 _RUN_ONLY = FrameExecStrategy(FrameAction.RUN_ONLY, FrameAction.DEFAULT)
 
 
-def use(code: types.CodeType, guard_manager: Any, compile_id: str) -> ConvertFrameReturn:
-    """Run `code` in place of the frame's whenever the guards hold."""
+def run_code(code: types.CodeType, guard_manager: Any, compile_id: str) -> ConvertFrameReturn:
+    """The decision to run `code` in place of the frame's code whenever the guards hold."""
     frame, number = map(int, compile_id.split("/"))
     entry = GuardedCode(code, guard_manager, CompileId(frame_id=frame, frame_compile_id=number), compile_id)
     return ConvertFrameReturn(_DEFAULT, True, entry)
 
 
-def skip() -> ConvertFrameReturn:
-    """Leave this code object alone for good."""
+def skip_code() -> ConvertFrameReturn:
+    """The decision never to compile this code object."""
     return ConvertFrameReturn()
 
 
-def skip_all() -> ConvertFrameReturn:
-    """Leave this code object of ours alone for good, and every frame below it."""
+def skip_code_and_callees() -> ConvertFrameReturn:
+    """The decision never to compile this code object, nor any frame that it calls."""
     return ConvertFrameReturn(FrameExecStrategy(FrameAction.SKIP, FrameAction.SKIP), True)
 
 
-def skip_once() -> ConvertFrameReturn:
-    """Run this call as plain Python."""
+def skip_call() -> ConvertFrameReturn:
+    """The decision to run only this call as plain Python."""
     return ConvertFrameReturn(_DEFAULT, False)
 
 
-def no_more_compiles() -> ConvertFrameReturn:
-    """From now on, only what is already compiled."""
+def run_only_compiled() -> ConvertFrameReturn:
+    """The decision to run code that is compiled already, and compile no more for this code object."""
     return ConvertFrameReturn(_RUN_ONLY, True)

@@ -1,4 +1,4 @@
-"""Which code the compiler does not look into, and why."""
+"""Decides which code is never captured, as a frame or inlined in a caller, and gives the reason."""
 
 from __future__ import annotations
 
@@ -19,15 +19,16 @@ _MAGICS = os.path.join(os.path.dirname(os.path.dirname(_HERE)), "kernel_magics")
 _TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
 _STDLIB = sysconfig.get_path("stdlib") + os.sep
 _SITE = tuple(sysconfig.get_path(k) + os.sep for k in ("purelib", "platlib"))
-# parts of PyTorch that are ordinary Python over tensors
-_OPEN = (
+# parts of PyTorch that are ordinary Python code over tensors, and are captured
+_CAPTURED_TORCH_PARTS = (
     *("nn/modules/", "nn/functional.py", "nn/utils/", "nn/init.py", "distributions/", "backends/"),
     *("masked/_ops.py", "signal/windows/"),
 )
-_TORCH_OPEN = tuple(_TORCH + p.replace("/", os.sep) for p in _OPEN)
-_TORCH_CLOSED = _TORCH + os.path.join("nn", "modules", "module.py")
-# modules of the standard library that are ordinary Python over Python's own objects
-_STDLIB_OPEN = frozenset(
+_CAPTURED_TORCH_FILES = tuple(_TORCH + p.replace("/", os.sep) for p in _CAPTURED_TORCH_PARTS)
+_MODULE_FILE = _TORCH + os.path.join("nn", "modules", "module.py")
+_STOCK_WRAPPERS_FILE = _TORCH + os.path.join("_dynamo", "eval_frame.py")
+# modules of the standard library that are ordinary Python code over Python objects, and are inlined
+_INLINED_STDLIB_FILES = frozenset(
     name
     for module in (
         *("_collections_abc", "abc", "collections", "contextlib", "copy", "dataclasses", "functools"),
@@ -35,66 +36,66 @@ _STDLIB_OPEN = frozenset(
     )
     for name in (f"<frozen {module}>", f"{_STDLIB}{module}.py", f"{_STDLIB}{module}{os.sep}__init__.py")
 )
-# and Module.modules() and the like (calls of modules have a rule of their own), torch.no_grad() as a decorator
+# also inlined: methods such as Module.modules() (module calls have their own rule), and torch.no_grad() as a decorator
 _INLINED_FILES = (
     "utils/_contextlib.py", "amp/autocast_mode.py", "autograd/function.py", "autograd/grad_mode.py", "_tensor.py",
     "_jit_internal.py", "jit/__init__.py", "_library/custom_ops.py", "_dynamo/mutation_guard.py",
     "utils/_foreach_utils.py",
 )  # fmt: skip
-_INLINED_ONLY = _STDLIB_OPEN | {
-    _TORCH_CLOSED,
+_INLINED_ONLY_FILES = _INLINED_STDLIB_FILES | {
+    _MODULE_FILE,
     *(_TORCH + os.path.join(*path.split("/")) for path in _INLINED_FILES),
 }
-_PACKAGES_CLOSED = frozenset({
-    # what a notebook's print() and display() go through
+_SKIPPED_PACKAGES = frozenset({
+    # called by print() and display() in a notebook
     "IPython", "ipykernel", "ipywidgets", "anywidget", "traitlets", "comm", "jupyter_client", "zmq", "tornado",
     "dateutil", "debugpy", "tqdm",
-    # no ordinary Python over tensors
+    # not ordinary Python code over tensors
     "numpy", "scipy", "matplotlib", "pandas", "sklearn", "triton",
 })  # fmt: skip
 
 
-_left_alone: weakref.WeakSet[types.CodeType] = weakref.WeakSet()
+_disabled: weakref.WeakSet[types.CodeType] = weakref.WeakSet()
 
 
-def leave_alone(code: types.CodeType) -> None:
-    """Never capture frames of this code object; what it calls is looked at as before."""
-    _left_alone.add(code)
+def disable_capture(code: types.CodeType) -> None:
+    """Never captures frames of this code object from now on; functions that it calls are not affected."""
+    _disabled.add(code)
 
 
 @functools.cache
-def _closed_file(filename: str) -> str:
-    """Why code of this file is left alone; empty where it is not."""
+def _file_skip_reason(filename: str) -> str:
+    """Returns why code of this file is not captured; an empty string if it is."""
     if filename.startswith((_HERE, _MAGICS)):
         return "part of Cutaway"
     if filename.startswith(_TORCH):
-        is_open = filename.startswith(_TORCH_OPEN) and filename != _TORCH_CLOSED
+        is_open = filename.startswith(_CAPTURED_TORCH_FILES) and filename != _MODULE_FILE
         return "" if is_open else "part of PyTorch's runtime"
     if filename.startswith(_SITE):
         package = filename.removeprefix(next(s for s in _SITE if filename.startswith(s))).split(os.sep)[0]
-        return f"part of {package}" if package.removesuffix(".py") in _PACKAGES_CLOSED else ""
+        return f"part of {package}" if package.removesuffix(".py") in _SKIPPED_PACKAGES else ""
     if filename.startswith((_STDLIB, "<frozen")):
         return "part of the standard library"
     return ""
 
 
 def is_runtime(code: types.CodeType) -> bool:
-    """Whether this is code that runs compiled graphs: neither it nor anything that it calls is captured."""
+    """Whether this code runs compiled graphs: neither it nor anything that it calls is captured."""
     return code.co_filename.startswith((_HERE, "<eval_with_key>", "<cutaway"))
 
 
 @functools.cache
 def is_library_file(filename: str) -> bool:
-    """Whether lines of this file are not the user's: PyTorch's, the standard library's or ours."""
-    return filename.startswith((_HERE, _TORCH)) or bool(_closed_file(filename))
+    """Whether a file belongs to PyTorch, the standard library, another skipped package or this compiler."""
+    return filename.startswith((_HERE, _TORCH)) or bool(_file_skip_reason(filename))
 
 
 _FRAME_READERS = frozenset({"locals", "vars", "dir", "eval", "exec"})
 
 
 @weak_cache
-def reads_its_frame(code: types.CodeType) -> bool:
-    """Whether a builtin called here would see the locals of generated code."""
+def reads_own_frame(code: types.CodeType) -> bool:
+    """Whether the code calls a builtin that reads the local variables of its frame, such as ``locals()``."""
     if _FRAME_READERS.isdisjoint(code.co_names):
         return False
     loads = (x for x in dis.get_instructions(code) if x.opname in ("LOAD_GLOBAL", "LOAD_NAME"))
@@ -102,36 +103,43 @@ def reads_its_frame(code: types.CodeType) -> bool:
 
 
 def is_generator(code: types.CodeType) -> bool:
-    """Whether calling it only makes an object, which runs the body later (also coroutines)."""
+    """Whether a call only makes an object that runs the body later: a generator or coroutine."""
     return bool(code.co_flags & (inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR))
 
 
-def has_two_cells_of_one_name(code: types.CodeType) -> bool:
-    """Whether a name is a free variable and, in a comprehension that Python inlined (3.12), a cell: the symbolic
-    interpreter knows cells by their name."""
+def has_ambiguous_cell(code: types.CodeType) -> bool:
+    """Whether one name is both a free variable and a cell, in a comprehension that Python 3.12 inlined.
+
+    The symbolic interpreter finds cells by name and cannot tell them apart.
+    """
     return not set(code.co_cellvars).isdisjoint(code.co_freevars)
 
 
+def is_stock_compiled(code: types.CodeType) -> bool:
+    """Whether a function is what stock `torch.compile` returned: its code is a wrapper of PyTorch's."""
+    return code.co_filename == _STOCK_WRAPPERS_FILE
+
+
 def skip_reason(code: types.CodeType, inlining: bool = False) -> str:
-    """Why a function is not captured, as a frame of its own or (`inlining`) in its caller's."""
-    if inlining and code.co_filename in _INLINED_ONLY:
+    """Returns why a function is not captured, as a frame or, if `inlining`, in its caller; an empty string if it is."""
+    if inlining and code.co_filename in _INLINED_ONLY_FILES:
         return ""
-    if code in _left_alone:
+    if code in _disabled:
         return "disabled by the program"
-    if reason := _closed_file(code.co_filename):
+    if reason := _file_skip_reason(code.co_filename):
         return reason
     if not inlining and is_generator(code):
         return "a generator or coroutine"
     if not inlining and code.co_name == "__init__":
         return "a constructor"
     if not inlining and code.co_filename == "<string>":
-        return "made from a string by a library (a namedtuple, a dataclass)"
-    # a notebook cell's units are functions, whatever their name
+        return "generated from a string by a library (a namedtuple, a dataclass)"
+    # the parts of a notebook cell are compiled as functions, whatever their name
     if not code.co_flags & inspect.CO_OPTIMIZED:
         return "the body of a module or class"
-    if reads_its_frame(code):
-        return "it looks at its own local variables"
-    if has_two_cells_of_one_name(code):
+    if reads_own_frame(code):
+        return "it reads its own local variables"
+    if has_ambiguous_cell(code):
         return "a comprehension and the function around it share variables of one name with inner functions"
     if not inlining and code.co_name in ("<genexpr>", "<listcomp>", "<dictcomp>", "<setcomp>"):
         return "a comprehension body"

@@ -1,4 +1,4 @@
-"""What a region knows of a code object, and of each compile of it that is in use."""
+"""The state of a code object in a region, and of each compile of it that is in use."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from compiler_core.guards import GuardSpec
 from compiler_core.records import Frame, Record
 
 
-class Same:
-    """A code object as a key by identity: equal ones may be of functions with different globals."""
+class CodeKey:
+    """A dict key that compares code objects by identity: equal code objects may have different globals."""
 
     def __init__(self, code: types.CodeType) -> None:
         self.code = code
@@ -21,37 +21,43 @@ class Same:
         return id(self.code)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Same) and self.code is other.code
+        return isinstance(other, CodeKey) and self.code is other.code
 
 
 @dataclass(frozen=True)
-class Installed:
-    """One compile in use: the frame's code, what runs in its place, and the guards in both their forms."""
+class InstalledCode:
+    """One compile in use: the frame's code, the code that replaces it, and its guards.
+
+    The guards are there as `guards`, which can be explained, and as `manager`, PyTorch's tree of C++ guards.
+    """
 
     id: str
     code: types.CodeType
-    made: types.CodeType
+    replacement: types.CodeType
     breaks: bool
     guards: list[GuardSpec]
     manager: Any
     refers_to: tuple[weakref.ref[Any], ...] = ()
-    """To what it must not outlive: it is dropped when one of them dies."""
+    """Objects that the code refers to weakly; the compile is dropped when one of them dies."""
 
 
 @dataclass
 class CodeState:
-    """What a region knows of one code object."""
+    """The state of one code object in a region."""
 
     frame: Frame
     record: Record
-    resumes: str | None = None
-    entries: list[Installed] = field(default_factory=list)
-    outlived: set[str] = field(default_factory=set)
-    """Compiles that were dropped because something that they refer to has died; they count towards the limit."""
-    left_alone: bool = False
-    """It runs as plain Python from now on (the frame hook keeps that in mind only where stock cannot meet it)."""
+    resumed_compile: str | None = None
+    entries: list[InstalledCode] = field(default_factory=list)
+    expired: set[str] = field(default_factory=set)
+    """Compiles that were dropped because an object that they refer to died; they count towards the recompile limit."""
+    runs_eagerly: bool = False
+    """Whether it runs as plain Python from now on.
+
+    The frame hook stores that decision in the code object only where it cannot affect stock torch.compile.
+    """
 
     @property
-    def times_compiled(self) -> int:
-        """What is held against the limit of recompiles."""
-        return len({entry.id for entry in self.entries} | self.outlived)
+    def compile_count(self) -> int:
+        """The number of compiles that counts towards the recompile limit."""
+        return len({entry.id for entry in self.entries} | self.expired)

@@ -1,4 +1,4 @@
-"""The record: what one run of the compiler did, as plain data.
+"""The record: the data of one run of the compiler, as plain dataclasses.
 
     Record
       sources                 the user's files and cells, one artifact each
@@ -8,20 +8,18 @@
           artifacts           texts (bytecode, graphs, kernels ...), with the span of each item
           guards, breaks, expansions, partition, fusions, refusals, kernels
           edges               provenance: ``made <- sources, rule``
-          steps               every step of the symbolic interpreter, where that was asked for
+          steps               every step of the symbolic interpreter, if requested
 
-Whatever can be pointed at is an *item*: a line of source, an instruction, a guard, a graph
-node, a line of a kernel.  Its id is ``"<artifact id>#<key>"``.  Every linked view is computed
-from the edges between items, in both directions (`Record.linked`).
+An *item* is a part of a text that can be linked: a line of source, an instruction, a guard, a graph node, a line of a
+kernel.  Its id is ``"<artifact id>#<key>"``.  `Record.linked` follows the edges between items in both directions.
 
-Nothing here holds a tensor, a module or any other live object; this package needs nothing but
-the standard library, and a record read from JSON is checked against its types before anything is
-made of it, so one from a stranger is safe to open.
+A record holds no tensor, module or other live object, and this package imports the standard library only.  A record
+read from JSON is checked against its types (`plain`) and rules (`rules`), so an untrusted file is safe to open.  Its
+size is limited (`limits`), and its notes count what was left out.
 
-How much a record holds is limited, see `limits.py`; what was left out is counted in its notes.
-
-The tree is in `record.py`, what it holds in a file for each part: `artifacts.py`, `capture.py`,
-`partition.py`, `kernels.py`, `steps.py`, `differences.py`; `plain.py` reads and writes JSON.
+`record.py` has the tree; `artifacts.py`, `capture.py`, `partition.py`, `kernels.py`, `steps.py` and `differences.py`
+have its parts; `problems.py` (with `advice.py`), `queries.py` and `compare.py` (with `line_facts.py`) read finished
+records.
 """
 
 from __future__ import annotations
@@ -51,21 +49,68 @@ from compiler_core.records.kernels import (
     FusionRefusal,
     Kernel,
     KernelResources,
-    MemoryPlan,
     PlannedBuffer,
-    Tried,
+    PlannedMemory,
     Tuning,
+    TuningTrial,
 )
-from compiler_core.records.partition import BudgetPoint, Expansion, Partition, Value
+from compiler_core.records.partition import BudgetPoint, Expansion, Partition, ValueDecision
 from compiler_core.records.plain import RecordError, from_plain, public_fields, to_plain
+from compiler_core.records.problems import Problem, problem_count
 from compiler_core.records.record import MAX_JSON_BYTES, SCHEMA_VERSION, Compile, Frame, Listener, Record
 from compiler_core.records.steps import Replay, Steps
 
 __all__ = [
-    "MAX_JSON_BYTES", "SCHEMA_VERSION", "Accuracy", "Artifact", "Aspect", "BudgetPoint", "Comparison", "Compile",
-    "CudaGraph", "Device", "Difference", "Edge", "Event", "Expansion", "Failure", "Frame", "Fusion",
-    "FusionRefusal", "Graph", "GraphBreak", "Guard", "ItemId", "Kernel", "KernelResources", "Language",
-    "Listener", "MemoryPlan", "Node", "Outcome", "Pane", "Partition", "PlannedBuffer", "Recompile", "Record",
-    "RecordError", "Replay", "Span", "StackLine", "Stage", "State", "Steps", "Symbol", "Total", "Tried", "Tuning",
-    "Value", "from_plain", "limits", "public_fields", "to_plain",
+    "MAX_JSON_BYTES",
+    "SCHEMA_VERSION",
+    "Accuracy",
+    "Artifact",
+    "Aspect",
+    "BudgetPoint",
+    "Comparison",
+    "Compile",
+    "CudaGraph",
+    "Device",
+    "Difference",
+    "Edge",
+    "Event",
+    "Expansion",
+    "Failure",
+    "Frame",
+    "Fusion",
+    "FusionRefusal",
+    "Graph",
+    "GraphBreak",
+    "Guard",
+    "ItemId",
+    "Kernel",
+    "KernelResources",
+    "Language",
+    "Listener",
+    "Node",
+    "Outcome",
+    "Pane",
+    "Partition",
+    "PlannedBuffer",
+    "PlannedMemory",
+    "Problem",
+    "Recompile",
+    "Record",
+    "RecordError",
+    "Replay",
+    "Span",
+    "StackLine",
+    "Stage",
+    "State",
+    "Steps",
+    "Symbol",
+    "Total",
+    "Tuning",
+    "TuningTrial",
+    "ValueDecision",
+    "from_plain",
+    "limits",
+    "problem_count",
+    "public_fields",
+    "to_plain",
 ]  # fmt: skip

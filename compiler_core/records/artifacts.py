@@ -1,4 +1,4 @@
-"""Texts that the compiler made or read, the items in them, and which came from which."""
+"""Artifacts: the texts of a compile, the items in them, and the links between items."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ ItemId = str
 Stage = Literal[
     "capture", "guards", "bytecode", "joint", "partition", "lower", "fuse", "codegen", "build", "backend", "run"
 ]
-"""A named part of the pipeline, in the order in which a compile visits them."""
+"""A named part of the pipeline, in the order in which a compile runs them."""
 
 Pane = Literal[
     "source",  # what the user wrote
     "bytecode",  # the frame's bytecode before
-    "generated",  # the bytecode installed in its place
-    "decompiled",  # the same as Python statements
+    "generated",  # the bytecode that replaces it
+    "decompiled",  # the replacing bytecode as Python statements
     "guards",  # the guards as one Python function
     "captured",  # the FX graph
-    "pregrad",  # stock: the graph before and after the passes that come before autograd
+    "pregrad",  # stock: the graph before and after the passes that run before autograd
     "joint",  # forward and backward as one graph
     "forward",
     "backward",
-    "postgrad",  # stock: the graphs before and after the passes that come after autograd
+    "postgrad",  # stock: the graphs before and after the passes that run after autograd
     "passes",  # stock: a graph after each pass that changed it
     "fusion",  # loops grouped into kernels
     "kernel",  # C++ or Triton source
     "wrapper",  # Python that launches the kernels
-    "machine",  # assembly, PTX, SASS and what lies between
-    "other",  # stock: whatever else PyTorch wrote
+    "machine",  # assembly, PTX, SASS and the intermediate representations before them
+    "other",  # stock: other texts that PyTorch logged
 ]
 Language = Literal["python", "bytecode", "cpp", "triton", "asm", "ptx", "sass", "mlir", "llvm", "text"]
 Outcome = Literal["running", "ok", "failed"]
@@ -40,7 +40,7 @@ Outcome = Literal["running", "ok", "failed"]
 
 @dataclass(slots=True)
 class Span:
-    """Lines ``first..last`` (from 1, inclusive) of an artifact's text are the item `key`."""
+    """The lines of an item: ``first`` to ``last`` of the artifact's text, counted from 1, both included."""
 
     key: str
     first: int
@@ -49,7 +49,7 @@ class Span:
 
 @dataclass(slots=True)
 class Node:
-    """A node of an FX graph.  `shape` and `dtype` are of its (first) tensor, `bytes` of all."""
+    """A node of an FX graph.  `shape`, `dtype` and `device` describe its first tensor, `bytes` counts all of them."""
 
     key: str
     op: str
@@ -60,12 +60,12 @@ class Node:
     bytes: int | None = None
     module: str | None = None
     role: str | None = None
-    """``primal``, ``tangent``, ``saved``, ``output``, ``gradient`` ... where it has one."""
+    """``primal``, ``tangent``, ``saved``, ``output``, ``gradient`` ..., or None."""
 
 
 @dataclass(slots=True)
 class Graph:
-    """The artifact's text as nodes and ``[from, to]`` pairs of node keys."""
+    """The graph that an artifact's text prints: nodes, and edges as ``[from, to]`` pairs of node keys."""
 
     nodes: list[Node]
     edges: list[list[str]]
@@ -73,7 +73,7 @@ class Graph:
 
 @dataclass(slots=True)
 class Artifact:
-    """One text that the compiler made or read."""
+    """A text that the compiler made or read.  `spans` are its items, `graph` its nodes if it prints a graph."""
 
     id: ArtifactId
     pane: Pane
@@ -84,16 +84,17 @@ class Artifact:
     graph: Graph | None = None
 
     def item(self, key: str) -> ItemId:
+        """Returns the id of the item with this key."""
         return f"{self.id}#{key}"
 
     def lines(self, span: Span) -> str:
-        """The text of one span."""
+        """Returns the lines of one span."""
         return "\n".join(self.text.split("\n")[span.first - 1 : span.last])
 
 
 @dataclass(slots=True)
 class Edge:
-    """Item `made` came from `sources` by `rule` (``capture``, ``autograd``, a lowering ...)."""
+    """A link: `made` was made from the items `sources` by `rule` (``capture``, ``autograd``, a lowering ...)."""
 
     made: ItemId
     sources: list[ItemId]
@@ -102,7 +103,7 @@ class Edge:
 
 @dataclass(slots=True)
 class Event:
-    """One step of a stage; times are nanoseconds since the record was opened."""
+    """One timed step of a stage.  Times are nanoseconds since the record was opened; `end` is None while it runs."""
 
     stage: Stage
     name: str
@@ -114,18 +115,18 @@ class Event:
 
 @dataclass(slots=True)
 class Failure:
-    """Something in the compiler failed and the program went on without it."""
+    """A failure in the compiler; the program continued without the compiled code."""
 
     stage: Stage
     message: str
     detail: str = ""
-    """The traceback, for whoever mends it."""
+    """The traceback, for a bug report."""
     kind: Literal["bug", "tool", "refusal"] = "bug"
-    """An exception in the compiler, a tool that is missing, or a reason not to compile."""
+    """An exception in the compiler, a missing tool, or a reason not to compile."""
     meaning: str = ""
-    """What it means for the program, as a sentence."""
+    """The consequence for the program, as a sentence."""
     filename: str = ""
     lineno: int = 0
-    """The user's line that was compiled; 0 where none is known."""
+    """The user's line that was compiled; 0 if unknown."""
     line: ItemId | None = None
-    """The same, where it is among the sources."""
+    """The item of that line, if it is among the sources."""

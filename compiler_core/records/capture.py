@@ -1,4 +1,4 @@
-"""What capturing a frame noted: under which conditions it holds, where the graph broke, why it is a recompile."""
+"""Results of capturing a frame: guards, symbolic sizes, graph breaks, and the cause of a recompile."""
 
 from __future__ import annotations
 
@@ -9,53 +9,53 @@ from compiler_core.records.artifacts import ItemId
 
 @dataclass(slots=True)
 class Guard:
-    """One condition under which a compile may be reused."""
+    """A condition under which a compile may be reused."""
 
     key: str
     kind: str
     source: str
-    """Python expression of the value that is looked at, e.g. ``L['x'].shape``."""
+    """Python expression of the value that is checked, e.g. ``L['x'].shape``."""
     code: str
     """The whole check as a Python expression."""
     expected: str
     line: ItemId | None = None
-    """The user's line that made the compiler look."""
+    """The user's line for which the value was read."""
     cost_ns: float | None = None
-    """What checking it by itself costs, measured when the code was installed; together they share ways.
-    Of stock's: its share of what all cost, estimated."""
+    """Nanoseconds of checking this guard alone, measured when the code was installed.  Checking all guards costs less
+    than the sum, since they share access steps.  For stock: an estimate that adds up to the measured total."""
     dropped: bool = False
-    """A guard_filter took it out: it is not checked."""
+    """Whether a `guard_filter` removed it, so that it is not checked."""
     sizes: list[int | None] | None = None
-    """Of a tensor's guard: the size that each dimension must have, None where it may have others."""
+    """For a tensor's guard: the required size of each dimension, None where other sizes are allowed."""
 
 
 @dataclass(slots=True)
 class Symbol:
-    """A size, stride or number that may be another in a later call, or was to be: which line made it static?"""
+    """A size, stride or number that is symbolic, or was until a line of the program specialized it."""
 
     key: str
     source: str
-    """Where it is read, e.g. ``L['x'].size()[0]``."""
+    """Python expression of the value, e.g. ``L['x'].size()[0]``."""
     value: float
-    """What it was when this was compiled."""
+    """Its value when this was compiled."""
     why: str
     """Why it is symbolic."""
     low: float | None = None
     high: float | None = None
-    """The values for which the compiled code holds, as far as a range says it."""
+    """The range of values for which the compiled code is valid; None: unbounded."""
     line: ItemId | None = None
-    """The user's line that looked at it first."""
+    """The first line of the user's that used it."""
     became: str | None = None
-    """What it was specialised to: a number, or an expression of other symbols that it must equal."""
+    """What it was specialized to: a number, or an expression of other symbols that it must equal."""
     condition: str | None = None
-    """The condition that did that, or narrowed the range first."""
+    """The condition that specialized it, or that first narrowed its range."""
     condition_line: ItemId | None = None
-    """The user's line that asked."""
+    """The user's line that evaluated the condition."""
 
 
 @dataclass(slots=True)
 class StackLine:
-    """One line of the user's stack; `line` links it where its file is among the sources."""
+    """One line of the user's stack; `line` is its item if its file is among the sources."""
 
     filename: str
     lineno: int
@@ -66,7 +66,7 @@ class StackLine:
 
 @dataclass(slots=True)
 class GraphBreak:
-    """Why a graph ended before its frame did.  `resumes` are ids of resume functions' frames."""
+    """A graph break: where and why a graph ended before its frame.  `resumes`: ids of the resume functions' frames."""
 
     key: str
     kind: str
@@ -76,10 +76,17 @@ class GraphBreak:
     instruction: ItemId | None = None
     resumes: list[int] = field(default_factory=list)
 
+    @property
+    def place(self) -> StackLine | None:
+        """The innermost line that is among the record's sources, else the innermost one; None without a stack."""
+        known = [line for line in self.stack if line.line is not None]
+        lines = known or self.stack
+        return lines[-1] if lines else None
+
 
 @dataclass(slots=True)
 class Recompile:
-    """The guard of compile `of` that failed, and what it saw."""
+    """The cause of a recompile: the guard of the compile `of` that failed, what it expected, and the value it got."""
 
     of: str
     guard: str
@@ -87,3 +94,5 @@ class Recompile:
     expected: str
     got: str
     line: ItemId | None = None
+    kind: str = ""
+    """The guard's kind; empty if it is not known."""

@@ -1,107 +1,190 @@
-"""Two runs side by side, aligned by the user's lines: plain data.
+"""Compares two runs, aligned by the user's lines; the result is plain data.
 
     compare(record, record)     two engines; before and after an edit of the code; two ranks of a job
     compare(compile, compile)   a compile and its recompile
 
-For each line: what stands there on one side, on the other, and whether that is the same, added, removed or changed.
-Where the code was edited, lines that stayed are found again by their text.  It takes time linear in the records, and in
-the number of lines of each file times its edits.
+Each line has the facts of both sides, and whether they are the same, added, removed or changed.  If the code was
+edited, lines that did not change are matched by their text.  The time is about linear in the size of the records: a
+large part of a file that was edited throughout is aligned by the lines that it has only once.
 """
 
 from __future__ import annotations
 
 import difflib
+from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from compiler_core.records import Compile, Record
 from compiler_core.records.differences import Aspect, Comparison, Difference, State, Total
-from compiler_core.records.line_facts import ASPECTS, COUNTS, TIMES, Found, Place, Side
+from compiler_core.records.line_facts import COUNTS, FACTS, TIMES, ComparedRun, LineFact, LineRef, from_cache
 
 BEFORE = " (before)"
-"""Stands after the name of a file whose line is gone on the second side."""
-ALIKE = 1.25
+"""Suffix of the file name of a line that the second side no longer has."""
+MAX_ALIGNED = 250_000
+"""The greatest product of the numbers of edited lines that are aligned as `difflib` does, in quadratic time."""
+TIME_TOLERANCE = 1.25
 """Times that differ by no more than this factor count as the same."""
 
 
 def compare(before: Record | Compile, after: Record | Compile) -> Comparison:
-    """Both sides are records, or compiles that belong to records."""
-    one, other = Side(before), Side(after)
-    if one.title == other.title:
-        one.title, other.title = f"{one.title} (before)", f"{other.title} (after)"
-    for side in (one, other):
-        side.in_detail = one.engine == other.engine
-        side.same_process = one.record is other.record
-    moved = _moves(one, other)
-    lines = []
-    for aspect, found in ASPECTS.items():
-        left = _by_place(found(one), lambda place: moved.get(place, place))
-        right = _by_place(found(other), lambda place: place)
+    """Compares two records, or two compiles that belong to records.
+
+    Args:
+        before: the first side.
+        after: the second side, of the same kind; its line numbers are those of the result.
+
+    Returns:
+        Totals such as the number of graphs, and the differences at each of the user's lines; `str` prints them.
+
+    Example::
+
+        print(compiler_core.compare(record_of_core, record_of_stock))
+    """
+    first, second = ComparedRun(before), ComparedRun(after)
+    if first.title == second.title:
+        first.title, second.title = f"{first.title} (before)", f"{second.title} (after)"
+    for side in (first, second):
+        side.in_detail = first.engine == second.engine
+        side.same_process = first.record is second.record
+    moved = _moved_lines(first, second)
+    differences = []
+    for aspect, facts in FACTS.items():
+        left = _by_line(facts(first), moved)
+        right = _by_line(facts(second), {})
         if aspect in TIMES and not (left and right):
-            continue  # where only one side was timed there is nothing to compare
-        for place in sorted({*left, *right}):
-            text = other.text(place) or one.text((place[0].removesuffix(BEFORE), place[1]))
-            lines.append(_difference(aspect, place, text, left.get(place, []), right.get(place, [])))
-    return Comparison(one.title, other.title, _totals(one, other), lines)
+            continue  # times of one side only cannot be compared
+        for line in sorted({*left, *right}):
+            text = second.text(line) or first.text((line[0].removesuffix(BEFORE), line[1]))
+            differences.append(_difference(aspect, line, text, left.get(line, []), right.get(line, [])))
+    notes = list(_cache_notes(first, second))
+    return Comparison(first.title, second.title, _totals(first, second), differences, notes=notes)
 
 
-def _difference(aspect: Aspect, place: Place, text: str, before: list[Found], after: list[Found]) -> Difference:
-    alike = before and after and (_alike_times if aspect in TIMES else _alike)(before, after)
-    state: State = "same" if alike else "added" if not before else "removed" if not after else "changed"
-    return Difference(aspect, *place, text, state, _shown(before, after), _shown(after, before))
+def _cache_notes(first: ComparedRun, second: ComparedRun) -> Iterator[str]:
+    """Notes that one side built its kernels and the other took some from a cache on disk."""
+    cached = [sum(from_cache(c) is True for c in side.compiles) for side in (first, second)]
+    built = [sum(from_cache(c) is False for c in side.compiles) for side in (first, second)]
+    if cached[0] != cached[1] and any(built):
+        texts = [
+            f"{side.title} took {cached[i]} of {cached[i] + built[i]} compiles from the cache on disk"
+            for i, side in enumerate((first, second))
+        ]
+        hint = "so their compile times cannot be compared; run the cell again, and both are cached"
+        yield f"{' and '.join(texts)}, {hint}"
 
 
-def _alike(before: list[Found], after: list[Found]) -> bool:
+def _difference(aspect: Aspect, line: LineRef, text: str, before: list[LineFact], after: list[LineFact]) -> Difference:
+    state = _state(aspect, before, after)
+    return Difference(aspect, *line, text, state, _texts(before, after), _texts(after, before))
+
+
+def _state(aspect: Aspect, before: list[LineFact], after: list[LineFact]) -> State:
+    if not before:
+        return "added"
+    if not after:
+        return "removed"
+    is_same = _same_times if aspect in TIMES else _same_facts
+    return "same" if is_same(before, after) else "changed"
+
+
+def _same_facts(before: list[LineFact], after: list[LineFact]) -> bool:
     return Counter((f.text, f.body) for f in before) == Counter((f.text, f.body) for f in after)
 
 
-def _alike_times(before: list[Found], after: list[Found]) -> bool:
-    times = sorted(sum(f.ns or 0 for f in found) for found in (before, after))
-    return times[1] <= times[0] * ALIKE
+def _same_times(before: list[LineFact], after: list[LineFact]) -> bool:
+    shorter, longer = sorted(sum(fact.ns or 0 for fact in facts) for facts in (before, after))
+    return longer <= shorter * TIME_TOLERANCE
 
 
-def _shown(found: list[Found], other: list[Found]) -> list[str]:
-    """The texts; and of what has a body that the other side has not, the lines that make the difference."""
-    there = {line for each in other for line in each.body}
-    return [
-        "\n".join([each.text, *(line.strip() for line in each.body if other and line not in there)]) for each in found
-    ]
+def _texts(facts: list[LineFact], others: list[LineFact]) -> list[str]:
+    """Returns the text of each fact; for one with a body also the lines of it that the other side does not have."""
+    known = {line for other in others for line in other.body}
+    texts = []
+    for fact in facts:
+        new_lines = [line.strip() for line in fact.body if line not in known] if others else []
+        texts.append("\n".join([fact.text, *new_lines]))
+    return texts
 
 
-def _by_place(found: Iterable[Found], moved: Callable[[Place], Place]) -> dict[Place, list[Found]]:
-    places: dict[Place, list[Found]] = {}
-    for each in found:
-        places.setdefault(moved(each.place), []).append(each)
-    return places
+def _by_line(facts: Iterable[LineFact], moved: Mapping[LineRef, LineRef]) -> dict[LineRef, list[LineFact]]:
+    """Groups facts by line; `moved`: the new positions of lines that moved."""
+    lines: dict[LineRef, list[LineFact]] = {}
+    for fact in facts:
+        lines.setdefault(moved.get(fact.line, fact.line), []).append(fact)
+    return lines
 
 
-def _moves(one: Side, other: Side) -> dict[Place, Place]:
-    """Where the lines of one side's files stand in the other's, where the text changed around them.  A line that was
-    edited is the line in its place; one that is gone belongs to the file as it was."""
-    moved: dict[Place, Place] = {}
-    after = other.file_lines()
-    for file, before in one.file_lines().items():
+def _moved_lines(first: ComparedRun, second: ComparedRun) -> dict[LineRef, LineRef]:
+    """Maps the lines of edited files to their positions on the second side.
+
+    A line that was edited maps to the line that replaces it, a line that is gone to the file name with `BEFORE`.
+    """
+    moved: dict[LineRef, LineRef] = {}
+    after = second.file_lines()
+    for file, before in first.file_lines().items():
         if file in after and _was_edited(before, after[file]):
-            for old, new in _counterparts(list(before.items()), list(after[file].items())):
+            for old, new in _matched_lines(list(before.items()), list(after[file].items())):
                 moved[file, old] = (file, new) if new else (file + BEFORE, old)
     return moved
 
 
 def _was_edited(before: dict[int, str], after: dict[int, str]) -> bool:
-    """Whether a line that both sides have reads otherwise.  Of a file that only a log speaks of, each side has some
-    lines, and not the same ones."""
+    """Whether a line that both sides have differs.
+
+    Lines that only one side has mean nothing: of a file that is known from a log only, each side has some lines.
+    """
     return any(before[number] != after[number] for number in before.keys() & after.keys())
 
 
-def _counterparts(before: Sequence[tuple[int, str]], after: Sequence[tuple[int, str]]) -> Iterator[tuple[int, int]]:
-    """Each line's number before and after, 0 for one that is gone."""
-    matcher = difflib.SequenceMatcher(None, [t for _, t in before], [t for _, t in after], autojunk=False)
-    for _, first, last, there, end in matcher.get_opcodes():
-        for i in range(first, last):
-            now = i + end - last  # of lines that changed together, the last ones are paired
-            yield before[i][0], after[now][0] if now >= there else 0
+def _matched_lines(before: Sequence[tuple[int, str]], after: Sequence[tuple[int, str]]) -> Iterator[tuple[int, int]]:
+    """Yields each line's number before and after the edit; 0 for a line that is gone."""
+    i = j = 0
+    for k, m in [*_common_lines([t for _, t in before], [t for _, t in after]), (len(before), len(after))]:
+        for n in range(i, k):
+            other = n + m - k  # lines that changed together are paired from the last on
+            yield before[n][0], after[other][0] if other >= j else 0
+        if k < len(before):
+            yield before[k][0], after[m][0]
+        i, j = k + 1, m + 1
 
 
-def _totals(one: Side, other: Side) -> list[Total]:
-    totals = [Total(name, count(one), count(other)) for name, count in COUNTS.items()]
+def _common_lines(before: Sequence[str], after: Sequence[str]) -> Iterator[tuple[int, int]]:
+    """Yields the positions of lines that an edit left unchanged, in order."""
+    shorter = min(len(before), len(after))
+    head = next((i for i in range(shorter) if before[i] != after[i]), shorter)
+    tail = next((i for i in range(shorter - head) if before[-1 - i] != after[-1 - i]), shorter - head)
+    yield from ((i, i) for i in range(head))
+    left, right = before[head : len(before) - tail], after[head : len(after) - tail]
+    small = len(left) * len(right) <= MAX_ALIGNED
+    yield from ((head + i, head + j) for i, j in (_aligned if small else _unique_pairs)(left, right))
+    yield from ((len(before) - i, len(after) - i) for i in range(tail, 0, -1))
+
+
+def _aligned(before: Sequence[str], after: Sequence[str]) -> Iterator[tuple[int, int]]:
+    for i, j, size in difflib.SequenceMatcher(None, before, after, autojunk=False).get_matching_blocks():
+        yield from zip(range(i, i + size), range(j, j + size), strict=True)
+
+
+def _unique_pairs(before: Sequence[str], after: Sequence[str]) -> Iterator[tuple[int, int]]:
+    """Yields the most lines that both sides have once, in one order on both: a longest increasing subsequence."""
+    once, positions = Counter(before), {text: j for j, text in enumerate(after)}
+    counts = Counter(after)
+    lasts: list[int] = []  # the smallest last position of an increasing sequence of each length
+    chains: list[tuple[int, int, Any]] = []
+    for i, text in enumerate(before):
+        if once[text] == counts[text] == 1:
+            length = bisect_left(lasts, positions[text])
+            chain = (i, positions[text], chains[length - 1] if length else None)
+            lasts[length : length + 1], chains[length : length + 1] = [positions[text]], [chain]
+    found, link = [], chains[-1] if chains else None
+    while link:
+        found.append(link[:2])
+        link = link[2]
+    yield from reversed(found)
+
+
+def _totals(first: ComparedRun, second: ComparedRun) -> list[Total]:
+    totals = [Total(name, count(first), count(second)) for name, count in COUNTS.items()]
     return [total for total in totals if (total.before, total.after) != (None, None)]

@@ -1,11 +1,14 @@
-"""What differs between two runs, as plain data: a part of the record of one of them.  `compare` finds it."""
+"""The differences between two runs as plain data, made by `compare` and stored in the record of one of them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Literal
 
-MOST_SHOWN = 160
+MAX_TEXT = 160
+"""Characters printed of one side of a difference."""
+
+_MAIN_TOTALS = ("graphs", "graph breaks", "recompiles", "kernels", "kernel microseconds", "compile seconds")
 
 State = Literal["same", "added", "removed", "changed"]
 Aspect = Literal[
@@ -15,12 +18,12 @@ Aspect = Literal[
 
 @dataclass(slots=True)
 class Difference:
-    """What one line of the user's has on each side, for one aspect."""
+    """What each side has at one of the user's lines, for one aspect."""
 
     aspect: Aspect
     file: str
     line: int
-    """As the second side counts it; 0 where no line is known."""
+    """The line number on the second side; 0 if unknown."""
     text: str
     state: State
     before: list[str]
@@ -29,50 +32,64 @@ class Difference:
 
 @dataclass(slots=True)
 class Total:
-    """One number of each side."""
+    """One number for each side."""
 
     name: str
     before: float | None
-    """None where it was not measured, or there is none."""
+    """None if it was not measured or does not exist."""
     after: float | None
 
 
 @dataclass(slots=True)
 class Comparison:
-    """Totals, and every line that has something on either side."""
+    """Totals, and the differences at each line for which either run has an entry."""
 
     before: str
-    """What the first side is called."""
+    """The title of the first side."""
     after: str
     totals: list[Total]
     lines: list[Difference]
     values: dict[str, str] | None = None
-    """The names whose values differ, and how; None where values were not compared."""
+    """How the values of variables differ, by name; None if values were not compared."""
     shared: list[str] = field(default_factory=list)
-    """What both runs used, because it could not be copied."""
+    """Objects that both runs used, because they could not be copied."""
+    notes: list[str] = field(default_factory=list)
+    """Why some numbers of the two sides cannot be compared."""
 
     def of(self, state: State, aspect: Aspect | None = None) -> list[Difference]:
+        """Returns the differences in this state, of one aspect or of all."""
         return [each for each in self.lines if each.state == state and aspect in (None, each.aspect)]
+
+    def brief(self) -> str:
+        """Returns the main totals in one line, how values differ, and the notes; `str` has everything."""
+        totals = [t for t in self.totals if t.name in _MAIN_TOTALS and (t.before or t.after)]
+        numbers = ", ".join(f"{t.name} {_format_number(t.before)} / {_format_number(t.after)}" for t in totals)
+        return "\n".join([f"{self.before} / {self.after}: {numbers}", *self._remarks()])
+
+    def _remarks(self) -> list[str]:
+        rows = [f"{name} differs: {how}" for name, how in (self.values or {}).items()]
+        rows += ["values: the same"] if self.values == {} else []
+        rows += [f"not copied, both runs used it: {name}" for name in self.shared]
+        return rows + [f"note: {note}" for note in self.notes]
 
     def __str__(self) -> str:
         width = max(len(total.name) for total in self.totals)
         rows = [f"{'':{width}}  {self.before:>14}  {self.after:>14}"]
-        rows += [f"{t.name:{width}}  {_figure(t.before):>14}  {_figure(t.after):>14}" for t in self.totals]
+        rows += [
+            f"{t.name:{width}}  {_format_number(t.before):>14}  {_format_number(t.after):>14}" for t in self.totals
+        ]
         for each in self.lines:
             if each.state != "same":
                 at = f"line {each.line}: {each.text.strip()}" if each.line else "no line"
                 rows += [f"{each.aspect} {each.state}, {at}"]
                 rows += [f"    {self.before}: {_short(each.before)}", f"    {self.after}: {_short(each.after)}"]
-        rows += [f"{name} differs: {how}" for name, how in (self.values or {}).items()]
-        rows += ["values: the same"] if self.values == {} else []
-        rows += [f"not copied, both runs used it: {name}" for name in self.shared]
-        return "\n".join(rows)
+        return "\n".join(rows + self._remarks())
 
 
-def _figure(value: float | None) -> str:
+def _format_number(value: float | None) -> str:
     return "" if value is None else f"{value:,.6g}"
 
 
 def _short(texts: list[str]) -> str:
     text = ", ".join(texts) or "nothing"
-    return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]} ... ({len(texts)})"
+    return text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]} ... ({len(texts)})"

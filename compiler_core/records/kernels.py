@@ -1,4 +1,4 @@
-"""What became of a graph's operations: kernels, their cost here and elsewhere, their memory, how they are launched."""
+"""Kernels of a compile: fusion, cost, accuracy, machine resources, memory, tuning and CUDA graphs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from compiler_core.records.artifacts import ItemId
 
 @dataclass(slots=True)
 class Fusion:
-    """Graph nodes that became one kernel; `bytes_saved` is the traffic that fusing avoided, where that is known."""
+    """Graph nodes that became one kernel.  `bytes_saved`: bytes of memory traffic avoided by fusion; None: unknown."""
 
     key: str
     kind: str
@@ -21,7 +21,7 @@ class Fusion:
 
 @dataclass(slots=True)
 class FusionRefusal:
-    """Two groups that stayed apart."""
+    """Two groups of nodes that were not fused, with the reason and its kind."""
 
     kind: str
     first: str
@@ -31,7 +31,7 @@ class FusionRefusal:
 
 @dataclass(slots=True)
 class Kernel:
-    """A generated kernel or a call to one of PyTorch's own (`language` "extern")."""
+    """A generated kernel, or a call of one of PyTorch's own kernels (`language` is ``extern``)."""
 
     key: str
     name: str
@@ -41,15 +41,15 @@ class Kernel:
     bytes_read: int | None = None
     bytes_written: int | None = None
     time_ns: float | None = None
-    """What it takes, where that was measured (`Record.measure`)."""
+    """Median nanoseconds of one run; None if it was not measured (`compiler_core.measure`)."""
     operations: int | None = None
-    """What it computes, counted in additions (an exponential is several)."""
+    """The work of one run, counted in additions (an exponential is several)."""
     timed_on: str | None = None
-    """The target that the time is of, one of `Record.devices`."""
+    """The target on which the time was measured, one of `Record.devices`."""
     device: str | None = None
-    """Where it runs: on the GPU, if some of what it reads or writes lies on one."""
+    """The device it runs on: a GPU if it reads or writes any memory there."""
     reason: str = ""
-    """Why a call of PyTorch's is none of our kernels, where there is a rule for such."""
+    """Why PyTorch's kernel is called although there is a lowering for the operation."""
 
 
 @dataclass(slots=True)
@@ -59,27 +59,27 @@ class Device:
     target: str
     name: str
     copy: float
-    """Bytes that a plain copy of much memory reads and writes there in a nanosecond."""
+    """Bytes per nanosecond that copying a large tensor reads and writes."""
     operations: float
-    """Additions in a nanosecond, by its maker's word (`roofline.PEAKS`)."""
+    """Additions per nanosecond according to the manufacturer (`roofline.PEAKS`)."""
 
 
 @dataclass(slots=True)
 class Accuracy:
-    """How far what a kernel left in memory lies from eager PyTorch's value in float64."""
+    """The error of a value that a kernel wrote, compared with eager PyTorch in float64."""
 
     node: ItemId
-    """Of the forward or backward graph."""
+    """The value's node in the forward or backward graph."""
     error: float | None
-    """The greatest difference as a share of the greatest value, of other than floats the share of wrong elements;
+    """Floats: the greatest difference relative to the greatest value.  Other types: the share of wrong elements.
     None: a NaN or an infinity where there should be none."""
     eager: float | None
-    """The same of eager PyTorch in the graph's own types."""
+    """The same error for eager PyTorch in the graph's own types."""
 
 
 @dataclass(slots=True)
 class KernelResources:
-    """What a kernel's machine code takes of a target."""
+    """The registers and memory that a kernel's machine code uses on a target."""
 
     kernel: str
     target: str
@@ -90,8 +90,8 @@ class KernelResources:
 
 @dataclass(slots=True)
 class PlannedBuffer:
-    """Memory that a graph's program asks for, from step `first` to step `last`; `takes`: the dead buffer in whose
-    place it lies."""
+    """A buffer of a graph's program, in use from step `first` to step `last`.  `takes`: the dead buffer whose memory
+    it reuses."""
 
     name: str
     bytes: int
@@ -100,12 +100,12 @@ class PlannedBuffer:
     """None for a result."""
     takes: str | None = None
     kept: bool = False
-    """Whether the next run finds it still there."""
+    """Whether it stays allocated for the next run."""
 
 
 @dataclass(slots=True)
-class MemoryPlan:
-    """The most bytes that a graph's own buffers take at one time, and would take, were each kept to the end."""
+class PlannedMemory:
+    """The peak memory of a graph's buffers in bytes; `peak_before`: if each were kept to the end of the run."""
 
     graph: Literal["forward", "backward"]
     peak_before: int
@@ -114,8 +114,8 @@ class MemoryPlan:
 
 
 @dataclass(slots=True)
-class Tried:
-    """One way to share out a kernel's work that autotuning tried."""
+class TuningTrial:
+    """One configuration of a kernel that autotuning tried."""
 
     kernel: str
     how: str
@@ -124,32 +124,32 @@ class Tried:
     registers: int | None = None
     spilled_bytes: int | None = None
     why_not: str = ""
-    """Why it cannot run, if it cannot."""
+    """Why it cannot run; empty if it can."""
     chosen: bool = False
     cached: bool = False
-    """It was tried in an earlier run."""
+    """Whether the time is from an earlier run."""
 
 
 @dataclass(slots=True)
 class Tuning:
-    """What became of the wish to tune a graph's kernels (``tune=True``)."""
+    """The autotuning of a graph's kernels (``tune=True``)."""
 
     graph: Literal["forward", "backward"]
     target: str = ""
     reason: str = ""
-    """Why nothing was tried, if nothing was."""
-    tried: list[Tried] = field(default_factory=list)
-    """The usual way first, for each kernel."""
+    """Why nothing was tried; empty if something was."""
+    tried: list[TuningTrial] = field(default_factory=list)
+    """The configurations tried; for each kernel the default comes first."""
 
 
 @dataclass(slots=True)
 class CudaGraph:
-    """What became of the wish to replay a graph's launches (``mode="reduce-overhead"``)."""
+    """The CUDA graph of a graph's launches (``mode="reduce-overhead"``)."""
 
     graph: Literal["forward", "backward"]
     reason: str = ""
-    """Why its launches are not replayed, if they are not."""
+    """Why its launches are not replayed; empty if they are."""
     recorded: int = 0
-    """How often they were recorded so far."""
+    """How many times the launches were recorded so far."""
     copied: int = 0
-    """How many of its inputs are copied for a replay, since they lie elsewhere at each call."""
+    """How many inputs are copied for each replay, since their addresses change from call to call."""

@@ -1,4 +1,4 @@
-"""What one run, or one compile, has at each of the user's lines: what `compare` sets side by side."""
+"""The facts that a run or a compile has at each of the user's lines; `compare` aligns those of two runs."""
 
 from __future__ import annotations
 
@@ -11,203 +11,226 @@ from dataclasses import dataclass, field
 from compiler_core.records import Compile, Event, ItemId, Kernel, Record, Stage
 from compiler_core.records.differences import Aspect
 
-Place = tuple[str, int]
-"""A file and a line of it."""
-NOWHERE = ("", 0)
-"""Stands for a line that is not known."""
+LineRef = tuple[str, int]
+"""A file name and a line number."""
+UNKNOWN_LINE = ("", 0)
 _ADDRESS = re.compile(r"(_id\(.*?, )\d+|( at )0x[0-9a-f]+")
-"""Where an object lies: the number says nothing outside of its process."""
+"""The address of an object, which has a meaning in its own process only."""
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """Something that stands at a line."""
+class LineFact:
+    """A fact about a line, as text: a guard, an operation, a kernel, a time."""
 
-    place: Place
+    line: LineRef
     text: str
     body: tuple[str, ...] = ()
-    """Lines that are compared too, and shown where they differ: a kernel's code."""
+    """Further lines that are compared, and shown where they differ: a kernel's code."""
     ns: float | None = None
-    """How long it takes, where it is a time; times are compared roughly."""
+    """The nanoseconds if the fact is a time; times are compared with a tolerance."""
 
 
 @dataclass
-class Side:
-    """One record or compile, and where its items stand."""
+class ComparedRun:
+    """One side of a comparison: a record or a compile, with the lines of its items."""
 
-    of: Record | Compile
+    source: Record | Compile
     compiles: list[Compile] = field(init=False)
     record: Record | None = field(init=False)
     title: str = field(init=False)
     engine: str = field(init=False)
     in_detail: bool = False
-    """Whether both sides are of one engine, so that what each names and writes in its own way is compared too."""
+    """Whether both sides have the same engine, so that names and texts specific to an engine are compared too."""
     same_process: bool = True
-    """Whether the other side is known to be of the same process."""
+    """Whether both sides are known to be from one process, so that addresses of objects can be compared."""
 
     def __post_init__(self) -> None:
-        self.record = self.of if isinstance(self.of, Record) else self.of._record
-        self.compiles = self.of.compiles if isinstance(self.of, Record) else [self.of]
-        self.title = self.of.id if isinstance(self.of, Compile) else self.of.title or self.of.engine
+        self.record = self.source if isinstance(self.source, Record) else self.source._record
+        self.compiles = self.source.compiles if isinstance(self.source, Record) else [self.source]
+        self.title = self.source.id if isinstance(self.source, Compile) else self.source.title or self.source.engine
         self.engine = self.record.engine if self.record else "core"
         sources = self.record.sources if self.record else []
         self._files = {artifact.id: artifact.name for artifact in sources}
         self._texts = {
-            (a.name, int(span.key)): line
+            (a.name, _line_number(span.key)): line
             for a in sources
             for span, line in zip(a.spans, a.text.split("\n"), strict=False)
         }
-        self._above: dict[ItemId, list[ItemId]] = {}
+        self._frames = {frame.id: (frame.filename, frame.line) for frame in (self.record.frames if self.record else ())}
+        self._kernel_texts = {a.id: a.text for c in self.compiles for a in c.artifacts if a.pane == "kernel"}
+        self._sources_of: dict[ItemId, list[ItemId]] = {}
         for compile_ in self.compiles:
             for edge in compile_.edges:
-                self._above.setdefault(edge.made, []).extend(edge.sources)
-        self._places: dict[ItemId, Place] = {}
+                self._sources_of.setdefault(edge.made, []).extend(edge.sources)
+        self._distances = self._links_to_lines()
+        self._lines: dict[ItemId, LineRef] = {}
 
     def file_lines(self) -> dict[str, dict[int, str]]:
-        """The lines of each file that the record has."""
+        """Returns the recorded lines of each file, by number."""
         files: dict[str, dict[int, str]] = {}
         for (file, number), text in self._texts.items():
             files.setdefault(file, {})[number] = text
         return files
 
-    def text(self, place: Place) -> str:
-        return self._texts.get(place, "")
+    def text(self, line: LineRef) -> str:
+        """Returns the text of a line; empty if it is not recorded."""
+        return self._texts.get(line, "")
 
-    def place(self, item: ItemId | None) -> Place:
-        """The user's line nearest above an item: by the fewest edges, the first where several are as near."""
+    def line_of(self, item: ItemId | None) -> LineRef:
+        """Returns the user's line from which an item was made by the fewest links, the first of several."""
         if item is None:
-            return NOWHERE
-        if item not in self._places:
-            self._places[item] = self._nearest(item)
-        return self._places[item]
+            return UNKNOWN_LINE
+        path = [item]
+        while path[-1] not in self._lines and self._distances.get(path[-1]):
+            nearer = self._distances[path[-1]] - 1
+            path.append(next(each for each in self._sources_of[path[-1]] if self._distances.get(each) == nearer))
+        line = self._lines.get(path[-1]) or self._line_itself(path[-1]) or UNKNOWN_LINE
+        self._lines.update(dict.fromkeys(path, line))
+        return line
 
-    def _nearest(self, item: ItemId) -> Place:
-        seen = {item}
-        work = deque(seen)
+    def _line_itself(self, item: ItemId) -> LineRef | None:
+        """Returns the line if the item is a line of source."""
+        artifact, _, key = item.partition("#")
+        return (self._files[artifact], _line_number(key)) if artifact in self._files else None
+
+    def _links_to_lines(self) -> dict[ItemId, int]:
+        """Returns, for each item that was made from lines of source, the fewest links to one."""
+        made_from: dict[ItemId, list[ItemId]] = {}
+        for made, sources in self._sources_of.items():
+            for source in sources:
+                made_from.setdefault(source, []).append(made)
+        distances = dict.fromkeys((item for item in made_from if self._line_itself(item)), 0)
+        work = deque(distances)
         while work:
-            artifact, _, key = (at := work.popleft()).partition("#")
-            if artifact in self._files:
-                return self._files[artifact], int(key) if key.isdigit() else 0
-            new = [source for source in self._above.get(at, ()) if source not in seen]
-            seen.update(new)
-            work.extend(new)
-        return NOWHERE
+            reached = work.popleft()
+            for made in made_from.get(reached, ()):
+                if made not in distances:
+                    distances[made] = distances[reached] + 1
+                    work.append(made)
+        return distances
 
-    def begins(self, compile_: Compile) -> Place:
-        """The first line of what was compiled."""
-        frames = self.record.frames if self.record else []
-        frame = next((f for f in frames if f.id == compile_.frame), None)
-        return (frame.filename, frame.line) if frame else NOWHERE
+    def first_line(self, compile_: Compile) -> LineRef:
+        """Returns the first line of the function that was compiled."""
+        return self._frames.get(compile_.frame, UNKNOWN_LINE)
 
-    def kernel_places(self) -> Iterator[tuple[Compile, Kernel, list[Place]]]:
-        """Each kernel, and the lines of all that it computes."""
+    def kernel_text(self, kernel: Kernel) -> str:
+        """Returns the text of a generated kernel; empty for one of PyTorch's own."""
+        return self._kernel_texts.get((kernel.item or "").rpartition("#")[0], "")
+
+    def kernel_lines(self) -> Iterator[tuple[Kernel, list[LineRef]]]:
+        """Yields each kernel with the lines of all operations that it computes."""
         for compile_ in self.compiles:
             nodes = {fusion.kernel: fusion.nodes for fusion in compile_.fusions}
             for kernel in compile_.kernels:
-                places = {self.place(node) for node in nodes.get(kernel.key) or nodes.get(kernel.name) or ()}
-                known = sorted(place for place in places if place[1])
-                yield compile_, kernel, known or [self.place(kernel.item)]
+                lines = {self.line_of(node) for node in nodes.get(kernel.key) or nodes.get(kernel.name) or ()}
+                known = sorted(line for line in lines if line[1])
+                yield kernel, known or [self.line_of(kernel.item)]
+
+
+def _line_number(key: str) -> int:
+    """Returns the number of a line of source; 0 for a key that is none."""
+    return int(key) if key.isascii() and key.isdigit() and len(key) < 10 else 0
 
 
 def operation(target: str) -> str:
-    """What an operation is called in every dialect: ``aten.cos.default`` and ``torch.Tensor.cos`` are ``cos``."""
+    """Returns the common name of an operation: ``cos`` for ``aten.cos.default`` and for ``torch.Tensor.cos``."""
     parts = target.split(".")
     name = parts[1] if parts[0] in ("aten", "prims") and len(parts) > 1 else parts[-1]
     return name.strip("_")
 
 
 def stage_ns(events: Iterable[Event]) -> Counter[str]:
-    """The time of each stage, without that of the steps inside that belong to another and without what ran between."""
+    """Returns the nanoseconds of each stage.
+
+    The time of a nested step counts for its own stage only.  Gaps between steps and the stage ``run`` do not count.
+    """
     spent: Counter[str] = Counter()
     ended = [(e.start, e.end, e.stage) for e in events if e.end is not None and e.stage != "run"]
-    opened: list[tuple[int, str]] = []
+    running: list[tuple[int, str]] = []
     at = 0
     for start, end, stage in sorted(ended, key=lambda e: (e[0], -e[1])):
-        at = _close(opened, start, at, spent)
-        if opened:
-            spent[opened[-1][1]] += max(0, start - at)
+        at = _close(running, start, at, spent)
+        if running:
+            spent[running[-1][1]] += max(0, start - at)
         at = max(at, start)
-        opened.append((end, stage))
-    _close(opened, None, at, spent)
+        running.append((end, stage))
+    _close(running, None, at, spent)
     return spent
 
 
-def _close(opened: list[tuple[int, str]], until: int | None, at: int, spent: Counter[str]) -> int:
-    """Take off the steps that ended by `until`, all if it is None; gives the time up to which all is counted."""
-    while opened and (until is None or opened[-1][0] <= until):
-        end, stage = opened.pop()
+def _close(running: list[tuple[int, str]], until: int | None, at: int, spent: Counter[str]) -> int:
+    """Removes the steps that ended by `until` (None: all); returns the time up to which everything is counted."""
+    while running and (until is None or running[-1][0] <= until):
+        end, stage = running.pop()
         spent[stage] += max(0, end - at)
         at = max(at, end)
     return at
 
 
-def _breaks(side: Side) -> Iterator[Found]:
+def _breaks(side: ComparedRun) -> Iterator[LineFact]:
     for compile_ in side.compiles:
         for each in compile_.breaks:
-            at = each.stack[-1] if each.stack else None
-            yield Found((at.filename, at.lineno) if at else NOWHERE, each.kind)
+            at = each.place
+            yield LineFact((at.filename, at.lineno) if at else UNKNOWN_LINE, each.kind)
 
 
-def _guards(side: Side) -> Iterator[Found]:
+def _guards(side: ComparedRun) -> Iterator[LineFact]:
     for compile_ in side.compiles:
         for guard in compile_.guards:
             code = guard.code if side.same_process else _ADDRESS.sub(r"\1\2...", guard.code)
-            yield Found(side.place(guard.line), code)
+            yield LineFact(side.line_of(guard.line), code)
 
 
-def _operations(pane: str) -> Callable[[Side], Iterator[Found]]:
-    def found(side: Side) -> Iterator[Found]:
+def _operations(pane: str) -> Callable[[ComparedRun], Iterator[LineFact]]:
+    def facts(side: ComparedRun) -> Iterator[LineFact]:
         for artifact in (a for c in side.compiles for a in c.artifacts if a.pane == pane):
             for node in artifact.graph.nodes if artifact.graph else ():
                 if node.op.startswith("call_"):
                     sizes = "" if node.shape is None else f" {node.dtype}[{', '.join(map(str, node.shape))}]"
                     text = operation(node.target) + (sizes if side.in_detail else "")
-                    yield Found(side.place(artifact.item(node.key)), text)
+                    yield LineFact(side.line_of(artifact.item(node.key)), text)
 
-    return found
+    return facts
 
 
-def _saved(side: Side) -> Iterator[Found]:
+def _saved(side: ComparedRun) -> Iterator[LineFact]:
     for compile_ in side.compiles:
         for value in compile_.partition.values if compile_.partition else ():
             if value.decision == "saved":
-                yield Found(side.place(value.node), f"{value.bytes:,} bytes")
+                yield LineFact(side.line_of(value.node), f"{value.bytes:,} bytes")
 
 
-def _kernels(side: Side) -> Iterator[Found]:
-    for compile_, kernel, places in side.kernel_places():
-        lines = f" over lines {', '.join(str(line) for _, line in places)}" if len(places) > 1 else ""
+def _kernels(side: ComparedRun) -> Iterator[LineFact]:
+    for kernel, lines in side.kernel_lines():
+        text = f"{kernel.graph} {kernel.language}"
         body: tuple[str, ...] = ()
         if side.in_detail:
-            lines = f" {kernel.name}{lines}"
-            body = tuple(_code(compile_, kernel).split("\n"))
-        yield Found(places[0], f"{kernel.graph} {kernel.language}{lines}", body)
+            text += f" {kernel.name}"
+            body = tuple(side.kernel_text(kernel).split("\n"))
+        if len(lines) > 1:
+            text += f" over lines {', '.join(str(number) for _, number in lines)}"
+        yield LineFact(lines[0], text, body)
 
 
-def _code(compile_: Compile, kernel: Kernel) -> str:
-    """The text of a kernel that was generated; none of one of PyTorch's own."""
-    artifact = (kernel.item or "").rpartition("#")[0]
-    return next((a.text for a in compile_.artifacts if a.id == artifact and a.pane == "kernel"), "")
+def _kernel_times(side: ComparedRun) -> Iterator[LineFact]:
+    """The time of a kernel is divided equally among its lines."""
+    for kernel, lines in side.kernel_lines():
+        for line in lines if kernel.time_ns is not None else ():
+            share = (kernel.time_ns or 0) / len(lines)
+            yield LineFact(line, f"{kernel.graph} {kernel.name} {duration(share)}", ns=share)
 
 
-def _kernel_times(side: Side) -> Iterator[Found]:
-    """A kernel of several lines is shared out among them."""
-    for _, kernel, places in side.kernel_places():
-        for place in places if kernel.time_ns is not None else ():
-            share = (kernel.time_ns or 0) / len(places)
-            yield Found(place, f"{kernel.graph} {kernel.name} {duration(share)}", ns=share)
-
-
-def _compile_times(side: Side) -> Iterator[Found]:
-    """The phases work on a graph as a whole, so their time stands at the first line of what was compiled."""
-    spent: dict[Place, Counter[str]] = {}
+def _compile_times(side: ComparedRun) -> Iterator[LineFact]:
+    """A phase works on a whole graph, so its time belongs to the first line of the compiled function."""
+    spent: dict[LineRef, Counter[str]] = {}
     for compile_ in side.compiles:
-        spent.setdefault(side.begins(compile_), Counter()).update(stage_ns(compile_.events))
-    for place, stages in spent.items():
-        yield from (Found(place, f"{stage} {duration(ns)}", ns=ns) for stage, ns in stages.items() if ns)
+        spent.setdefault(side.first_line(compile_), Counter()).update(stage_ns(compile_.events))
+    for line, stages in spent.items():
+        yield from (LineFact(line, f"{stage} {duration(ns)}", ns=ns) for stage, ns in stages.items() if ns)
 
 
 def duration(ns: float) -> str:
+    """Formats nanoseconds with three digits and a unit."""
     for unit in ("ns", "us", "ms"):
         if ns < 1000:
             return f"{ns:.3g} {unit}"
@@ -215,7 +238,7 @@ def duration(ns: float) -> str:
     return f"{ns:.3g} s"
 
 
-ASPECTS: dict[Aspect, Callable[[Side], Iterator[Found]]] = {
+FACTS: dict[Aspect, Callable[[ComparedRun], Iterator[LineFact]]] = {
     "graph break": _breaks,
     "guard": _guards,
     "captured": _operations("captured"),
@@ -226,35 +249,47 @@ ASPECTS: dict[Aspect, Callable[[Side], Iterator[Found]]] = {
     "kernel time": _kernel_times,
     "compile time": _compile_times,
 }
-
+"""The facts of each aspect."""
 
 TIMES = frozenset[Aspect]({"kernel time", "compile time"})
 
 
-def _graphs(side: Side) -> float:
+def _graphs(side: ComparedRun) -> float:
     captured = [a.graph for c in side.compiles for a in c.artifacts if a.pane == "captured" and a.graph]
     return sum(any(node.op.startswith("call_") for node in graph.nodes) for graph in captured)
 
 
-def _kernel_microseconds(side: Side) -> float | None:
-    """Of a call of each; None where they were not all timed."""
+def _kernel_microseconds(side: ComparedRun) -> float | None:
+    """Returns the sum over one run of each kernel; None unless all were timed."""
     times = [k.time_ns for c in side.compiles for k in c.kernels]
     known = [time for time in times if time is not None]
     return sum(known) / 1e3 if known and len(known) == len(times) else None
 
 
-def _spent(side: Side) -> Counter[str]:
+def _spent(side: ComparedRun) -> Counter[str]:
     return sum((stage_ns(c.events) for c in side.compiles), Counter())
 
 
-def _stage_seconds(stage: Stage) -> Callable[[Side], float | None]:
+def _stage_seconds(stage: Stage) -> Callable[[ComparedRun], float | None]:
     return lambda side: _spent(side)[stage] / 1e9 or None
 
 
-COUNTS: dict[str, Callable[[Side], float | None]] = {
+_CACHE_HITS = ("autograd_cache_hit", "fx_graph_cache_hit")
+"""Stock's events for a graph that was taken from its cache on disk."""
+
+
+def from_cache(compile_: Compile) -> bool | None:
+    """Whether kernels were taken from a cache on disk and not built; None if there was nothing to build."""
+    looked_up = [e for e in compile_.events if e.stage == "backend" and e.name == "cache"]
+    if any(e.name in _CACHE_HITS for e in compile_.events) or any(e.detail.startswith("found") for e in looked_up):
+        return True
+    return False if any(e.stage == "build" for e in compile_.events) else None
+
+
+COUNTS: dict[str, Callable[[ComparedRun], float | None]] = {
     "compiles": lambda side: sum(c.outcome == "compiled" for c in side.compiles),
     "graphs": _graphs,
-    "graph breaks": lambda side: len({found.place for found in _breaks(side)}),
+    "graph breaks": lambda side: len({(fact.line, fact.text) for fact in _breaks(side)}),
     "recompiles": lambda side: sum(c.cause is not None for c in side.compiles),
     "guards": lambda side: sum(len(c.guards) for c in side.compiles),
     "captured operations": lambda side: sum(1 for _ in _operations("captured")(side)),

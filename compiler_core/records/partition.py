@@ -1,4 +1,4 @@
-"""What autograd added, and what the backward is given: each value, saved or computed again, with the reason."""
+"""What autograd added to the captured operations, and which values are saved for the backward, with reasons."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from compiler_core.records.artifacts import ItemId
 
 @dataclass(slots=True)
 class Expansion:
-    """What one captured operation became: nodes of the joint graph (of the forward, where there is no backward)."""
+    """The nodes of the joint graph made from one captured operation (of the forward graph if there is no backward)."""
 
     node: ItemId
     target: str
     forward: list[ItemId]
     backward: list[ItemId]
-    """What autograd added for it, by its `functions`, such as ``CosBackward0``."""
+    """Nodes that autograd added, by its `functions`, such as ``CosBackward0``."""
     functions: list[str]
     decomposed: list[str]
-    """Operators that were taken apart on the way."""
+    """Operators that were decomposed."""
 
 
 @dataclass(slots=True)
-class Value:
-    """What the partition decided for one value of the forward graph, and why."""
+class ValueDecision:
+    """The partition's decision for one value of the forward graph, with the reason."""
 
     node: ItemId
     decision: Literal["saved", "recomputed", "neither"]
@@ -33,32 +33,32 @@ class Value:
     cut: list[str] | None = None
     """The edge of the flow network that was cut here, as two node names."""
     drop_ns: int | None = None
-    """Of a saved value: the estimated time that the backward would spend more, were it not saved; None
-    where it could not be computed again (an input, a random number)."""
+    """For a saved value: the estimated nanoseconds by which the backward would be slower if it were recomputed; None
+    if it cannot be recomputed (an input, a random number)."""
 
 
 @dataclass(slots=True)
 class BudgetPoint:
-    """What a memory budget (a share of the plain cut's bytes) gives: bytes saved, and the estimated time that
-    the backward spends on computing again."""
+    """The result of one memory budget, a share of the bytes that the min-cut saves without a budget: the saved bytes,
+    and the estimated nanoseconds that the backward spends on recomputation."""
 
     budget: float
     saved_bytes: int
     again_ns: int
     saved: list[ItemId] = field(default_factory=list)
-    """The joint graph's nodes that are saved then."""
+    """The nodes of the joint graph that are saved with this budget."""
 
 
 @dataclass(slots=True)
 class Partition:
-    """The min-cut beside the default, which saves all that the backward reads."""
+    """The result of the min-cut partition, compared with the default, which saves all that the backward reads."""
 
-    values: list[Value]
+    values: list[ValueDecision]
     saved_count: int
     saved_bytes: int
     default_saved_count: int
     default_saved_bytes: int
     again_ns: int = 0
-    """The estimated time that the backward spends on what the forward has computed already."""
+    """The estimated nanoseconds that the backward spends on recomputation."""
     curve: list[BudgetPoint] = field(default_factory=list)
-    """Other memory budgets, from 1 to 0, where they were asked for."""
+    """Results of other memory budgets, from 1 to 0 (``memory_curve=True``)."""

@@ -1,4 +1,4 @@
-"""Dataclasses as plain data, which is what JSON holds, and back: whatever is read is checked against their types."""
+"""Converts dataclasses to plain data, as in JSON, and back; data that is read is checked against the field types."""
 
 from __future__ import annotations
 
@@ -10,43 +10,43 @@ import typing
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
-MOST_INT = 2**53 - 1
-"""The greatest whole number that the browser reads exactly."""
-_ECHOED = 60
+MAX_SAFE_INT = 2**53 - 1
+"""The greatest integer that JavaScript reads exactly."""
+_MAX_REPR = 60
 
 
 class RecordError(ValueError):
-    """A text is not a record that this version can read; the message says where and why."""
+    """A text is not a record that this version can read; the message states where and why."""
 
 
 def public_fields(cls: type) -> list[dataclasses.Field[Any]]:
-    """The fields of a record class that are data (those with a leading underscore are not)."""
+    """Returns the fields of a record class that are data; those with a leading underscore are not."""
     return [f for f in dataclasses.fields(cls) if not f.name.startswith("_")]
 
 
 @functools.cache
-def _names(cls: type) -> tuple[str, ...] | None:
-    """The names of a record class's fields; None for any other class."""
+def _field_names(cls: type) -> tuple[str, ...] | None:
+    """Returns the names of a record class's fields; None for any other class."""
     return tuple(f.name for f in public_fields(cls)) if dataclasses.is_dataclass(cls) else None
 
 
 def to_plain(value: Any) -> Any:
-    """Dataclasses to dicts, all the way down."""
+    """Converts dataclasses to dicts, recursively."""
     if isinstance(value, (list, tuple)):
         return [to_plain(v) for v in value]
     if isinstance(value, dict):
         return {k: to_plain(v) for k, v in value.items()}
-    names = _names(value.__class__)
+    names = _field_names(value.__class__)
     return value if names is None else {name: to_plain(getattr(value, name)) for name in names}
 
 
-class _Misfit(Exception):
-    """A value is not of the type that its place wants; `path` leads to it from where reading began."""
+class _TypeMismatch(Exception):
+    """A value is not of the expected type; `path` is its position inside the value that is read."""
 
     def __init__(self, message: str) -> None:
         self.message, self.path = message, ""
 
-    def below(self, step: str) -> _Misfit:
+    def inside(self, step: str) -> _TypeMismatch:
         self.path = step + self.path
         return self
 
@@ -54,17 +54,26 @@ class _Misfit(Exception):
 _Reader = Callable[[Any], Any]
 
 
-def from_plain(plain: Any, want: Any, at: str) -> Any:
-    """`plain` as the type `want`, or RecordError naming the place `at` where it is not one."""
+def from_plain(plain: Any, want: Any, path: str) -> Any:
+    """Converts plain data to a value of the type `want`.
+
+    Args:
+        plain: lists, dicts, strings, numbers, bools and None, as `json.loads` returns them.
+        want: a dataclass, a list, dict, union or Literal of such types, or str, int, float or bool.
+        path: the name of `plain` in error messages.
+
+    Raises:
+        RecordError: `plain` is not of that type; the message has the path to the wrong value.
+    """
     try:
         return _reader(want)(plain)
-    except _Misfit as misfit:
-        raise RecordError(f"{at}{misfit.path}: {misfit.message}") from None
+    except _TypeMismatch as mismatch:
+        raise RecordError(f"{path}{mismatch.path}: {mismatch.message}") from None
 
 
 @functools.cache
 def _reader(want: Any) -> _Reader:
-    """What makes the type `want` of plain values; it raises _Misfit."""
+    """Returns a function that converts plain data to the type `want`, or raises _TypeMismatch."""
     origin = typing.get_origin(want)
     if dataclasses.is_dataclass(want):
         return _dataclass_reader(typing.cast(type, want))
@@ -80,31 +89,32 @@ def _reader(want: Any) -> _Reader:
 
 
 def _dataclass_reader(cls: type) -> _Reader:
-    # made when it is first used: a type may speak of itself
-    readers = functools.cache(lambda: {name: _reader(of) for name, of in _hints(cls).items()})
+    @functools.cache
+    def field_readers() -> dict[str, _Reader]:  # made at the first use, since a type may refer to itself
+        return {name: _reader(type_) for name, type_ in _field_types(cls).items()}
 
     def read(plain: Any) -> Any:
         if not isinstance(plain, dict):
-            raise _unlike(plain, dict)
-        fields, values = readers(), {}
+            raise _wrong_type(plain, dict)
+        fields, values = field_readers(), {}
         for name, value in plain.items():
             if name not in fields:
-                raise _Misfit(f"unknown field {echo(min(plain.keys() - fields.keys()))}")
+                raise _TypeMismatch(f"unknown field {short_repr(min(plain.keys() - fields.keys()))}")
             try:
                 values[name] = fields[name](value)
-            except _Misfit as misfit:
-                raise misfit.below(f".{name}") from None
+            except _TypeMismatch as mismatch:
+                raise mismatch.inside(f".{name}") from None
         try:
             return cls(**values)
         except TypeError as error:
-            raise _Misfit(str(error)) from None
+            raise _TypeMismatch(str(error)) from None
 
     return read
 
 
 @functools.cache
-def _hints(cls: type) -> dict[str, Any]:
-    """The types of a record class's fields."""
+def _field_types(cls: type) -> dict[str, Any]:
+    """Returns the types of a record class's fields."""
     hints = typing.get_type_hints(cls)
     return {f.name: hints[f.name] for f in public_fields(cls)}
 
@@ -112,7 +122,7 @@ def _hints(cls: type) -> dict[str, Any]:
 def _literal_reader(allowed: tuple[Any, ...]) -> _Reader:
     def read(plain: Any) -> Any:
         if plain not in allowed:
-            raise _Misfit(f"{echo(plain)} is none of {allowed}")
+            raise _TypeMismatch(f"{short_repr(plain)} is not one of {allowed}")
         return plain
 
     return read
@@ -124,13 +134,13 @@ def _union_reader(options: Sequence[_Reader], want: Any) -> _Reader:
     def read(plain: Any) -> Any:
         if plain is None and takes_none:
             return None
-        misfits = []
+        mismatches = []
         for option in options:
             try:
                 return option(plain)
-            except _Misfit as misfit:
-                misfits.append(misfit)
-        raise misfits[0]
+            except _TypeMismatch as mismatch:
+                mismatches.append(mismatch)
+        raise mismatches[0]
 
     return read
 
@@ -138,13 +148,13 @@ def _union_reader(options: Sequence[_Reader], want: Any) -> _Reader:
 def _list_reader(of: _Reader) -> _Reader:
     def read(plain: Any) -> Any:
         if not isinstance(plain, list):
-            raise _unlike(plain, list)
+            raise _wrong_type(plain, list)
         values = []
         for value in plain:
             try:
                 values.append(of(value))
-            except _Misfit as misfit:
-                raise misfit.below(f"[{len(values)}]") from None
+            except _TypeMismatch as mismatch:
+                raise mismatch.inside(f"[{len(values)}]") from None
         return values
 
     return read
@@ -153,58 +163,62 @@ def _list_reader(of: _Reader) -> _Reader:
 def _dict_reader(of: _Reader) -> _Reader:
     def read(plain: Any) -> Any:
         if not isinstance(plain, dict):
-            raise _unlike(plain, dict)
+            raise _wrong_type(plain, dict)
         values = {}
         for key, value in plain.items():
             try:
                 values[key] = of(value)
-            except _Misfit as misfit:
-                raise misfit.below(f"[{echo(key)}]") from None
+            except _TypeMismatch as mismatch:
+                raise mismatch.inside(f"[{short_repr(key)}]") from None
         return values
 
     return read
 
 
 def _plain_reader(want: type) -> _Reader:
-    # bool is an int to Python, but not to a reader of the record
-    readers: dict[type, _Reader] = {int: _read_int, float: _read_float}
-    return readers.get(want) or (lambda plain: plain if type(plain) is want else _refuse(plain, want))
+    if want is int:
+        return _read_int
+    if want is float:
+        return _read_float
+
+    def read(plain: Any) -> Any:
+        if type(plain) is not want:  # isinstance would take a bool for an int
+            raise _wrong_type(plain, want)
+        return plain
+
+    return read
 
 
 def _read_int(plain: Any) -> int:
     if type(plain) is float and plain.is_integer():
-        plain = int(plain)  # to JavaScript, 2.0 is 2
+        plain = int(plain)  # JavaScript does not distinguish 2.0 from 2
     if type(plain) is not int:
-        raise _unlike(plain, int)
-    if abs(plain) > MOST_INT:
-        raise _Misfit(f"a whole number of more than {MOST_INT}")
+        raise _wrong_type(plain, int)
+    if abs(plain) > MAX_SAFE_INT:
+        raise _TypeMismatch(f"an integer greater than {MAX_SAFE_INT}")
     return plain
 
 
 def _read_float(plain: Any) -> float:
     if type(plain) not in (int, float):
-        raise _unlike(plain, float)
+        raise _wrong_type(plain, float)
     try:
         number = float(plain)
     except OverflowError:
         number = math.inf
     if not math.isfinite(number):
-        raise _Misfit("expected a finite number")
+        raise _TypeMismatch("expected a finite number")
     return number
 
 
-def _refuse(plain: Any, want: type) -> Any:
-    raise _unlike(plain, want)
-
-
-def echo(value: Any) -> str:
-    """`value`, which may be anything, in few characters."""
+def short_repr(value: Any) -> str:
+    """Returns a short text for any value."""
     if isinstance(value, str):
-        return repr(value) if len(value) <= _ECHOED else f"{value[:_ECHOED]!r}..."
-    if isinstance(value, int) and abs(value) > MOST_INT:
-        return "a great number"
+        return repr(value) if len(value) <= _MAX_REPR else f"{value[:_MAX_REPR]!r}..."
+    if isinstance(value, int) and abs(value) > MAX_SAFE_INT:
+        return "a large integer"
     return repr(value) if isinstance(value, (int, float, type(None))) else f"a {type(value).__name__}"
 
 
-def _unlike(plain: Any, want: type) -> _Misfit:
-    return _Misfit(f"expected {want.__name__}, got {'null' if plain is None else type(plain).__name__}")
+def _wrong_type(plain: Any, want: type) -> _TypeMismatch:
+    return _TypeMismatch(f"expected {want.__name__}, got {'null' if plain is None else type(plain).__name__}")

@@ -1,11 +1,10 @@
-"""Questions that a record answers, as plain data.
+"""Queries on a record; the results are plain data.
 
-    why_kept(record, item)      what is kept for the backward there, why, and what it would cost to drop it
-    added_by_autograd(record, item)   what autograd added for a line or an operation
-    why_static(record, source)  which line made a dimension or a number static
+    why_kept(record, item)            the values that are saved for the backward, why, and the cost of dropping them
+    added_by_autograd(record, item)   the operations that autograd added for a line or an operation
+    why_static(record, source)        the line that made a dimension or a number static
 
-An item is whatever a reader can point at: a line of source (`Record.line` finds it), an instruction, a
-node of a graph.
+An item is the id of a line of source (`Record.line` finds it), an instruction, or a node of a graph.
 """
 
 from __future__ import annotations
@@ -13,80 +12,94 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from compiler_core.records import Artifact, Compile, Expansion, Guard, ItemId, Record, Value
+from compiler_core.records import Artifact, Compile, Expansion, Guard, ItemId, Record, ValueDecision
 
 
 @dataclass(frozen=True, slots=True)
-class Drop:
-    """What it would take to drop a value that is kept."""
+class DropCost:
+    """The cost of recomputing a value in the backward instead of saving it."""
 
     bytes: int
-    """Memory that this frees between forward and backward."""
+    """Bytes of memory that would be free between forward and backward."""
     ns: int
-    """The estimated time that the backward takes longer."""
+    """The estimated nanoseconds by which the backward would be slower."""
     again: tuple[ItemId, ...]
-    """The operations, in the joint graph, that it would run again."""
+    """The operations of the joint graph that it would run again."""
     sources: tuple[ItemId, ...]
-    """What is kept, and what they begin with."""
+    """The saved values from which these operations start."""
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
-    """A value that the forward keeps for the backward."""
+class KeptValue:
+    """A value that the forward saves for the backward."""
 
-    value: Value
+    value: ValueDecision
     lines: tuple[ItemId, ...]
-    """The user's lines that made it."""
+    """The user's lines that it stems from."""
     readers: tuple[ItemId, ...]
     """The operations of the backward that read it."""
-    drop: Drop | None
-    """None where it could not be computed again: an input, a random number."""
+    drop: DropCost | None
+    """None if it cannot be recomputed: an input, a random number."""
 
 
 @dataclass(frozen=True, slots=True)
-class Static:
-    """A dimension of a tensor, or a number, of which a compile takes one value alone."""
+class StaticSize:
+    """A dimension of a tensor, or a number, for which a compile accepts one value only."""
 
     compile: str
     source: str
     """A Python expression, such as ``L['x'].size()[0]``."""
     value: int
     line: ItemId | None
-    """The user's line that made it so, which is the first to look at a tensor of which only this size was seen."""
+    """The user's line that made it static, or the first that used the tensor if no other size was seen."""
     guard: str
     """The guard's key."""
 
 
-# ---- kept for the backward -----------------------------------------------------------------
+# ---- saved for the backward ----------------------------------------------------------------
 
 
-def why_kept(record: Record, item: ItemId) -> list[Kept]:
-    """The values that are kept for the backward and came from `item`, in the order in which they are made; of a node
-    of the forward graph, that one alone."""
-    return [kept for compile_ in record.compiles for kept in _kept(compile_, item)]
+def why_kept(record: Record, item: ItemId) -> list[KeptValue]:
+    """Returns the values that are saved for the backward and stem from `item`, in the order of the forward.
+
+    Args:
+        record: the record of a compile with gradients.
+        item: a line or node; for a node of the forward graph only that value is returned, for a node of the backward
+            graph the values from which it was computed.
+
+    Example::
+
+        line = record.line("model.py", 12)
+        for kept in compiler_core.why_kept(record, line):
+            print(kept.value.bytes, kept.value.reason)
+    """
+    return [kept for compile_ in record.compiles for kept in _kept_values(compile_, item)]
 
 
-def _kept(compile_: Compile, item: ItemId) -> Iterator[Kept]:
+def _kept_values(compile_: Compile, item: ItemId) -> Iterator[KeptValue]:
     if compile_.partition is None:
         return
     forward, joint, backward = (compile_.find(name) for name in ("forward", "joint", "backward"))
-    origins = _Origins(compile_)
-    wanted = {item, *(origins.sources(item) if _is_in(backward, item) else ())}
+    links = _Links(compile_)
+    wanted = {item, *(links.sources(item) if _is_in(backward, item) else ())}
     saved = {_key(v.node): v for v in compile_.partition.values if v.decision == "saved"}
-    again = _Again(joint, set(saved), {n.key for n in backward.graph.nodes} if backward.graph else set())
+    recomputation = _Recomputation(
+        joint, set(saved), {n.key for n in backward.graph.nodes} if backward.graph else set()
+    )
     readers = _readers(backward)
     for name, value in saved.items():
-        above = origins.of(value.node)
-        if value.node != item and (_is_in(forward, item) or wanted.isdisjoint(above)):
+        origins = links.origins(value.node)
+        if value.node != item and (_is_in(forward, item) or wanted.isdisjoint(origins)):
             continue
-        lines = tuple(i for i in above if i.startswith("src:"))
-        drop = None if value.drop_ns is None else Drop(value.bytes, value.drop_ns, *again.drop(name))
-        reading = readers.get(name) or readers.get(f"{name}_copy") or []  # see `partition`
-        yield Kept(value, lines, tuple(backward.item(r) for r in reading), drop)
+        lines = tuple(i for i in origins if i.startswith("src:"))
+        drop = None if value.drop_ns is None else DropCost(value.bytes, value.drop_ns, *recomputation.of(name))
+        # the partition may copy a saved value, see `autograd.partition`
+        reading = readers.get(name) or readers.get(f"{name}_copy") or []
+        yield KeptValue(value, lines, tuple(backward.item(r) for r in reading), drop)
 
 
-class _Origins:
-    """What the items of one compile came from."""
+class _Links:
+    """Follows the links of one compile from items to their sources."""
 
     def __init__(self, compile_: Compile) -> None:
         self._sources: dict[ItemId, list[ItemId]] = {}
@@ -96,8 +109,8 @@ class _Origins:
     def sources(self, item: ItemId) -> list[ItemId]:
         return self._sources.get(item, [])
 
-    def of(self, item: ItemId) -> list[ItemId]:
-        """Itself and all that it came from, nearest first."""
+    def origins(self, item: ItemId) -> list[ItemId]:
+        """Returns the item and all items it was made from, directly or not, the nearest first."""
         found = dict.fromkeys([item])
         work = list(found)
         for reached in work:
@@ -107,8 +120,8 @@ class _Origins:
         return list(found)
 
 
-class _Again:
-    """What would have to run again for a value of the joint graph."""
+class _Recomputation:
+    """Finds the operations that would recompute a value of the joint graph."""
 
     def __init__(self, joint: Artifact, saved: set[str], backward: set[str]) -> None:
         assert joint.graph is not None
@@ -117,8 +130,8 @@ class _Again:
         for source, node in joint.graph.edges:
             self._inputs.setdefault(node, []).append(source)
 
-    def drop(self, name: str) -> tuple[tuple[ItemId, ...], tuple[ItemId, ...]]:
-        """The operations that the backward does not run as it is, and the kept values that all begin with."""
+    def of(self, name: str) -> tuple[tuple[ItemId, ...], tuple[ItemId, ...]]:
+        """Returns the operations that the backward does not run yet, and the saved values from which they start."""
         found, kept = dict.fromkeys([name]), dict[str, None]()
         work = list(found)
         for node in work:
@@ -146,33 +159,43 @@ def _readers(backward: Artifact) -> dict[str, list[str]]:
 
 
 def added_by_autograd(record: Record, item: ItemId) -> list[Expansion]:
-    """For each captured operation that came from `item`, a line or the operation itself, what it became: `backward`
-    are the operations that autograd added, by its `functions`."""
+    """Returns the expansion of each captured operation of `item`, a line or the operation itself.
+
+    `Expansion.backward` has the operations that autograd added, `Expansion.functions` the autograd functions that did.
+    Operations without a backward are left out.
+    """
     return [e for c in record.compiles for e in _expansions(c, item) if e.backward]
 
 
 def _expansions(compile_: Compile, item: ItemId) -> Iterator[Expansion]:
-    origins = _Origins(compile_)
-    yield from (e for e in compile_.expansions if item in origins.of(e.node))
+    links = _Links(compile_)
+    yield from (e for e in compile_.expansions if item in links.origins(e.node))
 
 
 # ---- static --------------------------------------------------------------------------------
 
 
-def why_static(record: Record, source: str = "") -> list[Static]:
-    """The dimensions and numbers whose source begins with `source` (``L['x']``), and of which a compile takes one
-    value alone."""
-    found = [s for c in record.compiles for guard in c.guards if not guard.dropped for s in _static(c.id, guard)]
+def why_static(record: Record, source: str = "") -> list[StaticSize]:
+    """Returns the dimensions and numbers for which a compile accepts one value only.
+
+    `source`: the beginning of their sources, such as ``L['x']``; all if empty.
+
+    Example::
+
+        for size in compiler_core.why_static(record, "L['x']"):
+            print(size.source, size.value, size.line)
+    """
+    found = [s for c in record.compiles for guard in c.guards if not guard.dropped for s in _static_sizes(c.id, guard)]
     return [s for s in found if s.source.startswith(source)]
 
 
-def _static(compile_id: str, guard: Guard) -> Iterator[Static]:
+def _static_sizes(compile_id: str, guard: Guard) -> Iterator[StaticSize]:
     for i, size in enumerate(guard.sizes or ()):
         if size is not None:
-            yield Static(compile_id, f"{guard.source}.size()[{i}]", size, guard.line, guard.key)
+            yield StaticSize(compile_id, f"{guard.source}.size()[{i}]", size, guard.line, guard.key)
     number = guard.code.removeprefix(f"{guard.source} == ")
     if number != guard.code and number.removeprefix("-").isdigit():
-        yield Static(compile_id, guard.source, int(number), guard.line, guard.key)
+        yield StaticSize(compile_id, guard.source, int(number), guard.line, guard.key)
 
 
 def _is_in(artifact: Artifact, item: ItemId) -> bool:

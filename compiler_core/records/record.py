@@ -1,9 +1,10 @@
-"""The record itself: its frames, and what each compile of a frame did."""
+"""The classes `Record`, `Frame` and `Compile`: the tree that holds all data of a run."""
 
 from __future__ import annotations
 
 import json
 import os
+import stat
 import time
 import typing
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -36,11 +37,12 @@ from compiler_core.records.kernels import (
     FusionRefusal,
     Kernel,
     KernelResources,
-    MemoryPlan,
+    PlannedMemory,
     Tuning,
 )
 from compiler_core.records.partition import Expansion, Partition
-from compiler_core.records.plain import RecordError, echo, from_plain, to_plain
+from compiler_core.records.plain import RecordError, from_plain, short_repr, to_plain
+from compiler_core.records.problems import Problem, find_problems
 from compiler_core.records.steps import Replay, Steps
 
 SCHEMA_VERSION = 2
@@ -49,7 +51,7 @@ MAX_JSON_BYTES = limits.JSON
 
 @dataclass(slots=True)
 class Compile:
-    """One compile of one frame.  Append-only; stages write through the methods below."""
+    """One compile of one frame.  Stages append to it with the methods below; nothing is removed."""
 
     id: str
     frame: int
@@ -62,9 +64,9 @@ class Compile:
     artifacts: list[Artifact] = field(default_factory=list)
     guards: list[Guard] = field(default_factory=list)
     symbols: list[Symbol] = field(default_factory=list)
-    """What is symbolic in it, and what is no longer."""
+    """Its symbolic sizes and numbers, and those that were specialized."""
     guards_ns: float | None = None
-    """What checking them all costs a call."""
+    """Nanoseconds of checking all guards in a call."""
     breaks: list[GraphBreak] = field(default_factory=list)
     expansions: list[Expansion] = field(default_factory=list)
     partition: Partition | None = None
@@ -72,19 +74,19 @@ class Compile:
     refusals: list[FusionRefusal] = field(default_factory=list)
     kernels: list[Kernel] = field(default_factory=list)
     resources: list[KernelResources] = field(default_factory=list)
-    """Of each kernel on each target whose machine code was asked for."""
+    """For each kernel and each target whose machine code was requested."""
     accuracy: list[Accuracy] = field(default_factory=list)
-    """Of each value that a kernel left in memory, where that was asked for (`accuracy.check_accuracy`)."""
-    memory: list[MemoryPlan] = field(default_factory=list)
+    """For each value that a kernel wrote to memory, after `compiler_core.check_accuracy`."""
+    memory: list[PlannedMemory] = field(default_factory=list)
     tunings: list[Tuning] = field(default_factory=list)
     cuda_graphs: list[CudaGraph] = field(default_factory=list)
     edges: list[Edge] = field(default_factory=list)
     failures: list[Failure] = field(default_factory=list)
     steps: list[Steps] = field(default_factory=list)
-    """The attempts to capture it, the one that counts last; recorded on demand."""
+    """The attempts to capture it, recorded with ``steps=True``; the result of the last one is used."""
     _record: Record | None = field(default=None, repr=False, compare=False)
     _ids: set[ArtifactId] = field(default_factory=set, repr=False, compare=False)
-    """Those of `artifacts`, as far as they are known."""
+    """Ids of `artifacts`; out of date if the lengths differ."""
 
     def artifact(
         self,
@@ -95,31 +97,34 @@ class Compile:
         spans: Iterable[Span] = (),
         graph: Graph | None = None,
     ) -> Artifact:
-        """Add a text; its id is ``"<compile id>:<name>"`` and `name` is unique in the compile."""
-        made = Artifact(f"{self.id}:{name}", pane, name, language, text, list(spans), graph)
+        """Adds a text with the id ``"<compile id>:<name>"``; ValueError if the compile has that name already."""
+        artifact = Artifact(f"{self.id}:{name}", pane, name, language, text, list(spans), graph)
         if len(self._ids) != len(self.artifacts):
             self._ids = {a.id for a in self.artifacts}
-        if made.id in self._ids:
+        if artifact.id in self._ids:
             raise ValueError(f"compile {self.id} already has an artifact named {name!r}")
-        self._ids.add(made.id)
-        self.artifacts.append(made)
-        return made
+        self._ids.add(artifact.id)
+        self.artifacts.append(artifact)
+        return artifact
 
     def find(self, name: str) -> Artifact:
-        """The artifact called `name`; KeyError names those that there are."""
+        """Returns the artifact called `name`; the KeyError for an unknown name lists the known ones."""
         for artifact in self.artifacts:
             if artifact.name == name:
                 return artifact
         raise KeyError(f"no artifact {name!r} in compile {self.id}; it has {[a.name for a in self.artifacts]}")
 
     def link(self, made: ItemId, sources: Iterable[ItemId], rule: str) -> None:
-        """Note that `made` came from `sources`; nothing is noted where there are none."""
+        """Adds a link from the item `made` to the items it was made from; does nothing without sources."""
         unique = list(dict.fromkeys(s for s in sources if s != made))
         if unique:
             self.edges.append(Edge(made, unique, rule))
 
     def replay(self, attempt: int = -1) -> Replay:
-        """The symbolic interpreter's state after any step of one attempt, the one that counts if not said."""
+        """Returns the states of the symbolic interpreter in one attempt, the last by default.
+
+        Raises ValueError if no steps were recorded.
+        """
         if not self.steps:
             raise ValueError(
                 f"compile {self.id} has no steps: they are recorded with --steps, or compile(..., steps=True)"
@@ -127,34 +132,49 @@ class Compile:
         line = self._record.line if self._record else lambda filename, lineno: None
         return Replay(self.steps[attempt], line, lambda at: f"{self.id}:bytecode#{at}")
 
+    @property
+    def duration_ns(self) -> int:
+        """The nanoseconds in the compile's steps, without the time between them."""
+        steps = [(e.start, e.end) for e in self.events if e.end is not None and e.stage != "run"]
+        total, until = 0, 0
+        for start, end in sorted(steps):
+            total += max(0, end - max(start, until))
+            until = max(until, end)
+        return total
+
     def fail(self, stage: Stage, message: str, detail: str = "") -> None:
+        """Adds a failure; `detail` is its traceback."""
         self.failures.append(Failure(stage, message, detail))
 
     @contextmanager
     def step(self, stage: Stage, name: str = "") -> Iterator[Event]:
-        """Time one step.  An exception marks it failed and goes on to the caller."""
+        """Context manager that times a step.  An exception marks the step as failed and is raised again."""
         clock = self._record.clock if self._record else time.perf_counter_ns
         event = Event(stage, name or stage, clock())
         self.events.append(event)
-        self._tell(event)
+        self.notify(event)
         try:
             yield event
         except BaseException as error:
             event.end, event.outcome = clock(), "failed"
             event.detail = event.detail or f"{type(error).__name__}: {error}"
-            self._tell(event)
+            self.notify(event)
             raise
         event.end, event.outcome = clock(), "ok"
-        self._tell(event)
+        self.notify(event)
 
-    def _tell(self, event: Event) -> None:
+    def notify(self, event: Event) -> None:
+        """Calls the record's listeners with an event that started or ended."""
         if self._record:
-            self._record._tell(self, event)
+            self._record.notify(self, event)
 
 
 @dataclass(slots=True)
 class Frame:
-    """One code object that the hook saw.  A resume function's frame names the break before it."""
+    """A code object that the frame hook compiled or refused.
+
+    `kind`: ``root`` if the user called it, ``called`` if compiled code did, ``resume`` for a resume function.
+    """
 
     id: int
     name: str
@@ -162,20 +182,23 @@ class Frame:
     line: int
     kind: Literal["root", "resume", "called"]
     resumes: str | None = None
-    """Id of the compile whose break this frame resumes."""
+    """For a resume function: the id of the compile with the graph break before it."""
     calls: int = 0
-    """Calls that compiled or ran compiled code for the first time; 0: never reached."""
+    """Calls that compiled it or ran a compile of it for the first time; 0: it was never called."""
     skipped: str = ""
-    """Why it runs as plain Python, if it does."""
+    """Why it runs as plain Python; empty if it does not."""
+    limit_reached: bool = False
+    """Whether it reached the limit of compiles, so that calls that none covers run as plain Python."""
     compiles: list[Compile] = field(default_factory=list)
 
 
 Listener = Callable[[Compile, Event], None]
+"""Called with each event of a compile as it starts and as it ends."""
 
 
 @dataclass(slots=True, weakref_slot=True)
 class Record:
-    """All that one run did.  Open one with `compiler_core.record()`."""
+    """The data of one run of the compiler.  `compiler_core.record()` opens one."""
 
     schema_version: int = SCHEMA_VERSION
     engine: Literal["core", "torch"] = "core"
@@ -185,44 +208,47 @@ class Record:
     options: dict[str, str] = field(default_factory=dict)
     sources: list[Artifact] = field(default_factory=list)
     labels: dict[str, str] = field(default_factory=dict)
-    """What to call a file whose name says nothing to the reader: a notebook cell is ``In[3]``."""
+    """Names to show for files whose own names mean nothing to the user: ``In[3]`` for a notebook cell."""
     frames: list[Frame] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+    """What cost time or failed, graded; `find_problems` fills it."""
     notes: list[str] = field(default_factory=list)
-    """Sentences for the reader that belong to no compile (no C++ compiler, recompile limit)."""
+    """Messages for the user that belong to no compile (no C++ compiler, recompile limit)."""
     devices: list[Device] = field(default_factory=list)
-    """What kernels were timed on, where they were."""
+    """The devices that kernels were timed on."""
     comparison: Comparison | None = None
-    """With another run, where one was made: two engines on one cell, before and after an edit, two ranks."""
+    """The comparison with another run, if any: two engines on one cell, before and after an edit, two ranks."""
     _made_here: bool = field(default=False, repr=False, compare=False)
-    """Its texts are those of a compiler in this process, and not a stranger's: they may run."""
+    """Whether its texts were made by a compiler in this process, and may therefore be run."""
     _opened: int = field(default_factory=time.perf_counter_ns, repr=False, compare=False)
     _listeners: list[Listener] = field(default_factory=list, repr=False, compare=False)
     _by_name: dict[str, Artifact] = field(default_factory=dict, repr=False, compare=False)
-    """Of `sources`, as far as they are known."""
+    """`sources` by file name; out of date if the lengths differ."""
     _frames_left_out: int = field(default=0, repr=False, compare=False)
 
     def clock(self) -> int:
-        """Nanoseconds since this record was opened."""
+        """Returns the nanoseconds since this record was opened."""
         return time.perf_counter_ns() - self._opened
 
     def listen(self, listener: Listener) -> Callable[[], None]:
-        """Call `listener` as each event starts and ends; returns what takes it off again."""
+        """Calls `listener` as each event starts and ends; returns a function that removes it."""
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
 
-    def _tell(self, compile_: Compile, event: Event) -> None:
+    def notify(self, compile_: Compile, event: Event) -> None:
+        """Calls all listeners with an event of `compile_`."""
         for listener in list(self._listeners):
             listener(compile_, event)
 
     def frame(self, name: str, filename: str, line: int, kind: Literal["root", "resume", "called"]) -> Frame:
-        """Open a frame.  Beyond `limits.FRAMES` it is none of the record's, whose notes count it."""
-        made = Frame(len(self.frames) + self._frames_left_out, name, filename, line, kind)
+        """Opens a frame.  Beyond `limits.FRAMES` it is not added to the record, and a note counts it."""
+        frame = Frame(len(self.frames) + self._frames_left_out, name, filename, line, kind)
         if len(self.frames) < limits.FRAMES:
-            self.frames.append(made)
+            self.frames.append(frame)
         else:
             self._frames_left_out += 1
             self._count_frames()
-        return made
+        return frame
 
     def _count_frames(self) -> None:
         start = f"The first {limits.FRAMES:,} of "
@@ -234,13 +260,14 @@ class Record:
             self.notes[at] = note
 
     def compile(self, frame: Frame, backend: str = "") -> Compile:
-        """Open the next compile of `frame`; its id prints as PyTorch's do, ``frame/number``."""
-        made = Compile(f"{frame.id}/{len(frame.compiles)}", frame.id, backend=backend, _record=self)
-        frame.compiles.append(made)
-        return made
+        """Opens the next compile of `frame`.  Its id is ``frame/number``, as in PyTorch."""
+        compile_ = Compile(f"{frame.id}/{len(frame.compiles)}", frame.id, backend=backend, _record=self)
+        frame.compiles.append(compile_)
+        return compile_
 
     @property
     def compiles(self) -> list[Compile]:
+        """The compiles of all frames."""
         return [c for f in self.frames for c in f.compiles]
 
     @property
@@ -248,18 +275,16 @@ class Record:
         """All texts: the sources, then those of each compile."""
         return self.sources + [a for c in self.compiles for a in c.artifacts]
 
-    @property
-    def break_places(self) -> set[tuple[str, int]]:
-        """The user's lines (file and number) that broke a graph, however many compiles met them."""
-        stacks = [b.stack for c in self.compiles for b in c.breaks if b.stack]
-        return {(stack[-1].filename, stack[-1].lineno) for stack in stacks}
+    def find_problems(self) -> None:
+        """Fills `problems` from everything that the record has so far."""
+        self.problems = find_problems(self)
 
     def source(self, filename: str, first: int, lines: Sequence[str]) -> Artifact:
-        """Add the lines ``first, first + 1 ...`` of a file; a line's key is its number there."""
+        """Adds lines of a file, numbered from `first`; the key of a line's item is its number."""
         return self.source_lines(filename, {first + i: line.rstrip("\n") for i, line in enumerate(lines)})
 
     def source_lines(self, filename: str, lines: dict[int, str]) -> Artifact:
-        """The same for lines here and there."""
+        """Adds lines of a file by their numbers."""
         artifact = self._source(filename)
         if artifact is None:
             artifact = Artifact(f"src:{len(self.sources)}", "source", filename, "python", "")
@@ -278,14 +303,14 @@ class Record:
         return self._by_name.get(filename)
 
     def line(self, filename: str, lineno: int) -> ItemId | None:
-        """The item of a line of the user's, or None where that line is not among the sources."""
+        """Returns the item of a line of the user's code; None if the line is not among the sources."""
         artifact = self._source(filename)
         if artifact is None or all(s.key != str(lineno) for s in artifact.spans):
             return None
         return artifact.item(str(lineno))
 
     def text(self, item: ItemId) -> str:
-        """The lines that `item` is; KeyError where the record has no such item."""
+        """Returns the text of `item`; KeyError if the record has no such item."""
         for artifact in self.artifacts:
             if item.startswith(f"{artifact.id}#"):
                 for span in artifact.spans:
@@ -294,83 +319,97 @@ class Record:
         raise KeyError(f"the record has no item {item!r}")
 
     def search(self, text: str, pane: Pane | None = None) -> list[ItemId]:
-        """The items whose lines contain `text`, in one pane or in all, in the record's order."""
+        """Returns the items whose text contains `text`, in one pane or in all, in the record's order."""
         artifacts = [a for a in self.artifacts if pane in (None, a.pane)]
-        return [item for artifact in artifacts for item in _found(artifact, text)]
+        return [item for artifact in artifacts for item in _items_with(artifact, text)]
 
     def label(self, filename: str) -> str:
-        """What the reader calls a file."""
+        """Returns the name to show for a file."""
         return self.labels.get(filename) or Path(filename).name
 
     def linked(self, item: ItemId) -> set[ItemId]:
-        """All that `item` came from and all that came from it, itself included."""
-        above: dict[ItemId, list[ItemId]] = {}
-        below: dict[ItemId, list[ItemId]] = {}
+        """Returns `item`, all items it was made from, and all items made from it, directly or not."""
+        sources: dict[ItemId, list[ItemId]] = {}
+        results: dict[ItemId, list[ItemId]] = {}
         for compile_ in self.compiles:
             for edge in compile_.edges:
-                above.setdefault(edge.made, []).extend(edge.sources)
+                sources.setdefault(edge.made, []).extend(edge.sources)
                 for source in edge.sources:
-                    below.setdefault(source, []).append(edge.made)
-        return _reach(item, above) | _reach(item, below)
+                    results.setdefault(source, []).append(edge.made)
+        return _reachable(item, sources) | _reachable(item, results)
 
     def to_json(self, indent: int | None = None) -> str:
+        """Returns the record as JSON."""
         text = json.dumps(to_plain(self), indent=indent, ensure_ascii=False, allow_nan=False)
-        # half of a surrogate pair, as in the name of a file that is not UTF-8, is no character but an escape is JSON
+        # A lone surrogate, as in a file name that is not UTF-8, cannot be encoded; as an escape it is valid JSON.
         return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
     def save(self, path: str | Path) -> Path:
+        """Writes the record as JSON to `path`."""
         path = Path(path)
         path.write_text(self.to_json(), encoding="utf-8")
         return path
 
     @classmethod
     def from_json(cls, text: str) -> Record:
-        """Read a record; RecordError says what in the text is wrong, and where."""
+        """Reads a record from JSON and checks it; the RecordError for a wrong text has the path to the fault."""
         if len(text) > MAX_JSON_BYTES:
             raise RecordError(f"the text has {len(text):,} characters; at most {MAX_JSON_BYTES:,} are read")
         try:
             plain = json.loads(text)
-        except (ValueError, RecursionError) as error:  # a number of thousands of digits is a ValueError
+        except (ValueError, RecursionError) as error:  # ValueError: also an integer of thousands of digits
             raise RecordError(f"not JSON: {error}") from None
         if not isinstance(plain, dict) or "schema_version" not in plain:
             raise RecordError("not a Cutaway record: it has no schema_version")
         version = plain["schema_version"]
         if version != SCHEMA_VERSION:
             raise RecordError(
-                f"the record has schema version {echo(version)} and this Cutaway reads {SCHEMA_VERSION}; "
-                "open it with the version of Cutaway that wrote it, or make it anew"
+                f"the record has schema version {short_repr(version)} and this Cutaway reads {SCHEMA_VERSION}; "
+                "open it with the version of Cutaway that wrote it, or record it again"
             )
         record = typing.cast(Record, from_plain(plain, Record, "record"))
         rules.check(record)
         for compile_ in record.compiles:
             compile_._record = record
+        if "problems" not in plain:
+            record.find_problems()
         return record
 
     @classmethod
     def load(cls, path: str | Path) -> Record:
-        most = 4 * MAX_JSON_BYTES  # as many bytes as a character has at most
-        with Path(path).open("rb") as file:
-            size = os.fstat(file.fileno()).st_size
-            read = file.read(most + 1) if size <= most else b""  # a device has no size
-        if max(size, len(read)) > most:
-            raise RecordError(f"the file has more than {most:,} bytes; at most {MAX_JSON_BYTES:,} characters are read")
+        """Reads a record from a file; RecordError if it is not one."""
+        max_bytes = 4 * MAX_JSON_BYTES  # a character has at most 4 bytes
+        with open(path, "rb", opener=_open_without_waiting) as file:
+            info = os.fstat(file.fileno())
+            if not stat.S_ISREG(info.st_mode):
+                raise RecordError("not a regular file")
+            read = file.read(max_bytes + 1) if info.st_size <= max_bytes else b""
+        if max(info.st_size, len(read)) > max_bytes:
+            raise RecordError(
+                f"the file has more than {max_bytes:,} bytes; at most {MAX_JSON_BYTES:,} characters are read"
+            )
         try:
             return cls.from_json(read.decode("utf-8"))
         except UnicodeDecodeError as error:
             raise RecordError(f"not UTF-8: {error}") from None
 
 
-def _found(artifact: Artifact, text: str) -> Iterator[ItemId]:
+def _open_without_waiting(path: str, flags: int) -> int:
+    """Opens a file; a named pipe, too, whose other end nobody has opened."""
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+
+
+def _items_with(artifact: Artifact, text: str) -> Iterator[ItemId]:
     lines = artifact.text.split("\n")
     for span in artifact.spans:
         if text in "\n".join(lines[span.first - 1 : span.last]):
             yield artifact.item(span.key)
 
 
-def _reach(start: ItemId, step: dict[ItemId, list[ItemId]]) -> set[ItemId]:
+def _reachable(start: ItemId, links: dict[ItemId, list[ItemId]]) -> set[ItemId]:
     seen, work = {start}, [start]
     while work:
-        for item in step.get(work.pop(), ()):
+        for item in links.get(work.pop(), ()):
             if item not in seen:
                 seen.add(item)
                 work.append(item)

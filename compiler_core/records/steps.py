@@ -1,12 +1,12 @@
-"""Every step of the symbolic interpreter, as differences, and the whole state at any of them.
+"""The steps of the symbolic interpreter, stored as differences, and the whole state after any step.
 
-A `Steps` is one attempt to capture a frame.  Step n is one instruction: instruction ``at[n]`` of
-call ``call[n]``, which took ``pops[n]`` values off its stack and pushed ``pushes[n]``.  What happens
-seldom lies in lists of its own, in the order of the steps.  A value is a number, an index into
-`values`, and the same object has one number wherever it lies; what it looks like may change.
+A `Steps` is one attempt to capture a frame.  Step n is one instruction: instruction ``at[n]`` of call ``call[n]``,
+which popped ``pops[n]`` values off the call's stack and pushed ``pushes[n]``.  Rare changes are in separate lists,
+sorted by step.  A value is a number, an index into `values`; an object has one number everywhere, but its text may
+change.
 
-`Replay` goes through them forward, backward or by jumps.  Its stacks share what they have in common,
-so reading a `Steps` takes time linear in its differences, a move is one lookup, and nothing is undone.
+`Replay` gives the state after any step, in any order.  Its stacks are linked lists that share their tails, so reading a
+`Steps` takes time linear in its differences, and a state is found by binary search.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-MOST_CALLS = 1000
-"""Calls within one another: no more than Python itself allows."""
+MAX_CALL_DEPTH = 1000
+"""Nested calls; Python's own recursion limit."""
 
 
 @dataclass(slots=True)
 class StepCode:
-    """A code object that was at work.  `lines` has 0 for an instruction without a line."""
+    """A code object that was interpreted.  `lines`: the line of each instruction, 0 if it has none."""
 
     name: str
     filename: str
@@ -33,7 +33,7 @@ class StepCode:
 
 @dataclass(slots=True)
 class StepCall:
-    """One call at work: the frame's own, or one that was inlined into `caller`."""
+    """A call: the frame's own, or one that was inlined into the call `caller`."""
 
     code: int
     caller: int | None
@@ -41,7 +41,7 @@ class StepCall:
 
 @dataclass(slots=True)
 class StepResult:
-    """What a step changed on the stack of another call: a return gives its caller the result."""
+    """A change that a step made to the stack of another call, as a return does to its caller's stack."""
 
     step: int
     call: int
@@ -51,7 +51,7 @@ class StepResult:
 
 @dataclass(slots=True)
 class StepStore:
-    """A local or cell got a value, or (None) lost it."""
+    """An assignment to a local or cell; None: it was deleted."""
 
     step: int
     call: int
@@ -61,7 +61,7 @@ class StepStore:
 
 @dataclass(slots=True)
 class StepText:
-    """A value looks different from this step on: a list grew, an iterator moved."""
+    """A new text for a value from this step on: a list grew, an iterator advanced."""
 
     step: int
     value: int
@@ -70,7 +70,7 @@ class StepText:
 
 @dataclass(slots=True)
 class StepNote:
-    """What a step added to the graph, the guards or the side effects, or why the attempt ended there."""
+    """An addition of a step to the graph, the guards or the side effects, or the reason why the attempt ended."""
 
     step: int
     kind: Literal["node", "guard", "effect", "break"]
@@ -80,11 +80,11 @@ class StepNote:
 
 @dataclass(slots=True)
 class Steps:
-    """One attempt of the symbolic interpreter; the last of a compile is the one that counts."""
+    """One attempt of the symbolic interpreter.  The last attempt of a compile is the one whose result is used."""
 
     outcome: Literal["captured", "broke"] = "captured"
     dropped: int = 0
-    """Steps that were not kept, at the end of a very long attempt."""
+    """The number of steps left out at the end of a very long attempt."""
     codes: list[StepCode] = field(default_factory=list)
     calls: list[StepCall] = field(default_factory=list)
     values: list[str] = field(default_factory=list)
@@ -100,7 +100,7 @@ class Steps:
 
 @dataclass(frozen=True)
 class CallState:
-    """One of the calls at work: its instruction, and what it holds, as text."""
+    """An active call: its current instruction, and its stack and locals as text."""
 
     call: int
     name: str
@@ -113,7 +113,7 @@ class CallState:
 
 @dataclass(frozen=True)
 class StepState:
-    """Everything after a step: the calls at work from the frame's own inwards, and what was gathered so far."""
+    """The state after a step: the active calls, the frame's own first, and all notes so far."""
 
     step: int
     calls: list[CallState]
@@ -121,15 +121,15 @@ class StepState:
     guards: list[StepNote]
     effects: list[StepNote]
     added: list[StepNote]
-    """Of these, what this very step added; and the break, where it is one."""
+    """The notes of this step alone, with the break if the attempt ended here."""
 
 
 _Stack = tuple[int, Any] | None
-"""The top value and the stack below it."""
+"""The top value and the rest of the stack; None if empty."""
 
 
 class Replay:
-    """The state after any step.  `line_item` and `instruction_item` say which item of the record a place is."""
+    """The state after any step of a `Steps`."""
 
     def __init__(
         self,
@@ -137,6 +137,12 @@ class Replay:
         line_item: Callable[[str, int], str | None] = lambda filename, line: None,
         instruction_item: Callable[[int], str | None] = lambda at: None,
     ) -> None:
+        """
+        Args:
+            steps: the recorded attempt; ValueError if it is inconsistent.
+            line_item: returns the item of a file name and line number, or None.
+            instruction_item: returns the item of the frame's instruction with this index, or None.
+        """
         check(steps)
         self.steps = steps
         self._line_item = functools.cache(line_item)
@@ -177,10 +183,10 @@ class Replay:
             stack = (value, stack)
         history.append((n, stack))
 
-    # ------------------------------------------------------------ the state
+    # ---- the state
 
     def state(self, n: int) -> StepState:
-        """Everything after step `n`."""
+        """Returns the state after step `n`; IndexError if there is no such step."""
         if not 0 <= n < len(self):
             raise IndexError(f"there is no step {n}; there are {len(self)}")
         so_far = self.steps.notes[: bisect_right(self.steps.notes, n, key=_step)]
@@ -189,7 +195,7 @@ class Replay:
         return StepState(n, calls, kinds["node"], kinds["guard"], kinds["effect"], self.notes(n))
 
     def calls(self, n: int) -> list[int]:
-        """The calls at work at step `n`, the frame's own first."""
+        """Returns the numbers of the active calls at step `n`, the frame's own first."""
         found, call = [], self.steps.call[n] if len(self) else None
         while call is not None:
             found.append(call)
@@ -197,19 +203,19 @@ class Replay:
         return found[::-1]
 
     def _call(self, call: int, n: int) -> CallState:
-        code, at = self._place(call, n)
+        code, at = self._position(call, n)
         stack = [self.text(v, n) for v in self.stack(call, n)]
         local = {name: self.text(v, n) for name, v in self.locals(call, n).items()}
         return CallState(call, code.name, code.filename, code.lines[at], code.instructions[at], stack, local)
 
-    def _place(self, call: int, n: int) -> tuple[StepCode, int]:
-        """The code of a call, and the instruction that it is at."""
+    def _position(self, call: int, n: int) -> tuple[StepCode, int]:
+        """Returns the code of a call, and the index of its current instruction."""
         rows = self._rows[call]
         row = bisect_right(rows, n) - 1
         return self.steps.codes[self.steps.calls[call].code], self.steps.at[rows[row]] if row >= 0 else 0
 
     def stack(self, call: int, n: int) -> list[int]:
-        """The values on a call's stack after step `n`, the deepest first."""
+        """Returns the values on a call's stack after step `n`, the top last."""
         history = self._stacks[call]
         i = bisect_right(history, n, key=lambda entry: entry[0]) - 1
         stack = history[i][1] if i >= 0 else None
@@ -220,7 +226,7 @@ class Replay:
         return found[::-1]
 
     def locals(self, call: int, n: int) -> dict[str, int]:
-        """The values of a call's locals and cells after step `n`, by name."""
+        """Returns the values of a call's locals and cells after step `n`, by name."""
         found = {}
         for name in self._names[call]:
             history = self._stores[call, name]
@@ -231,29 +237,29 @@ class Replay:
         return found
 
     def text(self, value: int, n: int) -> str:
-        """What a value looks like after step `n`."""
+        """Returns the text of a value after step `n`."""
         history = self._texts.get(value, [])
         i = bisect_right(history, n, key=_step) - 1
         return history[i].text if i >= 0 else self.steps.values[value]
 
     def notes(self, n: int) -> list[StepNote]:
-        """What step `n` added."""
+        """Returns the notes of step `n`."""
         notes = self.steps.notes
         return notes[bisect_left(notes, n, key=_step) : bisect_right(notes, n, key=_step)]
 
-    # ------------------------------------------------------------ items of the record
+    # ---- items of the record
 
     def items(self, n: int) -> list[str]:
-        """What step `n` belongs to: the frame's instruction, the user's line, and what it added."""
-        found = [self._instruction_item(self._place(0, n)[1]), self._line(self.steps.call[n], n)]
+        """Returns the items of step `n`: the frame's instruction, the user's line, and what the step added."""
+        found = [self._instruction_item(self._position(0, n)[1]), self._line(self.steps.call[n], n)]
         found += [note.item for note in self.notes(n)]
         return list(dict.fromkeys(item for item in found if item is not None))
 
     def _line(self, call: int, n: int) -> str | None:
-        """The innermost line that the record has the source of."""
+        """Returns the item of the innermost line whose source the record has."""
         at: int | None = call
         while at is not None:
-            code, index = self._place(at, n)
+            code, index = self._position(at, n)
             item = self._line_item(code.filename, code.lines[index])
             if item is not None:
                 return item
@@ -261,7 +267,7 @@ class Replay:
         return None
 
     def steps_of(self, item: str) -> list[int]:
-        """The steps that made `item` (a node, a guard), or that belong to it (a line, an instruction)."""
+        """Returns the steps that added `item` (a node, a guard) or that ran it (a line, an instruction)."""
         if not self._steps_of:
             for n in range(len(self)):
                 for each in self.items(n):
@@ -269,16 +275,16 @@ class Replay:
         return self._steps_of.get(item, [])
 
     def step_of(self, item: str) -> int | None:
-        """The first of them."""
+        """Returns the first step of `item`, or None."""
         return next(iter(self.steps_of(item)), None)
 
-    # ------------------------------------------------------------ as text
+    # ---- as text
 
     def lines(self) -> Iterator[str]:
-        """One line a step: where, the instruction, what it did."""
+        """Yields a line for each step: the source line, the instruction, and its effects."""
         stores, results = _by_step(self.steps.stores), _by_step(self.steps.results)
         for n, call in enumerate(self.steps.call):
-            code, at = self._place(call, n)
+            code, at = self._position(call, n)
             place = f"{'  ' * (len(self.calls(n)) - 1)}{code.name}:{code.lines[at] or '?'}"
             done = [f"push {self.text(v, n)}" for v in self.steps.pushes[n]]
             done += [f"gives {self.text(v, n)}" for result in results.get(n, ()) for v in result.pushes]
@@ -288,7 +294,7 @@ class Replay:
 
 
 def steps_text(attempts: Sequence[Steps]) -> str:
-    """All attempts of a compile, a line a step."""
+    """Returns all attempts of a compile as text, a line for each step."""
     parts = []
     for i, steps in enumerate(attempts, 1):
         dropped = f", and {steps.dropped:,} that were not kept" if steps.dropped else ""
@@ -298,24 +304,24 @@ def steps_text(attempts: Sequence[Steps]) -> str:
 
 
 def check(steps: Steps) -> None:
-    """ValueError unless every number in `steps` leads somewhere."""
-    if not fit(steps):
-        raise ValueError("the steps of this record do not fit together")
+    """Raises ValueError unless `steps` is consistent."""
+    if not is_consistent(steps):
+        raise ValueError("the steps of this record are inconsistent")
 
 
-def fit(steps: Steps) -> bool:
-    """Whether every number in `steps`, which may come from a stranger, leads somewhere."""
-    return all(_laws(steps))
+def is_consistent(steps: Steps) -> bool:
+    """Whether all indices in `steps`, which may come from an untrusted file, are valid."""
+    return all(_conditions(steps))
 
 
-def _laws(steps: Steps) -> Iterator[bool]:
-    """What must hold, each law after those that it builds on."""
+def _conditions(steps: Steps) -> Iterator[bool]:
+    """Yields the conditions in an order in which each may rely on those before it."""
     calls, values = range(len(steps.calls)), range(len(steps.values))
     yield len(steps.call) == len(steps.at) == len(steps.pops) == len(steps.pushes)
     yield all(len(c.instructions) == len(c.lines) for c in steps.codes)
     yield all(c.code in range(len(steps.codes)) and bool(steps.codes[c.code].lines) for c in steps.calls)
     yield all(c.caller is None or c.caller in range(i) for i, c in enumerate(steps.calls))
-    yield _deepest(steps) <= MOST_CALLS
+    yield _max_depth(steps) <= MAX_CALL_DEPTH
     yield all(c in calls for c in steps.call)
     lengths = [len(steps.codes[c.code].lines) for c in steps.calls]
     yield all(at in range(lengths[c]) for c, at in zip(steps.call, steps.at, strict=True))
@@ -329,8 +335,8 @@ def _laws(steps: Steps) -> Iterator[bool]:
         yield order == sorted(order)
 
 
-def _deepest(steps: Steps) -> int:
-    """How many calls are at work at once, at most."""
+def _max_depth(steps: Steps) -> int:
+    """Returns the greatest number of nested calls."""
     depths: list[int] = []
     for call in steps.calls:
         depths.append(1 if call.caller is None else depths[call.caller] + 1)

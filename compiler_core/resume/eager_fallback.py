@@ -1,14 +1,14 @@
-"""When a captured graph fails while it runs: an index out of range, sizes that fake tensors did not check.
+"""Runs a frame again when its graph fails at run time: an index out of range, sizes that fake tensors did not check.
 
-Python would have come to the failing operation step by step: with the side effects before it done, inside the
-``try`` or ``with`` blocks around it.  So the frame runs again from its start, as plain Python, with the inputs as they
-were: what the graph wrote to is put back, from copies made before.  Generated code does this::
+Python would have reached the failing operation step by step, after the side effects before it and inside the ``try`` or
+``with`` blocks around it.  So the frame runs again from its start, as plain Python, with unchanged inputs: what the
+graph wrote to is restored from copies that were made before.  Generated code does this::
 
     out = graph(x, y)
     if out is None:
-        return run_plainly(code, globals, closure, args, kwargs)
+        return run_frame_eagerly(code, globals, closure, args, kwargs)
 
-If the program raises nothing of the kind then, the failure was the compiler's: see `hook/failures.py`.
+If the program then raises no exception of that kind, the failure was the compiler's; see `hook/failures.py`.
 """
 
 from __future__ import annotations
@@ -24,32 +24,35 @@ from typing import Any
 import torch
 
 from compiler_core.errors import CompileWarning
-from compiler_core.hook.failures import heard
+from compiler_core.hook.failures import report_failure
 from compiler_core.hook.frame_hook import hook_off
 from compiler_core.records import Compile
 from compiler_core.support import torch_state
-from compiler_core.support.fx_graphs import draws, memory_of
+from compiler_core.support.fx_graphs import draws_random_numbers
+from compiler_core.support.tensors import storage_id, tensors_in
 
 _failed = threading.local()
-"""``last``: the compile whose graph just failed in this thread, the error, and whether a failure of ours is to be
-raised; for `run_plainly`, which comes next."""
+"""``last``: the compile whose graph just failed in this thread, the error, and whether a failure of the compiler is to
+be raised.  `run_frame_eagerly`, which is called next, reads it."""
 
-RAN_TWICE = "The call ran again as plain PyTorch: the results are right, but such calls are slower than uncompiled."
+RAN_TWICE_MEANING = (
+    "The call ran again as plain PyTorch: the results are right, but such calls are slower than uncompiled."
+)
 
 
-_RUN = """
+_RUN_SOURCE = """
 def {name}({inputs}):
-    {watched}
-    {undo}
+    {check_anomaly}
+    {save}
     try:
         return compiled({inputs})
     except BaseException as error:
-        if not failed(error, undo):
+        if not can_run_again(error, undo):
             raise
 """
 
 
-def graph_or_none(
+def none_on_failure(
     graph: torch.fx.GraphModule,
     compiled: Callable[..., Any],
     name: str,
@@ -57,145 +60,162 @@ def graph_or_none(
     writes_at_once: bool,
     strict: bool,
 ) -> Callable[..., Any]:
-    """`compiled`, which gives None where it failed and the frame may run again; else the error goes on.  While
-    autograd is to detect anomalies, it does not run, and gives None: what is said of them names the user's lines.
+    """Wraps `compiled` so that it returns None if it failed and the frame may run again; otherwise the error
+    propagates.
 
-    `writes_at_once`: it writes to inputs as it goes, not last of all, when nothing can fail any longer.  `strict`: a
-    failure of ours is raised.
+    Under ``torch.autograd.detect_anomaly`` it returns None at once, since the anomaly report has to show the user's
+    lines.
+
+    Args:
+        graph: the captured graph.
+        compiled: the compiled graph.
+        name: the name of the wrapper, shown in tracebacks.
+        compile_: the record of the compile.
+        writes_at_once: `compiled` writes to inputs while it runs, not at its end, when nothing can fail any more.
+        strict: raise an error if the failure was the compiler's.
     """
-    remember = _remembers(graph, writes_at_once)
+    save_inputs = _input_saver(graph, writes_at_once)
 
-    def failed(error: BaseException, undo: Undo | None) -> bool:
-        again = _is_the_graphs(error)
+    def can_run_again(error: BaseException, undo: Undo | None) -> bool:
+        again = _may_come_from_operation(error)
         if undo:
             again = undo(again)
         if again:
             _failed.last = compile_, error, strict
         return again
 
-    watched = "if is_anomaly_enabled(): return None" if _is_differentiated(graph.graph) else ""
-    inputs = "".join(f"a{i}, " for i, node in enumerate(graph.graph.find_nodes(op="placeholder")))
-    undo = f"undo = remember(({inputs}))" if remember else "undo = None"
-    space: dict[str, Any] = {"compiled": compiled, "remember": remember, "failed": failed}
-    space["is_anomaly_enabled"] = torch.is_anomaly_enabled
-    text = _RUN.format(name=name, inputs=inputs, watched=watched, undo=undo)
-    exec(compile(text, "<cutaway graph>", "exec"), space)
-    run: Callable[..., Any] = space.pop(name)
+    check_anomaly = "if is_anomaly_enabled(): return None" if _records_autograd(graph.graph) else ""
+    inputs = "".join(f"a{i}, " for i, _ in enumerate(graph.graph.find_nodes(op="placeholder")))
+    save = f"undo = save_inputs(({inputs}))" if save_inputs else "undo = None"
+    scope: dict[str, Any] = {"compiled": compiled, "save_inputs": save_inputs, "can_run_again": can_run_again}
+    scope["is_anomaly_enabled"] = torch.is_anomaly_enabled
+    text = _RUN_SOURCE.format(name=name, inputs=inputs, check_anomaly=check_anomaly, save=save)
+    exec(compile(text, "<cutaway graph>", "exec"), scope)
+    run: Callable[..., Any] = scope.pop(name)
     return run
 
 
-def _is_differentiated(graph: torch.fx.Graph) -> bool:
-    """Whether autograd notes an operation."""
-    return any(t.requires_grad for n in graph.nodes if n.op.startswith("call") for t in _tensors(n.meta.get("val")))
+def _records_autograd(graph: torch.fx.Graph) -> bool:
+    """Returns whether autograd records an operation of the graph."""
+    return any(t.requires_grad for n in graph.nodes if n.op.startswith("call") for t in tensors_in(n.meta.get("val")))
 
 
 Undo = Callable[[bool], bool]
+"""Undoes what a failed run did; the argument says whether the frame may run again.  Returns whether it can."""
 
 
-def _remembers(graph: torch.fx.GraphModule, writes_at_once: bool) -> Callable[[Sequence[Any]], Undo] | None:
-    """To be called with the inputs before a run of `graph`.  What that gives takes back what the run did before it
-    failed, all of it if the frame is to run again, and says whether it can.  None for graphs that change nothing: most
-    of them, and it costs time at every call."""
-    written, random_numbers, before = _written(graph), draws(graph.graph), torch_state.restorer(graph.graph)
-    if not (written or random_numbers or before):
+def _input_saver(graph: torch.fx.GraphModule, writes_at_once: bool) -> Callable[[Sequence[Any]], Undo] | None:
+    """Returns a function to call with the inputs before each run of `graph`, or None if the graph changes nothing.
+
+    That function returns an `Undo`, which reverts what the run did before it failed.  Most graphs change nothing, and
+    saving inputs costs time at every call.
+    """
+    written, random_numbers = _written_inputs(graph), draws_random_numbers(graph.graph)
+    save_state = torch_state.state_restorer(graph.graph)
+    if not (written or random_numbers or save_state):
         return None
 
-    def remember(inputs: Sequence[Any]) -> Undo:
-        kept = [_Input.kept(inputs[i], writes_at_once) for i in written]
-        generators = _generators() if random_numbers else []
-        restore = before and before()
+    def save(inputs: Sequence[Any]) -> Undo:
+        saved = [_SavedInput.save(inputs[i], writes_at_once) for i in written]
+        generators = _generator_states() if random_numbers else []
+        restore = save_state() if save_state else None
 
         def undo(again: bool) -> bool:
             if restore:
                 restore()
-            if not again or not _put_back(kept):
+            if not again or not _restore_inputs(saved):
                 return False
-            for put_back, state in generators:
-                put_back(state)
+            for set_state, state in generators:
+                set_state(state)
             return True
 
         return undo
 
-    return remember
+    return save
 
 
-def _generators() -> list[tuple[Callable[[Any], Any], Any]]:
-    """The states of those that a graph may draw from, and what puts each back; a GPU's is where it stands."""
+def _generator_states() -> list[tuple[Callable[[Any], Any], Any]]:
+    """Returns the states of the random number generators that a graph may use, each with the function that restores it.
+
+    For a GPU's generator that is its offset, which is unavailable while a CUDA graph is recorded.
+    """
     of_cpu: Any = torch.default_generator
     on_gpus: Any = torch.cuda
     of_gpus = on_gpus.default_generators if on_gpus.is_initialized() else ()
     if of_gpus and on_gpus.is_current_stream_capturing():
-        of_gpus = ()  # they say nothing of it then
+        of_gpus = ()  # their offsets are unavailable then
     return [(of_cpu.set_state, of_cpu.get_state()), *((g.set_offset, g.get_offset()) for g in of_gpus)]
 
 
-def _is_the_graphs(error: BaseException) -> bool:
-    """Whether an operation may have raised it; not Ctrl-C, nor the user's hooks on saved tensors (a checkpoint ends
-    its second run that way), nor a warning of ours that the user's filters raise."""
+def _may_come_from_operation(error: BaseException) -> bool:
+    """Returns whether an operation may have raised `error`.
+
+    False for Ctrl-C, for errors under the user's saved-tensor hooks (a checkpoint ends its second run with one), and
+    for warnings of the compiler that the user's filters turn into errors.
+    """
     if isinstance(error, CompileWarning):
         return False
     return isinstance(error, Exception) and torch._C._autograd._top_saved_tensors_default_hooks(True) is None
 
 
-def _written(graph: torch.fx.GraphModule) -> list[int]:
-    """The inputs whose memory operations may change."""
+def _written_inputs(graph: torch.fx.GraphModule) -> list[int]:
+    """Returns the indices of the inputs whose memory the graph's operations may change."""
     inputs = [n.meta["val"] for n in graph.graph.nodes if n.op == "placeholder"]
-    changed = {memory_of(t) for n in graph.graph.nodes for t in _changed_by(n)}
-    return [i for i, value in enumerate(inputs) for t in _tensors(value) if memory_of(t) in changed]
+    changed = {storage_id(t) for n in graph.graph.nodes for t in _tensors_written_by(n)}
+    return [i for i, value in enumerate(inputs) for t in tensors_in(value) if storage_id(t) in changed]
 
 
-def _changed_by(node: torch.fx.Node) -> list[torch.Tensor]:
-    """Fake tensors count how often they were changed, but ``out=`` and lists of tensors."""
+def _tensors_written_by(node: torch.fx.Node) -> list[torch.Tensor]:
+    """Returns the tensors that an operation changes.
+
+    Fake tensors count their in-place changes in ``_version``, except those by ``out=`` and by operators on lists of
+    tensors.
+    """
     value = node.meta.get("val")
     if "out" in node.kwargs:
-        return _tensors(value)
+        return tensors_in(value)
     if getattr(node.target, "__name__", "").startswith("_foreach_") and isinstance(node.args[0], (list, tuple)):
         return [n.meta["val"] for n in node.args[0] if isinstance(n, torch.fx.Node)]
-    return [t for t in _tensors(value) if t._version > 0]
-
-
-def _tensors(value: Any) -> list[torch.Tensor]:
-    items = value if isinstance(value, (tuple, list)) else [value]
-    return [item for item in items if isinstance(item, torch.Tensor)]
+    return [t for t in tensors_in(value) if t._version > 0]
 
 
 @dataclass(frozen=True)
-class _Input:
-    """An input that the graph writes to, and what it was before."""
+class _SavedInput:
+    """An input that the graph writes to, and its state before the run."""
 
     tensor: torch.Tensor
     version: int | None
-    """How often it was changed in place; of inference tensors nobody knows."""
-    place: tuple[Any, ...]
+    """Its ``_version``; None for inference tensors, which have none."""
+    location: tuple[Any, ...]
     history: tuple[Any, ...]
     copy: torch.Tensor | None
 
     @classmethod
-    def kept(cls, tensor: torch.Tensor, writes_at_once: bool) -> _Input:
+    def save(cls, tensor: torch.Tensor, writes_at_once: bool) -> _SavedInput:
         version = None if tensor.is_inference() else tensor._version
-        if not writes_at_once:  # it is unchanged, or cannot be put back
+        if not writes_at_once:  # it stays unchanged, or cannot be restored
             return cls(tensor, version, (), (), None)
-        history = _history(tensor)
-        return cls(tensor, version, _place(tensor), history, _copy(tensor, history))
+        history = _autograd_history(tensor)
+        return cls(tensor, version, _memory_location(tensor), history, _copy_of(tensor, history))
 
     def is_unchanged(self) -> bool:
         return self.version is not None and self.tensor._version == self.version and self.copy is None
 
-    def can_be_put_back(self) -> bool:
-        same_place = self.copy is not None and _place(self.tensor) == self.place
-        return same_place and (_history(self.tensor) == self.history or not self.tensor._is_view())
+    def can_be_restored(self) -> bool:
+        same_place = self.copy is not None and _memory_location(self.tensor) == self.location
+        return same_place and (_autograd_history(self.tensor) == self.history or not self.tensor._is_view())
 
-    def put_back(self) -> None:
+    def restore(self) -> None:
         assert self.copy is not None
-        if _history(self.tensor) != self.history:
-            self._put_history_back()
+        if _autograd_history(self.tensor) != self.history:
+            self._restore_history()
         with torch.inference_mode(self.tensor.is_inference()), torch.no_grad():
-            _each_once(self.tensor).copy_(_each_once(self.copy))
+            _without_repeats(self.tensor).copy_(_without_repeats(self.copy))
         if self.version is not None:
             torch._C._autograd._unsafe_set_version_counter((self.tensor,), (self.version,))
 
-    def _put_history_back(self) -> None:
-        """A write that is to be differentiated gave the tensor a history in place of its own."""
+    def _restore_history(self) -> None:
+        """Restores ``grad_fn`` and ``requires_grad``, which a differentiable write has replaced."""
         assert self.copy is not None
         self.tensor.detach_()
         if self.history[0] is None:
@@ -205,90 +225,93 @@ class _Input:
                 self.tensor.copy_(self.copy)
 
 
-def _copy(tensor: torch.Tensor, history: tuple[Any, ...]) -> torch.Tensor:
-    """Its data, and its history where it has one."""
+def _copy_of(tensor: torch.Tensor, history: tuple[Any, ...]) -> torch.Tensor:
+    """Returns a copy of the data, with its autograd history if it has one."""
     if isinstance(history[0], torch.autograd.graph.Node) and not tensor._is_view():
         with torch.enable_grad():
             return tensor.clone()
-    return _each_once(tensor).clone()
+    return _without_repeats(tensor).clone()
 
 
-def _each_once(tensor: torch.Tensor) -> torch.Tensor:
-    """Its memory, without the dimensions that only repeat it."""
+def _without_repeats(tensor: torch.Tensor) -> torch.Tensor:
+    """Returns a view of the tensor's memory without the dimensions of stride 0, which only repeat it."""
     part = tensor.detach()
     for dim in range(part.dim()):
         part = part.narrow(dim, 0, 1) if part.stride(dim) == 0 and part.shape[dim] else part
     return part
 
 
-def _place(tensor: torch.Tensor) -> tuple[Any, ...]:
+def _memory_location(tensor: torch.Tensor) -> tuple[Any, ...]:
     return tensor.shape, tensor.stride(), tensor.storage_offset(), tensor.untyped_storage().data_ptr()
 
 
-def _history(tensor: torch.Tensor) -> tuple[Any, ...]:
+def _autograd_history(tensor: torch.Tensor) -> tuple[Any, ...]:
     try:
         return tensor.grad_fn, tensor.requires_grad
-    except RuntimeError as error:  # of a view that autograd has lost track of
+    except RuntimeError as error:  # a view whose history autograd has invalidated
         return str(error), None
 
 
-def _put_back(kept: Sequence[_Input]) -> bool:
-    """Undo what the graph wrote; False where that cannot be."""
-    changed = [each for each in kept if not each.is_unchanged()]
-    if not all(each.can_be_put_back() for each in changed):
+def _restore_inputs(saved: Sequence[_SavedInput]) -> bool:
+    """Undoes the graph's writes; returns False, and changes nothing, if that is impossible."""
+    changed = [each for each in saved if not each.is_unchanged()]
+    if not all(each.can_be_restored() for each in changed):
         return False
     for each in changed:
-        each.put_back()
+        each.restore()
     return True
 
 
-def run_plainly(
+def run_frame_eagerly(
     code: types.CodeType, f_globals: Any, closure: tuple[types.CellType, ...], args: tuple[Any, ...], kwargs: Any
 ) -> Any:
-    """The frame from its start, as Python runs it, with nothing below it captured.
+    """Runs the frame from its start as plain Python, with capture disabled for everything that it calls.
 
-    If a graph failed and the program raises no such error, the failure was ours.
+    If a graph failed and the program raises no such error, the compiler was wrong, and a failure is reported.
     """
     failed = _failed.__dict__.pop("last", None)
     function = types.FunctionType(code, f_globals.value, code.co_name, None, closure)
-    if failed is None or _is_known(failed[0]):
+    if failed is None or _is_already_reported(failed[0]):
         with hook_off():
             return function(*args, **kwargs)
     compile_, error, strict = failed
-    with hook_off(), _raised_like(error) as found:
+    with hook_off(), _exceptions_like(error) as found:
         result = function(*args, **kwargs)
     if not found:
-        heard(compile_, "run", error, meaning=RAN_TWICE, strict=strict)
+        report_failure(compile_, "run", error, meaning=RAN_TWICE_MEANING, strict=strict)
     return result
 
 
-def _is_known(compile_: Compile) -> bool:
-    """Once for a compile is enough: the graph is likely to fail in the same way at every call."""
+def _is_already_reported(compile_: Compile) -> bool:
+    """Returns whether this compile has reported such a failure: the graph is likely to fail in the same way at every
+    call."""
     return any(f.stage == "run" for f in compile_.failures)
 
 
 @contextmanager
-def _raised_like(error: Exception) -> Iterator[list[type]]:
-    """The exceptions of the kind of `error` that Python code raises or lets through inside, caught there or not."""
+def _exceptions_like(error: Exception) -> Iterator[list[type]]:
+    """Collects the types of the exceptions like `error` that Python code raises or passes on in the block, caught or
+    not."""
     found: list[type] = []
-    before = sys.gettrace()
+    user_trace = sys.gettrace()
 
-    def of_a_frame(theirs: Any) -> Callable[..., Any]:
+    def trace_frame(user_trace: Any) -> Callable[..., Any]:
         def trace(frame: types.FrameType, event: str, arg: Any) -> Any:
-            nonlocal theirs
+            nonlocal user_trace
             if event == "exception" and (issubclass(arg[0], type(error)) or isinstance(error, arg[0])):
                 found.append(arg[0])
-            theirs = theirs and theirs(frame, event, arg)
+            if user_trace:
+                user_trace = user_trace(frame, event, arg)
             return trace
 
         return trace
 
     def trace_all(frame: types.FrameType, event: Any, arg: Any) -> Any:
-        frame.f_trace_lines = before is not None
-        return of_a_frame(before and before(frame, event, arg))
+        frame.f_trace_lines = user_trace is not None
+        return trace_frame(user_trace(frame, event, arg) if user_trace else None)
 
     sys.settrace(trace_all)
     try:
         yield found
     finally:
-        sys.settrace(before)
+        sys.settrace(user_trace)

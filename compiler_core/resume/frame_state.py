@@ -1,4 +1,4 @@
-"""What is to be carried across a graph break, of each frame at work."""
+"""The state of each active frame that is needed after a graph break."""
 
 from __future__ import annotations
 
@@ -10,59 +10,59 @@ from compiler_core.bytecode import live_locals
 from compiler_core.capture.interpreter import Interpreter
 from compiler_core.capture.values import base
 from compiler_core.capture.values.base import UNBOUND, Value
-from compiler_core.capture.values.exceptions import OUTER
+from compiler_core.capture.values.user.exceptions import OUTER
 from compiler_core.errors import Unsupported
 from compiler_core.resume.resume_functions import HANDLED, NULL, VALUE
 
 
-class Place(NamedTuple):
-    """One place of a frame's stack: what it holds, and the value that is to be carried for it."""
+class StackSlot(NamedTuple):
+    """A slot of a frame's stack: its kind (see `resume_functions`), and the value to rebuild for it."""
 
     kind: str
     value: Value
 
 
 class FrameState:
-    """What is to be carried of one frame at work, wherever it may go on."""
+    """The state of one active frame that is needed at any instruction where the frame may continue (`targets`)."""
 
     def __init__(self, tx: Interpreter, targets: Sequence[int]) -> None:
         self.tx = tx
         self.code: types.CodeType = tx.code
         self.targets = targets
-        self.stack = _places(tx)
+        self.stack = _stack_slots(tx)
         self._live = live_locals(tx.instructions)
         self.first = _first_argument(tx)
 
     def names(self, target: int) -> list[str]:
-        """The locals that are live at an instruction."""
+        """Returns the locals that are live at an instruction."""
         first = self.first[0] if self.first else None
         live = sorted(self._live[target])
         return [n for n in live if n != first and self.tx.locals.get(n, UNBOUND) is not UNBOUND]
 
     @property
     def all_names(self) -> list[str]:
-        """The locals that are live wherever the frame may go on."""
+        """The locals that are live at any of the targets."""
         return list(dict.fromkeys(n for target in self.targets for n in self.names(target)))
 
-    def values(self, stack: Sequence[Place]) -> list[Value]:
-        """All that must be carried, with `stack`."""
+    def values(self, stack: Sequence[StackSlot]) -> list[Value]:
+        """Returns all values that are needed after the break, if the stack is then `stack`."""
         found = [p.value for p in stack if p.kind != NULL] + [self.tx.locals[n] for n in self.all_names]
         return [*found, *([self.first[1]] if self.first else []), *self.tx.cells.values()]
 
 
-def _places(tx: Interpreter) -> list[Place]:
-    handled = iter(tx.handling)
+def _stack_slots(tx: Interpreter) -> list[StackSlot]:
+    handled = iter(tx.handled_exceptions)
     places = []
     for value in tx.stack:
         if value is OUTER:
-            places.append(Place(HANDLED, next(handled)))
+            places.append(StackSlot(HANDLED, next(handled)))
         else:
-            places.append(Place(NULL if value in (base.NULL, UNBOUND) else VALUE, value))
+            places.append(StackSlot(NULL if value in (base.NULL, UNBOUND) else VALUE, value))
     return places
 
 
 def _first_argument(tx: Interpreter) -> tuple[str, Value] | None:
-    """The first argument of a method that may call ``super()``, by the name that it has in a resume function."""
+    """Returns the first argument of a method that may call ``super()``, with the name of it in a resume function."""
     if "__class__" not in tx.code.co_freevars or not tx.code.co_argcount:
         return None
     name = tx.code.co_varnames[0]

@@ -1,11 +1,11 @@
-"""Going on after a graph break: resume functions, and the instruction that broke the graph on its own.
+"""Code objects that continue after a graph break: resume functions, and functions of one instruction.
 
-A *resume function* is a copy of a function's code that takes what was on the stack and the live
-locals as arguments and goes on at an instruction in the middle.  It is an ordinary function that the
-frame hook compiles in its turn.  Where the break was in an inlined call, the resume function of the
-caller first calls that of the callee, which it is given with its arguments, and goes on with what it
-returns; so what is left of both is captured as one.  Where the instruction that broke raised, the
-resume function raises that exception again, at the instruction's own handler.
+A *resume function* is a copy of a function's code that takes the stack and the live locals as arguments and starts at
+an instruction in the middle.  It is an ordinary function, which the frame hook compiles in turn.
+
+If the graph broke in an inlined call, the caller's resume function takes the callee's, with its arguments, calls it
+first and continues with its result.  So the rest of both is captured as one graph.  If the instruction that broke the
+graph raised an exception, the resume function raises it again inside the instruction's handler.
 """
 
 from __future__ import annotations
@@ -25,96 +25,100 @@ from compiler_core.capture.values.user.functions import RESUMED as RESUMED
 PROLOGUE = ("COPY_FREE_VARS", "MAKE_CELL", "RESUME", "RETURN_GENERATOR")
 BEFORE_3_13 = sys.version_info < (3, 13)
 VALUE, NULL, HANDLED = "value", "null", "handled"
-"""What a place of the stack holds.  HANDLED: what Python keeps there while an exception is being handled; the
-resume function is given that exception."""
+"""The kinds of stack slots.  HANDLED is what Python keeps on the stack while it handles an exception; the resume
+function takes that exception as the argument."""
 
 
 @dataclass(frozen=True)
-class Layout:
-    """What a resume function is given and how it begins.
+class ResumeLayout:
+    """The parameters of a resume function, and where it starts.
 
-    Its parameters, in this order: `first`, the cells (``__cell_x``), the callee's resume function with its arguments
+    The parameters, in this order: `first`, the cells (``__cell_x``), the callee's resume function with its arguments
     (``__callee``, ``__callee0`` ...), the stack (``__stack0`` ...), the live locals, the exception (``__error``).
     """
 
     target: int
-    """The instruction to go on at; with `raises`, the one that raised."""
+    """The instruction to continue at; with `reraises`, the one that raised."""
     stack: tuple[str, ...]
     names: tuple[str, ...]
     cells: tuple[str, ...]
-    """Cells of the function, which stay its own: Python calls one that is empty a local variable without a value."""
+    """The function's cell variables.  They stay cell variables, since Python reports an empty one as an unbound
+    local."""
     first: str | None = None
-    """The method's `self`, where the body may call ``super()``, which reads the first argument."""
+    """The name of the method's ``self`` if the body may call ``super()``, which reads the first argument."""
     callee_args: int | None = None
-    """How many arguments the callee's resume function takes, which is called before `target`; None: no callee."""
-    raises: bool = False
+    """The number of arguments of the callee's resume function, which is called before `target`; None if there is no
+    callee."""
+    reraises: bool = False
 
     @property
     def parameters(self) -> tuple[str, ...]:
         first = (self.first,) if self.first else ()
         callee = () if self.callee_args is None else ("__callee", *_numbered("__callee", self.callee_args))
         stack = (f"__stack{i}" for i, kind in enumerate(self.stack) if kind != NULL)
-        return (*first, *map(make.handed_cell, self.cells), *callee, *stack, *self.names, *(("__error",) * self.raises))
+        error = ("__error",) if self.reraises else ()
+        return (*first, *map(make.cell_parameter, self.cells), *callee, *stack, *self.names, *error)
 
 
 def _numbered(name: str, count: int) -> list[str]:
     return [f"{name}{i}" for i in range(count)]
 
 
-def resume_code(code: types.CodeType, layout: Layout) -> types.CodeType:
-    """The code of a resume function: the body, lines and handlers as they were, entered in the middle."""
+def resume_code(code: types.CodeType, layout: ResumeLayout) -> types.CodeType:
+    """Returns the code of a resume function: the body of `code` with its lines and handlers, entered in the middle."""
     body = disassemble(code)
     parameters, free = layout.parameters, code.co_freevars
-    elsewhere = {*parameters, *code.co_cellvars, *free}
+    other_slots = {*parameters, *code.co_cellvars, *free}
     start = next(i for i, x in enumerate(body) if x.opname == "RESUME")
     kept = [x for i, x in enumerate(body) if i > start or x.opname not in PROLOGUE]
-    whole = [*make.prologue(layout.cells, len(free)), *_entry(body, layout), *kept]
-    line = on_line(body[layout.target].lineno or code.co_firstlineno)
+    whole = [*make.prologue(layout.cells, len(free)), *_entry_code(body, layout), *kept]
+    line = line_positions(body[layout.target].lineno or code.co_firstlineno)
     for instruction in whole:
         instruction.positions = instruction.positions or line
-    alive = reachable(whole)
+    can_run = reachable(whole)
     return assemble(
-        [x for x in whole if x in alive],
+        [instruction for instruction in whole if instruction in can_run],
         code,
         co_argcount=len(parameters),
         co_posonlyargcount=0,
         co_kwonlyargcount=0,
-        co_varnames=parameters + tuple(n for n in code.co_varnames if n not in elsewhere),
+        co_varnames=parameters + tuple(n for n in code.co_varnames if n not in other_slots),
         co_flags=code.co_flags & ~(inspect.CO_VARARGS | inspect.CO_VARKEYWORDS),
-        co_qualname=_resumed_name(code),
+        co_qualname=_resume_qualname(code),
     )
 
 
-# for tracebacks; what a compiled function runs is alive while it runs
+# for tracebacks; weak, since code that runs is alive
 _originals: weakref.WeakValueDictionary[tuple[str, str, int], types.CodeType] = weakref.WeakValueDictionary()
 
 
-def original(code: types.CodeType) -> types.CodeType | None:
-    """The function that a resume function's code, or an instruction's on its own, is of; None for other code."""
-    return _originals.get(_name_of(code)) if code.co_qualname.endswith(RESUMED) else None
+def original_code(code: types.CodeType) -> types.CodeType | None:
+    """Returns the user's code that a resume function or a function of one instruction was made from; None for other
+    code."""
+    return _originals.get(_code_key(code)) if code.co_qualname.endswith(RESUMED) else None
 
 
-def _resumed_name(code: types.CodeType) -> str:
+def _resume_qualname(code: types.CodeType) -> str:
     if not code.co_qualname.endswith(RESUMED):
-        _originals[_name_of(code)] = code
+        _originals[_code_key(code)] = code
     return code.co_qualname.removesuffix(RESUMED) + RESUMED
 
 
-def _name_of(code: types.CodeType) -> tuple[str, str, int]:
+def _code_key(code: types.CodeType) -> tuple[str, str, int]:
     return code.co_filename, code.co_qualname.removesuffix(RESUMED), code.co_firstlineno
 
 
-def _entry(body: Sequence[Instruction], layout: Layout) -> list[Instruction]:
-    """From the function's start into its middle."""
-    entry = [x for name in layout.cells for x in make.take_cell(name)]
-    entry += [x for i, kind in enumerate(layout.stack) for x in _push(f"__stack{i}", kind)]
-    if layout.raises:
-        broken = body[layout.target]
-        again = Instruction("RERAISE", 0, 0, positions=broken.positions, handler=broken.handler)
-        return [*entry, make.load_fast("__error"), make.delete_fast("__error"), again]
+def _entry_code(body: Sequence[Instruction], layout: ResumeLayout) -> list[Instruction]:
+    """Returns the instructions that lead from the start of a resume function to its target."""
+    entry = [x for name in layout.cells for x in make.adopt_cell(name)]
+    entry += [x for i, kind in enumerate(layout.stack) for x in _push_stack_slot(f"__stack{i}", kind)]
+    if layout.reraises:
+        raising = body[layout.target]
+        reraise = Instruction("RERAISE", 0, 0, positions=raising.positions, handler=raising.handler)
+        return [*entry, make.load_fast("__error"), make.delete_fast("__error"), reraise]
     if layout.callee_args is not None:
         names = ["__callee", *_numbered("__callee", layout.callee_args)]
-        loads = [make.callable_first([make.load_fast(names[0])]), *([make.load_fast(n)] for n in names[1:])]
+        loads = [make.load_callable([make.load_fast(names[0])]), *([make.load_fast(n)] for n in names[1:])]
         deletes = [make.delete_fast(n) for n in names]
         call = make.call(layout.callee_args)
         for each in call:  # the call that led to the break
@@ -123,63 +127,67 @@ def _entry(body: Sequence[Instruction], layout: Layout) -> list[Instruction]:
     return [*entry, make.jump(body[layout.target])]
 
 
-def _push(name: str, kind: str) -> list[Instruction]:
+def _push_stack_slot(name: str, kind: str) -> list[Instruction]:
     if kind == NULL:
         return [make.push_null()]
     pushed = [make.load_fast(name), make.delete_fast(name)]
-    return pushed if kind == VALUE else [*pushed, *make.handle_exception()]
+    return pushed if kind == VALUE else [*pushed, *make.begin_except()]
 
 
-# ---------------------------------------------------------------- the broken instruction
+# ---------------------------------------------------------------- the instruction that broke the graph
 
 
 @dataclass(frozen=True)
-class Broken:
-    """How Python runs the instruction that broke the graph: `body` finds the top `takes` of the stack there; `consumes`
-    of them, counted from the top, are gone afterwards, and `gives` new ones lie on the others."""
+class BreakingInstruction:
+    """How generated code runs the instruction that broke the graph.
+
+    `body` reads the top `reads` values of the stack, removes the top `pops` of them and pushes `pushes` new ones.
+    """
 
     body: list[Instruction]
-    takes: int
-    consumes: int
-    gives: int
+    reads: int
+    pops: int
+    pushes: int
 
     @property
-    def rest(self) -> int:
-        """How many it only looked at."""
-        return self.takes - self.consumes
+    def kept_below(self) -> int:
+        """How many values it reads but does not remove."""
+        return self.reads - self.pops
 
 
-# (values consumed, values given) of instructions that look at values below those that they consume
-_LOOKS_BELOW = {
+# (pops, pushes) of instructions that also read values below those that they pop
+_POPS_AND_PUSHES = {
     "LIST_EXTEND": (1, 0), "LIST_APPEND": (1, 0), "SET_ADD": (1, 0), "SET_UPDATE": (1, 0), "MAP_ADD": (2, 0),
     "DICT_UPDATE": (1, 0), "DICT_MERGE": (1, 0), "IMPORT_FROM": (0, 1), "GET_LEN": (0, 1), "MATCH_MAPPING": (0, 1),
     "MATCH_SEQUENCE": (0, 1), "MATCH_KEYS": (0, 1), "CHECK_EXC_MATCH": (1, 1), "WITH_EXCEPT_START": (0, 1),
 }  # fmt: skip
-BRANCHES = {
+JUMP_CONDITIONS = {
     f"POP_JUMP{way}_IF_{truth}": truth == "TRUE" for way in ("", "_FORWARD", "_BACKWARD") for truth in ("TRUE", "FALSE")
 }
-OR_POP = {"JUMP_IF_TRUE_OR_POP": True, "JUMP_IF_FALSE_OR_POP": False}
+JUMP_OR_POP_CONDITIONS = {"JUMP_IF_TRUE_OR_POP": True, "JUMP_IF_FALSE_OR_POP": False}
 
 
-def broken(instruction: Instruction, kw_names: tuple[str, ...]) -> Broken:
-    """The instruction as generated code runs it, with the user's line.  What it gives has no NULL about it; of a
-    branch, it is the truth that it depends on."""
+def breaking_instruction(instruction: Instruction, kw_names: tuple[str, ...]) -> BreakingInstruction:
+    """Returns the instruction as generated code runs it, with the user's source line.
+
+    It pushes no NULL, even where the original does; of a conditional jump, it pushes the truth of the condition.
+    """
     name, arg = instruction.opname, instruction.arg or 0
-    if name in BRANCHES or name in OR_POP:
-        made = Broken(make.truth(), 1, 1, 1)
+    if name in JUMP_CONDITIONS or name in JUMP_OR_POP_CONDITIONS:
+        result = BreakingInstruction(make.to_bool(), 1, 1, 1)
     elif name == "CALL":
-        made = Broken(make.call(arg, kw_names), arg + 2, arg + 2, 1)
+        result = BreakingInstruction(make.call(arg, kw_names), arg + 2, arg + 2, 1)
     elif name == "RERAISE":
-        made = Broken([Instruction("RERAISE", 0, 0)], 1, 1, 0)
+        result = BreakingInstruction([Instruction("RERAISE", 0, 0)], 1, 1, 0)
     else:
         plain = _without_null(instruction)
         takes = opset.least_depth(plain.opname, plain.arg)
         effect = opset.stack_effect(plain.opname, plain.arg, jump=False)
-        consumes, gives = _LOOKS_BELOW.get(name, (takes, takes + effect))
-        made = Broken([plain], takes, consumes, gives)
-    for each in made.body:
+        consumes, gives = _POPS_AND_PUSHES.get(name, (takes, takes + effect))
+        result = BreakingInstruction([plain], takes, consumes, gives)
+    for each in result.body:
         each.positions, each.handler, each.offset = instruction.positions, None, None
-    return made
+    return result
 
 
 def _without_null(instruction: Instruction) -> Instruction:
@@ -194,7 +202,8 @@ def _without_null(instruction: Instruction) -> Instruction:
 
 
 def pushes_null(instruction: Instruction) -> bool:
-    """Whether the instruction also pushes a NULL (for a call to come), which `broken` leaves out."""
+    """Returns whether the instruction also pushes a NULL for a call that follows, which `breaking_instruction`
+    omits."""
     if instruction.opname == "LOAD_METHOD":
         return True
     if instruction.opname == "LOAD_ATTR":
@@ -202,15 +211,17 @@ def pushes_null(instruction: Instruction) -> bool:
     return instruction.opname in ("LOAD_GLOBAL", "LOAD_SUPER_ATTR") and bool((instruction.arg or 0) & 1)
 
 
-def alone_code(code: types.CodeType, what: Broken, stack: Sequence[str]) -> types.CodeType:
-    """A function of the name and lines of `code` that runs just this instruction: it is given the top of the stack
-    and returns what the instruction gives, as a tuple unless it is one value."""
+def instruction_code(code: types.CodeType, what: BreakingInstruction, stack: Sequence[str]) -> types.CodeType:
+    """Returns a function with the name and lines of `code` that runs only the breaking instruction.
+
+    It takes the instruction's operands, and returns what the instruction pushes, as a tuple unless it is one value.
+    """
     names = [f"__stack{i}" for i, kind in enumerate(stack) if kind == VALUE]
-    loads = [load_place(f"__stack{i}", kind) for i, kind in enumerate(stack)]
-    result = [make.build_tuple(what.gives)] if what.gives != 1 else []
-    below = [x for _ in range(what.rest) for x in (make.swap(2), make.pop_top())]
+    loads = [load_stack_slot(f"__stack{i}", kind) for i, kind in enumerate(stack)]
+    result = [make.build_tuple(what.pushes)] if what.pushes != 1 else []
+    below = [x for _ in range(what.kept_below) for x in (make.swap(2), make.pop_top())]
     body = [*loads, *what.body, *result, *below, make.return_value()]
-    line = what.body[-1].positions or on_line(code.co_firstlineno)
+    line = what.body[-1].positions or line_positions(code.co_firstlineno)
     whole = [*make.prologue(), *body]
     for instruction in whole:
         instruction.positions = instruction.positions or line
@@ -224,17 +235,17 @@ def alone_code(code: types.CodeType, what: Broken, stack: Sequence[str]) -> type
         co_cellvars=(),
         co_freevars=(),
         co_flags=inspect.CO_OPTIMIZED | inspect.CO_NEWLOCALS,
-        co_qualname=_resumed_name(code),
+        co_qualname=_resume_qualname(code),
     )
 
 
-def load_place(name: str, kind: str) -> Instruction:
-    """Push one place of the stack for an instruction that broke; it looks at none that is HANDLED."""
+def load_stack_slot(name: str, kind: str) -> Instruction:
+    """Pushes one operand of the instruction that broke the graph.  No instruction reads a slot of kind HANDLED."""
     if kind == VALUE:
         return make.load_fast(name)
     return make.push_null() if kind == NULL else make.load_const(None)
 
 
-def on_line(line: int) -> Positions:
-    """The position of generated code that stands for a line of the user's."""
+def line_positions(line: int) -> Positions:
+    """Returns the position of generated code for a source line of the user."""
     return Positions(line, line, None, None)

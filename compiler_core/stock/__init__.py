@@ -1,10 +1,9 @@
-"""Stock `torch.compile`, observed: it runs untouched and the record is filled beside it.
+"""Stock `torch.compile`, observed: it runs unchanged, and a record is filled from what PyTorch reports.
 
-happened        one thing that PyTorch told, as plain data
-versions        what the PyTorch here has of what we watch
-observer        watching while it compiles; takes all hooks off again
-later messages  texts that are made when they are read; what PyTorch's loggers say
-fill            from what was told to the record, a method for each thing that can be told
-readable guard_tree guard_costs told output_code     reading PyTorch's texts
-graphs origins kernels saved code lines stages     graphs and kernels, linked to the user's lines
+The input are events from `observer` (a running compile), `trace_logs` (files of ``TORCH_TRACE``) or `cached_compiles`
+(what was compiled before); the output is a `Record`.
+
+``hooks/``  access to PyTorch while it compiles
+``build/``  from events to the record; start at ``record_builder.py``
+``read/``   parsers of PyTorch's texts; ``trace_event.py`` is one event
 """

@@ -1,4 +1,4 @@
-"""What is still there of a function that stock `torch.compile` compiled before anyone looked."""
+"""Records what PyTorch still has of a function that stock `torch.compile` compiled before it was observed."""
 
 from __future__ import annotations
 
@@ -14,40 +14,52 @@ from torch._dynamo.eval_frame import innermost_fn
 
 from compiler_core.errors import UsageError
 from compiler_core.records import Record
-from compiler_core.stock import versions
-from compiler_core.stock.read.trace_event import Happened
-from compiler_core.stock.record_builder import Filler
+from compiler_core.stock.build.record_builder import RecordBuilder
+from compiler_core.stock.hooks import torch_internals
+from compiler_core.stock.read.trace_event import TraceEvent
 
-MOST = 20_000
-"""Objects that are looked at for one compiled graph."""
-_WAYS = (
+MAX_OBJECTS = 20_000
+"""Objects searched for the graphs of one compiled function."""
+_SEARCHED_TYPES = (
     types.FunctionType, types.CellType, types.MethodType, types.BuiltinMethodType, functools.partial, tuple, list, dict,
     type,
 )  # fmt: skip
 
 
 def already_compiled(fn: Any) -> Record:
-    """A record of the entries in Dynamo's caches for `fn` and its resume functions: guards, bytecode, and Inductor's
-    code and kernels.  What only the compile itself knew (time, breaks, graphs before the last) is gone.
+    """Returns a record of Dynamo's cache entries for `fn` and its resume functions.
 
-    UsageError where nothing was compiled.
+    The record has guards, bytecode, and Inductor's code and kernels.  Times, graph breaks and all graphs but the last
+    are known only while a function is compiled and are missing.
+
+    Args:
+        fn: a function, a method or an ``nn.Module``; plain, or as returned by ``torch.compile``.
+
+    Raises:
+        UsageError: `fn` is something else, or it was not compiled, or ``torch.compiler.reset`` was called since.
+
+    Example::
+
+        compiled = torch.compile(f)
+        compiled(x)
+        print(compiler_core.already_compiled(f).compiles[0].guards)
     """
-    function = _function(fn)
+    function = _python_function(fn)
     record = Record(engine="torch", title=f"{function.__name__}, compiled already")
     record.versions["torch"] = torch.__version__
-    filler = Filler(record, time.time_ns())
-    for code, namespace in _codes(function.__code__, function.__globals__):
-        for entry in reversed(versions.cache_entries(code)):
-            for told in _told(code, namespace, entry):
-                filler.hear(told)
-    filler.close()
+    builder = RecordBuilder(record, time.time_ns())
+    for code, namespace in _compiled_codes(function.__code__, function.__globals__):
+        for entry in reversed(torch_internals.cache_entries(code)):
+            for event in _events(code, namespace, entry):
+                builder.add(event)
+    builder.close()
     if not record.compiles:
         raise UsageError(f"{function.__name__} was not compiled by torch.compile, or has been reset since")
-    record.notes.append("Compiled before it was looked at: times, breaks and most graphs are gone.")
+    record.notes.append("Compiled before it was observed: times, graph breaks and most graphs are missing.")
     return record
 
 
-def _function(fn: Any) -> types.FunctionType:
+def _python_function(fn: Any) -> types.FunctionType:
     if isinstance(fn, torch.nn.Module):
         fn = getattr(fn, "_orig_mod", fn).forward
     fn = innermost_fn(getattr(fn, "__func__", fn))
@@ -56,8 +68,8 @@ def _function(fn: Any) -> types.FunctionType:
     return fn
 
 
-def _codes(code: types.CodeType, namespace: dict[str, Any]) -> Iterator[tuple[types.CodeType, dict[str, Any]]]:
-    """The function's code and that of the resume functions that its compiles lead to."""
+def _compiled_codes(code: types.CodeType, namespace: dict[str, Any]) -> Iterator[tuple[types.CodeType, dict[str, Any]]]:
+    """Yields the function's code and the codes of the resume functions reachable from its compiles."""
     seen: set[types.CodeType] = set()
     work = [code]
     while work:
@@ -66,17 +78,17 @@ def _codes(code: types.CodeType, namespace: dict[str, Any]) -> Iterator[tuple[ty
             continue
         seen.add(code)
         yield code, namespace
-        for entry in versions.cache_entries(code):
+        for entry in torch_internals.cache_entries(code):
             found = [namespace.get(name) for name in entry.code.co_names if name.startswith("__resume_at")]
             work += [each.__code__ for each in found if isinstance(each, types.FunctionType)]
 
 
-def _told(code: types.CodeType, namespace: dict[str, Any], entry: Any) -> Iterator[Happened]:
-    """An entry, as the events that its compile would have told."""
+def _events(code: types.CodeType, namespace: dict[str, Any], entry: Any) -> Iterator[TraceEvent]:
+    """Yields the events that the compile of a cache entry would have logged, as far as they can be restored."""
     id_ = entry.compile_id
 
-    def event(name: str, about: Any, payload: str = "") -> Happened:
-        return Happened(name, about, payload, 0, id_.frame_id, id_.frame_compile_id)
+    def event(name: str, data: Any, payload: str = "") -> TraceEvent:
+        return TraceEvent(name, data, payload, 0, id_.frame_id, id_.frame_compile_id)
 
     frame = {"name": code.co_name, "line": code.co_firstlineno, "file": code.co_filename}
     yield event("dynamo_start", {"stack": [frame]})
@@ -84,37 +96,43 @@ def _told(code: types.CodeType, namespace: dict[str, Any], entry: Any) -> Iterat
     yield event("dynamo_cpp_guards_str", {}, str(entry.guard_manager))
     for name in entry.code.co_names:
         if name.startswith("__compiled_fn") and name in namespace:
-            for graph in _graphs(namespace[name]):
+            for graph in _compiled_graphs(namespace[name]):
                 if isinstance(graph, torch.fx.GraphModule):
                     text = graph.print_readable(print_output=False, include_stride=True, include_device=True)
-                    yield event(_name(graph), {}, text)
+                    yield event(_event_name(graph), {}, text)
                     continue
                 yield event("inductor_post_grad_graph", {}, getattr(graph, "inductor_post_grad_graph_str", None) or "")
                 yield event("inductor_output_code", {}, getattr(graph, "source_code", None) or "")
 
 
-def _graphs(compiled: Any) -> list[Any]:
-    """Inductor's graphs, or where there are none the captured one, among what a compiled graph holds on to."""
-    inductor = versions.part("torch._inductor.output_code", "CompiledFxGraph") or ()
+def _compiled_graphs(compiled: Any) -> list[Any]:
+    """Returns Inductor's graphs among the objects that a compiled graph refers to, or else its FX graphs."""
+    inductor_graph = torch_internals.lookup("torch._inductor.output_code", "CompiledFxGraph") or ()
+    graph_types = (inductor_graph, torch.fx.GraphModule)
     found: list[Any] = []
     seen, work = {id(compiled)}, [compiled]
-    while work and len(seen) < MOST:
+    while work and len(seen) < MAX_OBJECTS:
         each = work.pop()
-        if isinstance(each, (inductor, torch.fx.GraphModule)):
+        if isinstance(each, graph_types):
             found.append(each)
             continue
-        for held in [*gc.get_referents(each), *(vars(each).values() if isinstance(each, type) else ())]:
-            is_way = isinstance(held, (*_WAYS, inductor, torch.fx.GraphModule)) or _is_wrapper(held)
-            is_module = isinstance(held, dict) and "__spec__" in held  # its namespace leads to everything
-            if id(held) not in seen and is_way and not is_module:
+        attributes = vars(each).values() if isinstance(each, type) else ()
+        for held in [*gc.get_referents(each), *attributes]:
+            is_searched = isinstance(held, (*_SEARCHED_TYPES, *graph_types)) or _is_wrapper(held)
+            is_module_dict = isinstance(held, dict) and "__spec__" in held  # leads to every object of the process
+            if id(held) not in seen and is_searched and not is_module_dict:
                 seen.add(id(held))
                 work.append(held)
-    made = [each for each in found if isinstance(each, inductor)]
-    return sorted(made, key=lambda each: "_backward" in (each.source_code or "")[:40]) or found
+    inductor_graphs = [each for each in found if isinstance(each, inductor_graph)]
+    return sorted(inductor_graphs, key=_is_backward) or found
 
 
-def _name(graph: torch.fx.GraphModule) -> str:
-    """What PyTorch calls a graph like this one."""
+def _is_backward(inductor_graph: Any) -> bool:
+    return "_backward" in (inductor_graph.source_code or "")[:40]
+
+
+def _event_name(graph: torch.fx.GraphModule) -> str:
+    """Returns the name of the event with which PyTorch logs such a graph."""
     if not any(isinstance(node.target, torch._ops.OpOverload) for node in graph.graph.nodes):
         return "dynamo_output_graph"
     is_backward = any(n.op == "placeholder" and n.name.startswith("tangents_") for n in graph.graph.nodes)

@@ -1,8 +1,8 @@
-"""Watches stock `torch.compile` while it runs, and leaves it as it was.
+"""Observes stock `torch.compile` while it runs, without changing it.
 
-What is watched: PyTorch's structured events, its hook for bytecode, and three places in Inductor that tell of
-kernels, of loops that stay apart and of passes over graphs.  Options, caches and code are PyTorch's own, untouched.
-A failure in here is noted in the record and never reaches the program.
+The sources are PyTorch's structured trace, its hook for bytecode, and the functions in Inductor that get the nodes of
+kernels, the reasons against fusions, and the graphs between passes.  PyTorch's options, caches and code stay as they
+are.  A failure of the observer is noted in the record and never reaches the program.
 """
 
 from __future__ import annotations
@@ -15,49 +15,58 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from compiler_core.records import Record
-from compiler_core.stock import torch_logs, versions
-from compiler_core.stock.deferred_text import symbolic
-from compiler_core.stock.dynamo_steps import Stepping
-from compiler_core.stock.read.trace_event import Happened, happened
-from compiler_core.stock.record_builder import Filler
-from compiler_core.support.interrupts import held
+from compiler_core.stock.build.record_builder import RecordBuilder
+from compiler_core.stock.hooks import torch_internals, torch_logs
+from compiler_core.stock.hooks.deferred_text import has_symbolic_sizes
+from compiler_core.stock.hooks.dynamo_steps import DynamoStepRecorder
+from compiler_core.stock.read.trace_event import TraceEvent, parse_event
+from compiler_core.support.interrupts import deferred_signals
 
-_TRACE = "torch.__trace"
-TOLD = ("pre_grad_passes", "post_grad_passes")
-"""Passes whose graph PyTorch itself tells before the first of them; to print it once more would take its time."""
+_TRACE_LOGGER = "torch.__trace"
+LOGGED_PASSES = ("pre_grad_passes", "post_grad_passes")
+"""Subsystems whose graph PyTorch itself logs before their first pass, so that it need not be printed again."""
 
 
 @contextmanager
 def observing(record: Record, steps: bool = False, logs: bool = False) -> Iterator[None]:
-    """Everything that stock `torch.compile` compiles inside is written to `record`; `steps`: also every step of its
-    symbolic interpreter; `logs`: also all that its loggers say."""
-    filler = Filler(record, time.time_ns() - record.clock())
+    """Writes all that stock `torch.compile` compiles inside the context to `record`.
+
+    `steps`: also records every step of its symbolic interpreter; `logs`: also all messages of PyTorch's loggers.
+    """
+    builder = RecordBuilder(record, time.time_ns() - record.clock())
     stack = ExitStack()
     try:
-        with held():
-            watch = _Watch(record, filler)
-            stack.callback(watch.guard(filler.close))
-            asked = [*([_steps] if steps else []), *([_logs] if logs else [])]
-            for start in (_events, _bytecode, _kernels, _refusals, _passes, _autotuning, _cudagraphs, *asked):
-                watch.guard(start)(watch, stack)
+        with deferred_signals():
+            observer = _Observer(record, builder)
+            stack.callback(observer.guard(builder.close))
+            starts = [
+                _observe_trace, _observe_bytecode, _observe_kernels, _observe_refusals, _observe_passes,
+                _observe_autotuning, _observe_cudagraphs, _observe_backend,
+            ]  # fmt: skip
+            if steps:
+                starts.append(_observe_steps)
+            if logs:
+                starts.append(_observe_logs)
+            for start in starts:
+                observer.guard(start)(observer, stack)
         yield
     finally:
         try:
-            with held():
+            with deferred_signals():
                 stack.close()
         finally:
-            stack.close()  # does nothing, unless an interrupt came before they were held
+            stack.close()  # does nothing, unless an interrupt came before interrupts were held
 
 
-class _Watch:
-    """Hands on what happened; keeps its own failures."""
+class _Observer:
+    """Passes events to the record builder, and keeps exceptions of the observer away from PyTorch."""
 
-    def __init__(self, record: Record, filler: Filler) -> None:
-        self.filler = filler
+    def __init__(self, record: Record, builder: RecordBuilder) -> None:
+        self.builder = builder
         self._record = record
 
     def guard(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """`function`, whose exceptions become a note of the record, said once."""
+        """Wraps `function`: an exception becomes a note of the record, the same one once, and the result is None."""
 
         @functools.wraps(function)
         def guarded(*args: Any, **kwargs: Any) -> Any:
@@ -71,175 +80,193 @@ class _Watch:
 
         return guarded
 
-    def tell(self, name: str, about: Any, payload: str = "") -> None:
-        frame, number, autograd = versions.running_compile()
-        self.filler.hear(Happened(name, about, payload, time.time_ns(), frame, number, autograd))
+    def emit(self, name: str, data: Any, payload: str = "") -> None:
+        """Adds an event of the compile that runs in this thread."""
+        ids = torch_internals.running_compile()
+        self.builder.add(TraceEvent(name, data, payload, time.time_ns(), *ids))
 
-    def without(self, thing: str) -> None:
-        self._record.notes.append(f"This PyTorch tells nothing of {thing}, so the record has nothing of it.")
+    def note_missing(self, thing: str) -> None:
+        """Notes that the record cannot have `thing`, since this version of PyTorch does not report it."""
+        self._record.notes.append(f"This version of PyTorch does not report {thing}, so the record lacks it.")
 
 
-def _events(watch: _Watch, stack: ExitStack) -> None:
-    watch.filler.strings.update(versions.strings())
+def _observe_trace(observer: _Observer, stack: ExitStack) -> None:
+    observer.builder.add_strings(torch_internals.interned_strings())
 
-    def hear(record: logging.LogRecord) -> None:
+    def on_event(record: logging.LogRecord) -> None:
         metadata, payload = getattr(record, "metadata", {}), getattr(record, "payload", None)
-        watch.filler.hear(happened(metadata, payload, time.time_ns()))
+        observer.builder.add(parse_event(metadata, payload, time.time_ns()))
 
-    handler, logger = torch_logs.Listener(watch.guard(hear)), logging.getLogger(_TRACE)
+    handler = torch_logs.CallbackHandler(observer.guard(on_event))
+    logger = logging.getLogger(_TRACE_LOGGER)
     stack.callback(logger.removeHandler, handler)
     logger.addHandler(handler)
-    watch.filler.later.install(stack, lambda: logger.handlers == [handler])
+    observer.builder.deferred.install(stack, lambda: logger.handlers == [handler])
 
 
-def _bytecode(watch: _Watch, stack: ExitStack) -> None:
-    register = versions.bytecode_hooks()
+def _observe_bytecode(observer: _Observer, stack: ExitStack) -> None:
+    register = torch_internals.bytecode_hook_registration()
     if register is None:
-        watch.without("bytecode")
+        observer.note_missing("bytecode")
         return
 
-    def hook(old: Any, new: Any) -> None:
-        watch.tell("cutaway.bytecode", (old, new))
+    def on_bytecode(before: Any, after: Any) -> None:
+        observer.emit("cutaway.bytecode", (before, after))
 
-    stack.callback(register(watch.guard(hook)).remove)
+    stack.callback(register(observer.guard(on_bytecode)).remove)
 
 
-def _kernels(watch: _Watch, stack: ExitStack) -> None:
-    def hear(schedule: Any, kernel_name: Any, is_extern: bool = False) -> None:
-        watch.tell("cutaway.kernel", (str(kernel_name), _node_names(schedule, is_extern)))
+def _observe_kernels(observer: _Observer, stack: ExitStack) -> None:
+    def on_kernel(schedule: Any, kernel_name: Any, is_extern: bool = False) -> None:
+        observer.emit("cutaway.kernel", (str(kernel_name), _node_names(schedule, is_extern)))
 
-    found = list(versions.kernel_tellers())
-    for module, name in found:
-        _before(stack, module, name, watch.guard(hear))
-    if not found:
-        watch.without("the nodes of each kernel")
+    functions = list(torch_internals.kernel_provenance_functions())
+    for module, name in functions:
+        _call_before(stack, module, name, observer.guard(on_kernel))
+    if not functions:
+        observer.note_missing("the nodes of each kernel")
 
 
 def _node_names(schedule: Any, is_extern: bool) -> dict[str, list[str]]:
-    """The scheduler's operations of a kernel, and the graph nodes that went into each."""
+    """Returns the scheduler's operations in a kernel, with the graph nodes of each."""
     if is_extern:
-        return {str(schedule.get_operation_name()): _origins(schedule)}
-    return {str(each.get_name()): _origins(each.node) for each in schedule if hasattr(each, "get_name")}
+        return {str(schedule.get_operation_name()): _origin_names(schedule)}
+    return {str(each.get_name()): _origin_names(each.node) for each in schedule if hasattr(each, "get_name")}
 
 
-def _origins(node: Any) -> list[str]:
+def _origin_names(node: Any) -> list[str]:
     return [origin.name for origin in getattr(node, "origins", None) or ()]
 
 
-def _refusals(watch: _Watch, stack: ExitStack) -> None:
-    cls = versions.refusal_class()
+def _observe_refusals(observer: _Observer, stack: ExitStack) -> None:
+    cls = torch_internals.fusion_refusal_class()
     if cls is None:
-        watch.without("the reasons for not fusing")
+        observer.note_missing("the reasons for not fusing")
         return
 
-    def hear(why: Any, reason: str, *args: Any) -> None:
+    def on_refusal(why: Any, reason: str, *args: Any) -> None:
         text = reason % args if args else reason
-        watch.tell("cutaway.refusal", (str(why.name1), str(why.name2), reason.split("%")[0].strip(" :(,"), text))
+        kind = reason.split("%")[0].strip(" :(,")
+        observer.emit("cutaway.refusal", (str(why.name1), str(why.name2), kind, text))
 
-    _before(stack, cls, "__call__", watch.guard(hear))
+    _call_before(stack, cls, "__call__", observer.guard(on_refusal))
 
 
-def _passes(watch: _Watch, stack: ExitStack) -> None:
-    cls = versions.pass_observer()
+def _observe_passes(observer: _Observer, stack: ExitStack) -> None:
+    cls = torch_internals.pass_observer()
     if cls is None:
-        watch.without("its passes over graphs")
+        observer.note_missing("its passes over graphs")
         return
-    seen = _Seen(watch)
-    _before(stack, cls, "__enter__", watch.guard(seen.before))
-    _before(stack, cls, "__exit__", watch.guard(seen.after))
+    passes = _PassObserver(observer)
+    _call_before(stack, cls, "__enter__", observer.guard(passes.before_pass))
+    _call_before(stack, cls, "__exit__", observer.guard(passes.after_pass))
 
 
-def _autotuning(watch: _Watch, stack: ExitStack) -> None:
-    savers = versions.feedback_savers()
-    if savers is None:
-        watch.without("autotuning")
+def _observe_autotuning(observer: _Observer, stack: ExitStack) -> None:
+    callbacks = torch_internals.autotune_callbacks()
+    if callbacks is None:
+        observer.note_missing("autotuning")
         return
 
-    def hear(times: Any, name: str, inputs: Any, *_: Any) -> None:
+    def on_autotuning(times: Any, name: str, inputs: Any, *_: Any) -> None:
         shapes = ", ".join("x".join(str(size) for size in each.get_size()) for each in inputs)
-        tried = sorted((float(time), choice.name) for choice, time in times.items())
-        watch.tell("cutaway.autotuning", (f"{name}({shapes})", tried))
+        choices = sorted((float(time), choice.name) for choice, time in times.items())
+        observer.emit("cutaway.autotuning", (f"{name}({shapes})", choices))
 
-    saver = watch.guard(hear)
-    stack.callback(savers.remove, saver)
-    savers.append(saver)
+    callback = observer.guard(on_autotuning)
+    stack.callback(callbacks.remove, callback)
+    callbacks.append(callback)
 
 
-def _cudagraphs(watch: _Watch, stack: ExitStack) -> None:
-    """They may be given up long after the compile, at a later call."""
-    log = versions.cudagraphs_log()
-    if log is None:
-        watch.without("CUDA graphs that it does without")
+def _observe_cudagraphs(observer: _Observer, stack: ExitStack) -> None:
+    """CUDA graphs may be given up long after the compile, in a later call."""
+    logger = torch_internals.cudagraphs_log()
+    if logger is None:
+        observer.note_missing("skipped CUDA graphs")
         return
 
-    def hear(record: logging.LogRecord) -> None:
+    def on_message(record: logging.LogRecord) -> None:
         if record.levelno >= logging.WARNING:
-            watch.tell("cutaway.cudagraphs", record.getMessage())
+            observer.emit("cutaway.cudagraphs", record.getMessage())
 
-    handler = torch_logs.Listener(watch.guard(hear))
-    stack.callback(log.removeHandler, handler)
-    log.addHandler(handler)
-
-
-def _steps(watch: _Watch, stack: ExitStack) -> None:
-    stepping = Stepping(lambda steps: watch.tell("cutaway.steps", steps))
-    if not stepping.install(stack, watch.guard):
-        watch.without("its symbolic interpreter's steps")
+    handler = torch_logs.CallbackHandler(observer.guard(on_message))
+    stack.callback(logger.removeHandler, handler)
+    logger.addHandler(handler)
 
 
-def _logs(watch: _Watch, stack: ExitStack) -> None:
-    def hear(name: str, text: str) -> None:
-        watch.tell("cutaway.message", name, text)
+def _observe_backend(observer: _Observer, stack: ExitStack) -> None:
+    cls = torch_internals.output_graph()
+    if cls is None:
+        observer.note_missing("the backend")
+        return
 
-    if not torch_logs.install(stack, watch.guard(hear)):
-        watch.without("its loggers")
+    def on_backend(graph: Any, *_: Any) -> None:
+        backend = graph.compiler_fn
+        names = (getattr(backend, name, None) for name in ("compiler_name", "_compiler_name", "__name__"))
+        observer.emit("cutaway.backend", next(filter(None, names), type(backend).__name__))
+
+    _call_before(stack, cls, "call_user_compiler", observer.guard(on_backend))
 
 
-class _Seen:
-    """The graph that passes go over: its last known shape, so that only a pass that changed it prints it."""
+def _observe_steps(observer: _Observer, stack: ExitStack) -> None:
+    recorder = DynamoStepRecorder(lambda steps: observer.emit("cutaway.steps", steps))
+    if not recorder.install(stack, observer.guard):
+        observer.note_missing("the steps of its symbolic interpreter")
 
-    def __init__(self, watch: _Watch) -> None:
-        self._watch = watch
+
+def _observe_logs(observer: _Observer, stack: ExitStack) -> None:
+    def on_message(name: str, text: str) -> None:
+        observer.emit("cutaway.message", name, text)
+
+    if not torch_logs.install(stack, observer.guard(on_message)):
+        observer.note_missing("its loggers")
+
+
+class _PassObserver:
+    """Prints the graph after each pass that changed it.  A hash of the nodes tells whether a pass did."""
+
+    def __init__(self, observer: _Observer) -> None:
+        self._observer = observer
         self._graph: Any = None
-        self._shape = 0
+        self._hash = 0
 
-    def before(self, observer: Any) -> None:
-        graph = observer.gm.graph
+    def before_pass(self, transform: Any) -> None:
+        graph = transform.gm.graph
         if graph is not self._graph:
-            self._graph, self._shape = graph, _shape(graph)
-            if getattr(observer, "subsystem", None) not in TOLD:
-                self._tell(observer, before=True)
+            self._graph, self._hash = graph, _structure_hash(graph)
+            if getattr(transform, "subsystem", None) not in LOGGED_PASSES:
+                self._emit(transform, is_before=True)
 
-    def after(self, observer: Any, *_: Any) -> None:
-        graph = observer.gm.graph
-        shape = _shape(graph)
-        if (graph, shape) != (self._graph, self._shape):
-            self._graph, self._shape = graph, shape
-            self._tell(observer, before=False)
+    def after_pass(self, transform: Any, *_: Any) -> None:
+        graph = transform.gm.graph
+        new_hash = _structure_hash(graph)
+        if (graph, new_hash) != (self._graph, self._hash):
+            self._graph, self._hash = graph, new_hash
+            self._emit(transform, is_before=False)
 
-    def _tell(self, observer: Any, before: bool) -> None:
-        name = ".".join(filter(None, (getattr(observer, "subsystem", None), observer.passname)))
+    def _emit(self, transform: Any, is_before: bool) -> None:
+        name = ".".join(filter(None, (getattr(transform, "subsystem", None), transform.passname)))
         options = {"print_output": False, "include_stride": True, "include_device": True}
-        if symbolic(observer.gm.graph):
-            text = observer.gm.print_readable(**options)
+        if has_symbolic_sizes(transform.gm.graph):
+            text = transform.gm.print_readable(**options)
         else:
-            text = self._watch.filler.later.graph(observer.gm, **options)
-        self._watch.tell("cutaway.pass", (name, before), text)
+            text = self._observer.builder.deferred.defer_graph(transform.gm, **options)
+        self._observer.emit("cutaway.pass", (name, is_before), text)
 
 
-def _shape(graph: Any) -> int:
-    """Changes where a node is added, removed, moved or gets another operation or other inputs."""
+def _structure_hash(graph: Any) -> int:
+    """Changes when a node is added, removed or moved, or gets another operation or other inputs."""
     return hash(tuple((n.name, id(n.target), *map(id, n.all_input_nodes)) for n in graph.nodes))
 
 
-def _before(stack: ExitStack, owner: Any, name: str, hear: Callable[..., Any]) -> None:
-    """Call `hear` with the same arguments before `owner.name`, until the record closes."""
+def _call_before(stack: ExitStack, owner: Any, name: str, callback: Callable[..., Any]) -> None:
+    """Calls `callback` with the same arguments before each call of ``owner.name``, until `stack` closes."""
     original = getattr(owner, name)
 
     @functools.wraps(original)
-    def heard(*args: Any, **kwargs: Any) -> Any:
-        hear(*args, **kwargs)
+    def call_both(*args: Any, **kwargs: Any) -> Any:
+        callback(*args, **kwargs)
         return original(*args, **kwargs)
 
     stack.callback(setattr, owner, name, original)
-    setattr(owner, name, heard)
+    setattr(owner, name, call_both)

@@ -1,1 +1,7 @@
-"""Helpers of several stages: FX graphs, symbolic sizes, PyTorch's state, warnings, signals."""
+"""Helpers that several stages share.
+
+FX graphs (`fx_graphs`, `fx_symbols`, `operator_facts`, `opaque_ops`, `overlaps`), symbolic sizes (`size_expr`,
+`shape_assumptions`), PyTorch's global state (`torch_state`), warnings (`eager_warnings`, `silenced_warnings`), signals
+and forks (`interrupts`, `fork_locks`), and small functions on tensors, names and objects (`tensors`, `names`,
+`safe_repr`).
+"""

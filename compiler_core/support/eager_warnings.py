@@ -1,9 +1,11 @@
-"""Warnings are eager's: each call of compiled code gives those that eager PyTorch would give.
+"""Replays the warnings of eager PyTorch: each call of compiled code gives the warnings that eager PyTorch would give.
 
-What an operation says depends on shapes, types and flags, which guards check, so it is noted where the operation is
-captured, on tensors without values.  Some kernels warn of what these do not show: `KERNELS` has a small program for
-each that makes PyTorch give the same warning.  Both run again when a graph is first called: PyTorch knows which
-warnings it gives once in a process, and whether it has given them.
+What an operation warns about depends on shapes, dtypes and flags, all of which are guarded.  So the warnings are
+collected while the operation is captured, on fake tensors.  Some kernels warn about what fake tensors do not show:
+`KERNEL_WARNINGS` has, for each of these, a small program that makes PyTorch give the same warning.
+
+Both the operations and these programs run again when a graph is first called, because only PyTorch can tell which
+warnings it gives once in a process and whether it has given them already.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ import torch
 import torch.fx as fx
 
 from compiler_core.errors import Unsupported
-from compiler_core.support.silenced_warnings import every_warning, unheard
+from compiler_core.support.silenced_warnings import silence_warnings, warn_always
 
 aten = torch.ops.aten
 Message = warnings.WarningMessage
@@ -28,8 +30,8 @@ Program = Callable[[], Any]
 
 
 @dataclass(frozen=True)
-class Place:
-    """The instruction that calls an operation."""
+class CallSite:
+    """The source line that calls an operation, and its module's globals."""
 
     filename: str
     lineno: int
@@ -37,100 +39,109 @@ class Place:
 
 
 @dataclass
-class Said:
-    """What one operation says: each time, this time and later ones."""
+class OperationWarnings:
+    """The warnings of one captured operation.  Calling it gives them."""
 
     run: Program
-    """The operation on tensors without values, and the programs of its kernels."""
+    """Runs the operation on fake tensors, and the programs for its kernels."""
     always: list[Message]
-    """Where `torch.set_warn_always` is on."""
+    """The warnings under ``torch.set_warn_always(True)``."""
     function: Any
-    at: Place
+    """The function that was called.  A warning about a line of it is given at that line."""
+    site: CallSite
     later: list[Message] | None = None
+    """The warnings of every call but the first; None before the first call."""
 
     def __call__(self) -> None:
-        """Give the warnings."""
+        """Gives the warnings: those of the first call, of a later call, or those under ``set_warn_always``."""
         if torch.is_warn_always_enabled():
             messages = self.always
         elif self.later is None:
-            messages, self.later = self._now(), self._now()
+            messages, self.later = self._run_again(), self._run_again()
         else:
             messages = self.later
         for message in messages:
             self._give(message)
 
-    def _now(self) -> list[Message]:
-        with unheard() as said, contextlib.suppress(Exception):  # it was run before
+    def _run_again(self) -> list[Message]:
+        """Returns the warnings of running the operation once more."""
+        with silence_warnings() as messages, contextlib.suppress(Exception):  # errors were reported at capture
             self.run()
-        return different(said)
+        return unique_messages(messages)
 
     def _give(self, message: Message) -> None:
-        filename, lineno, registry = self.at.filename, self.at.lineno, self._registry()
+        filename, lineno, f_globals = self.site.filename, self.site.lineno, self.site.f_globals
         code = getattr(self.function, "__code__", None)
         if isinstance(code, types.CodeType) and code.co_filename == message.filename:
-            filename, lineno = message.filename, message.lineno
-            registry = self.function.__globals__.setdefault("__warningregistry__", {})
+            filename, lineno, f_globals = message.filename, message.lineno, self.function.__globals__
+        # Python notes here which warnings it has shown, by line
+        registry = f_globals.setdefault("__warningregistry__", {})
         warnings.warn_explicit(message.message, message.category, filename, lineno, registry=registry)
 
-    def _registry(self) -> dict[Any, Any]:
-        """Of what was shown already at lines of the user's file."""
-        registry: dict[Any, Any] = self.at.f_globals.setdefault("__warningregistry__", {})
-        return registry
+
+def unique_messages(messages: Iterable[Message]) -> list[Message]:
+    """Returns the messages without repeated texts: making the fake tensors may give the same warning as using them."""
+    return list({(m.category, str(m.message)): m for m in messages}.values())
 
 
-def different(said: Iterable[Message]) -> list[Message]:
-    """Each text once: tensors without values are made by operations that may warn, too."""
-    return list({(m.category, str(m.message)): m for m in said}.values())
-
-
-def says(graph: fx.Graph) -> Program | None:
-    """Gives the warnings of all operations; None where there are none."""
-    said = [node.meta["said"] for node in graph.nodes if "said" in node.meta]
-    if not said:
+def warning_emitter(graph: fx.Graph) -> Program | None:
+    """Returns a function that gives the warnings of all operations of `graph`, or None if there are none."""
+    of_nodes = [node.meta["warnings"] for node in graph.nodes if "warnings" in node.meta]
+    if not of_nodes:
         return None
 
-    def say() -> None:
-        for each in said:
-            each()
+    def give_warnings() -> None:
+        for give in of_nodes:
+            give()
 
-    return say
+    return give_warnings
 
 
 @dataclass
-class Heard:
-    """What the operation at work says."""
+class WarningCollector:
+    """Collects what the operation that is being captured will warn about when its kernels run."""
 
     programs: list[Program] = field(default_factory=list)
-    """Of its kernels."""
+    """One for each kernel of the operation that will warn."""
 
-    def kernel(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-        """Note what the kernel of an operator will say of these arguments."""
-        if (rule := KERNELS.get(func)) is not None and (program := rule(func, args, kwargs)) is not None:
+    def note_kernel(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        """Notes the warning that the kernel of operator `func` gives for these arguments, if it gives one."""
+        if (rule := KERNEL_WARNINGS.get(func)) is not None and (program := rule(func, args, kwargs)) is not None:
             self.programs.append(program)
 
-    def said(self, fn: Any, run: Program, messages: Sequence[Message], place: Callable[[], Place]) -> Said | None:
+    def finish(
+        self, function: Any, run: Program, messages: Sequence[Message], site: Callable[[], CallSite]
+    ) -> OperationWarnings | None:
+        """Returns all warnings of the operation, and forgets them.  None if there are none.
+
+        Args:
+            function: the captured function.
+            run: runs it again on fake tensors.
+            messages: what it warned about at capture, under ``set_warn_always``.
+            site: returns the line that called it.
+        """
         programs, self.programs = self.programs, []
         if not (messages or programs):
             return None
 
-        def again() -> None:
+        def run_all() -> None:
             run()
             for program in programs:
                 program()
 
-        with unheard() as of_kernels, every_warning():
+        with silence_warnings() as kernel_messages, warn_always():
             for program in programs:
                 program()
-        return Said(again, [*different(messages), *of_kernels], fn, place())
+        return OperationWarnings(run_all, [*unique_messages(messages), *kernel_messages], function, site())
 
 
-# ---------------------------------------------------------------- what kernels say
+# ---------------------------------------------------------------- warnings of kernels
 
-Rule = Callable[[Any, Sequence[Any], Mapping[str, Any]], Program | None]
-"""Of an operator, its arguments and keyword arguments."""
+KernelRule = Callable[[Any, Sequence[Any], Mapping[str, Any]], Program | None]
+"""From an operator and its arguments to a program that gives the warning of its kernel; None where it gives none."""
 
 
-def _spread(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Program | None:
+def _variance_warning(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Program | None:
     """A variance over no more elements than its correction."""
     x, dim = args[0], kwargs.get("dim", args[1] if len(args) > 1 else None)
     correction = kwargs.get("correction")
@@ -139,34 +150,37 @@ def _spread(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Progra
     if count - (1 if correction is None else correction) > 0:
         return None
     if x.is_complex():
-        return _break(func, args, kwargs)
+        return _break_graph(func, args, kwargs)
     function = getattr(torch, func._schema.name.partition("::")[2])
     return lambda: function(torch.zeros(1))
 
 
-def _cast(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Program | None:
-    """A complex tensor that becomes a real one."""
+def _complex_cast_warning(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Program | None:
+    """A cast of a complex tensor to a real dtype, which drops the imaginary part."""
     source, dtype = (args[1], args[0].dtype) if func is aten.copy_.default else (args[0], kwargs.get("dtype"))
     if dtype is None or not source.is_complex() or dtype.is_complex or dtype is torch.bool:
         return None
     return lambda: torch.zeros(1, dtype=torch.complex64).to(torch.float32)
 
 
-def _search(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Program | None:
+def _searchsorted_warning(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Program | None:
+    """A search in or for tensors that are not contiguous."""
     given = [a for a in (*args, *kwargs.values()) if isinstance(a, torch.Tensor)]
-    return None if all(t.is_contiguous() for t in given) else _break(func, args, kwargs)
+    return None if all(t.is_contiguous() for t in given) else _break_graph(func, args, kwargs)
 
 
-def _break(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Program | None:
+def _break_graph(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Program | None:
+    """For kernels whose warning no small program reproduces: eager PyTorch runs the operator."""
     raise Unsupported("unsupported operation", f"{func}, whose kernel warns")
 
 
-KERNELS: dict[Any, Rule] = {
-    **{getattr(aten, name).correction: _spread for name in ("std", "var", "std_mean", "var_mean")},
-    **dict.fromkeys((aten._to_copy.default, aten.copy_.default), _cast),
-    **{getattr(aten, name).Tensor: _search for name in ("searchsorted", "bucketize")},
-    **{getattr(aten, name).Scalar: _search for name in ("searchsorted", "bucketize")},
-    **dict.fromkeys((aten.cholesky.default, aten.triangular_solve.default), _break),
-    **dict.fromkeys((aten.index_reduce.default, aten.index_reduce_.default), _break),
-    **dict.fromkeys((aten.scatter.reduce, aten.scatter_.reduce), _break),
+KERNEL_WARNINGS: dict[Any, KernelRule] = {
+    **{getattr(aten, name).correction: _variance_warning for name in ("std", "var", "std_mean", "var_mean")},
+    **dict.fromkeys((aten._to_copy.default, aten.copy_.default), _complex_cast_warning),
+    **{getattr(aten, name).Tensor: _searchsorted_warning for name in ("searchsorted", "bucketize")},
+    **{getattr(aten, name).Scalar: _searchsorted_warning for name in ("searchsorted", "bucketize")},
+    **dict.fromkeys((aten.cholesky.default, aten.triangular_solve.default), _break_graph),
+    **dict.fromkeys((aten.index_reduce.default, aten.index_reduce_.default), _break_graph),
+    **dict.fromkeys((aten.scatter.reduce, aten.scatter_.reduce), _break_graph),
 }
+"""Operators whose kernels warn about what fake tensors do not show."""

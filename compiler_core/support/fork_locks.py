@@ -1,4 +1,8 @@
-"""Locks after a fork: one that another thread of the parent held would stay locked in the child for ever."""
+"""Replaces locks in forked child processes.
+
+A lock that another thread of the parent held at the fork would stay locked in the child forever, since that thread does
+not exist there.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +13,16 @@ from types import ModuleType
 _locks: list[tuple[ModuleType, str]] = []
 
 
-def free_after_fork(module: ModuleType, name: str) -> None:
-    """Give `module` a new `threading.RLock` as `name` in each forked child where a thread that is not there held it.
-    To be used as ``with module.name:``, never by a name of one's own."""
+def replace_after_fork(module: ModuleType, name: str) -> None:
+    """Registers the `threading.RLock` that `module` has under `name`.  In each forked child it is replaced by a new one
+    if a thread that did not survive the fork held it.
+
+    Use the lock as ``with module.name:``, never through another reference, which would still be the old lock.
+    """
     _locks.append((module, name))
 
 
-def _free_all() -> None:
+def _replace_held_locks() -> None:
     for module, name in _locks:
         lock = getattr(module, name)
         if lock.acquire(blocking=False):  # free, or held by the thread that forked
@@ -25,4 +32,4 @@ def _free_all() -> None:
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_free_all)
+    os.register_at_fork(after_in_child=_replace_held_locks)

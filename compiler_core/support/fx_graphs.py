@@ -1,12 +1,12 @@
 """FX graphs as artifacts of the record.
 
-The law of provenance, kept by every stage that makes FX nodes:
+Every stage that creates FX nodes records where they come from:
 
-    node.meta["origin"]  tuple of item ids that the node came from
-    node.meta["rule"]    by which rule ("capture", "autograd", "decompose", "partition" ...)
-    node.meta["item"]    its own item id, set here when its graph is recorded
+    node.meta["origin"]  tuple of the ids of the items that the node was made from
+    node.meta["rule"]    the rule that made it ("capture", "autograd", "decompose", "partition" ...)
+    node.meta["item"]    the node's own item id, set by `record_graph`
 
-so a stage copies ``meta["item"]`` of what it read into ``meta["origin"]`` of what it makes.
+A stage thus copies ``meta["item"]`` of the nodes that it reads into ``meta["origin"]`` of the nodes that it creates.
 """
 
 from __future__ import annotations
@@ -27,20 +27,24 @@ from torch.utils._python_dispatch import _disable_current_modes
 from compiler_core.records import Artifact, Compile, Graph, Node, Pane, Span
 from compiler_core.support import opaque_ops
 from compiler_core.support.fx_symbols import hint, is_symbolic
+from compiler_core.support.tensors import tensors_in
 
-MOST_PRINTED = 16
-"""Constants of more elements are not spelled out."""
-_WHERE = {"inf": "math", "nan": "math", "device": "torch"}
-_WORDS = re.compile(rf"\b({'|'.join(_WHERE)})\b(?!=)")
-_DRAWS = re.compile("rand|drop|normal|bernoulli|multinomial|poisson|uniform|exponential|cauchy|geometric|gumbel|rrelu")
+MAX_PRINTED_ELEMENTS = 16
+"""Constants of more elements are not printed."""
+_MODULE_OF_WORD = {"inf": "math", "nan": "math", "device": "torch"}
+_WORD_PATTERN = re.compile(rf"\b({'|'.join(_MODULE_OF_WORD)})\b(?!=)")
+_RANDOM_NAME_PATTERN = re.compile(
+    "rand|drop|normal|bernoulli|multinomial|poisson|uniform|exponential|cauchy|geometric|gumbel|rrelu"
+)
 
 
 def graph_module(root: Any, graph: fx.Graph, name: str = "GraphModule") -> fx.GraphModule:
-    """`graph` as a module whose generated source is freed with it; fx keeps that of every graph for tracebacks."""
-    made = fx.GraphModule(root, graph, name)
-    filename = type(made).forward.__code__.co_filename
-    weakref.finalize(made, _forget_source, filename).atexit = False
-    return made
+    """Returns `graph` as a module whose generated source is freed with it.  FX itself keeps the source of every graph,
+    for tracebacks."""
+    module = fx.GraphModule(root, graph, name)
+    filename = type(module).forward.__code__.co_filename
+    weakref.finalize(module, _forget_source, filename).atexit = False
+    return module
 
 
 def _forget_source(filename: str) -> None:
@@ -48,25 +52,27 @@ def _forget_source(filename: str) -> None:
     linecache.cache.pop(filename, None)
 
 
-def draws(graph: fx.Graph) -> bool:
-    """Whether an operation may draw random numbers."""
+def draws_random_numbers(graph: fx.Graph) -> bool:
+    """Returns whether an operation of `graph` may draw random numbers."""
     calls = [n for n in graph.nodes if n.op.startswith("call_")]
-    return any(draws_random(getattr(n.target, "__name__", str(n.target))) or opaque_ops.draws(n) for n in calls)
+    return any(
+        is_random_name(getattr(n.target, "__name__", str(n.target))) or opaque_ops.draws_random_numbers(n)
+        for n in calls
+    )
 
 
-def draws_random(name: str) -> bool:
-    """Whether the operator of that name may draw random numbers."""
-    return _DRAWS.search(name) is not None
+def is_random_name(name: str) -> bool:
+    """Returns whether an operator of this name may draw random numbers."""
+    return _RANDOM_NAME_PATTERN.search(name) is not None
 
 
-def memory_of(tensor: torch.Tensor) -> int:
-    """The same for tensors, fake ones too, that lie in the same memory."""
-    memory: Any = tensor.untyped_storage()
-    return int(memory._cdata)
+def add_origins(node: fx.Node, other: fx.Node) -> None:
+    """Adds the origins of `other`, whose work `node` now does too, to those of `node`."""
+    node.meta["origin"] = tuple(dict.fromkeys((*node.meta.get("origin", ()), *other.meta.get("origin", ()))))
 
 
 def record_graph(compile_: Compile, pane: Pane, name: str, gm: fx.GraphModule) -> Artifact:
-    """Add `gm` to the record as readable Python, nodes and edges, and link its nodes' origins."""
+    """Adds `gm` to the record (as Python source, nodes and edges) and links its nodes to their origins."""
     text, spans = graph_text(gm.graph, name)
     nodes = [describe(node) for node in gm.graph.nodes]
     edges = [[source.name, node.name] for node in gm.graph.nodes for source in node.all_input_nodes]
@@ -78,10 +84,10 @@ def record_graph(compile_: Compile, pane: Pane, name: str, gm: fx.GraphModule) -
 
 
 def graph_text(graph: fx.Graph, name: str) -> tuple[str, list[Span]]:
-    """The graph as a Python function, one line a node, and the span of each node's line.
+    """Returns the graph as a Python function with one line per node, and the span of each node's line.
 
-    With the imports above it, it runs as it stands; where it has constants too large to print, they are
-    attributes of its first parameter, ``self``.
+    The text runs as it stands, since it begins with the imports that it needs.  If the graph has constants too large to
+    print, they are attributes of its first parameter, ``self``.
     """
     texts = [(n, node_text(n)) for n in graph.nodes]
     takes_self = any(n.op == "call_module" or " = self." in text for n, text in texts)
@@ -100,7 +106,7 @@ def graph_text(graph: fx.Graph, name: str) -> tuple[str, list[Span]]:
 
 
 def node_text(node: fx.Node) -> str:
-    """One node as one Python statement; an input as a parameter."""
+    """Returns one node as one Python statement; a placeholder as a parameter."""
     if node.op == "placeholder":
         return f"{node.name}{_annotation(node)}"
     if node.op == "output":
@@ -119,19 +125,19 @@ def node_text(node: fx.Node) -> str:
 
 
 def _imports(graph: fx.Graph, texts: Sequence[tuple[fx.Node, str]]) -> list[str]:
-    """Statements for the names that the graph's text uses, and a blank line."""
+    """Returns the import statements for the names that the graph's text uses, and an empty line."""
     targets = [n.target for n in graph.nodes if n.op == "call_function"]
-    named = (*targets, *map(opaque_ops.operator_of, graph.nodes))
+    named = (*targets, *map(opaque_ops.opaque_operator, graph.nodes))
     spaces = {t.namespace for t in named if isinstance(t, torch._ops.OpOverload)}
     modules = {_module(t) for t in targets if not isinstance(t, torch._ops.OpOverload)} - {""}
-    words = {word for _, text in texts for word in _WORDS.findall(text)}
+    words = {word for _, text in texts for word in _WORD_PATTERN.findall(text)}
     lines = [f"import {m}" for m in sorted(modules | {"torch"})]
-    lines += [f"from {_WHERE[word]} import {word}" for word in sorted(words)]
+    lines += [f"from {_MODULE_OF_WORD[word]} import {word}" for word in sorted(words)]
     return [*lines, *(f"{s} = torch.ops.{s}" for s in sorted(spaces)), ""]
 
 
 def _module(target: Any) -> str:
-    """The module that a function's name begins with, or nothing."""
+    """Returns the module that a function's name begins with, or an empty string."""
     name = target_name(target).rpartition(".")[0]
     top = name.partition(".")[0]
     return name if name in sys.modules and top != "torch" else top
@@ -141,18 +147,16 @@ def _constant(node: fx.Node) -> str | None:
     return constant_text(getattr(node.graph.owning_module, str(node.target), None)) if node.op == "get_attr" else None
 
 
-def tensors_in(gm: fx.GraphModule) -> Iterator[torch.Tensor]:
-    """The fake tensors that the graph takes and makes, in order; stock's graphs have them by another name."""
+def graph_tensors(gm: fx.GraphModule) -> Iterator[torch.Tensor]:
+    """Yields the fake tensors of a graph's nodes, in order.  They are in ``meta["val"]`` in our graphs and in
+    ``meta["example_value"]`` in those of stock `torch.compile`."""
     for node in gm.graph.nodes:
-        value = node.meta.get("val", node.meta.get("example_value"))
-        for each in value if isinstance(value, (tuple, list)) else (value,):
-            if isinstance(each, torch.Tensor):
-                yield each
+        yield from tensors_in(node.meta.get("val", node.meta.get("example_value")))
 
 
 def constant_text(held: Any) -> str | None:
-    """A constant of a graph as Python, where it is small."""
-    if not isinstance(held, torch.Tensor) or held.numel() > MOST_PRINTED or held.layout is not torch.strided:
+    """Returns a constant of a graph as Python source if it is small, else None."""
+    if not isinstance(held, torch.Tensor) or held.numel() > MAX_PRINTED_ELEMENTS or held.layout is not torch.strided:
         return None
     if isinstance(held, FakeTensor) or held.device.type != "cpu":
         return None
@@ -161,7 +165,7 @@ def constant_text(held: Any) -> str | None:
 
 
 def target_name(target: Any) -> str:
-    """The name of an operator as its users write it, e.g. ``aten.cos.default``."""
+    """Returns the name of an operator as users write it, e.g. ``aten.cos.default``."""
     if isinstance(target, str):
         return target
     if isinstance(target, torch._ops.OpOverload):
@@ -179,7 +183,7 @@ def target_name(target: Any) -> str:
 
 def describe(node: fx.Node) -> Node:
     """What the record keeps of a node."""
-    tensors = _tensors(node.meta.get("val"))
+    tensors = tensors_in(node.meta.get("val"))
     first = tensors[0] if tensors else None
     return Node(
         key=node.name,
@@ -195,23 +199,15 @@ def describe(node: fx.Node) -> Node:
 
 
 def tensor_bytes(tensor: torch.Tensor) -> int:
-    """Bytes of a (fake) tensor's elements; a symbolic size counts by its hint."""
+    """Returns the bytes of a (fake) tensor's elements.  Symbolic sizes count with their hints."""
     return int(hint(tensor.numel())) * tensor.element_size()
-
-
-def _tensors(value: Any) -> list[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
-        return [value]
-    if isinstance(value, (list, tuple)):
-        return [t for v in value for t in _tensors(v)]
-    return []
 
 
 _SHORT = {"float": "f", "bfloat": "bf", "complex": "c", "int": "i", "uint": "u"}
 
 
 def tensor_type(tensor: torch.Tensor) -> str:
-    """``f32[4, 4]``, as PyTorch's own printing has it."""
+    """Returns dtype and shape as PyTorch prints them, e.g. ``f32[4, 4]``."""
     dtype = str(tensor.dtype).removeprefix("torch.")
     letters = dtype.rstrip("0123456789")
     short = _SHORT.get(letters, letters) + dtype[len(letters) :]

@@ -1,81 +1,112 @@
-"""Signals while code is compiled and while guards are checked.
+"""Signals that arrive while code is compiled and while guards are checked.
 
-The handler of a signal may raise, as Python's does for Ctrl-C.  Two places cannot take an exception at any moment:
+The handler of a signal may raise an exception, as Python's own does for Ctrl-C.  In three places an exception cannot be
+raised at any moment:
 
-* PyTorch's C++ code that calls Python while it traces.  Some of its functions must not throw, and the process ends.
-  So while a frame is compiled in the main thread, handlers run at `safe_point`, and not where the signal arrives.
-* PyTorch's guard tree, which takes any exception of a Python guard for "does not hold" and forgets it.  A guard made
-  by `guard_function` keeps the exception, and it is raised when C++ has returned.
+* C++ code of PyTorch that calls Python while it traces.  Some of its functions must not throw, or the process ends.
+  So while a frame is compiled in the main thread, handlers run at `safe_point`, not where the signal arrives.
+* PyTorch's guard tree.  It treats any exception of a Python guard as "the guard does not hold" and drops it.  A guard
+  made by `guard_function` stores the exception, and it is raised after the C++ code has returned.
+* Functions whose exceptions their callers drop: ``random.getstate`` and ``random.setstate``, which PyTorch's frame hook
+  calls around our callback (the frame would run with an exception set), and the callbacks of weak references.  So after
+  the callback our handlers stay in place (`keep_handlers`), and a signal that arrives there is sent again a moment
+  later.
 """
 
 from __future__ import annotations
 
+import random
 import signal
 import sys
 import threading
+import time
+import weakref
+from _thread import start_new_thread
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from threading import get_ident
 from typing import Any
 
+import torch.utils.weak
+
 _NAMES = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGALRM", "SIGUSR1", "SIGUSR2", "SIGBREAK")
 _SIGNALS = tuple(getattr(signal, name) for name in _NAMES if hasattr(signal, name))
-_MAIN_THREAD = threading.main_thread().ident
+_MAIN_THREAD = threading.main_thread().ident or 0
+_RANDOM_STATE = (random.Random.getstate.__code__, random.Random.setstate.__code__)
+_CALLBACKS_OF_WEAK_REFERENCES = frozenset(
+    function.__code__.co_filename
+    for function in (weakref.finalize.__call__, weakref.WeakSet.add, torch.utils.weak.WeakIdKeyDictionary.__len__)
+)
+_MAX_DEPTH = 4
+"""How many frames are looked at for those that drop exceptions, which call few functions."""
+_RESEND_S = 0.001
 
 # ---------------------------------------------------------------- while a frame is compiled
 
 
-class _Raised(BaseException):
-    """Carries an `Exception` that a handler raised past the places that would take it for a failure of a compile."""
+class _HandlerError(BaseException):
+    """Wraps an `Exception` that a handler raised, so that no ``except Exception`` on the way treats it as a failed
+    compile."""
 
     def __init__(self, error: Exception) -> None:
         super().__init__(error)
         self.error = error
 
 
-class _Held:
-    """The state of the main thread, the only one in which Python runs handlers of signals."""
+class _SignalState:
+    """The state of the main thread, the only one in which Python runs signal handlers."""
 
     def __init__(self) -> None:
         self.depth = 0
-        """How many sections hold signals back."""
-        self.arrived: list[int] = []
+        """How many nested blocks defer signals."""
+        self.pending: list[int] = []
         self.handlers: dict[int, Callable[[int, Any], Any]] = {}
-        """The handlers in whose place `on_signal` stands."""
+        """The user's handlers, which `handle` replaces."""
+        self.is_installed = False
+        """Whether `handle` stands in for the user's handlers."""
         self.error: Exception | None = None
         """What a handler raised last."""
 
-    def on_signal(self, number: int, frame: Any) -> None:
+    def handle(self, number: int, frame: Any) -> None:
         if self.depth:
-            self.arrived.append(number)
-        else:  # while `allowed`, or before the handlers have returned at the end of a section
+            self.pending.append(number)
+        elif _is_exception_dropped(frame):
+            start_new_thread(_send_again, (number,))  # unlike Thread.start, it does not wait
+        else:  # while `immediate_signals`, or while the handlers are kept
+            self.restore_handlers()
             self.run_handler(number, frame)
 
     def enter(self) -> None:
         self.depth += 1
         if self.depth == 1:
-            self.stand_in()
+            self.install_handlers()
 
-    def stand_in(self) -> None:
-        """Put `on_signal` in the place of the handlers."""
+    def install_handlers(self) -> None:
+        """Replaces the user's handlers by `handle`."""
         for number in _SIGNALS:
             handler = signal.getsignal(number)
-            if callable(handler) and handler != self.on_signal:
+            if callable(handler) and handler != self.handle:
                 self.handlers[number] = handler
-                signal.signal(number, self.on_signal)
+                signal.signal(number, self.handle)
+        self.is_installed = True
+
+    def restore_handlers(self) -> None:
+        """Gives back the user's handlers, except those that the program has replaced meanwhile."""
+        for number, handler in self.handlers.items():
+            if signal.getsignal(number) == self.handle:
+                signal.signal(number, handler)
+        self.is_installed = False
 
     def leave(self) -> None:
         self.depth -= 1
         if self.depth:
             return
-        for number, handler in self.handlers.items():
-            if signal.getsignal(number) == self.on_signal:
-                signal.signal(number, handler)
-        self.deliver()
+        self.restore_handlers()
+        self.run_pending()
 
-    def deliver(self) -> None:
-        while self.arrived:
-            number = self.arrived.pop(0)
+    def run_pending(self) -> None:
+        while self.pending:
+            number = self.pending.pop(0)
             self.run_handler(number, sys._getframe())
 
     def run_handler(self, number: int, frame: Any) -> None:
@@ -86,81 +117,114 @@ class _Held:
             raise
 
 
-_held = _Held()
+def _is_exception_dropped(frame: Any) -> bool:
+    """Returns whether what is raised in a frame may be dropped by those that called it last."""
+    for _ in range(_MAX_DEPTH):
+        if frame is None:
+            return False
+        if frame.f_code in _RANDOM_STATE or frame.f_code.co_filename in _CALLBACKS_OF_WEAK_REFERENCES:
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _send_again(number: int) -> None:
+    time.sleep(_RESEND_S)
+    signal.pthread_kill(_MAIN_THREAD, number)
+
+
+_state = _SignalState()
 
 
 @contextmanager
-def held() -> Iterator[None]:
-    """Hold signals back until the next `safe_point`, or the end.  Only the main thread gets any."""
+def deferred_signals() -> Iterator[None]:
+    """Defers signals until the next `safe_point` or the end of the block.  Does nothing outside the main thread, which
+    is the only one that receives signals."""
     if get_ident() != _MAIN_THREAD:
         yield
         return
     try:
-        _held.enter()
+        _state.enter()
         yield
-    except _Raised as raised:
-        if _held.depth > 1:
+    except _HandlerError as raised:
+        if _state.depth > 1:
             raise
         raise raised.error from None
     finally:
-        _held.error = None
-        _held.leave()
+        _state.error = None
+        _state.leave()
 
 
 @contextmanager
-def allowed() -> Iterator[None]:
-    """Let handlers run when their signals arrive: for functions of the user's that run while a frame is compiled."""
-    if get_ident() != _MAIN_THREAD or not _held.depth:
+def immediate_signals() -> Iterator[None]:
+    """Lets handlers run as soon as their signals arrive, inside `deferred_signals`: for functions of the user that run
+    while a frame is compiled."""
+    if get_ident() != _MAIN_THREAD or not _state.depth:
         yield
         return
-    depth = _held.depth
+    depth = _state.depth
     try:
-        _held.depth = 0
-        _held.deliver()
+        _state.depth = 0
+        _state.run_pending()
         yield
     except Exception as error:
-        if error is _held.error:
-            raise _Raised(error) from None
+        if error is _state.error:
+            raise _HandlerError(error) from None
         raise
     finally:
-        _held.depth = depth
-        _held.stand_in()  # what runs in between may have set handlers
+        _state.depth = depth
+        _state.install_handlers()  # what runs in between may have set handlers
 
 
 def safe_point() -> None:
-    """Run the handlers of the signals that have arrived.
+    """Runs the handlers of the signals that have arrived.
 
-    To be called often while a frame is compiled, from functions with no C++ code of PyTorch's among their callers
-    back to the frame hook.
+    Called often while a frame is compiled, from functions that have no C++ frame of PyTorch between them and the frame
+    hook.
     """
-    if _held.arrived and get_ident() == _MAIN_THREAD:
+    if _state.pending and get_ident() == _MAIN_THREAD:
         try:
-            _held.deliver()
+            _state.run_pending()
         except Exception as error:
-            raise _Raised(error) from None
+            raise _HandlerError(error) from None
+
+
+def keep_handlers() -> None:
+    """Lets our handlers stand in for the user's until `restore_handlers`.  Called last in the callback of the frame
+    hook; they only call the user's, at once or, where an exception would be dropped, a moment later."""
+    if not _state.depth and get_ident() == _MAIN_THREAD:
+        _state.install_handlers()
+
+
+def restore_handlers() -> None:
+    """Gives back the user's handlers after `keep_handlers`."""
+    if _state.is_installed and not _state.depth and get_ident() == _MAIN_THREAD:
+        _state.restore_handlers()
 
 
 # ---------------------------------------------------------------- while guards are checked
 
-DOES_NOT_HOLD = (KeyError, AttributeError, IndexError, TypeError, ValueError, ArithmeticError)
-"""What a guard's own check may raise where there is something else than at capture."""
+GUARD_FAILURES = (KeyError, AttributeError, IndexError, TypeError, ValueError, ArithmeticError)
+"""What a guard's check may raise for a value that differs from the captured one: the guard does not hold."""
 
-kept: list[BaseException] = []
-"""What handlers of signals raised in guards, to be raised by `raise_kept`."""
+guard_errors: list[BaseException] = []
+"""What signal handlers raised inside guards, until `raise_guard_error` raises it."""
 
 
 def guard_function(check: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    """`check` for PyTorch's guard tree: False where it raises; what a signal handler raised in it is kept.
+    """Wraps `check` for PyTorch's guard tree: returns False where `check` raises, and stores what a signal handler
+    raised in it.
 
-    It is the `send` of a generator: a generator goes on inside its ``try``, while the call of a Python function can
-    be interrupted before its first line.  A tree is checked by one thread at a time, so the generator is too.
+    The result is the `send` method of a generator.  A generator resumes inside its ``try`` block, while the call of a
+    Python function can be interrupted before its first line.  A guard tree is checked by one thread at a time, and so
+    is the generator.
     """
-    checks = _checks(check)
+    checks = _guard_generator(check)
     next(checks)
     return checks.send
 
 
-def _checks(check: Callable[[Any], bool]) -> Generator[bool, Any, None]:
+def _guard_generator(check: Callable[[Any], bool]) -> Generator[bool, Any, None]:
     holds = False
     while True:
         try:
@@ -168,16 +232,17 @@ def _checks(check: Callable[[Any], bool]) -> Generator[bool, Any, None]:
                 holds = check((yield holds))
         except GeneratorExit:
             return
-        except DOES_NOT_HOLD:
+        except GUARD_FAILURES:
             holds = False
         except BaseException as error:
             holds = False
-            kept.append(error)
+            guard_errors.append(error)
 
 
-def raise_kept() -> None:
-    """Raise what was kept in the main thread.  The frame hook asks first, and the outermost compiled call last."""
-    if kept and get_ident() == _MAIN_THREAD:
-        error = kept.pop()
-        kept.clear()
+def raise_guard_error() -> None:
+    """Raises the stored exception of a signal handler, in the main thread.  Called first by the frame hook and last by
+    the outermost compiled call."""
+    if guard_errors and get_ident() == _MAIN_THREAD:
+        error = guard_errors.pop()
+        guard_errors.clear()
         raise error

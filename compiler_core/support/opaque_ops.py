@@ -1,11 +1,13 @@
-"""Operators of PyTorch's that stay whole: one call, and its own autograd for the gradient.
+"""Operators that stay opaque: one call of PyTorch's kernel, and PyTorch's own autograd for the gradient.
 
-A composite operator consists of others, and a trace records those: an LSTM over 200 steps becomes thousands of nodes,
-while eager PyTorch may have one fused kernel for all of them.  Each operator in `OPERATORS` stays one node of the
-joint graph instead.  Where a gradient is wanted the node's target is `with_tape`, which runs the operator under
-PyTorch's autograd and returns its results and a `Tape`, which holds autograd's graph of that one call; the node of
-the backward, `tape_gradients`, goes through it.  So both halves run the kernels that eager runs, on any device, with
-the same random numbers and the same saved values.
+A composite operator is implemented by others, and tracing records those: an LSTM over 200 steps becomes thousands of
+nodes, while eager PyTorch may have one fused kernel for all of them.  Each operator in `OPERATORS` stays one node of
+the joint graph instead.
+
+If a gradient is required, the node's target is `with_tape`.  It runs the operator under PyTorch's autograd and returns
+its results and a `Tape`, which holds the autograd graph of that one call.  The node of the backward, `tape_gradients`,
+runs that graph backward.  So both halves run the kernels that eager runs, on any device, with the same random numbers
+and the same saved values.
 """
 
 from __future__ import annotations
@@ -20,12 +22,14 @@ import torch
 import torch.fx as fx
 from torch.fx.node import has_side_effect
 
+from compiler_core.support.tensors import tensors_in
+
 aten = torch.ops.aten
 Autocast = tuple[str, torch.dtype, bool]
-"""Device type and dtype of an autocast that is on, and whether casts are cached."""
+"""Device type and dtype of an active autocast, and whether it caches casts."""
 
 _AUTOGRAD = ("AutogradFunctionality", "AutogradOther", "AutogradNestedTensor", "ADInplaceOrView")
-AGAIN = (
+SECOND_BACKWARD_MESSAGE = (
     "Trying to backward through the graph a second time (or directly access saved tensors after they have already been "
     "freed). Saved intermediate values of the graph are freed when you call .backward() or autograd.grad(). Specify "
     "retain_graph=True if you need to backward through the graph a second time or if you need to access saved tensors "
@@ -37,7 +41,7 @@ AGAIN = (
 
 
 class Tape:
-    """Autograd's graph of one call: `results` with a history that ends in `leaves`."""
+    """The autograd graph of one call, from `results` back to `leaves`."""
 
     def __init__(self, results: Sequence[torch.Tensor], leaves: Sequence[torch.Tensor]) -> None:
         self.results, self.leaves = results, leaves
@@ -49,17 +53,18 @@ class Tape:
 def without_tape(
     operator: Any, args: Sequence[Any], grad: bool, autocast: Sequence[Autocast]
 ) -> tuple[torch.Tensor, ...]:
-    """The results of ``operator(*args)`` in this grad mode and with these autocasts."""
-    with _as_captured(grad, autocast):
+    """Returns the results of ``operator(*args)`` in this grad mode and with these autocasts."""
+    with _captured_state(grad, autocast):
         return tuple(operator(*args))
 
 
 @has_side_effect
 def with_tape(operator: Any, args: Sequence[Any], wanted: Sequence[int], autocast: Sequence[Autocast]) -> Any:
-    """The results of ``operator(*args)``, and a tape for the gradients of the `wanted` ones of the tensors in `args`.
+    """Returns the results of ``operator(*args)``, and a `Tape` for the gradients of some of the tensors in `args`.
 
-    It may be called below autograd, which takes part in it nevertheless.  The results share their version counters
-    with those on the tape, so that autograd notices a write to one of them.
+    `wanted` has the indices of these among the tensors of `args`.  The function may be called below autograd; it
+    enables autograd for the call.  The results share version counters with those on the tape, so that autograd notices
+    writes to them.
     """
     excluded = torch._C._dispatch_tls_local_exclude_set()
     for key in _AUTOGRAD:
@@ -77,13 +82,13 @@ def with_tape(operator: Any, args: Sequence[Any], wanted: Sequence[int], autocas
             return leaves[at]
 
         given = leaf(args)
-        with _as_captured(True, autocast):
+        with _captured_state(True, autocast):
             results = operator(*given)
         return (*(r.detach() for r in results), Tape(results, [leaves[at] for at in wanted]))
 
 
 def tape_gradients(tape: Tape, tangents: Sequence[torch.Tensor | None]) -> tuple[torch.Tensor, ...]:
-    """One for each leaf of the tape, zeros where a result's tangent does not reach it."""
+    """Returns one gradient for each leaf of the tape; zeros for a leaf that no given tangent reaches."""
     given = [(r, t) for r, t in zip(tape.results, tangents, strict=True) if t is not None and r.requires_grad]
     with torch.enable_grad():
         found = torch.autograd.grad(
@@ -97,11 +102,11 @@ def tape_gradients(tape: Tape, tangents: Sequence[torch.Tensor | None]) -> tuple
 
 
 NAMES: dict[str, Callable[..., Any]] = {f.__name__: f for f in (without_tape, with_tape, tape_gradients)}
-"""What the text of a program may name."""
+"""The functions that the source of a wrapper may name."""
 
 
-def _as_captured(grad: bool, autocast: Sequence[Autocast]) -> ExitStack:
-    """The state that the operator was captured in."""
+def _captured_state(grad: bool, autocast: Sequence[Autocast]) -> ExitStack:
+    """Enters the grad mode and the autocasts that the operator was captured in."""
     state = ExitStack()
     state.enter_context(torch.set_grad_enabled(grad))
     for device, dtype, cache in autocast:
@@ -109,24 +114,17 @@ def _as_captured(grad: bool, autocast: Sequence[Autocast]) -> ExitStack:
     return state
 
 
-def tensors_in(value: Any) -> list[torch.Tensor]:
-    """The tensors in nested arguments, in order."""
-    if isinstance(value, torch.Tensor):
-        return [value]
-    return [t for v in value for t in tensors_in(v)] if isinstance(value, (list, tuple)) else []
-
-
-STANDALONE: tuple[Any, ...] = (Tape, *NAMES.values(), _as_captured, tensors_in)
-"""All that these need but imports, for a program that runs on its own."""
+STANDALONE: tuple[Any, ...] = (Tape, *NAMES.values(), _captured_state, tensors_in)
+"""The classes and functions that a standalone program with opaque operators has to contain, besides imports."""
 
 
 # ---- while a program is compiled -----------------------------------------------------------
 
 
-class TapeOf:
-    """What stands for a tape while the graph is traced."""
+class FakeTape:
+    """What represents a tape while the graph is traced."""
 
-    def __init__(self, call: WholeCall, wanted: Sequence[int], autocast: Sequence[Autocast]) -> None:
+    def __init__(self, call: OpaqueCall, wanted: Sequence[int], autocast: Sequence[Autocast]) -> None:
         self.call, self.wanted, self.autocast = call, wanted, autocast
 
     def __repr__(self) -> str:
@@ -134,27 +132,27 @@ class TapeOf:
 
 
 def is_tape(node: Any) -> bool:
-    return isinstance(node, fx.Node) and isinstance(node.meta.get("val"), TapeOf)
+    return isinstance(node, fx.Node) and isinstance(node.meta.get("val"), FakeTape)
 
 
-Results = Callable[["WholeCall"], tuple[torch.Tensor, ...]]
+ResultsRule = Callable[["OpaqueCall"], tuple[torch.Tensor, ...]]
 
 
 @dataclass(frozen=True)
-class WholeCall:
-    """A call of an operator that stays whole."""
+class OpaqueCall:
+    """A call of an opaque operator."""
 
     operator: torch._ops.OpOverload
     args: tuple[Any, ...]
-    results: Results
+    results: ResultsRule
 
     @property
-    def given(self) -> dict[str, Any]:
+    def arguments(self) -> dict[str, Any]:
         """The arguments by name."""
-        return named(self.operator, self.args)
+        return bind_arguments(self.operator, self.args)
 
     def with_tensors(self, tensors: Sequence[Any]) -> tuple[Any, ...]:
-        """The arguments, with these in place of the tensors in them."""
+        """Returns the arguments with their tensors replaced by `tensors`, in order."""
         rest = iter(tensors)
 
         def place(value: Any) -> Any:
@@ -164,52 +162,54 @@ class WholeCall:
 
         return tuple(map(place, self.args))
 
-    def empty_results(self) -> tuple[torch.Tensor, ...]:
-        """Tensors like its results."""
+    def fake_results(self) -> tuple[torch.Tensor, ...]:
+        """Returns empty tensors with the metadata of the results."""
         return self.results(self)
 
-    def empty_gradient(self, at: int) -> torch.Tensor:
-        """A tensor like the gradient of the tensor at this place among those in its arguments."""
+    def fake_gradient(self, at: int) -> torch.Tensor:
+        """Returns an empty tensor with the metadata of the gradient of the tensor with index `at` among the
+        arguments."""
         tensor = tensors_in(self.args)[at]
-        if at == 0 and self.given.get("batch_first"):
+        if at == 0 and self.arguments.get("batch_first"):
             return tensor.new_empty(tensor.transpose(0, 1).shape).transpose(0, 1)
         return tensor.new_empty(tensor.shape)
 
     def autocast(self, cached: bool = True) -> list[Autocast]:
-        """The autocasts that are on now and say something of its tensors."""
+        """Returns the autocasts that are active and apply to a device of its tensors."""
         kinds = dict.fromkeys(t.device.type for t in tensors_in(self.args))
         return [(k, torch.get_autocast_dtype(k), cached) for k in kinds if torch.is_autocast_enabled(k)]
 
 
-def whole_call(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> WholeCall | None:
-    """The call, if `function` is an operator that stays whole and takes these arguments; eager raises where none do."""
+def opaque_call(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> OpaqueCall | None:
+    """Returns the call if `function` is an opaque operator that takes these arguments, else None."""
     rule = OPERATORS.get(_packet(function))
     if rule is None:
         return None
     for overload in map(functools.partial(getattr, _packet(function)), _packet(function).overloads()):
-        names = _names(overload)
+        names = _argument_names(overload)
         given = dict(zip(names, args, strict=False)) | dict(kwargs)
-        if len(args) <= len(names) and given.keys() == set(names) and _fits(overload, given):
-            return WholeCall(overload, tuple(given[name] for name in names), rule)
+        if len(args) <= len(names) and given.keys() == set(names) and _lists_match(overload, given):
+            return OpaqueCall(overload, tuple(given[name] for name in names), rule)
     return None
 
 
-def stand_in(function: Callable[..., Any]) -> Callable[..., Any]:
-    """What to run in place of `function` on tensors without values: the same, but for operators that stay whole."""
+def fake_implementation(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns what to run on fake tensors instead of `function`: `function` itself, unless it is an opaque operator."""
     if OPERATORS.get(_packet(function)) is None:
         return function
 
     def run(*args: Any, **kwargs: Any) -> Any:
-        call = whole_call(function, args, kwargs)
+        call = opaque_call(function, args, kwargs)
         if call is None:
             raise TypeError(f"{function} does not take these arguments")
-        return Whole.apply(call.empty_results, None, torch.is_grad_enabled(), *tensors_in(call.args))  # type: ignore[no-untyped-call]
+        return OpaqueFunction.apply(call.fake_results, None, torch.is_grad_enabled(), *tensors_in(call.args))  # type: ignore[no-untyped-call]
 
     return run
 
 
-class Whole(torch.autograd.Function):
-    """An operator for autograd: `forward` makes its results, `backward` the gradients of its tensors."""
+class OpaqueFunction(torch.autograd.Function):
+    """An opaque operator as an autograd function: `forward` makes its results, `backward` the gradients of its
+    tensors."""
 
     @staticmethod
     def forward(ctx: Any, forward: Callable[..., Any], backward: Any, grad: bool, *tensors: torch.Tensor) -> Any:
@@ -222,17 +222,17 @@ class Whole(torch.autograd.Function):
         return None, None, None, *ctx.gradients(tangents)
 
 
-def draws(node: fx.Node) -> bool:
-    """Whether the node calls an operator that stays whole and draws random numbers."""
+def draws_random_numbers(node: fx.Node) -> bool:
+    """Returns whether the node calls an opaque operator that draws random numbers."""
     operator, args = node.target, node.args
     if operator in (with_tape, without_tape):
         operator, args = args[0], args[1]  # type: ignore[assignment]
-    call = whole_call(operator, args, node.kwargs if operator is node.target else {})
-    return call is not None and bool(call.given.get("train")) and call.given.get("dropout") != 0
+    call = opaque_call(operator, args, node.kwargs if operator is node.target else {})
+    return call is not None and bool(call.arguments.get("train")) and call.arguments.get("dropout") != 0
 
 
-def operator_of(node: Any) -> Any:
-    """The operator that a call in a joint graph or in a program calls whole; None where it does not."""
+def opaque_operator(node: Any) -> Any:
+    """Returns the opaque operator that a node of a joint graph or a call of a program runs; None for other nodes."""
     return node.args[0] if node.target in (with_tape, without_tape) else None
 
 
@@ -243,17 +243,17 @@ def _packet(function: Any) -> Any:
         return None
 
 
-def named(operator: torch._ops.OpOverload, args: Sequence[Any]) -> dict[str, Any]:
-    """The arguments of a call by name."""
-    return dict(zip(_names(operator), args, strict=True))
+def bind_arguments(operator: torch._ops.OpOverload, args: Sequence[Any]) -> dict[str, Any]:
+    """Returns the arguments of a call by name."""
+    return dict(zip(_argument_names(operator), args, strict=True))
 
 
-def _names(operator: torch._ops.OpOverload) -> list[str]:
+def _argument_names(operator: torch._ops.OpOverload) -> list[str]:
     return [a.name for a in operator._schema.arguments]
 
 
-def _fits(operator: torch._ops.OpOverload, given: Mapping[str, Any]) -> bool:
-    """Whether lists are given where the operator takes lists, and nowhere else."""
+def _lists_match(operator: torch._ops.OpOverload, given: Mapping[str, Any]) -> bool:
+    """Returns whether lists are given exactly where the operator takes lists of tensors."""
     lists = {a.name for a in operator._schema.arguments if str(a.type) == "List[Tensor]"}
     return all(isinstance(value, (list, tuple)) == (name in lists) for name, value in given.items())
 
@@ -261,9 +261,9 @@ def _fits(operator: torch._ops.OpOverload, given: Mapping[str, Any]) -> bool:
 # ---- recurrent layers ----------------------------------------------------------------------
 
 
-def recurrent(call: WholeCall) -> tuple[torch.Tensor, ...]:
-    """The output of a recurrent layer and its last hidden states."""
-    given = call.given
+def recurrent_results(call: OpaqueCall) -> tuple[torch.Tensor, ...]:
+    """The output of a recurrent layer and its last hidden states, as empty tensors."""
+    given = call.arguments
     x = given["data"] if "batch_sizes" in given else given["input"]
     states = list(given["hx"]) if isinstance(given["hx"], (list, tuple)) else [given["hx"]]
     kinds = _recurrent_dtypes(call, x, len(states))
@@ -277,22 +277,25 @@ def recurrent(call: WholeCall) -> tuple[torch.Tensor, ...]:
     return (output, *(x.new_empty(s.shape, dtype=kind) for s, kind in zip(states, kinds[1:], strict=True)))
 
 
-def _recurrent_dtypes(call: WholeCall, x: torch.Tensor, states: int) -> Sequence[torch.dtype]:
-    """The types of the results: the input's but under autocast, where it depends on the kernels, so that a small layer
-    of the same kind tells on a CPU; on a GPU all of them cast."""
+def _recurrent_dtypes(call: OpaqueCall, x: torch.Tensor, states: int) -> Sequence[torch.dtype]:
+    """Returns the dtypes of the results.
+
+    They are the input's except under autocast.  There they depend on the kernels: on a CPU a small layer of the same
+    kind is run to find out; on a GPU all kernels cast.
+    """
     casts = {device: dtype for device, dtype, _ in call.autocast()}
     if x.device.type not in casts or x.dtype not in (torch.float32, torch.float16, torch.bfloat16):
         return [x.dtype] * (1 + states)
     if x.device.type != "cpu":
         return [casts[x.device.type]] * (1 + states)
-    return _small_layer(call, x.dtype)
+    return _dtypes_of_small_layer(call, x.dtype)
 
 
-def _small_layer(call: WholeCall, dtype: torch.dtype) -> list[torch.dtype]:
-    """The types of what a layer of the same kind with one feature makes on the CPU, with the autocast that is on."""
+def _dtypes_of_small_layer(call: OpaqueCall, dtype: torch.dtype) -> list[torch.dtype]:
+    """Returns the dtypes of the results of a CPU layer of the same kind with one feature, under the active autocast."""
     from torch.utils._python_dispatch import _disable_current_modes
 
-    given = call.given
+    given = call.arguments
     per_layer = len(given["params"]) // (given["num_layers"] * (2 if given["bidirectional"] else 1))
     projects = per_layer in (3, 5)
     kind = str(call.operator._schema.name).removeprefix("aten::")
@@ -315,15 +318,18 @@ def _small_layer(call: WholeCall, dtype: torch.dtype) -> list[torch.dtype]:
 
 
 def example_batch_sizes(rows: int, steps: int, batch: int) -> list[int]:
-    """The sizes of so many steps of a packed sequence, of `rows` in all, each at most the one before."""
+    """Returns the batch sizes of a packed sequence of `steps` steps with `rows` rows in all, each at most the one
+    before and at most `batch`."""
     found: list[int] = []
     for left in range(steps, 0, -1):
         found.append(min(batch, rows - sum(found) - left + 1))
     return found
 
 
-OPERATORS: dict[Any, Results] = dict.fromkeys((aten.lstm, aten.gru, aten.rnn_tanh, aten.rnn_relu), recurrent)
-"""The operators that stay whole, and what tensors each makes."""
+OPERATORS: dict[Any, ResultsRule] = dict.fromkeys(
+    (aten.lstm, aten.gru, aten.rnn_tanh, aten.rnn_relu), recurrent_results
+)
+"""The opaque operators, and the function that makes the fake results of each."""
 _PACKETS: dict[Any, Any] = {
     torch.lstm: aten.lstm,
     torch.gru: aten.gru,

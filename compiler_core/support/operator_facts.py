@@ -1,4 +1,4 @@
-"""What is known of PyTorch's operators: which draw random numbers, which write, which show memory of their argument."""
+"""Facts about operators of PyTorch: which draw random numbers, which are pure, which return views of an argument."""
 
 from __future__ import annotations
 
@@ -12,22 +12,24 @@ from compiler_core.support import opaque_ops
 
 aten = torch.ops.aten
 
-OF_FIRST_TYPE = (aten.huber_loss.default, aten.soft_margin_loss.default)
-"""Losses of which eager's kernels make results of the first argument's type."""
+LOSSES_TYPED_AS_INPUT = (aten.huber_loss.default, aten.soft_margin_loss.default)
+"""Losses for which eager's kernels return the dtype of the first argument."""
 
 
-def without_reduced(
+def squeeze_reduced_dims(
     norm: torch.Tensor, order: Any = 2, dim: Sequence[int] | None = None, keepdim: bool = False, **_: Any
 ) -> torch.Tensor:
-    """A norm without the dimensions that it reduces: PyTorch 2.11 keeps those of one element."""
+    """Removes the dimensions that a norm reduces: PyTorch 2.11 keeps those of one element even with
+    ``keepdim=False``."""
     return norm if keepdim else norm.squeeze(tuple(dim or range(norm.dim())))
 
 
 def is_random(node: fx.Node) -> bool:
-    """Whether the operator draws numbers; attention without dropout is marked as if it did, and does not."""
+    """Returns whether the operator draws random numbers.  Attention has the tag ``nondeterministic_seeded`` but draws
+    only with dropout."""
     target = node.target
-    if opaque_ops.operator_of(node) is not None:
-        return opaque_ops.draws(node)
+    if opaque_ops.opaque_operator(node) is not None:
+        return opaque_ops.draws_random_numbers(node)
     if not isinstance(target, torch._ops.OpOverload) or torch.Tag.nondeterministic_seeded not in target.tags:
         return False
     names = [a.name for a in target._schema.arguments]
@@ -36,29 +38,31 @@ def is_random(node: fx.Node) -> bool:
 
 
 def is_pure(node: fx.Node) -> bool:
+    """Returns whether the operator neither writes to an argument nor draws random numbers."""
     target = node.target
     return isinstance(target, torch._ops.OpOverload) and not target._schema.is_mutable and not is_random(node)
 
 
 def is_view(node: fx.Node) -> bool:
-    """The operator shows memory of its first argument (an element of such a tuple does as well)."""
+    """Returns whether the operator returns a view of its first argument; also true for an element of a tuple of
+    views."""
     target = node.target
     if target is aten._unsafe_view.default:
-        return True  # its schema says otherwise: eager may forget that the two share memory, we may not
+        return True  # its schema declares no alias, but the result shares memory, which matters here
     if isinstance(target, torch._ops.OpOverload):
         return any(r.alias_info is not None and not r.alias_info.is_write for r in target._schema.returns)
     return getattr(target, "__name__", "") == "getitem" and isinstance(node.args[0], fx.Node) and is_view(node.args[0])
 
 
 def view_base(node: fx.Node) -> fx.Node:
-    """The node that owns the memory that `node` shows."""
+    """Returns the node that owns the memory that `node` is a view of; `node` itself if it is no view."""
     while is_view(node):
         node = view_source(node)
     return node
 
 
 def view_source(view: fx.Node) -> fx.Node:
-    """What a view operation shows memory of."""
+    """Returns the node that a view operation is directly a view of."""
     source = view.args[0]
     assert isinstance(source, fx.Node)
     return source

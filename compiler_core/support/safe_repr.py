@@ -1,4 +1,4 @@
-"""Objects of the user's as text, in guards and records."""
+"""Shows the user's objects as text in guards and records without running the user's code."""
 
 from __future__ import annotations
 
@@ -7,14 +7,17 @@ import types
 from typing import Any
 
 
-def shown(obj: Any) -> str:
-    """``repr(obj)`` where that runs no Python code, which may be the user's; else what kind of thing it is."""
+def safe_repr(obj: Any) -> str:
+    """Returns ``repr(obj)`` if that runs no Python code, which may be the user's; else the object's type in angle
+    brackets."""
     if isinstance(obj, enum.Enum):
         return f"{type(obj).__qualname__}.{getattr(obj, '_name_', None)}"
     brackets = _BRACKETS.get(type(obj))
     if brackets is not None:
-        items = ", ".join(map(shown, obj))
-        return f"{brackets[0]}{items}{',' if type(obj) is tuple and len(obj) == 1 else ''}{brackets[1]}"
+        opening, closing = brackets
+        items = ", ".join(map(safe_repr, obj))
+        comma = "," if type(obj) is tuple and len(obj) == 1 else ""
+        return f"{opening}{items}{comma}{closing}"
     if isinstance(getattr(type(obj), "__repr__", None), types.FunctionType):
         return f"<{type(obj).__qualname__}>"
     return repr(obj)

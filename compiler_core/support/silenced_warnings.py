@@ -1,4 +1,4 @@
-"""Nobody hears the warnings that PyTorch gives while we trace: the run gives them."""
+"""Silences the warnings that PyTorch gives while we trace: they are given when the compiled code runs."""
 
 from __future__ import annotations
 
@@ -13,35 +13,36 @@ import torch
 _module: Any = warnings
 _lock = threading.RLock()
 _depth = 0
-_outer: tuple[Any, Any] = ([], None)
-"""The filters, and what shows a warning, while any thread traces: those of the user."""
+"""How many `silence_warnings` blocks are active, in all threads."""
+_user_state: tuple[Any, Any] = ([], None)
+"""The user's filters and the function that shows a warning, while a block is active."""
 _ALL = ("always", None, Warning, None, 0)
-_listening = threading.local()
-"""``lists``: where this thread's warnings go, innermost last."""
+_thread = threading.local()
+"""``collectors``: the lists that this thread's warnings go to; the innermost is last."""
 
 
 @contextmanager
-def unheard() -> Iterator[list[warnings.WarningMessage]]:
-    """This thread's warnings go into the list and nowhere else.
+def silence_warnings() -> Iterator[list[warnings.WarningMessage]]:
+    """Collects this thread's warnings in the yielded list instead of showing them.
 
-    Unlike `warnings.catch_warnings` it leaves the notes of what was shown already as they are.
+    Unlike `warnings.catch_warnings`, it leaves Python's notes of which warnings were shown already unchanged.
     """
-    said: list[warnings.WarningMessage] = []
-    lists = _lists()
-    _enter()
-    lists.append(said)
+    messages: list[warnings.WarningMessage] = []
+    collectors = _collectors()
+    _install()
+    collectors.append(messages)
     try:
-        yield said
+        yield messages
     finally:
-        lists.pop()
-        _leave()
+        collectors.pop()
+        _uninstall()
 
 
 @contextmanager
-def every_warning(said: bool = True) -> Iterator[None]:
-    """With `said`, PyTorch gives the warnings, too, that it gives once in a process, and does not note that it has."""
+def warn_always(enabled: bool = True) -> Iterator[None]:
+    """Has PyTorch also give the warnings that it gives once in a process, without noting that it gave them."""
     before = torch.is_warn_always_enabled()
-    torch.set_warn_always(said)
+    torch.set_warn_always(enabled)
     try:
         yield
     finally:
@@ -49,48 +50,48 @@ def every_warning(said: bool = True) -> Iterator[None]:
 
 
 @contextmanager
-def aloud() -> Iterator[None]:
-    """Warnings are the user's again, for one of ours."""
+def unsilence_warnings() -> Iterator[None]:
+    """Restores the user's filters and output inside `silence_warnings`, for a warning of the compiler itself."""
     with _lock:
-        now = _module.filters, _module._showwarnmsg
+        silenced = _module.filters, _module._showwarnmsg
         if _depth:
-            _module.filters, _module._showwarnmsg = _outer
+            _module.filters, _module._showwarnmsg = _user_state
         try:
             yield
         finally:
             if _depth:
-                _module.filters, _module._showwarnmsg = now
+                _module.filters, _module._showwarnmsg = silenced
 
 
-def _lists() -> list[list[warnings.WarningMessage]]:
-    if not hasattr(_listening, "lists"):
-        _listening.lists = []
-    lists: list[list[warnings.WarningMessage]] = _listening.lists
-    return lists
+def _collectors() -> list[list[warnings.WarningMessage]]:
+    if not hasattr(_thread, "collectors"):
+        _thread.collectors = []
+    collectors: list[list[warnings.WarningMessage]] = _thread.collectors
+    return collectors
 
 
-def _enter() -> None:
-    global _depth, _outer
+def _install() -> None:
+    global _depth, _user_state
     with _lock:
         if not _depth:
-            _outer = _module.filters, _module._showwarnmsg
-            _module.filters, _module._showwarnmsg = [_ALL], _show
+            _user_state = _module.filters, _module._showwarnmsg
+            _module.filters, _module._showwarnmsg = [_ALL], _collect
         _depth += 1
 
 
-def _leave() -> None:
+def _uninstall() -> None:
     global _depth
     with _lock:
         _depth -= 1
         if not _depth:
-            added = _module.filters[: -len([_ALL])]  # by a library that was imported
-            _module.filters, _module._showwarnmsg = _outer
+            added = _module.filters[:-1]  # by a library that was imported meanwhile; the last filter is _ALL
+            _module.filters, _module._showwarnmsg = _user_state
             _module.filters[:0] = added
 
 
-def _show(message: warnings.WarningMessage) -> None:
-    lists = _lists()
-    if lists:
-        lists[-1].append(message)
-    else:  # of another thread
-        _outer[1](message)
+def _collect(message: warnings.WarningMessage) -> None:
+    collectors = _collectors()
+    if collectors:
+        collectors[-1].append(message)
+    else:  # a warning of a thread that does not trace
+        _user_state[1](message)

@@ -1,9 +1,9 @@
-"""Whole numbers that may depend on symbols: sizes of loops, strides and offsets in memory.
+"""Integers that may depend on symbols: sizes of loops, strides and offsets in memory.
 
-An `Int` is an ``int``, or a `Size`: a polynomial over symbols with whole coefficients, in normal
-form, so that equal ones are the same however they were computed.  A comparison is answered from
-what is known of each symbol (it is at least `Symbol.least`), never from the sizes of the moment;
-where that does not decide it, `Undecided` is raised, and what asked is not done.
+An `Int` is an ``int`` or a `Size`: a polynomial over symbols with integer coefficients, in a normal form, so that equal
+polynomials compare equal however they were computed.  Comparisons use only the lower bound of each symbol
+(`Symbol.least`), never its current value.  If that does not decide a comparison, it raises `Undecided`, and the caller
+does without the optimization that asked.
 
     n, m = symbol("n", least=2, hint=8), symbol("m", least=2, hint=5)
     (n + 1) * m - m == n * m        True
@@ -21,25 +21,25 @@ from typing import Any
 
 
 class Undecided(Exception):
-    """A comparison whose outcome the symbols' ranges leave open."""
+    """The lower bounds of the symbols do not decide a comparison."""
 
 
 @dataclass(frozen=True, order=True)
 class Symbol:
-    """A number that is known when the graph is called; it equals others of its name."""
+    """A number that is known when the graph is called.  Symbols of the same name are equal."""
 
     name: str
     least: int = field(compare=False)
     hint: int = field(compare=False)
-    """A value it had, for guesses at what is fast."""
+    """A value that it had at capture, for performance heuristics."""
 
 
 Monomial = tuple[Symbol, ...]
-"""A product of symbols, in order of their names."""
+"""A product of symbols, ordered by name."""
 
 
 class Size:
-    """A polynomial that is no constant; made by arithmetic on `symbol`."""
+    """A polynomial that is not constant; made by arithmetic on `symbol`."""
 
     __slots__ = ("_hash", "terms")
 
@@ -54,12 +54,13 @@ class Size:
         return isinstance(other, Size) and self.terms == other.terms
 
     def __repr__(self) -> str:
-        """The polynomial as Python, C++ and Triton have it."""
+        """Returns the polynomial as source that is valid in Python, C++ and Triton."""
         text = ""
         for monomial, factor in _ordered(self.terms):
-            factors = [str(abs(factor))] * (abs(factor) != 1 or not monomial) + [s.name for s in monomial]
-            sign = (" - " if factor < 0 else " + ") if text else "-" if factor < 0 else ""
-            text += sign + "*".join(factors)
+            factors = [s.name for s in monomial]
+            if abs(factor) != 1 or not monomial:
+                factors.insert(0, str(abs(factor)))
+            text += _sign(factor, is_first=not text) + "*".join(factors)
         return text
 
     def __add__(self, other: Int) -> Int:
@@ -112,12 +113,18 @@ class Size:
         return not _is_positive(other - self)
 
 
+def _sign(factor: int, is_first: bool) -> str:
+    if is_first:
+        return "-" if factor < 0 else ""
+    return " - " if factor < 0 else " + "
+
+
 Int = int | Size
 
 
 @dataclass(frozen=True)
 class Real:
-    """A float that depends on symbols: Python computes it, and only its name is known."""
+    """A float that depends on symbols.  Python code computes it; only its name is known here."""
 
     name: str
 
@@ -126,45 +133,62 @@ class Real:
 
 
 def symbol(name: str, least: int, hint: int) -> Size:
+    """Returns a new symbol as a polynomial.  `least` is its lower bound, `hint` its value at capture."""
     return Size({(Symbol(name, least, hint),): 1})
 
 
 def prod(numbers: Iterable[Int]) -> Int:
-    made: Int = 1
+    """Returns the product of `numbers`."""
+    result: Int = 1
     for number in numbers:
-        made = made * number
-    return made
+        result = result * number
+    return result
 
 
 def are_contiguous(size: Sequence[Any], stride: Sequence[Any]) -> bool:
-    """Whether a tensor of these numbers has its elements one after the other, as far as none is symbolic."""
+    """Returns whether a tensor of this size and stride is contiguous; False if a number is symbolic."""
     numbers = [*size, *stride]
     return all(type(n) is int for n in numbers) and all(
         at == prod(size[k + 1 :]) for k, (n, at) in enumerate(zip(size, stride, strict=True)) if n != 1
     )
 
 
+def are_dense(size: Sequence[Any], stride: Sequence[Any], value: Callable[[Any], int] = int) -> bool:
+    """Returns whether a tensor of this size and stride has neither gaps nor elements that share memory.
+
+    This is PyTorch's "non-overlapping and dense".  `value` gives the number to sort a size or stride by.
+    """
+    numel = 1
+    dims = [(step, length) for step, length in zip(stride, size, strict=True) if length != 1]
+    for step, length in sorted(dims, key=lambda dim: (value(dim[0]), value(dim[1]))):
+        if step != numel:
+            return False
+        numel *= length
+    return True
+
+
 def total(numbers: Iterable[Int]) -> Int:
-    made: Int = 0
+    """Returns the sum of `numbers`."""
+    result: Int = 0
     for number in numbers:
-        made = made + number
-    return made
+        result = result + number
+    return result
 
 
 def hint(number: Int) -> int:
-    """What `number` was when the graph was captured: for guesses at what is fast, never for what is right."""
+    """Returns the value of `number` at capture, for performance heuristics; correctness must not depend on it."""
     return number if isinstance(number, int) else evaluate(number, lambda s: s.hint)
 
 
 def evaluate(number: Int, value: Callable[[Symbol], Any]) -> Any:
-    """`number` for values of its symbols."""
+    """Returns `number` with each symbol replaced by ``value(symbol)``."""
     if isinstance(number, int):
         return number
     return sum(factor * functools.reduce(lambda a, s: a * value(s), m, 1) for m, factor in number.terms.items())
 
 
 def symbols_in(value: Any) -> Iterator[str]:
-    """The names of the symbols in a number, or in nested sequences of numbers."""
+    """Yields the names of the symbols in a number, or in nested sequences of numbers."""
     if isinstance(value, Real):
         yield value.name
     elif isinstance(value, Size):
@@ -175,7 +199,7 @@ def symbols_in(value: Any) -> Iterator[str]:
 
 
 def factor_text(number: Int) -> str:
-    """`number` as a factor or a divisor."""
+    """Returns `number` as source, in parentheses if it could not stand as a factor or divisor otherwise."""
     text = str(number)
     return text if isinstance(number, int) or text.isidentifier() else f"({text})"
 
@@ -194,12 +218,13 @@ def _sum(*parts: Mapping[Monomial, int]) -> Int:
 
 
 def _ordered(terms: Mapping[Monomial, int]) -> list[tuple[Monomial, int]]:
-    """Terms by degree, then by name: an order that multiplication keeps."""
+    """Returns the terms by decreasing degree, then by name: an order that multiplication preserves."""
     return sorted(terms.items(), key=lambda term: (-len(term[0]), term[0]))
 
 
 def _divide(number: Int, divisor: Int) -> tuple[Int, Int]:
-    """Quotient and rest by long division; the rest is 0 exactly where `divisor` divides `number` as a polynomial."""
+    """Returns quotient and remainder by polynomial long division; the remainder is 0 exactly if `divisor` divides
+    `number`."""
     quotient: Int = 0
     rest: Int = 0
     monomial, factor = _ordered(_terms(divisor))[0]
@@ -216,7 +241,7 @@ def _divide(number: Int, divisor: Int) -> tuple[Int, Int]:
 
 
 def _without(monomial: Monomial, divisor: Monomial) -> Monomial | None:
-    """`monomial` over `divisor`, where that is one."""
+    """Returns `monomial` divided by `divisor` if the result is a monomial, else None."""
     left = list(monomial)
     for symbol in divisor:
         if symbol not in left:
@@ -226,6 +251,7 @@ def _without(monomial: Monomial, divisor: Monomial) -> Monomial | None:
 
 
 def _is_positive(difference: Int) -> bool:
+    """Returns whether `difference` is greater than 0; raises `Undecided` if the lower bounds do not decide it."""
     if isinstance(difference, int):
         return difference > 0
     if (least := _least(difference)) is not None and least > 0:
@@ -236,7 +262,7 @@ def _is_positive(difference: Int) -> bool:
 
 
 def _least(number: Int) -> int | None:
-    """The least value of `number`, where each of its terms grows with the symbols."""
+    """Returns the lower bound of `number` if each of its terms grows with the symbols, else None."""
     beyond = evaluate(number, lambda s: symbol(s.name, 0, 0) + s.least)
     terms = _terms(beyond)
     return terms.get((), 0) if all(factor >= 0 for m, factor in terms.items() if m) else None

@@ -1,62 +1,63 @@
-/** Marks in a cell's own editor, which follow its text. */
+/** Marks in the notebook's own editors; they follow edits of the text. */
 
 import { type EditorState, type Range, StateEffect, StateField } from "@codemirror/state";
 import { Decoration, type DecorationSet, EditorView } from "@codemirror/view";
-import { linesIn, type Mark } from "./view/model/marks";
-import type { Artifact } from "./view/model/record";
-import { chip, TIP } from "./view/panes/chips";
+import { locateLines } from "./view/model/analysis/line_matching";
+import type { Mark } from "./view/model/analysis/marks";
+import type { Artifact } from "./view/model/record/record";
+import { MARK_TOOLTIP, markChip } from "./view/panes/text/mark_chip";
 
-/** The marks of one source's lines, for the cells that have these lines. */
-export interface Given {
+/** The marks of one source, for the cells that contain its lines. */
+export interface SourceMarks {
   source: Artifact;
   marks: Mark[];
-  /** Whether the source is the cell itself, and not only functions of it. */
+  /** Whether the source is a whole cell, not only functions defined in one. */
   whole: boolean;
   go(mark: Mark): void;
 }
 
-/** Show the marks that `owner` (an output) gives this editor, in place of those it gave before. */
-export function setMarks(view: EditorView, owner: object, given: Given[]): void {
-  if (!view.state.field(MARKS, false)) {
-    if (!given.length) return;
-    view.dispatch({ effects: StateEffect.appendConfig.of([MARKS, TIP]) });
+/** Shows the marks of `owner` (an output) in an editor, in place of its previous ones. */
+export function setMarks(view: EditorView, owner: object, sources: SourceMarks[]): void {
+  if (!view.state.field(MARK_STATE, false)) {
+    if (!sources.length) return;
+    view.dispatch({ effects: StateEffect.appendConfig.of([MARK_STATE, MARK_TOOLTIP]) });
   }
-  view.dispatch({ effects: give.of([owner, given]) });
+  view.dispatch({ effects: setSourceMarks.of([owner, sources]) });
 }
 
-const give = StateEffect.define<[owner: object, given: Given[]]>();
+const setSourceMarks = StateEffect.define<[owner: object, sources: SourceMarks[]]>();
 
-interface Marked {
-  owners: Map<object, Given[]>;
+interface MarkState {
+  owners: Map<object, SourceMarks[]>;
   shown: DecorationSet;
 }
 
-const MARKS = StateField.define<Marked>({
+const MARK_STATE = StateField.define<MarkState>({
   create: () => ({ owners: new Map(), shown: Decoration.none }),
   update(value, { docChanged, effects, state }) {
     const owners = new Map(value.owners);
-    const given = effects.filter((effect) => effect.is(give));
-    for (const { value } of given) {
-      const [owner, marks] = value;
-      if (marks.length) owners.set(owner, marks);
+    const updates = effects.filter((effect) => effect.is(setSourceMarks));
+    for (const { value } of updates) {
+      const [owner, sources] = value;
+      if (sources.length) owners.set(owner, sources);
       else owners.delete(owner);
     }
-    return docChanged || given.length ? { owners, shown: decorations(state, owners) } : value;
+    return docChanged || updates.length ? { owners, shown: markDecorations(state, owners) } : value;
   },
   provide: (field) => EditorView.decorations.from(field, ({ shown }) => shown),
 });
 
-function decorations(state: EditorState, owners: Map<object, Given[]>): DecorationSet {
-  const made: Range<Decoration>[] = [];
+function markDecorations(state: EditorState, owners: Map<object, SourceMarks[]>): DecorationSet {
+  const decorations: Range<Decoration>[] = [];
   for (const { source, marks, whole, go } of [...owners.values()].flat()) {
-    const lines = linesIn(state.doc.toString(), source, whole);
+    const lines = locateLines(state.doc.toString(), source, whole);
     for (const mark of marks) {
       const number = lines.get(mark.line.slice(source.id.length + 1));
       if (number === undefined) continue;
       const { from, to } = state.doc.line(number);
-      made.push(Decoration.line({ class: `cutaway-line ${mark.kind}` }).range(from));
-      made.push(chip(mark, to, go));
+      decorations.push(Decoration.line({ class: `cutaway-line ${mark.kind}` }).range(from));
+      decorations.push(markChip(mark, to, go));
     }
   }
-  return Decoration.set(made, true);
+  return Decoration.set(decorations, true);
 }

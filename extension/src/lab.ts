@@ -1,31 +1,34 @@
 /**
- * JupyterLab and Notebook 7: the explorer of a record in an output.  While the kernel has the widget
- * that made the output, it is that widget; else (a saved notebook, a restarted kernel, a notebook
- * that is not trusted) it is drawn from the record itself and talks to no kernel.  The record's marks
- * stand beside the lines of the cells that it is about.
+ * The extension for JupyterLab and Notebook 7: renders a record in an output as the explorer. If the kernel still has
+ * the widget of the output, the widget is shown; otherwise (a saved notebook, a restarted kernel, an untrusted
+ * notebook) the explorer is created from the record and does not use the kernel. The record's marks are shown in the
+ * editors of the cells that it describes.
  */
 
 import type { EditorView } from "@codemirror/view";
 import type { IRenderMime } from "@jupyterlab/rendermime-interfaces";
 import { PanelLayout, Widget } from "@lumino/widgets";
-import { type Given, setMarks } from "./editor";
-import { readRecord } from "./view/model/check";
-import { Links } from "./view/model/links";
-import { type Mark, marksOf } from "./view/model/marks";
-import type { Record as CutawayRecord } from "./view/model/record";
+import { type SourceMarks, setMarks } from "./editor";
+import { Links } from "./view/model/analysis/links";
+import { type Mark, marksOf } from "./view/model/analysis/marks";
+import { readRecord } from "./view/model/record/read";
+import type { Record as CutawayRecord } from "./view/model/record/record";
 
 const MIME = "application/vnd.cutaway.record+json";
 const WIDGET_VIEW = "application/vnd.jupyter.widget-view+json";
-const BEFORE_WIDGETS_AND_HTML = -20;
-const SOON_MS = 300;
+const RENDERER_RANK = -20;
+const WIDGET_TIMEOUT_MS = 300;
 
-/** What is used of a notebook's panel.  A renderer gets no tokens, so that it is found by its looks. */
+/**
+ * The part of a notebook panel that is used here. A renderer gets no plugin tokens, so the panel is found by its
+ * fields.
+ */
 interface NotebookPanel extends Widget {
   sessionContext: { ready: Promise<void>; session: { kernel: Kernel | null } | null };
   content: Widget & {
     widgets: Cell[];
     rendermime: { createRenderer(mimeType: string): IRenderMime.IRenderer };
-    /** A cell came into sight: its editor may be a new one. */
+    /** A cell became visible; its editor may be new. */
     cellInViewportChanged?: {
       connect(slot: () => void, of: object): void;
       disconnect(slot: () => void, of: object): void;
@@ -46,8 +49,8 @@ interface Kernel {
 class RecordRenderer extends Widget implements IRenderMime.IRenderer {
   private model: IRenderMime.IMimeModel | null = null;
   private shown = "";
-  private clean: (() => void) | null = null;
-  private marks: Given[] = [];
+  private removeExplorer: (() => void) | null = null;
+  private marks: SourceMarks[] = [];
 
   constructor() {
     super();
@@ -59,46 +62,48 @@ class RecordRenderer extends Widget implements IRenderMime.IRenderer {
     this.model = model;
     this.marks = [];
     try {
-      this.marks = this.marksOf(readRecord(model.data[MIME]));
+      this.marks = this.sourceMarks(readRecord(model.data[MIME]));
     } catch {
-      // the explorer says what is wrong with the record
+      // the explorer shows why the record is refused
     }
-    if (this.isAttached) await this.show_();
+    if (this.isAttached) await this.render();
   }
 
   protected onAfterAttach(): void {
-    notebookPanel(this)?.content.cellInViewportChanged?.connect(this.mark, this);
-    void this.show_();
+    notebookPanel(this)?.content.cellInViewportChanged?.connect(this.updateMarks, this);
+    void this.render();
   }
 
   protected onBeforeDetach(): void {
     const content = notebookPanel(this)?.content;
-    content?.cellInViewportChanged?.disconnect(this.mark, this);
+    content?.cellInViewportChanged?.disconnect(this.updateMarks, this);
     for (const { editor } of content?.widgets ?? []) if (editor) setMarks(editor.editor, this, []);
   }
 
   // ------------------------------------------------------------ marks in editors
 
-  private marksOf(record: CutawayRecord): Given[] {
+  private sourceMarks(record: CutawayRecord): SourceMarks[] {
     const all = marksOf(record, new Links(record));
-    return record.sources.flatMap((source, i): Given[] => {
+    return record.sources.flatMap((source, i): SourceMarks[] => {
       const marks = all.filter(({ line }) => line.startsWith(`${source.id}#`));
       return marks.length ? [{ source, marks, whole: i === 0, go: (mark) => this.go(mark) }] : [];
     });
   }
 
-  /** Give the cells that the record is about their marks: its own cell, and those of functions it called. */
-  private mark(): void {
+  /**
+   * Updates the marks in the cells of the record: the cell of this output, and cells that define functions it called.
+   */
+  private updateMarks(): void {
     const content = notebookPanel(this)?.content;
     const own = content?.widgets.find((cell) => cell.contains(this));
     for (const cell of content?.widgets ?? []) {
       if (cell.model.type !== "code") continue;
-      const given = this.marks.filter(({ whole }) => whole === (cell === own));
-      void cell.ready.then(() => cell.editor && !this.isDisposed && setMarks(cell.editor.editor, this, given));
+      const marks = this.marks.filter(({ whole }) => whole === (cell === own));
+      void cell.ready.then(() => cell.editor && !this.isDisposed && setMarks(cell.editor.editor, this, marks));
     }
   }
 
-  /** Show in the explorer what a mark is about. */
+  /** Shows a mark in the explorer. */
   private go(mark: Mark): void {
     const explorer = this.node.querySelector(".cutaway");
     explorer?.dispatchEvent(new CustomEvent("cutaway-go", { detail: mark }));
@@ -107,9 +112,9 @@ class RecordRenderer extends Widget implements IRenderMime.IRenderer {
 
   // ------------------------------------------------------------ the explorer
 
-  private async show_(): Promise<void> {
+  private async render(): Promise<void> {
     const { model } = this;
-    this.mark();
+    this.updateMarks();
     const view = model?.data[WIDGET_VIEW] as { model_id?: string } | undefined;
     const panel = notebookPanel(this);
     if (!model || (view?.model_id && this.shown === view.model_id)) return;
@@ -119,7 +124,7 @@ class RecordRenderer extends Widget implements IRenderMime.IRenderer {
     if (await hasComm(panel, view.model_id)) await this.showWidget(panel, model, view.model_id, false);
   }
 
-  /** Show the live widget; with `atOnce`, only where the page has its model already. */
+  /** Shows the live widget; with `atOnce`, only if the page has its model already. Returns whether it is shown. */
   private async showWidget(
     panel: NotebookPanel,
     model: IRenderMime.IMimeModel,
@@ -128,9 +133,9 @@ class RecordRenderer extends Widget implements IRenderMime.IRenderer {
   ): Promise<boolean> {
     const renderer = widgetRenderer(panel);
     if (!renderer) return false;
-    // for a model that it does not know, the renderer waits for seconds whether it comes
+    // the renderer waits several seconds for a model that it does not have
     const rendered = renderer.renderModel(model).catch(() => {});
-    await Promise.race([rendered, new Promise((resolve) => setTimeout(resolve, SOON_MS))]);
+    await Promise.race([rendered, new Promise((resolve) => setTimeout(resolve, WIDGET_TIMEOUT_MS))]);
     const isThere = "widgets" in renderer && (renderer.widgets as unknown[]).length > 0;
     if (this.isDisposed || (atOnce && !isThere)) {
       renderer.dispose();
@@ -148,19 +153,19 @@ class RecordRenderer extends Widget implements IRenderMime.IRenderer {
     this.empty();
     const host = new Widget();
     (this.layout as PanelLayout).addWidget(host);
-    this.clean = open(host.node, model.data[MIME]);
+    this.removeExplorer = open(host.node, model.data[MIME]);
     this.shown = "record";
   }
 
   private empty(): void {
-    this.clean?.();
-    this.clean = null;
+    this.removeExplorer?.();
+    this.removeExplorer = null;
     for (const child of [...(this.layout as PanelLayout).widgets]) child.dispose();
   }
 
   dispose(): void {
-    this.clean?.();
-    this.clean = null;
+    this.removeExplorer?.();
+    this.removeExplorer = null;
     super.dispose();
   }
 }
@@ -172,7 +177,7 @@ function notebookPanel(widget: Widget): NotebookPanel | null {
   return null;
 }
 
-/** What draws live widgets; null while, or where, no extension for them is there. */
+/** Creates the renderer of live widgets; null if no widget extension is installed or loaded yet. */
 function widgetRenderer(panel: NotebookPanel): IRenderMime.IRenderer | null {
   try {
     return panel.content.rendermime.createRenderer(WIDGET_VIEW);
@@ -187,14 +192,14 @@ async function hasComm(panel: NotebookPanel, id: string): Promise<boolean> {
     const reply = await panel.sessionContext.session?.kernel?.requestCommInfo({ target_name: "jupyter.widget" });
     return reply?.content.status === "ok" && id in (reply.content.comms ?? {});
   } catch {
-    return false; // no kernel: what is saved is shown
+    return false; // no kernel: the saved record stays
   }
 }
 
 const extension: IRenderMime.IExtension = {
   id: "cutaway:record",
   rendererFactory: { safe: true, mimeTypes: [MIME], createRenderer: () => new RecordRenderer() },
-  rank: BEFORE_WIDGETS_AND_HTML,
+  rank: RENDERER_RANK,
   dataType: "json",
 };
 

@@ -1,4 +1,4 @@
-/** What build.mjs makes of imports that are not plain modules. */
+/** Types of imports that build.mjs resolves itself. */
 
 declare module "worker:*" {
   /** The bundled script of a worker. */

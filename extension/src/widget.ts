@@ -1,15 +1,15 @@
-/** The explorer as an anywidget module, and for pages that have no kernel. */
+/** The explorer as an anywidget module, and as a function for pages without a kernel. */
 
 import { mount } from "./view/app/explorer";
-import { type Model, StaticModel } from "./view/model/host";
+import { StaticModel, type WidgetModel } from "./view/model/widget_model";
 
-/** Show a record (its JSON text, or what was read from one) in `element`, without a kernel. */
+/** Shows a record, as JSON text or parsed JSON, in `element` without a kernel. Returns a function that removes it. */
 export function open(element: HTMLElement, record: unknown): () => void {
   return mount(element, new StaticModel(record));
 }
 
 export default {
-  render({ model, el }: { model: Model; el: HTMLElement }): () => void {
+  render({ model, el }: { model: WidgetModel; el: HTMLElement }): () => void {
     return mount(el, model);
   },
 };

@@ -1,7 +1,7 @@
-"""A compiled cell that awaits, in a kernel: the magic's call is awaited, too, in the loop that runs already.
+"""``%%compile`` for cells with top-level ``await``, in a kernel whose event loop is already running.
 
-IPython decides whether a cell awaits by the text that it has become, and ``%%compile`` has become one
-call with the cell as a string.  Where that cell awaits, the call turns into one that does.
+IPython decides whether a cell awaits by its transformed text, and ``%%compile`` transforms the cell into one call
+with the cell as a string.  If that string awaits, this module replaces the call by an awaited one.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ AWAITED = "await get_ipython().magics_manager.registry['CutawayMagics'].compile_
 
 
 class AwaitTransformer:
-    """The last of IPython's input transformers."""
+    """An IPython input transformer, which runs last: rewrites the call of ``%%compile`` for a cell that awaits."""
 
     def __init__(self, shell: Any) -> None:
         self.shell = shell
@@ -29,24 +29,28 @@ class AwaitTransformer:
         return [text.replace(MAGIC, AWAITED, 1)] if self.awaits(cell) else lines
 
     def awaits(self, cell: str) -> bool:
+        """Returns whether the cell has a top-level ``await``; False for a cell with a syntax error."""
         try:
             code = compile(self.shell.transform_cell(cell), "<cell>", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
         except (SyntaxError, ValueError):
-            return False  # to be said when it runs
+            return False  # reported when the cell runs
         return bool(code.co_flags & inspect.CO_COROUTINE)
 
 
 def install(shell: Any) -> None:
+    """Adds the transformer to `shell`, once."""
     if not any(isinstance(t, AwaitTransformer) for t in shell.input_transformers_post):
         shell.input_transformers_post.append(AwaitTransformer(shell))
 
 
 def remove(shell: Any) -> None:
-    kept = [t for t in shell.input_transformers_post if not isinstance(t, AwaitTransformer)]
-    shell.input_transformers_post = kept
+    """Removes the transformer from `shell`."""
+    others = [t for t in shell.input_transformers_post if not isinstance(t, AwaitTransformer)]
+    shell.input_transformers_post = others
 
 
 def loop_is_running() -> bool:
+    """Returns whether an event loop is running in this thread."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:

@@ -1,4 +1,4 @@
-"""What a statement at a cell's top level binds, and whether it can live in a function."""
+"""Names that top-level statements of a cell bind, and which statements cannot be moved into a function."""
 
 from __future__ import annotations
 
@@ -10,24 +10,25 @@ Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 LOOPS = (ast.For, ast.AsyncFor, ast.While)
 AWAITS = (ast.Await, ast.AsyncFor, ast.AsyncWith)
 FRAME_READERS = ("exec", "eval", "locals", "vars", "dir")
-"""Builtins that look at the frame that calls them, which in a function is not the namespace."""
+"""Builtins that read the calling frame, which inside a function is not the cell's namespace."""
 
 
 @dataclass(frozen=True)
-class Plain:
-    """A statement stays ordinary module code; `note` tells the reader why, where that matters."""
+class SkeletonStatement:
+    """Marks a statement that stays ordinary module code, in the skeleton."""
 
     note: str = ""
+    """The reason for the user, if the statement would otherwise have been compiled."""
 
 
-def own_nodes(node: ast.AST) -> Iterator[ast.AST]:
-    """`node` and all below it that belong to the same scope (targets of comprehensions do not)."""
+def scope_nodes(node: ast.AST) -> Iterator[ast.AST]:
+    """Yields `node` and its descendants in the same scope (without targets of comprehensions)."""
     yield node
-    for child in _own_children(node):
-        yield from own_nodes(child)
+    for child in _scope_children(node):
+        yield from scope_nodes(child)
 
 
-def _own_children(node: ast.AST) -> Iterator[ast.AST]:
+def _scope_children(node: ast.AST) -> Iterator[ast.AST]:
     if isinstance(node, ast.ClassDef):
         yield from [*node.decorator_list, *node.bases, *node.keywords]
     elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
@@ -41,11 +42,11 @@ def _own_children(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def bound_names(statements: Iterable[ast.stmt]) -> set[str]:
-    """The names that the statements bind or delete in their own scope."""
-    return {name for s in statements for node in own_nodes(s) for name in _binds(node)}
+    """Returns the names that the statements bind or delete in their own scope."""
+    return {name for s in statements for node in scope_nodes(s) for name in _names_bound_by(node)}
 
 
-def _binds(node: ast.AST) -> Iterator[str]:
+def _names_bound_by(node: ast.AST) -> Iterator[str]:
     match node:
         case ast.Name(id=name, ctx=ast.Store() | ast.Del()):
             yield name
@@ -64,22 +65,22 @@ def is_future(statement: ast.stmt) -> bool:
 
 
 def contains_loop(statement: ast.stmt) -> bool:
-    return any(isinstance(node, LOOPS) for node in own_nodes(statement))
+    return any(isinstance(node, LOOPS) for node in scope_nodes(statement))
 
 
-def why_plain(statement: ast.stmt) -> Plain | None:
-    """Why the statement cannot, or need not, be part of a function; None if it can."""
+def skeleton_reason(statement: ast.stmt) -> SkeletonStatement | None:
+    """Returns why the statement cannot, or need not, be part of a function; None if it can be."""
     if isinstance(statement, ast.ImportFrom) and statement.names[0].name == "*":
-        return Plain(f"`from {statement.module} import *` is only possible at module level")
+        return SkeletonStatement(f"`from {statement.module} import *` is only possible at module level")
     if isinstance(statement, (ast.Import, ast.ImportFrom, Definition)):
-        return Plain()
-    for node in own_nodes(statement):
+        return SkeletonStatement()
+    for node in scope_nodes(statement):
         if isinstance(node, AWAITS) or (isinstance(node, ast.comprehension) and node.is_async):
-            return Plain("it awaits")
+            return SkeletonStatement("it awaits")
         if isinstance(node, ast.ImportFrom) and node.names[0].name == "*":
-            return Plain(f"`from {node.module} import *` is only possible at module level")
+            return SkeletonStatement(f"`from {node.module} import *` is only possible at module level")
         if isinstance(node, ast.Name) and node.id == "get_ipython":
-            return Plain("it is a magic or a shell command of IPython's")
+            return SkeletonStatement("it is an IPython magic or shell command")
         if isinstance(node, ast.Name) and node.id in FRAME_READERS:
-            return Plain(f"`{node.id}` looks at the frame that calls it")
+            return SkeletonStatement(f"`{node.id}` reads the frame that calls it")
     return None

@@ -1,4 +1,4 @@
-"""The built browser half, as files."""
+"""The files of the built browser code."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ STATIC = Path(__file__).parents[1] / "static"
 
 
 def asset(name: str) -> Path:
-    """A file that the browser half's build makes; BuildError, with the remedy, where it did not run."""
+    """Returns the path of a file that the browser build makes; raises BuildError, with the remedy, if it is missing."""
     path = STATIC / name
     if not path.is_file():
-        raise BuildError(f"the explorer is not built ({name} is missing): run `npm ci && npm run build` in extension/")
+        raise BuildError(
+            f"the explorer's browser code is not built ({name} is missing): run `npm ci && npm run build` in extension/"
+        )
     return path

@@ -13,22 +13,22 @@ import traitlets
 from compiler_core.records import Compile, Event, Frame, Record, to_plain
 from kernel_magics.display import messages, outputs
 from kernel_magics.display.assets import asset
-from kernel_magics.display.messages import MOST_PANES, PANES
+from kernel_magics.display.messages import MAX_PANES, PANES
 
 MIME = "application/vnd.cutaway.record+json"
 
-_STEPS_SHOWN = 14
+_MAX_STEPS_SHOWN = 14
 
 
 class Explorer(anywidget.AnyWidget):
-    """All the stages of a record side by side, linked.
+    """A widget that shows the stages of a record side by side, linked.
 
-    Without a record it shows the progress of the one that it follows.  What the reader points
-    out comes back: `selection` holds the ids of the pinned items, `shown` the panes, `compile`
-    the id of the compile that is looked at; each may be set from Python too.
+    Without a record it shows the progress of the record that it follows.  The user's choices are synchronised
+    traits, which may also be set from Python: `selection` holds the ids of the pinned items, `shown` the names of the
+    visible panes, `compile` the id of the compile.
     """
 
-    # as text: of a file, anywidget would tell each explorer's changes by a signal, which keeps all explorers alive
+    # Given as text: for a path, anywidget connects each explorer to a file watcher's signal, which keeps it alive.
     _esm = traitlets.Unicode(asset("explorer.js").read_text(encoding="utf-8")).tag(sync=True)
     _css = traitlets.Unicode(asset("explorer.css").read_text(encoding="utf-8")).tag(sync=True)
 
@@ -44,20 +44,28 @@ class Explorer(anywidget.AnyWidget):
 
     def __init__(self, record: Record | None = None) -> None:
         super().__init__(record=record)
-        self.shown_as: Any = None
-        """The handle of the output that shows it, where there is one to keep up to date."""
+        self.display_handle: Any = None
+        """The `DisplayHandle` of the output that shows the widget, to update it; None if there is none."""
         self._is_updating = False
-        _hear_while_busy(self.comm)
+        _reply_on_requesting_subshell(self.comm)
         self.comm.on_close(lambda _: self.close())
-        outputs.opened(self)
+        outputs.add_open(self)
+
+    def close(self) -> None:
+        """Closes the widget, and the widget of its layout, which ipywidgets would keep."""
+        super().close()
+        self.layout.close()
 
     def show(self, *panes: str, compile: str | None = None) -> None:
-        """Show these panes side by side ("kernel", or "kernel:backward.cpp" for one of several)."""
+        """Shows panes side by side ("kernel", or "kernel:backward.cpp" for one of several artifacts).
+
+        `compile` selects a compile by its id.  Raises ValueError for an unknown pane or compile, or too many panes.
+        """
         unknown = [p for p in panes if p.split(":")[0] not in PANES]
         if unknown:
             raise ValueError(f"no pane is called {unknown[0]!r}; the panes are {', '.join(PANES)}")
-        if len(panes) > MOST_PANES:
-            raise ValueError(f"at most {MOST_PANES} panes fit side by side, not {len(panes)}")
+        if len(panes) > MAX_PANES:
+            raise ValueError(f"at most {MAX_PANES} panes fit side by side, not {len(panes)}")
         if compile is not None:
             self._check_compile(compile)
             self.compile = compile
@@ -65,28 +73,29 @@ class Explorer(anywidget.AnyWidget):
             self.shown = list(panes)
 
     def measure(self) -> None:
-        """Time the kernels of the record on the device that is here, and show that (`compiler_core.api.measure`)."""
+        """Times the record's kernels on this machine's device and shows the times (`compiler_core.api.measure`)."""
         from compiler_core.api.measure import measure
 
         if self.record is not None:
             measure(self.record)
-            self.grown()
+            self.refresh()
 
     def check_accuracy(self) -> None:
-        """Compare what kernels compute with eager PyTorch in float64, and show that (`compiler_core.api.accuracy`)."""
+        """Compares the kernels' results with eager PyTorch in float64 and shows the errors
+        (`compiler_core.api.accuracy`)."""
         from compiler_core.api.accuracy import check_accuracy
 
         if self.record is not None:
             check_accuracy(self.record)
-            self.grown()
+            self.refresh()
 
-    def grown(self) -> None:
-        """The record that was shown has more in it now."""
+    def refresh(self) -> None:
+        """Sends the record again, after something was added to it, and updates the output that shows it."""
         self.send_state("record")
-        if self.shown_as is not None:
-            self._is_updating = True  # an output of an earlier cell, perhaps
+        if self.display_handle is not None:
+            self._is_updating = True  # the output may be that of an earlier cell, not of the running one
             try:
-                self.shown_as.update(self)
+                self.display_handle.update(self)
             finally:
                 self._is_updating = False
 
@@ -96,21 +105,21 @@ class Explorer(anywidget.AnyWidget):
             raise ValueError(f"the record has no compile {compile!r}; it has {', '.join(known) or 'none'}")
 
     def follow(self, record: Record) -> Callable[[], None]:
-        """Show each step of `record` as it happens, until what comes back is called."""
-        done: deque[dict[str, Any]] = deque(maxlen=_STEPS_SHOWN)
+        """Shows each step of `record` as it happens; returns a function that stops this."""
+        done: deque[dict[str, Any]] = deque(maxlen=_MAX_STEPS_SHOWN)
         frames: dict[int, Frame] = {}
 
-        def heard(compile_: Compile, event: Event) -> None:
+        def on_event(compile_: Compile, event: Event) -> None:
             if event.end is not None:
                 done.append(_step(event))
             frames.update((frame.id, frame) for frame in record.frames[len(frames) :])
             frame = frames.get(compile_.frame)
             self.progress = _progress(record.clock(), compile_, frame.name if frame else "", event, list(done))
 
-        return record.listen(heard)
+        return record.listen(on_event)
 
     def on_cancel(self, callback: Callable[[], None]) -> None:
-        """Call `callback` when the Cancel button is pressed, perhaps on another thread."""
+        """Calls `callback` when the Cancel button is pressed, possibly on another thread."""
 
         def received(_: Explorer, content: dict[str, Any], __: list[Any]) -> None:
             if content == messages.CANCEL:
@@ -119,12 +128,12 @@ class Explorer(anywidget.AnyWidget):
         self.on_msg(received)
 
     def _handle_msg(self, msg: dict[str, Any]) -> None:
-        """A message of the page: see `messages` for those that are taken."""
+        """Handles a message of the page, if `messages` accepts it."""
         try:
-            messages.check(msg, self.record)
-        except messages.Refused as refusal:
+            messages.check_message(msg, self.record)
+        except messages.InvalidMessage as refusal:
             warnings.warn(
-                f"a message of the page to a Cutaway explorer was refused: {refusal}",
+                f"a message of the page to a Cutaway explorer was ignored: {refusal}",
                 messages.MessageWarning,
                 stacklevel=1,
             )
@@ -133,27 +142,28 @@ class Explorer(anywidget.AnyWidget):
 
     def _repr_mimebundle_(self, **kwargs: Any) -> tuple[dict[str, Any], dict[str, Any]] | None:
         if not self._is_updating:
-            outputs.displayed(self)
+            outputs.mark_displayed(self)
         bundle: tuple[dict[str, Any], dict[str, Any]] | None = super()._repr_mimebundle_(**kwargs)
         if bundle is None or self.record is None:
             return bundle
-        from kernel_magics.display import summary
-
         data, metadata = bundle
-        data |= {
-            MIME: to_plain(self.record),
-            "text/html": summary.html(self.record),
-            "text/plain": summary.text(self.record),
-        }
-        return data, metadata
+        return data | record_bundle(self.record), metadata
 
 
-def _hear_while_busy(comm: Any) -> None:
-    """Let messages from the page arrive, on a thread of their own, while the main thread runs a cell.
+def record_bundle(record: Record) -> dict[str, Any]:
+    """Returns the record as MIME types for every viewer: for ours, as HTML without scripts, as text."""
+    from kernel_magics.display import summary
+    from kernel_magics.display.static_html import html
 
-    The page asks for that where it can ("subshells").  From 7.4 on ipykernel sends them to the
-    thread that spoke last all the same: here the one that compiles, where Cancel would wait for
-    what it should stop.
+    return {MIME: to_plain(record), "text/html": html(record), "text/plain": summary.text(record)}
+
+
+def _reply_on_requesting_subshell(comm: Any) -> None:
+    """Makes ipykernel deliver the page's messages on the subshell thread that the page asks for.
+
+    The page requests a subshell where the kernel has them, so that messages arrive while the main thread runs a cell.
+    ipykernel 7.4 and later deliver them instead to the thread that sent the last message.  Here that is the thread
+    that compiles, on which Cancel would wait for the compile that it should stop.
     """
     if hasattr(comm, "_reply_subshell_for"):
         comm._reply_subshell_for = lambda data, asked_for: asked_for

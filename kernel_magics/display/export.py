@@ -1,8 +1,9 @@
-"""``--save``: a record as an HTML report, as JSON, or as a folder of plain files."""
+"""Writes a record as an HTML report, as JSON, or as a folder of plain files (``--save``)."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
@@ -11,23 +12,27 @@ from compiler_core.records import Artifact, Record
 from compiler_core.records.steps import steps_text
 
 SUFFIXES = {"python": ".py", "cpp": ".cpp", "triton": ".py", "asm": ".s", "ptx": ".ptx", "mlir": ".mlir", "llvm": ".ll"}
-LONGEST_NAME = 100
+MAX_NAME_LENGTH = 100
 
 
-def check(path: str) -> None:
-    """UsageError unless `save` knows what to write to `path`, and there is a folder to write it in."""
+def check_path(path: str) -> None:
+    """Raises UsageError unless `path` has an ending that `save` supports and its folder exists."""
     target = Path(path).expanduser()
     if not path.endswith(("/", ".html", ".json")):
-        raise UsageError(f"--save {path}: the name ends in .html (a report), .json (the record) or / (a folder)")
+        raise UsageError(f"--save {path}: the path must end in .html (a report), .json (the record) or / (a folder)")
     if path.endswith("/"):
         if target.exists() and not target.is_dir():
-            raise UsageError(f"--save {path}: that is a file, not a folder")
+            raise UsageError(f"--save {path}: this is a file, not a folder")
     elif not target.parent.is_dir():
         raise UsageError(f"--save {path}: there is no folder {target.parent}")
 
 
 def save(record: Record, path: str) -> Path:
-    """Write `record` to `path`, whose ending says how; OSError where that is not possible."""
+    """Writes `record` to `path` and returns the path written.
+
+    The ending selects the format: ``.html`` a report, ``.json`` the record, ``/`` a folder of plain files.  Raises
+    OSError if the file or folder cannot be written.
+    """
     target = Path(path).expanduser()
     if path.endswith("/"):
         return save_folder(record, target)
@@ -39,10 +44,13 @@ def save(record: Record, path: str) -> Path:
 
 
 def save_folder(record: Record, folder: Path) -> Path:
-    """Every text of the record as a file of its own, ``<compile id>/<artifact>``, and a summary;
-    the steps of the symbolic interpreter, where they were recorded, one a line; and each graph's kernels with what
-    launches them as a Python file that runs on its own."""
-    from compiler_core.api.standalone_script import script
+    """Writes a record as a folder.
+
+    Each text becomes a file ``<compile id>/<artifact>``.  Beside them are ``summary.txt``, ``record.json``, the user's
+    files in ``source``, the steps of the symbolic interpreter (``steps.txt``, if recorded), and for each graph with
+    kernels a Python file that runs on its own (``run_forward.py``, ``run_backward.py``).
+    """
+    from compiler_core.api.standalone_script import standalone_script
     from kernel_magics.display import summary
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -50,29 +58,47 @@ def save_folder(record: Record, folder: Path) -> Path:
     record.save(folder / "record.json")
     for number, source in enumerate(record.sources):
         _write(folder / "source" / f"{number}_{_file_name(Path(source.name).stem)}.py", source.text)
+    folder_names = _UniqueNames(["source"])
     for compile_ in record.compiles:
-        inside = folder / _file_name(compile_.id)
+        inside = folder / folder_names.take(_file_name(compile_.id))
+        file_names = _UniqueNames(["run_forward.py", "run_backward.py", "steps.txt"])
         for artifact in compile_.artifacts:
-            _write(inside / _artifact_name(artifact), artifact.text)
+            _write(inside / file_names.take(*_artifact_name(artifact)), artifact.text)
         for which in ("forward", "backward"):
             with suppress(UsageError):  # not every graph has kernels, or can stand alone
-                _write(inside / f"run_{which}.py", script(compile_, which))
+                _write(inside / f"run_{which}.py", standalone_script(compile_, which))
         if compile_.steps:
             _write(inside / "steps.txt", steps_text(compile_.steps))
     return folder
 
 
-def _artifact_name(artifact: Artifact) -> str:
-    """The artifact's own name, with an ending that editors know."""
-    name, suffix = _file_name(artifact.name), SUFFIXES.get(artifact.language, ".txt")
-    return name if name.endswith(suffix) else name + suffix
+class _UniqueNames:
+    """Names within one folder.  Names that differ only in case are the same on some file systems."""
+
+    def __init__(self, reserved: Iterable[str]) -> None:
+        self._taken = {name.casefold() for name in reserved}
+
+    def take(self, stem: str, suffix: str = "") -> str:
+        """Returns ``stem + suffix``, with a number after the stem if that name is taken: ``name_2.py``."""
+        name, number = stem + suffix, 1
+        while name.casefold() in self._taken:
+            number += 1
+            name = f"{stem}_{number}{suffix}"
+        self._taken.add(name.casefold())
+        return name
+
+
+def _artifact_name(artifact: Artifact) -> tuple[str, str]:
+    """Returns the file name of an artifact without its suffix, and the suffix of its language."""
+    suffix = SUFFIXES.get(artifact.language, ".txt")
+    return _file_name(artifact.name).removesuffix(suffix), suffix
 
 
 def _file_name(name: str) -> str:
-    """`name` as one harmless part of a path, whatever a record says."""
-    return re.sub(r"[^\w.+-]+", "_", name).strip(".")[:LONGEST_NAME] or "unnamed"
+    """Makes `name`, which comes from the record and may be anything, safe as one part of a path."""
+    return re.sub(r"[^\w.+-]+", "_", name).strip(".")[:MAX_NAME_LENGTH] or "unnamed"
 
 
 def _write(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, encoding="utf-8", errors="backslashreplace")  # half of a surrogate pair is no character
+    path.write_text(text, encoding="utf-8", errors="backslashreplace")  # for lone surrogates

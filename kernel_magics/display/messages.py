@@ -1,11 +1,12 @@
-"""What the page may say to the kernel.
+"""Checks the messages that the page may send to an explorer in the kernel.
 
-    update           of `selection`, `shown` and `compile`, the traits that the reader changes
-    request_state    the page wants all traits
+    update           new values of `selection`, `shown` and `compile`, the traits that the user changes
+    request_state    asks for the values of all traits
     custom           {"type": "cancel"}: the Cancel button
 
-Each is checked before ipywidgets sees it.  The page shows what a notebook's author wrote, so any other message is
-refused: the widget's code, say, would be saved with the notebook.
+Each message is checked before ipywidgets handles it.  The page shows content of the notebook's author, which is not
+trusted, so every other message is refused: a change of the widget's code, for example, would be saved with the
+notebook.
 """
 
 from __future__ import annotations
@@ -18,53 +19,53 @@ PANES = (
     "overview source bytecode steps guards sizes captured pregrad joint partition forward backward postgrad passes "
     "fusion kernel costs roofline accuracy tuning wrapper machine generated decompiled timings other compare engines"
 ).split()
-MOST_PANES = 4
-MOST_ITEMS = 10_000
-LONGEST = 2_000
-"""Characters of a pane's or an item's name."""
+MAX_PANES = 4
+MAX_ITEMS = 10_000
+MAX_NAME_LENGTH = 2_000
+"""The maximum number of characters in a pane's or an item's name."""
 CANCEL = {"type": "cancel"}
-_ECHOED = 60
+_MAX_QUOTED = 60
 
 
 class MessageWarning(UserWarning):
     """A message of the page was refused."""
 
 
-class Refused(ValueError):
-    """Why a message is refused."""
+class InvalidMessage(ValueError):
+    """A message that is not accepted; its text is the reason."""
 
 
-def check(message: Any, record: Record | None) -> None:
-    """Refused, unless `message` is one that the explorer of `record` takes."""
+def check_message(message: Any, record: Record | None) -> None:
+    """Raises InvalidMessage unless `message` is one that the explorer of `record` accepts."""
     content = message.get("content") if isinstance(message, dict) else None
     data = content.get("data") if isinstance(content, dict) else None
     if not isinstance(data, dict):
-        raise Refused(f"it has no data but {_shown(data)}")
+        raise InvalidMessage(f"its data is {_quoted(data)}, not an object")
     if message.get("buffers") or data.get("buffer_paths"):
-        raise Refused("it has binary parts")
+        raise InvalidMessage("it has binary buffers")
     method = data.get("method")
     if method == "update":
-        _fields(data, {"method", "state", "buffer_paths"})
+        _check_fields(data, {"method", "state", "buffer_paths"})
         _check_state(data.get("state"), record)
     elif method == "custom":
-        _fields(data, {"method", "content"})
+        _check_fields(data, {"method", "content"})
         if data.get("content") != CANCEL:
-            raise Refused(f"its content is {_shown(data.get('content'))}, not {CANCEL}")
+            raise InvalidMessage(f"its content is {_quoted(data.get('content'))}, not {CANCEL}")
     elif method == "request_state":
-        _fields(data, {"method"})
+        _check_fields(data, {"method"})
     else:
-        raise Refused(f"its method is {_shown(method)}, not update, custom or request_state")
+        raise InvalidMessage(f"its method is {_quoted(method)}, not update, custom or request_state")
 
 
-def _fields(given: dict[Any, Any], known: set[str]) -> None:
+def _check_fields(given: dict[Any, Any], known: set[str]) -> None:
     for name in given:
         if name not in known:
-            raise Refused(f"it has a field {_shown(name)}")
+            raise InvalidMessage(f"it has an unknown field {_quoted(name)}")
 
 
 def _check_state(state: Any, record: Record | None) -> None:
     if not isinstance(state, dict):
-        raise Refused(f"its state is {_shown(state)}, not an object")
+        raise InvalidMessage(f"its state is {_quoted(state)}, not an object")
     for name, value in state.items():
         if name == "selection":
             _check_items(value, record)
@@ -73,41 +74,41 @@ def _check_state(state: Any, record: Record | None) -> None:
         elif name == "compile":
             known = [c.id for c in record.compiles] if record else []
             if value != "" and value not in known:
-                raise Refused(f"the record has no compile {_shown(value)}")
+                raise InvalidMessage(f"the record has no compile {_quoted(value)}")
         else:
-            raise Refused(f"the page may not change {_shown(name)}")
+            raise InvalidMessage(f"the page may not change {_quoted(name)}")
 
 
 def _check_panes(shown: Any) -> None:
-    for pane in _texts("shown", shown, MOST_PANES):
+    for pane in _check_strings("shown", shown, MAX_PANES):
         if pane.split(":")[0] not in PANES:
-            raise Refused(f"no pane is called {_shown(pane)}")
+            raise InvalidMessage(f"no pane is called {_quoted(pane)}")
 
 
 def _check_items(selection: Any, record: Record | None) -> None:
     artifacts = {a.id for a in record.artifacts} if record else set()
-    for item in _texts("selection", selection, MOST_ITEMS):
+    for item in _check_strings("selection", selection, MAX_ITEMS):
         if item.partition("#")[0] not in artifacts:
-            raise Refused(f"the record has no item {_shown(item)}")
+            raise InvalidMessage(f"the record has no item {_quoted(item)}")
 
 
-def _texts(name: str, value: Any, most: int) -> list[str]:
+def _check_strings(name: str, value: Any, most: int) -> list[str]:
     if not isinstance(value, list):
-        raise Refused(f"{name} is {_shown(value)}, not a list")
+        raise InvalidMessage(f"{name} is {_quoted(value)}, not a list")
     if len(value) > most:
-        raise Refused(f"{name} has {len(value):,} entries, more than {most:,}")
+        raise InvalidMessage(f"{name} has {len(value):,} entries, more than {most:,}")
     for each in value:
         if not isinstance(each, str):
-            raise Refused(f"{name} has {_shown(each)}, which is no text")
-        if len(each) > LONGEST:
-            raise Refused(f"{name} has a text of {len(each):,} characters, more than {LONGEST:,}")
+            raise InvalidMessage(f"{name} contains {_quoted(each)}, which is not a string")
+        if len(each) > MAX_NAME_LENGTH:
+            raise InvalidMessage(f"{name} contains a string of {len(each):,} characters, more than {MAX_NAME_LENGTH:,}")
     return value
 
 
-def _shown(value: Any) -> str:
-    """`value` in few characters."""
+def _quoted(value: Any) -> str:
+    """Returns a short description of `value`."""
     if isinstance(value, str):
-        return repr(value) if len(value) <= _ECHOED else f"{value[:_ECHOED]!r}..."
+        return repr(value) if len(value) <= _MAX_QUOTED else f"{value[:_MAX_QUOTED]!r}..."
     if isinstance(value, (bool, type(None), float)):
         return repr(value)
     return f"a {type(value).__name__}"

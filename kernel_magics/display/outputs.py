@@ -1,8 +1,9 @@
-"""The explorers that the notebook's outputs show.
+"""Tracks which explorers the notebook's outputs show, and closes the others.
 
-ipywidgets keeps every open widget, and so its record.  An explorer is closed, which frees both, once no output shows
-it: when the cells that displayed it have run again, unless it is that of the latest compiled cell.  Outputs are known
-by the ids of their cells, which front ends send with each cell; without ids nothing is closed before `close_all`.
+ipywidgets keeps every open widget alive, and with it the widget's record.  An explorer is closed, which frees both,
+when no output shows it any more: when the cells that displayed it have run again, unless it belongs to the cell
+compiled last.  Outputs are identified by their cells' ids, which front ends send with each cell; without ids no
+explorer is closed before `close_all`.
 """
 
 from __future__ import annotations
@@ -13,55 +14,57 @@ from weakref import WeakSet
 if TYPE_CHECKING:
     from kernel_magics.display.explorer import Explorer
 
-_running: str | None = None
-"""The id of the cell that runs, or ran last."""
-_shown: dict[str, WeakSet[Explorer]] = {}
-"""By the id of a cell: the explorers in its output."""
-_open: WeakSet[Explorer] = WeakSet()
-_unshown: WeakSet[Explorer] = WeakSet()
-"""Those whose cells have all run again."""
+_current_cell: str | None = None
+"""The id of the running cell, or of the last one that ran."""
+_explorers_by_cell: dict[str, WeakSet[Explorer]] = {}
+"""The explorers in each cell's output, by the cell's id."""
+_open_explorers: WeakSet[Explorer] = WeakSet()
+_undisplayed: WeakSet[Explorer] = WeakSet()
+"""Explorers that no output shows any more, because their cells have all run again."""
 
 
 def install(shell: Any) -> None:
-    """Note which cell runs."""
-    shell.events.register("pre_run_cell", began)
+    """Registers the callback that notes which cell runs."""
+    shell.events.register("pre_run_cell", on_cell_start)
 
 
 def remove(shell: Any) -> None:
-    if began in shell.events.callbacks["pre_run_cell"]:
-        shell.events.unregister("pre_run_cell", began)
+    """Removes the callback of `install`."""
+    if on_cell_start in shell.events.callbacks["pre_run_cell"]:
+        shell.events.unregister("pre_run_cell", on_cell_start)
 
 
-def began(info: Any) -> None:
-    """A cell begins to run: the front end clears its output."""
-    global _running
-    _running = getattr(info, "cell_id", None)
-    for explorer in _shown.pop(_running, ()) if _running else ():
-        if not any(explorer in others for others in _shown.values()):
-            _unshown.add(explorer)
+def on_cell_start(info: Any) -> None:
+    """Called when a cell starts: the front end clears its output, so the explorers in it are no longer shown."""
+    global _current_cell
+    _current_cell = getattr(info, "cell_id", None)
+    for explorer in _explorers_by_cell.pop(_current_cell, ()) if _current_cell else ():
+        if not any(explorer in others for others in _explorers_by_cell.values()):
+            _undisplayed.add(explorer)
 
 
-def opened(explorer: Explorer) -> None:
-    _open.add(explorer)
+def add_open(explorer: Explorer) -> None:
+    """Registers an open explorer, for `close_all`."""
+    _open_explorers.add(explorer)
 
 
-def displayed(explorer: Explorer) -> None:
-    """The output of the cell that runs shows it."""
-    if _running:
-        _shown.setdefault(_running, WeakSet()).add(explorer)
-        _unshown.discard(explorer)
+def mark_displayed(explorer: Explorer) -> None:
+    """Notes that the running cell's output shows the explorer."""
+    if _current_cell:
+        _explorers_by_cell.setdefault(_current_cell, WeakSet()).add(explorer)
+        _undisplayed.discard(explorer)
 
 
-def close_unshown(latest: Explorer | None) -> None:
-    """Close what no output shows, but for `latest`."""
-    for explorer in [each for each in _unshown if each is not latest]:
-        _unshown.discard(explorer)
+def close_undisplayed(latest: Explorer | None) -> None:
+    """Closes the explorers that no output shows, except `latest`."""
+    for explorer in [each for each in _undisplayed if each is not latest]:
+        _undisplayed.discard(explorer)
         explorer.close()
 
 
 def close_all() -> None:
-    """Close all explorers."""
-    for explorer in list(_open):
+    """Closes all explorers."""
+    for explorer in list(_open_explorers):
         explorer.close()
-    _shown.clear()
-    _unshown.clear()
+    _explorers_by_cell.clear()
+    _undisplayed.clear()

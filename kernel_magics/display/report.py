@@ -1,4 +1,4 @@
-"""A record as one HTML file: the explorer with the record in it, no kernel, no network."""
+"""Writes a record as one HTML file that contains the explorer and the record and needs neither kernel nor network."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from pathlib import Path
 from compiler_core.records import Record
 from kernel_magics.display.assets import asset
 
-# The only script that the page's policy lets start.  The explorer and the record lie beside it, packed: a record
-# says the same names again and again, so that its file is a tenth as large and is read the sooner.
-_BOOT = """
+# The only script that the page's Content-Security-Policy allows.  The explorer and the record are in the same file,
+# compressed: a record repeats its names, so the file is a tenth as large and loads faster.
+_BOOT_SCRIPT = """
 function unpack(id) {
   const packed = atob(document.getElementById(id).textContent);
   const bytes = new Uint8Array(packed.length);
@@ -34,14 +34,14 @@ noscript { display: block; padding: 1em; font: 14px sans-serif; }
 
 
 def write_report(record: Record, path: str | Path) -> Path:
-    """Write the report of `record` to `path`; it opens from the file, with no network."""
+    """Writes the report of `record` to `path` and returns the path; a browser opens the file without a network."""
     path = Path(path)
     path.write_text(report_html(record), encoding="utf-8", errors="backslashreplace")
     return path
 
 
 def report_html(record: Record) -> str:
-    """The report's text."""
+    """Returns the report as HTML."""
     title = html.escape(record.title or "Cutaway")
     css = asset("explorer.css").read_text(encoding="utf-8")
     explorer = asset("explorer.js").read_text(encoding="utf-8")
@@ -49,7 +49,7 @@ def report_html(record: Record) -> str:
 <html lang="en">
 <head>
 <meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="{_policy()}">
+<meta http-equiv="Content-Security-Policy" content="{_content_security_policy()}">
 <meta name="viewport" content="width=device-width">
 <title>{title}</title>
 <style>{css}{_STYLE}</style>
@@ -57,23 +57,23 @@ def report_html(record: Record) -> str:
 <body>
 <main id="report"></main>
 <noscript>This report is interactive and needs JavaScript; it loads nothing from the network.</noscript>
-<script type="application/gzip" id="record">{_packed(record.to_json())}</script>
-<script type="application/gzip" id="explorer">{_packed(explorer)}</script>
-<script type="module">{_BOOT}</script>
+<script type="application/gzip" id="record">{_compressed(record.to_json())}</script>
+<script type="application/gzip" id="explorer">{_compressed(explorer)}</script>
+<script type="module">{_BOOT_SCRIPT}</script>
 </body>
 </html>
 """
 
 
-def _policy() -> str:
-    """Nothing but our own script, what it makes itself (blob:), and styles."""
-    boot = base64.b64encode(hashlib.sha256(_BOOT.encode()).digest()).decode()
+def _content_security_policy() -> str:
+    """Returns the Content-Security-Policy: it allows only the boot script, the blobs that it creates, and styles."""
+    boot = base64.b64encode(hashlib.sha256(_BOOT_SCRIPT.encode()).digest()).decode()
     return (
         f"default-src 'none'; script-src 'sha256-{boot}' blob: 'wasm-unsafe-eval'; worker-src blob:; "
         "style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
     )
 
 
-def _packed(text: str) -> str:
-    """Gzip in base64, of which nothing can end a script element or begin one."""
+def _compressed(text: str) -> str:
+    """Returns `text` as gzip in base64, which cannot contain the start or end of a script element."""
     return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()

@@ -1,4 +1,4 @@
-"""One cell through both engines, and what differs: ``--engine core,torch``."""
+"""Runs one cell with both engines and compares them: ``--engine core,torch``."""
 
 from __future__ import annotations
 
@@ -12,55 +12,77 @@ from IPython.utils.capture import capture_output
 from compiler_core.records import Record
 from compiler_core.records.compare import compare
 from kernel_magics.cell.parse import Program
-from kernel_magics.display.view import Both, View, say
+from kernel_magics.display.record_view import EngineComparison, RecordView, print_line
 from kernel_magics.run import outside_effects
-from kernel_magics.run.core import Request, run, save
-from kernel_magics.run.snapshots import Twin
+from kernel_magics.run.core import Request, run, save_if_requested
+from kernel_magics.run.snapshots import Snapshot
 
 TOLERANCE = 1e-4
+"""Differences of values up to this are not reported."""
+RANDOM_NOTE = (
+    "the cell draws random numbers, and stock torch.compile draws others than PyTorch "
+    "unless torch._inductor.config.fallback_random is set"
+)
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one engine made of the cell."""
+    """The result of the cell with one engine."""
 
     record: Record | None
     value: object = None
     error: Exception | None = None
 
 
-def run_both(shell: Any, program: Program, request: Request, title: str, view: View) -> object:
-    """The cell for each engine in turn: the first's value and effects, the second's on copies and unseen."""
+def run_both(shell: Any, program: Program, request: Request, title: str, view: RecordView) -> object:
+    """Runs the cell once with each engine.
+
+    Returns the first run's value, and its effects stay.  The second run works on copies of the state before the
+    first, its output is not shown, and its effects on Python objects are undone.
+    """
     if program.is_async:
-        raise UsageError("--engine core,torch cannot run a cell that awaits: it would await twice")
+        raise UsageError("--engine core,torch cannot run a cell that awaits, because it would await twice")
+    import torch
+
     engines = request.engine.split(",")
     codes = [program.skeleton, *program.units]
-    twin = Twin(shell.user_ns, codes)
-    first = _outcome(shell, program, _for(request, engines[0], save=None), f"{title}, {engines[0]}", view)
-    mine = dict(shell.user_ns)
+    random_state = torch.get_rng_state()
+    snapshot = Snapshot(shell.user_ns, codes)
+    first = _run_engine(shell, program, _request_for(request, engines[0], save=None), f"{title}, {engines[0]}", view)
+    first_names = dict(shell.user_ns)
+    is_random = not torch.equal(random_state, torch.get_rng_state())
     try:
-        with twin.as_before() as now, capture_output(), outside_effects.noted(shell.user_ns, twin.shared):
-            second = _outcome(shell, program, _for(request, engines[1], save=None), f"{title}, {engines[1]}", View())
-            theirs = now()
+        with (
+            snapshot.restored() as now,
+            capture_output(),
+            outside_effects.record_effects(shell.user_ns, snapshot.not_copied),
+        ):
+            second = _run_engine(
+                shell, program, _request_for(request, engines[1], save=None), f"{title}, {engines[1]}", RecordView()
+            )
+            second_names = now()
     finally:
-        View.latest = view
+        RecordView.latest = view
     if first.record is not None and second.record is not None:
-        names = {name for name in twin.names if name in mine or name in theirs}
+        names = {name for name in snapshot.names if name in first_names or name in second_names}
         records = first.record, second.record
         found = first.record.comparison = compare(*records)
-        found.values, found.shared = _differ(first, second, mine, theirs, names), twin.shared
-        view.both = Both(records, found)
-        say(str(found))
-        view.grown()
+        found.values, found.shared = _differences(first, second, first_names, second_names, names), snapshot.not_copied
+        if is_random:
+            found.values = {name: f"{how} ({RANDOM_NOTE})" for name, how in found.values.items()}
+        view.both = EngineComparison(records, found)
+        # the explorer has the whole table
+        print_line(str(found) if view.explorer is None else found.brief())
+        view.refresh()
     if first.record is not None:
-        save(first.record, request)
+        save_if_requested(first.record, request)
     if first.error is not None:
         raise first.error
     return first.value
 
 
-def _for(request: Request, engine: str, **changes: Any) -> Request:
-    """The request with what the other engine alone knows left out."""
+def _request_for(request: Request, engine: str, **changes: Any) -> Request:
+    """Returns the request for one engine, without the options that only the other engine has."""
     other: dict[str, Any] = {"mode": None, "options": None, "logs": False}
     if engine == "torch":
         other = {"target": None, "strict": False}
@@ -68,7 +90,7 @@ def _for(request: Request, engine: str, **changes: Any) -> Request:
     return dataclasses.replace(request, engine=engine, **other, **changes)
 
 
-def _outcome(shell: Any, program: Program, request: Request, title: str, view: View) -> Outcome:
+def _run_engine(shell: Any, program: Program, request: Request, title: str, view: RecordView) -> Outcome:
     try:
         value = run(shell, program, request, title, view)
     except Exception as error:
@@ -76,13 +98,13 @@ def _outcome(shell: Any, program: Program, request: Request, title: str, view: V
     return Outcome(view.record, value)
 
 
-def _differ(
-    first: Outcome, second: Outcome, mine: dict[str, Any], theirs: dict[str, Any], names: set[str]
+def _differences(
+    first: Outcome, second: Outcome, first_names: dict[str, Any], second_names: dict[str, Any], names: set[str]
 ) -> dict[str, str]:
     errors = [f"{type(o.error).__name__}: {o.error}" if o.error else "no error" for o in (first, second)]
     found = {"error": " / ".join(errors)} if errors[0] != errors[1] else {}
     for name in sorted(names):
-        if how := _difference(mine.get(name), theirs.get(name)):
+        if how := _difference(first_names.get(name), second_names.get(name)):
             found[name] = how
     if how := _difference(first.value, second.value):
         found["result"] = how
@@ -97,6 +119,7 @@ def _difference(one: object, other: object) -> str | None:
     try:
         if all(callable(getattr(each, "state_dict", None)) and not isinstance(each, type) for each in (one, other)):
             one, other = one.state_dict(), other.state_dict()  # type: ignore[attr-defined]
-        return difference(one, other, TOLERANCE)
+        how = difference(one, other, TOLERANCE)
+        return how.removeprefix(": ") if how else None
     except Exception as error:
         return f"cannot be compared: {type(error).__name__}: {error}"

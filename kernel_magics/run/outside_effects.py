@@ -1,4 +1,7 @@
-"""What a cell does beyond Python's objects: files that it writes, programs that it starts, where it connects to."""
+"""Effects of a cell outside of the process: files that it writes, programs that it starts, connections that it opens.
+
+They cannot be undone, so ``--engine core,torch`` reports them.  A Python audit hook observes them.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +17,13 @@ _COMPILERS = ("torch._dynamo", "torch._inductor", "torch._functorch", "compiler_
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
 
-def _opened(path: Any, mode: Any, flags: int, *_: Any) -> str | None:
-    is_new = not isinstance(path, int)  # a number is a file that was opened before
+def _describe_open(path: Any, mode: Any, flags: int, *_: Any) -> str | None:
+    is_new = not isinstance(path, int)  # an integer is the descriptor of a file that is already open
     return f"the file {_text(path)}" if is_new and (flags or 0) & _WRITES else None
 
 
 _EVENTS: dict[str, Callable[..., str | None]] = {
-    "open": _opened,
+    "open": _describe_open,
     "os.remove": lambda path, *_: f"the file {_text(path)}",
     "os.rename": lambda old, new, *_: f"the files {_text(old)} and {_text(new)}",
     "os.truncate": lambda path, *_: f"the file {_text(path)}",
@@ -31,41 +34,41 @@ _EVENTS: dict[str, Callable[..., str | None]] = {
     "subprocess.Popen": lambda executable, *_: f"the program {_text(executable)}",
     "socket.connect": lambda socket, address: f"the connection to {_text(address)}",
 }
-_hearing: list[Callable[[str, tuple[Any, ...]], None]] = []
+_listeners: list[Callable[[str, tuple[Any, ...]], None]] = []
 
 
 @contextmanager
-def noted(namespace: dict[str, Any], to: list[str]) -> Iterator[None]:
-    """What code of this namespace does to the world outside is added to `to`, each thing once."""
+def record_effects(namespace: dict[str, Any], effects: list[str]) -> Iterator[None]:
+    """Appends a description of each outside effect of code in `namespace` to the list `to`, each once."""
 
-    def hear(event: str, args: tuple[Any, ...]) -> None:
-        said = _EVENTS[event](*args)
-        if said is not None and said not in to and _is_users(sys._getframe(2), namespace):
-            to.append(said)
+    def on_audit_event(event: str, args: tuple[Any, ...]) -> None:
+        description = _EVENTS[event](*args)
+        if description is not None and description not in effects and _called_from(sys._getframe(2), namespace):
+            effects.append(description)
 
-    _install()
-    _hearing.append(hear)
+    _install_audit_hook()
+    _listeners.append(on_audit_event)
     try:
         yield
     finally:
-        _hearing.remove(hear)
+        _listeners.remove(on_audit_event)
 
 
 @functools.cache
-def _install() -> None:
-    from compiler_core.stock import versions
+def _install_audit_hook() -> None:
+    from compiler_core.stock.hooks import torch_internals
 
-    versions.leave_alone(__name__)  # the hook runs in the midst of what is compiled
+    torch_internals.skip_module(__name__)  # the hook runs in the midst of what is compiled
     sys.addaudithook(_audit)  # for good: Python takes none off
 
 
 def _audit(event: str, args: tuple[Any, ...]) -> None:
-    if _hearing and event in _EVENTS:
-        _hearing[-1](event, args)
+    if _listeners and event in _EVENTS:
+        _listeners[-1](event, args)
 
 
-def _is_users(frame: types.FrameType | None, namespace: dict[str, Any]) -> bool:
-    """Whether the namespace's code called this, and not a compiler that it runs under."""
+def _called_from(frame: types.FrameType | None, namespace: dict[str, Any]) -> bool:
+    """Returns whether code of the namespace called `frame`, and not a compiler between them."""
     while frame is not None and not str(frame.f_globals.get("__name__")).startswith(_COMPILERS):
         if frame.f_globals is namespace:
             return True

@@ -1,4 +1,4 @@
-"""What a cell may change, twice: it runs on the real objects and once more on copies of them as they were before."""
+"""Saves the state that a cell can reach, so that it can run a second time on copies of the state before the first."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
 
-_IPYTHONS = frozenset({"get_ipython", "In", "Out"})
+_IPYTHON_NAMES = frozenset({"get_ipython", "In", "Out"})
 _FUNCTION_STATE = ("__defaults__", "__kwdefaults__", "__dict__")
 _BY_REFERENCE = (types.ModuleType, types.FunctionType, types.BuiltinFunctionType, type)
 _DESCRIPTORS = (classmethod, staticmethod, property, types.MemberDescriptorType, types.GetSetDescriptorType)
 
 
-class Twin:
-    """All that a cell reaches, before it ran: names, and what the functions and classes among them keep."""
+class Snapshot:
+    """The state that a cell can reach, before it runs: global names, and the state of functions and classes."""
 
     def __init__(self, namespace: dict[str, Any], codes: list[types.CodeType]) -> None:
         self._namespace = namespace
-        found, holders = reached(namespace, codes)
-        self.names = found - _IPYTHONS
-        self._places = [_Names(namespace), *map(_place, holders)]
+        found, holders = reachable(namespace, codes)
+        self.names = found - _IPYTHON_NAMES
+        self._places = [_NamespaceState(namespace), *map(_state_of, holders)]
         self._before = [place.read() for place in self._places]
-        self.shared: list[str] = []
-        """What cannot be copied, so that both runs use the same."""
-        memo: dict[int, Any] = {}  # one for all, so that what is one object stays one
+        self.not_copied: list[str] = []
+        """Objects that cannot be copied, so that both runs share them; later also outside effects."""
+        memo: dict[int, Any] = {}  # one memo for all copies, so that aliases stay aliases
         own = {name: value for name, value in self._before[0].items() if name in self.names}
         self._copies = [dict(self._copied(values, memo)) for values in (own, *self._before[1:])]
-        self._restore_surroundings = _surroundings()
+        self._restore_surroundings = _save_process_state()
 
     def _copied(self, values: Mapping[str, Any], memo: dict[int, Any]) -> Iterator[tuple[str, Any]]:
         for name, value in sorted(values.items()):
@@ -38,13 +38,15 @@ class Twin:
             try:
                 yield name, copy.deepcopy(value, memo)
             except Exception as error:
-                self.shared.append(f"{name} ({type(value).__name__}: {error})".replace("\n", " ")[:200])
+                self.not_copied.append(f"{name} ({type(value).__name__}: {error})".replace("\n", " ")[:200])
 
     @contextmanager
-    def as_before(self) -> Iterator[Callable[[], dict[str, Any]]]:
-        """Everything as it was, with copies; what comes back tells what the names are by now.  Afterwards everything
-        is what the first run left."""
-        after, restore = [place.read() for place in self._places], _surroundings()
+    def restored(self) -> Iterator[Callable[[], dict[str, Any]]]:
+        """Restores the saved state, as copies, inside the block, and the state after the first run at its end.
+
+        Yields a function that returns the current values of the names.
+        """
+        after, restore = [place.read() for place in self._places], _save_process_state()
         for place, before, copies in zip(self._places, self._before, self._copies, strict=True):
             place.write({**before, **copies})
         self._restore_surroundings()
@@ -56,8 +58,8 @@ class Twin:
             restore()
 
 
-class _Names:
-    """The namespace itself."""
+class _NamespaceState:
+    """The state of a namespace: its names."""
 
     def __init__(self, namespace: dict[str, Any]) -> None:
         self._namespace = namespace
@@ -67,12 +69,12 @@ class _Names:
 
     def write(self, wanted: dict[str, Any]) -> None:
         for name in [name for name in self._namespace if name not in wanted and not name.startswith("__")]:
-            del self._namespace[name]  # but for a compiler's own, which it takes out itself
+            del self._namespace[name]  # except a compiler's names (``__...``), which it removes itself
         self._namespace.update(wanted)
 
 
-class _Class:
-    """What a class keeps beside its methods."""
+class _ClassState:
+    """The state of a class: its attributes that are no methods or descriptors."""
 
     def __init__(self, cls: type) -> None:
         self._cls = cls
@@ -85,19 +87,19 @@ class _Class:
         for name in self.read().keys() - wanted.keys():
             delattr(self._cls, name)
         for name, value in wanted.items():
-            with suppress(AttributeError):  # a member of an enumeration
+            with suppress(AttributeError):  # members of an enumeration cannot be set
                 setattr(self._cls, name, value)
 
 
-class _Function:
-    """What a function closes over, its defaults and its attributes."""
+class _FunctionState:
+    """The state of a function: its closure cells, defaults and attributes."""
 
     def __init__(self, function: types.FunctionType) -> None:
         self._function = function
         self._cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
 
     def read(self) -> dict[str, Any]:
-        cells = {name: cell.cell_contents for name, cell in self._cells.items() if _is_full(cell)}
+        cells = {name: cell.cell_contents for name, cell in self._cells.items() if _has_value(cell)}
         return cells | {name: getattr(self._function, name) for name in _FUNCTION_STATE}
 
     def write(self, wanted: dict[str, Any]) -> None:
@@ -108,7 +110,7 @@ class _Function:
                 setattr(self._function, name, value)
 
 
-def _is_full(cell: types.CellType) -> bool:
+def _has_value(cell: types.CellType) -> bool:
     try:
         cell.cell_contents  # noqa: B018
     except ValueError:
@@ -116,13 +118,15 @@ def _is_full(cell: types.CellType) -> bool:
     return True
 
 
-def _place(holder: types.FunctionType | type) -> _Function | _Class:
-    return _Class(holder) if isinstance(holder, type) else _Function(holder)
+def _state_of(holder: types.FunctionType | type) -> _FunctionState | _ClassState:
+    return _ClassState(holder) if isinstance(holder, type) else _FunctionState(holder)
 
 
-def reached(namespace: dict[str, Any], codes: list[types.CodeType]) -> tuple[set[str], list[types.FunctionType | type]]:
-    """The names of the namespace that these codes use, and that functions and classes of the namespace use there; and
-    those functions and classes."""
+def reachable(
+    namespace: dict[str, Any], codes: list[types.CodeType]
+) -> tuple[set[str], list[types.FunctionType | type]]:
+    """Returns the global names that `codes` use, directly or through functions and classes of the namespace, and those
+    functions and classes."""
     found: set[str] = set()
     holders: dict[int, types.FunctionType | type] = {}
     work = list(codes)
@@ -139,7 +143,7 @@ def reached(namespace: dict[str, Any], codes: list[types.CodeType]) -> tuple[set
 
 
 def _holders(value: Any, namespace: dict[str, Any]) -> Iterator[types.FunctionType | type]:
-    """The functions and classes of this namespace that a value is, is an instance of, or closes over."""
+    """Yields the functions and classes of this namespace that a value is, is an instance of, or closes over."""
     work, seen = [value], set[int]()
     while work:
         each = work.pop()
@@ -151,7 +155,7 @@ def _holders(value: Any, namespace: dict[str, Any]) -> Iterator[types.FunctionTy
         elif isinstance(each, types.FunctionType):
             if each.__globals__ is namespace:
                 yield each
-                work += [cell.cell_contents for cell in each.__closure__ or () if _is_full(cell)]
+                work += [cell.cell_contents for cell in each.__closure__ or () if _has_value(cell)]
         else:
             for cls in (each if isinstance(each, type) else type(each)).__mro__:
                 if cls.__module__ == namespace.get("__name__"):
@@ -159,15 +163,18 @@ def _holders(value: Any, namespace: dict[str, Any]) -> Iterator[types.FunctionTy
 
 
 def _codes(holder: types.FunctionType | type, namespace: dict[str, Any]) -> list[types.CodeType]:
-    """The code of a function, or of the methods of a class, where it reads this namespace."""
+    """Returns the code of a function, or of a class's methods, whose globals are this namespace."""
     held = [holder] if isinstance(holder, types.FunctionType) else vars(holder).values()
     plain = [getattr(each, "__func__", getattr(each, "fget", None) or each) for each in held]
     return [f.__code__ for f in plain if isinstance(f, types.FunctionType) and f.__globals__ is namespace]
 
 
-def _surroundings() -> Callable[[], None]:
-    """What puts back to where they are now: random numbers (Python's, NumPy's, PyTorch's), PyTorch's settings that a
-    program changes as it runs, and the environment variables."""
+def _save_process_state() -> Callable[[], None]:
+    """Saves the state of the process and returns a function that restores it.
+
+    Saved are random number generators (Python's, NumPy's, PyTorch's), PyTorch's gradient mode and default dtype, and
+    the environment variables.
+    """
     import random
 
     import numpy

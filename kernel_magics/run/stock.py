@@ -1,4 +1,4 @@
-"""A cell's units through stock `torch.compile`, with the user's own options."""
+"""Compiles a cell's units by stock `torch.compile`, with the user's options."""
 
 from __future__ import annotations
 
@@ -7,35 +7,38 @@ import types
 from collections.abc import Callable
 from typing import Any
 
-_NOT_YET = object()
+_UNBOUND = object()
 
 
-def compiler(**options: Any) -> Callable[[types.FunctionType], Callable[[], object]]:
-    """What makes a unit run compiled by stock `torch.compile`; options that are None are not given."""
+def unit_compiler(**options: Any) -> Callable[[types.FunctionType], Callable[[], object]]:
+    """Returns a function that compiles a unit by stock `torch.compile`; options that are None are not passed."""
     import torch
 
     given = {name: value for name, value in options.items() if value is not None}
 
     def compile_unit(unit: types.FunctionType) -> Callable[[], object]:
-        return _with_names(torch.compile(unit, **given), unit)
+        return _with_globals_bound(torch.compile(unit, **given), unit)
 
     return compile_unit
 
 
-def _with_names(compiled: Callable[[], object], unit: types.FunctionType) -> Callable[[], object]:
-    """Dynamo cannot read a global that did not exist when the frame began, which is what a cell's variables are:
-    while the unit runs, those that it will bind exist."""
+def _with_globals_bound(compiled: Callable[[], object], unit: types.FunctionType) -> Callable[[], object]:
+    """Binds the globals that the unit stores to a placeholder while it runs.
+
+    Dynamo cannot read a global that did not exist when the frame started, and a cell's variables are such globals.
+    Names that still have the placeholder afterwards are deleted.
+    """
     new = {i.argval for i in dis.get_instructions(unit.__code__) if i.opname == "STORE_GLOBAL"}
     namespace = unit.__globals__
 
     def run() -> object:
         for name in new:
-            namespace.setdefault(name, _NOT_YET)
+            namespace.setdefault(name, _UNBOUND)
         try:
             return compiled()
         finally:
             for name in new:
-                if namespace.get(name) is _NOT_YET:
+                if namespace.get(name) is _UNBOUND:
                     del namespace[name]
 
     return run

@@ -1,7 +1,7 @@
-"""Does the compiler work on this Python and this PyTorch?
+"""Checks whether the core engine works on this version of Python and PyTorch.
 
-On versions that its tests cover, yes.  On others a small program is compiled once, in a process of
-its own, so that a crash there is not the kernel's; the answer is kept for these versions.
+On versions that the tests cover it does.  On others a small program is compiled once, in a separate
+process, so that a crash does not end the kernel; the result is cached for these versions.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ torch.testing.assert_close(got, want)
 failures = [f.message for c in record.compiles for f in c.failures] + [c.reason for c in record.compiles]
 assert record.compiles and not any(failures), failures
 """
-"""Compiles, breaks, differentiates, and compares with eager."""
+"""The trial: compiles a function with a graph break, differentiates it, and compares with eager."""
 
 
 def versions() -> tuple[str, str]:
-    """Of Python and PyTorch."""
+    """Returns the versions of Python and PyTorch."""
     from importlib.metadata import version
 
     return platform.python_version(), version("torch")
 
 
-def untested() -> str:
-    """The versions here that the tests do not cover, in words; empty where they cover both."""
+def untested_versions() -> str:
+    """Returns the running versions that the tests do not cover, as text; empty if they cover both."""
     python, torch = versions()
     new = [f"Python {python}"] if _minor(python) not in TESTED_PYTHON else []
     new += [f"PyTorch {torch}"] if _minor(torch) not in TESTED_TORCH else []
@@ -55,36 +55,39 @@ def untested() -> str:
 
 
 @functools.cache
-def broken() -> str:
-    """Why the core engine does not work here; empty where it does."""
-    if not untested():
+def core_engine_problem() -> str:
+    """Returns why the core engine does not work on these versions; empty if it works."""
+    if not untested_versions():
         return ""
     key = hashlib.sha256("Python {}, PyTorch {}".format(*versions()).encode()).hexdigest()
-    answer = _read(key)
-    if answer is None:
-        answer = try_out(PROGRAM)
-        with suppress(MissingTool):  # then the trial runs again next time
-            disk_cache.write("engines", key, json.dumps(answer).encode())
-    return answer
+    result = _read_result(key)
+    if result is None:
+        result = run_trial(PROGRAM)
+        with suppress(MissingTool):  # not cached: the trial runs again next time
+            disk_cache.write("engines", key, json.dumps(result).encode())
+    return result
 
 
-def report() -> str:
-    """One line for whoever loads the extension on versions that are not tested; empty on others."""
-    if not (new := untested()):
+def version_notice() -> str:
+    """Returns one line for a user who loads the extension on untested versions; empty on tested ones."""
+    if not (new := untested_versions()):
         return ""
-    if reason := broken():
-        return f"{new} is not tested with this version: no engine works here, and cells run as plain Python ({reason})"
-    return f"{new} is not tested with this version: a trial shows that the core engine works"
+    if reason := core_engine_problem():
+        return (
+            f"{new} is not tested with this version of Cutaway, and the core engine does not work with it: "
+            f"cells run as plain Python ({reason})"
+        )
+    return f"{new} is not tested with this version of Cutaway; a trial compile succeeded"
 
 
-def try_out(program: str) -> str:
-    """Run `program` in a process of its own; what went wrong in one line, or nothing."""
+def run_trial(program: str) -> str:
+    """Runs `program` in a separate process; returns what went wrong, in one line, or an empty string."""
     try:
         done = external.run([sys.executable, "-c", program], timeout=TIMEOUT_S)
     except TimedOut:
         return f"the trial did not end within {TIMEOUT_S} s"
     except OSError as error:
-        return f"the trial did not start: {faults.words(error)}"
+        return f"the trial did not start: {faults.describe(error)}"
     if done.status < 0:
         return f"the trial crashed with signal {-done.status}"
     if done.status:
@@ -96,10 +99,10 @@ def _minor(version: str) -> str:
     return ".".join(version.split(".")[:2])
 
 
-def _read(key: str) -> str | None:
-    """What a trial in an earlier process came to."""
+def _read_result(key: str) -> str | None:
+    """Returns the cached result of a trial in an earlier process, or None."""
     try:
-        answer = json.loads(disk_cache.read("engines", key) or b"null")
+        result = json.loads(disk_cache.read("engines", key) or b"null")
     except ValueError:
         return None
-    return answer if isinstance(answer, str) else None
+    return result if isinstance(result, str) else None

@@ -1,7 +1,7 @@
-"""Loads PyTorch's heavy parts while the person is still typing.
+"""Imports the slow parts of PyTorch and of the compiler in the background, while the user types.
 
-Two threads that import the same packages can meet half-made modules, so a cell that starts
-meanwhile waits: the loading is in the background only for as long as nothing runs.
+Two threads that import the same packages can see partially initialised modules, so a cell that starts
+during the import waits for its end.
 """
 
 from __future__ import annotations
@@ -11,12 +11,8 @@ import importlib
 import threading
 from typing import Any
 
-HEAVY = (
+MODULES = (
     "compiler_core.api.compile",
-    "compiler_core.autograd.autograd_function",
-    "compiler_core.autograd.joint",
-    "compiler_core.backends.kernels",
-    "compiler_core.autograd.partition",
     "networkx",
     "torch.fx.experimental.proxy_tensor",
     "kernel_magics.display.explorer",
@@ -26,7 +22,7 @@ _thread: threading.Thread | None = None
 
 
 def start(shell: Any) -> None:
-    """Begin to load."""
+    """Starts the import thread, once."""
     global _thread
     if _thread is not None:
         return
@@ -36,7 +32,7 @@ def start(shell: Any) -> None:
 
 
 def stop(shell: Any) -> None:
-    """Wait for the end of it, and forget it."""
+    """Waits for the import thread and removes the callback."""
     global _thread
     wait()
     with contextlib.suppress(ValueError):
@@ -45,13 +41,13 @@ def stop(shell: Any) -> None:
 
 
 def wait(*_: Any) -> None:
-    """Until all is loaded."""
+    """Waits until the import thread has ended."""
     if _thread is not None:
         _thread.join()
 
 
 def _load() -> None:
-    for name in HEAVY:
-        # what cannot be loaded is met again, and reported, where it is needed
+    for name in MODULES:
+        # an import that fails is repeated, and reported, where the module is needed
         with contextlib.suppress(Exception):
             importlib.import_module(name)

@@ -1,1 +1,2 @@
-"""Tracebacks that read as those of a plain cell."""
+"""Tracebacks like those of a plain cell: `traces` removes the compiler's frames, `synthetic_frames` makes frames that
+show the user's function in place of generated code."""

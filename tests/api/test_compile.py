@@ -1,6 +1,6 @@
 # mypy: ignore-errors
 # (the programs stand for users' code, which has no annotations)
-"""What users call, and what stays right when things go wrong or other compilers are about."""
+"""The public functions, also after failures and beside other compilers."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from compiler_core.api.compile import record_of
 from compiler_core.api.testing import check, graph_count
 from compiler_core.backends import registry as backends
 from compiler_core.errors import CompilerBug, FullGraphError, UsageError
+from tests import warm_python
 
 
 def run(text, *, timeout=120):
-    """Run a program in a Python of its own, where a crash is a failed test."""
-    program = [sys.executable, "-c", textwrap.dedent(text)]
-    done = subprocess.run(program, capture_output=True, text=True, timeout=timeout)
+    """Runs a program in a separate Python process, so that a crash fails the test only."""
+    done = warm_python.run(["-c", textwrap.dedent(text)], timeout=timeout)
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout
 
@@ -178,7 +178,7 @@ def test_compiled_modules_are_copied_and_pickled():
     ("options", "text"),
     [
         ({"backend": "warp"}, "eager"), ({"dynamic": 1}, "dynamic"), ({"memory_budget": 2}, "memory_budget"),
-        ({"recompile_limit": 0}, "recompile_limit"), ({"recompile_limit": "8"}, "whole number"),
+        ({"recompile_limit": 0}, "recompile_limit"), ({"recompile_limit": "8"}, "integer"),
         ({"fullgraph": 1}, "True or False"), ({"target": "sm_1"}, "sm_90"),
     ],
 )  # fmt: skip
@@ -201,18 +201,18 @@ def test_record_of_something_else():
 
 
 def test_backend_that_is_a_callable():
-    seen = []
+    log = []
 
     def backend(gm, examples):
-        seen.append([tuple(e.shape) for e in examples])
+        log.append([tuple(e.shape) for e in examples])
         return gm.forward
 
     record = check(f, backend=backend)
-    assert seen == [[(4, 4)]]
+    assert log == [[(4, 4)]]
     assert graph_count(record) == 1
 
 
-@pytest.mark.parametrize("name", [n for n in backends.names() if n in ("eager", "aot_eager", "cpp")])
+@pytest.mark.parametrize("name", [n for n in backends.backend_names() if n in ("eager", "aot_eager", "cpp")])
 def test_backends_agree(name):
     def program(x, y):
         z = (x @ y).relu()
@@ -240,9 +240,9 @@ def test_explain():
         print("", end="")
         return y * 2
 
-    told = cc.explain(program, torch.ones(2))
-    assert (told.graph_count, told.op_count, len(told.break_reasons)) == (2, 2, 1)
-    text = str(told)
+    explanation = cc.explain(program, torch.ones(2))
+    assert (explanation.graph_count, explanation.op_count, len(explanation.break_reasons)) == (2, 2, 1)
+    text = str(explanation)
     assert "print" in text
     assert "hint" in text
 
@@ -329,11 +329,11 @@ def test_a_bug_of_ours_never_reaches_the_user(monkeypatch):
 
 
 @pytest.mark.parametrize("package", [cc, kernel_magics])
-def test_what_is_public_is_documented_and_all_there_is_to_see(package):
+def test_public_names_are_documented_and_complete(package):
     assert dir(package) == sorted(package.__all__)
     for name in package.__all__:
         assert getattr(package, name) is not None
-        assert name in package.__doc__ or name.endswith("_ipython_extension")  # IPython's names
+        assert name in package.__doc__ or name.endswith("_ipython_extension")  # names that IPython calls
 
 
 def test_interrupt_during_a_compile(monkeypatch):
@@ -407,7 +407,7 @@ def test_one_function_compiled_twice():
 
 
 def test_beside_stock_torch_compile():
-    """Each compiler keeps its own entries for the same function, before, after, inside and around the other."""
+    """Each compiler has its own cache entries for a function: called before, after, inside and around the other."""
     out = run(
         """
         import torch, compiler_core as cc
@@ -451,7 +451,7 @@ def test_beside_stock_torch_compile():
 
 
 def test_objects_die_and_ids_are_used_again():
-    """Nothing that capture saw is kept alive by a cache entry, and a dead object's guard is not taken for another's."""
+    """Cache entries keep no captured object alive; the guard on a dead object does not match a new one with its id."""
     out = run(
         """
         import gc, weakref, torch, compiler_core as cc

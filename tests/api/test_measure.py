@@ -1,4 +1,4 @@
-"""Times of kernels on the device that is here: every kernel, nothing of the user's changed, reasons where not."""
+"""Timing kernels: each has a time or a reason why not, and no state of the user changes."""
 
 from __future__ import annotations
 
@@ -16,13 +16,15 @@ from compiler_core.api.measure import measure
 from compiler_core.errors import UsageError
 from compiler_core.records import Kernel, Record
 
+pytestmark = pytest.mark.slow
+
 
 def recorded(program: Any, *inputs: Any, **options: Any) -> Record:
-    with compiler_core.record() as made:
+    with compiler_core.record() as result:
         value = compiler_core.compile(program, strict=True, **options)(*inputs)
         if isinstance(value, torch.Tensor) and value.requires_grad:
             value.sum().backward()
-    return made
+    return result
 
 
 def kernels(record: Record) -> list[Kernel]:
@@ -45,33 +47,33 @@ WIDE = torch.randn(16, 6), torch.randn(6, 8, requires_grad=True)
 
 
 def test_every_kernel_and_call_of_both_graphs_is_timed() -> None:
-    made = recorded(program, *INPUTS)
-    assert {(k.graph, k.language == "extern") for k in kernels(made)} == {
+    record = recorded(program, *INPUTS)
+    assert {(k.graph, k.language == "extern") for k in kernels(record)} == {
         ("forward", True), ("forward", False), ("backward", True), ("backward", False),
     }  # fmt: skip
-    assert all(k.time_ns is None for k in kernels(made)), "never on the way of a plain run"
-    measure(made)
-    all_timed(made)
-    (device,) = made.devices
+    assert all(k.time_ns is None for k in kernels(record)), "never on the way of a plain run"
+    measure(record)
+    all_timed(record)
+    (device,) = record.devices
     assert device.target == "cpu"
     assert device.copy > 0.1
-    assert Record.from_json(made.to_json()) == made
+    assert Record.from_json(record.to_json()) == record
 
 
-def test_nothing_of_the_users_changes() -> None:
+def test_no_state_of_the_user_changes() -> None:
     x, w, at = (t.detach().clone() for t in INPUTS)
-    made = recorded(program, x, w.requires_grad_(), at)
+    record = recorded(program, x, w.requires_grad_(), at)
     kept, state = [t.clone() for t in (x, w, at)], torch.get_rng_state()
     assert w.grad is not None
     gradient = w.grad.clone()
-    measure(made)
+    measure(record)
     assert torch.equal(torch.get_rng_state(), state)
     assert all(torch.equal(a, b) for a, b in zip((x, w, at), kept, strict=True))
     assert torch.equal(w.grad, gradient)
 
 
 def test_no_tensor_is_left() -> None:
-    made = recorded(program, *INPUTS)
+    record = recorded(program, *INPUTS)
     gc.collect()
 
     def tensors() -> int:
@@ -80,33 +82,33 @@ def test_no_tensor_is_left() -> None:
     gc.disable()
     try:
         before = tensors()
-        measure(made)
-        check_accuracy(made)
+        measure(record)
+        check_accuracy(record)
         assert tensors() <= before
     finally:
         gc.enable()
 
 
-def test_a_record_that_was_read_runs_nothing(tmp_path: Path) -> None:
-    made = recorded(program, *INPUTS)
-    for artifact in made.compiles[0].artifacts:
+def test_a_record_from_a_file_is_refused(tmp_path: Path) -> None:
+    result = recorded(program, *INPUTS)
+    for artifact in result.compiles[0].artifacts:
         if artifact.name.endswith(".wrapper"):
             artifact.text += f"open({str(tmp_path / artifact.name)!r}, 'w').close()\n"
-    read = Record.from_json(made.to_json())
+    read = Record.from_json(result.to_json())
     for run in (measure, check_accuracy):
-        with pytest.raises(UsageError, match="was read, and not made in this process"):
+        with pytest.raises(UsageError, match="was read from a file"):
             run(read)
     assert list(tmp_path.iterdir()) == []
-    measure(made)
+    measure(result)
     assert len(list(tmp_path.iterdir())) == 2, "a record of ours does run its texts"
 
 
 def test_times_are_those_of_the_kernels() -> None:
     inputs = torch.randn(1 << 20), torch.randn(16), torch.randn(512, 512)
-    made = recorded(lambda x, y, m: (x.sin(), y.sin(), m @ m), *inputs)
-    measure(made)
+    record = recorded(lambda x, y, m: (x.sin(), y.sin(), m @ m), *inputs)
+    measure(record)
     large, small, product = (
-        next(k.time_ns or 0 for k in kernels(made) if test(k))
+        next(k.time_ns or 0 for k in kernels(record) if test(k))
         for test in (
             lambda k: k.bytes_read == 1 << 22,
             lambda k: k.bytes_read == 64,
@@ -130,37 +132,37 @@ def test_times_are_those_of_the_kernels() -> None:
     ],
     ids=["symbols", "positions", "ignored", "constant", "arange", "random", "indices"],
 )
-def test_inputs_are_such_as_it_was_compiled_for(made_from: Any, inputs: tuple[Any, ...]) -> None:
-    made = recorded(made_from, *inputs, dynamic=True)
-    measure(made)
-    all_timed(made)
+def test_inputs_match_the_compile(made_from: Any, inputs: tuple[Any, ...]) -> None:
+    record = recorded(made_from, *inputs, dynamic=True)
+    measure(record)
+    all_timed(record)
 
 
-def test_what_cannot_run_here_says_why() -> None:
-    made = recorded(lambda x: x.softmax(-1), torch.randn(5, 7), target="sm_90")
-    for compile_ in made.compiles:
+def test_graphs_that_cannot_run_have_a_note() -> None:
+    record = recorded(lambda x: x.softmax(-1), torch.randn(5, 7), target="sm_90")
+    for compile_ in record.compiles:
         for kernel in compile_.kernels:
             kernel.language = "triton"
     if torch.cuda.is_available():
         pytest.skip("here they can run")
-    measure(made)
-    assert [k.time_ns for k in kernels(made)] == [None]
-    (note,) = made.notes
-    assert "the kernels of forward.wrapper were not timed: Triton kernels run on a GPU" in note
-    measure(made)
-    assert made.notes == [note], "said once"
+    measure(record)
+    assert [k.time_ns for k in kernels(record)] == [None]
+    (note,) = record.notes
+    assert "the kernels of forward.wrapper were not timed: Triton kernels need a GPU" in note
+    measure(record)
+    assert record.notes == [note], "noted once"
 
 
-def test_kernels_of_stock_too() -> None:
+def test_kernels_of_stock() -> None:
     torch._dynamo.reset()
-    with compiler_core.record(engine="torch") as made:
+    with compiler_core.record(engine="torch") as result:
         torch.compile(lambda x, w: F.layer_norm(F.gelu(x @ w), (8,)).sum(0))(*WIDE).sum().backward()
-    measure(made)
-    check_accuracy(made)
-    all_timed(made)
-    assert {(k.graph, k.language == "extern") for k in kernels(made)} == {
+    measure(result)
+    check_accuracy(result)
+    all_timed(result)
+    assert {(k.graph, k.language == "extern") for k in kernels(result)} == {
         ("forward", True), ("forward", False), ("backward", True), ("backward", False),
     }  # fmt: skip
-    compared = [a for c in made.compiles for a in c.accuracy]
+    compared = [a for c in result.compiles for a in c.accuracy]
     assert {a.node.partition(":")[2].partition(".")[0] for a in compared} == {"forward", "backward"}
     assert all(a.error is not None and a.error < 1e-5 for a in compared)

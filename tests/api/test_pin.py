@@ -1,6 +1,6 @@
 # mypy: ignore-errors
 # (the programs stand for users' code, which has no annotations)
-"""Calls without guards, and guards that are left out."""
+"""`pin`, which checks no guards, and `guard_filter`, which drops some."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def scaled(x, k=3, *, bias=1):
     return x * k * SCALE + bias
 
 
-def test_a_pinned_call_looks_at_nothing(monkeypatch):
+def test_a_pinned_call_checks_no_guards(monkeypatch):
     compiled = cc.compile(scaled, backend="eager")
     x = torch.ones(2)
     want = compiled(x)
@@ -49,7 +49,7 @@ def test_keyword_arguments_and_closures():
     assert cc.pin(compiled)(x, 3, bias=1).item() == 5
 
 
-def test_what_is_pinned_stays_after_later_compiles_and_reset():
+def test_later_compiles_and_reset_do_not_change_a_pinned_function():
     compiled = cc.compile(lambda x: x + x.shape[0], backend="eager")
     compiled(torch.zeros(2))
     pinned = cc.pin(compiled)
@@ -106,7 +106,7 @@ def test_modules_methods_and_partials():
     assert cc.pin(partial)(x).tolist() == [3, 3]
 
 
-def test_what_comes_after_a_break_is_guarded():
+def test_code_after_a_break_checks_guards():
     printed = []
 
     def program(x, n):
@@ -145,18 +145,18 @@ def test_called_by_another_compiled_function():
 
 
 def test_a_filter_drops_guards():
-    seen = []
+    log = []
 
     def keep(guards):
-        seen.append([(g.kind, g.source) for g in guards])
+        log.append([(g.kind, g.source) for g in guards])
         return [g.source != "L['k']" for g in guards]
 
     compiled = cc.compile(scaled, backend="eager", guard_filter=keep)
     x = torch.ones(2)
     assert compiled(x, 3).tolist() == [7, 7]
-    assert compiled(x, 4).tolist() == [7, 7]  # the promise was not kept
+    assert compiled(x, 4).tolist() == [7, 7]  # wrong, since the dropped guard does not hold
     (compile_,) = record_of(compiled).compiles
-    assert ("EQUALS_MATCH", "L['k']") in seen[0]
+    assert ("EQUALS_MATCH", "L['k']") in log[0]
     (dropped,) = [g for g in compile_.guards if g.dropped]
     assert dropped.source == "L['k']"
     text = next(a.text for a in compile_.artifacts if a.pane == "guards")
@@ -176,12 +176,12 @@ def test_a_filter_may_drop_all():
 
 
 @pytest.mark.parametrize("answer", [[], [1, 2, 3], [None] * 3])
-def test_a_filter_that_does_not_say(answer):
+def test_a_filter_with_a_wrong_result(answer):
     compiled = cc.compile(scaled, backend="eager", guard_filter=lambda guards: answer)
     with pytest.raises(UsageError, match="guard_filter"):
         compiled(torch.ones(1))
 
 
-def test_a_filter_that_is_no_function():
+def test_a_filter_that_is_not_callable():
     with pytest.raises(UsageError, match="guard_filter"):
         cc.compile(scaled, guard_filter=[True])

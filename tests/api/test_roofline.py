@@ -1,4 +1,4 @@
-"""What a kernel moves and computes, what its machine code takes, and the least time on a target."""
+"""Bytes and operations of kernels, resources of their machine code, and lower bounds of their times."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import torch
 
 import compiler_core
 from compiler_core.api.roofline import PEAKS, roofline, table
-from compiler_core.codegen.machine_code.stages import targets
+from compiler_core.codegen.machine_code.compiled_forms import targets
 from compiler_core.errors import UsageError
 from compiler_core.records import Compile, Device, Kernel
 
@@ -17,8 +17,8 @@ X = torch.randn(64, 128)
 def compiled(program: object, target: str | None = None) -> Compile:
     with compiler_core.record() as record:
         compiler_core.compile(program, strict=True, target=target)(X)
-    (made,) = record.compiles
-    return made
+    (result,) = record.compiles
+    return result
 
 
 def test_bytes_and_operations() -> None:
@@ -47,15 +47,15 @@ def test_bounds() -> None:
     with pytest.raises(UsageError, match=r"unknown target 'sm_1'; known are cpu, .*sm_75"):
         roofline(kernel, "sm_1")
     kernel.bytes_read = None
-    with pytest.raises(UsageError, match="does not say what forward_0 reads"):
+    with pytest.raises(UsageError, match="does not have the bytes that forward_0 reads"):
         roofline(kernel, "sm_90")
 
 
 @pytest.mark.parametrize("target", ["sm_90", "gfx942"])
 def test_resources(target: str) -> None:
-    made = compiled(lambda x: (x.softmax(1), x.sum(0)), target)
-    assert {r.kernel for r in made.resources} >= {"forward_0"}
-    assert all(r.target == target and 0 < r.registers < 256 and r.spilled_bytes == 0 for r in made.resources)
+    result = compiled(lambda x: (x.softmax(1), x.sum(0)), target)
+    assert {r.kernel for r in result.resources} >= {"forward_0"}
+    assert all(r.target == target and 0 < r.registers < 256 and r.spilled_bytes == 0 for r in result.resources)
 
 
 def test_a_device_that_was_measured_and_the_table() -> None:
@@ -63,12 +63,12 @@ def test_a_device_that_was_measured_and_the_table() -> None:
     kernel = Kernel("forward.0", "forward_0", "cpp", "forward", None, 5_000, 5_000, 4000.0, 1_000, "cpu")
     assert (roofline(kernel, here).ns, roofline(kernel, here).share) == (1000, 0.25)
     assert roofline(kernel, "sm_90").share is None, "it was timed elsewhere"
-    made = compiled(lambda x: x.sin() @ x.t())
-    made.kernels += [kernel]
-    head, titles, *rows = table(made, here).splitlines()
+    result = compiled(lambda x: x.sin() @ x.t())
+    result.kernels += [kernel]
+    head, titles, *rows = table(result, here).splitlines()
     assert head.endswith("on this machine: 10 GB/s, 100 billion additions a second")
     assert titles.split()[0] == "kernel"
     assert len(rows) == 3
     assert any(row.startswith("forward forward_0") and row.endswith(" 4.00      25%") for row in rows)
-    product = next(k for k in made.kernels if k.language == "extern")
+    product = next(k for k in result.kernels if k.language == "extern")
     assert product.operations == 2 * 64 * 64 * 128

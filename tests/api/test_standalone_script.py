@@ -1,8 +1,9 @@
-"""A graph's program as a file that runs on its own, in a process that cannot import Cutaway."""
+"""Standalone scripts, run in a process that cannot import Cutaway."""
 
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,16 +14,16 @@ import torch
 import torch.nn.functional as F
 
 import compiler_core
-from compiler_core.api.standalone_script import script
+from compiler_core.api.standalone_script import standalone_script
 from compiler_core.errors import UsageError
 from compiler_core.records import Compile, Record
 
 
 def recorded(program: Any, *inputs: torch.Tensor, backend: str = "cpp", **options: Any) -> Compile:
-    """The compile, as it is read from JSON."""
-    with compiler_core.record() as made:
+    """Returns the compile after a JSON round trip."""
+    with compiler_core.record() as result:
         compiler_core.compile(program, backend=backend, strict=True, **options)(*inputs)
-    (compile_,) = Record.from_json(made.to_json()).compiles
+    (compile_,) = Record.from_json(result.to_json()).compiles
     return compile_
 
 
@@ -44,16 +45,16 @@ INPUTS = torch.randn(16, 6), torch.randn(16, 8, requires_grad=True), torch.tenso
 
 
 def test_both_graphs_run_on_their_own(tmp_path: Path) -> None:
-    made = recorded(program, *INPUTS)
+    record = recorded(program, *INPUTS)
     for which, result in (("forward", "[8] torch.float32"), ("backward", "[16, 8] torch.float32")):
-        said = run(script(made, which), tmp_path).splitlines()
-        assert said[-1].endswith("us a call")
-        assert any(line.startswith(result) for line in said)
+        output = run(standalone_script(record, which), tmp_path).splitlines()
+        assert output[-1].endswith("us a call")
+        assert any(line.startswith(result) for line in output)
 
 
-def test_it_computes_what_the_graph_does(tmp_path: Path) -> None:
-    made = recorded(lambda x: x.softmax(-1).exp() @ x.t(), torch.randn(5, 7))
-    text = script(made, "forward")
+def test_the_script_computes_the_same_values(tmp_path: Path) -> None:
+    record = recorded(lambda x: x.softmax(-1).exp() @ x.t(), torch.randn(5, 7))
+    text = standalone_script(record, "forward")
     compare = """
     x, = inputs
     torch.testing.assert_close(results[0], x.softmax(-1).exp() @ x.t())
@@ -62,17 +63,30 @@ def test_it_computes_what_the_graph_does(tmp_path: Path) -> None:
     run(text.replace(call, call + compare), tmp_path)
 
 
-def test_triton_kernels_too(tmp_path: Path) -> None:
+def test_triton_kernels(tmp_path: Path) -> None:
     x = torch.randn(5, 7)
-    made = recorded(lambda x: x.softmax(-1).exp(), x, backend="cpp", target="sm_90")
-    # on a GPU it launches them; here it is enough that the file is whole
-    for kernel in made.kernels:
+    record = recorded(lambda x: x.softmax(-1).exp(), x, backend="cpp", target="sm_90")
+    # without a GPU, this checks only that the file is complete
+    for kernel in record.kernels:
         kernel.language = "triton"
-    text = script(made, "forward")
+    text = standalone_script(record, "forward")
     compile(text, "program.py", "exec")
     assert 'forward_0 = triton_launcher(forward_0, **LAUNCHES["forward_0"])' in text
 
 
-def test_what_cannot_stand_alone_says_why() -> None:
+def test_graphs_without_kernels_are_refused() -> None:
     with pytest.raises(UsageError, match="has no kernels of ours for its backward graph"):
-        script(recorded(lambda x: x.sin(), torch.randn(3)), "backward")
+        standalone_script(recorded(lambda x: x.sin(), torch.randn(3)), "backward")
+
+
+def test_a_compiler_that_hangs_is_ended(tmp_path: Path) -> None:
+    made = recorded(lambda x: x.softmax(-1).exp(), torch.randn(5, 7))
+    hangs = f'COMMAND = ["sh", "-c", "sleep 600 & echo $! > {tmp_path}/child; wait"]\n'
+    text = re.sub("COMMAND = .*\n", hangs, standalone_script(made, "forward"))
+    (tmp_path / "program.py").write_text(text)
+    environment = os.environ | {"CUTAWAY_COMPILE_TIMEOUT": "1"}
+    command = [sys.executable, str(tmp_path / "program.py")]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+    assert "TimeoutExpired" in done.stderr
+    child = Path(f"/proc/{(tmp_path / 'child').read_text().strip()}/stat")
+    assert not child.exists() or child.read_text().rpartition(")")[2].split()[0] == "Z"

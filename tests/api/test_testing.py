@@ -1,4 +1,4 @@
-"""The comparison with eager sees whatever differs: each case is a program and one that differs from it in one thing."""
+"""The comparison with eager finds every difference: each case is a program and one that differs in one thing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from compiler_core.api import testing
-from compiler_core.api.testing.judges import beside
+from compiler_core.api.testing.value_checks import float64_difference
 
 Fn = Callable[..., Any]
 NORM = nn.BatchNorm1d(4)
@@ -23,16 +23,16 @@ COUNT = [0]
 
 
 def differs(eager: Fn, other: Fn, grad: bool = True) -> str | None:
-    """What the comparison says of `other` in the place of a compiled `eager`."""
+    """Compares `eager` with `other`, as if that were its compiled function; returns the difference."""
 
     def make() -> list[torch.Tensor]:
         return [torch.arange(16.0).view(4, 4), torch.ones(4, 4)]
 
     want, got = (testing.observe(fn, make, 0, program=eager, grad=grad) for fn in (eager, other))
     found = testing.Comparison(testing.Exact()).compare("", want, got)
-    runs = [(testing.watched(want), testing.watched(got))]
+    runs = [(testing.watch_tensors(want), testing.watch_tensors(got))]
     del want, got
-    kept = testing.kept_alive(runs)
+    kept = testing.leaked_tensors(runs)
     return found or (f"alive: {kept}" if kept else None)
 
 
@@ -46,12 +46,12 @@ class OneBuffer(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
         (g,) = gradients
-        made = g.clone()
-        return made.view_as(g), made.view_as(g)
+        result = g.clone()
+        return result.view_as(g), result.view_as(g)
 
 
 class Again(torch.autograd.Function):
-    """A square that keeps what it needs, whatever was said."""
+    """A square that saves its input on `ctx`, so that a second backward works without `retain_graph`."""
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
@@ -64,7 +64,7 @@ class Again(torch.autograd.Function):
 
 
 def does(*actions: Callable[[], object]) -> Fn:
-    """A program that does these things besides."""
+    """Returns a program that also calls these actions."""
 
     def program(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         for action in actions:
@@ -156,7 +156,7 @@ def test_sees_none_where_there_is_none(name: str) -> None:
     assert differs(eager, eager) is None
 
 
-def test_state_outside_is_put_back() -> None:
+def test_external_state_is_restored() -> None:
     statistics = NORM.get_buffer("running_mean")
     before = statistics.clone()
     assert differs(with_norm, with_norm) is None
@@ -164,12 +164,12 @@ def test_state_outside_is_put_back() -> None:
     assert NORM.weight.grad is None
 
 
-def test_error_beside_float64() -> None:
+def test_float64_error() -> None:
     exact = torch.linspace(1, 2, 100, dtype=torch.float64) / 3
     eager = [exact.float() * (1 + 1e-6)]
-    assert beside("x", exact.float() * (1 - 1.9e-6), eager, exact) is None
-    assert "beside float64" in str(beside("x", exact.float() * (1 - 4e-6), eager, exact))
-    assert "beside float64" in str(beside("x", exact.float() / 0, eager, exact))
+    assert float64_difference("x", exact.float() * (1 - 1.9e-6), eager, exact) is None
+    assert "against float64" in str(float64_difference("x", exact.float() * (1 - 4e-6), eager, exact))
+    assert "against float64" in str(float64_difference("x", exact.float() / 0, eager, exact))
 
 
 def test_every_call_is_compared() -> None:
@@ -201,13 +201,13 @@ def test_training_compares_buffers() -> None:
     net, arguments = Net(), {"x": torch.randn(2, 3, 8, 8)}
 
     def lost(model: nn.Module) -> Fn:
-        model.get_submodule("norm").momentum = 0.0  # type: ignore[assignment] # the running statistics keep their values
+        model.get_submodule("norm").momentum = 0.0  # type: ignore[assignment] # running statistics do not change
         return model
 
-    want = testing.trained(net, arguments, lambda model: model)
-    same = testing.trained(net, arguments, lambda model: model)
+    want = testing.observe_training(net, arguments, lambda model: model)
+    same = testing.observe_training(net, arguments, lambda model: model)
     assert testing.Comparison(testing.Exact()).compare("", want, same) is None
-    other = testing.trained(net, arguments, lost)
+    other = testing.observe_training(net, arguments, lost)
     found = testing.Comparison(testing.Exact()).compare("", want, other)
     assert found is not None
     assert "running_mean" in found

@@ -1,4 +1,4 @@
-"""Our kernels behind stock torch.compile: `backend="cutaway"`."""
+"""The backend ``cutaway`` of stock torch.compile."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ STRICT: Any = {"strict": True}
 
 
 def outcome(fn: Callable[..., Any], *args: torch.Tensor) -> list[torch.Tensor | None]:
-    """Values, what became of the arguments, and gradients, from the same random numbers."""
+    """Returns the result, the arguments after the call, and gradients; with the same random numbers each time."""
     torch.manual_seed(0)
     own = [a.detach().clone().requires_grad_(a.requires_grad) for a in args]
     value = fn(*own)
@@ -36,7 +36,7 @@ def outcome(fn: Callable[..., Any], *args: torch.Tensor) -> list[torch.Tensor | 
 
 
 def test_pytorch_finds_it_by_its_name(tmp_path: Path) -> None:
-    """As installed: with the entry point that pyproject.toml declares, and nothing of ours imported."""
+    """Uses the entry point of pyproject.toml in a process that did not import Cutaway."""
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]
     installed = tmp_path / "cutaway-0.dist-info"
     installed.mkdir()
@@ -54,8 +54,8 @@ def test_training_with_sizes_that_change() -> None:
     model = nn.Sequential(nn.Linear(4, 8), nn.GELU(), nn.LayerNorm(8))
 
     def scaled(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        made: torch.Tensor = model(x) * x.shape[0] + y
-        return made
+        result: torch.Tensor = model(x) * x.shape[0] + y
+        return result
 
     with compiler_core.record() as record:
         fast = torch.compile(scaled, backend=cutaway, options=STRICT)
@@ -80,7 +80,7 @@ def test_writes_views_and_random_numbers() -> None:
         torch.testing.assert_close(outcome(fast, *args), outcome(program, *args))
 
 
-def test_its_kernels_lead_back_to_the_users_lines() -> None:
+def test_kernels_link_to_the_users_lines() -> None:
     def program(x: torch.Tensor) -> torch.Tensor:
         y = x.sin()
         return y.exp()
@@ -96,13 +96,13 @@ def test_its_kernels_lead_back_to_the_users_lines() -> None:
     Record.from_json(record.to_json())
 
 
-def test_an_option_that_is_none_is_named() -> None:
+def test_an_unknown_option_is_named() -> None:
     wrong: list[tuple[Any, str]] = [
         ({"keep_appart": ()}, "UsageError: unknown option 'keep_appart'; known are .*keep_apart"),
-        ({"target": "sm_9"}, "UsageError: unknown target 'sm_9'; known are cpu"),
+        ({"target": "sm_9"}, "UsageError: unknown target 'sm_9'; the targets are cpu"),
     ]
     for options, message in wrong:
         with pytest.raises(BackendCompilerFailed, match=message):
             torch.compile(lambda x: x + 1, backend=cutaway, options=options)(torch.ones(2))
-    with pytest.raises(BackendCompilerFailed, match="UsageError: memory_budget is a share from 0 to 1"):
+    with pytest.raises(BackendCompilerFailed, match="UsageError: memory_budget must be a number from 0 to 1"):
         torch.compile(torch.cos, backend=cutaway, options={"memory_budget": 2})(torch.randn(2))

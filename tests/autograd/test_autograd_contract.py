@@ -1,7 +1,7 @@
-"""Whatever a program does with autograd around a compiled function is what it does around the function itself.
+"""Compares autograd around a compiled function with autograd around the function itself.
 
-Each program takes `c`, which compiles a function or leaves it as it is, and returns what is to be compared; what it
-raises is compared as well.
+Each program takes `c`, which compiles a function or returns it unchanged, and returns what is compared.  Errors are
+compared as well.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def program(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 @pytest.mark.parametrize("backend", ["aot_eager", "cpp"])
-@pytest.mark.parametrize("name", PROGRAMS)  # filled below, before pytest asks for the tests
+@pytest.mark.parametrize("name", PROGRAMS)  # filled below, before pytest collects the tests
 def test_same_as_eager(name: str, backend: str) -> None:
     want = outcome(PROGRAMS[name], lambda function: function)
     got = outcome(PROGRAMS[name], lambda function: compiler_core.compile(function, backend=backend))
@@ -71,11 +71,11 @@ def gradients(*tensors: torch.Tensor) -> list[torch.Tensor | None]:
 
 @program
 def hook_on_an_output(c):
-    f, x, w, seen = c(one), t(3, 3), t(3, 3), []
+    f, x, w, log = c(one), t(3, 3), t(3, 3), []
     y = f(x, w)
-    y.register_hook(lambda g: (seen.append(g.clone()), g * 2)[1])
+    y.register_hook(lambda g: (log.append(g.clone()), g * 2)[1])
     y.sum().backward()
-    return seen, gradients(x, w)
+    return log, gradients(x, w)
 
 
 @program
@@ -100,10 +100,10 @@ def hook_on_an_input_that_is_no_leaf(c):
 
 @program
 def hook_after_accumulation(c):
-    f, x, w, seen = c(one), t(3, 3), t(3, 3), []
-    x.register_post_accumulate_grad_hook(lambda p: seen.append(p.grad.clone()))
+    f, x, w, log = c(one), t(3, 3), t(3, 3), []
+    x.register_post_accumulate_grad_hook(lambda p: log.append(p.grad.clone()))
     f(x, w).sum().backward()
-    return seen, gradients(x, w)
+    return log, gradients(x, w)
 
 
 @program
@@ -485,7 +485,7 @@ def autocast_around(c):
 
 
 class Seven(torch.autograd.Function):
-    """Its backward is not the derivative."""
+    """A function whose backward is not its derivative."""
 
     @staticmethod
     def forward(ctx, x):
@@ -528,7 +528,7 @@ def integer_outputs(c):
     return values, indices, order, x.grad
 
 
-# ---- derivatives of derivatives, forward mode, transforms ----------------------------------
+# ---- gradients of gradients, forward mode, transforms --------------------------------------
 
 
 @program
@@ -662,7 +662,7 @@ def anomaly(c):
 
 
 def rows(*values: float) -> torch.Tensor:
-    """A sparse gradient of a 4 by 3 result."""
+    """Returns a sparse gradient for a 4 by 3 result."""
     with torch.sparse.check_sparse_tensor_invariants(True):
         return torch.sparse_coo_tensor(torch.tensor([[0, 2]]), torch.tensor(values).reshape(2, 1).expand(2, 3), (4, 3))
 

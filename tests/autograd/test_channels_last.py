@@ -1,4 +1,4 @@
-"""Convolutions with channels last: eager's values, and eager's layouts wherever they can be seen."""
+"""Tests of convolutions in channels_last: eager's values, and eager's layouts wherever they are visible."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from compiler_core.autograd.passes.channels_last import rearrange, to_channels_last
+from compiler_core.autograd.passes.channels_last import force_channels_last, to_channels_last
 from compiler_core.autograd.trace import decompositions
 from tests.cases.captured import put_on_a_gpu
 
@@ -21,7 +21,7 @@ Tensors = Sequence[torch.Tensor]
 
 
 def blocks(x: torch.Tensor, first: torch.Tensor, second: torch.Tensor, scale: torch.Tensor) -> Any:
-    """Two convolutions with what a network has between and after them."""
+    """Two convolutions with typical operations of a network between and after them."""
     x = F.conv2d(x, first, padding=1)
     x = F.batch_norm(x, None, None, scale, scale, training=True).relu()
     x = F.max_pool2d(F.conv2d(x, second) + x, 2)
@@ -42,10 +42,10 @@ def inputs() -> list[torch.Tensor]:
 
 
 def traced(program: Callable[..., Any], tensors: Tensors) -> fx.GraphModule:
-    made = [t.detach().requires_grad_(program is training) for t in tensors]
+    results = [t.detach().requires_grad_(program is training) for t in tensors]
     with FakeTensorMode(allow_non_fake_inputs=True) as mode:
-        fakes = [mode.from_tensor(t) for t in made]
-        gm: fx.GraphModule = make_fx(program, decomposition_table=decompositions.table())(*fakes)
+        fakes = [mode.from_tensor(t) for t in results]
+        gm: fx.GraphModule = make_fx(program, decomposition_table=decompositions.decomposition_table())(*fakes)
     for node in list(gm.graph.nodes):
         if node.target is aten.detach.default:
             node.replace_all_uses_with(node.args[0])
@@ -58,7 +58,7 @@ def test_same_values_and_layouts(program: Callable[..., Any]) -> None:
     tensors = inputs()
     gm = traced(program, tensors)
     expected = gm(*tensors)
-    rearrange(gm.graph)
+    force_channels_last(gm.graph)
     gm.graph.lint()
     gm.recompile()
     for got, want in zip(gm(*tensors), expected, strict=True):
@@ -75,7 +75,7 @@ def test_same_values_and_layouts(program: Callable[..., Any]) -> None:
 )
 def test_images_stay_channels_last_between_convolutions(program: Callable[..., Any], wanted: list[str]) -> None:
     gm = traced(program, inputs())
-    rearrange(gm.graph)
+    force_channels_last(gm.graph)
     for node in gm.graph.nodes:
         if node.target in (aten.convolution.default, aten.convolution_backward.default):
             images = [a for a in node.all_input_nodes if a.meta["val"].dim() == 4]
@@ -103,7 +103,7 @@ def copies(gm: fx.GraphModule) -> int:
 
 @pytest.fixture
 def precision() -> Iterator[Any]:
-    """PyTorch's setting of what float32 convolutions may round to."""
+    """PyTorch's setting for the precision of float32 convolutions."""
     setting: Any = torch.backends.cudnn
     before = setting.conv.fp32_precision
     yield setting.conv
@@ -128,7 +128,7 @@ def test_only_what_tensor_cores_do_is_rearranged(precision: Any) -> None:
 
 @pytest.mark.parametrize("channels", [3, 8])
 def test_coloured_images_alone_are_no_reason(channels: int, precision: Any) -> None:
-    """As the patches of a vision transformer: eager's kernel rounds them as float32."""
+    """For example the patches of a vision transformer: eager's kernel computes them in full float32."""
     precision.fp32_precision = "tf32"
     sizes = (2, channels, 32, 32), (5, channels, 8, 8)
     gm = on_a_gpu(lambda x, w: F.conv2d(x, w, stride=8).relu(), sizes=sizes)
@@ -145,14 +145,14 @@ def convolved(x: torch.Tensor, w: torch.Tensor, groups: int) -> torch.Tensor:
 def test_depthwise_convolutions_are_rearranged_where_cudnn_is_quick(
     taps: int, trains: bool, dtype: torch.dtype, precision: Any
 ) -> None:
-    precision.fp32_precision = "ieee"  # tensor cores do none of them
+    precision.fp32_precision = "ieee"  # tensor cores are not used
 
     def program(x: torch.Tensor, w: torch.Tensor) -> Any:
         y = convolved(x, w, 6)
         return torch.autograd.grad(y.sum(), [x, w]) if trains else y
 
-    made = [torch.randn(s, dtype=dtype) for s in ((2, 6, 8, 8), (6, 1, taps, taps))]
-    gm = make_fx(program)(*(t.requires_grad_(trains) for t in made))
+    results = [torch.randn(s, dtype=dtype) for s in ((2, 6, 8, 8), (6, 1, taps, taps))]
+    gm = make_fx(program)(*(t.requires_grad_(trains) for t in results))
     put_on_a_gpu(gm)
     to_channels_last(gm.graph)
     slow = dtype is torch.float32 and trains and taps == 7
@@ -166,7 +166,7 @@ def test_a_permuted_image_is_not_copied() -> None:
 
     gm = traced(program, inputs())
     expected = gm(*inputs())
-    rearrange(gm.graph)
+    force_channels_last(gm.graph)
     gm.recompile()
     assert copies(gm) == 2, "image and weight"
     assert gm(*inputs()).stride() == expected.stride()

@@ -1,4 +1,4 @@
-"""Gradients that ours take the place of PyTorch's, beside eager's."""
+"""Compares our own gradient formulas with eager's."""
 
 from __future__ import annotations
 

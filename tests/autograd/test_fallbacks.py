@@ -1,5 +1,5 @@
-"""What once ran eagerly without a word is compiled: views that operations of several tensors make, operators of the
-user's that write to their arguments, writes that autograd does not see, and ``out=`` that gives a size."""
+"""Tests of what used to fall back to eager without a warning: views made by operations of several tensors, custom
+operators that write to their arguments, writes that autograd does not see, and ``out=`` that resizes."""
 
 from __future__ import annotations
 
@@ -61,14 +61,14 @@ def _indices() -> torch.Tensor:
 
 
 def _steps(*values: Any) -> Any:
-    """The last of some expressions."""
+    """Returns the last of several expressions."""
     return values[-1]
 
 
 def _out_made(x: torch.Tensor) -> Any:
-    made = torch.empty(0)
-    torch.add(x, 1, out=made)
-    return made * 2
+    tensor = torch.empty(0)
+    torch.add(x, 1, out=tensor)
+    return tensor * 2
 
 
 def _out_given(x: torch.Tensor, out: torch.Tensor) -> Any:
@@ -77,9 +77,9 @@ def _out_given(x: torch.Tensor, out: torch.Tensor) -> Any:
 
 
 def _written_part(x: torch.Tensor) -> Any:
-    made = x * 1
-    grow(made[1:], 2.0)
-    return made * 2
+    result = x * 1
+    grow(result[1:], 2.0)
+    return result * 2
 
 
 def _in_order(x: torch.Tensor) -> Any:
@@ -160,7 +160,7 @@ def test_layers_with_max_norm() -> None:
 
 
 def test_distributions() -> None:
-    """Sampling and densities of distributions from outside: nothing falls back."""
+    """Samples and densities of torch.distributions compile without a fallback."""
     torch.manual_seed(0)
     wide, positive = torch.randn(2, 1), torch.rand(3) + 0.5
     found = [

@@ -1,4 +1,4 @@
-"""Operators that write to an argument of which their schema says nothing: who they are, and what becomes of them."""
+"""Tests of operators that write to an argument although their schema does not say so."""
 
 from __future__ import annotations
 
@@ -12,21 +12,22 @@ import pytest
 import torch
 import torch.fx as fx
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.testing._internal.common_methods_invocations import op_db
-from torch.testing._internal.common_modules import module_db
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from compiler_core.autograd.joint import JointRefused, trace_joint
-from compiler_core.autograd.trace.hidden_writes import RULES
+from compiler_core.autograd.trace.hidden_writes import FUNCTIONAL_FORMS
 from tests.cases.captured import prepare
+from tests.cases.operators import module_db, op_db
+
+pytestmark = pytest.mark.slow
 
 aten = torch.ops.aten
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
-class Watch(TorchDispatchMode):
-    """Notes the operators that change an argument which they should leave alone."""
+class WriteDetector(TorchDispatchMode):
+    """Records the operators that change an argument which their schema says they do not."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -43,7 +44,7 @@ class Watch(TorchDispatchMode):
 
 
 def calls() -> Iterator[Callable[[], Any]]:
-    """The first sample of each operator, and of each module in training."""
+    """Yields the first sample of each operator, and of each module in training."""
     for op in op_db:
         if torch.float32 in op.dtypes and not op.name.startswith(("linalg", "signal", "masked", "special")):
             try:
@@ -53,46 +54,46 @@ def calls() -> Iterator[Callable[[], Any]]:
             yield functools.partial(op, sample.input, *sample.args, **sample.kwargs)
     for info in module_db:
         for given in list(info.module_inputs_func(info, torch.device(DEVICE), torch.float32, False, True))[:3]:
-            made, call = given.constructor_input, given.forward_input
-            module = info.module_cls(*made.args, **made.kwargs).to(DEVICE).train()
+            result, call = given.constructor_input, given.forward_input
+            module = info.module_cls(*result.args, **result.kwargs).to(DEVICE).train()
             yield functools.partial(module, *call.args, **call.kwargs)
 
 
 def test_all_of_them_are_known() -> None:
-    watch = Watch()
+    detector = WriteDetector()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for call in calls():
             try:
-                with watch:
+                with detector:
                     call()
             except Exception:
-                continue  # samples that a build or a device does not take
-    assert aten.native_batch_norm.default in watch.found or DEVICE == "cuda"
-    # the watch names clone, which writes to nothing, for fft.hfft2 and fft.hfftn; why is not known
-    assert watch.found - {aten.clone.default} <= set(RULES)
+                continue  # samples that this build or device does not support
+    assert aten.native_batch_norm.default in detector.found or DEVICE == "cuda"
+    # for fft.hfft2 and fft.hfftn, `WriteDetector` reports clone, which writes to nothing; the reason is unknown
+    assert detector.found - {aten.clone.default} <= set(FUNCTIONAL_FORMS)
 
 
 Norm = Callable[..., Any]
 
 
 def norm_graph(norm: Norm, device: str) -> Any:
-    """The joint graph of a batch norm in training; of fake tensors, so that any device may be named."""
+    """Returns the joint graph of a batch norm in training, traced on fake tensors, so that any device can be named."""
     graph = fx.Graph()
     x, weight, bias, mean, var = map(graph.placeholder, ("x", "weight", "bias", "mean", "var"))
     results = graph.call_function(norm, (x, weight, bias, mean, var, True, 0.1, 1e-5))
     graph.output((graph.call_function(operator.getitem, (results, 0)),))
     with FakeTensorMode():
         inputs = [torch.empty(s, device=device) for s in ((4, 3, 5), (3,), (3,), (3,), (3,))]
-        if device == "cpu":  # autograd would ask for CUDA's own streams
+        if device == "cpu":  # autograd would need CUDA streams
             for each in inputs[:3]:
                 each.requires_grad_()
-    made = prepare(fx.GraphModule({}, graph), inputs)
-    return trace_joint(made.gm, made.inputs, made.compile)
+    result = prepare(fx.GraphModule({}, graph), inputs)
+    return trace_joint(result.gm, result.inputs, result.compile)
 
 
 HERE: list[tuple[Norm, str]] = [(torch.native_batch_norm, "cpu"), (torch.cudnn_batch_norm, "cpu")]
-"""Their gradients are taken apart into what a CPU computes."""
+"""Their gradients are decomposed into operators that a CPU has."""
 ON_GPUS: list[tuple[Norm, str]] = [
     (norm, "cuda") for norm in (torch.native_batch_norm, torch.cudnn_batch_norm, torch.miopen_batch_norm)
 ]
@@ -117,8 +118,8 @@ def test_what_has_no_functional_form_is_refused(name: str) -> None:
     graph = fx.Graph()
     x, *rest = map(graph.placeholder, ("x", "a", "b", "mean", "var"))
     of_statistics: Any = (x, *rest[2:], 0.1) if name.endswith("update_stats") else (x, *rest, 0.1, 1e-5, 4)
-    made = graph.call_function(getattr(torch, name), of_statistics)
-    graph.output((graph.call_function(operator.getitem, (made, 0)),))
+    node = graph.call_function(getattr(torch, name), of_statistics)
+    graph.output((graph.call_function(operator.getitem, (node, 0)),))
     with FakeTensorMode():
         inputs = [torch.empty(s) for s in ((4, 3, 5), (2, 3), (2, 3), (3,), (3,))]
     prepared = prepare(fx.GraphModule({}, graph), inputs)

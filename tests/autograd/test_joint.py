@@ -1,8 +1,10 @@
-"""The joint graph: programs that must equal eager through it, what it refuses, and where its nodes come from."""
+"""Tests of the joint graph: programs that must equal eager through it, what it refuses, and where its nodes come
+from."""
 
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -169,23 +171,23 @@ def test_module_in_training_equals_eager(name: str) -> None:
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
 def test_no_gradient_is_made_where_none_is_wanted(mode: Callable[[], Any]) -> None:
     with mode():
-        made = same_as_eager(nn.BatchNorm1d(4), torch.randn(3, 4))
+        result = same_as_eager(nn.BatchNorm1d(4), torch.randn(3, 4))
         same_as_eager(lambda p, g: p.add_(g, alpha=-0.1), t(3), t(3, grad=False))
-    assert [a.pane for a in made.compiles[0].artifacts] == ["captured", "forward", "wrapper"]
+    assert [a.pane for a in result.compiles[0].artifacts] == ["captured", "forward", "wrapper"]
 
 
 def test_autocast_is_in_the_graph() -> None:
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        made = same_as_eager(lambda x, w: (x @ w).relu(), t(4, 8), t(8, 8), tol=1e-2)
-    assert "without_autocast" in made.text("autograd")
-    assert "bf16" in made.text("joint")
+        result = same_as_eager(lambda x, w: (x @ w).relu(), t(4, 8), t(8, 8), tol=1e-2)
+    assert "without_autocast" in result.text("autograd")
+    assert "bf16" in result.text("joint")
 
 
 # ---- refusals ------------------------------------------------------------------------------
 
 
 def graph_of(function: Callable[..., Any], *args: torch.Tensor) -> Captured:
-    """Captured with fx alone, for what torch.compile would not capture."""
+    """Captures with FX alone, for programs that torch.compile would not capture."""
     gm = fx.symbolic_trace(function)
     output = gm.graph.output_node()
     if isinstance(output.args[0], fx.Node):
@@ -211,7 +213,7 @@ def test_refuses_shapes_changed_in_place(function: Callable[..., Any], what: str
 @pytest.mark.parametrize("overlapping", [torch.arange(7.0).as_strided((5, 3), (1, 1)), torch.arange(3.0).expand(5, 3)])
 def test_refuses_to_write_to_an_input_whose_elements_share_memory(overlapping: torch.Tensor) -> None:
     captured = graph_of(lambda x: x[0].add_(1) + x, overlapping)
-    with pytest.raises(JointRefused, match="of which elements share memory"):
+    with pytest.raises(JointRefused, match="whose elements share memory"):
         trace_joint(captured.gm, captured.inputs, captured.compile)
 
 
@@ -220,9 +222,9 @@ def test_writes_to_an_input_with_gaps(apart: torch.Tensor) -> None:
     def program(x: torch.Tensor) -> torch.Tensor:
         return x[0].add_(1) + x
 
-    twin, compiled = apart.clone(), compiler_core.compile(program, backend="cpp", strict=True)
-    assert torch.equal(compiled(apart), program(twin))
-    assert torch.equal(apart, twin)
+    copied, compiled = apart.clone(), compiler_core.compile(program, backend="cpp", strict=True)
+    assert torch.equal(compiled(apart), program(copied))
+    assert torch.equal(apart, copied)
 
 
 def test_refuses_to_write_to_memory_that_as_strided_looks_at() -> None:
@@ -233,10 +235,10 @@ def test_refuses_to_write_to_memory_that_as_strided_looks_at() -> None:
 
     stepped = torch.randn(4, 6)
     captured = graph_of(program, stepped[:, ::2])
-    with pytest.raises(JointRefused, match="memory that as_strided looks at"):
+    with pytest.raises(JointRefused, match="memory that an as_strided view shows"):
         trace_joint(captured.gm, captured.inputs, captured.compile)
     want = program(stepped.clone()[:, ::2])
-    with pytest.warns(RefusalWarning, match="memory that as_strided looks at"):
+    with pytest.warns(RefusalWarning, match="memory that an as_strided view shows"):
         assert torch.equal(compiler_core.compile(program, backend="cpp")(stepped[:, ::2]), want)
 
 
@@ -247,7 +249,7 @@ def test_refuses_gradients_of_bounds_that_eager_raises_on(function: Callable[...
     with pytest.raises(RuntimeError, match="doesn't match the broadcast shape"):
         function(*inputs).sum().backward()
     captured = graph_of(function, *inputs)
-    with pytest.raises(JointRefused, match="a bound of clamp requires grad, and the other is larger"):
+    with pytest.raises(JointRefused, match="a bound of clamp requires grad, and the other bound has a larger shape"):
         trace_joint(captured.gm, captured.inputs, captured.compile)
     fixed = [each.detach() for each in inputs]
     assert torch.equal(compiler_core.compile(function, backend="cpp", strict=True)(*fixed), function(*fixed))
@@ -265,9 +267,9 @@ def test_refuses_to_turn_gradients_on_inside_no_grad() -> None:
         with torch.enable_grad():
             return x * 2
 
-    with torch.no_grad(), compiled(function) as made, pytest.warns(RefusalWarning, match="turns gradients on"):
-        assert made(t(3)).requires_grad
-    assert "turns gradients on" in made.compiles[0].failures[0].message
+    with torch.no_grad(), compiled(function) as result, pytest.warns(RefusalWarning, match="turns gradients on"):
+        assert result(t(3)).requires_grad
+    assert "turns gradients on" in result.compiles[0].failures[0].message
 
 
 def test_grad_mode_is_restored_after_a_failure() -> None:
@@ -276,7 +278,7 @@ def test_grad_mode_is_restored_after_a_failure() -> None:
     graph.call_function(torch._C._set_grad_enabled, (False,))
     graph.output((graph.call_function(torch.mm, (x, x)),))
     captured = prepare(fx.GraphModule({}, graph), [t(3)])
-    with pytest.raises(JointRefused, match="cannot functionalise mm"):
+    with pytest.raises(JointRefused, match="cannot functionalize mm"):
         trace_joint(captured.gm, captured.inputs, captured.compile)
     assert torch.is_grad_enabled()
 
@@ -285,9 +287,9 @@ def test_grad_mode_is_restored_after_a_failure() -> None:
 
 
 def test_every_node_leads_back_to_the_source() -> None:
-    with compiled(nn.Sequential(nn.Linear(4, 4), nn.Dropout(), nn.LayerNorm(4))) as made:
-        made(t(2, 4)).sum().backward()
-    record, compile_ = made.records[0], made.compiles[0]
+    with compiled(nn.Sequential(nn.Linear(4, 4), nn.Dropout(), nn.LayerNorm(4))) as result:
+        result(t(2, 4)).sum().backward()
+    record, compile_ = result.records[0], result.compiles[0]
     for pane in ("joint", "forward", "backward"):
         for node in compile_.find(pane).graph.nodes:  # type: ignore[union-attr]
             if node.op != "output":
@@ -351,12 +353,12 @@ def test_no_gradient_in_none_out() -> None:
     compiled = compiler_core.compile(half, backend="aot_eager", strict=True)
     for function in (half, compiled):
         x = torch.ones(3, requires_grad=True)
-        # PyTorch's formula for the norm of order 0 hands no gradient on, not even zeros
+        # PyTorch's formula for the norm of order 0 returns no gradient, not even zeros
         (gradient,) = torch.autograd.grad(torch.linalg.vector_norm(function(x), 0), x, allow_unused=True)
         assert gradient is None
 
 
-# ---- draws in place, and writes that autograd does not see ---------------------------------
+# ---- in-place random draws, and writes that autograd does not see ---------------------------------
 
 
 def draws_in_place(x: torch.Tensor) -> Any:
@@ -367,7 +369,7 @@ def draws_in_place(x: torch.Tensor) -> Any:
 
 
 def in_strict_mode(function: Callable[..., Any], *args: torch.Tensor, backend: str = "aot_eager") -> tuple[Any, Any]:
-    """Its result by our own capture, where a compiler failure raises, and the record."""
+    """Returns the result under our own capture, with failures raised as errors, and the record."""
     torch.manual_seed(0)
     with compiler_core.record() as record:
         return compiler_core.compile(function, backend=backend, strict=True)(*args), record
@@ -412,7 +414,11 @@ def wide_range(x: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.parametrize(
-    ("function", "why"), [(into_a_part, "normal_ draws into a part of a tensor"), (wide_range, "has no name in Python")]
+    ("function", "why"),
+    [
+        (into_a_part, "normal_ writes random numbers to a tensor with gaps"),
+        (wide_range, "has a range for which Python cannot call"),
+    ],
 )
 def test_refuses_draws_that_would_be_others(function: Callable[..., Any], why: str) -> None:
     x = torch.zeros(8, 8)
@@ -453,24 +459,24 @@ def test_writes_through_data(leaf: bool, backend: str) -> None:
     assert "takes its .data" in message
 
 
-# ---- beside PyTorch's own joint graph ------------------------------------------------------
+# ---- compared with PyTorch's joint graph ------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_pytorchs_joint_graph_computes_the_same(name: str) -> None:
-    """Inputs and outputs are matched by PyTorch's descriptors; ours takes no more operations."""
+    """Matches inputs and outputs by PyTorch's descriptors; our graph has no more operations."""
     from torch._functorch.aot_autograd import aot_export_joint_with_descriptors
 
     torch.manual_seed(0)
     function, inputs = MODELS[name](16)
     if isinstance(function, nn.Module) and name == "transformer block":
-        function.eval()  # for its permuted scores, PyTorch's graph draws other numbers than eager does
+        function.eval()  # PyTorch's graph draws other numbers than eager for its permuted scores
     captured = capture(function, *inputs)
     joint = trace_joint(captured.gm, captured.inputs, captured.compile)
     values = fresh(captured)
     with contextlib.ExitStack() as stack:
         exported = aot_export_joint_with_descriptors(
-            stack, captured.gm, tuple(values), decompositions=decompositions.table()
+            stack, captured.gm, tuple(values), decompositions=decompositions.decomposition_table()
         ).graph_module
     tangents = [torch.randn(at.shape) for at in joint.layouts]
     named = {f"PlainAOTInput(idx={i})": v.detach() for i, v in enumerate(values)}
@@ -481,9 +487,9 @@ def test_pytorchs_joint_graph_computes_the_same(name: str) -> None:
         ours = joint.gm(*[v.detach() for v in values], *tangents)
         torch.manual_seed(1)
         given = [named[str(n.meta["desc"])] for n in placeholders]
-        theirs = fx.Interpreter(exported).run(*given, enable_io_processing=False)
+        expected = fx.Interpreter(exported).run(*given, enable_io_processing=False)
     found = dict(zip(_descriptions(joint), ours, strict=True))
-    wanted = dict(zip(map(str, exported.graph.output_node().meta["desc"]), theirs, strict=True))
+    wanted = dict(zip(map(str, exported.graph.output_node().meta["desc"]), expected, strict=True))
     assert {k for k, v in found.items() if v is not None} == {k for k, v in wanted.items() if v is not None}
     for key, value in wanted.items():
         if value is not None:
@@ -492,7 +498,7 @@ def test_pytorchs_joint_graph_computes_the_same(name: str) -> None:
 
 
 def _descriptions(joint: JointGraph) -> list[str]:
-    """What PyTorch calls the outputs of a joint graph that returns no inputs and no views."""
+    """Returns PyTorch's descriptions of the outputs of a joint graph that returns no inputs and no views."""
     mutations = {m.output: m.primal for m in joint.mutations}
     assert [(r.base, r.index, r.views) for r in joint.returns] == [
         ("output", i, ()) for i in range(len(joint.outputs)) if i not in mutations
@@ -504,3 +510,14 @@ def _descriptions(joint: JointGraph) -> list[str]:
         for i in range(len(joint.outputs))
     ]
     return forward + [f"GradAOTOutput(grad_of=PlainAOTInput(idx={i}))" for i in range(len(joint.primals))]
+
+
+def test_running_statistics_are_no_outputs_of_the_autograd_function() -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.BatchNorm1d(8))
+    with compiler_core.record() as record:
+        compiler_core.compile(model, strict=True)(torch.randn(5, 4)).sum().backward()
+    (text,) = (a.text for c in record.compiles for a in c.artifacts if "class Compiled(" in a.text)
+    forward = text.partition("def forward(")[2].partition("def backward(")[0]
+    assert "_foreach_copy_" in forward
+    assert re.search(r"return \((\w+),\)\n", forward), "the result alone"
+    assert model[1].num_batches_tracked == 1

@@ -1,10 +1,8 @@
-"""Recurrent layers stay whole: one call of PyTorch's and one of its gradient, with eager's bits."""
+"""Tests of recurrent layers, which stay opaque: one call of PyTorch and one of its gradient, bit-equal to eager."""
 
 from __future__ import annotations
 
 import copy
-import subprocess
-import sys
 import time
 import weakref
 from collections.abc import Callable, Sequence
@@ -20,12 +18,13 @@ from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence
 from torch.utils._pytree import tree_leaves
 
 import compiler_core
-from compiler_core.api.standalone_script import script
+from compiler_core.api.standalone_script import standalone_script
 from compiler_core.autograd.joint import trace_joint
 from compiler_core.records import Compile, Record
 from compiler_core.support import opaque_ops
+from tests import warm_python
 
-# eager says so too
+# eager gives these warnings, too
 pytestmark = [
     pytest.mark.filterwarnings("ignore:LSTM with projections is not supported"),
     pytest.mark.filterwarnings("ignore:RNN module weights are not part of single contiguous chunk"),
@@ -37,7 +36,8 @@ Program = Callable[[nn.Module, Any], Any]
 
 @pytest.fixture(scope="module", autouse=True)
 def random_state_of_cudnn() -> None:
-    """cuDNN's for dropout is made once in a process; made in inference mode it could never be saved for a backward."""
+    """Creates cuDNN's dropout state outside inference mode.  There is one per process, and if it were made in inference
+    mode, a backward could not save it."""
     if torch.cuda.is_available():
         nn.LSTM(2, 2, 2, dropout=0.5).cuda()(torch.ones(1, 1, 2, device="cuda"))
 
@@ -46,11 +46,11 @@ def forward(net: nn.Module, x: Any) -> Any:
     return net(x)
 
 
-def world(run: Program, net: nn.Module, x: torch.Tensor, pack: Callable[[torch.Tensor], Any]) -> list[Any]:
-    """All that a training step leaves."""
+def state_after_step(run: Program, net: nn.Module, x: torch.Tensor, pack: Callable[[torch.Tensor], Any]) -> list[Any]:
+    """Returns all that a training step changes."""
     torch.manual_seed(7)
-    made = tree_leaves(run(net, pack(x)))
-    results = [t for t in made if isinstance(t, torch.Tensor)]
+    leaves = tree_leaves(run(net, pack(x)))
+    results = [t for t in leaves if isinstance(t, torch.Tensor)]
     differentiable = [t for t in results if t.requires_grad]
     torch.autograd.backward(
         differentiable,
@@ -60,7 +60,7 @@ def world(run: Program, net: nn.Module, x: torch.Tensor, pack: Callable[[torch.T
     return [*results, x.grad, *(p.grad for p in net.parameters()), *random]
 
 
-def same(want: Sequence[Any], got: Sequence[Any]) -> None:
+def assert_bit_equal(want: Sequence[Any], got: Sequence[Any]) -> None:
     assert len(want) == len(got)
     for a, b in zip(want, got, strict=True):
         if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor):
@@ -75,11 +75,11 @@ def close(want: Sequence[Any], got: Sequence[Any]) -> None:
 
 
 def calls(record: Record) -> list[str]:
-    """What PyTorch's kernels run."""
+    """Returns the calls of PyTorch's kernels."""
     return [k.name for c in record.compiles for k in c.kernels if k.language == "extern"]
 
 
-def no_failure(record: Record) -> None:
+def assert_no_failure(record: Record) -> None:
     assert [f.message for c in record.compiles for f in c.failures] == []
 
 
@@ -90,14 +90,14 @@ def check(
     backend: str | None = None,
     pack: Callable[[torch.Tensor], Any] = lambda x: x,
     breaks: int = 0,
-    compare: Callable[[Sequence[Any], Sequence[Any]], None] = same,
+    compare: Callable[[Sequence[Any], Sequence[Any]], None] = assert_bit_equal,
 ) -> Record:
-    twin, leaf = copy.deepcopy(net), x.detach().clone().requires_grad_(x.requires_grad)
-    want = world(run, net, x, pack)
+    copied, leaf = copy.deepcopy(net), x.detach().clone().requires_grad_(x.requires_grad)
+    want = state_after_step(run, net, x, pack)
     with compiler_core.record() as record:
-        got = world(compiler_core.compile(run, backend=backend), twin, leaf, pack)
+        got = state_after_step(compiler_core.compile(run, backend=backend), copied, leaf, pack)
     compare(want, got)
-    no_failure(record)
+    assert_no_failure(record)
     assert sum(len(c.breaks) for c in record.compiles) == breaks
     return record
 
@@ -118,7 +118,7 @@ LAYERS: dict[str, Callable[[], nn.Module]] = {
 
 
 def evaluated_by_cudnn(layer: str, device: str) -> bool:
-    return layer == "lstm in evaluation" and device == "cuda"  # eager has no gradient there
+    return layer == "lstm in evaluation" and device == "cuda"  # eager has no gradient for it
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -137,7 +137,7 @@ def test_layers(device: str, layer: str, dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("layer", ["lstm of two layers, both ways", "gru with dropout, both ways"])
 @pytest.mark.parametrize("device", DEVICES)
 def test_beside_kernels_of_ours(device: str, layer: str) -> None:
-    """What they read and write has to stay for the gradient."""
+    """Tensors that our kernels read and write must be saved for the gradient."""
 
     def program(net: nn.Module, x: torch.Tensor) -> Any:
         y, h = net((x * 2).relu())
@@ -145,7 +145,7 @@ def test_beside_kernels_of_ours(device: str, layer: str) -> None:
         return (z * 2).relu(), h, (x + 1).relu()
 
     net = LAYERS[layer]().to(device)
-    # eager's GRU for the CPU adds up a weight's gradient step by step through both calls
+    # eager's CPU GRU accumulates a weight's gradient step by step through both calls
     record = check(net, torch.randn(6, 3, 4, device=device, requires_grad=True), program, compare=close)
     operator = "aten.lstm.input" if layer.startswith("lstm") else "aten.gru.input"
     assert calls(record) == [operator, operator, *["compiler_core.support.opaque_ops.tape_gradients"] * 2]
@@ -189,8 +189,8 @@ def test_without_gradients(device: str, run: str) -> None:
         want = tree_leaves(net(x))
         torch.manual_seed(7)
         got = tree_leaves(compiler_core.compile(net)(x))
-    same(want, got)
-    no_failure(record)
+    assert_bit_equal(want, got)
+    assert_no_failure(record)
     assert calls(record) == ["aten.lstm.input"]
 
 
@@ -204,20 +204,20 @@ def test_autocast(device: str, where: str, kind: Any) -> None:
 
     def step(run: Program, net: nn.Module, x: torch.Tensor) -> list[Any]:
         with torch.autocast(device, torch.bfloat16, enabled=where == "outside"):
-            made = tree_leaves(run(net, x))
-        sum(t.float().sum() for t in made).backward()
-        return [*made, x.grad, *(p.grad for p in net.parameters())]
+            leaves = tree_leaves(run(net, x))
+        sum(t.float().sum() for t in leaves).backward()
+        return [*leaves, x.grad, *(p.grad for p in net.parameters())]
 
     net, x = kind(4, 5, 2).to(device), torch.randn(6, 3, 4, device=device, requires_grad=True)
-    twin, leaf = copy.deepcopy(net), x.detach().clone().requires_grad_()
+    copied, leaf = copy.deepcopy(net), x.detach().clone().requires_grad_()
     program = inside if where == "inside" else forward
     try:
         want = step(program, net, x)
     except RuntimeError as error:
         pytest.skip(f"PyTorch has no such kernel for this processor: {error}")
     with compiler_core.record() as record:
-        same(want, step(compiler_core.compile(program), twin, leaf))
-    no_failure(record)
+        assert_bit_equal(want, step(compiler_core.compile(program), copied, leaf))
+    assert_no_failure(record)
 
 
 def outcome(action: Callable[[], Any]) -> str:
@@ -233,8 +233,8 @@ def trained(
 ) -> list[Any]:
     torch.manual_seed(3)
     net, x = nn.LSTM(4, 5, 2).to(device), torch.randn(6, 3, 4, device=device, requires_grad=True)
-    said = use(run(forward), net, x)
-    return [said, x.grad, *(p.grad for p in net.parameters())]
+    output = use(run(forward), net, x)
+    return [output, x.grad, *(p.grad for p in net.parameters())]
 
 
 def write_to_output(run: Program, net: nn.Module, x: torch.Tensor) -> str:
@@ -245,7 +245,7 @@ def write_to_output(run: Program, net: nn.Module, x: torch.Tensor) -> str:
 
 
 def write_to_weight(run: Program, net: nn.Module, x: torch.Tensor) -> str:
-    """In the layer whose gradient comes first: nothing is accumulated yet."""
+    """Writes to a weight of the layer whose gradient is computed first, before anything is accumulated."""
     y, _ = run(net, x)
     with torch.no_grad():
         net.weight_hh_l1.add_(1)  # type: ignore[operator]
@@ -276,11 +276,11 @@ def last_state_alone(run: Program, net: nn.Module, x: torch.Tensor) -> str:
 )
 @pytest.mark.parametrize("device", DEVICES)
 def test_contract_with_autograd(device: str, use: Callable[[Program, nn.Module, torch.Tensor], Any]) -> None:
-    same(trained(lambda f: f, device, use), trained(compiler_core.compile, device, use))
+    assert_bit_equal(trained(lambda f: f, device, use), trained(compiler_core.compile, device, use))
 
 
 def test_independent_results_go_one_by_one() -> None:
-    """A backward that does not reach the layer leaves what it saved."""
+    """A backward that does not reach the layer does not free what it saved."""
 
     def program(net: nn.Module, x: torch.Tensor) -> Any:
         return net(x)[0] * 2, (x * x) * 2
@@ -307,11 +307,11 @@ def test_gradients_of_gradients() -> None:
 def test_weights_that_were_replaced() -> None:
     net, x = nn.LSTM(4, 5, 2), torch.randn(6, 3, 4)
     fast = compiler_core.compile(forward)
-    same(tree_leaves(net(x)), tree_leaves(fast(net, x)))
+    assert_bit_equal(tree_leaves(net(x)), tree_leaves(fast(net, x)))
     net.weight_ih_l0 = nn.Parameter(torch.randn(20, 4))
-    same(tree_leaves(net(x)), tree_leaves(fast(net, x)))
+    assert_bit_equal(tree_leaves(net(x)), tree_leaves(fast(net, x)))
     others = {name: torch.randn_like(p) for name, p in net.named_parameters()}
-    same(
+    assert_bit_equal(
         tree_leaves(torch.func.functional_call(net, others, (x,))),
         tree_leaves(compiler_core.compile(lambda n, x: torch.func.functional_call(n, others, (x,)))(net, x)),
     )
@@ -323,8 +323,8 @@ def test_sizes_that_change() -> None:
         fast = compiler_core.compile(forward)
         for batch, steps in ((2, 5), (3, 6), (4, 7), (5, 9)):
             x = torch.randn(batch, steps, 4)
-            same(tree_leaves(net(x)), tree_leaves(fast(net, x)))
-    no_failure(record)
+            assert_bit_equal(tree_leaves(net(x)), tree_leaves(fast(net, x)))
+    assert_no_failure(record)
     assert len(record.compiles) <= 3
 
 
@@ -348,12 +348,13 @@ def test_its_program_runs_alone(tmp_path: Path) -> None:
         fast(torch.randn(12, 4), sizes, torch.zeros(2, 3, 5), list(net.parameters())).sum().backward()
     for which in ("forward", "backward"):
         file = tmp_path / f"{which}.py"
-        file.write_text(script(record.compiles[0], which))
-        subprocess.run([sys.executable, str(file)], check=True, capture_output=True)
+        file.write_text(standalone_script(record.compiles[0], which))
+        warm_python.run([str(file)]).check_returncode()
 
 
 def test_traced_without_a_gpu() -> None:
-    """Which kernels there are does not matter while a graph is traced; PyTorch has no autograd of such tensors here."""
+    """The available kernels do not matter while a graph is traced; PyTorch has no autograd for such tensors on this
+    machine."""
     net = nn.LSTM(4, 5, 2, dropout=0.5)
     with FakeTensorMode():
         x = torch.empty(50, 3, 4, device="cuda")
@@ -362,8 +363,8 @@ def test_traced_without_a_gpu() -> None:
     graph = fx.Graph()
     x_, h_, *weights_ = (graph.placeholder(f"p{i}") for i in range(2 + len(weights)))
     lstm: Any = torch.lstm
-    made = graph.call_function(lstm, (x_, [h_, h_], weights_, True, 2, 0.5, True, False, False))
-    graph.output((graph.call_function(torch.relu, (graph.call_method("__getitem__", (made, 0)),)),))
+    node = graph.call_function(lstm, (x_, [h_, h_], weights_, True, 2, 0.5, True, False, False))
+    graph.output((graph.call_function(torch.relu, (graph.call_method("__getitem__", (node, 0)),)),))
     joint = trace_joint(fx.GraphModule(nn.Module(), graph), [x, h, *weights], Compile("0/0", 0))
     targets = [n.target for n in joint.gm.graph.nodes if n.op == "call_function"]
     assert targets.count(opaque_ops.without_tape) == 1

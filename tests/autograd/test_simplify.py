@@ -1,4 +1,4 @@
-"""Rewrites of functional graphs."""
+"""Tests of the passes that simplify functional graphs."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ import torch.nn.functional as F
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from compiler_core.autograd.passes.simplify import bias_apart, conv_bias_apart, exp_of_log_softmax, relu_in_product
-from compiler_core.autograd.trace.decompositions import table
+from compiler_core.autograd.passes.biases import fuse_relu_into_addmm, split_addmm_bias, split_convolution_bias
+from compiler_core.autograd.passes.simplify import softmax_from_log_softmax
+from compiler_core.autograd.trace.decompositions import decomposition_table
 from compiler_core.support.operator_facts import is_random
 from tests.cases.captured import put_on_a_gpu
 
@@ -20,11 +21,11 @@ aten = torch.ops.aten
 
 
 def products(program: Callable[..., Any], dtype: torch.dtype = torch.float32, device: str = "cuda") -> list[str]:
-    """The matrix products of `program` after `bias_apart`, for tensors on a device that need not be here."""
+    """Returns the matrix products of `program` after `split_addmm_bias`, for fake tensors on a device."""
     sizes = (64, 32), (16, 32), (16,)
     with FakeTensorMode():
         gm = make_fx(program)(*(torch.empty(s, device=device, dtype=dtype) for s in sizes))
-    bias_apart(gm.graph)
+    split_addmm_bias(gm.graph)
     gm.graph.lint()
     return [str(n.target) for n in gm.graph.nodes if n.target in (aten.mm.default, aten.addmm.default)]
 
@@ -56,20 +57,27 @@ def test_the_sum_is_what_it_was() -> None:
         for node in gm.graph.nodes:
             if "val" in node.meta:
                 node.meta["val"] = torch.empty(node.meta["val"].shape, device="cuda")
-    bias_apart(gm.graph)
+    split_addmm_bias(gm.graph)
     gm.recompile()
     assert len(gm.graph.find_nodes(op="call_function", target=aten.mm.default)) == 1
     torch.testing.assert_close(gm(*tensors), program(*tensors))
 
 
 def convolutions(
-    program: Callable[..., Any], trains: bool = False, dtype: torch.dtype = torch.float32, groups: int = 1
+    program: Callable[..., Any],
+    trains: bool = False,
+    dtype: torch.dtype = torch.float32,
+    groups: int = 1,
+    layout: torch.memory_format = torch.contiguous_format,
 ) -> tuple[fx.GraphModule, list[bool]]:
-    """`program` after `conv_bias_apart`, and whether each convolution and its gradient still have the bias."""
+    """Returns `program` after `split_convolution_bias`, and whether each convolution and its gradient still have the
+    bias."""
     sizes = (2, 4, 8, 8), (4, 4 // groups, 3, 3), (4,)
-    gm = make_fx(program)(*(torch.randn(s, dtype=dtype, requires_grad=trains) for s in sizes))
+    tensors = [torch.randn(s, dtype=dtype) for s in sizes]
+    tensors[0] = tensors[0].contiguous(memory_format=layout)
+    gm = make_fx(program)(*(t.requires_grad_(trains) for t in tensors))
     put_on_a_gpu(gm)
-    conv_bias_apart(gm.graph)
+    split_convolution_bias(gm.graph)
     gm.graph.eliminate_dead_code()
     gm.graph.lint()
     gm.recompile()
@@ -93,6 +101,8 @@ def test_the_bias_of_a_convolution_is_added_where_the_result_is_read() -> None:
     assert convolutions(returned)[1] == [True]
     assert convolutions(read, groups=4)[1] == [False]
     assert convolutions(read, groups=4, dtype=torch.bfloat16)[1] == [True], "its kernel begins with the bias"
+    channels_last = convolutions(read, groups=4, dtype=torch.bfloat16, layout=torch.channels_last)[1]
+    assert channels_last == [False], "cuDNN's kernel has no bias"
     gm, kept = convolutions(training, trains=True)
     assert kept == [False, False]
     tensors = [torch.randn(s, requires_grad=True) for s in ((2, 4, 8, 8), (4, 4, 3, 3), (4,))]
@@ -107,7 +117,7 @@ def clipped(
         gm = make_fx(program)(*(torch.empty(s, device=device, dtype=dtype) for s in ((rows, 32), (64, 32), (64,))))
     for node in gm.graph.nodes:
         node.meta["origin"] = (node.name,)
-    relu_in_product(gm.graph)
+    fuse_relu_into_addmm(gm.graph)
     gm.graph.eliminate_dead_code()
     gm.graph.lint()
     return gm.graph
@@ -139,8 +149,8 @@ def test_a_relu_behind_a_product_goes_into_it() -> None:
     assert not is_clipped(through_views, 4096, torch.bfloat16, "cpu")
     assert not is_clipped(read_twice)
     assert not is_clipped(scaled)
-    (made,) = clipped(through_views).find_nodes(op="call_function", target=aten._addmm_activation.default)
-    assert {"addmm", "relu"} <= set(made.meta["origin"])
+    (result,) = clipped(through_views).find_nodes(op="call_function", target=aten._addmm_activation.default)
+    assert {"addmm", "relu"} <= set(result.meta["origin"])
 
 
 def test_a_clipped_product_is_what_it_was() -> None:
@@ -154,7 +164,7 @@ def test_a_clipped_product_is_what_it_was() -> None:
         for node in gm.graph.nodes:
             if "val" in node.meta:
                 node.meta["val"] = torch.empty(node.meta["val"].shape, device="cuda", dtype=torch.bfloat16)
-    relu_in_product(gm.graph)
+    fuse_relu_into_addmm(gm.graph)
     gm.recompile()
     assert len(gm.graph.find_nodes(op="call_function", target=aten._addmm_activation.default)) == 1
     torch.testing.assert_close(gm(*tensors), program(*tensors), equal_nan=True)
@@ -172,12 +182,12 @@ def test_attention_without_dropout_draws_nothing() -> None:
 
 
 def quotients(program: Callable[..., Any], x: torch.Tensor) -> int:
-    """How many exponentials `exp_of_log_softmax` makes quotients; the values are checked."""
-    gm = make_fx(program, decomposition_table=dict(table()))(x)
+    """Returns how many exponentials `softmax_from_log_softmax` replaces by quotients, and checks the values."""
+    gm = make_fx(program, decomposition_table=dict(decomposition_table()))(x)
     exp = aten.exp.default
     before = len(gm.graph.find_nodes(op="call_function", target=exp))
     expected = gm(x)
-    exp_of_log_softmax(gm.graph)
+    softmax_from_log_softmax(gm.graph)
     gm.graph.lint()
     gm.recompile()
     torch.testing.assert_close(gm(x), expected, equal_nan=True)

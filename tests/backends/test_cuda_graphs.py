@@ -1,4 +1,4 @@
-"""Which launches cannot be recorded, without a GPU; what replays give is in test_cuda.py."""
+"""Which launches cannot be recorded, tested without a GPU; `test_cuda.py` tests replays."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 import torch
-import torch.nn.functional as F
 
 import compiler_core
-from compiler_core.backends.cuda_graphs import why_not
+from compiler_core.backends.cuda_graphs import replay_obstacle
 from compiler_core.errors import UsageError
 from compiler_core.loops.ir import Program
 from compiler_core.loops.lower import lower
@@ -20,7 +19,7 @@ X = torch.randn(8, 8)
 
 
 def on_gpu(program: Any, *devices: str) -> Program:
-    """`program` as it would be for tensors of CUDA devices."""
+    """Lowers `program` for tensors on CUDA devices."""
     lowered = lower(trace(program, X), "forward")
     places = [torch.device(devices[min(i, len(devices) - 1)]) for i in range(len(lowered.buffers))]
     moved = zip(lowered.buffers.items(), places, strict=True)
@@ -31,26 +30,27 @@ def on_gpu(program: Any, *devices: str) -> Program:
     ("program", "devices", "says"),
     [
         (lambda x: x.sin() @ x, ("cuda:0",), ""),
-        (lambda x: F.dropout(x.sin(), 0.5), ("cuda:0",), "random numbers"),
+        (lambda x: torch.rand_like(x.sin()), ("cuda:0",), ""),
+        (lambda x: x.sigmoid().bernoulli(generator=torch.Generator()), ("cuda:0",), "random numbers"),
         (lambda x: x.sin() @ x, ("cuda:0", "cuda:1"), "on several devices"),
-        (lambda x: x.sin() @ x, ("cuda:0", "cpu"), "some here are on cpu"),
+        (lambda x: x.sin() @ x, ("cuda:0", "cpu"), "some are on cpu"),
     ],
 )
-def test_reasons(program: Any, devices: tuple[str, ...], says: str) -> None:
-    reason = why_not(on_gpu(program, *devices))
+def test_obstacles(program: Any, devices: tuple[str, ...], says: str) -> None:
+    reason = replay_obstacle(on_gpu(program, *devices))
     assert says in reason
     assert bool(says) == bool(reason)
 
 
-def test_on_the_cpu_the_record_says_why_not_and_all_is_as_ever() -> None:
+def test_on_the_cpu_the_record_has_the_reason_and_kernels_run() -> None:
     with compiler_core.record() as record:
         fast = compiler_core.compile(lambda x: x.sin().exp(), mode="reduce-overhead", strict=True)
         torch.testing.assert_close(fast(X), X.sin().exp())
     ((graph,),) = (c.cuda_graphs for c in record.compiles)
     assert (graph.graph, graph.recorded) == ("forward", 0)
-    assert graph.reason == "CUDA graphs are of CUDA tensors only, and some here are on cpu"
+    assert graph.reason == "CUDA graphs need CUDA tensors, and some are on cpu"
 
 
-def test_an_unknown_mode_lists_the_known() -> None:
-    with pytest.raises(UsageError, match="mode is one of default, reduce-overhead, not 'fast'"):
+def test_an_unknown_mode_lists_the_modes() -> None:
+    with pytest.raises(UsageError, match="mode must be one of default, reduce-overhead, not 'fast'"):
         compiler_core.compile(torch.nn.Identity(), mode="fast")

@@ -1,4 +1,4 @@
-"""Graphs over several devices: each kernel is in the language of the one device that its buffers lie on."""
+"""Graphs with several devices: each kernel is in the language of the device of its buffers."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
 import compiler_core
-from compiler_core.api.standalone_script import script
+from compiler_core.api.standalone_script import standalone_script
 from compiler_core.autograd.trace import decompositions
-from compiler_core.backends import kernels
 from compiler_core.backends import registry as backends
-from compiler_core.backends.cuda_graphs import why_not
-from compiler_core.codegen.cpp import module as cpp_module
-from compiler_core.codegen.machine_code import stages
+from compiler_core.backends.cuda_graphs import replay_obstacle
+from compiler_core.codegen.cpp import launch as cpp_module
+from compiler_core.codegen.machine_code import compiled_forms
 from compiler_core.codegen.triton import module as triton_module
 from compiler_core.codegen.wrapper import memory_plan
 from compiler_core.config import Options
 from compiler_core.errors import BuildError, CompilerBug
 from compiler_core.guards import current_gpu_guard
 from compiler_core.loops import ir
-from compiler_core.loops.fuse.rewriter import Wishes
+from compiler_core.loops.fuse.rewriter import FusionRequests
 from compiler_core.loops.lower import lower
+from compiler_core.pipeline import graph as graph_stages
 from compiler_core.records import Compile
 from compiler_core.support import torch_state
 from tests.cases import device_cases, triton_cases
@@ -41,10 +41,10 @@ without_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="here the ker
 
 
 def graph_of(program: Callable[..., Any], *shapes: tuple[int, ...]) -> fx.GraphModule:
-    """A graph of `program`, whose inputs lie on the CPU; its other devices need not be here."""
+    """Returns the graph of `program`, whose inputs are on the CPU; its other devices need not exist."""
     with FakeTensorMode():
         inputs = [torch.empty(shape) for shape in shapes]
-        return make_fx(program, decomposition_table=decompositions.table())(*inputs)
+        return make_fx(program, decomposition_table=decompositions.decomposition_table())(*inputs)
 
 
 def loops_of(program: ir.Program) -> list[ir.Loops]:
@@ -63,12 +63,12 @@ def test_each_kernel_has_one_device_and_its_language(name: str) -> None:
             (device,) = {program.buffers[b].device for b in loops.arguments}
             language = {"cpu": "cpp", "cuda": "triton"}[device.type]
             assert {each for each, text in texts.items() if re.search(rf"\b{loops.name}\b", text)} == {language}
-        takes = memory_plan.plan(program).takes
+        takes = memory_plan.plan(program).reuses
         assert all(program.buffers[new].device == program.buffers[old].device for new, old in takes.items())
 
 
-def test_what_is_scattered_is_scattered() -> None:
-    """The test above would hold for kernels of one device too."""
+def test_device_programs_use_several_devices() -> None:
+    """Makes sure that the test above is not about kernels of a single device."""
     found: set[Any] = set()
     for name in triton_cases.CASES:
         program, _ = printed(scattered(name, 0)[0])
@@ -82,22 +82,22 @@ def test_the_checker_refuses_a_buffer_on_another_device(elsewhere: str) -> None:
     ir.check_devices(program)
     moved = {n: replace(b, device=torch.device(elsewhere)) for n, b in program.buffers.items()}
     name = program.inputs[1]
-    with pytest.raises(CompilerBug, match=rf"lie on one device.*{name} on {elsewhere}"):
+    with pytest.raises(CompilerBug, match=rf"must be on one device.*{name} on {elsewhere}"):
         ir.check_devices(replace(program, buffers={**program.buffers, name: moved[name]}))
     if elsewhere not in ("cuda:0",):
-        with pytest.raises(CompilerBug, match="kernels here are for cpu and cuda"):
+        with pytest.raises(CompilerBug, match="this program has kernels for cpu and cuda"):
             ir.check_devices(replace(program, buffers=moved))
 
 
-def test_a_kernel_in_cpp_refuses_what_lies_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cpp_kernel_refuses_tensors_on_other_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     source = (
         'using i64 = __INT64_TYPE__; using f32 = float; using f64 = double;\nextern "C" void run(f32* x) noexcept {}'
     )
-    for launch in (cpp_module._launch, lambda: None):
-        monkeypatch.setattr(cpp_module, "_launch", launch)
+    for launch in (cpp_module._launcher_factory, lambda: None):
+        monkeypatch.setattr(cpp_module, "_launcher_factory", launch)
         run = cpp_module.launchers(source)["run"]
         run(torch.empty(3))
-        with pytest.raises(TypeError, match="takes tensors on the CPU"):
+        with pytest.raises(TypeError, match="a tensor that is not on the CPU"):
             run(torch.empty(3, device="meta"))
 
 
@@ -123,7 +123,7 @@ PROGRAMS: dict[str, Callable[[torch.Tensor], Any]] = {
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_kernels_of_a_program_whose_inputs_lie_on_the_cpu(
+def test_kernels_of_a_program_with_inputs_on_the_cpu(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
@@ -131,38 +131,42 @@ def test_kernels_of_a_program_whose_inputs_lie_on_the_cpu(
     texts = {code.language: code.text for code in codes}
     assert texts.keys() == ({"cpp", "triton"} if name == "there and back" else {"triton"})
     for kernel in triton_module.load(texts["triton"]).values():
-        compiled = triton_module.compile_kernel(kernel, stages.triton_target("sm_90"))
+        compiled = triton_module.compile_kernel(kernel, compiled_forms.triton_target("sm_90"))
         assert ".entry" in compiled.asm["ptx"]
 
 
-def test_a_number_on_the_cpu_goes_into_pytorchs_kernel() -> None:
+def test_a_number_on_the_cpu_beside_a_gpu_is_a_call() -> None:
     program = lower(graph_of(lambda x, y: x.to("cuda:0") * y, (3, 5), ()), "forward")
     assert [getattr(s, "reason", "") for s in program.steps][1:] == ["its tensors are on several devices: cuda:0, cpu"]
 
 
-def test_one_number_on_the_cpu_needs_no_compiler() -> None:
+def test_a_number_on_the_cpu_needs_no_cpp_compiler() -> None:
     def program(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         return x.to("cuda:0").sin(), torch.full((), 3.0) * 2
 
-    made, codes = printed(graph_of(program, (3, 5)))
+    result, codes = printed(graph_of(program, (3, 5)))
     assert [code.language for code in codes] == ["triton"]
-    reasons = [s.reason for s in made.steps if isinstance(s, ir.Call)]
-    assert reasons[1:] == ["it is one number on the CPU beside a GPU, for which no C++ compiler is started"] * 2
+    reasons = [s.reason for s in result.steps if isinstance(s, ir.Call)]
+    assert (
+        reasons[1:] == ["it is a single number on the CPU in a graph for a GPU, so no C++ kernel is built for it"] * 2
+    )
 
 
 def compiled_for(program: Callable[..., Any], **options: Any) -> tuple[ir.Program, Compile]:
-    """The program of `program`, and what the record tells of the compile, which builds nothing where no GPU is."""
+    """Returns the lowered program and the record of its compile; without a GPU, nothing is built."""
     compile_ = triton_cases.new_compile()
     gm = graph_of(program, (64, 5))
     for node in gm.graph.nodes:
         node.meta["item"] = f"0/0:forward#{node.name}"
-    with pytest.raises(BuildError, match="Triton kernels run on a GPU"):
-        kernels.compile_kernels(gm, "forward", compile_, Options(**options))
-    return kernels.as_printed(kernels.joined(lower(gm, "forward"), Wishes()).program), compile_
+    with pytest.raises(BuildError, match="Triton kernels need a GPU"):
+        graph_stages.compile_kernels(gm, "forward", compile_, Options(**options))
+    return graph_stages.schedule_loops(
+        graph_stages.fuse_loops(lower(gm, "forward"), FusionRequests()).program
+    ), compile_
 
 
 @without_gpu
-def test_what_the_record_tells_of_two_devices() -> None:
+def test_the_record_of_two_devices() -> None:
     program, compile_ = compiled_for(PROGRAMS["there and back"], tune=True)
     assert [(k.language, k.device) for k in compile_.kernels] == [
         *(("cpp", "cpu"), ("extern", "cuda:0"), ("triton", "cuda:0"), ("extern", "cuda:0"), ("cpp", "cpu")),
@@ -172,28 +176,29 @@ def test_what_the_record_tells_of_two_devices() -> None:
         assert kernel.reason.startswith("its tensors are on several devices") == (kernel.language == "extern")
         artifact = compile_.find(kernel.item.partition("#")[0].partition(":")[2])
         assert artifact.language == {"extern": "python"}.get(kernel.language, kernel.language)
-    text = script(compile_, "forward")
+    text = standalone_script(compile_, "forward")
     compile(text, "program.py", "exec")
     assert "cpp_launcher(" in text
     assert "triton_launcher(" in text
-    assert [t.reason for t in compile_.tunings] == ["PyTorch finds no GPU here, and what is tuned is timed"]
-    assert why_not(program) == "CUDA graphs are of CUDA tensors only, and some here are on cpu"
+    assert [t.reason for t in compile_.tunings] == ["tuning measures time on a GPU, and PyTorch finds none"]
+    assert replay_obstacle(program) == "CUDA graphs need CUDA tensors, and some are on cpu"
 
 
-def test_one_backend_alone_leaves_other_devices_to_pytorch() -> None:
+def test_operators_on_devices_without_kernels_are_calls() -> None:
     gm = graph_of(PROGRAMS["there and back"], (64, 5))
     for only, wanted in (({"cpu": "cpp"}, "cuda"), ({"cuda": "triton"}, "cpu")):
-        program = kernels.as_printed(kernels.joined(lower(gm, "forward", only), Wishes()).program)  # type: ignore[arg-type]
+        lowered = lower(gm, "forward", only)  # type: ignore[arg-type]
+        program = graph_stages.schedule_loops(graph_stages.fuse_loops(lowered, FusionRequests()).program)
         assert {program.device(s).type for s in loops_of(program)} == only.keys()
         reasons = {s.reason for s in program.steps if isinstance(s, ir.Call)}
         assert f"there are no kernels for {wanted}, only for {next(iter(only))}" in reasons
 
 
-def test_what_the_default_backend_is_called() -> None:
-    names = {name: backends.name_of(None, graph_of(program, (3, 5))) for name, program in PROGRAMS.items()}
+def test_name_of_the_default_backend() -> None:
+    names = {name: backends.backend_name(None, graph_of(program, (3, 5))) for name, program in PROGRAMS.items()}
     assert names["there and back"] == "cpp + triton"
-    assert backends.name_of(None, graph_of(lambda x: x + 1, (3,))) == "cpp"
-    assert backends.name_of("cpp", graph_of(PROGRAMS["moved"], (3,))) == "cpp"
+    assert backends.backend_name(None, graph_of(lambda x: x + 1, (3,))) == "cpp"
+    assert backends.backend_name("cpp", graph_of(PROGRAMS["moved"], (3,))) == "cpp"
 
 
 def test_triton_alone_runs_pytorchs_operators_on_the_cpu() -> None:
@@ -206,22 +211,22 @@ def test_triton_alone_runs_pytorchs_operators_on_the_cpu() -> None:
     assert {k.reason for k in compile_.kernels} == {"there are no kernels for cpu, only for cuda"}
 
 
-def test_the_current_gpu_is_guarded_where_tensors_are_made_on_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_current_gpu_is_guarded_if_tensors_are_created_on_it(monkeypatch: pytest.MonkeyPatch) -> None:
     def captured(*call: Any, **given: Any) -> fx.Graph:
         graph = fx.Graph()
         x = graph.placeholder("x")
         x.meta["val"] = torch.empty(3)
-        made = graph.call_function(torch.ones, (3,), given) if given else graph.call_method("cuda", (x, *call))
+        result = graph.call_function(torch.ones, (3,), given) if given else graph.call_method("cuda", (x, *call))
         with FakeTensorMode():
-            made.meta["val"] = torch.empty(3, device="cuda:1")
+            result.meta["val"] = torch.empty(3, device="cuda:1")
         return graph
 
-    assert torch_state.gpu_by_default(captured()) is None, "there is no other"
+    assert torch_state.index_of_current_gpu(captured()) is None, "there is no other"
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    assert torch_state.gpu_by_default(captured()) == 1
-    assert torch_state.gpu_by_default(captured(device=torch.device("cuda"))) == 1
-    for told in (captured(1), captured("cuda:1"), captured(device=torch.device("cuda:1"))):
-        assert torch_state.gpu_by_default(told) is None
+    assert torch_state.index_of_current_gpu(captured()) == 1
+    assert torch_state.index_of_current_gpu(captured(device=torch.device("cuda"))) == 1
+    for explanations in (captured(1), captured("cuda:1"), captured(device=torch.device("cuda:1"))):
+        assert torch_state.index_of_current_gpu(explanations) is None
     spec = current_gpu_guard(1)
     current = iter((1, 0))
     monkeypatch.setattr(torch.cuda, "current_device", lambda: next(current))

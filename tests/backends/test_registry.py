@@ -13,10 +13,11 @@ import torch.fx as fx
 import torch.nn.functional as F
 from torch import nn
 
-from compiler_core.autograd.autograd_function import laid_out, share_memory
+from compiler_core.autograd.autograd_function import match_layout, share_memory
 from compiler_core.backends import registry as backends
 from compiler_core.config import Options
 from compiler_core.errors import CompilerBug, CompileWarning, ToolWarning, UsageError
+from compiler_core.pipeline.graph import compile_graph
 from tests.cases.captured import Captured, capture, compiled, same_as_eager
 
 
@@ -25,14 +26,14 @@ def t(*shape: int, grad: bool = True) -> torch.Tensor:
 
 
 def compile_captured(captured: Captured, **options: Any) -> Callable[..., Any]:
-    return backends.compile_graph(captured.gm, captured.inputs, captured.compile, Options(**options))
+    return compile_graph(captured.gm, captured.inputs, captured.compile, Options(**options))
 
 
 # ---- names ---------------------------------------------------------------------------------
 
 
 def test_names() -> None:
-    assert backends.names() == ["aot_eager", "cpp", "eager", "inductor", "triton"]
+    assert backends.backend_names() == ["aot_eager", "cpp", "eager", "inductor", "triton"]
 
 
 def test_an_unknown_name_lists_the_names() -> None:
@@ -51,30 +52,30 @@ def test_the_default_for_cpu_tensors_is_cpp() -> None:
 
 @pytest.mark.parametrize("backend", ["eager", "aot_eager", "cpp"])
 def test_backend_equals_eager(backend: str) -> None:
-    made = same_as_eager(
+    result = same_as_eager(
         nn.Sequential(nn.Linear(4, 8), nn.LayerNorm(8), nn.Tanh(), nn.Dropout()), t(3, 4), backend=backend
     )
-    assert made.compiles[0].backend == backend
+    assert result.compiles[0].backend == backend
 
 
 @pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
 def test_inductor_equals_eager() -> None:
-    # a product alone needs no kernel of Inductor's, so no C++ compiler runs for seconds
-    made = same_as_eager(lambda x, w: x @ w, t(3, 4), t(4, 2), backend="inductor")
-    assert [(e.stage, e.outcome) for e in made.compiles[0].events] == [("backend", "ok")]
+    # Inductor needs no kernel for a matrix product, so no C++ compiler runs, which would take seconds
+    result = same_as_eager(lambda x, w: x @ w, t(3, 4), t(4, 2), backend="inductor")
+    assert [(e.stage, e.outcome) for e in result.compiles[0].events] == [("backend", "ok")]
 
 
 def test_any_callable_is_a_backend() -> None:
-    def mine(gm: fx.GraphModule, examples: Sequence[torch.Tensor]) -> Callable[..., Any]:
-        seen.append((gm, examples))
-        gm.graph.erase_node(gm.graph.output_node())  # a backend may take its graph apart
+    def own_backend(gm: fx.GraphModule, examples: Sequence[torch.Tensor]) -> Callable[..., Any]:
+        log.append((gm, examples))
+        gm.graph.erase_node(gm.graph.output_node())  # a backend may modify its graph
         return lambda x: [x.detach() * 2]
 
-    seen: list[Any] = []
-    with compiled(lambda x: x.cos(), mine) as made:
-        torch.testing.assert_close(made(torch.ones(3)), torch.full((3,), 2.0))
-    assert made.compiles[0].backend == "mine"
-    assert [tuple(e.shape) for e in seen[0][1]] == [(3,)]
+    log: list[Any] = []
+    with compiled(lambda x: x.cos(), own_backend) as result:
+        torch.testing.assert_close(result(torch.ones(3)), torch.full((3,), 2.0))
+    assert result.compiles[0].backend == "own_backend"
+    assert [tuple(e.shape) for e in log[0][1]] == [(3,)]
 
 
 # ---- failures ------------------------------------------------------------------------------
@@ -85,11 +86,11 @@ def broken(gm: fx.GraphModule, examples: Sequence[torch.Tensor]) -> Callable[...
 
 
 def test_a_failure_is_recorded_and_the_graph_runs_eagerly() -> None:
-    with compiled(lambda x: x.cos(), broken) as made:
+    with compiled(lambda x: x.cos(), broken) as result:
         x = t(3)
         with pytest.warns(CompileWarning, match="in the stage backend: ZeroDivisionError: by design"):
-            assert torch.equal(made(x), x.cos())
-    (failure,) = made.compiles[0].failures
+            assert torch.equal(result(x), x.cos())
+    (failure,) = result.compiles[0].failures
     assert (failure.stage, failure.message) == ("backend", "ZeroDivisionError: by design")
     assert "in broken" in failure.detail
 
@@ -99,18 +100,18 @@ def test_a_failure_names_its_stage(monkeypatch: pytest.MonkeyPatch) -> None:
         raise ZeroDivisionError
 
     monkeypatch.setattr("compiler_core.autograd.partition.minimum_cut", fail)
-    with compiled(lambda x: x.cos()) as made, pytest.warns(CompileWarning, match="in the stage partition"):
-        made(t(3)).sum().backward()
-    assert made.compiles[0].failures[0].stage == "partition"
+    with compiled(lambda x: x.cos()) as result, pytest.warns(CompileWarning, match="in the stage partition"):
+        result(t(3)).sum().backward()
+    assert result.compiles[0].failures[0].stage == "partition"
 
 
-def test_strict_raises_it() -> None:
+def test_strict_raises_the_failure() -> None:
     captured = capture(lambda x: x.cos(), t(3))
     with pytest.raises(CompilerBug, match="failed in backend: ZeroDivisionError: by design"):
         compile_captured(captured, backend=broken, strict=True)
 
 
-def test_an_interrupt_goes_through() -> None:
+def test_an_interrupt_is_raised() -> None:
     def interrupted(gm: fx.GraphModule, examples: Sequence[torch.Tensor]) -> Callable[..., Any]:
         raise KeyboardInterrupt
 
@@ -132,14 +133,14 @@ def test_without_a_compiler_the_graph_runs_eagerly(monkeypatch: pytest.MonkeyPat
     assert failure.stage == "build"
 
 
-# ---- the autograd glue ---------------------------------------------------------------------
+# ---- the autograd function ---------------------------------------------------------------------
 
 
 def test_the_wrapper_reads_well() -> None:
-    with compiled(lambda x: x.cos().cos()) as made:
-        made(t(4))
+    with compiled(lambda x: x.cos().cos()) as result:
+        result(t(4))
     assert (
-        made.text("autograd")
+        result.text("autograd")
         == '''\
 class Compiled(torch.autograd.Function):
     """Saves 1 tensor, 16 bytes: primals_1."""
@@ -149,12 +150,12 @@ class Compiled(torch.autograd.Function):
         ctx.primals = (primals_1,)
         try:
             ctx.versions = (primals_1._version,)
-        except RuntimeError:  # of inference tensors nobody knows
+        except RuntimeError:  # inference tensors have no version
             ctx.versions = ()
         with below_autograd():
             cos_1, primals_1 = forward_graph([primals_1])
         ctx.to_save = (primals_1,)
-        ctx.kinds = kinds((primals_1,)) if saved_tensors_hooks(True) else None
+        ctx.saved_kinds = tensor_kinds((primals_1,)) if saved_tensors_hooks(True) else None
         ctx.materialize_grads = False
         return (cos_1,)
 
@@ -163,83 +164,83 @@ class Compiled(torch.autograd.Function):
         if tangents_1 is None:
             return (None,)
         create_graph = is_grad_enabled()
-        if create_graph and unchanged(ctx):
-            return again.gradients(ctx, (tangents_1,))
-        if is_anomaly_enabled() and unchanged(ctx):
-            return again.checked(ctx, (tangents_1,))
+        if create_graph and inputs_unchanged(ctx):
+            return double_backward.gradients(ctx, (tangents_1,))
+        if is_anomaly_enabled() and inputs_unchanged(ctx):
+            return double_backward.anomaly_gradients(ctx, (tangents_1,))
         try:
             if not tangents_1.is_contiguous():
-                tangents_1 = laid_out(tangents_1, (4,), (1,), torch.float32, 'cpu')
+                tangents_1 = match_layout(tangents_1, (4,), (1,), torch.float32, 'cpu')
         except RuntimeError:  # sparse tensors have no strides
-            if (made := again.of_sparse(ctx, (tangents_1,))) is not None:
-                return made
-            tangents_1 = laid_out(dense(tangents_1), (4,), (1,), torch.float32, 'cpu')
+            if (gradients := double_backward.sparse_gradients(ctx, (tangents_1,))) is not None:
+                return gradients
+            tangents_1 = match_layout(as_dense(tangents_1), (4,), (1,), torch.float32, 'cpu')
         inputs = [*ctx.saved_tensors, tangents_1]
-        if not (create_graph or graph_is_retained()):  # what was saved is freed as it goes on
+        if not (create_graph or graph_is_retained()):  # free what was saved as early as possible
             ctx.maybe_clear_saved_tensors()
             ctx.primals = None
-        same_kinds = ctx.kinds is None or ctx.kinds == kinds(inputs[:1])
-        run = backward_graph if same_kinds and has_memory(tangents_1) else plain_backward
+        same_kinds = ctx.saved_kinds is None or ctx.saved_kinds == tensor_kinds(inputs[:1])
+        run = backward_graph if same_kinds and has_memory(tangents_1) else eager_backward
         with below_autograd():
             gradient_1, = run(inputs)
         if create_graph:  # an input was written to
-            return again.once(ctx, (gradient_1,))
+            return double_backward.once_differentiable(ctx, (gradient_1,))
         return (gradient_1,)
 
 
-apply = super(torch.autograd.Function, Compiled).apply  # without what functorch alone needs
+apply = super(torch.autograd.Function, Compiled).apply  # skips what only functorch needs
 
 
 class CompiledBackward(Compiled._backward_cls):
-    __slots__ = ['primals', 'versions', 'kinds']
-    apply = Compiled.backward  # without a choice between it and a vjp
+    __slots__ = ['primals', 'versions', 'saved_kinds']
+    apply = Compiled.backward  # skips the choice between backward and vjp
 
 
 Compiled._backward_cls = CompiledBackward
 
 
 def call(primals_1):
-    if forward_ad._current_level >= 0:  # tangents go along with the values, which no kernel sees
+    if forward_ad._current_level >= 0:  # kernels do not compute forward-mode tangents
         return run_eagerly(primals_1)
     cos_1, = (Compiled.apply if transforms_are_active() else apply)(primals_1)
     return (cos_1,)
 '''
     )
-    links = {e.made: e.sources for e in made.compiles[0].edges}
+    links = {e.made: e.sources for e in result.compiles[0].edges}
     assert links["0/0:autograd#saved"] == ["0/0:forward#primals_1"]
 
 
-def test_what_few_kernels_need_stands_in_the_wrapper_itself() -> None:
+def test_a_wrapper_of_few_kernels_is_inlined() -> None:
     x = t(5, 7)
     for _ in range(2):  # compiled, then read from disk
-        with compiled(lambda x: x.softmax(1), "cpp") as made:
-            found, expected = made(x), x.softmax(1)
+        with compiled(lambda x: x.softmax(1), "cpp") as result:
+            found, expected = result(x), x.softmax(1)
         torch.testing.assert_close(found, expected)
         gradients = (torch.autograd.grad(y.cos().sum(), x) for y in (found, expected))
         torch.testing.assert_close(*gradients)
-        text = made.text("autograd")
-        (span,) = (s for s in made.compiles[0].find("autograd").spans if s.key == "forward")
+        text = result.text("autograd")
+        (span,) = (s for s in result.compiles[0].find("autograd").spans if s.key == "forward")
         lines = text.splitlines()[span.first - 1 : span.last]
         assert [line.strip() for line in lines] == ["div = empty((5, 7), (7, 1), f32)", "forward_0(primals_1, div)"]
         assert "_graph(" not in text
 
 
-def test_what_many_kernels_need_stays_a_function() -> None:
+def test_a_wrapper_of_many_kernels_is_a_function() -> None:
     def program(x: torch.Tensor) -> torch.Tensor:
         for n in range(12):
             x = (x * n + 1).sum(0, keepdim=True) + x.cumsum(1)
         return x
 
     x = t(5, 7, grad=False)
-    with compiled(program, "cpp") as made:
-        torch.testing.assert_close(made(x), program(x))
-    assert "forward_graph([primals_1])" in made.text("autograd")
+    with compiled(program, "cpp") as result:
+        torch.testing.assert_close(result(x), program(x))
+    assert "forward_graph([primals_1])" in result.text("autograd")
 
 
 def test_backward_twice() -> None:
-    with compiled(lambda x: x.cos().cos()) as made:
+    with compiled(lambda x: x.cos().cos()) as result:
         x = t(4)
-        y = made(x).sum()
+        y = result(x).sum()
         y.backward(retain_graph=True)
         once = x.grad
         assert once is not None
@@ -288,7 +289,7 @@ def flat(result: Any) -> list[torch.Tensor]:
     return [t for r in result for t in (flat(r) if isinstance(r, (tuple, list)) else [r])]
 
 
-@pytest.mark.filterwarnings("ignore:The .grad attribute")  # of torch.compile, which looks at it
+@pytest.mark.filterwarnings("ignore:The .grad attribute")  # torch.compile reads it
 @pytest.mark.parametrize("backend", ["aot_eager", "cpp"])
 @pytest.mark.parametrize(
     "use",
@@ -300,15 +301,15 @@ def test_gradients_of_gradients_equal_eager(use: Callable[..., Any], backend: st
     expected = flat(use(net, x.clone().requires_grad_()))
     weights = [p.grad for p in net.parameters()]
     net.zero_grad()
-    with compiled(net, backend) as made:
-        found = flat(use(made, x.clone().requires_grad_()))
+    with compiled(net, backend) as result:
+        found = flat(use(result, x.clone().requires_grad_()))
     torch.testing.assert_close(found, expected)
     for parameter, weight in zip(net.parameters(), weights, strict=True):
         assert (parameter.grad is None) == (weight is None)
         if weight is not None:
             torch.testing.assert_close(parameter.grad, weight)
-    assert not made.compiles[0].failures
-    assert [e.name for e in made.compiles[0].events if e.stage == "run"] == ["create_graph=True"]
+    assert not result.compiles[0].failures
+    assert [e.name for e in result.compiles[0].events if e.stage == "run"] == ["create_graph=True"]
 
 
 def test_gradgradcheck() -> None:
@@ -318,13 +319,13 @@ def test_gradgradcheck() -> None:
         return z.t(), (x * y).sin().sum(0), y.cos()
 
     inputs = [torch.randn(2, 3, dtype=torch.float64, requires_grad=True) for _ in range(2)]
-    with compiled(function) as made:
-        assert torch.autograd.gradcheck(made, inputs)
-        assert torch.autograd.gradgradcheck(made, inputs)
+    with compiled(function) as result:
+        assert torch.autograd.gradcheck(result, inputs)
+        assert torch.autograd.gradgradcheck(result, inputs)
 
 
-@pytest.mark.filterwarnings("ignore:The .grad attribute")  # of torch.compile, which looks at it
-def test_gradients_reach_through_what_made_the_inputs() -> None:
+@pytest.mark.filterwarnings("ignore:The .grad attribute")  # torch.compile reads it
+def test_gradients_flow_to_the_producers_of_inputs() -> None:
     def use(call: Callable[..., Any]) -> Any:
         x = start.clone().requires_grad_()
         h = x.exp()
@@ -335,8 +336,8 @@ def test_gradients_reach_through_what_made_the_inputs() -> None:
         return (a * b).sin()
 
     start = t(4, grad=False)
-    with compiled(function) as made:
-        torch.testing.assert_close(use(made), use(function))
+    with compiled(function) as result:
+        torch.testing.assert_close(use(result), use(function))
 
 
 def draws(x: torch.Tensor) -> torch.Tensor:
@@ -351,17 +352,17 @@ def writes(x: torch.Tensor, seen: torch.Tensor) -> torch.Tensor:
 @pytest.mark.parametrize(
     ("function", "others", "why"), [(draws, (), "draws random numbers"), (writes, (torch.zeros(4),), "writes to its")]
 )
-def test_what_may_not_run_again_says_so(function: Callable[..., Any], others: Any, why: str) -> None:
-    with compiled(function) as made:
+def test_double_backward_refusals(function: Callable[..., Any], others: Any, why: str) -> None:
+    with compiled(function) as result:
         x = t(4)
-        (gradient,) = torch.autograd.grad(made(x, *others).sum(), x, create_graph=True)
+        (gradient,) = torch.autograd.grad(result(x, *others).sum(), x, create_graph=True)
         assert gradient.requires_grad
         for allow_unused in (False, True):
             with pytest.raises(RuntimeError, match=f"cannot be differentiated again: the graph {why}"):
                 torch.autograd.grad(gradient.sum(), x, allow_unused=allow_unused, retain_graph=True)
 
 
-def test_an_input_written_to_since_is_not_run_on() -> None:
+def test_double_backward_of_a_modified_input_is_refused() -> None:
     def use(call: Callable[..., Any], function: Callable[..., Any]) -> torch.Tensor:
         x, w = start.clone().requires_grad_(), torch.ones(4)
         y = call(x, w).sum()
@@ -378,28 +379,28 @@ def test_an_input_written_to_since_is_not_run_on() -> None:
         return x.cos() + w
 
     start = t(4, grad=False)
-    with compiled(function) as made:
-        torch.testing.assert_close(use(made, again), use(function, lambda *_: None))
+    with compiled(function) as result:
+        torch.testing.assert_close(use(result, again), use(function, lambda *_: None))
 
 
-@pytest.mark.filterwarnings("ignore:The .grad attribute")  # of torch.compile, which looks at it
+@pytest.mark.filterwarnings("ignore:The .grad attribute")  # torch.compile reads it
 def test_an_input_that_the_graph_writes_to_and_that_has_a_gradient() -> None:
     def function(z: torch.Tensor) -> torch.Tensor:
         z.mul_(2)
         return z.cos()
 
-    with compiled(function) as made:
+    with compiled(function) as result:
         x = t(4)
-        y = made(x * 1).sum()
+        y = result(x * 1).sum()
         with pytest.raises(RuntimeError, match="cannot be differentiated again: the graph writes to its inputs"):
             torch.autograd.grad(y, x, create_graph=True)
 
 
-def test_inputs_are_kept_no_longer_than_what_autograd_saves() -> None:
-    with compiled(lambda x, w: x * 2 + w) as made:
+def test_inputs_live_as_long_as_saved_tensors() -> None:
+    with compiled(lambda x, w: x * 2 + w) as result:
         x, w = t(4), torch.ones(4)
         kept = weakref.ref(w)
-        y = made(x, w)
+        y = result(x, w)
         del w
         assert kept() is not None
         y.sum().backward()
@@ -411,7 +412,7 @@ def three(x: torch.Tensor, y: torch.Tensor, z: torch.Tensor) -> Any:
 
 
 @pytest.mark.parametrize("used", [(0,), (1,), (2,), (0, 2), (0, 1, 2)])
-def test_unused_outputs_leave_no_gradient(used: tuple[int, ...]) -> None:
+def test_unused_outputs_have_no_gradient(used: tuple[int, ...]) -> None:
     def gradients(call: Callable[..., Any]) -> list[torch.Tensor | None]:
         inputs = [a.detach().requires_grad_() for a in args]
         outputs = call(*inputs)
@@ -419,8 +420,8 @@ def test_unused_outputs_leave_no_gradient(used: tuple[int, ...]) -> None:
         return [i.grad for i in inputs]
 
     args = [t(2, 3) for _ in range(3)]
-    with compiled(three) as made:
-        for ours, eager in zip(gradients(made), gradients(three), strict=True):
+    with compiled(three) as result:
+        for ours, eager in zip(gradients(result), gradients(three), strict=True):
             assert (ours is None) == (eager is None)
             if eager is not None:
                 torch.testing.assert_close(ours, eager)
@@ -438,14 +439,14 @@ def test_tangents_of_another_layout() -> None:
         lambda y: (y.t().contiguous().exp()).sum(),
         lambda y: (y * torch.randn(4, 3, generator=torch.Generator().manual_seed(0)).t()).sum(),
     ]
-    with compiled(lambda x: (x @ x.t()) @ x.sin(), "cpp") as made:
+    with compiled(lambda x: (x @ x.t()) @ x.sin(), "cpp") as result:
         for spread in spreads:
-            torch.testing.assert_close(gradient(made, spread), gradient(lambda x: (x @ x.t()) @ x.sin(), spread))
+            torch.testing.assert_close(gradient(result, spread), gradient(lambda x: (x @ x.t()) @ x.sin(), spread))
 
 
 @pytest.mark.parametrize("backend", ["aot_eager", "cpp"])
-def test_outputs_can_be_written_to(backend: str) -> None:
-    """They are no views made inside a custom function, which PyTorch would protect."""
+def test_outputs_can_be_modified(backend: str) -> None:
+    """They are not views created in a custom function, which PyTorch protects from modification."""
 
     def both(call: Callable[..., Any]) -> tuple[torch.Tensor, torch.Tensor | None]:
         x = start.detach().requires_grad_()
@@ -459,8 +460,8 @@ def test_outputs_can_be_written_to(backend: str) -> None:
         return (x @ x).t(), nn.functional.linear(x[None], x), x.sin()[1:]
 
     start = t(3, 3)
-    with compiled(function, backend) as made:
-        for ours, eager in zip(both(made), both(function), strict=True):
+    with compiled(function, backend) as result:
+        for ours, eager in zip(both(result), both(function), strict=True):
             torch.testing.assert_close(ours, eager)
 
 
@@ -483,49 +484,49 @@ def test_share_memory() -> None:
     assert not share_memory([a], [b])
 
 
-def test_laid_out() -> None:
+def test_match_layout() -> None:
     x = torch.randn(3, 4)
-    other = laid_out(x, (3, 4), (1, 3), torch.float32, "cpu")
+    other = match_layout(x, (3, 4), (1, 3), torch.float32, "cpu")
     assert other.stride() == (1, 3)
     assert torch.equal(other, x)
-    assert torch.equal(laid_out(None, (2,), (1,), torch.float64, "cpu"), torch.zeros(2, dtype=torch.float64))
+    assert torch.equal(match_layout(None, (2,), (1,), torch.float64, "cpu"), torch.zeros(2, dtype=torch.float64))
 
 
-def test_writing_to_an_output_that_eagers_backward_does_not_read_changes_nothing() -> None:
+def test_modifying_an_output_that_backward_does_not_read() -> None:
     def program(x: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         y = nn.functional.linear(x, w)
         return y, y.exp().sin()
 
     x, w = t(1, 2, 3), t(4, 3)
     gradients = []
-    with compiled(program) as made:
-        for run in (program, made):
+    with compiled(program) as result:
+        for run in (program, result):
             y, z = run(x, w)
             y.detach().mul_(2)
             gradients.append(torch.autograd.grad(z.sum(), [x, w]))
     torch.testing.assert_close(gradients[1], gradients[0])
 
 
-def test_writing_to_an_output_that_the_backward_reads_is_noticed() -> None:
-    with compiled(lambda x, w: (lambda y: (y, y.sin()))(nn.functional.linear(x, w))) as made:
-        y, z = made(t(1, 2, 3), t(4, 3))
+def test_modifying_an_output_that_backward_reads_raises() -> None:
+    with compiled(lambda x, w: (lambda y: (y, y.sin()))(nn.functional.linear(x, w))) as result:
+        y, z = result(t(1, 2, 3), t(4, 3))
         y.detach().mul_(2)
         with pytest.raises(RuntimeError, match="modified by an inplace operation"):
             z.sum().backward()
-    assert "mm = _unsafe_view.detach().as_strided(" in made.text("autograd")
+    assert "mm = _unsafe_view.detach().as_strided(" in result.text("autograd")
 
 
 @pytest.mark.parametrize("backend", ["aot_eager", "cpp"])
-def test_writing_to_an_input_that_the_backward_reads_is_noticed(backend: str) -> None:
-    with compiled(lambda x: x.cos().cos(), backend) as made:
+def test_modifying_an_input_that_backward_reads_raises(backend: str) -> None:
+    with compiled(lambda x: x.cos().cos(), backend) as result:
         x = t(4)
-        y = made(x)
+        y = result(x)
         x.detach().mul_(2)
         with pytest.raises(RuntimeError, match="modified by an inplace operation"):
             y.sum().backward()
 
 
-def test_traceback_reaches_into_the_generated_source() -> None:
+def test_tracebacks_show_generated_source() -> None:
     captured = capture(lambda x: x.cos(), t(3))
     call = compile_captured(captured, backend="aot_eager")
     with pytest.raises(RuntimeError) as caught:
@@ -537,14 +538,14 @@ def test_traceback_reaches_into_the_generated_source() -> None:
 
 
 def two_losses(x: torch.Tensor, u: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Eager has separate nodes behind the two; one compiled node is behind both."""
+    """Eager has a separate autograd node for each output; here one compiled node has both."""
     return (x * u).sin().sum(), (x * v).cos().sum()
 
 
-def test_backward_goes_through_outputs_one_by_one() -> None:
+def test_backward_of_outputs_one_by_one() -> None:
     x, u, v = t(5, grad=False), t(5), t(5)
-    with compiled(two_losses, "cpp") as made:
-        first, second = made(x, u, v)
+    with compiled(two_losses, "cpp") as result:
+        first, second = result(x, u, v)
         first.backward()
         assert v.grad is None
         with torch.no_grad():
@@ -553,10 +554,10 @@ def test_backward_goes_through_outputs_one_by_one() -> None:
     torch.testing.assert_close(v.grad, -(x * v).sin() * x)
 
 
-def test_a_saved_value_that_changed_in_between_is_refused() -> None:
-    x, u, v = t(5), t(5), t(5)  # as x gets a gradient too, eager saves v
-    with compiled(two_losses, "cpp") as made:
-        first, second = made(x, u, v)
+def test_a_saved_tensor_modified_in_between_raises() -> None:
+    x, u, v = t(5), t(5), t(5)  # x has a gradient too, so eager saves v
+    with compiled(two_losses, "cpp") as result:
+        first, second = result(x, u, v)
         first.backward()
         with torch.no_grad():
             v.mul_(2)
@@ -564,10 +565,10 @@ def test_a_saved_value_that_changed_in_between_is_refused() -> None:
             second.backward()
 
 
-def test_the_same_output_twice_is_refused() -> None:
+def test_backward_of_the_same_output_twice_raises() -> None:
     x, u, v = t(5, grad=False), t(5), t(5)
-    with compiled(two_losses, "cpp") as made:
-        first, second = made(x, u, v)
+    with compiled(two_losses, "cpp") as result:
+        first, second = result(x, u, v)
         first.backward()
         with pytest.raises(RuntimeError, match="second time"):
             first.backward()

@@ -1,4 +1,4 @@
-"""Capture takes time in proportion to the instructions that it executes, whatever there is many of."""
+"""Checks that the time of capture is linear in the number of executed instructions, for many kinds of programs."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ Program = tuple[Callable[..., Any], tuple[Any, ...]]
 SIZES = (10, 100, 1000)
 ROUNDS = 3
 AT_MOST = 1.5
-"""How much dearer a unit may be among 1,000 than among 100: room for what caches hold less well."""
+"""The greatest allowed ratio of the time per unit with 1,000 units to that with 100; caches cause some growth."""
 
 
 def written(body: Iterator[str], parameters: str = "x") -> Callable[..., Any]:
-    """A function of these lines."""
+    """Returns a function with these lines as its body."""
     source = "\n    ".join([f"def program({parameters}):", *body, "return x"])
     scope: dict[str, Any] = {"torch": torch}
     exec(compile(source, f"<program of {len(source)}>", "exec"), scope)
-    made: Callable[..., Any] = scope["program"]
-    return made
+    result: Callable[..., Any] = scope["program"]
+    return result
 
 
 def lines(n: int) -> Program:
@@ -124,7 +124,7 @@ def objects_made(n: int) -> Program:
 
 
 def modules_in_modules(n: int) -> Program:
-    """A tree of modules, so that there are many but none is deep."""
+    """A tree of modules: many, but not deeply nested."""
 
     class Block(torch.nn.Module):
         def __init__(self, size: int) -> None:
@@ -164,7 +164,7 @@ def _per_unit(many: Callable[[int], Program], n: int) -> float:
 
 
 def test_many_breaks() -> None:
-    """Each break compiles what follows it once."""
+    """The code after each break is compiled once."""
     micros = {n: statistics.median(_breaks(n) for _ in range(ROUNDS)) for n in (4, 40)}
     print("\nbreaks" + "".join(f"  {n:>5}: {t:8.1f} us each" for n, t in micros.items()))
 

@@ -1,11 +1,11 @@
-"""Thirty programs as kernels of ours, beside eager, stock Inductor and a plain copy, in one run.
+"""Times thirty programs with our kernels, eager and stock Inductor, and a plain copy, in one run.
 
     python -m tests.benchmarks.bench_cases [--device cuda] [--dtype bfloat16] [--rows N --columns N] [--only softmax]
     python -m tests.benchmarks.bench_cases --others
 
-Times are medians of interleaved rounds, with --least the least of them (where others use the machine too); how many
-times as fast is the median of each round's quotient, whose two were measured one after the other.  Errors are
-against float64, and more than twice eager's is said.
+Times are medians of interleaved rounds, or with --least the minimum (for a machine that others use).  The speedup is
+the median over the rounds of the quotient of two times measured one after the other.  Errors are relative to float64;
+an error of more than twice eager's is reported.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Run = Callable[[], Any]
 
 
 def runner(program: Callable[..., Any], inputs: Sequence[torch.Tensor], trains: bool) -> Run:
-    """One call: the outputs or, of a case that trains, its gradients."""
+    """Returns a function that runs a program once and returns its outputs, or its gradients if it trains."""
     if not trains:
 
         def infer() -> Any:
@@ -45,13 +45,13 @@ def flat(value: Any) -> list[torch.Tensor]:
 
 
 def error(found: Any, exact: Any) -> float:
-    """The largest relative error of any result, by its norm."""
+    """Returns the largest relative error of any result, in the 2-norm."""
     pairs = zip(flat(found), flat(exact), strict=True)
     return max(float((a.double() - b).norm() / b.norm().clamp(min=1e-30)) for a, b in pairs if b.is_floating_point())
 
 
 def seconds(run: Run, device: str, calls: int) -> float:
-    """Of one call; on a GPU between events, with its cache emptied before each."""
+    """Returns the seconds of one call; on a GPU measured with events, after clearing its cache."""
     if device == "cpu":
         start = time.perf_counter()
         for _ in range(calls):
@@ -64,7 +64,7 @@ def seconds(run: Run, device: str, calls: int) -> float:
 
 
 def rounds_of(runs: Sequence[Run], device: str, rounds: int, stretch: float = 0.02) -> list[list[float]]:
-    """Seconds of each in interleaved rounds, each of about `stretch` seconds."""
+    """Returns the seconds of each function in interleaved rounds of about `stretch` seconds."""
     calls = []
     for run in runs:
         for _ in range(3):
@@ -76,7 +76,7 @@ def rounds_of(runs: Sequence[Run], device: str, rounds: int, stretch: float = 0.
 
 
 def measure(each: Case, make: Make, rounds: int, least: bool) -> tuple[list[list[float]], str, int]:
-    """Each round's seconds of eager, ours and Inductor; what is wrong with our result; bytes that must move."""
+    """Returns the seconds of eager, ours and Inductor by round; an error of our result; the least bytes to move."""
     torch.manual_seed(20261121)
     compiler_core.reset()
     torch._dynamo.reset()
@@ -89,25 +89,25 @@ def measure(each: Case, make: Make, rounds: int, least: bool) -> tuple[list[list
     eager, ours, _ = (run() for run in runs)
     note = "" if each.random else _accuracy(each, inputs, eager, ours)
     moved = sum(t.nbytes for t in inputs) + sum(t.nbytes for t in flat(eager))
-    # short stretches, some of which nobody else's work falls into
+    # short rounds, so that some are not disturbed by other processes
     return rounds_of(runs, make.device, rounds, 0.002 if least else 0.02), note, moved
 
 
 def _accuracy(each: Case, inputs: Sequence[torch.Tensor], eager: Any, ours: Any) -> str:
     doubled = [t.detach().double().requires_grad_(t.requires_grad) if t.is_floating_point() else t for t in inputs]
     torch.manual_seed(1)
-    if each.trains:  # the seed of the gradient was drawn in the inputs' type
+    if each.trains:  # the incoming gradient was drawn in the inputs' type
         seed = torch.randn_like(each.program(*inputs)).double()
         wanted = [t for t in doubled if t.is_floating_point()]
         exact: Any = torch.autograd.grad(each.program(*doubled), wanted, seed)
     else:
         exact = each.program(*doubled)
-    mine, theirs = error(ours, exact), error(eager, exact)
-    return "" if mine <= 2 * theirs + 1e-9 else f"error {mine:.1e}, eager's {theirs:.1e}"
+    actual, expected = error(ours, exact), error(eager, exact)
+    return "" if actual <= 2 * expected + 1e-9 else f"error {actual:.1e}, eager's {expected:.1e}"
 
 
 def copy_speed(make: Make, rounds: int) -> float:
-    """Bytes a second of a plain copy."""
+    """Returns the bytes per second of a plain copy."""
     x = make.matrix()
     y = torch.empty_like(x)
     took = statistics.median(second for (second,) in rounds_of([lambda: y.copy_(x)], make.device, rounds))

@@ -1,4 +1,4 @@
-"""Cold compile time and the cost of a hooked call, beside stock torch.compile and plain Python."""
+"""Cold compile time compared with stock torch.compile, and the cost of a hooked call compared with plain Python."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ROUNDS = 3
 
 @pytest.mark.parametrize("program", ["walk_through", "resnet", "transformer"])
 def test_cold_and_warm_compile(program: str, tmp_path: Path) -> None:
-    """Empty caches: at most a third of stock's time; what is built already found again: at most half."""
+    """With empty caches at most a third of stock's time; with kernels already built at most half."""
     for start, bar in (("cold", 1 / 3), ("warm", 1 / 2)):
         runs: dict[str, list[tuple[float, float]]] = {"core": [], "stock": []}
         for i in range(ROUNDS if program == "walk_through" else 1):
@@ -35,7 +35,7 @@ def _medians(runs: list[tuple[float, float]]) -> tuple[float, float]:
 
 
 def _compile(engine: str, program: str, caches: Path) -> tuple[float, float]:
-    """Wall and processor time; stock builds in this process too, so that all of it is counted."""
+    """Returns wall and processor time; stock compiles kernels in this process, so that all its time counts."""
     places = {"CUTAWAY_CACHE_DIR": str(caches), "TORCHINDUCTOR_CACHE_DIR": str(caches)}
     places |= {"PYTHONPATH": str(Path(__file__).parents[2]), "TORCHINDUCTOR_COMPILE_THREADS": "1"}
     command = [sys.executable, "-m", "tests.benchmarks.cold_compile", engine, program]
@@ -45,15 +45,15 @@ def _compile(engine: str, program: str, caches: Path) -> tuple[float, float]:
 
 
 def test_time_is_linear_in_the_size_of_a_training_graph() -> None:
-    """A round of two operations, forward and backward, costs among 800 at most 1.5 times what it costs among 100."""
-    _training_graph(10)  # imports
+    """A round of two operations, forward and backward, costs at most 1.5 times as much among 800 as among 100."""
+    _training_graph(10)  # imports modules
     few, many = _training_graph(100) / 100, _training_graph(800) / 800
     print(f"\na round of two operations: {few * 1e3:.1f} ms among 100, {many * 1e3:.1f} ms among 800")
     assert many <= 1.5 * few
 
 
 def _training_graph(rounds: int) -> float:
-    """Processor time of a compile."""
+    """Returns the processor time of a compile."""
     import compiler_core
 
     def program(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
@@ -68,7 +68,7 @@ def _training_graph(rounds: int) -> float:
 
 
 def test_hooked_call() -> None:
-    """A call that two tensor guards cover costs at most 1.5 times the plain call plus 2 microseconds."""
+    """A call with guards on two tensors costs at most 1.5 times the plain call plus 2 microseconds."""
     import compiler_core
 
     def add(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:

@@ -1,8 +1,8 @@
-"""Kernels for symbolic sizes beside those for the very sizes, and what it takes to compile them; all in one run.
+"""Times kernels for symbolic and for static sizes, and their compiles, in one run.
 
     python -m tests.benchmarks.bench_dynamic [--threads N] [--rounds N]
 
-Calls are whole: guards, the reading of sizes, allocation and kernels.  Times are the least of interleaved rounds.
+Calls include guards, reading of sizes, allocation and kernels.  Times are the minimum over interleaved rounds.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def mlp() -> nn.Module:
 
 
 def least(runs: Sequence[Callable[[], Any]], rounds: int, seconds: float = 0.003) -> list[float]:
-    """The least time of one call of each: what the machine's other work does not add to."""
+    """Returns the least seconds of one call of each function, to exclude the load of other processes."""
     best = [float("inf")] * len(runs)
     for _ in range(rounds):
         for i, run in enumerate(runs):
@@ -113,7 +113,7 @@ def compiling(rounds: int) -> None:
 
 
 def _compile_time(module: nn.Module, dynamic: bool) -> float:
-    """Processor seconds until the first gradients are there; the C++ compiler is another process."""
+    """Returns the processor seconds until the first gradients, without the C++ compiler's process."""
     compiler_core.reset()
     compiled = compiler_core.compile(module, backend="cpp", dynamic=dynamic, strict=True)
     before = time.process_time()

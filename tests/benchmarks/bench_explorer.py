@@ -1,6 +1,6 @@
-"""The explorer's speed in headless Chromium, on records of real compiles.
+"""Measures the explorer in headless Chromium, on records of real compiles.
 
-make bench ARGS='-k explorer'          (some minutes: the records are compiled first, and kept in build/explorer)
+make bench ARGS='-k explorer'          (some minutes: records are compiled first and cached in build/explorer)
 python -m tests.benchmarks.bench_explorer
 """
 
@@ -25,27 +25,27 @@ from tests.ui.conftest import FLAGS, chromium
 KEPT = Path("build/explorer")
 LAYERS = 24
 DEEP_LAYERS = 114
-"""Whose joint graph has 20,000 nodes."""
+"""The layers of a model whose joint graph has 20,000 nodes."""
 COMPILES = 300
 ROUNDS = 5
 WIDTH = 32
 MIB = 2**20
 ROW = "{:<62} {:>10} {:>10}"
 
-# What a person waits for: from the click to the frame that shows the graph.
+# The time from the click to the frame that shows the graph.
 OPEN_GRAPH = """async ([pane, name]) => {
     const section = document.querySelectorAll("section.pane")[pane];
     const picker = section.querySelector("select[aria-label='What this pane shows']");
     const start = performance.now();
     picker.value = name;
     picker.dispatchEvent(new Event("change"));
-    while (!section.querySelector(".graph .spots")?.style.transform) await new Promise(requestAnimationFrame);
+    while (!section.querySelector(".graph .node-elements")?.style.transform) await new Promise(requestAnimationFrame);
     await new Promise(requestAnimationFrame);
     await new Promise(requestAnimationFrame);
     return performance.now() - start;
 }"""
 
-# The page's own work, and the time from frame to frame, while a graph moves for a second.
+# The page's work and the times between frames, while a graph moves for a second.
 MOVE = """async ([kind, frames]) => {
     const host = [...document.querySelectorAll(".graph .window")].at(-1);
     const { left, top, width, height } = host.getBoundingClientRect();
@@ -61,7 +61,7 @@ MOVE = """async ([kind, frames]) => {
     return times.slice(2);
 }"""
 
-# From the pointer's move over a line to the frame in which all panes have drawn what is linked.
+# The time from moving the pointer over a line to the frame in which all panes show the linked items.
 POINT = """async (text) => {
     const line = [...document.querySelectorAll(".cm-line")].find((l) => l.textContent.includes(text));
     const { left, top, height } = line.getBoundingClientRect();
@@ -84,7 +84,7 @@ POINT = """async (text) => {
 
 
 class Block(torch.nn.Module):
-    """A transformer's layer, small in numbers and whole in operations."""
+    """A transformer layer with all its operations and small sizes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -100,12 +100,12 @@ class Block(torch.nn.Module):
         query, key, value = heads.unbind(0)
         weights = (query @ key.transpose(-2, -1) / (width // 2) ** 0.5).softmax(-1)
         x = x + self.out((weights @ value).transpose(1, 2).reshape(batch, length, width))
-        made: torch.Tensor = x + self.mlp(self.between(x))
-        return made
+        result: torch.Tensor = x + self.mlp(self.between(x))
+        return result
 
 
 class Model(torch.nn.Module):
-    """Layers one after another; with `breaks`, each is a graph of its own."""
+    """A sequence of layers; with `breaks`, each is a separate graph."""
 
     def __init__(self, layers: int, breaks: bool = False) -> None:
         super().__init__()
@@ -121,7 +121,7 @@ class Model(torch.nn.Module):
 
 
 def deep_record() -> Record:
-    """One training graph of 20,000 nodes."""
+    """Returns a record with a training graph of 20,000 nodes."""
     compiled = compiler_core.compile(Model(DEEP_LAYERS), backend="aot_eager")
     with compiler_core.record("a deep model") as record:
         compiled(torch.randn(2, 8, WIDTH)).sum().backward()
@@ -129,7 +129,7 @@ def deep_record() -> Record:
 
 
 def many_record() -> Record:
-    """300 compiles: the layers of a model whose loop breaks the graph, for one length of sequence after another."""
+    """Returns a record of 300 compiles: a model with a graph break at each layer, for several sequence lengths."""
     model = Model(LAYERS, breaks=True)
     with compiler_core.record("a model of 24 layers") as record:
         compiled = compiler_core.compile(model, backend="aot_eager", dynamic=False, recompile_limit=2 * COMPILES)
@@ -141,7 +141,7 @@ def many_record() -> Record:
 
 
 def report(name: str, make: Callable[[], Record]) -> Path:
-    """The report of a record, made once."""
+    """Returns the report of a record, which is made once."""
     path = KEPT / f"{name}.html"
     saved = KEPT / f"{name}.json"
     if not saved.exists():
@@ -152,7 +152,7 @@ def report(name: str, make: Callable[[], Record]) -> Path:
 
 
 def test_explorer() -> None:
-    """The bars of the issue."""
+    """Compares each figure with its limit."""
     figures = measure()
     for what, (value, bar) in figures.items():
         print(ROW.format(what, f"{value:.4g}", f"{bar:g}"))
@@ -161,7 +161,7 @@ def test_explorer() -> None:
 
 
 def measure() -> dict[str, tuple[float, float]]:
-    """Each figure beside its bar."""
+    """Returns each figure with its limit."""
     figures = bundle()
     with sync_playwright() as playwright:
         flags = [*FLAGS, "--enable-precise-memory-info", "--js-flags=--expose-gc"]
@@ -173,16 +173,16 @@ def measure() -> dict[str, tuple[float, float]]:
 
 
 def bundle() -> dict[str, tuple[float, float]]:
-    made = asset("explorer.js").read_bytes()
+    result = asset("explorer.js").read_bytes()
     return {
-        "bundle, MB": (len(made) / 1e6, 1.5),
-        "bundle compressed (gzip -9), KB": (len(gzip.compress(made, 9)) / 1e3, 600),
+        "bundle, MB": (len(result) / 1e6, 1.5),
+        "bundle compressed (gzip -9), KB": (len(gzip.compress(result, 9)) / 1e3, 600),
     }
 
 
 def large_graph(browser: Browser, path: Path) -> dict[str, tuple[float, float]]:
     page = opened(browser, path)
-    page.locator(".graph .spots").wait_for(state="attached")
+    page.locator(".graph .node-elements").wait_for(state="attached")
     page.wait_for_timeout(1000)
     busy = Busy(page)
     before = busy.ms()
@@ -211,11 +211,11 @@ def large_graph(browser: Browser, path: Path) -> dict[str, tuple[float, float]]:
 
 
 def expanded(page: Page, graph: Locator) -> float:
-    """Milliseconds from choosing to see every node to the frame that shows them."""
+    """Returns the milliseconds from choosing to show all nodes to the frame that shows them."""
     took: float = graph.get_by_label("Collapse by").evaluate(
         """async (select) => {
-            const spots = select.closest(".graph").querySelector(".spots");
-            const last = spots.lastElementChild;
+            const elements = select.closest(".graph").querySelector(".node-elements");
+            const last = elements.lastElementChild;
             const start = performance.now();
             select.value = "";
             select.dispatchEvent(new Event("change"));
@@ -260,7 +260,7 @@ def many_compiles(browser: Browser, path: Path) -> dict[str, tuple[float, float]
 
 
 class Busy:
-    """Seconds of the processor that a page's own thread took: what counts where others use the machine too."""
+    """Measures the processor seconds of a page's main thread, which exclude the load of other processes."""
 
     def __init__(self, page: Page) -> None:
         self.session = page.context.new_cdp_session(page)

@@ -1,12 +1,11 @@
-"""Compile times of growing programs, by us and by stock torch.compile, on the CPU, each in a fresh process.
+"""Compares compile times of growing programs with stock torch.compile, on the CPU, each in a new process.
 
     python -m tests.benchmarks.bench_growth [--sizes 16 32 64] [--only writes] [--training] [--limit 120]
 
-The programs are those of `tests/cases/growing_programs.py`, of n operations.  Seconds are processor time of the
-process and of the compilers it starts, with empty caches, from the call to its results (with `--training`: to
-gradients).
-*Ratio* is ours by stock's at the largest size that both finished; *growth* is the exponent of n between the
-two largest sizes, 1 where time is linear.  The command fails where a ratio is over 3.
+The programs, of n operations, are in `tests/cases/growing_programs.py`.  Seconds are processor time of the process and
+of the compilers it starts, with empty caches, from the call to its results (with `--training`: to its gradients).
+*Ratio* is our time divided by stock's at the largest size that both finished; *growth* is the exponent of n between the
+two largest sizes, 1 for linear time.  The exit status is 1 if a ratio is over 3.
 """
 
 from __future__ import annotations
@@ -26,25 +25,25 @@ from tests.benchmarks.cold_compile import ENGINES, Clock
 from tests.cases.growing_programs import KINDS, example
 
 MOST = 3.0
-"""Ours may take so many times stock's time."""
+"""The greatest allowed ratio of our time to stock's."""
 
 
 def compile_once(engine: str, kind: str, n: int, training: bool) -> float:
-    """Processor seconds of a first call, in this process."""
+    """Returns the processor seconds of a first call, in this process."""
     torch.set_num_threads(1)
     warm_up = ENGINES[engine](lambda x: x + 1)
-    warm_up(torch.zeros(3))  # imports
+    warm_up(torch.zeros(3))  # imports modules
     x = example().requires_grad_(training)
     clock = Clock()
-    made = ENGINES[engine](KINDS[kind](n))(x)
+    result = ENGINES[engine](KINDS[kind](n))(x)
     if training:
-        results = made if isinstance(made, list) else [made]
+        results = result if isinstance(result, list) else [result]
         torch.autograd.backward(results, [torch.ones_like(t) for t in results])
     return clock.read()[1]
 
 
 def measured(engine: str, kind: str, n: int, training: bool, limit: float) -> float:
-    """`compile_once` in a process of its own; NaN where it took longer than `limit` or failed."""
+    """Runs `compile_once` in a separate process; NaN if it took longer than `limit` seconds or failed."""
     with tempfile.TemporaryDirectory() as caches:
         places = {"CUTAWAY_CACHE_DIR": caches, "TORCHINDUCTOR_CACHE_DIR": caches, "OMP_NUM_THREADS": "1"}
         places |= {"PYTHONPATH": str(Path(__file__).parents[2]), "TORCHINDUCTOR_COMPILE_THREADS": "1"}
@@ -63,7 +62,7 @@ def measured(engine: str, kind: str, n: int, training: bool, limit: float) -> fl
 
 
 def growth(sizes: Sequence[int], times: Sequence[float]) -> float:
-    """The exponent of n between the last two sizes that were measured; NaN where there are fewer."""
+    """Returns the exponent of n between the last two sizes measured; NaN if there are fewer."""
     known = [(n, t) for n, t in zip(sizes, times, strict=True) if not math.isnan(t)][-2:]
     if len(known) < 2:
         return math.nan
@@ -72,7 +71,7 @@ def growth(sizes: Sequence[int], times: Sequence[float]) -> float:
 
 
 def row(kind: str, sizes: Sequence[int], training: bool, limit: float) -> float:
-    """Print what one program takes; the ratio."""
+    """Prints the times of one program and returns the ratio."""
     times = {e: [measured(e, kind, n, training, limit) for n in sizes] for e in ENGINES}
     pairs = [(ours, stock) for ours, stock in zip(*times.values(), strict=True) if not math.isnan(ours + stock)]
     ratio = pairs[-1][0] / pairs[-1][1] if pairs else math.nan

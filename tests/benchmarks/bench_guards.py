@@ -1,4 +1,4 @@
-"""What guards cost a call: a model of 100 submodules whose compiled body does nothing."""
+"""The cost of guards per call, for a model of 100 submodules whose compiled body does nothing."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Hundred(torch.nn.Module):
 
 
 def test_hundred_modules() -> None:
-    """At most half of stock's time with guards on, and at most 0.15 of it pinned, in one run."""
+    """Takes at most half of stock's time with guards, and at most 0.15 of it when pinned, in one run."""
     model, x = Hundred(), torch.tensor([2])
     core = compiler_core.compile(model.forward, backend=_nothing, strict=True)
     stock = torch.compile(model.forward, backend=_nothing)
@@ -45,7 +45,7 @@ def test_hundred_modules() -> None:
     seconds: dict[str, float] = {}
     for _ in range(ROUNDS):
         for name, fn in calls.items():
-            # the least of many short stretches: other work on the machine does not count
+            # the minimum of many short measurements, to exclude the load of other processes
             number = CALLS // 100 if name != "eager" else 10
             seconds[name] = min(seconds.get(name, 1e9), _per_call(fn, [x], number) * CALLS)
     ratios = {name: seconds[name] / seconds["stock"] for name in ("core", "pinned")}
@@ -75,7 +75,7 @@ def three_matrices(x: torch.Tensor, y: torch.Tensor, z: torch.Tensor) -> torch.T
 
 
 def test_symbolic_sizes() -> None:
-    """Guards on six symbolic sizes cost no more than stock's do; the static ones stand beside them."""
+    """Guards on six symbolic sizes cost no more than stock's; static sizes are measured for comparison."""
     inputs = [torch.ones(6, 7) for _ in range(3)]
     calls: dict[str, Any] = {}
     for dynamic in (False, True):

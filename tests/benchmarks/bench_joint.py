@@ -1,6 +1,6 @@
-"""Joint graph and partition beside stock PyTorch's, in one run.
+"""Compares joint graph and partition with stock PyTorch's, in one run.
 
-make bench ARGS='-k joint'                                the bars
+make bench ARGS='-k joint'                                the limits
 python -m tests.benchmarks.bench_joint saved|steps|layers       one table
 """
 
@@ -26,7 +26,7 @@ import compiler_core
 from compiler_core.autograd.joint import JointGraph, output_nodes, trace_joint
 from compiler_core.autograd.op_cost import bytes_of
 from compiler_core.autograd.partition import partition
-from compiler_core.backends.registry import boxed
+from compiler_core.backends.registry import boxed_function
 from compiler_core.records import Compile, Record
 from compiler_core.support.fx_graphs import record_graph
 from compiler_core.support.operator_facts import view_base
@@ -41,7 +41,7 @@ LAYERS = (1, 4, 16, 24, 64)
 
 @dataclass(frozen=True)
 class Saved:
-    """What one partition keeps for the backward, and how long the two graphs take by PyTorch's kernels."""
+    """What one partition saves for the backward, and the times of its two graphs with PyTorch's kernels."""
 
     count: int
     bytes: int
@@ -56,20 +56,20 @@ def test_joint_saves_no_more_and_takes_no_longer(name: str) -> None:
 
 
 def saved(name: str) -> tuple[Saved, Saved]:
-    """The same joint graph cut by us and by PyTorch; prints a line."""
+    """Partitions the same joint graph with our and with PyTorch's partitioner; prints a line."""
     torch.manual_seed(0)
     function, inputs = MODELS[name](WIDTH)
     gm, fakes, reals = captured(function, inputs)
     joint, compile_ = joint_of(gm, fakes)
-    mine = partition(joint, compile_)
-    assert mine.backward is not None
-    theirs = min_cut_rematerialization_partition(_copy(joint), None, num_fwd_outputs=len(joint.outputs))
+    actual = partition(joint, compile_)
+    assert actual.backward is not None
+    expected = min_cut_rematerialization_partition(_copy(joint), None, num_fwd_outputs=len(joint.outputs))
     primals = [t.detach() for t in reals]
     with torch.no_grad():
-        runs = [_step(joint, *graphs, primals) for graphs in ((mine.forward, mine.backward), theirs)]
+        runs = [_step(joint, *graphs, primals) for graphs in ((actual.forward, actual.backward), expected)]
         times = _least(runs)
-    kept = _kept(joint, theirs[0])
-    ours, stock = Saved(len(mine.saved), mine.saved_bytes, times[0]), Saved(*kept, times[1])
+    kept = _kept(joint, expected[0])
+    ours, stock = Saved(len(actual.saved), actual.saved_bytes, times[0]), Saved(*kept, times[1])
     counts = f"{ours.count:5} {stock.count:6} {ours.bytes:12,} {stock.bytes:12,}"
     ratio = f"{ours.seconds / stock.seconds:6.2f}"
     print(f"\n{name:18} {counts} {ours.seconds * 1e3:9.3f} {stock.seconds * 1e3:9.3f} {ratio}", end="", flush=True)
@@ -79,7 +79,7 @@ def saved(name: str) -> tuple[Saved, Saved]:
 def captured(
     function: Callable[..., Any], inputs: Sequence[torch.Tensor]
 ) -> tuple[fx.GraphModule, list[torch.Tensor], list[torch.Tensor]]:
-    """The one graph of a call, with fake inputs and real ones."""
+    """Returns the single graph of a call, with its fake and its real inputs."""
     found: list[Any] = []
 
     def backend(gm: fx.GraphModule, fakes: list[torch.Tensor]) -> Callable[..., Any]:
@@ -103,13 +103,13 @@ def joint_of(gm: fx.GraphModule, fakes: Sequence[torch.Tensor]) -> tuple[JointGr
 def _copy(joint: JointGraph) -> fx.GraphModule:
     graph, copied = fx.Graph(), dict[fx.Node, fx.Node]()
     graph.output(graph.graph_copy(joint.gm.graph, copied))
-    for node, made in copied.items():
-        made.meta = dict(node.meta)
+    for node, result in copied.items():
+        result.meta = dict(node.meta)
     return fx.GraphModule(joint.gm, graph)
 
 
 def _kept(joint: JointGraph, forward: fx.GraphModule) -> tuple[int, int]:
-    """Values and bytes that PyTorch's forward keeps alive: a view that it saves keeps its base."""
+    """Returns count and bytes of the values that PyTorch's forward keeps alive; a saved view keeps its base alive."""
     nodes = {n.name: n for n in joint.gm.graph.nodes}
     names = [n.name for n in output_nodes(forward.graph)[len(joint.outputs) :]]
     bases = {view_base(nodes[n]) for n in names}
@@ -119,8 +119,8 @@ def _kept(joint: JointGraph, forward: fx.GraphModule) -> tuple[int, int]:
 def _step(
     joint: JointGraph, forward: fx.GraphModule, backward: fx.GraphModule, primals: list[torch.Tensor]
 ) -> Callable[[], Any]:
-    """Forward and backward, each graph run as it stands."""
-    first, second = boxed(forward), boxed(backward)
+    """Returns a function that runs both graphs eagerly, forward and backward."""
+    first, second = boxed_function(forward), boxed_function(backward)
     count = len(joint.outputs)
     takes = {n.name for n in forward.graph.find_nodes(op="placeholder")}
     given = [p for p, name in zip(primals, joint.primals, strict=True) if name in takes]
@@ -134,7 +134,7 @@ def _step(
 
 
 def _least(runs: Sequence[Callable[[], Any]]) -> list[float]:
-    """The least processor time of one call of each, in turns and in both orders."""
+    """Returns the least processor time of one call of each function; they alternate, in both orders."""
     least = [math.inf] * len(runs)
     for i in range(ROUNDS + 1):
         for at in list(range(len(runs)))[:: 1 if i % 2 else -1]:
@@ -150,13 +150,13 @@ def _least(runs: Sequence[Callable[[], Any]]) -> list[float]:
 
 @pytest.mark.parametrize("name", MODELS)
 def test_joint_steps(name: str) -> None:
-    """Forward and backward through each engine's own kernels."""
+    """Compares forward and backward with the kernels of each engine."""
     ours, stock = steps(name)
     assert ours <= 1.05 * stock
 
 
 def steps(name: str) -> tuple[float, float]:
-    """Seconds of a forward and a backward, compiled by us and by stock torch.compile; prints a line."""
+    """Returns the seconds of forward and backward, compiled by us and by stock torch.compile; prints a line."""
     torch.manual_seed(0)
     function, inputs = MODELS[name](WIDTH)
     wanted = leaves(function, inputs)
@@ -179,7 +179,7 @@ def steps(name: str) -> tuple[float, float]:
 
 
 def test_joint_of_many_layers() -> None:
-    """24 layers in at most stock's time, and time grows no faster than n log n."""
+    """24 layers take at most stock's time, and the time grows no faster than n log n."""
     found = {n: layers(n) for n in LAYERS}
     assert found[24][0] <= found[24][1]
     for small, large in ((4, 16), (16, 64)):
@@ -188,7 +188,7 @@ def test_joint_of_many_layers() -> None:
 
 
 def layers(count: int, rounds: int = 3) -> tuple[float, float]:
-    """Median seconds of processor time for joint graph and partition: ours, stock's."""
+    """Returns the median processor seconds of joint graph and partition, ours and stock's."""
     times: dict[Callable[..., Any], list[float]] = {_ours: [], _stock: []}
     for _ in range(rounds):
         for engine, into in times.items():
@@ -212,11 +212,11 @@ def _ours(gm: fx.GraphModule, fakes: list[torch.Tensor]) -> None:
 
 
 def _stock(gm: fx.GraphModule, fakes: list[torch.Tensor]) -> None:
-    """What `torch.compile` does between capture and Inductor, with the same partitioner and decompositions."""
+    """Runs what `torch.compile` does between capture and Inductor, with the same partitioner and decompositions."""
     from torch._inductor.decomposition import select_decomp_table
 
     def as_it_is(gm: fx.GraphModule, example_inputs: Any) -> Any:
-        call: Any = boxed(gm)
+        call: Any = boxed_function(gm)
         call._boxed_call = True
         return call
 

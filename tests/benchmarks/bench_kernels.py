@@ -1,9 +1,8 @@
-"""Kernels of ours beside eager PyTorch and stock Inductor, all in one run.
+"""Compares our kernels with eager PyTorch and stock Inductor, in one run.
 
     python -m tests.benchmarks.bench_kernels [--threads N] [--rounds N]
 
-Prints the median time of each and the ratios; rounds are interleaved, so that a machine that is
-busy for a while slows all three.
+Prints the median time of each and the ratios.  Rounds are interleaved, so that a load on the machine slows all three.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ def layer_norm(x: torch.Tensor, y: torch.Tensor, b: torch.Tensor) -> torch.Tenso
 
 
 def medians(runs: Sequence[Run], rounds: int, seconds: float = 0.02) -> list[float]:
-    """The median time of one call of each, in seconds; each round times every one of them."""
+    """Returns the median seconds of one call of each function; each round times all of them."""
     times: list[list[float]] = [[] for _ in runs]
     counts = [_calls(run, seconds) for run in runs]
     for _ in range(rounds):
@@ -58,7 +57,7 @@ def _calls(run: Run, seconds: float) -> int:
 
 
 def compare(function: Callable[..., torch.Tensor], numel: int, rounds: int) -> list[float]:
-    """Seconds of eager, ours and Inductor."""
+    """Returns the seconds of eager, ours and Inductor."""
     torch.manual_seed(0)
     inputs = [torch.randn(numel // WIDTH, WIDTH), torch.randn(numel // WIDTH, WIDTH), torch.randn(WIDTH)]
     ours, _ = compiled(function, *inputs)

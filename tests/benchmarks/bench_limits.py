@@ -1,10 +1,10 @@
-"""Processor time and memory of large logs and records, each case in a process of its own.
+"""Measures processor time and memory for large logs and records, each case in a separate process.
 
     python -m tests.benchmarks.bench_limits [--gigabytes 0.5] [--only NAME]
 
-Logs are made on the fly and read as a file is read; 10 GB take some five minutes (``--gigabytes 10``).
-*Peak* is the most memory of the process beyond that of its imports.  Both are of all steps: a log is read, its
-record becomes a summary and JSON, which is read again; the last column has the reading alone.
+Logs are generated while they are read; 10 GB take some five minutes (``--gigabytes 10``).  *Peak* is the peak memory
+of the process without that of its imports.  Both cover all steps: a log is read, its record becomes a summary and JSON,
+and the JSON is read again; the last column has the reading of the log alone.
 """
 
 from __future__ import annotations
@@ -17,14 +17,18 @@ import resource
 import subprocess
 import sys
 import time
+import types
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
+import torch
+
+import compiler_core
 from compiler_core.guards import GuardSpec, GuardTree
-from compiler_core.guards.sources import Item, Local, Scope
+from compiler_core.guards.sources import GetItemSource, LocalSource, Scope
 from compiler_core.records import Record, limits
-from compiler_core.stock.trace_logs import Log
+from compiler_core.stock.trace_logs import LogReader
 from kernel_magics.display import summary
 
 HEAD = "V1121 10:20:57.653000 10669 torch/_dynamo/utils.py:2350] "
@@ -53,11 +57,11 @@ def graph(nodes: int) -> str:
     return "\n".join([*lines, "        return (x,)"])
 
 
-# ---------------------------------------------------------------- logs
+# ---- logs
 
 
 def a_job(gigabytes: float) -> Iterator[str]:
-    """Compiles as those of a model: events, graphs, guards and other texts."""
+    """Compiles like those of a model: events, graphs, guards and other texts."""
     texts = {
         "dynamo_output_graph": graph(500),
         "aot_joint_graph": graph(2000),
@@ -90,7 +94,7 @@ def unmatched(n: int) -> Iterator[str]:
 
 
 class Stream(io.RawIOBase):
-    """Entries as a file that is read from its beginning to its end."""
+    """A binary file whose content is generated from entries while it is read."""
 
     def __init__(self, entries: Iterable[str]) -> None:
         self._entries = iter(entries)
@@ -112,7 +116,7 @@ class Stream(io.RawIOBase):
 
 def of_log(entries: Iterable[str]) -> Callable[[], str]:
     def run() -> str:
-        log, stream = Log(Path("a.log"), limits.MEMORY), Stream(entries)
+        log, stream = LogReader(Path("a.log"), limits.MEMORY), Stream(entries)
         for _ in log.read(cast(BinaryIO, io.BufferedReader(stream, 2**20))):
             pass
         record = log.close()
@@ -122,7 +126,7 @@ def of_log(entries: Iterable[str]) -> Callable[[], str]:
     return run
 
 
-# ---------------------------------------------------------------- records and guards
+# ---- records and guards
 
 
 def of_record(record: Record) -> str:
@@ -143,11 +147,54 @@ def float_guards() -> str:
     def program(numbers: Any) -> None: ...
 
     scope = {"numbers": [i + 0.5 for i in range(100_000)]}
-    found = [GuardSpec("EQUALS_MATCH", Item(Local("numbers"), i), n) for i, n in enumerate(scope["numbers"])]
+    found = [
+        GuardSpec("EQUALS_MATCH", GetItemSource(LocalSource("numbers"), i), n) for i, n in enumerate(scope["numbers"])
+    ]
     root: Any = GuardTree(Scope(scope, {}, {}), program.__code__).build(found).root
     begin = time.perf_counter()
     assert root.check(scope)
     return f"a check takes {(time.perf_counter() - begin) * 1000:.1f} ms"
+
+
+def program_of(parameter: str, reads: list[str]) -> Any:
+    """Returns a function of a tensor and a parameter that adds up what `reads` read."""
+    sums = (f"    total += {' + '.join(reads[i : i + 50])}" for i in range(0, len(reads), 50))
+    namespace: dict[str, Any] = {}
+    text = "\n".join([f"def program(x, {parameter}):", "    total = 0.0", *sums, "    return x * total", ""])
+    exec(compile(text, "program.py", "exec"), namespace)
+    return namespace["program"]
+
+
+def many_attributes(n: int) -> Callable[[], str]:
+    """A program that reads `n` attributes of an object."""
+
+    def run() -> str:
+        owner = types.SimpleNamespace(**{f"a{i}": i + 0.5 for i in range(n)})
+        return compiled(program_of("owner", [f"owner.a{i}" for i in range(n)]), owner)
+
+    return run
+
+
+def many_globals(n: int) -> Callable[[], str]:
+    """A program that reads `n` globals."""
+
+    def run() -> str:
+        program = program_of("y", [f"a{i}" for i in range(n)])
+        program.__globals__.update({f"a{i}": i + 0.5 for i in range(n)})
+        return compiled(program, 1)
+
+    return run
+
+
+def compiled(program: Any, argument: Any) -> str:
+    with compiler_core.record() as record:
+        function, x = compiler_core.compile(program, backend="eager"), torch.ones(2)
+        function(x, argument)
+    begin = time.perf_counter()
+    result = function(x, argument)
+    call = (time.perf_counter() - begin) * 1000
+    assert torch.equal(result, program(x, argument))
+    return f"{len(record.compiles[0].guards):,} guards, a call takes {call:.1f} ms; {of_record(record)}"
 
 
 def cases(gigabytes: float) -> dict[str, Callable[[], str]]:
@@ -157,6 +204,9 @@ def cases(gigabytes: float) -> dict[str, Callable[[], str]]:
         "a million frames in a record": frames,
         "100,000 guards in a log": of_log([start(0), entry({"dynamo_cpp_guards_str": {}}, guards(100_000))]),
         "100,000 float guards of ours": float_guards,
+        "50,000 attributes, one program": many_attributes(50_000),
+        "100,000 attributes, one program": many_attributes(100_000),
+        "100,000 globals, one program": many_globals(100_000),
         "40,000 artifacts of one compile": of_log(entry({"artifact": {"name": f"a{i}"}}, "x") for i in range(40_000)),
         "50,000 unmatched events": of_log(unmatched(50_000)),
         "20,000 files": of_log(start(i, f"a/b{i}.py") for i in range(20_000)),
@@ -168,17 +218,17 @@ BEGIN = resource.getrusage(resource.RUSAGE_SELF)
 
 
 def usage() -> tuple[float, float]:
-    """Processor seconds, and the most MiB of memory, since the imports."""
+    """Returns the processor seconds and the peak memory in MiB since the imports."""
     now = resource.getrusage(resource.RUSAGE_SELF)
     seconds = now.ru_utime + now.ru_stime - BEGIN.ru_utime - BEGIN.ru_stime
     return seconds, (now.ru_maxrss - BEGIN.ru_maxrss) / 1024
 
 
 def run_here(name: str, gigabytes: float) -> None:
-    """One case, in this process."""
-    said = cases(gigabytes)[name]()
+    """Runs one case in this process."""
+    result = cases(gigabytes)[name]()
     seconds, peak = usage()
-    print(ROW.format(name, f"{seconds:.1f} s", f"{peak:,.0f} MiB", said), flush=True)
+    print(ROW.format(name, f"{seconds:.1f} s", f"{peak:,.0f} MiB", result), flush=True)
 
 
 def main() -> None:

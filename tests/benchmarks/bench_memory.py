@@ -1,9 +1,9 @@
-"""The most GPU memory that a step of training takes, by each engine in one run.
+"""Measures the peak GPU memory of a training step for each engine, in one run.
 
     python -m tests.benchmarks.bench_memory [--only resnet] [--batches 4]
 
-MiB above what lies there before the step (the parameters, the inputs), gradients included; `--batches` makes the
-networks' batches so many times as large, so that what is kept for the backward is most of it.
+MiB above the memory in use before the step (parameters and inputs), including gradients.  `--batches` multiplies the
+batch sizes of the networks, so that saved tensors are most of the memory.
 """
 
 from __future__ import annotations

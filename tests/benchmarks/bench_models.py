@@ -1,7 +1,7 @@
-"""Capture of real architectures beside stock torch.compile: graphs, breaks, guards, seconds, equal results.
+"""Compares the capture of real architectures with stock torch.compile: graphs, breaks, guards, seconds, results.
 
-make bench ARGS='-k models'                              the thirteen that the bar is about
-python -m tests.benchmarks.bench_models all --train      all of them, or those that are named
+make bench ARGS='-k models'                              the thirteen with a limit
+python -m tests.benchmarks.bench_models all --train      all of them, or those named
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ HEAD = ("architecture", "graphs", "stock", "breaks", "guards", "seconds", "stock
 
 @dataclass
 class Run:
-    """One cold compile: the first call of a fresh model."""
+    """A cold compile: the first call of a new model."""
 
     seconds: float
     graphs: int
@@ -39,7 +39,7 @@ class Run:
 
 
 def test_models() -> None:
-    """One graph where stock has one, equal results, and at most its time."""
+    """One graph if stock has one, equal results, and at most stock's time."""
     for train in (False, True):
         rows = list(table(FIRST, train, ROUNDS))
         assert all(same and core.graphs == stock.graphs == 1 for _, core, stock, _, same in rows)
@@ -47,7 +47,7 @@ def test_models() -> None:
 
 
 def table(names: Sequence[str], train: bool, rounds: int) -> Iterator[tuple[str, Run, Run, float, bool]]:
-    """Prints a line for each architecture, and yields it."""
+    """Yields each architecture and prints a line for it."""
     print("\ntraining" if train else "\ninference", ROW.format(*HEAD), sep="\n")
     with _one_thread():
         for name in names:
@@ -60,7 +60,7 @@ def table(names: Sequence[str], train: bool, rounds: int) -> Iterator[tuple[str,
 
 
 def compare(name: str, train: bool, rounds: int) -> tuple[Run, Run, float]:
-    """The runs of median time.  The engines take turns; a first round, which fills PyTorch's caches, is not counted."""
+    """Returns the runs of median time.  Engines alternate; a first round, which fills PyTorch's caches, is dropped."""
     runs: dict[Any, list[Run]] = {_core: [], _stock: []}
     for i in range(rounds + 1):
         for engine in list(runs)[:: -1 if i % 2 else 1]:
@@ -105,7 +105,7 @@ def _fresh(name: str, train: bool) -> tuple[torch.nn.Module, dict[str, Any]]:
 
 
 def _timed(run: Any, model: torch.nn.Module, arguments: dict[str, Any], train: bool) -> tuple[float, Any]:
-    """Seconds of the first call, and all that it leaves (with a backward in training)."""
+    """Returns the seconds of the first call, and its results (in training with the gradients)."""
     torch.manual_seed(1)
     gc.collect()
     with torch.set_grad_enabled(train):

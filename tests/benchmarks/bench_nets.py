@@ -1,11 +1,11 @@
-"""Whole networks: a call, and a step of training, by each engine in one run, as a user times them.
+"""Times whole networks, a call and a training step, for each engine in one run.
 
     python -m tests.benchmarks.bench_nets [--device cuda] [--warm 120] [--seconds 170] [--only resnet] [--profile]
 
-Milliseconds of wall time, so that what the host does between launches counts; medians of interleaved rounds.
-Errors (of ours and of stock's loss and gradients) are relative to eager's.  `--warm` fills the caches on disk first,
-all rows at once in processes of their own, for so many seconds at most; after `--seconds` no further row begins.
-`--profile` prints where the host's time goes in our steps, and runs nothing else.
+Milliseconds of wall time, so that the host's work between launches counts; medians of interleaved rounds.  Errors of
+our and stock's loss and gradients are relative to eager's.  `--warm` first fills the disk caches, with a process for
+each row and at most this many seconds; after `--seconds` no further row begins.  `--profile` only prints a profile of
+the host's time in our steps.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ ENGINES: dict[str, Callable[[Any], Any]] = {
 
 
 def resnet(device: str) -> tuple[nn.Module, torch.Tensor, torch.Tensor]:
-    """As the project's documents have it: batch 16, 128 pixels."""
+    """The configuration of the documentation: batch 16, 128 pixels."""
     return ResNet18(), torch.randn(16, 3, 128, 128, device=device), torch.randint(1000, (16,), device=device)
 
 
@@ -50,7 +50,7 @@ def transformer(device: str) -> tuple[nn.Module, torch.Tensor, torch.Tensor]:
 
 
 def mlp(device: str) -> tuple[nn.Module, torch.Tensor, torch.Tensor]:
-    """So small that the host decides."""
+    """So small that the host's work dominates."""
     layers = (
         nn.Linear(256, 1024),
         nn.GELU(),
@@ -71,7 +71,7 @@ ROWS = {"training": True, "inference": False}
 
 
 def step(model: nn.Module, run: Any, x: torch.Tensor, target: torch.Tensor, trains: bool) -> Step:
-    """One call that returns what it computed."""
+    """Returns a function that runs one call and returns its results."""
 
     def infer() -> list[torch.Tensor]:
         with torch.no_grad():
@@ -111,7 +111,7 @@ def steps_of(net: str, device: str, trains: bool, engines: Sequence[str]) -> dic
 
 
 def warm(nets: Sequence[str], seconds: float, arguments: Sequence[str]) -> None:
-    """Compile every row in a process of its own, for what that leaves on disk; a noisy autotuning it may not leave."""
+    """Compiles each row in a separate process to fill the disk caches; a noisy autotuning may not be cached."""
     command = [sys.executable, "-m", "tests.benchmarks.bench_nets", "--rounds", "0", *arguments]
     environment = os.environ | {"TORCHINDUCTOR_AUTOTUNE_LOCAL_CACHE": "0"}
     end = time.monotonic() + seconds
@@ -150,7 +150,7 @@ def row(net: str, device: str, trains: bool, engines: Sequence[str], rounds: int
 
 
 def profile(net: str, device: str) -> None:
-    """Where the host's time goes in a step of training."""
+    """Prints a profile of the host's time in a training step."""
     model, x, target = NETS[net](device)
     model = model.to(device)
     run = step(model, compiler_core.compile(model), x, target, True)

@@ -1,10 +1,11 @@
-"""Networks of timm and torchvision, decoding, and a large cross entropy: by each engine, ours by the better of stock's.
+"""Times networks of timm and torchvision, decoding, and a large cross entropy, for each engine.
 
     python -m tests.benchmarks.bench_networks [--device cuda] [--only resnet50] [--processes 16] [--limit 400]
 
-Each row is a process of its own, which compiles while others do, and is timed alone, under a lock.  Milliseconds of
-wall time, medians of interleaved rounds; *gain* is the better of stock's modes by the better of ours: ours is faster
-above 1.  Errors of stock's and our results are relative to eager's.  Networks have random weights, a batch of 8.
+Each row is a separate process: processes compile in parallel and are timed one at a time, under a lock.  Milliseconds
+of wall time, medians of interleaved rounds; *gain* is the time of stock's faster mode divided by that of our faster
+mode, so above 1 ours is faster.  Errors of stock's and our results are relative to eager's.  Networks have random
+weights, a batch of 8.
 For a check without a GPU: `--device cpu --pixels 64 --engines eager stock ours --only mobilenetv3`.
 """
 
@@ -24,7 +25,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
@@ -44,23 +45,23 @@ NETWORKS = """
 """.split()
 TYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 Prepared = Callable[[Callable[[Any], Any]], Step]
-"""What makes a step of an engine, with a copy of the network of its own."""
+"""Returns a step of an engine, with its own copy of the network."""
 
 
 def network(name: str, device: str, pixels: int) -> tuple[nn.Module, torch.Tensor]:
-    """A network, and images of the size that it is made for, or of `pixels`."""
+    """Returns a network, and images of its native size or of `pixels`."""
     library, _, model = name.partition(":")
     size: Sequence[int] = (pixels or 224,) * 2
     if library == "timm":
-        made = importlib.import_module("timm").create_model(model, pretrained=False)
-        if not pixels or made.default_cfg.get("fixed_input_size"):
-            size = made.default_cfg["input_size"][-2:]
+        result = importlib.import_module("timm").create_model(model, pretrained=False)
+        if not pixels or result.default_cfg.get("fixed_input_size"):
+            size = result.default_cfg["input_size"][-2:]
     else:
-        made = importlib.import_module("torchvision").models.get_model(model, weights=None)
-    for module in made.modules():
+        result = importlib.import_module("torchvision").models.get_model(model, weights=None)
+    for module in result.modules():
         if isinstance(module, nn.modules.dropout._DropoutNd):
-            module.p = 0.0  # stock draws other numbers
-    return made.to(device), torch.randn(BATCH, 3, *size, device=device)
+            module.p = 0.0  # stock draws other random numbers
+    return result.to(device), torch.randn(BATCH, 3, *size, device=device)
 
 
 def on_images(name: str, trains: bool, dtype: str, device: str, pixels: int) -> Prepared:
@@ -79,8 +80,8 @@ def on_images(name: str, trains: bool, dtype: str, device: str, pixels: int) -> 
         def train() -> list[torch.Tensor]:
             own.zero_grad(set_to_none=True)
             with cast():
-                made = run(x)
-            loss = made.float().square().mean()
+                result = run(x)
+            loss = result.float().square().mean()
             loss.backward()
             return [loss.detach(), *(p.grad for p in own.parameters() if p.grad is not None)]
 
@@ -90,7 +91,7 @@ def on_images(name: str, trains: bool, dtype: str, device: str, pixels: int) -> 
 
 
 def decoding(device: str, pixels: int) -> Prepared:
-    """One token, with 99 before it."""
+    """Decoding one token after 99 others."""
     model = Decoder(12, 768, heads=12).to(device, torch.float16).eval()
     token, place = torch.tensor([[5]], device=device), torch.tensor([99], device=device)
 
@@ -107,7 +108,7 @@ def decoding(device: str, pixels: int) -> Prepared:
 
 
 def cross_entropy(trains: bool, device: str, pixels: int) -> Prepared:
-    """Over 32,000 classes, in float32."""
+    """A cross entropy over 32,000 classes, in float32."""
     rows = 2048 if device == "cuda" else 64
     logits = torch.randn(rows, 32_000, device=device, requires_grad=trains)
     target = torch.randint(32_000, (rows,), device=device)
@@ -138,14 +139,14 @@ CASES: dict[str, Callable[[str, int], Prepared]] = {
 
 @contextlib.contextmanager
 def alone(path: str) -> Iterator[None]:
-    """Within the block no other process is within one of the same path."""
+    """Context manager that holds a lock between processes, by the path of its file."""
     with Path(path).open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 
 def measured(case: str, options: argparse.Namespace) -> dict[str, Any]:
-    """Milliseconds and errors by engine, in this process."""
+    """Returns milliseconds and errors by engine, measured in this process."""
     torch.manual_seed(0)
     prepare = CASES[case](options.device, options.pixels)
     steps = {name: prepare(ENGINES[name]) for name in options.engines}
@@ -164,7 +165,7 @@ def measured(case: str, options: argparse.Namespace) -> dict[str, Any]:
 
 
 def in_process(case: str, lock: str, options: argparse.Namespace) -> dict[str, Any]:
-    """`measured` in a process of its own; where that fails, its last words as `problem`."""
+    """Runs `measured` in a separate process; if that fails, the end of its output is the `problem`."""
     given = {k: str(getattr(options, k)) for k in ("device", "pixels", "rounds", "calls")}
     command = [sys.executable, "-W", "ignore", "-m", "tests.benchmarks.bench_networks", "--one", case, "--lock", lock]
     command += [word for k, v in given.items() for word in (f"--{k}", v)] + ["--engines", *options.engines]
@@ -180,7 +181,7 @@ def in_process(case: str, lock: str, options: argparse.Namespace) -> dict[str, A
 
 
 def gain(times: dict[str, float]) -> float:
-    """The better of stock's modes by the better of ours."""
+    """Returns the time of stock's faster mode divided by that of ours."""
     best = {
         who: min((t for name, t in times.items() if name.startswith(who)), default=math.nan)
         for who in ("stock", "ours")
@@ -192,7 +193,9 @@ def table(cases: Sequence[str], options: argparse.Namespace) -> None:
     print(f"{'milliseconds':46}{''.join(f'{name:>11}' for name in options.engines)}    gain   errors", flush=True)
     gains: list[float] = []
     with tempfile.NamedTemporaryFile() as lock, ThreadPoolExecutor(options.processes) as pool:
-        for case, done in zip(cases, pool.map(lambda c: in_process(c, lock.name, options), cases), strict=True):
+        running = {pool.submit(in_process, case, lock.name, options): case for case in cases}
+        for future in as_completed(running):
+            case, done = running[future], future.result()
             if "problem" in done:
                 print(f"{case:46} {done['problem']}", flush=True)
                 continue

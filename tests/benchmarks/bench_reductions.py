@@ -1,4 +1,4 @@
-"""Our kernels on a GPU with one choice about reductions changed at a time.
+"""Times our kernels on a GPU, with one parameter of reductions changed at a time.
 
 python -m tests.benchmarks.bench_reductions
 """
@@ -15,17 +15,17 @@ import torch
 
 import compiler_core
 from compiler_core.codegen.triton import printer as triton
-from compiler_core.loops.schedule.size_rules import USUAL, used
+from compiler_core.loops.schedule.size_rules import DEFAULT_RULES, override_rules
 from tests.benchmarks.bench_cases import runner, seconds
 from tests.benchmarks.cases import CASES, Make
 
 NORMS = ("layer_norm_training", "rms_norm_training")
 CHANNELS = ("batch_norm_relu", "mean_squared_error")
 CHOICES: list[tuple[str, int, Sequence[str]]] = [
-    *(("columns.most_parts", value, NORMS) for value in (128, 256, 512, 1024)),
-    ("columns.least_parts", 1 << 30, NORMS),
+    *(("mix_order.max_parts", value, NORMS) for value in (128, 256, 512, 1024)),
+    ("mix_order.min_parts", 1 << 30, NORMS),
     ("AHEAD", 0, NORMS),
-    *(("wanted_programs", value, CHANNELS) for value in (256, 512, 1024, 2048)),
+    *(("target_programs", value, CHANNELS) for value in (256, 512, 1024, 2048)),
 ]
 
 
@@ -43,14 +43,16 @@ def microseconds(name: str, dtype: torch.dtype) -> float:
 
 @contextmanager
 def chosen(name: str, value: int) -> Iterator[None]:
-    """One number changed: of the size rules, or of `codegen.triton`."""
+    """Context manager that changes one parameter, of the size rules or of `codegen.triton`."""
     if name == "AHEAD":
         with mock.patch.object(triton, name, value):
             yield
     else:
         within, _, last = name.rpartition(".")
-        changed: dict[str, Any] = {within: replace(USUAL.columns, **{last: value})} if within else {last: value}
-        with used(replace(USUAL, **changed)):
+        changed: dict[str, Any] = (
+            {within: replace(DEFAULT_RULES.mix_order, **{last: value})} if within else {last: value}
+        )
+        with override_rules(replace(DEFAULT_RULES, **changed)):
             yield
 
 

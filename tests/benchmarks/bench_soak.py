@@ -1,8 +1,8 @@
-"""Resident memory of a long session: compiles and resets of one function, and cells of one notebook kernel.
+"""Measures resident memory in a long session: compiles and resets of a function, and cells of a notebook kernel.
 
     make soak COMPILES=5000 CELLS=500
 
-Each soak prints the memory after each tenth of it, in MB.  It is flat after the first where nothing is kept.
+Prints the memory in MB after each tenth of the session.  It stays flat after the first if nothing leaks.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def resident_mb() -> float:
 
 
 def soaked(step: Callable[[int], object], count: int) -> list[float]:
-    """Run `step` `count` times; the memory after each tenth."""
+    """Runs `step` `count` times; returns the memory after each tenth."""
     measured = []
     for part in range(PARTS):
         for number in range(part * count // PARTS, (part + 1) * count // PARTS):
@@ -42,7 +42,7 @@ def soaked(step: Callable[[int], object], count: int) -> list[float]:
 
 
 def compiles() -> Callable[[int], object]:
-    """One compile and one reset: a recompile of the same function, forward and backward."""
+    """Returns a step that resets and recompiles the same function, forward and backward."""
 
     def program(x: torch.Tensor) -> torch.Tensor:
         return ((x * 2 + 1).sin() * x.shape[0]).sum()
@@ -62,11 +62,11 @@ CELLS = (
     "%%compile\ndef f(t):\n    return t.cos() + 1\ny = f(torch.ones(4))\nprint(y.shape)\ny.sum()",
     "%%compile\nnet = torch.nn.Linear(3, 2)\nloss = net(torch.ones(2, 3)).square().sum()\nloss.backward()\nloss",
 )
-"""A notebook of three cells, which run again and again."""
+"""A notebook of three cells, which run repeatedly."""
 
 
 def cells(magic: bool = True) -> Callable[[int], object]:
-    """One cell of a notebook, in the shell of a kernel: its explorer is sent to a page that is not there."""
+    """Returns a step that runs a cell in the shell of a kernel without a browser."""
     from IPython.core.interactiveshell import InteractiveShell
     from IPython.utils.capture import capture_output
     from traitlets.config import Config
@@ -75,7 +75,7 @@ def cells(magic: bool = True) -> Callable[[int], object]:
     config.HistoryManager.enabled = False
     shell: Any = InteractiveShell.instance(config=config)
     shell.kernel = object()
-    shell.displayhook.cache_size = 0  # Out[...] is the person's, and keeps values
+    shell.displayhook.cache_size = 0  # Out[...] belongs to the user and keeps values alive
     shell.run_line_magic("load_ext", "kernel_magics")
     shell.user_ns["torch"] = torch
 

@@ -1,4 +1,4 @@
-"""What observing stock torch.compile costs it, how fast logs are read, and both engines on thirteen architectures."""
+"""The overhead of observing stock torch.compile, the speed of reading logs, and both engines on 13 architectures."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ print(time.process_time() - start, resource.getrusage(resource.RUSAGE_SELF).ru_m
 
 
 def _compile(name: str, around: Callable[[], AbstractContextManager[Any]]) -> tuple[float, float]:
-    """Process seconds of one compile with nothing in Dynamo's caches, and of closing its record."""
+    """Returns the processor seconds of a compile with empty Dynamo caches, and of closing its record."""
     torch._dynamo.reset()
     torch.manual_seed(0)
     model, arguments = MODELS[name]()
@@ -54,8 +54,9 @@ def _compile(name: str, around: Callable[[], AbstractContextManager[Any]]) -> tu
 
 @pytest.mark.parametrize("name", ["bert", "gpt2"])
 def test_observing_costs_little(name: str) -> None:
-    """The hardest case: Inductor works anew, but its kernels, most of a compile's time, are built already.  The two
-    ways take turns, and which is first; what one compile takes is set against the one beside it."""
+    """Measures the worst case: Inductor runs again, but its kernels, most of a compile's time, are built already.
+
+    Observed and plain compiles alternate, also in order; each time is compared with that of its neighbor."""
     ways: dict[str, Callable[[], AbstractContextManager[Any]]] = {
         "without": nullcontext,
         "with": lambda: compiler_core.record(engine="torch"),
@@ -63,7 +64,7 @@ def test_observing_costs_little(name: str) -> None:
     found: dict[str, list[tuple[float, float]]] = {way: [] for way in ways}
     with fresh_cache(), torch._inductor.config.patch(fx_graph_cache=False):
         for around in ways.values():
-            _compile(name, around)  # imports, and headers that are compiled once
+            _compile(name, around)  # imports modules, and precompiles headers
         for turn in range(ROUNDS):
             for way in sorted(ways, reverse=turn % 2 == 0):
                 found[way].append(_compile(name, ways[way]))
@@ -79,7 +80,7 @@ def test_observing_costs_little(name: str) -> None:
 
 
 def _interval(values: Sequence[float]) -> tuple[float, float]:
-    """Where the median of all such values lies with 95 percent certainty, whatever their distribution."""
+    """Returns a 95 percent confidence interval of the median, for any distribution."""
     n = len(values)
     below = [sum(math.comb(n, i) for i in range(k + 1)) / 2**n for k in range(n // 2)]
     left_out = sum(p <= 0.025 for p in below)
@@ -87,7 +88,7 @@ def _interval(values: Sequence[float]) -> tuple[float, float]:
 
 
 def test_a_gigabyte_of_log(tmp_path: Path) -> None:
-    """In a process of its own, so that its memory is what reading takes."""
+    """Runs in a separate process, whose memory is that of reading the log."""
     text = write_log(tmp_path / "log").read_text()
     log = tmp_path / "long.log"
     with log.open("w") as file:
@@ -106,9 +107,8 @@ def test_a_gigabyte_of_log(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", FIRST)
 def test_both_engines(name: str) -> None:
-    """One row of the table: ours / stock, forward and backward.  Both begin with nothing in their caches but kernels
-    that were built before."""
-    made, values = {}, {}
+    """Prints a row of the table: ours / stock, forward and backward.  All caches are empty, except for kernels."""
+    result, values = {}, {}
     for engine in ("core", "torch"):
         torch._dynamo.reset()
         torch.manual_seed(0)
@@ -118,8 +118,8 @@ def test_both_engines(name: str) -> None:
             outputs = dict(through(model.eval())(**arguments))
             tensors = [value for value in outputs.values() if isinstance(value, torch.Tensor)]
             torch.stack([tensor.float().sum() for tensor in tensors if tensor.requires_grad]).sum().backward()
-        made[engine] = record
+        result[engine] = record
         values[engine] = [*tensors, *(p.grad for p in model.parameters())]
-    found = compare(made["core"], made["torch"])
+    found = compare(result["core"], result["torch"])
     print(f"\n| {name} | " + " | ".join(f"{t.before:,.4g} / {t.after:,.4g}" for t in found.totals) + " |")
     torch.testing.assert_close(values["core"], values["torch"], rtol=1e-3, atol=1e-3)

@@ -1,9 +1,9 @@
-"""Our Triton kernels beside eager, stock Inductor and a plain copy, on one GPU in one run.
+"""Compares our Triton kernels with eager, stock Inductor and a plain copy, on one GPU in one run.
 
     python tests/benchmarks/bench_triton.py [rows columns]
 
-Times are medians of `triton.testing.do_bench`; the bandwidth counts each input read once and
-each output written once.
+Times are medians of `triton.testing.do_bench`; the bandwidth counts each input as read once and
+each output as written once.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from compiler_core.autograd.trace import decompositions
-from compiler_core.backends import kernels
 from compiler_core.config import Options
+from compiler_core.pipeline import graph as graph_stages
 from compiler_core.records import Record
 
 Program = Callable[..., torch.Tensor]
@@ -70,15 +70,15 @@ PROGRAMS: dict[Program, str] = {
     mean_of_squares: "xy",
     sum_of_rows: "xy",
 }
-"""Each program and which of its inputs it reads."""
+"""The programs, with the inputs that each reads."""
 
 
 def ours(program: Program, inputs: tuple[torch.Tensor, ...]) -> Callable[[], Any]:
     record = Record()
     compile_ = record.compile(record.frame(program.__name__, __file__, 1, "root"))
-    table = decompositions.table()
+    table = decompositions.decomposition_table()
     gm = make_fx(lambda *args: [program(*args)], decomposition_table=table, tracing_mode="fake")(*inputs)
-    run = kernels.compile_kernels(gm, "forward", compile_, Options())
+    run = graph_stages.compile_kernels(gm, "forward", compile_, Options())
     return lambda: run([*inputs])[0]
 
 

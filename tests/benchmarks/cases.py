@@ -1,7 +1,7 @@
-"""Thirty programs that kernels are measured with: what networks do between their matrix products.
+"""Thirty programs to measure kernels with: the operations of networks between matrix products.
 
-Each case is a function of tensors and a maker of its inputs from a number of rows and columns.  A case with
-`trains` is timed forward and backward together: its gradients with regard to the floating-point inputs.
+Each case is a function of tensors, and a function that makes its inputs from a number of rows and columns.  A case with
+`trains` is timed as forward and backward together, with gradients of the floating-point inputs.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ class Make:
         return torch.randn(self.rows + 1, self.columns - 3, dtype=self.dtype, device=self.device)
 
     def images(self) -> torch.Tensor:
-        """[n, 32, 16, 16] with about as many elements."""
+        """[n, 32, 16, 16] with about rows x columns elements."""
         n = max(1, self.rows * self.columns // (32 * 16 * 16))
         return torch.randn(n, 32, 16, 16, dtype=self.dtype, device=self.device)
 
     def heads(self) -> torch.Tensor:
-        """[batch, heads, length, 64] with about as many elements."""
+        """[batch, heads, length, 64] with about rows x columns elements."""
         length = max(1, self.rows * self.columns // (4 * 64))
         return torch.randn(1, 4, length, 64, dtype=self.dtype, device=self.device)
 
     def scores(self) -> torch.Tensor:
-        """[batch, heads, length, length] with about as many elements."""
+        """[batch, heads, length, length] with about rows x columns elements."""
         length = max(1, int((self.rows * self.columns / 4) ** 0.5))
         return torch.randn(1, 4, length, length, dtype=self.dtype, device=self.device)
 
@@ -61,14 +61,14 @@ class Case:
     inputs: Maker
     trains: bool = False
     random: bool = False
-    """Its result cannot be compared with another run's."""
+    """Whether the result is random, so that runs cannot be compared."""
 
 
 Registrar = Callable[..., Callable[[Callable[..., Any]], Any]]
 
 
 def registrar(cases: list[Case]) -> Registrar:
-    """A decorator that appends the function below it to `cases`."""
+    """Returns a decorator that appends a function to `cases`."""
 
     def case(inputs: Maker, trains: bool = False, random: bool = False) -> Callable[[Callable[..., Any]], Any]:
         def register(program: Callable[..., Any]) -> Callable[..., Any]:
@@ -84,7 +84,7 @@ CASES: list[Case] = []
 case = registrar(CASES)
 
 
-# ---------------------------------------------------------------- pointwise
+# ---- pointwise
 
 
 @case(lambda m: [m.matrix(), m.matrix(), m.row()])
@@ -149,7 +149,7 @@ def concatenated(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     return torch.cat([x.relu(), y * 2], 1) + 1
 
 
-# ---------------------------------------------------------------- reductions
+# ---- reductions
 
 
 @case(lambda m: [m.matrix()])
@@ -229,7 +229,7 @@ def cumulative(x: torch.Tensor) -> torch.Tensor:
     return torch.cumsum(x * 0.5, -1) + 1
 
 
-# ---------------------------------------------------------------- indexing
+# ---- indexing
 
 
 @case(lambda m: [m.matrix(), m.indices(m.rows, m.rows)])
@@ -242,17 +242,17 @@ def embedding_training(weight: torch.Tensor, index: torch.Tensor) -> torch.Tenso
     return F.embedding(index, weight) * 2
 
 
-# ---------------------------------------------------------------- many tensors
+# ---- many tensors
 
 
 @case(lambda m: [t for _ in range(8) for t in _adam_state(m)])
 def adam_step(*tensors: torch.Tensor) -> list[torch.Tensor]:
-    made = []
+    created = []
     for w, g, m, v in zip(*[iter(tensors)] * 4, strict=True):
         m = m.lerp(g, 0.1)
         v = v * 0.999 + 0.001 * g * g
-        made += [w - 1e-3 * m / (v.sqrt() + 1e-8), m, v]
-    return made
+        created += [w - 1e-3 * m / (v.sqrt() + 1e-8), m, v]
+    return created
 
 
 def _adam_state(m: Make) -> Tensors:

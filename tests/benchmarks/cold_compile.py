@@ -1,11 +1,11 @@
-"""One compile in a process of its own, with whatever caches the environment names: prints its seconds, and those
-of processor time that it and its child processes spent.
+"""Runs one compile in this process, with the caches of the environment; prints its wall seconds, and the processor
+seconds of this process and its children.
 
     python tests/benchmarks/cold_compile.py core|stock walk_through|resnet|transformer|lengths [--device D] [--profile]
 
-PyTorch is imported before the clock starts; the compiler's own imports count, as they do for a person's
-first cell.  The first is the walk-through function for two shapes, forward and backward, checked against eager
-PyTorch; the others are a training step, of a small transformer one for each of three lengths.
+PyTorch is imported before the clock starts; the compiler's own imports count, as in the first cell of a session.
+``walk_through`` runs the walk-through function for two shapes, forward and backward, and checks it against eager
+PyTorch; the others run a training step, ``lengths`` one of a small transformer for each of three lengths.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Times = tuple[float, float]
 
 
 class Clock:
-    """Seconds since it was made, and seconds of processor time."""
+    """Measures wall and processor seconds since it was created."""
 
     def __init__(self) -> None:
         self._start = self._now()
@@ -52,13 +52,13 @@ def function(inputs: Inputs) -> torch.Tensor:
 
 
 def walk_through(compiled: Callable[[Any], Any], device: str) -> Times:
-    made = [{k: torch.randn(n, requires_grad=True, device=device) for k in "xy"} for n in (10, 8)]
+    results = [{k: torch.randn(n, requires_grad=True, device=device) for k in "xy"} for n in (10, 8)]
     clock = Clock()
     fast = compiled(function)
-    for inputs in made:
+    for inputs in results:
         fast(inputs).sum().backward()
     took = clock.read()
-    for inputs in made:
+    for inputs in results:
         found = [t.grad for t in inputs.values()]
         for tensor in inputs.values():
             tensor.grad = None
@@ -79,7 +79,7 @@ def transformer(compiled: Callable[[Any], Any], device: str) -> Times:
 
 
 def lengths(compiled: Callable[[Any], Any], device: str) -> Times:
-    """From the second on, the length is symbolic."""
+    """Three lengths; from the second on the length is symbolic."""
     model = Transformer(2, 128).to(device)
     batches = [torch.randint(1000, (2, length), device=device) for length in (64, 48, 33)]
 

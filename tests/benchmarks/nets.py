@@ -1,4 +1,4 @@
-"""Networks that need nothing but PyTorch: torchvision's ResNet-18, written out, a transformer, a decoder of tokens."""
+"""Networks that need PyTorch only: a copy of torchvision's ResNet-18, a transformer, and a token decoder."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class BasicBlock(nn.Module):
 
 
 class ResNet18(nn.Module):
-    """The layers and the order of torchvision's ``resnet18``."""
+    """A copy of torchvision's ``resnet18``: same layers, same order."""
 
     def __init__(self, classes: int = 1000) -> None:
         super().__init__()
@@ -61,7 +61,7 @@ class Block(nn.Module):
 
 
 class Transformer(nn.Module):
-    """Tokens to logits."""
+    """Maps tokens to logits."""
 
     def __init__(self, blocks: int, width: int, heads: int = 4, words: int = 1000, length: int = 256) -> None:
         super().__init__()
@@ -77,7 +77,7 @@ class Transformer(nn.Module):
 
 
 class DecoderLayer(nn.Module):
-    """Attention to a cache of fixed size that the layer writes to, with rotations and RMS norms, and a gated MLP."""
+    """Attention over a fixed-size cache that the layer updates, with rotary embeddings, RMS norms and a gated MLP."""
 
     keys: torch.Tensor
     values: torch.Tensor
@@ -110,7 +110,7 @@ def rotated(x: torch.Tensor, turn: torch.Tensor) -> torch.Tensor:
 
 
 class Decoder(nn.Module):
-    """One token at a place to the next one's logits."""
+    """Maps one token and its position to the logits of the next."""
 
     def __init__(self, layers: int, width: int, heads: int, words: int = 32_000, length: int = 512) -> None:
         super().__init__()

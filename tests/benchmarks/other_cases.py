@@ -1,6 +1,6 @@
-"""Two dozen programs that no kernel was tuned with: whether what the thirty show holds elsewhere.
+"""Two dozen programs that no kernel was tuned with, to check that results of the thirty generalize.
 
-`bench_cases --others` measures them.  Look at what they show, and mend it by what it has in common with other programs.
+`bench_cases --others` measures them.  Fix what they show by changes that apply to other programs as well.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _pair: Maker = lambda m: [m.matrix(), m.matrix()]  # noqa: E731
 _tokens: Maker = lambda m: [m.heads()[0], m.heads()[0, :, :, 0] > 0]  # noqa: E731
 
 
-# ---------------------------------------------------------------- pointwise
+# ---- pointwise
 
 
 @case(lambda m: [m.matrix()])
@@ -56,7 +56,7 @@ def geglu_training(x: torch.Tensor, gate: torch.Tensor) -> torch.Tensor:
     return F.gelu(gate) * x + torch.tanh(x)
 
 
-# ---------------------------------------------------------------- norms
+# ---- norms
 
 
 @case(lambda m: [m.matrix(), m.matrix(), m.row()])
@@ -92,7 +92,7 @@ def row_correlation(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     return (x * y).sum(-1) * torch.rsqrt((x * x).sum(-1) * (y * y).sum(-1))
 
 
-# ---------------------------------------------------------------- losses
+# ---- losses
 
 
 @case(_pair, trains=True)
@@ -123,7 +123,7 @@ def triplet(anchor: torch.Tensor, near: torch.Tensor, far: torch.Tensor) -> torc
     return F.triplet_margin_loss(anchor, near, far)
 
 
-# ---------------------------------------------------------------- reductions of other shapes
+# ---- reductions of other shapes
 
 
 @case(lambda m: [m.matrix()])
@@ -153,16 +153,16 @@ def pooled_by_graph(x: torch.Tensor, graph: torch.Tensor) -> torch.Tensor:
     return torch.zeros_like(x).index_add(0, graph, x.relu()) * 0.5
 
 
-# ---------------------------------------------------------------- many tensors
+# ---- many tensors
 
 
 @case(lambda m: [t for _ in range(8) for t in _momentum_state(m)])
 def momentum_step(*tensors: torch.Tensor) -> list[torch.Tensor]:
-    made: list[torch.Tensor] = []
+    created: list[torch.Tensor] = []
     for w, g, m in zip(*[iter(tensors)] * 3, strict=True):
         m = 0.9 * m + g + 1e-4 * w
-        made += [w - 0.1 * (g + 0.9 * m), m]
-    return made
+        created += [w - 0.1 * (g + 0.9 * m), m]
+    return created
 
 
 @case(lambda m: [t for _ in range(8) for t in _momentum_state(m)[:1]])

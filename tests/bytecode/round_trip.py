@@ -1,6 +1,6 @@
-"""Take standard-library modules apart and put them together again; print what came back changed.
+"""Disassembles and reassembles standard-library modules, and prints what changed.
 
-Run as a script, by any CPython from 3.11 on:  python round_trip.py [module ...]
+Run it as a script with any CPython from 3.11 on:  python round_trip.py [module ...]
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Outcome:
 
 
 def code_objects(module: str) -> Iterator[CodeType]:
-    """Every code object of `module`'s source, the module itself included."""
+    """Yields every code object of `module`'s source, the module itself included."""
     path = Path(sysconfig.get_path("stdlib"), *module.split("."))
     path = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
     work = [compile(path.read_text(encoding="utf-8"), str(path), "exec", dont_inherit=True)]
@@ -46,7 +46,7 @@ def code_objects(module: str) -> Iterator[CodeType]:
 
 
 def listing(code: CodeType) -> list[tuple[object, ...]]:
-    """What `dis` (not our own reader) says, free of offsets: name, operand, positions, handler."""
+    """Returns what `dis`, not our own disassembler, reads: name, operand, positions and handler, without offsets."""
     shown = [i for i in dis.get_instructions(code) if i.opname != "EXTENDED_ARG"]
     starts, start = {}, 0
     for n, i in enumerate(shown):
@@ -68,21 +68,21 @@ def _covered(code: CodeType, offset: int, starts: dict[int, int]) -> tuple[int, 
 
 
 def round_trip(code: CodeType, outcome: Outcome) -> None:
-    made = bytecode.assemble(bytecode.disassemble(code), code)
+    result = bytecode.assemble(bytecode.disassemble(code), code)
     outcome.total += 1
-    outcome.same_bytes += made.co_code == code.co_code and made.co_exceptiontable == code.co_exceptiontable
-    outcome.same_lines += made.co_linetable == code.co_linetable
+    outcome.same_bytes += result.co_code == code.co_code and result.co_exceptiontable == code.co_exceptiontable
+    outcome.same_lines += result.co_linetable == code.co_linetable
     place = f"{code.co_filename}:{code.co_firstlineno} {code.co_qualname}"
     tables = ("co_consts", "co_names", "co_varnames", "co_cellvars", "co_freevars", "co_flags", "co_argcount")
-    outcome.faults += [f"{place}: {t} differ" for t in tables if getattr(made, t) != getattr(code, t)]
-    if made.co_stacksize < code.co_stacksize:
-        outcome.faults.append(f"{place}: stack {made.co_stacksize} for {code.co_stacksize}")
+    outcome.faults += [f"{place}: {t} differ" for t in tables if getattr(result, t) != getattr(code, t)]
+    if result.co_stacksize < code.co_stacksize:
+        outcome.faults.append(f"{place}: stack {result.co_stacksize} for {code.co_stacksize}")
     try:
         bytecode.verify(code)
-        bytecode.verify(made)
+        bytecode.verify(result)
     except CompilerBug as refused:
         outcome.faults.append(str(refused))
-    if listing(made) != listing(code):
+    if listing(result) != listing(code):
         outcome.faults.append(f"{place}: dis, positions or handlers differ")
 
 

@@ -1,4 +1,4 @@
-"""compiler_core.bytecode: nothing is lost on the way there and back, and nothing dangerous gets through."""
+"""Tests of compiler_core.bytecode: reassembled code is unchanged, and invalid code is rejected."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from tests.bytecode import round_trip
 MINOR = sys.version_info.minor
 
 
-# --- there and back -----------------------------------------------------------------------------------------------
+# --- disassemble and assemble ----------------------------------------------------------------------------------------
 
 
 def python(minor: int) -> str | None:
-    """A CPython 3.`minor` of this machine."""
+    """Returns the path of a CPython 3.`minor` on this machine."""
     if minor == MINOR:
         return sys.executable
     installed = sorted(Path.home().glob(f".pyenv/versions/3.{minor}.*/bin/python"))
@@ -81,33 +81,33 @@ def test_one_name_in_several_slots(function: Callable[[list[int]], Any]) -> None
     assert function([3, 4]) == expected
 
 
-# --- a rewrite that changes nothing changes nothing ------------------------------------------------------------------
+# --- added NOPs change nothing ------------------------------------------------------------------
 
 ADJACENT = {"KW_NAMES", "PRECALL", "END_FOR", "YIELD_VALUE", "SEND", "RETURN_GENERATOR", "COPY_FREE_VARS", "MAKE_CELL"}
 
 
 def with_nops(code: types.CodeType, count: Callable[[], int]) -> types.CodeType:
-    """`code`, and all code in it, with ``count()`` NOPs after each instruction that allows it."""
-    made: list[Instruction] = []
+    """Returns `code`, and all code in it, with ``count()`` NOPs after each instruction that allows it."""
+    created: list[Instruction] = []
     started = False
     for x in bytecode.disassemble(code):
         if isinstance(x.argval, types.CodeType):
             x.argval = with_nops(x.argval, count)
-        made.append(x)
+        created.append(x)
         started = started or x.opname == "RESUME"
         if started and x.opname not in ADJACENT:
-            made += [Instruction("NOP", positions=x.positions, handler=x.handler) for _ in range(count())]
-    changed = bytecode.assemble(made, code)
+            created += [Instruction("NOP", positions=x.positions, handler=x.handler) for _ in range(count())]
+    changed = bytecode.assemble(created, code)
     bytecode.verify(changed)
     return changed
 
 
 def rewritten(name: str, count: Callable[[], int]) -> types.ModuleType:
-    """The standard library's module `name`, every function of it padded with NOPs."""
+    """Imports a standard-library module with NOPs added to all of its functions."""
     code = next(round_trip.code_objects(name))
     module = types.ModuleType(name)
     module.__dict__.update(__file__=code.co_filename, __package__=name.rpartition(".")[0])
-    sys_module, sys.modules[name] = sys.modules.get(name), module  # dataclasses and enums look for themselves
+    sys_module, sys.modules[name] = sys.modules.get(name), module  # dataclasses and enums look their module up
     try:
         exec(with_nops(code, count), module.__dict__)
     finally:
@@ -141,24 +141,24 @@ def use_heapq(m: Any) -> Iterator[object]:
 
 
 def use_contextlib(m: Any) -> Iterator[object]:
-    seen: list[str] = []
+    log: list[str] = []
 
     def note(name: str) -> Iterator[str]:
         try:
             yield name
         except KeyError as error:
-            seen.append(f"{name} {error!r}")
+            log.append(f"{name} {error!r}")
         finally:
-            seen.append(f"left {name}")
+            log.append(f"left {name}")
 
     noted = m.contextmanager(note)
     with noted("outer"), m.ExitStack() as stack, m.suppress(ZeroDivisionError):
-        stack.callback(seen.append, stack.enter_context(noted("inner")))
-        if 1 / len(seen):
-            seen.append("never")
+        stack.callback(log.append, stack.enter_context(noted("inner")))
+        if 1 / len(log):
+            log.append("never")
     with noted("last"):
         raise KeyError("k")
-    yield seen
+    yield log
 
 
 def use_json(m: Any) -> Iterator[object]:
@@ -227,7 +227,7 @@ def test_line_numbers_of_a_traceback_stay() -> None:
 
 
 def function(body: list[Instruction], *parameters: str, **replace: Any) -> Callable[..., Any]:
-    """A function of `parameters` with this verified body, a RESUME put in front."""
+    """Returns a function of `parameters` with this body, after a RESUME, and verifies it."""
 
     def template() -> None: ...
 
@@ -247,7 +247,7 @@ def calling(
     loading: list[Instruction], arguments: list[list[Instruction]], keywords: tuple[str, ...] = ()
 ) -> list[Instruction]:
     loads = [load for argument in arguments for load in argument]
-    return [*make.callable_first(loading), *loads, *make.call(len(arguments), keywords)]
+    return [*make.load_callable(loading), *loads, *make.call(len(arguments), keywords)]
 
 
 def test_calls() -> None:
@@ -290,10 +290,10 @@ def test_branches_take_any_object(value: object) -> None:
 def test_constants_keep_type_sign_and_identity() -> None:
     holder: list[int] = []
     values = [1, True, 1.0, 0.0, -0.0, "a", b"a", (1,), (True,), None, holder, 1, "a"]
-    made = function(returning(*map(make.load_const, values), make.build_tuple(len(values))))
-    assert [repr(v) for v in made()] == [repr(v) for v in values]
-    assert made()[10] is holder
-    assert made.__code__.co_consts.count("a") == 1
+    result = function(returning(*map(make.load_const, values), make.build_tuple(len(values))))
+    assert [repr(v) for v in result()] == [repr(v) for v in values]
+    assert result()[10] is holder
+    assert result.__code__.co_consts.count("a") == 1
 
 
 def test_many_constants_names_and_far_jumps() -> None:
@@ -302,9 +302,9 @@ def test_many_constants_names_and_far_jumps() -> None:
     for i in range(1000, 1700):
         body += [make.load_fast("total"), make.load_const(i), make.binary_op("+="), make.store_fast("total")]
         body += [make.load_fast("o"), make.load_fast("o"), make.store_attr(f"name{i}")]
-    made = function([*body, *returning(end)], "go", "o")
+    result = function([*body, *returning(end)], "go", "o")
     owner = types.SimpleNamespace()
-    assert (made(True, owner), made(False, owner)) == (sum(range(1000, 1700)), 0)
+    assert (result(True, owner), result(False, owner)) == (sum(range(1000, 1700)), 0)
     assert len(vars(owner)) == 700
 
 
@@ -337,7 +337,7 @@ def test_locals_can_be_reordered(extra: int) -> None:
     names = ("b", "a", *(f"unused{i}" for i in range(extra)), "c", "d")
     code = bytecode.assemble(bytecode.disassemble(swap.__code__), swap.__code__, co_varnames=names)
     bytecode.verify(code)
-    assert types.FunctionType(code, {})(1, 2) == (1, 2)  # the parameters changed places, too
+    assert types.FunctionType(code, {})(1, 2) == (1, 2)  # the parameters were swapped, too
 
 
 def test_what_cannot_be_assembled_is_refused() -> None:
@@ -374,7 +374,8 @@ def test_handlers_survive_insertion() -> None:
 
 
 def resume_at(code: types.CodeType, at: int, n_stack: int, live: list[str], cells: list[str]) -> types.CodeType:
-    """A function that continues `code` at instruction `at`, given the stack, the live locals and the cells."""
+    """Returns a function that continues `code` at instruction `at`; it takes the stack, the live locals and the
+    cells."""
     body = bytecode.disassemble(code)
     stack = [f"stack{i}" for i in range(n_stack)]
     names = (*stack, *live, *(n for n in code.co_varnames if n not in live and n not in cells))
@@ -488,7 +489,7 @@ def uneven() -> types.CodeType:
 def without_end_for() -> types.CodeType:
     instructions = bytecode.disassemble(looping.__code__)
     at = next(i for i, x in enumerate(instructions) if x.opname == "END_FOR")
-    instructions[at].opname = "POP_TOP"  # which END_FOR is, in 3.12 twice
+    instructions[at].opname = "POP_TOP"  # END_FOR is a POP_TOP, in 3.12 two of them
     return bytecode.assemble(
         [*instructions[: at + 1], *([make.pop_top()] * (MINOR < 13)), *instructions[at + 1 :]], looping.__code__
     )
@@ -591,7 +592,7 @@ def test_damage_is_refused_and_shown(name: str) -> None:
 
 
 def test_a_changed_operand_is_refused_or_harmless_to_read() -> None:
-    """Whatever single operand is changed, the verifier gives a verdict and never another error."""
+    """The verifier accepts or rejects code with any one operand changed, and never raises another error."""
     seed = random.SystemRandom().randrange(10**6)
     print(f"seed {seed}")
     draw, refused = random.Random(seed), 0

@@ -1,4 +1,4 @@
-"""compiler_core.bytecode.decompile: what it prints as Python does what the bytecode does, the rest is a comment."""
+"""Tests of compiler_core.bytecode.decompile: the statements that it prints do what the bytecode does."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ def raises(x: Any, weights: Any, *, scale: Any) -> Any:
 LOG: list[object] = []
 
 
-def world() -> dict[str, Any]:
-    """Names for the functions above; everything that happens is noted."""
+def recording_globals() -> dict[str, Any]:
+    """Returns globals for the functions above, which note every access."""
     LOG.clear()
 
     def note(name: str, result: Callable[..., Any]) -> Callable[..., Any]:
@@ -68,9 +68,9 @@ def world() -> dict[str, Any]:
     return names | {"owner": types.SimpleNamespace(), "table": {}}
 
 
-def happens(function: Callable[..., Any], x: Any) -> tuple[object, ...]:
-    """All that can be seen of a call of `function` in a fresh world."""
-    names = world()
+def effects_of_call(function: Callable[..., Any], x: Any) -> tuple[object, ...]:
+    """Returns all visible effects of a call of `function` with new globals."""
+    names = recording_globals()
     weights = {"a": 3, "rest": [8, 9], "more": {"m": 1}}
     try:
         result = types.FunctionType(function.__code__, names, None, None)(x, weights, scale=2)
@@ -86,7 +86,7 @@ def test_the_text_does_what_the_bytecode_does(function: Callable[..., Any], x: i
     assert "#" not in text
     namespace: dict[str, Any] = {}
     exec(text, namespace)
-    assert happens(namespace[function.__name__], x) == happens(function, x)
+    assert effects_of_call(namespace[function.__name__], x) == effects_of_call(function, x)
 
 
 def test_reads_like_the_source() -> None:
@@ -112,7 +112,7 @@ def test_each_instruction_has_its_line() -> None:
 
 
 def resume_function() -> types.CodeType:
-    """It pushes one value and jumps over the dead start of the original body."""
+    """A resume function pushes one value and jumps over the dead start of the original body."""
 
     def original(x: Any, y: Any) -> Any:
         x = x + 1
@@ -143,13 +143,13 @@ def test_what_has_no_python_is_a_comment() -> None:
     lines = statements(loops.__code__).splitlines()
     assert any("FOR_ITER" in line and line.lstrip().startswith("#") for line in lines)
     assert "    return items" in lines
-    assert any("# goes on at instruction" in line for line in lines)
+    assert any("# continues at instruction" in line for line in lines)
 
 
 def test_temporaries_keep_values_apart() -> None:
     def template(f: Any) -> None: ...
 
-    call = [*make.callable_first([make.load_fast("f")]), *make.call(0)]
+    call = [*make.load_callable([make.load_fast("f")]), *make.call(0)]
     end: list[Instruction] = [make.copy(1), make.build_tuple(2), make.return_value()]
     code = bytecode.assemble([*make.prologue(), *call, *end], template.__code__)
     bytecode.verify(code)
@@ -160,7 +160,7 @@ def test_a_constant_function_goes_by_its_name() -> None:
     def template(x: Any) -> None: ...
 
     call = [
-        *make.callable_first([make.load_const(round_trip.main)]),
+        *make.load_callable([make.load_const(round_trip.main)]),
         *(make.load_fast("x"), make.load_const(-1)),
         *make.call(2),
     ]

@@ -1,6 +1,6 @@
 # mypy: ignore-errors
 # (the programs stand for users' code, which has no annotations)
-"""Where the graph breaks, with which kind; what runs around the break is what Python would do.
+"""Where the graph breaks, and the kind of break; the program behaves as in Python before and after it.
 
 PYTEST_DONT_REWRITE: the programs use ``assert`` as a user's would.
 """
@@ -22,7 +22,7 @@ MADE: set[str] = set()
 
 
 def breaking(*kinds, graphs=None, compiles=None, **more):
-    """A program that breaks in these ways, among others; `test_every_kind_is_made` adds them up."""
+    """Tests a program that breaks with these kinds, among others; `test_every_kind_is_made` collects the kinds."""
 
     MADE.update(kinds)
 
@@ -134,11 +134,49 @@ def test_standard_library(x):
     return y * n
 
 
+def of_stock(x):
+    return x * 2
+
+
+stock_function = torch.compile(of_stock, backend="eager")
+stock_module = torch.compile(torch.nn.Identity(), backend="eager")
+
+
+@same_as_eager(breaks=["stock-compiled function"])
+def test_function_of_stock(x):
+    return stock_function(x).cos()
+
+
+@breaking("stock-compiled function")
+def test_module_of_stock(x):
+    return stock_module(x + 1).cos()
+
+
 @same_as_eager(breaks=["asked for"], graphs=2)
 def test_graph_break(x):
     y = x + 1
     cc.graph_break()
     return y * 2
+
+
+def with_messages(x):
+    y = x + 1
+    cc.graph_break(f"size {1 + 2}")
+    torch._dynamo.graph_break("positional")
+    torch._dynamo.graph_break(msg="by name")
+    return y * 2
+
+
+@pytest.mark.usefixtures("fresh_stock")
+@pytest.mark.parametrize("engine", ["core", "torch"])
+def test_the_message_of_a_graph_break(engine):
+    compile_ = cc.compile if engine == "core" else torch.compile
+    with cc.record(engine=engine) as record:
+        compile_(with_messages, backend="eager")(torch.ones(3))
+    explanations = [b.explanation for c in record.compiles for b in c.breaks]
+    assert len(explanations) == 3
+    for explanation, message in zip(explanations, ("size 3", "positional", "by name"), strict=True):
+        assert message in explanation
 
 
 @cc.disable

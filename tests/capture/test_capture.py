@@ -1,6 +1,6 @@
 # mypy: ignore-errors
 # (the programs stand for users' code, which has no annotations)
-"""Programs that are captured whole, compared with eager."""
+"""Programs that are captured without a graph break, compared with eager."""
 
 from __future__ import annotations
 

@@ -1,17 +1,20 @@
-"""Exceptions raised and caught while capturing."""
+"""Symbolic exceptions: raised and rebuilt."""
 
 from __future__ import annotations
 
 import pytest
 
-from compiler_core.capture.values.base import Raised, raised
-from compiler_core.capture.values.exceptions import ExceptionValue, make_exception
+from compiler_core.capture.values.base import ObservedException, observed_exception
+from compiler_core.capture.values.user.exceptions import ExceptionValue, exception_value, make_exception
 
 
-def test_raised_carries_a_value() -> None:
-    error = raised(KeyError, "k")
-    assert isinstance(error, Raised)
-    assert isinstance(error.exception, ExceptionValue)
+def test_observed_exception_has_a_value() -> None:
+    error = observed_exception(KeyError, "k")
+    assert isinstance(error, ObservedException)
+    result = exception_value(error)
+    assert isinstance(result, ExceptionValue)
+    assert error.exception is result is exception_value(error)
+    assert str(error) == f"exception: {result}"
     assert error.matches(LookupError)
     assert not error.matches(ValueError)
     assert error.kind == "exception"
@@ -24,8 +27,8 @@ class Coded(ValueError):
 
 
 @pytest.mark.parametrize("error", [ValueError("a", 1), KeyError("k"), StopIteration(3), Coded(3, "bad")])
-def test_an_exception_is_rebuilt(error: BaseException) -> None:
-    made = make_exception(type(error), error.args, vars(error))
-    assert type(made) is type(error)
-    assert (made.args, str(made), vars(made)) == (error.args, str(error), vars(error))
-    assert getattr(made, "value", None) == getattr(error, "value", None)
+def test_an_exception_is_reconstructed(error: BaseException) -> None:
+    result = make_exception(type(error), error.args, vars(error))
+    assert type(result) is type(error)
+    assert (result.args, str(result), vars(result)) == (error.args, str(error), vars(error))
+    assert getattr(result, "value", None) == getattr(error, "value", None)

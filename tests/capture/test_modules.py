@@ -1,6 +1,6 @@
 # mypy: ignore-errors
-# (the programs stand for users' code, which has no annotations)
-"""Programs over nn.Module, compared with eager: values, gradients, buffers, hooks and changes between calls."""
+# (the programs are written like users' code, without annotations)
+"""Programs with nn.Modules, compared with eager: values, gradients, buffers, hooks, and changes between calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What programs ask of PyTorch's state is answered in compiled code as in eager, also when the state has changed."""
+"""Queries of PyTorch's state return the same in compiled code as in eager, also after the state has changed."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _HOMES = (
     *("torch._jit_internal", "torch.random", "torch.__future__", "torch.nn.attention"),
 )
 _PLAIN = (bool, int, float, str, types.NoneType, torch.dtype, torch.device, torch.layout)
-# compiled code says that it is compiled, as that of torch.compile does
+# queries that return True in compiled code, as with torch.compile
 _DIFFERENT = {"is_compiling", "is_dynamo_compiling"}
 
 
@@ -52,26 +52,28 @@ def _homes() -> Iterator[types.ModuleType]:
             yield home
 
 
-def _is_plain(answer: Any) -> bool:
-    return isinstance(answer, _PLAIN) or (type(answer) in (tuple, list) and all(map(_is_plain, answer)))
+def _is_plain(result: Any) -> bool:
+    return isinstance(result, _PLAIN) or (type(result) in (tuple, list) and all(map(_is_plain, result)))
 
 
 def _queries() -> dict[str, Callable[[], Any]]:
-    """Functions without arguments that give plain values, by name."""
+    """Returns the functions without arguments that return plain values, by name."""
     found: dict[int, tuple[str, Any]] = {}
     for home in _homes():
         for name, query in list(vars(home).items()):
             is_query = name.startswith(_NAMES) or "_enabled" in name or name.endswith("_available")
             if not is_query or name in _DIFFERENT or any(part in name for part in _CHANGES_OR_CRASHES):
                 continue
-            if isinstance(query, (types.FunctionType, types.BuiltinFunctionType)) and _answers(query):
+            if isinstance(query, (types.FunctionType, types.BuiltinFunctionType)) and _is_repeatable(query):
                 found.setdefault(id(query), (f"{home.__name__}.{name}", query))
     return dict(found.values())
 
 
-def _answers(query: Any) -> bool:
+def _is_repeatable(query: Any) -> bool:
+    """Whether a query returns a plain value, the same one when it is repeated."""
     try:
-        return _is_plain(answer := query()) and answer == query()
+        result = query()
+        return _is_plain(result) and result == query()
     except (Exception, SystemExit):
         return False
 
@@ -79,7 +81,7 @@ def _answers(query: Any) -> bool:
 def _program(expression: str) -> Any:
     space: dict[str, Any] = {"torch": torch}
     home = expression.rpartition(".")[0]
-    text = f"import {home}\ndef program(x):\n    answer = {expression}\n    return answer, x + 1\n"
+    text = f"import {home}\ndef program(x):\n    result = {expression}\n    return result, x + 1\n"
     exec(compile(text, f"<{expression}>", "exec"), space)
     return space["program"]
 
@@ -117,20 +119,20 @@ def _states() -> dict[str, Any]:
 
 @pytest.mark.filterwarnings("ignore")
 def test_queries_without_arguments() -> None:
-    """All that there are: those that capture answers are asked again wherever the state has changed."""
+    """Compares all queries with eager; those that are captured are repeated in each changed state."""
     queries, wrong, x = _queries(), [], torch.ones(2)
     assert len(queries) > 120
-    asked = {}
+    captured = {}
     for name, query in queries.items():
         program = compiler_core.compile(_program(f"{name}()"), backend="eager")
         if not _same(program(x)[0], query()):
             wrong.append(name)
         if not any(c.breaks for f in record_of(program).frames for c in f.compiles):
-            asked[name] = program
-    assert len(asked) > 40, sorted(asked)
+            captured[name] = program
+    assert len(captured) > 40, sorted(captured)
     for state, change in _states().items():
         with change:
-            wrong += [f"{n} ({state})" for n, p in asked.items() if not _same(p(x)[0], queries[n]())]
+            wrong += [f"{n} ({state})" for n, p in captured.items() if not _same(p(x)[0], queries[n]())]
     assert not wrong
 
 
@@ -139,7 +141,7 @@ def _same(got: Any, wanted: Any) -> bool:
 
 
 def _settings() -> Iterator[tuple[Any, str, Any]]:
-    """Attributes of ``torch.backends`` that are read as they are now."""
+    """Yields attributes of ``torch.backends`` with their current values."""
     for home in (m for m in _homes() if m.__name__.startswith("torch.backends")):
         parts = [v for v in vars(home).values() if type(v).__module__.startswith("torch.backends")]
         for owner in (home, *(p for p in parts if not isinstance(p, (type, types.ModuleType)))):
@@ -171,7 +173,7 @@ def test_settings_of_backends() -> None:
             wrong += [] if _same(program(x)[0], getattr(owner, name)) else [f"{owner}.{name}, changed"]
         finally:
             setattr(owner, name, before)
-    assert changed > 3  # which of them exist depends on the build
+    assert changed > 3  # which attributes exist depends on the build
     assert not wrong
 
 
@@ -191,14 +193,14 @@ _LEGACY = [
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.int64, torch.bool, torch.bfloat16])
 def test_legacy_tensor_types(dtype: torch.dtype) -> None:
-    """``torch.FloatTensor`` and the like: the dtype and the device of a tensor decide whether it is one."""
+    """Legacy types such as ``torch.FloatTensor``: a tensor's dtype and device decide whether it is an instance."""
     assert len(_LEGACY) > 20
 
     def program(x: Any) -> Any:
-        made = x.clone()
-        answers = [(isinstance(x, t), isinstance(made, t), issubclass(type(x), t)) for t in _LEGACY]
-        union = isinstance(made, (torch.LongTensor, torch.FloatTensor)), isinstance(made, int | torch.Tensor)
-        return answers, union, made.type(torch.DoubleTensor), made.type(), made + 1
+        result = x.clone()
+        answers = [(isinstance(x, t), isinstance(result, t), issubclass(type(x), t)) for t in _LEGACY]
+        union = isinstance(result, (torch.LongTensor, torch.FloatTensor)), isinstance(result, int | torch.Tensor)
+        return answers, union, result.type(torch.DoubleTensor), result.type(), result + 1
 
     compiled, x = compiler_core.compile(program, backend="eager", fullgraph=True), torch.ones(3, dtype=dtype)
     wanted, got = program(x), compiled(x)
@@ -228,7 +230,7 @@ class _Symmetric(torch.nn.Module):
 
 
 def test_parametrizations_that_are_kept() -> None:
-    """``parametrize.cached()`` refuses where it is traced, which compiled code is not."""
+    """``parametrize.cached()`` raises in traced code, but not in compiled code."""
     from torch.nn.utils import parametrize
 
     layer = torch.nn.Linear(3, 3)

@@ -1,6 +1,6 @@
 # mypy: ignore-errors
 # (the programs stand for users' code, which has no annotations)
-"""Changes of outside objects are what Python would have left, in captured code and across breaks."""
+"""Changes of outside objects are the same as in Python, in captured code and across breaks."""
 
 from __future__ import annotations
 
@@ -121,15 +121,15 @@ def test_closure_from_outside(x, step):
 
 def test_free_variables_of_the_frame():
     def make():
-        n, seen = 0, []
+        n, log = 0, []
 
         def program(x):
             nonlocal n
             n += 1
-            seen.append(n)
+            log.append(n)
             return x + n
 
-        return program, lambda: (n, seen)
+        return program, lambda: (n, log)
 
     import compiler_core as cc
 

@@ -1,4 +1,4 @@
-"""Recorded steps: the state replayed at each of them is the state that the interpreter was in."""
+"""Recorded steps: replaying them gives the interpreter's state at each step."""
 
 from __future__ import annotations
 
@@ -80,9 +80,9 @@ PROGRAMS: list[Callable[[torch.Tensor], Any]] = [plain, containers, calls, closu
 
 def record_of(function: Callable[[torch.Tensor], Any]) -> Record:
     STATE["calls"] = 0
-    with api.record() as made:
+    with api.record() as result:
         api.compile(function, backend="eager", steps=True)(torch.ones(4, 4))
-    return made
+    return result
 
 
 def seen_state(tx: Any) -> State:
@@ -95,7 +95,7 @@ def seen_state(tx: Any) -> State:
 def test_replay_gives_each_state_that_there_was(
     function: Callable[[torch.Tensor], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen: list[tuple[Steps, int, int, State]] = []
+    log: list[tuple[Steps, int, int, State]] = []
     step = RecordingInterpreter.step
 
     def watched(self: RecordingInterpreter) -> None:
@@ -103,23 +103,23 @@ def test_replay_gives_each_state_that_there_was(
             step(self)
         finally:
             steps = self.capture.recorder.steps
-            seen.append((steps, len(steps.call) - 1, self.call_number, seen_state(self)))
+            log.append((steps, len(steps.call) - 1, self.call_number, seen_state(self)))
 
     monkeypatch.setattr(RecordingInterpreter, "step", watched)
     record = record_of(function)
     replays = {id(s): Replay(s) for c in record.compiles for s in c.steps}
-    # forward as it was, and backward from the end
-    for steps, n, call, (stack, local) in [*seen, *reversed(seen)]:
+    # forward in the order of execution, and backward from the end
+    for steps, n, call, (stack, local) in [*log, *reversed(log)]:
         replay = replays[id(steps)]
         assert [replay.text(v, n) for v in replay.stack(call, n)] == stack
         assert {name: replay.text(v, n) for name, v in replay.locals(call, n).items()} == local
-    assert sum(len(r) for r in replays.values()) == len(seen) > 5
+    assert sum(len(r) for r in replays.values()) == len(log) > 5
 
 
 def test_nothing_is_recorded_unless_it_is_asked_for() -> None:
-    with api.record() as made:
+    with api.record() as result:
         api.compile(plain, backend="eager")(torch.ones(4))
-    (compiled,) = made.compiles
+    (compiled,) = result.compiles
     assert compiled.steps == []
     with pytest.raises(ValueError, match="--steps"):
         compiled.replay()
@@ -208,7 +208,7 @@ def test_steps_survive_json_and_say_themselves_in_words() -> None:
 
 def test_a_very_long_attempt_is_kept_in_part(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = record_of(calls).compiles[0].steps[0]
-    monkeypatch.setattr(step_recorder, "MOST_STEPS", 50)
+    monkeypatch.setattr(step_recorder, "MAX_STEPS", 50)
     (steps,) = record_of(calls).compiles[0].steps
     assert (len(steps.call), steps.dropped) == (50, len(whole.call) - 50)
     assert Replay(steps).state(20) == Replay(whole).state(20)
@@ -231,11 +231,11 @@ def test_steps_of_a_stranger_that_do_not_fit_are_refused() -> None:
         "values": lambda x: [],
     }
     for name, value in damages.items():
-        with pytest.raises(ValueError, match="do not fit"):
+        with pytest.raises(ValueError, match="inconsistent"):
             Replay(damage(record, name, value))
     steps = damage(record, "calls", lambda x: x)
     steps.calls[0].caller = 0
-    with pytest.raises(ValueError, match="do not fit"):
+    with pytest.raises(ValueError, match="inconsistent"):
         Replay(steps)
     replay = Replay(damage(record, "calls", lambda x: x))
     with pytest.raises(IndexError, match="no step"):

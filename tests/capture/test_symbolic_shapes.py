@@ -1,4 +1,4 @@
-"""What is symbolic: how it is asked for, what the record says of it, and what it costs."""
+"""Symbolic sizes and numbers: the options and marks that request them, their record, and how often they recompile."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from compiler_core.records import Record
 
 
 def run(function: Callable[..., Any], sizes: list[int], **options: Any) -> Record:
-    """Compile, and compare over these numbers of rows."""
+    """Compiles a function and compares it with eager for these numbers of rows."""
     compiled = cc.compile(function, backend="eager", strict=True, **options)
     for size in sizes:
         x = torch.randn(size, 4)
@@ -102,8 +102,8 @@ def test_the_record_says_what_is_symbolic_and_what_made_it_static() -> None:
     assert rows.condition == "L['x'].size()[0] > 4"
     assert columns.became == "3"
     assert columns.condition == "L['x'].size()[1] == 3"
-    asked = [(s.condition_line, record.text(s.condition_line or "")) for s in (rows, columns)]
-    assert ["if x.shape[0] > 4:" in asked[0][1], "range(x.shape[1])" in asked[1][1]] == [True, True]
+    requests = [(s.condition_line, record.text(s.condition_line or "")) for s in (rows, columns)]
+    assert ["if x.shape[0] > 4:" in requests[0][1], "range(x.shape[1])" in requests[1][1]] == [True, True]
     guards = record.compiles[1].find("guards").text
     assert "L['x'].size()[0], from 5: it had another value before" in guards
     assert "specialised to 3" in guards

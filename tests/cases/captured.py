@@ -19,8 +19,8 @@ from torch._guards import detect_fake_mode
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._pytree import tree_map_only
 
-from compiler_core.backends.registry import compile_graph
 from compiler_core.config import Options
+from compiler_core.pipeline.graph import compile_graph
 from compiler_core.records import Compile, Record
 from compiler_core.support.fx_graphs import record_graph
 
@@ -36,7 +36,7 @@ class Captured:
 
 
 def prepare(gm: fx.GraphModule, examples: Sequence[torch.Tensor]) -> Captured:
-    """Record `gm` as a captured graph, each node from a source line of its own."""
+    """Record `gm` as a captured graph, each node from a different source line."""
     record = Record()
     compile_ = record.compile(record.frame("f", "f.py", 1, "root"))
     mode = detect_fake_mode(list(examples)) or FakeTensorMode()
@@ -68,15 +68,15 @@ def capture(function: Callable[..., Any], *args: Any) -> Captured:
 
 def fresh(captured: Captured) -> list[torch.Tensor]:
     """Other values for the inputs of a captured graph."""
-    made = []
+    created = []
     for fake in captured.inputs:
         if fake.requires_grad:
-            made.append((torch.randn(fake.shape) / 4).requires_grad_())
+            created.append((torch.randn(fake.shape) / 4).requires_grad_())
         elif fake.is_floating_point():  # such as running variances
-            made.append(torch.rand(fake.shape))
+            created.append(torch.rand(fake.shape))
         else:
-            made.append(torch.randint(0, 2, fake.shape, dtype=fake.dtype))
-    return made
+            created.append(torch.randint(0, 2, fake.shape, dtype=fake.dtype))
+    return created
 
 
 @dataclass
@@ -102,13 +102,13 @@ def compiled(function: Callable[..., Any], backend: Any = "aot_eager", **options
 
     def run(gm: fx.GraphModule, examples: Sequence[torch.Tensor]) -> Callable[..., Any]:
         captured = prepare(gm, examples)
-        made.compiles.append(captured.compile)
-        made.records.append(captured.record)
+        result.compiles.append(captured.compile)
+        result.records.append(captured.record)
         return compile_graph(gm, captured.inputs, captured.compile, Options(backend=backend, **options))
 
     with _stock(function, run) as call:
-        made = Compiled(call)
-        yield made
+        result = Compiled(call)
+        yield result
 
 
 @contextmanager
@@ -133,12 +133,12 @@ def same_as_eager(
     With `leaves` False it gets results of an operation instead of leaves.
     """
     expected = outcome(copy.deepcopy(function), args, leaves)
-    with compiled(function, backend) as made:
-        found = outcome(function, args, leaves, made)
-    failures = "\n".join(f.detail for c in made.compiles for f in c.failures)
+    with compiled(function, backend) as result:
+        found = outcome(function, args, leaves, result)
+    failures = "\n".join(f.detail for c in result.compiles for f in c.failures)
     assert not failures, failures
     assert_equal(found, expected, tol)
-    return made
+    return result
 
 
 @dataclass

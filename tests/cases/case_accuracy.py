@@ -68,19 +68,19 @@ def forms(each: Case) -> dict[str, Tensors]:
 def verdict(each: Case, backend: str) -> str:
     """``ok``, or which result is worse than eager's, and by how much."""
     torch.manual_seed(20261121)
-    made = forms(each)
-    counts = [len(inputs) for inputs in made.values()]
+    created = forms(each)
+    counts = [len(inputs) for inputs in created.values()]
 
     def program(*flat: torch.Tensor) -> list[Any]:
         rest = list(flat)
         return [each.program(*[rest.pop(0) for _ in range(count)]) for count in counts]
 
-    eager = run(program, made, each.trains)
-    exact = eager if each.random else run(program, made, each.trains, torch.float64)
-    ours = run(compiler_core.compile(program, backend=backend, strict=True, dynamic=False), made, each.trains)
+    eager = run(program, created, each.trains)
+    exact = eager if each.random else run(program, created, each.trains, torch.float64)
+    ours = run(compiler_core.compile(program, backend=backend, strict=True, dynamic=False), created, each.trains)
     wrong = [
         f"{form}[{at}]: {problem}"
-        for form in made
+        for form in created
         for at, results in enumerate(zip(ours[form], eager[form], exact[form], strict=True))
         if (problem := compare(*results))
     ]
@@ -100,8 +100,8 @@ def ratios(each: Case, backend: str, seeds: int = 24) -> list[float]:
         floats = [at for at, value in enumerate(exact) if value.is_floating_point()]
         errors = [[(got[at].double() - exact[at]).square().sum() for at in floats] for got in (ours, eager)]
         squares.append([torch.stack(e) for e in errors])
-    mine, theirs = (sum(side) for side in zip(*squares, strict=True))
-    return [0.0 if m == 0 else float((m / t).sqrt()) for m, t in zip(mine, theirs, strict=True)]
+    actual, expected = (sum(side) for side in zip(*squares, strict=True))
+    return [0.0 if m == 0 else float((m / t).sqrt()) for m, t in zip(actual, expected, strict=True)]
 
 
 def _alone(program: Callable[..., Any], inputs: Tensors, trains: bool, dtype: torch.dtype | None = None) -> Tensors:
@@ -109,10 +109,10 @@ def _alone(program: Callable[..., Any], inputs: Tensors, trains: bool, dtype: to
 
 
 def run(
-    program: Callable[..., list[Any]], made: dict[str, Tensors], trains: bool, dtype: torch.dtype | None = None
+    program: Callable[..., list[Any]], forms_inputs: dict[str, Tensors], trains: bool, dtype: torch.dtype | None = None
 ) -> dict[str, Tensors]:
     """The results of each form or, of a case that trains, its gradients."""
-    own = {form: [_leaf(t, trains, dtype) for t in inputs] for form, inputs in made.items()}
+    own = {form: [_leaf(t, trains, dtype) for t in inputs] for form, inputs in forms_inputs.items()}
     torch.manual_seed(1)
     values = program(*[t for inputs in own.values() for t in inputs])
     results = {form: [v] if isinstance(v, torch.Tensor) else list(v) for form, v in zip(own, values, strict=True)}
@@ -141,19 +141,18 @@ def compare(ours: torch.Tensor, eager: torch.Tensor, exact: torch.Tensor) -> str
         return f"{ours.dtype} {list(ours.shape)} instead of {eager.dtype} {list(eager.shape)}"
     if not eager.is_floating_point():
         return "" if torch.equal(ours, eager) else "other whole numbers"
-    reference, theirs, mine = exact.double(), eager.double(), ours.double()
-    # eager's own vectors and scalars differ in what becomes of infinities: either answer is one
-    finite = reference.isfinite() & theirs.isfinite() & mine.isfinite()
-    if not (finite | _same(mine, reference) | _same(mine, theirs)).all():
-        at = int((~(finite | _same(mine, reference) | _same(mine, theirs))).reshape(-1).nonzero()[0])
-        return (
-            f"{mine.reshape(-1)[at]} at {at} instead of {theirs.reshape(-1)[at]}, exactly {reference.reshape(-1)[at]}"
-        )
+    reference, expected, actual = exact.double(), eager.double(), ours.double()
+    # eager's own vectors and scalars differ in what becomes of infinities: either result is right
+    finite = reference.isfinite() & expected.isfinite() & actual.isfinite()
+    if not (finite | _same(actual, reference) | _same(actual, expected)).all():
+        at = int((~(finite | _same(actual, reference) | _same(actual, expected))).reshape(-1).nonzero()[0])
+        values = [t.reshape(-1)[at] for t in (actual, expected, reference)]
+        return "{} at {} instead of {}, exactly {}".format(values[0], at, *values[1:])
     if not finite.any():
         return ""
-    mine, theirs, reference = mine[finite], theirs[finite], reference[finite]
+    actual, expected, reference = actual[finite], expected[finite], reference[finite]
     rounding = 2 * torch.finfo(eager.dtype).eps * reference.abs().clamp(min=reference.abs().max() / 8)
-    excess = ((mine - reference).abs() - 2 * (theirs - reference).abs().max() - rounding).max()
+    excess = ((actual - reference).abs() - 2 * (expected - reference).abs().max() - rounding).max()
     return "" if bool(excess <= 0) else f"error over twice eager's by {float(excess):.1e}"
 
 

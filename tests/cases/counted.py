@@ -1,4 +1,4 @@
-"""Work counted in instructions of Python's, for tests of how it grows."""
+"""Counts the Python instructions that a call executes, for tests of how work grows with size."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The programs of `triton_cases`, each operation of which is done on a device that a seed chooses.
+"""Runs the programs of `triton_cases` with each operation on a device that a seed chooses.
 
     TRITON_INTERPRET=1 python tests/cases/device_cases.py
 
@@ -20,16 +20,16 @@ import torch.fx as fx
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._pytree import tree_map
 
-from compiler_core.backends import kernels
 from compiler_core.codegen.build import compilers as build
 from compiler_core.codegen.cpp import printer as cpp
-from compiler_core.codegen.source import Code
+from compiler_core.codegen.source import KernelSource
 from compiler_core.codegen.triton import printer as triton
 from compiler_core.codegen.wrapper import executable, memory_plan
-from compiler_core.codegen.wrapper.writer import Wrapper
+from compiler_core.codegen.wrapper.writer import print_wrapper
 from compiler_core.loops import ir
-from compiler_core.loops.fuse.rewriter import Wishes
+from compiler_core.loops.fuse.rewriter import FusionRequests
 from compiler_core.loops.lower import lower
+from compiler_core.pipeline import graph as graph_stages
 from tests.cases import triton_cases
 
 DEVICES = tuple(map(torch.device, ("cpu", "cuda:0", "cuda:1")))
@@ -37,7 +37,7 @@ INTERPRETED = ("gelu_of_a_sum", "layers", "broadcast", "softmax", "layer_norm", 
 
 
 class Scattered(fx.Interpreter):
-    """Runs a graph with each operation on a device of its own, to which its tensors are moved before."""
+    """Runs a graph with each operation on a different device, to which its tensors are moved first."""
 
     def __init__(self, gm: fx.GraphModule, seed: int) -> None:
         super().__init__(gm)
@@ -63,29 +63,29 @@ def scattered(name: str, seed: int) -> tuple[fx.GraphModule, tuple[torch.Tensor,
     return make_fx(lambda *args: Scattered(gm, seed).run(*args), tracing_mode="fake")(*inputs), inputs
 
 
-def printed(gm: fx.GraphModule) -> tuple[ir.Program, list[Code]]:
+def printed(gm: fx.GraphModule) -> tuple[ir.Program, list[KernelSource]]:
     """The program of a graph, and the source of its kernels."""
-    program = kernels.as_printed(kernels.joined(lower(gm, "forward"), Wishes()).program)
+    program = graph_stages.schedule_loops(graph_stages.fuse_loops(lower(gm, "forward"), FusionRequests()).program)
     make = {"cpp": lambda p: cpp.generate(p, build.simd_math()), "triton": triton.generate}
     return program, [make[each](program.in_language(each)) for each in program.used_languages]
 
 
-class Anyone:
-    """The number of a device that is every other's."""
+class AnyDevice:
+    """Compares equal to every device number."""
 
     def __ne__(self, _: object) -> bool:
         return False
 
 
 def run_here(gm: fx.GraphModule, inputs: tuple[torch.Tensor, ...]) -> list[Any]:
-    """What the program of `gm` returns where all devices are the CPU."""
+    """Returns the results of the program of `gm` with all tensors on the CPU."""
     program, codes = printed(gm)
-    made = Wrapper(program, codes, memory_plan.plan(program)).recipe()
-    text = made.text
+    result = print_wrapper(program, codes, memory_plan.plan(program)).executable
+    text = result.text
     for device in DEVICES:
         text = text.replace(f"'{device}'", "'cpu'")
-    executable.NAMES.update(empty_cuda=executable.NAMES["empty"], current_device=Anyone)
-    return executable.load(dataclasses.replace(made, text=text), program.constants)([*inputs])
+    executable.NAMES.update(empty_cuda=executable.NAMES["empty"], current_device=AnyDevice)
+    return executable.load(dataclasses.replace(result, text=text), program.constants)([*inputs])
 
 
 def verdict(name: str) -> str:

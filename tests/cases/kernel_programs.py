@@ -13,8 +13,8 @@ import torch.fx as fx
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from compiler_core.autograd.trace import decompositions
-from compiler_core.backends.kernels import compile_kernels
 from compiler_core.config import Options
+from compiler_core.pipeline.graph import compile_kernels
 from compiler_core.records import Compile, Record
 from compiler_core.support.fx_graphs import record_graph
 
@@ -23,10 +23,10 @@ Program = Callable[..., Any]
 
 
 def trace(program: Program, *inputs: torch.Tensor) -> fx.GraphModule:
-    """A functional graph of aten operations, taken apart as our compiler does."""
-    traced: fx.GraphModule = make_fx(torch.func.functionalize(program), decomposition_table=decompositions.table())(
-        *inputs
-    )
+    """A functional graph of aten operations, with the decompositions of our compiler."""
+    traced: fx.GraphModule = make_fx(
+        torch.func.functionalize(program), decomposition_table=decompositions.decomposition_table()
+    )(*inputs)
     return traced
 
 
@@ -56,18 +56,18 @@ def check(program: Program, *inputs: torch.Tensor, tolerances: Sequence[float] |
     for _ in range(2):
         got = run([_same(t) for t in inputs])
         assert len(got) == len(expected)
-        for mine, theirs, tolerance in zip(got, expected, tolerances or repeat(None), strict=False):
-            assert_same(mine, theirs, tolerance)
+        for ours, reference, tolerance in zip(got, expected, tolerances or repeat(None), strict=False):
+            assert_same(ours, reference, tolerance)
     return compile_
 
 
-def assert_same(mine: torch.Tensor, theirs: torch.Tensor, tolerance: float | None = None) -> None:
-    assert (mine.shape, mine.dtype) == (theirs.shape, theirs.dtype)
-    if theirs.numel() > 1:
-        assert mine.stride() == theirs.stride()
+def assert_same(ours: torch.Tensor, expected: torch.Tensor, tolerance: float | None = None) -> None:
+    assert (ours.shape, ours.dtype) == (expected.shape, expected.dtype)
+    if expected.numel() > 1:
+        assert ours.stride() == expected.stride()
     if tolerance is None:
-        tolerance = TOLERANCE.get(theirs.dtype, 0)
-    torch.testing.assert_close(mine, theirs, rtol=tolerance, atol=tolerance, equal_nan=True)
+        tolerance = TOLERANCE.get(expected.dtype, 0)
+    torch.testing.assert_close(ours, expected, rtol=tolerance, atol=tolerance, equal_nan=True)
 
 
 def _same(tensor: torch.Tensor) -> torch.Tensor:
@@ -130,8 +130,8 @@ class RandomProgram:
             self.exact.append(exact and all(self.exact[a] for a in step.arguments))
             self.rough.append(max([TOLERANCE.get(value.dtype, 0), *(self.rough[a] for a in step.arguments)]))
             values.append(value)
-        made = range(len(self.inputs), len(values))
-        self.results = sorted({made[-1], *self._random.sample(made, self._random.randint(1, 4))})
+        result = range(len(self.inputs), len(values))
+        self.results = sorted({result[-1], *self._random.sample(result, self._random.randint(1, 4))})
 
     @property
     def tolerances(self) -> list[float]:

@@ -35,7 +35,7 @@ def on_gpu(function: Callable[..., Any], *inputs: torch.Tensor, name: str = "for
     """`function` of tensors like `inputs` on a GPU that need not be there, as loops and calls."""
     with FakeTensorMode():
         there = [torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device="cuda:0") for t in inputs]
-        graph = make_fx(function, decomposition_table=decompositions.table())(*there)
+        graph = make_fx(function, decomposition_table=decompositions.decomposition_table())(*there)
     return fuse(lower(graph, name)).program
 
 
@@ -51,7 +51,7 @@ def verdict(dtype: torch.dtype, n: int) -> str:
     tensors = {name: (x, y)[at] for at, name in enumerate(program.inputs)} | {kernel.writes[0]: torch.empty_like(x)}
     launch(*(tensors[name] for name in kernel.arguments), *numbers)
     wide = torch.promote_types(dtype, torch.float32)
-    drawn = philox.uniform(torch.arange(n), seed, offset, threads, philox.vector(dtype, n, 0)).to(wide)
+    drawn = philox.uniform(torch.arange(n), seed, offset, threads, philox.vector_width(dtype, n, 0)).to(wide)
     kept = (x * 2).to(wide) * (drawn < 1 - p) * (1 / torch.tensor(1 - p, dtype=wide))
     want = (kept.to(dtype) - y) if dtype.itemsize == 2 else kept - y
     try:

@@ -1,4 +1,4 @@
-"""Building: the cache on disk, many processes at once, damage, and a machine without compiler."""
+"""Tests of building: the cache on disk, concurrent processes, damaged files, and a machine without a compiler."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def _forget() -> None:
-    build._loaded.clear()
-    build._gave_up.clear()
-    cache_files.noted()
+    build._libraries.clear()
+    build._timed_out.clear()
+    cache_files.take_problems()
     build._inspect.cache_clear()
-    build._reduced.cache_clear()
+    build._with_supported_flags.cache_clear()
 
 
 def _libraries(cache: Path) -> list[Path]:
@@ -45,7 +45,7 @@ def _libraries(cache: Path) -> list[Path]:
 
 
 def _library(source: str) -> Path:
-    return build.library_path(build.digest(source, build._reduced(build.toolchain())))
+    return build.library_path(build.digest(source, build._with_supported_flags(build.toolchain())))
 
 
 def _answer(library: ctypes.CDLL) -> int:
@@ -54,16 +54,16 @@ def _answer(library: ctypes.CDLL) -> int:
 
 def test_builds_once_and_finds_it_again(cache: Path) -> None:
     assert _answer(build.load(ANSWER)) == 42
-    made = _library(ANSWER).stat().st_ino
+    result = _library(ANSWER).stat().st_ino
     _forget()
     assert _answer(build.load(ANSWER)) == 42
-    assert _library(ANSWER).stat().st_ino == made
+    assert _library(ANSWER).stat().st_ino == result
 
 
 def test_what_was_found_on_disk_was_not_built(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     build.load(ANSWER)
     _forget()
-    monkeypatch.setattr(build, "_built", lambda *_: pytest.fail("it was built again"))
+    monkeypatch.setattr(build, "_build", lambda *_: pytest.fail("it was built again"))
     assert _answer(build.load(ANSWER)) == 42
 
 
@@ -121,7 +121,7 @@ def test_many_processes_build_at_once(cache: Path) -> None:
 
 
 def test_a_fork_while_another_thread_builds(cache: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The child builds too, and does not wait for a thread that it does not have."""
+    """The child process builds too, and does not wait for a lock held by a thread of its parent."""
     slow = tmp_path / "slow"
     slow.write_text(f'#!/bin/sh\n[ -e {tmp_path}/fork ] && touch {tmp_path}/builds && sleep 3\nexec g++ "$@"\n')
     slow.chmod(0o755)
@@ -158,7 +158,7 @@ def test_a_wrong_cxx_is_named(cache: Path, monkeypatch: pytest.MonkeyPatch) -> N
         build.load(ANSWER)
 
 
-def test_an_error_in_the_source_shows_what_the_compiler_said(cache: Path) -> None:
+def test_an_error_in_the_source_shows_the_compilers_output(cache: Path) -> None:
     with pytest.raises(BuildError, match="nonsense"):
         build.load("int f() { return nonsense; }")
     assert not list(cache.glob("*building-*"))
@@ -184,13 +184,13 @@ def test_an_unusable_cache_folder_is_named(monkeypatch: pytest.MonkeyPatch, tmp_
     file.write_text("")
     monkeypatch.setenv("CUTAWAY_CACHE_DIR", str(file))
     assert _answer(build.load(ANSWER)) == 42, "built in a temporary folder"
-    (why,) = cache_files.noted()
+    (why,) = cache_files.take_problems()
     assert "CUTAWAY_CACHE_DIR" in str(why)
     _forget()
 
 
 def test_one_openmp_runtime_in_the_process() -> None:
-    """Ours and PyTorch's kernels share their threads, so `torch.set_num_threads` counts for both."""
+    """Generated and PyTorch's kernels share an OpenMP runtime, so `torch.set_num_threads` applies to both."""
     compiled(lambda x: (x.softmax(-1),), torch.randn(4, 8))
     maps = Path("/proc/self/maps")
     if not maps.exists():

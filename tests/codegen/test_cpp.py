@@ -1,4 +1,4 @@
-"""C++ kernels: each shape of kernel, threads, names, and the record from kernel line to user line."""
+"""Tests of C++ kernels: each kind of kernel, threads, names, the wrapper, and links from kernel to user lines."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ import torch
 import torch.nn.functional as F
 
 import compiler_core
-from compiler_core.backends.kernels import compile_kernels
 from compiler_core.codegen.build import compilers as build
 from compiler_core.codegen.cpp import printer as cpp
-from compiler_core.codegen.cpp.ops import BUILTIN, INFIX, MATH, expression, number
+from compiler_core.codegen.cpp.ops import BUILTIN, INFIX, MATH, expression, literal
 from compiler_core.config import Options
 from compiler_core.errors import BuildError
 from compiler_core.loops import ir
-from compiler_core.loops.fuse.merge_bodies import without_names
+from compiler_core.loops.fuse.merge_bodies import structural_key
 from compiler_core.loops.fuse.rules import fuse
 from compiler_core.loops.lower import lower
+from compiler_core.pipeline.graph import compile_kernels
 from compiler_core.records import Compile, Record
 from tests.cases.kernel_programs import check, compiled, trace
 
@@ -57,12 +57,12 @@ def test_the_exponential_is_about_as_exact_as_eagers() -> None:
     edges = [0.0, -0.0, 88.7228, 88.73, -87.4, -103.9, -104.1, 1e-40, 3e38, -3e38, *map(float, ("inf", "-inf", "nan"))]
     x = torch.cat([torch.linspace(-104, 88.7, 100_003), torch.randn(10_000), torch.tensor(edges)])
     run, _ = compiled(lambda x: x.exp() * 1, x)
-    (mine,), theirs, exact = run([x]), x.exp(), x.double().exp()
+    (ours,), expected, exact = run([x]), x.exp(), x.double().exp()
     normal = x.abs() < 87
-    assert torch.equal(mine.isnan(), x.isnan())
-    assert torch.equal(mine.isinf(), theirs.isinf())
-    assert (mine - theirs)[x < -87].abs().max() < 3e-45  # the least float is 1.4e-45
-    errors = [(y / exact - 1)[normal].abs() for y in (mine, theirs)]
+    assert torch.equal(ours.isnan(), x.isnan())
+    assert torch.equal(ours.isinf(), expected.isinf())
+    assert (ours - expected)[x < -87].abs().max() < 3e-45  # the least float is 1.4e-45
+    errors = [(y / exact - 1)[normal].abs() for y in (ours, expected)]
     assert errors[0].norm() < 1.25 * errors[1].norm()
     assert errors[0].max() < 2 * errors[1].max()
 
@@ -72,15 +72,15 @@ def test_every_kind_of_float_has_its_exponential() -> None:
     patterns = torch.arange(0, 0x7F800000, 10_007, dtype=torch.int32)  # floats of all exponents
     positive = torch.cat([patterns, torch.randint(0x42800000, 0x42D40000, (20_000,), dtype=torch.int32)]).sort()[0]
     bits = torch.cat([positive, torch.tensor(edges, dtype=torch.int32)])
-    x = torch.cat([bits, bits | -(2**31)]).view(torch.float32)  # a NaN with a sign is what processors make
+    x = torch.cat([bits, bits | -(2**31)]).view(torch.float32)  # processors produce NaN with the sign bit set
     run, _ = compiled(lambda x: x.exp() * 1, x)
-    (mine,), exact = run([x]), x.double().exp()
-    assert torch.equal(mine.isnan(), x.isnan())
-    assert torch.equal(mine.isinf(), x >= torch.tensor(0x42B17218, dtype=torch.int32).view(torch.float32))
-    assert not mine.signbit()[~x.isnan()].any()
-    finite = mine.isfinite()
+    (ours,), exact = run([x]), x.double().exp()
+    assert torch.equal(ours.isnan(), x.isnan())
+    assert torch.equal(ours.isinf(), x >= torch.tensor(0x42B17218, dtype=torch.int32).view(torch.float32))
+    assert not ours.signbit()[~x.isnan()].any()
+    finite = ours.isfinite()
     unit = torch.frexp(exact[finite]).exponent.clamp(min=-125).double().sub(24).exp2()
-    assert ((mine.double() - exact)[finite].abs() / unit).max() < 1.2  # 0.9 where products are added unrounded
+    assert ((ours.double() - exact)[finite].abs() / unit).max() < 1.2  # 0.9 with fused multiply-add
 
 
 def test_the_error_function_is_exact_to_two_units_in_the_last_place() -> None:
@@ -88,14 +88,14 @@ def test_the_error_function_is_exact_to_two_units_in_the_last_place() -> None:
     edges = torch.tensor([0.0, 0.9218749, 0.921875, 3.9, 4.0, float("inf"), float("nan")])
     x = torch.cat([patterns.view(torch.float32), edges])
     run, _ = compiled(lambda x: x.erf() * 1, x)
-    (mine,), (negative,) = run([x]), run([-x])
+    (ours,), (negative,) = run([x]), run([-x])
     exact, infinity = x.double().erf(), torch.tensor(float("inf"))
     unit = (torch.nextafter(exact.float(), infinity) - exact.float()).double()
-    assert torch.equal(mine.isnan(), x.isnan())
+    assert torch.equal(ours.isnan(), x.isnan())
     assert torch.equal(
-        mine.view(torch.int32)[:-1] ^ negative.view(torch.int32)[:-1], torch.full((len(x) - 1,), -(2**31))
+        ours.view(torch.int32)[:-1] ^ negative.view(torch.int32)[:-1], torch.full((len(x) - 1,), -(2**31))
     )
-    assert ((mine - exact).abs() / unit)[:-1].max() <= 2
+    assert ((ours - exact).abs() / unit)[:-1].max() <= 2
 
 
 def test_no_header_and_no_fast_math() -> None:
@@ -180,8 +180,8 @@ def test_sums_are_about_as_exact_as_eager_ones(columns: int) -> None:
     for program in (lambda x: x.sum(-1), lambda x: x[:, ::2].sum(-1), lambda x: (x + 1).mean(-1)):
         run, _ = compiled(program, x)
         exact = program(x.double())
-        eager, ours = ((made.double() - exact).norm() / exact.norm() for made in (program(x), *run([x])))
-        assert ours <= 2 * eager + 2**-24  # half a unit in the last place: what rounding the exact sum costs
+        eager, ours = ((results.double() - exact).norm() / exact.norm() for results in (program(x), *run([x])))
+        assert ours <= 2 * eager + 2**-24  # half a unit in the last place, for rounding the exact sum
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])
@@ -192,8 +192,8 @@ def test_threads_do_not_change_the_result(threads: int) -> None:
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
-        for mine, theirs in zip(run([x]), expected, strict=True):
-            torch.testing.assert_close(mine, theirs, rtol=1e-6, atol=1e-6)
+        for ours, reference in zip(run([x]), expected, strict=True):
+            torch.testing.assert_close(ours, reference, rtol=1e-6, atol=1e-6)
     finally:
         torch.set_num_threads(before)
 
@@ -217,11 +217,11 @@ def test_a_kernel_named_as_a_node_is_renamed() -> None:
 
 
 def layers(x: torch.Tensor, rows: torch.Tensor) -> list[torch.Tensor]:
-    x, made = x[rows], []
+    x, created = x[rows], []
     for _ in range(3):
         x = torch.softmax(x, -1)[rows].sort().values  # PyTorch sorts
-        made.append(x)
-    return made
+        created.append(x)
+    return created
 
 
 @pytest.mark.parametrize("dynamic", [False, True])
@@ -231,8 +231,8 @@ def test_kernels_that_differ_by_names_alone_are_one(dynamic: bool) -> None:
         fast = compiler_core.compile(layers, dynamic=dynamic)
         for size in (9, 11):
             x = torch.randn(size, 5)
-            for mine, theirs in zip(fast(x, rows), layers(x, rows), strict=True):
-                torch.testing.assert_close(mine, theirs)
+            for ours, expected in zip(fast(x, rows), layers(x, rows), strict=True):
+                torch.testing.assert_close(ours, expected)
     text = next(a.text for a in record.artifacts if a.name == "forward.cpp")
     names = [s.name for s in build.signatures(text)]
     assert [len(re.findall(rf"\b{name}\(", text)) for name in names] == [1, 1, 2, 2, 1, 1]  # the first gathers x
@@ -262,13 +262,13 @@ def form(gm: torch.fx.GraphModule) -> Any:
     program = fuse(lower(gm, "forward")).program
     (loops,) = program.steps
     assert isinstance(loops, ir.Loops)
-    return without_names(loops, program.buffers)
+    return structural_key(loops, program.buffers)
 
 
 def test_every_operation_has_an_expression() -> None:
     for op, (arity, _) in ir.OPS.items():
         if op == "uniform":  # GPUs only
-            with pytest.raises(BuildError, match="in Triton only"):
+            with pytest.raises(BuildError, match="by Triton kernels only"):
                 expression(op, torch.float32, ["a"] * arity, torch.int32)
             continue
         of = (
@@ -293,7 +293,7 @@ def test_every_operation_has_an_expression() -> None:
     ],
 )
 def test_numbers(value: float, dtype: torch.dtype, text: str) -> None:
-    assert number(value, dtype) == text
+    assert literal(value, dtype) == text
 
 
 # -- the wrapper -------------------------------------------------------------------------------
@@ -406,8 +406,8 @@ def test_kernels_fusions_and_refusals_are_noted(noted: Compile) -> None:
 def test_only_lines_of_code_are_attributed(noted: Compile) -> None:
     kernel = noted.find("forward.cpp")
     lines = kernel.text.splitlines()
-    made = {e.made for e in noted.edges}
+    results = {e.made for e in noted.edges}
     start = next(n for n, line in enumerate(lines) if line.startswith('extern "C" void forward'))
     for number_, line in enumerate(lines[start:], start + 1):
         if re.match(r"\s+const f32 \w+ = ", line):
-            assert kernel.item(str(number_)) in made, line
+            assert kernel.item(str(number_)) in results, line

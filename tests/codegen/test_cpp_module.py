@@ -1,4 +1,4 @@
-"""C++ kernels, called with tensors."""
+"""Tests of launching C++ kernels with tensors."""
 
 import sys
 import threading
@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from compiler_core.codegen.cpp import module as cpp_module
+from compiler_core.codegen.cpp import launch as cpp_module
 from compiler_core.codegen.source import Launcher
 from compiler_core.errors import BuildError
 
@@ -30,10 +30,10 @@ extern "C" void await(volatile f32* flag) noexcept {
 
 @pytest.fixture(params=["tensors", "addresses"])
 def kernels(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> dict[str, Launcher]:
-    """As they are called where it is known how tensors lie, and where it is not."""
-    assert cpp_module._launch() is not None
+    """The kernels, launched by the C method, and through ctypes."""
+    assert cpp_module._launcher_factory() is not None
     if request.param == "addresses":
-        monkeypatch.setattr(cpp_module, "_launch", lambda: None)
+        monkeypatch.setattr(cpp_module, "_launcher_factory", lambda: None)
     return cpp_module.launchers(SCALE)
 
 
@@ -69,13 +69,13 @@ def test_no_references_are_kept_and_none_lost() -> None:
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [
-        ((torch.ones(2), torch.ones(2), 2), "too few or too many arguments"),
-        ((torch.ones(2), torch.ones(2), 2, 1.0, 1.0), "too few or too many arguments"),
-        ((torch.ones(2), 5, 2, 1.0), "a kernel takes tensors"),
+        ((torch.ones(2), torch.ones(2), 2), "wrong number of arguments"),
+        ((torch.ones(2), torch.ones(2), 2, 1.0, 1.0), "wrong number of arguments"),
+        ((torch.ones(2), 5, 2, 1.0), "an argument that is not a tensor"),
         ((torch.ones(2), torch.ones(2), "2", 1.0), "cannot be interpreted as an integer"),
         ((torch.ones(2), torch.ones(2), 1 << 80, 1.0), "too big"),
         ((torch.ones(2), torch.ones(2), 2, "1"), "must be real number"),
-        ((torch.ones(2), torch.ones(2).to_sparse(), 2, 1.0), "tensors that have memory"),
+        ((torch.ones(2), torch.ones(2).to_sparse(), 2, 1.0), "a tensor without memory"),
     ],
 )
 def test_what_a_kernel_cannot_take_is_refused(arguments: tuple[Any, ...], error: str) -> None:
@@ -83,7 +83,7 @@ def test_what_a_kernel_cannot_take_is_refused(arguments: tuple[Any, ...], error:
     with pytest.raises((TypeError, OverflowError), match=error):
         scale(*arguments)
     b = torch.zeros(2)
-    assert not scale(torch.ones(2), b, -1, -1.0)  # numbers that also tell of errors
+    assert not scale(torch.ones(2), b, -1, -1.0)  # -1 is also the error value of the conversion
     assert torch.equal(b, torch.zeros(2))
 
 

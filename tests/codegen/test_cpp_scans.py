@@ -1,4 +1,4 @@
-"""Running sums and products in C++ kernels: what leads to them and follows them, rows of any length, special values."""
+"""Tests of scans in C++ kernels: with operations before and after, rows of any length, special values."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""C++ kernels that take a few short rows together: which do, and that they equal eager's results."""
+"""Tests of C++ kernels for short rows: when they are used, and that results equal eager mode's."""
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ import torch.nn.functional as F
 import compiler_core
 from compiler_core.records import Compile
 from tests.cases.kernel_programs import check, compiled
+from tests.sampling import pairs
 
 
 def text(compile_: Compile) -> str:
@@ -18,7 +20,7 @@ def text(compile_: Compile) -> str:
 
 
 def special(*shape: int) -> torch.Tensor:
-    """Random numbers; in some rows NaN, infinities, or one number alone."""
+    """Random numbers; some rows have NaN or infinities, or are constant."""
     x = torch.randn(shape)
     rows = x.reshape(-1, shape[-1])
     rows[1::11, -1], rows[2::11, 0], rows[3::11, 0] = float("nan"), float("inf"), float("-inf")
@@ -34,12 +36,12 @@ def standardised(x: torch.Tensor) -> Any:
 
 def masked(x: torch.Tensor) -> Any:
     top = x.amax(-1, keepdim=True)
-    few = (x > top - 1).sum(-1, keepdim=True) < 4  # a truth for each row
+    few = (x > top - 1).sum(-1, keepdim=True) < 4  # a boolean per row
     return torch.where(few, (x - top).exp(), x).sum(-1), few
 
 
 def divided_late(x: torch.Tensor) -> Any:
-    """A sum of floats that is divided two sweeps after it was made."""
+    """Divides a float sum two sweeps after it was computed."""
     total = x.sum(-1, keepdim=True)
     size = (x - total).abs().amax(-1, keepdim=True)
     return x * (total / size), size
@@ -48,10 +50,9 @@ def divided_late(x: torch.Tensor) -> Any:
 PROGRAMS = [lambda x: x.softmax(-1), lambda x: F.log_softmax(x * 2, -1), standardised, masked, divided_late]
 
 
-@pytest.mark.parametrize("program", PROGRAMS)
-@pytest.mark.parametrize("rows", [8, 37])
-@pytest.mark.parametrize("length", [1, 16, 100, 257, 513])
-def test_rows_of_any_number_and_length(program: Any, rows: int, length: int) -> None:
+@pytest.mark.parametrize(("program", "size"), pairs(PROGRAMS, itertools.product((8, 37), (1, 16, 100, 257, 513)), 2))
+def test_rows_of_any_number_and_length(program: Any, size: tuple[int, int]) -> None:
+    rows, length = size
     check(program, special(rows, length))
 
 

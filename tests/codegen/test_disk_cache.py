@@ -1,4 +1,4 @@
-"""The cache on disk: whole or not there, the user's alone, bounded, and shared by many processes."""
+"""Tests of the disk cache: damaged entries, permissions, size limits, and many processes."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ import pytest
 
 from compiler_core import config
 from compiler_core.codegen.build import disk_cache
-from compiler_core.codegen.machine_code import stages
+from compiler_core.codegen.machine_code import compiled_forms
 from compiler_core.errors import BuildError
+from tests import warm_python
 from tests.codegen.test_machine_code import SOFTMAX
 
 ROOT = Path(__file__).parents[2]
@@ -27,9 +28,9 @@ A, B, C = "a" * 64, "b" * 64, "c" * 64
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where files of one kind lie."""
+    """The folder of one kind of entries."""
     monkeypatch.setenv("CUTAWAY_CACHE_DIR", str(tmp_path / "cache"))
-    disk_cache.noted()
+    disk_cache.take_problems()
     return tmp_path / "cache" / "cutaway" / "graphs"
 
 
@@ -39,11 +40,12 @@ def test_what_was_written_is_read(folder: Path) -> None:
     assert disk_cache.read("graphs", B) is None
     assert [p.name for p in folder.iterdir()] == [A]
     assert sorted(p.name for p in folder.parent.iterdir()) == ["CACHEDIR.TAG", "graphs"]
-    assert not disk_cache.noted()
+    assert not disk_cache.take_problems()
 
 
 @pytest.mark.parametrize(
-    "damaged", [b"", b"content", disk_cache.sealed(b"content")[:-1], b"x" + disk_cache.sealed(b"content")[1:]]
+    "damaged",
+    [b"", b"content", disk_cache.with_checksum(b"content")[:-1], b"x" + disk_cache.with_checksum(b"content")[1:]],
 )
 def test_a_damaged_or_foreign_file_is_not_read(folder: Path, damaged: bytes) -> None:
     disk_cache.write("graphs", B, b"other")
@@ -64,7 +66,7 @@ def test_it_is_the_users_alone(folder: Path) -> None:
 
 
 def test_what_was_not_used_longest_goes_first(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    limit = 10 * (1000 + disk_cache.SEAL)
+    limit = 10 * (1000 + disk_cache.CHECKSUM_BYTES)
     monkeypatch.setitem(disk_cache.KINDS, "graphs", disk_cache.KINDS["graphs"]._replace(limit=limit))
     keys = [f"{number:064x}" for number in range(11)]
     for number, key in enumerate(keys[:10]):
@@ -81,28 +83,28 @@ def test_what_was_not_used_longest_goes_first(folder: Path, monkeypatch: pytest.
 def test_a_workshop_that_is_taken_for_one_left_behind_before_its_lock(
     folder: Path, monkeypatch: pytest.MonkeyPatch, when: str
 ) -> None:
-    """By another process, which tidies up between two steps of the making."""
+    """Another process removes the temporary file between two steps of writing it."""
     disk_cache.write("graphs", A, b"content")
     module: Any = {"mkdtemp": tempfile, "open": os}[when]
     step, taken = getattr(module, when), list[Any]()
 
     def and_tidied(*args: Any, **kwargs: Any) -> Any:
-        made = step(*args, **kwargs)
+        result = step(*args, **kwargs)
         if not taken:
-            taken.append(made)
-            tidy(folder)
-        return made
+            taken.append(result)
+            evict(folder)
+        return result
 
     monkeypatch.setattr(module, when, and_tidied)
-    with disk_cache.workshop(folder) as inside:
+    with disk_cache.build_folder(folder) as inside:
         assert taken
         assert sorted(folder.iterdir()) == sorted([folder / A, inside])
 
 
-def tidy(folder: Path) -> None:
-    """What the next process that writes into the folder does."""
+def evict(folder: Path) -> None:
+    """Evicts entries as a process does at its first write to the folder."""
     at = os.open(folder, os.O_RDONLY)
-    disk_cache._tidy(at, folder.name)
+    disk_cache._evict(at, folder.name)
     os.close(at)
 
 
@@ -111,7 +113,7 @@ def test_a_workshop_in_use_is_left_alone_and_one_left_behind_is_not(folder: Path
     (folder / "cutaway-building-dead").mkdir()
     (folder / "cutaway-building-dead" / "made").write_bytes(b"half")
     (folder / "cutaway-building-file").write_bytes(b"half")
-    with disk_cache.workshop(folder) as inside:
+    with disk_cache.build_folder(folder) as inside:
         disk_cache.write("graphs", B, b"content")
         assert [p for p in folder.iterdir() if p.is_dir()] == [inside]
     assert sorted(p.name for p in folder.iterdir()) == [A, B]
@@ -120,7 +122,7 @@ def test_a_workshop_in_use_is_left_alone_and_one_left_behind_is_not(folder: Path
 def test_a_folder_that_is_in_the_way_says_what_to_do(folder: Path) -> None:
     folder.parent.mkdir(parents=True)
     folder.write_text("in the way")
-    with pytest.raises(BuildError, match=r"no folder is in the way .*; move it, or let CUTAWAY_CACHE_DIR name another"):
+    with pytest.raises(BuildError, match=r"is not a folder .*; move that file away, or set CUTAWAY_CACHE_DIR"):
         disk_cache.write("graphs", A, b"content")
 
 
@@ -136,14 +138,14 @@ def test_its_place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def test_a_damaged_triton_kernel_is_compiled_again(folder: Path) -> None:
-    made = stages.machine_stages(SOFTMAX, "sm_90")
+    result = compiled_forms.compiled_forms(SOFTMAX, "sm_90")
     kept = sorted(folder.parent.glob("triton/*"))
     assert [p.suffix for p in kept] == [".zip", ".zip"]
     before = [p.stat().st_ino for p in kept]
-    assert stages.machine_stages(SOFTMAX, "sm_90") == made
+    assert compiled_forms.compiled_forms(SOFTMAX, "sm_90") == result
     assert [p.stat().st_ino for p in kept] == before, "found, not made"
     kept[0].write_bytes(b"nonsense")
-    assert stages.machine_stages(SOFTMAX, "sm_90") == made
+    assert compiled_forms.compiled_forms(SOFTMAX, "sm_90") == result
     assert disk_cache.read("triton", kept[0].stem) is not None
 
 
@@ -166,10 +168,10 @@ EIGHT = """
 import os, signal, time
 from pathlib import Path
 
-def is_building(pid):  # it runs the C++ compiler
+def is_building(pid):  # whether it is running the C++ compiler
     return bool(Path(f"/proc/{pid}/task/{pid}/children").read_text())
 
-compiler_core.compile(program(1), backend="aot_eager")(x)  # all is imported before there are eight
+compiler_core.compile(program(1), backend="aot_eager")(x)  # imports everything before eight processes run
 workers = []
 for _ in range(8):
     if not (pid := os.fork()):
@@ -189,19 +191,15 @@ print([e.detail.partition(":")[0] for c in record.compiles for e in c.events if 
 
 
 def test_eight_processes_at_once_one_killed_while_it_builds(tmp_path: Path) -> None:
-    """The same programs, an empty cache: all others are right, nothing corrupt, nothing left behind."""
+    """The same programs on an empty cache: results are right, no entry is damaged, no temporary file remains."""
     environment = os.environ | {"CUTAWAY_CACHE_DIR": str(tmp_path), "PYTHONPATH": str(ROOT)}
-
-    def run(program: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-c", program]
-        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=250)
-
-    done = run(CHECK + EIGHT)
+    done = warm_python.run(["-c", CHECK + EIGHT], env=environment)
     assert done.stdout == f"{[-signal.SIGKILL, *[0] * 7]}\n", done.stderr
-    tidy(tmp_path / "cutaway" / "cpp")
+    evict(tmp_path / "cutaway" / "cpp")
     kept = sorted(tmp_path.glob("cutaway/*/*"))
-    # three programs, what launches their kernels, and what the compiler's flags were tried with
+    # three programs, the launcher, and the library that tests the compiler's flags
     assert [p.parent.name for p in kept] == ["cpp"] * 5 + ["graphs"] * 3
-    assert all(disk_cache.unsealed(p.read_bytes()) is not None for p in kept)
-    done = run(CHECK + LATER)
+    assert all(disk_cache.verified_content(p.read_bytes()) is not None for p in kept)
+    command = [sys.executable, "-c", CHECK + LATER]  # with another seed of `hash`
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=250)
     assert done.stdout == f"{['found'] * 3}\n", done.stderr

@@ -1,4 +1,4 @@
-"""Faults of the machine, each produced for real: what is said is what docs/faults.md says, and results are right."""
+"""Produces each fault of docs/faults.md: the message is the documented one, and results are right."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import textwrap
 import time
 from collections.abc import Callable
@@ -16,6 +15,9 @@ import pytest
 
 from compiler_core.codegen.build import external
 from compiler_core.errors import TimedOut
+from tests import warm_python
+
+pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
 STRANGER = 54321
@@ -41,7 +43,7 @@ for each in heard:
 
 
 class Fault:
-    """How a row of the table is produced."""
+    """How the fault of one row of the table is produced."""
 
     def __init__(
         self,
@@ -68,7 +70,7 @@ for last in "$@"; do :; done
 source=$(for a in "$@"; do case "$a" in *.cpp) echo "$a";; esac; done)
 if grep -q 'int one()' "$source"; then exec g++ "$@"; fi
 """
-"""Says its version, and builds a library of one function, as it should; the last argument is the library's path."""
+"""A compiler that works for --version and for a library of one function; ``$last`` is the library's path."""
 
 
 def small_disk(tmp_path: Path) -> dict[str, str]:
@@ -107,11 +109,11 @@ LIMIT = "import resource; resource.setrlimit(resource.RLIMIT_{}, ({}, resource.g
 BE_A_STRANGER = f"""
 import resource
 compiler_core.compile(lambda x: x.sin() + 1, backend='aot_eager')(torch.ones(3))
-import compiler_core.backends.kernels, compiler_core.backends.graph_cache
+import compiler_core.pipeline.graph
 os.setgroups([]); os.setgid({STRANGER}); os.setuid({STRANGER})
 """
 FEW_FILES = """
-import compiler_core.backends.kernels, compiler_core.backends.graph_cache, compiler_core.codegen.build.compilers
+import compiler_core.pipeline.graph, compiler_core.codegen.build.compilers
 compiler_core.codegen.build.compilers.toolchain()
 compiler_core.compile(lambda x: x.sin() + 1)(torch.ones(3))
 taken = []
@@ -130,7 +132,7 @@ FAULTS = {
     "no C++ compiler": Fault(prepare=lambda _: {"PATH": "", "CXX": ""}),
     "a compiler that does not run": Fault(prepare=lambda _: {"CXX": "false"}),
     "a program for another machine in `CXX`": Fault(prepare=wrong_format),
-    "something else than a compiler in `CXX`": Fault(prepare=lambda _: {"CXX": "true"}),
+    "something other than a compiler in `CXX`": Fault(prepare=lambda _: {"CXX": "true"}),
     "a compiler that hangs": Fault(
         prepare=lambda tmp_path: {
             "CXX": script(tmp_path / "cxx", "sleep 600"),
@@ -142,10 +144,10 @@ FAULTS = {
             "CXX": script(tmp_path / "cxx", f"{KERNELS_ONLY}sleep 600"),
             "CUTAWAY_COMPILE_TIMEOUT": "20",
         },
-        before="from compiler_core.codegen.build import compilers as build; build.load(build.TRIVIAL)\n"
+        before="from compiler_core.codegen.build import compilers as build; build.load(build.TRIVIAL_SOURCE)\n"
         "os.environ['CUTAWAY_COMPILE_TIMEOUT'] = '1'",
     ),
-    "a compiler that makes half a library": Fault(
+    "a compiler that writes an incomplete library": Fault(
         prepare=lambda tmp_path: {
             "CXX": script(
                 tmp_path / "cxx",
@@ -166,7 +168,7 @@ FAULTS = {
     "a cache that others can change": Fault(compiled=True, prepare=open_to_all),
     "a cache that belongs to another user": Fault(compiled=True, prepare=of_others, needs_root=True),
     "other files where the cache would be": Fault(compiled=True, prepare=with_others),
-    "a user in `CUTAWAY_CACHE_DIR` that there is not": Fault(
+    "an unknown user in `CUTAWAY_CACHE_DIR`": Fault(
         compiled=True, prepare=lambda _: {"CUTAWAY_CACHE_DIR": "~nosuchuser/cache"}
     ),
     "too many open files": Fault(before=LIMIT.format("NOFILE", 200, "NOFILE") + FEW_FILES, after=ALL_CLOSED),
@@ -175,7 +177,7 @@ FAULTS = {
         prepare=lambda tmp_path: {
             "CXX": script(
                 tmp_path / "cxx",
-                f"{KERNELS_ONLY}exec g++ -wrapper sh,-c,'kill -9 $$' \"$@\"",  # what the system does without memory
+                f"{KERNELS_ONLY}exec g++ -wrapper sh,-c,'kill -9 $$' \"$@\"",  # as the kernel does without memory
             )
         }
     ),
@@ -184,7 +186,7 @@ FAULTS = {
 
 
 def rows() -> dict[str, list[str]]:
-    """The table: the cells of each row by the first of them."""
+    """Returns the table of docs/faults.md: the cells of each row, by the first cell."""
     lines = (ROOT / "docs" / "faults.md").read_text(encoding="utf-8").splitlines()
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("| ")]
     return {row[0]: row for row in cells[1:]}
@@ -195,27 +197,26 @@ def test_the_table_has_each_fault_that_is_produced() -> None:
 
 
 @pytest.mark.parametrize("name", FAULTS)
-def test_each_fault_is_said_and_results_are_right(name: str, tmp_path: Path) -> None:
+def test_each_fault_is_reported_and_results_are_right(name: str, tmp_path: Path) -> None:
     fault = FAULTS[name]
     if fault.needs_root and os.geteuid():
         pytest.skip("only root can make it")
     environment = os.environ | {"CUTAWAY_CACHE_DIR": str(tmp_path / "cache"), "PYTHONPATH": str(ROOT)}
-    environment |= {"OMP_NUM_THREADS": "1"}  # threads of OpenMP cannot be made where no process can
+    environment |= {"OMP_NUM_THREADS": "1"}  # OpenMP threads count as processes
     environment.pop("CXX", None)
     environment |= fault.prepare(tmp_path)
     program = PROGRAM.format(before=fault.before, after=fault.after, number=f"{abs(hash(name)) % 9973}.5")
-    python = [sys.executable, "-c", program]
     try:
         start = time.monotonic()
-        done = subprocess.run(python, env=environment, capture_output=True, text=True, timeout=200)
+        done = warm_python.run(["-c", program], env=environment)
     finally:
         if name == "a full disk":
             subprocess.run(["umount", "-l", tmp_path / "disk"], check=True)
     assert done.returncode == 0, done.stderr
-    how, _, said = done.stdout.partition("\n")
-    assert rows()[name][1] in said
-    assert how == ("compiled" if fault.compiled else "plain"), said
-    assert ("not kept on disk" in said) == fault.compiled
+    how, _, output = done.stdout.partition("\n")
+    assert rows()[name][1] in output
+    assert how == ("compiled" if fault.compiled else "plain"), output
+    assert ("not kept on disk" in output) == fault.compiled
     assert time.monotonic() - start < 60
 
 
@@ -223,7 +224,7 @@ def test_each_fault_is_said_and_results_are_right(name: str, tmp_path: Path) -> 
 
 
 def is_alive(pid: int) -> bool:
-    """Whether it still is a few seconds later."""
+    """Returns whether the process still exists after a few seconds."""
     for _ in range(100):
         try:
             if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
@@ -244,7 +245,7 @@ def test_a_program_is_ended_with_all_that_it_started(tmp_path: Path) -> None:
 
 
 def test_what_a_program_leaves_behind_is_not_waited_for(tmp_path: Path) -> None:
-    """It holds the outputs open."""
+    """A child process keeps the outputs open."""
     start = time.monotonic()
     done = external.run(["sh", "-c", f"echo said; sleep 600 & echo $! > {tmp_path}/child"], timeout=60)
     assert (done.status, done.out) == (0, "said\n")
@@ -274,7 +275,7 @@ def test_a_compiler_with_arguments(tmp_path: Path) -> None:
         "PYTHONPATH": str(ROOT),
     }
     program = PROGRAM.format(before="", after="", number=1)
-    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=200)
+    done = warm_python.run(["-c", program], env=environment)
     assert done.stdout == "compiled\n", done.stderr + done.stdout
     assert {*(tmp_path / "ran").read_text().split()} == {"g++"}
 
@@ -289,7 +290,7 @@ def interrupt():
     os.kill(os.getpid(), 2)
 threading.Thread(target=interrupt, daemon=True).start()
 from compiler_core.codegen.build import compilers as build
-build.load(build.TRIVIAL)
+build.load(build.TRIVIAL_SOURCE)
 try:
     compiler_core.compile(lambda x: x.cos() + 1)(torch.ones(5))
 except KeyboardInterrupt:
@@ -309,7 +310,7 @@ def test_an_interrupt_ends_the_compiler(tmp_path: Path) -> None:
         "PYTHONPATH": str(ROOT),
     }
     program = PROGRAM.format(before=INTERRUPTED, after="", number=1)
-    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=200)
+    done = warm_python.run(["-c", program], env=environment)
     assert done.stdout == "interrupted True\ncompiled\n", done.stderr
     assert not is_alive(int(started.read_text()))
     assert not list((tmp_path / "cache").rglob("*building-*"))
@@ -319,25 +320,24 @@ def test_an_interrupt_ends_the_compiler(tmp_path: Path) -> None:
 
 
 def checked(**environment: str) -> tuple[int, str]:
-    command = [sys.executable, "-m", "compiler_core.api.check"]
-    done = subprocess.run(command, env=os.environ | environment, cwd=ROOT, capture_output=True, text=True, timeout=200)
+    done = warm_python.run(["-m", "compiler_core.api.check"], env=os.environ | environment)
     assert not done.stderr
     return done.returncode, done.stdout
 
 
 def test_check_of_a_machine_without_faults(tmp_path: Path) -> None:
-    status, said = checked(CUTAWAY_CACHE_DIR=str(tmp_path))
-    assert status == 0, said
-    assert "all is well" in said
-    assert "builds and loads a library" in said
-    assert f"kernel cache: {tmp_path}/cutaway" in said
+    status, output = checked(CUTAWAY_CACHE_DIR=str(tmp_path))
+    assert status == 0, output
+    assert "no problems" in output
+    assert "builds and loads a library" in output
+    assert f"kernel cache: {tmp_path}/cutaway" in output
 
 
 def test_check_says_what_is_wrong_and_what_to_do(tmp_path: Path) -> None:
     tmp_path.chmod(0o777)
-    status, said = checked(CUTAWAY_CACHE_DIR=str(tmp_path), CXX="true", CUTAWAY_CACHE_READ_FROM=str(tmp_path / "no"))
+    status, output = checked(CUTAWAY_CACHE_DIR=str(tmp_path), CXX="true", CUTAWAY_CACHE_READ_FROM=str(tmp_path / "no"))
     assert status == 1
-    assert "does not build a library of one function" in said
-    assert re.search(rf"PROBLEM .*{tmp_path}, which it lies in, can be changed by every user.*\n +-> `chmod \+t", said)
-    assert "CUTAWAY_CACHE_READ_FROM" in said
-    assert "problems: 3" in said
+    assert "does not build a library of one function" in output
+    assert re.search(rf"PROBLEM .*parent folder {tmp_path} can be changed by every user.*\n +-> run `chmod \+t", output)
+    assert "CUTAWAY_CACHE_READ_FROM" in output
+    assert "problems: 3" in output

@@ -1,4 +1,4 @@
-"""Machine code without the machine: real compilers, no GPU."""
+"""Tests of machine code for devices that are not present: real compilers, no GPU."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from compiler_core import config
-from compiler_core.codegen.machine_code import line_map, stages
+from compiler_core.codegen.machine_code import compiled_forms, line_map
 from compiler_core.errors import BuildError, UsageError
 from compiler_core.records import Compile, Record, Span
 
@@ -73,8 +73,8 @@ def line_of(source: str, text: str) -> int:
     return number
 
 
-def origins(stage: stages.MachineStage, instruction: str) -> set[int]:
-    """The kernel lines behind those lines of the stage that match `instruction`."""
+def origins(stage: compiled_forms.CompiledForm, instruction: str) -> set[int]:
+    """Returns the kernel lines of those lines of a form that match `instruction`."""
     pairs = zip(stage.text.splitlines(), stage.lines, strict=True)
     found = [lines for text, lines in pairs if re.search(instruction, text)]
     assert found, f"no {instruction} in {stage.name}"
@@ -89,7 +89,7 @@ def origins(stage: stages.MachineStage, instruction: str) -> set[int]:
     ],
 )
 def test_each_rung_maps_back_to_the_kernel(target: str, last: str, load: str, exp: str, reduce: str) -> None:
-    forms = {stage.name: stage for stage in stages.machine_stages(SOFTMAX, target)}
+    forms = {stage.name: stage for stage in compiled_forms.compiled_forms(SOFTMAX, target)}
     assert list(forms)[:3] == ["ttir", "ttgir", "llir"]
     assert list(forms)[-1] == last
     loads = {line_of(SOFTMAX, "x = tl.load"), line_of(SOFTMAX, "* 2.0")}
@@ -97,7 +97,7 @@ def test_each_rung_maps_back_to_the_kernel(target: str, last: str, load: str, ex
     assert origins(forms["ttgir"], r"math\.exp") == {line_of(SOFTMAX, "tl.exp")}
     assert origins(forms[last], load) == loads
     assert origins(forms[last], exp) == {line_of(SOFTMAX, "tl.exp")}
-    # the helper that combines two maxima counts for the line that reduces
+    # the helper that combines two maxima is mapped to the line that reduces
     assert origins(forms["ttir"], "maximumf") == {line_of(SOFTMAX, "tl.reduce")}
     assert line_of(SOFTMAX, "tl.reduce") in origins(forms[last], reduce)
     # tl.sum is inlined from Triton's library
@@ -108,7 +108,7 @@ def test_each_rung_maps_back_to_the_kernel(target: str, last: str, load: str, ex
 
 
 def test_ptx_and_resources() -> None:
-    forms = {stage.name: stage for stage in stages.machine_stages(SOFTMAX, "sm_80")}
+    forms = {stage.name: stage for stage in compiled_forms.compiled_forms(SOFTMAX, "sm_80")}
     assert ".target sm_80" in forms["ptx"].text
     assert origins(forms["ptx"], r"ld\.global") == {line_of(SOFTMAX, "x = tl.load"), line_of(SOFTMAX, "* 2.0")}
     assert origins(forms["ptx"], r"\bshfl") == {line_of(SOFTMAX, "tl.reduce"), line_of(SOFTMAX, "tl.sum")}
@@ -118,7 +118,7 @@ def test_ptx_and_resources() -> None:
 
 
 def test_cpp_assembly() -> None:
-    (stage,) = stages.machine_stages(NATIVE, "cpu")
+    (stage,) = compiled_forms.compiled_forms(NATIVE, "cpu")
     assert stage.name == "asm"
     assert stage.text.startswith("kernel:")
     assert line_of(NATIVE, "sqrt(") in origins(stage, r"\bv?sqrt[ps]s"), "inlined from <cmath>"
@@ -129,7 +129,7 @@ def test_cpp_assembly() -> None:
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="the compiler here is for another architecture")
 @pytest.mark.parametrize(("level", "widest"), [(2, "xmm"), (3, "ymm"), (4, "[yz]mm")])
 def test_assembly_for_other_levels_of_x86(level: int, widest: str) -> None:
-    (stage,) = stages.machine_stages(NATIVE, f"x86-64-v{level}")
+    (stage,) = compiled_forms.compiled_forms(NATIVE, f"x86-64-v{level}")
     assert re.fullmatch(widest, max(re.findall(r"[xyz]mm", stage.text)))
     assert any(stage.lines)
 
@@ -144,11 +144,11 @@ def test_recorded_lines_are_linked(compile_: Compile) -> None:
         lines = source.count("\n")
         spans = [*(Span(str(n), n, n) for n in range(1, lines + 1)), Span("kernel", 1, lines)]
         kernel = compile_.artifact("kernel", name, language, source, spans)  # type: ignore[arg-type]
-        made = stages.record_machine_code(compile_, kernel, target)
-        assert stages.record_machine_code(compile_, kernel, target) == made, "made once"
+        result = compiled_forms.record_machine_code(compile_, kernel, target)
+        assert compiled_forms.record_machine_code(compile_, kernel, target) == result, "made once"
         wanted = kernel.item(str(line_of(source, "tl.exp" if language == "triton" else "sqrt(")))
         reached = record.linked(wanted)
-        for artifact in made:
+        for artifact in result:
             assert artifact.pane == "machine"
             assert artifact.name.startswith(f"forward.{target}.")
             assert any(item.startswith(artifact.id + "#") for item in reached), artifact.name
@@ -165,32 +165,32 @@ def compile_() -> Compile:
 
 
 def test_unknown_target_lists_the_known() -> None:
-    with pytest.raises(UsageError, match=r"unknown target 'sm_9'; known are cpu, x86-64-v2, .*sm_75, .*gfx942"):
-        stages.machine_stages(SOFTMAX, "sm_9")
+    with pytest.raises(UsageError, match=r"unknown target 'sm_9'; the targets are cpu, x86-64-v2, .*sm_75, .*gfx942"):
+        compiled_forms.compiled_forms(SOFTMAX, "sm_9")
 
 
 def test_target_of_the_other_language(compile_: Compile) -> None:
     kernel = compile_.artifact("kernel", "forward.cpp", "cpp", NATIVE)
-    with pytest.raises(UsageError, match=r"forward\.cpp is cpp"):
-        stages.record_machine_code(compile_, kernel, "sm_90")
+    with pytest.raises(UsageError, match=r"forward\.cpp is a cpp kernel"):
+        compiled_forms.record_machine_code(compile_, kernel, "sm_90")
 
 
 def test_missing_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CXX", raising=False)
     monkeypatch.setenv("PATH", "")
     with pytest.raises(BuildError, match="CXX"):
-        stages.machine_stages(NATIVE, "cpu")
+        compiled_forms.compiled_forms(NATIVE, "cpu")
 
 
 def test_missing_triton(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(BuildError, match="pip install triton"):
-        stages.machine_stages(SOFTMAX + "\n# not imported before\n", "sm_90")
+        compiled_forms.compiled_forms(SOFTMAX + "\n# not imported before\n", "sm_90")
 
 
 def test_kernel_that_does_not_compile() -> None:
     with pytest.raises(BuildError, match="cannot compile softmax for 90"):
-        stages.machine_stages(SOFTMAX.replace("tl.exp(x - amax)", "tl.no_such_function(x)"), "sm_90")
+        compiled_forms.compiled_forms(SOFTMAX.replace("tl.exp(x - amax)", "tl.no_such_function(x)"), "sm_90")
 
 
 def test_an_assembler_that_hangs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -203,13 +203,15 @@ def test_an_assembler_that_hangs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     monkeypatch.setenv("TRITON_PTXAS_PATH", str(slow))
     monkeypatch.setenv("TRITON_PTXAS_BLACKWELL_PATH", str(slow))
     monkeypatch.setenv("CUTAWAY_COMPILE_TIMEOUT", "3")
-    with pytest.raises(BuildError, match="softmax for 90: ptxas did not end within its limit of time"):
-        stages.machine_stages(SOFTMAX.replace("tl.exp(x - amax)", "tl.exp(x - amax) * 1.625"), "sm_90")  # in no cache
+    with pytest.raises(BuildError, match="softmax for 90: ptxas did not end within its time limit"):
+        compiled_forms.compiled_forms(
+            SOFTMAX.replace("tl.exp(x - amax)", "tl.exp(x - amax) * 1.625"), "sm_90"
+        )  # not cached
 
 
 def test_source_that_does_not_compile() -> None:
     with pytest.raises(BuildError, match="out_of_nowhere"):
-        stages.machine_stages(NATIVE.replace("third;", "out_of_nowhere;"), "cpu")
+        compiled_forms.compiled_forms(NATIVE.replace("third;", "out_of_nowhere;"), "cpu")
 
 
 def test_llvm_follows_inlined_calls_to_the_kernel() -> None:

@@ -1,4 +1,4 @@
-"""The memory plan: buffers lie where dead ones did, results nowhere else, and the record says what that saves."""
+"""Tests of memory planning: buffers reuse the memory of dead ones, results do not, and the record has the savings."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import compiler_core
 from compiler_core.api.compile import record_of
-from compiler_core.codegen.wrapper.memory_plan import KEPT
+from compiler_core.codegen.wrapper.memory_plan import MAX_RETAINED_BYTES
 from compiler_core.records import Compile
 from tests.cases.kernel_programs import check
 
 X = torch.randn(64, 64)
 
 
-def reused(compile_: Compile) -> dict[str, str]:
+def reused_memory(compile_: Compile) -> dict[str, str]:
     return {b.name: b.takes for b in compile_.memory[0].buffers if b.takes}
 
 
@@ -41,7 +41,7 @@ def test_a_buffer_lies_where_a_dead_one_did() -> None:
 
 
 def test_reductions_in_turn_share_two_places() -> None:
-    """Each column of sums is dead once the next two are there; it is not where a kernel still reads."""
+    """Each buffer of sums is dead after the next two are computed; memory that a kernel reads is not reused."""
 
     def program(x: torch.Tensor) -> torch.Tensor:
         for dim in (0, 1, 0, 1, 0):
@@ -50,7 +50,7 @@ def test_reductions_in_turn_share_two_places() -> None:
 
     compile_ = check(program, X)
     (plan,) = compile_.memory
-    taken = reused(compile_)
+    taken = reused_memory(compile_)
     assert taken
     places = {b.name: b for b in plan.buffers}
     for name, dead in taken.items():
@@ -63,14 +63,14 @@ def test_reductions_in_turn_share_two_places() -> None:
 
 def test_what_a_call_may_keep_a_view_of_is_left_alone() -> None:
     def program(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        made = x.exp()
-        left, right = torch.ops.aten.split_with_sizes(made, [32, 32])
+        result = x.exp()
+        left, right = torch.ops.aten.split_with_sizes(result, [32, 32])
         for dim in (0, 1, 0):
             x = x.softmax(dim).sin()
         return x, left @ left.t(), right
 
     compile_ = check(program, X)
-    assert "exp" not in reused(compile_).values()
+    assert "exp" not in reused_memory(compile_).values()
 
 
 def test_results_of_one_call_are_not_those_of_the_next() -> None:
@@ -84,7 +84,7 @@ def test_results_of_one_call_are_not_those_of_the_next() -> None:
 
 
 def allocated(call: Callable[[], object]) -> int:
-    """The most bytes that PyTorch's allocator had given out at one time for `call`."""
+    """Returns the peak of bytes allocated by PyTorch during `call`."""
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
         kept = call()
     events: Any = profile.profiler
@@ -101,7 +101,7 @@ PEAKS: dict[str, Callable[[torch.Tensor], object]] = {
 }
 
 
-@pytest.mark.filterwarnings("ignore:.*Profiler clears events")  # PyTorch 2.11 says so always
+@pytest.mark.filterwarnings("ignore:.*Profiler clears events")  # PyTorch 2.11 always warns
 @pytest.mark.parametrize("name", PEAKS)
 def test_the_peak_is_the_allocators(name: str) -> None:
     x = torch.randn(300, 300)
@@ -116,15 +116,15 @@ def test_the_peak_is_the_allocators(name: str) -> None:
 def test_large_buffers_of_the_cpu_lie_in_huge_pages() -> None:
     x = torch.randn(1200, 1000)
     compiled = compiler_core.compile(lambda x: x * 2 + 1, backend="cpp", strict=True)
-    made = compiled(x)
-    torch.testing.assert_close(made, x * 2 + 1)
-    assert "hg" in flags_of_memory(made.data_ptr() + made.nbytes // 2)
+    result = compiled(x)
+    torch.testing.assert_close(result, x * 2 + 1)
+    assert "hg" in flags_of_memory(result.data_ptr() + result.nbytes // 2)
     small = compiled(x[:8])
     assert torch.equal(small, x[:8] * 2 + 1)
 
 
 def flags_of_memory(address: int) -> list[str]:
-    """What Linux was told of the mapping that holds `address`."""
+    """Returns the flags of the memory mapping that contains `address`."""
     inside = False
     for line in Path("/proc/self/smaps").read_text().splitlines():
         if bounds := re.match(r"([0-9a-f]+)-([0-9a-f]+) ", line):
@@ -135,7 +135,7 @@ def flags_of_memory(address: int) -> list[str]:
 
 
 def test_what_is_taken_in_one_way_is_made_so() -> None:
-    """A gradient of another shape than the loops that make it, and a transposed argument of a call."""
+    """A gradient with another shape than its loops, and a transposed argument of a call."""
 
     def program(x: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, ...]:
         total = x.exp().sum(0, keepdim=True)
@@ -145,8 +145,8 @@ def test_what_is_taken_in_one_way_is_made_so() -> None:
     x, w = torch.randn(6, 8), torch.randn(6, 5)
     text = check(program, x, w).find("forward.wrapper").text
     assert re.findall(r"window\((\w+)", text) == ["mul"], text
-    made = compiler_core.compile(program)(x, w)
-    assert [t.stride() for t in made] == [t.stride() for t in program(x, w)]
+    result = compiler_core.compile(program)(x, w)
+    assert [t.stride() for t in result] == [t.stride() for t in program(x, w)]
 
 
 def standardised(x: torch.Tensor) -> torch.Tensor:
@@ -161,7 +161,7 @@ def test_small_buffers_are_kept_for_the_next_run() -> None:
     (names,) = re.findall(r"^    forward_kept\.append\(\((.*?),?\)\)$", text, re.MULTILINE)
     kept = {b.name: b.bytes for b in compile_.memory[0].buffers if b.kept}
     assert set(names.split(", ")) == kept.keys()
-    assert sum(kept.values()) <= KEPT
+    assert sum(kept.values()) <= MAX_RETAINED_BYTES
     (first,) = run([X])
     (second,) = run([-X])
     torch.testing.assert_close(first, standardised(X))
@@ -183,11 +183,11 @@ def test_runs_at_the_same_time_share_no_buffers() -> None:
         assert all(threads.map(works, range(4)))
 
 
-# -- what a forward saved --------------------------------------------------------------------------
+# -- saved tensors ---------------------------------------------------------------------------------
 
 
-class Alive(TorchDispatchMode):
-    """How much of the memory behind `tensors` is left at each product of matrices."""
+class SavedMemory(TorchDispatchMode):
+    """Notes how much memory of `tensors` is still allocated at each matrix product."""
 
     def __init__(self, tensors: Sequence[torch.Tensor]) -> None:
         super().__init__()
@@ -217,7 +217,7 @@ def test_what_was_saved_is_freed_as_the_backward_goes_on(outputs: str, retain: b
     loss, *_others = compiler_core.compile(program)(torch.randn(4, 8), *weights)
     assert loss.grad_fn is not None
     given = {w.data_ptr() for w in weights}
-    with Alive([t for t in loss.grad_fn.saved_tensors if t.data_ptr() not in given]) as alive:
+    with SavedMemory([t for t in loss.grad_fn.saved_tensors if t.data_ptr() not in given]) as alive:
         loss.backward(retain_graph=retain)
     first, last = alive.at_products[0], alive.at_products[-1]
     assert last == first if retain else last <= first // 3
@@ -240,7 +240,7 @@ OUTPUTS: dict[str, Callable[[torch.Tensor], tuple[torch.Tensor, ...]]] = {
 @pytest.mark.parametrize("name", OUTPUTS)
 @pytest.mark.parametrize("order", [(0, 1), (1, 0), (0, 0), (0, 1, 2), (2, 1, 0), (1, 2, 1)])
 def test_backwards_through_one_output_at_a_time(name: str, order: Sequence[int]) -> None:
-    """They give what eager PyTorch gives, and its error where an earlier one freed what they need."""
+    """Results equal eager mode's, and so does the error if an earlier backward freed the saved tensors."""
     program, start = OUTPUTS[name], torch.randn(3, 3)
     gradients = torch.randn(3, 3, 3)
     found: list[list[Any]] = []

@@ -1,4 +1,4 @@
-"""What eager's dropout draws on a CPU."""
+"""Tests of random numbers drawn like PyTorch's CPU generator."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ import torch.nn.functional as F
 import compiler_core
 from compiler_core.codegen.wrapper import mersenne
 
-if not mersenne.ours():
+if not mersenne.matches_pytorch():
     pytest.skip("PyTorch draws with MKL here", allow_module_level=True)
 
 
 def after() -> list[torch.Tensor]:
-    """What the generator is and gives now."""
+    """Returns the generator's state and its next numbers."""
     return [torch.get_rng_state(), torch.randn(3), torch.rand(5)]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.bool])
-@pytest.mark.parametrize("words", [0, 1, 311, 622, 623, 624])  # taken before, of 624
+@pytest.mark.parametrize("words", [0, 1, 311, 622, 623, 624])  # words drawn before, of the state's 624
 def test_the_numbers_and_the_state_are_those_of_pytorch(words: int, dtype: torch.dtype) -> None:
     for count in (0, 1, 2, 311, 312, 313, 1249, 5000):
         for p in (0.0, 1e-12, 0.1, 0.5, 0.9, 1.0):

@@ -1,4 +1,4 @@
-"""Graphs whose sizes are symbols: equal to eager at fresh sizes, for values, gradients, mutations and aliases."""
+"""Tests of symbolic sizes: values, gradients, mutations and aliases equal eager mode's at new sizes."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ import importlib.util
 import json
 import os
 import random
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -16,8 +14,11 @@ import torch
 
 import compiler_core
 from compiler_core.records import Record
+from tests import warm_python
 from tests.cases import captured, symbolic_programs
 from tests.cases.symbolic_programs import MODULES, PROGRAMS, SIZES, verdict
+
+pytestmark = pytest.mark.slow
 
 INTERPRETED = ("broadcast_column", "column_sums", "reductions", "layer_norm", "attention", "reshape", "constants")
 """Programs for Triton's interpreter, which is slow."""
@@ -29,13 +30,13 @@ def test_kernels(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["split", "scaled", "dropout", "writes_input", "views_of_input", "views_of_output"])
-def test_joint_graph_and_glue(name: str) -> None:
+def test_joint_graph_and_autograd_function(name: str) -> None:
     assert verdict(name, "aot_eager") == "ok"
 
 
 @pytest.mark.parametrize("name", ["broadcast", "softmax", "column_sums", "reductions", "layer_norm", "flatten"])
 def test_kernels_compiled_for_small_sizes_at_large_ones(name: str) -> None:
-    """Where threads share out the work, and rows are too long to keep what was computed."""
+    """Sizes at which kernels use threads, and rows are too long to store expensive values."""
     assert verdict(name, "cpp", (3, 1031, 9001)) == "ok"
 
 
@@ -45,13 +46,13 @@ def test_modules(name: str, training: bool) -> None:
     kind, make = MODULES[name]
     torch.manual_seed(3)
     module, draw = kind().train(training), random.Random(name)
-    twin = copy.deepcopy(module)
+    copied = copy.deepcopy(module)
     compiled = compiler_core.compile(module, backend="cpp", dynamic=True, strict=True)
     for _ in range(3):
         arguments = [make(draw.choice(SIZES), draw.choice(SIZES))]
         module.zero_grad()
-        twin.zero_grad()
-        expected = captured.outcome(twin, arguments, True)
+        copied.zero_grad()
+        expected = captured.outcome(copied, arguments, True)
         captured.assert_equal(captured.outcome(module, arguments, True, compiled), expected, 2e-5)
 
 
@@ -59,8 +60,8 @@ def test_modules(name: str, training: bool) -> None:
 def test_triton_in_its_interpreter() -> None:
     root = Path(__file__).parents[2]
     environment = os.environ | {"TRITON_INTERPRET": "1", "PYTHONPATH": str(root), "PYTHONWARNINGS": "ignore"}
-    command = [sys.executable, str(Path(symbolic_programs.__file__)), "triton", *INTERPRETED]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=280)
+    command = [str(Path(symbolic_programs.__file__)), "triton", *INTERPRETED]
+    done = warm_python.run(command, env=environment)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == dict.fromkeys(INTERPRETED, "ok")
 

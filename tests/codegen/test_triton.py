@@ -1,4 +1,4 @@
-"""The loop IR as Triton kernels: their text here, their values in Triton's interpreter."""
+"""Tests of Triton kernels: their source, and their results in Triton's interpreter."""
 
 from __future__ import annotations
 
@@ -9,32 +9,34 @@ from pathlib import Path
 import pytest
 import torch
 
-from compiler_core.backends import kernels
-from compiler_core.codegen.machine_code import stages
-from compiler_core.codegen.source import Code
+from compiler_core.codegen.machine_code import compiled_forms
+from compiler_core.codegen.source import KernelSource
 from compiler_core.codegen.triton import module as triton_module
 from compiler_core.codegen.triton import printer as triton
 from compiler_core.codegen.triton.ops import literal
 from compiler_core.config import Options
 from compiler_core.errors import BuildError
 from compiler_core.loops import ir
-from compiler_core.loops.fuse.mix_order_reduction import join_columns
-from compiler_core.loops.fuse.rewriter import Wishes
+from compiler_core.loops.fuse.mix_order_reduction import fuse_mix_order_reductions
+from compiler_core.loops.fuse.rewriter import FusionRequests
 from compiler_core.loops.fuse.rules import fuse
 from compiler_core.loops.ir import Address, Compute, Literal, Load, Loops, Reduce, Store
 from compiler_core.loops.lower import lower
-from compiler_core.loops.schedule.multi_pass import in_stages
+from compiler_core.loops.schedule.multi_pass import split_passes
 from compiler_core.loops.schedule.two_kernel_reduction import split_reductions
+from compiler_core.pipeline import graph as graph_stages
 from compiler_core.support.size_expr import Int, symbol
 from tests.cases import triton_cases
 from tests.cases.interpreter import verdicts_of
+
+pytestmark = pytest.mark.slow
 
 f32 = torch.float32
 
 
 @pytest.fixture(scope="module")
 def verdicts() -> dict[str, str]:
-    """Every case, run in the interpreter in one process."""
+    """The verdicts on all cases, run in the interpreter in one process."""
     return verdicts_of(triton_cases)
 
 
@@ -47,25 +49,25 @@ def test_same_values_as_eager(name: str, verdicts: dict[str, str]) -> None:
 def test_compiles_for_a_gpu_that_is_not_here(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     for kernel in triton_module.load(code_of(name).text).values():
-        compiled = triton_module.compile_kernel(kernel, stages.triton_target("sm_90"))
+        compiled = triton_module.compile_kernel(kernel, compiled_forms.triton_target("sm_90"))
         assert f".entry {kernel.function.__name__}(" in compiled.asm["ptx"]
 
 
 def test_minimum_and_maximum_let_nan_through(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The interpreter always does; the hardware only when it is told to."""
+    """The interpreter always propagates NaN; hardware only if the kernel requests it."""
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
-    made = triton_module.load(code_of("nan").text).values()
-    ptx = "".join(triton_module.compile_kernel(k, stages.triton_target("sm_90")).asm["ptx"] for k in made)
+    result = triton_module.load(code_of("nan").text).values()
+    ptx = "".join(triton_module.compile_kernel(k, compiled_forms.triton_target("sm_90")).asm["ptx"] for k in result)
     assert "max.NaN.f32" in ptx
     assert "min.NaN.f32" in ptx
     assert not re.search(r"\b(max|min)\.(ftz\.)?f32", ptx)
 
 
-def code_of(name: str) -> Code:
+def code_of(name: str) -> KernelSource:
     inputs = triton_cases.inputs_of(name, "cpu")
     lowered = lower(triton_cases.graph_of(name, inputs), "forward", triton_cases.ON_BOTH)
-    program = join_columns(fuse(lowered), Wishes()).program
-    return triton.generate(split_reductions(in_stages(program)))
+    program = fuse_mix_order_reductions(fuse(lowered), FusionRequests()).program
+    return triton.generate(split_reductions(split_passes(program)))
 
 
 def softmax(rows: int, columns: int) -> Loops:
@@ -86,7 +88,7 @@ def buffer(name: str) -> ir.Buffer:
     return ir.Buffer(name, f32, (8,), (1,), torch.device("cuda", 0), "input")
 
 
-def generate(*loops: Loops) -> Code:
+def generate(*loops: Loops) -> KernelSource:
     names = dict.fromkeys(name for step in loops for name in step.arguments)
     buffers = {name: buffer(name) for name in names}
     for step in loops:
@@ -94,8 +96,8 @@ def generate(*loops: Loops) -> Code:
     return triton.generate(ir.Program("forward", buffers, (), loops, ()))
 
 
-def printed(code: Code, statement: int) -> list[str]:
-    """The lines that say that they print that statement."""
+def printed(code: KernelSource, statement: int) -> list[str]:
+    """Returns the lines that were printed from a statement."""
     text = code.text.splitlines()
     return [text[line.number - 1].strip() for line in code.lines if statement in line.statements]
 
@@ -136,7 +138,7 @@ def test_accesses_are_wide_though_the_size_is_odd(size: Int, tmp_path: Path, mon
     buffers = {name: dataclasses.replace(buffer(name), dtype=half) for name in ("x", "out")}
     code = triton.generate(ir.Program("forward", buffers, (), (Loops("copy", (size,), (), body),), ()))
     (kernel,) = triton_module.load(code.text).values()
-    ptx = triton_module.compile_kernel(kernel, stages.triton_target("sm_90")).asm["ptx"]
+    ptx = triton_module.compile_kernel(kernel, compiled_forms.triton_target("sm_90")).asm["ptx"]
     assert "ld.global.v4.b32" in ptx
     assert "st.global.v4.b32" in ptx
 
@@ -156,13 +158,13 @@ def test_kernels_that_differ_by_names_alone_are_one(tmp_path: Path, monkeypatch:
     other = dataclasses.replace(softmax(32, 128), name="other")
     code = generate(softmax(32, 128), other, dataclasses.replace(softmax(16, 128), name="fewer"))
     (line,) = (line for line in code.lines if line.kernel == "other")
-    assert code.text.splitlines()[line.number - 1] == "other = softmax  # which does the same"
-    made = triton_module.load(code.text)
-    assert made["other"].function is made["softmax"].function is not made["fewer"].function
-    assert made["other"].grid == made["softmax"].grid != made["fewer"].grid
-    (ptx,) = (stage for stage in stages.machine_stages(code.text, "sm_90") if stage.name == "ptx")
+    assert code.text.splitlines()[line.number - 1] == "other = softmax  # the same kernel"
+    result = triton_module.load(code.text)
+    assert result["other"].function is result["softmax"].function is not result["fewer"].function
+    assert result["other"].grid == result["softmax"].grid != result["fewer"].grid
+    (ptx,) = (stage for stage in compiled_forms.compiled_forms(code.text, "sm_90") if stage.name == "ptx")
     assert re.findall(r"\.visible \.entry (\w+)", ptx.text) == ["softmax", "fewer"]
-    (sass,) = (stage for stage in stages.machine_stages(code.text, "sm_90") if stage.resources)
+    (sass,) = (stage for stage in compiled_forms.compiled_forms(code.text, "sm_90") if stage.resources)
     assert [used.kernel for used in sass.resources] == ["softmax", "other", "fewer"]
 
 
@@ -209,17 +211,17 @@ def test_a_reduction_of_much_to_little_is_cut_in_parts() -> None:
 
 def test_a_few_long_rows_are_gone_through_in_kernels_of_their_own() -> None:
     program = ir.Program("forward", {name: buffer(name) for name in ("x", "buf0")}, (), (softmax(4, 2**20),), ())
-    made = in_stages(program)
-    for loops in made.steps:
+    result = split_passes(program)
+    for loops in result.steps:
         assert isinstance(loops, ir.Loops)
         ir.check(loops)
-    assert [(s.name, s.outer, s.inner) for s in made.steps if isinstance(s, ir.Loops)] == [
+    assert [(s.name, s.outer, s.inner) for s in result.steps if isinstance(s, ir.Loops)] == [
         ("softmax_stage0", (4,), (2**20,)),
         ("softmax_stage1", (4,), (2**20,)),
         ("softmax", (4, 2**20), ()),
     ]
-    assert made.steps[-1].reads == ("x", "amax_of_row", "sum_1_of_row")
-    assert in_stages(program.with_steps([softmax(4, 30_000)])).steps == (softmax(4, 30_000),)
+    assert result.steps[-1].reads == ("x", "amax_of_row", "sum_1_of_row")
+    assert split_passes(program.with_steps([softmax(4, 30_000)])).steps == (softmax(4, 30_000),)
 
 
 def test_a_variance_of_few_long_rows_reads_them_once() -> None:
@@ -240,7 +242,7 @@ def test_what_belongs_to_a_row_is_loaded_once_for_it() -> None:
 
 @pytest.mark.parametrize("strides", [(1, 9), (512, 1)])
 def test_weights_are_turned_in_tiles(strides: tuple[int, int]) -> None:
-    """Nine places of a filter are few, but a program for each would read or write all of its memory nine times."""
+    """A 3 x 3 filter has few elements, but one program for each would access all memory nine times."""
     other = {(1, 9): (512, 1), (512, 1): (1, 9)}[strides]
     body = Load("x", f32, "x", Address((4608, *strides))), Store("out", Address((4608, *other)), "x")
     code = generate(Loops("turn", (512, 9, 512), (), body))
@@ -263,7 +265,7 @@ def test_same_values_as_eager_on_a_gpu(name: str) -> None:
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
 def test_without_a_gpu_the_build_says_so() -> None:
-    with pytest.raises(BuildError, match="run on a GPU, and PyTorch finds none"):
+    with pytest.raises(BuildError, match="need a GPU, and PyTorch finds none"):
         triton_module.launchers(triton_module.load(generate(softmax(32, 128)).text))
 
 
@@ -271,7 +273,7 @@ def test_target_without_a_gpu_and_the_way_back() -> None:
     inputs = triton_cases.inputs_of("softmax", "cpu")
     compile_ = triton_cases.new_compile()
     gm = triton_cases.graph_of("softmax", inputs)
-    kernels.compile_kernels(gm, "forward", compile_, Options(target="sm_90"))
+    graph_stages.compile_kernels(gm, "forward", compile_, Options(target="sm_90"))
     record = compile_._record
     assert record is not None
     names = [a.name for a in compile_.artifacts]

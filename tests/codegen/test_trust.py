@@ -1,4 +1,4 @@
-"""The kernel cache touches its own files only, and nothing is run that another user could have written."""
+"""Tests of the kernel cache's security: it changes only its own files and runs nothing that others could write."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import os
 import shutil
 import stat
 import subprocess
-import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
@@ -18,34 +17,35 @@ import pytest
 
 from compiler_core.codegen.build import compilers as build
 from compiler_core.codegen.build import disk_cache, elf
+from tests import warm_python
 
 ROOT = Path(__file__).parents[2]
 ANSWER = 'extern "C" int answer() { return 42; }\n'
 FOREIGN = 'extern "C" int answer() { return 666; }\n'
 STRANGER = 54321
-"""A user of no name."""
+"""The id of a user without a name."""
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be other users")
 
 
 @pytest.fixture
 def base(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """What CUTAWAY_CACHE_DIR names: a folder that all users can enter; nothing is loaded yet."""
-    made = Path(tempfile.mkdtemp())
-    made.chmod(0o755)
-    monkeypatch.setenv("CUTAWAY_CACHE_DIR", str(made / "base"))
-    (made / "base").mkdir(mode=0o755)
-    forget()
-    yield made / "base"
-    forget()
-    shutil.rmtree(made)
+    """The folder of CUTAWAY_CACHE_DIR, which all users can enter; no library is loaded yet."""
+    result = Path(tempfile.mkdtemp())
+    result.chmod(0o755)
+    monkeypatch.setenv("CUTAWAY_CACHE_DIR", str(result / "base"))
+    (result / "base").mkdir(mode=0o755)
+    forget_libraries()
+    yield result / "base"
+    forget_libraries()
+    shutil.rmtree(result)
 
 
-def forget() -> None:
-    build._loaded.clear()
-    build._gave_up.clear()
+def forget_libraries() -> None:
+    build._libraries.clear()
+    build._timed_out.clear()
     build._inspect.cache_clear()
-    build._reduced.cache_clear()
-    disk_cache.noted()
+    build._with_supported_flags.cache_clear()
+    disk_cache.take_problems()
 
 
 def answer(source: str = ANSWER) -> int:
@@ -53,22 +53,22 @@ def answer(source: str = ANSWER) -> int:
 
 
 def library(source: str = ANSWER) -> Path:
-    return build.library_path(build.digest(source, build._reduced(build.toolchain())))
+    return build.library_path(build.digest(source, build._with_supported_flags(build.toolchain())))
 
 
-def noted() -> str:
-    return "\n".join(str(error) for error in disk_cache.noted())
+def problem_texts() -> str:
+    return "\n".join(str(error) for error in disk_cache.take_problems())
 
 
 def as_stranger(function: Callable[[], None]) -> int:
-    """Run it as another user, in a process of its own; the exit status."""
+    """Runs a function as another user, in a separate process, and returns the exit status."""
     pid = os.fork()
     if not pid:
         try:
             os.setgroups([])
             os.setgid(STRANGER)
             os.setuid(STRANGER)
-            forget()
+            forget_libraries()
             function()
             os._exit(0)
         except BaseException as error:
@@ -78,15 +78,15 @@ def as_stranger(function: Callable[[], None]) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
-def not_built(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(build, "_built", lambda *_: pytest.fail("it was built"))
+def build_is_disabled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(build, "_build", lambda *_: pytest.fail("it was built"))
 
 
 # ---- its own files -------------------------------------------------------------------------
 
 
 def test_files_of_the_users_survive(base: Path) -> None:
-    """1.2 GB of them, older than all kernels, beside the cache and inside of it."""
+    """1.2 GB of other files, older than all kernels, beside the cache and inside it."""
     assert answer() == 42
     inside = base / "cutaway"
     places = [base / "photos" / "a.raw", base / "cpp" / "b.so", inside / "mine" / "c", inside / "cpp" / "notes.txt"]
@@ -115,7 +115,7 @@ def test_nor_those_of_a_folder_that_is_refused(base: Path) -> None:
     assert answer() == 42
     assert stat.S_IMODE(base.stat().st_mode) == 0o2777
     assert not (base / "cutaway").exists()
-    assert f"`chmod +t {base}` or `chmod go-w {base}`" in noted()
+    assert f"`chmod +t {base}` or `chmod go-w {base}`" in problem_texts()
 
 
 def test_a_folder_that_holds_other_things_is_not_taken_for_the_cache(base: Path) -> None:
@@ -123,7 +123,7 @@ def test_a_folder_that_holds_other_things_is_not_taken_for_the_cache(base: Path)
     (base / "cutaway" / "thesis.tex").write_text("all of it")
     assert answer() == 42
     assert [p.name for p in (base / "cutaway").iterdir()] == ["thesis.tex"]
-    assert "is not marked as one, and holds other files (thesis.tex)" in noted()
+    assert "is not marked as one, and it contains other files (thesis.tex)" in problem_texts()
 
 
 def test_the_cache_of_an_earlier_version_is_taken_over(base: Path) -> None:
@@ -134,14 +134,14 @@ def test_the_cache_of_an_earlier_version_is_taken_over(base: Path) -> None:
     assert library().exists()
 
 
-# ---- links, and other things in the place of files -------------------------------------------
+# ---- links and special files instead of files ------------------------------------------------
 
 
 @pytest.mark.parametrize("at", ["cutaway/cpp", "cutaway"])
 @pytest.mark.parametrize("whose", [0, STRANGER])
 @as_root
 def test_a_planted_link_is_not_followed(base: Path, at: str, whose: int) -> None:
-    """The user's own link to another place for the whole cache is."""
+    """A link that the user made, from the cache's path to another folder, is followed."""
     elsewhere = base / "elsewhere"
     elsewhere.mkdir()
     (base / at).parent.mkdir(exist_ok=True)
@@ -150,23 +150,23 @@ def test_a_planted_link_is_not_followed(base: Path, at: str, whose: int) -> None
     assert answer() == 42
     followed = at == "cutaway" and whose == 0
     assert bool(list(elsewhere.iterdir())) == followed
-    assert bool(noted()) == (not followed)
+    assert bool(problem_texts()) == (not followed)
 
 
 def test_a_link_in_the_place_of_a_library_is_not_followed(base: Path) -> None:
     assert answer(FOREIGN) == 666
     foreign = library(FOREIGN)
-    forget()
+    forget_libraries()
     answer('extern "C" int other() { return 1; } extern "C" int answer() { return 0; }\n')
     library().symlink_to(foreign.rename(base / "foreign.so"))
-    forget()
+    forget_libraries()
     assert answer() == 42
     assert not library().is_symlink(), "made anew in the link's place"
 
 
 @as_root
 def test_without_a_home_no_planted_link_is_followed(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In /tmp another user may have made what the cache would be called."""
+    """In /tmp another user may have created the cache's path."""
     victim = base / "victim"
     victim.mkdir()
     os.chown(victim, STRANGER, STRANGER)
@@ -181,7 +181,7 @@ def test_without_a_home_no_planted_link_is_followed(base: Path, monkeypatch: pyt
 
     def builds() -> None:
         assert answer() == 42
-        assert f"{planted} is a symbolic link that another user (nobody) made" in noted()
+        assert f"{planted} is a symbolic link made by another user (nobody)" in problem_texts()
 
     assert as_stranger(builds) == 0
     assert not list(victim.iterdir())
@@ -190,7 +190,7 @@ def test_without_a_home_no_planted_link_is_followed(base: Path, monkeypatch: pyt
 IN_THE_WAY: dict[str, Callable[[Path], None]] = {
     "FIFO": os.mkfifo,
     "folder": os.mkdir,
-    "device": lambda path: os.mknod(path, stat.S_IFCHR | 0o600, os.makedev(1, 5)),  # it gives zeros without end
+    "device": lambda path: os.mknod(path, stat.S_IFCHR | 0o600, os.makedev(1, 5)),  # endless zeros
     "socket": lambda path: os.mknod(path, stat.S_IFSOCK | 0o600),
 }
 LOADS = """
@@ -206,8 +206,7 @@ def test_what_is_no_file_is_not_opened(base: Path, what: str) -> None:
     answer(FOREIGN)
     IN_THE_WAY[what](library())
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-c", LOADS.format(source=ANSWER)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=100)
+    done = warm_python.run(["-c", LOADS.format(source=ANSWER)], env=environment, timeout=100)
     assert done.returncode == 0, done.stderr
 
 
@@ -215,12 +214,12 @@ def test_what_is_no_file_is_not_opened(base: Path, what: str) -> None:
 
 
 def test_what_was_looked_at_is_what_is_loaded(base: Path) -> None:
-    """While another process puts a library, and a folder with one, in the place of the user's."""
+    """Another process replaces the user's library, and the folder with it, at the same time."""
     assert answer() == 42
     path = library()
     folder, hidden, planted = path.parent, base / "hidden", base / "planted"
     planted.mkdir(mode=0o700)
-    foreign = build._built_in(planted, FOREIGN, build._reduced(build.toolchain()), 60)
+    foreign = build._build_in(planted, FOREIGN, build._with_supported_flags(build.toolchain()), 60)
     (planted / path.name).write_bytes(foreign)
     stop = threading.Event()
 
@@ -235,7 +234,7 @@ def test_what_was_looked_at_is_what_is_loaded(base: Path) -> None:
     try:
         found = []
         for _ in range(100):
-            build._loaded.clear()
+            build._libraries.clear()
             found.append(answer())
     finally:
         stop.set()
@@ -246,41 +245,41 @@ def test_what_was_looked_at_is_what_is_loaded(base: Path) -> None:
 @as_root
 @pytest.mark.parametrize("level", ["file", "folder", "cache", "above"])
 def test_what_belongs_to_another_user_is_not_used(base: Path, level: str) -> None:
-    """Also where its content is whole, and sealed."""
+    """An entry that another user wrote is refused, even with complete content and a valid checksum."""
     answer()
-    theirs = library()
-    shutil.copy(theirs, base / "copy")
+    expected = library()
+    shutil.copy(expected, base / "copy")
     answer(FOREIGN)
-    theirs.write_bytes(library(FOREIGN).read_bytes())
-    place = {"file": theirs, "folder": theirs.parent, "cache": theirs.parents[1], "above": base}[level]
+    expected.write_bytes(library(FOREIGN).read_bytes())
+    place = {"file": expected, "folder": expected.parent, "cache": expected.parents[1], "above": base}[level]
     os.chown(place, STRANGER, STRANGER)
     if level in ("cache", "above"):
-        disk_cache._let_go(disk_cache._held.pop("cpp"))  # as in a new process
-    forget()
+        disk_cache._close(disk_cache._open_folders.pop("cpp"))  # as in a new process
+    forget_libraries()
     assert answer() == 42
-    assert "belongs to another user" in noted()
+    assert "belongs to another user" in problem_texts()
 
 
 @pytest.mark.parametrize("level", ["file", "folder", "cache"])
 def test_what_another_user_can_change_is_not_used(base: Path, level: str) -> None:
     answer()
-    theirs = library()
+    expected = library()
     answer(FOREIGN)
-    theirs.write_bytes(library(FOREIGN).read_bytes())
-    place = {"file": theirs, "folder": theirs.parent, "cache": theirs.parents[1]}[level]
+    expected.write_bytes(library(FOREIGN).read_bytes())
+    place = {"file": expected, "folder": expected.parent, "cache": expected.parents[1]}[level]
     place.chmod(0o777)
     if level == "cache":
-        disk_cache._let_go(disk_cache._held.pop("cpp"))  # as in a new process
-    forget()
+        disk_cache._close(disk_cache._open_folders.pop("cpp"))  # as in a new process
+    forget_libraries()
     assert answer() == 42
-    said = noted()
-    assert "can be changed by every user" in said
-    assert f"`chmod go-w {place}`" in said
+    output = problem_texts()
+    assert "can be changed by every user" in output
+    assert f"`chmod go-w {place}`" in output
     if level != "file":
         assert stat.S_IMODE(place.stat().st_mode) == 0o777
 
 
-# ---- caches that are only read ---------------------------------------------------------------
+# ---- read-only caches ------------------------------------------------------------------------
 
 
 def fill(base: Path) -> None:
@@ -290,15 +289,15 @@ def fill(base: Path) -> None:
 
 @as_root
 def test_a_read_only_cache_is_used(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """That of a container image: root filled it, another user runs."""
+    """As in a container image: root wrote the cache, another user reads it."""
     fill(base)
     path = library()
     os.utime(path, (1, 1))
 
     def loads() -> None:
-        not_built(monkeypatch)
+        build_is_disabled(monkeypatch)
         assert answer() == 42
-        assert not noted()
+        assert not problem_texts()
 
     assert as_stranger(loads) == 0
     assert path.stat().st_mtime == 1
@@ -310,7 +309,7 @@ def test_what_a_read_only_cache_lacks_is_built_and_not_kept(base: Path) -> None:
 
     def builds() -> None:
         assert answer(FOREIGN) == 666
-        assert "cannot be used: you may not write there" in noted()
+        assert "cannot be used: you have no permission to write there" in problem_texts()
 
     assert as_stranger(builds) == 0
 
@@ -323,16 +322,16 @@ def test_a_cache_of_a_team_is_read_where_it_is_named(base: Path, monkeypatch: py
     for each in (team, *team.rglob("*")):
         os.chown(each, STRANGER, STRANGER)
     monkeypatch.setenv("CUTAWAY_CACHE_DIR", str(base / "own"))
-    forget()
+    forget_libraries()
     with monkeypatch.context() as patch:
-        not_built(patch)
+        build_is_disabled(patch)
         with pytest.raises(pytest.fail.Exception, match="it was built"):
             answer()
         patch.setenv("CUTAWAY_CACHE_READ_FROM", f"{base / 'not there'}:{team}")
-        forget()
+        forget_libraries()
         assert answer() == 42
-        (team / "cutaway").chmod(0o777)  # a folder of everybody's is nobody's promise
-        forget()
+        (team / "cutaway").chmod(0o777)  # a folder that everybody can write to cannot be trusted
+        forget_libraries()
         with pytest.raises(pytest.fail.Exception, match="it was built"):
             answer()
     monkeypatch.setenv("CUTAWAY_CACHE_READ_FROM", str(team))
@@ -345,18 +344,18 @@ def test_a_cache_of_a_team_is_read_where_it_is_named(base: Path, monkeypatch: py
 
 
 def test_each_library_that_is_cut_short_is_known(base: Path) -> None:
-    tools = build._reduced(build.toolchain())
-    content = build._built(ANSWER, tools, build.digest(ANSWER, tools))
-    assert elf.fault(content) == ""
-    assert [length for length in range(0, len(content), 13) if not elf.fault(content[:length])] == []
-    assert elf.missing(content, ["answer", "question"]) == ["question"]
+    tools = build._with_supported_flags(build.toolchain())
+    content = build._build(ANSWER, tools, build.digest(ANSWER, tools))
+    assert elf.damage_in(content) == ""
+    assert [length for length in range(0, len(content), 13) if not elf.damage_in(content[:length])] == []
+    assert elf.missing_symbols(content, ["answer", "question"]) == ["question"]
 
 
 def test_descriptors_that_come_again_are_not_taken_for_one_library(base: Path) -> None:
-    """The loader knows libraries by their names."""
+    """The dynamic loader identifies libraries by their paths."""
     sources = [f'extern "C" int answer() {{ return {number}; }}\n' for number in range(8)]
     assert [answer(source) for source in sources] == list(range(8))
-    forget()
+    forget_libraries()
     assert [answer(source) for source in sources] == list(range(8))
     files = {os.path.realpath(f"/proc/self/fd/{name}") for name in os.listdir("/proc/self/fd")}
     assert not any(name.endswith(".so") for name in files), "none is held open"
@@ -370,7 +369,7 @@ def test_from_a_disk_that_no_program_runs_from(base: Path) -> None:
         assert library().exists()
         with pytest.raises(OSError, match=r"not permitted|failed to map"):
             ctypes.CDLL(str(library()))
-        forget()
+        forget_libraries()
         assert answer() == 42
     finally:
         subprocess.run(["umount", "-l", base], check=True)

@@ -28,13 +28,14 @@ INTRODUCTION = """\
 those of a real compile.
 
 The folders of `compiler_core` are the stages of a compile. An arrow says "uses"; what can be reached by other arrows
-has none of its own. Imports inside functions and for types count, too.
+has no arrow. Imports inside functions and for types count, too.
 """
 
 STAGES = """\
 ## A function at every stage
 
-`compiler_core/pipeline/frame.py` lists the stages in order. Here they are for one training step:
+`compiler_core/pipeline/frame.py` has the stages of a frame in order, and `graph.py` beside it those of a captured
+graph. Here they are for one training step:
 
 ```python
 def scaled(x, w):
@@ -68,7 +69,7 @@ STEPS = [
         "Capture",
         "An interpreter runs the bytecode with stand-ins for values. Operations on tensors become nodes of an FX "
         "graph; types, shapes and strides come from fake tensors.",
-        ["capture/interpreter.py", "capture/graph_builder.py", "capture/fake_tensors.py"],
+        ["capture/interpreter.py", "capture/graph_builder.py", "capture/tensors/fake_tensors.py"],
         [("captured", "python")],
     ),
     (

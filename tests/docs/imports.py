@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -24,8 +25,13 @@ def files() -> dict[str, Path]:
 FILES = files()
 
 
-def _imported(file: Path) -> Iterator[str]:
+@functools.cache
+def _imported(file: Path) -> tuple[str, ...]:
     """The modules of ours that a file imports, anywhere in it: in functions and for types, too."""
+    return tuple(_imports_in(file))
+
+
+def _imports_in(file: Path) -> Iterator[str]:
     for node in ast.walk(ast.parse(file.read_text())):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name in FILES)

@@ -1,4 +1,4 @@
-"""Notices of third-party code: each package in the bundle has one, in the bundle, beside it and in the wheel."""
+"""Licence notices: each bundled package has one, in the bundle, in NOTICES.txt and in the wheel."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ ROOT = Path(__file__).parents[2]
 PACKAGES = ROOT / "extension/node_modules"
 STATIC = ROOT / "kernel_magics/static"
 NOT_BUNDLED = "@lumino/"
-"""JupyterLab has these, and gives them to extensions."""
+"""JupyterLab provides these packages to extensions."""
 
-pytestmark = pytest.mark.skipif(not PACKAGES.is_dir(), reason="the browser half's packages are not installed")
+pytestmark = pytest.mark.skipif(not PACKAGES.is_dir(), reason="the npm packages of the extension are not installed")
 
 
 def bundled() -> dict[str, str]:
-    """Every package that the explorer needs to run, with its version."""
+    """Returns every package that the explorer depends on at run time, with its version."""
     found: dict[str, str] = {}
     work = list(json.loads((ROOT / "extension/package.json").read_text())["dependencies"])
     while work:
@@ -34,22 +34,22 @@ def bundled() -> dict[str, str]:
 
 
 def notices() -> dict[str, str]:
-    """What is said of each package."""
+    """Returns the notice of each package, by name and version."""
     parts = (STATIC / "NOTICES.txt").read_text().split("-" * 80)[1:]
     return {part.strip().partition("\n")[0]: part.strip().partition("\n")[2].strip() for part in parts}
 
 
 def test_every_package_in_the_bundle_has_a_notice() -> None:
-    said = notices()
-    assert {f"{name} {version}" for name, version in bundled().items()} == set(said)
-    for name, text in said.items():
+    found = notices()
+    assert {f"{name} {version}" for name, version in bundled().items()} == set(found)
+    for name, text in found.items():
         assert "Copyright" in text, name
         assert "Permission is hereby granted" in text, name
 
 
-def test_what_is_compiled_into_graphviz_is_named_in_its_version() -> None:
-    made_of = json.loads((PACKAGES / "@viz-js/viz/lib/provenance.json").read_text())["predicate"]["buildDefinition"]
-    sources = [each["uri"] for each in made_of["resolvedDependencies"]]
+def test_the_libraries_compiled_into_graphviz_are_named() -> None:
+    build = json.loads((PACKAGES / "@viz-js/viz/lib/provenance.json").read_text())["predicate"]["buildDefinition"]
+    sources = [each["uri"] for each in build["resolvedDependencies"]]
     text = (ROOT / "extension/notices/viz-js.txt").read_text()
     for source in sources:
         if "emsdk" in source:
@@ -59,10 +59,10 @@ def test_what_is_compiled_into_graphviz_is_named_in_its_version() -> None:
         else:
             name = Path(source).name.removesuffix(".tar.gz").replace("-", " ").capitalize()
             assert name in text
-    assert next(s for s in sources if "graphviz" in s) in text  # the licence asks where the source is
+    assert next(s for s in sources if "graphviz" in s) in text  # the licence requires the source's address
 
 
-def test_the_notices_are_in_the_bundle_too() -> None:
+def test_the_notices_are_in_the_bundle() -> None:
     script = (STATIC / "explorer.js").read_text()
     text = (STATIC / "NOTICES.txt").read_text()
     assert script.startswith(f"/*!\n{text}*/\n")

@@ -1,4 +1,4 @@
-"""The browser's types of the record are those of `compiler_core.records`."""
+"""The TypeScript types of the record are up to date with `compiler_core.records`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def record_types() -> ModuleType:
     return module
 
 
-def test_browser_types_are_those_of_the_record() -> None:
+def test_typescript_types_are_up_to_date() -> None:
     done = subprocess.run([sys.executable, str(SCRIPT), "--check"], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 
@@ -49,5 +49,5 @@ def test_types_and_shapes(record_types: ModuleType) -> None:
 
 
 def test_a_type_that_is_not_plain_data_is_refused(record_types: ModuleType) -> None:
-    with pytest.raises(TypeError, match=r"say in .*record_types\.py"):
+    with pytest.raises(TypeError, match=r"add its .* to .*record_types\.py"):
         record_types.typescript(bytes)

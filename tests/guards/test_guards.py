@@ -1,6 +1,6 @@
 # mypy: ignore-errors
-# (the programs stand for users' code, which has no annotations)
-"""When compiled code is used again, when not, and what the recompile names as its cause."""
+# (the programs are written like users' code, without annotations)
+"""Which calls reuse compiled code, which recompile, and the recorded cause of a recompile."""
 
 from __future__ import annotations
 
@@ -40,7 +40,10 @@ class Model:
 
 
 class Watch:
-    """A compiled program: every call is compared with the plain one, and compiles are counted."""
+    """A program and its compiled form.
+
+    A call runs both and compares the results; `new` is the number of compiles that the call must cause.
+    """
 
     def __init__(self, program, **options):
         self.program = program
@@ -48,9 +51,9 @@ class Watch:
 
     def __call__(self, *args, new=None, **kwargs):
         before = len(self.record.compiles)
-        want, got = self.program(*args, **kwargs), self.compiled(*args, **kwargs)
-        found = difference(want, got)
-        assert found is None, found
+        expected, actual = self.program(*args, **kwargs), self.compiled(*args, **kwargs)
+        different = difference(expected, actual)
+        assert different is None, different
         if new is not None:
             assert len(self.record.compiles) - before == new, [c.cause for c in self.record.compiles]
         return self
@@ -79,7 +82,7 @@ def test_shape_dtype_and_stride():
     watch(torch.nn.Parameter(torch.ones(3)), new=1)
 
 
-def test_constants_are_told_apart_by_type():
+def test_constants_of_different_types_are_different():
     watch = Watch(lambda x, n: (x + n, n))
     watch(torch.ones(2), 1, new=1)(torch.ones(2), 1, new=0)(torch.ones(2), True, new=1)(torch.ones(2), 1.0, new=1)
     assert "L['n']" in watch.cause
@@ -213,7 +216,7 @@ def test_instances_of_other_classes():
     assert "Other" in watch.cause
 
 
-def test_closures_are_told_apart_by_what_they_hold():
+def test_closures_with_different_contents_are_different():
     def make(k):
         def inner(x):
             return x * k
@@ -262,14 +265,14 @@ def test_recompile_limit():
 
 @pytest.mark.parametrize("change", ["none", "shape", "constant", "key", "length", "type", "alias"])
 def test_python_and_c_agree(change, monkeypatch):
-    """The guards as Python checks them and as the C++ tree does say the same of a changed scope."""
-    seen = []
+    """The checks of guards in Python and in the C++ tree give the same result for a changed scope."""
+    built = []
     build = GuardTree.build
 
-    def spy(tree, guards, **how):
-        scope, manager = tree.scope, build(tree, guards, **how)
-        if not how:  # else it measures one of them
-            seen.append((scope, list(guards), manager))
+    def spy(tree, guards, **options):
+        scope, manager = tree.scope, build(tree, guards, **options)
+        if not options:  # with options, the cost of a single guard is measured
+            built.append((scope, list(guards), manager))
         return manager
 
     monkeypatch.setattr(GuardTree, "build", spy)
@@ -280,7 +283,7 @@ def test_python_and_c_agree(change, monkeypatch):
 
     x = torch.ones(2)
     cc.compile(program, backend="eager", strict=True)(x, 1, {"a": 2}, [1], [2])
-    ((scope, guards, manager),) = seen
+    ((scope, guards, manager),) = built
     f_locals = dict(scope.f_locals, x=x, n=1, d={"a": 2}, items=[1], other=[2])
     one = [1]
     f_locals |= {
@@ -348,7 +351,7 @@ KIND_PROGRAMS = {
 
 @pytest.mark.parametrize("kind", KIND_PROGRAMS)
 def test_the_reason_of_a_recompile(kind):
-    """A failed guard of each kind says what it is about, what it expected and what it got."""
+    """The cause of a recompile has the failed guard's text, the expected value and the present one."""
     program, (first, second), text = KIND_PROGRAMS[kind]
     compiled = cc.compile(program, backend="eager")
     compiled(*first)
@@ -374,10 +377,10 @@ def test_global_and_state_reasons(monkeypatch):
     watch(torch.ones(2), new=1)
     with torch.no_grad():
         watch(torch.ones(2), new=1)
-    assert "grad_mode" in watch.cause
+    assert watch.cause.endswith("| grad mode on | grad mode off")
 
 
-def test_the_limit_says_what_to_look_at_and_keeps_what_there_is():
+def test_compiled_code_is_still_used_after_the_recompile_limit():
     compiled = cc.compile(lambda x, n: x + n, backend="eager", recompile_limit=2, dynamic=False)
     x = torch.ones(1)
     assert [compiled(x, n).item() for n in (1, 2, 3, 4, 1, 2)] == [2, 3, 4, 5, 2, 3]

@@ -1,4 +1,4 @@
-"""What compiled code refers to and does not keep alive."""
+"""Classes and functions that compiled code refers to without keeping them alive."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ import torch
 
 import compiler_core as cc
 from compiler_core.api.compile import record_of
-from compiler_core.guards.lifetimes import DEAD, Mortal, boxed, weak_cache
+from compiler_core.guards.lifetimes import DEAD, WeakBox, make_box, weak_cache
 
 
-class Lasting:
+class ModuleLevel:
     def method(self) -> None: ...
 
 
-def a_class(factor: float) -> Any:
+def make_class(factor: float) -> Any:
     class Scale:
         def go(self, x: torch.Tensor) -> torch.Tensor:
             return x * factor
@@ -28,23 +28,23 @@ def a_class(factor: float) -> Any:
     return Scale
 
 
-@pytest.mark.parametrize("obj", [Lasting, Lasting.method, int, torch.nn.Linear, a_class, 1, enum.Enum])
-def test_what_a_module_keeps_is_held(obj: Any) -> None:
-    assert not isinstance(boxed(obj), Mortal)
-    assert boxed(obj).value is obj
+@pytest.mark.parametrize("obj", [ModuleLevel, ModuleLevel.method, int, torch.nn.Linear, make_class, 1, enum.Enum])
+def test_objects_of_modules_are_held_strongly(obj: Any) -> None:
+    assert not isinstance(make_box(obj), WeakBox)
+    assert make_box(obj).value is obj
 
 
-def test_what_a_function_made_is_not_held() -> None:
-    made = a_class(2.0)
-    box, of_method = boxed(made), boxed(made.go)
-    assert box.value is made
-    assert box.address == id(made)
-    assert box.name == "a_class.<locals>.Scale"
-    assert of_method.value is made.go
-    del made
+def test_objects_made_in_functions_are_held_weakly() -> None:
+    cls = make_class(2.0)
+    box, method_box = make_box(cls), make_box(cls.go)
+    assert box.value is cls
+    assert box.address == id(cls)
+    assert box.name == "make_class.<locals>.Scale"
+    assert method_box.value is cls.go
+    del cls
     gc.collect()
     assert box.value is DEAD
-    assert of_method.value is DEAD
+    assert method_box.value is DEAD
 
 
 def test_weak_cache() -> None:
@@ -55,14 +55,14 @@ def test_weak_cache() -> None:
         calls.append(cls.__name__)
         return str(cls.__name__)
 
-    made = a_class(1.0)
-    assert name(made) == name(made) == "Scale"
+    result = make_class(1.0)
+    assert name(result) == name(result) == "Scale"
     assert calls == ["Scale"]
-    gone = weakref.ref(made)
-    del made
+    gone = weakref.ref(result)
+    del result
     gc.collect()
     assert gone() is None
-    assert name(a_class(1.0)) == "Scale"
+    assert name(make_class(1.0)) == "Scale"
     assert calls == ["Scale", "Scale"]
 
 
@@ -72,8 +72,8 @@ def apply(x: torch.Tensor, scale: Any) -> torch.Tensor:
 
 @pytest.fixture
 def compiled() -> Callable[..., Any]:
-    made: Callable[..., Any] = cc.compile(apply, backend="eager", strict=True, recompile_limit=3)
-    return made
+    result: Callable[..., Any] = cc.compile(apply, backend="eager", strict=True, recompile_limit=3)
+    return result
 
 
 def outcomes(compiled: Any) -> list[str]:
@@ -83,7 +83,7 @@ def outcomes(compiled: Any) -> list[str]:
 def test_a_class_at_the_address_of_a_dead_one_is_another(compiled: Any) -> None:
     x, addresses = torch.randn(3), set()
     for factor in (2.0, 3.0, 5.0):
-        scale = a_class(factor)()
+        scale = make_class(factor)()
         addresses.add(id(type(scale)))
         for _ in range(2):
             assert torch.equal(compiled(x, scale), x * factor + 1)
@@ -93,9 +93,9 @@ def test_a_class_at_the_address_of_a_dead_one_is_another(compiled: Any) -> None:
 
 
 def test_a_class_that_lives_is_compiled_once(compiled: Any) -> None:
-    x, made = torch.randn(3), a_class(2.0)
+    x, cls = torch.randn(3), make_class(2.0)
     for _ in range(4):
-        assert torch.equal(compiled(x, made()), x * 2 + 1)
+        assert torch.equal(compiled(x, cls()), x * 2 + 1)
         gc.collect()
     assert outcomes(compiled) == ["compiled"]
 
@@ -103,7 +103,7 @@ def test_a_class_that_lives_is_compiled_once(compiled: Any) -> None:
 def test_compiles_for_dead_classes_count_towards_the_limit(compiled: Any) -> None:
     x = torch.randn(3)
     for factor in range(6):
-        assert torch.equal(compiled(x, a_class(factor)()), x * factor + 1)
+        assert torch.equal(compiled(x, make_class(factor)()), x * factor + 1)
         gc.collect()
     assert len(outcomes(compiled)) == 3
     assert any("compiled 3 times, which is the limit" in note for note in record_of(compiled).notes)

@@ -1,4 +1,4 @@
-"""What programs replace after a compile is noticed: functions of modules, methods of classes, builtins."""
+"""Functions of modules, methods of classes and builtins that a program replaces after a compile cause a recompile."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import compiler_core
+from tests import warm_python
 
 X = torch.linspace(0.1, 0.9, 9).reshape(3, 3)
 LINEAR = nn.Linear(3, 3)
@@ -77,6 +78,17 @@ PROGRAMS: dict[str, tuple[Any, str, Callable[[torch.Tensor], Any], Any]] = {
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_replaced_after_the_compile(name: str, backend: str) -> None:
+    """A special method is replaced in another process, because CPython does not undo all of it: once a class had its
+    own ``__getitem__``, `torch.tensor` fails for a list of tensors without dimensions."""
+    if PROGRAMS[name][1].startswith("__"):
+        call = f"from tests.guards.test_replaced import compare_replaced; compare_replaced({name!r}, {backend!r})"
+        ran = warm_python.run(["-c", call])
+        assert ran.returncode == 0, ran.stderr
+    else:
+        compare_replaced(name, backend)
+
+
+def compare_replaced(name: str, backend: str) -> None:
     home, attribute, program, other = PROGRAMS[name]
     compiled = compiler_core.compile(program, backend=backend)
     first = program(X)
@@ -90,10 +102,10 @@ def test_replaced_after_the_compile(name: str, backend: str) -> None:
 
 
 def _functions() -> Iterator[tuple[Any, str]]:
-    """Functions and methods that take one tensor and give another."""
+    """Yields the functions and methods that take one tensor and return another, as (module or class, name)."""
     for home in (torch, F, torch.special, torch.linalg, torch.fft, torch.Tensor):
         for name in sorted(vars(home)) if home is not torch.Tensor else sorted(dir(home)):
-            # what the comparison itself calls is not to be replaced, and no setting is to be changed
+            # functions that change settings, or that the comparison itself calls
             if name.startswith(("_", "set_", "use_", "seed", "manual_seed")) or name in (
                 "abs",
                 "clone",
@@ -109,22 +121,23 @@ def _functions() -> Iterator[tuple[Any, str]]:
                 continue
             try:
                 with torch.random.fork_rng():
-                    made = function(X.clone())
-                    again = function(X.clone())
+                    result = function(X.clone())
+                    second_result = function(X.clone())
             except Exception:
                 continue
-            is_plain = isinstance(made, torch.Tensor) and made.dtype == X.dtype and made.layout == torch.strided
-            if is_plain and torch.equal(made, again):
+            is_plain = isinstance(result, torch.Tensor) and result.dtype == X.dtype and result.layout == torch.strided
+            if is_plain and torch.equal(result, second_result):
                 yield home, name
 
 
-def _calls(home: Any, name: str) -> Any:
-    space = {"home": home}
+def _program_calling(home: Any, name: str) -> Any:
+    """Makes a program that calls a function or method of one tensor."""
+    namespace = {"home": home}
     if home is torch.Tensor:
-        exec(f"def program(x):\n    return x.clone().{name}() * 3", space)
+        exec(f"def program(x):\n    return x.clone().{name}() * 3", namespace)
     else:
-        exec(f"def program(x):\n    return home.{name}(x.clone()) * 3", space)
-    return space["program"]
+        exec(f"def program(x):\n    return home.{name}(x.clone()) * 3", namespace)
+    return namespace["program"]
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -136,7 +149,7 @@ def test_any_function_of_one_tensor() -> None:
         return marked
 
     for home, name in [*_functions()][::3]:  # of some 200
-        program = _calls(home, name)
+        program = _program_calling(home, name)
         compiled = compiler_core.compile(program, backend="eager")
         compiled(X)
         with mock.patch.object(home, name, other):
@@ -149,7 +162,7 @@ def test_any_function_of_one_tensor() -> None:
 
 
 def test_a_wrapper_that_keeps_the_name() -> None:
-    """A stand-in that functools.wraps dresses up as PyTorch's function runs as the program wrote it."""
+    """A replacement that has the name and module of PyTorch's function, by functools.wraps, is called."""
     calls = []
     original = F.gelu
 
@@ -166,7 +179,7 @@ def test_a_wrapper_that_keeps_the_name() -> None:
     assert len(calls) == 3
 
 
-def test_a_change_of_no_matter_compiles_nothing() -> None:
+def test_an_unrelated_change_causes_no_recompile() -> None:
     compiled = compiler_core.compile(lambda x: torch.sin(x) + F.relu(x).add(1), backend="eager")
     compiled(X)
     with (

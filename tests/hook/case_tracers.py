@@ -1,6 +1,6 @@
-"""Tracers, transforms and modes of PyTorch's over compiled functions: they see what they see of the eager function.
+"""PyTorch's tracers, transforms and modes over compiled functions give the same as over the eager functions.
 
-Run as ``python -m tests.hook.case_tracers BACKEND``: a case that ends the process ends this one (`test_tracers`).
+`test_tracers` runs it as ``python -m tests.hook.case_tracers BACKEND``, in a process that a case may crash.
 """
 
 from __future__ import annotations
@@ -70,11 +70,11 @@ same = torch.testing.assert_close
 
 
 def compiled(fn: Any, *first: Any) -> Any:
-    """`fn` compiled, and called with `first` if there are any."""
-    made = compiler_core.compile(fn, backend=BACKEND)
+    """Returns `fn` compiled, after a call with `first` if any are given."""
+    result = compiler_core.compile(fn, backend=BACKEND)
     if first:
-        made(*first)
-    return made
+        result(*first)
+    return result
 
 
 def same_with_gradients(fn: Any, wanted: Any) -> None:
@@ -82,9 +82,9 @@ def same_with_gradients(fn: Any, wanted: Any) -> None:
         results = []
         for each in (fn, wanted):
             x = X.detach().clone().requires_grad_()
-            made = each(x)
-            made.sum().backward()
-            results.append((made, x.grad))
+            result = each(x)
+            result.sum().backward()
+            results.append((result, x.grad))
         same(results[0], results[1])
 
 
@@ -328,7 +328,7 @@ if __name__ == "__main__":
     BACKEND = sys.argv[1]
     failed = []
     for name, run in CASES.items():
-        print(name, flush=True)  # the last one printed is the one that ended the process
+        print(name, flush=True)  # the last name printed is that of the test that crashed
         try:
             run()
         except Exception as error:

@@ -1,10 +1,10 @@
 # mypy: ignore-errors
-"""Programs in which stock torch.compile works; run with `ours` or `alone`, they print what stock did.
+"""Programs that use stock torch.compile, beside this compiler (`ours`) or `alone`; they print what stock did.
 
     python -m tests.hook.coexist ours|alone
 
-Alone, nothing of Cutaway is imported, and where a program calls a function that we compiled, stock sees
-one that it is told to leave alone.
+Alone, nothing of Cutaway is imported, and in place of a function that this compiler has compiled, a program calls one
+that is disabled for stock.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def stock(fn, **options):
 
 
 def ours(fn, **options):
-    """`fn` compiled by us, and compared with plain Python at each call; alone, `fn`."""
+    """Returns `fn` compiled by this compiler, which compares each call with plain Python; `fn` itself if alone."""
     if ALONE:
         return fn
     import compiler_core
@@ -49,7 +49,7 @@ def ours(fn, **options):
 
 
 def hidden(fn):
-    """Called by code that stock compiles."""
+    """Is called by code that stock compiles."""
     if ALONE:
         return torch._dynamo.disable(fn)
     import compiler_core
@@ -104,7 +104,7 @@ def count(n, x):
 
 
 def program():
-    """Functions that nobody has compiled, of a module that stock can import by its name."""
+    """Returns functions that are not compiled yet, of a module that stock can import by name."""
     module = sys.modules["program"] = types.ModuleType("program")
     module.torch = torch
     exec(compile(PROGRAM, "program.py", "exec"), vars(module))
@@ -240,7 +240,7 @@ def interrupts(p):
 
 
 def threads(p):
-    """Ours at work in other threads meanwhile."""
+    """Runs stock while this compiler runs in other threads."""
     stop, wrong = threading.Event(), []
 
     def work(n):
@@ -290,7 +290,7 @@ PROGRAMS = [
 
 
 def entries_of_stock(p):
-    """How many guards each of stock's entries for the program's functions has."""
+    """Returns how many guards each of stock's entries for the program's functions has."""
     found = {}
     for name in ("helper", "plain", "broken", "loops", "count"):
         code = getattr(p, name).__code__

@@ -1,6 +1,6 @@
 # mypy: ignore-errors
 # (the programs stand for users' code, which has no annotations)
-"""What compiled functions leave behind once they are gone."""
+"""What is freed of compiled functions after they are deleted: cache entries, graphs and guards."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import torch
 from torch._C._dynamo import eval_frame
 
 import compiler_core as cc
+from compiler_core.api import compiled_function
 from compiler_core.capture.interpreter import Interpreter
 from compiler_core.guards import GuardSpec
 from compiler_core.pipeline.compiled_region import Region
@@ -34,7 +35,7 @@ def helper():
 
 
 def run_once(helper, backend="eager"):
-    """Compile a function that calls `helper`, which breaks the graph, run it and drop it."""
+    """Compiles and runs a function that calls `helper`, which breaks the graph."""
     compiled = cc.compile(lambda x: helper(x) * 2, backend=backend)
     assert torch.equal(compiled(torch.ones(2)), torch.full((2,), 4.0))
     return compiled
@@ -50,7 +51,7 @@ def test_entries_stay_flat(helper):
 
 
 def test_memory_stays_flat():
-    """Nothing of a compile outlives its function: neither the regions nor what they hold."""
+    """No object of a compile outlives its function: neither regions nor guards nor graphs."""
     kinds = (Region, GuardSpec, torch.fx.GraphModule, Interpreter)
     counts = []
     for i in range(50):
@@ -87,37 +88,37 @@ def test_a_region_in_use_keeps_its_entries(helper):
 
 
 def test_entries_of_stock_stay(helper):
-    seen = []
+    log = []
 
     def backend(gm, inputs):
-        seen.append(gm)
+        log.append(gm)
         return gm.forward
 
     stock = torch.compile(helper, backend=backend)
     stock(torch.ones(2))
-    count = len(seen)
+    count = len(log)
     for _ in range(5):
         run_once(helper)
         assert torch.equal(stock(torch.ones(2)), torch.full((2,), 2.0))
-    assert len(seen) == count
+    assert len(log) == count
     torch._dynamo.reset()
 
 
 def test_reset_frees_ours_only(helper):
-    seen = []
+    log = []
 
     def backend(gm, inputs):
-        seen.append(gm)
+        log.append(gm)
         return gm.forward
 
     stock, ours = torch.compile(helper, backend=backend), run_once(helper)
     stock(torch.ones(2))
-    before = len(seen), len(cc.api.compile.record_of(ours).compiles)
+    before = len(log), len(cc.api.compile.record_of(ours).compiles)
     cc.reset()
     assert torch.equal(stock(torch.ones(2)), torch.full((2,), 2.0))
     assert torch.equal(ours(torch.ones(2)), torch.full((2,), 4.0))
-    assert len(seen) == before[0]
-    assert len(cc.api.compile.record_of(ours).compiles) == before[1]  # a new record, with as much in it
+    assert len(log) == before[0]
+    assert len(cc.api.compile.record_of(ours).compiles) == before[1]  # a new record with the same number of compiles
     torch._dynamo.reset()
 
 
@@ -134,11 +135,11 @@ def test_the_limit_is_counted_anew_after_reset():
 
 
 def test_the_limit_counts_what_is_there(helper):
-    """Entries that stock's reset removed are compiled anew, and do not count."""
+    """Entries that stock's reset removed are compiled again and do not count towards the limit."""
     compiled = cc.compile(lambda x: helper(x) + 1, backend="eager", recompile_limit=2)
     for _ in range(4):
         compiled(torch.ones(1))
-        for state in cc.api.compile._regions[compiled].states.values():
+        for state in compiled_function._regions[compiled].states.values():
             for entry in state.entries:
                 eval_frame.reset_code(entry.code)
     assert not cc.api.compile.record_of(compiled).notes

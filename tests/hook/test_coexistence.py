@@ -1,6 +1,6 @@
 # mypy: ignore-errors
 # (the programs stand for users' code, which has no annotations)
-"""Stock torch.compile gives what it gives alone; ours is right beside other threads, tracers and processes."""
+"""Stock torch.compile behaves as it does alone; this compiler is right beside other threads, tracers and processes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ NAMES = [
 
 @pytest.fixture(scope="module")
 def runs():
-    """What stock did in each program of coexist.py, alone and beside ours."""
+    """What stock did in each program of coexist.py, alone and beside this compiler."""
     started = [
         subprocess.Popen(
             [sys.executable, "-m", "tests.hook.coexist", how], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE
@@ -191,17 +191,17 @@ def test_exceptions_leave_no_hook():
 
 @pytest.mark.parametrize("install", [sys.settrace, sys.setprofile])
 def test_under_a_tracer(install):
-    seen = []
+    log = []
     compiled = cc.compile(program, backend="eager", strict=True)
     x = torch.ones(3)
     want = program(x, 2)
     former = sys.gettrace() if install is sys.settrace else sys.getprofile()
-    install(lambda frame, event, arg: seen.append(event))
+    install(lambda frame, event, arg: log.append(event))
     try:
         got = [compiled(x, 2), compiled(x, 2)]
     finally:
         install(former)
-    assert seen
+    assert log
     for each in (*got, compiled(x, 2)):
         assert torch.equal(each, want)
 
@@ -212,7 +212,7 @@ def test_under_a_profiler():
     with cProfile.Profile():
         first = compiled(x, 2)
     assert torch.equal(first, program(x, 2))
-    with torch.profiler.profile(acc_events=True):  # else some versions warn
+    with torch.profiler.profile(acc_events=True):  # some versions warn without it
         assert torch.equal(compiled(x, 2), first)
 
 

@@ -1,4 +1,4 @@
-"""A failure is heard: whichever stage fails, the program is right, the record says so, and one warning does."""
+"""Whichever stage fails, the program's results are right, the failure is recorded, and one warning is issued."""
 
 from __future__ import annotations
 
@@ -24,13 +24,14 @@ from compiler_core.errors import (
     CompileWarning,
     FullGraphError,
     MissingTool,
-    NotKeyed,
+    NotCacheable,
     RefusalWarning,
     StrictError,
     ToolWarning,
 )
 from compiler_core.hook.failures import NOT_KEPT, PLAIN
 from compiler_core.records import Failure, Record, Stage
+from tests import warm_python
 
 
 def program(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
@@ -45,26 +46,26 @@ STAGES = {
     "hand over the graph": ("compiler_core.capture.graph_builder.Capture.finish", "bytecode", FIRST),
     "guards": ("compiler_core.pipeline.frame.guards_text", "guards", FIRST),
     "guard tree": ("compiler_core.pipeline.frame.GuardTree.build", "guards", FIRST),
-    "recompile": ("compiler_core.pipeline.compiled_region._cause", "guards", FIRST),
-    "joint": ("compiler_core.autograd.joint._run", "joint", FIRST),
+    "recompile": ("compiler_core.pipeline.compiled_region._recompile_cause", "guards", FIRST),
+    "joint": ("compiler_core.autograd.joint._trace", "joint", FIRST),
     "functionalise": ("compiler_core.autograd.trace.functionalize.FunctionalRun._check_draw", "joint", FIRST + 1),
     "partition": ("compiler_core.autograd.partition.minimum_cut", "partition", FIRST),
-    "lower": ("compiler_core.loops.lower.ir.check", "lower", FIRST + 1),
-    "fuse": ("compiler_core.backends.kernels.fuse", "fuse", FIRST),
+    "lower": ("compiler_core.loops.lower.lowering.ir.check", "lower", FIRST + 1),
+    "fuse": ("compiler_core.pipeline.graph.fuse", "fuse", FIRST),
     "codegen": ("compiler_core.codegen.cpp.printer.generate", "codegen", FIRST),
-    "memory plan": ("compiler_core.backends.kernels.memory_plan.plan", "codegen", FIRST),
-    "wrapper": ("compiler_core.backends.kernels.Wrapper", "codegen", FIRST),
-    "tune": ("compiler_core.backends.kernels.tune", "codegen", FIRST),
-    "build": ("compiler_core.codegen.build.compilers._library", "build", FIRST),
-    "autograd glue": ("compiler_core.autograd.autograd_source.Writer.source", "backend", FIRST),
-    "bind": ("compiler_core.autograd.autograd_function.bound", "backend", FIRST),
+    "memory plan": ("compiler_core.pipeline.graph.memory_plan.plan", "codegen", FIRST),
+    "wrapper": ("compiler_core.pipeline.graph.print_wrapper", "codegen", FIRST),
+    "tune": ("compiler_core.pipeline.graph.tune", "codegen", FIRST),
+    "build": ("compiler_core.codegen.build.compilers._find_or_build", "build", FIRST),
+    "autograd source": ("compiler_core.autograd.autograd_function.write_text", "backend", FIRST),
+    "bind": ("compiler_core.pipeline.graph.bind_source", "backend", FIRST),
     "reconstruct": ("compiler_core.resume.frame_codegen.FrameCode.generate", "bytecode", FIRST),
     "assemble": ("compiler_core.resume.frame_codegen.assemble", "bytecode", FIRST),
     "verify": ("compiler_core.pipeline.frame.verify", "bytecode", FIRST),
     "decompile": ("compiler_core.pipeline.frame.decompile", "bytecode", FIRST),
-    "install": ("compiler_core.pipeline.frame.frame_hook.use", "bytecode", FIRST),
+    "install": ("compiler_core.pipeline.frame.frame_hook.run_code", "bytecode", FIRST),
 }
-"""For each stage: what is broken, the stage that is named, and the user's line."""
+"""For each stage: the function that is broken, the stage that the failure names, and the user's line."""
 
 
 def broken(*_: Any, **__: Any) -> Any:
@@ -76,14 +77,14 @@ def inputs() -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def trained(fn: Callable[..., torch.Tensor], *args: torch.Tensor) -> list[torch.Tensor | None]:
-    """The result and the gradients."""
+    """Returns the result and the gradients."""
     out = fn(*args)
     out.square().sum().backward()
     return [out.detach(), *(a.grad for a in args)]
 
 
-def heard(run: Callable[[], Any], category: type[Warning] = CompileWarning) -> list[warnings.WarningMessage]:
-    """The warnings of a kind that a person with Python's usual filters sees."""
+def issued_warnings(run: Callable[[], Any], category: type[Warning] = CompileWarning) -> list[warnings.WarningMessage]:
+    """Returns the warnings of a category that are shown with Python's default filters."""
     compiler_core.reset()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("default")
@@ -97,18 +98,18 @@ def failures(record: Record) -> list[Failure]:
 
 @pytest.fixture
 def _anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Graphs and kernels are made, not found on disk or in this process."""
+    """Compiles graphs and kernels instead of finding them on disk or in this process."""
 
     def no_key(*_: Any) -> str:
-        raise NotKeyed("not in this test")
+        raise NotCacheable("not in this test")
 
-    monkeypatch.setattr("compiler_core.backends.graph_cache.key_of", no_key)
-    monkeypatch.setattr("compiler_core.codegen.build.compilers._loaded", {})
+    monkeypatch.setattr("compiler_core.backends.graph_cache.graph_digest", no_key)
+    monkeypatch.setattr("compiler_core.codegen.build.compilers._libraries", {})
 
 
 @pytest.mark.usefixtures("_anew")
 @pytest.mark.parametrize("name", STAGES)
-def test_whatever_fails_is_heard_once_and_the_program_is_right(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_stage_warns_once_and_the_program_is_right(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     target, stage, line = STAGES[name]
     x, w = inputs()
     want = trained(program, x.detach().requires_grad_(), w.detach().requires_grad_())
@@ -123,7 +124,7 @@ def test_whatever_fails_is_heard_once_and_the_program_is_right(name: str, monkey
                 if dtype == torch.float32:
                     torch.testing.assert_close(got, want)
 
-        (warning,) = heard(calls)
+        (warning,) = issued_warnings(calls)
     assert (warning.filename, warning.lineno) == (__file__, line)
     first, *rest = str(warning.message).split("\n")
     assert first == f"Cutaway failed to compile this, in the stage {stage}: ZeroDivisionError: by design"
@@ -152,7 +153,7 @@ def test_a_kernel_that_fails_at_its_first_launch(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(executable, "launchers", lambda of: {name: failing(name) for name in real(of)})
     x, w = (a.detach() for a in inputs())
     compiled = compiler_core.compile(program)
-    (warning,) = heard(lambda: [torch.testing.assert_close(compiled(x, w), program(x, w)) for _ in range(3)])
+    (warning,) = issued_warnings(lambda: [torch.testing.assert_close(compiled(x, w), program(x, w)) for _ in range(3)])
     assert str(warning.message).startswith("What Cutaway compiled here failed as it ran: cannot compile")
     assert warning.lineno in (FIRST + 1, FIRST + 2)
     with pytest.raises(StrictError, match="failed in run: cannot compile"):
@@ -170,8 +171,8 @@ def test_an_index_that_only_the_kernel_refuses(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(executable, "launchers", lambda of: {name: refuses(name) for name in real(of)})
     args = torch.randn(5), torch.tensor([1, 4])
     compiled = compiler_core.compile(pick, backend="cpp")
-    (warning,) = heard(lambda: [torch.testing.assert_close(compiled(*args), pick(*args)) for _ in range(2)])
-    assert "BadIndex" in str(warning.message)
+    (warning,) = issued_warnings(lambda: [torch.testing.assert_close(compiled(*args), pick(*args)) for _ in range(2)])
+    assert "IndexOutOfRange" in str(warning.message)
 
 
 def test_in_a_library_it_names_the_line_that_called_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -187,7 +188,7 @@ def test_in_a_library_it_names_the_line_that_called_it(monkeypatch: pytest.Monke
     assert {(w.filename, w.lineno) for w in caught} == {(__file__, first), (__file__, first + 2)}
 
 
-# ---- what is no bug -------------------------------------------------------------------------
+# ---- failures that are not bugs -------------------------------------------------------------
 
 
 def test_a_missing_tool_is_named_once_with_its_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -198,7 +199,7 @@ def test_a_missing_tool_is_named_once_with_its_remedy(monkeypatch: pytest.Monkey
         for function in (lambda x: x.cos() * 7, lambda x: x.sin() * 11):
             assert torch.equal(compiler_core.compile(function, backend="cpp", strict=True)(x), function(x))
 
-    (warning,) = heard(calls)
+    (warning,) = issued_warnings(calls)
     assert warning.category is ToolWarning
     assert "apt install g++" in str(warning.message)
 
@@ -212,28 +213,30 @@ def test_a_refusal_says_why() -> None:
         with torch.no_grad():
             compiler_core.compile(gradients_inside, backend="aot_eager", strict=True)(torch.ones(3, requires_grad=True))
 
-    (warning,) = heard(call)
+    (warning,) = issued_warnings(call)
     assert warning.category is RefusalWarning
     assert "does not compile this, in the stage joint: the graph turns gradients on" in str(warning.message)
 
 
 def test_explain_lists_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("compiler_core.pipeline.frame.verify", broken)
-    told: list[compiler_core.Explanation] = []
-    assert len(heard(lambda: told.append(compiler_core.explain(program, *inputs())))) == 1
-    assert str(told[0]).split("\n")[1] == f"failure at {__file__}:{FIRST}, bytecode: ZeroDivisionError: by design"
+    explanations: list[compiler_core.Explanation] = []
+    assert len(issued_warnings(lambda: explanations.append(compiler_core.explain(program, *inputs())))) == 1
+    assert (
+        str(explanations[0]).split("\n")[1] == f"failure at {__file__}:{FIRST}, bytecode: ZeroDivisionError: by design"
+    )
 
 
-def test_graph_breaks_and_frames_left_alone_are_no_failures() -> None:
+def test_graph_breaks_and_skipped_frames_are_no_failures() -> None:
     def breaks(x: torch.Tensor) -> torch.Tensor:
         print(end="")
-        y: torch.Tensor = next(made(x)) + 1
+        y: torch.Tensor = next(generate(x)) + 1
         return y
 
-    def made(x: torch.Tensor) -> Any:
+    def generate(x: torch.Tensor) -> Any:
         yield x.sin()
 
-    assert not heard(lambda: compiler_core.compile(breaks)(torch.ones(3)))
+    assert not issued_warnings(lambda: compiler_core.compile(breaks)(torch.ones(3)))
 
 
 @pytest.mark.usefixtures("_anew")
@@ -242,23 +245,25 @@ def test_machine_code_that_cannot_be_had_costs_nothing_else(error: Exception, mo
     def no_code(*_: Any) -> Any:
         raise error
 
-    monkeypatch.setattr("compiler_core.codegen.machine_code.stages.record_machine_code", no_code)
+    monkeypatch.setattr("compiler_core.codegen.machine_code.compiled_forms.record_machine_code", no_code)
     with compiler_core.record() as record:
         compiled = compiler_core.compile(program, target="sm_90")
-        (warning,) = heard(lambda: compiled(*inputs()))
+        (warning,) = issued_warnings(lambda: compiled(*inputs()))
     assert "The kernels run; their machine code for sm_90 is not in the record." in str(warning.message)
     assert record.compiles[0].kernels
 
 
-@pytest.mark.parametrize("broken_part", ["key_of", "to_plain", "from_plain", "disk_cache.write", "Half.load"])
+@pytest.mark.parametrize(
+    "broken_part", ["graph_digest", "to_plain", "from_plain", "disk_cache.write", "CachedFunction.load"]
+)
 def test_a_cache_that_fails_costs_no_kernels(broken_part: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
     monkeypatch.setenv("CUTAWAY_CACHE_DIR", str(tmp_path))
-    if broken_part in ("from_plain", "Half.load"):
+    if broken_part in ("from_plain", "CachedFunction.load"):
         compiler_core.compile(program)(*inputs())
     monkeypatch.setattr(f"compiler_core.backends.graph_cache.{broken_part}", broken)
     with compiler_core.record() as record:
         compiled = compiler_core.compile(program)
-        (warning,) = heard(lambda: compiled(*inputs()))
+        (warning,) = issued_warnings(lambda: compiled(*inputs()))
     assert NOT_KEPT in str(warning.message)
     assert record.compiles[0].kernels
 
@@ -269,18 +274,18 @@ def test_a_cuda_graph_that_cannot_be_recorded(monkeypatch: pytest.MonkeyPatch) -
         raise RuntimeError("operation not permitted when stream is capturing")
 
     monkeypatch.setattr(cuda_graphs, "_Recording", not_recorded)
-    monkeypatch.setattr(cuda_graphs, "why_not", lambda _: "")
+    monkeypatch.setattr(cuda_graphs, "replay_obstacle", lambda _: "")
     monkeypatch.setattr("torch.cuda.device", lambda _: contextlib.nullcontext())
     monkeypatch.setattr("torch.cuda.is_current_stream_capturing", lambda: False)
     x, w = (a.detach() for a in inputs())
     compiled = compiler_core.compile(program, mode="reduce-overhead")
-    (warning,) = heard(lambda: [torch.testing.assert_close(compiled(x, w), program(x, w)) for _ in range(4)])
+    (warning,) = issued_warnings(lambda: [torch.testing.assert_close(compiled(x, w), program(x, w)) for _ in range(4)])
     assert warning.category is RefusalWarning
     assert "a CUDA graph of the forward cannot be recorded: operation not permitted" in str(warning.message)
     assert "launched one by one" in str(warning.message)
 
 
-# ---- as Python's filters say -----------------------------------------------------------------
+# ---- Python's warning filters ----------------------------------------------------------------
 
 
 def test_as_an_error_it_is_raised_at_each_call_and_nothing_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -299,7 +304,7 @@ def test_as_an_error_it_is_raised_at_each_call_and_nothing_is_lost(monkeypatch: 
 
 @pytest.mark.parametrize("how", ["strict", "warning", "fullgraph"])
 def test_what_is_raised_keeps_nothing_alive(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not even until Python looks for cycles."""
+    """The arguments are freed at once, not only by the next garbage collection."""
 
     def printing(x: torch.Tensor) -> torch.Tensor:
         print(end="")
@@ -323,9 +328,9 @@ def test_what_is_raised_keeps_nothing_alive(how: str, monkeypatch: pytest.Monkey
             try:
                 compiled(*arguments)
             except (StrictError, CompileWarning, FullGraphError) as error:
-                told = str(error)
+                message = str(error)
         arguments.clear()
-        assert told
+        assert message
         assert alive() is None
     finally:
         gc.enable()
@@ -339,7 +344,7 @@ def test_a_filter_on_the_kind_silences_it(monkeypatch: pytest.MonkeyPatch) -> No
         compiler_core.compile(program, backend="aot_eager")(*inputs())
 
 
-def test_each_place_is_heard_once_until_a_reset(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_line_warns_once_until_a_reset(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("compiler_core.autograd.partition.minimum_cut", broken)
 
     other = lambda x: x.sin()  # noqa: E731
@@ -353,15 +358,15 @@ def test_each_place_is_heard_once_until_a_reset(monkeypatch: pytest.MonkeyPatch)
         compiler_core.reset()
         again()
 
-    assert len(heard(lambda: [again() for _ in range(3)])) == 1
-    assert len(heard(twice)) == 2
-    assert len(heard(lambda: [again(), compiled_other(torch.ones(3, requires_grad=True))])) == 2
+    assert len(issued_warnings(lambda: [again() for _ in range(3)])) == 1
+    assert len(issued_warnings(twice)) == 2
+    assert len(issued_warnings(lambda: [again(), compiled_other(torch.ones(3, requires_grad=True))])) == 2
 
 
 def test_behind_stock_torch_compile(monkeypatch: pytest.MonkeyPatch, fresh_stock: None) -> None:
     monkeypatch.setattr("compiler_core.autograd.partition.minimum_cut", broken)
     x, w = inputs()
-    (warning,) = heard(
+    (warning,) = issued_warnings(
         lambda: torch.testing.assert_close(torch.compile(program, backend="cutaway")(x, w), program(x, w))
     )
     assert warning.filename == __file__
@@ -373,7 +378,8 @@ def test_from_the_command_line() -> None:
         "def backend(gm, examples): raise ValueError('by design')\n"
         "compiler_core.compile(lambda x: x.sin(), backend=backend)(torch.ones(3))\n"
     )
-    shown = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
+    shown = warm_python.run(["-c", text])
+    assert shown.returncode == 0, shown.stderr
     assert (
         "<string>:3: CompileWarning: Cutaway failed to compile this, in the stage backend: ValueError" in shown.stderr
     )

@@ -1,19 +1,16 @@
-"""Compiled functions under PyTorch's tracers, transforms and modes, in a process of their own: some have ended it."""
+"""Compiled functions under PyTorch's tracers, transforms and modes, in a separate process: some have crashed it."""
 
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
+
+from tests import warm_python
 
 
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
 def test_tracers(backend: str) -> None:
     environment = {**os.environ, "PYTHONWARNINGS": "ignore"}
-    command = [sys.executable, "-m", "tests.hook.case_tracers", backend]
-    root = Path(__file__).parents[2]
-    done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, check=False)
+    done = warm_python.run(["-m", "tests.hook.case_tracers", backend], env=environment)
     assert done.returncode == 0, f"{done.stdout.splitlines()[-1:]}\n{done.stderr[-3000:]}"

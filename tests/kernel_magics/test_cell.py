@@ -1,4 +1,4 @@
-"""A cell taken apart and run leaves what the same cell leaves in a plain IPython."""
+"""Tests of split cells: a cell run as skeleton and units has the same effects as in plain IPython."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from IPython.utils.capture import capture_output
 
 import compiler_core
 from kernel_magics.cell import parse as cells
-from kernel_magics.tracebacks.traces import of_the_user
+from kernel_magics.tracebacks.traces import user_traceback
 
 CELLS = Path(__file__).parent / "cells"
 
@@ -30,7 +30,7 @@ def programs(file: str) -> list[Any]:
 
 MAGIC = "# %%compile\n"
 HISTORY = re.compile("__builtins__|__warningregistry__|_+|_i*[0-9]*")
-"""What IPython itself adds to the namespace."""
+"""Names that IPython adds to the namespace."""
 
 
 def direct(unit: types.FunctionType) -> Callable[[], object]:
@@ -47,25 +47,25 @@ def parse(shell: InteractiveShell, text: str) -> cells.Program:
     return cells.parse(shell, text, MAGIC)
 
 
-def run_apart(shell: InteractiveShell, text: str, compile_unit: cells.CompileUnit = direct) -> object:
+def run_split(shell: InteractiveShell, text: str, compile_unit: cells.CompileUnit = direct) -> object:
     return parse(shell, text).run(shell.user_ns, compile_unit, run_coroutine)
 
 
 def compiled(unit: types.FunctionType) -> Callable[[], object]:
-    """The unit through the compiler, as the magics do it."""
+    """Compiles a unit as the magics do."""
     from compiler_core.api import compile as api
 
-    made: Callable[[], object] = api.compile(unit)
-    return made
+    result: Callable[[], object] = api.compile(unit)
+    return result
 
 
 either_way = pytest.mark.parametrize("compile_unit", [direct, compiled])
 
 
 def new_names(shell: InteractiveShell, before: set[str]) -> dict[str, str]:
-    """The names that a cell made, with values as text where objects compare by identity."""
-    made = {n: v for n, v in shell.user_ns.items() if n not in before and not HISTORY.fullmatch(n)}
-    return {n: repr(v).split(" at 0x")[0] for n, v in sorted(made.items())}
+    """Returns the names that a cell bound, with text for values that compare by identity."""
+    result = {n: v for n, v in shell.user_ns.items() if n not in before and not HISTORY.fullmatch(n)}
+    return {n: repr(v).split(" at 0x")[0] for n, v in sorted(result.items())}
 
 
 @pytest.fixture
@@ -75,10 +75,10 @@ def plain(shell: InteractiveShell) -> Callable[[str], tuple[object, str, dict[st
         with capture_output() as output:
             result = shell.run_cell(text)
         result.raise_error()
-        made = new_names(shell, before)
+        tensor = new_names(shell, before)
         shell.reset()
         shell.compile.reset_compiler_flags()
-        return result.result, output.stdout.partition("Out[")[0], made
+        return result.result, output.stdout.partition("Out[")[0], tensor
 
     return run
 
@@ -99,7 +99,7 @@ def test_leaves_what_a_plain_cell_leaves(
     value, printed, names = plain(MAGIC + text)
     before = set(shell.user_ns)
     with capture_output() as output:
-        got = run_apart(shell, text, compile_unit)
+        got = run_split(shell, text, compile_unit)
     assert as_text(got) == as_text(value)
     assert output.stdout == printed
     assert new_names(shell, before) == names
@@ -122,7 +122,7 @@ def test_raises_what_a_plain_cell_raises(text: str, compile_unit: cells.CompileU
     with pytest.raises(type(want)) as caught:
         program.run(shell.user_ns, compile_unit, run_coroutine)
     got = caught.value
-    got.__traceback__ = of_the_user(got.__traceback__, program.filename)
+    got.__traceback__ = user_traceback(got.__traceback__, program.filename)
     assert str(got) == str(want)
     assert type(got.__cause__) is type(want.__cause__)
     assert lines_of(got, program.filename) == wanted
@@ -142,7 +142,7 @@ def test_refuses_what_a_plain_cell_refuses(text: str, shell: InteractiveShell) -
 
 
 def test_source_of_a_function_in_a_cell(shell: InteractiveShell) -> None:
-    run_apart(shell, "x = 1\ndef f(a):\n    return a + x\nf(2)")
+    run_split(shell, "x = 1\ndef f(a):\n    return a + x\nf(2)")
     assert inspect.getsource(shell.user_ns["f"]) == "def f(a):\n    return a + x\n"
     assert shell.user_ns["f"].__code__.co_firstlineno == 3
 
@@ -180,11 +180,11 @@ def test_notes_name_the_lines_that_ran_as_plain_python(shell: InteractiveShell) 
 
 
 def test_comprehension_over_a_break_is_compiled_again_for_its_numbers_alone(shell: InteractiveShell) -> None:
-    """Until CPython 3.12 the comprehension's function lies on the stack across the break, another in each round."""
+    """Before CPython 3.12 the comprehension's function is on the stack at the break, a new one in each iteration."""
     text = "for n in range(6):\n    t = torch.randint(0, 1000, (3,))\n    y = torch.stack([x + i for i in t.tolist()])"
     shell.user_ns.update(torch=torch, x=torch.ones(2))
     with compiler_core.record("cell") as record:
-        run_apart(shell, text, compiled)
+        run_split(shell, text, compiled)
     assert torch.equal(shell.user_ns["y"], torch.ones(2) + shell.user_ns["t"][:, None])
     causes = [c.cause.guard for c in record.compiles if c.cause]
     assert len(causes) == 1
@@ -193,7 +193,7 @@ def test_comprehension_over_a_break_is_compiled_again_for_its_numbers_alone(shel
 
 def test_no_name_of_ours_in_the_namespace(shell: InteractiveShell) -> None:
     before = set(shell.user_ns)
-    run_apart(shell, "seen = sorted(globals())\nfor i in 'a':\n    seen2 = sorted(globals())")
+    run_split(shell, "seen = sorted(globals())\nfor i in 'a':\n    seen2 = sorted(globals())")
     assert set(shell.user_ns) - before == {"seen", "seen2", "i"}
     assert set(shell.user_ns["seen2"]) - before == {"seen", "i"}
 

@@ -1,4 +1,4 @@
-"""The explorer's Python half: what it shows, what comes back, what a notebook saves of it."""
+"""Tests of the explorer widget in Python: shown panes, synchronised traits, and the saved output."""
 
 from __future__ import annotations
 
@@ -66,8 +66,8 @@ def test_until_there_is_a_record_only_the_widget_is_saved() -> None:
 
 def test_following_a_record_shows_its_steps_as_they_happen(record: Record) -> None:
     explorer = Explorer()
-    seen = []
-    explorer.observe(lambda change: seen.append(change.new), "progress")
+    log = []
+    explorer.observe(lambda change: log.append(change.new), "progress")
     compile_: Compile = record.compiles[0]
     stop = explorer.follow(record)
     with pytest.raises(ZeroDivisionError), compile_.step("joint", "trace"):
@@ -75,9 +75,9 @@ def test_following_a_record_shows_its_steps_as_they_happen(record: Record) -> No
     stop()
     with compile_.step("build"):
         pass
-    assert [(p["frame"], p["compile"], p["stage"]) for p in seen] == [("f<b>", "0/0", "joint"), ("f<b>", "0/0", "")]
-    assert seen[0]["done"] == []
-    assert [(s["name"], s["outcome"]) for s in seen[1]["done"]] == [("trace", "failed")]
+    assert [(p["frame"], p["compile"], p["stage"]) for p in log] == [("f<b>", "0/0", "joint"), ("f<b>", "0/0", "")]
+    assert log[0]["done"] == []
+    assert [(s["name"], s["outcome"]) for s in log[1]["done"]] == [("trace", "failed")]
 
 
 def test_cancel_reaches_python() -> None:

@@ -1,4 +1,4 @@
-"""A record's texts as files: names from a record cannot leave the folder."""
+"""Tests of saving a record as files: names in a record cannot select paths outside of the folder."""
 
 from __future__ import annotations
 
@@ -25,6 +25,32 @@ def test_names_stay_inside_the_folder(tmp_path: Path) -> None:
     assert len(list((folder / "0_0").iterdir())) == 6
 
 
+def test_equal_file_names_do_not_overwrite_each_other(tmp_path: Path) -> None:
+    record = Record()
+    frame = record.frame("f", "f.py", 1, "root")
+    compile_ = record.compile(frame)
+    for name in ("a b", "a_b", "A/b", "a_b_2", "a_b.py", "run_forward"):
+        compile_.artifact("kernel", name, "python", name)
+    compile_.artifact("kernel", "a:b", "cpp", "cpp")
+    for id_ in ("1/0", "1_0", "source"):
+        other = record.compile(frame)
+        other.artifact("kernel", "k", "cpp", id_)
+        other.id = id_
+    folder = export.save_folder(record, tmp_path / "out")
+    texts = {p.name: p.read_text() for p in (folder / "0_0").iterdir()}
+    assert texts == {
+        "a_b.py": "a b",
+        "a_b_2.py": "a_b",
+        "A_b_3.py": "A/b",
+        "a_b_2_2.py": "a_b_2",
+        "a_b_4.py": "a_b.py",
+        "run_forward_2.py": "run_forward",
+        "a_b.cpp": "cpp",
+    }
+    saved = {p.parent.name: p.read_text() for p in folder.rglob("k.cpp")}
+    assert saved == {"1_0": "1/0", "1_0_2": "1_0", "source_2": "source"}
+
+
 @pytest.mark.parametrize("name", ["..", "../..", "../../up", "/etc", "a/../../b", "", ".", "0/0"])
 def test_ids_stay_inside_the_folder(name: str, tmp_path: Path) -> None:
     record = Record()
@@ -45,11 +71,11 @@ def test_folder_may_be_new_or_there_already(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["out", "out.txt", "out.html.gz", ""])
 def test_unknown_ending(name: str) -> None:
-    with pytest.raises(UsageError, match="the name ends in"):
-        export.check(name)
+    with pytest.raises(UsageError, match="the path must end in"):
+        export.check_path(name)
 
 
 def test_folder_that_is_a_file(tmp_path: Path) -> None:
     (tmp_path / "out").write_text("")
     with pytest.raises(UsageError, match="is a file, not a folder"):
-        export.check(f"{tmp_path}/out/")
+        export.check_path(f"{tmp_path}/out/")

@@ -1,4 +1,4 @@
-"""The magics in a real IPython: results, errors, options, completion, saved files."""
+"""Tests of the magics in a real IPython: results, errors, options, completion, saved files."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from compiler_core.records import Record
 
 
 def run(shell: InteractiveShell, text: str) -> tuple[Any, str, str]:
-    """The execution's result, what it printed, and what went to stderr."""
+    """Runs a cell and returns its result, stdout and stderr."""
     with capture_output() as output:
         result = shell.run_cell(text, store_history=True)
     return result, output.stdout, output.stderr
@@ -106,18 +106,18 @@ def test_syntax_error_reads_as_in_a_plain_cell(magics: InteractiveShell, body: s
 @pytest.mark.parametrize(
     ("line", "says"),
     [
-        ("--nope", "there is no option --nope. `%%compile?` lists them all"),
+        ("--nope", "there is no option --nope. `%%compile?` lists all options"),
         ("--fullgraph --bakend cpp", "there is no option --bakend; did you mean --backend?"),
         ("--backend nope", "unknown backend 'nope'; the backends are"),
         ("--engine tinygrad", "unknown engine 'tinygrad'; the engines are core, torch"),
-        ("--memory-budget 2", "--memory-budget is a share from 0 to 1, not 2.0"),
-        ("--save out.txt", "ends in .html (a report), .json (the record) or / (a folder)"),
+        ("--memory-budget 2", "--memory-budget must be from 0 to 1, not 2.0"),
+        ("--save out.txt", "must end in .html (a report), .json (the record) or / (a folder)"),
         ("--save /no/such/folder/out.json", "there is no folder /no/such/folder"),
         ("--backend", "expected one argument"),
-        ("x + 1", "does not know what 'x + 1' is"),
+        ("x + 1", "unexpected argument 'x + 1'"),
     ],
 )
-def test_wrong_option_is_said_and_nothing_runs(magics: InteractiveShell, line: str, says: str) -> None:
+def test_wrong_option_is_reported_and_nothing_runs(magics: InteractiveShell, line: str, says: str) -> None:
     result, printed, errors = run(magics, f"%%compile {line}\nran = True")
     assert isinstance(result.error_in_exec, UsageError)
     assert says in errors
@@ -130,6 +130,16 @@ def test_fullgraph_raises_at_the_break(magics: InteractiveShell) -> None:
     assert isinstance(result.error_in_exec, FullGraphError)
     assert "print(y)" in printed
     assert "after" not in magics.user_ns
+
+
+def test_fullgraph_shows_the_break_among_values_without_a_hash(magics: InteractiveShell) -> None:
+    magics.InteractiveTB.set_mode("Context")
+    run(magics, "def f(items):\n    y = items[0] + 1\n    print(y)\n    return y\nitems = [torch.ones(2)]")
+    _, printed, errors = run(magics, "%%compile --fullgraph\nf(items)")
+    shown = printed + errors
+    assert "Unexpected exception" not in shown
+    assert "unhashable" not in shown
+    assert "----> 3     print(y)" in re.sub(r"\x1b\[[0-9;]*m", "", shown)
 
 
 def test_backend_of_ones_own_by_name(magics: InteractiveShell) -> None:
@@ -156,14 +166,39 @@ def test_explain_is_short(magics: InteractiveShell) -> None:
     result, printed, _ = run(magics, "%explain --backend eager f(x)")
     result.raise_error()
     assert result.result is None
-    assert "graph break at line 2 in f: data-dependent branch" in printed
-    assert "check_tensor" in printed
+    assert "costly: graph break: data-dependent branch, line 2 `if x.sum() > 0:`." in printed
+    assert len(printed.splitlines()) == 5
+
+
+def test_speed_times_an_expression(magics: InteractiveShell) -> None:
+    run(magics, "layer, x = torch.nn.Linear(4, 4), torch.ones(3, 4)")
+    result, printed, _ = run(magics, "%speed --backward --seconds 0.01 layer(x).relu()")
+    result.raise_error()
+    first, *table = printed.splitlines()
+    assert re.match(r"eager [\d.]+ \w+ → core [\d.]+ \w+ \(.*\) · compiled in ", first)
+    assert [line.split()[0] for line in table[1:]] == ["eager", "core"]
+    assert magics.user_ns["layer"].weight.grad is None
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("", "takes an expression"),
+        ("y = 2", "takes an expression"),
+        ("--engine other torch.ones(2)", "unknown engine 'other'"),
+        ("--backward torch.ones(2)", "requires a gradient"),
+    ],
+)
+def test_wrong_use_of_speed(magics: InteractiveShell, line: str, message: str) -> None:
+    result, _, errors = run(magics, f"%speed {line}")
+    assert isinstance(result.error_in_exec, UsageError)
+    assert message in errors
 
 
 def test_help_lists_the_options(magics: InteractiveShell) -> None:
-    said = magics.find_cell_magic("compile").__doc__
+    output = magics.find_cell_magic("compile").__doc__
     for option in ("--engine", "--backend", "--fullgraph", "--target", "--strict", "--steps", "--save"):
-        assert option in said
+        assert option in output
 
 
 def test_magics_in_the_cell_run_as_plain_python(magics: InteractiveShell) -> None:
@@ -175,8 +210,8 @@ def test_magics_in_the_cell_run_as_plain_python(magics: InteractiveShell) -> Non
 def test_source_of_the_record_is_the_visible_cell(magics: InteractiveShell) -> None:
     run(magics, "%%compile --backend eager\n\nx = torch.ones(2)\n# why\ny = x + 1")
     record = kernel_magics.last_record()
-    seen = ["# %%compile --backend eager", "", "x = torch.ones(2)", "# why", "y = x + 1"]
-    assert record.sources[0].text.splitlines() == seen
+    log = ["# %%compile --backend eager", "", "x = torch.ones(2)", "# why", "y = x + 1"]
+    assert record.sources[0].text.splitlines() == log
     graph = next(a for a in record.compiles[0].artifacts if a.pane == "captured")
     add = next(n for n in graph.graph.nodes if "add" in n.target) if graph.graph else None
     assert add is not None
@@ -228,12 +263,12 @@ def test_await_runs_as_plain_python(magics: InteractiveShell) -> None:
 
 @pytest.mark.usefixtures("_interruptible")
 def test_interrupt_while_it_compiles(magics: InteractiveShell) -> None:
-    """A real signal in the middle of a compile: one KeyboardInterrupt, and the next cell works."""
+    """A real signal during a compile raises one KeyboardInterrupt, and the next cell works."""
     reached = threading.Event()
 
     def slow(gm: Any, inputs: Any) -> Any:
         reached.set()
-        for _ in range(3000):  # a signal that comes just before a sleep does not end it
+        for _ in range(3000):  # a signal just before a sleep does not interrupt it
             time.sleep(0.01)
         return gm.forward
 
@@ -260,7 +295,7 @@ def completions(shell: InteractiveShell, line: str) -> list[str]:
         return [c.text for c in shell.Completer.completions(line, len(line))]
 
 
-def test_missing_cpp_compiler_is_said_and_the_cell_runs(
+def test_missing_cpp_compiler_is_reported_and_the_cell_runs(
     magics: InteractiveShell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CXX", "no-such-compiler")
@@ -284,6 +319,7 @@ def test_tab_completes_options_and_values(magics: InteractiveShell) -> None:
     assert set(completions(magics, "%%compile --backend ")) >= {"cpp", "eager", "triton"}
     assert completions(magics, "%%compile --fullgraph --engine c") == ["core"]
     assert completions(magics, "%explain --ba") == ["--backend"]
+    assert completions(magics, "%speed --ba") == ["--backward"]
     assert completions(magics, "%compile x.cos() --fu") == []
 
 
@@ -298,9 +334,9 @@ def test_unload_takes_everything_off(magics: InteractiveShell) -> None:
 
 
 def test_nothing_to_return_before_the_first_cell(shell: InteractiveShell, monkeypatch: pytest.MonkeyPatch) -> None:
-    from kernel_magics.display.view import View
+    from kernel_magics.display.record_view import RecordView
 
-    monkeypatch.setattr(View, "latest", None)
+    monkeypatch.setattr(RecordView, "latest", None)
     with pytest.raises(RuntimeError, match="no cell was compiled"):
         kernel_magics.last_record()
     with pytest.raises(RuntimeError, match="in a terminal"):

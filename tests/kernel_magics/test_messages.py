@@ -1,4 +1,4 @@
-"""What the page may say to an explorer, as messages of a real comm."""
+"""Tests of the messages that the page may send to an explorer, through a real comm."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from compiler_core.records import Record
 from kernel_magics.display.explorer import Explorer
-from kernel_magics.display.messages import LONGEST, MOST_ITEMS, MOST_PANES, PANES, MessageWarning
+from kernel_magics.display.messages import MAX_ITEMS, MAX_NAME_LENGTH, MAX_PANES, PANES, MessageWarning
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def explorer() -> Explorer:
 
 
 def receive(explorer: Explorer, data: Any, buffers: list[bytes] | None = None) -> None:
-    """The page sends this over the widget's comm."""
+    """Delivers a message of the page through the widget's comm."""
     explorer.comm.handle_msg({"content": {"comm_id": explorer.model_id, "data": data}, "buffers": buffers or []})
 
 
@@ -73,39 +73,42 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "the progress": (update(progress={}), "the page may not change 'progress'"),
     "one that is unknown": (update(**{LONG: 1}), "the page may not change 'yyyyyyyy"),
     "code beside a right one": (update(compile="0/0", _esm="alert(1)"), "the page may not change '_esm'"),
-    "many panes": (update(shown=["source"] * 100_000), f"shown has 100,000 entries, more than {MOST_PANES}"),
+    "many panes": (update(shown=["source"] * 100_000), f"shown has 100,000 entries, more than {MAX_PANES}"),
     "no pane": (update(shown=["evil"]), "no pane is called 'evil'"),
-    "a long pane": (update(shown=["source:" + LONG]), f"a text of 1,000,007 characters, more than {LONGEST:,}"),
-    "panes that are no texts": (update(shown=[1]), "shown has a int, which is no text"),
+    "a long pane": (
+        update(shown=["source:" + LONG]),
+        f"a string of 1,000,007 characters, more than {MAX_NAME_LENGTH:,}",
+    ),
+    "panes that are no texts": (update(shown=[1]), "shown contains a int, which is not a string"),
     "panes that are no list": (update(shown="source"), "shown is 'source', not a list"),
-    "many items": (update(selection=["src:0#1"] * (MOST_ITEMS + 1)), "selection has 10,001 entries"),
+    "many items": (update(selection=["src:0#1"] * (MAX_ITEMS + 1)), "selection has 10,001 entries"),
     "an item of another record": (update(selection=["src:9#1"]), "the record has no item 'src:9#1'"),
     "a compile of another record": (update(compile="9/9"), "the record has no compile '9/9'"),
     "a compile that is a list": (update(compile=["0/0"]), "the record has no compile a list"),
     "no state": ({"method": "update"}, "its state is None, not an object"),
     "a state that is a list": ({"method": "update", "state": []}, "its state is a list"),
-    "buffers by paths": ({"method": "update", "state": {}, "buffer_paths": [["_esm"]]}, "it has binary parts"),
-    "another field": ({"method": "request_state", "echo": 1}, "it has a field 'echo'"),
+    "buffers by paths": ({"method": "update", "state": {}, "buffer_paths": [["_esm"]]}, "it has binary buffers"),
+    "another field": ({"method": "request_state", "echo": 1}, "it has an unknown field 'echo'"),
     "another method": ({"method": "echo_update", "state": {"_esm": "x"}}, "its method is 'echo_update'"),
     "a method that is a list": ({"method": []}, "its method is a list"),
     "no method": ({}, "its method is None"),
-    "a text": ("cancel", "it has no data but 'cancel'"),
-    "nothing": (None, "it has no data but None"),
+    "a text": ("cancel", "its data is 'cancel', not an object"),
+    "nothing": (None, "its data is None, not an object"),
 }
 
 
 @pytest.mark.parametrize(("data", "says"), REFUSED.values(), ids=REFUSED.keys())
-def test_all_else_is_refused_and_said_in_few_words(explorer: Explorer, data: Any, says: str) -> None:
+def test_all_else_is_refused_in_few_words(explorer: Explorer, data: Any, says: str) -> None:
     before = state_of(explorer)
-    with pytest.warns(MessageWarning) as heard:
+    with pytest.warns(MessageWarning) as warned:
         receive(explorer, data)
-    assert says in str(heard[0].message)
-    assert len(str(heard[0].message)) < 300
+    assert says in str(warned[0].message)
+    assert len(str(warned[0].message)) < 300
     assert state_of(explorer) == before
 
 
 def test_binary_parts_are_refused(explorer: Explorer) -> None:
-    with pytest.warns(MessageWarning, match="binary parts"):
+    with pytest.warns(MessageWarning, match="binary buffers"):
         receive(explorer, update(compile="0/0"), [b"x"])
     assert explorer.compile == ""
 

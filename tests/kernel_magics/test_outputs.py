@@ -1,4 +1,4 @@
-"""What is freed when an output closes, its cell runs again, or all is reset: the record, the tensors and the code."""
+"""Tests that record, tensors and code are freed when an output closes, its cell runs again, or all is reset."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ import kernel_magics
 from compiler_core.api.compile import record_of
 from compiler_core.records import Record
 from kernel_magics.display.explorer import Explorer
-from kernel_magics.display.view import View
+from kernel_magics.display.record_view import RecordView
 
 CELL = "%%compile\ndef f(t):\n    return t * big + 1\nf(torch.ones(1000)).sum()"
 
 
 @pytest.fixture
 def notebook(magics: InteractiveShell, monkeypatch: pytest.MonkeyPatch) -> Iterator[InteractiveShell]:
-    """A shell that shows explorers, as that of a kernel."""
+    """A shell that shows explorers, like a kernel's."""
     monkeypatch.setattr(magics, "kernel", object(), raising=False)
-    monkeypatch.setattr(View, "latest", None)
+    monkeypatch.setattr(RecordView, "latest", None)
     monkeypatch.setattr(magics.displayhook, "cache_size", 0)
     magics.user_ns["big"] = torch.ones(1000)
     yield magics
@@ -39,9 +39,10 @@ def run(shell: InteractiveShell, text: str, cell: str) -> None:
         shell.run_cell(text, store_history=True, cell_id=cell).raise_error()
 
 
-def made() -> dict[str, weakref.ref[Any]]:
-    """What the cell that was compiled last made: its explorer and its record."""
-    return {"explorer": weakref.ref(kernel_magics.last()), "record": weakref.ref(kernel_magics.last_record())}
+def weak_references() -> dict[str, weakref.ref[Any]]:
+    """Returns weak references to the explorer, its layout and the record of the cell compiled last."""
+    explorer, record = kernel_magics.last(), kernel_magics.last_record()
+    return {"explorer": weakref.ref(explorer), "layout": weakref.ref(explorer.layout), "record": weakref.ref(record)}
 
 
 def alive(refs: dict[str, weakref.ref[Any]]) -> list[str]:
@@ -51,23 +52,60 @@ def alive(refs: dict[str, weakref.ref[Any]]) -> list[str]:
 
 def test_a_cell_that_runs_again_frees_what_its_output_showed(notebook: InteractiveShell) -> None:
     run(notebook, CELL, "a")
-    first = made()
+    first = weak_references()
     run(notebook, CELL, "b")
-    second = made()
-    assert alive(first) == ["explorer", "record"]
+    second = weak_references()
+    assert alive(first) == ["explorer", "layout", "record"]
     run(notebook, CELL, "a")
     assert alive(first) == []
-    assert alive(second) == ["explorer", "record"]
+    assert alive(second) == ["explorer", "layout", "record"]
 
 
 def test_the_latest_stays_until_another_cell_is_compiled(notebook: InteractiveShell) -> None:
     run(notebook, CELL, "a")
-    refs = made()
+    refs = weak_references()
     run(notebook, "1 + 1", "a")
-    assert alive(refs) == ["explorer", "record"]
+    assert alive(refs) == ["explorer", "layout", "record"]
     assert kernel_magics.last().comm is not None
     run(notebook, CELL, "a")
     assert alive(refs) == []
+
+
+def test_explain_has_an_explorer_when_it_is_asked_for(notebook: InteractiveShell) -> None:
+    run(notebook, "%explain big.cos()", "a")
+    explorer = kernel_magics.last()
+    assert explorer.record is kernel_magics.last_record()
+    assert kernel_magics.last() is explorer
+
+
+def test_beside_an_explorer_a_comparison_is_printed_in_few_lines(notebook: InteractiveShell) -> None:
+    with capture_output() as output:
+        notebook.run_cell("%%compile --engine core,torch --backend eager\ny = big * 3").raise_error()
+    found = kernel_magics.last_comparison().comparison
+    assert f"{found.brief()}\n" in output.stdout
+    assert str(found) not in output.stdout
+    assert len(found.brief().splitlines()) == 2
+    assert "graphs 1 / 1" in found.brief()
+
+
+def test_a_comparison_of_random_numbers_says_so(notebook: InteractiveShell) -> None:
+    with capture_output():
+        notebook.run_cell("%%compile --engine core,torch\ny = torch.rand(8) + 1\nz = big * 3").raise_error()
+    found = kernel_magics.last_comparison().comparison.values
+    assert found is not None
+    assert list(found) == ["y"]
+    assert "draws random numbers" in found["y"]
+
+
+def test_a_cleared_output_is_freed_when_its_cell_runs_again(notebook: InteractiveShell) -> None:
+    """Front ends tell the kernel nothing when an output is cleared; the cell's next run is what the kernel sees."""
+    run(notebook, CELL, "a")
+    cleared = weak_references()
+    run(notebook, CELL, "b")
+    assert alive(cleared) == ["explorer", "layout", "record"]
+    run(notebook, "pass", "a")
+    run(notebook, CELL, "c")
+    assert alive(cleared) == []
 
 
 def test_an_explorer_that_another_cell_shows_too_stays_open(notebook: InteractiveShell) -> None:
@@ -85,8 +123,8 @@ def test_an_explorer_that_another_cell_shows_too_stays_open(notebook: Interactiv
 
 def test_a_record_that_is_brought_up_to_date_elsewhere_is_freed_with_its_own_cell(notebook: InteractiveShell) -> None:
     run(notebook, CELL, "a")
-    refs = made()
-    run(notebook, "import kernel_magics; kernel_magics.last().grown()", "b")
+    refs = weak_references()
+    run(notebook, "import kernel_magics; kernel_magics.last().refresh()", "b")
     run(notebook, CELL, "a")
     assert alive(refs) == []
 
@@ -94,7 +132,7 @@ def test_a_record_that_is_brought_up_to_date_elsewhere_is_freed_with_its_own_cel
 @pytest.mark.parametrize("by", ["python", "page"])
 def test_closing_an_explorer_frees_it(notebook: InteractiveShell, by: str) -> None:
     run(notebook, CELL, "a")
-    refs = made()
+    refs = weak_references()
     run(notebook, CELL, "b")
     explorer = refs["explorer"]()
     assert explorer is not None
@@ -108,9 +146,9 @@ def test_closing_an_explorer_frees_it(notebook: InteractiveShell, by: str) -> No
 
 def test_reset_frees_all(notebook: InteractiveShell) -> None:
     run(notebook, CELL, "a")
-    refs = made()
+    refs = weak_references()
     run(notebook, CELL, "b")
-    refs |= {f"second {name}": ref for name, ref in made().items()}
+    refs |= {f"second {name}": ref for name, ref in weak_references().items()}
     kernel_magics.reset()
     assert alive(refs) == []
     with pytest.raises(RuntimeError, match="no cell was compiled"):
@@ -119,7 +157,7 @@ def test_reset_frees_all(notebook: InteractiveShell) -> None:
 
 def test_tensors_and_code_go_with_them(notebook: InteractiveShell) -> None:
     run(notebook, "%%compile\nbig = torch.ones(1000)\ndef f(t):\n    return t * big\nf(torch.ones(1000)).sum()", "a")
-    refs = {name: weakref.ref(notebook.user_ns[name]) for name in ("big", "f")} | made()
+    refs = {name: weakref.ref(notebook.user_ns[name]) for name in ("big", "f")} | weak_references()
     refs["code"] = weakref.ref(notebook.user_ns["f"].__code__)
     run(notebook, "%%compile\nbig = torch.ones(2000)\ndef f(t):\n    return t + big\nf(torch.ones(2000)).sum()", "a")
     notebook.last_execution_result = None

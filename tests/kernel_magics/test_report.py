@@ -1,4 +1,4 @@
-"""The HTML report: whole, closed to the network, and safe whatever is in the record."""
+"""Tests of the HTML report: self-contained, without network access, and safe with untrusted records."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def record() -> Record:
     return record
 
 
-class Elements(HTMLParser):
+class PageElements(HTMLParser):
     """The elements of a page with their attributes, and the text of its scripts."""
 
     def __init__(self, page: str) -> None:
@@ -86,7 +86,7 @@ class Elements(HTMLParser):
 
 
 def test_the_record_comes_out_as_it_went_in(record: Record) -> None:
-    page = Elements(report_html(record))
+    page = PageElements(report_html(record))
     names = [attributes.get("id") for attributes in page.find("script")]
     assert names == ["record", "explorer", None]
     assert Record.from_json(unpacked(page.scripts[0])) == record
@@ -98,13 +98,13 @@ def unpacked(script: str) -> str:
 
 
 def test_no_text_of_the_record_becomes_markup(record: Record) -> None:
-    tags = [tag for tag, _ in Elements(report_html(record)).elements]
+    tags = [tag for tag, _ in PageElements(report_html(record)).elements]
     assert tags.count("script") == 3
     assert set(tags) == {"html", "head", "meta", "title", "style", "body", "main", "noscript", "script"}
 
 
 def test_the_policy_lets_only_our_script_start(record: Record) -> None:
-    page = Elements(report_html(record))
+    page = PageElements(report_html(record))
     policy = next(m["content"] for m in page.find("meta") if m.get("http-equiv") == "Content-Security-Policy")
     assert policy is not None
     assert policy.startswith("default-src 'none';")
@@ -115,7 +115,7 @@ def test_the_policy_lets_only_our_script_start(record: Record) -> None:
     assert not any(name in attributes for _, attributes in page.elements for name in ("src", "href"))
 
 
-def test_an_unbuilt_explorer_is_said_with_its_remedy(
+def test_an_unbuilt_explorer_is_reported_with_its_remedy(
     record: Record, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(assets, "STATIC", tmp_path)
@@ -125,7 +125,7 @@ def test_an_unbuilt_explorer_is_said_with_its_remedy(
 
 @pytest.fixture(scope="module")
 def browser_page() -> Iterator[Page]:
-    """A page of a Chromium without a network; `problems` of its context's pages fail the test."""
+    """A Chromium page without network access; `problems` of its context's pages fail the test."""
     chromium = shutil.which("chromium") or shutil.which("google-chrome")
     if chromium is None:
         pytest.skip("no Chromium here: the report is not opened")
@@ -148,7 +148,7 @@ def test_the_report_opens_from_a_file_and_its_views_are_linked(
     browser_page.on("console", lambda message: problems.append(message.text) if message.type == "error" else None)
     browser_page.goto(write_report(record, tmp_path / "report.html").as_uri())
     shown = browser_page.get_by_label("What this pane shows").nth(1)
-    expect(shown).to_have_value("overview")  # the record has a failure, which is shown first
+    expect(shown).to_have_value("overview")  # the record has a failure, so the overview is shown first
     shown.select_option("captured")
     nodes = browser_page.locator(".graph .node")
     nodes.nth(2).wait_for()

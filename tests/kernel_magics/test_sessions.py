@@ -1,4 +1,4 @@
-"""Notebooks of several cells, run again and again: compiled, they leave what they leave without the magic."""
+"""Runs notebooks of several cells repeatedly: compiled, they have the same effects as without the magic."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from IPython.utils.capture import capture_output
 
 import kernel_magics
 from compiler_core.api.testing import difference
-from compiler_core.api.testing.world import random_states, seeded
+from compiler_core.api.testing.observed_run import random_states, seed_all
+
+pytestmark = pytest.mark.slow
 
 ROUNDS = 2
 PLAIN = "#plain\n"
@@ -26,15 +28,15 @@ VARIES = re.compile(r"0x[0-9a-f]+|<ipython-input-\d+-\w+>|(?:Wall time|CPU times
 
 
 def sessions() -> list[Any]:
-    """Under each line ``%% name`` the cells of a notebook, parted by lines ``--``."""
+    """Returns the notebooks in the file: under each line ``%% name`` its cells, separated by lines ``--``."""
     text = (Path(__file__).parent / "cells" / "sessions.txt").read_text()
     parts = (part.partition("\n") for part in re.split(r"(?m)^%% ", text)[1:])
     return [pytest.param(body.removesuffix("\n").split("\n--\n"), id=name) for name, _, body in parts]
 
 
 @dataclass
-class Ran:
-    """What a person saw of a notebook, what it left, and how many compiles each round took."""
+class SessionResult:
+    """The output of a notebook, its effects, and the number of compiles of each round."""
 
     shown: list[tuple[str, ...]]
     names: dict[str, Any]
@@ -42,14 +44,14 @@ class Ran:
     random: dict[str, Any]
 
 
-def steady(text: object) -> str:
+def without_addresses(text: object) -> str:
     return VARIES.sub("", str(text)).strip()
 
 
-def run(shell: InteractiveShell, cells: list[str], first_line: str) -> Ran:
+def run(shell: InteractiveShell, cells: list[str], first_line: str) -> SessionResult:
     shell.user_ns["torch"] = torch
-    ran = Ran([], {}, [], {})
-    seeded(0)
+    ran = SessionResult([], {}, [], {})
+    seed_all(0)
     for _ in range(ROUNDS):
         count = 0
         for cell in cells:
@@ -57,23 +59,23 @@ def run(shell: InteractiveShell, cells: list[str], first_line: str) -> Ran:
                 result = shell.run_cell(cell if cell.startswith(PLAIN) else f"{first_line}\n{cell}", store_history=True)
             error = result.error_before_exec or result.error_in_exec
             seen = (SUMMARY.sub("", output.stdout), repr(result.result), repr(error), output.stderr)
-            ran.shown.append((*map(steady, seen), *(steady(o.data) for o in output.outputs)))
+            ran.shown.append((*map(without_addresses, seen), *(without_addresses(o.data) for o in output.outputs)))
             if first_line.startswith("%%") and not cell.startswith(PLAIN):
                 count += checked_compiles()
         ran.compiles.append(count)
-    ran.names = {k: compared(v) for k, v in sorted(shell.user_ns.items()) if not OURS.fullmatch(k)}
+    ran.names = {k: comparable(v) for k, v in sorted(shell.user_ns.items()) if not OURS.fullmatch(k)}
     ran.random = random_states()
     return ran
 
 
-def compared(value: Any) -> Any:
-    """Tensors, modules, optimisers and containers as they are; of anything else what is shown of it."""
+def comparable(value: Any) -> Any:
+    """Returns tensors, modules, optimisers and containers unchanged, and the text of anything else."""
     whole = isinstance(value, (torch.Tensor, torch.nn.Module, torch.optim.Optimizer, list, tuple, dict))
-    return value if whole else steady(repr(value))
+    return value if whole else without_addresses(repr(value))
 
 
 def checked_compiles() -> int:
-    """The compiles of the last cell, none of which may have failed."""
+    """Returns the number of compiles of the last cell, none of which may have failed."""
     compiles = kernel_magics.last_record().compiles
     assert [f"{c.id}: {c.reason} {c.failures}" for c in compiles if c.failures or c.outcome == "failed"] == []
     return len(compiles)

@@ -1,4 +1,4 @@
-"""On versions that are not tested the engine is tried out once, in a process of its own."""
+"""Tests of the trial compile on untested versions, once, in a separate process."""
 
 from __future__ import annotations
 
@@ -19,33 +19,33 @@ from kernel_magics.startup import version_trial
 @pytest.fixture(autouse=True)
 def _fresh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     monkeypatch.setenv("CUTAWAY_CACHE_DIR", str(tmp_path))
-    version_trial.broken.cache_clear()
+    version_trial.core_engine_problem.cache_clear()
     yield
-    version_trial.broken.cache_clear()
+    version_trial.core_engine_problem.cache_clear()
 
 
 @pytest.fixture
-def _tomorrow(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if this PyTorch were one that no test has seen."""
+def _untested_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pretends that this version of PyTorch is untested."""
     monkeypatch.setattr(version_trial, "versions", lambda: ("3.11.7", "9.9.1"))
 
 
 def test_tested_versions_start_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(version_trial, "try_out", lambda program: pytest.fail("tried out"))
-    assert version_trial.untested() == ""
-    assert version_trial.report() == ""
-    assert version_trial.broken() == ""
+    monkeypatch.setattr(version_trial, "run_trial", lambda program: pytest.fail("tried out"))
+    assert version_trial.untested_versions() == ""
+    assert version_trial.version_notice() == ""
+    assert version_trial.core_engine_problem() == ""
 
 
-@pytest.mark.usefixtures("_tomorrow")
+@pytest.mark.usefixtures("_untested_torch")
 def test_new_version_is_tried_out_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    said = version_trial.report()
-    assert said == "PyTorch 9.9.1 is not tested with this version: a trial shows that the core engine works"
+    output = version_trial.version_notice()
+    assert output == "PyTorch 9.9.1 is not tested with this version of Cutaway; a trial compile succeeded"
     (kept,) = cache_dir().glob("engines/*.json")
     assert kept.stem == hashlib.sha256(b"Python 3.11.7, PyTorch 9.9.1").hexdigest()
-    version_trial.broken.cache_clear()
-    monkeypatch.setattr(version_trial, "try_out", lambda program: pytest.fail("tried out again"))
-    assert version_trial.broken() == ""
+    version_trial.core_engine_problem.cache_clear()
+    monkeypatch.setattr(version_trial, "run_trial", lambda program: pytest.fail("tried out again"))
+    assert version_trial.core_engine_problem() == ""
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_new_version_is_tried_out_once(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_whatever_the_trial_does_is_one_line(program: str, says: str) -> None:
-    reason = version_trial.try_out(program)
+    reason = version_trial.run_trial(program)
     assert says in reason
     assert "\n" not in reason
     assert bool(says) == bool(reason)
@@ -66,10 +66,10 @@ def test_whatever_the_trial_does_is_one_line(program: str, says: str) -> None:
 
 def test_trial_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(version_trial, "TIMEOUT_S", 0.5)
-    assert "did not end within" in version_trial.try_out("import time; time.sleep(60)")
+    assert "did not end within" in version_trial.run_trial("import time; time.sleep(60)")
 
 
-@pytest.mark.usefixtures("_tomorrow")
+@pytest.mark.usefixtures("_untested_torch")
 def test_cells_run_as_plain_python_where_no_engine_works(
     shell: InteractiveShell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -79,7 +79,7 @@ def test_cells_run_as_plain_python_where_no_engine_works(
     with capture_output() as output:
         shell.run_line_magic("load_ext", "kernel_magics")
         result = shell.run_cell("%%compile\nimport torch\nx = torch.ones(2).cos()\nx.shape[0] + 1")
-    assert "PyTorch 9.9.1 is not tested with this version: no engine works here" in output.stdout
+    assert "PyTorch 9.9.1 is not tested with this version of Cutaway, and the core engine" in output.stdout
     assert result.result == 3
     record = kernel_magics.last_record()
     assert record.compiles == []
@@ -88,16 +88,16 @@ def test_cells_run_as_plain_python_where_no_engine_works(
     ]
 
 
-@pytest.mark.usefixtures("_tomorrow")
+@pytest.mark.usefixtures("_untested_torch")
 def test_damaged_or_unwritable_cache_costs_a_trial_only(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(version_trial, "PROGRAM", "")
-    assert version_trial.broken() == ""
+    assert version_trial.core_engine_problem() == ""
     (kept,) = cache_dir().glob("engines/*.json")
     kept.write_text("{")
-    version_trial.broken.cache_clear()
-    assert version_trial.broken() == ""
+    version_trial.core_engine_problem.cache_clear()
+    assert version_trial.core_engine_problem() == ""
     assert kept.read_bytes() != b"{"
-    version_trial.broken.cache_clear()
+    version_trial.core_engine_problem.cache_clear()
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("CUTAWAY_CACHE_DIR", str(tmp_path / "file" / "below"))
-    assert version_trial.broken() == ""
+    assert version_trial.core_engine_problem() == ""

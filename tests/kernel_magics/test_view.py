@@ -1,4 +1,4 @@
-"""In a real kernel: what a compiled cell displays, and how it is interrupted."""
+"""Tests in a real kernel: what a compiled cell displays, and how it is interrupted."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from jupyter_client.blocking.client import BlockingKernelClient
 from jupyter_client.manager import KernelManager
 
 from compiler_core.records import Record, to_plain
-from kernel_magics.display.view import Interrupt
+from kernel_magics.display.record_view import Interrupt
 
 MIME = "application/vnd.cutaway.record+json"
 TIMEOUT_S = 60
 
 
 @dataclass
-class Said:
-    """What a cell sent while it ran."""
+class CellMessages:
+    """The messages that a cell sent while it ran."""
 
     status: str = ""
     errors: list[dict[str, Any]] = field(default_factory=list)
@@ -51,11 +51,11 @@ class Said:
                 self.progress.append(progress)
 
 
-def run(client: BlockingKernelClient, code: str) -> Said:
-    said = Said()
-    reply = client.execute_interactive(code, timeout=TIMEOUT_S, output_hook=said.hear)
-    said.status = reply["content"]["status"]
-    return said
+def run(client: BlockingKernelClient, code: str) -> CellMessages:
+    output = CellMessages()
+    reply = client.execute_interactive(code, timeout=TIMEOUT_S, output_hook=output.hear)
+    output.status = reply["content"]["status"]
+    return output
 
 
 @pytest.fixture(scope="module")
@@ -76,44 +76,44 @@ def kernel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BlockingKernelC
 
 
 def test_cell_displays_one_explorer_with_its_record(kernel: BlockingKernelClient) -> None:
-    said = run(kernel, "%%compile\nx = torch.ones(3).cos()\nprint('printed')\nx.shape[0]")
-    assert said.status == "ok"
-    assert said.text == "printed\n"
-    (shown,) = said.displays
+    output = run(kernel, "%%compile\nx = torch.ones(3).cos()\nprint('printed')\nx.shape[0]")
+    assert output.status == "ok"
+    assert output.text == "printed\n"
+    (shown,) = output.displays
     assert "application/vnd.jupyter.widget-view+json" in shown
-    (whole,) = said.updates
+    (whole,) = output.updates
     record = whole[MIME]
     assert record["title"].startswith("Cell In[")
     assert len(record["frames"]) >= 1
     assert whole["text/plain"].startswith("Cutaway of Cell In[")
     assert "<script" not in whole["text/html"]
-    assert [r["text/plain"] for r in said.results] == ["3"]
-    assert said.progress
+    assert [r["text/plain"] for r in output.results] == ["3"]
+    assert output.progress
 
 
 def test_last_is_the_explorer_of_that_cell(kernel: BlockingKernelClient) -> None:
     run(kernel, "%%compile\ntorch.ones(5).sin()")
-    said = run(kernel, "print(kernel_magics.last().record is kernel_magics.last_record())")
-    assert said.text == "True\n"
+    output = run(kernel, "print(kernel_magics.last().record is kernel_magics.last_record())")
+    assert output.text == "True\n"
 
 
 def test_error_is_one_and_the_record_is_still_shown(kernel: BlockingKernelClient) -> None:
-    said = run(kernel, "%%compile\nx = torch.ones(3) + 1\nx / 0\nx.nope")
-    assert said.status == "error"
-    (error,) = said.errors
+    output = run(kernel, "%%compile\nx = torch.ones(3) + 1\nx / 0\nx.nope")
+    assert output.status == "error"
+    (error,) = output.errors
     assert error["ename"] == "AttributeError"
     shown = "\n".join(error["traceback"])
     assert shown.count("Traceback (most recent call last)") == 1
     assert "line 4" in shown
     assert "kernel_magics" not in shown
-    assert len(said.updates) == 1
+    assert len(output.updates) == 1
 
 
 def test_syntax_error_stops_the_notebook(kernel: BlockingKernelClient) -> None:
-    said = run(kernel, "%%compile\nx = = 1")
-    assert said.status == "error"
-    assert [e["ename"] for e in said.errors] == ["SyntaxError"]
-    assert said.displays == []
+    output = run(kernel, "%%compile\nx = = 1")
+    assert output.status == "error"
+    assert [e["ename"] for e in output.errors] == ["SyntaxError"]
+    assert output.displays == []
 
 
 def test_cancel_button_interrupts_the_cell(kernel: BlockingKernelClient) -> None:
@@ -129,19 +129,19 @@ def test_cancel_button_interrupts_the_cell(kernel: BlockingKernelClient) -> None
     )
     run(kernel, press)
     started = time.monotonic()
-    said = run(kernel, "%%compile --backend slow\ntorch.ones(3) + 1")
+    output = run(kernel, "%%compile --backend slow\ntorch.ones(3) + 1")
     assert time.monotonic() - started < 20
-    assert [e["ename"] for e in said.errors] == ["KeyboardInterrupt"]
-    said = run(kernel, "%%compile\n(torch.ones(3) + 1).tolist()")
-    assert [r["text/plain"] for r in said.results] == ["[2.0, 2.0, 2.0]"]
+    assert [e["ename"] for e in output.errors] == ["KeyboardInterrupt"]
+    output = run(kernel, "%%compile\n(torch.ones(3) + 1).tolist()")
+    assert [r["text/plain"] for r in output.results] == ["[2.0, 2.0, 2.0]"]
 
 
 def test_saved_outputs_make_a_record_again(kernel: BlockingKernelClient) -> None:
-    said = run(kernel, "%%compile\ntorch.ones(3).exp()")
+    output = run(kernel, "%%compile\ntorch.ones(3).exp()")
     import json
 
-    text = json.dumps(said.updates[0][MIME])
-    assert to_plain(Record.from_json(text)) == said.updates[0][MIME]
+    text = json.dumps(output.updates[0][MIME])
+    assert to_plain(Record.from_json(text)) == output.updates[0][MIME]
 
 
 def test_interrupt_after_the_end_does_nothing() -> None:
@@ -153,8 +153,8 @@ def test_interrupt_after_the_end_does_nothing() -> None:
 
 
 def test_interrupt_is_a_signal_to_the_main_thread() -> None:
-    heard: list[int] = []
-    before = signal.signal(signal.SIGINT, lambda number, _: heard.append(number))
+    warned: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, _: warned.append(number))
     try:
         thread = threading.Thread(target=Interrupt())
         thread.start()
@@ -162,4 +162,4 @@ def test_interrupt_is_a_signal_to_the_main_thread() -> None:
         time.sleep(0.01)
     finally:
         signal.signal(signal.SIGINT, before)
-    assert heard == [signal.SIGINT]
+    assert warned == [signal.SIGINT]

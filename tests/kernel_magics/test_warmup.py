@@ -1,4 +1,4 @@
-"""Heavy imports happen while nothing runs: a cell waits for their end."""
+"""Tests of the background imports: a cell waits for their end."""
 
 from __future__ import annotations
 
@@ -29,6 +29,6 @@ def test_cell_waits_for_the_imports(shell: InteractiveShell, monkeypatch: pytest
 
 
 def test_what_cannot_be_loaded_is_left_for_later(shell: InteractiveShell, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(warmup, "HEAVY", ("no.such.module", "json"))
+    monkeypatch.setattr(warmup, "MODULES", ("no.such.module", "json"))
     warmup.start(shell)
     warmup.stop(shell)

@@ -1,4 +1,4 @@
-"""Fusion: what becomes one kernel, what stays apart and why, and that values do not change."""
+"""Fusion rules: which programs become one kernel, the refusals of others, and values equal to eager's."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ import torch
 import torch.nn.functional as F
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from compiler_core.backends.kernels import compile_kernels
 from compiler_core.config import Options
 from compiler_core.errors import UsageError
 from compiler_core.loops import ir
-from compiler_core.loops.fuse.rewriter import Rewritten
+from compiler_core.loops.fuse.rewriter import FusionResult
 from compiler_core.loops.fuse.rules import REFUSALS, fuse
 from compiler_core.loops.ir import Address, affine
 from compiler_core.loops.lower import lower
+from compiler_core.pipeline.graph import compile_kernels
 from compiler_core.records import Compile, Record
 from compiler_core.support.fx_graphs import record_graph
 from tests.cases.kernel_programs import RandomProgram, check, outputs, trace
 
 
-def fused(program: Any, *inputs: torch.Tensor) -> Rewritten:
+def fused(program: Any, *inputs: torch.Tensor) -> FusionResult:
     return fuse(lower(trace(program, *inputs), "forward"))
 
 
@@ -54,14 +54,14 @@ ONE_KERNEL: dict[str, tuple[Any, tuple[torch.Tensor, ...]]] = {
 
 
 @pytest.mark.parametrize("name", ONE_KERNEL)
-def test_becomes_one_kernel(name: str) -> None:
+def test_programs_that_become_one_kernel(name: str) -> None:
     program, inputs = ONE_KERNEL[name]
     assert len(kernels(program, *inputs)) == 1
     check(program, *inputs)
 
 
 ROWS = torch.randn(40, 30), torch.randn(40, 30)
-ROW_BY_ROW: dict[str, tuple[Any, tuple[torch.Tensor, ...]]] = {
+FULL_REDUCTIONS: dict[str, tuple[Any, tuple[torch.Tensor, ...]]] = {
     "a divergence": (lambda x, y: F.kl_div(x.log_softmax(1), y.softmax(1), reduction="sum"), ROWS),
     "a mean of norms": (lambda x, y: (F.normalize(x, dim=1) * y).mean(), ROWS),
     "the largest": (lambda x, y: (x.softmax(1) + y).amax(), ROWS),
@@ -73,37 +73,37 @@ ROW_BY_ROW: dict[str, tuple[Any, tuple[torch.Tensor, ...]]] = {
 }
 
 
-@pytest.mark.parametrize("name", ROW_BY_ROW)
-def test_what_reduces_all_does_so_row_by_row(name: str) -> None:
-    program, inputs = ROW_BY_ROW[name]
+@pytest.mark.parametrize("name", FULL_REDUCTIONS)
+def test_full_reduction_is_fused_into_a_row_wise_producer(name: str) -> None:
+    program, inputs = FULL_REDUCTIONS[name]
     done = fused(program, *inputs)
     rows, *rest = (s for s in done.program.steps if isinstance(s, ir.Loops))
     assert rows.outer_numel == 40
     assert {step.inner for step in rest} == {(40,)}
-    assert "what its rows come to" in done.by_loops[rows.name][-1].reason
-    assert done.by_loops[rows.name][-1].bytes_saved > 0
+    assert "the results of its rows are reduced" in done.rewrites_by_loops[rows.name][-1].reason
+    assert done.rewrites_by_loops[rows.name][-1].bytes_saved > 0
     check(program, *inputs)
 
 
-def test_few_rows_and_several_times_through_all_stay_as_they_are() -> None:
+def test_full_reduction_of_few_rows_or_in_several_sweeps_is_not_fused() -> None:
     few = kernels(lambda x: x.softmax(1).sum(), torch.randn(4, 3000))
     assert [step.outer for step in few] == [(4,), ()]
     twice = kernels(lambda x: x.softmax(1).softmax(1).var(), torch.randn(40, 30))
     assert len(twice) == 2
 
 
-def test_what_is_read_by_turns_is_computed_for_each_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_producer_read_in_alternating_parts_is_recomputed_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     def interleaved(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         even, odd, cos, sin = x[:, ::2], x[:, 1::2], y[:, ::2].cos(), y[:, ::2].sin()
         return torch.stack([even * cos - odd * sin, even * sin + odd * cos], -1).flatten(-2)
 
     assert len(kernels(interleaved, X, Y)) == 2
-    monkeypatch.setattr("compiler_core.loops.fuse.rules.REPEATING", {"cpu"})
+    monkeypatch.setattr("compiler_core.loops.fuse.rules.DEVICES_THAT_REPEAT", {"cpu"})
     assert len(kernels(interleaved, X, Y)) == 1
     check(interleaved, X, Y)
 
 
-APART: dict[str, tuple[Any, tuple[torch.Tensor, ...], str]] = {
+REFUSED: dict[str, tuple[Any, tuple[torch.Tensor, ...], str]] = {
     "a call": (lambda x, y: (x @ y.t()).relu(), (X, Y), "call"),
     "a reduction over another's outer index": (lambda x: (x.exp().sum(1).exp()).sum(0), (X,), "inner"),
     "a dear broadcast producer": (lambda x, b: x + b.exp(), (X, B), "repeat"),
@@ -113,9 +113,9 @@ APART: dict[str, tuple[Any, tuple[torch.Tensor, ...], str]] = {
 }
 
 
-@pytest.mark.parametrize("name", APART)
-def test_stays_apart_for_a_reason(name: str) -> None:
-    program, inputs, kind = APART[name]
+@pytest.mark.parametrize("name", REFUSED)
+def test_refusals_by_kind(name: str) -> None:
+    program, inputs, kind = REFUSED[name]
     assert kind in {refusal.kind for _, _, refusal in fused(program, *inputs).refusals}
     check(program, *inputs)
 
@@ -143,28 +143,28 @@ def test_a_body_does_not_grow_without_bound() -> None:
 
 
 def test_every_kind_of_refusal_is_documented() -> None:
-    for name, (program, inputs, _) in APART.items():
+    for name, (program, inputs, _) in REFUSED.items():
         for _, _, refusal in fused(program, *inputs).refusals:
             assert refusal.kind in REFUSALS, name
             assert refusal.reason
 
 
-def test_every_rewrite_is_noted() -> None:
+def test_every_rewrite_is_recorded() -> None:
     done = fused(lambda x: F.softmax(x.sin(), -1) * 2, X)
     assert len(done.rewrites) == 6  # sin, amax, sub, exp, sum, div, mul became one
     assert all(r.bytes_saved >= 0 and r.reason and r.rule in ("copy", "producer", "sibling") for r in done.rewrites)
-    assert set(done.by_loops["forward_0"]) == set(done.rewrites)
+    assert set(done.rewrites_by_loops["forward_0"]) == set(done.rewrites)
     assert done.rewrites[-1].after == "mul"
 
 
-def test_bytes_saved_are_what_is_not_written_and_not_read() -> None:
+def test_bytes_saved_of_one_rewrite() -> None:
     (rewrite,) = fused(lambda x: x.exp().sin(), X).rewrites
     assert (rewrite.rule, rewrite.bytes_saved) == ("producer", 2 * X.numel() * 4)
     (rewrite,) = fused(lambda x: ((a := x.exp()), a.sin()), X).rewrites
-    assert rewrite.bytes_saved == X.numel() * 4  # still written, not read
+    assert rewrite.bytes_saved == X.numel() * 4  # still written, no longer read
 
 
-def test_bytes_saved_add_up_to_what_the_kernels_move_less_than_the_operations() -> None:
+def test_bytes_saved_add_up_to_the_difference_in_traffic() -> None:
     def program(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
         a = (x * 2 + y).relu()
         return F.softmax(a / a.sum(-1, keepdim=True), -1), a.argmax(1)
@@ -178,13 +178,13 @@ def test_bytes_saved_add_up_to_what_the_kernels_move_less_than_the_operations() 
     assert sum(f.bytes_saved or 0 for f in compile_.fusions) == apart - moved
 
 
-def test_what_is_shared_is_loaded_and_computed_once() -> None:
+def test_common_subexpressions_are_eliminated() -> None:
     (loops,) = kernels(lambda x: (x.exp() + 1, x.exp() * 2), X)
     assert [type(s).__name__ for s in loops.body].count("Load") == 1
     assert sum(isinstance(s, ir.Compute) and s.op == "exp" for s in loops.body) == 1
 
 
-def test_sizes_that_memory_does_not_tell_apart_are_one() -> None:
+def test_contiguous_sizes_are_merged() -> None:
     (loops,) = kernels(lambda x: x.exp(), torch.randn(2, 3, 4, 5))
     assert loops.outer == (120,)
     (loops,) = kernels(lambda x, b: x + b, torch.randn(2, 3, 4, 5), torch.randn(5))
@@ -193,7 +193,7 @@ def test_sizes_that_memory_does_not_tell_apart_are_one() -> None:
     assert (loops.outer, loops.inner) == ((6,), (20,))
 
 
-def test_no_loop_passes_a_mutation() -> None:
+def test_loops_are_not_moved_across_a_mutation() -> None:
     def program(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         a = x.exp()
         x.copy_(a)
@@ -203,23 +203,26 @@ def test_no_loop_passes_a_mutation() -> None:
     assert [type(s).__name__ for s in steps] == ["Loops", "Call", "Loops", "Loops"]
 
 
-def test_solve_finds_the_indices_of_a_transposed_slice() -> None:
-    # stored as [4, 6]; read at [i, j] -> [1 + 2*j, i]
-    rows = affine.solve(Address((6, 1)), (4, 6), Address((1, 12), 6), (6, 2))
+def test_index_map_of_a_transposed_slice() -> None:
+    # stored as [4, 6], read at [i, j] -> [1 + 2*j, i]
+    rows = affine.solve_index_map(Address((6, 1)), (4, 6), Address((1, 12), 6), (6, 2))
     assert rows == {0: Address((0, 2), 1), 1: Address((1, 0))}
 
 
-def test_solve_cuts_an_index_that_runs_over_two() -> None:
-    assert affine.solve(Address((3, 1)), (2, 3), Address((1,)), (6,)) == affine.Split(0, 3)
-    cut = affine.split(ir.Loops("f", (6,), (), (ir.Store("b", Address((1,)), "x"),)), affine.Split(0, 3))
+def test_index_map_that_needs_a_split() -> None:
+    assert affine.solve_index_map(Address((3, 1)), (2, 3), Address((1,)), (6,)) == affine.SizeSplit(0, 3)
+    cut = affine.split_size(ir.Loops("f", (6,), (), (ir.Store("b", Address((1,)), "x"),)), affine.SizeSplit(0, 3))
     assert (cut.outer, cut.body[0].address.strides) == ((2, 3), (3, 1))  # type: ignore[union-attr]
-    assert affine.solve(Address((3, 1)), (2, 3), Address((3, 1)), (2, 3)) == {0: Address((1, 0)), 1: Address((0, 1))}
+    assert affine.solve_index_map(Address((3, 1)), (2, 3), Address((3, 1)), (2, 3)) == {
+        0: Address((1, 0)),
+        1: Address((0, 1)),
+    }
 
 
-def test_solve_refuses_what_is_not_there() -> None:
-    assert affine.solve(Address((4, 1)), (2, 3), Address((3, 1)), (2, 3)) is None  # a gap after each row
-    assert affine.solve(Address((1, 1)), (2, 3), Address((1,)), (2,)) is None  # two indices at one address
-    assert affine.solve(Address((1,)), (4,), Address((1,), 1), (4,)) is None  # beyond the end
+def test_accesses_without_an_index_map() -> None:
+    assert affine.solve_index_map(Address((4, 1)), (2, 3), Address((3, 1)), (2, 3)) is None  # a gap after each row
+    assert affine.solve_index_map(Address((1, 1)), (2, 3), Address((1,)), (2,)) is None  # two indices at one address
+    assert affine.solve_index_map(Address((1,)), (4,), Address((1,), 1), (4,)) is None  # beyond the end
 
 
 @pytest.mark.filterwarnings("ignore:var")
@@ -229,11 +232,11 @@ def test_long_random_programs(seed: int) -> None:
     check(program, *program.inputs, tolerances=program.tolerances)
 
 
-# ---- what the user asks for ------------------------------------------------------------------
+# ---- requests of the user --------------------------------------------------------------------
 
 
 def recorded(program: Any, *inputs: torch.Tensor, **options: Any) -> Compile:
-    """The record of `program` with these options, after its result was compared with eager's."""
+    """Compiles and runs `program`, compares the result with eager's, and returns the record."""
     gm = trace(program, *inputs)
     record = Record()
     compile_ = record.compile(record.frame("program", "program.py", 1, "root"))
@@ -261,9 +264,9 @@ def test_two_nodes_kept_apart() -> None:
     assert kernel_count(siblings) == 2
 
 
-def test_what_is_asked_in_vain_has_its_reason() -> None:
-    def refused(program: Any, *inputs: torch.Tensor, **wishes: Any) -> list[tuple[str, str, str]]:
-        return [(r.kind, r.first, r.second) for r in recorded(program, *inputs, **wishes).refusals]
+def test_requests_that_cannot_be_met_have_a_reason() -> None:
+    def refused(program: Any, *inputs: torch.Tensor, **requests: Any) -> list[tuple[str, str, str]]:
+        return [(r.kind, r.first, r.second) for r in recorded(program, *inputs, **requests).refusals]
 
     y = torch.randn(X.shape[1], 4)
     unknown = refused(lambda x: x.sin().exp(), X, keep_apart=(("sin", "nothing"),), force_fuse=(("a", "b"),))
@@ -280,7 +283,7 @@ def test_what_is_asked_in_vain_has_its_reason() -> None:
     assert turned == [("columns", "forward_0", "forward_1")]
 
 
-def test_two_nodes_fused_though_it_does_not_pay() -> None:
+def test_force_fuse_ignores_cost() -> None:
     def dear(x: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
         return x + b.exp()
 
@@ -289,8 +292,8 @@ def test_two_nodes_fused_though_it_does_not_pay() -> None:
     assert kernel_count(recorded(dear, X, B, force_fuse=(("exp", "add"),))) == 1
 
 
-def test_what_cannot_be_fused_says_why_though_asked() -> None:
-    asked = recorded(lambda x: x.exp().sum(1).cos().sum(0), X, force_fuse=(("sum_1", "sum_2"),))
-    assert "inner" in {r.kind for r in asked.refusals}
-    with pytest.raises(UsageError, match="keep_apart is a sequence of pairs"):
+def test_impossible_force_fuse_has_a_reason() -> None:
+    requests = recorded(lambda x: x.exp().sum(1).cos().sum(0), X, force_fuse=(("sum_1", "sum_2"),))
+    assert "inner" in {r.kind for r in requests.refusals}
+    with pytest.raises(UsageError, match="keep_apart must be a sequence of pairs"):
         Options(keep_apart=("add", "mul"))  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Writes to inputs: without a copy where nothing can tell, by a copy otherwise."""
+"""In-place updates of inputs: without a copy if that cannot be observed, otherwise with one."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ SIZES = (2, 8, 4), (1,), (2, 1, 4)
 
 
 def lowered(program: Callable[..., Any], device: str = "cuda") -> ir.Program:
-    """`program` of a cache, a position and a row, whose first result is the new value of the cache."""
+    """Lowers `program` of a cache, a position and a row, whose first result is the new value of the cache."""
     cache, _, row = (torch.zeros(size) for size in SIZES)
-    gm = make_fx(program, decomposition_table=decompositions.table())(cache, torch.tensor([3]), row)
+    gm = make_fx(program, decomposition_table=decompositions.decomposition_table())(cache, torch.tensor([3]), row)
     if device == "cuda":
         put_on_a_gpu(gm)
     outputs: Any = gm.graph.output_node().args[0]
@@ -38,14 +38,14 @@ def put_row(cache: torch.Tensor, position: torch.Tensor, row: torch.Tensor) -> A
 
 
 @pytest.mark.parametrize("program", [write_row, put_row])
-def test_rows_are_put_into_the_input(program: Callable[..., Any]) -> None:
-    made = lowered(program)
-    assert made.in_place == ("cache_1",)
-    assert next(v.buffer for v in made.results if isinstance(v, ir.View)) == "cache_1"
-    assert not any("cache_1" in s.makes for s in made.steps if isinstance(s, ir.Loops)), "nothing copies it"
+def test_update_of_an_input_is_in_place(program: Callable[..., Any]) -> None:
+    result = lowered(program)
+    assert result.in_place == ("cache_1",)
+    assert next(v.buffer for v in result.results if isinstance(v, ir.TensorView)) == "cache_1"
+    assert not any("cache_1" in s.makes for s in result.steps if isinstance(s, ir.Loops)), "nothing copies it"
 
 
-def read_before(cache: torch.Tensor, position: torch.Tensor, row: torch.Tensor) -> Any:
+def read_and_write(cache: torch.Tensor, position: torch.Tensor, row: torch.Tensor) -> Any:
     return torch.index_copy(cache, 1, position, row), cache.sum()
 
 
@@ -53,7 +53,7 @@ def add_row(cache: torch.Tensor, position: torch.Tensor, row: torch.Tensor) -> A
     return (torch.index_add(cache, 1, position, row),)
 
 
-def of_itself(cache: torch.Tensor, position: torch.Tensor, row: torch.Tensor) -> Any:
+def update_from_itself(cache: torch.Tensor, position: torch.Tensor, row: torch.Tensor) -> Any:
     return (torch.index_copy(cache, 1, position, cache[:, :1]),)
 
 
@@ -62,10 +62,10 @@ def twice(cache: torch.Tensor, position: torch.Tensor, row: torch.Tensor) -> Any
     return torch.index_copy(new, 1, position + 1, new[:, :1]), row.sum()
 
 
-@pytest.mark.parametrize("program", [read_before, add_row, of_itself, twice])
-def test_what_a_second_run_would_change_is_copied(program: Callable[..., Any]) -> None:
+@pytest.mark.parametrize("program", [read_and_write, add_row, update_from_itself, twice])
+def test_update_that_depends_on_the_input_is_not_in_place(program: Callable[..., Any]) -> None:
     assert lowered(program).in_place == ()
 
 
-def test_on_the_cpu_it_is_copied() -> None:
+def test_no_in_place_update_on_the_cpu() -> None:
     assert lowered(write_row, "cpu").in_place == (), "a kernel may have written when it meets a wrong position"

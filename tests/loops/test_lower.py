@@ -1,4 +1,4 @@
-"""Lowering: every operation as loops or as a call, with eager's values, types and strides."""
+"""Lowering: operators as loops or calls, with the values, types and strides of eager."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def lowered(program: Any, *inputs: torch.Tensor) -> ir.Program:
 
 
 def calls(program: Any, *inputs: torch.Tensor) -> list[str]:
-    """What is left to PyTorch."""
+    """Returns the operators that are called."""
     return [str(s.target) for s in lowered(program, *inputs).steps if isinstance(s, ir.Call)]
 
 
@@ -55,8 +55,8 @@ EXACT: list[Any] = [
 CLOSE: list[Any] = [
     *(torch.exp, torch.exp2, torch.expm1, torch.log, torch.log2, torch.log10, torch.log1p, torch.erf, torch.erfc),
     *(torch.tanh, torch.sinh, torch.cosh, torch.asin, torch.acos, torch.atan, torch.asinh, torch.acosh, torch.atanh),
-    *(torch.sqrt, lambda x: x**0.5, lambda x: x**-0.5),  # eager's are a digit off
-    # eager multiplies and adds in one, and its gelu of infinity is NaN
+    *(torch.sqrt, lambda x: x**0.5, lambda x: x**-0.5),  # eager's results differ in the last digit
+    # eager fuses the multiplication and the addition, and its gelu of infinity is NaN
     *(lambda x: x.add(x, alpha=0.1), lambda x: F.gelu(x.clamp(-99, 99))),
     *(torch.sigmoid, torch.rsqrt, F.silu, F.softplus, F.elu, F.mish, F.logsigmoid, F.hardswish),
     *(lambda x: F.gelu(x, approximate="tanh"), lambda x: x.pow(1.7), lambda x: torch.pow(2.0, x)),
@@ -73,10 +73,10 @@ def test_exact_operations_on_special_values(dtype: torch.dtype) -> None:
 
     x = special(dtype)
     run, _ = compiled(program, x)
-    for number, (mine, theirs) in enumerate(zip(run([x]), program(x), strict=True)):
-        assert_same(mine, theirs, 0)
-        if theirs.is_floating_point():
-            assert torch.equal(mine.signbit() & (mine == 0), theirs.signbit() & (theirs == 0)), f"zeros of {number}"
+    for number, (ours, eager) in enumerate(zip(run([x]), program(x), strict=True)):
+        assert_same(ours, eager, 0)
+        if eager.is_floating_point():
+            assert torch.equal(ours.signbit() & (ours == 0), eager.signbit() & (eager == 0)), f"zeros of {number}"
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -133,7 +133,7 @@ def test_division_of_integers_by_a_tensor_raises_as_eager_does() -> None:
         run([x, y])
 
 
-def test_integers_are_rounded_to_a_half_type_before_they_meet_one() -> None:
+def test_integers_are_rounded_to_a_half_type_before_arithmetic() -> None:
     n = torch.tensor([257, 2049, 70000, -70000, 3, 0])
     for dtype in (torch.bfloat16, torch.float16):
         h = torch.tensor([256, 2048, math.inf, 1, -3, 0], dtype=dtype)
@@ -145,8 +145,8 @@ FAR = (-0.5, 0.5, -1.0, 255.5, -129.0, 300.0, 65536.0, 2.0**31, -(2.0**31) - 409
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 @pytest.mark.parametrize("to", [torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8])
-def test_floats_become_integers_as_the_processor_has_it(dtype: torch.dtype, to: torch.dtype) -> None:
-    """Towards 0, and without a negative zero when they are floats again; also what does not fit, or is constant."""
+def test_casts_from_float_to_integer_equal_the_processors(dtype: torch.dtype, to: torch.dtype) -> None:
+    """Rounding is towards 0, and -0.5 becomes 0; includes numbers out of range and constants."""
 
     def program(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
         whole, known = (x * 1).to(to), torch.full_like(x, -1.0).to(to)
@@ -155,17 +155,17 @@ def test_floats_become_integers_as_the_processor_has_it(dtype: torch.dtype, to: 
     for part in (slice(None), slice(3), slice(-7, None)):  # some as vectors, some one by one
         x = torch.tensor((*FAR, math.inf, -math.inf, math.nan), dtype=dtype)[part]
         run, _ = compiled(program, x)
-        for mine, theirs in zip(run([x]), program(x), strict=True):
-            assert torch.equal(mine.nan_to_num(7), theirs.nan_to_num(7)), (mine, theirs)
-            assert torch.equal(mine.signbit(), theirs.signbit()), (mine, theirs)
+        for ours, expected in zip(run([x]), program(x), strict=True):
+            assert torch.equal(ours.nan_to_num(7), expected.nan_to_num(7)), (ours, expected)
+            assert torch.equal(ours.signbit(), expected.signbit()), (ours, expected)
 
 
-def test_zeros_of_both_signs_are_two_numbers() -> None:
+def test_positive_and_negative_zero_differ() -> None:
     x = torch.tensor([-0.0, 0.0, 6.0])
     program = lambda x: (x + 0.0, x + -0.0, torch.where(x > 5, 0.0, x), torch.where(x > 5, -0.0, x))  # noqa: E731
     run, _ = compiled(program, x)
-    for mine, theirs in zip(run([x]), program(x), strict=True):
-        assert torch.equal(mine.signbit(), theirs.signbit())
+    for ours, expected in zip(run([x]), program(x), strict=True):
+        assert torch.equal(ours.signbit(), expected.signbit())
 
 
 def test_bool_arithmetic() -> None:
@@ -209,7 +209,7 @@ def test_long_sums_stay_accurate() -> None:
     check(lambda x: (x.sum(0),), x.view(-1, 3), tolerances=[1e-6])
 
 
-def test_without_dimensions_and_without_elements() -> None:
+def test_tensors_without_dimensions_or_elements() -> None:
     check(lambda x: (x + 1, x.sum(), x.exp() * 2, x.amax(), x.mean()), torch.tensor(2.0))
     check(lambda x: (x + 1, x.sum(1), x.relu(), x.sum()), torch.empty(3, 0))
 
@@ -236,10 +236,10 @@ def test_views_of_inputs_values_and_results(view: Any) -> None:
     check(lambda x: (view(x) * 2, view(x + 1), view((x + 1).exp()).sin(), view(x).sum(0)), x)
 
 
-def test_a_view_makes_no_step() -> None:
+def test_a_view_has_no_step() -> None:
     program = lowered(lambda x: (x.t()[1:],), torch.randn(4, 4))
     assert not program.steps
-    assert program.results == (ir.View(program.inputs[0], (3, 4), (1, 4), 1),)
+    assert program.results == (ir.TensorView(program.inputs[0], (3, 4), (1, 4), 1),)
 
 
 def test_a_returned_view_of_an_input_is_a_view_of_it() -> None:
@@ -258,7 +258,7 @@ def test_inputs_of_any_strides() -> None:
         check(lambda x: (x.exp(), x + x.sum(-1, keepdim=True), x.mean(0), x.contiguous()), x)
 
 
-def test_what_has_no_rule_is_called() -> None:
+def test_operators_without_a_rule_are_calls() -> None:
     x = torch.randn(6, 6)
     assert calls(lambda x: ((x @ x).relu(), x.sort()[0], x.logcumsumexp(0)), x) == [
         "aten.mm.default",
@@ -269,7 +269,7 @@ def test_what_has_no_rule_is_called() -> None:
     check(lambda x: ((x @ x.t()).relu(), x.sort()[0] + 1, x.cumsum(0) * x, x.topk(2)[1]), x)
 
 
-def test_complex_numbers_are_left_to_pytorch() -> None:
+def test_complex_operators_are_calls() -> None:
     x = torch.randn(4, dtype=torch.complex64)
     check(lambda x: ((x * 2).abs() + 1, x.real.exp()), x)
 
@@ -284,22 +284,22 @@ def test_random_draws_keep_their_order() -> None:
     torch.manual_seed(3)
     expected = program(x)
     torch.manual_seed(3)
-    for mine, theirs in zip(run([x]), expected, strict=True):
-        torch.testing.assert_close(mine, theirs)
+    for ours, reference in zip(run([x]), expected, strict=True):
+        torch.testing.assert_close(ours, reference)
 
 
-def test_a_mutation_keeps_its_place() -> None:
+def test_steps_are_not_moved_across_a_mutation() -> None:
     def program(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
         before = x * 2
         x.copy_(x + 1)
         return before, x * 3
 
-    x, mine = torch.randn(5), torch.randn(5)
-    mine.copy_(x)
+    x, ours = torch.randn(5), torch.randn(5)
+    ours.copy_(x)
     run, _ = compiled(program, x.clone())
-    for got, want in zip(run([mine]), program(x), strict=True):
+    for got, want in zip(run([ours]), program(x), strict=True):
         torch.testing.assert_close(got, want)
-    torch.testing.assert_close(mine, x)
+    torch.testing.assert_close(ours, x)
 
 
 def test_creation() -> None:
@@ -310,7 +310,7 @@ def test_creation() -> None:
     check(program, torch.randn(4, 4))
 
 
-def test_what_nothing_needs_is_left_out() -> None:
+def test_dead_code_is_eliminated() -> None:
     assert not lowered(lambda x: (x.exp(), x)[1:], torch.randn(3)).steps
 
 
@@ -321,7 +321,7 @@ def test_literals_are_rounded_to_their_type() -> None:
         literal(300, torch.int8)
 
 
-def test_an_operation_has_one_rule() -> None:
+def test_an_operator_has_one_rule() -> None:
     with pytest.raises(ValueError, match="already has a lowering rule"):
         lowers(aten.mul.Tensor)(lambda body: None)
     assert all(isinstance(target, torch._ops.OpOverload) for target in RULES)

@@ -1,4 +1,4 @@
-"""Reductions over rows and over columns in one kernel: which loops are joined, and what they become."""
+"""Mix-order reductions: which loops are joined, the resulting kernels, and values equal to eager's."""
 
 from __future__ import annotations
 
@@ -20,28 +20,33 @@ from compiler_core.codegen.cpp import printer as cpp
 from compiler_core.errors import CompilerBug
 from compiler_core.loops import ir
 from compiler_core.loops.fuse import mix_order_reduction
-from compiler_core.loops.fuse.mix_order_reduction import join_columns
-from compiler_core.loops.fuse.rewriter import Rewritten, Wishes
+from compiler_core.loops.fuse.mix_order_reduction import fuse_mix_order_reductions
+from compiler_core.loops.fuse.rewriter import FusionRequests, FusionResult
 from compiler_core.loops.fuse.rules import fuse
 from compiler_core.loops.lower import lower
 from compiler_core.loops.schedule.block_sizes import choose_blocks
-from compiler_core.loops.schedule.multi_pass import in_stages
-from compiler_core.loops.schedule.size_rules import USUAL
+from compiler_core.loops.schedule.multi_pass import split_passes
+from compiler_core.loops.schedule.size_rules import DEFAULT_RULES
 from compiler_core.loops.schedule.two_kernel_reduction import split_reductions
 from compiler_core.records import Record
 from tests.cases.kernel_programs import check, trace
+from tests.sampling import pairs
+
+pytestmark = pytest.mark.slow
 
 
-def joined(program: Callable[..., Any], *inputs: torch.Tensor) -> Rewritten:
-    done = join_columns(fuse(lower(trace(program, *inputs), "forward", {"cpu": "triton"})), Wishes())
+def joined(program: Callable[..., Any], *inputs: torch.Tensor) -> FusionResult:
+    done = fuse_mix_order_reductions(
+        fuse(lower(trace(program, *inputs), "forward", {"cpu": "triton"})), FusionRequests()
+    )
     for step in done.program.steps:
         if isinstance(step, ir.Loops):
             ir.check(step)
     return done
 
 
-def walking(done: Rewritten) -> list[ir.Loops]:
-    return [s for s in done.program.steps if isinstance(s, ir.Loops) and s.columns]
+def mix_order_kernels(done: FusionResult) -> list[ir.Loops]:
+    return [s for s in done.program.steps if isinstance(s, ir.Loops) and s.column_stores]
 
 
 def test_the_gradient_of_a_norm_reads_its_inputs_once() -> None:
@@ -50,40 +55,40 @@ def test_the_gradient_of_a_norm_reads_its_inputs_once() -> None:
         return torch.ops.aten.native_layer_norm_backward(g, x, [96], mean, rstd, w, w, [True, True, True])
 
     done = joined(gradient, torch.randn(512, 96), torch.randn(96), torch.randn(512, 96))
-    (kernel,) = walking(done)
-    assert (kernel.outer, kernel.inner, len(kernel.columns)) == ((64, 8), (96,), 2)
+    (kernel,) = mix_order_kernels(done)
+    assert (kernel.outer, kernel.inner, len(kernel.column_stores)) == ((64, 8), (96,), 2)
     readers = [s for s in done.program.steps if isinstance(s, ir.Loops) and "g_1" in s.reads]
     assert readers == [kernel]
     (note,) = [r for r in done.rewrites if r.rule == "columns"]
     assert note.bytes_saved >= 512 * 96 * 4
-    assert note in done.by_loops[kernel.name]
+    assert note in done.rewrites_by_loops[kernel.name]
     assert "store sum_" in kernel.text()
     assert " = sum over i of " in kernel.text()
 
 
-@pytest.mark.parametrize("size", [(83_333, 768), (31_250, 2048)])
-def test_what_walks_is_left_whole_where_few_programs_do_it(size: tuple[int, int]) -> None:
-    """Its sums over columns are of all its rows, so neither its rows nor its times go to kernels of their own."""
+@pytest.mark.parametrize("size", [(130_771, 768), (31_250, 2048)])
+def test_a_mix_order_kernel_is_not_split_again(size: tuple[int, int]) -> None:
+    """Its column sums need all rows of a part, so neither its rows nor its sweeps become separate kernels."""
     with FakeTensorMode():
         done = joined(lambda x, w: ((x * w).softmax(1), x.sum(0)), torch.empty(size), torch.empty(size[1]))
-    (kernel,) = walking(done)
-    assert split_reductions(in_stages(done.program)).steps == done.program.steps
-    assert kernel.outer[0] < USUAL.enough_programs
+    (kernel,) = mix_order_kernels(done)
+    assert split_reductions(split_passes(done.program)).steps == done.program.steps
+    assert kernel.outer[0] < DEFAULT_RULES.enough_programs
 
 
 @pytest.mark.parametrize("length", [3, 700, 5000])
-def test_what_walks_has_whole_rows_in_hand(length: int) -> None:
-    """However they lie in memory: what is summed over columns is complete after one time through a part."""
+def test_a_mix_order_kernel_processes_whole_rows(length: int) -> None:
+    """This holds for any strides: the column sums are complete after one sweep over a part."""
     for strides in ((length * 16, length, 1), (16, 1, 4096)):
         load = ir.Load("x", torch.float32, "x", ir.Address(strides))
-        over = ir.Store("s", ir.Address((length, 0, 1)), "x", over="sum")
+        over = ir.Store("s", ir.Address((length, 0, 1)), "x", reduction="sum")
         assert choose_blocks(ir.Loops("walk", (256, 16), (length,), (load, over))).j >= length
 
 
-def test_what_walks_has_a_part_and_a_row() -> None:
-    over = ir.Store("s", ir.Address((1, 0, 0, 1)), "x", over="sum")
+def test_a_column_store_needs_two_outer_indices() -> None:
+    over = ir.Store("s", ir.Address((1, 0, 0, 1)), "x", reduction="sum")
     load = ir.Load("x", torch.float32, "x", ir.Address((64, 16, 4, 1)))
-    with pytest.raises(CompilerBug, match="two outer ones, the part and the row"):
+    with pytest.raises(CompilerBug, match="two outer indices, the part and the row"):
         ir.check(ir.Loops("walk", (4, 4, 4), (4,), (load, over)))
 
 
@@ -100,16 +105,16 @@ def test_what_walks_has_a_part_and_a_row() -> None:
         (lambda x: (F.softmax(x, 1), x.sum(0)), (16 * 1009, 96)),  # 16 programs for much work
     ],
 )
-def test_what_stays_apart(program: Callable[..., Any], size: tuple[int, int]) -> None:
-    assert not walking(joined(program, torch.randn(size)))
+def test_refusals(program: Callable[..., Any], size: tuple[int, int]) -> None:
+    assert not mix_order_kernels(joined(program, torch.randn(size)))
 
 
-def test_a_row_that_others_need_is_still_stored() -> None:
+def test_row_results_that_others_need_are_stored() -> None:
     def program(x: torch.Tensor) -> Any:
         shares = F.softmax(x, 1)
         return shares, shares.sum(0)
 
-    (kernel,) = walking(joined(program, torch.randn(512, 96)))
+    (kernel,) = mix_order_kernels(joined(program, torch.randn(512, 96)))
     assert len(kernel.writes) == 2
     assert len(kernel.reads) == 1
 
@@ -121,7 +126,7 @@ def rms_norm(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
     return x * torch.rsqrt((x * x).mean(-1, keepdim=True) + 1e-6) * w
 
 
-ON_THE_CPU: dict[str, Callable[..., Any]] = {
+CPU_PROGRAMS: dict[str, Callable[..., Any]] = {
     "layer norm": lambda x, w, b: F.layer_norm(F.gelu(x), w.shape, w, b),
     "rms norm": lambda x, w, b: (rms_norm(x, w), b * 2),
     "softmax and the gradient of a bias": lambda x, w, b: torch.softmax(x * w + b, -1),
@@ -131,10 +136,10 @@ ON_THE_CPU: dict[str, Callable[..., Any]] = {
 
 
 def outcome(program: Callable[..., Any], inputs: list[torch.Tensor]) -> list[torch.Tensor]:
-    """Values and gradients."""
+    """Returns values and gradients."""
     leaves = [t.clone().requires_grad_() for t in inputs]
-    made = program(*leaves)
-    values = made if isinstance(made, tuple) else (made,)
+    result = program(*leaves)
+    values = result if isinstance(result, tuple) else (result,)
     return [*values, *torch.autograd.grad([v.sin().sum() for v in values], leaves)]
 
 
@@ -147,32 +152,33 @@ def rules_of(record: Record) -> set[str]:
 
 
 def assert_no_worse(got: list[torch.Tensor], eager: list[torch.Tensor], exact: list[torch.Tensor]) -> None:
-    """Twice eager's error at most, and NaN and infinities in the same places."""
-    for ours, theirs, right in zip(got, eager, exact, strict=True):
-        assert ours.dtype == theirs.dtype
-        assert torch.equal(ours.isnan(), theirs.isnan())
-        assert torch.equal(ours.isinf(), theirs.isinf())
-        error, allowed = (torch.nan_to_num(t.double() - right, 0, 0, 0).norm() for t in (ours, theirs))
+    """Checks that errors are at most twice eager's, with NaN and infinities at the same indices."""
+    for ours, expected, right in zip(got, eager, exact, strict=True):
+        assert ours.dtype == expected.dtype
+        assert torch.equal(ours.isnan(), expected.isnan())
+        assert torch.equal(ours.isinf(), expected.isinf())
+        error, allowed = (torch.nan_to_num(t.double() - right, 0, 0, 0).norm() for t in (ours, expected))
         assert error <= 2 * allowed + 1e-7 * torch.nan_to_num(right, 0, 0, 0).norm()
 
 
-@pytest.mark.parametrize("bad", [0.5, float("nan"), float("inf")])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("name", ON_THE_CPU)
-def test_on_the_cpu_a_thread_sums_over_the_columns_of_a_part(name: str, dtype: torch.dtype, bad: float) -> None:
-    program, inputs = ON_THE_CPU[name], matrix_and_vectors(520, 260, dtype)
-    inputs[0][3, 5] = bad
+@pytest.mark.parametrize("name", CPU_PROGRAMS)
+def test_on_the_cpu_values_and_gradients(name: str, dtype: torch.dtype) -> None:
+    program, inputs = CPU_PROGRAMS[name], matrix_and_vectors(520, 260, dtype)
     with compiler_core.record() as record:
         fast = compiler_core.compile(program, strict=True)
-        got, again = outcome(fast, inputs), outcome(fast, inputs)
+        for value in (0.5, float("nan"), float("inf")):
+            inputs[0][3, 5] = value
+            got, again = outcome(fast, inputs), outcome(fast, inputs)
+            for first, second in zip(got, again, strict=True):
+                torch.testing.assert_close(first, second, rtol=0, atol=0, equal_nan=True)
+            assert_no_worse(got, outcome(program, inputs), outcome(program, [t.double() for t in inputs]))
+    assert len(record.compiles) == 1
     assert "columns" in rules_of(record)
-    for first, second in zip(got, again, strict=True):
-        torch.testing.assert_close(first, second, rtol=0, atol=0, equal_nan=True)
-    assert_no_worse(got, outcome(program, inputs), outcome(program, [t.double() for t in inputs]))
 
 
 def test_on_the_cpu_sums_are_the_same_with_any_number_of_threads() -> None:
-    program, inputs = ON_THE_CPU["layer norm"], matrix_and_vectors(512, 512)
+    program, inputs = CPU_PROGRAMS["layer norm"], matrix_and_vectors(512, 512)
     before, found = torch.get_num_threads(), []
     try:
         for threads in (1, 2, 3, 1):
@@ -187,16 +193,16 @@ def test_on_the_cpu_sums_are_the_same_with_any_number_of_threads() -> None:
 def test_on_the_cpu_the_sums_of_a_row_stay_in_registers(tmp_path: Path) -> None:
     program = fuse(lower(trace(lambda x: (x.sum(1), x.sum(0)), torch.randn(512, 512)), "forward"))
     text, assembly = tmp_path / "kernel.cpp", tmp_path / "kernel.s"
-    text.write_text(cpp.generate(join_columns(program, Wishes()).program).text)
+    text.write_text(cpp.generate(fuse_mix_order_reductions(program, FusionRequests()).program).text)
     subprocess.run(build.compile_command(build.toolchain(), text, assembly, ("-S", "-std=c++17", "-w")), check=True)
     assert "few_array" in text.read_text()
     assert not re.search(r"\bv?addps\s+-?\d*\(%r[sb]p\)", assembly.read_text())
 
 
 @pytest.fixture
-def _however_small(monkeypatch: pytest.MonkeyPatch) -> None:
-    small = replace(mix_order_reduction.ON_THE_CPU, most_parts=4, least_parts=2, least_rows=1, least_elements=0)
-    monkeypatch.setattr(mix_order_reduction, "ON_THE_CPU", small)
+def _join_small_matrices(monkeypatch: pytest.MonkeyPatch) -> None:
+    small = replace(mix_order_reduction.CPU_LIMITS, max_parts=4, min_parts=2, min_rows=1, min_elements=0)
+    monkeypatch.setattr(mix_order_reduction, "CPU_LIMITS", small)
 
 
 SMALL: dict[str, Callable[..., Any]] = {
@@ -216,6 +222,7 @@ SMALL: dict[str, Callable[..., Any]] = {
 }
 
 
+SIZES = [(12, 2), (272, 3), (90, 31), (64, 513), (6, 1030), (1, 40), (40, 1), (0, 7), (7, 0)]
 OF_SOMETHING = (
     "extremes and products",
     "whole numbers",
@@ -225,9 +232,8 @@ OF_SOMETHING = (
 )
 
 
-@pytest.mark.usefixtures("_however_small")
-@pytest.mark.parametrize("size", [(12, 2), (272, 3), (90, 31), (64, 513), (6, 1030), (1, 40), (40, 1), (0, 7), (7, 0)])
-@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.usefixtures("_join_small_matrices")
+@pytest.mark.parametrize(("name", "size"), pairs(SMALL, SIZES, 3))
 def test_on_the_cpu_in_all_sizes(name: str, size: tuple[int, int]) -> None:
     program, inputs = SMALL[name], [torch.randn(size), torch.randn(size[1])]
     if 0 in size and name in OF_SOMETHING:
@@ -243,8 +249,8 @@ def test_on_the_cpu_a_square_alone() -> None:
             assert not check(program, torch.randn(size, size)).failures
 
 
-@pytest.mark.usefixtures("_however_small")
-def test_on_the_cpu_small_ones_are_joined_where_tests_ask_for_it() -> None:
+@pytest.mark.usefixtures("_join_small_matrices")
+def test_on_the_cpu_small_matrices_are_joined_by_test_limits() -> None:
     for name, program in SMALL.items():
         if name != "rows that are looked up":
             done = check(program, torch.randn(90, 31), torch.randn(31))
@@ -255,12 +261,12 @@ def test_on_the_cpu_small_ones_are_joined_where_tests_ask_for_it() -> None:
     ("program", "size", "why"),
     [
         (lambda x: (x.softmax(1), x.sum(0)), (300, 20), "fewer than 8,192 elements"),
-        (lambda x: (x.softmax(1), x.sum(0)), (509, 400), "509 rows are not 16 or more parts"),
-        (lambda x: (x.softmax(1), x.sum(0)), (128, 1200), "128 rows are not 16 or more parts"),
+        (lambda x: (x.softmax(1), x.sum(0)), (509, 400), "509 rows cannot be divided into 16 or more parts"),
+        (lambda x: (x.softmax(1), x.sum(0)), (128, 1200), "128 rows cannot be divided into 16 or more parts"),
         (lambda x: (x.softmax(1), x.sum(0)), (256, 20_000), "more than 16,384 sums"),
     ],
 )
-def test_on_the_cpu_what_stays_apart_says_why(program: Callable[..., Any], size: tuple[int, int], why: str) -> None:
+def test_on_the_cpu_refusals_have_a_reason(program: Callable[..., Any], size: tuple[int, int], why: str) -> None:
     done = check(program, torch.randn(size))
     assert len(done.kernels) == 2
     assert not any("columns" in f.kind for f in done.fusions)
@@ -269,23 +275,21 @@ def test_on_the_cpu_what_stays_apart_says_why(program: Callable[..., Any], size:
     assert why in refusal.reason
 
 
-def test_on_the_cpu_symbolic_sizes_stay_apart() -> None:
+def test_on_the_cpu_symbolic_sizes_are_refused() -> None:
     with compiler_core.record() as record:
         fast = compiler_core.compile(lambda x: (x.softmax(1), x.sum(0)), dynamic=True)
         got = fast(torch.ones(512, 512))
     assert torch.equal(got[1], torch.full((512,), 512.0))
-    assert {r.reason for c in record.compiles for r in c.refusals} == {
-        "how many rows and columns there are is known only when it is called"
-    }
+    assert {r.reason for c in record.compiles for r in c.refusals} == {"the numbers of rows and columns are symbolic"}
 
 
-def test_on_the_cpu_a_wish_comes_first() -> None:
+def test_on_the_cpu_requests_take_precedence() -> None:
     def program(x: torch.Tensor) -> Any:
         return x.softmax(1), x.sum(0)
 
-    def kinds(*size: int, **wishes: Any) -> tuple[set[str], list[str]]:
+    def kinds(*size: int, **requests: Any) -> tuple[set[str], list[str]]:
         with compiler_core.record() as record:
-            compiler_core.compile(program, **wishes)(torch.randn(size))
+            compiler_core.compile(program, **requests)(torch.randn(size))
         return rules_of(record), [r.kind for c in record.compiles for r in c.refusals]
 
     together, refused = kinds(96, 64, force_fuse=(("div", "sum_2"),))
@@ -294,7 +298,7 @@ def test_on_the_cpu_a_wish_comes_first() -> None:
     assert ("columns" in apart, refused) == (False, ["asked"])
 
 
-def test_on_the_cpu_each_line_is_linked_and_what_moves_is_counted() -> None:
+def test_on_the_cpu_lines_are_linked_and_traffic_is_counted() -> None:
     def program(x: torch.Tensor) -> Any:
         return x - x.mean(1, keepdim=True), (x * x).sum(0)
 

@@ -1,4 +1,4 @@
-"""What eager's dropout draws on a GPU, without one; that it does is test_cuda.py's to see."""
+"""The random numbers of dropout on a GPU, tested without one; `test_cuda.py` compares them with eager's."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from compiler_core.backends.cuda_graphs import why_not
-from compiler_core.codegen.machine_code import stages
+from compiler_core.backends.cuda_graphs import replay_obstacle
+from compiler_core.codegen.machine_code import compiled_forms
 from compiler_core.codegen.triton import module as triton_module
 from compiler_core.codegen.triton import printer as triton
 from compiler_core.codegen.wrapper import memory_plan
-from compiler_core.codegen.wrapper.writer import Wrapper
+from compiler_core.codegen.wrapper.writer import print_wrapper
 from compiler_core.loops import ir
 from compiler_core.loops.ir import philox
 from tests.cases import philox_cases
@@ -38,8 +38,8 @@ X = torch.randn(64, 128)
         ),
     ],
 )
-def test_the_known_answers_of_philox(counter: tuple[int, ...], key: int, words: tuple[int, ...]) -> None:
-    """Those that come with the paper's own code (Random123)."""
+def test_known_answers_of_philox(counter: tuple[int, ...], key: int, words: tuple[int, ...]) -> None:
+    """The known answers of the paper's reference implementation (Random123)."""
     assert [int(w) for w in philox._philox([torch.tensor(c) for c in counter], key)] == list(words)
 
 
@@ -55,8 +55,8 @@ def test_the_known_answers_of_philox(counter: tuple[int, ...], key: int, words: 
         (torch.float16, 4096, 3, 1),
     ],
 )
-def test_elements_at_a_time(dtype: torch.dtype, numel: int, offset: int, elements: int) -> None:
-    assert philox.vector(dtype, numel, offset) == elements
+def test_vector_width(dtype: torch.dtype, numel: int, offset: int, elements: int) -> None:
+    assert philox.vector_width(dtype, numel, offset) == elements
 
 
 @pytest.fixture(scope="module")
@@ -77,16 +77,18 @@ def test_a_kernel_draws_the_same_numbers(name: str, verdicts: dict[str, str]) ->
         lambda x: [*torch.native_dropout(x.relu(), 0.1, True), x.relu()],
     ],
 )
-def test_four_neighbours_share_a_philox(program: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A thread of ours does eight elements, and so twice ten rounds of two products."""
+def test_four_adjacent_elements_share_a_philox_block(
+    program: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thread of our kernel computes eight elements, with two Philox blocks of ten rounds of two products."""
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     code = triton.generate(on_gpu(program, X))
     (kernel,) = triton_module.load(code.text).values()
-    ptx = triton_module.compile_kernel(kernel, stages.triton_target("sm_90")).asm["ptx"]
+    ptx = triton_module.compile_kernel(kernel, compiled_forms.triton_target("sm_90")).asm["ptx"]
     assert len(re.findall(r"mul\.hi\.u32|mul\.wide\.u32", ptx)) <= 40
 
 
-def test_it_joins_its_neighbours_and_the_mask_is_stored_where_it_is_read() -> None:
+def test_dropout_is_fused_and_the_mask_is_stored() -> None:
     def with_mask(x: torch.Tensor) -> list[torch.Tensor]:
         y, mask = torch.native_dropout(x.cos(), 0.1, True)
         return [y + 1, mask]
@@ -97,34 +99,37 @@ def test_it_joins_its_neighbours_and_the_mask_is_stored_where_it_is_read() -> No
         assert isinstance(kernel, ir.Loops)
         assert len(kernel.writes) == stores
         assert call.draws == kernel.scalars
-        assert "draws random numbers" in why_not(program)
+        assert "draws random numbers" in replay_obstacle(program)
 
 
-def test_the_wrapper_draws_in_order_and_not_where_eager_would_draw_otherwise() -> None:
+def test_the_wrapper_draws_in_order() -> None:
     def program(x: torch.Tensor) -> list[torch.Tensor]:
         late = F.dropout(x.narrow(0, 1, 63), 0.5)
         return [F.dropout(x.exp(), 0.5), late]
 
     lowered = on_gpu(program, X)
-    text = Wrapper(lowered, [triton.generate(lowered)], memory_plan.plan(lowered)).text
-    assert re.findall(r"if (is_rec.*): raise NotDrawn", text) == ["is_recording() or x_1.data_ptr() % 16"]
+    text = print_wrapper(lowered, [triton.generate(lowered)], memory_plan.plan(lowered)).text
+    assert re.findall(r"if (is_rec.*): raise CannotDraw", text) == ["is_recording() or x_1.data_ptr() % 16"]
     assert re.findall(r" = draw\((.*)\)", text) == ["8064, 0", "8192, 0"]
 
 
 @pytest.mark.parametrize(
     ("function", "says"),
     [
-        (lambda x: [F.dropout(x.t().exp(), 0.5)], "do not lie in memory in their order"),
-        (lambda x: [F.dropout(torch.unsafe_chunk(x @ x.t(), 2)[0], 0.5)], "begins in memory is not known"),
-        (lambda x: [torch.native_dropout(x, 1.0, True)[0]], "nothing is drawn"),
+        (lambda x: [F.dropout(x.t().exp(), 0.5)], "its elements are not contiguous"),
+        (
+            lambda x: [F.dropout(torch.unsafe_chunk(x @ x.t(), 2)[0], 0.5)],
+            "the alignment of eager's tensor is not known",
+        ),
+        (lambda x: [torch.native_dropout(x, 1.0, True)[0]], "it draws no random numbers"),
     ],
 )
-def test_reasons_to_leave_it_to_pytorch(function: Any, says: str) -> None:
+def test_reasons_for_calls(function: Any, says: str) -> None:
     (call,) = [s for s in on_gpu(function, X).steps if isinstance(s, ir.Call) and "dropout" in s.name]
     assert not call.draws
     assert says in call.reason
 
 
-def test_a_backward_leaves_it_to_pytorch() -> None:
+def test_dropout_in_a_backward_is_a_call() -> None:
     program = on_gpu(lambda x: [F.dropout(x, 0.5)], X, name="backward")
     assert [s.draws for s in program.steps if isinstance(s, ir.Call) and "dropout" in s.name] == [()]

@@ -1,4 +1,4 @@
-"""Pooling as loops, against eager: values to the bit, places, gradients."""
+"""Pooling, compared with eager: bitwise equal values, indices and gradients."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 
 import compiler_core
-from compiler_core.records import Compile, Value
+from compiler_core.records import Compile, ValueDecision
 
 WINDOWS: list[dict[str, Any]] = [
     {"kernel_size": 2},
@@ -47,7 +47,7 @@ def same_bits(got: torch.Tensor, want: torch.Tensor) -> None:
 @pytest.mark.parametrize("window", WINDOWS, ids=str)
 @pytest.mark.parametrize("channels_last", [False, True])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_the_greatest_and_where_it_is(window: dict[str, Any], channels_last: bool, dtype: torch.dtype) -> None:
+def test_max_pooling_values_and_indices(window: dict[str, Any], channels_last: bool, dtype: torch.dtype) -> None:
     fast = compiler_core.compile(lambda x: F.max_pool2d(x, return_indices=True, **window), strict=True, dynamic=False)
     x = image(dtype, channels_last)
     for got, want in zip(fast(x), F.max_pool2d(x, return_indices=True, **window), strict=True):
@@ -55,8 +55,18 @@ def test_the_greatest_and_where_it_is(window: dict[str, Any], channels_last: boo
     same_bits(compiler_core.compile(lambda x: F.max_pool2d(x, **window))(x[0]), F.max_pool2d(x[0], **window))
 
 
+def test_means_over_the_elements_in_the_image_are_loops() -> None:
+    def smoothed(x: torch.Tensor) -> torch.Tensor:
+        return F.avg_pool2d(x, (3, 4), 1, (1, 2), count_include_pad=False) - x[..., :-1, :].sum()
+
+    x = image(torch.float32, False, special=False)
+    with compiler_core.record() as record:
+        torch.testing.assert_close(compiler_core.compile(smoothed, strict=True)(x), smoothed(x))
+    assert not [k for c in record.compiles for k in c.kernels if "pool" in k.name]
+
+
 @pytest.mark.parametrize("channels_last", [False, True])
-def test_means(channels_last: bool) -> None:
+def test_average_pooling(channels_last: bool) -> None:
     def means(x: torch.Tensor) -> list[torch.Tensor]:
         padded = F.avg_pool2d(x, 3, 2, 1), F.avg_pool2d(x, 3, 2, 1, count_include_pad=False)
         others = F.avg_pool2d(x, (2, 3), divisor_override=5), F.avg_pool2d(x, 3, 2, ceil_mode=True)
@@ -66,7 +76,7 @@ def test_means(channels_last: bool) -> None:
     torch.testing.assert_close(compiler_core.compile(means, strict=True)(x), means(x))
 
 
-def test_gradients_go_to_where_the_greatest_was() -> None:
+def test_gradients_of_max_pooling() -> None:
     x = image(torch.float32, False, special=False).round().requires_grad_()  # many are equal
     fast = compiler_core.compile(lambda x: F.max_pool2d(x.sin(), 3, 2, 1).exp() + F.avg_pool2d(x, 2, 2, 1)[..., :7, :9])
     (got,) = torch.autograd.grad(fast(x).sum(), x)
@@ -90,8 +100,8 @@ POOLS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 
 @pytest.mark.parametrize("channels_last", [False, True])
 @pytest.mark.parametrize("name", POOLS)
-def test_what_is_pooled_is_not_saved(name: str, channels_last: bool) -> None:
-    """The gradient looks at its form alone: it gets an empty tensor, which is full of NaN here."""
+def test_the_input_is_not_saved_for_backward(name: str, channels_last: bool) -> None:
+    """The gradient depends on its shape alone: it gets an uninitialized tensor, filled with NaN in this test."""
 
     def program(x: torch.Tensor) -> torch.Tensor:
         return POOLS[name]((x * 2).sin())
@@ -111,19 +121,19 @@ def test_what_is_pooled_is_not_saved(name: str, channels_last: bool) -> None:
     torch.testing.assert_close(got, want)
 
 
-def _saved(compile_: Compile) -> list[Value]:
+def _saved(compile_: Compile) -> list[ValueDecision]:
     assert compile_.partition is not None
     return [v for v in compile_.partition.values if v.decision == "saved"]
 
 
-def test_it_is_a_kernel_that_what_follows_joins() -> None:
+def test_pooling_is_fused_with_its_consumers() -> None:
     with compiler_core.record() as record, torch.no_grad():
         compiler_core.compile(lambda x: F.max_pool2d(x, 2).relu() + 1, strict=True)(image(torch.float32, True))
     assert calls(record) == []
     assert [k.language for c in record.compiles for k in c.kernels] == ["cpp"]
 
 
-def test_sizes_that_change() -> None:
+def test_symbolic_sizes() -> None:
     fast = compiler_core.compile(lambda x: F.max_pool2d(x, 2) * 2 + F.max_pool2d(x, 3, 2, 1), dynamic=True)
     for n in (8, 12, 30):
         x = torch.randn(2, 3, n, n)

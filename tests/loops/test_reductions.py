@@ -1,4 +1,4 @@
-"""Reductions with places, and scans, through C++ kernels, against eager: ties, NaN, every type and layout."""
+"""Argmax, argmin and scans in C++ kernels, compared with eager: ties, NaN, all types and layouts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.cases.kernel_programs import check, compiled, trace
 
 
 def special() -> torch.Tensor:
-    """NaN twice in a row, a row of -inf, one inf, ties."""
+    """Returns a tensor with a row with two NaN, a row of -inf, an inf, and ties."""
     x = torch.randn(20, 300)
     x[3, 4] = x[3, 9] = float("nan")
     x[5], x[6, 7], x[7] = float("-inf"), float("inf"), 1.0
@@ -39,7 +39,7 @@ LAYOUTS: dict[str, Callable[[], torch.Tensor]] = {
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_places_of_extremes(layout: str) -> None:
+def test_argmax_and_argmin(layout: str) -> None:
     def program(x: torch.Tensor) -> Any:
         return x.argmax(-1), x.argmin(0), x.argmax(), x.argmin(1, keepdim=True), *x.max(0), *x.min(-1, keepdim=True)
 
@@ -47,16 +47,16 @@ def test_places_of_extremes(layout: str) -> None:
     check(program, LAYOUTS[layout]())
 
 
-def test_the_place_in_a_permuted_tensor_is_the_logical_one() -> None:
+def test_argmax_of_a_permuted_tensor() -> None:
     x = torch.randint(0, 3, (4, 5, 6)).float()
     check(lambda x: (x.argmax(1), x.permute(2, 0, 1).argmax(), x.argmax(), (x + 1).permute(1, 2, 0).argmax(0)), x)
 
 
-def test_extremes_of_a_single_number() -> None:
+def test_extremes_of_a_scalar() -> None:
     check(lambda x: (x.argmax(), *x.max(0)), torch.tensor(3.0))
 
 
-def test_an_extreme_and_its_place_share_a_kernel() -> None:
+def test_max_and_argmax_share_a_kernel() -> None:
     program = fuse(lower(trace(lambda x: (*x.max(1), x.abs().amax(1)), torch.randn(40, 50)), "forward")).program
     (loops,) = program.steps
     assert isinstance(loops, ir.Loops)
@@ -76,12 +76,12 @@ def test_scans_along_each_dimension(layout: str) -> None:
         check(functools.partial(running, dim=dim), x)
 
 
-def test_scans_of_single_numbers_and_of_masks() -> None:
+def test_scans_of_scalars_and_masks() -> None:
     check(lambda x: (x.cumsum(0), x.cumprod(0)), torch.tensor(3.0))
     check(lambda x: (x.cumsum(1), x.t().cumsum(1), x.cumsum(0).sum()), torch.randn(20, 30) > 0)
 
 
-def test_a_scan_is_fused_with_its_neighbours() -> None:
+def test_a_scan_is_fused_with_producers_and_consumers() -> None:
     program = fuse(lower(trace(lambda x: (x * 0.5).softmax(1).cumsum(1) + 1, torch.randn(40, 50)), "forward")).program
     (loops,) = program.steps
     assert isinstance(loops, ir.Loops)
@@ -107,12 +107,12 @@ def test_scans_keep_their_order(program: Callable[..., Any]) -> None:
     check(program, torch.randn(20, 300))
 
 
-def test_long_scans_stay_as_accurate_as_eagers() -> None:
+def test_long_scans_are_as_accurate_as_eager() -> None:
     x = torch.rand(3, 200_000)
     run, _ = compiled(lambda x: x.cumsum(1), x)
     exact = x.double().cumsum(1)
-    mine, theirs = ((got.double() - exact).norm() for got in (run([x])[0], x.cumsum(1)))
-    assert mine <= 2 * theirs
+    ours, expected = ((got.double() - exact).norm() for got in (run([x])[0], x.cumsum(1)))
+    assert ours <= 2 * expected
 
 
 def test_gradients_of_scans() -> None:

@@ -41,13 +41,13 @@ class Kernel:
         reply = Reply("")
         stop = threading.Timer(0.2, lambda: os.kill(self.pid, signal.SIGINT))
 
-        def heard(message: dict[str, Any]) -> None:
+        def on_message(message: dict[str, Any]) -> None:
             note(reply, message["msg_type"], message["content"])
             if interrupt_after and interrupt_after in reply.stdout and stop.ident is None:
                 stop.start()
 
-        answer = self.client.execute_interactive(code, timeout=WAIT_S, output_hook=heard)
-        reply.status = answer["content"]["status"]
+        reply_message = self.client.execute_interactive(code, timeout=WAIT_S, output_hook=on_message)
+        reply.status = reply_message["content"]["status"]
         return reply
 
     def value(self, expression: str) -> str | None:

@@ -24,7 +24,7 @@ _on = contextlib.ExitStack()
 def elsewhere(device: str, kernels: bool) -> Iterator[None]:
     """Within the block, programs make tensors on `device`."""
     before = vars(settings).copy()
-    settings.instead = {"cpp": None, "eager": None} if kernels else {"cpp": None}
+    settings.backend_overrides = {"cpp": None, "eager": None} if kernels else {"cpp": None}
     settings.tolerance, settings.counts = 1e-4, False
     torch.set_default_device(device)
     try:

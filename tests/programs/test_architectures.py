@@ -10,7 +10,7 @@ import torch
 
 import compiler_core
 from compiler_core.api.compile import record_of
-from compiler_core.api.testing import Comparison, Exact, break_kinds, difference, graph_count, trained
+from compiler_core.api.testing import Comparison, Exact, break_kinds, difference, graph_count, observe_training
 
 pytest.importorskip("transformers", reason="transformers is not installed")
 
@@ -63,8 +63,8 @@ def test_training(name: str) -> None:
         compiled.append(compiler_core.compile(copy, backend="eager", strict=True))
         return compiled[0]
 
-    want = trained(model, arguments, lambda copy: copy)
-    got = trained(model, arguments, wrap)
+    want = observe_training(model, arguments, lambda copy: copy)
+    got = observe_training(model, arguments, wrap)
     assert not Comparison(Exact()).compare("", want, got)
     _is_one_graph(compiled[0])
 

@@ -16,7 +16,7 @@ from torch import nn
 
 import compiler_core
 from compiler_core.api.measure import measure
-from compiler_core.api.standalone_script import script
+from compiler_core.api.standalone_script import standalone_script
 from compiler_core.records import Record
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")]
@@ -232,15 +232,30 @@ def test_two_forwards_before_their_backwards() -> None:
         torch.testing.assert_close(got, want, atol=1e-4, rtol=1e-4)
 
 
-def test_what_is_not_replayed_says_why() -> None:
-    def noisy(x: torch.Tensor) -> torch.Tensor:
-        return F.dropout(x.cos(), 0.5)
+def test_replays_draw_what_eager_draws() -> None:
+    """Each replay draws the generator's next numbers, and leaves it where eager leaves it."""
 
-    with compiler_core.record() as record:
-        fast = compiler_core.compile(noisy, mode="reduce-overhead", strict=True)
-        for _ in range(4):
-            fast(torch.randn(100, device="cuda"))
-    assert "random" in graphs_of(record)["forward"].reason
+    def noisy(x: torch.Tensor) -> torch.Tensor:
+        kept = x.new_empty(x.shape[0], 1).bernoulli_(0.8)
+        return F.dropout(x.cos() * kept, 0.5) + torch.rand_like(x) + torch.randn(100, device="cuda")
+
+    weight = torch.randn(8, 100, device="cuda", requires_grad=True)
+    runs: dict[str, list[torch.Tensor]] = {}
+    for mode in ("eager", "reduce-overhead"):
+        with compiler_core.record() as record:
+            run = compiler_core.compile(noisy, mode=mode, strict=True) if mode != "eager" else noisy
+            torch.manual_seed(5)
+            runs[mode] = []
+            for step in range(8):
+                if step == 6:
+                    torch.manual_seed(7)
+                result = run(weight * 2)
+                runs[mode] += [result, *torch.autograd.grad(result.sum(), weight), torch.rand(3, device="cuda")]
+    torch.testing.assert_close(runs["reduce-overhead"], runs["eager"], atol=1e-5, rtol=1e-5)
+    assert graphs_of(record)["forward"].recorded, graphs_of(record)["forward"].reason
+
+
+def test_what_is_not_replayed_says_why() -> None:
     with compiler_core.record() as record:
         fast = compiler_core.compile(lambda x: x.cos().cos(), mode="reduce-overhead", dynamic=True, strict=True)
         for n in (3, 4, 5):
@@ -394,8 +409,8 @@ def test_a_graph_that_fails_leaves_the_random_numbers_as_they_were() -> None:
     want = program(x), torch.rand(3, device="cuda"), torch.rand(3)
     torch.manual_seed(5)
     with pytest.warns(compiler_core.CompileWarning, match="after it has drawn"):
-        made = compiler_core.compile(program, backend=failing)(x)
-    got = made, torch.rand(3, device="cuda"), torch.rand(3)
+        result = compiler_core.compile(program, backend=failing)(x)
+    got = result, torch.rand(3, device="cuda"), torch.rand(3)
     assert all(map(torch.equal, got, want))
 
 
@@ -522,7 +537,7 @@ def test_gradients_of_results_on_two_devices(which: tuple[int, ...]) -> None:
 
 
 def test_streams_of_the_caller_are_those_of_the_kernels() -> None:
-    """Forward and backward in a stream of their own, the backward after the stream's context was left."""
+    """Forward and backward in another stream than the current one, the backward after the stream's context was left."""
     a, w = torch.randn(1 << 20), torch.randn(1 << 20, device="cuda", requires_grad=True)
 
     def program(a: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -593,7 +608,7 @@ def test_times_and_scripts_of_both_kinds_of_kernels(tmp_path: Path) -> None:
     timed = {(k.language, k.device, k.timed_on == "cpu", k.time_ns is not None) for k in compile_.kernels}
     assert {("cpp", "cpu", True, True), ("triton", "cuda:0", False, True), ("extern", "cuda:0", False, True)} <= timed
     file = tmp_path / "run_forward.py"
-    file.write_text(script(compile_, "forward"))
+    file.write_text(standalone_script(compile_, "forward"))
     done = subprocess.run([sys.executable, str(file)], capture_output=True, text=True, timeout=300, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "[300, 500] torch.float32" in done.stdout
@@ -618,8 +633,8 @@ two_gpus = pytest.mark.skipif(torch.cuda.device_count() < 2, reason="there are n
 def test_kernels_on_two_gpus(current: int) -> None:
     def program(x: torch.Tensor, y: torch.Tensor) -> Any:
         there = (x.sin() * 2).to("cuda:1", non_blocking=True)
-        made = torch.arange(5, device="cuda") * 2.0
-        return there * y, (there + y).to("cuda:0").softmax(-1) + x, made + 1, x.cpu() + 1
+        result = torch.arange(5, device="cuda") * 2.0
+        return there * y, (there + y).to("cuda:0").softmax(-1) + x, result + 1, x.cpu() + 1
 
     leaves = [torch.randn(6, 5, device=f"cuda:{i}", requires_grad=True) for i in (0, 1)]
     with torch.cuda.device(current), compiler_core.record() as record:

@@ -95,7 +95,7 @@ ONCE = """
 """
 
 
-def test_what_pytorch_says_once_is_said_once(tmp_path):
+def test_warnings_that_pytorch_issues_once_are_issued_once(tmp_path):
     file = tmp_path / "once.py"
     file.write_text(textwrap.dedent(ONCE))
     ran = subprocess.run([sys.executable, file], capture_output=True, text=True, check=True)
@@ -112,11 +112,11 @@ def test_the_users_filters_apply():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         compiled(torch.ones(3))
-    with warnings.catch_warnings(record=True) as said:
+    with warnings.catch_warnings(record=True) as messages:
         warnings.simplefilter("default")
         for _ in range(3):
             compiled(torch.ones(3))
-    assert [(w.filename, w.lineno) for w in said] == [(__file__, f.__code__.co_firstlineno + 1)]
+    assert [(w.filename, w.lineno) for w in messages] == [(__file__, f.__code__.co_firstlineno + 1)]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         with pytest.raises(UserWarning, match="degrees of freedom"):
@@ -188,9 +188,9 @@ def adds_into_row(a, b, out):
 
 
 def adds_into_its_own(a, b, out):
-    made = torch.zeros(2)
-    torch.add(a, b, out=made)
-    return made
+    tensor = torch.zeros(2)
+    torch.add(a, b, out=tensor)
+    return tensor
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -229,10 +229,10 @@ def root_after_a_break(x):
     return root(x)
 
 
-def heard(f, value, forward, backward):
+def result_and_warnings(f, value, forward, backward):
     """What a pass leaves and says, with anomaly detection on in its forward and backward or not."""
     x = torch.full((3,), value, requires_grad=True)
-    with warnings.catch_warnings(record=True) as said:
+    with warnings.catch_warnings(record=True) as messages:
         warnings.simplefilter("always")
         try:
             with torch.autograd.set_detect_anomaly(forward):
@@ -240,8 +240,8 @@ def heard(f, value, forward, backward):
             with torch.autograd.set_detect_anomaly(backward):
                 y.backward()
         except RuntimeError as error:
-            return str(error), [_place(str(m.message)) for m in said][:1]
-    return x.grad.tolist() if value else x.grad.isnan().all(), [_place(str(m.message)) for m in said]
+            return str(error), [_place(str(m.message)) for m in messages][:1]
+    return x.grad.tolist() if value else x.grad.isnan().all(), [_place(str(m.message)) for m in messages]
 
 
 def _place(text):
@@ -256,7 +256,7 @@ def test_anomalies_are_eagers(program, backend):
         compiled = compiler_core.compile(program, backend=backend)
         for forward, backward in [(True, True), (False, False), (False, True), (True, False), (True, True)]:
             for value in (0.0, 1.0):
-                want = heard(program, value, forward, backward)
-                assert heard(compiled, value, forward, backward) == want
+                want = result_and_warnings(program, value, forward, backward)
+                assert result_and_warnings(compiled, value, forward, backward) == want
     assert {c.outcome for c in record.compiles} == {"compiled"}
     assert not any(c.failures for c in record.compiles)

@@ -1,7 +1,7 @@
 # mypy: ignore-errors
 # ruff: noqa
 # (the programs stand for users' code, which has no annotations and does odd things)
-"""What random programs, CPython's own tests and people found to differ from eager, made small.
+"""Differences from eager that random programs, CPython's tests or people found, as small programs.
 
 PYTEST_DONT_REWRITE: the programs use ``assert`` as a user's would.
 """
@@ -23,6 +23,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import compiler_core
 from compiler_core.api.testing import Expected, check, difference, same_as_eager
+
+pytestmark = pytest.mark.slow
 
 COUNT = 0
 LOG = []
@@ -204,13 +206,13 @@ def test_object_beside_its_dict(x, d, p):
 
 @same_as_eager(graphs=1, breaks=["unsupported call"])
 def test_break_in_a_generator(x):
-    def made():
+    def generate():
         class Local:
             pass
 
         yield Local.__name__
 
-    return next(made()), x + 1
+    return next(generate()), x + 1
 
 
 class Shy(enum.IntFlag):
@@ -332,7 +334,7 @@ def test_generator_closed_when_it_is_dropped(x):
 
 
 def counters(shared):
-    """A function that counts and one that reads: of one cell, or each of its own."""
+    """A function that counts and one that reads: of one cell, or each of a different one."""
 
     def make():
         n = 0
@@ -376,11 +378,11 @@ def test_cells_that_are_only_read_shared_in_one_call_only():
 
 
 def test_one_code_with_other_globals():
-    def made():
+    def make():
         return lambda: SCALE
 
-    one = made()
-    others = [types.FunctionType(one.__code__, {"SCALE": n}, "made", None) for n in (2, 3)]
+    one = make()
+    others = [types.FunctionType(one.__code__, {"SCALE": n}, "make", None) for n in (2, 3)]
 
     def program(x, fn):
         return x * fn()
@@ -617,7 +619,7 @@ def test_autocast_of_no_bool(x, enabled):
 
 @same_as_eager(backend="cpp", tolerance=1e-5, inputs=lambda: (torch.randn(5, 6, 7),))
 def test_conjugated_view_in_kernels(x):
-    """A window on memory shows nothing of the bit that says "conjugated"."""
+    """A view of the memory as numbers does not have the "conjugated" bit."""
     return torch.fft.hfftn(x, s=(3, 10), dim=(1, 2)), torch.fft.fft(x).conj().real.clone()
 
 
@@ -733,14 +735,14 @@ def with_a_history():
 @pytest.mark.cpu
 @same_as_eager(inputs=[with_a_history] * 2)
 def test_graph_fails_after_an_input_with_a_history_was_written(leaf, x, other):
-    seen = [x + 1]
+    log = [x + 1]
     try:
         x.relu_()
-        seen.append(x @ other)
+        log.append(x @ other)
     except RuntimeError:
-        seen.append(x * 3)
-    (gradient,) = torch.autograd.grad(sum(seen).sum(), leaf, retain_graph=True)
-    return seen, gradient
+        log.append(x * 3)
+    (gradient,) = torch.autograd.grad(sum(log).sum(), leaf, retain_graph=True)
+    return log, gradient
 
 
 @pytest.mark.cpu
@@ -840,7 +842,7 @@ def test_results_lie_in_memory_as_eagers_do(program, turn):
 
 
 @same_as_eager(backend="cpp", graphs=2, tolerance=1e-5, inputs=[lambda: (torch.randn(24),), lambda: (torch.randn(31),)])
-def test_scan_of_a_length_that_is_said_in_two_ways(x):
+def test_scan_of_a_length_that_is_given_in_two_ways(x):
     return x.unfold(-1, 3, 2).transpose(0, -1).cumsum(-1)
 
 

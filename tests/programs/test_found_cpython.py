@@ -1,7 +1,7 @@
 # mypy: ignore-errors
 # ruff: noqa
 # (the programs stand for users' code, which has no annotations and does odd things)
-"""What CPython's own tests of the standard library found to differ from plain Python, made small.
+"""Differences from plain Python that CPython's tests of the standard library found, as small programs.
 
 PYTEST_DONT_REWRITE: the programs use ``assert`` as a user's would.
 """
@@ -33,11 +33,11 @@ def test_raise_in_a_callee_that_a_break_split(x):
         yield
         yield
 
-    made = yields_twice()
-    made.__enter__()
+    result = yields_twice()
+    result.__enter__()
     with pytest.raises(RuntimeError):
-        made.__exit__(None, None, None)
-    return x + 1, made.gen.gi_suspended
+        result.__exit__(None, None, None)
+    return x + 1, result.gen.gi_suspended
 
 
 @same_as_eager(
@@ -100,12 +100,12 @@ def test_enum_that_counts_its_members_as_they_are_made():
     def number(cls, x):
         return len(cls.__members__) + 1, [m.name for m in cls], x + 1
 
-    def made(number):
+    def counted_values(number):
         class Counted(enum.Enum):
             def __new__(cls):
-                made = object.__new__(cls)
-                made._value_ = number(cls, torch.ones(1))[:2]
-                return made
+                member = object.__new__(cls)
+                member._value_ = number(cls, torch.ones(1))[:2]
+                return member
 
             a = ()
             b = ()
@@ -113,8 +113,8 @@ def test_enum_that_counts_its_members_as_they_are_made():
 
         return [m.value for m in Counted]
 
-    found = made(compiler_core.compile(number, backend="eager", strict=True))
-    assert found == made(number) == [(1, []), (2, ["a"]), (3, ["a", "b"])]
+    found = counted_values(compiler_core.compile(number, backend="eager", strict=True))
+    assert found == counted_values(number) == [(1, []), (2, ["a"]), (3, ["a", "b"])]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -216,9 +216,9 @@ def test_generator_that_returns_none_or_a_number(x, n):
     found = []
     list(delegate())
     try:
-        made = body()
-        next(made)
-        next(made)
+        result = body()
+        next(result)
+        next(result)
     except StopIteration as stop:
         found.append(stop.value)
     return x + 1, found

@@ -1,6 +1,6 @@
 # mypy: ignore-errors
 # ruff: noqa
-"""Something changes between calls: compiled and plain Python must go on agreeing, and the record name the cause.
+"""Changes between calls: compiled code must still do what plain Python does, and the record must have the cause.
 
 Each program is a generator: it yields what to call, changes something, and yields again.  `hits` are the
 yields for which nothing that matters has changed, and nothing may be compiled.  PYTEST_DONT_REWRITE
@@ -47,14 +47,14 @@ def check(program, hits, cause):
     for i, (fn, *args) in enumerate(program()):
         if id(fn) not in compiled:
             compiled[id(fn)] = (fn, cc.compile(fn, backend="eager", strict=True, recompile_limit=50))
-        mine = compiled[id(fn)][1]
-        record = record_of(mine)
+        ours = compiled[id(fn)][1]
+        record = record_of(ours)
         before = len(record.compiles)
-        want, got = fn(*copy.deepcopy(args) if _changes_arguments(fn) else args), mine(*args)
+        want, got = fn(*copy.deepcopy(args) if _changes_arguments(fn) else args), ours(*args)
         assert difference(want, got) is None, f"call {i}: {difference(want, got)}"
-        made = record.compiles[before:]
-        assert not (i in hits and made), f"call {i} compiled anew: {[c.cause for c in made]}"
-        causes += [f"{c.cause.guard} {c.cause.expected} {c.cause.got}" for c in made if c.cause]
+        result = record.compiles[before:]
+        assert not (i in hits and result), f"call {i} compiled anew: {[c.cause for c in result]}"
+        causes += [f"{c.cause.guard} {c.cause.expected} {c.cause.got}" for c in result if c.cause]
     if cause:
         assert any(cause in each for each in causes), causes
 
@@ -128,12 +128,12 @@ def data_of_a_parameter():
 
 @changes()
 def subclass_of_tensor():
-    class Mine(torch.Tensor):
+    class UserTensor(torch.Tensor):
         pass
 
     f = lambda x: x + 1
     yield f, x_of()
-    yield f, x_of().as_subclass(Mine)
+    yield f, x_of().as_subclass(UserTensor)
 
 
 @changes()
@@ -622,7 +622,7 @@ def special_methods():
 # ------------------------------------------------------------ the state of PyTorch
 
 
-@changes(hits=[2], cause="grad_mode")
+@changes(hits=[2], cause="grad mode")
 def grad_mode():
     f = lambda x: (x * 2, torch.is_grad_enabled())[1] + x.detach()
     x = x_of().requires_grad_()

@@ -316,11 +316,11 @@ def test_copies_that_share_dicts():
     net = Net()
     compiled = cc.compile(lambda x, model: model(x), backend="eager", strict=True)
     compiled(torch.ones(3), net)
-    twin = copy.copy(net)
-    twin.factor = 5
+    copied = copy.copy(net)
+    copied.factor = 5
     shallow = copy.copy(net)
     shallow.__dict__["_modules"] = dict(net._modules, head=nn.Identity())
-    for model in (net, twin, shallow, copy.deepcopy(net)):
+    for model in (net, copied, shallow, copy.deepcopy(net)):
         assert difference(model(torch.ones(3)), compiled(torch.ones(3), model)) is None
 
 

@@ -204,10 +204,10 @@ def test_wrapped_function(x):
 
 @same_as_eager(graphs=1, breaks=[], inputs=lambda: (Config(), torch.ones(4)))
 def test_copy_of_a_config_with_its_own_getattribute(config, x):
-    made = copy.deepcopy(config)
-    made.width = 7
-    made.layer_types.append("new")
-    return x * made.hidden_size + config.width, made, config.layer_types
+    copied = copy.deepcopy(config)
+    copied.width = 7
+    copied.layer_types.append("new")
+    return x * copied.hidden_size + config.width, copied, config.layer_types
 
 
 @same_as_eager(graphs=1, breaks=[], inputs=lambda: (Config(), torch.ones(4)))
@@ -219,9 +219,9 @@ def test_dict_of_a_config(config, x):
 
 @same_as_eager(graphs=1, breaks=[], inputs=lambda: (Config(), torch.ones(4)))
 def test_attribute_by_name_deleted(config, x):
-    made = copy.copy(config)
-    delattr(made, "layer_types")
-    return x + 1, hasattr(made, "layer_types"), config.layer_types
+    copied = copy.copy(config)
+    delattr(copied, "layer_types")
+    return x + 1, hasattr(copied, "layer_types"), config.layer_types
 
 
 @same_as_eager(graphs=1, breaks=[])

@@ -1,6 +1,6 @@
 # mypy: ignore-errors
 # ruff: noqa
-"""Breaks in called functions: the callee and each of its callers go on where they were.
+"""Breaks in called functions: the callee and each of its callers continue where they stopped.
 
 PYTEST_DONT_REWRITE: the programs are users' code.
 """
@@ -626,9 +626,9 @@ COUNT = 0
 
 
 def _module(name, text):
-    made = types.ModuleType(name)
-    exec(compile(text, f"<{name}>", "exec"), made.__dict__)
-    return made
+    module = types.ModuleType(name)
+    exec(compile(text, f"<{name}>", "exec"), module.__dict__)
+    return module
 
 
 other = _module(

@@ -324,17 +324,17 @@ def test_new_global_and_its_end(x):
 
 @same_as_eager(graphs=1, breaks=["print"] * 2)
 def test_cells_of_two_functions(x):
-    n, seen = 0, []
+    n, log = 0, []
 
     def bump():
         nonlocal n
         n += 1
-        seen.append(n)
+        log.append(n)
         print("bump", n)
         return n
 
     def read():
-        return n, list(seen)
+        return n, list(log)
 
     bump()
     a = read()

@@ -1,4 +1,4 @@
-"""The record on the real compiler: links from the user's line to the kernel's and back, JSON, refusals."""
+"""Records of real compiles: links between the user's lines and kernels, JSON, errors."""
 
 from __future__ import annotations
 
@@ -56,17 +56,17 @@ def mlp() -> Record:
 
 
 def compile_with(record: Record, text: str) -> Compile:
-    """The first compile whose captured graph contains `text`."""
+    """Returns the first compile whose captured graph contains `text`."""
     return next(c for c in record.compiles for a in c.artifacts if a.pane == "captured" and text in a.text)
 
 
 def line_of(record: Record, text: str) -> ItemId:
-    """The first line of the source that contains `text`: the programs stand at the top of this file."""
+    """Returns the item of the first source line that contains `text`; the programs are at the top of this file."""
     return record.search(text, "source")[0]
 
 
 def texts(record: Record, items: set[ItemId], artifact: str) -> str:
-    """The lines of `items` that are in the artifact with this id."""
+    """Returns the text of those `items` that are in the artifact with this id."""
     return "\n".join(record.text(item) for item in sorted(items) if item.startswith(f"{artifact}#"))
 
 
@@ -77,21 +77,21 @@ def texts(record: Record, items: set[ItemId], artifact: str) -> str:
         ("if x.mean() > 0.5:", {"forward.cpp": "> 0.5", "bytecode": "POP_JUMP"}),
     ],
 )
-def test_a_line_leads_to_what_became_of_it(walk: Record, line: str, expected: dict[str, str]) -> None:
+def test_a_line_links_to_its_nodes_and_kernels(walk: Record, line: str, expected: dict[str, str]) -> None:
     first = compile_with(walk, ".cos()")
     linked = walk.linked(line_of(walk, line))
     for artifact, text in expected.items():
         assert text in texts(walk, linked, f"{first.id}:{artifact}")
 
 
-def test_a_line_does_not_lead_to_what_others_became(walk: Record) -> None:
+def test_a_line_does_not_link_to_nodes_of_other_lines(walk: Record) -> None:
     first = compile_with(walk, ".cos()")
     linked = walk.linked(line_of(walk, "if x.mean() > 0.5:"))
     assert "aten.mean" in texts(walk, linked, f"{first.id}:forward")
     assert not texts(walk, linked, f"{first.id}:backward.cpp"), "the branch has no gradient"
 
 
-def test_a_kernels_line_leads_back_to_the_user_line(walk: Record) -> None:
+def test_a_line_of_a_kernel_links_to_the_users_line(walk: Record) -> None:
     first = compile_with(walk, ".cos()")
     for artifact, text in (("forward.cpp", "cosf(v0)"), ("backward.cpp", "sinf(cos)")):
         item = next(i for i in walk.search(text, "kernel") if i.startswith(f"{first.id}:{artifact}#"))
@@ -99,14 +99,14 @@ def test_a_kernels_line_leads_back_to_the_user_line(walk: Record) -> None:
         assert sources == ["x = x.cos().cos()"]
 
 
-def test_after_the_break_lines_lead_on(walk: Record) -> None:
+def test_lines_after_a_break_are_linked(walk: Record) -> None:
     second = compile_with(walk, "truediv")
     linked = walk.linked(line_of(walk, "return x * y"))
     assert " * " in texts(walk, linked, f"{second.id}:forward.cpp")
 
 
 @pytest.mark.parametrize("line", ["torch.tanh(self.first(x))", "torch.softmax(self.last(hidden), 1)"])
-def test_a_line_of_a_module_leads_to_both_graphs_and_their_kernels(mlp: Record, line: str) -> None:
+def test_a_line_of_a_module_links_to_both_graphs_and_their_kernels(mlp: Record, line: str) -> None:
     linked = mlp.linked(line_of(mlp, line))
     panes = {artifact.pane for artifact in mlp.artifacts for i in linked if i.startswith(f"{artifact.id}#")}
     assert panes >= {"captured", "joint", "forward", "backward", "kernel", "wrapper"}
@@ -117,7 +117,7 @@ def test_dropouts_mask_is_linked_in_the_backward(mlp: Record) -> None:
     assert "aten.mul" in texts(mlp, linked, f"{compile_with(mlp, 'dropout').id}:backward")
 
 
-def test_every_edge_and_item_is_there(walk: Record, mlp: Record) -> None:
+def test_all_items_of_edges_exist(walk: Record, mlp: Record) -> None:
     for record in (walk, mlp):
         known = {artifact.item(span.key) for artifact in record.artifacts for span in artifact.spans}
         for compile_ in record.compiles:
@@ -129,13 +129,13 @@ def test_every_edge_and_item_is_there(walk: Record, mlp: Record) -> None:
             assert guards | kernels | values <= known
 
 
-def test_every_kernel_comes_from_a_user_line(walk: Record, mlp: Record) -> None:
+def test_every_kernel_is_linked_to_a_users_line(walk: Record, mlp: Record) -> None:
     for record in (walk, mlp):
         for kernel in [k for c in record.compiles for k in c.kernels if k.item]:
             assert any(i.startswith("src:") for i in record.linked(kernel.item or "")), kernel
 
 
-def test_json_there_and_back(walk: Record, mlp: Record) -> None:
+def test_json_round_trip(walk: Record, mlp: Record) -> None:
     for record in (walk, mlp):
         again = Record.from_json(record.to_json())
         assert to_plain(again) == to_plain(record)
@@ -165,7 +165,7 @@ def damage(change: Callable[[dict[str, Any]], object]) -> Callable[[Record], str
         (damage(lambda r: r.update(title=3)), "record.title: expected str, got int"),
         (damage(lambda r: r.update(frames={})), "record.frames: expected list, got dict"),
         (damage(lambda r: r["frames"][0].update(line=True)), "record.frames[0].line: expected int, got bool"),
-        (damage(lambda r: r["frames"][0].update(kind="odd")), "record.frames[0].kind: 'odd' is none of"),
+        (damage(lambda r: r["frames"][0].update(kind="odd")), "record.frames[0].kind: 'odd' is not one of"),
         (damage(lambda r: r["frames"][0].pop("name")), "record.frames[0]: "),
         (damage(lambda r: r["frames"][0]["compiles"][0].update(guards=None)), "guards: expected list, got null"),
         (lambda record: record.to_json()[:-10], "not JSON"),
@@ -173,9 +173,7 @@ def damage(change: Callable[[dict[str, Any]], object]) -> Callable[[Record], str
         (lambda record: "[" * 100_000, "not JSON"),
     ],
 )
-def test_what_is_no_record_is_refused_with_the_place(
-    walk: Record, damaged: Callable[[Record], str], message: str
-) -> None:
+def test_errors_of_damaged_records_name_the_path(walk: Record, damaged: Callable[[Record], str], message: str) -> None:
     with pytest.raises(RecordError) as refusal:
         Record.from_json(damaged(walk))
     assert message in str(refusal.value)

@@ -1,7 +1,8 @@
-"""What a record answers, on programs of the documents and on models that it was not made for."""
+"""Queries on records, for programs of the documentation and for models."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +12,7 @@ import torch.nn.functional as F
 
 import compiler_core
 from compiler_core.records import Artifact, Expansion, Record
-from compiler_core.records.queries import Kept, added_by_autograd, why_kept, why_static
+from compiler_core.records.queries import KeptValue, added_by_autograd, why_kept, why_static
 from tests.cases.training_models import MODELS, leaves
 
 
@@ -41,10 +42,10 @@ def projected(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
     return F.gelu(z @ w)
 
 
-# ---- kept ----------------------------------------------------------------------------------
+# ---- saved ---------------------------------------------------------------------------------
 
 
-def test_the_input_of_cos_of_cos_is_kept_and_cannot_be_dropped() -> None:
+def test_the_input_of_cos_of_cos_is_saved_and_cannot_be_recomputed() -> None:
     record = recorded(cos_cos, torch.randn(64, requires_grad=True))
     (kept,) = why_kept(record, line_with(record, "y = torch.cos(x)"))
     assert (kept.value.decision, kept.value.bytes) == ("saved", 256)
@@ -54,7 +55,7 @@ def test_the_input_of_cos_of_cos_is_kept_and_cannot_be_dropped() -> None:
     assert why_kept(record, line_with(record, "return torch.cos(y)")) == []
 
 
-def test_what_it_would_cost_to_drop_a_product() -> None:
+def test_cost_of_dropping_a_product() -> None:
     record = recorded(projected, torch.randn(8, 16, requires_grad=True), torch.randn(16, 16, requires_grad=True))
     (found,) = [k for k in why_kept(record, line_with(record, "y = x @ w")) if k.drop is not None]
     assert "matrix product" in found.value.reason
@@ -72,7 +73,7 @@ def test_what_it_would_cost_to_drop_a_product() -> None:
     assert drawn.drop is None
 
 
-def test_a_parameter_of_the_backward_is_what_the_forward_keeps() -> None:
+def test_an_input_of_the_backward_is_a_saved_value() -> None:
     record = recorded(projected, torch.randn(8, 16, requires_grad=True), torch.randn(16, 16, requires_grad=True))
     (compile_,) = record.compiles
     for span in compile_.find("backward").spans:
@@ -82,11 +83,16 @@ def test_a_parameter_of_the_backward_is_what_the_forward_keeps() -> None:
         assert bool(saved) == placeholder
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_every_kept_value_of_a_model_has_its_answer(name: str) -> None:
+@functools.cache
+def recorded_model(name: str) -> Record:
     torch.manual_seed(0)
     function, inputs = MODELS[name](16)
-    record = recorded(function, *inputs)
+    return recorded(function, *inputs)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_saved_value_of_a_model_is_explained(name: str) -> None:
+    record = recorded_model(name)
     backward = record.compiles[0].find("backward")
     for value in _saved(record):
         (kept,) = why_kept(record, value.node)
@@ -112,8 +118,8 @@ def _outputs(backward: Artifact) -> set[str]:
     return {source.replace("backward", "forward") for source, node in backward.graph.edges if node == "output"}
 
 
-def _recomputes(kept: Kept, saved: set[str], runs: set[str]) -> None:
-    """What is said to run again leads from what is kept to the value, and would not run anyhow."""
+def _recomputes(kept: KeptValue, saved: set[str], runs: set[str]) -> None:
+    """Checks that the recomputed operations lead from saved values to the value, and do not run already."""
     assert kept.drop is not None
     assert set(names(kept.drop.sources)) <= saved - set(names([kept.value.node]))
     assert names(kept.drop.again)[-1:] == names([kept.value.node])
@@ -136,9 +142,7 @@ def test_what_autograd_added_for_a_line() -> None:
 
 @pytest.mark.parametrize("name", MODELS)
 def test_every_operation_of_the_backward_was_added_for_a_line(name: str) -> None:
-    torch.manual_seed(0)
-    function, inputs = MODELS[name](16)
-    record = recorded(function, *inputs)
+    record = recorded_model(name)
     (compile_,) = record.compiles
     graph = compile_.find("joint").graph
     assert graph is not None
@@ -151,10 +155,10 @@ def test_every_operation_of_the_backward_was_added_for_a_line(name: str) -> None
     assert {item for e in found.values() for item in e.backward} == added & calls
     assert {item for e in compile_.expansions for item in (*e.forward, *e.backward)} >= calls & added
     assert all(e.functions for e in found.values())
-    assert leaves(function, inputs)
+    assert leaves(*MODELS[name](16))
 
 
-def test_which_operation_became_which() -> None:
+def test_expansions_of_operations() -> None:
     def function(x: torch.Tensor) -> torch.Tensor:
         return F.gelu(F.layer_norm(x, (16,)))
 
@@ -170,7 +174,7 @@ def test_which_operation_became_which() -> None:
         assert bool(norm.backward) == bool(gelu.functions) == grad
 
 
-def test_no_backend_of_ours_no_expansions() -> None:
+def test_other_backends_have_no_expansions() -> None:
     (compile_,) = recorded(cos_cos, torch.randn(4, requires_grad=True), backend="eager").compiles
     assert compile_.expansions == []
 
@@ -194,7 +198,7 @@ def test_which_line_made_a_dimension_static() -> None:
     assert (number.value, number.line) == (2, sizes[0].line)
 
 
-def test_which_line_specialised_a_symbol() -> None:
+def test_which_line_specialized_a_symbol() -> None:
     record = recorded(sized, torch.randn(5, 4), 2, backend="eager", dynamic=True)
     (size,) = why_static(record, "L['x']")
     assert (size.source, size.value) == ("L['x'].size()[0]", 5)
@@ -202,7 +206,7 @@ def test_which_line_specialised_a_symbol() -> None:
     assert record.text(size.line).strip() == "if x.shape[0] == 5:"
 
 
-def test_answers_survive_json() -> None:
+def test_queries_on_a_record_from_json() -> None:
     record = recorded(projected, torch.randn(8, 16, requires_grad=True), torch.randn(16, 16, requires_grad=True))
     again = Record.from_json(record.to_json())
     line = line_with(record, "y = x @ w")

@@ -1,4 +1,4 @@
-"""A graph that fails while it runs: the frame runs plainly, and the record says whose failure it was."""
+"""Tests of graphs that fail at run time: the frame runs as plain Python, and the record says whose failure it was."""
 
 from __future__ import annotations
 

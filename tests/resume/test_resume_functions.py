@@ -1,6 +1,6 @@
 # mypy: ignore-errors
 # (the programs stand for users' code, which has no annotations)
-"""Resume functions: everything that lives across a break goes on as it was."""
+"""Tests of resume functions: all that is live across a break is unchanged after it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import compiler_core as cc
 from compiler_core.api.compile import record_of
 from compiler_core.api.testing import break_kinds, check, same_as_eager
 from compiler_core.bytecode import disassemble, verify
-from compiler_core.resume.resume_functions import VALUE, Layout, resume_code
+from compiler_core.resume.resume_functions import VALUE, ResumeLayout, resume_code
 
 
 def say(text):
@@ -159,14 +159,14 @@ def test_break_then_exception_caught_in_the_frame(x):
 
 @same_as_eager()
 def test_exception_after_a_break_leaves_the_changes(x):
-    seen = [1]
+    log = [1]
     try:
-        seen.append(2)
+        log.append(2)
         print("in")
-        seen.append(3)
+        log.append(3)
         x @ torch.ones(3, 7)
     except RuntimeError:
-        return x + 1, seen
+        return x + 1, log
     return None
 
 
@@ -330,7 +330,7 @@ def test_a_resume_function_goes_on_in_the_middle():
 
     body = disassemble(program.__code__)
     loop = next(i for i, x in enumerate(body) if x.opname == "FOR_ITER")
-    code = resume_code(program.__code__, Layout(loop, (VALUE,), ("args", "k", "kw", "x"), ("total",)))
+    code = resume_code(program.__code__, ResumeLayout(loop, (VALUE,), ("args", "k", "kw", "x"), ("total",)))
     verify(code)
     assert code.co_varnames[:6] == ("__cell_total", "__stack0", "args", "k", "kw", "x")
     resumed = types.FunctionType(code, {"torch": torch})
@@ -349,8 +349,8 @@ def test_a_resume_function_calls_the_callees_first_or_raises():
 
     body = disassemble(program.__code__)
     call = next(i for i, x in enumerate(body) if x.opname == "CALL")
-    calls = resume_code(program.__code__, Layout(call + 1, (), ("x", "y"), (), callee_args=2))
-    again = resume_code(program.__code__, Layout(call, (), ("y",), (), raises=True))
+    calls = resume_code(program.__code__, ResumeLayout(call + 1, (), ("x", "y"), (), callee_args=2))
+    again = resume_code(program.__code__, ResumeLayout(call, (), ("y",), (), reraises=True))
     for code in (calls, again):
         verify(code)
     assert calls.co_varnames[:5] == ("__callee", "__callee0", "__callee1", "x", "y")

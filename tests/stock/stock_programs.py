@@ -1,4 +1,4 @@
-"""Programs for stock `torch.compile`, each run in a process of its own beside PyTorch's and depyf's own dumps.
+"""Programs for stock `torch.compile`, each run in a separate process together with PyTorch's and depyf's own dumps.
 
 python -m tests.stock.stock_programs NAME RECORD.json [DEPYF_FOLDER]
 """
@@ -33,7 +33,7 @@ def train_walk_through() -> None:
 
 
 def train_block() -> None:
-    """A transformer block, with dropout and an optimiser."""
+    """A transformer block, with dropout and an optimizer."""
     model = torch.nn.TransformerEncoderLayer(32, 4, 64, batch_first=True, dropout=0.1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     compiled, x = torch.compile(model), torch.randn(2, 8, 32)

@@ -1,9 +1,10 @@
-"""Logs of any length and kind take linear time and bounded memory, and what was left out is counted."""
+"""Reading a log takes linear time and bounded memory, whatever it contains, and counts what it leaves out."""
 
 from __future__ import annotations
 
 import json
 import tracemalloc
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,11 @@ import pytest
 
 from compiler_core.records import Record, limits
 from compiler_core.stock import trace_logs
+from compiler_core.stock.build.record_builder import RecordBuilder
 from compiler_core.stock.read.graph_text import read_graph
+from compiler_core.stock.read.origins import first_nodes
 from compiler_core.stock.read.output_code import read_output_code
-from compiler_core.stock.read.trace_event import Happened
-from compiler_core.stock.record_builder import Filler
+from compiler_core.stock.read.trace_event import TraceEvent
 from compiler_core.stock.trace_logs import read_logs
 from kernel_magics.display import summary
 from tests.cases.counted import instructions, is_linear
@@ -114,7 +116,7 @@ def test_work_is_linear(log: Callable[[int], Iterator[str]], size: int, tmp_path
         file.write_text("".join(log(n)))
         return lambda: read_logs(file)
 
-    is_linear(work, 10)  # what is made once
+    is_linear(work, 10)  # 10: work that does not depend on the size
     assert is_linear(work, size)
 
 
@@ -154,7 +156,7 @@ def values(n: int) -> Iterator[str]:
 def test_memory_does_not_grow_with_the_log(
     log: Callable[[int], Iterator[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(trace_logs, "PIECE", 2**15)
+    monkeypatch.setattr(trace_logs, "CHUNK_BYTES", 2**15)
     file, peaks = tmp_path / "a.log", []
     for n in (30, 1500, 4500):
         file.write_text("".join(log(n)))
@@ -182,7 +184,7 @@ def test_compiles_beyond_the_limit_are_counted(tmp_path: Path, monkeypatch: pyte
     assert "note: The first 3 of 5 compiles are kept." in summary.text(record)
 
 
-def test_what_has_a_pane_and_the_time_of_the_whole_go_before_other_things(tmp_path: Path) -> None:
+def test_graphs_and_times_of_whole_compiles_are_kept_before_other_texts(tmp_path: Path) -> None:
     record = record_of(
         tmp_path,
         start(0),
@@ -199,14 +201,14 @@ def test_what_has_a_pane_and_the_time_of_the_whole_go_before_other_things(tmp_pa
     assert compile_.events[-1].name == "entire_frame_compile"
     assert compile_.events[-1].outcome == "ok"
     (note,) = record.notes
-    assert note.startswith("Left out of what PyTorch told, which is kept up to about 0.2188 MiB: ")
+    assert note.startswith("Left out of PyTorch's trace (the limit is about 0.2188 MiB): ")
     kept = sum(a.name.startswith("forward") for a in compile_.artifacts)
     assert f" {20 - kept} graphs" in note
     assert f" {400 - sum(a.pane == 'other' for a in compile_.artifacts)} other texts" in note
     assert f" {301 - len(compile_.events)} times" in note
 
 
-def test_a_long_text_says_how_much_was_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_truncated_text_states_how_much_was_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "TEXT", 1000)
     record = record_of(tmp_path, entry({"artifact": {"name": "long"}}, "x" * 1500))
     (text,) = record.compiles[0].artifacts
@@ -214,17 +216,18 @@ def test_a_long_text_says_how_much_was_cut_off(tmp_path: Path, monkeypatch: pyte
     assert "1 ends of long texts" in record.notes[0]
 
 
-def test_texts_in_process_are_cut_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_deferred_texts_are_truncated(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "TEXT", 1000)
-    filler = Filler(Record(engine="torch"), 0)
-    made = filler.later.keep(lambda: "x" * 1500)
-    filler.hear(Happened("some text", {}, made, 0, 0, 0))
-    filler.close()
-    assert filler.record.compiles[0].artifacts[0].text == "x" * 950 + "… (550 characters left out)"
-    assert "1 ends of long texts" in filler.record.notes[0]
+    record = Record(engine="torch")
+    builder = RecordBuilder(record, 0)
+    placeholder = builder.deferred.defer(lambda: "x" * 1500)
+    builder.add(TraceEvent("some text", {}, placeholder, 0, 0, 0))
+    builder.close()
+    assert record.compiles[0].artifacts[0].text == "x" * 950 + "… (550 characters left out)"
+    assert "1 ends of long texts" in record.notes[0]
 
 
-def test_long_names_are_cut(tmp_path: Path) -> None:
+def test_long_names_are_truncated(tmp_path: Path) -> None:
     long = "n" * 10_000
     record = record_of(
         tmp_path,
@@ -236,7 +239,7 @@ def test_long_names_are_cut(tmp_path: Path) -> None:
     (frame,) = record.frames
     (compile_,) = frame.compiles
     for text in (frame.name, frame.filename, compile_.events[0].name, compile_.artifacts[0].name):
-        assert text == "n" * (limits.NAME - limits.CUT) + "… (5,954 characters left out)"
+        assert text == "n" * (limits.NAME - limits.TRUNCATION_NOTE) + "… (5,954 characters left out)"
 
 
 def test_nodes_and_edges_beyond_the_limits_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -250,13 +253,13 @@ def test_nodes_and_edges_beyond_the_limits_are_counted(tmp_path: Path, monkeypat
     assert "2 graph edges, 6 graph nodes" in record.notes[0]
 
 
-def test_a_head_that_is_too_long_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trace_logs, "LONGEST_HEAD", 500)
+def test_too_long_metadata_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trace_logs, "MAX_METADATA_BYTES", 500)
     record = record_of(tmp_path, start(0), entry({"create_symbol": ["x" * 500]}))
     assert "1 long entries" in record.notes[0]
 
 
-def test_a_buffer_that_is_let_go_again_and_again() -> None:
+def test_a_buffer_that_is_freed_many_times() -> None:
     def work(n: int) -> int:
         code = read_output_code("def call(args):\n" + "    del buf0\n" * n)
         return sum(map(len, code.plan))
@@ -267,3 +270,24 @@ def test_a_buffer_that_is_let_go_again_and_again() -> None:
 def test_a_graph_is_read_line_by_line() -> None:
     small, large = (instructions(lambda n=n: read_graph(graph(n))) for n in (100, 200))  # type: ignore[misc]
     assert large < 2.2 * small
+
+
+def test_a_log_that_grows_is_read_up_to_its_first_size(tmp_path: Path) -> None:
+    file = tmp_path / "a.log"
+    file.write_text(start(0) + start(1))
+
+    def grow(done: int, total: int) -> None:
+        with file.open("a") as stream:
+            stream.write(start(2) + start(3)[:-9])
+
+    (record,) = read_logs(file, grow)
+    assert len(record.compiles) in (1, 2)
+    assert record.notes == ["The log grew while it was read; what was added is left out."]
+
+
+def test_links_beyond_the_limit_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "LINKS", 3)
+    left_out: Counter[str] = Counter()
+    groups = [["a", "b", "c", "d"], ["e"]]
+    assert first_nodes(groups, {name: i for i, name in enumerate("abcde")}, left_out) == ["a", "b", "c"]
+    assert left_out == {"links of kernels to nodes": 2}

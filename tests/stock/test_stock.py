@@ -1,4 +1,4 @@
-"""Stock torch.compile observed: everything that it tells is in the record, and it is as it was without us."""
+"""Observing stock torch.compile: the record has everything that PyTorch reports, and PyTorch is not changed."""
 
 from __future__ import annotations
 
@@ -17,15 +17,16 @@ from torch._inductor.utils import fresh_cache
 import compiler_core
 from compiler_core.errors import UsageError
 from compiler_core.records import Compile, Record
-from compiler_core.stock import versions
-from compiler_core.stock.read.graph_text import Place, read_graph
-from compiler_core.stock.read.trace_event import happened
-from compiler_core.stock.record_builder import Filler
+from compiler_core.stock.build.record_builder import RecordBuilder
+from compiler_core.stock.hooks import torch_internals
+from compiler_core.stock.read.graph_text import SourceLocation, read_graph
+from compiler_core.stock.read.trace_event import parse_event
 from tests.stock.stock_programs import walk_through
 
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.usefixtures("fresh_stock"),
-    # Dynamo looks at .grad of tensors that are no leaves
+    # Dynamo reads .grad of non-leaf tensors
     pytest.mark.filterwarnings("ignore:The .grad attribute:UserWarning"),
 ]
 
@@ -40,19 +41,19 @@ def train(fn: Callable[..., torch.Tensor], size: int) -> dict[str, torch.Tensor]
 
 
 class Handler(logging.Handler):
-    """What TORCH_TRACE would write, kept."""
+    """Collects what TORCH_TRACE would write."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.heard: list[tuple[dict[str, Any], str]] = []
+        self.events: list[tuple[dict[str, Any], str]] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        made: Any = record
-        self.heard.append((made.metadata, getattr(made, "payload", None) or ""))
+        event: Any = record
+        self.events.append((event.metadata, getattr(event, "payload", None) or ""))
 
 
 @contextmanager
-def told() -> Iterator[Handler]:
+def trace_events() -> Iterator[Handler]:
     handler, logger = Handler(), logging.getLogger("torch.__trace")
     logger.addHandler(handler)
     try:
@@ -63,10 +64,10 @@ def told() -> Iterator[Handler]:
 
 @pytest.fixture(scope="module")
 def observed() -> tuple[Record, Handler]:
-    """One run of the walk-through function: two sizes, forward and backward, nothing in PyTorch's cache."""
+    """A run of the walk-through function with empty caches: two sizes, forward and backward."""
     torch._dynamo.reset()
     compiled = torch.compile(walk_through)
-    with fresh_cache(), told() as handler, compiler_core.record(engine="torch") as record:
+    with fresh_cache(), trace_events() as handler, compiler_core.record(engine="torch") as record:
         train(compiled, 8)
         train(compiled, 16)
     return record, handler
@@ -90,7 +91,7 @@ def test_nothing_failed(observed: tuple[Record, Handler]) -> None:
 
 def test_ids_are_pytorchs(observed: tuple[Record, Handler]) -> None:
     record, handler = observed
-    ids = {f"{m['frame_id']}/{m['frame_compile_id']}" for m, _ in handler.heard if "frame_id" in m}
+    ids = {f"{m['frame_id']}/{m['frame_compile_id']}" for m, _ in handler.events if "frame_id" in m}
     assert {c.id for c in record.compiles} == ids
     assert {c.outcome for c in record.compiles} == {"compiled"}
     root, resume = record.frames
@@ -101,7 +102,7 @@ def test_ids_are_pytorchs(observed: tuple[Record, Handler]) -> None:
 def test_every_artifact_that_pytorch_traces_is_there(observed: tuple[Record, Handler]) -> None:
     record, handler = observed
     have = {a.text for a in record.artifacts}
-    wanted = [(m, text) for m, text in handler.heard if text and not SILENT & m.keys()]
+    wanted = [(m, text) for m, text in handler.events if text and not SILENT & m.keys()]
     assert len(wanted) > 60
     assert [m for m, text in wanted if text not in have] == []
 
@@ -140,7 +141,11 @@ def test_recompile_names_its_guard(observed: tuple[Record, Handler]) -> None:
     causes = [c.cause for c in record.compiles if c.cause]
     assert len(causes) == 2
     assert causes[0].of == first(record).id
-    assert (causes[0].source, causes[0].expected, causes[0].got) == ("L['inputs']['x']", "8", "16")
+    assert (causes[0].source, causes[0].expected, causes[0].got) == (
+        "L['inputs']['x']",
+        "size 8 in dimension 0",
+        "size 16",
+    )
     assert causes[0].guard == next(g.code for g in first(record).guards if g.kind == "TENSOR_MATCH")
 
 
@@ -165,7 +170,7 @@ def test_graphs_of_all_stages(observed: tuple[Record, Handler]) -> None:
 
 
 def lines_of(record: Record, compile_: Compile, kernel: str, text: str) -> set[str]:
-    """The user's lines that the lines of a kernel with this text are linked to."""
+    """Returns the user's lines that are linked to the lines of a kernel with this text."""
     artifact = next(a for a in compile_.artifacts if a.pane == "kernel" and a.name.startswith(kernel))
     items = [artifact.item(s.key) for s in artifact.spans if text in artifact.lines(s)]
     assert items
@@ -191,7 +196,7 @@ def test_a_nodes_line_is_read_from_the_comment_above_it(before: str) -> None:
         sin: "f32[8][1]cpu" = torch.ops.aten.sin.default(tangents_1)
         return (sin,)
 """
-    assert read_graph(text).places["sin"] == Place("/a/b.py", 31, "f", "x = y.cos()")
+    assert read_graph(text).locations["sin"] == SourceLocation("/a/b.py", 31, "f", "x = y.cos()")
 
 
 def test_bytecode_and_memory_plan(observed: tuple[Record, Handler]) -> None:
@@ -203,7 +208,7 @@ def test_bytecode_and_memory_plan(observed: tuple[Record, Handler]) -> None:
     assert re.search(r"buf0 +32 B  line \d+: allocated", plan)
 
 
-def test_time_is_told_for_each_phase(observed: tuple[Record, Handler]) -> None:
+def test_each_phase_has_a_time(observed: tuple[Record, Handler]) -> None:
     record, _ = observed
     events = first(record).events
     names = {e.name for e in events}
@@ -236,10 +241,10 @@ def without_ids(codes: list[str]) -> list[str]:
 
 
 @contextmanager
-def heard(codes: list[str]) -> Iterator[None]:
-    with told() as handler:
+def collected_codes(codes: list[str]) -> Iterator[None]:
+    with trace_events() as handler:
         yield
-    codes += [text for about, text in handler.heard if "inductor_output_code" in about]
+    codes += [text for metadata, text in handler.events if "inductor_output_code" in metadata]
 
 
 @contextmanager
@@ -254,11 +259,11 @@ def wrappers(compile_: Compile) -> list[str]:
 
 
 def test_stock_does_the_same_with_and_without() -> None:
-    """The same graphs, recompiles, output code and gradients: unwatched, watched, and watched with all there is."""
+    """Graphs, recompiles, output code and gradients are equal without, with, and with full observation."""
     ways: list[Callable[[list[str]], Any]] = [
-        heard, recorded, functools.partial(recorded, steps=True), functools.partial(recorded, logs=True),
+        collected_codes, recorded, functools.partial(recorded, steps=True), functools.partial(recorded, logs=True),
     ]  # fmt: skip
-    made = []
+    created = []
     for around in ways:
         torch._dynamo.reset()
         torch._dynamo.utils.counters.clear()
@@ -266,18 +271,18 @@ def test_stock_does_the_same_with_and_without() -> None:
         with torch._inductor.config.patch(fx_graph_cache=False), around(codes):
             values = [train(compiled, size) for size in (8, 16)]
         stats = dict(torch._dynamo.utils.counters["stats"])
-        made.append((stats, sorted(without_ids(codes)), [i[name].grad for i in values for name in "xy"]))
-    for stats, code, grads in made[1:]:
-        assert stats == made[0][0]
-        assert code == made[0][1]
+        created.append((stats, sorted(without_ids(codes)), [i[name].grad for i in values for name in "xy"]))
+    for stats, code, grads in created[1:]:
+        assert stats == created[0][0]
+        assert code == created[0][1]
         assert len(code) == 8
-        torch.testing.assert_close(grads, made[0][2], rtol=0, atol=0)
+        torch.testing.assert_close(grads, created[0][2], rtol=0, atol=0)
 
 
-def test_texts_that_were_kept_for_later_are_pytorchs() -> None:
-    """Where somebody else reads PyTorch's log, its texts are made at once; else when the record closes."""
-    made = []
-    for around in (nullcontext, told):
+def test_deferred_texts_equal_pytorchs() -> None:
+    """If somebody else reads PyTorch's log, texts are printed at once; otherwise when the record closes."""
+    created = []
+    for around in (nullcontext, trace_events):
         torch._dynamo.reset()
         with (
             torch._inductor.config.patch(fx_graph_cache=False),
@@ -286,35 +291,38 @@ def test_texts_that_were_kept_for_later_are_pytorchs() -> None:
         ):
             train(torch.compile(walk_through), 8)
         graphs = [a for c in record.compiles for a in c.artifacts if a.graph or a.pane == "guards"]
-        made.append([(a.name, re.sub(r"graph id: \d+|Guard latency.*|\d{9,}", "", a.text)) for a in graphs])
-    assert len(made[0]) > 20
-    assert made[0] == made[1]
+        created.append([(a.name, re.sub(r"graph id: \d+|Guard latency.*|\d{9,}", "", a.text)) for a in graphs])
+    assert len(created[0]) > 20
+    assert created[0] == created[1]
 
 
-def watched() -> list[Any]:
-    """What the observer hangs itself onto."""
+def changed_by_observer() -> list[Any]:
+    """Returns the functions and lists that the observer changes."""
     import torch._dynamo.convert_frame as convert_frame
 
-    places = [getattr(module, name) for module, name in versions.kernel_tellers()]
-    refusal, passes = versions.refusal_class(), versions.pass_observer()
+    places = [getattr(module, name) for module, name in torch_internals.kernel_provenance_functions()]
+    refusal, passes = torch_internals.fusion_refusal_class(), torch_internals.pass_observer()
     places += [refusal.__call__, passes.__enter__, passes.__exit__, torch.fx.GraphModule.print_readable]
-    places += [list(versions.feedback_savers() or ()), list(getattr(versions.cudagraphs_log(), "handlers", ()))]
+    places += [
+        list(torch_internals.autotune_callbacks() or ()),
+        list(getattr(torch_internals.cudagraphs_log(), "handlers", ())),
+    ]
     return [*places, list(logging.getLogger("torch.__trace").handlers), dict(convert_frame._bytecode_hooks)]
 
 
 def test_all_hooks_are_taken_off_whatever_happens() -> None:
-    before = watched()
+    before = changed_by_observer()
     with contextlib.suppress(ZeroDivisionError), compiler_core.record(engine="torch"):
-        assert watched() != before
+        assert changed_by_observer() != before
         raise ZeroDivisionError
-    assert watched() == before
+    assert changed_by_observer() == before
 
 
 def test_an_error_of_the_observer_stays_in_the_record(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: Any, **__: Any) -> None:
         raise RuntimeError("our bug")
 
-    monkeypatch.setattr(Filler, "hear", broken)
+    monkeypatch.setattr(RecordBuilder, "add", broken)
     monkeypatch.setattr("compiler_core.stock.observer._node_names", broken)
     x = torch.ones(3)
     with fresh_cache(), compiler_core.record(engine="torch") as record:
@@ -323,16 +331,16 @@ def test_an_error_of_the_observer_stays_in_the_record(monkeypatch: pytest.Monkey
     assert all("RuntimeError: our bug" in note for note in record.notes)
 
 
-def test_what_cannot_be_read_is_a_failure_of_that_compile() -> None:
+def test_an_unreadable_event_is_a_failure_of_its_compile() -> None:
     record = Record()
-    filler = Filler(record, 0)
-    about = {"frame_id": 3, "frame_compile_id": 1}
-    filler.hear(happened({"chromium_event": {}, **about}, "{", 0))
+    builder = RecordBuilder(record, 0)
+    ids = {"frame_id": 3, "frame_compile_id": 1}
+    builder.add(parse_event({"chromium_event": {}, **ids}, "{", 0))
     assert "chromium_event" in record.notes[0]
-    filler.hear(happened({"dynamo_cpp_guards_str": {}, **about}, "no tree", 0))
-    filler.read()
-    filler.hear(happened({"chromium_event": {}, **about}, "{", 0))
-    filler.close()
+    builder.add(parse_event({"dynamo_cpp_guards_str": {}, **ids}, "no tree", 0))
+    builder.process_pending()
+    builder.add(parse_event({"chromium_event": {}, **ids}, "{", 0))
+    builder.close()
     (compile_,) = record.compiles
     assert (compile_.id, compile_.guards) == ("3/1", [])
     assert "chromium_event" in compile_.failures[0].message
@@ -347,15 +355,19 @@ def test_options_reach_the_stock_compiler() -> None:
     assert any(isinstance(size, str) for node in graph.nodes for size in node.shape or [])
     assert compile_.kernels == []
     assert "symbols" in [a.name for a in compile_.artifacts]
+    (symbol,) = compile_.symbols
+    assert (symbol.source, symbol.value, symbol.low, symbol.high) == ("L['x'].size()[0]", 4, 2, None)
+    assert symbol.line is not None
+    assert compile_.backend == "aot_eager"
 
 
-def apart(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def not_fused(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     return torch.softmax(x, -1), x.t().contiguous().sin()
 
 
-def test_what_was_not_fused_and_why() -> None:
+def test_reasons_for_not_fusing() -> None:
     with fresh_cache(), compiler_core.record(engine="torch") as record:
-        torch.compile(apart)(torch.ones(8, 16))
+        torch.compile(not_fused)(torch.ones(8, 16))
     refusals = first(record).refusals
     assert refusals
     assert all(refusal.reason.startswith(refusal.kind) for refusal in refusals)
@@ -367,8 +379,8 @@ def product(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     return x @ y
 
 
-@pytest.mark.filterwarnings("ignore")  # PyTorch's own, of the storage that it tries
-def test_autotuning_says_what_was_tried() -> None:
+@pytest.mark.filterwarnings("ignore")  # PyTorch's own warnings about storage
+def test_autotuning_records_all_choices() -> None:
     with fresh_cache(), compiler_core.record(engine="torch") as record:
         torch.compile(product, options={"max_autotune": True})(torch.ones(2, 32, 64), torch.ones(2, 64, 32))
     name, *tried = first(record).find("autotuning").text.splitlines()
@@ -378,24 +390,63 @@ def test_autotuning_says_what_was_tried() -> None:
     assert times == sorted(times)
 
 
-def test_why_there_are_no_cuda_graphs() -> None:
+def test_reason_for_skipped_cuda_graphs() -> None:
     from torch._inductor.cudagraph_utils import log_cudagraph_skip_and_bump_counter
 
     with compiler_core.record(engine="torch") as record:
         torch.compile(small, backend="eager")(torch.ones(4))
         log_cudagraph_skip_and_bump_counter("skipping cudagraphs due to mutated inputs")
-    id_ = first(record).id
-    assert record.notes == [f"{id_}: CUDA graphs were skipped: skipping cudagraphs due to mutated inputs"]
+    assert [graph.reason for graph in first(record).cuda_graphs] == ["skipping cudagraphs due to mutated inputs"]
+    assert [(p.kind, p.cause) for p in record.problems] == [
+        ("no CUDA graph", "skipping cudagraphs due to mutated inputs")
+    ]
 
 
-def test_ours_is_not_in_stocks_record() -> None:
+class Counting(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = torch.nn.ModuleList([torch.nn.Linear(4, 4) for _ in range(3)])
+        self.scales = {"a": 2, "b": 3}
+        self.calls = 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        for layer in self.layers:
+            x = layer(x).cos()
+        for scale in self.scales.values():
+            x = x * scale
+        return x * self.calls
+
+
+def test_each_guard_has_the_source_that_its_code_names() -> None:
+    with compiler_core.record(engine="torch") as record:
+        torch.compile(Counting(), backend="eager")(torch.ones(4))
+    guards = first(record).guards
+    assert len(guards) > 40
+    wrong = [g for g in guards if g.source not in (g.code, "torch's global state") and g.source not in g.code]
+    assert not wrong
+    assert all(g.source for g in guards)
+    assert not [g for g in guards if re.search(r"\d{8}", g.expected)]
+
+
+def test_a_counter_is_no_reason_for_dynamic_sizes() -> None:
+    with compiler_core.record(engine="torch") as record:
+        compiled = torch.compile(Counting(), backend="eager")
+        for _ in range(3):
+            compiled(torch.ones(4))
+    (problem,) = record.problems
+    assert (problem.kind, problem.title, problem.count) == ("recompile", "recompiled: self.calls changed", 2)
+    assert "register_buffer" in problem.advice
+
+
+def test_core_compiles_are_not_in_a_stock_record() -> None:
     with compiler_core.record(engine="torch") as record:
         compiler_core.compile(small, backend="eager")(torch.ones(4))
     assert record.compiles == []
 
 
 @pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
-def test_what_was_compiled_before(backend: str) -> None:
+def test_already_compiled(backend: str) -> None:
     compiled = torch.compile(walk_through, backend=backend)
     with fresh_cache():
         train(compiled, 8)
@@ -417,7 +468,7 @@ def test_what_was_compiled_before(backend: str) -> None:
         assert [k.graph for k in compile_.kernels] == ["forward", "backward"]
 
 
-def test_nothing_was_compiled_before() -> None:
+def test_already_compiled_without_a_compile() -> None:
     with pytest.raises(UsageError, match="small was not compiled"):
         compiler_core.already_compiled(small)
 
@@ -433,17 +484,17 @@ def with_helper(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 
 
 def test_steps_change_nothing_and_are_all_there() -> None:
-    made = []
+    created = []
     for steps in (False, True):
         torch._dynamo.reset()
         with contextlib.redirect_stdout(None), compiler_core.record(engine="torch", steps=steps) as record:
             torch.compile(with_helper, backend="eager")(torch.ones(3), torch.ones(3))
         assert record.notes == []
-        made.append(record)
-    plain, stepped = ([[a.text for a in c.artifacts if a.pane == "captured"] for c in r.compiles] for r in made)
+        created.append(record)
+    plain, stepped = ([[a.text for a in c.artifacts if a.pane == "captured"] for c in r.compiles] for r in created)
     assert plain == stepped
-    assert [len(c.guards) for c in made[0].compiles] == [len(c.guards) for c in made[1].compiles]
-    compile_ = first(made[1])
+    assert [len(c.guards) for c in created[0].compiles] == [len(c.guards) for c in created[1].compiles]
+    compile_ = first(created[1])
     assert [s.outcome for s in compile_.steps][-1] == "captured"
     states = [compile_.replay().state(n) for n in range(len(compile_.replay()))]
     inside = next(s for s in states if s.calls[-1].name == "helper" and s.calls[-1].instruction.startswith("BINARY_OP"))
@@ -452,4 +503,4 @@ def test_steps_change_nothing_and_are_all_there() -> None:
     assert "mul = mul" in [note.text for note in inside.added]
     stored = next(s for s in states if "STORE_FAST both" in s.calls[-1].instruction)
     assert stored.calls[-1].locals["both"] == "List"
-    assert Record.from_json(made[1].to_json()) == made[1]
+    assert Record.from_json(created[1].to_json()) == created[1]

@@ -59,19 +59,19 @@ def test_exceptions_are_the_cells_own(magics: InteractiveShell) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "says"),
+    ("line", "message"),
     [
-        ("--engine torch --backend nope", "torch.compile knows no backend 'nope'; it knows"),
-        ("--engine torch --target cpu", "--target is not an option of the engine torch"),
-        ("--mode max-autotune", "--mode of the engine core is one of default, reduce-overhead"),
-        ("--engine torch --options nope", "neither a dict of yours nor JSON"),
-        ("--engine torch --options [1]", "is a dict, not a list"),
+        ("--engine torch --backend nope", "torch.compile has no backend 'nope'; its backends are"),
+        ("--engine torch --target cpu", "--target is not an option of the torch engine"),
+        ("--mode max-autotune", "--mode of the core engine is one of default, reduce-overhead"),
+        ("--engine torch --options nope", "neither the name of a dict nor JSON"),
+        ("--engine torch --options [1]", "must be a dict, not a list"),
     ],
 )
-def test_wrong_options_are_said_and_nothing_runs(magics: InteractiveShell, line: str, says: str) -> None:
+def test_wrong_options_are_an_error_and_nothing_runs(magics: InteractiveShell, line: str, message: str) -> None:
     with capture_output() as output:
         magics.run_cell(f"%%compile {line}\nran = True")
-    assert says in output.stderr
+    assert message in output.stderr
     assert "ran" not in magics.user_ns
 
 

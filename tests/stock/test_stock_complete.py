@@ -1,4 +1,4 @@
-"""Beside PyTorch's own dumps of the same run: what TORCH_TRACE, TORCH_LOGS and depyf have is in the record."""
+"""The record of a run has everything that TORCH_TRACE, TORCH_LOGS and depyf write of it."""
 
 from __future__ import annotations
 
@@ -15,25 +15,26 @@ import pytest
 from torch._logging._internal import log_registry
 
 from compiler_core.records import Record
-from compiler_core.stock.torch_logs import SILENT
+from compiler_core.stock.hooks.torch_logs import SKIPPED_ARTIFACTS
 from tests.cases.architectures import HAS_TORCHVISION
+from tests.sampling import always
 from tests.stock.stock_programs import PROGRAMS
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
-LOGS = ["all", *sorted(set(log_registry.artifact_names) - {*SILENT, "custom_format_test_artifact"})]
+LOGS = ["all", *sorted(set(log_registry.artifact_names) - {*SKIPPED_ARTIFACTS, "custom_format_test_artifact"})]
 MESSAGE = re.compile(r"[VIWEC]\d{4} \d\d:\d\d:\d\d\.\d+ \d+ (\S+):\d+\] ?(?P<id>\[[-!\d/_]+\] )?(?:\[__\w+\])?(.*)")
 TRACED = re.compile(r"[VIWEC]\d{4} \d\d:\d\d:\d\d\.\d+ \d+ \S+:\d+\] (\{.*)")
 OUTSIDE = re.compile(
     r"_native/|_inductor/(config|template_heuristics|remote_cache)|_subclasses/fake_tensor|_dynamo/(utils|eval_frame)"
     r"|torch/_logging/"
 )
-"""Files that log when they are imported or when the process ends, which is before and after the record."""
+"""Files that log at import or at exit, before the record is opened or after it is closed."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """One run: what the record has, and the folder of what PyTorch and depyf wrote."""
+    """A run: its record, and the folder with the files of PyTorch and depyf."""
 
     record: Record
     folder: Path
@@ -42,7 +43,7 @@ class Run:
         return {line.strip() for artifact in self.record.artifacts for line in artifact.text.split("\n")}
 
     def logged(self) -> Iterator[tuple[str, str]]:
-        """Each line of TORCH_LOGS: the file that said it, and what it said."""
+        """Returns each line of TORCH_LOGS as the file that logged it and the message."""
         for line in (self.folder / "logs.txt").read_text().splitlines():
             found = MESSAGE.match(line)
             assert found, line
@@ -50,7 +51,7 @@ class Run:
                 yield found[1], found[3].strip()
 
     def traced(self) -> list[str]:
-        """The texts of TORCH_TRACE."""
+        """Returns the texts of TORCH_TRACE."""
         (log,) = (self.folder / "trace").glob("*.log")
         texts: list[list[str]] = []
         for line in log.read_text().split("\n"):
@@ -63,7 +64,7 @@ class Run:
 
 
 def run(name: str, folder: Path, depyf: bool = False) -> Run:
-    """A program in a process of its own.  Its kernels are kept from one run of the tests to the next."""
+    """Runs a program in a separate process.  Its kernels are cached between runs of the tests."""
     (folder / "trace").mkdir()
     env = os.environ | {
         "TORCH_LOGS": ",".join(LOGS),
@@ -81,7 +82,7 @@ def run(name: str, folder: Path, depyf: bool = False) -> Run:
     return Run(Record.load(folder / "record.json"), folder)
 
 
-@pytest.fixture(scope="module", params=sorted(PROGRAMS))
+@pytest.fixture(scope="module", params=always(sorted(PROGRAMS), "walk".__eq__))
 def ran(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Run:
     if request.param == "resnet18" and not HAS_TORCHVISION:
         pytest.skip("torchvision is not here")
@@ -99,20 +100,22 @@ def test_every_text_of_the_trace_is_in_the_record(ran: Run) -> None:
 
 def test_every_line_of_the_logs_is_in_the_record(ran: Run) -> None:
     have = ran.lines()
-    said = list(ran.logged())
-    assert len(said) > 3000
-    assert {(file, line) for file, line in said if line not in have and not OUTSIDE.search(file)} == set()
+    logged_lines = list(ran.logged())
+    assert len(logged_lines) > 3000
+    assert {(file, line) for file, line in logged_lines if line not in have and not OUTSIDE.search(file)} == set()
 
 
 def test_nodes_guards_and_kernels_are_those_of_the_logs(ran: Run) -> None:
-    """The panes' own texts, not what the loggers said again."""
+    """Compares the texts of panes, not the copies of the logs."""
     record = ran.record
     panes = [a for a in record.artifacts if not a.name.startswith("log.")]
     logged = [line for _, line in ran.logged()]
     shown = {line for a in panes if a.graph for line in statements(a.text.split("\n"))}
     assert {line for line in statements(logged) if '"' in line and "]cpu" in line} <= shown
-    told = {*logged, *(line.strip() for text in ran.traced() for line in text.split("\n"))}
-    assert {line for a in panes if a.graph and a.pane != "passes" for line in statements(a.text.split("\n"))} <= told
+    known_lines = {*logged, *(line.strip() for text in ran.traced() for line in text.split("\n"))}
+    assert {
+        line for a in panes if a.graph and a.pane != "passes" for line in statements(a.text.split("\n"))
+    } <= known_lines
     guards = {line for line in logged if re.match(r"(\| )*\+- [A-Z_]+: ", line)}
     assert guards == {
         a.lines(span).strip() for a in panes if a.pane == "guards" for span in a.spans if ": " in a.lines(span)
@@ -123,13 +126,13 @@ def test_nodes_guards_and_kernels_are_those_of_the_logs(ran: Run) -> None:
 
 
 def statements(lines: list[str]) -> set[str]:
-    """Those that make a value with a shape."""
+    """Returns the lines that assign a value with a shape."""
     return {line.strip() for line in lines if re.match(r'\s*\w+: "[^"]*" = ', line)}
 
 
 @pytest.mark.skipif(importlib.util.find_spec("depyf") is None, reason="depyf is not here")
 def test_what_depyf_dumps_is_in_the_record(tmp_path: Path) -> None:
-    """Its graphs have no strides or devices beside the shapes; its texts of bytecode are another decompiler's."""
+    """depyf's graphs have no strides and devices; its Python text is from another decompiler."""
     found = run("walk", tmp_path, depyf=True)
     have = {bare(line) for line in found.lines()}
     names = {file.name: file.read_text() for file in (tmp_path / "depyf").rglob("*.py")}
@@ -138,9 +141,9 @@ def test_what_depyf_dumps_is_in_the_record(tmp_path: Path) -> None:
     for name, text in graphs.items():
         statements = [line.strip() for line in text.split("\n") if " = " in line or "return" in line]
         assert [line for line in statements if bare(line) not in have] == [], name
-    transformed = {made for text in names.values() for made in re.findall(r"def (__transformed_code_\w+)", text)}
+    transformed = {result for text in names.values() for result in re.findall(r"def (__transformed_code_\w+)", text)}
     panes = [a.pane for a in found.record.artifacts]
-    assert len(transformed) == 2  # of a function under its own name it shows the code in the guards' file
+    assert len(transformed) == 2  # depyf shows the code of a function that keeps its name in the file of the guards
     assert panes.count("decompiled") == panes.count("bytecode") == len(found.record.compiles) == 4
 
 

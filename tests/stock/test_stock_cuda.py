@@ -1,4 +1,4 @@
-"""Stock torch.compile on a GPU, observed: what only happens there."""
+"""Observing stock torch.compile on a GPU: Triton kernels, CUDA graphs, autotuning."""
 
 from __future__ import annotations
 
@@ -44,15 +44,16 @@ def test_a_triton_kernel_is_linked_to_the_users_lines() -> None:
     assert compile_.fusions[0].nodes
 
 
-def test_cuda_graphs_that_are_skipped_say_why() -> None:
+def test_skipped_cuda_graphs_have_a_reason() -> None:
     with fresh_cache(), compiler_core.record(engine="torch") as record:
         compiled = torch.compile(grow, mode="reduce-overhead")
         for _ in range(3):
             compiled(torch.ones(8, device="cuda"))
-    assert any("CUDA graphs were skipped" in note and "mutated" in note for note in record.notes), record.notes
+    reasons = [graph.reason for c in record.compiles for graph in c.cuda_graphs]
+    assert any("mutated" in reason for reason in reasons), reasons
 
 
-def test_autotuning_says_what_was_tried() -> None:
+def test_autotuning_records_all_choices() -> None:
     x = torch.randn(256, 256, device="cuda", dtype=torch.bfloat16)
     options: Any = {"max_autotune": True, "max_autotune_gemm_backends": "TRITON,ATEN"}
     with fresh_cache(), compiler_core.record(engine="torch") as record:

@@ -1,4 +1,4 @@
-"""TORCH_TRACE logs become records: real ones, long ones, damaged ones and hostile ones."""
+"""Reading TORCH_TRACE logs: real, long, damaged and hostile ones."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from compiler_core.records import Record, RecordError
-from compiler_core.stock.trace_logs import LONGEST, PIECE, read_logs
+from compiler_core.stock.trace_logs import CHUNK_BYTES, MAX_ENTRY_BYTES, read_logs
 
 PROGRAM = """
 import torch
@@ -29,7 +29,7 @@ for size in (4, 8):
 
 
 def write_log(folder: Path) -> Path:
-    """What PyTorch itself writes of a small program."""
+    """Returns the log that PyTorch writes for a small program."""
     folder.mkdir(exist_ok=True)
     program = folder / "program.py"
     program.write_text(PROGRAM)
@@ -49,9 +49,9 @@ def log(folder: Path) -> Path:
 
 
 def test_a_real_log(folder: Path) -> None:
-    seen: list[tuple[int, int]] = []
-    (record,) = read_logs(folder, progress=lambda done, whole: seen.append((done, whole)))
-    assert seen[-1][0] == seen[-1][1] == log(folder).stat().st_size
+    values_seen: list[tuple[int, int]] = []
+    (record,) = read_logs(folder, progress=lambda done, whole: values_seen.append((done, whole)))
+    assert values_seen[-1][0] == values_seen[-1][1] == log(folder).stat().st_size
     assert record.engine == "torch"
     assert [c.id for c in record.compiles] == ["0/0", "0/1", "1/0", "1/1"]
     assert not [f for c in record.compiles for f in c.failures]
@@ -67,7 +67,7 @@ def test_a_real_log(folder: Path) -> None:
     assert Record.from_json(record.to_json()) == record
 
 
-def test_ranks_are_records_of_their_own(folder: Path, tmp_path: Path) -> None:
+def test_each_rank_is_a_record(folder: Path, tmp_path: Path) -> None:
     for rank in (0, 1):
         (tmp_path / f"dedicated_log_torch_trace_rank_{rank}_abc.log").write_bytes(log(folder).read_bytes())
     records = read_logs(tmp_path)
@@ -75,19 +75,19 @@ def test_ranks_are_records_of_their_own(folder: Path, tmp_path: Path) -> None:
     assert records[0].compiles == records[1].compiles
 
 
-def test_a_long_log_is_kept_up_to_the_budget(folder: Path, tmp_path: Path) -> None:
+def test_a_long_log_is_cut_to_the_budget(folder: Path, tmp_path: Path) -> None:
     longer = tmp_path / "long.log"
     text = log(folder).read_text()
     longer.write_text("".join(text.replace('"frame_id": ', f'"frame_id": {n}') for n in range(1, 9)))
     (record,) = read_logs(longer, budget=2**20)
     assert len(record.compiles) == 32
     assert sum(len(a.text) for a in record.artifacts) < len(text) * 3
-    assert "Left out of what PyTorch told" in record.notes[-1]
+    assert "Left out of PyTorch's trace" in record.notes[-1]
     assert {c.outcome for c in record.compiles} == {"compiled"}
 
 
 @pytest.mark.parametrize(
-    ("damage", "says"),
+    ("damage", "message"),
     [
         (lambda lines: [*lines[:7], "what is this", *lines[7:]], "log:8: a line that belongs to no entry"),
         (lambda lines: ["# not a log", *lines], "log:1: "),
@@ -96,16 +96,16 @@ def test_a_long_log_is_kept_up_to_the_budget(folder: Path, tmp_path: Path) -> No
         (lambda lines: [lines[0].split("] ")[0] + "] " + "[" * 100_000], "log:1: not JSON"),
     ],
 )
-def test_damage_is_an_error_that_names_the_line(folder: Path, tmp_path: Path, damage: object, says: str) -> None:
+def test_damage_is_an_error_that_names_the_line(folder: Path, tmp_path: Path, damage: object, message: str) -> None:
     file = tmp_path / "damaged.log"
     lines = log(folder).read_text().split("\n")
     file.write_text("\n".join(damage(lines)))  # type: ignore[operator]
-    with pytest.raises(RecordError, match=says):
+    with pytest.raises(RecordError, match=message):
         read_logs(file)
 
 
 def test_nothing_in_a_log_is_run(tmp_path: Path) -> None:
-    """Texts where code could hide, and numbers and types that are not as they should be."""
+    """Texts with code, and values of wrong types and ranges."""
     trap = tmp_path / "trap"
     evil = f"__import__('pathlib').Path({str(trap)!r}).touch()"
     ids = {"frame_id": 0, "frame_compile_id": 0, "attempt": 0}
@@ -126,14 +126,14 @@ def test_nothing_in_a_log_is_run(tmp_path: Path) -> None:
         ({"str": [1, [2]]}, None),
     ]
     head = "V1121 10:20:57.653000 10669 torch/_dynamo/utils.py:2350] "
-    made = tmp_path / "evil.log"
-    made.write_text(
+    result = tmp_path / "evil.log"
+    result.write_text(
         "\n".join(
             head + json.dumps(about) + ("" if text is None else "\n\t" + text.replace("\n", "\n\t"))
             for about, text in entries
         )
     )
-    (record,) = read_logs(made)
+    (record,) = read_logs(result)
     assert not trap.exists()
     assert Record.from_json(record.to_json()) == record
     assert record.compiles[0].guards[0].code.startswith("__import__")
@@ -153,30 +153,33 @@ def entry(about: dict[str, object], payload: str = "") -> str:
 
 
 @pytest.mark.parametrize(
-    ("content", "says"),
+    ("content", "message"),
     [
         (gzip.compress(b"V1121 " * 1000)[:40], "log:1: .* does not begin as PyTorch's entries do"),
         (bytes(range(256)) * 100, "log:1: .* does not begin"),
         (entry({"str": ["a", 1]}).encode("utf-16"), "log:1: .* does not begin"),
         (b"\n" * 100, "log:1: .* does not begin"),
         (f"{HEAD}{{}}\n{HEAD}{'9' * 5000}".encode(), "log:2: not JSON"),
-        (HEAD.encode() + b'{"artifact": {"name": "' + b"x" * (LONGEST + PIECE), "log:1: an entry of more than"),
         (
-            entry({"artifact": {"name": "a"}}).encode() + b"\ty\n" * (LONGEST // 3 + PIECE),
+            HEAD.encode() + b'{"artifact": {"name": "' + b"x" * (MAX_ENTRY_BYTES + CHUNK_BYTES),
+            "log:1: an entry of more than",
+        ),
+        (
+            entry({"artifact": {"name": "a"}}).encode() + b"\ty\n" * (MAX_ENTRY_BYTES // 3 + CHUNK_BYTES),
             "log:1: an entry of more than",
         ),
     ],
     ids=["gzip", "binary", "utf16", "lines", "number", "line", "entry"],
 )
-def test_what_is_no_log_is_an_error(tmp_path: Path, content: bytes, says: str) -> None:
+def test_a_file_that_is_not_a_log_is_an_error(tmp_path: Path, content: bytes, message: str) -> None:
     file = tmp_path / "some.log"
     file.write_bytes(content)
-    with pytest.raises(RecordError, match=says):
+    with pytest.raises(RecordError, match=message):
         read_logs(file)
 
 
 @pytest.mark.parametrize("name", ["folder.log", "pipe.log", "zero.log"])
-def test_what_is_no_file_is_not_read(tmp_path: Path, name: str) -> None:
+def test_special_files_are_not_read(tmp_path: Path, name: str) -> None:
     (tmp_path / "folder.log").mkdir()
     os.mkfifo(tmp_path / "pipe.log")
     (tmp_path / "zero.log").symlink_to("/dev/zero")
@@ -210,7 +213,7 @@ def test_a_hostile_log_is_a_record_like_any_other(tmp_path: Path, text: str) -> 
 
 
 def test_a_file_that_is_cut_off_is_read_to_there(folder: Path, tmp_path: Path) -> None:
-    """As a job leaves it that was killed."""
+    """A job that was killed leaves such a file."""
     text = log(folder).read_text()
     cut = tmp_path / "cut.log"
     cut.write_text(text[: text.index("\n", len(text) // 2)])
@@ -222,11 +225,11 @@ def test_a_file_that_is_cut_off_is_read_to_there(folder: Path, tmp_path: Path) -
 def test_no_file_that_a_log_names_is_read(tmp_path: Path) -> None:
     secret = tmp_path / "secret.py"
     secret.write_text("password = 1\n")
-    made = tmp_path / "names.log"
-    made.write_text(
+    result = tmp_path / "names.log"
+    result.write_text(
         entry({"str": [str(secret), 1]})
         + entry({"dynamo_start": {"stack": [{"filename": 1, "line": 1, "name": "../../x"}]}})
     )
-    (record,) = read_logs(made)
+    (record,) = read_logs(result)
     assert record.frames[0].filename == str(secret)
     assert "password" not in record.to_json()

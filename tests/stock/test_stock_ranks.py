@@ -1,4 +1,4 @@
-"""A job of three processes that train together: what TORCH_TRACE wrote of each is a record, and they are compared."""
+"""A job of three processes: the TORCH_TRACE log of each becomes a record, and the records are compared."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from compiler_core.records.differences import Comparison
 from tests.stock.stock_ranks import run_job
 
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.timeout(600),
     pytest.mark.skipif(not torch.distributed.is_available(), reason="this PyTorch is built without torch.distributed"),
 ]
@@ -38,7 +39,7 @@ def test_a_record_for_each_rank(ranks: list[Record]) -> None:
 
 
 def differing(found: Comparison) -> Differences:
-    """What differs but for times: by aspect and the text of the line."""
+    """Returns the differences other than times, by aspect and text of the line."""
     return {
         (d.aspect, d.text.strip()): (d.before, d.after)
         for d in found.lines
@@ -85,7 +86,7 @@ def test_times_are_compared_by_the_line_that_was_compiled(ranks: list[Record]) -
 
 
 class Wide(torch.nn.Module):
-    """Each layer's parameters fill a bucket of gradients, so the graph is split between them."""
+    """The parameters of each layer fill a gradient bucket, so that the graph is split between layers."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -108,7 +109,7 @@ def _one_rank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
 
 @pytest.mark.usefixtures("_one_rank")
 @pytest.mark.filterwarnings("ignore")  # DistributedDataParallel's own
-def test_the_parts_of_a_split_graph_lead_to_their_own_lines() -> None:
+def test_subgraphs_of_a_split_graph_link_to_their_lines() -> None:
     model = torch.nn.parallel.DistributedDataParallel(Wide(), bucket_cap_mb=1)
     with fresh_cache(), compiler_core.record(engine="torch") as record:
         torch.compile(model)(torch.randn(3, 4)).mean().backward()
@@ -125,11 +126,11 @@ def test_the_parts_of_a_split_graph_lead_to_their_own_lines() -> None:
     assert lines_above(record, last.item) == "y = self.out(x).relu()"
     assert compile_.partition
     saved = {value.node.partition("#")[0] for value in compile_.partition.values if value.decision == "saved"}
-    assert len(saved) > 1  # of more than one part
+    assert len(saved) > 1  # of more than one subgraph
 
 
 def lines_above(record: Record, item: str | None) -> str:
-    """The only line of the model's that an item came from."""
+    """Returns the single line of the model that an item is linked to."""
     found = {record.text(each).strip() for each in record.linked(item or "") if each.startswith("src:")}
     (line,) = found or {""}
     return line

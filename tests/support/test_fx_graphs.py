@@ -1,4 +1,4 @@
-"""Graphs as text: forward and backward are functions that a person can copy and run."""
+"""Tests of graphs as text: forward and backward are functions that a user can copy and run."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from tests.cases.training_models import MODELS
 
 
 def function_of(text: str, name: str) -> Callable[..., Any]:
-    """The function that a text defines, where there is nothing else."""
+    """Returns the function that a text defines, executed without other globals."""
     scope: dict[str, Any] = {"__builtins__": __builtins__}
     exec(text, scope)
-    made: Callable[..., Any] = scope[name]
-    return made
+    result: Callable[..., Any] = scope[name]
+    return result
 
 
-def runs_as_eager(function: Callable[..., Any], inputs: list[torch.Tensor]) -> dict[str, str]:
-    """Runs the texts of all graphs on new inputs; returns them."""
+def run_texts_as_eager(function: Callable[..., Any], inputs: list[torch.Tensor]) -> dict[str, str]:
+    """Runs the texts of all graphs on new inputs, compares them with eager, and returns them."""
     captured = capture(function, *inputs)
     parts = partition(trace_joint(captured.gm, captured.inputs, captured.compile), captured.compile)
     texts = {a.name: a.text for a in captured.compile.artifacts}
@@ -63,7 +63,7 @@ def same(found: Any, wanted: Any) -> None:
 def test_texts_of_models_run_as_they_stand(name: str) -> None:
     torch.manual_seed(0)
     function, inputs = MODELS[name](16)
-    runs_as_eager(function, inputs)
+    run_texts_as_eager(function, inputs)
 
 
 def test_the_names_that_a_text_needs_are_imported() -> None:
@@ -71,7 +71,7 @@ def test_the_names_that_a_text_needs_are_imported() -> None:
         y = x.masked_fill(torch.ones(4, 4, dtype=torch.bool).triu(1), -math.inf).softmax(-1)
         return (F.gelu(y) + torch.tensor([1.0, math.inf, math.nan, 4.0])).nan_to_num(0.5, 2.0).double()
 
-    texts = runs_as_eager(function, [torch.randn(4, 4, requires_grad=True)])
+    texts = run_texts_as_eager(function, [torch.randn(4, 4, requires_grad=True)])
     head, _, _ = texts["forward"].partition("def forward(")
     assert head.split("\n") == [
         "import torch",

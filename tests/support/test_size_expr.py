@@ -1,12 +1,14 @@
-"""Sizes as polynomials: the laws of arithmetic, checked against numbers."""
+"""Tests of sizes as polynomials: the laws of arithmetic, checked against numbers."""
 
 from __future__ import annotations
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compiler_core.support.size_expr import Int, Undecided, evaluate, hint, prod, symbol, symbols_in, total
+from compiler_core.support.size_expr import Int, Undecided, are_dense, evaluate, hint, prod, symbol, symbols_in, total
+from compiler_core.support.tensors import is_dense
 
 N, M = symbol("n", 2, 8), symbol("m", 0, 5)
 
@@ -77,3 +79,21 @@ def test_what_is_known() -> None:
     assert total([N, 1, -1 * N]) == 1
     assert hint(N * M + 1) == 41
     assert set(symbols_in([(N, 4), M * N])) == {"n", "m"}
+
+
+@pytest.mark.parametrize(
+    ("size", "stride"),
+    [
+        ((2, 3), (3, 1)),
+        ((2, 3), (1, 2)),
+        ((2, 3), (3, 0)),
+        ((2, 3), (4, 1)),
+        ((2, 2), (3, 0)),
+        ((2, 1), (1, 7)),
+        ((), ()),
+    ],
+)
+def test_density_is_pytorchs(size: tuple[int, ...], stride: tuple[int, ...]) -> None:
+    tensor = torch.empty_strided(size, stride)
+    dense = torch.ops.aten.is_non_overlapping_and_dense(tensor)
+    assert are_dense(size, stride) == is_dense(tensor) == dense

@@ -1,9 +1,10 @@
-"""The core of the test suite on other versions of PyTorch:  python -m tests.sweeps.compat [VERSION ...] [-- pytest
-arguments].
+"""Runs the core of the test suite on other versions of PyTorch.
 
-The PyTorch that is here always; those that are named ("2.14.1", "2.15.0": gigabytes each) get a virtual environment of
-their own, .venv-torch-2.14.1 and so on, as do those that have one already.  What cannot be installed is said, and the
-next one tried.
+    python -m tests.sweeps.compat [VERSION ...] [-- pytest arguments]
+
+The installed PyTorch is always tested.  Each version named ("2.14.1", "2.15.0": gigabytes each) gets a virtual
+environment such as .venv-torch-2.14.1; versions that have one already are tested as well.  A version that cannot be
+installed is reported and skipped.
 """
 
 from __future__ import annotations
@@ -15,23 +16,23 @@ from importlib.metadata import version
 
 from tests.sweeps.versions import NEEDS, ROOT, TESTS, run_tests
 
-HERE = version("torch")
+INSTALLED = version("torch")
 STOCK = [
     *(f"tests/stock/test_{name}.py" for name in ("stock", "stock_logs", "stock_cells", "stock_ranks")),
     "tests/records/test_compare.py",
 ]
-BESIDES = ["anywidget", "ipython", "traitlets"]
-"""What the tests of stock's cells need of the notebook half."""
+NOTEBOOK_PACKAGES = ["anywidget", "ipython", "traitlets"]
+"""Packages of the notebook half that the tests of stock in cells need."""
 
 
 def python(torch: str) -> str | None:
-    """A Python with this PyTorch; None, and a line that says why, where it cannot be installed."""
+    """Returns a Python with this PyTorch; prints the reason and returns None if it cannot be installed."""
     folder = ROOT / f".venv-torch-{torch}"
     own = folder / "bin" / "python"
     if not folder.exists():
         print(f"Making {folder.name} ...", flush=True)
         subprocess.run([sys.executable, "-m", "venv", folder], check=True)
-    wanted = [f"torch=={torch}", *(need for need in (*NEEDS, *BESIDES) if need != "torch")]
+    wanted = [f"torch=={torch}", *(need for need in (*NEEDS, *NOTEBOOK_PACKAGES) if need != "torch")]
     install = [str(own), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *wanted]
     done = subprocess.run(install, check=False, capture_output=True, text=True)
     if done.returncode:
@@ -43,9 +44,11 @@ def python(torch: str) -> str | None:
 
 def main(arguments: list[str]) -> int:
     split = arguments.index("--") if "--" in arguments else len(arguments)
-    made = [folder.name.removeprefix(".venv-torch-") for folder in ROOT.glob(".venv-torch-*")]
-    others = [each for each in dict.fromkeys([*arguments[:split], *sorted(made)]) if each != HERE.partition("+")[0]]
-    pythons = {HERE: sys.executable} | {other: found for other in others if (found := python(other))}
+    results = [folder.name.removeprefix(".venv-torch-") for folder in ROOT.glob(".venv-torch-*")]
+    others = [
+        each for each in dict.fromkeys([*arguments[:split], *sorted(results)]) if each != INSTALLED.partition("+")[0]
+    ]
+    pythons = {INSTALLED: sys.executable} | {other: found for other in others if (found := python(other))}
     tests = arguments[split + 1 :] or [*TESTS, *STOCK]
     return sum(run_tests(f"torch {torch}", executable, tests) for torch, executable in pythons.items())
 

@@ -1,8 +1,12 @@
-"""Interrupts at random moments: ``python -m tests.sweeps.interrupts --count 2000``.
+"""Interrupts compiles at random moments: ``python -m tests.sweeps.interrupts --count 2000``.
 
-A process compiles and runs programs over and over, for core or for stock torch.compile under observation, while a
-timer sends it SIGINT.  Each signal must become one KeyboardInterrupt, at most a second later, and leave no mode, hook,
-lock or temporary folder behind.  A process that dies is counted, and another goes on.
+A process compiles and runs programs repeatedly, with core or with stock torch.compile under observation, while a timer
+sends it SIGINT.  Each signal must become one KeyboardInterrupt within a second, and leave no mode, hook, lock or
+temporary folder behind.  A process that dies is counted, and a new one continues.
+
+Stock torch.compile itself loses some: its guards drop what is raised in them, and its C++ code ends the process when
+Python code that it calls raises.  Those are counted separately if no code of ours was on the stack; ``--engine plain``
+has the same counts without observation.
 """
 
 from __future__ import annotations
@@ -19,6 +23,7 @@ import tempfile
 import threading
 import time
 import traceback
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import asdict, dataclass, field
@@ -32,26 +37,30 @@ import torch.nn.functional as F
 import compiler_core
 
 WAIT_S = 4.0
-"""How long an interrupt may be on its way before it counts as lost."""
+"""Seconds after which an interrupt counts as lost."""
+LIMIT_S = 10
+"""Seconds for one interrupt, before a process counts as hanging."""
 CHUNK = 100
-"""Interrupts for one process."""
+"""Interrupts sent to one process."""
 
 
 @dataclass
-class Found:
+class Findings:
     sent: int = 0
     delivered: int = 0
     slowest_s: float = 0.0
     died: int = 0
     in_destructors: int = 0
-    """Raised in a destructor or the callback of a weak reference: Python prints such exceptions and goes on."""
+    """Raised in a destructor or a weak reference callback: Python prints such exceptions and continues."""
     in_pytorch: int = 0
-    """Lost in stock torch.compile, or turned into an error of its own."""
+    """Lost in stock torch.compile, or replaced by another error there."""
     deaths_of_pytorch: int = 0
-    """Processes that stock torch.compile ended: exceptions in its Python code that C++ calls while it traces."""
+    """Processes that stock torch.compile terminated: exceptions in Python code that C++ calls while tracing."""
+    lost_at: dict[str, int] = field(default_factory=dict)
+    """The functions in which those of `in_destructors` and `in_pytorch` arrived."""
     wrong: list[str] = field(default_factory=list)
 
-    def add(self, other: Found) -> None:
+    def add(self, other: Findings) -> None:
         self.sent += other.sent
         self.delivered += other.delivered
         self.died += other.died
@@ -59,7 +68,12 @@ class Found:
         self.slowest_s = max(self.slowest_s, other.slowest_s)
         self.in_destructors += other.in_destructors
         self.in_pytorch += other.in_pytorch
+        self.lost_at = dict(Counter(self.lost_at) + Counter(other.lost_at))
         self.wrong += other.wrong
+
+    def note_lost(self, kind: str, where: str) -> None:
+        setattr(self, kind, getattr(self, kind) + 1)
+        self.lost_at[where] = self.lost_at.get(where, 0) + 1
 
     @property
     def ok(self) -> bool:
@@ -67,7 +81,7 @@ class Found:
         return self.sent == raised and not (self.died or self.wrong)
 
 
-# ---------------------------------------------------------------- the programs
+# ---- the programs
 
 
 class Block(torch.nn.Module):
@@ -89,7 +103,7 @@ def train(compile_: Callable[..., Any], number: int) -> None:
 
 
 def float_guards(compile_: Callable[..., Any], number: int) -> None:
-    """A number in a loop: its guard runs at every call."""
+    """A number that changes in a loop; its guard is checked in every call."""
     factors = [float(number % 7) + 0.5, -0.0]
     step = compile_(lambda x: (x * factors[0] + factors[1]).sin())
     x = torch.randn(8)
@@ -116,18 +130,20 @@ def breaks(compile_: Callable[..., Any], number: int) -> None:
 
 PROGRAMS = (train, float_guards, symbolic_sizes, breaks)
 
-# ---------------------------------------------------------------- one process
+# ---- one process
 
 
-_WATCHED = [(torch.fx.passes.graph_transform_observer.GraphTransformObserver, n) for n in ("__enter__", "__exit__")]
+_OBSERVED_METHODS = [
+    (torch.fx.passes.graph_transform_observer.GraphTransformObserver, n) for n in ("__enter__", "__exit__")
+]
 
 
-def _is_watched(owner: Any, name: str) -> bool:
+def _is_observed(owner: Any, name: str) -> bool:
     return "compiler_core" in getattr(owner, name).__code__.co_filename
 
 
 def state() -> dict[str, Any]:
-    """What an interrupt must leave as it was."""
+    """Returns the state that an interrupt must not change."""
     return {
         "frame hook": torch._C._dynamo.eval_frame.get_eval_frame_callback() is not None,
         "dispatch modes": torch._C._len_torch_dispatch_stack(),
@@ -142,13 +158,24 @@ def state() -> dict[str, Any]:
         "saved tensor hooks": vars(torch._C._autograd)["_saved_tensors_hooks_is_enabled"](),
         "handler of SIGINT": signal.getsignal(signal.SIGINT) is on_signal,
         "listeners": [len(logging.getLogger(name).handlers) for name in ("torch.__trace", "torch._dynamo", "torch")],
-        "functions of PyTorch": [_is_watched(*each) for each in _WATCHED],
+        "functions of PyTorch": [_is_observed(*each) for each in _OBSERVED_METHODS],
         "folders of builds": sorted(str(p) for p in Path(tempfile.gettempdir()).rglob("*") if "building" in p.name),
     }
 
 
 raised_at: list[str] = []
-"""The stack at the latest interrupt."""
+"""The stack at the last interrupt."""
+
+
+def in_ours() -> bool:
+    """Returns whether the last interrupt arrived in Cutaway's code, or in code that it called."""
+    return any(f"{os.sep}compiler_core{os.sep}" in line.partition("\n")[0] for line in raised_at)
+
+
+def place() -> str:
+    """Returns the file and function in which the last interrupt arrived."""
+    file, _, function = raised_at[-1].partition("\n")[0].split(", ")
+    return f"{Path(file.strip()[6:-1]).name} {function}"
 
 
 def on_signal(number: int, frame: Any) -> None:
@@ -157,7 +184,7 @@ def on_signal(number: int, frame: Any) -> None:
 
 
 unraisable: list[str] = []
-"""Interrupts that Python could not raise."""
+"""Interrupts that Python could not raise (see `sys.unraisablehook`)."""
 
 
 def on_unraisable(args: Any) -> None:
@@ -189,7 +216,7 @@ class Sender:
 
 
 def work(compile_: Callable[..., Any], seed: int) -> Iterator[None]:
-    """Compile and run programs without end."""
+    """Compiles and runs programs in an endless loop."""
     choice = random.Random(seed)
     number = 0
     while True:
@@ -198,14 +225,14 @@ def work(compile_: Callable[..., Any], seed: int) -> Iterator[None]:
         yield
 
 
-def one_process(engine: str, count: int, seed: int) -> Found:
+def one_process(engine: str, count: int, seed: int) -> Findings:
     signal.signal(signal.SIGINT, on_signal)
     sys.unraisablehook = on_unraisable
     compile_, after = _engine(engine)
     with suppress(KeyboardInterrupt):
         for program in PROGRAMS:
-            program(compile_, 0)  # imports, and what is made once
-    before, found, sender = state(), Found(), Sender(seed)
+            program(compile_, 0)  # the first call imports modules and fills caches
+    before, found, sender = state(), Findings(), Sender(seed)
     for _ in range(count):
         _interrupt(engine, found, sender, work(compile_, sender._random.randrange(10**6)))
         after()
@@ -213,36 +240,39 @@ def one_process(engine: str, count: int, seed: int) -> Found:
     return found
 
 
-def _interrupt(engine: str, found: Found, sender: Sender, working: Iterator[None]) -> None:
+def _interrupt(engine: str, found: Findings, sender: Sender, working: Iterator[None]) -> None:
     found.sent += 1
     interrupted = False
     try:
         sender.arm()
-        with _watched(engine):
+        with _observed(engine):
             while not (sender.is_sent.is_set() and time.perf_counter() > sender.sent_at + WAIT_S):
                 next(working)
     except KeyboardInterrupt:
         interrupted = True
     except Exception:
-        if engine == "core":
+        if engine == "core" or in_ours():
             raise
-        found.in_pytorch += 1
+        with suppress(KeyboardInterrupt):
+            while not sender.is_sent.is_set():  # the error came before the signal
+                time.sleep(0.01)
+            time.sleep(0.1)
+        found.note_lost("in_pytorch", place() if raised_at else "unknown")
         return
     late = time.perf_counter() - sender.sent_at
     if interrupted:
         found.delivered += 1
         found.slowest_s = max(found.slowest_s, late)
-    elif engine == "torch" and any("torch/_" in line for line in raised_at[-3:]):
-        found.in_pytorch += 1
     elif unraisable:
-        found.in_destructors += 1
-        unraisable.clear()
+        found.note_lost("in_destructors", f"{unraisable.pop()[:60]}")
+    elif engine != "core" and not in_ours():
+        found.note_lost("in_pytorch", place())
     else:
         found.wrong.append("lost; the handler raised it at\n" + "".join(raised_at[-8:]))
 
 
 def _engine(name: str) -> tuple[Callable[..., Any], Callable[[], None]]:
-    """What compiles, and what is done after each interrupt."""
+    """Returns the compile function of an engine, and a function to call after each interrupt."""
     if name == "core":
         return compiler_core.compile, lambda: None
 
@@ -252,16 +282,16 @@ def _engine(name: str) -> tuple[Callable[..., Any], Callable[[], None]]:
     return compile_, torch._dynamo.reset
 
 
-def _watched(name: str) -> AbstractContextManager[Any]:
-    return nullcontext() if name == "core" else compiler_core.record("interrupts", engine="torch")
+def _observed(name: str) -> AbstractContextManager[Any]:
+    return compiler_core.record("interrupts", engine="torch") if name == "torch" else nullcontext()
 
 
-# ---------------------------------------------------------------- all processes
+# ---- all processes
 
 
-def run(engine: str, count: int, seed: int = 0) -> Found:
-    """`count` interrupts, in processes of their own."""
-    total = Found()
+def run(engine: str, count: int, seed: int = 0) -> Findings:
+    """Sends `count` interrupts, in separate processes."""
+    total = Findings()
     with tempfile.TemporaryDirectory() as folder:
         env = os.environ | {"TMPDIR": folder, "CUTAWAY_CACHE_DIR": f"{folder}/cache"}
         while total.sent < count and total.deaths_of_pytorch < 10:
@@ -277,22 +307,29 @@ def run(engine: str, count: int, seed: int = 0) -> Found:
                 "--child",
             ]
             command += ["--seed", str(seed)]
-            done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
-            total.add(_found(done, here))
+            try:
+                done = subprocess.run(
+                    command, env=env, capture_output=True, text=True, check=False, timeout=60 + LIMIT_S * here
+                )
+                total.add(_parse_findings(done, here))
+            except subprocess.TimeoutExpired:
+                total.add(Findings(sent=here, died=1, wrong=[f"hangs: {' '.join(command)}"]))
     return total
 
 
-def _found(done: subprocess.CompletedProcess[str], count: int) -> Found:
+def _parse_findings(done: subprocess.CompletedProcess[str], count: int) -> Findings:
     if done.returncode == 0:
-        return Found(**json.loads(done.stdout.splitlines()[-1]))
+        return Findings(**json.loads(done.stdout.splitlines()[-1]))
     if "compiler_core" not in done.stderr and "terminate called" in done.stderr:
-        return Found(deaths_of_pytorch=1)
-    return Found(sent=count, died=1, wrong=[f"ended with {done.returncode}: {done.stderr[-2000:]}"])
+        return Findings(deaths_of_pytorch=1)
+    return Findings(sent=count, died=1, wrong=[f"ended with {done.returncode}: {done.stderr[-2000:]}"])
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--engine", choices=["core", "torch"], default="core")
+    parser.add_argument(
+        "--engine", choices=["core", "torch", "plain"], default="core", help="plain: stock torch.compile, not observed"
+    )
     parser.add_argument("--count", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--limit", type=float, default=1.0, help="seconds from a signal to its exception")

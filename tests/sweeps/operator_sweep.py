@@ -1,14 +1,14 @@
-"""PyTorch's own operator database through the core engine, compared with eager.
+"""Compares PyTorch's operator database, compiled with core, with eager.
 
     python -m tests.sweeps.operator_sweep [--backend NAME] [--only TEXT] [--share I/N] [--device NAME]
 
-For every operator that takes float32 on the device, every sample of its inputs and both variants (the
-function, and the method that works in place), all that `compiler_core.api.testing` compares must be eager's;
-values within twice eager's own error beside float64.  What came of it is one of
+The cases are all operators that take float32 on the device, all samples of their inputs, and both variants (the
+function, and the in-place method).  Everything that `compiler_core.api.testing` compares must equal eager; the error of
+values, compared with float64, may be at most twice eager's.  The verdicts are
 
     equal      compiled, and equal to eager
-    known      compiled, and equal to eager but for a difference in `tests/known.py`
-    refused    not compiled, for a reason that the record gives; equal to eager all the same
+    known      compiled, and equal to eager except for a difference in `compiler_core/api/testing/known_differences.py`
+    refused    not compiled, for a reason that the record gives; equal to eager
     wrong      a difference from eager
     crashed    an exception that eager does not raise, or a failure inside the compiler
 """
@@ -27,22 +27,22 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch.testing._internal.common_methods_invocations import op_db
 from torch.utils._pytree import tree_map
 
 import compiler_core
 from compiler_core.api import testing
 from compiler_core.records import Record
+from tests.cases.operators import op_db
 
 VERDICTS = ("equal", "known", "refused", "wrong", "crashed")
 UNSTABLE = frozenset({"empty", "empty_like", "new_empty", "new_empty_strided", "empty_strided", "empty_permuted"})
-"""Their values are whatever lies in memory: only shapes, strides and types are compared."""
+"""Operators with uninitialized results, of which only shapes, strides and types are compared."""
 WIDER = {torch.float32: torch.float64, torch.complex64: torch.complex128}
 
 
 @dataclass(frozen=True)
 class Case:
-    """One call of one operator: `make` gives fresh arguments for its function."""
+    """One call of an operator; `make` returns fresh arguments for its function."""
 
     name: str
     function: Callable[..., Any]
@@ -59,12 +59,12 @@ class Result:
 
 
 def names(device: str = "cpu") -> list[str]:
-    """The operators that take float32."""
+    """Returns the names of the operators that take float32."""
     return [op.formatted_name for op in op_db if op.supports_dtype(torch.float32, torch.device(device).type)]
 
 
 def cases(only: str = "", share: tuple[int, int] = (0, 1), device: str = "cpu") -> Iterator[Case]:
-    """Every case, or each `share[1]`-th of them from `share[0]` on."""
+    """Yields all cases, or every `share[1]`-th from the one at `share[0]` on."""
     number = -1
     for name in names(device):
         if only not in name:
@@ -75,20 +75,28 @@ def cases(only: str = "", share: tuple[int, int] = (0, 1), device: str = "cpu") 
                 yield case
 
 
+def sample_of(name: str, device: str = "cpu") -> list[Case]:
+    """One case of one operator and one of its in-place method, from the middle of its samples."""
+    forms: dict[bool, list[Case]] = {}
+    for case in cases_of(name, device):
+        forms.setdefault(case.name.startswith(f"{name}_["), []).append(case)
+    return [found[len(found) // 2] for found in forms.values()]
+
+
 def cases_of(name: str, device: str = "cpu") -> Iterator[Case]:
-    """Every case of one operator."""
+    """Yields all cases of one operator."""
     for op in (op for op in op_db if op.formatted_name == name):
         gradients = op.supports_autograd
         torch.manual_seed(0)
         samples = list(op.sample_inputs(device, torch.float32, requires_grad=gradients))
         values = op.name not in UNSTABLE
         for i, sample in enumerate(samples):
-            made = _fresh(sample)
-            yield Case(f"{name}[{i}]", _as_users(op.op), made, gradients, values)
+            result = _fresh(sample)
+            yield Case(f"{name}[{i}]", _as_user_code(op.op), result, gradients, values)
             inplace = op.inplace_variant
             if inplace is not None and isinstance(sample.input, torch.Tensor) and not sample.broadcasts_input:
                 differentiable = gradients and op.supports_inplace_autograd
-                yield Case(f"{name}_[{i}]", _in_place(inplace), made, differentiable, values)
+                yield Case(f"{name}_[{i}]", _in_place(inplace), result, differentiable, values)
 
 
 def _fresh(sample: Any) -> Callable[[], tuple[Any, tuple[Any, ...], dict[str, Any]]]:
@@ -96,17 +104,17 @@ def _fresh(sample: Any) -> Callable[[], tuple[Any, tuple[Any, ...], dict[str, An
 
 
 def _leaf(value: Any) -> Any:
-    """The same strides and offset into memory of its own."""
+    """Copies a tensor to new memory with the same strides and storage offset."""
     if not isinstance(value, torch.Tensor):
         return value
     if value.layout is not torch.strided:
         return value.detach().clone().requires_grad_(value.requires_grad)
     with torch.no_grad():
-        made = torch.empty(0, dtype=value.dtype, device=value.device)
-        made.set_(value.untyped_storage().clone(), value.storage_offset(), value.shape, value.stride())
+        result = torch.empty(0, dtype=value.dtype, device=value.device)
+        result.set_(value.untyped_storage().clone(), value.storage_offset(), value.shape, value.stride())
         if value.is_conj() or value.is_neg():
-            made = value.detach().clone()
-    return made.requires_grad_(value.requires_grad)
+            result = value.detach().clone()
+    return result.requires_grad_(value.requires_grad)
 
 
 def _in_place(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -116,29 +124,31 @@ def _in_place(method: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-# ---------------------------------------------------------------- one case
+# ---- one case
 
 
 def run(case: Case, backend: str | None) -> Result:
-    """Run a case eagerly and compiled, and compare."""
+    """Runs a case eagerly and compiled, and compares."""
     want = _observed(case, case.function)
     with compiler_core.record() as record:
         compiled = compiler_core.compile(_program(case.function), backend=backend)
         got = _observed(case, compiled)
-        again = _observed(case, compiled)  # what is said while compiling is said once
-    first = _judged(case, want, got, record)
-    return first if first.verdict in ("wrong", "crashed", "known") else _judged(case, want, again, record)
+        again = _observed(case, compiled)  # warnings given while compiling are given once
+    first = _verdict(case, want, got, record)
+    return first if first.verdict in ("wrong", "crashed", "known") else _verdict(case, want, again, record)
 
 
-def _as_users(function: Any) -> Any:
-    """The database's own wrappers of operators, as if a user had written them."""
+def _as_user_code(function: Any) -> Any:
+    """Returns the database's Python wrapper of an operator as if it were user code, so that it is captured."""
     code = getattr(function, "__code__", None)
     if code is None or "testing" not in Path(code.co_filename).parts:
         return function
     own = code.replace(co_filename=__file__)
-    made = types.FunctionType(own, function.__globals__, function.__name__, function.__defaults__, function.__closure__)
-    made.__kwdefaults__ = function.__kwdefaults__
-    return made
+    result = types.FunctionType(
+        own, function.__globals__, function.__name__, function.__defaults__, function.__closure__
+    )
+    result.__kwdefaults__ = function.__kwdefaults__
+    return result
 
 
 def _program(op: Callable[..., Any]) -> Callable[..., Any]:
@@ -148,7 +158,7 @@ def _program(op: Callable[..., Any]) -> Callable[..., Any]:
     return program
 
 
-def _observed(case: Case, function: Callable[..., Any], wide: bool = False) -> testing.World:
+def _observed(case: Case, function: Callable[..., Any], wide: bool = False) -> testing.ObservedRun:
     def call(x: Any, args: Any, kwargs: Any) -> Any:
         return function(x, *args, **kwargs)
 
@@ -166,12 +176,12 @@ def _widened(value: Any) -> Any:
     return value
 
 
-def _judged(case: Case, want: testing.World, got: testing.World, record: Record) -> Result:
+def _verdict(case: Case, want: testing.ObservedRun, got: testing.ObservedRun, record: Record) -> Result:
     failures = [f for c in record.compiles for f in c.failures]
     crashed = [f for f in failures if not _is_refusal(f)]
     if got.raised is not None and want.raised is None:
         return Result(case.name, "crashed", got.raised)
-    known = testing.forgiven(want, got)
+    known = testing.ignore_known_differences(want, got)
     if found := _difference(case, want, got):
         return Result(case.name, "wrong", found)
     if crashed and want.raised is None:
@@ -187,12 +197,12 @@ def _is_refusal(failure: Any) -> bool:
     return bool(failure.kind == "refusal")
 
 
-def _difference(case: Case, want: testing.World, got: testing.World) -> str | None:
-    judge = testing.BesideFloat64(lambda: _observed(case, case.function, wide=True))
-    return testing.Comparison(judge if case.values else testing.Anything()).compare("", want, got)
+def _difference(case: Case, want: testing.ObservedRun, got: testing.ObservedRun) -> str | None:
+    value_check = testing.Float64Error(lambda: _observed(case, case.function, wide=True))
+    return testing.Comparison(value_check if case.values else testing.AnyValue()).compare("", want, got)
 
 
-# ---------------------------------------------------------------- the sweep
+# ---- the sweep
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -1,4 +1,4 @@
-"""Programs over random sequences of shapes: as many compiles as stock torch.compile, or fewer, and eager's values.
+"""Runs programs on random sequences of shapes: values equal eager's, with at most as many compiles as stock.
 
 ``python -m tests.sweeps.shape_sequences --count 50`` compares so many sequences; ``make shapes N=50`` does that.
 """
@@ -20,12 +20,12 @@ from compiler_core.api.testing import difference
 from compiler_core.records import Record
 
 LIMIT = 64
-"""Of recompiles: so many that neither compiler gives up."""
+"""The recompile limit, high enough that neither compiler reaches it."""
 
 
 @dataclass(frozen=True)
 class Difference(Exception):
-    """A sequence of calls for which the compilers differ, or ours from eager."""
+    """A sequence of calls with more compiles than stock, or with other values than eager."""
 
     program: str
     shapes: Sequence[tuple[int, ...]]
@@ -35,7 +35,7 @@ class Difference(Exception):
         return f"{self.program} over {list(self.shapes)}: {self.what}"
 
 
-# ---------------------------------------------------------------- the programs, of two tensors and a number
+# ---- the programs, of two tensors and a number
 
 
 def pointwise(x, y, n):
@@ -97,11 +97,11 @@ PROGRAMS: list[Callable[..., Any]] = [
 ]  # fmt: skip
 
 
-# ---------------------------------------------------------------- the comparison
+# ---- the comparison
 
 
 def sequence(rng: random.Random) -> list[tuple[int, ...]]:
-    """Sizes of ``x`` and ``y``, and the number, of some calls; most of them stay what they were."""
+    """Returns for some calls the sizes of ``x`` and ``y``, and the number; most stay the same from call to call."""
     shape, found = [rng.choice((2, 3, 5, 8)) for _ in range(5)], []
     for _ in range(6):
         for i in range(5):
@@ -117,7 +117,7 @@ def arguments(shape: Sequence[int]) -> tuple[torch.Tensor, torch.Tensor, int]:
 
 
 def compare(program: Callable[..., Any], shapes: Sequence[tuple[int, ...]], backend: Any = "eager") -> tuple[int, int]:
-    """Compiles of ours and of stock; raises `Difference`."""
+    """Returns the numbers of our and of stock's compiles; raises `Difference`."""
     ours = compile(program, backend=backend, recompile_limit=LIMIT, strict=True)
     counts: list[int] = []
     torch._dynamo.reset()
@@ -155,7 +155,7 @@ def _counting(counts: list[int]) -> Callable[..., Any]:
 
 
 def run(count: int, seed: int, backend: str) -> int:
-    """How many of `count` sequences differ; tells of each."""
+    """Runs `count` sequences, prints those that differ and returns their number."""
     rng, totals, failures = random.Random(seed), [0, 0], 0
     for i in range(count):
         program, shapes = PROGRAMS[i % len(PROGRAMS)], sequence(rng)

@@ -1,11 +1,10 @@
 # mypy: ignore-errors
 # (the programs stand for users' code, which has no annotations)
-"""Every module of PyTorch's own database, and small functions, in training: gradients, their memory, and state.
+"""Training all modules of PyTorch's module database, and small functions: gradients, shared memory and state.
 
-Nothing here knows what to look for.  Each program runs eagerly and compiled, and all that autograd leaves behind is
-compared: gradients after two backward passes between which somebody writes to them in place, which of them share
-memory, which are one object, and every parameter and buffer; what the backward does when somebody wrote to an input, a
-parameter or an output before it; and what a second backward does.
+Each program runs eagerly and compiled, and everything that autograd leaves behind is compared: gradients after two
+backward passes with in-place writes to them in between, which gradients share memory or are the same object, and all
+parameters and buffers; the backward after a write to an input, a parameter or an output; and a second backward.
 """
 
 from __future__ import annotations
@@ -18,28 +17,37 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
-from torch.testing._internal.common_modules import module_db
 from torch.utils._pytree import tree_leaves, tree_map
 
 import compiler_core
 from compiler_core.api.testing import difference
+from tests.cases.operators import module_db
+from tests.sampling import always
+
+pytestmark = pytest.mark.slow
 
 Make = Callable[[], tuple[Callable[..., Any], Sequence[Any], dict[str, Any]]]
 PROGRAMS: dict[str, Make] = {}
 BIG = {"nn.Transformer", "nn.LinearCrossEntropyLoss"}
-"""Modules of others in the list, and slow to compile."""
+"""Modules made of others in the list, and slow to compile."""
 MODULES = {
     *("nn.BatchNorm1d", "nn.BatchNorm2d", "nn.LayerNorm", "nn.Embedding", "nn.PReLU", "nn.Softplus", "nn.GLU"),
     *("nn.MaxPool2d", "nn.CrossEntropyLoss", "nn.Bilinear", "nn.TransformerEncoderLayer"),
 }
-"""Those of the list that somebody writes to before the backward.  Left out are recurrent layers, which stay whole:
-their own autograd does not see a write to what they return."""
+"""Modules of the list that are tested with writes before the backward.  Recurrent layers are left out: they are not
+decomposed, and their own autograd does not detect a write to their results."""
+SUITE = MODULES | {
+    *("nn.LSTM", "nn.GRUCell", "nn.Conv2d", "nn.ConvTranspose2d", "nn.InstanceNorm2d", "nn.GroupNorm"),
+    *("nn.MultiheadAttention", "nn.AdaptiveAvgPool2d", "nn.FractionalMaxPool2d", "nn.CTCLoss"),
+    *("nn.KLDivLoss", "nn.CosineEmbeddingLoss", "nn.Hardtanh", "nn.ReflectionPad2d", "nn.RNN", "nn.Softmax"),
+}
+"""Modules of the list that every run of the suite takes, with all small functions; `make sweeps` takes the others."""
 UNLIKE_EAGER: dict[str, str] = {}
-"""Programs that are not compared, and why."""
+"""Programs that are not compared, with the reason."""
 
 
 def function(*shapes: tuple[int, ...]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """A program over leaves of these shapes."""
+    """Decorator for a program that takes leaves of these shapes."""
 
     def add(program: Callable[..., Any]) -> Callable[..., Any]:
         PROGRAMS[program.__name__] = lambda: (program, [torch.randn(s).requires_grad_() for s in shapes], {})
@@ -65,9 +73,9 @@ PROGRAMS |= {info.name: _of_database(info) for info in module_db if info.name no
 def module(
     shape: tuple[int, ...], whole: int = 0, dtype: torch.dtype = torch.float64
 ) -> Callable[[Callable[[], nn.Module]], Any]:
-    """A program that trains a module with state on a batch of this shape, of whole numbers up to `whole`.
+    """Decorator for a program that trains a module with state on a batch of this shape; `whole`: of integers below it.
 
-    In float64: below a norm many gradients are zero but for roundings.
+    In float64, since many gradients below a norm are zero except for rounding errors.
     """
 
     def add(build: Callable[[], nn.Module]) -> Any:
@@ -149,7 +157,7 @@ def observed_and_quantized():
 
 
 class Counted(nn.Module):
-    """Buffers of its own, which it writes to in all the ways there are."""
+    """Buffers that are written to in all possible ways."""
 
     def __init__(self):
         super().__init__()
@@ -303,7 +311,7 @@ def largest(x):
 
 
 class Threefold(torch.autograd.Function):
-    """Its gradient is a value that it saved, whatever is handed in."""
+    """Returns a saved value as its gradient and ignores the incoming one."""
 
     @staticmethod
     def forward(ctx, x):
@@ -327,7 +335,7 @@ def _quiet():
         yield
 
 
-@pytest.mark.parametrize("name", sorted(PROGRAMS))
+@pytest.mark.parametrize("name", always(sorted(PROGRAMS), lambda name: name in SUITE or not name.startswith("nn.")))
 def test_gradients_and_state(name: str) -> None:
     compare(name, trained, "aot_eager")
 
@@ -357,15 +365,15 @@ def compare(name: str, use: Callable[..., Any], backend: str) -> None:
 
 
 def _outcome(name: str, use: Callable[..., Any], c: Callable[[Any], Any]) -> Any:
-    made = _made(name)
+    result = _made(name)
     try:
-        return use(*made, c)
+        return use(*result, c)
     except Exception as error:
         return f"{type(error).__name__}: {error}"
 
 
 def _made(name: str) -> Any:
-    """A program, its arguments, which are the leaves that they were made as, and its parameters."""
+    """Returns a program, its arguments as new leaves, and its parameters."""
     torch.manual_seed(0)
     fn, args, kwargs = PROGRAMS[name]()
     return fn, *tree_map(_leaf, (args, kwargs))
@@ -378,7 +386,7 @@ def _leaf(value: Any) -> Any:
 
 
 def trained(fn: Any, args: Sequence[Any], kwargs: dict[str, Any], c: Callable[[Any], Any]) -> Any:
-    """Two steps that accumulate, with writes to gradients in between, then gradients that are asked for."""
+    """Runs two steps that accumulate, with writes to gradients in between, then `torch.autograd.grad`."""
     compiled = c(fn)
     torch.manual_seed(1)
     first = _step(compiled, args, kwargs)
@@ -388,15 +396,14 @@ def trained(fn: Any, args: Sequence[Any], kwargs: dict[str, Any], c: Callable[[A
         if leaf.grad is not None:
             leaf.grad.mul_(number)
     second = _step(compiled, args, kwargs)
-    asked = _asked_for(compiled, args, kwargs, leaves)
-    objects = _groups(asked, id), _groups(asked, _memory)
+    requested = _requested_gradients(compiled, args, kwargs, leaves)
+    objects = _groups(requested, id), _groups(requested, _memory)
     state = [t.detach().clone() for t in leaves], _buffers(fn)
-    return first, second, shared, [leaf.grad for leaf in leaves], objects, asked, state, torch.rand(3)
+    return first, second, shared, [leaf.grad for leaf in leaves], objects, requested, state, torch.rand(3)
 
 
 def written_between(fn: Any, args: Sequence[Any], kwargs: dict[str, Any], c: Callable[[Any], Any]) -> Any:
-    """What a backward does after a write to one of the tensors that a program was given, holds or has returned, and
-    another one after it."""
+    """Runs two backward passes after a write to an argument, a parameter or buffer, or a result of the program."""
     compiled, found = c(fn), []
     leaves = _leaves(fn, args, kwargs)
     count = len(leaves) + len(_returned(compiled, args, kwargs))
@@ -408,7 +415,7 @@ def written_between(fn: Any, args: Sequence[Any], kwargs: dict[str, Any], c: Cal
         with torch.no_grad():
             tensor.add_(1)
         found.append(_backward(wanted, leaves))
-        if not isinstance(found[-1], str):  # what an error leaves of the graph is nobody's business
+        if not isinstance(found[-1], str):  # after an error the state of the graph is not compared
             found.append(_backward(wanted, leaves))
         with torch.no_grad():
             tensor.copy_(before)
@@ -428,7 +435,7 @@ def _backward(outputs: Sequence[torch.Tensor], leaves: Sequence[torch.Tensor]) -
     try:
         torch.autograd.backward(outputs, [_tangent(o) for o in outputs])
     except RuntimeError as error:
-        return str(error).partition(":")[0].partition("(")[0]  # what follows names a node of autograd's
+        return str(error).partition(":")[0].partition("(")[0]  # the rest names an autograd node
     return [leaf.grad for leaf in leaves]
 
 
@@ -440,7 +447,7 @@ def _step(compiled: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> list[to
     return [o.detach().clone() for o in outputs]
 
 
-def _asked_for(compiled: Any, args: Sequence[Any], kwargs: dict[str, Any], leaves: Sequence[Any]) -> Any:
+def _requested_gradients(compiled: Any, args: Sequence[Any], kwargs: dict[str, Any], leaves: Sequence[Any]) -> Any:
     wanted = [o for o in _tensors(compiled(*args, **kwargs)) if o.requires_grad]
     if not wanted:
         return []
@@ -449,7 +456,7 @@ def _asked_for(compiled: Any, args: Sequence[Any], kwargs: dict[str, Any], leave
 
 
 def _tangent(output: torch.Tensor) -> torch.Tensor:
-    """A gradient for `output`, laid out as that is."""
+    """Returns a gradient for `output` with its layout."""
     values = torch.linspace(-0.5, 1.5, output.numel(), dtype=output.real.dtype).square()
     return torch.empty_like(output.detach()).copy_(values.view(output.shape))
 
@@ -473,6 +480,6 @@ def _memory(tensor: torch.Tensor) -> int:
 
 
 def _groups(tensors: Sequence[torch.Tensor | None], of: Callable[[torch.Tensor], int]) -> list[int | None]:
-    """For each tensor, the first of those that are alike."""
+    """Returns for each tensor the index of the first one with the same key."""
     seen: dict[int, int] = {}
     return [None if t is None else seen.setdefault(of(t), n) for n, t in enumerate(tensors)]

@@ -1,4 +1,4 @@
-"""CPython's own tests of some modules, over rewritten and captured functions.  `make cpython-tests` runs them all."""
+"""Runs CPython's tests of some modules with rewritten and captured functions; `make cpython-tests` runs all."""
 
 from __future__ import annotations
 
@@ -8,8 +8,12 @@ import pytest
 
 from tests.sweeps.cpython import run
 
+pytestmark = pytest.mark.slow
 
-@pytest.mark.skipif(importlib.util.find_spec("test.test_bisect") is None, reason="this Python has no tests of its own")
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("test.test_bisect") is None, reason="this Python was installed without its tests"
+)
 @pytest.mark.parametrize("module", run.QUICK)
 def test_module(module: str) -> None:
     before = run.run_module(module, "plain")

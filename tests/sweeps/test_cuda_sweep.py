@@ -1,4 +1,4 @@
-"""The sweep over programs and sizes for a GPU that is not here: a part of it, and that it finds what is wrong."""
+"""Part of the sweep that compiles programs for a GPU that need not be present, and tests of its checks."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from compiler_core.codegen.triton import check as triton_check
 from compiler_core.errors import CompilerBug
 from tests.sweeps.cuda_sweep import overflow
 from tests.sweeps.cuda_sweep.ptx import Compiler, form
+
+pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
 KERNEL = """\
@@ -42,7 +44,7 @@ LAUNCHES = {{
 
 
 def swept(*options: str) -> dict[str, Any]:
-    """What the sweep says in a process of its own."""
+    """Runs the sweep in a separate process and returns its report."""
     command = [sys.executable, "-m", "tests.sweeps.cuda_sweep", *options]
     done = subprocess.run(
         command,
@@ -58,10 +60,10 @@ def swept(*options: str) -> dict[str, Any]:
 
 
 def test_programs_of_all_sizes_become_kernels_for_a_gpu() -> None:
-    found = swept("--sample", "120", "--most-kernels", "50")
+    found = swept("--sample", "60", "--most-kernels", "20")
     assert found["wrong"] == {}
-    assert found["points"] == 120
-    assert found["compiled"] == 50
+    assert found["points"] == 60
+    assert found["compiled"] == 20
 
 
 def test_strategies_for_big_sizes_give_eagers_values_at_small_ones() -> None:
@@ -78,9 +80,9 @@ def kernel(program: str = "tl.program_id(0).to(tl.int64)", address: str = "i") -
 
 
 def test_a_name_that_is_not_defined_is_found() -> None:
-    triton_check.check(kernel())
+    triton_check.check_names(kernel())
     with pytest.raises(CompilerBug, match=r"k, line 14: i2 is not defined"):
-        triton_check.check(kernel(address="3*i + i2"))
+        triton_check.check_names(kernel(address="3*i + i2"))
 
 
 @pytest.mark.parametrize(
@@ -96,9 +98,11 @@ def test_a_name_that_is_not_defined_is_found() -> None:
         ("z = tl.cdiv(x_ptr, BLOCK_I)", []),
     ],
 )
-def test_names_live_as_they_do_in_triton(lines: str, unknown: list[str]) -> None:
+def test_scopes_of_names_are_tritons(lines: str, unknown: list[str]) -> None:
     text = f"import triton.language as tl\n\n\ndef k(x_ptr, BLOCK_I: tl.constexpr = 4):\n    {lines}\n"
-    assert [p.split(": ")[1] for p in triton_check.problems_in(text)] == [f"{name} is not defined" for name in unknown]
+    assert [p.split(": ")[1] for p in triton_check.undefined_names(text)] == [
+        f"{name} is not defined" for name in unknown
+    ]
 
 
 def test_numbers_that_do_not_fit_are_found() -> None:
@@ -110,7 +114,7 @@ def test_numbers_that_do_not_fit_are_found() -> None:
     assert "goes up to 4,899,930,000" in problem
 
 
-def test_what_could_not_be_launched_is_found() -> None:
+def test_kernels_that_cannot_be_launched_are_found() -> None:
     large = kernel().replace("= 1024", "= 2097152").replace('"num_warps": 4', '"num_warps": 3')
     problems = list(Compiler(most=0).problems(large))
     assert problems == ["k: a block has 2,097,152 elements", "k: 3 warps"]

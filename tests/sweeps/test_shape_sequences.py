@@ -1,4 +1,4 @@
-"""Random sequences of shapes take no more compiles than stock torch.compile; ``make shapes`` compares many."""
+"""Some random sequences of shapes take no more compiles than stock torch.compile; ``make shapes`` runs many."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""The tests of the compiler's front half on every CPython that is here:  python tests/sweeps/versions.py [pytest
-arguments].
+"""Runs the tests of the compiler's front half on every installed CPython.
 
-Each version gets a virtual environment of its own, .venv-3.12 and so on, with PyTorch and pytest.
+    python tests/sweeps/versions.py [pytest arguments]
+
+Each version gets its own virtual environment, .venv-3.12 and so on, with PyTorch and pytest.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ TESTS = [
 
 
 def python(minor: int) -> str | None:
-    """A CPython 3.`minor` with PyTorch: the virtual environment made here, or by `make test`."""
+    """Returns a CPython 3.`minor` with PyTorch: from a virtual environment made here or by `make test`."""
     own = ROOT / f".venv-3.{minor}" / "bin" / "python"
     if sys.version_info.minor == minor:
         return sys.executable
@@ -57,13 +58,13 @@ def python(minor: int) -> str | None:
 
 
 def interpreter(minor: int) -> str | None:
-    """A CPython 3.`minor` of this machine."""
+    """Returns an installed CPython 3.`minor`, or None."""
     installed = sorted(Path.home().glob(f".pyenv/versions/3.{minor}.*/bin/python"))
     return str(installed[-1]) if installed else shutil.which(f"python3.{minor}")
 
 
 def run_tests(name: str, executable: str, arguments: list[str]) -> bool:
-    """Whether tests failed; what did is printed."""
+    """Runs the tests, prints failures and returns whether there were any."""
     command = [executable, "-m", "pytest", "-q", *arguments]
     ran = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True)
     shown = ran.stdout.splitlines()

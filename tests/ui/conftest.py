@@ -1,4 +1,4 @@
-"""Chromium and JupyterLab for the tests in this folder, all of which are marked `browser`."""
+"""Fixtures for the browser tests: Chromium, JupyterLab, pages and screenshots. All tests here are marked `browser`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from tests.ui.drive import Server, jupyter, opened
+from tests.ui.drive import Server, jupyter, open_report
 
 OUTPUT = Path(__file__).parent / "output"
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
@@ -28,19 +28,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def chromium() -> str | None:
-    """Where Chromium is, or None."""
+    """Returns the path of Chromium, or None."""
     return next(filter(None, map(shutil.which, NAMES)), None)
 
 
 def pytest_runtest_setup() -> None:
-    """In CI there must be a Chromium; a person without one misses these tests, and reads one line about it."""
+    """Skips the tests without Chromium; in CI, they fail."""
     if chromium() is None and os.environ.get("CI"):
         pytest.fail("no Chromium on the path, and in CI the browser tests must run", pytrace=False)
     if chromium() is None:
         pytest.skip("the browser tests need Chromium on the path (on Debian: apt-get install chromium)")
 
 
-# Of a module, not of the session: Playwright's event loop would be in the way of other tests.
+# Scoped to modules, not the session: Playwright's event loop would disturb other tests.
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     with sync_playwright() as playwright:
@@ -66,17 +66,17 @@ def page(browser: Browser) -> Iterator[Page]:
 
 @pytest.fixture(params=["light", "dark"])
 def themed_page(request: pytest.FixtureRequest, browser: Browser, report: Path) -> Iterator[Page]:
-    """The `report` of the test's module, for a new reader of either theme."""
-    with opened(browser, report, color_scheme=request.param) as page:
+    """The `report` fixture of the test's module, in a new browser context, in the light and in the dark theme."""
+    with open_report(browser, report, color_scheme=request.param) as page:
         yield page
 
 
 @pytest.fixture(scope="session")
-def shoot() -> Callable[[Page, str], None]:
-    """Keeps a screenshot as build output, for people to look at."""
+def screenshot() -> Callable[[Page, str], None]:
+    """Returns a function that saves a screenshot in `tests/ui/output`, to be looked at."""
     OUTPUT.mkdir(exist_ok=True)
 
-    def shoot(page: Page, name: str) -> None:
+    def screenshot(page: Page, name: str) -> None:
         page.screenshot(path=OUTPUT / f"{name}.png", animations="disabled")
 
-    return shoot
+    return screenshot

@@ -1,4 +1,4 @@
-"""JupyterLab on loopback, and a notebook in it, as a person has them."""
+"""Starts JupyterLab on a loopback port, and drives notebooks and explorers in it as a user does."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ START_S = 60
 ARRIVE_S = 10
 RUN_MS = 90_000
 
-# Where a line of code is pointed at: near its start, for its middle may be out of sight.
+# Position in a line of code at which it is clicked: near its start, since its middle may be scrolled out of view.
 INSIDE: Position = {"x": 12, "y": 6}
 
-# Without news, tips and a first-run dialog, which would lie over what is tested.
+# Without news and update dialogs, which would cover what is tested.
 SETTINGS = {
     "@jupyterlab/apputils-extension/notification": {"fetchNews": "false", "checkForUpdates": False},
 }
@@ -50,7 +50,7 @@ EVALUATE = """async (expression) => {
     return value.status === "ok" ? value.data["text/plain"] : `!${value.ename}: ${value.evalue}`;
 }"""
 
-# The text of lines without the marks at their ends.
+# Returns the text of lines without the marks at their ends.
 TEXTS = """(lines) => lines.map((line) =>
     [...line.childNodes].filter((part) => !part.classList?.contains("cutaway-mark"))
         .map((part) => part.textContent).join(""))"""
@@ -78,18 +78,18 @@ class Server:
         return json.loads(text) if text else None
 
     def notebook(self, name: str, cells: dict[str, str]) -> str:
-        """A new notebook with code cells, by their ids."""
-        made = nbformat.v4.new_notebook(
+        """Writes a new notebook with code cells, given by id; returns its name."""
+        result = nbformat.v4.new_notebook(
             cells=[nbformat.v4.new_code_cell(source, id=id_) for id_, source in cells.items()],
             metadata={"kernelspec": {"name": "python3", "display_name": "Python 3"}},
         )
-        nbformat.write(made, self.root / name)
+        nbformat.write(result, self.root / name)
         return name
 
 
 @contextlib.contextmanager
 def jupyter(folder: Path) -> Iterator[Server]:
-    """A server with folders and settings of its own, which serves ``folder/notebooks``."""
+    """Runs a server with separate folders and settings, which serves ``folder/notebooks``."""
     root = folder / "notebooks"
     root.mkdir()
     for name, setting in SETTINGS.items():
@@ -117,14 +117,14 @@ def _command(server: Server) -> list[str]:
         *(sys.executable, "-m", "jupyter", "lab", "--no-browser", "--ip=127.0.0.1"),
         *(f"--port={server.url.rpartition(':')[2]}", "--ServerApp.port_retries=0"),
         *(f"--IdentityProvider.token={server.token}", f"--ServerApp.root_dir={server.root}"),
-        # window.jupyterapp, by which the tests run commands and ask for the kernel's state
+        # defines window.jupyterapp, with which the tests run commands and query the kernel's state
         *("--LabApp.expose_app_in_browser=True", "--JupyterNotebookApp.expose_app_in_browser=True"),
         *(["--allow-root"] if os.geteuid() == 0 else []),
     ]
 
 
 def _environment(folder: Path) -> dict[str, str]:
-    own = {
+    folders = {
         "JUPYTER_CONFIG_DIR": "config",
         "JUPYTER_DATA_DIR": "data",
         "JUPYTER_RUNTIME_DIR": "runtime",
@@ -132,7 +132,7 @@ def _environment(folder: Path) -> dict[str, str]:
         "JUPYTERLAB_WORKSPACES_DIR": "workspaces",
         "IPYTHONDIR": "ipython",
     }
-    return os.environ | {name: str(folder / place) for name, place in own.items()}
+    return os.environ | {name: str(folder / place) for name, place in folders.items()}
 
 
 def _free_port() -> int:
@@ -156,7 +156,7 @@ def _await_start(server: Server, process: subprocess.Popen[bytes], log: Path) ->
 
 
 class Notebook:
-    """A notebook that is open in JupyterLab, or in Notebook 7 where `path` says ``notebooks``."""
+    """A notebook that is open in JupyterLab, or in Notebook 7 if `path` is ``notebooks``."""
 
     def __init__(self, page: Page, server: Server, name: str, path: str = "lab/tree") -> None:
         self.page = page
@@ -165,7 +165,7 @@ class Notebook:
         self.path = path
 
     def open(self) -> Notebook:
-        """Open it and wait until its kernel can run cells."""
+        """Opens the notebook and waits until its kernel is ready."""
         reset = "reset&" if self.path == "lab/tree" else ""
         self.page.goto(f"{self.server.url}/{self.path}/{self.name}?{reset}token={self.server.token}")
         self.page.wait_for_selector(".jp-Notebook .jp-CodeCell")
@@ -176,13 +176,13 @@ class Notebook:
         return self.page.evaluate("([name, args]) => window.jupyterapp.commands.execute(name, args)", [name, arguments])
 
     def run_all(self) -> None:
-        """Run All, to the end or to the first cell that raises."""
+        """Runs all cells, to the end or to the first one that raises, and waits."""
         self.start_all()
         self.page.wait_for_function("() => window.ended", timeout=RUN_MS)
         self.page.wait_for_function(KERNEL_IS_READY, timeout=RUN_MS)
 
     def start_all(self) -> None:
-        """Run All, without waiting."""
+        """Runs all cells without waiting."""
         self.page.evaluate(
             """() => {
                 window.ended = false;
@@ -192,7 +192,7 @@ class Notebook:
         )
 
     def run(self, id_: str) -> None:
-        """Run one cell."""
+        """Runs one cell and waits."""
         self.page.evaluate(
             """async (id) => {
                 const { content } = window.jupyterapp.shell.currentWidget;
@@ -204,41 +204,41 @@ class Notebook:
         )
 
     def python(self, expression: str) -> Any:
-        """The value of an expression in the kernel."""
+        """Returns the value of an expression in the kernel."""
         text = self.page.evaluate(EVALUATE, expression)
         assert not text.startswith("!"), text
         return ast.literal_eval(text)
 
     def await_python(self, expression: str, value: object) -> None:
-        """Wait until an expression has this value: a click takes another way to the kernel than a question."""
+        """Waits until an expression has this value: a click reaches the kernel later than a request."""
         until = time.monotonic() + ARRIVE_S
         while (found := self.python(expression)) != value:
             assert time.monotonic() < until, f"{expression} is {found!r}, not {value!r}"
             self.page.wait_for_timeout(50)
 
     def cell(self, id_: str) -> dict[str, Any]:
-        """The id, execution count and outputs of a cell."""
+        """Returns the id, execution count and outputs of a cell."""
         cells: list[dict[str, Any]] = self.page.evaluate(CELLS)
         return next(cell for cell in cells if cell["id"] == id_)
 
     def errors(self) -> list[str]:
-        """What the cells raised."""
+        """Returns the exceptions that cells raised."""
         outputs = [output for cell in self.page.evaluate(CELLS) for output in cell["outputs"]]
         return [f"{o['ename']}: {o['evalue']}" for o in outputs if o["output_type"] == "error"]
 
-    def said(self, id_: str) -> str:
-        """The text that a cell wrote, its traceback included, without colours."""
+    def output_text(self, id_: str) -> str:
+        """Returns the text that a cell wrote, including its traceback, without colours."""
         outputs = self.cell(id_)["outputs"]
         text = "".join(_text(o) for o in outputs)
         return re.sub(r"\x1b\[[0-9;]*m", "", text)
 
     def element(self, id_: str) -> Locator:
-        """A cell on the page."""
+        """Returns a cell on the page."""
         ids = [cell["id"] for cell in self.page.evaluate(CELLS)]
         return self.page.locator(".jp-Notebook .jp-Cell").nth(ids.index(id_))
 
     def explorer(self, id_: str) -> Explorer:
-        """The explorer under a cell, scrolled to."""
+        """Returns the explorer in the output of a cell, and scrolls to it."""
         root = self.element(id_).locator(".cutaway")
         root.wait_for()
         root.scroll_into_view_if_needed()
@@ -251,20 +251,20 @@ def _text(output: dict[str, Any]) -> str:
 
 
 @contextlib.contextmanager
-def opened(browser: Browser, report: Path, **options: Any) -> Iterator[Page]:
-    """A report as a new reader sees it, storage being the context's; an error on its page fails the test."""
+def open_report(browser: Browser, report: Path, **options: Any) -> Iterator[Page]:
+    """Opens a report in a new browser context, with empty storage; an error on the page fails the test."""
     context = browser.new_context(viewport={"width": 1600, "height": 900}, **options)
     page = context.new_page()
-    trouble: list[str] = []
-    page.on("pageerror", lambda error: trouble.append(str(error)))
+    errors: list[str] = []
+    page.on("pageerror", lambda error: errors.append(str(error)))
     page.goto(report.as_uri())
     yield page
-    assert trouble == []
+    assert errors == []
     context.close()
 
 
 class Explorer:
-    """One explorer on a page; panes are counted from 0."""
+    """An explorer on a page; panes are counted from 0."""
 
     def __init__(self, root: Locator) -> None:
         self.root = root
@@ -272,14 +272,14 @@ class Explorer:
         self.strip = root.locator(".strip")
 
     def row(self, text: str) -> Locator:
-        """The row of the tree that contains `text`."""
+        """Returns the rows of the tree that contain `text`."""
         return self.tree.get_by_role("treeitem").filter(has_text=text)
 
     def pane(self, at: int) -> Locator:
         return self.root.locator("section.pane").nth(at)
 
     def show(self, at: int, kind: str) -> Locator:
-        """Choose what a pane shows, as a person does; there must be a pane `at`."""
+        """Chooses what pane `at` shows; the pane must exist."""
         self.pane(at).get_by_label("What this pane shows").select_option(kind)
         return self.pane(at)
 
@@ -287,27 +287,27 @@ class Explorer:
         self.root.get_by_role("button", name="+ pane").click()
 
     def line(self, at: int, text: str) -> Locator:
-        """The first line in a pane that contains `text`."""
+        """Returns the first line in a pane that contains `text`."""
         return self.pane(at).locator(".cm-line").filter(has_text=text).first
 
     def click_line(self, at: int, text: str) -> None:
         line = self.line(at, text)
-        line.evaluate("e => { e.closest('.cm-scroller').scrollLeft = 0 }")  # where INSIDE is in sight
+        line.evaluate("e => { e.closest('.cm-scroller').scrollLeft = 0 }")  # so that INSIDE is visible
         line.click(position=INSIDE)
 
     def node(self, at: int, name: str) -> Locator:
-        """A node of a drawn graph."""
-        return self.pane(at).locator(
-            f'.spots > [aria-label*=", {name} = "], .spots > [aria-label^="{name} "][aria-label*=", input"]'
-        )
+        """Returns a node of a drawn graph."""
+        operation = f'.node-elements > [aria-label*=", {name} = "]'
+        graph_input = f'.node-elements > [aria-label^="{name} "][aria-label*=", input"]'
+        return self.pane(at).locator(f"{operation}, {graph_input}")
 
-    def lit(self, at: int) -> list[str]:
-        """The lines of a pane that are linked to what is pinned, or are pinned."""
+    def pinned_lines(self, at: int) -> list[str]:
+        """Returns the lines of a pane that are pinned or linked to a pinned item."""
         found: list[str] = self.pane(at).locator(".cm-line.pin-linked, .cm-line.pinned").evaluate_all(TEXTS)
         return [text.strip() for text in found]
 
-    def lit_nodes(self, at: int) -> list[str]:
-        """The same of a drawn graph."""
-        nodes = self.pane(at).locator(".spots > .pin-linked, .spots > .pinned").all()
+    def pinned_nodes(self, at: int) -> list[str]:
+        """Returns the nodes of a drawn graph that are pinned or linked to a pinned item."""
+        nodes = self.pane(at).locator(".node-elements > .pin-linked, .node-elements > .pinned").all()
         labels = [node.get_attribute("aria-label") or "" for node in nodes]
         return [found[1] if (found := re.search(r", (\w+) = ", label)) else label.split()[0] for label in labels]

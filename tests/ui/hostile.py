@@ -1,4 +1,4 @@
-"""Strings that try to be more than text, and a record that has them wherever it has text."""
+"""Strings that attempt injection, and a record that contains them in all of its text fields."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from compiler_core.records import (
     Span,
     StackLine,
     Symbol,
-    Value,
+    ValueDecision,
 )
 from compiler_core.records.differences import Comparison, Difference, Total
 
@@ -142,7 +142,7 @@ STRINGS = [*MARKUP, *CODE, *CHARACTERS]
 
 
 def hostile_record() -> Record:
-    """A frame with a compile for each string, which stands wherever a record has text of the user's."""
+    """Returns a record with a frame and a compile for each string, used for all text that comes from the user."""
     record = Record(title=STRINGS[0], created=STRINGS[1])
     for number, text in enumerate(STRINGS):
         _add(record, number, text)
@@ -182,7 +182,7 @@ def _add(record: Record, number: int, text: str) -> None:
     compile_.symbols.append(Symbol("s0", text, 3, text, 2, None, line, text, text, line))
     compile_.breaks.append(GraphBreak("b0", text, text, text, [StackLine(name, 1, text, text, line)]))
     compile_.expansions.append(Expansion(captured, text, [forward], [], [text], [text]))
-    compile_.partition = Partition([Value(forward, "saved", 8, text)], 1, 8, 1, 8)
+    compile_.partition = Partition([ValueDecision(forward, "saved", 8, text)], 1, 8, 1, 8)
     compile_.refusals.append(FusionRefusal(text, text, text, text))
     compile_.kernels.append(Kernel("k0", text, "cpp", "forward", kernel, 8, 8))
     with compile_.step("capture", text) as event:

@@ -1,4 +1,4 @@
-"""WCAG A and AA, as axe-core checks them: names, roles, contrast, keyboard; in the report and in JupyterLab."""
+"""Accessibility: WCAG A and AA as checked by axe-core, and the keyboard, in the report and in JupyterLab."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kernel_magics.display.messages import PANES
 from kernel_magics.display.report import write_report
 from tests.ui.drive import Explorer, Notebook, Server
 
-Shoot = Callable[[Page, str], None]
+Screenshot = Callable[[Page, str], None]
 
 AXE = Path(__file__).parents[2] / "extension" / "node_modules" / "axe-core" / "axe.min.js"
 TAGS = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"]
@@ -27,7 +27,7 @@ CELLS = {
 
 
 def violations(page: Page, *within: str) -> list[str]:
-    """What axe-core finds, a line each: the rule, the element and why."""
+    """Returns what axe-core finds, one line each: the rule, the element and the reason."""
     if not page.evaluate("() => 'axe' in window"):
         page.evaluate(AXE.read_text())
     found: list[dict[str, Any]] = page.evaluate(
@@ -75,24 +75,24 @@ def test_report(report: Path, browser: Browser, scheme: Any) -> None:
     assert {kind: lines for kind, lines in found.items() if lines} == {}
 
 
-def test_the_systems_own_colours(report: Path, browser: Browser, shoot: Shoot) -> None:
-    """Where the system has few colours of its own (`forced-colors`), a drawing is not one of them alone."""
+def test_forced_colours(report: Path, browser: Browser, screenshot: Screenshot) -> None:
+    """With the system's few colours (`forced-colors`), a drawing still has several colours."""
     context = browser.new_context(viewport={"width": 1500, "height": 900}, forced_colors="active")
     page = context.new_page()
     page.goto(report.as_uri())
     pane = Explorer(page.locator(".cutaway")).show(1, "forward")
-    expect(pane.locator(".spots > .node").first).to_be_attached()
+    expect(pane.locator(".node-elements > .node").first).to_be_attached()
     page.wait_for_timeout(300)
     colours = """(canvas) => {
         const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
         return [...new Set(new Uint32Array(data.buffer))].length;
     }"""
     assert pane.locator(".window > canvas").evaluate(colours) > 5
-    shoot(page, "forced_colours")
+    screenshot(page, "forced_colours")
     context.close()
 
 
-def test_themes_of_jupyterlab(page: Page, server: Server, shoot: Shoot) -> None:
+def test_themes_of_jupyterlab(page: Page, server: Server, screenshot: Screenshot) -> None:
     notebook = Notebook(page, server, server.notebook("themes.ipynb", CELLS)).open()
     notebook.run_all()
     explorer = notebook.explorer("compile")
@@ -104,13 +104,13 @@ def test_themes_of_jupyterlab(page: Page, server: Server, shoot: Shoot) -> None:
         expect(explorer.root).to_have_css("color-scheme", "light" if "Light" in theme else "dark")
         page.wait_for_timeout(300)  # the theme's transitions
         found[theme] = violations(page, ".cutaway", ".cutaway-mark")
-        shoot(page, f"theme_{theme.replace(' ', '_')}")
+        screenshot(page, f"theme_{theme.replace(' ', '_')}")
     notebook.command("apputils:change-theme", theme=THEMES[0])
     assert {theme: lines for theme, lines in found.items() if lines} == {}
 
 
-def test_every_part_is_reached_with_the_keyboard(report: Path, browser: Browser) -> None:
-    """Tab goes through the bar, the tree, each pane and the chain, in that order."""
+def test_tab_reaches_every_part(report: Path, browser: Browser) -> None:
+    """Tab moves through the bar, the tree, each pane and the chain of links, in that order."""
     page = browser.new_page(viewport={"width": 1500, "height": 900}, reduced_motion="reduce")
     page.goto(report.as_uri())
     Explorer(page.locator(".cutaway")).click_line(0, "x.cos()")

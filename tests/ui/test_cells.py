@@ -1,4 +1,4 @@
-"""What goes wrong in cells, in JupyterLab: a clear message, Python's own behaviour, a kernel that goes on."""
+"""Errors in cells, in JupyterLab: a clear message, Python's own behaviour, and a kernel that stays usable."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from playwright.sync_api import Page, expect
 
 from tests.ui.drive import RUN_MS, Notebook, Server
 
-Shoot = Callable[[Page, str], None]
+Screenshot = Callable[[Page, str], None]
 
-# `long` is long to compile, for it is unrolled, and quick to run.
+# `long` takes long to compile, because it is unrolled, and little time to run.
 LOAD = """
 %load_ext kernel_magics
 import torch, kernel_magics
@@ -44,7 +44,7 @@ def notebook(page: Page, server: Server) -> Notebook:
     return notebook
 
 
-def test_value_of_the_cell_is_its_output(notebook: Notebook) -> None:
+def test_the_value_of_a_cell_is_its_output(notebook: Notebook) -> None:
     notebook.run("fine")
     outputs = notebook.cell("fine")["outputs"]
     assert outputs[-1]["output_type"] == "execute_result"
@@ -52,59 +52,59 @@ def test_value_of_the_cell_is_its_output(notebook: Notebook) -> None:
     expect(notebook.explorer("fine").tree).to_contain_text("one graph, no break")
 
 
-def test_wrong_option_names_itself(notebook: Notebook) -> None:
+def test_a_wrong_option_is_named(notebook: Notebook) -> None:
     notebook.run("option")
-    assert "--backnd" in notebook.said("option")
-    assert "Traceback" not in notebook.said("option")
+    assert "--backnd" in notebook.output_text("option")
+    assert "Traceback" not in notebook.output_text("option")
 
 
-def test_unknown_backend_names_those_that_there_are(notebook: Notebook) -> None:
+def test_an_unknown_backend_lists_the_known_ones(notebook: Notebook) -> None:
     notebook.run("backend")
-    said = notebook.said("backend")
-    assert all(name in said for name in ("nonsense", "cpp", "triton", "eager"))
-    assert "Traceback" not in said
+    output = notebook.output_text("backend")
+    assert all(name in output for name in ("nonsense", "cpp", "triton", "eager"))
+    assert "Traceback" not in output
 
 
-def test_syntax_error_shows_the_line(notebook: Notebook) -> None:
+def test_a_syntax_error_shows_the_line(notebook: Notebook) -> None:
     notebook.run("syntax")
-    assert "SyntaxError" in notebook.said("syntax")
-    assert "x = = 1" in notebook.said("syntax")
+    assert "SyntaxError" in notebook.output_text("syntax")
+    assert "x = = 1" in notebook.output_text("syntax")
 
 
-def test_run_all_stops_at_a_cell_that_raises(page: Page, server: Server, shoot: Shoot) -> None:
+def test_run_all_stops_at_a_cell_that_raises(page: Page, server: Server, screenshot: Screenshot) -> None:
     cells = {name: CELLS[name] for name in ("load", "fine", "raises", "after")}
     other = page.context.new_page()
     notebook = Notebook(other, server, server.notebook("stops.ipynb", cells)).open()
     notebook.run_all()
     assert notebook.errors() == ["ValueError: on purpose"]
-    said = notebook.said("raises")
-    assert said.count("Traceback") == 1
-    assert "line 3" in said
+    output = notebook.output_text("raises")
+    assert output.count("Traceback") == 1
+    assert "line 3" in output
     assert notebook.cell("after")["count"] is None
     assert notebook.python("torch.allclose(y, x.cos())"), "what ran before the error has its effect"
-    shoot(other, "cell_raises")
+    screenshot(other, "cell_raises")
     other.close()
 
 
 @pytest.mark.parametrize("way", ["stop", "cancel"])
-def test_long_compile_can_be_interrupted(notebook: Notebook, shoot: Shoot, way: str) -> None:
+def test_a_long_compile_can_be_interrupted(notebook: Notebook, screenshot: Screenshot, way: str) -> None:
     start(notebook, "long")
     compiling = notebook.element("long").locator(".compiling")
     expect(compiling).to_contain_text("✓capture", timeout=20_000)
     if way == "stop":
-        shoot(notebook.page, "compiling")
+        screenshot(notebook.page, "compiling")
         notebook.command("notebook:interrupt-kernel")
     else:
         compiling.get_by_role("button", name="Cancel").click()
     notebook.page.wait_for_function("() => !window.running", timeout=RUN_MS)
-    assert "KeyboardInterrupt" in notebook.said("long")
+    assert "KeyboardInterrupt" in notebook.output_text("long")
     notebook.run("usable")
     assert notebook.python("torch.allclose(usable, x.sin())")
     expect(notebook.explorer("usable").tree).to_contain_text("one graph, no break")
 
 
 def start(notebook: Notebook, id_: str) -> None:
-    """Run one cell, without waiting."""
+    """Runs one cell without waiting."""
     notebook.page.evaluate(
         """(id) => {
             const { content } = window.jupyterapp.shell.currentWidget;

@@ -1,4 +1,4 @@
-"""Two compiles of one frame, pane against pane, in a report."""
+"""The pane that compares two compiles of one frame, in a report."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from compiler_core.api import compile as api
 from kernel_magics.display.report import write_report
 from tests.ui.drive import INSIDE, Explorer
 
-Shoot = Callable[[Page, str], None]
+Screenshot = Callable[[Page, str], None]
 
 
 def function(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
@@ -37,11 +37,11 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def pane(themed_page: Page) -> Locator:
-    """The pane of two compiles, as it opens from the recompile's own words."""
+    """The pane "Two compiles", opened from the recompile in the overview."""
     explorer = Explorer(themed_page.locator(".cutaway"))
     explorer.row("recompiled").click()
-    explorer.show(1, "overview").get_by_role("button", name="What differs from").click()
-    return explorer.root.locator('section.pane[aria-label^="Beside another compile"]')
+    explorer.show(1, "overview").get_by_role("button", name="Compare with").click()
+    return explorer.root.locator('section.pane[aria-label^="Two compiles"]')
 
 
 def half(pane: Locator, at: int) -> Locator:
@@ -52,7 +52,7 @@ def line(pane: Locator, at: int, text: str) -> Locator:
     return half(pane, at).locator(".cm-line").filter(has_text=text).first
 
 
-def test_texts_stand_line_beside_line(pane: Locator, themed_page: Page, shoot: Shoot) -> None:
+def test_texts_are_aligned(pane: Locator, themed_page: Page, screenshot: Screenshot) -> None:
     pane.get_by_role("button", name="Text").click()
     expect(half(pane, 0).get_by_role("heading")).to_have_text("0/0")
     expect(half(pane, 1).get_by_role("heading")).to_have_text("0/1")
@@ -66,10 +66,10 @@ def test_texts_stand_line_beside_line(pane: Locator, themed_page: Page, shoot: S
         assert left
         assert right
         assert left["y"] == pytest.approx(right["y"], abs=1.5)
-    shoot(themed_page, "compare_text")
+    screenshot(themed_page, "compare_text")
 
 
-def test_they_are_scrolled_and_pointed_at_together(pane: Locator, themed_page: Page) -> None:
+def test_both_halves_scroll_and_hover_together(pane: Locator, themed_page: Page) -> None:
     pane.get_by_role("button", name="Text").click()
     left, right = (half(pane, at).locator(".cm-scroller") for at in (0, 1))
     left.hover()
@@ -85,7 +85,7 @@ def test_they_are_scrolled_and_pointed_at_together(pane: Locator, themed_page: P
     expect(pane.get_by_role("status")).to_have_text(re.compile("^1 of .* differences"))
 
 
-def test_guards_and_an_artifact_that_is_the_same(pane: Locator) -> None:
+def test_guards_and_an_equal_artifact(pane: Locator) -> None:
     pane.get_by_role("button", name="Text").click()
     picker = pane.get_by_label("What is compared")
     expect(picker.locator("option", has_text="bytecode (same)")).to_have_count(1)
@@ -95,22 +95,22 @@ def test_guards_and_an_artifact_that_is_the_same(pane: Locator) -> None:
     expect(pane.get_by_role("status")).to_have_text("No line differs.")
 
 
-def test_drawings_mark_what_differs_and_move_together(pane: Locator, themed_page: Page, shoot: Shoot) -> None:
+def test_drawings_mark_differences_and_move_together(pane: Locator, themed_page: Page, screenshot: Screenshot) -> None:
     pane.get_by_role("button", name="Drawing").click()
     expect(pane.get_by_text("not the same on the other side")).to_be_visible()
-    spots = [half(pane, at).locator(".spots") for at in (0, 1)]
-    node = half(pane, 0).locator('.spots > [aria-label*=", cos = "]')
+    elements = [half(pane, at).locator(".node-elements") for at in (0, 1)]
+    node = half(pane, 0).locator('.node-elements > [aria-label*=", cos = "]')
     node.hover()
-    expect(half(pane, 1).locator('.spots > [aria-label*=", cos = "]')).to_have_class(re.compile("hovered"))
-    shoot(themed_page, "compare_drawing")
-    before = [each.get_attribute("style") for each in spots]
+    expect(half(pane, 1).locator('.node-elements > [aria-label*=", cos = "]')).to_have_class(re.compile("hovered"))
+    screenshot(themed_page, "compare_drawing")
+    before = [each.get_attribute("style") for each in elements]
     half(pane, 0).locator(".window").hover()
     themed_page.mouse.wheel(0, 200)
-    for each, style in zip(spots, before, strict=True):
+    for each, style in zip(elements, before, strict=True):
         expect(each).not_to_have_attribute("style", style or "")
 
 
-def test_the_other_compile_and_the_way_are_kept(pane: Locator, themed_page: Page) -> None:
+def test_the_artifact_and_the_mode_are_remembered(pane: Locator, themed_page: Page) -> None:
     pane.get_by_role("button", name="Text").click()
     pane.get_by_label("What is compared").select_option("guards")
     themed_page.reload()

@@ -1,4 +1,4 @@
-"""Finding one's way in the explorer, in a report: the bar, the chain, what is remembered, a narrow page."""
+"""Navigation in the explorer, in a report: the bar, the chain of links, stored settings, a narrow page."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from playwright.sync_api import Browser, Page, expect
 
 from compiler_core.api import compile as api
 from kernel_magics.display.report import write_report
-from tests.ui.drive import Explorer, opened
+from tests.ui.drive import Explorer, open_report
 
-Shoot = Callable[[Page, str], None]
+Screenshot = Callable[[Page, str], None]
 
 
 def function(x: torch.Tensor) -> torch.Tensor:
@@ -35,8 +35,8 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def page(browser: Browser, report: Path) -> Iterator[Page]:
-    """Storage is the context's: each test begins as a new reader."""
-    with opened(browser, report) as page:
+    """A page in a new context, so that each test starts with empty storage."""
+    with open_report(browser, report) as page:
         yield page
 
 
@@ -49,7 +49,7 @@ def pane(explorer: Explorer, title: str) -> str:
     return explorer.root.locator(f'section.pane[aria-label^="{title}"]').inner_text()
 
 
-def test_each_press_on_a_count_goes_to_the_next(explorer: Explorer) -> None:
+def test_each_click_on_a_count_goes_to_the_next_target(explorer: Explorer) -> None:
     count = explorer.root.locator(".count").filter(has_text="recompiles")
     count.click()
     first = explorer.tree.locator("[aria-selected=true]").inner_text()
@@ -60,17 +60,17 @@ def test_each_press_on_a_count_goes_to_the_next(explorer: Explorer) -> None:
     expect(explorer.tree.locator("[aria-selected=true]")).to_contain_text("recompiled")
 
 
-def test_kernels_open_where_the_first_begins(browser: Browser, tmp_path: Path) -> None:
+def test_kernels_open_at_the_first_kernel(browser: Browser, tmp_path: Path) -> None:
     with api.record("softmax") as record:
         api.compile(lambda x: torch.softmax(x, -1))(torch.ones(50, 30))
-    with opened(browser, write_report(record, tmp_path / "report.html")) as page:
+    with open_report(browser, write_report(record, tmp_path / "report.html")) as page:
         explorer = Explorer(page.locator(".cutaway"))
         explorer.show(1, "kernel")
         expect(explorer.line(1, 'extern "C" void forward_0')).to_be_in_viewport()
         expect(explorer.line(1, "using f32 = float")).not_to_be_in_viewport()
 
 
-def test_the_chain_is_walked_with_the_keys(explorer: Explorer, page: Page, shoot: Shoot) -> None:
+def test_arrow_keys_move_along_the_chain(explorer: Explorer, page: Page, screenshot: Screenshot) -> None:
     explorer.click_line(0, "x.cos() + 1")
     step = explorer.strip.get_by_role("button", name=re.compile("^Captured"))
     step.click()
@@ -82,12 +82,12 @@ def test_the_chain_is_walked_with_the_keys(explorer: Explorer, page: Page, shoot
         expect(explorer.strip.locator(".walked")).to_contain_text(stage)
         expect(explorer.root.locator(f'section.pane[aria-label^="{stage}"]')).to_be_visible()
     expect(explorer.root.locator(".cm-line.hovered, .cm-line.hover-linked").first).to_be_visible()
-    shoot(page, "chain")
+    screenshot(page, "chain")
     page.keyboard.press("ArrowLeft")
     expect(explorer.strip.locator(".walked")).to_contain_text("Fusion")
 
 
-def test_panes_and_how_they_are_shown_are_remembered(explorer: Explorer, page: Page) -> None:
+def test_panes_and_modes_are_remembered(explorer: Explorer, page: Page) -> None:
     explorer.show(1, "captured").get_by_role("button", name="Python").click()
     explorer.add_pane()
     explorer.show(2, "guards")
@@ -101,7 +101,7 @@ def test_panes_and_how_they_are_shown_are_remembered(explorer: Explorer, page: P
     expect(explorer.tree).to_be_visible()
 
 
-def test_a_break_and_a_guard_lead_to_the_step_that_made_them(explorer: Explorer) -> None:
+def test_a_break_and_a_guard_lead_to_their_steps(explorer: Explorer) -> None:
     explorer.root.locator(".count").filter(has_text="graph break").click()
     explorer.root.get_by_role("button", name="of the capture").click()
     steps = explorer.root.locator('section.pane[aria-label^="Symbolic steps"]')
@@ -110,13 +110,13 @@ def test_a_break_and_a_guard_lead_to_the_step_that_made_them(explorer: Explorer)
     expect(steps.locator(".added.guard").first).to_be_visible()
 
 
-def test_a_narrow_page_can_be_read(browser: Browser, report: Path, shoot: Shoot) -> None:
+def test_a_narrow_page_is_readable(browser: Browser, report: Path, screenshot: Screenshot) -> None:
     page = browser.new_page(viewport={"width": 620, "height": 700})
     page.goto(report.as_uri())
     explorer = Explorer(page.locator(".cutaway"))
     explorer.root.get_by_role("button", name="Frames").click()
     explorer.click_line(0, "x.cos()")
-    shoot(page, "narrow")
+    screenshot(page, "narrow")
     width = page.evaluate("() => document.documentElement.scrollWidth")
     assert width <= 620
     assert all(each.bounding_box()["width"] > 250 for each in explorer.root.locator("section.pane").all())  # type: ignore[index]

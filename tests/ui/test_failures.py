@@ -1,4 +1,4 @@
-"""A failure of the compiler comes first: in the bar, in the overview, at the user's line, and once as a warning."""
+"""A failure of the compiler is shown first in the bar and the overview, at the user's line, and once as a warning."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from playwright.sync_api import Page, expect
 
 from tests.ui.drive import Notebook, Server
 
-Shoot = Callable[[Page, str], None]
+Screenshot = Callable[[Page, str], None]
 
 CELLS = {
     "load": """%load_ext kernel_magics
@@ -26,6 +26,9 @@ x = torch.ones(64)
 y = x.cos()
 if y.sum() > 0:
     y = y.sin() + 1""",
+    "whole": """%%compile --fullgraph
+if x.sum() > 0:
+    x = x + 1""",
 }
 
 
@@ -33,11 +36,11 @@ if y.sum() > 0:
 def notebook(page: Page, server: Server) -> Notebook:
     notebook = Notebook(page, server, server.notebook("failures.ipynb", CELLS)).open()
     notebook.run_all()
-    assert notebook.errors() == []
+    assert [error.partition(":")[0] for error in notebook.errors()] == ["FullGraphError"]
     return notebook
 
 
-def test_a_failure_comes_first(notebook: Notebook, shoot: Shoot) -> None:
+def test_a_failure_comes_first(notebook: Notebook, screenshot: Screenshot) -> None:
     explorer = notebook.explorer("compile").root
     expect(explorer.locator(".bar .count").first).to_have_text("1 failure")
     overview = explorer.get_by_label("Overview", exact=True)
@@ -54,11 +57,24 @@ def test_a_failure_comes_first(notebook: Notebook, shoot: Shoot) -> None:
     assert line.startswith("y = y.sin() + 1")
     mark.hover()
     expect(notebook.page.locator(".cutaway-tip")).to_contain_text("--save record.json")
-    shoot(notebook.page, "failure")
+    screenshot(notebook.page, "failure")
     explorer.locator(".bar .count").first.click()
     block.locator("summary").click()
     expect(block.locator("pre")).to_contain_text("in broken")
-    shoot(notebook.page, "failure_open")
+    screenshot(notebook.page, "failure_open")
     expect(cell.locator(".jp-RenderedText[data-mime-type='application/vnd.jupyter.stderr']")).to_contain_text(
         "CompileWarning: Cutaway failed to compile this, in the stage lower: ZeroDivisionError: by design"
     )
+
+
+def test_a_graph_break_that_is_refused_is_explained_above_its_traceback(
+    notebook: Notebook, screenshot: Screenshot
+) -> None:
+    explorer = notebook.explorer("whole").root
+    overview = explorer.get_by_label("Overview", exact=True)
+    expect(overview).to_contain_text("Graph break: data-dependent branch")
+    expect(overview).to_contain_text("ended with an exception, which the call raised. fullgraph=True, but the graph")
+    box = explorer.bounding_box()
+    assert box is not None
+    assert box["height"] <= 300
+    screenshot(notebook.page, "fullgraph")

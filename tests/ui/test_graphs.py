@@ -1,4 +1,4 @@
-"""Drawings of graphs, in the offline report: groups, search, keys, colours, facing pages, the cut, other budgets."""
+"""Drawings of graphs, in the report: groups, search, keys, overlays, side by side, the cut, memory budgets."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from compiler_core.api import compile as api
 from kernel_magics.display.report import write_report
 from tests.ui.drive import Explorer
 
-Shoot = Callable[[Page, str], None]
+Screenshot = Callable[[Page, str], None]
 WIDTH = 16
 
 
@@ -62,38 +62,38 @@ def theme(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def visit(browser: Browser) -> Iterator[Callable[[Path, str], Explorer]]:
-    """Opens a report; what goes wrong on its page fails the test."""
+def open_explorer(browser: Browser) -> Iterator[Callable[[Path, str], Explorer]]:
+    """Returns a function that opens a report; an error on a page fails the test."""
     contexts = []
-    trouble: list[str] = []
+    errors: list[str] = []
 
-    def visit(path: Path, scheme: str = "light") -> Explorer:
+    def open_explorer(path: Path, scheme: str = "light") -> Explorer:
         context = browser.new_context(viewport={"width": 1600, "height": 900}, color_scheme=scheme)  # type: ignore[arg-type]
         contexts.append(context)
         page = context.new_page()
-        page.on("pageerror", lambda error: trouble.append(str(error)))
+        page.on("pageerror", lambda error: errors.append(str(error)))
         page.goto(path.as_uri())
         return Explorer(page.locator(".cutaway"))
 
-    yield visit
+    yield open_explorer
     for context in contexts:
         context.close()
-    assert trouble == []
+    assert errors == []
 
 
 def graph(explorer: Explorer, at: int, kind: str) -> Locator:
-    """The drawing in a pane, once it is there."""
+    """Shows a graph in a pane and returns its drawing, once it has nodes."""
     drawing = explorer.show(at, kind).locator(".graph")
-    expect(drawing.locator(".spots > .node")).not_to_have_count(0)
+    expect(drawing.locator(".node-elements > .node")).not_to_have_count(0)
     return drawing
 
 
 def boxes(drawing: Locator) -> Locator:
-    return drawing.locator(".spots > .node")
+    return drawing.locator(".node-elements > .node")
 
 
 def group(drawing: Locator, name: str) -> Locator:
-    return drawing.locator(f'.spots > [aria-label^="{name}, collapsed"]')
+    return drawing.locator(f'.node-elements > [aria-label^="{name}, collapsed"]')
 
 
 def pixels(drawing: Locator) -> str:
@@ -101,13 +101,13 @@ def pixels(drawing: Locator) -> str:
     return picture
 
 
-def test_a_large_graph_begins_with_its_modules_collapsed(
-    visit: Callable[..., Explorer], large: Path, shoot: Shoot, theme: str
+def test_a_large_graph_starts_with_collapsed_modules(
+    open_explorer: Callable[..., Explorer], large: Path, screenshot: Screenshot, theme: str
 ) -> None:
-    explorer = visit(large, theme)
+    explorer = open_explorer(large, theme)
     drawing = graph(explorer, 1, "joint")
     expect(group(drawing, "layers.0")).to_have_count(1)
-    shoot(explorer.root.page, f"graph_modules_{theme}")
+    screenshot(explorer.root.page, f"graph_modules_{theme}")
     group(drawing, "layers.0").dblclick()
     expect(group(drawing, "layers.0")).to_have_count(0)
     expect(group(drawing, "layers.0.norm")).to_have_count(1)
@@ -117,19 +117,19 @@ def test_a_large_graph_begins_with_its_modules_collapsed(
     expect(group(drawing, "layers.0")).to_have_count(0)
     drawing.get_by_role("button", name="Show the whole graph").click()
     explorer.root.page.wait_for_timeout(400)
-    shoot(explorer.root.page, f"graph_whole_{theme}")
+    screenshot(explorer.root.page, f"graph_whole_{theme}")
     drawing.get_by_label("Collapse by").select_option("Repeated blocks")
     expect(group(drawing, "block 1")).to_have_count(1)
 
 
 @pytest.mark.parametrize("mode", ["captured", "joint", "forward", "backward", "facing"])
-def test_a_drawing_opens_on_boxes_that_can_be_read(visit: Callable[..., Explorer], small: Path, mode: str) -> None:
-    explorer = visit(small)
+def test_a_drawing_opens_at_a_readable_scale(open_explorer: Callable[..., Explorer], small: Path, mode: str) -> None:
+    explorer = open_explorer(small)
     page = explorer.root.page
     page.set_viewport_size({"width": 900, "height": 500})
     drawing = graph(explorer, 1, "forward" if mode == "facing" else mode)
     if mode == "facing":
-        explorer.pane(1).get_by_role("button", name="Facing").click()
+        explorer.pane(1).get_by_role("button", name="Side by side").click()
         drawing = explorer.pane(1).locator(".graph")
         expect(boxes(drawing)).not_to_have_count(0)
     page.wait_for_timeout(500)
@@ -145,8 +145,10 @@ def inside(box: FloatRect, window: FloatRect) -> bool:
     return across and window["y"] <= box["y"] and box["y"] + box["height"] <= window["y"] + window["height"]
 
 
-def test_search_goes_into_groups_and_narrows(visit: Callable[..., Explorer], large: Path, shoot: Shoot) -> None:
-    explorer = visit(large)
+def test_search_expands_groups_and_shows_only_matches(
+    open_explorer: Callable[..., Explorer], large: Path, screenshot: Screenshot
+) -> None:
+    explorer = open_explorer(large)
     drawing = graph(explorer, 1, "forward")
     window = drawing.locator(".window")
     window.focus()
@@ -158,19 +160,19 @@ def test_search_goes_into_groups_and_narrows(visit: Callable[..., Explorer], lar
     search.press("Enter")
     expect(drawing.locator(".count")).to_have_text("1 of 1")
     expect(group(drawing, "layers.7")).to_have_count(0)
-    expect(drawing.locator('.spots > .current[aria-label*="aten.addmm"]')).to_have_count(1)
+    expect(drawing.locator('.node-elements > .current[aria-label*="aten.addmm"]')).to_have_count(1)
     search.fill("op:addmm")
     expect(drawing.locator(".count")).to_have_text("40 found")
     drawing.get_by_role("button", name="Show only").click()
     drawing.get_by_label("Collapse by").select_option("No groups")
     expect(boxes(drawing)).to_have_count(40)
-    shoot(explorer.root.page, "graph_search")
+    screenshot(explorer.root.page, "graph_search")
     drawing.get_by_role("button", name="40 found").click()
     expect(boxes(drawing)).not_to_have_count(40)
 
 
-def test_keys_walk_pin_and_narrow(visit: Callable[..., Explorer], small: Path) -> None:
-    explorer = visit(small)
+def test_keys_move_pin_and_show_subsets(open_explorer: Callable[..., Explorer], small: Path) -> None:
+    explorer = open_explorer(small)
     drawing = graph(explorer, 1, "captured")
     window = drawing.locator(".window")
     explorer.node(1, "layer_norm").click()
@@ -198,58 +200,60 @@ def test_keys_walk_pin_and_narrow(visit: Callable[..., Explorer], small: Path) -
     expect(explorer.root.locator(".pinned")).to_have_count(0)
 
 
-def test_colours_say_bytes_decisions_and_kernels(visit: Callable[..., Explorer], small: Path, shoot: Shoot) -> None:
-    explorer = visit(small)
+def test_overlays_show_bytes_decisions_and_kernels(
+    open_explorer: Callable[..., Explorer], small: Path, screenshot: Screenshot
+) -> None:
+    explorer = open_explorer(small)
     drawing = graph(explorer, 1, "forward")
     seen = {pixels(drawing)}
-    for overlay in ("Bytes", "Kernels' traffic", "Saved or computed again", "Kernels"):
+    for overlay in ("Bytes", "Kernel traffic", "Saved or recomputed", "Kernels"):
         drawing.get_by_label("Colour by").select_option(overlay)
         explorer.root.page.wait_for_timeout(100)
         seen.add(pixels(drawing))
         if overlay == "Bytes":
             expect(drawing.locator(".legend")).to_contain_text("B")
-            shoot(explorer.root.page, "graph_bytes")
+            screenshot(explorer.root.page, "graph_bytes")
     assert len(seen) == 5
 
 
-def test_facing_pages_the_cut_and_other_budgets(
-    visit: Callable[..., Explorer], small: Path, shoot: Shoot, theme: str
+def test_side_by_side_the_cut_and_other_budgets(
+    open_explorer: Callable[..., Explorer], small: Path, screenshot: Screenshot, theme: str
 ) -> None:
-    explorer = visit(small, theme)
+    explorer = open_explorer(small, theme)
     page = explorer.root.page
     graph(explorer, 1, "forward")
-    explorer.pane(1).get_by_role("button", name="Facing").click()
+    explorer.pane(1).get_by_role("button", name="Side by side").click()
     drawing = explorer.pane(1).locator(".graph")
-    expect(drawing.locator('.spots > [aria-label*="saved"]')).not_to_have_count(0)
+    expect(drawing.locator('.node-elements > [aria-label*="saved"]')).not_to_have_count(0)
     drawing.get_by_label("Collapse by").select_option("No groups")
-    # each saved value stands on both pages
-    expect(drawing.locator('.spots > [aria-label*="addmm = "]')).to_have_count(1)
+    # a saved value appears in both graphs; in the forward with its target
+    expect(drawing.locator('.node-elements > [aria-label*="addmm = "]')).to_have_count(1)
     drawing.get_by_role("button", name="Show the whole graph").click()
     page.wait_for_timeout(400)
-    shoot(page, f"graph_facing_{theme}")
+    screenshot(page, f"graph_facing_{theme}")
     explorer.show(0, "partition")
     slider = explorer.pane(0).get_by_label("Memory budget", exact=True)
     drawing = graph(explorer, 1, "joint")
     page.wait_for_timeout(300)
     before = pixels(drawing)
-    said = explorer.pane(0).locator(".budget [role=status]").inner_text()
+    description = explorer.pane(0).locator(".budget [role=status]").inner_text()
     slider.focus()
     for _ in range(3):
         page.keyboard.press("ArrowLeft")
-    expect(explorer.pane(0).locator(".budget [role=status]")).not_to_have_text(said)
+    expect(explorer.pane(0).locator(".budget [role=status]")).not_to_have_text(description)
     expect(explorer.pane(0).locator(".budget .changes")).to_contain_text("no longer saved")
     page.wait_for_timeout(300)
     assert pixels(drawing) != before
-    shoot(page, f"graph_cut_{theme}")
+    screenshot(page, f"graph_cut_{theme}")
 
 
-def test_fusion_says_what_it_saves_and_what_it_refused(
-    visit: Callable[..., Explorer], small: Path, shoot: Shoot
+def test_fusion_shows_avoided_traffic_and_refusals(
+    open_explorer: Callable[..., Explorer], small: Path, screenshot: Screenshot
 ) -> None:
-    explorer = visit(small)
+    explorer = open_explorer(small)
     pane = explorer.show(0, "fusion")
     expect(pane).to_contain_text(re.compile(r"fusing them avoids [\d.]+ KiB of memory traffic"))
     pane.locator("tbody tr").first.click()
     expect(pane.locator("tr.pinned")).not_to_have_count(0)
     expect(pane.locator(".refusals tbody tr").first).to_be_attached()
-    shoot(explorer.root.page, "fusion")
+    screenshot(explorer.root.page, "fusion")

@@ -1,4 +1,4 @@
-"""A record from a stranger is text: nothing of it runs, loads, or breaks the page."""
+"""An untrusted record is shown as text: nothing in it runs, loads or breaks the page."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import pytest
 from playwright.sync_api import Browser, Page, Route, expect
 
 from compiler_core.records import Record
-from kernel_magics.display import summary
+from kernel_magics.display import static_html
 from kernel_magics.display.messages import PANES
 from kernel_magics.display.report import write_report
 from tests.ui.drive import Explorer
 from tests.ui.hostile import MEGABYTE, STRINGS, hostile_record
 
-# CodeMirror puts images without a source beside its widgets.
+# CodeMirror adds images without a source next to its widgets.
 FOREIGN = (
     "script, iframe, object, embed, img:not(.cm-widgetBuffer), link, meta, base, form, video, a[href], foreignObject, "
     "[onload], [onerror]"
@@ -30,29 +30,29 @@ def record() -> Record:
 
 @pytest.fixture
 def page(browser: Browser) -> Iterator[Page]:
-    """A page that notes in `trouble` what went wrong or was asked of the network, which must be nothing."""
+    """A page on which errors and network requests fail the test."""
     context = browser.new_context(viewport={"width": 1500, "height": 900})
-    trouble: list[str] = []
+    errors: list[str] = []
 
     def refuse(route: Route) -> None:
         if route.request.url.startswith("file:"):
             route.continue_()
         else:
-            trouble.append(f"asked for {route.request.url}")
+            errors.append(f"asked for {route.request.url}")
             route.abort()
 
     context.route(re.compile("^(?!blob:|data:)"), refuse)
     page = context.new_page()
-    page.on("pageerror", lambda error: trouble.append(str(error)))
-    page.on("dialog", lambda dialog: trouble.append(dialog.message))
-    page.on("console", lambda message: trouble.append(message.text) if message.type == "error" else None)
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.on("dialog", lambda dialog: errors.append(dialog.message))
+    page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
     yield page
-    assert trouble == []
+    assert errors == []
     assert page.evaluate("window.evil") is None
     context.close()
 
 
-def test_there_are_a_hundred() -> None:
+def test_there_are_a_hundred_strings() -> None:
     assert len(set(STRINGS)) == len(STRINGS) == 100
     assert max(map(len, STRINGS)) == MEGABYTE
 
@@ -77,7 +77,7 @@ def test_the_explorer_shows_them_as_text(page: Page, record: Record, tmp_path: P
         assert page.locator(".cutaway").locator(FOREIGN).count() == 0
 
 
-def test_pinning_one_walks_it(page: Page, record: Record, tmp_path: Path) -> None:
+def test_a_pinned_item_and_its_links(page: Page, record: Record, tmp_path: Path) -> None:
     small = Record.from_json(record.to_json())
     small.frames = [frame for frame in small.frames if len(frame.name) < MEGABYTE][:5]
     page.goto(write_report(small, tmp_path / "report.html").as_uri())
@@ -91,13 +91,13 @@ def test_pinning_one_walks_it(page: Page, record: Record, tmp_path: Path) -> Non
     assert page.locator(".cutaway").locator(FOREIGN).count() == 0
 
 
-def test_the_summary_as_html_is_text(page: Page, record: Record) -> None:
-    page.set_content(summary.html(record))
+def test_the_html_summary_is_escaped(page: Page, record: Record) -> None:
+    page.set_content(static_html.html(record))
     assert page.locator(FOREIGN).count() == 0
     assert STRINGS[0] in page.locator("body").inner_text()
 
 
-def test_what_was_written_is_read_again(record: Record) -> None:
+def test_the_record_is_saved_and_loaded(record: Record) -> None:
     again = Record.from_json(record.to_json())
     assert [frame.name for frame in again.frames] == STRINGS
     record.to_json().encode()

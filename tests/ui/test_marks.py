@@ -1,4 +1,4 @@
-"""Marks in the cells' own editors, in JupyterLab and in Notebook 7."""
+"""Marks in the notebook's own editors, in JupyterLab and in Notebook 7."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from playwright.sync_api import Locator, Page, expect
 
 from tests.ui.drive import Notebook, Server
 
-Shoot = Callable[[Page, str], None]
+Screenshot = Callable[[Page, str], None]
 
 CELLS = {
     "load": "%load_ext kernel_magics\nimport torch, kernel_magics\nbig = torch.ones(512, 512)",
@@ -22,15 +22,15 @@ CELLS = {
 
 @pytest.fixture(scope="module", params=["lab/tree", "notebooks"], ids=["lab", "notebook7"])
 def notebook(request: pytest.FixtureRequest, page: Page, server: Server) -> Notebook:
-    made = server.notebook(f"marks_{request.param[:3]}.ipynb", CELLS)
-    notebook = Notebook(page, server, made, path=request.param).open()
+    result = server.notebook(f"marks_{request.param[:3]}.ipynb", CELLS)
+    notebook = Notebook(page, server, result, path=request.param).open()
     notebook.run_all()
     assert notebook.errors() == []
     return notebook
 
 
 def marks(notebook: Notebook, id_: str) -> Locator:
-    """The marks of a cell's editor, not those of the explorer below it."""
+    """Returns the marks in a cell's editor, without those in the explorer below it."""
     cell = notebook.element(id_)
     cell.scroll_into_view_if_needed()
     return cell.locator(".jp-Cell-inputArea .cutaway-mark")
@@ -41,7 +41,7 @@ def line_of(mark: Locator) -> str:
     return text.strip()
 
 
-def test_lines_are_marked_with_reason_and_hint(notebook: Notebook, shoot: Shoot) -> None:
+def test_marks_have_reason_and_hint(notebook: Notebook, screenshot: Screenshot) -> None:
     found = marks(notebook, "define")
     mark = found.filter(has_text="graph break: data-dependent branch")
     expect(mark).to_have_count(1)
@@ -50,25 +50,25 @@ def test_lines_are_marked_with_reason_and_hint(notebook: Notebook, shoot: Shoot)
     tip = notebook.page.locator(".cutaway-tip")
     expect(tip).to_contain_text("depends on the value of a tensor")
     expect(tip).to_contain_text("What to do: Use torch.where")
-    shoot(notebook.page, f"marks_{notebook.path[:3]}")
+    screenshot(notebook.page, f"marks_{notebook.path[:3]}")
     notebook.page.mouse.move(5, 5)
     expect(tip).to_have_count(0)
-    again = found.filter(has_text="compiled again").first
+    again = found.filter(has_text="recompiled").first
     again.hover()
-    expect(tip).to_contain_text("expected shape (64, 32), got shape (128, 32)")
+    expect(tip).to_contain_text("x was expected to be shape (64, 32) and is shape (128, 32).")
     hot = marks(notebook, "compile").filter(has_text=re.compile("^hot: "))
     expect(hot).to_have_count(1)
     assert line_of(hot).startswith("large = big.exp()")
 
 
-def test_a_mark_opens_the_explorer_there(notebook: Notebook) -> None:
+def test_a_mark_opens_the_explorer_at_its_line(notebook: Notebook) -> None:
     marks(notebook, "define").filter(has_text="graph break").click()
     explorer = notebook.explorer("compile")
     expect(explorer.root.get_by_label("Overview", exact=True)).to_contain_text("Graph break: data-dependent branch")
     expect(explorer.line(0, "if y.sum()")).to_have_class(re.compile("pinned"))
 
 
-def test_marks_follow_edits_and_leave_when_the_code_changes(notebook: Notebook) -> None:
+def test_marks_follow_edits_and_disappear_when_the_code_changes(notebook: Notebook) -> None:
     mark = marks(notebook, "define").filter(has_text="graph break")
     editor = notebook.element("define").locator(".jp-Cell-inputArea .cm-content")
     keyboard = notebook.page.keyboard
@@ -99,10 +99,10 @@ def test_marks_survive_save_and_reload_without_a_kernel(notebook: Notebook) -> N
     expect(overview).to_contain_text("Use torch.where")
 
 
-def test_a_notebook_that_is_not_trusted_has_its_marks(notebook: Notebook) -> None:
-    """They come from the record alone: nothing of it runs, and no kernel is asked."""
+def test_an_untrusted_notebook_has_marks(notebook: Notebook) -> None:
+    """Marks are made from the record only: nothing in it runs, and no kernel is used."""
     saved = nbformat.read(notebook.server.root / notebook.name, as_version=4)
-    saved.cells[0].source += "  # another hand's"
+    saved.cells[0].source += "  # edited by someone else"
     strange = f"strange_{notebook.name}"
     nbformat.write(saved, notebook.server.root / strange)
     page = notebook.page.context.new_page()
@@ -120,7 +120,7 @@ def test_a_notebook_that_is_not_trusted_has_its_marks(notebook: Notebook) -> Non
     page.close()
 
 
-def test_marks_go_with_the_output(notebook: Notebook) -> None:
+def test_clearing_the_output_removes_the_marks(notebook: Notebook) -> None:
     expect(marks(notebook, "define")).not_to_have_count(0)
     notebook.page.evaluate(
         """() => {

@@ -1,4 +1,4 @@
-"""What was measured on demand, as a person sees it: times, the roof, errors beside float64, what was tuned."""
+"""Measurements on demand in the explorer: times, the roofline, errors against float64, autotuning."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from playwright.sync_api import Browser, Page, expect
 import compiler_core
 from compiler_core.api.accuracy import check_accuracy
 from compiler_core.api.measure import measure
-from compiler_core.records import Record, Tried, Tuning
+from compiler_core.records import Record, Tuning, TuningTrial
 from kernel_magics.display.report import write_report
-from tests.ui.drive import Explorer, Notebook, Server, opened
+from tests.ui.drive import Explorer, Notebook, Server, open_report
 
-Shoot = Callable[[Page, str], None]
+Screenshot = Callable[[Page, str], None]
 SOURCE = "def f(x, w):\n    small = x.sin()\n    large = (small @ w).softmax(-1)\n    return (large * large).sum()\n"
 
 
@@ -26,110 +26,112 @@ SOURCE = "def f(x, w):\n    small = x.sin()\n    large = (small @ w).softmax(-1)
 def record() -> Record:
     namespace: dict[str, object] = {}
     exec(compile(SOURCE, "/work/program.py", "exec"), namespace)
-    with compiler_core.record("measured") as made:
-        made.source("/work/program.py", 1, SOURCE.splitlines())
+    with compiler_core.record("measured") as result:
+        result.source("/work/program.py", 1, SOURCE.splitlines())
         fast = compiler_core.compile(namespace["f"], strict=True, tune=True)
         fast(torch.randn(8, 64), torch.randn(64, 8192, requires_grad=True)).backward()
-    measure(made)
-    check_accuracy(made)
-    assert made.notes == []
-    return made
+    measure(result)
+    check_accuracy(result)
+    assert result.notes == []
+    return result
 
 
 @pytest.fixture(params=[("light", 1600), ("dark", 1600), ("light", 1000)], ids=["light", "dark", "narrow"])
-def look(request: pytest.FixtureRequest) -> tuple[str, int]:
+def appearance(request: pytest.FixtureRequest) -> tuple[str, int]:
     found: tuple[str, int] = request.param
     return found
 
 
 @contextmanager
-def looked_at(browser: Browser, record: Record, folder: Path, look: tuple[str, int]) -> Iterator[Page]:
-    """The report of `record`, in these colours and this width."""
-    scheme, width = look
-    with opened(browser, write_report(record, folder / "report.html"), color_scheme=scheme) as page:
+def opened_report(browser: Browser, record: Record, folder: Path, appearance: tuple[str, int]) -> Iterator[Page]:
+    """Opens the report of `record` with a colour scheme and a width."""
+    scheme, width = appearance
+    with open_report(browser, write_report(record, folder / "report.html"), color_scheme=scheme) as page:
         page.set_default_timeout(8000)
         page.set_viewport_size({"width": width, "height": 900})
         yield page
 
 
 def show(page: Page, kind: str) -> Explorer:
-    """The explorer with one pane of this kind."""
+    """Shows a kind of pane in the first pane, and returns the explorer."""
     explorer = Explorer(page.locator(".cutaway"))
     explorer.show(0, kind)
     return explorer
 
 
 def test_costs_and_hot_lines_are_by_time(
-    browser: Browser, record: Record, tmp_path: Path, look: tuple[str, int], shoot: Shoot
+    browser: Browser, record: Record, tmp_path: Path, appearance: tuple[str, int], screenshot: Screenshot
 ) -> None:
-    with looked_at(browser, record, tmp_path, look) as page:
+    with opened_report(browser, record, tmp_path, appearance) as page:
         pane = show(page, "costs").pane(0)
         expect(pane.locator("th").first.locator("xpath=..")).to_have_text(re.compile("Kernel.*Share.*Time.*Traffic"))
         expect(pane.locator(".lead").first).to_contain_text(re.compile(r"in [\d.]+ (µs|ms)\."))
         box, table = pane.bounding_box(), pane.locator("table").first.bounding_box()
         assert box is not None
         assert table is not None
-        assert table["x"] + table["width"] <= box["x"] + box["width"], "all columns are in sight"
+        assert table["x"] + table["width"] <= box["x"] + box["width"], "all columns are visible"
         pane = show(page, "source").pane(0)
         hot = pane.locator(".cutaway-mark", has_text="of the time")
         expect(hot).to_have_count(1)
         expect(hot.locator("xpath=ancestor::*[contains(@class, 'cm-line')]")).to_contain_text("large = (small @ w)")
-        shoot(page, f"measured_costs_{look[0]}_{look[1]}")
+        screenshot(page, f"measured_costs_{appearance[0]}_{appearance[1]}")
 
 
-def test_roofline_of_here_and_of_a_named_target(
-    browser: Browser, record: Record, tmp_path: Path, look: tuple[str, int], shoot: Shoot
+def test_roofline_of_this_device_and_of_a_target(
+    browser: Browser, record: Record, tmp_path: Path, appearance: tuple[str, int], screenshot: Screenshot
 ) -> None:
-    with looked_at(browser, record, tmp_path, look) as page:
+    with opened_report(browser, record, tmp_path, appearance) as page:
         pane = show(page, "roofline").pane(0)
         kernels = record.compiles[0].kernels
         expect(pane.locator("tbody tr")).to_have_count(len(kernels))
         expect(pane.locator("tbody tr .share").filter(has_text="%")).to_have_count(len(kernels))
-        shoot(page, f"measured_roofline_{look[0]}_{look[1]}")
-        pane.get_by_label("The device whose roof it is").select_option(label="sm_90: H200")
+        screenshot(page, f"measured_roofline_{appearance[0]}_{appearance[1]}")
+        pane.get_by_label("Device").select_option(label="sm_90: H200")
         expect(pane.locator(".lead")).to_contain_text("4.80e+3 GB/s")
         expect(pane.locator("tbody tr .share").filter(has_text="not timed")).to_have_count(len(kernels))
 
 
-def test_errors_are_listed_the_worst_first_and_colour_the_graph(
-    browser: Browser, record: Record, tmp_path: Path, look: tuple[str, int], shoot: Shoot
+def test_errors_are_sorted_and_colour_the_graph(
+    browser: Browser, record: Record, tmp_path: Path, appearance: tuple[str, int], screenshot: Screenshot
 ) -> None:
-    made = Record.from_json(record.to_json())
-    made.compiles[0].accuracy[-1].error = 0.25
-    name = made.compiles[0].accuracy[-1].node.rpartition("#")[2]
-    with looked_at(browser, made, tmp_path, look) as page:
+    result = Record.from_json(record.to_json())
+    result.compiles[0].accuracy[-1].error = 0.25
+    name = result.compiles[0].accuracy[-1].node.rpartition("#")[2]
+    with opened_report(browser, result, tmp_path, appearance) as page:
         explorer = show(page, "accuracy")
         pane = explorer.pane(0)
         expect(pane.locator("tbody tr").first).to_contain_text(re.compile(rf"^{name} "))
         expect(pane.locator("tbody tr").first).to_have_class(re.compile("failed"))
-        expect(pane.locator(".lead")).to_contain_text("1 is less exact than twice eager PyTorch's")
-        shoot(page, f"measured_accuracy_{look[0]}_{look[1]}")
+        expect(pane.locator(".lead")).to_contain_text("1 has more than twice the error of eager PyTorch")
+        screenshot(page, f"measured_accuracy_{appearance[0]}_{appearance[1]}")
         pane = explorer.show(0, "forward")
         colours = pane.get_by_label("Colour by")
-        for overlay, title, legend in (("time", "Kernels' time", "ns|µs|ms"), ("error", "Error beside float64", "e-")):
+        for overlay, title, legend in (("time", "Kernel time", "ns|µs|ms"), ("error", "Error against float64", "e-")):
             colours.select_option(label=title)
             expect(pane.locator(".legend")).to_contain_text(re.compile(legend))
-            shoot(page, f"measured_{overlay}_{look[0]}_{look[1]}")
+            screenshot(page, f"measured_{overlay}_{appearance[0]}_{appearance[1]}")
 
 
-def test_what_was_tuned_and_why_not(browser: Browser, record: Record, tmp_path: Path, shoot: Shoot) -> None:
-    with opened(browser, write_report(record, tmp_path / "report.html")) as page:
+def test_autotuning_and_why_nothing_was_tried(
+    browser: Browser, record: Record, tmp_path: Path, screenshot: Screenshot
+) -> None:
+    with open_report(browser, write_report(record, tmp_path / "report.html")) as page:
         pane = show(page, "tuning").pane(0)
         expect(pane).to_contain_text("Nothing was tried: C++ kernels have no block sizes to choose")
-    made = Record.from_json(record.to_json())
-    made.compiles[0].tunings = [
+    result = Record.from_json(record.to_json())
+    result.compiles[0].tunings = [
         Tuning("forward", "sm_90", tried=[
-            Tried("forward_1", "4 rows x 1024 columns, 8 warps", 8200.0, 40, 0),
-            Tried("forward_1", "1 rows x 8192 columns, 16 warps", 6150.0, 60, 8, chosen=True),
-            Tried("forward_1", "8 rows x 8192 columns, 16 warps", why_not="out of resource: shared memory"),
+            TuningTrial("forward_1", "4 rows x 1024 columns, 8 warps", 8200.0, 40, 0),
+            TuningTrial("forward_1", "1 rows x 8192 columns, 16 warps", 6150.0, 60, 8, chosen=True),
+            TuningTrial("forward_1", "8 rows x 8192 columns, 16 warps", why_not="out of resource: shared memory"),
         ]),
     ]  # fmt: skip
-    with opened(browser, write_report(made, tmp_path / "report.html")) as page:
+    with open_report(browser, write_report(result, tmp_path / "report.html")) as page:
         pane = show(page, "tuning").pane(0)
-        expect(pane).to_contain_text("3 ways were tried; the best takes 75 % of the usual one's time")
-        expect(pane.locator("tbody tr").nth(1)).to_contain_text("taken")
+        expect(pane).to_contain_text("3 configurations were tried; the best takes 75 % of the default's time")
+        expect(pane.locator("tbody tr").nth(1)).to_contain_text("chosen")
         expect(pane.locator("tbody tr").nth(2)).to_contain_text("out of resource: shared memory")
-        shoot(page, "measured_tuning")
+        screenshot(page, "measured_tuning")
 
 
 CELLS = {
@@ -139,7 +141,7 @@ CELLS = {
 }
 
 
-def test_a_cell_is_measured_on_demand(page: Page, server: Server, shoot: Shoot) -> None:
+def test_a_cell_is_measured_on_demand(page: Page, server: Server, screenshot: Screenshot) -> None:
     notebook = Notebook(page, server, server.notebook("measured.ipynb", CELLS)).open()
     notebook.run_all()
     assert notebook.errors() == []
@@ -148,7 +150,7 @@ def test_a_cell_is_measured_on_demand(page: Page, server: Server, shoot: Shoot) 
     mark.click()
     costs = notebook.explorer("timed").root.locator('section.pane[aria-label^="Costs"]')
     expect(costs.locator(".lead").first).not_to_contain_text("not timed")
-    shoot(page, "measured_cell")
+    screenshot(page, "measured_cell")
     plain = notebook.element("plain").locator(".jp-Cell-inputArea .cutaway-mark").filter(has_text="of the traffic")
     expect(plain).to_have_count(1)
     state = "str(torch.get_rng_state().sum())"

@@ -1,4 +1,4 @@
-"""The same in Notebook 7: what is explored answers, and graphs are drawn, grouped, faced and compared."""
+"""The explorer in Notebook 7: links, drawings, groups, side by side, comparison, themes, and Python access."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from playwright.sync_api import Page, expect
 
 from tests.ui.drive import Explorer, Notebook, Server
 
-Shoot = Callable[[Page, str], None]
+Screenshot = Callable[[Page, str], None]
 
 LOAD = """
 %load_ext kernel_magics
@@ -35,34 +35,34 @@ def notebook(page: Page, server: Server) -> Notebook:
     return notebook
 
 
-def test_pointing_at_a_line_lights_its_node(notebook: Notebook, shoot: Shoot) -> None:
+def test_a_click_on_a_line_highlights_its_node(notebook: Notebook, screenshot: Screenshot) -> None:
     explorer = notebook.explorer("compile")
     explorer.show(1, "forward")
     explorer.click_line(0, "x.cos().cos()")
     expect(explorer.node(1, "cos")).to_have_class(re.compile("pin-linked"))
-    shoot(notebook.page, "notebook7")
+    screenshot(notebook.page, "notebook7")
 
 
-def test_graphs_are_drawn_and_grouped(notebook: Notebook, shoot: Shoot) -> None:
+def test_graphs_are_drawn_and_grouped(notebook: Notebook, screenshot: Screenshot) -> None:
     explorer = notebook.explorer("model")
     pane = explorer.show(1, "forward")
-    nodes = pane.locator(".spots > .node")
-    expect(pane.locator('.spots > [aria-label*="erf"]').first).to_be_attached()
+    nodes = pane.locator(".node-elements > .node")
+    expect(pane.locator('.node-elements > [aria-label*="erf"]').first).to_be_attached()
     every = nodes.count()
     pane.get_by_label("Collapse by").select_option("layer")
     expect(nodes).not_to_have_count(every)
-    expect(pane.locator('.spots > [aria-label*=", collapsed: "]')).not_to_have_count(0)
-    shoot(notebook.page, "notebook7_groups")
+    expect(pane.locator('.node-elements > [aria-label*=", collapsed: "]')).not_to_have_count(0)
+    screenshot(notebook.page, "notebook7_groups")
     pane.get_by_label("Collapse by").select_option("")
     expect(nodes).to_have_count(every)
 
 
-def test_facing_pages_and_two_compiles(notebook: Notebook, shoot: Shoot) -> None:
+def test_side_by_side_and_two_compiles(notebook: Notebook, screenshot: Screenshot) -> None:
     explorer = notebook.explorer("model")
     pane = explorer.show(1, "forward")
-    pane.get_by_role("button", name="Facing").click()
+    pane.get_by_role("button", name="Side by side").click()
     expect(pane.locator(".window")).to_have_attribute("aria-label", re.compile("^forward and backward"))
-    shoot(notebook.page, "notebook7_facing")
+    screenshot(notebook.page, "notebook7_facing")
     pane.get_by_role("button", name="Drawing").click()
     explorer.row("recompiled").first.click()
     beside = explorer.show(1, "compare")
@@ -70,18 +70,18 @@ def test_facing_pages_and_two_compiles(notebook: Notebook, shoot: Shoot) -> None
     expect(beside.locator(".half .cm-line.differs").first).to_be_visible()
 
 
-def test_dark(notebook: Notebook, shoot: Shoot) -> None:
+def test_dark(notebook: Notebook, screenshot: Screenshot) -> None:
     root = notebook.explorer("model").root
     notebook.command("apputils:change-theme", theme="JupyterLab Dark")
     notebook.page.wait_for_selector("body[data-jp-theme-light=false]", state="attached")
     expect(root).to_have_css("color-scheme", "dark")
-    shoot(notebook.page, "notebook7_dark")
+    screenshot(notebook.page, "notebook7_dark")
     notebook.command("apputils:change-theme", theme="JupyterLab Light")
     notebook.page.wait_for_selector("body[data-jp-theme-light=true]", state="attached")
 
 
-def test_python_and_the_explorer_point_at_the_same(notebook: Notebook) -> None:
-    """`view.show(...)` and `view.selection`, both ways."""
+def test_python_and_the_explorer_share_their_state(notebook: Notebook) -> None:
+    """`show(...)` and `selection`, from Python and in the page."""
     explorer: Explorer = notebook.explorer("model")
     notebook.python("kernel_magics.last().show('guards', 'captured')")
     expect(explorer.pane(0)).to_have_attribute("aria-label", re.compile("^Guards"))

@@ -1,4 +1,4 @@
-"""The HTML report: one file, opened from the disk, with no kernel and no network."""
+"""The HTML report: one file, report_page from disk, without a kernel and without network."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from compiler_core.api import compile as api
 from kernel_magics.display.report import write_report
 from tests.ui.drive import Explorer
 
-Shoot = Callable[[Page, str], None]
+Screenshot = Callable[[Page, str], None]
 
 
 def function(inputs: dict[str, torch.Tensor]) -> torch.Tensor:
@@ -34,31 +34,31 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(params=["light", "dark"])
-def opened(request: pytest.FixtureRequest, browser: Browser, report: Path) -> Iterator[tuple[Page, list[str]]]:
-    """The report's page, and what went wrong on it or was asked of the network."""
+def report_page(request: pytest.FixtureRequest, browser: Browser, report: Path) -> Iterator[tuple[Page, list[str]]]:
+    """The report's page, and the list of errors on it and requests to the network."""
     context = browser.new_context(viewport={"width": 1600, "height": 900}, color_scheme=request.param)
-    trouble: list[str] = []
+    errors: list[str] = []
 
     def refuse(route: Route) -> None:
         if route.request.url == report.as_uri():
             route.continue_()
         else:
-            trouble.append(f"asked for {route.request.url}")
+            errors.append(f"asked for {route.request.url}")
             route.abort()
 
     context.route(re.compile("^(?!blob:|data:)"), refuse)
     page = context.new_page()
-    page.on("pageerror", lambda error: trouble.append(str(error)))
-    page.on("console", lambda message: trouble.append(message.text) if message.type == "error" else None)
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
     page.goto(report.as_uri())
-    yield page, trouble
+    yield page, errors
     context.close()
 
 
-def test_report_is_explored_offline(
-    opened: tuple[Page, list[str]], shoot: Shoot, request: pytest.FixtureRequest
+def test_the_report_works_offline(
+    report_page: tuple[Page, list[str]], screenshot: Screenshot, request: pytest.FixtureRequest
 ) -> None:
-    page, trouble = opened
+    page, errors = report_page
     explorer = Explorer(page.locator(".cutaway"))
     expect(explorer.tree).to_contain_text("not reached")
     explorer.node(1, "mean").click()
@@ -67,7 +67,7 @@ def test_report_is_explored_offline(
     explorer.show(2, "kernel")
     explorer.click_line(0, ".cos().cos()")
     expect(explorer.line(2, "::cosf(v0)")).to_have_class(re.compile("pin-linked"))
-    shoot(page, f"report_{request.node.callspec.id}")
+    screenshot(page, f"report_{request.node.callspec.id}")
     page.keyboard.press("Escape")
     expect(page.locator(".pinned, .pin-linked")).to_have_count(0)
-    assert trouble == []
+    assert errors == []

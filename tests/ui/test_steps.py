@@ -1,4 +1,4 @@
-"""The pane that goes through the steps of the symbolic interpreter, in a report."""
+"""The pane with the steps of the symbolic interpreter, in a report."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from compiler_core.api import compile as api
 from kernel_magics.display.report import write_report
 from tests.ui.drive import Explorer
 
-Shoot = Callable[[Page, str], None]
+Screenshot = Callable[[Page, str], None]
 
 
 def scale(value: torch.Tensor, by: int) -> torch.Tensor:
@@ -55,7 +55,7 @@ def texts(pane: Locator, table: str) -> list[str]:
 
 
 def test_steps_forward_and_backward(
-    explorer: Explorer, themed_page: Page, shoot: Shoot, request: pytest.FixtureRequest
+    explorer: Explorer, themed_page: Page, screenshot: Screenshot, request: pytest.FixtureRequest
 ) -> None:
     pane = explorer.pane(2)
     slider = pane.get_by_label("Step", exact=True)
@@ -77,11 +77,11 @@ def test_steps_forward_and_backward(
     themed_page.keyboard.press("ArrowRight")
     themed_page.keyboard.press("ArrowLeft")
     assert pane.locator(".page").inner_text() == state
-    shoot(themed_page, f"steps_{request.node.callspec.id}")
+    screenshot(themed_page, f"steps_{request.node.callspec.id}")
 
 
-def test_a_selected_node_goes_to_its_step(
-    explorer: Explorer, themed_page: Page, shoot: Shoot, request: pytest.FixtureRequest
+def test_a_pinned_node_leads_to_its_step(
+    explorer: Explorer, themed_page: Page, screenshot: Screenshot, request: pytest.FixtureRequest
 ) -> None:
     pane = explorer.pane(2)
     explorer.node(1, "mul_1").click()
@@ -93,10 +93,10 @@ def test_a_selected_node_goes_to_its_step(
     pane.locator(".path button").first.click()
     expect(pane.locator("table", has_text="Locals")).to_contain_text("parts")
     assert "parts list of 1" in texts(pane, "Locals")
-    shoot(themed_page, f"steps_node_{request.node.callspec.id}")
+    screenshot(themed_page, f"steps_node_{request.node.callspec.id}")
 
 
-def test_a_node_of_the_list_goes_back_to_its_step(explorer: Explorer, themed_page: Page) -> None:
+def test_a_listed_node_leads_to_its_step(explorer: Explorer, themed_page: Page) -> None:
     pane = explorer.pane(2)
     pane.get_by_label("Step", exact=True).focus()
     themed_page.keyboard.press("End")
@@ -109,12 +109,12 @@ def test_a_node_of_the_list_goes_back_to_its_step(explorer: Explorer, themed_pag
     expect(pane.locator(".count")).not_to_have_text(before)
 
 
-def test_runs_to_a_line(explorer: Explorer, themed_page: Page) -> None:
+def test_steps_of_a_pinned_line(explorer: Explorer, themed_page: Page) -> None:
     pane = explorer.pane(2)
     explorer.click_line(0, "parts.append")
     finder = pane.locator(".finder")
     expect(finder).to_contain_text("selection: 1 of ")
-    pane.get_by_role("button", name="Run to the selection's next step").click()
+    pane.get_by_role("button", name="Next step of the selection").click()
     expect(finder).to_contain_text("selection: 2 of ")
     pane.get_by_label("Step", exact=True).focus()
     themed_page.keyboard.press("p")
@@ -123,18 +123,18 @@ def test_runs_to_a_line(explorer: Explorer, themed_page: Page) -> None:
     expect(finder).to_be_hidden()
 
 
-def test_the_attempt_that_met_the_break(
-    explorer: Explorer, themed_page: Page, shoot: Shoot, request: pytest.FixtureRequest
+def test_the_attempt_with_the_graph_break(
+    explorer: Explorer, themed_page: Page, screenshot: Screenshot, request: pytest.FixtureRequest
 ) -> None:
     pane = explorer.pane(2)
-    pane.get_by_label("Which attempt").select_option(label="Attempt 1: met a break")
+    pane.get_by_label("Attempt to capture the frame").select_option(label="Attempt 1: graph break")
     pane.get_by_label("Step", exact=True).focus()
     themed_page.keyboard.press("End")
     expect(pane.locator(".added.break")).to_contain_text("data-dependent branch")
-    shoot(themed_page, f"steps_break_{request.node.callspec.id}")
+    screenshot(themed_page, f"steps_break_{request.node.callspec.id}")
 
 
-def test_a_compile_without_steps_says_how_to_have_them(browser: Browser, tmp_path: Path) -> None:
+def test_a_compile_without_steps_names_the_option(browser: Browser, tmp_path: Path) -> None:
     with api.record("no steps") as record:
         api.compile(scale, backend="eager")(torch.ones(2), 2)
     page = browser.new_page()

@@ -1,4 +1,4 @@
-"""What stock torch.compile did, in a report: its panes, and the links from a kernel's line to the user's."""
+"""Records of stock torch.compile, in a report: its panes, links from kernels to the user's lines, comparisons."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kernel_magics.display.report import write_report
 from tests.stock.stock_ranks import run_job
 from tests.ui.drive import Explorer
 
-Shoot = Callable[[Page, str], None]
+Screenshot = Callable[[Page, str], None]
 
 pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute:UserWarning")
 
@@ -47,7 +47,7 @@ def explorer(report: Path, browser: Browser) -> Iterator[Explorer]:
     page.close()
 
 
-def test_the_break_is_explained_with_pytorchs_words(explorer: Explorer) -> None:
+def test_the_graph_break_has_pytorchs_explanation(explorer: Explorer) -> None:
     expect(explorer.row("function from line")).to_have_count(1)
     overview = explorer.show(0, "overview")
     expect(overview).to_contain_text("Graph break: Data-dependent branching")
@@ -56,19 +56,19 @@ def test_the_break_is_explained_with_pytorchs_words(explorer: Explorer) -> None:
 
 
 def test_panes_that_only_stock_has(explorer: Explorer) -> None:
-    expect(explorer.show(0, "pregrad").locator(".spots > .node")).not_to_have_count(0)
+    expect(explorer.show(0, "pregrad").locator(".node-elements > .node")).not_to_have_count(0)
     expect(explorer.show(0, "passes")).to_contain_text("remove_noop_ops")
-    expect(explorer.show(0, "postgrad").locator(".spots > .node")).not_to_have_count(0)
+    expect(explorer.show(0, "postgrad").locator(".node-elements > .node")).not_to_have_count(0)
     expect(explorer.show(0, "other")).to_contain_text("dynamo_graph_break_reason")
     expect(explorer.show(0, "guards")).to_contain_text("TENSOR_MATCH")
     expect(explorer.show(0, "timings")).to_contain_text("GraphLowering.run")
     expect(explorer.show(0, "steps")).to_contain_text("RESUME")
 
 
-def test_what_a_pass_changed_is_seen_beside_the_graph_before(explorer: Explorer) -> None:
+def test_a_pass_is_compared_with_the_graph_before(explorer: Explorer) -> None:
     explorer.row("1/0").click()
     passes = explorer.show(0, "passes")
-    passes.get_by_label("Which one of them").select_option("joint_graph_passes.remove_noop_ops")
+    passes.get_by_label("Artifact").select_option("joint_graph_passes.remove_noop_ops")
     passes.get_by_role("button", name="Change").click()
     before, after = passes.locator(".half").nth(0), passes.locator(".half").nth(1)
     expect(before).to_contain_text("before.joint_graph_passes.remove_noop_ops")
@@ -78,16 +78,16 @@ def test_what_a_pass_changed_is_seen_beside_the_graph_before(explorer: Explorer)
     expect(passes.get_by_role("status")).to_contain_text("difference")
 
 
-def test_a_line_of_a_kernel_lights_the_users_line(explorer: Explorer) -> None:
+def test_a_line_of_a_kernel_is_linked_to_the_users_line(explorer: Explorer) -> None:
     explorer.show(0, "source")
     explorer.show(1, "kernel")
     explorer.click_line(1, ".cos()")
-    assert explorer.lit(0) == ["y = x.cos() + 0"]
+    assert explorer.pinned_lines(0) == ["y = x.cos() + 0"]
 
 
 @pytest.fixture(scope="module")
 def two_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Our engine on the same function, beside stock's."""
+    """The report that compares our engine and stock torch.compile on the same function."""
     runs = []
     for engine, through in (("core", api.compile), ("torch", torch.compile)):
         torch._dynamo.reset()
@@ -107,7 +107,7 @@ def test_two_engines_side_by_side(two_runs: Path, browser: Browser) -> None:
     expect(pane).to_contain_text("The values of core and torch are the same.")
     expect(pane.get_by_role("row", name="graph breaks")).to_have_text("graph breaks11")
     captured = pane.locator("tr.same").filter(has_text="captured")
-    expect(captured).to_have_count(0)  # what differs is listed first
+    expect(captured).to_have_count(0)  # at first only differences are listed
     pane.get_by_label("same").check()
     expect(captured.filter(has_text="cos")).to_have_count(1)
     times = pane.locator("tr").filter(has_text="compile time")
@@ -115,7 +115,7 @@ def test_two_engines_side_by_side(two_runs: Path, browser: Browser) -> None:
     expect(pane.get_by_role("row", name="of these in capture")).to_be_visible()
     explorer.show(0, "source")
     pane.locator("tr.place").filter(has_text="y = x.cos() + 0").click()
-    assert explorer.lit(0) == ["y = x.cos() + 0"]
+    assert explorer.pinned_lines(0) == ["y = x.cos() + 0"]
     page.close()
 
 
@@ -134,5 +134,5 @@ def test_two_ranks_side_by_side(tmp_path: Path, browser: Browser) -> None:
     expect(pane.locator("tr.added").filter(has_text="captured")).to_contain_text("sin float32[6, 16]")
     explorer.show(0, "source")
     pane.locator("tr.place").filter(has_text="x = x.sin()").click()
-    assert explorer.lit(0) == ["x = x.sin()"]
+    assert explorer.pinned_lines(0) == ["x = x.sin()"]
     page.close()

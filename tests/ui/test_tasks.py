@@ -1,4 +1,4 @@
-"""Ten things that a newcomer wants to know of a cell, each found in at most three clicks from it, in JupyterLab."""
+"""Ten questions about a cell, each answered with at most three clicks in JupyterLab."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from playwright.sync_api import Locator, Page, expect
 
 from tests.ui.drive import INSIDE, Explorer, Notebook, Server
 
-Shoot = Callable[[Page, str], None]
+Screenshot = Callable[[Page, str], None]
 
 LOAD = """
 %load_ext kernel_magics
@@ -38,11 +38,11 @@ CELLS = {
     "machine": "%%compile --target sm_90\nz = (x.sin() + x.exp()).sum(-1)",
     "engines": "%%compile --engine core,torch --backend eager\nw = x.cos() + 1\nif w.sum() > 0:\n    w = w * 2",
 }
-MOST_CLICKS = 3
+MAX_CLICKS = 3
 
 
 class Task:
-    """Clicks, counted, in one cell and its explorer."""
+    """Counts the clicks in one cell and its explorer, and limits them to MAX_CLICKS."""
 
     def __init__(self, notebook: Notebook, cell: str) -> None:
         self.cell = notebook.element(cell)
@@ -52,26 +52,26 @@ class Task:
     def click(self, what: Locator) -> None:
         what.click()
         self.clicks += 1
-        assert self.clicks <= MOST_CLICKS
+        assert self.clicks <= MAX_CLICKS
 
     def click_line(self, at: int, text: str) -> None:
         self.explorer.line(at, text).click(position=INSIDE)
         self.clicks += 1
-        assert self.clicks <= MOST_CLICKS
+        assert self.clicks <= MAX_CLICKS
 
     def count(self, text: str) -> Locator:
-        """One of the numbers in the bar."""
+        """Returns one of the counts in the bar."""
         return self.explorer.root.locator(".count").filter(has_text=text)
 
     def mark(self, text: str) -> Locator:
-        """A mark in the cell's own editor."""
+        """Returns a mark in the cell's own editor."""
         return self.cell.locator(".jp-Cell-inputArea .cutaway-mark").filter(has_text=text)
 
     def pane(self, title: str) -> Locator:
         return self.explorer.root.locator(f'section.pane[aria-label^="{title}"]')
 
     def step(self, stage: str) -> Locator:
-        """One step of the chain of what is pinned."""
+        """Returns one stage of the chain of links."""
         return self.explorer.strip.get_by_role("button", name=re.compile(f"^{stage}"))
 
 
@@ -84,8 +84,8 @@ def notebook(page: Page, server: Server) -> Notebook:
 
 
 @pytest.fixture
-def task(notebook: Notebook, shoot: Shoot, request: pytest.FixtureRequest) -> Iterator[Callable[[str], Task]]:
-    """Begins a task in a cell, as the cell left it; keeps a screenshot of how it ends."""
+def task(notebook: Notebook, screenshot: Screenshot, request: pytest.FixtureRequest) -> Iterator[Callable[[str], Task]]:
+    """Returns a function that runs a cell and starts a task in it; saves a screenshot at the end."""
 
     def begin(cell: str) -> Task:
         notebook.page.evaluate("() => localStorage.clear()")
@@ -93,23 +93,23 @@ def task(notebook: Notebook, shoot: Shoot, request: pytest.FixtureRequest) -> It
         return Task(notebook, cell)
 
     yield begin
-    shoot(notebook.page, request.node.name)
+    screenshot(notebook.page, request.node.name)
 
 
-def test_1_why_was_this_compiled_again(task: Callable[[str], Task]) -> None:
+def test_1_why_was_this_recompiled(task: Callable[[str], Task]) -> None:
     t = task("again")
     t.click(t.count("recompile"))
     expect(t.pane("Overview")).to_contain_text("expected shape (64, 32), got shape (128, 32)")
-    t.click(t.pane("Overview").get_by_role("button", name="What differs from"))
-    expect(t.pane("Beside another compile")).to_contain_text("cos f32[64, 32]")
-    expect(t.pane("Beside another compile")).to_contain_text(re.compile(r"cos f32\[s\d+, 32\]"))
+    t.click(t.pane("Overview").get_by_role("button", name="Compare with"))
+    expect(t.pane("Two compiles")).to_contain_text("cos f32[64, 32]")
+    expect(t.pane("Two compiles")).to_contain_text(re.compile(r"cos f32\[s\d+, 32\]"))
 
 
 def test_2_which_line_made_this_kernel(task: Callable[[str], Task]) -> None:
     t = task("train")
     t.click(t.count("kernels"))
     t.click(t.pane("Costs").get_by_role("row").filter(has_text="forward_0").first)
-    assert t.explorer.lit(0) == ["hidden = linear(x.tanh(), weight)"]
+    assert t.explorer.pinned_lines(0) == ["hidden = linear(x.tanh(), weight)"]
 
 
 def test_3_what_is_saved_for_the_backward_and_how_big(task: Callable[[str], Task]) -> None:
@@ -123,7 +123,7 @@ def test_4_where_does_the_graph_break_and_what_to_write_instead(task: Callable[[
     t = task("again")
     t.click(t.count("graph break"))
     expect(t.pane("Overview")).to_contain_text("What to do: Use torch.where")
-    assert t.explorer.lit(0) == ["if y.sum() > 0:"]
+    assert t.explorer.pinned_lines(0) == ["if y.sum() > 0:"]
 
 
 def test_5_which_operation_costs_most(task: Callable[[str], Task]) -> None:
@@ -139,7 +139,7 @@ def test_6_which_line_made_the_size_static(task: Callable[[str], Task]) -> None:
     t = task("static")
     t.click(t.mark("became 6"))
     expect(t.pane("Sizes")).to_contain_text("G['six'].size()[0] == 6")
-    assert t.explorer.lit(0) == ["if x.shape[0] == 6:"]
+    assert t.explorer.pinned_lines(0) == ["if x.shape[0] == 6:"]
 
 
 def test_7_what_did_autograd_add_for_this_line(task: Callable[[str], Task]) -> None:
@@ -164,11 +164,11 @@ def test_9_what_does_the_machine_code_of_this_line_look_like(task: Callable[[str
     t.click_line(0, "x.sin()")
     t.click(t.step("Machine"))
     machine = t.pane("Machine code")
-    expect(machine.get_by_label("Which one of them")).to_have_value("forward.sm_90.ptx")
+    expect(machine.get_by_label("Artifact")).to_have_value("forward.sm_90.ptx")
     expect(machine.locator(".cm-line.pin-linked").filter(has_text="ld.global").first).to_be_visible()
 
 
 def test_10_how_does_stock_differ(task: Callable[[str], Task]) -> None:
     t = task("engines")
-    expect(t.pane("Beside another run")).to_contain_text("The values of")
-    expect(t.pane("Beside another run").get_by_role("row").filter(has_text="guards")).not_to_have_count(0)
+    expect(t.pane("Two runs")).to_contain_text("The values of")
+    expect(t.pane("Two runs").get_by_role("row").filter(has_text="guards")).not_to_have_count(0)

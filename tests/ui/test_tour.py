@@ -1,4 +1,4 @@
-"""The tour in JupyterLab, as a person goes through it."""
+"""The tour notebook in JupyterLab."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kernel_magics.display.explorer import MIME
 from tests.ui.drive import INSIDE, Explorer, Notebook, Server
 
 TOUR = Path(__file__).parents[2] / "notebooks" / "00_tour.ipynb"
-Shoot = Callable[[Page, str], None]
+Screenshot = Callable[[Page, str], None]
 
 
 @pytest.fixture(scope="module")
@@ -27,8 +27,8 @@ def tour(page: Page, server: Server) -> Notebook:
 
 
 @pytest.fixture
-def walk(tour: Notebook) -> Explorer:
-    """The explorer of the walk-through function, with nothing pinned and two panes."""
+def explorer(tour: Notebook) -> Explorer:
+    """The explorer of the walk-through cell, with two panes and nothing pinned."""
     tour.python("(setattr(explorer, 'selection', []), explorer.show('source', 'captured', compile=compiles[0].id))")
     explorer = tour.explorer("walk-compile")
     expect(explorer.root.locator("section.pane")).to_have_count(2)
@@ -45,73 +45,75 @@ def test_each_compiled_cell_has_an_explorer(tour: Notebook) -> None:
     expect(tour.page.locator(".cutaway .bar")).to_have_count(3)
 
 
-def test_tree_says_what_happened(walk: Explorer, shoot: Shoot) -> None:
-    expect(walk.tree).to_contain_text("graph break at line 5: data-dependent branch")
-    expect(walk.tree).to_contain_text("graph break in function, line 5: data-dependent branch")
-    expect(walk.tree).to_contain_text("recompiled")
-    expect(walk.tree).to_contain_text("not reached")
-    shoot(walk.root.page, "tour_walk_1600")
+def test_the_tree_lists_breaks_and_recompiles(explorer: Explorer, screenshot: Screenshot) -> None:
+    expect(explorer.tree).to_contain_text("graph break at line 5: data-dependent branch")
+    expect(explorer.tree).to_contain_text("graph break in function, line 5: data-dependent branch")
+    expect(explorer.tree).to_contain_text("recompiled")
+    expect(explorer.tree).to_contain_text("not reached")
+    screenshot(explorer.root.page, "tour_walk_1600")
 
 
-def test_click_on_a_source_line_lights_all_panes(tour: Notebook, walk: Explorer, shoot: Shoot) -> None:
-    walk.add_pane()
-    walk.show(2, "kernel")
-    walk.click_line(0, "x.cos().cos()")
-    expect(walk.line(2, "::cosf(v0)")).to_have_class(re.compile("pin-linked"))
-    assert walk.lit(0) == ["x = x.cos().cos()"]
-    assert {"cos", "cos_1"} <= set(walk.lit_nodes(1))
-    assert not any("0.5f" in line for line in walk.lit(2))
+def test_a_click_on_a_source_line_highlights_all_panes(
+    tour: Notebook, explorer: Explorer, screenshot: Screenshot
+) -> None:
+    explorer.add_pane()
+    explorer.show(2, "kernel")
+    explorer.click_line(0, "x.cos().cos()")
+    expect(explorer.line(2, "::cosf(v0)")).to_have_class(re.compile("pin-linked"))
+    assert explorer.pinned_lines(0) == ["x = x.cos().cos()"]
+    assert {"cos", "cos_1"} <= set(explorer.pinned_nodes(1))
+    assert not any("0.5f" in line for line in explorer.pinned_lines(2))
     tour.await_python("[record.text(item).strip() for item in explorer.selection]", ["x = x.cos().cos()"])
-    shoot(walk.root.page, "tour_line_clicked_1600")
+    screenshot(explorer.root.page, "tour_line_clicked_1600")
 
 
-def test_click_on_a_node_lights_the_line(tour: Notebook, walk: Explorer) -> None:
-    walk.node(1, "mean").click()
-    expect(walk.line(0, "x.mean()")).to_have_class(re.compile("pin-linked"))
-    assert walk.lit(0) == ["if x.mean() > 0.5:"]
+def test_a_click_on_a_node_highlights_its_line(tour: Notebook, explorer: Explorer) -> None:
+    explorer.node(1, "mean").click()
+    expect(explorer.line(0, "x.mean()")).to_have_class(re.compile("pin-linked"))
+    assert explorer.pinned_lines(0) == ["if x.mean() > 0.5:"]
     tour.await_python("[item.partition(':')[2] for item in explorer.selection]", ["captured#mean"])
 
 
-def test_pointing_lights_and_leaving_puts_out(walk: Explorer) -> None:
-    walk.line(0, "x.mean()").hover(position=INSIDE)
-    expect(walk.node(1, "mean")).to_have_class(re.compile("hover-linked"))
-    walk.strip.hover()
-    expect(walk.root.locator(".hover-linked")).to_have_count(0)
+def test_hovering_highlights_until_the_pointer_leaves(explorer: Explorer) -> None:
+    explorer.line(0, "x.mean()").hover(position=INSIDE)
+    expect(explorer.node(1, "mean")).to_have_class(re.compile("hover-linked"))
+    explorer.strip.hover()
+    expect(explorer.root.locator(".hover-linked")).to_have_count(0)
 
 
-def test_selection_made_in_python_is_shown(tour: Notebook, walk: Explorer) -> None:
+def test_a_selection_set_in_python_is_shown(tour: Notebook, explorer: Explorer) -> None:
     tour.python("setattr(explorer, 'selection', [user_line])")
-    expect(walk.line(0, "x.cos().cos()")).to_have_class(re.compile("pinned"))
-    assert {"cos", "cos_1"} <= set(walk.lit_nodes(1))
+    expect(explorer.line(0, "x.cos().cos()")).to_have_class(re.compile("pinned"))
+    assert {"cos", "cos_1"} <= set(explorer.pinned_nodes(1))
 
 
-def test_the_way_of_a_line_can_be_walked(walk: Explorer) -> None:
-    walk.click_line(0, "x.cos().cos()")
-    walk.strip.get_by_role("button", name=re.compile("^Kernels?")).click()
-    expect(walk.root.locator(".cm-line.pin-linked").filter(has_text="cosf")).not_to_have_count(0)
+def test_the_chain_of_links_of_a_line(explorer: Explorer) -> None:
+    explorer.click_line(0, "x.cos().cos()")
+    explorer.strip.get_by_role("button", name=re.compile("^Kernels?")).click()
+    expect(explorer.root.locator(".cm-line.pin-linked").filter(has_text="cosf")).not_to_have_count(0)
 
 
-def test_arrow_keys_walk_the_tree_and_escape_lets_go(tour: Notebook, walk: Explorer) -> None:
-    rows = walk.tree.get_by_role("treeitem")
-    selected = walk.tree.locator("[aria-selected=true]")
-    walk.click_line(0, "x.cos().cos()")
+def test_arrow_keys_move_in_the_tree_and_escape_unpins(tour: Notebook, explorer: Explorer) -> None:
+    rows = explorer.tree.get_by_role("treeitem")
+    selected = explorer.tree.locator("[aria-selected=true]")
+    explorer.click_line(0, "x.cos().cos()")
     before = tour.python("explorer.compile")
     selected.focus()
-    walk.root.page.keyboard.press("ArrowDown")
+    explorer.root.page.keyboard.press("ArrowDown")
     expect(selected).not_to_contain_text(before)
     tour.await_python(f"explorer.compile != {before!r}", True)
-    walk.root.page.keyboard.press("ArrowUp")
+    explorer.root.page.keyboard.press("ArrowUp")
     expect(selected).to_contain_text(before)
-    walk.root.page.keyboard.press("Escape")
-    expect(walk.root.locator(".pinned")).to_have_count(0)
+    explorer.root.page.keyboard.press("Escape")
+    expect(explorer.root.locator(".pinned")).to_have_count(0)
     tour.await_python("explorer.selection", [])
     assert rows.count() >= 6
 
 
-def test_keys_in_the_explorer_are_not_jupyterlabs(tour: Notebook, walk: Explorer) -> None:
-    """`d d` deletes a cell, and `a` makes one, where the notebook hears it."""
+def test_keys_in_the_explorer_are_no_jupyterlab_shortcuts(tour: Notebook, explorer: Explorer) -> None:
+    """In the notebook, `d d` deletes a cell and `a` adds one."""
     cells = tour.page.locator(".jp-Notebook .jp-Cell").count()
-    walk.tree.locator("[aria-selected=true]").focus()
+    explorer.tree.locator("[aria-selected=true]").focus()
     for key in "adds":
         tour.page.keyboard.press(key)
     assert tour.page.locator(".jp-Notebook .jp-Cell").count() == cells
@@ -119,34 +121,34 @@ def test_keys_in_the_explorer_are_not_jupyterlabs(tour: Notebook, walk: Explorer
 
 @pytest.mark.parametrize("kind", ["overview", "bytecode", "guards", "joint", "partition", "forward", "backward",
                                   "fusion", "kernel", "wrapper", "generated", "decompiled", "timings"])  # fmt: skip
-def test_every_pane_has_something_to_show(walk: Explorer, kind: str) -> None:
-    pane = walk.show(1, kind)
-    expect(pane.locator(".cm-line, table tr, .spots > .node, dl, ul").first).to_be_visible()
+def test_every_pane_has_content(explorer: Explorer, kind: str) -> None:
+    pane = explorer.show(1, kind)
+    expect(pane.locator(".cm-line, table tr, .node-elements > .node, dl, ul").first).to_be_visible()
     expect(pane.locator(".empty")).to_have_count(0)
 
 
-def test_narrow_and_dark(tour: Notebook, walk: Explorer, shoot: Shoot) -> None:
+def test_narrow_and_dark(tour: Notebook, explorer: Explorer, screenshot: Screenshot) -> None:
     page = tour.page
-    walk.click_line(0, "x.cos().cos()")
+    explorer.click_line(0, "x.cos().cos()")
     try:
         page.set_viewport_size({"width": 1000, "height": 800})
-        walk.root.scroll_into_view_if_needed()
-        shoot(page, "tour_walk_1000")
+        explorer.root.scroll_into_view_if_needed()
+        screenshot(page, "tour_walk_1000")
         tour.command("apputils:change-theme", theme="JupyterLab Dark")
         page.wait_for_selector("body[data-jp-theme-light=false]", state="attached")
-        expect(walk.root).to_have_css("color-scheme", "dark")
-        shoot(page, "tour_walk_dark_1000")
+        expect(explorer.root).to_have_css("color-scheme", "dark")
+        screenshot(page, "tour_walk_dark_1000")
         page.set_viewport_size({"width": 1600, "height": 1000})
-        walk.root.scroll_into_view_if_needed()
-        shoot(page, "tour_walk_dark_1600")
+        explorer.root.scroll_into_view_if_needed()
+        screenshot(page, "tour_walk_dark_1600")
     finally:
         tour.command("apputils:change-theme", theme="JupyterLab Light")
         page.wait_for_selector("body[data-jp-theme-light=true]", state="attached")
         page.set_viewport_size({"width": 1600, "height": 1000})
 
 
-def test_saved_notebook_shows_the_record_without_its_kernel(tour: Notebook, shoot: Shoot) -> None:
-    """Saved, its kernel gone: the output is drawn from the notebook's own data."""
+def test_a_saved_notebook_shows_the_record_without_its_kernel(tour: Notebook, screenshot: Screenshot) -> None:
+    """The output of a saved notebook without a kernel is rendered from the notebook's data."""
     tour.command("docmanager:save")
     tour.page.wait_for_function("() => !window.jupyterapp.shell.currentWidget.context.model.dirty")
     for session in tour.server.get("api/sessions"):
@@ -159,11 +161,11 @@ def test_saved_notebook_shows_the_record_without_its_kernel(tour: Notebook, shoo
     saved.click_line(0, "x.cos().cos()")
     saved.show(1, "kernel")
     expect(saved.line(1, "::cosf(v0)")).to_have_class(re.compile("pin-linked"))
-    shoot(tour.page, "tour_saved_1600")
+    screenshot(tour.page, "tour_saved_1600")
 
 
-def test_record_from_a_stranger_is_only_text(tour: Notebook, server: Server, shoot: Shoot) -> None:
-    """A notebook that is not trusted, whose record tries to be more than data."""
+def test_an_untrusted_record_is_only_text(tour: Notebook, server: Server, screenshot: Screenshot) -> None:
+    """An untrusted notebook whose record contains markup."""
     content = nbformat.from_dict(server.get(f"api/contents/{TOUR.name}")["content"])
     (output,) = (o for c in content["cells"] if c["id"] == "walk-compile" for o in c["outputs"] if MIME in o["data"])
     evil = "<img src=x onerror='window.evil = 1'><script>window.evil = 1</script>"
@@ -181,4 +183,4 @@ def test_record_from_a_stranger_is_only_text(tour: Notebook, server: Server, sho
     nbformat.write(stranger, server.root / "stranger2.ipynb")
     other = Notebook(tour.page, server, "stranger2.ipynb").open()
     expect(other.element("made").get_by_role("alert")).to_contain_text("99")
-    shoot(tour.page, "refused_record")
+    screenshot(tour.page, "refused_record")

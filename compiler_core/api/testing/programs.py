@@ -1,4 +1,4 @@
-"""Programs as tests: run eagerly and compiled, compared, and what compiling them took is counted."""
+"""Programs as tests: runs them eagerly and compiled, compares the runs, and counts graphs, breaks and compiles."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ import torch
 from torch.utils.hooks import RemovableHandle
 
 from compiler_core.api.compile import compile, record_of
-from compiler_core.api.testing.judges import judge
-from compiler_core.api.testing.known import forgiven
-from compiler_core.api.testing.trees import Comparison, Judge
-from compiler_core.api.testing.world import Inputs, Watched, kept_alive, observe, watched
+from compiler_core.api.testing.known_differences import ignore_known_differences
+from compiler_core.api.testing.object_trees import Comparison, ValueCheck
+from compiler_core.api.testing.observed_run import Inputs, WatchedTensors, leaked_tensors, observe, watch_tensors
+from compiler_core.api.testing.value_checks import value_check
 from compiler_core.records import Record
 
 
 @dataclass
 class Settings:
-    """How tests run elsewhere than on the CPU: `tests/programs/conftest.py` sets it."""
+    """Settings for runs on another device or with other backends; `tests/programs/conftest.py` sets them."""
 
-    instead: Mapping[Any, Any] = field(default_factory=dict)
-    """The backends that are taken in the place of others."""
+    backend_overrides: Mapping[Any, Any] = field(default_factory=dict)
+    """Backends that replace those of the tests."""
     tolerance: float = 0.0
-    """The tolerance at least, of backends that were put in the place of another."""
+    """The minimum tolerance of a replaced backend."""
     counts: bool = True
-    """Whether graphs, breaks and compiles are counted."""
+    """Whether graphs, breaks and compiles are compared with the expected counts."""
 
 
 settings = Settings()
@@ -36,7 +36,7 @@ settings = Settings()
 
 @dataclass(frozen=True)
 class Expected:
-    """What compiling must take; None where it does not matter."""
+    """The expected counts; None: not checked.  `breaks`: the kinds of the graph breaks, in order."""
 
     graphs: int | None = None
     breaks: Sequence[str] | None = None
@@ -54,12 +54,28 @@ def same_as_eager(
     backend: Any = "eager",
     tolerance: float = 0.0,
 ) -> Callable[[Callable[..., Any]], Callable[[], None]]:
-    """Make a test of a program.
+    """Decorator that turns a program into a test that compares it with eager PyTorch.
 
-    `inputs` makes fresh arguments (a tensor of shape (4, 4) for each parameter where it is left
-    out); with `grad` they require gradients, which are compared too; `changes` names the globals
-    that the program may change.  `graphs`, `breaks` (their kinds) and `compiles` are counted over
-    three calls, two of which have equal arguments.
+    There are three calls, two of them with equal arguments; the counts are over all three.
+
+    Args:
+        graphs: the expected number of captured graphs; None: not checked.
+        breaks: the expected kinds of graph breaks, in order.
+        compiles: the expected number of compiles.
+        inputs: returns fresh arguments; by default a float tensor of shape (4, 4) for each parameter without a default.
+        grad: let floating-point arguments require gradients, and compare gradients.
+        changes: the names of globals that the program may change.
+        backend: as for `compile`.
+        tolerance: relative and absolute; 0 compares bits.
+
+    Returns:
+        A function without parameters, which raises AssertionError at the first difference.
+
+    Example::
+
+        @same_as_eager(graphs=1, breaks=[], grad=True)
+        def test_sin(x):
+            return x.sin()
     """
 
     def decorate(program: Callable[..., Any]) -> Callable[[], None]:
@@ -84,80 +100,120 @@ def check(
     backend: Any = "eager",
     tolerance: float = 0.0,
 ) -> Record:
-    """Run `program` eagerly and compiled and raise AssertionError at the first difference.
+    """Runs a program eagerly and compiled, and raises AssertionError at the first difference.
 
-    Several `inputs` are the arguments of so many calls; the first is called once more at the end.
+    Args:
+        program: the function.
+        inputs: returns fresh arguments, for three calls; or a sequence of such functions, one for each call, of which
+            the first is called once more at the end.
+        expected: the expected counts over all calls.
+        grad, changes, backend, tolerance: as for `same_as_eager`.
+
+    Returns:
+        The record of the compiled function.
+
+    Raises:
+        AssertionError: a difference, a failure of the compiler, a leaked tensor, or a wrong count.
+
+    Example::
+
+        record = check(lambda x: x.sin(), lambda: [torch.randn(3)], Expected(graphs=1))
     """
-    if backend in settings.instead:
-        backend, tolerance = settings.instead[backend], max(tolerance, settings.tolerance)
+    if backend in settings.backend_overrides:
+        backend, tolerance = settings.backend_overrides[backend], max(tolerance, settings.tolerance)
     compiled = compile(program, backend=backend, strict=True)
     seed = random.randrange(1_000_000)
-    runs: list[tuple[Watched, Watched]] = []
+    runs: list[tuple[WatchedTensors, WatchedTensors]] = []
+    raised: list[str] = []
     for call, (at, make) in enumerate(calls(inputs or _tensors_for(program), seed)):
-        found = _differs(program, compiled, make, at, judge(tolerance), backend, runs, grad=grad, changes=changes)
+        found = _compare_call(
+            program, compiled, make, at, value_check(tolerance), backend, runs, raised, grad=grad, changes=changes
+        )
         assert found is None, f"call {call}, seed {at}: {found}"
-    kept = kept_alive(runs)
-    assert not kept, f"{kept}: still alive"
+    leaked = leaked_tensors(runs)
+    assert not leaked, f"{leaked}: still alive"
     record = record_of(compiled)
-    _count(record, expected or Expected())
+    _check_counts(record, expected or Expected(), raised)
     return record
 
 
-def _differs(
+def _compare_call(
     program: Callable[..., Any],
     compiled: Callable[..., Any],
     make: Inputs,
     seed: int,
-    how: Judge,
+    value_check: ValueCheck,
     backend: Any,
-    runs: list[tuple[Watched, Watched]],
-    **more: Any,
+    runs: list[tuple[WatchedTensors, WatchedTensors]],
+    raised: list[str],
+    **options: Any,
 ) -> str | None:
-    """What differs between an eager and a compiled call; `runs` gets what is to be gone when both are dropped."""
-    hooks = RemovableHandle.next_id
-    want = observe(program, make, seed, program=program, **more)
-    RemovableHandle.next_id = hooks  # the keys that modules keep their hooks by
-    got = observe(compiled, make, seed, program=program, **more)
+    """Returns the difference between an eager and a compiled call, or None.
+
+    Adds their tensors to `runs`, and an exception of the eager call to `raised`.
+    """
+    next_hook_id = RemovableHandle.next_id
+    want = observe(program, make, seed, program=program, **options)
+    raised += [want.raised] if want.raised is not None else []
+    RemovableHandle.next_id = next_hook_id  # hook ids are keys in modules, so both runs need the same ones
+    got = observe(compiled, make, seed, program=program, **options)
     if backend != "eager":
-        forgiven(want, got)
-    runs.append((watched(want), watched(got)))
-    found = Comparison(how).compare("", want, got)
-    if found is not None and not settings.counts:  # some of a GPU's kernels add in another order each time
-        again = observe(program, make, seed, program=program, **more)
-        unsteady = Comparison(how).compare("", want, again)
-        return None if unsteady is not None and _where(unsteady) == _where(found) else found
+        ignore_known_differences(want, got)
+    runs.append((watch_tensors(want), watch_tensors(got)))
+    found = Comparison(value_check).compare("", want, got)
+    if found is None or settings.counts:
+        return found
+    # Some kernels of a GPU add in another order at each run: a difference that eager itself shows does not count.
+    again = observe(program, make, seed, program=program, **options)
+    own_difference = Comparison(value_check).compare("", want, again)
+    if own_difference is not None and _path_of(own_difference) == _path_of(found):
+        return None
     return found
 
 
-def _where(found: str) -> str:
-    return found.partition(":")[0]
+def _path_of(difference: str) -> str:
+    return difference.partition(":")[0]
 
 
 def difference(want: Any, got: Any, tolerance: float = 0.0) -> str | None:
-    """Where two object trees differ in values, types, tensor facts or in which objects are one."""
-    return Comparison(judge(tolerance)).compare("", want, got)
+    """Compares two objects and everything they hold.
+
+    Args:
+        want: the expected object.
+        got: the other one.
+        tolerance: of floats and tensor elements, relative and absolute; 0 compares bits.
+
+    Returns:
+        The first difference in values, types, properties of tensors, identity of objects or shared memory, with its
+        path; None if there is none.
+
+    Example::
+
+        assert difference({"a": torch.ones(2)}, compiled()) is None
+    """
+    return Comparison(value_check(tolerance)).compare("", want, got)
 
 
 def calls(inputs: Inputs | Sequence[Inputs], seed: int) -> list[tuple[int, Inputs]]:
-    """The calls that are compared: a seed and the arguments of each."""
+    """Returns the calls to compare, each as a seed and a function that returns the arguments; see `check`."""
     if callable(inputs):
         return [(seed, inputs), (seed, inputs), (seed + 1, inputs)]
     return [(seed + i, make) for i, make in enumerate(inputs)] + [(seed, inputs[0])]
 
 
 def graph_count(record: Record) -> int:
-    """How many graphs were captured."""
+    """Returns the number of captured graphs."""
     return sum(a.pane == "captured" for c in record.compiles for a in c.artifacts)
 
 
 def break_kinds(record: Record) -> list[str]:
-    """The kinds of all graph breaks, in the order in which they were met."""
+    """Returns the kinds of all graph breaks, in order."""
     return [b.kind for c in record.compiles for b in c.breaks]
 
 
-def _count(record: Record, expected: Expected) -> None:
+def _check_counts(record: Record, expected: Expected, raised: Sequence[str]) -> None:
     failures = [f for c in record.compiles for f in c.failures]
-    if not settings.counts:  # another backend may refuse what the test's own takes; PyTorch runs it then
+    if not settings.counts:  # a replaced backend may refuse what the test's own compiles; PyTorch then runs it
         failures = [f for f in failures if f.kind != "refusal"]
     assert not failures, "\n".join(f.detail or f.message for f in failures)
     if not settings.counts:
@@ -166,13 +222,13 @@ def _count(record: Record, expected: Expected) -> None:
     wanted = (expected.graphs, expected.breaks, expected.compiles)
     for name, want, found in zip(("graphs", "breaks", "compiles"), wanted, got, strict=True):
         if want is not None:
-            found = list(found) if isinstance(found, list) else found
             want = list(want) if isinstance(want, Sequence) else want
-            assert found == want, f"{name}: {found}, not {want}\n{_story(record)}"
+            assert found == want, f"{name}: {found}, not {want}\n{_summary(record, raised)}"
 
 
-def _story(record: Record) -> str:
-    lines = []
+def _summary(record: Record, raised: Sequence[str]) -> str:
+    """Returns a line for each compile and for each exception that both calls raised."""
+    lines = [f"raised {error}" for error in raised]
     for c in record.compiles:
         why = "; ".join(b.explanation for b in c.breaks)
         cause = f" because {c.cause.guard}, got {c.cause.got}" if c.cause else ""

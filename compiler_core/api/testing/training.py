@@ -1,4 +1,4 @@
-"""All that two steps of training leave of a module."""
+"""Observes training: what two backward passes and an optimizer step leave behind."""
 
 from __future__ import annotations
 
@@ -8,48 +8,63 @@ from typing import Any
 
 import torch
 
-from compiler_core.api.testing.trees import tensors
-from compiler_core.api.testing.world import World, observe
+from compiler_core.api.testing.object_trees import tensors
+from compiler_core.api.testing.observed_run import ObservedRun, observe
 
 Wrap = Callable[[torch.nn.Module], Callable[..., Any]]
+"""Returns the function to call for a module: the module itself, or a compiled one."""
 
 
-def trained(
+def observe_training(
     model: torch.nn.Module, arguments: Mapping[str, Any], wrap: Wrap, *, noise: int | None = None, wide: bool = False
-) -> World:
-    """Train a copy of `model`, called through ``wrap(copy)``: two passes whose gradients accumulate, and a step.
+) -> ObservedRun:
+    """Trains a copy of `model` for one step: two passes whose gradients accumulate, and an optimizer step.
 
-    Between the passes gradients are clipped in place.  Outputs of both passes, gradients, parameters, buffers, the
-    optimiser's state, arguments and random states are compared.  With `noise`, a seed, the arguments are moved by
-    their last bits; with `wide` everything is in float64.
+    Between the passes, gradients are scaled in place.
+
+    Args:
+        model: the module, which is copied.
+        arguments: its keyword arguments, which are copied.
+        wrap: returns the function to call for the copy.
+        noise: a seed; the arguments are then changed in their last bits.
+        wide: run everything in float64.
+
+    Returns:
+        The outputs of both passes, gradients, parameters, buffers, the optimizer's state, arguments and random states.
+
+    Example::
+
+        want = observe_training(net, {"x": x}, lambda copy: copy)
+        got = observe_training(net, {"x": x}, compiler_core.compile)
+        assert Comparison(Exact()).compare("", want, got) is None
     """
     model = copy.deepcopy(model).train()
-    given = {name: _moved(value, noise, wide) for name, value in arguments.items()}
+    inputs = {name: _copied(value, noise, wide) for name, value in arguments.items()}
     if wide:
         model = model.double()
     run = wrap(model)
-    optimiser = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
     leaves = [p for p in model.parameters() if p.requires_grad]
 
     def step() -> Any:
-        first = run(**given)
+        first = run(**inputs)
         torch.autograd.backward([_loss(first)])
         clipped = [None if p.grad is None else p.grad.detach().clone() for p in leaves]
-        _clip(leaves)
-        second = run(**given)
+        _scale_gradients(leaves)
+        second = run(**inputs)
         torch.autograd.backward([_loss(second)])
         gradients = [None if p.grad is None else p.grad.detach().clone() for p in leaves]
-        optimiser.step()
+        optimizer.step()
         return _detached(first), _detached(second), clipped, gradients
 
-    world = observe(step, lambda: (), 0, program=lambda: None)  # what the step changes is to stay changed
-    world.arguments = [given]
-    world.outside = {"model": model.state_dict(), "optimiser": optimiser.state_dict()}
-    return world
+    observed = observe(step, lambda: (), 0, program=lambda: None)  # another program, so that no change is undone
+    observed.arguments = [inputs]
+    observed.outside = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
+    return observed
 
 
-def _moved(value: Any, noise: int | None, wide: bool) -> Any:
-    """A copy of an argument."""
+def _copied(value: Any, noise: int | None, wide: bool) -> Any:
+    """Copies an argument, with changed last bits (`noise`) or in float64 (`wide`)."""
     if not isinstance(value, torch.Tensor):
         return copy.deepcopy(value)
     value = value.detach().clone()
@@ -62,8 +77,8 @@ def _moved(value: Any, noise: int | None, wide: bool) -> Any:
     return value.double() if wide else value
 
 
-def _clip(leaves: Sequence[torch.nn.Parameter]) -> None:
-    """Each gradient in place by a factor of its own: one that shares its memory is scaled twice."""
+def _scale_gradients(leaves: Sequence[torch.nn.Parameter]) -> None:
+    """Scales each gradient in place by a different factor; gradients that share memory are scaled twice."""
     with torch.no_grad():
         for number, leaf in enumerate(leaves):
             if leaf.grad is not None:
@@ -71,7 +86,7 @@ def _clip(leaves: Sequence[torch.nn.Parameter]) -> None:
 
 
 def _loss(output: Any) -> torch.Tensor:
-    """One number that depends on all floating-point tensors of a model's output."""
+    """Returns a scalar that depends on all floating-point tensors of a model's output."""
     values = [t for _, t in tensors(output) if t.is_floating_point() and t.requires_grad]
     return torch.stack([t.square().mean() for t in values]).sum()
 

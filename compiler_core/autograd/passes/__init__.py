@@ -1,1 +1,5 @@
-"""Passes over functional graphs of aten operators."""
+"""Rewrites of the joint graph, which run before it is partitioned.
+
+`simplify` and `biases` have the small ones, `slice_writes` shortens chains of writes to parts of a tensor, and
+`channels_last` chooses the memory format of convolutions on GPUs.  Each changes the graph that it is given.
+"""

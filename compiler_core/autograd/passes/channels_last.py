@@ -1,9 +1,12 @@
-"""Convolutions on GPUs with their channels last in memory.
+"""Gives convolutions on GPUs the channels_last memory format.
 
-The tensor cores' kernels read images as ``[batch, height, width, channels]``.  Given others, cuDNN rearranges each
-input before and each result after every call, which takes about as long as the convolutions themselves.  So where a
-graph has convolutions that tensor cores do, what they take is laid out so once, and what follows keeps that layout up
-to where it can be seen: the graph's results, and operations that depend on where elements lie, get eager's.
+The kernels for tensor cores read images as ``[batch, height, width, channels]``.  For other layouts cuDNN rearranges
+each input before and each result after every call, which takes about as long as the convolutions themselves.  So if a
+graph has convolutions for tensor cores, their inputs are rearranged once, and the following operations keep the layout
+up to where it is visible: the graph's results, and operations that depend on the layout, get eager's layout.
+
+    y = convolution(x, w)           x_cl, w_cl = copies of x and w in channels_last
+    z = relu(y)                     z = relu(convolution(x_cl, w_cl));  returned: a copy of z in eager's layout
 """
 
 from __future__ import annotations
@@ -20,8 +23,8 @@ from compiler_core.support.fx_symbols import is_symbolic
 
 aten = torch.ops.aten
 
-IMAGES = {aten.convolution.default: (0, 1), aten.convolution_backward.default: (0, 1, 2)}
-"""The operations that want channels last, and which of their arguments are images or weights."""
+IMAGE_ARGUMENTS = {aten.convolution.default: (0, 1), aten.convolution_backward.default: (0, 1, 2)}
+"""The operations that want channels_last, and the indices of their arguments that are images or weights."""
 ANY_LAYOUT = {
     *(aten.clone.default, aten._to_copy.default, aten.where.self, aten.cat.default, aten.constant_pad_nd.default),
     *(aten.sum.default, aten.sum.dim_IntList, aten.mean.default, aten.mean.dim, aten.amax.default, aten.amin.default),
@@ -32,53 +35,54 @@ ANY_LAYOUT = {
     *(aten.upsample_bilinear2d.default, aten.upsample_bilinear2d_backward.default),
     *(aten.squeeze.dims, aten.unsqueeze.default, aten.expand.default),
 }
-"""What gives the same values for any layout, besides what works element by element."""
+"""Operations, besides pointwise ones, that compute the same values for any layout."""
 
 
 VIEWS = {
     *(aten.permute.default, aten.transpose.int, aten.t.default, aten.view.default, aten._unsafe_view.default),
     *(aten.slice.Tensor, aten.select.int, aten.squeeze.dim, aten.split.Tensor, aten.split_with_sizes.default),
 }
-"""Views of the same elements for any layout in which they can be taken."""
-FEW_CHANNELS = 4
-FEW_TAPS = 25
-"""The most elements of a filter of a depthwise float32 convolution whose gradient cuDNN makes as quickly as PyTorch."""
+"""Views that show the same elements for any layout in which they are valid."""
+MIN_CHANNELS = 4
+MAX_DEPTHWISE_TAPS = 25
+"""The most elements of a depthwise float32 filter for which cuDNN computes the gradient as fast as PyTorch."""
 
 
 def to_channels_last(graph: fx.Graph) -> None:
-    """Rearrange what convolutions take, where that pays; the results of the graph keep their layouts."""
-    convolutions = [n for n in graph.nodes if _is_of_images(n) and not _has_few_channels(n)]
-    if convolutions and all(map(_gains, convolutions)) and not any(map(_is_dynamic, graph.nodes)):
-        rearrange(graph)
+    """Gives convolutions channels_last inputs if that is faster; the results of the graph keep their layouts."""
+    convolutions = [n for n in graph.nodes if _is_2d_convolution(n) and not _has_few_channels(n)]
+    if convolutions and all(map(_is_faster_channels_last, convolutions)) and not any(map(_is_dynamic, graph.nodes)):
+        force_channels_last(graph)
 
 
-def rearrange(graph: fx.Graph) -> None:
-    """Give all convolutions of images channels last, whatever that is worth."""
-    rearranging = _Rearranging(graph)
+def force_channels_last(graph: fx.Graph) -> None:
+    """Gives all 2-d convolutions channels_last inputs, whether that is faster or not."""
+    rearranging = _ChannelsLastRewriter(graph)
     for node in list(graph.nodes):
         rearranging.visit(node)
 
 
-def _is_of_images(node: fx.Node) -> bool:
-    """Whether it is a convolution over two dimensions."""
-    return node.target in IMAGES and _value(node.args[0]).dim() == 4
+def _is_2d_convolution(node: fx.Node) -> bool:
+    """Returns whether it is a convolution over two dimensions."""
+    return node.target in IMAGE_ARGUMENTS and _value(node.args[0]).dim() == 4
 
 
 def _has_few_channels(convolution: fx.Node) -> bool:
-    """Such as one of coloured images, which alone is no reason: cuDNN has tensor cores do it, with fewer digits, only
-    where channels are last."""
-    image, _ = IMAGES[convolution.target][-2:]  # type: ignore[index]
-    return bool(_value(convolution.args[image]).shape[1] < FEW_CHANNELS)
+    """Returns whether the image has few channels, such as a colour image.  Such a convolution alone is no reason to
+    rearrange: cuDNN uses tensor cores for it, at lower precision, only if channels are last."""
+    image, _ = IMAGE_ARGUMENTS[convolution.target][-2:]  # type: ignore[index]
+    return bool(_value(convolution.args[image]).shape[1] < MIN_CHANNELS)
 
 
-def _gains(convolution: fx.Node) -> bool:
-    """Whether cuDNN is quicker with channels last.
+def _is_faster_channels_last(convolution: fx.Node) -> bool:
+    """Returns whether cuDNN is faster with channels_last.
 
-    Measured on an H100 over the convolutions of ten networks, channels first / channels last: forward 1.0 to 3.4,
-    backward 1.0 to 4.4 in bfloat16 and in float32, where tensor cores may do it.  Depthwise ones are no work for tensor
-    cores, and as much quicker; but in float32 the gradient of one with 7 x 7 filters takes twice as long.
+    Measured on an H100 over the convolutions of ten networks, as the time for channels first divided by the time for
+    channels last: forward 1.0 to 3.4, backward 1.0 to 4.4, in bfloat16 and in float32 where TF32 is allowed.  Depthwise
+    ones do not use tensor cores, and gain as much; but in float32 the gradient of one with 7 x 7 filters takes twice as
+    long.
     """
-    images = [_value(convolution.args[k]) for k in IMAGES[convolution.target]]  # type: ignore[index]
+    images = [_value(convolution.args[k]) for k in IMAGE_ARGUMENTS[convolution.target]]  # type: ignore[index]
     names = [a.name for a in convolution.target._schema.arguments]  # type: ignore[union-attr]
     given = dict(zip(names, convolution.args, strict=False))
     if given["transposed"] or not all(v.is_cuda for v in images):
@@ -89,40 +93,41 @@ def _gains(convolution: fx.Node) -> bool:
     if any(v.dtype is not torch.float32 for v in images):
         return False
     if given["groups"] > 1 and weight.shape[1] == 1:
-        return convolution.target is aten.convolution.default or prod(weight.shape[2:]) <= FEW_TAPS
+        return convolution.target is aten.convolution.default or prod(weight.shape[2:]) <= MAX_DEPTHWISE_TAPS
     setting: Any = torch.backends.cudnn
     return bool(setting.conv.fp32_precision == "tf32")
 
 
 def _is_dynamic(node: fx.Node) -> bool:
-    """Whether it is an input whose size, or which itself, is a symbol."""
+    """Returns whether the node is an input that has symbolic sizes or is a symbol."""
     value = node.meta.get("val") if node.op == "placeholder" else None
     return any(map(is_symbolic, value.shape)) if isinstance(value, torch.Tensor) else is_symbolic(value)
 
 
-class _Rearranging:
-    """The graph while it is changed; `formerly` has the strides of eager's tensor for each node that lies otherwise."""
+class _ChannelsLastRewriter:
+    """Rewrites a graph node by node.  `_eager_strides` has the strides of eager's tensor for each node whose layout
+    changed."""
 
     def __init__(self, graph: fx.Graph) -> None:
         self._graph = graph
-        self._formerly: dict[fx.Node, tuple[int, ...]] = {}
+        self._eager_strides: dict[fx.Node, tuple[int, ...]] = {}
         self._copies: dict[tuple[fx.Node, tuple[int, ...]], fx.Node] = {}
 
     def visit(self, node: fx.Node) -> None:
-        places = IMAGES[node.target] if _is_of_images(node) else None  # type: ignore[index]
+        places = IMAGE_ARGUMENTS[node.target] if _is_2d_convolution(node) else None  # type: ignore[index]
         if places is not None:
             wanted = dict.fromkeys(a for k in places if isinstance(a := node.args[k], fx.Node))
-            self._replace(node, {a: self._laid_out(a, _channels_last(_value(a)), node) for a in wanted})
-        moved = {a: self._formerly[a] for a in node.all_input_nodes if a in self._formerly}
+            self._replace(node, {a: self._with_strides(a, _channels_last_strides(_value(a)), node) for a in wanted})
+        moved = {a: self._eager_strides[a] for a in node.all_input_nodes if a in self._eager_strides}
         if places is None and moved and not self._takes_any_layout(node):
-            self._replace(node, {a: self._laid_out(a, strides, node) for a, strides in moved.items()})
-        if places is not None or any(a in self._formerly for a in node.all_input_nodes):
-            self._note(node)
+            self._replace(node, {a: self._with_strides(a, strides, node) for a, strides in moved.items()})
+        if places is not None or any(a in self._eager_strides for a in node.all_input_nodes):
+            self._update_value(node)
 
     def _takes_any_layout(self, node: fx.Node) -> bool:
         target = node.target
         if target in VIEWS:
-            return all(user.op != "output" for user in node.users) and _can_be_taken(node)
+            return all(user.op != "output" for user in node.users) and _view_is_valid(node)
         if getattr(target, "__name__", "") == "getitem" or target in ANY_LAYOUT:
             return True
         return isinstance(target, torch._ops.OpOverload) and torch.Tag.pointwise in target.tags
@@ -131,11 +136,11 @@ class _Rearranging:
         node.args = fx.map_arg(node.args, lambda a: others.get(a, a))
         node.kwargs = fx.map_arg(node.kwargs, lambda a: others.get(a, a))
 
-    def _laid_out(self, node: fx.Node, strides: tuple[int, ...], before: fx.Node) -> fx.Node:
-        """`node`, or a copy of it, with these strides."""
+    def _with_strides(self, node: fx.Node, strides: tuple[int, ...], before: fx.Node) -> fx.Node:
+        """Returns `node`, or a copy of it, with these strides."""
         value = _value(node)
         sizes = value.shape if before.op != "output" else [2] * value.dim()  # there, they are seen
-        if _same(sizes, value.stride(), strides):
+        if _same_strides(sizes, value.stride(), strides):
             return node
         if (node, strides) not in self._copies:
             order = sorted(range(value.dim()), key=lambda d: -strides[d])
@@ -147,35 +152,35 @@ class _Rearranging:
         return self._copies[node, strides]
 
     def _add(self, like: fx.Node, target: Any, *args: Any, **kwargs: Any) -> fx.Node:
-        made = self._graph.call_function(target, args, kwargs)
-        made.meta = {k: v for k, v in like.meta.items() if k != "role"} | {"rule": "channels_last"}
-        made.meta["val"] = _computed(made)
-        return made
+        result = self._graph.call_function(target, args, kwargs)
+        result.meta = {k: v for k, v in like.meta.items() if k != "role"} | {"rule": "channels_last"}
+        result.meta["val"] = _run_node(result)
+        return result
 
-    def _note(self, node: fx.Node) -> None:
-        """How the result of `node` lies now."""
+    def _update_value(self, node: fx.Node) -> None:
+        """Recomputes the value of `node`, and notes eager's strides if they differ."""
         if node.op == "output":
             return
-        before, now = node.meta.get("val"), _computed(node)
+        before, now = node.meta.get("val"), _run_node(node)
         if now is not None:
             node.meta["val"] = now
         if isinstance(before, torch.Tensor):
             if before.stride() != now.stride():
-                self._formerly[node] = before.stride()
+                self._eager_strides[node] = before.stride()
         elif isinstance(before, (tuple, list)):
-            self._formerly[node] = ()  # what takes its elements looks at each
+            self._eager_strides[node] = ()  # each of its elements is handled separately
 
 
-def _can_be_taken(view: fx.Node) -> bool:
+def _view_is_valid(view: fx.Node) -> bool:
     try:
-        _computed(view)
+        _run_node(view)
     except (RuntimeError, ValueError):  # "view size is not compatible with input tensor's size and stride"
         return False
     return True
 
 
-def _computed(node: fx.Node) -> Any:
-    """What `node` makes of its arguments; a convolution leaves channels last."""
+def _run_node(node: fx.Node) -> Any:
+    """Returns the value of `node` for its current arguments.  Convolutions return channels_last."""
     args, kwargs = fx.map_arg((node.args, node.kwargs), lambda a: a.meta["val"])
     fakes = [a.meta["val"] for a in node.all_input_nodes if isinstance(a.meta["val"], FakeTensor)]
     mode = fakes[0].fake_mode if fakes else None
@@ -183,12 +188,12 @@ def _computed(node: fx.Node) -> Any:
     if mode is None:
         return target(*args, **kwargs)  # an element of several results
     with mode:
-        made = target(*args, **kwargs)
-        if target not in IMAGES:
-            return made
-        results = made if isinstance(made, (tuple, list)) else (made,)
+        result = target(*args, **kwargs)
+        if target not in IMAGE_ARGUMENTS:
+            return result
+        results = result if isinstance(result, (tuple, list)) else (result,)
         laid = [r.to(memory_format=torch.channels_last) if r is not None and r.dim() == 4 else r for r in results]
-        return laid[0] if isinstance(made, torch.Tensor) else tuple(laid)
+        return laid[0] if isinstance(result, torch.Tensor) else tuple(laid)
 
 
 def _value(node: Any) -> torch.Tensor:
@@ -197,11 +202,11 @@ def _value(node: Any) -> torch.Tensor:
     return value
 
 
-def _channels_last(value: torch.Tensor) -> tuple[int, ...]:
+def _channels_last_strides(value: torch.Tensor) -> tuple[int, ...]:
     _, channels, height, width = value.shape
     return height * width * channels, 1, width * channels, channels
 
 
-def _same(sizes: Sequence[int], strides: Sequence[int], others: Sequence[int]) -> bool:
-    """Whether elements lie in the same places; the stride of an index of size 1 says nothing."""
+def _same_strides(sizes: Sequence[int], strides: Sequence[int], others: Sequence[int]) -> bool:
+    """Returns whether both strides address the same elements; the stride of a dimension of size 1 does not matter."""
     return all(a == b for n, a, b in zip(sizes, strides, others, strict=True) if n != 1)

@@ -1,11 +1,11 @@
-"""Decompositions used while tracing: big operations into few small ones.
+"""Decompositions that are used while tracing: large operators into a few small ones.
 
-An operation is taken apart when its parts are pointwise, reductions or views: fusion puts them
-together again into one kernel, over as many of their neighbours as it can.  What is at heart a
-matrix product, a convolution, a sort, an index or a random draw stays whole and is called.
+An operator is decomposed if its parts are pointwise, reductions or views: fusion combines them into one kernel, with as
+many of their neighbours as possible.  An operator that is essentially a matrix product, a convolution, a sort, an
+indexing or a random draw is not decomposed, and PyTorch's kernel is called.
 
-Most are PyTorch's own.  Ours replace those that would draw other random numbers than eager
-does, or that end in a scatter where a comparison with an index will do.
+Most decompositions are PyTorch's.  Ours replace those that would draw other random numbers than eager does, round
+differently from eager's kernels, or end in a scatter where a comparison with an index is enough.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from typing import Any
 import torch
 from torch._decomp import get_decompositions
 
-from compiler_core.support.operator_facts import OF_FIRST_TYPE, without_reduced
+from compiler_core.support.operator_facts import LOSSES_TYPED_AS_INPUT, squeeze_reduced_dims
 
 aten = torch.ops.aten
 Decomposition = Callable[..., Any]
 
-OF_FLOATS = (
+FLOAT_ONLY = (
     # activations and their gradients
     *("gelu", "gelu_backward", "silu", "silu_backward", "sigmoid_backward", "tanh_backward"),
     *("elu", "elu_backward", "celu", "selu", "leaky_relu", "leaky_relu_backward", "relu6", "threshold"),
@@ -42,39 +42,40 @@ OF_FLOATS = (
     # arithmetic in several steps
     *("addcdiv", "lerp", "frac", "logaddexp", "std", "std_mean"),
 )
-"""Names of operations of ``torch.ops.aten`` for which PyTorch's decomposition is taken where a tensor is of floats;
-whole numbers are left to eager's kernels, most of which raise."""
+"""Names in ``torch.ops.aten`` of operators that are decomposed as PyTorch does if an argument has a floating-point
+dtype.  Integers are left to eager's kernels, most of which raise an error."""
 
-OF_ALL = (
+ALL_DTYPES = (
     # arithmetic in several steps
     *("addcmul", "nan_to_num", "heaviside", "logit", "deg2rad", "rad2deg"),
     *("sinc", "fill", "isneginf", "isposinf", "trace"),
     # writes to a part
     *("slice_backward", "select_backward"),
 )
-"""Names of those for which it is always taken."""
+"""Names of the operators that are decomposed for all dtypes."""
 
-OURS: dict[torch._ops.OpOverload, Decomposition] = {}
+OVERRIDES: dict[torch._ops.OpOverload, Decomposition] = {}
+"""Our own decompositions."""
 
 
-def table() -> dict[torch._ops.OpOverload, Decomposition]:
-    """What `make_fx` takes as its `decomposition_table`."""
+def decomposition_table() -> dict[torch._ops.OpOverload, Decomposition]:
+    """Returns the `decomposition_table` argument of `make_fx`."""
     return dict(_table())
 
 
 @functools.cache
 def _table() -> dict[torch._ops.OpOverload, Decomposition]:
-    floats = {op: _of_floats(rule) for op, rule in _pytorchs(OF_FLOATS).items()}
-    return floats | _pytorchs(OF_ALL) | OURS
+    floats = {op: _for_floats_only(rule) for op, rule in _pytorch_decompositions(FLOAT_ONLY).items()}
+    return floats | _pytorch_decompositions(ALL_DTYPES) | OVERRIDES
 
 
-def _pytorchs(names: Sequence[str]) -> dict[torch._ops.OpOverload, Decomposition]:
+def _pytorch_decompositions(names: Sequence[str]) -> dict[torch._ops.OpOverload, Decomposition]:
     # a name that this PyTorch does not have is no decomposition that it needs
     packets = [getattr(aten, name) for name in names if hasattr(aten, name)]
     return {op: rule for op, rule in get_decompositions(packets).items() if isinstance(op, torch._ops.OpOverload)}
 
 
-def _of_floats(rule: Decomposition) -> Decomposition:
+def _for_floats_only(rule: Decomposition) -> Decomposition:
     @functools.wraps(rule)
     def decompose(*args: Any, **kwargs: Any) -> Any:
         given = [a for a in (*args, *kwargs.values()) if isinstance(a, torch.Tensor)]
@@ -83,27 +84,29 @@ def _of_floats(rule: Decomposition) -> Decomposition:
     return decompose
 
 
-def decomposes(*targets: torch._ops.OpOverload) -> Callable[[Decomposition], Decomposition]:
-    """Take the decorated function for `targets`; NotImplemented from it leaves the call whole."""
+def register_decomposition(*targets: torch._ops.OpOverload) -> Callable[[Decomposition], Decomposition]:
+    """Registers the decorated function as decomposition of `targets`.  It returns NotImplemented for calls that it does
+    not decompose."""
 
     def register(rule: Decomposition) -> Decomposition:
-        OURS.update(dict.fromkeys(targets, rule))
+        OVERRIDES.update(dict.fromkeys(targets, rule))
         return rule
 
     return register
 
 
-@decomposes(aten.linalg_vector_norm.default)
+@register_decomposition(aten.linalg_vector_norm.default)
 def vector_norm(x: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+    """Removes the reduced dimensions, which PyTorch 2.11 keeps if they have one element."""
     if not x.is_floating_point():
         return NotImplemented
-    made = _as_pytorch(aten.linalg_vector_norm.default, x, *args, **kwargs)
-    return without_reduced(made, *args, **kwargs) if made.dim() == x.dim() else made
+    result = _pytorch_decomposition(aten.linalg_vector_norm.default, x, *args, **kwargs)
+    return squeeze_reduced_dims(result, *args, **kwargs) if result.dim() == x.dim() else result
 
 
-@decomposes(aten.native_dropout.default)
+@register_decomposition(aten.native_dropout.default)
 def native_dropout(x: torch.Tensor, p: float, train: bool | None) -> Any:
-    """Draws what eager's kernel for the CPU draws; CUDA's draws in another order, so stays."""
+    """Draws what eager's CPU kernel draws.  The CUDA kernel draws in another order, and is called."""
     if x.device.type != "cpu":
         return NotImplemented
     if train is False or p == 0:
@@ -114,18 +117,18 @@ def native_dropout(x: torch.Tensor, p: float, train: bool | None) -> Any:
     return x * kept * (1 / (1 - p)), kept.to(torch.bool)
 
 
-@decomposes(aten.native_dropout_backward.default)
+@register_decomposition(aten.native_dropout_backward.default)
 def native_dropout_backward(gradient: torch.Tensor, mask: torch.Tensor, scale: float) -> Any:
-    """Rounded once, as in eager's kernel."""
+    """Rounds once, as eager's kernel does."""
     wide = gradient.float() if gradient.dtype in (torch.bfloat16, torch.float16) else gradient
     return (wide * mask * scale).to(gradient.dtype)
 
 
-@decomposes(aten.var_mean.correction)
+@register_decomposition(aten.var_mean.correction)
 def var_mean(
     x: torch.Tensor, dim: Sequence[int] | None = None, *, correction: float | None = None, keepdim: bool = False
 ) -> Any:
-    """In two passes, the second over the distances from the mean, which loses no digits."""
+    """Computes the variance in two passes, the second over the distances from the mean, which loses no precision."""
     if not x.is_floating_point():
         return NotImplemented
     half = x.dtype in (torch.bfloat16, torch.float16)
@@ -139,7 +142,7 @@ def var_mean(
     return variance.to(x.dtype), mean.to(x.dtype)
 
 
-@decomposes(aten.var.correction)
+@register_decomposition(aten.var.correction)
 def var(
     x: torch.Tensor, dim: Sequence[int] | None = None, *, correction: float | None = None, keepdim: bool = False
 ) -> Any:
@@ -147,83 +150,85 @@ def var(
     return both if both is NotImplemented else both[0]
 
 
-@decomposes(aten._to_copy.default)
+@register_decomposition(aten._to_copy.default)
 def to_copy(x: torch.Tensor, *, dtype: torch.dtype | None = None, **rest: Any) -> Any:
-    """The real part of complex numbers that become real; the kernel takes the same, and would warn of it."""
+    """Casts the real part of complex numbers to a real dtype, as the kernel does, but without its warning."""
     if dtype is None or not x.is_complex() or dtype.is_complex or dtype is torch.bool:
         return NotImplemented
     return aten._to_copy(torch.real(x), dtype=dtype, **rest)
 
 
-@decomposes(aten.copy.default)
+@register_decomposition(aten.copy.default)
 def copy(x: torch.Tensor, source: torch.Tensor, non_blocking: bool = False) -> Any:
-    """The same."""
+    """Copies the real part of complex numbers to a real tensor, as the kernel does, but without its warning."""
     if not source.is_complex() or x.is_complex() or x.dtype is torch.bool:
         return NotImplemented
     return aten.copy(x, torch.real(source), non_blocking)
 
 
-def _as_pytorch(op: torch._ops.OpOverload, *args: Any, **kwargs: Any) -> Any:
-    """`op` taken apart as PyTorch does."""
+def _pytorch_decomposition(op: torch._ops.OpOverload, *args: Any, **kwargs: Any) -> Any:
+    """Applies PyTorch's decomposition of `op`."""
     return get_decompositions([op])[op](*args, **kwargs)
 
 
-def in_type_of_first(op: torch._ops.OpOverload) -> None:
-    """Take `op`, a loss, as PyTorch takes it apart, but for the type of the result."""
+def register_loss_typed_as_input(op: torch._ops.OpOverload) -> None:
+    """Decomposes the loss `op` as PyTorch does, but with a result of the first argument's dtype."""
 
-    @decomposes(op)
+    @register_decomposition(op)
     def loss(x: torch.Tensor, target: torch.Tensor, *args: Any) -> Any:
         wide = torch.result_type(x, target)
-        if not _fits(wide, x.dtype):
+        if not _kernel_casts(wide, x.dtype):
             return NotImplemented
-        return _as_pytorch(op, x.to(wide), target.to(wide), *args).to(x.dtype)
+        return _pytorch_decomposition(op, x.to(wide), target.to(wide), *args).to(x.dtype)
 
 
-for _loss in OF_FIRST_TYPE:
-    in_type_of_first(_loss)
+for _loss in LOSSES_TYPED_AS_INPUT:
+    register_loss_typed_as_input(_loss)
 
 
-def _fits(dtype: torch.dtype, result: torch.dtype) -> bool:
-    """Whether eager's kernel, which is left to raise where it has to, makes a `result` from what is of `dtype`."""
+def _kernel_casts(dtype: torch.dtype, result: torch.dtype) -> bool:
+    """Returns whether eager's kernel casts a result of `dtype` to the dtype `result`.  If not, it is called and raises
+    an error."""
     return dtype.is_floating_point and torch.can_cast(dtype, result)
 
 
-def _of_one_type(*tensors: torch.Tensor) -> bool:
+def _same_dtype(*tensors: torch.Tensor) -> bool:
     return len({t.dtype for t in tensors}) == 1
 
 
-def where_types_agree(op: torch._ops.OpOverload) -> None:
-    """Tensors of several types are left to eager's kernel, which raises."""
+def register_same_dtype_loss(op: torch._ops.OpOverload) -> None:
+    """Decomposes the gradient `op` of a loss only if all tensors have one dtype; eager's kernel raises an error for
+    others."""
 
     def rule(gradient: torch.Tensor, x: torch.Tensor, target: torch.Tensor, *args: Any) -> Any:
-        if not (_of_one_type(gradient, x, target) and gradient.is_floating_point()):
+        if not (_same_dtype(gradient, x, target) and gradient.is_floating_point()):
             return NotImplemented
-        return _as_pytorch(op, gradient, x, target, *args)
+        return _pytorch_decomposition(op, gradient, x, target, *args)
 
-    decomposes(op)(rule)
-
-
-where_types_agree(aten.huber_loss_backward.default)
-where_types_agree(aten.mse_loss_backward.default)
+    register_decomposition(op)(rule)
 
 
-@decomposes(aten.smooth_l1_loss_backward.default)
+register_same_dtype_loss(aten.huber_loss_backward.default)
+register_same_dtype_loss(aten.mse_loss_backward.default)
+
+
+@register_decomposition(aten.smooth_l1_loss_backward.default)
 def smooth_l1_loss_backward(gradient: torch.Tensor, x: torch.Tensor, target: torch.Tensor, *args: Any) -> Any:
-    """Where the distance is NaN, so is the gradient; PyTorch's takes its sign, which is 0."""
-    made = _as_pytorch(aten.smooth_l1_loss_backward.default, gradient, x, target, *args)
-    return torch.where((x - target).isnan(), math.nan, made)
+    """Returns NaN where the distance is NaN.  PyTorch's decomposition takes its sign, which is 0."""
+    result = _pytorch_decomposition(aten.smooth_l1_loss_backward.default, gradient, x, target, *args)
+    return torch.where((x - target).isnan(), math.nan, result)
 
 
-@decomposes(aten.binary_cross_entropy.default)
+@register_decomposition(aten.binary_cross_entropy.default)
 def binary_cross_entropy(x: torch.Tensor, target: torch.Tensor, *args: Any) -> Any:
-    """Eager's kernel raises where an element lies beyond 0 and 1 (on a CPU), which only a look at it tells, and where
-    the two are not of one type."""
-    if x.device.type == "cpu" or not (_of_one_type(x, target) and x.dtype.is_floating_point):
+    """Leaves CPU tensors to eager's kernel, which raises an error for elements outside 0 to 1, and mixed dtypes, for
+    which it raises an error too."""
+    if x.device.type == "cpu" or not (_same_dtype(x, target) and x.dtype.is_floating_point):
         return NotImplemented
-    return _as_pytorch(aten.binary_cross_entropy.default, x, target, *args)
+    return _pytorch_decomposition(aten.binary_cross_entropy.default, x, target, *args)
 
 
-@decomposes(aten.binary_cross_entropy_backward.default)
+@register_decomposition(aten.binary_cross_entropy_backward.default)
 def binary_cross_entropy_backward(
     gradient: torch.Tensor,
     x: torch.Tensor,
@@ -231,8 +236,8 @@ def binary_cross_entropy_backward(
     weight: torch.Tensor | None = None,
     reduction: int = 1,
 ) -> Any:
-    """Every step in the type of the tensors, as in eager's kernel."""
-    if not _of_one_type(gradient, x, target):
+    """Computes every step in the tensors' dtype, as eager's kernel does."""
+    if not _same_dtype(gradient, x, target):
         return NotImplemented
     least = 0.0 if x.dtype is torch.float16 else 1e-12  # as a float16
     each = gradient * (x - target) / ((1 - x) * x).clamp(min=least)
@@ -241,17 +246,18 @@ def binary_cross_entropy_backward(
     return (each / x.numel() if reduction == 1 else each).to(x.dtype)
 
 
-@decomposes(aten.binary_cross_entropy_with_logits.default)
+@register_decomposition(aten.binary_cross_entropy_with_logits.default)
 def binary_cross_entropy_with_logits(x: torch.Tensor, target: torch.Tensor, *args: Any) -> Any:
-    """As PyTorch takes it apart; eager, which writes into 1 - target, raises for some types."""
-    if not x.dtype.is_floating_point or not _fits(torch.result_type(x, target), target.dtype):
+    """Decomposes as PyTorch does, except for dtypes for which eager raises an error because it writes into ``1 -
+    target``."""
+    if not x.dtype.is_floating_point or not _kernel_casts(torch.result_type(x, target), target.dtype):
         return NotImplemented
-    return _as_pytorch(aten.binary_cross_entropy_with_logits.default, x, target, *args)
+    return _pytorch_decomposition(aten.binary_cross_entropy_with_logits.default, x, target, *args)
 
 
-@decomposes(aten.xlogy.Tensor, aten.xlogy.Scalar_Self, aten.xlogy.Scalar_Other)
+@register_decomposition(aten.xlogy.Tensor, aten.xlogy.Scalar_Self, aten.xlogy.Scalar_Other)
 def xlogy(x: Any, y: Any) -> Any:
-    """Rounded to the common type before, between and after, as in eager's kernel."""
+    """Rounds to the common dtype before, between and after the steps, as eager's kernel does."""
     dtype = torch.result_type(x, y)
     dtype = dtype if dtype.is_floating_point else torch.get_default_dtype()
     device = x.device if isinstance(x, torch.Tensor) else y.device
@@ -262,18 +268,18 @@ def xlogy(x: Any, y: Any) -> Any:
     return torch.where(y.isnan(), math.nan, torch.where(x == 0, 0, x * y.log()))
 
 
-@decomposes(aten.max.dim)
+@register_decomposition(aten.max.dim)
 def max_dim(x: torch.Tensor, dim: int, keepdim: bool = False) -> Any:
-    """The first of the greatest elements, or of the NaNs; on an empty tensor eager raises."""
+    """Returns the first of the greatest elements, or of the NaNs; eager raises an error for an empty tensor."""
     return (x.amax(dim, keepdim), x.argmax(dim, keepdim)) if x.numel() and x.dtype is not torch.bool else NotImplemented
 
 
-@decomposes(aten.min.dim)
+@register_decomposition(aten.min.dim)
 def min_dim(x: torch.Tensor, dim: int, keepdim: bool = False) -> Any:
     return (x.amin(dim, keepdim), x.argmin(dim, keepdim)) if x.numel() and x.dtype is not torch.bool else NotImplemented
 
 
-@decomposes(aten.nll_loss_backward.default)
+@register_decomposition(aten.nll_loss_backward.default)
 def nll_loss_backward(
     gradient: torch.Tensor,
     x: torch.Tensor,
@@ -283,7 +289,7 @@ def nll_loss_backward(
     ignore_index: int,
     total_weight: torch.Tensor,
 ) -> Any:
-    """The gradient reaches one class of each row: the one whose index equals the target."""
+    """Compares indices with the target: the gradient reaches one class of each row, so no scatter is needed."""
     if x.dim() != 2:
         return NotImplemented
     mean, none = reduction == 1, reduction == 0
@@ -296,10 +302,11 @@ def nll_loss_backward(
     return torch.where(hit, -column, torch.zeros((), dtype=x.dtype, device=x.device))
 
 
-def in_float(op: torch._ops.OpOverload, places: Sequence[int]) -> None:
-    """Take `op`, which adds to memory, in float32 where its tensors at `places` are of a half type."""
+def register_float_accumulation(op: torch._ops.OpOverload, places: Sequence[int]) -> None:
+    """Computes `op`, which accumulates into memory, in float32 if the tensors at the argument indices `places` have
+    half precision."""
 
-    @decomposes(op)
+    @register_decomposition(op)
     def add_in_float(*args: Any, **kwargs: Any) -> Any:
         dtype = args[places[0]].dtype
         if dtype not in (torch.bfloat16, torch.float16):
@@ -308,12 +315,12 @@ def in_float(op: torch._ops.OpOverload, places: Sequence[int]) -> None:
         return op(*wide, **kwargs).to(dtype)
 
 
-in_float(aten.embedding_dense_backward.default, [0])
-in_float(aten.scatter_add.default, [0, 3])
-in_float(aten.index_add.default, [0, 3])
+register_float_accumulation(aten.embedding_dense_backward.default, [0])
+register_float_accumulation(aten.scatter_add.default, [0, 3])
+register_float_accumulation(aten.index_add.default, [0, 3])
 
 
-@decomposes(aten.index_put.default, aten._unsafe_index_put.default)
+@register_decomposition(aten.index_put.default, aten._unsafe_index_put.default)
 def index_put(x: torch.Tensor, indices: Sequence[Any], values: torch.Tensor, accumulate: bool = False) -> Any:
     if not accumulate or x.dtype not in (torch.bfloat16, torch.float16):
         return NotImplemented

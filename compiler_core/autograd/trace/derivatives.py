@@ -1,4 +1,8 @@
-"""Gradients that PyTorch takes in another way on tensors without values, by ours: what it does on those with values."""
+"""Gradients whose formula PyTorch chooses by looking at values.
+
+On fake tensors PyTorch takes another formula than on real ones.  These functions compute the gradients as PyTorch does
+for real tensors.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,7 @@ import torch
 
 
 def prod(x: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-    """``x.prod(dim, keepdim, dtype=...)``, for whose gradient PyTorch looks at whether there are zeros."""
+    """``x.prod(dim, keepdim, dtype=...)``.  For its gradient PyTorch checks whether there are zeros."""
     given = dict(zip(("dim", "keepdim"), args, strict=False)) | kwargs
     known = given.keys() <= {"dim", "keepdim", "dtype"} and isinstance(given.get("dim", 0), int)
     differentiated = x.requires_grad and torch.is_grad_enabled() and x.is_floating_point()
@@ -19,7 +23,7 @@ def prod(x: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
 
 
 class Prod(torch.autograd.Function):
-    """The product of a tensor's elements, or of those along a dimension."""
+    """The product of a tensor's elements, or of the elements along a dimension."""
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, given: dict[str, Any]) -> torch.Tensor:
@@ -30,22 +34,23 @@ class Prod(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
-        """A quotient where there are no zeros; else, but for two zeros in all, the product of the others."""
+        """Divides the product by each element if none is zero; otherwise multiplies the other elements, or returns
+        zeros if two elements of the whole product are zero."""
         x, result = ctx.saved_tensors
         wide = x.to(gradient.dtype)
         zeros = (wide == 0).sum()
         if "dim" not in ctx.given:
-            others = torch.where(zeros > 1, 0, gradient * _of_others(wide.flatten(), 0).view(x.shape))
+            others = torch.where(zeros > 1, 0, gradient * _product_of_others(wide.flatten(), 0).view(x.shape))
         else:
             dim = ctx.given["dim"]
             if not ctx.given.get("keepdim"):
                 gradient, result = gradient.unsqueeze(dim), result.unsqueeze(dim)
-            others = gradient * _of_others(wide, dim)
+            others = gradient * _product_of_others(wide, dim)
         return torch.where(zeros == 0, gradient * (result / wide), others).to(x.dtype), None
 
 
-def _of_others(x: torch.Tensor, dim: int) -> torch.Tensor:
-    """The product of the elements before each one and after it."""
+def _product_of_others(x: torch.Tensor, dim: int) -> torch.Tensor:
+    """Returns, for each element, the product of the elements before and after it."""
     count, one = x.shape[dim], torch.ones_like(x.narrow(dim, 0, 1))
     before = torch.cat([one, x.narrow(dim, 0, count - 1)], dim).cumprod(dim)
     after = torch.cat([one, x.narrow(dim, 1, count - 1).flip(dim)], dim).cumprod(dim).flip(dim)

@@ -1,7 +1,7 @@
-"""What eager PyTorch's autograd keeps of a run for its backward.
+"""What eager PyTorch's autograd saves in a run for its backward.
 
-A later write can tell what was saved: eager raises, or computes with the new values, where it saved what is written
-to, and only there.  And a second backward raises where it comes through a node that saved anything.
+A later write makes a difference where eager saved the written tensor: eager then raises an error, or computes with the
+new values.  And a second backward raises an error if it reaches a node that saved anything.
 """
 
 from __future__ import annotations
@@ -13,31 +13,33 @@ from typing import Any
 
 import torch
 
-from compiler_core.support.opaque_ops import Whole
+from compiler_core.support.opaque_ops import OpaqueFunction
+from compiler_core.support.tensors import tensors_in
 
 
 @dataclass(frozen=True)
 class EagerSaves:
-    """By eager PyTorch, behind the outputs that have a tangent."""
+    """What eager PyTorch saves behind each output that has a tangent."""
 
     tensors: tuple[tuple[torch.Tensor, ...], ...] = ()
     """For each tangent, the tensors that were saved behind its output."""
-    shared: tuple[tuple[int, ...], ...] = ()
-    """For each tangent, the places of those that no backward can come from after one from it, its own among them."""
+    freed_together: tuple[tuple[int, ...], ...] = ()
+    """For each tangent, the indices of the tangents (itself included) that cannot start a backward after this one
+    has started one."""
 
     @staticmethod
     def of(outputs: Sequence[torch.Tensor]) -> EagerSaves:
-        """To be asked before a backward frees what was saved."""
+        """Collects what is saved behind `outputs`; called before a backward frees it."""
         saved: dict[Any, list[torch.Tensor]] = {}
-        behind = [_saving(output, saved) for output in outputs]
+        behind = [_saving_nodes(output, saved) for output in outputs]
         shared = tuple(tuple(j for j, other in enumerate(behind) if not other.isdisjoint(nodes)) for nodes in behind)
         return EagerSaves(tuple(tuple(t for node in nodes for t in saved[node]) for nodes in behind), shared)
 
 
-def _saving(output: torch.Tensor, saved: dict[Any, list[torch.Tensor]]) -> set[Any]:
-    """The nodes behind `output` that saved something; `saved` gets what each node behind it did.
+def _saving_nodes(output: torch.Tensor, saved: dict[Any, list[torch.Tensor]]) -> set[Any]:
+    """Returns the autograd nodes behind `output` that saved something, and adds what each node saved to `saved`.
 
-    A write to a part of a tensor keeps the node of the write, whatever that saves.
+    A node for a write to a part of a tensor (CopySlices) counts, whatever it saves.
     """
     work = [torch.autograd.graph.get_gradient_edge(output).node]
     seen = set(work)
@@ -49,27 +51,25 @@ def _saving(output: torch.Tensor, saved: dict[Any, list[torch.Tensor]]) -> set[A
             if following is not None and following not in seen:
                 seen.add(following)
                 work.append(following)
-    return {node for node in seen if saved[node] or _is_whole(node) or node.name().endswith("::CopySlices")}
+    return {node for node in seen if saved[node] or _is_opaque(node) or node.name().endswith("::CopySlices")}
 
 
-def _is_whole(node: Any) -> bool:
-    """A call of an operator that stays whole keeps autograd's graph of it."""
-    return getattr(type(node), "_forward_cls", None) is Whole
+def _is_opaque(node: Any) -> bool:
+    """Returns whether the node is a call of an opaque operator, which keeps an autograd graph."""
+    return getattr(type(node), "_forward_cls", None) is OpaqueFunction
 
 
 def _saved_by(node: Any) -> Iterator[torch.Tensor]:
     kind: Any = type(node)
-    for name in _names(kind):
+    for name in _saved_attributes(kind):
         try:
             value = getattr(node, name)
         except RuntimeError:  # it was written to since: the backward raises, too
             continue
-        for each in value if isinstance(value, (tuple, list)) else (value,):
-            if isinstance(each, torch.Tensor):
-                yield each
+        yield from tensors_in(value)
 
 
 @functools.cache
-def _names(kind: Any) -> tuple[str, ...]:
-    """The attributes in which nodes of this kind show what they saved."""
+def _saved_attributes(kind: Any) -> tuple[str, ...]:
+    """Returns the attributes through which nodes of this type show what they saved."""
     return tuple(name for name in dir(kind) if name.startswith("_saved_") or name == "saved_tensors")

@@ -1,7 +1,7 @@
-"""Which results of a joint graph have memory of their own: those whose tensors have it in eager PyTorch.
+"""Gives results of a joint graph their own memory where eager PyTorch's tensors have it.
 
-own_outputs     no output shares memory with an input or another output
-own_gradients   no gradient shares memory with anything, unless eager's does
+copy_shared_outputs     no output shares memory with an input or another output copy_shared_gradients   no gradient
+shares memory with anything, unless eager's does
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ aten = torch.ops.aten
 
 
 @dataclass(frozen=True)
-class Memory:
-    """Which memory each tensor of a run has in eager PyTorch: tensors with equal numbers share it."""
+class EagerMemory:
+    """The memory of each tensor of a run in eager PyTorch.  Tensors with equal numbers share it."""
 
     inputs: tuple[int | None, ...] = ()
-    """Of the primals, then of the tangents; None for numbers."""
+    """Memory of the primals, then of the tangents; None for numbers."""
     outputs: tuple[int, ...] = ()
     gradients: tuple[int | None, ...] = ()
-    """Of each primal's gradient; None where it has none."""
+    """Memory of each primal's gradient; None if it has none."""
     objects: tuple[int, ...] = ()
-    """For each primal's gradient, which tensor object it is."""
+    """For each primal's gradient, the identity of the tensor object."""
     saved: tuple[frozenset[int], ...] = ()
-    """For each tangent, what eager's autograd saves behind its output."""
+    """For each tangent, the memory that eager's autograd saves behind its output."""
 
 
-def own_outputs(graph: fx.Graph, count: int) -> None:
-    """Copy those of the first `count` outputs that share memory with an input or an earlier one."""
+def copy_shared_outputs(graph: fx.Graph, count: int) -> None:
+    """Copies those of the first `count` outputs that share memory with an input or an earlier output."""
     output: Any = graph.output_node()
     values = list(output.args[0])
     claimed = {n for n in graph.nodes if n.op in ("placeholder", "get_attr")}
@@ -47,12 +47,13 @@ def own_outputs(graph: fx.Graph, count: int) -> None:
     output.args = (values,)
 
 
-def own_gradients(graph: fx.Graph, memory: Memory) -> tuple[int, ...]:
-    """Give each gradient memory of its own where the graph's values share some that eager's tensors do not share;
-    which gradients share memory with an earlier one all the same, being another view of it.
+def copy_shared_gradients(graph: fx.Graph, memory: EagerMemory) -> tuple[int, ...]:
+    """Copies gradients that share memory which they do not share in eager PyTorch.
 
-    Whoever writes to a gradient in place (accumulation, clipping, hooks) must change that gradient alone.  Equal
-    operations are merged all the same: a copy costs less than computing twice, and joins the kernel that computes.
+    Returns the primals whose gradient still shares memory with an earlier one, as another view of it.
+
+    A program that writes to a gradient in place (accumulation, clipping, hooks) must change only that gradient.  Equal
+    operations are merged nevertheless: a copy costs less than computing twice, and fuses into the kernel that computes.
     """
     output: Any = graph.output_node()
     values, first = list(output.args[0]), len(memory.outputs)
@@ -67,9 +68,9 @@ def own_gradients(graph: fx.Graph, memory: Memory) -> tuple[int, ...]:
         if node is None:
             continue
         if owner not in holders.get(view_base(node), {owner}):
-            node = view_again(graph, node)
+            node = replay_view(graph, node)
         elif objects.get(node, one) != one:
-            node = view_again(graph, node, aten.alias.default)
+            node = replay_view(graph, node, aten.alias.default)
         holders.setdefault(view_base(node), set()).add(owner)
         objects[node], values[at] = one, node
         first_of.setdefault(owner, one)
@@ -78,17 +79,17 @@ def own_gradients(graph: fx.Graph, memory: Memory) -> tuple[int, ...]:
     return tuple(i for i, (owner, one) in pairs if owner is not None and first_of[owner] != one)
 
 
-def view_again(graph: fx.Graph, node: fx.Node, of: torch._ops.OpOverload = aten.clone.default) -> fx.Node:
-    """The same view as `node`, of a copy (or an alias) of what that is a view of, made at the end of `graph`."""
+def replay_view(graph: fx.Graph, node: fx.Node, of: torch._ops.OpOverload = aten.clone.default) -> fx.Node:
+    """Applies the views that make `node` to a copy (or with `of` an alias) of their base, at the end of `graph`."""
     views: list[fx.Node] = []
     while is_view(node):
         views.append(node)
         node = view_source(node)
     with graph.inserting_before(graph.output_node()):
-        made = graph.call_function(of, (node,))
-        made.meta = dict(node.meta) | {"rule": "trace"}
+        result = graph.call_function(of, (node,))
+        result.meta = dict(node.meta) | {"rule": "trace"}
         for view in reversed(views):
             copied = graph.node_copy(view, {n: n for n in view.all_input_nodes}.__getitem__)
-            copied.replace_input_with(view_source(view), made)
-            copied.meta, made = dict(view.meta), copied
-    return made
+            copied.replace_input_with(view_source(view), result)
+            copied.meta, result = dict(view.meta), copied
+    return result

@@ -1,4 +1,4 @@
-"""Which captured node caused each node of a graph that PyTorch traces, in the forward and in the backward."""
+"""Records which captured node caused each node of a graph that PyTorch traces, in the forward and in the backward."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch.fx as fx
 
 
 class Provenance:
-    """Writes meta origin and rule on the nodes of a graph while the graph grows."""
+    """Sets ``meta["origin"]`` and ``meta["rule"]`` on the nodes of a graph while it grows."""
 
     def __init__(self, graph: fx.Graph) -> None:
         self._last = self._newest(graph)
@@ -24,25 +24,25 @@ class Provenance:
     def _newest(graph: fx.Graph) -> fx.Node:
         return graph._root._prev
 
-    def name_inputs(self, captured: Sequence[fx.Node]) -> None:
-        """The graph's placeholders so far stand for those of the captured graph, in order."""
+    def attribute_inputs(self, captured: Sequence[fx.Node]) -> None:
+        """Attributes the graph's placeholders so far to those of the captured graph, in order."""
         for node, source in zip(self._graph.find_nodes(op="placeholder"), captured, strict=True):
-            node.meta |= {"origin": _items(source), "rule": "primal"}
+            node.meta |= {"origin": _item_of(source), "rule": "primal"}
 
-    def stamp(self, source: fx.Node | None, rule: str = "") -> None:
-        """Nodes made since the last call came from the source named then; those to come, from this."""
+    def attribute_to(self, source: fx.Node | None, rule: str = "") -> None:
+        """Attributes nodes from now on to `source`; those since the last call belong to the source given there."""
         node = self._last._next
         while node is not self._graph._root:
             if self._source is not None:
-                node.meta["origin"] = _items(self._source)
-                node.meta["decomposed"] = _decomposed(node)
+                node.meta["origin"] = _item_of(self._source)
+                node.meta["decomposed"] = _decomposed_operator(node)
                 node.meta["rule"] = self._rule or _forward_rule(node)
                 node.meta["module"] = self._source.meta.get("module")
             node = node._next
         self._last, self._source, self._rule = self._newest(self._graph), source, rule
 
-    def own_gradients(self, owner: fx.Node, tensors: Sequence[torch.Tensor]) -> None:
-        """Gradient functions reachable from `tensors` and not seen before were made by `owner`."""
+    def attribute_gradients(self, owner: fx.Node, tensors: Sequence[torch.Tensor]) -> None:
+        """Attributes the gradient functions behind `tensors` that have not been seen before to `owner`."""
         work = [t.grad_fn for t in tensors if t.grad_fn is not None]
         while work:
             function = work.pop()
@@ -52,18 +52,18 @@ class Provenance:
             self._hooks.append(function.register_prehook(self._prehook(owner, f"autograd {function.name()}")))
             work.extend(next_ for next_, _ in function.next_functions if next_ is not None)
 
-    def let_go(self) -> None:
-        """Take the hooks off: gradient functions and what their hooks refer to would keep one another alive."""
+    def remove_hooks(self) -> None:
+        """Removes the hooks: gradient functions and what their hooks refer to would keep each other alive."""
         for hook in self._hooks:
             hook.remove()
         self._hooks.clear()
         self._grad_owner.clear()
 
     def _prehook(self, owner: fx.Node, rule: str) -> Callable[[Any], None]:
-        return lambda grads: self.stamp(owner, rule)
+        return lambda grads: self.attribute_to(owner, rule)
 
 
-def _items(node: fx.Node) -> tuple[str, ...]:
+def _item_of(node: fx.Node) -> tuple[str, ...]:
     return (node.meta["item"],) if "item" in node.meta else ()
 
 
@@ -73,8 +73,8 @@ def _forward_rule(node: fx.Node) -> str:
     return f"decompose {node.meta['decomposed']}" if node.meta["decomposed"] else "trace"
 
 
-def _decomposed(node: fx.Node) -> str | None:
-    """The operator that was taken apart into this node and others."""
-    # by name: while tracing, PyTorch hands out more than one object for an operator
+def _decomposed_operator(node: fx.Node) -> str | None:
+    """Returns the operator whose decomposition contains this node, or None."""
+    # compared by name: while tracing, PyTorch has more than one object for an operator
     original = str(node.meta.get("original_aten") or node.target)
     return None if node.op == "get_attr" or original == str(node.target) else original

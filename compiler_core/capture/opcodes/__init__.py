@@ -1,4 +1,8 @@
-"""The opcodes of CPython 3.11 to 3.13 over symbolic values, a method each."""
+"""The opcodes of CPython 3.11 to 3.13 over symbolic values: a method for each, named like the opcode.
+
+`stack.py` has the state that all share; the other files have one group of opcodes each.  The interpreter inherits from
+`Opcodes`.  Opcodes without a method break the graph, for the reason in `UNSUPPORTED`.
+"""
 
 from compiler_core.capture.opcodes.calls import CallOpcodes
 from compiler_core.capture.opcodes.containers import ContainerOpcodes
@@ -20,13 +24,13 @@ class Opcodes(
     ExceptionOpcodes,
     MatchOpcodes,
 ):
-    """All of them."""
+    """All opcodes that capture supports."""
 
 
 _COROUTINE = "a coroutine or asynchronous generator"
 _NAMESPACE = "code of a class body or module, which keeps its names in a dict"
 _GROUP = "except* and exception groups"
-BREAKS = {
+UNSUPPORTED = {
     **dict.fromkeys(("GET_AWAITABLE", "GET_AITER", "GET_ANEXT", "BEFORE_ASYNC_WITH", "END_ASYNC_FOR"), _COROUTINE),
     "ASYNC_GEN_WRAP": _COROUTINE,
     **dict.fromkeys(("LOAD_NAME", "STORE_NAME", "DELETE_NAME", "LOAD_LOCALS", "SETUP_ANNOTATIONS"), _NAMESPACE),
@@ -35,6 +39,6 @@ BREAKS = {
     "CALL_INTRINSIC_2": "type parameters, or except*",
     "PRINT_EXPR": "a statement typed at a prompt",
 }
-"""The opcodes that always break the graph, and why: no others are without a method."""
+"""The opcodes that always break the graph, and why.  Every other opcode has a method."""
 
 __all__ = ["BREAKS", "Opcodes"]

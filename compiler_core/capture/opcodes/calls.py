@@ -3,31 +3,30 @@
 from __future__ import annotations
 
 import builtins
+import operator
 import sys
 from typing import TYPE_CHECKING, cast
 
 from compiler_core.bytecode import Instruction
-from compiler_core.capture.opcodes.stack import Machine
+from compiler_core.capture.opcodes.stack import InterpreterState
 from compiler_core.capture.values.base import NULL, UNBOUND, Value
-from compiler_core.capture.values.builtin.mappings import DictValue, pairs
+from compiler_core.capture.values.builtin.mappings import DictValue, dict_items
 from compiler_core.capture.values.builtin.sequences import TupleValue
-from compiler_core.capture.values.static import StaticValue
+from compiler_core.capture.values.builtin.static import StaticValue
 from compiler_core.capture.values.user.cells import CellValue
 from compiler_core.capture.values.user.functions import FunctionValue
 from compiler_core.capture.values.user.super import SuperValue
 from compiler_core.errors import Unsupported
 
 if TYPE_CHECKING:
-    from compiler_core.capture.interpreter import Interpreter
+    pass
 
 BEFORE_3_13 = sys.version_info < (3, 13)
 DEFAULTS, KWDEFAULTS, ANNOTATIONS, CLOSURE = 1, 2, 4, 8
 
 
-class CallOpcodes(Machine):
-    @property
-    def _tx(self) -> Interpreter:
-        return cast("Interpreter", self)
+class CallOpcodes(InterpreterState):
+    """Calls, and making functions."""
 
     def KW_NAMES(self, instruction: Instruction) -> None:
         self.kw_names = cast("tuple[str, ...]", instruction.argval)
@@ -55,7 +54,7 @@ class CallOpcodes(Machine):
     def _call_value(self, function: Value, args: list[Value], kwargs: dict[str, Value]) -> Value:
         if isinstance(function, StaticValue) and function.obj is super and not args:
             return self._zero_argument_super()
-        return self._tx.answer(function, args, kwargs)
+        return self._tx.call_and_push(function, args, kwargs)
 
     def _zero_argument_super(self) -> Value:
         if not self.code.co_argcount or "__class__" not in self.cells:
@@ -65,10 +64,10 @@ class CallOpcodes(Machine):
         owner = self.cells[owner_name].get(self._tx) if owner_name in self.cells else self.locals.get(owner_name)
         if owner is None or owner is UNBOUND:
             raise Unsupported("exception", "super() after its first argument was deleted")
-        return SuperValue.of(self._tx, cls, owner)
+        return SuperValue.create(self._tx, cls, owner)
 
     def CALL_FUNCTION_EX(self, instruction: Instruction) -> None:
-        kwargs = pairs(self._tx, self.pop()) if (instruction.arg or 0) & 1 else {}
+        kwargs = dict_items(self._tx, self.pop()) if (instruction.arg or 0) & 1 else {}
         args = self._tx.list_of(self.pop())
         if BEFORE_3_13:
             function = self.pop()
@@ -80,19 +79,15 @@ class CallOpcodes(Machine):
 
     def CALL_INTRINSIC_1(self, instruction: Instruction) -> None:
         if instruction.arg == 6:  # INTRINSIC_LIST_TO_TUPLE
-            self.push(TupleValue(list(self.pop().items(self._tx))))
+            self.push(TupleValue(list(self.pop().unpack(self._tx))))
         elif instruction.arg == 3:  # INTRINSIC_STOPITERATION_ERROR
-            cast("Interpreter", self).stop_iteration_error()
+            self._tx.stop_iteration_error()
         elif instruction.arg == 5:  # INTRINSIC_UNARY_POSITIVE
-            import operator
-
-            from compiler_core.capture.rules.calls import call_static
-
-            self.push(call_static(self._tx, operator.pos, [self.pop()], {}))
+            self.push(self._tx.call_static(operator.pos, [self.pop()], {}))
         else:
             raise Unsupported("unsupported instruction", f"CALL_INTRINSIC_1 {instruction.arg}")
 
-    # --- functions and classes made here
+    # --- making functions and classes
 
     def LOAD_BUILD_CLASS(self, instruction: Instruction) -> None:
         self.push(StaticValue(builtins.__build_class__))  # its call breaks the graph
@@ -100,26 +95,27 @@ class CallOpcodes(Machine):
     def MAKE_FUNCTION(self, instruction: Instruction) -> None:
         flags = instruction.arg or 0
         code = self.pop().constant(self._tx)
-        made = FunctionValue(code, self.f_globals, code.co_qualname)
-        for flag in (CLOSURE, ANNOTATIONS, KWDEFAULTS, DEFAULTS) if BEFORE_3_13 else ():
-            if flags & flag:
-                self._set_part(made, flag, self.pop())
-        self.push(made)
+        function = FunctionValue(code, self.f_globals, code.co_qualname)
+        if BEFORE_3_13:
+            for flag in (CLOSURE, ANNOTATIONS, KWDEFAULTS, DEFAULTS):
+                if flags & flag:
+                    self._set_function_attribute(function, flag, self.pop())
+        self.push(function)
 
     def SET_FUNCTION_ATTRIBUTE(self, instruction: Instruction) -> None:
-        part, made = self.pop_many(2)
-        assert isinstance(made, FunctionValue)
-        self._set_part(made, instruction.arg or 0, part)
-        self.push(made)
+        value, function = self.pop_many(2)
+        assert isinstance(function, FunctionValue)
+        self._set_function_attribute(function, instruction.arg or 0, value)
+        self.push(function)
 
-    def _set_part(self, made: FunctionValue, flag: int, part: Value) -> None:
+    def _set_function_attribute(self, function: FunctionValue, flag: int, value: Value) -> None:
         if flag == CLOSURE:
-            made.closure = [cast(CellValue, c) for c in part.items(self._tx)]
+            function.closure = [cast(CellValue, c) for c in value.unpack(self._tx)]
         elif flag == DEFAULTS:
-            made.defaults = list(part.items(self._tx))
+            function.defaults = list(value.unpack(self._tx))
         elif flag == KWDEFAULTS:
-            made.kwdefaults = dict(cast(DictValue, part).mapping(self._tx))
+            function.kwdefaults = dict(cast(DictValue, value).mapping(self._tx))
         elif flag == ANNOTATIONS:
-            flat = part.items(self._tx)  # names and annotations in turn
-            found = {name.constant(self._tx): value for name, value in zip(flat[::2], flat[1::2], strict=True)}
-            made.special_attributes["__annotations__"] = DictValue(found)
+            flat = value.unpack(self._tx)  # names and annotations alternate
+            found = {name.constant(self._tx): each for name, each in zip(flat[::2], flat[1::2], strict=True)}
+            function.special_attributes["__annotations__"] = DictValue(found)

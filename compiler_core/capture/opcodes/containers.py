@@ -5,24 +5,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, cast
 
 from compiler_core.bytecode import Instruction
-from compiler_core.capture.opcodes.stack import Machine
-from compiler_core.capture.values.base import Raised, raised
+from compiler_core.capture.opcodes.stack import InterpreterState
+from compiler_core.capture.values.base import ObservedException, observed_exception
+from compiler_core.capture.values.builtin.constant import NONE
 from compiler_core.capture.values.builtin.containers import ContainerValue
-from compiler_core.capture.values.builtin.keys import hashable
-from compiler_core.capture.values.builtin.mappings import DictValue, pairs
+from compiler_core.capture.values.builtin.keys import to_key
+from compiler_core.capture.values.builtin.mappings import DictValue, dict_items
 from compiler_core.capture.values.builtin.sequences import ListValue, SliceValue, TupleValue
 from compiler_core.capture.values.builtin.sets import SetValue
-from compiler_core.capture.values.constant import NONE
 from compiler_core.errors import Unsupported
 
 if TYPE_CHECKING:
-    from compiler_core.capture.interpreter import Interpreter
+    pass
 
 
-class ContainerOpcodes(Machine):
-    @property
-    def _tx(self) -> Interpreter:
-        return cast("Interpreter", self)
+class ContainerOpcodes(InterpreterState):
+    """Building, extending and unpacking containers."""
 
     def BUILD_TUPLE(self, instruction: Instruction) -> None:
         self.push(TupleValue(self.pop_many(instruction.arg or 0)))
@@ -32,11 +30,11 @@ class ContainerOpcodes(Machine):
 
     def BUILD_SET(self, instruction: Instruction) -> None:
         values = self.pop_many(instruction.arg or 0)
-        self.push(SetValue([hashable(self._tx, v) for v in values]))
+        self.push(SetValue([to_key(self._tx, v) for v in values]))
 
     def BUILD_MAP(self, instruction: Instruction) -> None:
         flat = self.pop_many(2 * (instruction.arg or 0))
-        keys = [hashable(self._tx, k) for k in flat[::2]]
+        keys = [to_key(self._tx, k) for k in flat[::2]]
         self.push(DictValue(dict(zip(keys, flat[1::2], strict=True))))
 
     def BUILD_CONST_KEY_MAP(self, instruction: Instruction) -> None:
@@ -48,43 +46,43 @@ class ContainerOpcodes(Machine):
         self.push(SliceValue(parts if len(parts) == 3 else [*parts, NONE]))
 
     def LIST_TO_TUPLE(self, instruction: Instruction) -> None:
-        self.push(TupleValue(list(self.pop().items(self._tx))))
+        self.push(TupleValue(list(self.pop().unpack(self._tx))))
 
-    def _grown(self, instruction: Instruction) -> ContainerValue:
-        """The container that a display or comprehension adds to: after a break inside it, one from outside."""
+    def _target_container(self, instruction: Instruction) -> ContainerValue:
+        """Returns the container that a display or comprehension adds to; after a break in it, one from outside."""
         container = self.stack[-(instruction.arg or 0)]
         if not isinstance(container, ContainerValue):
             raise Unsupported("unsupported mutation", str(container))
-        container.changed(self._tx)
+        container.prepare_mutation(self._tx)
         return container
 
     def LIST_APPEND(self, instruction: Instruction) -> None:
         value = self.pop()
-        self._grown(instruction).items(self._tx).append(value)
+        self._target_container(instruction).unpack(self._tx).append(value)
 
     def LIST_EXTEND(self, instruction: Instruction) -> None:
         added = self._tx.list_of(self.pop())
-        self._grown(instruction).items(self._tx).extend(added)
+        self._target_container(instruction).unpack(self._tx).extend(added)
 
     def SET_ADD(self, instruction: Instruction) -> None:
         item = self.pop()
-        cast(SetValue, self._grown(instruction)).method_add(self._tx, item)
+        cast(SetValue, self._target_container(instruction)).method_add(self._tx, item)
 
     def SET_UPDATE(self, instruction: Instruction) -> None:
         added = self.pop()
-        cast(SetValue, self._grown(instruction)).method_update(self._tx, added)
+        cast(SetValue, self._target_container(instruction)).method_update(self._tx, added)
 
     def MAP_ADD(self, instruction: Instruction) -> None:
         key, value = self.pop_many(2)
-        cast(DictValue, self._grown(instruction)).mapping(self._tx)[hashable(self._tx, key)] = value
+        cast(DictValue, self._target_container(instruction)).mapping(self._tx)[to_key(self._tx, key)] = value
 
     def DICT_UPDATE(self, instruction: Instruction) -> None:
-        added = pairs(self._tx, self.pop())
-        cast(DictValue, self._grown(instruction)).mapping(self._tx).update(added)
+        added = dict_items(self._tx, self.pop())
+        cast(DictValue, self._target_container(instruction)).mapping(self._tx).update(added)
 
     def DICT_MERGE(self, instruction: Instruction) -> None:
-        added = pairs(self._tx, self.pop())
-        target = cast(DictValue, self._grown(instruction)).mapping(self._tx)
+        added = dict_items(self._tx, self.pop())
+        target = cast(DictValue, self._target_container(instruction)).mapping(self._tx)
         if target.keys() & added.keys():
             raise Unsupported("exception", "multiple values for a keyword argument")
         target.update(added)
@@ -99,7 +97,7 @@ class ContainerOpcodes(Machine):
         before, after = (instruction.arg or 0) & 0xFF, (instruction.arg or 0) >> 8
         values = self._tx.list_of(self.pop())
         if len(values) < before + after:
-            raise raised(
+            raise observed_exception(
                 ValueError, f"not enough values to unpack (expected at least {before + after}, got {len(values)})"
             )
         end = len(values) - after
@@ -107,7 +105,7 @@ class ContainerOpcodes(Machine):
         self.stack.extend(reversed(parts))
 
 
-def _wrong_count(found: int, wanted: int) -> Raised:
+def _wrong_count(found: int, wanted: int) -> ObservedException:
     if found < wanted:
-        return raised(ValueError, f"not enough values to unpack (expected {wanted}, got {found})")
-    return raised(ValueError, f"too many values to unpack (expected {wanted})")
+        return observed_exception(ValueError, f"not enough values to unpack (expected {wanted}, got {found})")
+    return observed_exception(ValueError, f"too many values to unpack (expected {wanted})")

@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from compiler_core.bytecode import Instruction
-from compiler_core.capture.opcodes.stack import Machine
+from compiler_core.capture.opcodes.stack import InterpreterState
 from compiler_core.capture.values.base import Value
-from compiler_core.capture.values.constant import NONE
-from compiler_core.capture.values.contexts import ContextValue, ExitValue
+from compiler_core.capture.values.builtin.constant import NONE
+from compiler_core.capture.values.contexts import ContextManagerValue, ExitValue
 from compiler_core.capture.values.user.generators import GeneratorValue
 from compiler_core.capture.values.user.objects import ObjectValue
 from compiler_core.errors import Unsupported
 
 if TYPE_CHECKING:
-    from compiler_core.capture.interpreter import Interpreter
+    pass
 
 
-class ControlOpcodes(Machine):
-    @property
-    def _tx(self) -> Interpreter:
-        return cast("Interpreter", self)
+class ControlOpcodes(InterpreterState):
+    """Jumps, loops, ``with``, returns and yields."""
 
     def _jump(self, instruction: Instruction) -> None:
         self._tx.jump(instruction.target)
@@ -86,13 +84,13 @@ class ControlOpcodes(Machine):
 
     def BEFORE_WITH(self, instruction: Instruction) -> None:
         manager = self.pop()
-        if isinstance(manager, ContextValue):
+        if isinstance(manager, ContextManagerValue):
             entered = manager.enter(self._tx)
             self.push(ExitValue(manager))
             self.push(entered)
         elif isinstance(manager, ObjectValue):
             self.push(manager.get_attr(self._tx, "__exit__"))
-            self.push(self._tx.answer(manager.get_attr(self._tx, "__enter__"), [], {}))
+            self.push(self._tx.call_and_push(manager.get_attr(self._tx, "__enter__"), [], {}))
         else:
             raise Unsupported("unsupported call", f"with {manager}")
 
@@ -102,19 +100,19 @@ class ControlOpcodes(Machine):
         self._return(self.pop())
 
     def RETURN_CONST(self, instruction: Instruction) -> None:
-        cast("Interpreter", self).LOAD_CONST(instruction)
+        self._tx.LOAD_CONST(instruction)
         self._return(self.pop())
 
     def _return(self, value: Value) -> None:
-        if self._tx.parent is None and self.capture.suspended:
-            left = next(iter(self.capture.suspended))
-            raise Unsupported("generator", f"{left} is left inside a try or with block")
+        if self._tx.parent is None and self.capture.open_generators:
+            generator = next(iter(self.capture.open_generators))
+            raise Unsupported("generator", f"{generator} is left inside a try or with block")
         self.returned = value
 
     # --- generators
 
     def RETURN_GENERATOR(self, instruction: Instruction) -> None:
-        self.push(NONE)  # what the first ``next`` sends, which a POP_TOP follows
+        self.push(NONE)  # the value that the first ``next`` sends; a POP_TOP follows
 
     def GET_YIELD_FROM_ITER(self, instruction: Instruction) -> None:
         self.push(self.pop().iterate(self._tx))
@@ -132,7 +130,7 @@ class ControlOpcodes(Machine):
             return
         if sys.version_info < (3, 12):
             self.pop()
-        self.push(iterator.result())
+        self.push(iterator.return_value() or NONE)
         self._tx.jump(instruction.target)
 
     def END_SEND(self, instruction: Instruction) -> None:

@@ -3,30 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from compiler_core.bytecode import Instruction
-from compiler_core.capture.opcodes.stack import Machine
+from compiler_core.capture.opcodes.stack import InterpreterState
 from compiler_core.capture.rules.table import HANDLERS
-from compiler_core.capture.values.base import Raised, Value, raised
-from compiler_core.capture.values.builtin.keys import hashable
+from compiler_core.capture.values.base import ObservedException, Value, observed_exception
+from compiler_core.capture.values.builtin.constant import NONE, ConstantValue
+from compiler_core.capture.values.builtin.keys import to_key
 from compiler_core.capture.values.builtin.mappings import DictValue
 from compiler_core.capture.values.builtin.sequences import TupleValue
-from compiler_core.capture.values.constant import NONE, ConstantValue
-from compiler_core.capture.values.static import StaticValue
+from compiler_core.capture.values.builtin.static import StaticValue
 from compiler_core.errors import Unsupported
 
 if TYPE_CHECKING:
-    from compiler_core.capture.interpreter import Interpreter
+    pass
 
 IS_SEQUENCE, IS_MAPPING, MATCHES_ITSELF = 1 << 5, 1 << 6, 1 << 22  # flags of a type
-NOT_THERE = StaticValue(object())
+MISSING = StaticValue(object())
 
 
-class MatchOpcodes(Machine):
-    @property
-    def _tx(self) -> Interpreter:
-        return cast("Interpreter", self)
+class MatchOpcodes(InterpreterState):
+    """The match statement."""
 
     def MATCH_SEQUENCE(self, instruction: Instruction) -> None:
         self.push(ConstantValue(self._has_flag(IS_SEQUENCE)))
@@ -36,7 +34,7 @@ class MatchOpcodes(Machine):
 
     def _has_flag(self, flag: int) -> bool:
         subject = self.stack[-1]
-        subject.look(self._tx)
+        subject.install_guards(self._tx)
         return bool(subject.python_type().__flags__ & flag)
 
     def GET_LEN(self, instruction: Instruction) -> None:
@@ -44,40 +42,42 @@ class MatchOpcodes(Machine):
 
     def MATCH_KEYS(self, instruction: Instruction) -> None:
         subject, keys = self.stack[-2], self.stack[-1]
-        found = self._values_at(subject, keys.items(self._tx))
+        found = self._values_at(subject, keys.unpack(self._tx))
         self.push(NONE if found is None else TupleValue(found))
 
     def _values_at(self, subject: Value, keys: Sequence[Value]) -> list[Value] | None:
-        """What a mapping has at these keys; None at the first that it lacks."""
+        """Returns the values that a mapping has at these keys; None if one is missing."""
         found: dict[Any, Value] = {}
         for key in keys:
-            raw = hashable(self._tx, key)
+            raw = to_key(self._tx, key)
             if raw in found:
                 raise Unsupported("exception", "a mapping pattern checks a key twice")
-            found[raw] = self._at_key(subject, key)
-            if found[raw] is NOT_THERE:
+            found[raw] = self._value_at(subject, key)
+            if found[raw] is MISSING:
                 return None
         return list(found.values())
 
-    def _at_key(self, subject: Value, key: Value) -> Value:
+    def _value_at(self, subject: Value, key: Value) -> Value:
         if isinstance(subject, DictValue):
-            return subject.lookup(self._tx, hashable(self._tx, key)) or NOT_THERE
-        return subject.get_attr(self._tx, "get").call(self._tx, [key, NOT_THERE], {})
+            return subject.lookup(self._tx, to_key(self._tx, key)) or MISSING
+        return subject.get_attr(self._tx, "get").call(self._tx, [key, MISSING], {})
 
     def MATCH_CLASS(self, instruction: Instruction) -> None:
         subject, wanted, names = self.pop_many(3)
         cls = wanted.constant(self._tx)
         if not isinstance(cls, type):
-            raise raised(TypeError, "called match pattern must be a class")
+            raise observed_exception(TypeError, "called match pattern must be a class")
         is_instance = HANDLERS[isinstance](self._tx, subject, wanted)
         if not is_instance.truth(self._tx):
             self.push(NONE)
             return
-        found = self._parts(subject, wanted, cls, instruction.arg or 0, names.constant(self._tx))
+        found = self._captured_values(subject, wanted, cls, instruction.arg or 0, names.constant(self._tx))
         self.push(NONE if found is None else TupleValue(found))
 
-    def _parts(self, subject: Value, wanted: Value, cls: Any, n: int, names: tuple[str, ...]) -> list[Value] | None:
-        """The values of `n` positional and the named patterns; None where an attribute is not there."""
+    def _captured_values(
+        self, subject: Value, wanted: Value, cls: Any, n: int, names: tuple[str, ...]
+    ) -> list[Value] | None:
+        """Returns the attributes that `n` positional and the named patterns match; None if one is missing."""
         found: list[Value] = []
         if n:
             positional = self._match_args(wanted)
@@ -91,7 +91,7 @@ class MatchOpcodes(Machine):
         for name in names:
             try:
                 found.append(subject.get_attr(self._tx, name))
-            except Raised as error:
+            except ObservedException as error:
                 if error.matches(AttributeError):
                     return None
                 raise
@@ -105,10 +105,12 @@ class MatchOpcodes(Machine):
                 raise
             return None
         if type(found) is not tuple or not all(type(name) is str for name in found):
-            raise Unsupported("exception", "__match_args__ is no tuple of names")
+            raise Unsupported("exception", "__match_args__ is not a tuple of names")
         return found
 
 
-def _too_many(cls: type, allowed: int, given: int) -> Raised:
+def _too_many(cls: type, allowed: int, given: int) -> ObservedException:
     plural = "" if allowed == 1 else "s"
-    return raised(TypeError, f"{cls.__name__}() accepts {allowed} positional sub-pattern{plural} ({given} given)")
+    return observed_exception(
+        TypeError, f"{cls.__name__}() accepts {allowed} positional sub-pattern{plural} ({given} given)"
+    )

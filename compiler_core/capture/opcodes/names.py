@@ -7,21 +7,23 @@ import sys
 from typing import TYPE_CHECKING, cast
 
 from compiler_core.bytecode import Instruction
-from compiler_core.capture.opcodes.stack import Machine
+from compiler_core.capture.opcodes.stack import InterpreterState
 from compiler_core.capture.value_builder import is_static
-from compiler_core.capture.values.base import NULL, UNBOUND, Raised, Value
+from compiler_core.capture.values.base import NULL, UNBOUND, ObservedException, Value
 from compiler_core.capture.values.user.super import SuperValue
 from compiler_core.errors import Unsupported
 from compiler_core.guards.lifetimes import is_library
-from compiler_core.guards.sources import Global
+from compiler_core.guards.sources import GlobalSource
 
 if TYPE_CHECKING:
-    from compiler_core.capture.interpreter import Interpreter
+    pass
 
 BEFORE_3_13 = sys.version_info < (3, 13)
 
 
-class NameOpcodes(Machine):
+class NameOpcodes(InterpreterState):
+    """Globals, attributes and imports."""
+
     # --- globals
 
     def _global(self, name: str) -> Value:
@@ -33,16 +35,16 @@ class NameOpcodes(Machine):
         if name in self.f_globals:
             found, home = self.f_globals[name], str(self.f_globals.get("__name__", ""))
             if self.module is not None and is_static(found) and is_library(home):
-                self.capture.looked_up(self.f_globals, home, name)
+                self.capture.guard_library_name(self.f_globals, home, name)
                 return self.capture.wrap(found, None)
-            return self.capture.wrap(found, Global(name, self.module))
+            return self.capture.wrap(found, GlobalSource(name, self.module))
         if name in self.f_builtins:
             if self.module is None:
-                self.capture.guard("GLOBAL_ABSENT", Global(name), name)
+                self.capture.guard("GLOBAL_ABSENT", GlobalSource(name), name)
             elif not is_library(self.f_globals.get("__name__", "")):
                 self.capture.guard("DICT_CONTAINS", self.module, name)
             return self.capture.wrap(
-                self.f_builtins[name], Global(name, self.capture.held(self.f_builtins, "builtins"))
+                self.f_builtins[name], GlobalSource(name, self.capture.held(self.f_builtins, "builtins"))
             )
         raise Unsupported("exception", f"name {name!r} is not defined")
 
@@ -51,7 +53,7 @@ class NameOpcodes(Machine):
         self._push_callable(value, bool((instruction.arg or 0) & 1))
 
     def _push_callable(self, value: Value, with_null: bool) -> None:
-        """Push a value, with CPython's NULL below it (3.13: above it) where a call follows."""
+        """Pushes a value and, if a call follows, CPython's NULL below it (from 3.13 on, above it)."""
         if with_null and BEFORE_3_13:
             self.push(NULL)
         self.push(value)
@@ -80,7 +82,7 @@ class NameOpcodes(Machine):
 
     def LOAD_SUPER_ATTR(self, instruction: Instruction) -> None:
         _, cls, owner = self.pop_many(3)
-        value = SuperValue.of(self._tx, cls.constant(self._tx), owner)
+        value = SuperValue.create(self._tx, cls.constant(self._tx), owner)
         found = value.get_attr(self._tx, cast(str, instruction.argval))
         self._push_callable(found, bool((instruction.arg or 0) & 1))
 
@@ -90,10 +92,6 @@ class NameOpcodes(Machine):
 
     def DELETE_ATTR(self, instruction: Instruction) -> None:
         self.pop().del_attr(self._tx, cast(str, instruction.argval))
-
-    @property
-    def _tx(self) -> Interpreter:
-        return cast("Interpreter", self)
 
     # --- imports
 
@@ -108,12 +106,12 @@ class NameOpcodes(Machine):
         module = sys.modules[name if level or wanted else name.partition(".")[0]]
         lacks = [n for n in wanted if n not in vars(module)] if hasattr(module, "__path__") else []
         if lacks:
-            raise Unsupported("unsupported instruction", f"import of {lacks[0]!r} from {name!r}, which has it not yet")
+            raise Unsupported("unsupported instruction", f"import of {lacks[0]!r} from {name!r}, which lacks it so far")
         self.push(self.capture.wrap_static(module))
 
     def IMPORT_FROM(self, instruction: Instruction) -> None:
         name = cast(str, instruction.argval)
         try:
             self.push(self.stack[-1].get_attr(self._tx, name))
-        except Raised as error:
+        except ObservedException as error:
             raise Unsupported("exception", f"cannot import name {name!r}") from error

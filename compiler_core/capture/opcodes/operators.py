@@ -7,16 +7,16 @@ import sys
 from typing import TYPE_CHECKING, Any, cast
 
 from compiler_core.bytecode import Instruction
-from compiler_core.capture.opcodes.stack import Machine
+from compiler_core.capture.opcodes.stack import InterpreterState
 from compiler_core.capture.rules.calls import call_static
 from compiler_core.capture.values.base import Value
+from compiler_core.capture.values.builtin.constant import NONE, ConstantValue
 from compiler_core.capture.values.builtin.sequences import SliceValue
-from compiler_core.capture.values.constant import NONE, ConstantValue
-from compiler_core.capture.values.symbols import joined, text
+from compiler_core.capture.values.builtin.symbols import join_text, symbolic_text
 from compiler_core.capture.values.tensor import TensorValue
 
 if TYPE_CHECKING:
-    from compiler_core.capture.interpreter import Interpreter
+    pass
 
 BINARY: dict[str, Any] = {
     "+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv, "//": operator.floordiv,
@@ -32,10 +32,8 @@ COMPARE: dict[str, Any] = {
 CONVERSIONS = {1: str, 2: repr, 3: ascii}
 
 
-class OperatorOpcodes(Machine):
-    @property
-    def _tx(self) -> Interpreter:
-        return cast("Interpreter", self)
+class OperatorOpcodes(InterpreterState):
+    """Operators, comparisons, subscripts and f-strings."""
 
     def _operate(self, op: Any, *operands: Value) -> Value:
         return call_static(self._tx, op, operands, {})
@@ -54,7 +52,7 @@ class OperatorOpcodes(Machine):
         self.push(self._as_bool(self.pop()))
 
     def _as_bool(self, value: Value) -> Value:
-        """A tensor's truth is left to the branch that follows, which breaks with both ways known."""
+        """Converts a value to bool; leaves a tensor to the branch that follows, which can break with both targets."""
         follows = self.instructions[self.pc].opname
         if isinstance(value, TensorValue) and follows in ("POP_JUMP_IF_TRUE", "POP_JUMP_IF_FALSE", "TO_BOOL"):
             return value
@@ -127,5 +125,5 @@ class OperatorOpcodes(Machine):
 
     def BUILD_STRING(self, instruction: Instruction) -> None:
         parts = self.pop_many(instruction.arg or 0)
-        symbolic = text(joined, self._tx, *parts)
+        symbolic = symbolic_text(join_text, self._tx, *parts)
         self.push(symbolic or ConstantValue("".join(p.constant(self._tx) for p in parts)))

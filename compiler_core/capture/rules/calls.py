@@ -1,7 +1,7 @@
-"""Calls of things known by identity: Python's builtins, classes, and PyTorch's functions.
+"""Calls of objects known by identity: Python's builtins, classes, and PyTorch's functions.
 
-What has no rule (`table.py`) is put into the graph if it is an operation on tensors, computed now
-if it is pure and its arguments are constants, and otherwise breaks the graph.
+A call without a rule (`table.py`) becomes a node of the graph if it is an operation on tensors, is computed during
+capture if the function is pure and its arguments are constants, and breaks the graph otherwise.
 """
 
 from __future__ import annotations
@@ -27,31 +27,33 @@ from compiler_core.capture.rules.table import HANDLERS, Handler, has_tensor, nam
 from compiler_core.capture.rules.torch import numpy as arrays
 from compiler_core.capture.rules.torch.functions import is_tensor_function
 from compiler_core.capture.values.base import Value
-from compiler_core.capture.values.constant import ConstantValue, fold
-from compiler_core.capture.values.exceptions import ExceptionValue, initialise
-from compiler_core.capture.values.static import StaticValue, class_method
-from compiler_core.capture.values.user import namespaces  # noqa: F401  (they register their rules)
+from compiler_core.capture.values.builtin.constant import ConstantValue, fold
+from compiler_core.capture.values.builtin.static import StaticValue, c_class_method
+from compiler_core.capture.values.user.exceptions import ExceptionValue, init_exception
 from compiler_core.capture.values.user.objects import ObjectValue
 from compiler_core.capture.values.user.subclasses import SubclassValue
 from compiler_core.errors import Unsupported
 
 if TYPE_CHECKING:
-    from compiler_core.capture.interpreter import Interpreter
+    from compiler_core.capture.values.interfaces import Interpreter
 
-# they read their arguments, change nothing and always give the same
-PURE = frozenset(
+# functions without side effects whose result depends only on their arguments
+PURE_FUNCTIONS = frozenset(
     {ord, chr, bin, hex, oct, bytes, operator.index, operator.length_hint}
     | {f for home in (math, cmath) for f in vars(home).values() if isinstance(f, types.BuiltinFunctionType)}
-    | arrays.PURE
+    | arrays.PURE_FUNCTIONS
     | {int.from_bytes, float.fromhex, bytes.fromhex, str.maketrans, sys.intern, sys.getrecursionlimit}
     | {torch.Size, torch.device, torch.finfo, torch.iinfo, torch.promote_types, torch.can_cast, torch.result_type}
 )
 
 
 def call_static(tx: Interpreter, obj: Any, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
-    """Call a class, C function or other callable known by identity."""
+    """Calls a class, C function or other callable known by identity, and returns the value of the result.
+
+    Raises Unsupported if there is no rule for the call.
+    """
     handler = _find_handler(obj)
-    if handler is None and (method := class_method(obj)) in HANDLERS:
+    if handler is None and (method := c_class_method(obj)) in HANDLERS:
         handler, args = HANDLERS[method], [StaticValue(obj.__self__), *args]
     if handler is not None:
         try:
@@ -80,20 +82,20 @@ def call_static(tx: Interpreter, obj: Any, args: Sequence[Value], kwargs: dict[s
 
 def _construct_generic(tx: Interpreter, alias: Any, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
     """``Box[int](...)``"""
-    made = StaticValue(alias.__origin__).call(tx, args, kwargs)
-    if isinstance(made, ObjectValue):
-        if inspect.getattr_static(made.cls, "__setattr__") is not object.__setattr__ or made.source is not None:
+    instance = StaticValue(alias.__origin__).call(tx, args, kwargs)
+    if isinstance(instance, ObjectValue):
+        if inspect.getattr_static(instance.cls, "__setattr__") is not object.__setattr__ or instance.source is not None:
             raise Unsupported("unsupported call", f"{alias}()")
-        made.store(tx, "__orig_class__", StaticValue(alias))
-    return made
+        instance.store(tx, "__orig_class__", StaticValue(alias))
+    return instance
 
 
 def _call_unbound(tx: Interpreter, obj: Any, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
-    """``list.append(x, 1)``: the method of just that class, whatever the object's own class makes of the name."""
+    """``list.append(x, 1)``: calls the method of that class, even if the object's own class overrides it."""
     owner, *rest = args
     if isinstance(owner, ExceptionValue) and obj.__name__ in ("__init__", "__str__"):
         is_init = obj.__name__ == "__init__"
-        return initialise(tx, owner, rest, kwargs) if is_init else ConstantValue(exception_text(tx, owner))
+        return init_exception(tx, owner, rest, kwargs) if is_init else ConstantValue(exception_text(tx, owner))
     if isinstance(owner, SubclassValue) and not issubclass(object, obj.__objclass__):
         return owner.call_builtin(tx, obj, rest, kwargs)
     if inspect.getattr_static(owner.python_type(), obj.__name__, None) is not obj:
@@ -115,6 +117,6 @@ def _find_handler(obj: Any) -> Handler | None:
 
 def _is_pure(obj: Any) -> bool:
     try:
-        return obj in PURE
+        return obj in PURE_FUNCTIONS
     except TypeError:
         return False

@@ -13,20 +13,19 @@ from typing import TYPE_CHECKING
 import torch
 
 from compiler_core.capture.rules.table import handles, name_of
-from compiler_core.capture.values.base import Value, raised
-from compiler_core.capture.values.constant import fold
-from compiler_core.capture.values.exceptions import construct_exception
-from compiler_core.capture.values.static import StaticValue
-from compiler_core.capture.values.user.classes import guard_class, is_plain_class
-from compiler_core.capture.values.user.descriptors import lookup
-from compiler_core.capture.values.user.modules import ModuleValue
+from compiler_core.capture.values.base import Value, observed_exception
+from compiler_core.capture.values.builtin.constant import fold
+from compiler_core.capture.values.builtin.static import StaticValue
+from compiler_core.capture.values.classes import guard_class_attribute, is_plain_class, lookup_in_mro
+from compiler_core.capture.values.user.exceptions import construct_exception
+from compiler_core.capture.values.user.module_containers import module_value
 from compiler_core.capture.values.user.objects import ObjectValue
 from compiler_core.capture.values.user.subclasses import container_base, new_instance
 from compiler_core.errors import Unsupported
 from compiler_core.guards.lifetimes import is_python_class, module_of
 
 if TYPE_CHECKING:
-    from compiler_core.capture.interpreter import Interpreter
+    from compiler_core.capture.values.interfaces import Interpreter
 
 
 def construct(tx: Interpreter, cls: type, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
@@ -41,57 +40,57 @@ def construct(tx: Interpreter, cls: type, args: Sequence[Value], kwargs: dict[st
     if not is_python_class(cls) or issubclass(cls, (torch.Tensor, torch.autograd.Function)) or from_torch:
         raise Unsupported("skipped function", f"{name_of(cls)}()")
     if hasattr(cls, "__del__"):
-        raise Unsupported("unsupported call", f"{name_of(cls)}(), whose __del__ runs when the object dies")
+        raise Unsupported("unsupported call", f"{name_of(cls)}(), whose __del__ runs when the object is deleted")
     if inspect.isabstract(cls):
         raise Unsupported("exception", f"{name_of(cls)}(), an abstract class")
-    called = lookup(type(cls), "__call__")
+    called = lookup_in_mro(type(cls), "__call__")
     if isinstance(called, types.FunctionType):  # of a metaclass
-        guard_class(tx, type(cls), "__call__", called)
+        guard_class_attribute(tx, type(cls), "__call__", called)
         return tx.capture.wrap_static(called).call(tx, [StaticValue(cls), *args], kwargs)
     return instantiate(tx, cls, args, kwargs)
 
 
 def instantiate(tx: Interpreter, cls: type, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
     """``type.__call__(cls, ...)``"""
-    made = _new(tx, cls, args, kwargs)
-    if issubclass(made.python_type(), cls):
-        _init(tx, cls, made, args, kwargs)
-    return made
+    instance = _new(tx, cls, args, kwargs)
+    if issubclass(instance.python_type(), cls):
+        _init(tx, cls, instance, args, kwargs)
+    return instance
 
 
 def _new(tx: Interpreter, cls: type, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
-    found = lookup(cls, "__new__")
-    guard_class(tx, cls, "__new__", found)
+    found = lookup_in_mro(cls, "__new__")
+    guard_class_attribute(tx, cls, "__new__", found)
     if isinstance(found, staticmethod):
         return tx.capture.wrap_static(found.__func__).call(tx, [StaticValue(cls), *args], kwargs)
-    if found is object.__new__ and lookup(cls, "__init__") is not object.__init__:
-        return _new_object(tx, StaticValue(cls))  # __init__ looks at the arguments
+    if found is object.__new__ and lookup_in_mro(cls, "__init__") is not object.__init__:
+        return _new_object(tx, StaticValue(cls))  # __init__ checks the arguments
     if found is object.__new__ and (args or kwargs):
-        raise raised(TypeError, f"{cls.__name__}() takes no arguments")
+        raise observed_exception(TypeError, f"{cls.__name__}() takes no arguments")
     return StaticValue(found).call(tx, [StaticValue(cls), *args], kwargs)
 
 
-def _init(tx: Interpreter, cls: type, made: Value, args: Sequence[Value], kwargs: dict[str, Value]) -> None:
-    init = lookup(cls, "__init__")
+def _init(tx: Interpreter, cls: type, instance: Value, args: Sequence[Value], kwargs: dict[str, Value]) -> None:
+    init = lookup_in_mro(cls, "__init__")
     if init is object.__init__:
-        return  # __new__ has looked at the arguments
-    guard_class(tx, cls, "__init__", init)
-    result = tx.capture.wrap_static(init).call(tx, [made, *args], kwargs)
+        return  # __new__ has checked the arguments
+    guard_class_attribute(tx, cls, "__init__", init)
+    result = tx.capture.wrap_static(init).call(tx, [instance, *args], kwargs)
     if not tx.is_none(result):
         raise Unsupported("exception", "__init__() should return None")
 
 
 @handles(object.__new__)
 def _new_object(tx: Interpreter, cls: Value) -> Value:
-    made = cls.constant(tx)
-    if not is_plain_class(made):
-        raise Unsupported("unsupported call", f"object.__new__({name_of(made)})")
-    return ModuleValue(made) if issubclass(made, torch.nn.Module) else ObjectValue(made)
+    instance = cls.constant(tx)
+    if not is_plain_class(instance):
+        raise Unsupported("unsupported call", f"object.__new__({name_of(instance)})")
+    return module_value(instance) if issubclass(instance, torch.nn.Module) else ObjectValue(instance)
 
 
 @handles(dict.__new__, list.__new__, tuple.__new__, collections.deque.__new__)  # a defaultdict's is dict's
 def _new_container(tx: Interpreter, cls: Value, /, *args: Value, **kwargs: Value) -> Value:
-    made = cls.constant(tx)
-    if container_base(made) is None:
-        raise Unsupported("unsupported call", f"{name_of(made)}.__new__()")
-    return new_instance(tx, made, args)
+    instance = cls.constant(tx)
+    if container_base(instance) is None:
+        raise Unsupported("unsupported call", f"{name_of(instance)}.__new__()")
+    return new_instance(tx, instance, args)

@@ -1,7 +1,12 @@
-"""The table of rules for calls: `@handles(len)` over a function makes it the rule for that callable."""
+"""The table of rules for calls.
+
+`@handles(len)` makes the decorated function the rule for that callable: it gets the interpreter and the values of the
+arguments.  `@handles_each(min, max)` makes it the rule for several callables and passes the callable first.
+"""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -16,30 +21,59 @@ HANDLERS: dict[Any, Handler] = {}
 
 
 def handles(*callables: Any) -> Callable[[Handler], Handler]:
+    """Makes the decorated function ``rule(tx, *args, **kwargs)`` the rule for each of `callables`.
+
+    Raises CompilerBug if one has a rule already.
+    """
+
     def register(rule: Handler) -> Handler:
         for obj in callables:
-            if obj in HANDLERS:
-                raise CompilerBug(f"{name_of(obj)} has two rules: {HANDLERS[obj].__name__} and {rule.__name__}")
-            HANDLERS[obj] = rule
+            _add(obj, rule)
         return rule
 
     return register
 
 
+def handles_each(*callables: Any) -> Callable[[Handler], Handler]:
+    """Makes the decorated function ``rule(fn, tx, *args, **kwargs)`` the rule for each of `callables`, passed as `fn`.
+
+    Raises CompilerBug if one has a rule already.
+    """
+
+    def register(rule: Handler) -> Handler:
+        for obj in callables:
+            _add(obj, functools.partial(rule, obj))
+        return rule
+
+    return register
+
+
+def _add(obj: Any, rule: Handler) -> None:
+    if obj in HANDLERS:
+        raise CompilerBug(f"{name_of(obj)} has two rules: {_rule_name(HANDLERS[obj])} and {_rule_name(rule)}")
+    HANDLERS[obj] = rule
+
+
+def _rule_name(rule: Any) -> str:
+    return str(rule.func.__name__ if isinstance(rule, functools.partial) else rule.__name__)
+
+
 def name_of(obj: Any) -> str:
+    """Returns the qualified name of an object, for messages."""
     name = getattr(obj, "__qualname__", None) or getattr(obj, "__name__", None) or repr(obj)
     module = getattr(obj, "__module__", None)
     return f"{module}.{name}" if module and module != "builtins" else name
 
 
 def has_tensor(value: Value) -> bool:
+    """Whether a value is a tensor, or a list, tuple or slice that contains one."""
     if isinstance(value, TensorValue):
         return True
     if isinstance(value, (ListValue, TupleValue)):
         return any(has_tensor(v) for v in value._values or ())
     if isinstance(value, SubclassValue):
         return has_tensor(value.contents)
-    return isinstance(value, SliceValue) and any(map(has_tensor, value.parts))
+    return isinstance(value, SliceValue) and any(map(has_tensor, value.bounds))
 
 
-__all__ = ["HANDLERS", "Handler", "handles", "has_tensor", "name_of"]
+__all__ = ["HANDLERS", "Handler", "handles", "handles_each", "has_tensor", "name_of"]

@@ -1,77 +1,81 @@
-"""Symbolic values: what the symbolic interpreter keeps on its stack in place of Python's objects.
+"""The base class of symbolic values, and exceptions that captured code observes.
 
-Each class answers for one kind of thing.  An operation that a class does not define raises
-`Unsupported`, which becomes a graph break, so forgetting a case costs a break and never a wrong
-result.  A value with a `source` lives outside the frame; whoever looks at it through `look`
-installs the guard that makes the look sound.
+There is one subclass of `Value` for each kind of object.  An operation that a class does not define raises
+`Unsupported`, which becomes a graph break, so a missing case costs a break and never gives a wrong result.
+
+A value with a `source` is an object from outside the frame.  Before capture depends on such an object, it calls
+`install_guards`, which adds the guards under which the compiled code may be used again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from compiler_core.errors import Unsupported
+from compiler_core.support.safe_repr import safe_repr
 
 if TYPE_CHECKING:
-    from compiler_core.capture.bytecode_emitter import Emitter
-    from compiler_core.capture.interpreter import Interpreter
+    from compiler_core.capture.values.interfaces import Emitter, Interpreter
     from compiler_core.guards.sources import Source
 
 
-class Raised(Unsupported):
-    """Python surely raises `exception` here: a handler in captured code catches it, and if there is
-    none the graph breaks and Python raises it anew.
+class ObservedException(Unsupported):
+    """The program raises `exception` here.
 
-    Whatever led to it is guarded.  Where that cannot be, or type and message are not known, raise
+    A handler in captured code may catch it.  If there is none, the graph breaks and Python raises it again.  All that
+    led to the exception must be guarded.  Where that is impossible, or the type or message is unknown, raise
     ``Unsupported("exception", ...)`` instead, which no captured handler catches.
     """
 
-    def __init__(self, exception: Value, again: bool = False) -> None:
+    def __init__(self, exception: Value, has_context: bool = False) -> None:
         super().__init__("exception", str(exception))
         self.exception = exception
-        self.has_context = again
-        """Whether it is known what was being handled as it was raised; a second raise changes nothing there."""
+        """A `NewException` until something needs the value; `values/user/exceptions.py` makes it."""
+        self.has_context = has_context
+        """Whether the ``__context__`` of the exception is already set, so that raising it again leaves it alone."""
 
     def matches(self, cls: type[BaseException]) -> bool:
         return issubclass(self.exception.python_type(), cls)
 
 
-def raised(cls: type[BaseException], *args: Any) -> Raised:
-    """``raise raised(KeyError, key)``: the exception that Python raises here, with constants or values as arguments."""
-    from compiler_core.capture.values.constant import ConstantValue
-    from compiler_core.capture.values.exceptions import ExceptionValue
-
-    return Raised(ExceptionValue(cls, [a if isinstance(a, Value) else ConstantValue(a) for a in args]))
+def observed_exception(cls: type[BaseException], *args: Any) -> ObservedException:
+    """Returns what to raise where Python raises ``cls(*args)``.  The arguments are values or Python constants."""
+    return ObservedException(NewException(cls, args))
 
 
 class Value:
-    """One symbolic value.  `source` is None for what the frame itself made."""
+    """A symbolic value.  `source` is None for an object that the frame made."""
 
     source: Source | None = None
+    always_true = False
+    """Whether ``bool(self)`` is True, because the type has neither ``__bool__`` nor ``__len__``."""
 
     def python_type(self) -> type:
-        """The type that ``type(x)`` would give; Unsupported where it is not known."""
-        raise Unsupported("unsupported operation", f"type of {self}")
+        """Returns the type that ``type(x)`` would give; raises Unsupported if it is not known."""
+        raise Unsupported("unsupported operation", f"the type of {self} is not known")
 
-    def look(self, tx: Interpreter) -> None:
-        """Guard what this value is, once anything depends on it."""
+    def install_guards(self, tx: Interpreter) -> None:
+        """Adds the guards on what this value is.  Called once something depends on it."""
 
     def constant(self, tx: Interpreter) -> Any:
-        """The Python object, where it is a constant at capture."""
+        """Returns the Python object, with a guard on it; raises Unsupported if it is not a constant at capture."""
         raise Unsupported("unsupported operation", f"{self} is not a constant")
 
     def is_constant(self) -> bool:
         return False
 
     def truth(self, tx: Interpreter) -> bool:
+        """``bool(self)``."""
+        if self.always_true:
+            return True
         raise Unsupported("unsupported operation", f"truth of {self}")
 
     def get_attr(self, tx: Interpreter, name: str) -> Value:
         raise Unsupported("unsupported attribute", f"{self}.{name}")
 
-    def special(self, tx: Interpreter, name: str) -> Value | None:
-        """The bound special method `name`, where a class of the user's defines it in Python."""
+    def special_method(self, tx: Interpreter, name: str) -> Value | None:
+        """Returns the bound special method `name` if a class of the user's defines it in Python, else None."""
         return None
 
     def set_attr(self, tx: Interpreter, name: str, value: Value) -> None:
@@ -81,17 +85,20 @@ class Value:
         raise Unsupported("unsupported mutation", f"del {self}.{name}")
 
     def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
-        inner = self.comes_to(tx, args, kwargs)
-        if inner is None:
+        """``self(*args, **kwargs)``."""
+        forwarded = self.forwarded_call(tx, args, kwargs)
+        if forwarded is None:
             raise Unsupported("unsupported call", str(self))
-        function, inner_args, inner_kwargs = inner
+        function, inner_args, inner_kwargs = forwarded
         return function.call(tx, inner_args, inner_kwargs)
 
-    def comes_to(
+    def forwarded_call(
         self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]
     ) -> tuple[Value, list[Value], dict[str, Value]] | None:
-        """What a call of this is, where it is a call of something else whose result it gives as it is: a break in
-        there can resume in there."""
+        """Returns (function, args, kwargs) if a call of this value is only a call of `function`, else None.
+
+        A graph break inside a forwarded call can be resumed inside it.
+        """
         return None
 
     def get_item(self, tx: Interpreter, key: Value) -> Value:
@@ -109,64 +116,88 @@ class Value:
     def length(self, tx: Interpreter) -> int:
         raise Unsupported("unsupported operation", f"len of {self}")
 
-    def items(self, tx: Interpreter) -> list[Value]:
-        """All that iterating over it yields, when that is known now."""
+    def unpack(self, tx: Interpreter) -> list[Value]:
+        """Returns all values that iterating over it yields; raises Unsupported if they are not known at capture."""
         raise Unsupported("unsupported iteration", str(self))
 
     def iterate(self, tx: Interpreter) -> Value:
-        """``iter(self)``"""
-        from compiler_core.capture.values.builtin.iterators import IteratorValue
-
-        return IteratorValue(self.items(tx))
+        """``iter(self)``."""
+        return tx.new_iterator(self.unpack(tx))
 
     def next_value(self, tx: Interpreter) -> Value | None:
-        """``next(self)``, or None at the end"""
+        """``next(self)``, or None at the end."""
         raise Unsupported("unsupported iteration", f"next of {self}")
 
     def next_or_stop(self, tx: Interpreter) -> Value:
-        """``next(self)``, which raises StopIteration at the end"""
+        """``next(self)``, which raises StopIteration at the end."""
         found = self.next_value(tx)
         if found is None:
-            raise self.stop(tx)
+            raise self.stop_iteration(tx)
         return found
 
-    def stop(self, tx: Interpreter) -> Raised:
-        """The StopIteration that ends this iterator."""
-        result = self.result()
-        return raised(StopIteration, *([] if tx.is_none(result) else [result]))
+    def stop_iteration(self, tx: Interpreter) -> ObservedException:
+        """Returns the StopIteration that ends this iterator."""
+        result = self.return_value()
+        return observed_exception(StopIteration, *([] if result is None or tx.is_none(result) else [result]))
 
-    def result(self) -> Value:
-        """What ``yield from`` gives when the iterator has ended."""
-        from compiler_core.capture.values.constant import NONE
-
-        return NONE
+    def return_value(self) -> Value | None:
+        """Returns the value of ``yield from self`` after the iterator has ended, or None if that is Python's None."""
+        return None
 
     def same_object(self, other: Value) -> bool:
-        """``self is other``; the wrappers of one object are one value, so identity decides."""
+        """``self is other``.  There is one value for each outside object, so the identity of values decides."""
         return self is other
 
+    def as_key(self, tx: Interpreter) -> Any:
+        """Returns what stands for it as a key of a dict or an element of a set; raises TypeError as ``hash`` does."""
+        raw = self.constant(tx)
+        try:
+            hash(raw)
+        except TypeError as error:
+            raise observed_exception(TypeError, str(error)) from None
+        return raw
+
+    def mapping_pairs(self, tx: Interpreter) -> Iterator[tuple[Any, Value]] | None:
+        """Returns the keys and values of ``dict(self)`` if it has ``keys()``, else None."""
+        return None
+
     def children(self) -> Sequence[Value]:
-        """Values that rebuilding this one needs (to find the tensors that a graph must return)."""
+        """Returns the values that `reconstruct` needs.  (From them follow the tensors that the graph must return.)"""
         return ()
 
-    def rebuild(self, emit: Emitter) -> None:
-        """Push an equal new object.  Called only for values without a source."""
-        raise Unsupported("unsupported operation", f"{self} cannot be carried across a break")
+    def reconstruct(self, emit: Emitter) -> None:
+        """Emits bytecode that pushes an equal new object.  Called only for values without a source."""
+        raise Unsupported("unsupported operation", f"{self} cannot be reconstructed after a graph break")
 
     def __repr__(self) -> str:
         return f"{type(self).__name__.removesuffix('Value').lower()}"
 
 
-def index_of(tx: Interpreter, value: Value) -> Value:
-    """``operator.index(value)``, for an object of the user's; anything else as it is"""
-    method = value.special(tx, "__index__")
+class NewException(Value):
+    """Stands for ``cls(*args)``, an exception that Python would raise; the arguments are values or Python constants."""
+
+    def __init__(self, cls: type[BaseException], args: Sequence[Any]) -> None:
+        self.cls = cls
+        self.args = args
+
+    def python_type(self) -> type:
+        return self.cls
+
+    def __repr__(self) -> str:
+        shown = [str(a) if isinstance(a, Value) else safe_repr(a) for a in self.args]
+        return f"{self.cls.__name__}: {', '.join(shown)}".removesuffix(": ")
+
+
+def to_index(tx: Interpreter, value: Value) -> Value:
+    """``operator.index(value)`` for an object of the user's; other values are returned unchanged."""
+    method = value.special_method(tx, "__index__")
     return value if method is None else method.call(tx, [], {})
 
 
 class NullValue(Value):
     """CPython's NULL on the stack."""
 
-    def rebuild(self, emit: Emitter) -> None:
+    def reconstruct(self, emit: Emitter) -> None:
         emit.push_null()
 
 
@@ -174,7 +205,7 @@ NULL = NullValue()
 
 
 class UnboundValue(Value):
-    """A local or cell that has no value (deleted, or not yet assigned)."""
+    """Stands for a local, cell or attribute that has no value: deleted, or not yet assigned."""
 
 
 UNBOUND = UnboundValue()

@@ -1,33 +1,34 @@
-"""Symbolic values as people read them: short, and without looking at anything that would be guarded."""
+"""Short text for symbolic values, for the steps of the record.  It adds no guards."""
 
 from __future__ import annotations
 
 import types
 
 from compiler_core.capture.values.base import NullValue, UnboundValue, Value
+from compiler_core.capture.values.builtin.constant import ConstantValue
 from compiler_core.capture.values.builtin.containers import ContainerValue
 from compiler_core.capture.values.builtin.iterators import IteratorValue, MappedIteratorValue
-from compiler_core.capture.values.constant import ConstantValue
-from compiler_core.capture.values.static import StaticValue
-from compiler_core.capture.values.symbols import SymbolicValue
+from compiler_core.capture.values.builtin.methods import NamedMethodValue
+from compiler_core.capture.values.builtin.static import StaticValue
+from compiler_core.capture.values.builtin.symbols import SymbolicValue
 from compiler_core.capture.values.tensor import TensorValue
 from compiler_core.capture.values.user.cells import CellValue
-from compiler_core.capture.values.user.functions import FunctionValue, MethodOfValue, MethodValue
+from compiler_core.capture.values.user.functions import FunctionValue, MethodValue
 from compiler_core.capture.values.user.generators import GeneratorValue
 from compiler_core.capture.values.user.objects import ObjectValue
 from compiler_core.support.fx_graphs import tensor_type
-from compiler_core.support.safe_repr import shown
+from compiler_core.support.safe_repr import safe_repr
 
-LONGEST = 80
+MAX_LENGTH = 80
 
 
 def describe(value: Value) -> str:
-    """One line: where it came from or which node it is, and what it is (``relu_1: f32[4, 4]``)."""
+    """Returns one line with the source or node of a value and what it is: ``relu_1: f32[4, 4]``."""
     try:
         text = _text(value)
     except ValueError:  # an int of more digits than Python prints
         text = repr(value.python_type().__name__)
-    return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
+    return text if len(text) <= MAX_LENGTH else text[: MAX_LENGTH - 1] + "…"
 
 
 def _text(value: Value) -> str:
@@ -43,8 +44,8 @@ def _text(value: Value) -> str:
         return "unbound"
     if isinstance(value, CellValue):
         return _cell(value)
-    if isinstance(value, MethodOfValue):
-        return f"{_short(value.owner)}.{value.name}()"
+    if isinstance(value, NamedMethodValue):
+        return f"{_owner_text(value.owner)}.{value.name}()"
     if isinstance(value, (MethodValue, FunctionValue)):
         return f"{value}()"
     if isinstance(value, IteratorValue):
@@ -58,8 +59,8 @@ def _text(value: Value) -> str:
     return _named(value, _kind(value))
 
 
-def _short(value: object) -> str:
-    """What a method is of: where it came from or its node, else its type."""
+def _owner_text(value: object) -> str:
+    """Returns the owner of a method: its source or node, or else its type."""
     if isinstance(value, ContainerValue) and value.source is None:
         return str(value.cls.__name__)
     return str(value)
@@ -81,7 +82,7 @@ def _kind(value: Value) -> str:
 
 
 def _constant(value: object) -> str:
-    return shown(value[:LONGEST] if type(value) is str or type(value) is bytes else value)
+    return safe_repr(value[:MAX_LENGTH] if type(value) is str or type(value) is bytes else value)
 
 
 def _tensor(value: TensorValue) -> str:

@@ -1,18 +1,18 @@
-"""The kernel cache: what was built before, on disk, each file named by the digest of all that it was made from.
+"""The kernel cache on disk.  Each entry is a file named by the digest of everything that it was made from.
 
-    ~/.cache/cutaway/CACHEDIR.TAG           says that the folder is a cache, and Cutaway's
-    ~/.cache/cutaway/cpp/<digest>.so        ``XDG_CACHE_HOME`` and ``CUTAWAY_CACHE_DIR`` name other places
+    ~/.cache/cutaway/CACHEDIR.TAG           marks the folder as a cache of Cutaway
+    ~/.cache/cutaway/cpp/<digest>.so        ``XDG_CACHE_HOME`` and ``CUTAWAY_CACHE_DIR`` select other folders
 
-Any number of processes share it.  A file is made beside its place, sealed with the digest of its content and
-renamed, so a damaged file is told from a whole one and never used.  What a process leaves half made when it is
-killed, the next one that writes takes away.
+Any number of processes may share the cache.  A file is written under a temporary name, with a checksum of its content
+at the end, and renamed, so a damaged file is detected and never used.  Temporary files of killed processes are removed
+by the next process that writes.
 
-Only files of `KINDS`, named as they are named here, in a folder with the marker, are ever removed: those that were
-not used for the longest time, where those of a kind together exceed its limit.  No rights are changed, no links
-followed below the cache's folder, and nothing is used that another user could have written (`folders`).  Other
+Only files of `KINDS`, with names of the expected form, in a folder with the marker, are ever removed: the least
+recently used ones, when the files of a kind together exceed its limit.  No permissions are changed, no links are
+followed below the cache's folder, and nothing is used that another user could have written (`private_folders`).  Other
 caches, named by ``CUTAWAY_CACHE_READ_FROM``, are only read.
 
-Where the cache cannot be used, kernels are built all the same, in a temporary folder; `noted` says why.
+If the cache cannot be used, kernels are built in a temporary folder; `take_problems` returns the reasons.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ MIB = 1 << 20
 
 
 class Kind(NamedTuple):
-    """What files of one kind are called after the digest, and how many bytes they may have together."""
+    """A kind of entry: the suffix of its files after the digest, and the limit of their total size in bytes."""
 
     suffix: str
     limit: int
@@ -57,102 +57,106 @@ KINDS = {
     "engines": Kind(".json", 1 * MIB),
 }
 """1 GiB in all."""
-KEPT = 0.8
-"""The share of a kind's limit that is left when it was exceeded."""
-SEAL = hashlib.sha256().digest_size
+SHARE_AFTER_EVICTION = 0.8
+"""The share of a kind's limit that remains after files were removed because it was exceeded."""
+CHECKSUM_BYTES = hashlib.sha256().digest_size
 TAG = "CACHEDIR.TAG"
 MARKER = b"""Signature: 8a477f597d28d172789f06886806bc55
 # This folder is the kernel cache of Cutaway, which removes files from it. It can be deleted at any time.
 # The first line tells programs that make backups: see https://bford.info/cachedir/
 """
-_UNDONE = f"{config.OWN_FOLDER}-building-"
-_OLD_NAMES = frozenset({"engines.json"})
-"""What earlier versions put beside the kinds."""
+_TEMPORARY_PREFIX = f"{config.OWN_FOLDER}-building-"
+_NAMES_OF_EARLIER_VERSIONS = frozenset({"engines.json"})
+"""Names that earlier versions wrote beside the folders of `KINDS`."""
 
-_noted: dict[str, MissingTool] = {}
+_problems: dict[str, MissingTool] = {}
 
 
-def sealed(content: bytes) -> bytes:
-    """`content` with what tells that it is whole at its end."""
+def with_checksum(content: bytes) -> bytes:
+    """Returns `content` with its checksum appended."""
     return content + hashlib.sha256(content).digest()
 
 
-def unsealed(whole: bytes) -> bytes | None:
-    """The content of a sealed file; None unless it is whole."""
-    content = whole[:-SEAL]
-    return content if len(whole) > SEAL and sealed(content) == whole else None
+def verified_content(whole: bytes) -> bytes | None:
+    """Returns the content of a file written by `with_checksum`; None if the checksum does not match."""
+    content = whole[:-CHECKSUM_BYTES]
+    return content if len(whole) > CHECKSUM_BYTES and with_checksum(content) == whole else None
 
 
 def path_of(kind: str, key: str) -> Path:
-    """Where the file lies."""
-    return config.cache_dir() / kind / _name(kind, key)
+    """Returns the path of an entry in the cache."""
+    return config.cache_dir() / kind / _file_name(kind, key)
 
 
 def read(kind: str, key: str) -> bytes | None:
-    """The content of a file; None unless it is there, whole, and nobody else could have written it."""
+    """Returns the content of an entry; None if it does not exist, is damaged, or another user could have written it."""
     return find(kind, key, lambda file, content: content)
 
 
 def find(kind: str, key: str, use: Callable[[int, bytes], T | None]) -> T | None:
-    """What `use` makes of the file's descriptor and content: of the cache's own or, where there is none or `use`
-    makes nothing of it, of the caches that are only read."""
-    name = _name(kind, key)
+    """Looks up an entry and returns ``use(descriptor, content)``.
+
+    The cache is searched first; if it has no entry, or `use` returns None, the read-only caches follow.
+    """
+    name = _file_name(kind, key)
     try:
-        if (made := _found(partial(_own, kind), kind, name, use, own=True)) is not None:
-            return made
+        found = _find_in(partial(_open_own_folder, kind), kind, name, use, own=True)
+        if found is not None:
+            return found
     except MissingTool as error:
-        note(error)
+        report_problem(error)
     except OSError as error:
-        note(MissingTool(f"the kernel cache {_shown()} cannot be used: {faults.words(error)}"))
-    for other in _others():
-        with suppress(OSError, MissingTool):  # `check` says of each cache whether it can be read
-            if (made := _found(partial(_promised, other, kind), kind, name, use, own=False)) is not None:
-                return made
+        report_problem(_unusable(error))
+    for other in _read_only_caches():
+        with suppress(OSError, MissingTool):  # `compiler_core.api.check` reports caches that cannot be read
+            found = _find_in(partial(_open_read_only_folder, other, kind), kind, name, use, own=False)
+            if found is not None:
+                return found
     return None
 
 
 def write(kind: str, key: str, content: bytes) -> None:
-    """Put `content`, sealed, into the cache in one step.  MissingTool: it could not be."""
-    name = _name(kind, key)
+    """Writes an entry atomically, with a checksum; raises MissingTool if the cache cannot be written."""
+    name = _file_name(kind, key)
     try:
-        folder = _own(kind, create=True)
+        folder = _open_own_folder(kind, create=True)
         try:
-            _put(folder, name, sealed(content))
-            _tidy(folder, kind)
+            _write_file(folder, name, with_checksum(content))
+            _evict(folder, kind)
         finally:
             os.close(folder)
     except OSError as error:
-        raise MissingTool(f"the kernel cache {_shown()} cannot be used: {faults.words(error)}") from None
+        raise _unusable(error) from None
 
 
-def note(error: MissingTool) -> None:
-    """Note why something is not in the cache, which is no reason not to go on."""
-    _noted[str(error)] = error
+def report_problem(error: MissingTool) -> None:
+    """Stores the reason why the cache could not be used; the compile continues without it."""
+    _problems[str(error)] = error
 
 
-def noted() -> list[MissingTool]:
-    """What was noted since this was last asked."""
-    errors = list(_noted.values())
-    _noted.clear()
+def take_problems() -> list[MissingTool]:
+    """Returns the problems reported since the last call, and forgets them."""
+    errors = list(_problems.values())
+    _problems.clear()
     return errors
 
 
 # ---- files -----------------------------------------------------------------------------------
 
 
-def _name(kind: str, key: str) -> str:
+def _file_name(kind: str, key: str) -> str:
     name = f"{key}{KINDS[kind].suffix}"
-    assert _is_ours(kind, name), name
+    assert _is_entry(kind, name), name
     return name
 
 
-def _is_ours(kind: str, name: str) -> bool:
-    """Whether a file of this kind has such a name."""
+def _is_entry(kind: str, name: str) -> bool:
+    """Returns whether `name` has the form of an entry of this kind."""
     digest, suffix = name[:64], name[64:]
     return suffix == KINDS[kind].suffix and re.fullmatch(r"[0-9a-f]{64}", digest) is not None
 
 
-def _found(
+def _find_in(
     open_folder: Callable[[], int], kind: str, name: str, use: Callable[[int, bytes], T | None], *, own: bool
 ) -> T | None:
     try:
@@ -160,136 +164,141 @@ def _found(
     except FileNotFoundError:
         return None
     try:
-        file = private_folders.file(folder, name)
+        file = private_folders.open_file(folder, name)
     finally:
         os.close(folder)
     if file is None:
         return None
     try:
-        content = _whole(file, kind, Path(kind, name), own)
+        content = _read_verified(file, kind, Path(kind, name), own)
         return None if content is None else use(file, content)
     finally:
         os.close(file)
 
 
-def _whole(file: int, kind: str, shown: Path, own: bool) -> bytes | None:
+def _read_verified(file: int, kind: str, shown: Path, own: bool) -> bytes | None:
     status = os.fstat(file)
     if own:
-        private_folders.check(config.cache_dir() / shown, status)
+        private_folders.check_private(config.cache_dir() / shown, status)
     if status.st_size > KINDS[kind].limit or status.st_mode & stat.S_IWOTH:
         return None
-    content = unsealed(io.FileIO(file, closefd=False).readall())
+    content = verified_content(io.FileIO(file, closefd=False).readall())
     if own and content is not None:
-        with suppress(OSError):  # a cache that is only read
-            os.utime(file)  # it was used
+        with suppress(OSError):  # the cache may be read-only
+            os.utime(file)  # for eviction of the least recently used entries
     return content
 
 
-def _put(folder: int, name: str, content: bytes) -> None:
-    """A file with this content, made beside its place and renamed."""
-    mode = 0o600 | os.fstat(folder).st_mode & 0o044  # whoever may list the folder may read what is in it
+def _write_file(folder: int, name: str, content: bytes) -> None:
+    """Writes a file under a temporary name and renames it."""
+    mode = 0o600 | os.fstat(folder).st_mode & 0o044  # users who may list the folder may read its files
     while True:
-        made = f"{_UNDONE}{secrets.token_hex(8)}"
-        file = os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode, dir_fd=folder)
+        temporary = f"{_TEMPORARY_PREFIX}{secrets.token_hex(8)}"
+        file = os.open(
+            temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode, dir_fd=folder
+        )
         try:
             fcntl.flock(file, fcntl.LOCK_EX)
-            if not os.fstat(file).st_nlink:  # before the lock, another process took it for one left behind
+            if not os.fstat(file).st_nlink:  # another process removed it before it was locked
                 continue
             with io.FileIO(file, "w", closefd=False) as stream:
                 _write_all(stream, content)
-            os.rename(made, name, src_dir_fd=folder, dst_dir_fd=folder)
+            os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
             return
         except BaseException:
             with suppress(OSError):
-                os.unlink(made, dir_fd=folder)
+                os.unlink(temporary, dir_fd=folder)
             raise
         finally:
             os.close(file)
 
 
 def _write_all(stream: io.FileIO, content: bytes) -> None:
-    left = memoryview(content)
-    while left:
-        left = left[stream.write(left) or 0 :]
+    remaining = memoryview(content)
+    while remaining:
+        remaining = remaining[stream.write(remaining) or 0 :]
 
 
 # ---- folders ---------------------------------------------------------------------------------
 
 
-def _shown() -> str:
+def _unusable(error: OSError) -> MissingTool:
+    """Returns the error for a failed system call in the cache's folder."""
     try:
-        return str(config.cache_dir())
+        path = str(config.cache_dir())
     except MissingTool:
-        return ""
+        path = ""
+    return MissingTool(f"the kernel cache {path} cannot be used: {faults.describe(error)}")
 
 
 @dataclass(frozen=True)
-class _Held:
-    """A folder of the cache that this process holds open."""
+class _OpenFolder:
+    """A folder of the cache that this process keeps open."""
 
     path: Path
     descriptor: int
     status: os.stat_result
     marked: bool
 
-    def is_still(self, status: os.stat_result) -> bool:
-        """Whether the folder is there, and the descriptor is its: programs close what they do not know of."""
+    def is_same(self, status: os.stat_result) -> bool:
+        """Returns whether the folder still exists and the descriptor is still its own: programs may close descriptors
+        that they did not open."""
         same = (status.st_dev, status.st_ino) == (self.status.st_dev, self.status.st_ino)
         return same and status.st_nlink > 0
 
 
-_held: dict[str, _Held] = {}
-"""Of each kind, the folder that was opened last: to go through all folders above it takes as long as the rest."""
+_open_folders: dict[str, _OpenFolder] = {}
+"""The last opened folder of each kind: checking all its ancestors takes as long as the rest of a lookup."""
 
 
-def _own(kind: str, *, create: bool = False) -> int:
-    """A descriptor of the kind's folder in the cache; FileNotFoundError where it is not there and not to be made."""
+def _open_own_folder(kind: str, *, create: bool = False) -> int:
+    """Opens the kind's folder in the cache; raises FileNotFoundError if it does not exist and `create` is False."""
     path = config.cache_dir() / kind
-    held = _held.get(kind)
-    if held is not None and held.path == path and (held.marked or not create):
+    opened = _open_folders.get(kind)
+    if opened is not None and opened.path == path and (opened.marked or not create):
         with suppress(OSError):
-            again = os.dup(held.descriptor)
+            again = os.dup(opened.descriptor)
             status = os.fstat(again)
-            if held.is_still(status):
-                return _checked(again, path, status)
+            if opened.is_same(status):
+                return _check_folder(again, path, status)
             os.close(again)
-    folder = _opened(path, create)
+    folder = _open_kind_folder(path, create)
     status = os.fstat(folder)
-    if held is not None:
-        _let_go(held)
-    _held[kind] = _Held(path, os.dup(folder), status, create)
+    if opened is not None:
+        _close(opened)
+    _open_folders[kind] = _OpenFolder(path, os.dup(folder), status, create)
     return folder
 
 
-def _let_go(held: _Held) -> None:
+def _close(opened: _OpenFolder) -> None:
     with suppress(OSError):
-        if held.is_still(os.fstat(held.descriptor)):
-            os.close(held.descriptor)
+        if opened.is_same(os.fstat(opened.descriptor)):
+            os.close(opened.descriptor)
 
 
-def _opened(path: Path, create: bool) -> int:
-    root = private_folders.opened(path.parent, create=create)
+def _open_kind_folder(path: Path, create: bool) -> int:
+    root = private_folders.open_private(path.parent, create=create)
     try:
         if create:
-            _mark(root, path.parent)
-        folder = private_folders.below(root, path.name, path, create=create)
+            _write_marker(root, path.parent)
+        folder = private_folders.open_subfolder(root, path.name, path, create=create)
     finally:
         os.close(root)
-    return _checked(folder, path, os.fstat(folder))
+    return _check_folder(folder, path, os.fstat(folder))
 
 
-def _checked(folder: int, path: Path, status: os.stat_result) -> int:
+def _check_folder(folder: int, path: Path, status: os.stat_result) -> int:
     try:
-        private_folders.check(path, status)
+        private_folders.check_private(path, status)
     except MissingTool:
         os.close(folder)
         raise
     return folder
 
 
-def _mark(root: int, path: Path) -> None:
-    """Mark a folder that is new, or holds nothing but what is ours; MissingTool where it holds anything else."""
-    file = private_folders.file(root, TAG)
+def _write_marker(root: int, path: Path) -> None:
+    """Writes the marker into a folder that is empty or has only files of the cache; raises MissingTool for others."""
+    file = private_folders.open_file(root, TAG)
     if file is not None:
         try:
             is_ours = os.read(file, len(MARKER)) == MARKER
@@ -297,27 +306,29 @@ def _mark(root: int, path: Path) -> None:
             os.close(file)
         if is_ours:
             return
-    names = [name for name in _names(root) if not name.startswith(_UNDONE)]
-    if other := next((name for name in sorted(names) if name not in KINDS and name not in _OLD_NAMES), None):
+    names = [name for name in _list_folder(root) if not name.startswith(_TEMPORARY_PREFIX)]
+    if other := next(
+        (name for name in sorted(names) if name not in KINDS and name not in _NAMES_OF_EARLIER_VERSIONS), None
+    ):
         raise MissingTool(
-            f"{path} is not used as the kernel cache: it is not marked as one, and holds other files ({other}); "
-            "move it away, or let CUTAWAY_CACHE_DIR name another folder"
+            f"{path} is not used as the kernel cache: it is not marked as one, and it contains other files ({other}); "
+            "move them away, or set CUTAWAY_CACHE_DIR to another folder"
         )
-    _put(root, TAG, MARKER)
+    _write_file(root, TAG, MARKER)
 
 
-def _others() -> list[Path]:
+def _read_only_caches() -> list[Path]:
     try:
         return config.cache_read_from()
     except MissingTool as error:
-        note(error)
+        report_problem(error)
         return []
 
 
-def _promised(path: Path, kind: str) -> int:
-    folder = private_folders.promised(path)
+def _open_read_only_folder(path: Path, kind: str) -> int:
+    folder = private_folders.open_read_only(path)
     try:
-        at = private_folders.below(folder, kind, path / kind)
+        at = private_folders.open_subfolder(folder, kind, path / kind)
     finally:
         os.close(folder)
     if os.fstat(at).st_mode & stat.S_IWOTH:
@@ -326,17 +337,15 @@ def _promised(path: Path, kind: str) -> int:
     return at
 
 
-# ---- making room -----------------------------------------------------------------------------
+# ---- eviction --------------------------------------------------------------------------------
 
 
-def _tidy(folder: int, kind: str) -> None:
-    """Remove what killed processes left, and the oldest files of the kind where all are too large."""
+def _evict(folder: int, kind: str) -> None:
+    """Removes temporary files of killed processes, and the least recently used entries if all exceed the limit."""
+    _remove_abandoned(folder)
     files: list[tuple[float, int, str]] = []
-    for name in _names(folder):
-        if name.startswith(_UNDONE):
-            with suppress(OSError):
-                _remove_if_left(folder, name)
-        elif _is_ours(kind, name):
+    for name in _list_folder(folder):
+        if _is_entry(kind, name):
             with suppress(OSError):
                 status = os.stat(name, dir_fd=folder, follow_symlinks=False)
                 if stat.S_ISREG(status.st_mode):
@@ -345,15 +354,15 @@ def _tidy(folder: int, kind: str) -> None:
     if size <= limit:
         return
     for _, each, name in sorted(files):
-        if size <= KEPT * limit:
+        if size <= SHARE_AFTER_EVICTION * limit:
             return
         with suppress(OSError):
             os.unlink(name, dir_fd=folder)
             size -= each
 
 
-def _names(folder: int) -> list[str]:
-    """What is in a folder that was opened on the way to others."""
+def _list_folder(folder: int) -> list[str]:
+    """Returns the names in a folder, whose descriptor may have been opened with O_PATH."""
     listed = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=folder)
     try:
         return os.listdir(listed)
@@ -361,98 +370,100 @@ def _names(folder: int) -> list[str]:
         os.close(listed)
 
 
-def _remove_if_left(folder: int, name: str) -> None:
-    """Remove what was to be made, unless a process is at it."""
+def _remove_abandoned(folder: int) -> None:
+    """Removes the temporary files of this user's killed processes from a folder."""
+    for name in _list_folder(folder):
+        if name.startswith(_TEMPORARY_PREFIX):
+            with suppress(OSError):
+                _remove_if_abandoned(folder, name)
+
+
+def _remove_if_abandoned(folder: int, name: str) -> None:
+    """Removes a temporary file or folder, unless the process that made it is still running (holds its lock)."""
     status = os.stat(name, dir_fd=folder, follow_symlinks=False)
     if status.st_uid != os.geteuid() or not (stat.S_ISDIR(status.st_mode) or stat.S_ISREG(status.st_mode)):
         return
-    left = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
+    abandoned = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
     try:
-        fcntl.flock(left, fcntl.LOCK_EX | fcntl.LOCK_NB)  # OSError while its process lives
+        fcntl.flock(abandoned, fcntl.LOCK_EX | fcntl.LOCK_NB)  # raises OSError while its process is running
         if stat.S_ISDIR(status.st_mode):
             shutil.rmtree(name, ignore_errors=True, dir_fd=folder)
         else:
             os.unlink(name, dir_fd=folder)
     finally:
-        os.close(left)
+        os.close(abandoned)
 
 
-# ---- places to build in ----------------------------------------------------------------------
+# ---- build folders ---------------------------------------------------------------------------
 
 
-def places(kind: str) -> Iterator[Path]:
-    """Folders to build in: the kind's own, then temporary ones, on other disks perhaps."""
+def build_locations(kind: str) -> Iterator[Path]:
+    """Yields folders to build in: the kind's folder in the cache, then temporary ones, possibly on other disks."""
     try:
-        os.close(_own(kind, create=True))
+        os.close(_open_own_folder(kind, create=True))
         yield config.cache_dir() / kind
     except MissingTool as error:
-        note(error)
+        report_problem(error)
     except OSError as error:
-        note(MissingTool(f"the kernel cache {_shown()} cannot be used: {faults.words(error)}"))
+        report_problem(_unusable(error))
     temporary = []
-    with suppress(OSError):  # there is none that can be written to
+    with suppress(OSError):  # no temporary folder is writable
         temporary.append(Path(tempfile.gettempdir()))
-    if os.access("/dev/shm", os.W_OK):  # in memory
+    if os.access("/dev/shm", os.W_OK):  # a file system in memory
         temporary.append(Path("/dev/shm"))
     for place in temporary:
         with suppress(OSError):
-            _clear(place)
+            folder = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                _remove_abandoned(folder)
+            finally:
+                os.close(folder)
         yield place
 
 
 @contextmanager
-def workshop(place: Path) -> Iterator[Path]:
-    """A folder of this process's own to make something in, gone afterwards.  It is locked while the process lives,
-    which tells it from one left behind."""
-    made, lock = _locked(place)
+def build_folder(place: Path) -> Iterator[Path]:
+    """Makes a temporary folder in `place` and removes it at the end.  It stays locked while the process runs, which
+    distinguishes it from a folder of a killed process."""
+    temporary, lock = _make_locked_folder(place)
     try:
-        yield made
+        yield temporary
     finally:
-        shutil.rmtree(made, ignore_errors=True)
+        shutil.rmtree(temporary, ignore_errors=True)
         os.close(lock)
 
 
 @contextmanager
-def some_workshop(kind: str) -> Iterator[Path]:
-    """A workshop in the first place that has room for one; MissingTool where none has."""
+def any_build_folder(kind: str) -> Iterator[Path]:
+    """Makes a build folder in the first usable location; raises MissingTool if there is none."""
     with ExitStack() as stack:
-        yield _first_workshop(kind, stack)
+        yield _enter_first_build_folder(kind, stack)
 
 
-def _first_workshop(kind: str, stack: ExitStack) -> Path:
-    why: OSError | None = None
-    for place in places(kind):
+def _enter_first_build_folder(kind: str, stack: ExitStack) -> Path:
+    failure: OSError | None = None
+    for place in build_locations(kind):
         try:
-            return stack.enter_context(workshop(place))
+            return stack.enter_context(build_folder(place))
         except OSError as error:
-            why = error
-    raise no_place(why)
+            failure = error
+    raise no_build_location(failure)
 
 
-def no_place(why: OSError | None) -> MissingTool:
-    """The error where no folder can be built in."""
-    reason = f": {faults.words(why)}" if why else ""
-    return MissingTool(f"there is no folder to build kernels in{reason}; TMPDIR and CUTAWAY_CACHE_DIR name folders")
+def no_build_location(failure: OSError | None) -> MissingTool:
+    """Returns the error for the case that no folder can be built in."""
+    reason = f": {faults.describe(failure)}" if failure else ""
+    return MissingTool(
+        f"there is no folder to build kernels in{reason}; set TMPDIR or CUTAWAY_CACHE_DIR to a writable folder"
+    )
 
 
-def _clear(place: Path) -> None:
-    """Remove what killed processes of this user left in a temporary folder."""
-    folder = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        for name in _names(folder):
-            if name.startswith(_UNDONE):
-                with suppress(OSError):
-                    _remove_if_left(folder, name)
-    finally:
-        os.close(folder)
-
-
-def _locked(place: Path) -> tuple[Path, int]:
+def _make_locked_folder(place: Path) -> tuple[Path, int]:
     while True:
-        made = Path(tempfile.mkdtemp(dir=place, prefix=_UNDONE))
-        with suppress(FileNotFoundError):  # before the lock, another process may take it for one left behind
-            lock = os.open(made, os.O_RDONLY | os.O_CLOEXEC)
+        temporary = Path(tempfile.mkdtemp(dir=place, prefix=_TEMPORARY_PREFIX))
+        with suppress(FileNotFoundError):  # another process may remove it before it is locked
+            lock = os.open(temporary, os.O_RDONLY | os.O_CLOEXEC)
             fcntl.flock(lock, fcntl.LOCK_EX)
-            if made.exists():
-                return made, lock
+            if temporary.exists():
+                return temporary, lock
             os.close(lock)

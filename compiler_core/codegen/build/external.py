@@ -1,7 +1,7 @@
-"""External programs: compilers, assemblers, disassemblers.  All are run by `run`.
+"""Runs external programs: compilers, assemblers, disassemblers.
 
-A program has a limit of time and of output.  It runs in a session of its own, which is ended as a whole when the
-limit is reached or the caller is interrupted, so nothing of it goes on behind the caller's back.
+A program has a time limit and an output limit.  It runs in a new session, all processes of which are killed when the
+limit is reached or the caller is interrupted, so that no process is left running.
 """
 
 from __future__ import annotations
@@ -20,29 +20,29 @@ from compiler_core.codegen.build import faults
 from compiler_core.errors import BuildError, MissingTool, TimedOut
 from compiler_core.support.interrupts import safe_point
 
-LIMIT = 1 << 20
-"""Bytes that are kept of each of a program's two outputs."""
-_TICK_S = 0.1
-"""How often it is looked whether a program has ended while something that it started still holds its outputs."""
+OUTPUT_LIMIT = 1 << 20
+"""The maximum number of bytes read from each of stdout and stderr."""
+_POLL_S = 0.1
+"""How often to check whether a program has ended while a child process keeps its outputs open."""
 
 
-class Done(NamedTuple):
-    """A program that has ended."""
+class CompletedProgram(NamedTuple):
+    """The result of a program that has ended."""
 
     status: int
-    """Its exit status; the negated number of the signal that ended it."""
+    """The exit status, or the negated number of the signal that ended the program."""
     out: str
     err: str
     cut: bool
-    """Whether it wrote more than the limit."""
+    """Whether the program wrote more than the limit, so that the output is truncated."""
 
 
 def run(
-    command: Sequence[str], *, timeout: float, limit: int = LIMIT, environment: Mapping[str, str] | None = None
-) -> Done:
-    """Run a program to its end, without input.
+    command: Sequence[str], *, timeout: float, limit: int = OUTPUT_LIMIT, environment: Mapping[str, str] | None = None
+) -> CompletedProgram:
+    """Runs a program to its end, without input, and returns its exit status and outputs.
 
-    TimedOut: it did not end within `timeout` seconds.  OSError: it could not be started.
+    Raises TimedOut if it did not end within `timeout` seconds, OSError if it could not be started.
     """
     process = subprocess.Popen(
         command,
@@ -59,44 +59,45 @@ def run(
     finally:
         _end(process)
     out, err = (bytes(text).decode("utf-8", "replace") for text in outputs.texts)
-    return Done(process.returncode, out, err, outputs.cut)
+    return CompletedProgram(process.returncode, out, err, outputs.cut)
 
 
-def checked(
+def run_checked(
     command: Sequence[str],
     what: str,
     *,
     timeout: float,
-    limit: int = LIMIT,
+    limit: int = OUTPUT_LIMIT,
     environment: Mapping[str, str] | None = None,
-) -> Done:
-    """`run`, of which nothing but success comes back; `what` is the program's name in errors.
+) -> CompletedProgram:
+    """Like `run`, but raises an error unless the program succeeds; `what` is the program's name in errors.
 
-    MissingTool: it cannot run here, or what it says is a fault of this machine.  BuildError: it failed.
+    Raises MissingTool if the program cannot run here or failed because of the machine (`faults`), BuildError if it
+    failed otherwise or wrote too much, TimedOut if it did not end in time.
     """
     try:
         done = run(command, timeout=timeout, limit=limit, environment=environment)
     except OSError as error:
-        raise MissingTool(f"{what} did not run: {faults.words(error)}") from error
+        raise MissingTool(f"{what} did not run: {faults.describe(error)}") from error
     if done.status:
-        raise _failed(command, what, done)
+        raise _error_of(command, what, done)
     if done.cut:
         raise BuildError(f"{what} wrote more than {limit:,} bytes")
     return done
 
 
-def _failed(command: Sequence[str], what: str, done: Done) -> BuildError:
-    if fault := faults.of_text(done.err):
+def _error_of(command: Sequence[str], what: str, done: CompletedProgram) -> BuildError:
+    if fault := faults.fault_in_output(done.err):
         return MissingTool(f"{what} failed: {fault.what}; {fault.remedy}\n{done.err.strip()}")
     how = f"with status {done.status}" if done.status > 0 else f"by signal {-done.status}"
-    said = done.err.strip().splitlines()
-    worst = next((line.partition("error: ")[2] for line in said if "error: " in line), "it does not say why")
-    words = "\n".join([" ".join(command), *said[:20]])
-    return BuildError(f"{Path(command[0]).name} failed {how}: {worst}\n{words}")
+    lines = done.err.strip().splitlines()
+    reason = next((line.partition("error: ")[2] for line in lines if "error: " in line), "it printed no reason")
+    message = "\n".join([" ".join(command), *lines[:20]])
+    return BuildError(f"{Path(command[0]).name} failed {how}: {reason}\n{message}")
 
 
 class _Outputs:
-    """What a program writes, as it comes."""
+    """The outputs of a running program."""
 
     def __init__(self, process: subprocess.Popen[bytes], limit: int) -> None:
         assert process.stdout is not None
@@ -107,7 +108,7 @@ class _Outputs:
         self.cut = False
 
     def read_until(self, deadline: float) -> bool:
-        """Whether the program ended before the deadline."""
+        """Reads the outputs until the program ends; returns False if the deadline passes before."""
         with selectors.DefaultSelector() as selector:
             for pipe, text in zip(self._pipes, self.texts, strict=True):
                 os.set_blocking(pipe.fileno(), False)
@@ -115,9 +116,9 @@ class _Outputs:
             while selector.get_map():
                 safe_point()
                 left = deadline - time.monotonic()
-                ready = selector.select(min(max(left, 0), _TICK_S))
+                ready = selector.select(min(max(left, 0), _POLL_S))
                 for key, _ in ready:
-                    if not self._took(key.fd, key.data):
+                    if not self._read_available(key.fd, key.data):
                         selector.unregister(key.fileobj)
                 if not ready and _has_ended(self._process):
                     return True
@@ -129,11 +130,11 @@ class _Outputs:
                 return False
             safe_point()
             time.sleep(pause)
-            pause = min(2 * pause, _TICK_S)
+            pause = min(2 * pause, _POLL_S)
         return True
 
-    def _took(self, fd: int, text: bytearray) -> bool:
-        """Take what is there; False at the end."""
+    def _read_available(self, fd: int, text: bytearray) -> bool:
+        """Reads what is available from a pipe; returns False at its end."""
         piece = os.read(fd, 1 << 16)
         room = self._limit - len(text)
         text += piece[:room]
@@ -142,17 +143,17 @@ class _Outputs:
 
 
 def _has_ended(process: subprocess.Popen[bytes]) -> bool:
-    """Without taking the status, so that the number stays the process's."""
+    """Returns whether the process has ended, without reaping it, so that its id cannot be reused yet."""
     try:
         return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
-    except ChildProcessError:  # this process does not want to know of its children's ends
+    except ChildProcessError:  # SIGCHLD is ignored in this process, so the child was reaped already
         return True
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End the program, and whatever it started and left."""
+    """Kills the program and all processes of its session, and closes its pipes."""
     with suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)  # its status is not taken yet, so the number is nobody else's
+        os.killpg(process.pid, signal.SIGKILL)  # not reaped yet, so the id cannot belong to another process
     process.wait()
     for pipe in (process.stdout, process.stderr):
         if pipe is not None:

@@ -1,4 +1,4 @@
-"""Faults of the environment: what the system says of them, in words, and what to do.
+"""Faults of the machine (full disk, missing permissions, limits): how to recognise them, and their remedies.
 
 `docs/faults.md` lists them all, with the messages that name them.
 """
@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 
 class Fault(NamedTuple):
-    """Something about this machine that keeps kernels from being built or kept."""
+    """A condition of this machine that prevents building or caching kernels."""
 
     what: str
     remedy: str
@@ -19,27 +19,25 @@ class Fault(NamedTuple):
 
 NO_SPACE = Fault(
     "no space is left on the disk",
-    "free some, or let CUTAWAY_CACHE_DIR and TMPDIR name folders on another disk",
+    "free some space, or set CUTAWAY_CACHE_DIR and TMPDIR to folders on another disk",
 )
-NO_QUOTA = Fault("your quota of disk space is used up", NO_SPACE.remedy)
-READ_ONLY = Fault("the file system is read-only", "let CUTAWAY_CACHE_DIR and TMPDIR name folders that you may write to")
-DENIED = Fault(
-    "you may not write there", "change the rights, or let CUTAWAY_CACHE_DIR name a folder that you may write to"
-)
+NO_QUOTA = Fault("your disk quota is exceeded", NO_SPACE.remedy)
+READ_ONLY = Fault("the file system is read-only", "set CUTAWAY_CACHE_DIR and TMPDIR to writable folders")
+DENIED = Fault("you have no permission to write there", "change it, or set CUTAWAY_CACHE_DIR to a writable folder")
 NOT_A_FOLDER = Fault(
-    "something that is no folder is in the way", "move it, or let CUTAWAY_CACHE_DIR name another folder"
+    "a part of the path is not a folder", "move that file away, or set CUTAWAY_CACHE_DIR to another folder"
 )
 TOO_MANY_FILES = Fault(
-    "this process has as many files open as it may",
+    "this process has too many open files",
     "close some, or raise the limit (`ulimit -n`, before Python starts)",
 )
-SYSTEM_FILES = Fault("all processes of this machine have as many files open as they may", "end some of them")
-NO_MEMORY = Fault("there is not enough memory", "free some, or build fewer things at once")
-TOO_MANY_PROCESSES = Fault("no further process can be started", "end some, or raise the limit (`ulimit -u`)")
-FILE_TOO_LARGE = Fault("the limit of a file's size is reached", "raise it (`ulimit -f`, before Python starts)")
-NO_PROGRAM = Fault("it is no program for this machine", "let CXX name a C++ compiler for it")
+SYSTEM_FILES = Fault("this machine has too many open files", "end some processes")
+NO_MEMORY = Fault("there is not enough memory", "free some memory, or build fewer things at once")
+TOO_MANY_PROCESSES = Fault("no more processes can be started", "end some, or raise the limit (`ulimit -u`)")
+FILE_TOO_LARGE = Fault("the file size limit is reached", "raise it (`ulimit -f`, before Python starts)")
+NO_PROGRAM = Fault("it is not a program for this machine", "set CXX to a C++ compiler for this machine")
 
-_BY_NUMBER = {
+_BY_ERRNO = {
     errno.ENOSPC: NO_SPACE,
     errno.EDQUOT: NO_QUOTA,
     errno.EROFS: READ_ONLY,
@@ -64,23 +62,23 @@ _BY_TEXT = (
     (r"cannot allocate memory|virtual memory exhausted|out of memory|memory exhausted|Killed signal", NO_MEMORY),
     (r"resource temporarily unavailable", TOO_MANY_PROCESSES),
 )
-ELSEWHERE = frozenset({NO_SPACE, NO_QUOTA, READ_ONLY, DENIED})
-"""The faults of a folder that another folder may not have."""
+FOLDER_FAULTS = frozenset({NO_SPACE, NO_QUOTA, READ_ONLY, DENIED})
+"""Faults of a folder: the same operation may succeed in another folder."""
 
 
-def of_error(error: OSError) -> Fault | None:
-    """The fault behind a failed call of the system."""
-    return _BY_NUMBER.get(error.errno) if error.errno else of_text(str(error))
+def fault_of_error(error: OSError) -> Fault | None:
+    """Returns the fault that caused a failed system call, or None if it is not known."""
+    return _BY_ERRNO.get(error.errno) if error.errno else fault_in_output(str(error))
 
 
-def of_text(said: str) -> Fault | None:
-    """The fault that a program speaks of as it fails."""
-    return next((fault for pattern, fault in _BY_TEXT if re.search(pattern, said, re.IGNORECASE)), None)
+def fault_in_output(output: str) -> Fault | None:
+    """Returns the fault that a failed program's output names, or None."""
+    return next((fault for pattern, fault in _BY_TEXT if re.search(pattern, output, re.IGNORECASE)), None)
 
 
-def words(error: OSError) -> str:
-    """What failed, and what to do about it where that is known."""
-    fault = of_error(error)
+def describe(error: OSError) -> str:
+    """Returns a failed system call as text: what failed, and the remedy if it is known."""
+    fault = fault_of_error(error)
     named = f" ({error.filename})" if isinstance(error.filename, str) else ""
     if fault is None:
         return f"{error.strerror or error}{named}"

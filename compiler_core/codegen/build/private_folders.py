@@ -1,9 +1,9 @@
-"""Folders and files that no other user can change, opened once and used by their descriptors.
+"""Opens folders and files that no other user can change; each is opened once and used through its descriptor.
 
-What lies in the kernel cache is run, so whoever can write there can run programs as this user.  A folder is trusted
-where it belongs to this user or to root and nobody else may write to it, nor to any folder above it, where a folder
-could be put in its place.  A folder that only its entries' owners may rename entries of (mode ``+t``, such as /tmp)
-may be above.  Symbolic links on the way to a folder are followed where this user or root made them.
+Libraries in the kernel cache are executed, so a user who can write there can run code as this user.  A folder is
+trusted if it belongs to this user or to root and nobody else may write to it or to any of its ancestors, in which
+the folder could be replaced.  Ancestors with the sticky bit (mode ``+t``, such as /tmp), in which only owners may
+rename entries, are accepted.  Symbolic links in the path are followed if this user or root made them.
 """
 
 from __future__ import annotations
@@ -18,93 +18,99 @@ from pathlib import Path
 
 from compiler_core.errors import MissingTool
 
-MOST_LINKS = 40
-_FOLDER = os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
-_ON_THE_WAY = _FOLDER | getattr(os, "O_PATH", os.O_RDONLY)
-_FILE = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK  # a FIFO is opened at once, and turned away
+MAX_LINKS = 40
+_OPEN_DIRECTORY = os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
+_OPEN_ANCESTOR = _OPEN_DIRECTORY | getattr(os, "O_PATH", os.O_RDONLY)
+_OPEN_FILE = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK  # O_NONBLOCK: opening a FIFO does not wait
 
 
-def opened(path: Path, *, create: bool = False) -> int:
-    """A descriptor of the trusted folder at `path`, which is absolute, for what is below it.
+def open_private(path: Path, *, create: bool = False) -> int:
+    """Opens the folder at `path`, which must be absolute, and returns a descriptor for access to its entries.
 
-    MissingTool: it is not trusted; the message says why and what to do.  OSError: it is not there, or cannot be made
-    or opened.
+    `create` makes missing folders.  Raises MissingTool if a folder of the path is not trusted (the message has the
+    reason and the remedy), OSError if the folder does not exist or cannot be made or opened.
     """
-    at = os.open("/", _ON_THE_WAY)
+    at = os.open("/", _OPEN_ANCESTOR)
     try:
         todo, here, links = list(reversed(path.parts[1:])), Path("/"), 0
-        check_above(here, os.fstat(at))
+        check_ancestor(here, os.fstat(at))
         while todo:
             name = todo.pop()
-            if target := _link(at, name, here):
+            if target := _link_target(at, name, here):
                 links += 1
-                if links > MOST_LINKS:
+                if links > MAX_LINKS:
                     raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
                 if target.is_absolute():
-                    at, here = _moved(at, os.open("/", _ON_THE_WAY)), Path("/")
+                    at, here = _close_first(at, os.open("/", _OPEN_ANCESTOR)), Path("/")
                 todo += reversed([part for part in target.parts if part != "/"])
                 continue
-            at, here = _moved(at, below(at, name, here / name, create=create)), here / name
+            at, here = _close_first(at, open_subfolder(at, name, here / name, create=create)), here / name
             status = os.fstat(at)
-            check_above(here, status) if todo else check(here, status)
+            if todo:
+                check_ancestor(here, status)
+            else:
+                check_private(here, status)
         return at
     except BaseException:
         os.close(at)
         raise
 
 
-def below(at: int, name: str, shown: Path, *, create: bool = False) -> int:
-    """A descriptor of a folder in the folder `at`, made with mode 700 if need be; no link is followed."""
+def open_subfolder(at: int, name: str, shown: Path, *, create: bool = False) -> int:
+    """Opens a folder inside the folder `at`, without following a link; `create` makes it, with mode 700.
+
+    `shown` is its path in error messages.
+    """
     try:
-        return _entered(at, name, shown)
+        return _open_folder(at, name, shown)
     except FileNotFoundError:
         if not create:
             raise
     try:
         os.mkdir(name, 0o700, dir_fd=at)
     except FileExistsError:
-        pass  # another process was quicker
+        pass  # another process has made it
     except OSError as error:
-        raise _of(error, shown) from None
-    return _entered(at, name, shown)
+        raise _with_path(error, shown) from None
+    return _open_folder(at, name, shown)
 
 
-def check(path: Path, status: os.stat_result) -> None:
-    """MissingTool unless only this user and root can change the folder, or file, that has this status."""
+def check_private(path: Path, status: os.stat_result) -> None:
+    """Raises MissingTool unless only this user and root can change the folder or file that has this status."""
     what = "folder" if stat.S_ISDIR(status.st_mode) else "file"
     if status.st_uid not in (os.geteuid(), 0):
         raise MissingTool(
-            f"the {what} {path} of the kernel cache belongs to another user ({_user(status.st_uid)}): it is not used; "
-            "let CUTAWAY_CACHE_DIR name a folder of yours"
+            f"the {what} {path} of the kernel cache is not used: it belongs to another user "
+            f"({_user_name(status.st_uid)}); set CUTAWAY_CACHE_DIR to a folder of yours"
         )
-    if others := _who_may_write(status):
+    if others := _other_writers(status):
         raise MissingTool(
-            f"the {what} {path} of the kernel cache can be changed by {others}: it is not used; "
-            f"`chmod {_closing(others)} {path}`, or let CUTAWAY_CACHE_DIR name a folder of yours"
+            f"the {what} {path} of the kernel cache is not used: it can be changed by {others}; "
+            f"run `chmod {_chmod_mode(others)} {path}`, or set CUTAWAY_CACHE_DIR to a folder of yours"
         )
 
 
-def check_above(path: Path, status: os.stat_result) -> None:
-    """MissingTool where another user could put a folder of his in the place of one in this folder."""
+def check_ancestor(path: Path, status: os.stat_result) -> None:
+    """Raises MissingTool if another user could replace an entry of this folder."""
     if status.st_uid not in (os.geteuid(), 0) and not _is_unmapped(status.st_uid):
         raise MissingTool(
-            f"the kernel cache is not used: {path}, which it lies in, belongs to another user "
-            f"({_user(status.st_uid)}), who could replace it; let CUTAWAY_CACHE_DIR name a folder of yours"
+            f"the kernel cache is not used: its parent folder {path} belongs to another user "
+            f"({_user_name(status.st_uid)}), who could replace it; set CUTAWAY_CACHE_DIR to a folder of yours"
         )
-    if (others := _who_may_write(status)) and not status.st_mode & stat.S_ISVTX:
+    if (others := _other_writers(status)) and not status.st_mode & stat.S_ISVTX:
         raise MissingTool(
-            f"the kernel cache is not used: {path}, which it lies in, can be changed by {others}, who could "
-            f"replace it; `chmod +t {path}` or `chmod {_closing(others)} {path}`, or let "
-            "CUTAWAY_CACHE_DIR name another folder"
+            f"the kernel cache is not used: its parent folder {path} can be changed by {others}, who could "
+            f"replace it; run `chmod +t {path}` or `chmod {_chmod_mode(others)} {path}`, or set "
+            "CUTAWAY_CACHE_DIR to another folder"
         )
 
 
-def file(folder: int, name: str) -> int | None:
-    """A descriptor, for reading, of a regular file in `folder`; None where there is something else or nothing."""
+def open_file(folder: int, name: str) -> int | None:
+    """Opens a regular file in `folder` for reading; returns None if it does not exist or is not a regular file."""
     try:
         if not stat.S_ISREG(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
             return None
-        found = os.open(name, _FILE, dir_fd=folder)
+        found = os.open(name, _OPEN_FILE, dir_fd=folder)
     except FileNotFoundError:
         return None
     if stat.S_ISREG(os.fstat(found).st_mode):
@@ -113,40 +119,43 @@ def file(folder: int, name: str) -> int | None:
     return None
 
 
-def promised(path: Path) -> int:
-    """A descriptor of a folder that the user has promised to be trusted, whoever it belongs to.
+def open_read_only(path: Path) -> int:
+    """Opens a folder named by CUTAWAY_CACHE_READ_FROM, which the user declares trusted, whoever owns it.
 
-    MissingTool: every user can change it.  OSError: it is not there, or cannot be opened.
+    Raises MissingTool if every user can change it, OSError if it does not exist or cannot be opened.
     """
     at = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     if os.fstat(at).st_mode & stat.S_IWOTH:
         os.close(at)
         raise MissingTool(
-            f"the folder {path}, which CUTAWAY_CACHE_READ_FROM names, can be changed by every user: it is not used; "
-            f"its owner can `chmod o-w {path}`"
+            f"the folder {path} named by CUTAWAY_CACHE_READ_FROM is not used: it can be changed by every user; "
+            f"its owner can run `chmod o-w {path}`"
         )
     return at
 
 
-def _entered(at: int, name: str, shown: Path) -> int:
+def _open_folder(at: int, name: str, shown: Path) -> int:
     try:
-        return os.open(name, _ON_THE_WAY, dir_fd=at)
+        return os.open(name, _OPEN_ANCESTOR, dir_fd=at)
     except OSError as error:
-        raise _of(error, shown) from None
+        raise _with_path(error, shown) from None
 
 
-def _of(error: OSError, path: Path) -> OSError:
-    """With the whole path in its message."""
+def _with_path(error: OSError, path: Path) -> OSError:
+    """Returns `error` with the whole path in its message."""
     return type(error)(error.errno, error.strerror, str(path))
 
 
-def _moved(before: int, after: int) -> int:
+def _close_first(before: int, after: int) -> int:
     os.close(before)
     return after
 
 
-def _link(at: int, name: str, here: Path) -> Path | None:
-    """Where a symbolic link leads to; None where there is something else or nothing."""
+def _link_target(at: int, name: str, here: Path) -> Path | None:
+    """Returns the target of a symbolic link; None if `name` is something else or does not exist.
+
+    Raises MissingTool if another user made the link.
+    """
     try:
         status = os.stat(name, dir_fd=at, follow_symlinks=False)
     except OSError:
@@ -155,28 +164,28 @@ def _link(at: int, name: str, here: Path) -> Path | None:
         return None
     if status.st_uid not in (os.geteuid(), 0):
         raise MissingTool(
-            f"the kernel cache is not used: {here / name} is a symbolic link that another user "
-            f"({_user(status.st_uid)}) made; let CUTAWAY_CACHE_DIR name a folder of yours"
+            f"the kernel cache is not used: {here / name} is a symbolic link made by another user "
+            f"({_user_name(status.st_uid)}); set CUTAWAY_CACHE_DIR to a folder of yours"
         )
     return Path(os.readlink(name, dir_fd=at))
 
 
-def _who_may_write(status: os.stat_result) -> str:
-    """Who besides the owner, in words."""
+def _other_writers(status: os.stat_result) -> str:
+    """Returns who may write besides the owner, as text; empty if nobody."""
     if status.st_mode & stat.S_IWOTH:
         return "every user"
     if status.st_mode & stat.S_IWGRP and not _is_own_group(status.st_gid):
-        return f"the group {_group(status.st_gid)}"
+        return f"the group {_group_name(status.st_gid)}"
     return ""
 
 
-def _closing(others: str) -> str:
+def _chmod_mode(others: str) -> str:
     return "go-w" if others == "every user" else "g-w"
 
 
 @functools.cache
 def _is_own_group(gid: int) -> bool:
-    """Whether nobody but this user, or root, is in the group: many systems give each user a group of that name."""
+    """Returns whether only this user, or root, is in the group: many systems give each user a group of that name."""
     try:
         group = grp.getgrgid(gid)
         user = "root" if gid == 0 else pwd.getpwuid(os.geteuid()).pw_name
@@ -187,7 +196,7 @@ def _is_own_group(gid: int) -> bool:
 
 @functools.cache
 def _is_unmapped(uid: int) -> bool:
-    """Whether the user is outside of the user namespace that this process is in, where most of root's folders are."""
+    """Returns whether the user is not mapped into this process's user namespace, which is common for root's folders."""
     try:
         whole = Path("/proc/self/uid_map").read_text().split() == ["0", "0", str(2**32 - 1)]
         return not whole and uid == int(Path("/proc/sys/kernel/overflowuid").read_text())
@@ -195,14 +204,14 @@ def _is_unmapped(uid: int) -> bool:
         return False
 
 
-def _user(uid: int) -> str:
+def _user_name(uid: int) -> str:
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:
         return f"user {uid}"
 
 
-def _group(gid: int) -> str:
+def _group_name(gid: int) -> str:
     try:
         return grp.getgrgid(gid).gr_name
     except KeyError:

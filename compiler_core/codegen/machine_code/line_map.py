@@ -1,12 +1,12 @@
-"""From machine code back to the kernel's lines.
+"""Maps lines of machine code, and of intermediate forms, to the kernel's lines.
 
-Each reader takes what a tool printed with debug locations in it and returns the same text
-without them, line by line, each line with the lines of the kernel's file that it came from:
+Each reader takes a tool's output with debug locations and returns the same text
+without them, line by line, each line with the lines of the kernel's file that it was compiled from:
 
     [(text, (12,)), (text, ()), ...]
 
-A location inside a function that was inlined (a helper in the kernel's file, Triton's own
-library) counts for the line of the kernel that called it.  `file` is the base name of the
+A location inside an inlined function (a helper in the kernel's file, Triton's
+library) is mapped to the kernel's line that calls it.  `file` is the base name of the
 kernel's file.
 """
 
@@ -17,31 +17,31 @@ from collections.abc import Callable
 from pathlib import PurePath
 
 Lines = tuple[int, ...]
-Mapped = list[tuple[str, Lines]]
+MappedLines = list[tuple[str, Lines]]
 
-_MLIR_LOC = re.compile(r"\s*\bloc\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)")
-_MLIR_PLACE = re.compile(r'"([^"]*)":(\d+):\d+|(#loc\d*)')
+_MLIR_LOC_ATTRIBUTE = re.compile(r"\s*\bloc\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)")
+_MLIR_LOCATION = re.compile(r'"([^"]*)":(\d+):\d+|(#loc\d*)')
 
 
-def mlir(text: str, file: str) -> Mapped:
-    """Triton's TTIR and TTGIR: ``loc(...)`` on each operation, aliases ``#loc7 = loc(...)``."""
+def mlir(text: str, file: str) -> MappedLines:
+    """Reads Triton's TTIR and TTGIR: ``loc(...)`` on each operation, aliases ``#loc7 = loc(...)``."""
     aliases = dict(re.findall(r"^(#loc\d*) = (loc\(.*\))$", text, re.MULTILINE))
 
     def outermost(location: str) -> Lines:
         found: Lines = ()
-        for path, line, alias in _MLIR_PLACE.findall(location):
-            found = (outermost(aliases.get(alias, "")) if alias else _own(path, line, file)) or found
+        for path, line, alias in _MLIR_LOCATION.findall(location):
+            found = (outermost(aliases.get(alias, "")) if alias else _line_in_file(path, line, file)) or found
         return found
 
-    mapped: Mapped = []
+    mapped: MappedLines = []
     opened: list[int] = []
     for line in text.splitlines():
         if line.startswith("#loc"):
             continue
-        locations = _MLIR_LOC.findall(line)
-        clean, lines = _MLIR_LOC.sub("", line), outermost(locations[-1]) if locations else ()
+        locations = _MLIR_LOC_ATTRIBUTE.findall(line)
+        clean, lines = _MLIR_LOC_ATTRIBUTE.sub("", line), outermost(locations[-1]) if locations else ()
         if clean.lstrip().startswith("}") and opened:
-            # an operation with a body has its location after the body
+            # the location of an operation with a body follows the body
             start = opened.pop()
             mapped[start] = (mapped[start][0], mapped[start][1] or lines)
         if clean.endswith("{"):
@@ -50,8 +50,8 @@ def mlir(text: str, file: str) -> Mapped:
     return mapped
 
 
-def llvm(text: str, file: str) -> Mapped:
-    """LLVM IR: ``!dbg !7`` on each instruction, the metadata at the end of the module."""
+def llvm(text: str, file: str) -> MappedLines:
+    """Reads LLVM IR: ``!dbg !7`` on each instruction, the metadata at the end of the module."""
     metadata = dict(re.findall(r"^(!\d+) = (.*)$", text, re.MULTILINE))
 
     def field(entry: str, name: str) -> str:
@@ -61,19 +61,19 @@ def llvm(text: str, file: str) -> Mapped:
     def outermost(location: str) -> Lines:
         caller = field(location, "inlinedAt")
         path = field(field(field(location, "scope"), "file"), "filename")
-        return (outermost(caller) if caller else ()) or _own(path, field(location, "line"), file)
+        return (outermost(caller) if caller else ()) or _line_in_file(path, field(location, "line"), file)
 
-    mapped: Mapped = []
+    mapped: MappedLines = []
     for line in text.splitlines():
         if not line.startswith("!"):
             found = re.search(r",? !dbg (!\d+)", line)
             mapped.append((re.sub(r",? !dbg !\d+", "", line), outermost(found[1]) if found else ()))
-    return _trimmed(mapped)
+    return _without_trailing_blanks(mapped)
 
 
-def ptx(text: str, file: str) -> Mapped:
+def ptx(text: str, file: str) -> MappedLines:
     """PTX: ``.loc`` lines, which LLVM explains in a comment; the debug sections come last."""
-    mapped: Mapped = []
+    mapped: MappedLines = []
     now: Lines = ()
     for line in text.splitlines():
         if re.match(r"\s*\.(file|section)\b", line):
@@ -82,41 +82,41 @@ def ptx(text: str, file: str) -> Mapped:
             now = _inlined_chain(line, file)
         elif not re.match(r"\$L__(tmp|func_)|\s*// (begin|end) inline asm|\s*// -- End", line):
             mapped.append((line, now if re.match(r"\s+[^.\s]", line) else ()))
-    return _trimmed(mapped)
+    return _without_trailing_blanks(mapped)
 
 
-def amdgcn(text: str, file: str) -> Mapped:
+def amdgcn(text: str, file: str) -> MappedLines:
     """AMD assembly as LLVM prints it."""
     return _assembly(text, lambda location, _: _inlined_chain(location, file), ";")
 
 
-def native(text: str, file: str) -> Mapped:
-    """Assembly of the C++ compiler.
+def gnu_assembly(text: str, file: str) -> MappedLines:
+    """Reads the assembly of a C++ compiler.
 
-    Code inlined from a header follows the kernel's line before it, as far as the next label.
+    Code inlined from a header is mapped to the kernel's line before it, up to the next label.
     """
     numbered = re.findall(r'^\s*\.file\s+(\d+)\s.*?"([^"]*)"[^"\n]*$', text, re.MULTILINE)
     files = {number for number, path in numbered if PurePath(path).name == file}
 
     def locate(location: str, before: Lines) -> Lines:
         found = re.match(r"\s*\.loc\s+(\d+)\s+(\d+)", location)
-        return _number(found[2]) if found and found[1] in files else before
+        return _line_number(found[2]) if found and found[1] in files else before
 
     return _assembly(text, locate, "#")
 
 
-def sass(text: str, file: str, inlined: dict[tuple[str, int], Lines]) -> Mapped:
-    """What ``nvdisasm --print-line-info`` prints.
+def sass(text: str, file: str, inlined: dict[tuple[str, int], Lines]) -> MappedLines:
+    """Reads the output of ``nvdisasm --print-line-info``.
 
-    It tells the line of an inlined function but not its caller: `inlined` has the callers' lines.
+    It contains the line of an inlined function but not its caller; `inlined` has the callers' lines.
     """
-    mapped: Mapped = []
+    mapped: MappedLines = []
     now: Lines = ()
     for line in text.splitlines():
         location = re.match(r'\s*//## File "([^"]*)", line (\d+)', line)
         if location:
             key = (PurePath(location[1]).name, int(location[2]))
-            now = inlined.get(key) or _own(location[1], location[2], file)
+            now = inlined.get(key) or _line_in_file(location[1], location[2], file)
         elif re.match(r"\.L_|\s+/\*[0-9a-f]{4,}\*/", line):
             instruction = re.sub(r"^\s+(/\*[0-9a-f]+\*/)\s{0,14}", r"    \1 ", line)
             mapped.append((instruction, now if instruction.startswith(" ") else ()))
@@ -125,32 +125,32 @@ def sass(text: str, file: str, inlined: dict[tuple[str, int], Lines]) -> Mapped:
     return mapped
 
 
-def inlined_calls(ptx_text: str, file: str) -> dict[tuple[str, int], Lines]:
-    """Where the PTX has code of inlined functions: ``(file, line)`` to the lines that call it."""
+def inlined_callers(ptx_text: str, file: str) -> dict[tuple[str, int], Lines]:
+    """Returns, for each ``(file, line)`` of an inlined function in the PTX, the kernel's lines that call it."""
     calls: dict[tuple[str, int], Lines] = {}
-    for places in (_PLACE.findall(line) for line in ptx_text.splitlines() if "@[" in line):
+    for places in (_LOCATION.findall(line) for line in ptx_text.splitlines() if "@[" in line):
         outer_path, outer_line = places[-1]
-        caller = _own(outer_path, outer_line, file)
+        caller = _line_in_file(outer_path, outer_line, file)
         for path, line in places[:-1]:
             key = (path, int(line))
             calls[key] = tuple(dict.fromkeys(calls.get(key, ()) + caller))
     return calls
 
 
-_PLACE = re.compile(r"([\w.<>-]+):(\d+):\d+")
+_LOCATION = re.compile(r"([\w.<>-]+):(\d+):\d+")
 
 
 def _inlined_chain(location: str, file: str) -> Lines:
-    """The outermost place in ``// standard.py:263:15 @[ kernel.py:18:18 ]`` that is in `file`."""
-    own = [found for path, line in _PLACE.findall(location) if (found := _own(path, line, file))]
+    """Returns the outermost location of ``// standard.py:263:15 @[ kernel.py:18:18 ]`` that is in `file`."""
+    own = [found for path, line in _LOCATION.findall(location) if (found := _line_in_file(path, line, file))]
     return own[-1] if own else ()
 
 
-def _assembly(text: str, locate: Callable[[str, Lines], Lines], comment: str) -> Mapped:
-    """Instructions, the labels that they name, and the constants under those labels."""
+def _assembly(text: str, locate: Callable[[str, Lines], Lines], comment: str) -> MappedLines:
+    """Keeps instructions, the labels that they use, and the constants at those labels."""
     lines = [line.split(comment)[0].rstrip() if ".loc" not in line else line for line in text.splitlines()]
     used = set(re.findall(r"[.\w$]+", "\n".join(line for line in lines if _is_instruction(line))))
-    mapped: Mapped = []
+    mapped: MappedLines = []
     now: Lines = ()
     in_block: Lines = ()
     keep_data = False
@@ -175,16 +175,16 @@ def _is_instruction(line: str) -> bool:
     return re.match(r"\s+[a-zA-Z{]", line) is not None
 
 
-def _own(path: str, line: str, file: str) -> Lines:
-    return _number(line) if PurePath(path).name == file else ()
+def _line_in_file(path: str, line: str, file: str) -> Lines:
+    return _line_number(line) if PurePath(path).name == file else ()
 
 
-def _number(line: str) -> Lines:
-    """Line 0 is how compilers say that code has no line."""
+def _line_number(line: str) -> Lines:
+    """Returns the line number; compilers use line 0 for code without a line."""
     return (int(line),) if line.isdigit() and int(line) else ()
 
 
-def _trimmed(mapped: Mapped) -> Mapped:
+def _without_trailing_blanks(mapped: MappedLines) -> MappedLines:
     while mapped and not mapped[-1][0].strip():
         mapped.pop()
     return mapped

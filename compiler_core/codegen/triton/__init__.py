@@ -1,1 +1,6 @@
-"""The loop IR printed as Triton kernels."""
+"""Prints the loop IR as Triton kernels, compiles them and makes launchers.
+
+`printer.generate` prints a program as the source of one Python module; `kernel` prints one kernel, `statements` single
+statements and `ops` single operations.  `module` loads the source, compiles it for a target and launches it, through
+the kernel cache (`cache`).  `check` finds undefined names in the source on machines without a GPU.
+"""

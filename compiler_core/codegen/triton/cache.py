@@ -1,7 +1,7 @@
-"""Triton's compiled kernels in our cache.
+"""Keeps Triton's compiled kernels in the kernel cache.
 
-Triton itself keeps a folder of files for each kernel and trusts what it finds there.  We keep one sealed file
-(`compiler_core.codegen.build.disk_cache`) and unpack it for Triton to read.
+Triton itself keeps a folder of files per kernel and trusts its content.  Here each kernel is one file with a checksum
+(`compiler_core.codegen.build.disk_cache`), unpacked to a temporary folder for Triton to read.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from typing import Any
 from compiler_core import config
 from compiler_core.codegen.build import disk_cache
 from compiler_core.errors import MissingTool
-from compiler_core.support.fork_locks import free_after_fork
+from compiler_core.support.fork_locks import replace_after_fork
 
 _lock = threading.RLock()
-free_after_fork(sys.modules[__name__], "_lock")
-_RUN_PROGRAMS = ("triton.knobs", "triton.backends.nvidia.compiler", "triton.runtime.build")
-"""Triton's modules that run an assembler or a compiler."""
+replace_after_fork(sys.modules[__name__], "_lock")
+_MODULES_WITH_SUBPROCESS = ("triton.knobs", "triton.backends.nvidia.compiler", "triton.runtime.build")
+"""Triton's modules that run an assembler or a compiler through `subprocess`."""
 
 
-class _Limited:
-    """The module `subprocess`, with a limit of time for each program."""
+class _SubprocessWithTimeout:
+    """The module `subprocess` with a time limit for each program."""
 
     def __init__(self, seconds: float) -> None:
         for name in ("run", "check_call", "check_output"):
@@ -42,10 +42,10 @@ class _Limited:
 
 
 @contextmanager
-def _limited() -> Iterator[None]:
-    """What Triton runs inside has the limit of time that other compilers have."""
-    limited, there = _Limited(config.compile_timeout()), list[tuple[Any, Any]]()
-    for name in _RUN_PROGRAMS:
+def _with_timeout() -> Iterator[None]:
+    """Applies the compile timeout to programs that Triton runs inside the block."""
+    limited, there = _SubprocessWithTimeout(config.compile_timeout()), list[tuple[Any, Any]]()
+    for name in _MODULES_WITH_SUBPROCESS:
         with suppress(ImportError):
             module: Any = importlib.import_module(name)
             if hasattr(module, "subprocess"):
@@ -60,22 +60,22 @@ def _limited() -> Iterator[None]:
 
 
 @contextmanager
-def in_our_cache() -> Iterator[None]:
-    """What Triton compiles inside, in whatever thread, is kept by us; elsewhere it keeps its own habits."""
+def with_sealed_cache() -> Iterator[None]:
+    """Makes Triton use the kernel cache for kernels compiled inside the block, on any thread."""
     from triton import knobs
 
-    with _lock, disk_cache.some_workshop("triton") as inside, knobs.cache.scope(), _limited():
+    with _lock, disk_cache.any_build_folder("triton") as inside, knobs.cache.scope(), _with_timeout():
         knobs.cache.dir = str(inside)
-        knobs.cache.manager_class = _manager()
+        knobs.cache.manager_class = _cache_manager()
         yield
 
 
 @functools.cache
-def _manager() -> Any:
+def _cache_manager() -> Any:
     from triton.runtime.cache import FileCacheManager
 
     class Packed(FileCacheManager):  # type: ignore[misc]
-        """Triton's own manager in a folder that is gone afterwards, but for the packed group of files."""
+        """Triton's cache manager on a temporary folder; each group of files is kept as one packed entry."""
 
         def get_group(self, filename: str) -> dict[str, str] | None:
             packed = disk_cache.read("triton", self._packed(filename))
@@ -93,7 +93,7 @@ def _manager() -> Any:
             try:
                 disk_cache.write("triton", self._packed(filename), buffer.getvalue())
             except MissingTool as error:
-                disk_cache.note(error)
+                disk_cache.report_problem(error)
             return filename
 
         def _packed(self, filename: str) -> str:

@@ -1,7 +1,7 @@
-"""Modules of Triton kernels: text to functions, to machine code for a target, to launches.
+"""Loads modules of Triton kernels, compiles them for a target, and makes launchers.
 
-A module says all that its compiler must know: each argument's type is its annotation, each
-block size a default, and grid and warps stand in ``LAUNCHES``::
+A module contains everything that Triton's compiler needs: each argument's type is its annotation, each
+block size a default, and the launch grid and number of warps are in ``LAUNCHES``::
 
     @triton.jit
     def softmax(x_ptr: "*fp32", buf0_ptr: "*fp32", XBLOCK: tl.constexpr = 1, RBLOCK: tl.constexpr = 128):
@@ -9,7 +9,7 @@ block size a default, and grid and warps stand in ``LAUNCHES``::
 
     LAUNCHES = {"softmax": {"grid": 32, "num_warps": 1}}
 
-`load` runs that text: give it text that Cutaway made, not text from a stranger.
+`load` executes this source, so it must come from Cutaway and not from an untrusted record.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from typing import Any, NamedTuple
 import torch
 
 from compiler_core.codegen.source import Launcher
-from compiler_core.codegen.triton.cache import in_our_cache
+from compiler_core.codegen.triton.cache import with_sealed_cache
 from compiler_core.errors import BuildError, MissingTool, TimedOut
 
 
 class Target(NamedTuple):
-    """A device as Triton names it, e.g. ``("cuda", 90, 32)`` or ``("hip", "gfx942", 64)``."""
+    """A device in Triton's terms, e.g. ``("cuda", 90, 32)`` or ``("hip", "gfx942", 64)``."""
 
     backend: str
     arch: int | str
@@ -43,43 +43,47 @@ class Target(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Kernel:
-    """A kernel of a module; `function` is what ``triton.jit`` made of it."""
+class TritonKernel:
+    """A kernel of a module; `function` is the ``triton.jit`` function."""
 
     name: str
     function: Any
     grid: int | Callable[..., int]
-    """How many programs there are; where sizes are symbolic, for the numbers that come after the buffers."""
+    """The number of programs; with symbolic sizes, a function of the arguments after the buffers."""
     num_warps: int
     file: str
-    """The name under which its debug information knows the module's text."""
+    """The module's file name in debug information."""
     asserts: bool
-    """Whether it stops the device, as eager's kernels do, at an index that is out of range."""
+    """Whether it has device assertions, like eager mode's kernels, for indices out of range."""
 
 
 @functools.lru_cache(maxsize=1024)
-def load(text: str) -> dict[str, Kernel]:
-    """The kernels of a module, by name, in order."""
+def load(text: str) -> dict[str, TritonKernel]:
+    """Executes a module's source and returns its kernels by name, in order; raises MissingTool without Triton."""
     if importlib.util.find_spec("triton") is None:
-        raise MissingTool("Triton is not installed: `pip install triton` (it is made for Linux)")
+        raise MissingTool("Triton is not installed: run `pip install triton` (available for Linux)")
     file = f"kernels_{hashlib.sha256(text.encode()).hexdigest()[:16]}.py"
-    # Triton reads a kernel's source as a debugger would
+    # Triton reads a kernel's source through `inspect`
     linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
     module = ModuleType(f"cutaway_{file.removesuffix('.py')}")
     exec(compile(text, file, "exec", dont_inherit=True), module.__dict__)
     return {
-        name: Kernel(name, module.__dict__[name], launch["grid"], launch["num_warps"], file, "asserts" in launch)
+        name: TritonKernel(name, module.__dict__[name], launch["grid"], launch["num_warps"], file, "asserts" in launch)
         for name, launch in module.LAUNCHES.items()
     }
 
 
-def compile_kernel(kernel: Kernel, target: Target, *, aligned: bool = True) -> Any:
-    """Triton's `CompiledKernel`; `aligned` promises pointers at multiples of 16 bytes."""
-    with in_our_cache():
+def compile_kernel(kernel: TritonKernel, target: Target, *, aligned: bool = True) -> Any:
+    """Compiles a kernel for `target` and returns Triton's `CompiledKernel`.
+
+    `aligned`: all pointers are multiples of 16 bytes.  Raises BuildError if Triton fails, TimedOut if its assembler
+    exceeds the compile timeout.
+    """
+    with with_sealed_cache():
         return _compile(kernel, target, aligned)
 
 
-def _compile(kernel: Kernel, target: Target, aligned: bool) -> Any:
+def _compile(kernel: TritonKernel, target: Target, aligned: bool) -> Any:
     import triton
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
@@ -91,7 +95,7 @@ def _compile(kernel: Kernel, target: Target, aligned: bool) -> Any:
     attributes = {(i,): [["tt.divisibility", 16]] for i in pointers} if aligned else {}
     # `num_warps` counts warps of 32 threads
     options: dict[str, Any] = {"num_warps": max(1, kernel.num_warps * 32 // target.warp_size)}
-    # a product is rounded before it is added to something, as between eager's kernels: a * b - a * b is 0
+    # no fused multiply-add: a product is rounded before it is added, as in eager mode, so that a * b - a * b is 0
     options |= {"enable_fp_fusion": False}
     options |= {"debug": True, "sanitize_overflow": False} if kernel.asserts else {}
     source = ASTSource(kernel.function, signature, constexprs=constants, attrs=attributes)
@@ -99,60 +103,66 @@ def _compile(kernel: Kernel, target: Target, aligned: bool) -> Any:
         return triton.compile(source, target=GPUTarget(*target), options=options)
     except subprocess.TimeoutExpired as error:
         tool = Path(error.cmd[0]).name
-        message = f"Triton cannot compile {kernel.name} for {target.arch}: {tool} did not end within its limit of time"
-        raise TimedOut(f"{message}; CUTAWAY_COMPILE_TIMEOUT is the limit in seconds", kernel.name) from None
+        message = f"Triton cannot compile {kernel.name} for {target.arch}: {tool} did not end within its time limit"
+        raise TimedOut(f"{message}; CUTAWAY_COMPILE_TIMEOUT sets it, in seconds", kernel.name) from None
     except Exception as error:
-        # the excerpt of the kernel comes first, and what is wrong with it last
+        # Triton's message begins with an excerpt of the kernel and ends with the error
         why = (str(error).strip().splitlines() or [type(error).__name__])[-1]
         message = f"Triton cannot compile {kernel.name} for {target.arch}: {why}\n{error}"
         raise BuildError(message, kernel.name) from error
 
 
-def launchers(kernels: dict[str, Kernel]) -> dict[str, Launcher]:
-    """Each kernel as a function that launches it, compiled for the current device, side by side: most of
-    that is LLVM's work and an assembler's, not Python's."""
+def launchers(kernels: dict[str, TritonKernel]) -> dict[str, Launcher]:
+    """Compiles the kernels for the current device, in parallel, and returns a launcher for each.
+
+    Raises MissingTool without a GPU, BuildError if a kernel cannot be compiled.  With Triton's interpreter
+    (``TRITON_INTERPRET=1``) the launchers interpret.
+    """
     if any(not hasattr(kernel.function, "params") for kernel in kernels.values()):
         return {name: functools.partial(_interpret, kernel) for name, kernel in kernels.items()}
     if not torch.cuda.is_available():
-        raise MissingTool("Triton kernels run on a GPU, and PyTorch finds none; the backend for the CPU is cpp")
-    made = dict(zip(kernels, compiled(list(kernels.values())), strict=True))
+        raise MissingTool("Triton kernels need a GPU, and PyTorch finds none; use the backend cpp for the CPU")
+    made = dict(zip(kernels, compile_all(list(kernels.values())), strict=True))
     for each in made.values():
         if isinstance(each, BuildError):
             raise each
-    return {name: launcher(kernels[name], made[name]) for name in kernels}
+    return {name: make_launcher(kernels[name], made[name]) for name in kernels}
 
 
-def compiled(kernels: Sequence[Kernel]) -> list[Any]:
-    """Each kernel as Triton compiled it for the current device, or the BuildError that came of it; those that are one
-    function by several names are compiled once."""
+def compile_all(kernels: Sequence[TritonKernel]) -> list[Any]:
+    """Compiles each kernel for the current device; returns Triton's `CompiledKernel` or the BuildError for each.
+
+    Kernels with the same function are compiled once.  Threads help because most of the time is spent in LLVM and the
+    assembler, without the GIL.
+    """
     target = current_target()
 
-    def made(kernel: Kernel) -> Any:
+    def made(kernel: TritonKernel) -> Any:
         try:
             return _compile(kernel, target, True)
         except BuildError as error:
             return error
 
     different = {id(kernel.function): kernel for kernel in kernels}
-    with in_our_cache(), ThreadPoolExecutor(min(16, os.cpu_count() or 1)) as pool:
+    with with_sealed_cache(), ThreadPoolExecutor(min(16, os.cpu_count() or 1)) as pool:
         found = dict(zip(different, pool.map(made, different.values()), strict=True))
     return [found[id(kernel.function)] for kernel in kernels]
 
 
-def launcher(kernel: Kernel, compiled: Any) -> Launcher:
-    """Call it with tensors to launch the kernel, which is `compiled` for the current device and aligned tensors.
+def make_launcher(kernel: TritonKernel, compiled: Any) -> Launcher:
+    """Returns a function that launches the kernel, `compiled` for the current device and aligned tensors.
 
-    Triton's own ``kernel[grid](...)`` finds out the types of its arguments on every call.  They
-    are known here, so only the pointers' alignment is looked at, and addresses are handed on.
+    Triton's ``kernel[grid](...)`` determines the types of its arguments on every call.  They
+    are known here, so only the pointers' alignment is checked, and addresses are passed.
     """
     constants = tuple(p.default for p in kernel.function.params if p.is_constexpr)
     count = sum(str(p.annotation).startswith("*") for p in kernel.function.params)
-    ready: dict[tuple[int, bool], tuple[Any, ...]] = {(torch.cuda.current_device(), True): _loaded(compiled)}
+    ready: dict[tuple[int, bool], tuple[Any, ...]] = {(torch.cuda.current_device(), True): _load_on_device(compiled)}
     current_device, current_stream = torch._C._cuda_getDevice, torch._C._cuda_getCurrentRawStream
 
     def prepare(device: int, aligned: bool) -> tuple[Any, ...]:
         made = compile_kernel(kernel, current_target(), aligned=aligned)
-        return ready.setdefault((device, aligned), _loaded(made))
+        return ready.setdefault((device, aligned), _load_on_device(made))
 
     def launch(*args: Any) -> None:
         device = args[0].get_device()
@@ -166,7 +176,7 @@ def launcher(kernel: Kernel, compiled: Any) -> Launcher:
             bits |= address
         aligned = not bits & 15
         run, function, metadata = ready.get((device, aligned)) or prepare(device, aligned)
-        if programs := _programs(kernel, args):
+        if programs := _grid_size(kernel, args):
             how = (programs, 1, 1, current_stream(device), function, metadata)
             run(*how, *NO_HOOKS, *addresses, *args[count:], *constants)
 
@@ -174,29 +184,29 @@ def launcher(kernel: Kernel, compiled: Any) -> Launcher:
 
 
 NO_HOOKS = (None, None, None)
-"""No metadata of a launch, nothing to call before or after it."""
+"""The launch metadata and the hooks before and after a launch."""
 
 
-def _loaded(compiled: Any) -> tuple[Any, ...]:
-    """What launching a kernel takes, once it is on the device."""
-    run = compiled.run  # this puts it there
+def _load_on_device(compiled: Any) -> tuple[Any, ...]:
+    """Loads a kernel on the device and returns what a launch needs: launcher, function, metadata."""
+    run = compiled.run  # the property loads the kernel
     return run, compiled.function, compiled.packed_metadata
 
 
-def _interpret(kernel: Kernel, *args: Any) -> None:
-    """One launch by Triton's interpreter."""
-    if programs := _programs(kernel, args):
+def _interpret(kernel: TritonKernel, *args: Any) -> None:
+    """Runs the kernel in Triton's interpreter."""
+    if programs := _grid_size(kernel, args):
         kernel.function[(programs,)](*args)
 
 
-def _programs(kernel: Kernel, args: tuple[Any, ...]) -> int:
+def _grid_size(kernel: TritonKernel, args: tuple[Any, ...]) -> int:
     if isinstance(kernel.grid, int):
         return kernel.grid
     return kernel.grid(*args[-kernel.grid.__code__.co_argcount :])
 
 
 def current_target() -> Target:
-    """The device that is current in this process."""
+    """Returns the current device of this process."""
     from triton.runtime import driver
 
     target = driver.active.get_current_target()

@@ -1,7 +1,7 @@
-"""How each operation of the loop IR is written in Triton, and the helpers that some of them call.
+"""The Triton expression of each operation of the loop IR, and the helper functions that some of them call.
 
-The results are eager's: NaN goes through minimum and maximum, division and square root are
-rounded correctly, integers are divided as Python or C divides them, a literal is exact.
+Results are those of eager mode: minimum and maximum propagate NaN, division and square root are
+correctly rounded, integer division is that of Python or C, and literals are exact.
 """
 
 from __future__ import annotations
@@ -27,11 +27,12 @@ TYPES = {
     torch.uint8: "tl.uint8",
     torch.bool: "tl.int1",
 }
-POINTERS = {
-    dtype: f"*{'u8' if dtype is torch.uint8 else 'i1' if dtype is torch.bool else short.replace('f', 'fp', 1)}"
-    for dtype, short in ir.SHORT.items()
-} | {torch.bfloat16: "*bf16"}
-"""A pointer to elements of each type, as Triton's signatures spell it."""
+POINTERS = {dtype: f"*{short.replace('f', 'fp', 1)}" for dtype, short in ir.SHORT.items()} | {
+    torch.bfloat16: "*bf16",
+    torch.uint8: "*u8",
+    torch.bool: "*i1",
+}
+"""The pointer type for elements of each dtype, in Triton's signatures."""
 
 HELPERS = {
     "_minimum": """\
@@ -65,8 +66,8 @@ def _int_mod(a, b):
 """,
     "_divide_by_shared": """\
 def _divide_by_shared(a, b):
-    # one division for each b, then quotients that are corrected by what they leave over: rounded correctly, but for
-    # quotients and numerators below 2**-100
+    # one division per divisor, then quotients corrected by their remainders: correctly rounded, except for quotients
+    # and numerators below 2**-100
     scale = tl.where(tl.abs(b) < 2.0**-100, 2.0**100, tl.where(tl.abs(b) > 2.0**100, 2.0**-100, 1.0))
     a, b = a * scale, b * scale
     inverse = tl.div_rn(1.0, b)
@@ -98,33 +99,34 @@ def _uniform(place, seed, offset, threads, vector):
     counter = offset.to(tl.uint64) + number // 4
     low, high = (counter & 0xFFFFFFFF).to(tl.uint32), (counter >> 32).to(tl.uint32)
     a, b, c, d = tl.philox(seed, low, high, thread, thread * 0)
-    word = number % 4  # what the words of neighbours have in common is computed once
+    word = number % 4  # neighbours share one call of Philox
     drawn = tl.where(word < 2, tl.where(word == 0, a, b), tl.where(word == 2, c, d))
     return drawn.to(tl.float32) * 2.0**-32 + 2.0**-33
 """,
 }
-"""Functions that a module of kernels defines when one of its kernels calls them."""
+"""Functions that a module of kernels defines if one of its kernels calls them."""
 
 Writer = Callable[[torch.dtype, Sequence[str]], str]
+"""Returns the expression of an operation, for its first argument's type and its arguments' text."""
 
 _ARITHMETIC = {"add": "+", "sub": "-", "mul": "*", "and": "&", "or": "|", "xor": "^", "lshift": "<<", "rshift": ">>"}
 _COMPARISON = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 _INFIX = _ARITHMETIC | _COMPARISON
 _IN_TL = ("exp2", "log", "log2", "sin", "cos", "erf", "floor", "ceil", "abs", "rsqrt")
 _IN_LIBDEVICE = {
-    "exp": "exp",  # that of tl multiplies by a rounded log2(e): of large numbers several last bits are wrong
+    "exp": "exp",  # tl.exp multiplies by a rounded log2(e): for large numbers several of the last bits are wrong
     **{name: name for name in ("expm1", "log10", "log1p", "erfc", "tan", "asin", "acos", "atan", "trunc", "pow")},
     **{name: name for name in ("sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "atan2")},
     "round": "rint",
 }
 _PROMOTING = frozenset({*_INFIX, "where"})
-"""Operations that give a Python number the type of the other argument."""
+"""Operations in which a Python number gets the type of the other argument."""
 
 _SIGN_BITS = {torch.float64: "tl.int64", torch.float32: "tl.int32"}
 
 
 def compute(statement: ir.Compute, types: Sequence[torch.dtype], args: Sequence[str]) -> str:
-    """The right-hand side of a Compute whose arguments have `types` and are written `args`."""
+    """Returns the expression of a Compute whose arguments have the types `types` and the text `args`."""
     op, dtype = statement.op, statement.dtype
     if op in _INFIX:
         return f"{args[0]} {_INFIX[op]} {args[1]}"
@@ -138,76 +140,80 @@ def compute(statement: ir.Compute, types: Sequence[torch.dtype], args: Sequence[
 
 
 def by_reciprocal(statement: ir.Compute) -> ir.Compute:
-    """A float32 divided by a number, as PyTorch's kernels on a GPU have it: multiplied by the number's reciprocal."""
+    """Replaces a division of float32 by a literal by a multiplication by its reciprocal, as PyTorch's CUDA kernels do
+    (ATen/native/cuda/BinaryDivTrueKernel.cu)."""
     value, number = statement.arguments
     if not isinstance(number, ir.Literal) or not number.value:
         return statement
-    inverse = _single(1 / number.value)
+    inverse = _to_float32(1 / number.value)
     if not 2**-126 <= abs(inverse) < math.inf:
         return statement
     return replace(statement, op="mul", arguments=(value, replace(number, value=inverse)))
 
 
 def cast(value: str, source: torch.dtype, dtype: torch.dtype) -> str:
-    """`value` as `dtype`, as ``Tensor.to``."""
+    """Returns `value` converted from `source` to `dtype`, like ``Tensor.to``."""
     if dtype is torch.bool:
         return f"{value} != 0"
     if source.is_floating_point and dtype is torch.uint8:
-        value = f"{value}.to(tl.int64)"  # where a negative number wraps around
+        value = f"{value}.to(tl.int64)"  # so that negative numbers wrap around
     return f"{value}.to({TYPES[dtype]})"
 
 
 def literal(number: ir.Literal, op: str | None = None, beside_value: bool = False) -> str:
-    """A number as an argument of `op`; `beside_value`: another argument is a value of its type."""
-    text = _digits(number)
+    """Returns a number as an argument of `op`; `beside_value`: another argument is a value of its type."""
+    text = _shortest_decimal(number)
     tiny = number.dtype is torch.float32 and 0 < abs(number.value) < 2**-126
-    beside_any = beside_value or op in (None, "store", "where")  # else it would stay a number of Python's
+    beside_any = beside_value or op in (None, "store", "where")  # otherwise it would stay a Python number
     inferred = number.dtype in (torch.float32, torch.int32, torch.bool) and not tiny and beside_any
-    rounded = op in _COMPARISON and number.dtype is torch.float64  # what a float is compared with is a float32 first
+    rounded = op in _COMPARISON and number.dtype is torch.float64  # Triton rounds a compared Python float to float32
     if inferred or (op in _PROMOTING and beside_value and not rounded):
         return text
     return f"tl.full([], {text}, {TYPES[number.dtype]})"
 
 
 def identity(op: str, dtype: torch.dtype) -> str:
-    """What `ir.REDUCTIONS` says a reduction is of nothing, as a number of type `dtype`."""
+    """Returns the identity of a reduction (`ir.REDUCTIONS`) as a number of type `dtype`."""
     if op in ("max", "min") and not dtype.is_floating_point:
         info = torch.iinfo(dtype)
         return str(info.min if op == "max" else info.max)
     if dtype.is_floating_point:
-        return _digits(ir.Literal(float(ir.REDUCTIONS[op]), dtype))
+        return _shortest_decimal(ir.Literal(float(ir.REDUCTIONS[op]), dtype))
     return repr(ir.REDUCTIONS[op])
 
 
-def accumulate(op: str, dtype: torch.dtype, accumulator: str, value: str) -> str:
-    """The statement that takes one more block of values into an accumulator."""
-    if op in ("sum", "any", "all"):
-        return f"{accumulator} {'+' if op == 'sum' else '|' if op == 'any' else '&'}= {value}"
+_ASSIGNMENTS = {"sum": "+=", "any": "|=", "all": "&="}
+
+
+def accumulate_statement(op: str, dtype: torch.dtype, accumulator: str, value: str) -> str:
+    """Returns the statement that accumulates one more block of values."""
+    if op in _ASSIGNMENTS:
+        return f"{accumulator} {_ASSIGNMENTS[op]} {value}"
     combined = f"{accumulator} * {value}" if op == "prod" else _extreme(op, dtype, [accumulator, value])
     return f"{accumulator} = {combined}"
 
 
 def reduce(op: str, dtype: torch.dtype, value: str, along: str) -> str:
-    """A block of values reduced `along` an axis, as Triton's reductions are told it."""
+    """Returns a block of values reduced along an axis; `along` are the axis arguments of Triton's reductions."""
     if op in ("any", "all"):
         return f"tl.{'max' if op == 'any' else 'min'}({value}.to(tl.int32), {along}) != 0"
     if op == "sum" and dtype.is_floating_point:
         return f"tl.sum({value}, {along})"
     if op == "prod":
-        return f"tl.reduce({value}, {_combined(along, '_multiply')})"
+        return f"tl.reduce({value}, {_reduce_arguments(along, '_multiply')})"
     if dtype.is_floating_point:
-        return f"tl.reduce({value}, {_combined(along, f'_{op}imum')})"
-    # Triton widens small integers
+        return f"tl.reduce({value}, {_reduce_arguments(along, f'_{op}imum')})"
+    # Triton widens small integers to int32
     return f"tl.{op}({value}, {along}).to({TYPES[dtype]})"
 
 
 def scan(op: str, value: str, axis: str) -> str:
-    """A block of values reduced up to each of them."""
+    """Returns the inclusive scan of a block of values."""
     return f"tl.associative_scan({value}, {axis}, _{'plus' if op == 'sum' else 'multiply'})"
 
 
-def _combined(along: str, function: str) -> str:
-    """The arguments of ``tl.reduce``, in which what combines two values comes after the axis."""
+def _reduce_arguments(along: str, function: str) -> str:
+    """Returns the arguments of ``tl.reduce``, in which the combining function follows the axis."""
     axis, *keep = along.split(", ")
     return ", ".join([axis, function, *keep])
 
@@ -217,37 +223,111 @@ def _extreme(op: str, dtype: torch.dtype, args: Sequence[str]) -> str:
     return f"{'_' if dtype.is_floating_point else 'tl.'}{name}({', '.join(args)})"
 
 
-def _digits(number: ir.Literal) -> str:
-    """The shortest decimal that is this number in its type."""
+def _shortest_decimal(number: ir.Literal) -> str:
+    """Returns the shortest decimal that rounds to this number in its type."""
     value = number.value
     if not isinstance(value, float):
         return repr(value)
     if not math.isfinite(value):
         return f'float("{value}")'
     if number.dtype is torch.float32:
-        value = next(v for digits in range(1, 10) if _single(v := float(f"{value:.{digits}g}")) == _single(value))
+        decimals = [float(f"{value:.{digits}g}") for digits in range(1, 10)]
+        value = next(decimal for decimal in decimals if _to_float32(decimal) == _to_float32(value))
     return repr(value)
 
 
-def _single(value: float) -> float:
+def _to_float32(value: float) -> float:
     return ctypes.c_float(value).value
 
 
-_WRITERS: dict[str, Writer] = {
-    "div": lambda t, a: f"tl.div_rn({a[0]}, {a[1]})" if t is torch.float32 else f"{a[0]} / {a[1]}",
-    "sqrt": lambda t, a: f"tl.sqrt_rn({a[0]})" if t is torch.float32 else f"tl.sqrt({a[0]})",
-    "floordiv": lambda t, a: f"_{'float' if t.is_floating_point else 'int'}_floordiv({a[0]}, {a[1]})",
-    "mod": lambda t, a: f"_{'float' if t.is_floating_point else 'int'}_mod({a[0]}, {a[1]})",
-    "truncdiv": lambda t, a: f"libdevice.trunc({a[0]} / {a[1]})" if t.is_floating_point else f"{a[0]} // {a[1]}",
-    "fmod": lambda t, a: f"libdevice.fmod({a[0]}, {a[1]})" if t.is_floating_point else f"{a[0]} % {a[1]}",
-    "minimum": lambda t, a: _extreme("minimum", t, a),
-    "maximum": lambda t, a: _extreme("maximum", t, a),
-    # Triton has -x as 0 - x, which is no negative zero
-    "neg": lambda t, a: f"{a[0]} * -1.0" if t.is_floating_point else f"-{a[0]}",
-    "not": lambda t, a: f"~{a[0]}",
-    "sign": lambda t, a: f"({a[0]} > 0).to({TYPES[t]}) - ({a[0]} < 0).to({TYPES[t]})",
-    "isnan": lambda t, a: f"{a[0]} != {a[0]}",
-    "isinf": lambda t, a: f'tl.abs({a[0]}) == float("inf")',
-    "signbit": lambda t, a: f"{a[0]}.to({_SIGN_BITS.get(t, 'tl.int16')}, bitcast=True) < 0",
-    "where": lambda t, a: f"tl.where({a[0]}, {a[1]}, {a[2]})",
-}
+def _writes(*ops: str) -> Callable[[Writer], Writer]:
+    """Registers the function that writes the expression of these operations."""
+
+    def register(writer: Writer) -> Writer:
+        _WRITERS.update(dict.fromkeys(ops, writer))
+        return writer
+
+    return register
+
+
+_WRITERS: dict[str, Writer] = {}
+
+
+@_writes("div")
+def _div(dtype: torch.dtype, args: Sequence[str]) -> str:
+    return f"tl.div_rn({args[0]}, {args[1]})" if dtype is torch.float32 else f"{args[0]} / {args[1]}"
+
+
+@_writes("sqrt")
+def _sqrt(dtype: torch.dtype, args: Sequence[str]) -> str:
+    return f"tl.sqrt_rn({args[0]})" if dtype is torch.float32 else f"tl.sqrt({args[0]})"
+
+
+@_writes("floordiv")
+def _floordiv(dtype: torch.dtype, args: Sequence[str]) -> str:
+    return f"_{_number_kind(dtype)}_floordiv({args[0]}, {args[1]})"
+
+
+@_writes("mod")
+def _mod(dtype: torch.dtype, args: Sequence[str]) -> str:
+    return f"_{_number_kind(dtype)}_mod({args[0]}, {args[1]})"
+
+
+def _number_kind(dtype: torch.dtype) -> str:
+    return "float" if dtype.is_floating_point else "int"
+
+
+@_writes("truncdiv")
+def _truncdiv(dtype: torch.dtype, args: Sequence[str]) -> str:
+    return f"libdevice.trunc({args[0]} / {args[1]})" if dtype.is_floating_point else f"{args[0]} // {args[1]}"
+
+
+@_writes("fmod")
+def _fmod(dtype: torch.dtype, args: Sequence[str]) -> str:
+    return f"libdevice.fmod({args[0]}, {args[1]})" if dtype.is_floating_point else f"{args[0]} % {args[1]}"
+
+
+@_writes("minimum")
+def _minimum(dtype: torch.dtype, args: Sequence[str]) -> str:
+    return _extreme("minimum", dtype, args)
+
+
+@_writes("maximum")
+def _maximum(dtype: torch.dtype, args: Sequence[str]) -> str:
+    return _extreme("maximum", dtype, args)
+
+
+@_writes("neg")
+def _neg(dtype: torch.dtype, args: Sequence[str]) -> str:
+    # Triton computes -x as 0 - x, which is never a negative zero
+    return f"{args[0]} * -1.0" if dtype.is_floating_point else f"-{args[0]}"
+
+
+@_writes("not")
+def _not(_: torch.dtype, args: Sequence[str]) -> str:
+    return f"~{args[0]}"
+
+
+@_writes("sign")
+def _sign(dtype: torch.dtype, args: Sequence[str]) -> str:
+    return f"({args[0]} > 0).to({TYPES[dtype]}) - ({args[0]} < 0).to({TYPES[dtype]})"
+
+
+@_writes("isnan")
+def _isnan(_: torch.dtype, args: Sequence[str]) -> str:
+    return f"{args[0]} != {args[0]}"
+
+
+@_writes("isinf")
+def _isinf(_: torch.dtype, args: Sequence[str]) -> str:
+    return f'tl.abs({args[0]}) == float("inf")'
+
+
+@_writes("signbit")
+def _signbit(dtype: torch.dtype, args: Sequence[str]) -> str:
+    return f"{args[0]}.to({_SIGN_BITS.get(dtype, 'tl.int16')}, bitcast=True) < 0"
+
+
+@_writes("where")
+def _where(_: torch.dtype, args: Sequence[str]) -> str:
+    return f"tl.where({args[0]}, {args[1]}, {args[2]})"

@@ -1,7 +1,7 @@
-"""What a program's function is made from, as plain data, and the function itself.
+"""A program's function as plain data (`Executable`), and how it is loaded.
 
-A `Recipe` is all that running needs: the texts of wrapper and kernels and what the kernels take.  It can be kept on
-disk and loaded in another process; what no text can hold (the graph's own tensors) comes beside it.
+An `Executable` contains everything needed to run: the source of the wrapper and of the kernels.  It can be written to
+disk and loaded in another process; objects that source cannot contain (the graph's tensors) are passed separately.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from compiler_core.codegen.cpp import module as cpp_module
+from compiler_core.codegen.cpp import launch as cpp_module
 from compiler_core.codegen.source import Launcher
 from compiler_core.codegen.wrapper import huge_pages, mersenne
 from compiler_core.loops import ir
@@ -24,16 +24,16 @@ from compiler_core.support import opaque_ops
 Runner = Callable[[list[Any]], list[Any]]
 
 
-class BadIndex(IndexError):
-    """A kernel met an index that is out of range; what the graph does in PyTorch says which."""
+class IndexOutOfRange(IndexError):
+    """An index is out of range in a kernel.  The graph is then run by PyTorch, which raises its own error."""
 
 
-class NotDrawn(Exception):
-    """No kernel may draw the graph's random numbers now; PyTorch's own do."""
+class CannotDraw(Exception):
+    """Kernels cannot draw the graph's random numbers as eager mode would.  The graph is then run by PyTorch."""
 
 
 def restrided(tensor: torch.Tensor, size: tuple[int, ...], stride: tuple[int, ...]) -> torch.Tensor:
-    """A copy of `tensor` that lies in memory as the kernels expect it, made unseen by autograd."""
+    """Returns a copy of `tensor` with the strides that kernels expect, made without autograd recording it."""
     with torch._C._AutoDispatchBelowADInplaceOrView():
         return torch.empty_strided(size, stride, dtype=tensor.dtype, device=tensor.device).copy_(tensor.expand(size))
 
@@ -52,27 +52,27 @@ NAMES: dict[str, Any] = {
     "operator": operator,
     "math": math,
     "restrided": restrided,
-    "BadIndex": BadIndex,
-    "NotDrawn": NotDrawn,
+    "IndexOutOfRange": IndexOutOfRange,
+    "CannotDraw": CannotDraw,
     "draw": philox.draw,
     "draw_bernoulli": mersenne.bernoulli,
     **opaque_ops.NAMES,
     "is_recording": torch.cuda.is_current_stream_capturing,
     "empty": huge_pages.empty,
     "empty_large": huge_pages.empty_large,
-    # these save a microsecond each where this PyTorch has them
+    # private functions of PyTorch that save a microsecond each, if this version has them
     "window": getattr(_private, "_reinterpret_tensor", _window),
     "empty_cuda": getattr(_private, "_empty_strided_cuda", _empty_cuda),  # on the current device
     "on_device": torch.cuda.device,
     "current_device": getattr(torch._C, "_cuda_getDevice", torch.cuda.current_device),
     **{short: dtype for dtype, short in ir.SHORT.items() if short != "bool"},
 }
-"""What the text of a wrapper may name besides the kernels, operators and constants of its program."""
+"""The globals of a wrapper's source besides the kernels, operators and constants of its program."""
 
 
 @dataclass(frozen=True)
-class Short:
-    """A function that does no more than a few allocations and launches, so that its caller may do them itself."""
+class InlineBody:
+    """The body of a function with only a few allocations and launches, which its caller can inline."""
 
     inputs: list[str]
     statements: list[str]
@@ -80,43 +80,49 @@ class Short:
 
 
 @dataclass(frozen=True)
-class Recipe:
-    """One graph's function: `text` defines it as `function` and names members of `NAMES` as `names` says."""
+class Executable:
+    """One graph's function: `text` defines it under the name `function`.
+
+    `names` maps the names that `text` uses to those of `NAMES`.
+    """
 
     program: str
     function: str
     text: str
     names: dict[str, str]
     kernels: dict[ir.Language, str]
-    """Their source in each language that there are kernels in."""
+    """The source of the kernels, by language."""
     may_raise: bool
-    """Whether it may raise BadIndex or NotDrawn."""
+    """Whether it may raise IndexOutOfRange or CannotDraw."""
     only_kernels: bool
-    """Whether it calls nothing of PyTorch's that autograd would notice."""
-    short: Short | None
+    """Whether it calls no PyTorch function that autograd would record."""
+    inline_body: InlineBody | None
     in_place: list[str] = field(default_factory=list)
-    """The inputs that kernels write to."""
+    """The names of the inputs that kernels write to."""
 
 
-def load(recipe: Recipe, constants: Mapping[str, Any]) -> Runner:
-    """The function; it takes the inputs as one list, which a backward empties, and returns the results as a list.
+def load(executable: Executable, constants: Mapping[str, Any]) -> Runner:
+    """Builds the kernels and returns the function.
 
-    Its attributes are what it is made from, `recipe` and `constants`.
+    It takes the inputs as one list, which a backward empties to free them, and returns the results as a list.  Its
+    attributes `executable` and `constants` are the arguments given here.  Raises BuildError if a build fails.
     """
-    scope = {own: NAMES[name] for own, name in recipe.names.items()} | dict(constants) | launchers(recipe.kernels)
-    exec(compile(recipe.text, f"<cutaway {recipe.program}>", "exec"), scope)
-    run: Any = scope[recipe.function]
-    run.recipe, run.constants = recipe, constants
+    scope = (
+        {own: NAMES[name] for own, name in executable.names.items()} | dict(constants) | launchers(executable.kernels)
+    )
+    exec(compile(executable.text, f"<cutaway {executable.program}>", "exec"), scope)
+    run: Any = scope[executable.function]
+    run.executable, run.constants = executable, constants
     return run  # type: ignore[no-any-return]
 
 
 def launchers(kernels: Mapping[ir.Language, str]) -> dict[str, Launcher]:
-    """The kernels in these texts, by name; BuildError where some cannot be built."""
-    made: dict[str, Launcher] = {}
+    """Builds kernels, given their source by language, and returns their launchers by name; raises BuildError."""
+    launchers: dict[str, Launcher] = {}
     if "cpp" in kernels:
-        made |= cpp_module.launchers(kernels["cpp"])
+        launchers |= cpp_module.launchers(kernels["cpp"])
     if "triton" in kernels:
         from compiler_core.codegen.triton import module as triton_module
 
-        made |= triton_module.launchers(triton_module.load(kernels["triton"]))
-    return made
+        launchers |= triton_module.launchers(triton_module.load(kernels["triton"]))
+    return launchers

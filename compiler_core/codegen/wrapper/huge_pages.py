@@ -1,7 +1,7 @@
-"""Memory for large tensors of the CPU, in huge pages where Linux gives them.
+"""Allocates large CPU tensors in huge pages, if Linux has them.
 
-The C library maps a large block anew each time it is asked for, and Linux fills it as it is first written to: by
-4 KiB at a time, that takes several times as long as a kernel that only goes through it.
+The C library maps new memory for each large block, and Linux provides its pages at the first write.  With pages of
+4 KiB that takes several times as long as a kernel that only streams through the memory.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 
-LARGE = 4 << 20
-"""So many bytes hold a whole huge page (2 MiB) wherever they begin."""
+LARGE_BYTES = 4 << 20
+"""Blocks of this size contain a whole huge page (2 MiB) at any alignment."""
 _HUGE_PAGES = getattr(mmap, "MADV_HUGEPAGE", None)
 _madvise: Any = getattr(ctypes.CDLL(None), "madvise", None)
 if _madvise is not None:
@@ -27,16 +27,16 @@ def _empty(size: tuple[int, ...], stride: tuple[int, ...], dtype: torch.dtype) -
 
 
 empty: Any = getattr(_private, "_empty_strided_cpu", _empty)
-"""`torch.empty_strided` on the CPU; a microsecond faster where this PyTorch has that."""
+"""`torch.empty_strided` on the CPU; a microsecond faster if this version of PyTorch has `_empty_strided_cpu`."""
 
 
 def empty_large(size: tuple[int, ...], stride: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-    """As `empty`, for tensors of more than `LARGE` bytes."""
-    made: torch.Tensor = empty(size, stride, dtype)
+    """Like `empty`, for tensors of at least `LARGE_BYTES`: asks Linux for huge pages."""
+    tensor: torch.Tensor = empty(size, stride, dtype)
     if _HUGE_PAGES is not None and _madvise is not None:
-        storage = made.untyped_storage()
+        storage = tensor.untyped_storage()
         start = -(-storage.data_ptr() // mmap.PAGESIZE) * mmap.PAGESIZE
         end = (storage.data_ptr() + storage.nbytes()) // mmap.PAGESIZE * mmap.PAGESIZE
         if end > start:
-            _madvise(start, end - start, _HUGE_PAGES)  # advice: where it is not taken, nothing is lost
-    return made
+            _madvise(start, end - start, _HUGE_PAGES)  # only a hint, so failure is ignored
+    return tensor

@@ -1,9 +1,9 @@
-"""The memory plan of a program: when each buffer that it makes is dead, and which one takes its place.
+"""Memory planning: when each buffer of a program is dead, and which later buffer reuses its memory.
 
-A buffer of ours whose readers are all loops of ours is nobody else's when the last of them has run, and the next
-buffer of as many bytes, type and device is laid into its memory.  All others (what a call of PyTorch's makes, or
-may have kept a view of, or what a forward saved) are let go, and PyTorch's allocator has them again; but a few small
-ones on the CPU, which take longer to make than to fill, are kept for the next run.
+A buffer that only loops write and read is unused after its last reader, and the next buffer of the same size, type and
+device reuses its memory.  Other buffers (results of PyTorch calls, buffers of which a call may have kept a view, saved
+tensors) are released to PyTorch's allocator.  A few small CPU buffers, which take longer to allocate than to fill, are
+retained for the next run.
 """
 
 from __future__ import annotations
@@ -15,44 +15,51 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from compiler_core.loops import ir
-from compiler_core.support.size_expr import Int, prod
+from compiler_core.support.size_expr import are_dense, prod
 
-KEPT = 1 << 14
-"""Bytes that a program may keep from run to run, at most."""
+MAX_RETAINED_BYTES = 1 << 14
+"""The maximum number of bytes that a program retains from run to run."""
 
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """`dies`: the step after which each name that a step made, or a forward saved, is dead; results never are."""
+    """The memory plan of one program.
 
-    dies: dict[str, int]
-    takes: dict[str, str] = field(default_factory=dict)
-    """The dead buffer in whose memory a buffer lies."""
-    kept: tuple[str, ...] = ()
-    """The buffers that are kept for the next run."""
-    made: dict[str, int] = field(default_factory=dict)
-    """The step that makes each buffer, and each result of several tensors of which some have no name."""
+    `last_uses` is the step after which each computed or saved value is dead; results are not in it.
+    """
+
+    last_uses: dict[str, int]
+    reuses: dict[str, str] = field(default_factory=dict)
+    """The dead buffer whose memory a buffer reuses."""
+    retained: tuple[str, ...] = ()
+    """The buffers that are retained for the next run."""
+    producers: dict[str, int] = field(default_factory=dict)
+    """The step that computes each buffer, and each tuple of results of which some have no name."""
     bytes: dict[str, int] = field(default_factory=dict)
-    """What each of those takes."""
+    """The size of each of those."""
     peak_before: int = 0
-    """Bytes, were every buffer kept to the end."""
+    """The peak memory in bytes if every buffer were kept to the end."""
     peak: int = 0
+    """The peak memory in bytes with this plan."""
 
 
 def plan(program: ir.Program) -> MemoryPlan:
-    """When the memory of each buffer is free, and for which one."""
-    own = _own_bytes(program)
-    made = _made(program, own)
-    dies = _last_uses(program)
-    takes = _taken(program, dies)
-    kept, before = _kept(program, dies, takes), sum(own[name] for name in made)
-    return MemoryPlan(dies, takes, kept, made, own, before, _peak(made, dies, takes, own))
+    """Returns the memory plan of a program."""
+    sizes = _allocated_bytes(program)
+    producers = _producers(program, sizes)
+    last_uses = _last_uses(program)
+    reuses = _assign_memory(program, last_uses)
+    retained, before = _retained_buffers(program, last_uses, reuses), sum(sizes[name] for name in producers)
+    return MemoryPlan(
+        last_uses, reuses, retained, producers, sizes, before, _peak_bytes(producers, last_uses, reuses, sizes)
+    )
 
 
-def as_taken(program: ir.Program) -> ir.Program:
-    """`program`, whose loops make tensors of the size and strides in which they are taken: no window need be opened."""
+def with_result_layouts(program: ir.Program) -> ir.Program:
+    """Returns `program` with buffers of the size and strides in which calls and results use them, so that no views are
+    needed."""
     calls = (view for s in program.steps if isinstance(s, ir.Call) for view in views((s.args, s.kwargs)))
-    windows: dict[str, list[ir.View]] = {}
+    windows: dict[str, list[ir.TensorView]] = {}
     for view in (*dict.fromkeys(calls), *views(program.results)):
         windows.setdefault(view.buffer, []).append(view)
     buffers = dict(program.buffers)
@@ -63,39 +70,30 @@ def as_taken(program: ir.Program) -> ir.Program:
     return replace(program, buffers=buffers)
 
 
-def _same_elements(view: ir.View, buffer: ir.Buffer) -> bool:
-    """Whether both are dense, and of as many elements."""
+def _same_elements(view: ir.TensorView, buffer: ir.Buffer) -> bool:
+    """Returns whether both are dense and have the same number of elements."""
     numbers = (*view.size, *view.stride, *buffer.size, *buffer.stride)
     if not all(isinstance(n, int) for n in numbers) or view.offset != 0:
         return False
-    return prod(view.size) == buffer.numel and _is_dense(view) and _is_dense(buffer)
+    return prod(view.size) == buffer.numel and all(are_dense(each.size, each.stride) for each in (view, buffer))
 
 
-def _is_dense(tensor: ir.View | ir.Buffer) -> bool:
-    reached: Int = 1
-    for stride, size in sorted((s, n) for s, n in zip(tensor.stride, tensor.size, strict=True) if n != 1):
-        if stride != reached:
-            return False
-        reached *= size
-    return True
-
-
-def _made(program: ir.Program, own: Mapping[str, int]) -> dict[str, int]:
-    """The step that makes each name; what is taken out of several results was made with them."""
-    made: dict[str, int] = {}
+def _producers(program: ir.Program, sizes: Mapping[str, int]) -> dict[str, int]:
+    """Returns the step that computes each name; an item of a tuple of results is computed with the tuple."""
+    producers: dict[str, int] = {}
     calls: dict[str, int] = {}
     for at, step in enumerate(program.steps):
         source = step.args[0] if isinstance(step, ir.Call) and step.target is operator.getitem else None
         calls[step.name] = calls.get(source.name, at) if isinstance(source, ir.Result) else at
-        made.update((name, calls[step.name]) for name in step.makes if name in own)
-    return made
+        producers.update((name, calls[step.name]) for name in step.makes if name in sizes)
+    return producers
 
 
 def _last_uses(program: ir.Program) -> dict[str, int]:
     last: dict[str, int] = {}
-    made = {name for step in program.steps for name in step.writes}
+    computed = {name for step in program.steps for name in step.writes}
     for at, step in enumerate(program.steps):
-        drawn = (name for name in step.needs if name in made)
+        drawn = (name for name in step.needs if name in computed)
         last.update(dict.fromkeys((*step.reads, *step.writes, *drawn), at))
     results = {v.buffer for v in views(program.results)}
     results.update(r.name for r in program.results if isinstance(r, ir.Result))
@@ -103,33 +101,33 @@ def _last_uses(program: ir.Program) -> dict[str, int]:
     return {name: at for name, at in last.items() if name not in results | others}
 
 
-def _taken(program: ir.Program, dies: dict[str, int]) -> dict[str, str]:
-    """For each buffer of a loop, the dead one whose memory it can have."""
-    ours = _ours(program)
-    takes: dict[str, str] = {}
+def _assign_memory(program: ir.Program, last_uses: dict[str, int]) -> dict[str, str]:
+    """Returns the dead buffer whose memory each buffer of a loop can reuse."""
+    internal = _internal_buffers(program)
+    reuses: dict[str, str] = {}
     free: dict[tuple[Any, ...], list[str]] = {}
-    dead = dead_after(dies)
+    dead = names_by_last_use(last_uses)
     for at, step in enumerate(program.steps):
         for name in step.makes if isinstance(step, ir.Loops) else ():
-            if waiting := free.get(_kind(program.buffers[name])):
-                takes[name] = waiting.pop()
+            if waiting := free.get(_memory_class(program.buffers[name])):
+                reuses[name] = waiting.pop()
         for name in dead.get(at, ()):
-            # what a step reads may not lie where it writes
-            if name in ours:
-                free.setdefault(_kind(program.buffers[name]), []).append(name)
-    return takes
+            # freed after the step, because a step must not write to the memory that it reads
+            if name in internal:
+                free.setdefault(_memory_class(program.buffers[name]), []).append(name)
+    return reuses
 
 
-def _ours(program: ir.Program) -> set[str]:
-    """The buffers that nobody but loops of ours sees, if they are no results."""
-    made = {name for step in program.steps if isinstance(step, ir.Loops) for name in step.makes}
-    return made - {name for step in program.steps if isinstance(step, ir.Call) for name in step.reads}
+def _internal_buffers(program: ir.Program) -> set[str]:
+    """Returns the buffers that only loops access, apart from the results."""
+    computed = {name for step in program.steps if isinstance(step, ir.Loops) for name in step.makes}
+    return computed - {name for step in program.steps if isinstance(step, ir.Call) for name in step.reads}
 
 
-def _kept(program: ir.Program, dies: Mapping[str, int], takes: Mapping[str, str]) -> tuple[str, ...]:
+def _retained_buffers(program: ir.Program, last_uses: Mapping[str, int], reuses: Mapping[str, str]) -> tuple[str, ...]:
     found: list[str] = []
-    rest = KEPT
-    alone = _ours(program) & dies.keys() - takes.keys() - set(takes.values())
+    rest = MAX_RETAINED_BYTES
+    alone = _internal_buffers(program) & last_uses.keys() - reuses.keys() - set(reuses.values())
     for name in (name for step in program.steps for name in step.makes if name in alone):
         buffer = program.buffers[name]
         if buffer.device.type == "cpu" and isinstance(buffer.numel, int) and buffer.bytes <= rest:
@@ -138,44 +136,46 @@ def _kept(program: ir.Program, dies: Mapping[str, int], takes: Mapping[str, str]
     return tuple(found)
 
 
-def dead_after(dies: dict[str, int]) -> dict[int, list[str]]:
-    """The names that are dead after each step."""
+def names_by_last_use(last_uses: dict[str, int]) -> dict[int, list[str]]:
+    """Returns the names whose last use is each step."""
     dead: dict[int, list[str]] = {}
-    for name, last in dies.items():
+    for name, last in last_uses.items():
         dead.setdefault(last, []).append(name)
     return dead
 
 
-def _kind(buffer: ir.Buffer) -> tuple[Any, ...]:
+def _memory_class(buffer: ir.Buffer) -> tuple[Any, ...]:
     extent = sum(((n - 1) * s for n, s in zip(buffer.size, buffer.stride, strict=True)), start=1)
     return buffer.dtype, buffer.device, repr(buffer.numel), repr(extent)
 
 
-def _own_bytes(program: ir.Program) -> dict[str, int]:
-    """What making each buffer takes; a view of another takes nothing."""
+def _allocated_bytes(program: ir.Program) -> dict[str, int]:
+    """Returns the bytes that each buffer allocates; 0 for a view of another buffer."""
     calls = [s for s in program.steps if isinstance(s, ir.Call)]
-    views_of_others = {s.name for s in calls if _makes_a_view(s)}
-    own = {name: 0 if name in views_of_others else b.bytes for name, b in program.buffers.items()}
-    return own | {s.name: s.unnamed for s in calls if s.unnamed}
+    views_of_others = {s.name for s in calls if _returns_view(s)}
+    sizes = {name: 0 if name in views_of_others else b.bytes for name, b in program.buffers.items()}
+    return sizes | {s.name: s.unused_bytes for s in calls if s.unused_bytes}
 
 
-def _makes_a_view(call: ir.Call) -> bool:
+def _returns_view(call: ir.Call) -> bool:
     schema = getattr(call.target, "_schema", None)
     return schema is not None and any(r.alias_info is not None for r in schema.returns)
 
 
-def _peak(made: Mapping[str, int], dies: Mapping[str, int], takes: Mapping[str, str], own: Mapping[str, int]) -> int:
-    """The most bytes that the program's own buffers take at one time."""
-    taken = set(takes.values())
-    changes = [(at, 0, own[name]) for name, at in made.items() if name not in takes]
-    changes += [(dies[name], 1, -own[name]) for name in made if name in dies and name not in taken]
-    # a step makes its buffers before those die that it is the last to read
+def _peak_bytes(
+    producers: Mapping[str, int], last_uses: Mapping[str, int], reuses: Mapping[str, str], sizes: Mapping[str, int]
+) -> int:
+    """Returns the maximum number of bytes that the program's buffers occupy at any time."""
+    reused = set(reuses.values())
+    changes = [(at, 0, sizes[name]) for name, at in producers.items() if name not in reuses]
+    changes += [(last_uses[name], 1, -sizes[name]) for name in producers if name in last_uses and name not in reused]
+    # a step allocates its buffers before those are freed that it reads last
     return max(itertools.accumulate(change for _, _, change in sorted(changes)), default=0)
 
 
-def views(value: Any) -> Iterator[ir.View]:
-    """The windows in nested arguments."""
-    if isinstance(value, ir.View):
+def views(value: Any) -> Iterator[ir.TensorView]:
+    """Yields the views in nested arguments."""
+    if isinstance(value, ir.TensorView):
         yield value
     elif isinstance(value, dict):
         yield from views(list(value.values()))

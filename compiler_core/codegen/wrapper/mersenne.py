@@ -1,12 +1,12 @@
-"""What eager's dropout draws on a CPU, by vectors.
+"""Draws the same Bernoulli numbers as PyTorch's CPU generator (for dropout), vectorised.
 
-PyTorch draws Bernoulli numbers one after the other, which takes longer than all else that a dropout does.  Its
+PyTorch draws Bernoulli numbers one at a time, which takes longer than the rest of a dropout.  Its
 generator is the Mersenne Twister (MT19937; Matsumoto and Nishimura 1998), whose state Python can read and set, and
-neighbouring words of it can be computed together.  An element takes two words: it is 1 where their lowest 53 bits, as
-a fraction of 1, are less than the probability.
+neighbouring words of the state can be computed together.  An element uses two words: it is 1 if their lowest 53 bits,
+as a fraction of 1, are less than the probability.
 
-Where PyTorch was built with MKL and runs on a processor of Intel's, it draws with MKL, other numbers and fast: `ours`
-holds this against PyTorch's own before anybody relies on it.
+If PyTorch was built with MKL and runs on an Intel processor, it draws other numbers, with MKL, which is fast.
+`matches_pytorch` therefore compares this implementation with PyTorch's before it is used.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ enum { WORDS = 624, AHEAD = 397 };
 
 struct State {  // the first part of what torch.get_rng_state() returns
   u64 seed;
-  int left;  // words, and one, until all are made anew
+  int left;  // words left before the state is renewed, plus one
   int seeded;
   u64 next;
   u64 words[WORDS];
@@ -98,41 +98,41 @@ extern "C" void draw_u8(State* state, u8* out, i64 count, i64 threshold) noexcep
 
 
 _SUFFIX = {torch.float32: "f32", torch.bool: "u8"}
-_OTHERS = (torch.float64, torch.bfloat16, torch.float16)
+_CONVERTED_DTYPES = (torch.float64, torch.bfloat16, torch.float16)
 
 
 def bernoulli(out: torch.Tensor, p: float) -> torch.Tensor:
-    """``out.bernoulli_(p)`` with the default generator; `out` lies in memory without gaps."""
-    if out.dtype not in (*_SUFFIX, *_OTHERS) or not 0 <= p <= 1 or not ours():
+    """Computes ``out.bernoulli_(p)`` with the default generator; `out` must be dense in memory."""
+    if out.dtype not in (*_SUFFIX, *_CONVERTED_DTYPES) or not 0 <= p <= 1 or not matches_pytorch():
         return out.bernoulli_(p)
-    return _drawn(out, p, torch.default_generator)
+    return _draw(out, p, torch.default_generator)
 
 
 @functools.cache
-def ours() -> bool:
-    """Whether PyTorch's own draws the same and leaves its generator in the same state, in this process."""
+def matches_pytorch() -> bool:
+    """Returns whether PyTorch draws the same numbers and leaves its generator in the same state, in this process."""
     generator = torch.Generator("cpu")
     try:
-        return all(_agree(generator.manual_seed(seed), p) for seed, p in enumerate((0.0, 0.1, 0.5, 0.9, 1.0)))
+        return all(_draws_the_same(generator.manual_seed(seed), p) for seed, p in enumerate((0.0, 0.1, 0.5, 0.9, 1.0)))
     except BuildError:
         return False
 
 
-def _agree(generator: torch.Generator, p: float) -> bool:
-    for dtype in (*_SUFFIX, *_OTHERS):
-        # a single word, so that pairs lie across the end of the state
+def _draws_the_same(generator: torch.Generator, p: float) -> bool:
+    for dtype in (*_SUFFIX, *_CONVERTED_DTYPES):
+        # draw a single word, so that pairs of words straddle the end of the state
         torch.rand(1, generator=generator, device="cpu")
         before, out = generator.get_state(), torch.empty(1001, dtype=dtype, device="cpu")
         expected, after = out.bernoulli_(p, generator=generator).clone(), generator.get_state()
         generator.set_state(before)
-        if not torch.equal(_drawn(out, p, generator), expected) or not torch.equal(generator.get_state(), after):
+        if not torch.equal(_draw(out, p, generator), expected) or not torch.equal(generator.get_state(), after):
             return False
     return True
 
 
-def _drawn(out: torch.Tensor, p: float, generator: torch.Generator) -> torch.Tensor:
-    if out.dtype in _OTHERS:
-        return out.copy_(_drawn(torch.empty(out.shape, dtype=torch.bool, device="cpu"), p, generator))
+def _draw(out: torch.Tensor, p: float, generator: torch.Generator) -> torch.Tensor:
+    if out.dtype in _CONVERTED_DTYPES:
+        return out.copy_(_draw(torch.empty(out.shape, dtype=torch.bool, device="cpu"), p, generator))
     state = generator.get_state()
     _functions()[out.dtype](state.data_ptr(), out.data_ptr(), out.numel(), math.ceil(p * 2**53))
     generator.set_state(state)
@@ -141,7 +141,7 @@ def _drawn(out: torch.Tensor, p: float, generator: torch.Generator) -> torch.Ten
 
 @functools.cache
 def _functions() -> dict[torch.dtype, Any]:
-    """The functions for each dtype.  They keep the GIL, or another thread might draw between reading the state and
-    setting it."""
+    """Returns the C functions by dtype.  They hold the GIL, so that no other thread draws between reading and setting
+    the state."""
     functions = build.functions(SOURCE, ctypes.PyDLL)
     return {dtype: functions[f"draw_{suffix}"] for dtype, suffix in _SUFFIX.items()}

@@ -1,1 +1,7 @@
-"""Fusion: which loops become one kernel."""
+"""Fusion: joins loop nests, so that intermediate tensors are not stored and loads are shared.
+
+Input: the `ir.Program` of `lower`; output: a `FusionResult`, with fewer loop nests, the rewrites and the refusals.
+`rules` has the fusion rules for pairs of loop nests, which `rewriter` applies on the dependency graph of `step_graph`;
+they use `access_matching` (index maps) and `merge_bodies` (one body of two).  Two passes follow:
+`mix_order_reduction` joins reductions over rows and over columns, `horizontal` joins small independent kernels.
+"""

@@ -1,6 +1,7 @@
-"""Where two loops meet: the indices of the first in terms of those of the second.
+"""Matches the accesses of two loop nests: expresses the indices of the first in those of the second.
 
-They meet in the buffers that they share: what the first stores and the second loads, or what both load.
+Both access the same elements of a buffer: the first (the producer) stores what the second (the consumer) loads, or
+both load the same.  Equal addresses are the constraints from which `affine.solve_index_map` finds the index map.
 """
 
 from __future__ import annotations
@@ -16,54 +17,62 @@ from compiler_core.support.size_expr import Undecided, prod
 
 
 @dataclass(frozen=True)
-class Meeting:
-    """The second loop, cut so that the first fits, and each index of the first in its terms."""
+class AccessMatch:
+    """The second loop nest, with sizes split as needed, and the index map of the first."""
 
     second: ir.Loops
-    rows: tuple[ir.Address, ...]
+    index_map: tuple[ir.Address, ...]
+    """Each index of the first, as an affine expression over the indices of the second."""
     within: tuple[ir.Range, ...] = ()
-    """Where alone the first runs."""
-    parts: bool = False
-    """Whether the second reads one part of the first here and another there, so that the first runs everywhere."""
+    """The conditions under which the first runs."""
+    reads_several_parts: bool = False
+    """Whether the second reads different parts of the first at different indices; then the first has no conditions."""
 
 
-class Touch(NamedTuple):
-    """Addresses in the first and the second loop that must be equal wherever `within` holds."""
+class AccessPair(NamedTuple):
+    """Addresses in the first and in the second loop nest that must be equal wherever `within` holds."""
 
-    of: ir.Address
-    into: ir.Address
+    first: ir.Address
+    second: ir.Address
     within: tuple[ir.Range, ...] = ()
 
 
-Contact = Callable[[ir.Loops], Touch]
-"""Where two loops touch; the second may have been cut."""
+AccessConstraint = Callable[[ir.Loops], AccessPair]
+"""A constraint on the index map, as a function of the second loop nest, whose sizes may have been split since."""
 
 
-def meet(first: ir.Loops, second: ir.Loops, shared: bool) -> Meeting | Refusal:
-    """Express the indices of `first` in those of `second`, which is cut where need be."""
-    refusal = Refusal("address", f"{second.name} does not read what {first.name} touches index by index")
-    attempts: Iterable[list[Contact]] = _shared_contacts(first, second) if shared else [flow_contacts(first, second)]
-    for contacts in attempts:
-        solved = solve(first, second, contacts)
+def match_accesses(first: ir.Loops, second: ir.Loops, shared: bool) -> AccessMatch | Refusal:
+    """Expresses the indices of `first` in those of `second`, whose sizes are split if necessary.
+
+    The accesses are what `second` loads of what `first` stores or, with `shared`, what both load.
+    """
+    refusal = Refusal("address", f"{second.name} does not read what {first.name} accesses index by index")
+    attempts: Iterable[list[AccessConstraint]] = (
+        _shared_load_constraints(first, second) if shared else [flow_constraints(first, second)]
+    )
+    for constraints in attempts:
+        solved = solve_constraints(first, second, constraints)
         if solved is None:
             continue
-        met = _place(first, *solved, contacts)
-        if isinstance(met, Meeting):
-            return met
-        refusal = met
+        matched = _choose_inner_indices(first, *solved, constraints)
+        if isinstance(matched, AccessMatch):
+            return matched
+        refusal = matched
     return refusal
 
 
-def solve(first: ir.Loops, second: ir.Loops, contacts: Sequence[Contact]) -> tuple[ir.Loops, affine.Rows] | None:
-    """The second loop, cut, and the rows on which all `contacts` agree."""
-    rows: affine.Rows = {}
-    waiting = list(contacts)
+def solve_constraints(
+    first: ir.Loops, second: ir.Loops, constraints: Sequence[AccessConstraint]
+) -> tuple[ir.Loops, affine.IndexMap] | None:
+    """Returns the second loop nest, with sizes split, and the index map that satisfies all constraints, or None."""
+    rows: affine.IndexMap = {}
+    waiting = list(constraints)
     positions = {s.name: s.size for s in second.body if isinstance(s, ir.Position)}
     while waiting:
         of, into, within = waiting[0](second)
-        found = affine.solve(of, first.space, into, second.space, positions, within)
-        if isinstance(found, affine.Split):
-            second, rows, waiting = affine.split(second, found), {}, list(contacts)
+        found = affine.solve_index_map(of, first.space, into, second.space, positions, within)
+        if isinstance(found, affine.SizeSplit):
+            second, rows, waiting = affine.split_size(second, found), {}, list(constraints)
             continue
         if found is None or any(rows.get(k, row) != row for k, row in found.items()):
             return None
@@ -72,114 +81,122 @@ def solve(first: ir.Loops, second: ir.Loops, contacts: Sequence[Contact]) -> tup
     return second, rows
 
 
-def flow_contacts(first: ir.Loops, second: ir.Loops) -> list[Contact]:
-    """Where the second loads what the first stores."""
+def flow_constraints(first: ir.Loops, second: ir.Loops) -> list[AccessConstraint]:
+    """Returns a constraint for each load of the second from a buffer that the first stores to."""
     stores = {s.buffer: s.address for s in first.body if isinstance(s, ir.Store)}
     return [
-        _contact(stores[s.buffer], at)
+        _load_constraint(stores[s.buffer], at)
         for at, s in enumerate(second.body)
         if isinstance(s, ir.Load) and s.buffer in stores
     ]
 
 
-def _shared_contacts(first: ir.Loops, second: ir.Loops) -> Iterator[list[Contact]]:
-    """Loads of one buffer by both, by every index of the first; each will do alone."""
+def _shared_load_constraints(first: ir.Loops, second: ir.Loops) -> Iterator[list[AccessConstraint]]:
+    """Yields constraints, each sufficient alone: loads of a buffer by both, in the first by all its indices."""
     for load in first.body:
-        if isinstance(load, ir.Load) and all(load.address.strides) and _is_plain(load):
+        if isinstance(load, ir.Load) and all(load.address.strides) and _is_unconditional(load):
             for at, other in enumerate(second.body):
-                if isinstance(other, ir.Load) and other.buffer == load.buffer and _is_plain(other):
-                    yield [_contact(load.address, at)]
+                if isinstance(other, ir.Load) and other.buffer == load.buffer and _is_unconditional(other):
+                    yield [_load_constraint(load.address, at)]
 
 
-def _is_plain(load: ir.Load) -> bool:
-    """Whether it reads at every index, where the index alone says."""
+def _is_unconditional(load: ir.Load) -> bool:
+    """Whether the load has no conditions, and its address depends on the indices alone."""
     return not load.within and not load.address.values
 
 
-def _contact(of: ir.Address, at: int) -> Contact:
-    def touch(second: ir.Loops) -> Touch:
+def _load_constraint(of: ir.Address, at: int) -> AccessConstraint:
+    """Returns the constraint that statement `at` of the second, a load, has the address `of` of the first."""
+
+    def constraint(second: ir.Loops) -> AccessPair:
         load = second.body[at]
         assert isinstance(load, ir.Load)
-        return Touch(of, load.address, load.within)
+        return AccessPair(of, load.address, load.within)
 
-    return touch
+    return constraint
 
 
-def _place(first: ir.Loops, second: ir.Loops, rows: affine.Rows, contacts: Sequence[Contact]) -> Meeting | Refusal:
-    """Decide which indices of `second` are inner ones, and find the rows that are still missing."""
+def _choose_inner_indices(
+    first: ir.Loops, second: ir.Loops, rows: affine.IndexMap, constraints: Sequence[AccessConstraint]
+) -> AccessMatch | Refusal:
+    """Decides which indices of `second` are inner ones, and completes the index map."""
     if not first.inner:
         if len(rows) < len(first.space):
-            return Refusal("address", "an index is in doubt")
-        return _only_where_read(first, Meeting(second, _ordered(rows)), contacts)
-    if any(contact(second).within for contact in contacts):
+            return Refusal("address", "an index of the first is not determined")
+        return _restrict_to_reads(first, AccessMatch(second, _as_sequence(rows)), constraints)
+    if any(constraint(second).within for constraint in constraints):
         return Refusal("repeat", f"{second.name} reads the reduction {first.name} at some of its indices only")
     outer_rows = [rows[k] for k in range(len(first.outer)) if k in rows]
     used = [t for t in range(len(second.space)) if any(row.strides[t] for row in outer_rows)]
     rest = [t for t in range(len(second.space)) if t not in used]
     if second.inner and used != list(range(len(second.outer))):
         if second.name == first.name:
-            return Refusal("inner", f"{second.name} of all rows needs that of each row first")
+            return Refusal("inner", f"{second.name} of all rows needs the result of each row first")
         return Refusal("inner", f"{second.name} reduces other indices than {first.name}")
     if rest and prod(second.space[t] for t in rest) != first.inner_numel:
         return Refusal("inner", f"{second.name} runs over other sizes than {first.name} reduces")
     if not rest:
         if len(rows) > len(first.outer):
             return Refusal("inner", f"{second.name} reads one of the elements that {first.name} runs over")
-        return _with_inner(first, second, rows)
-    return _align_inner(first, affine.arrange(second, used, rest), contacts)
+        return _append_inner_indices(first, second, rows)
+    return _match_inner_indices(first, affine.reorder_indices(second, used, rest), constraints)
 
 
-def _only_where_read(first: ir.Loops, met: Meeting, contacts: Sequence[Contact]) -> Meeting | Refusal:
-    """`met`, with the ranges in which the second reads, where that is not everywhere."""
-    ranges = {contact(met.second).within for contact in contacts}
+def _restrict_to_reads(
+    first: ir.Loops, matched: AccessMatch, constraints: Sequence[AccessConstraint]
+) -> AccessMatch | Refusal:
+    """Returns `matched` with the ranges in which the second reads, unless it reads everywhere."""
+    ranges = {constraint(matched.second).within for constraint in constraints}
     if () in ranges or not ranges:
-        return met
-    if len(ranges) > 1 and _fits(met, first):
-        return replace(met, parts=True)
+        return matched
+    if len(ranges) > 1 and _is_in_bounds(matched, first):
+        return replace(matched, reads_several_parts=True)
     if len(ranges) > 1:
-        return Refusal("address", f"{met.second.name} reads different parts at the same indices")
-    return replace(met, within=ranges.pop())
+        return Refusal("address", f"{matched.second.name} reads different parts at the same indices")
+    return replace(matched, within=ranges.pop())
 
 
-def _fits(met: Meeting, first: ir.Loops) -> bool:
-    """Whether the first can run at all indices of the second."""
-    if any(row.values for row in met.rows):
+def _is_in_bounds(matched: AccessMatch, first: ir.Loops) -> bool:
+    """Whether the index map stays in the sizes of the first at all indices of the second."""
+    if any(row.values for row in matched.index_map):
         return False
     try:
-        reach = [affine.bounds(row, met.second.space, {}) for row in met.rows]
-        return all(low >= 0 and high < size for (low, high), size in zip(reach, first.space, strict=True))
+        ranges = [affine.bounds(row, matched.second.space, {}) for row in matched.index_map]
+        return all(low >= 0 and high < size for (low, high), size in zip(ranges, first.space, strict=True))
     except Undecided:
         return False
 
 
-def _with_inner(first: ir.Loops, second: ir.Loops, rows: affine.Rows) -> Meeting:
-    """`second` has no indices for the inner ones of `first`: it gets them."""
+def _append_inner_indices(first: ir.Loops, second: ir.Loops, rows: affine.IndexMap) -> AccessMatch:
+    """Adds the inner indices of `first` to `second`, which has no inner indices."""
     rank, more = len(second.space), len(first.inner)
     units = [ir.Address(tuple(int(t == k) for t in range(rank + more))) for k in range(rank + more)]
-    body = tuple(affine.substitute(second.body, units[:rank], rank + more))
+    body = tuple(affine.substitute_indices(second.body, units[:rank], rank + more))
     wide = {k: replace(row, strides=(*row.strides, *[0] * more)) for k, row in rows.items()}
     wide |= {len(first.outer) + k: units[rank + k] for k in range(more)}
-    return Meeting(ir.Loops(second.name, second.outer, first.inner, body), _ordered(wide))
+    return AccessMatch(ir.Loops(second.name, second.outer, first.inner, body), _as_sequence(wide))
 
 
-def _align_inner(first: ir.Loops, second: ir.Loops, contacts: Sequence[Contact]) -> Meeting | Refusal:
-    """Rows for the inner indices too: by a buffer that both load, else one after the other."""
+def _match_inner_indices(
+    first: ir.Loops, second: ir.Loops, constraints: Sequence[AccessConstraint]
+) -> AccessMatch | Refusal:
+    """Completes the index map for the inner indices: by a buffer that both load, otherwise in row-major order."""
     inner = range(len(first.outer), len(first.space))
 
-    def in_order(second: ir.Loops) -> Touch:
+    def in_order(second: ir.Loops) -> AccessPair:
         into = range(len(second.outer), len(second.space))
-        return Touch(
-            affine.contiguous(first.inner, inner, len(first.space)),
-            affine.contiguous(second.inner, into, len(second.space)),
+        return AccessPair(
+            affine.row_major_address(first.inner, inner, len(first.space)),
+            affine.row_major_address(second.inner, into, len(second.space)),
         )
 
-    extras: list[list[Contact]] = [[], *_shared_contacts(first, second), [in_order]]
+    extras: list[list[AccessConstraint]] = [[], *_shared_load_constraints(first, second), [in_order]]
     for extra in extras:
-        solved = solve(first, second, [*contacts, *extra])
+        solved = solve_constraints(first, second, [*constraints, *extra])
         if solved is not None and len(solved[1]) == len(first.space):
-            return Meeting(solved[0], _ordered(solved[1]))
-    return Refusal("inner", f"{second.name} walks its indices in another way than {first.name} reduces")
+            return AccessMatch(solved[0], _as_sequence(solved[1]))
+    return Refusal("inner", f"{second.name} iterates over its indices in another order than {first.name} reduces them")
 
 
-def _ordered(rows: affine.Rows) -> tuple[ir.Address, ...]:
+def _as_sequence(rows: affine.IndexMap) -> tuple[ir.Address, ...]:
     return tuple(rows[k] for k in range(len(rows)))

@@ -1,4 +1,4 @@
-"""The statements of two loops as those of one."""
+"""Merges the bodies of two loop nests, with common-subexpression and dead-code elimination."""
 
 from __future__ import annotations
 
@@ -6,77 +6,89 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 
 from compiler_core.loops import ir
+from compiler_core.support.names import unused_name
 
 
-def apart(body: Sequence[ir.Statement], other: Sequence[ir.Statement]) -> list[ir.Statement]:
-    """`body`, with none of its names in `other`."""
+def rename_conflicting(body: Sequence[ir.Statement], other: Sequence[ir.Statement]) -> list[ir.Statement]:
+    """Returns `body` with its values renamed such that none has the name of a value of `other`."""
     taken = {s.name for s in other if not isinstance(s, ir.Store)}
     renamed: dict[str, ir.Argument] = {}
-    made: list[ir.Statement] = []
+    result: list[ir.Statement] = []
     for statement in body:
-        statement = _with_arguments(statement, renamed)
+        statement = _rename_arguments(statement, renamed)
         if not isinstance(statement, ir.Store):
-            name = _unused(statement.name, taken)
+            name = unused_name(statement.name, taken)
             taken.add(name)
             renamed[statement.name] = name
             statement = replace(statement, name=name)
-        made.append(statement)
-    return made
+        result.append(statement)
+    return result
 
 
-def only_within(statement: ir.Statement, within: tuple[ir.Range, ...]) -> ir.Statement:
+def restrict_to_ranges(statement: ir.Statement, within: tuple[ir.Range, ...]) -> ir.Statement:
+    """Adds the conditions `within` to a load or a position; other statements are returned as they are."""
     if not within or not isinstance(statement, (ir.Load, ir.Position)):
         return statement
     return replace(statement, within=tuple(dict.fromkeys((*statement.within, *within))))
 
 
-def one_body(
+def merge_bodies(
     first: Sequence[ir.Statement], second: Sequence[ir.Statement], values: Mapping[str, ir.Argument]
 ) -> tuple[ir.Statement, ...]:
-    """The statements of two loops as one: each once, loads of buffers in `values` as the value, nothing idle."""
-    return ir.alive(_share(first, second, values))
+    """Merges two bodies into one.
+
+    Statements that compute the same are merged, loads of the buffers in `values` are replaced by these values, and
+    dead code is eliminated.
+    """
+    return ir.eliminate_dead_code(_eliminate_common_subexpressions(first, second, values))
 
 
-def _share(
+def _eliminate_common_subexpressions(
     first: Sequence[ir.Statement], second: Sequence[ir.Statement], values: Mapping[str, ir.Argument]
 ) -> list[ir.Statement]:
-    """Both with each statement once, and loads of buffers in `values`, which the first made, replaced by the value."""
-    made: list[ir.Statement] = []
+    """Returns both bodies with each computation once, and loads of the buffers in `values` replaced by the value."""
+    result: list[ir.Statement] = []
     known: dict[Hashable, int] = {}
+    """The index in `result` of each computation."""
     taken: set[str] = set()
     renamed: dict[str, ir.Argument] = {}
     for number, statement in enumerate((*first, *second)):
-        if number == len(first):  # a name of the second's may be one of the first's
+        if number == len(first):  # the second may use names of the first for other values
             values = {b: renamed.get(v, v) if isinstance(v, str) else v for b, v in values.items()}
-        statement = _with_arguments(statement, renamed)
+        statement = _rename_arguments(statement, renamed)
         if isinstance(statement, ir.Store):
-            made.append(statement)
-        elif isinstance(statement, ir.Load) and statement.buffer in values:
+            result.append(statement)
+            continue
+        if isinstance(statement, ir.Load) and statement.buffer in values:
             renamed[statement.name] = values[statement.buffer]
-        elif (at := known.get(key := _nameless(statement))) is not None:
-            same = made[at]
+            continue
+        key = _expression_key(statement)
+        if key in known:
+            same = result[known[key]]
             assert not isinstance(same, ir.Store)
             renamed[statement.name] = same.name
-            made[at] = replace(same, origin=tuple(dict.fromkeys(same.origin + statement.origin)))
+            result[known[key]] = replace(same, origin=tuple(dict.fromkeys(same.origin + statement.origin)))
+            continue
+        name = unused_name(statement.name, taken)
+        if name != statement.name:
+            renamed[statement.name] = name
+            statement = replace(statement, name=name)
         else:
-            name = _unused(statement.name, taken)
-            if name != statement.name:
-                renamed[statement.name] = name
-            else:
-                renamed.pop(name, None)
-            known[key] = len(made)
-            taken.add(name)
-            made.append(statement if name == statement.name else replace(statement, name=name))
-    return made
+            renamed.pop(name, None)
+        known[key] = len(result)
+        taken.add(name)
+        result.append(statement)
+    return result
 
 
-def _nameless(statement: ir.Statement) -> Hashable:
-    """What a statement computes: two that are equal but for name and origin have it in common."""
+def _expression_key(statement: ir.Statement) -> Hashable:
+    """Returns a key of what a statement computes: its type and all fields but name and origin."""
     fields = vars(statement).items()
     return type(statement), *[value for field, value in fields if field not in ("name", "origin")]
 
 
-def _with_arguments(statement: ir.Statement, renamed: Mapping[str, ir.Argument]) -> ir.Statement:
+def _rename_arguments(statement: ir.Statement, renamed: Mapping[str, ir.Argument]) -> ir.Statement:
+    """Returns `statement` with its arguments replaced as `renamed` says, including positions in addresses."""
     if not any(argument in renamed for argument in statement.arguments):
         return statement
 
@@ -85,10 +97,10 @@ def _with_arguments(statement: ir.Statement, renamed: Mapping[str, ir.Argument])
 
     def position(name: str) -> str:
         found = renamed.get(name, name)
-        assert isinstance(found, str)  # a position is never known as a number
+        assert isinstance(found, str)  # a position is never replaced by a literal
         return found
 
-    statement = ir.readdressed(statement, lambda address: address.renamed(position))
+    statement = ir.map_addresses(statement, lambda address: address.renamed(position))
     if isinstance(statement, ir.Compute):
         return replace(statement, arguments=tuple(map(new, statement.arguments)))
     if isinstance(statement, (ir.Reduce, ir.Scan, ir.Store, ir.Position)):
@@ -96,23 +108,17 @@ def _with_arguments(statement: ir.Statement, renamed: Mapping[str, ir.Argument])
     return statement
 
 
-def without_names(loops: ir.Loops, buffers: Mapping[str, ir.Buffer]) -> Hashable:
-    """What loops are but for their names and those of their values and buffers: numbers stand for these."""
+def structural_key(loops: ir.Loops, buffers: Mapping[str, ir.Buffer]) -> Hashable:
+    """Returns a key that is equal for loop nests which differ only in the names of loops, values and buffers."""
     numbers = {b: str(n) for n, b in enumerate(dict.fromkeys(loops.arguments))}
     renamed: dict[str, ir.Argument] = {}
     body: list[ir.Statement] = []
     for number, statement in enumerate(loops.body):
-        made = _with_arguments(statement, renamed)
-        if isinstance(made, (ir.Load, ir.Store)):
-            made = replace(made, buffer=numbers[made.buffer])
-        if not isinstance(made, ir.Store):
-            renamed[made.name] = str(number)
-            made = replace(made, name=str(number))
-        body.append(made)
+        statement = _rename_arguments(statement, renamed)
+        if isinstance(statement, (ir.Load, ir.Store)):
+            statement = replace(statement, buffer=numbers[statement.buffer])
+        if not isinstance(statement, ir.Store):
+            renamed[statement.name] = str(number)
+            statement = replace(statement, name=str(number))
+        body.append(statement)
     return loops.outer, loops.inner, tuple((n, buffers[b].dtype) for b, n in numbers.items()), tuple(body)
-
-
-def _unused(name: str, taken: set[str]) -> str:
-    while name in taken:
-        name += "_"
-    return name

@@ -1,243 +1,344 @@
-"""Fusion: which loops become one kernel.
+"""The fusion rules for pairs of loop nests, applied in this order by `rewriter`:
 
-Three rules, tried in this order by the loop in `rewriter.py`:
+    copy       recompute a cheap producer in each of its consumers
+    producer   move a producer into its consumer; buffers that other steps need are still stored
+    sibling    join two loop nests that read the same buffer and do not depend on each other
 
-    copy       a cheap producer is computed again inside each of its consumers
-    producer   a producer moves into its consumer; what others need of it is still stored
-    sibling    two loops that read the same buffer, and do not need each other, share the loads
+Each rule expresses the indices of the first loop nest in those of the second (`AccessMatch`) and merges the bodies.
+If that is impossible or not profitable, the rule returns a `Refusal` of one of the kinds below.
 
-All three express the first loop in the second's indices (`Meeting`) and join the bodies.  What
-cannot be joined, or should not, is a `Refusal` of one of the kinds below.
+The examples in the docstrings are checked by `tests/loops/test_docstring_examples.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import torch
 
 from compiler_core.loops import ir
-from compiler_core.loops.fuse.access_matching import Meeting, flow_contacts, meet, solve
-from compiler_core.loops.fuse.merge_bodies import apart, one_body, only_within
-from compiler_core.loops.fuse.rewriter import Merged, Pair, Refusal, Rewritten, Rule, Wishes, rewrite, traffic
+from compiler_core.loops.fuse.access_matching import AccessMatch, flow_constraints, match_accesses, solve_constraints
+from compiler_core.loops.fuse.merge_bodies import merge_bodies, rename_conflicting, restrict_to_ranges
+from compiler_core.loops.fuse.rewriter import (
+    FusedPair,
+    FusionRequests,
+    FusionResult,
+    Pair,
+    Refusal,
+    Rule,
+    rewrite,
+    traffic,
+)
 from compiler_core.loops.ir import affine
-from compiler_core.loops.schedule.split_reduction import partial_buffers, parts, rest
-from compiler_core.support.size_expr import Int, hint, prod
+from compiler_core.loops.schedule.split_reduction import add_partial_buffers, combine_partials, partial_reduction
+from compiler_core.support.size_expr import hint, prod
 
 REFUSALS = {
-    "call": "One of the two is a call of a kernel of PyTorch's, which is not ours to change.",
+    "call": "One of the two is a call of a PyTorch kernel, which cannot be changed.",
     "cycle": "A step between the two needs the first and is needed by the second.",
     "address": "The second does not read what the first writes as a rearrangement of its indices.",
     "inner": "The two reduce over different index ranges, or one reduces what the other keeps.",
-    "repeat": "The first would be computed again for each index that broadcasts it, at too high a price.",
-    "partial": "The second reads a part of what the first must still store as a whole for others.",
-    "scatter": "The first writes to places that only the run tells, or the second does and the first is a reduction.",
+    "repeat": "The first would be recomputed for each index that broadcasts it, at too high a cost.",
+    "partial": "The second reads a part of a result that the first must store as a whole for other steps.",
+    "scatter": "The first writes at indices from a tensor, or the second does and the first is a reduction.",
     "size": "The kernel would have more statements or arguments than a compiler handles well.",
-    "columns": "One sums over rows, the other over columns of one matrix: to do both at once cannot be, or is no gain.",
-    "cost": "Only cheap producers are computed again in each consumer.",
+    "columns": "One sums over rows, the other over columns of a matrix: one kernel for both is impossible or no gain.",
+    "cost": "Only cheap producers are recomputed in each consumer.",
     "asked": "You asked to keep the two apart (`keep_apart`).",
     "unrelated": "Neither reads what the other writes, and they read nothing in common: there is nothing to gain.",
     "unknown": "You named a node (`keep_apart`, `force_fuse`) that neither the forward nor the backward graph has.",
 }
 """The kinds of refusal, and what each means."""
 
-CHEAP = {"cpu": 4, "cuda": 16}
-"""Additions for an element that may be computed again rather than stored and read, by device."""
-MOST_PARTS = 4
-"""Where the first runs for a part of the second's indices only, the second may have so many times its indices."""
-REPEATING = {"cuda"}
-"""Devices on which the first may run as often where the second reads several parts of it by turns."""
-FEW_ROWS = {"cpu": 8, "cuda": 256}
-"""Fewer rows keep only a part of the device busy, so nothing more is done row by row."""
-MAX_COPIED = 64
-"""Statements of both, beyond which nothing more is copied: a chain of n cheap loops, each read by a kernel too, would
-be copied n * n / 2 times."""
+MAX_RECOMPUTE_COST = {"cpu": 4, "cuda": 16}
+"""The highest cost of an element, in additions, at which it is recomputed rather than stored and read, by device."""
+MAX_REPEATS = 4
+"""The largest ratio of a consumer's number of indices to its producer's, if it reads the producer at some only."""
+DEVICES_THAT_REPEAT = {"cuda"}
+"""The devices on which `MAX_REPEATS` also applies to consumers that read different parts at different indices."""
+MIN_ROWS = {"cpu": 8, "cuda": 256}
+"""Fewer rows keep only a part of the device busy: a full reduction does not become a reduction of each row."""
+MAX_COPIED_STATEMENTS = 64
+"""The largest number of statements of producer and consumer up to which a producer is recomputed.
+
+In a chain of n cheap loop nests, each of which a kernel reads too, n * n / 2 producers would be copied.
+"""
 MAX_STATEMENTS = 200
 MAX_ARGUMENTS = 48
 
 
-def fuse(program: ir.Program, wishes: Wishes = Wishes()) -> Rewritten:  # noqa: B008
-    """`program` with its loops joined, each in the order and shape that is best for memory.
+def fuse(program: ir.Program, requests: FusionRequests = FusionRequests()) -> FusionResult:  # noqa: B008
+    """Fuses the loop nests of `program`, and brings each into the order of indices that is best for memory.
 
-    `wishes` come first: what is wanted together is joined wherever it can be, whether or not that pays.
+    `requests` take precedence: a pair of `force_fuse` is fused wherever that is possible, even if it does not pay.
     """
-    done = rewrite(program, RULES, wishes)
-    steps = [affine.simplify(s) if isinstance(s, ir.Loops) else s for s in done.program.steps]
-    return replace(done, program=done.program.with_steps(steps))
+    result = rewrite(program, RULES, requests)
+    steps = [affine.canonicalize(s) if isinstance(s, ir.Loops) else s for s in result.program.steps]
+    return replace(result, program=result.program.with_steps(steps))
 
 
-def copy(pair: Pair) -> Merged | Refusal:
-    """Compute a cheap producer in its consumer, and leave it to go when no one reads it."""
+def recompute_producer(pair: Pair) -> FusedPair | Refusal:
+    """Recomputes a cheap producer in its consumer.  The producer is removed when nothing reads it any more.
+
+    >>> fused("copy", "[aten.exp(aten.neg(x)), aten.neg(x)]", x="f32[4]")
+    neg: for i0 < 4:
+        v0: f32 = load x[i0]
+        neg: f32 = neg(v0)
+        store neg[i0] = neg
+    exp: for i0 < 4:
+        v2: f32 = load neg[i0]
+        exp: f32 = exp(v2)
+        store exp[i0] = exp
+    neg_1: for i0 < 4:
+        v4: f32 = load x[i0]
+        neg_1: f32 = neg(v4)
+        store neg_1[i0] = neg_1
+    ---
+    forward_0: for i0 < 4:
+        v0: f32 = load x[i0]
+        neg: f32 = neg(v0)
+        exp: f32 = exp(neg)
+        store exp[i0] = exp
+    forward_1: for i0 < 4:
+        v4: f32 = load x[i0]
+        neg_1: f32 = neg(v4)
+        store neg_1[i0] = neg_1
+    """
     first = pair.first
-    if first.inner or not pair.readers_are_loops or not _is_cheap(pair):
+    if first.inner or not pair.is_read_by_loops_only or not _is_cheap(pair):
         return Refusal("cost", f"{first.name} is not cheap, or not only read by loops")
-    if pair.wish != "together" and len(first.body) + len(pair.second.body) > MAX_COPIED:
-        return Refusal("size", f"more than {MAX_COPIED} statements with what would be computed again")
+    if pair.request != "force_fuse" and len(first.body) + len(pair.second.body) > MAX_COPIED_STATEMENTS:
+        return Refusal("size", f"more than {MAX_COPIED_STATEMENTS} statements with those to recompute")
     few = hint(prod(pair.second.space)) < hint(prod(first.space))
-    if not few and _bytes(first.reads, pair) > _bytes(first.writes, pair):
+    if not few and _total_bytes(first.reads, pair) > _total_bytes(first.writes, pair):
         return Refusal("cost", f"{first.name} reads more than it writes")
-    joined = _join(pair, stored=frozenset())
+    joined = _merge_loops(pair, stored=frozenset())
     if isinstance(joined, Refusal):
         return joined
-    return Merged(joined, f"{first.name} is cheap: computed in {pair.second.name} instead of read", False)
+    return FusedPair(joined, f"{first.name} is cheap: computed in {pair.second.name} instead of read", False)
 
 
-def producer(pair: Pair) -> Merged | Refusal:
-    """Move a producer into its consumer."""
-    joined = _join(pair, stored=pair.kept)
+def fuse_producer(pair: Pair) -> FusedPair | Refusal:
+    """Moves a producer into its consumer.
+
+    >>> fused("producer", "aten.sum(aten.exp(x), [1])", x="f32[4, 8]")
+    exp: for i0 < 4, i1 < 8:
+        v0: f32 = load x[8*i0 + i1]
+        exp: f32 = exp(v0)
+        store exp[8*i0 + i1] = exp
+    sum_1: for i0 < 4: over j0 < 8:
+        v2: f32 = load exp[8*i0 + j0]
+        sum_1: f32 = sum over j of v2
+        store sum_1[i0] = sum_1
+    ---
+    forward_0: for i0 < 4: over j0 < 8:
+        v0: f32 = load x[8*i0 + j0]
+        exp: f32 = exp(v0)
+        sum_1: f32 = sum over j of exp
+        store sum_1[i0] = sum_1
+
+    A consumer that reduces the whole result of a row-wise producer is fused by `_fuse_row_partials`.
+    """
+    joined = _merge_loops(pair, stored=pair.still_needed)
     if isinstance(joined, Refusal):
-        return (_row_by_row(pair) if joined.kind == "inner" else None) or joined
+        by_row = _fuse_row_partials(pair) if joined.kind == "inner" else None
+        return joined if by_row is None else by_row
     flows = [b for b in pair.first.writes if b in pair.second.reads]
-    text = ", ".join(b if b not in pair.kept else f"{b} (still stored)" for b in flows)
-    return Merged(joined, f"{pair.second.name} reads {text} at the index at which {pair.first.name} makes it")
+    text = ", ".join(b if b not in pair.still_needed else f"{b} (still stored)" for b in flows)
+    return FusedPair(joined, f"{pair.second.name} reads {text} at the index at which {pair.first.name} makes it")
 
 
-def _row_by_row(pair: Pair) -> Merged | None:
-    """Reduce in each row of a producer what its consumer reduces all of; a small kernel does the rest."""
+def _fuse_row_partials(pair: Pair) -> FusedPair | None:
+    """Fuses a full reduction into a row-wise producer: each row is reduced there, and a small kernel combines the rows.
+
+    >>> fused("producer", "aten.sum(aten.div(x, aten.sum(x, [1], True)))", x="f32[256, 8]", device="cuda")
+    sum_1: for i0 < 256: over j0 < 8:
+        v0: f32 = load x[8*i0 + j0]
+        sum_1: f32 = sum over j of v0
+        store sum_1[i0] = sum_1
+    div: for i0 < 256, i1 < 8:
+        v2: f32 = load x[8*i0 + i1]
+        v3: f32 = load sum_1[i0]
+        div: f32 = div(v2, v3)
+        store div[8*i0 + i1] = div
+    sum_2: for (): over j0 < 256, j1 < 8:
+        v5: f32 = load div[8*j0 + j1]
+        sum_2: f32 = sum over j of v5
+        store sum_2[0] = sum_2
+    ---
+    forward_0: for i0 < 256: over j0 < 8:
+        v0: f32 = load x[8*i0 + j0]
+        sum_1: f32 = sum over j of v0
+        div: f32 = div(v0, sum_1)
+        sum_2: f32 = sum over j of div
+        store sum_2_part[i0] = sum_2
+    forward_1: for (): over j0 < 256:
+        sum_2_part: f32 = load sum_2_part[j0]
+        sum_2: f32 = sum over j of sum_2_part
+        store sum_2[0] = sum_2
+    """
     first, second = pair.first, pair.second
-    if not _reduces_all_at_once(second) or hint(first.outer_numel) < FEW_ROWS.get(_device(pair), FEW_ROWS["cpu"]):
+    if not _is_full_reduction(second) or hint(first.outer_numel) < MIN_ROWS.get(_device(pair), MIN_ROWS["cpu"]):
         return None
     buffers = dict(pair.buffers)
-    names = partial_buffers(second, first.outer_numel, buffers)
-    in_rows = _in_rows(first, second, names)
-    joined = producer(replace(pair, second=in_rows)) if in_rows is not None else None
-    if not isinstance(joined, Merged):
+    names = add_partial_buffers(second, first.outer_numel, buffers)
+    in_rows = _row_partials(first, second, names)
+    if in_rows is None:
         return None
-    left = rest(second, first.outer_numel, names)
+    joined = fuse_producer(replace(pair, second=in_rows))
+    if isinstance(joined, Refusal):
+        return None
+    left = combine_partials(second, first.outer_numel, names)
     saved = traffic((first, second), buffers) - traffic((joined.loops, left), buffers)
-    if saved <= 0 and pair.wish != "together":
+    if saved <= 0 and pair.request != "force_fuse":
         return None
     new = {name: buffers[name] for name in names.values()}
-    return replace(joined, reason=f"{joined.reason}; what its rows come to is reduced after it", rest=left, buffers=new)
+    reason = f"{joined.reason}; the results of its rows are reduced after it"
+    return replace(joined, reason=reason, remainder=left, buffers=new)
 
 
-def _reduces_all_at_once(loops: ir.Loops) -> bool:
+def _is_full_reduction(loops: ir.Loops) -> bool:
+    """Whether the loops reduce all their indices in one sweep."""
     return not loops.outer and not loops.scans and not any(sweep.inner for sweep in ir.sweeps(loops)[1:])
 
 
-def _in_rows(first: ir.Loops, second: ir.Loops, names: Mapping[str, str]) -> ir.Loops | None:
-    """The second, which reduces all of its indices, up to what each row of the first comes to."""
-    solved = solve(first, second, flow_contacts(first, second))
+def _row_partials(first: ir.Loops, second: ir.Loops, names: Mapping[str, str]) -> ir.Loops | None:
+    """Returns the part of the second, which reduces all its indices, that reduces each row of the first."""
+    solved = solve_constraints(first, second, flow_constraints(first, second))
     if solved is None:
         return None
     cut, rows = solved
     outer = [rows[k] for k in range(len(first.outer)) if k in rows]
     used = [t for t in range(len(cut.inner)) if any(row.strides[t] for row in outer)]
     others = [t for t in range(len(cut.inner)) if t not in used]
-    return parts(affine.arrange(cut, used, others), names) if used and others else None
+    return partial_reduction(affine.reorder_indices(cut, used, others), names) if used and others else None
 
 
-def sibling(pair: Pair) -> Merged | Refusal:
-    """Join two loops over the same indices that read the same buffer."""
+def fuse_siblings(pair: Pair) -> FusedPair | Refusal:
+    """Joins two loop nests over the same indices that read the same buffer, so that they share the load.
+
+    >>> fused("sibling", "[aten.exp(x), aten.sin(x)]", x="f32[4]")
+    exp: for i0 < 4:
+        v0: f32 = load x[i0]
+        exp: f32 = exp(v0)
+        store exp[i0] = exp
+    sin: for i0 < 4:
+        v2: f32 = load x[i0]
+        sin: f32 = sin(v2)
+        store sin[i0] = sin
+    ---
+    forward_0: for i0 < 4:
+        v0: f32 = load x[i0]
+        exp: f32 = exp(v0)
+        store exp[i0] = exp
+        sin: f32 = sin(v0)
+        store sin[i0] = sin
+    """
     common = [b for b in pair.first.reads if b in pair.second.reads]
-    turned = replace(pair, first=pair.second, second=pair.first)
-    outcomes = (_join(p, stored=frozenset(p.first.writes), shared=True) for p in (pair, turned))
+    swapped = replace(pair, first=pair.second, second=pair.first)
+    outcomes = (_merge_loops(p, stored=frozenset(p.first.writes), shared=True) for p in (pair, swapped))
     joined = next((o for o in outcomes if isinstance(o, ir.Loops)), None)
     if joined is None:
         return Refusal("address", f"{pair.first.name} and {pair.second.name} do not run over the same indices")
-    return Merged(joined, f"both read {', '.join(common)}")
+    return FusedPair(joined, f"both read {', '.join(common)}")
 
 
-RULES = (Rule("copy", "flow", copy), Rule("producer", "flow", producer), Rule("sibling", "shared", sibling))
+RULES = (
+    Rule("copy", "flow", recompute_producer),
+    Rule("producer", "flow", fuse_producer),
+    Rule("sibling", "shared", fuse_siblings),
+)
 
 
-def _join(pair: Pair, stored: frozenset[str], shared: bool = False) -> ir.Loops | Refusal:
-    """Both loops as one, in which the first stores only the buffers `stored`."""
-    forced = pair.wish == "together"
-    into_it = set(pair.second.writes) & set(pair.first.writes)
-    if pair.first.scatters or into_it or (pair.second.scatters and (shared or pair.first.inner)):
+def _merge_loops(pair: Pair, stored: frozenset[str], shared: bool = False) -> ir.Loops | Refusal:
+    """Merges both loop nests into one, in which the first stores only the buffers `stored`."""
+    forced = pair.request == "force_fuse"
+    updates_result = set(pair.second.writes) & set(pair.first.writes)
+    if pair.first.scatters or updates_result or (pair.second.scatters and (shared or pair.first.inner)):
         scattering = pair.first if pair.first.scatters else pair.second
-        return Refusal("scatter", f"{scattering.name} writes to places that only the run tells")
+        return Refusal("scatter", f"{scattering.name} writes at indices that it reads from a tensor")
     if not forced and len(pair.first.body) + len(pair.second.body) > MAX_STATEMENTS:
         return Refusal("size", f"more than {MAX_STATEMENTS} statements")
     if not forced and len({*pair.first.arguments, *pair.second.arguments}) > MAX_ARGUMENTS:
         return Refusal("size", f"more than {MAX_ARGUMENTS} arguments")
-    met = meet(pair.first, pair.second, shared)
-    if isinstance(met, Refusal):
-        return met
-    if problem := _unfit(pair, met, stored):
+    matched = match_accesses(pair.first, pair.second, shared)
+    if isinstance(matched, Refusal):
+        return matched
+    if problem := _placement_problem(pair, matched, stored):
         return problem
-    second = met.second
-    before = _before(met, pair.first)
+    second = matched.second
+    before = _index_dependencies(matched, pair.first)
     if before is None:
-        return Refusal("address", f"{second.name} finds out from {pair.first.name} where to read in it")
-    body = apart(pair.first.body, second.body) if before else pair.first.body
-    moved = [only_within(s, met.within) for s in affine.substitute(body, met.rows, len(second.space))]
+        return Refusal("address", f"{second.name} reads {pair.first.name} at indices that depend on {pair.first.name}")
+    body = rename_conflicting(pair.first.body, second.body) if before else pair.first.body
+    moved = affine.substitute_indices(body, matched.index_map, len(second.space))
+    moved = [restrict_to_ranges(s, matched.within) for s in moved]
     kept = [s for s in moved if not isinstance(s, ir.Store) or s.buffer in stored]
     values = {s.buffer: s.value for s in moved if isinstance(s, ir.Store)}
     rest = [s for s in second.body if s not in before]
-    return ir.Loops(second.name, second.outer, second.inner, one_body([*before, *kept], rest, values))
+    return ir.Loops(second.name, second.outer, second.inner, merge_bodies([*before, *kept], rest, values))
 
 
-# -- whether joining is right, and worth it --------------------------------------------------
+# -- whether a rule is possible and profitable -----------------------------------------------
 
 
-def _unfit(pair: Pair, met: Meeting, stored: frozenset[str]) -> Refusal | None:
-    """Why the first of the pair may not run at the indices of `met`, if it may not."""
-    first, second, rows = pair.first, met.second, met.rows
-    if met.parts and _device(pair) not in REPEATING:
+def _placement_problem(pair: Pair, matched: AccessMatch, stored: frozenset[str]) -> Refusal | None:
+    """Returns why the first must not run at the indices of `matched`, or None if it may."""
+    first, second, rows = pair.first, matched.second, matched.index_map
+    if matched.reads_several_parts and _device(pair) not in DEVICES_THAT_REPEAT:
         return Refusal("address", f"{second.name} reads different parts at the same indices")
     used = [t for row in rows for t, s in enumerate(row.strides) if s]
-    exact = not met.within and len(used) == len(set(used)) and all(map(_covers(second), rows, first.space))
+    bijective = all(affine.is_bijective(row, second.space, n) for row, n in zip(rows, first.space, strict=True))
+    exact = not matched.within and len(used) == len(set(used)) and bijective
     unused = set(range(len(second.space))) - set(used)
     inner = set(range(len(second.outer), len(second.space)))
     once = exact and (not unused or unused == inner)
     if first.inner and not (once and not unused):
         return Refusal("repeat", f"{second.name} needs the reduction {first.name} other than once for each index")
-    if first.scans and not _same_order(first, met):
-        return Refusal(
-            "inner", f"{second.name} walks its indices in another order than the one {first.name} adds up in"
-        )
+    if first.scans and not _same_order(first, matched):
+        return Refusal("inner", f"{second.name} iterates in another order than the scan {first.name}")
     if stored and not once:
         return Refusal("partial", f"{', '.join(sorted(stored))} must be stored once, and as a whole")
     runs = second.outer_numel * (second.inner_numel if inner & set(used) else 1)
-    often = MOST_PARTS if met.within or met.parts else 1
-    asked = pair.wish == "together"
-    if not asked and hint(runs) > often * hint(first.outer_numel * first.inner_numel) and not _is_cheap(pair):
+    allowed = MAX_REPEATS if matched.within or matched.reads_several_parts else 1
+    forced = pair.request == "force_fuse"
+    if not forced and hint(runs) > allowed * hint(first.outer_numel * first.inner_numel) and not _is_cheap(pair):
         return Refusal("repeat", f"{first.name} would run {runs} times instead of {first.outer_numel}")
     return None
 
 
-def _same_order(first: ir.Loops, met: Meeting) -> bool:
-    """Whether the inner indices of both, as one row-major number, are the same."""
-    second = met.second
+def _same_order(first: ir.Loops, matched: AccessMatch) -> bool:
+    """Whether the inner indices of both have the same row-major number."""
+    second = matched.second
     row = ir.Load("row", torch.int64, "row", _flat_inner(first))
-    (moved,) = affine.substitute([row], met.rows, len(second.space))
+    (moved,) = affine.substitute_indices([row], matched.index_map, len(second.space))
     return ir.addresses(moved) == (_flat_inner(second),)
 
 
 def _flat_inner(loops: ir.Loops) -> ir.Address:
-    return affine.contiguous(loops.inner, range(len(loops.outer), len(loops.space)), len(loops.space))
-
-
-def _covers(second: ir.Loops) -> Callable[[ir.Address, Int], bool]:
-    return lambda row, size: affine.covers(row, second.space, size)
+    """Returns the row-major number of the inner indices."""
+    return affine.row_major_address(loops.inner, range(len(loops.outer), len(loops.space)), len(loops.space))
 
 
 def _is_cheap(pair: Pair) -> bool:
-    """Whether an element of the first costs so little that it may be computed again."""
-    price = sum(ir.OPS[s.op].cost for s in pair.first.body if isinstance(s, ir.Compute))
-    return price <= CHEAP.get(_device(pair), CHEAP["cpu"])
+    """Whether an element of the first is so cheap that it may be recomputed."""
+    cost = sum(ir.OPS[s.op].cost for s in pair.first.body if isinstance(s, ir.Compute))
+    return cost <= MAX_RECOMPUTE_COST.get(_device(pair), MAX_RECOMPUTE_COST["cpu"])
 
 
 def _device(pair: Pair) -> str:
     return pair.buffers[pair.first.writes[0]].device.type
 
 
-def _bytes(buffers: Sequence[str], pair: Pair) -> int:
+def _total_bytes(buffers: Sequence[str], pair: Pair) -> int:
     return sum(pair.buffers[b].bytes for b in buffers)
 
 
-def _before(met: Meeting, first: ir.Loops) -> tuple[ir.Statement, ...] | None:
-    """The second's statements that the first's indices depend on; None where they depend on the first."""
-    wanted: set[ir.Argument] = {name for row in met.rows for name, _ in row.values}
-    wanted.update(name for r in met.within for name, _ in r.address.values)
-    needed: list[ir.Statement] = []
-    for statement in reversed(met.second.body):
-        if not isinstance(statement, ir.Store) and statement.name in wanted:
-            wanted.update(statement.arguments)
-            needed.append(statement)
+def _index_dependencies(matched: AccessMatch, first: ir.Loops) -> tuple[ir.Statement, ...] | None:
+    """Returns the statements of the second that the first's indices depend on; None if they depend on the first."""
+    used_addresses = (*matched.index_map, *(r.address for r in matched.within))
+    needed = ir.dependencies(matched.second.body, [name for address in used_addresses for name, _ in address.values])
     if any(isinstance(s, ir.Load) and s.buffer in first.writes for s in needed):
         return None
-    return tuple(reversed(needed))
+    return needed

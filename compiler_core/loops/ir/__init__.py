@@ -1,55 +1,59 @@
-"""The loop IR: what a graph of aten operations becomes before it is printed as C++ or Triton.
+"""The loop IR: loop nests over buffers, between a graph of aten operators and C++ or Triton source.
 
-Grammar (`statements.py`, `loops.py`, `program.py`; its laws in `check.py`)::
+Files, bottom up: `address` (affine index expressions), `ops` (tables of operations and types), `statements`, `loops`
+(one kernel), `program` (a whole graph), `sweeps` (a body divided at its reductions), `check` (the verifier), `affine`
+(changes of the iteration domain), `philox` (the random numbers of dropout).
+
+Grammar (`check` verifies it)::
 
     Program   ::= Buffer* Step* results            steps run in order
     Step      ::= Loops | Call                     our kernel | one of PyTorch's
-    Loops     ::= outer sizes, inner sizes, Statement*
+    Loops     ::= outer sizes, inner sizes, Statement*             one kernel
     Statement ::= Load | Index | Position | Scalar | Compute | Reduce | Scan | Store
     Load      ::= name: dtype = buffer[Address] where Range*       read one element
-    Index     ::= name: dtype = Address            the address itself as a number (arange)
-    Position  ::= name: i64 = arg below size where Range*          an index that a tensor holds
-    Scalar    ::= name: dtype = number             a number (f64, i64) that Python has when it launches the kernel
+    Index     ::= name: dtype = Address            the value of an index expression (arange)
+    Position  ::= name: i64 = arg below size where Range*          an index that is read from a tensor
+    Scalar    ::= name: dtype = number             a number (f64, i64) that is a kernel argument
     Compute   ::= name: dtype = op(arg, ...)       op is in OPS; arg is a name or a Literal
     Reduce    ::= name: dtype = op over inner of value             op is in REDUCTIONS
     Scan      ::= name: dtype = op up to j of value                op is in SCANS
-    Store     ::= buffer[Address] = value          the buffer is made here, each element of it once
-                | buffer[Address] put value        ... was made by an earlier step: some elements are replaced,
-                | buffer[Address] += value         or added to, in any order
+    Store     ::= buffer[Address] = value          defines the buffer: each of its elements is stored once
+                | buffer[Address] put value        replaces some elements of a buffer that an earlier step defined
+                | buffer[Address] += value         adds to such elements, in any order
                 | buffer[Address] = op over the last outer index of value
     Address   ::= offset + sum(stride * index) + sum(factor * Position)
     Range     ::= 0 <= Address < size
 
-An address has one stride per outer, then per inner size.  A position is in ``0 .. size - 1``: a
-kernel that meets another number there reads and writes nothing outside its buffers, and says so
-(`Loops.may_fail`).  Where a range does not hold, a load reads nothing, a position is not looked
-at, and their values must not be used: they are behind a `where`.
+An address has one stride for each outer size, then one for each inner size.  A position must be in ``0 .. size - 1``:
+with any other number the kernel accesses nothing outside its buffers, and reports an error (`Loops.may_fail`).  If a
+range of a load or a position does not hold, nothing is read, the position is not checked, and the value is undefined:
+it may be used as an unselected operand of `where` only.
 
-The iteration space of a `Loops` is ``outer + inner``, row-major; sizes are greater than 1, or
-symbolic (`sizes.Int`, as all numbers in addresses), and then nothing is known but their range.  The
-outer indices are independent of each other.  A statement is at the *inner level* when it
-depends on an inner index, otherwise at the *outer level* (once for each outer index):
+The iteration domain of a `Loops` is ``outer + inner``, row-major.  Sizes are greater than 1, or symbolic
+(`size_expr.Int`, like all numbers in addresses), of which only the range is known.  The outer indices are independent
+of each other.  A statement is at the *inner level* if it depends on an inner index, otherwise at the *outer level*
+(it runs once for each outer index):
 
-    Load, Index   inner when a stride of an inner index is not 0, or a position in it is inner
-    Position      inner when its argument is, or a range
-    Compute       inner when one of its arguments is
-    Reduce        outer, always (its value is usually inner); complete before it is used
-    Scan          inner, always: the reduction of the value up to the current inner index, row-major
+    Load, Index   inner if a stride of an inner index is not 0, or a position in it is inner
+    Position      inner if its argument or a range is
+    Compute       inner if one of its arguments is
+    Reduce        always outer (its value is usually inner); complete before it is used
+    Scan          always inner: the reduction of the value up to the current inner index, row-major
     Store         inner as a Load is; an outer value may be stored
                   at the inner level (broadcast), an inner value never at the outer level
 
-A store "over" an index has no stride for that: it is complete when the index has run.  Only
-kernels whose rows are walked in order have such (`columns`), and nobody else makes them.
+A store "over" the last outer index has stride 0 for it, and is complete when that index has run.  Only
+`fuse/mix_order_reduction.py` makes such stores; their kernels run through the rows of a part in order.
 
-So a loop without reductions has no inner sizes and only outer statements.  Statements are in
-SSA form: a name is made once in its body, before it is used.  Within a body no statement reads
-a buffer that the body writes (fusion replaces such a load by the value).
+A loop nest without reductions has no inner sizes, so all its statements are outer ones.  Statements are in SSA form:
+each name is defined once in its body, before it is used.  No statement of a body reads a buffer that the body writes
+(fusion replaces such a load by the stored value).
 
-All buffers of a `Loops` lie on one device, and its type decides the language that the kernel is printed in
-(`Program.languages`).  Tensors go from one device to another by calls of PyTorch's only.
+All buffers of a `Loops` are on one device, whose type determines the language of the kernel (`Program.languages`).
+Only calls of PyTorch's operators copy tensors between devices.
 
-Types are exact: both arguments of an arithmetic operation have its result's type, a cast is
-written out, and bfloat16/float16 are computed as float32 between casts, as eager does.
+Types are explicit: both arguments of an arithmetic operation have the type of its result, casts are statements, and
+bfloat16 and float16 are computed as float32 between casts, as in eager.
 
 Softmax over the rows of ``x: f32[32, 128]`` after fusion, as `Loops.text` prints it::
 
@@ -62,7 +66,7 @@ Softmax over the rows of ``x: f32[32, 128]`` after fusion, as `Loops.text` print
         div: f32 = div(exp, sum_1)
         store buf0[128*i0 + j0] = div
 
-and the same, made by hand and cut into sweeps over the row::
+and the same, constructed directly and divided into sweeps over the row::
 
     row = Address((128, 1))
     f32 = torch.float32
@@ -84,7 +88,7 @@ from __future__ import annotations
 
 from compiler_core.loops.ir.address import Address, Range
 from compiler_core.loops.ir.check import check, check_devices
-from compiler_core.loops.ir.loops import Loops, in_lanes
+from compiler_core.loops.ir.loops import Loops, has_contiguous_outer
 from compiler_core.loops.ir.ops import COMPARISONS, OPS, REDUCTIONS, SCANS, SHORT, Op
 from compiler_core.loops.ir.program import (
     LANGUAGES,
@@ -95,7 +99,7 @@ from compiler_core.loops.ir.program import (
     Program,
     Result,
     Step,
-    View,
+    TensorView,
     draw_bernoulli,
 )
 from compiler_core.loops.ir.statements import (
@@ -104,22 +108,24 @@ from compiler_core.loops.ir.statements import (
     Index,
     Literal,
     Load,
-    Made,
     Position,
     Reduce,
     Scalar,
     Scan,
     Statement,
     Store,
+    ValueStatement,
     addresses,
-    alive,
-    readdressed,
+    dependencies,
+    eliminate_dead_code,
+    map_addresses,
 )
 from compiler_core.loops.ir.sweeps import Sweep, sweeps
 
 __all__ = [
     "COMPARISONS", "LANGUAGES", "OPS", "REDUCTIONS", "SCANS", "SHORT", "Address", "Argument", "Buffer", "Call",
-    "Compute", "Index", "Language", "Languages", "Literal", "Load", "Loops", "Made", "Op", "Position", "Program",
-    "Range", "Reduce", "Result", "Scalar", "Scan", "Statement", "Step", "Store", "Sweep", "View", "addresses", "alive",
-    "check", "check_devices", "draw_bernoulli", "in_lanes", "readdressed", "sweeps",
+    "Compute", "Index", "Language", "Languages", "Literal", "Load", "Loops", "Op", "Position", "Program", "Range",
+    "Reduce", "Result", "Scalar", "Scan", "Statement", "Step", "Store", "Sweep", "TensorView", "ValueStatement",
+    "addresses", "check", "check_devices", "dependencies", "draw_bernoulli", "eliminate_dead_code",
+    "has_contiguous_outer", "map_addresses", "sweeps",
 ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Where the elements of a tensor lie, in terms of the indices of a loop."""
+"""Affine index expressions: the position of an element in memory, as a function of the indices of a loop nest."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from compiler_core.support.size_expr import Int, factor_text
 
 @dataclass(frozen=True)
 class Address:
-    """``offset + sum(stride * index) + sum(factor * value)`` in elements, from where the buffer's tensor starts.
+    """An affine index expression ``offset + sum(stride * index) + sum(factor * value)``.
 
-    There is a stride for each index of the loops; `values` are names of `ir.Position` statements with their factors.
+    The unit is an element; 0 is the first element of the buffer's tensor.  `strides` has a number for each index of
+    the loop nest, `values` the names of `ir.Position` statements with their factors.
     """
 
     strides: tuple[Int, ...]
@@ -21,7 +22,7 @@ class Address:
     values: tuple[tuple[str, Int], ...] = ()
 
     def text(self, names: Sequence[str], spelled: Callable[[str], str] = str) -> str:
-        """The sum as Python, C++ and Triton have it; `spelled` gives the name of a value there."""
+        """The expression in a syntax that Python, C++ and Triton share; `spelled` maps the name of a value."""
         factors = [*zip(names, self.strides, strict=True), *((spelled(n), f) for n, f in self.values)]
         terms = [name if s == 1 else f"{factor_text(s)}*{name}" for name, s in factors if s]
         if self.offset or not terms:
@@ -40,11 +41,12 @@ class Address:
         return Address(tuple(s * factor for s in self.strides), self.offset * factor, values)
 
     def renamed(self, new: Callable[[str], str]) -> Address:
+        """Returns the address with the name of each value replaced by `new` of it."""
         return replace(self, values=tuple((new(n), f) for n, f in self.values)) if self.values else self
 
 
 class Range(NamedTuple):
-    """``0 <= address < size``."""
+    """The condition ``0 <= address < size``."""
 
     address: Address
     size: Int

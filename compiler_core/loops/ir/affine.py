@@ -1,10 +1,11 @@
-"""Arithmetic of iteration spaces: splitting sizes, changing indices, merging sizes.
+"""Changes of the iteration domain: index maps between loop nests, splitting, merging and reordering of sizes.
 
-Two loops meet in a buffer: one stores at ``address`` over its own sizes, the other loads at an
-address over others.  `solve` finds, for each index of the first, what it is in terms of the
-indices of the second, so that both addresses are the same number; `substitute` then writes the
-first loop in the second's indices.  Transposed, sliced, broadcast and reshaped loads are all
-this one case.
+Two loop nests access the same buffer: the first stores at an address over its sizes, the second loads at an address
+over other sizes.  `solve_index_map` expresses each index of the first in the indices of the second, such that both
+addresses are equal; `substitute_indices` then rewrites the body of the first in the indices of the second.  This
+covers transposed, sliced, broadcast and reshaped loads.  The method: the strides of the first address are the radices
+of a mixed-radix number system, in which the strides and the offset of the second address are written; the digits are
+the index map.
 """
 
 from __future__ import annotations
@@ -12,45 +13,50 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from compiler_core.loops.ir import Address, Load, Loops, Range, Statement, Store, addresses, readdressed
+from compiler_core.loops.ir import Address, Load, Loops, Range, Statement, Store, addresses, map_addresses
 from compiler_core.support.size_expr import Int, Undecided, hint, prod, total
 
-Rows = dict[int, Address]
-"""For an index of one loop (by number), its value as an address over another loop's indices."""
+IndexMap = dict[int, Address]
+"""For indices of one loop nest (by number), their values as affine expressions over the indices of another."""
 
 
 @dataclass(frozen=True)
-class Split:
-    """Size `at` of a loop must become two, the inner one of size `inner`."""
+class SizeSplit:
+    """The split of size number `at` of a loop nest in two, of which the inner one has size `inner`."""
 
     at: int
     inner: Int
 
 
-def solve(
+def solve_index_map(
     of: Address,
     sizes: Sequence[Int],
     into: Address,
     into_sizes: Sequence[Int],
     positions: Mapping[str, Int] | None = None,
     within: Sequence[Range] = (),
-) -> Rows | Split | None:
-    """Rows that make `of` (over `sizes`) equal to `into` (over `into_sizes`) wherever `within` holds.
+) -> IndexMap | SizeSplit | None:
+    """Finds the index map with which `of` equals `into` wherever all ranges of `within` hold.
 
-    Only indices that `of` depends on have a row.  A Split is what must be done to the second
-    loop first; None means there is no such map, or none for all values of the symbols.
-    `positions` are those of the second loop with their sizes.
+    Arguments:
+        of: an address in the first loop nest, over `sizes`.
+        into: an address in the second loop nest, over `into_sizes`.
+        positions: the sizes of the second loop nest's positions, by name.
+        within: conditions of the second loop nest.
+
+    Returns the map of those indices that `of` depends on; a `SizeSplit` that the second loop nest needs before there
+    is a map; or None if there is no map, or none for all values of the symbols.
     """
-    starts, narrow = _narrowed(within, into_sizes)
+    starts, narrow = _narrow_sizes(within, into_sizes)
 
     def moved(address: Address, sign: int = 1) -> Address:
-        """`address` in terms of indices that count from `starts` on, or back."""
+        """Returns `address` in terms of indices that start at `starts` (`sign` 1), or the inverse (-1)."""
         distance = total(s * at for s, at in zip(address.strides, starts, strict=True))
         return replace(address, offset=address.offset + sign * distance)
 
     ranges = [Range(moved(r.address), r.size) for r in within]
     try:
-        rows = _solve(of, sizes, moved(into), narrow, positions or {}, ranges)
+        rows = _solve_digits(of, sizes, moved(into), narrow, positions or {}, ranges)
     except Undecided:
         return None
     if not isinstance(rows, dict):
@@ -58,8 +64,8 @@ def solve(
     return {k: moved(row, -1) for k, row in rows.items()}
 
 
-def _narrowed(within: Sequence[Range], sizes: Sequence[Int]) -> tuple[list[Int], list[Int]]:
-    """Where each index starts, and how far it goes, for ranges of one index."""
+def _narrow_sizes(within: Sequence[Range], sizes: Sequence[Int]) -> tuple[list[Int], list[Int]]:
+    """Returns the start and the size of each index where the ranges of a single index hold."""
     starts: list[Int] = [0] * len(sizes)
     narrow = list(sizes)
     for address, size in within:
@@ -74,21 +80,21 @@ def _narrowed(within: Sequence[Range], sizes: Sequence[Int]) -> tuple[list[Int],
     return starts, narrow
 
 
-def _solve(
+def _solve_digits(
     of: Address,
     sizes: Sequence[Int],
     into: Address,
     into_sizes: Sequence[Int],
     positions: Mapping[str, Int],
     within: Sequence[Range],
-) -> Rows | Split | None:
+) -> IndexMap | SizeSplit | None:
     digits = sorted(((s, n, k) for k, (s, n) in enumerate(zip(of.strides, sizes, strict=True)) if s), reverse=True)
-    if of.values or not _distinct(digits):
+    if of.values or not _is_injective(digits):
         return None
-    columns = [_digits(stride, digits) for stride in into.strides]
-    values = {name: _digits(factor, digits) for name, factor in into.values}
-    offsets = _digits(into.offset - of.offset, digits)
-    rows: Rows = {}
+    columns = [_mixed_radix_digits(stride, digits) for stride in into.strides]
+    values = {name: _mixed_radix_digits(factor, digits) for name, factor in into.values}
+    offsets = _mixed_radix_digits(into.offset - of.offset, digits)
+    rows: IndexMap = {}
     for _, n, k in digits:
         found = {name: column[k] for name, column in values.items() if column[k]}
         row = Address(tuple(column[k] for column in columns), offsets[k], tuple(found.items()))
@@ -97,20 +103,20 @@ def _solve(
             if low < 0:
                 return None
             if high >= n:
-                return _split(row, n, into_sizes)
+                return _find_split(row, n, into_sizes)
         rows[k] = row
     return rows
 
 
 def bounds(address: Address, sizes: Sequence[Int], positions: Mapping[str, Int]) -> tuple[Int, Int]:
-    """The least and the greatest value of an address."""
+    """Returns the least and the greatest value of an address over `sizes`; `positions` has the sizes of positions."""
     steps = [*zip(address.strides, sizes, strict=True), *((factor, positions[name]) for name, factor in address.values)]
     low = address.offset + total(s * (n - 1) for s, n in steps if s < 0)
     return low, address.offset + total(s * (n - 1) for s, n in steps if s > 0)
 
 
-def covers(row: Address, sizes: Sequence[Int], size: Int) -> bool:
-    """Whether `row` takes each of ``0 .. size - 1`` exactly once over the indices it depends on."""
+def is_bijective(row: Address, sizes: Sequence[Int], size: Int) -> bool:
+    """Whether `row` takes each value in ``0 .. size - 1`` exactly once over the indices that it depends on."""
     reached: Int = 1
     steps = [(s, n) for s, n in zip(row.strides, sizes, strict=True) if s]
     for stride, n in sorted(steps, key=lambda step: (hint(step[0]), hint(step[1]))):
@@ -120,71 +126,72 @@ def covers(row: Address, sizes: Sequence[Int], size: Int) -> bool:
     return row.offset == 0 and not row.values and reached == size
 
 
-def substitute(statements: Iterable[Statement], rows: Sequence[Address], rank: int) -> list[Statement]:
-    """`statements` with every index replaced by its row, an address over `rank` new indices."""
+def substitute_indices(statements: Iterable[Statement], rows: Sequence[Address], rank: int) -> list[Statement]:
+    """Returns `statements` with every index replaced by its entry in `rows`, an address over `rank` new indices."""
 
     def change(address: Address) -> Address:
-        made = Address((0,) * rank, address.offset, address.values)
+        changed = Address((0,) * rank, address.offset, address.values)
         for stride, row in zip(address.strides, rows, strict=True):
             if stride:
-                made = made + row * stride
-        return made
+                changed = changed + row * stride
+        return changed
 
-    return [readdressed(s, change) for s in statements]
+    return [map_addresses(s, change) for s in statements]
 
 
-def split(loops: Loops, how: Split) -> Loops:
-    """The same loops with one size as two."""
+def split_size(loops: Loops, how: SizeSplit) -> Loops:
+    """Returns the loops with one size split in two."""
     at, inner = how.at, how.inner
     size = loops.space[at]
     rank = len(loops.space) + 1
-    rows = [_unit(k if k < at else k + 1, rank) for k in range(rank - 1)]
-    rows[at] = Address(tuple(inner if t == at else 1 if t == at + 1 else 0 for t in range(rank)))
-    outer, rest = list(loops.outer), list(loops.inner)
-    part, k = (outer, at) if at < len(outer) else (rest, at - len(outer))
-    part[k : k + 1] = [size // inner, inner]
-    return Loops(loops.name, tuple(outer), tuple(rest), tuple(substitute(loops.body, rows, rank)))
+    rows = [_unit_address(k if k < at else k + 1, rank) for k in range(rank - 1)]
+    rows[at] = _unit_address(at, rank) * inner + _unit_address(at + 1, rank)
+    sizes = (*loops.space[:at], size // inner, inner, *loops.space[at + 1 :])
+    outer = len(loops.outer) + (1 if at < len(loops.outer) else 0)
+    return Loops(loops.name, sizes[:outer], sizes[outer:], tuple(substitute_indices(loops.body, rows, rank)))
 
 
-def arrange(loops: Loops, outer: Sequence[int], inner: Sequence[int]) -> Loops:
-    """The same loops with their indices, given by number, in another order or at another level."""
+def reorder_indices(loops: Loops, outer: Sequence[int], inner: Sequence[int]) -> Loops:
+    """Returns the loops with their indices, given by number, in another order or at another level."""
     order = [*outer, *inner]
-    rows = [_unit(order.index(k), len(order)) for k in range(len(order))]
+    rows = [_unit_address(order.index(k), len(order)) for k in range(len(order))]
     sizes = [loops.space[k] for k in order]
-    body = tuple(substitute(loops.body, rows, len(order)))
+    body = tuple(substitute_indices(loops.body, rows, len(order)))
     return Loops(loops.name, tuple(sizes[: len(outer)]), tuple(sizes[len(outer) :]), body)
 
 
-def simplify(loops: Loops) -> Loops:
-    """Farthest apart in memory outermost, and sizes that memory does not tell apart as one."""
-    far = _distances(loops)
+def canonicalize(loops: Loops) -> Loops:
+    """Orders the indices by stride, the largest outermost, and merges sizes that are contiguous in all accesses."""
+    far = _stride_weights(loops)
     n = len(loops.outer)
     outer = sorted(range(n), key=lambda k: -far[k])
-    inner = sorted(range(n, len(loops.space)), key=lambda k: 0 if loops.scans else -far[k])
-    loops = arrange(loops, outer, inner)
+    inner = list(range(n, len(loops.space)))
+    if not loops.scans:  # a scan depends on the order of its inner indices
+        inner.sort(key=lambda k: -far[k])
+    loops = reorder_indices(loops, outer, inner)
     at = 0
     while at + 1 < len(loops.space):
-        if at + 1 != len(loops.outer) and _mergeable(loops, at):
-            loops = _merge(loops, at)
+        if at + 1 != len(loops.outer) and _can_merge(loops, at):
+            loops = _merge_sizes(loops, at)
         else:
             at += 1
     return loops
 
 
-def contiguous(sizes: Sequence[Int], at: Sequence[int], rank: int) -> Address:
-    """The row-major number of the indices `at` of sizes `sizes`, as an address over `rank` indices."""
+def row_major_address(sizes: Sequence[Int], at: Sequence[int], rank: int) -> Address:
+    """Returns the row-major number of the indices `at`, whose sizes are `sizes`, as an address over `rank` indices."""
     strides: list[Int] = [0] * rank
     for k, index in enumerate(at):
         strides[index] = prod(sizes[k + 1 :])
     return Address(tuple(strides))
 
 
-def _unit(k: int, rank: int) -> Address:
+def _unit_address(k: int, rank: int) -> Address:
     return Address(tuple(int(t == k) for t in range(rank)))
 
 
-def _distinct(digits: Sequence[tuple[Int, Int, int]]) -> bool:
-    """Whether different indices always have different addresses (strides from large to small)."""
+def _is_injective(digits: Sequence[tuple[Int, Int, int]]) -> bool:
+    """Whether different indices have different addresses; `digits` are (stride, size, index), largest stride first."""
     span: Int = 0
     for stride, size, _ in reversed(digits):
         if stride <= span:
@@ -193,10 +200,13 @@ def _distinct(digits: Sequence[tuple[Int, Int, int]]) -> bool:
     return True
 
 
-def _digits(number: Int, digits: Sequence[tuple[Int, Int, int]]) -> dict[int, Int]:
-    """`number` in the mixed radix of the strides, by index number; a negative one has negative digits.
+def _mixed_radix_digits(number: Int, digits: Sequence[tuple[Int, Int, int]]) -> dict[int, Int]:
+    """Returns the digits of `number` in the mixed radix of the strides, by index number.
 
-    Undecided where something is left, or where the sign is not known.
+    A negative number has negative digits.
+
+    Raises:
+        Undecided: there is a remainder, or the sign is unknown.
     """
     sign = -1 if number < 0 else 1
     number = sign * number
@@ -209,41 +219,41 @@ def _digits(number: Int, digits: Sequence[tuple[Int, Int, int]]) -> dict[int, In
     return found
 
 
-def _split(row: Address, size: Int, sizes: Sequence[Int]) -> Split | None:
-    """How to cut the index that runs beyond `size`, if that is what is wrong with `row`."""
+def _find_split(row: Address, size: Int, sizes: Sequence[Int]) -> SizeSplit | None:
+    """Returns the split of an index over which `row` exceeds `size`, or None if no split helps."""
     for at, (stride, n) in enumerate(zip(row.strides, sizes, strict=True)):
         if stride and stride * (n - 1) >= size and size % stride == 0:
             inner = size // stride
             if 1 < inner < n and n % inner == 0:
-                return Split(at, inner)
+                return SizeSplit(at, inner)
     return None
 
 
-def _addresses(loops: Loops) -> list[Address]:
+def _all_addresses(loops: Loops) -> list[Address]:
     return [a for s in loops.body for a in addresses(s)]
 
 
-def _distances(loops: Loops) -> list[int]:
-    """For each index, how far apart in memory its neighbours are; stores weigh twice."""
+def _stride_weights(loops: Loops) -> list[int]:
+    """Returns for each index the sum of its strides, those of stores twice."""
     far = [0] * len(loops.space)
     for statement in loops.body:
         if isinstance(statement, (Load, Store)):
             for k, stride in enumerate(statement.address.strides):
-                far[k] += abs(hint(stride)) * (2 if isinstance(statement, Store) else 1)
+                weight = 2 if isinstance(statement, Store) else 1
+                far[k] += weight * abs(hint(stride))
     return far
 
 
-def _mergeable(loops: Loops, at: int) -> bool:
-    return all(a.strides[at] == a.strides[at + 1] * loops.space[at + 1] for a in _addresses(loops))
+def _can_merge(loops: Loops, at: int) -> bool:
+    return all(a.strides[at] == a.strides[at + 1] * loops.space[at + 1] for a in _all_addresses(loops))
 
 
-def _merge(loops: Loops, at: int) -> Loops:
-    """Sizes `at` and ``at + 1`` as one."""
-    outer, inner = list(loops.outer), list(loops.inner)
-    part, k = (outer, at) if at < len(outer) else (inner, at - len(outer))
-    part[k : k + 2] = [part[k] * part[k + 1]]
+def _merge_sizes(loops: Loops, at: int) -> Loops:
+    """Merges sizes `at` and ``at + 1``."""
+    sizes = (*loops.space[:at], loops.space[at] * loops.space[at + 1], *loops.space[at + 2 :])
+    outer = len(loops.outer) - (1 if at < len(loops.outer) else 0)
 
     def change(address: Address) -> Address:
         return replace(address, strides=(*address.strides[:at], *address.strides[at + 1 :]))
 
-    return Loops(loops.name, tuple(outer), tuple(inner), tuple(readdressed(s, change) for s in loops.body))
+    return Loops(loops.name, sizes[:outer], sizes[outer:], tuple(map_addresses(s, change) for s in loops.body))

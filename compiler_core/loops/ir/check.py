@@ -1,4 +1,4 @@
-"""The laws of the loop IR, as the package's docstring states them."""
+"""The verifier of the loop IR: it checks the rules of the package's docstring."""
 
 from __future__ import annotations
 
@@ -24,11 +24,15 @@ from compiler_core.loops.ir.statements import (
 
 
 def check(loops: Loops) -> None:
-    """CompilerBug where one is broken: it shows the body and the line."""
+    """Checks one loop nest.
+
+    Raises:
+        CompilerBug: a rule is broken; the message shows the body and marks the statement.
+    """
     dtypes: dict[str, torch.dtype] = {}
     positions = {s.name for s in loops.body if isinstance(s, Position)}
     for at, statement in enumerate(loops.body):
-        if problem := _problem(loops, statement, dtypes, positions):
+        if problem := _statement_problem(loops, statement, dtypes, positions):
             lines = loops.text().splitlines()
             lines[at + 1] += f"    <-- {problem}"
             raise CompilerBug("loop IR: " + "\n".join([problem, *lines]))
@@ -37,7 +41,11 @@ def check(loops: Loops) -> None:
 
 
 def check_devices(program: Program) -> None:
-    """CompilerBug where a kernel's buffers lie on several devices, or on one that no kernels are for."""
+    """Checks that the buffers of each kernel are on one device, for which there is a language.
+
+    Raises:
+        CompilerBug: they are not; the message lists the buffers with their devices.
+    """
     for loops in (step for step in program.steps if isinstance(step, Loops)):
         where = {name: program.buffers[name].device for name in loops.arguments}
         devices = set(where.values())
@@ -45,36 +53,38 @@ def check_devices(program: Program) -> None:
             continue
         placed = ", ".join(f"{name} on {device}" for name, device in where.items())
         known = " and ".join(program.languages) or "no device"
-        problem = f"the buffers of a kernel lie on one device, and kernels here are for {known}: {placed}"
+        problem = f"the buffers of a kernel must be on one device, and this program has kernels for {known}: {placed}"
         raise CompilerBug(f"loop IR: {problem}\n{loops.text()}")
 
 
-def _problem(loops: Loops, statement: Statement, dtypes: dict[str, torch.dtype], positions: Set[str]) -> str | None:
-    """What is wrong with `statement`, after statements that made values of `dtypes`."""
+def _statement_problem(
+    loops: Loops, statement: Statement, dtypes: dict[str, torch.dtype], positions: Set[str]
+) -> str | None:
+    """Returns what is wrong with `statement`, or None; `dtypes` has the values that are defined before it."""
     types = []
     for argument in statement.arguments:
         if isinstance(argument, str) and argument not in dtypes:
-            return f"{argument} is used before it is made"
+            return f"{argument} is used before it is defined"
         types.append(argument.dtype if isinstance(argument, Literal) else dtypes[argument])
     if not isinstance(statement, Store) and statement.name in dtypes:
-        return f"{statement.name} is made twice"
+        return f"{statement.name} is defined twice"
     for address in addresses(statement):
         if len(address.strides) != len(loops.space):
             return f"the address has {len(address.strides)} strides for {len(loops.space)} sizes"
         if any(name not in positions for name, _ in address.values):
-            return "the address depends on a value that is no position"
+            return "the address depends on a value that is not a position"
     if isinstance(statement, Load) and statement.buffer in loops.writes:
         return f"{statement.buffer} is both read and written"
-    if isinstance(statement, Store) and statement.how != "=" and loops.inner:
-        return "loops that write into what is there have no inner indices"
+    if isinstance(statement, Store) and statement.mode != "=" and loops.inner:
+        return "a store that updates an existing buffer is in a loop nest without inner indices"
     if isinstance(statement, Store) and statement.value in loops.inner_names and not loops.is_inner(statement):
         return "an inner value is stored at the outer level"
     if isinstance(statement, Position):
-        return None if types[0] is torch.int64 else "a position is made from an i64"
-    if isinstance(statement, Store) and statement.over:
-        return _walk_problem(loops, statement)
+        return None if types[0] is torch.int64 else "a position needs an i64 argument"
+    if isinstance(statement, Store) and statement.reduction:
+        return _column_store_problem(loops, statement)
     if isinstance(statement, Scan) and not loops.inner:
-        return "there is no inner index to go up to"
+        return "a scan needs an inner index"
     if isinstance(statement, (Reduce, Scan)):
         if statement.op not in (SCANS if isinstance(statement, Scan) else REDUCTIONS):
             return f"unknown reduction {statement.op}; ir.REDUCTIONS and ir.SCANS have the known ones"
@@ -82,12 +92,12 @@ def _problem(loops: Loops, statement: Statement, dtypes: dict[str, torch.dtype],
     return _compute_problem(statement, types) if isinstance(statement, Compute) else None
 
 
-def _walk_problem(loops: Loops, store: Store) -> str | None:
-    """What is wrong with a store over the last outer index: its loops walk through the rows of a part, in order."""
+def _column_store_problem(loops: Loops, store: Store) -> str | None:
+    """Checks a store over the last outer index, whose kernel runs through the rows of a part in order."""
     if len(loops.outer) != 2:
-        return "loops that store over an index have two outer ones, the part and the row"
+        return "a loop nest with a store over an index has two outer indices, the part and the row"
     if store.address.strides[1] != 0:
-        return "what is stored over an index depends on it"
+        return "the address of a store over an index depends on that index"
     return None
 
 
@@ -100,10 +110,12 @@ def _compute_problem(statement: Compute, types: list[torch.dtype]) -> str | None
     if op == "cast":
         return None
     if op == "uniform" and dtype is not torch.float32:
-        return "uniform makes f32"
+        return "the result of uniform is f32"
     want = [torch.bool, dtype, dtype] if op == "where" else [types[0] if op in COMPARISONS else dtype] * len(types)
     if op == "uniform":
         want = [*[torch.int64] * 4, torch.int32]
     if op in COMPARISONS and dtype is not torch.bool:
-        return f"{op} makes bool"
-    return None if types == want else f"argument types {[SHORT[t] for t in types]} for {[SHORT[t] for t in want]}"
+        return f"the result of {op} is bool"
+    if types == want:
+        return None
+    return f"argument types are {[SHORT[t] for t in types]}, must be {[SHORT[t] for t in want]}"

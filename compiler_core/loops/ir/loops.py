@@ -1,4 +1,4 @@
-"""One kernel: its body for every index of its space."""
+"""One kernel: a body that runs for every index of an iteration domain."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from compiler_core.support.size_expr import Int, hint, prod, symbols_in
 
 @dataclass(frozen=True)
 class Loops:
-    """One kernel: `body` for every index of ``outer + inner``.  See the package's docstring."""
+    """One kernel: `body` runs for every index of ``outer + inner``.  See the package's docstring."""
 
     name: str
     outer: tuple[Int, ...]
@@ -39,7 +39,7 @@ class Loops:
 
     @property
     def index_names(self) -> tuple[str, ...]:
-        """``i0 i1 ...`` for the outer indices, ``j0 j1 ...`` for the inner ones."""
+        """The names ``i0, i1, ...`` of the outer indices and ``j0, j1, ...`` of the inner ones."""
         outer, inner = (f"i{k}" for k in range(len(self.outer))), (f"j{k}" for k in range(len(self.inner)))
         return (*outer, *inner)
 
@@ -53,32 +53,32 @@ class Loops:
 
     @cached_property
     def reads(self) -> tuple[str, ...]:
-        """Buffers that are loaded from, in order of first use."""
+        """The buffers that are loaded from, in order of first use."""
         return tuple(dict.fromkeys(s.buffer for s in self.body if isinstance(s, Load)))
 
     @cached_property
     def writes(self) -> tuple[str, ...]:
-        """Buffers that are stored to, in order of first use."""
+        """The buffers that are stored to, in order of first use."""
         return tuple(dict.fromkeys(s.buffer for s in self.body if isinstance(s, Store)))
 
     @cached_property
     def makes(self) -> tuple[str, ...]:
-        """Those of `writes` that no earlier step made."""
-        return tuple(dict.fromkeys(s.buffer for s in self.body if isinstance(s, Store) and s.how == "="))
+        """The buffers of `writes` that these loops define; the others exist already and are updated."""
+        return tuple(dict.fromkeys(s.buffer for s in self.body if isinstance(s, Store) and s.mode == "="))
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """What earlier steps must have made: the buffers that it reads or writes into, and numbers that were drawn."""
+        """What earlier steps must have defined: buffers that are read or updated, and random numbers."""
         return (*self.reads, *(b for b in self.writes if b not in self.makes), *self.scalars)
 
     @property
     def arguments(self) -> tuple[str, ...]:
-        """The buffers that the kernel takes, in this order."""
+        """The buffers that are arguments of the kernel, in order."""
         return self.reads + self.writes
 
     @cached_property
     def symbols(self) -> tuple[str, ...]:
-        """The symbols that sizes and addresses depend on; the kernel takes them as int64 after its buffers."""
+        """The symbols in sizes and addresses; they are int64 arguments of the kernel, after its buffers."""
         numbers: list[Any] = [self.space]
         for s in self.body:
             numbers += [(a.strides, a.offset, [f for _, f in a.values]) for a in addresses(s)]
@@ -88,17 +88,17 @@ class Loops:
 
     @cached_property
     def scatters(self) -> bool:
-        """Whether it writes into what an earlier step made."""
-        return any(isinstance(s, Store) and s.how != "=" for s in self.body)
+        """Whether a buffer that an earlier step defined is updated."""
+        return any(isinstance(s, Store) and s.mode != "=" for s in self.body)
 
     @cached_property
     def may_fail(self) -> bool:
-        """Whether the kernel can meet an index that is out of range."""
+        """Whether the kernel reads indices from a tensor, which may be out of range."""
         return any(isinstance(s, Position) for s in self.body)
 
     @cached_property
     def scalars(self) -> tuple[str, ...]:
-        """The numbers that the kernel takes after its symbols, each of its statement's type."""
+        """The numbers that are arguments of the kernel, after its symbols, each with the type of its statement."""
         return tuple(dict.fromkeys(s.number.name for s in self.body if isinstance(s, Scalar)))
 
     @cached_property
@@ -106,20 +106,20 @@ class Loops:
         return tuple(s for s in self.body if isinstance(s, Scan))
 
     @cached_property
-    def columns(self) -> tuple[Store, ...]:
-        """The stores over the last outer index."""
-        return tuple(s for s in self.body if isinstance(s, Store) and s.over)
+    def column_stores(self) -> tuple[Store, ...]:
+        """The stores that reduce over the last outer index."""
+        return tuple(s for s in self.body if isinstance(s, Store) and s.reduction)
 
     @property
     def operations(self) -> int:
-        """Additions and what costs like them, for the sizes with which the graph was captured."""
+        """The cost of the kernel in additions (`Op.cost`), for the sizes with which the graph was captured."""
         once, each = hint(self.outer_numel), hint(self.outer_numel) * hint(self.inner_numel)
         prices = (
             (s, OPS[s.op].cost if isinstance(s, Compute) else 1)
             for s in self.body
-            if isinstance(s, (Compute, Reduce)) or s in self.columns
+            if isinstance(s, (Compute, Reduce)) or s in self.column_stores
         )
-        # what a reduction takes in is at the inner level
+        # a Reduce statement is at the outer level, but runs for each inner index
         return sum(price * (each if isinstance(s, Reduce) or self.is_inner(s) else once) for s, price in prices)
 
     @cached_property
@@ -128,7 +128,7 @@ class Loops:
 
     @cached_property
     def inner_names(self) -> frozenset[str]:
-        """Names of the values that are at the inner level."""
+        """The names of the values at the inner level."""
         names: set[str] = set()
         for statement in self.body:
             if not isinstance(statement, Store) and self.is_inner(statement, names):
@@ -136,7 +136,7 @@ class Loops:
         return frozenset(names)
 
     def is_inner(self, statement: Statement, inner_names: set[str] | frozenset[str] | None = None) -> bool:
-        """Whether `statement` is at the inner level."""
+        """Whether `statement` is at the inner level; `inner_names` are the inner values before it, by default all."""
         if isinstance(statement, (Reduce, Scalar, Scan)):
             return isinstance(statement, Scan)
         names = self.inner_names if inner_names is None else inner_names
@@ -144,7 +144,7 @@ class Loops:
         return any(a in names for a in used) or any(any(a.strides[len(self.outer) :]) for a in addresses(statement))
 
     def lines(self) -> Iterator[tuple[str, Statement | None]]:
-        """The text line by line; the heading comes with None."""
+        """Yields the lines of the text, each with its statement; the heading has None."""
         names = self.index_names
         outer = ", ".join(f"{n} < {s}" for n, s in zip(names, self.outer, strict=False))
         inner = ", ".join(f"{n} < {s}" for n, s in zip(names[len(self.outer) :], self.inner, strict=True))
@@ -157,12 +157,13 @@ class Loops:
         return "\n".join(line for line, _ in self.lines()) + "\n"
 
 
-def in_lanes(loops: Loops) -> bool:
-    """Whether neighbours in memory differ by the last outer index rather than an inner one.
+def has_contiguous_outer(loops: Loops) -> bool:
+    """Whether adjacent elements in memory differ in the last outer index rather than in an inner one.
 
-    What all neighbours share, a mask of rows say, is near for either.
+    A C++ kernel of such loops is vectorized over the outer index.  Accesses with stride 0 in an index (a mask of rows)
+    count as adjacent for that index.
     """
-    if not loops.outer or loops.columns or hint(loops.outer[-1]) < 8:
+    if not loops.outer or loops.column_stores or hint(loops.outer[-1]) < 8:
         return False
     at = len(loops.outer) - 1
     inner = [s.address.strides for s in loops.body if isinstance(s, (Load, Store)) and loops.is_inner(s)]

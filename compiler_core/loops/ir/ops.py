@@ -1,4 +1,4 @@
-"""The tables of the loop IR: operations with their cost, reductions, types."""
+"""Tables of the loop IR: operations with their cost, reductions, scans and types."""
 
 from __future__ import annotations
 
@@ -8,20 +8,24 @@ import torch
 
 
 class Op(NamedTuple):
-    """`cost` is in additions; it only weighs recomputing against storing, and threads."""
+    """An operation: its number of arguments and its cost.
+
+    The unit of `cost` is an addition.  It is used only to compare recomputing with storing, and to choose the number
+    of threads.
+    """
 
     arity: int
     cost: int = 1
 
 
 OPS: dict[str, Op] = {
-    # the result has the type of the arguments; integers wrap around
+    # the result has the type of the arguments; integer overflow wraps around
     **{name: Op(2) for name in ("add", "sub", "mul")},
     "div": Op(2, 4),  # floats only
-    # quotient rounded down or towards 0; `mod` has the sign of the divisor, `fmod` of the
-    # dividend.  An integer divisor is a Literal other than 0, since eager raises on 0.
+    # the quotient is rounded down (floordiv) or towards 0 (truncdiv); `mod` has the sign of the divisor, `fmod` that
+    # of the dividend.  An integer divisor is a Literal other than 0, since eager raises on 0.
     **{name: Op(2, 6) for name in ("floordiv", "truncdiv", "mod", "fmod")},
-    **{name: Op(2) for name in ("minimum", "maximum")},  # NaN when an argument is
+    **{name: Op(2) for name in ("minimum", "maximum")},  # NaN if an argument is
     "pow": Op(2, 20),
     "atan2": Op(2, 20),
     "neg": Op(1),
@@ -39,7 +43,7 @@ OPS: dict[str, Op] = {
             *("sinh", "cosh", "tanh", "asinh", "acosh", "atanh"),
         )
     },
-    # on integers bit by bit, on bool logical
+    # bitwise on integers, logical on bool
     **{name: Op(2) for name in ("and", "or", "xor")},
     "not": Op(1),
     **{name: Op(2) for name in ("lshift", "rshift")},
@@ -49,23 +53,23 @@ OPS: dict[str, Op] = {
     "isinf": Op(1),
     "signbit": Op(1),
     "where": Op(3),  # condition is bool, the other two have the result's type
-    # a random f32 in (0, 1] for the element at a place in memory, from the numbers that a call drew and the number
-    # of neighbours that a thread of eager's kernel does, all of them i64 but the last, which is i32 (philox.py)
+    # a random f32 in (0, 1]; see philox.py.  Arguments: the element's position in memory, then the seed, offset and
+    # number of threads that a call drew (all i64), and how many elements a thread of eager's kernel computes (i32)
     "uniform": Op(5, 60),
-    "cast": Op(1),  # as Tensor.to: to an integer towards 0, to bool "is not 0"
+    "cast": Op(1),  # as Tensor.to: towards 0 to an integer, ``!= 0`` to bool
 }
 COMPARISONS = frozenset({"eq", "ne", "lt", "le", "gt", "ge", "isnan", "isinf", "signbit"})
 REDUCTIONS: dict[str, float | bool] = {
     "sum": 0,
     "prod": 1,
-    "max": float("-inf"),  # NaN when any element is; the least value of an integer type
+    "max": float("-inf"),  # NaN if any element is; of an integer type, its least value
     "min": float("inf"),
     "any": False,  # of bool
     "all": True,
 }
-"""Each reduction and what it is of nothing."""
+"""Each reduction, with its identity element."""
 SCANS = ("sum", "prod")
-"""The reductions that there are running ones of."""
+"""The reductions that a `Scan` may have."""
 SHORT = {
     torch.float32: "f32",
     torch.float64: "f64",
@@ -78,4 +82,4 @@ SHORT = {
     torch.uint8: "u8",
     torch.bool: "bool",
 }
-"""The types that loops compute with; a graph node of any other type is a call of PyTorch's."""
+"""The types of the loop IR, with their names in its text.  An operator of any other type stays a call of PyTorch."""

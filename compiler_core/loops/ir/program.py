@@ -1,4 +1,4 @@
-"""A whole graph: its steps, which are loops or calls of PyTorch's, and the memory that they work on."""
+"""A whole graph as a program: its steps (loops, or calls of PyTorch's operators) and its buffers."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ import torch
 
 from compiler_core.loops.ir.loops import Loops
 from compiler_core.records import ItemId
-from compiler_core.support.fx_symbols import Definition
-from compiler_core.support.opaque_ops import TapeOf
+from compiler_core.support.fx_symbols import SymbolDefinition
+from compiler_core.support.opaque_ops import FakeTape
 from compiler_core.support.size_expr import Int, hint, prod
 
 
 @dataclass(frozen=True)
 class Buffer:
-    """A tensor in memory, as it is given to or made by a step; strides are eager's."""
+    """A tensor in memory that a step reads or writes; its strides are those of eager's tensor."""
 
     name: str
     dtype: torch.dtype
@@ -27,7 +27,7 @@ class Buffer:
     stride: tuple[Int, ...]
     device: torch.device
     kind: OneOf["input", "constant", "loops", "call"]
-    """Given by the caller; an attribute of the graph; allocated by us; returned by a Call."""
+    """An input of the graph; an attribute of the graph; allocated for loops; returned by a `Call`."""
     origin: tuple[ItemId, ...] = field(default=(), compare=False)
 
     @property
@@ -36,13 +36,13 @@ class Buffer:
 
     @property
     def bytes(self) -> int:
-        """Where the size is symbolic, of the tensor that was there when the graph was captured."""
+        """The number of bytes; if the size is symbolic, that of the tensor with which the graph was captured."""
         return 0 if self.device.type == "meta" else hint(self.numel) * self.dtype.itemsize
 
 
 @dataclass(frozen=True)
-class View:
-    """A tensor as a window on a buffer, `offset` elements from the buffer's first one."""
+class TensorView:
+    """A tensor as a strided view of a buffer, from element `offset` of the buffer on."""
 
     buffer: str
     size: tuple[Int, ...]
@@ -50,25 +50,25 @@ class View:
     offset: Int = 0
 
     def whole(self, buffer: Buffer) -> bool:
-        """Whether this is the buffer's tensor itself."""
+        """Whether this view is the buffer's whole tensor."""
         return (self.size, self.stride, self.offset) == (buffer.size, buffer.stride, 0)
 
 
 @dataclass(frozen=True)
 class Result:
-    """What the call `name` returned, where that is no tensor (several tensors, a number)."""
+    """The result of the call `name`, if that is not a tensor (several tensors, or a number)."""
 
     name: str
 
 
 @dataclass(frozen=True)
 class Call:
-    """``name = target(*args, **kwargs)`` by PyTorch; among the arguments, a tensor is a View.
+    """``name = target(*args, **kwargs)``, run by PyTorch; tensors among the arguments are `TensorView`.
 
-    A tensor that it returns is the buffer `name`.  `ordered` calls (random draws) keep their
-    order among themselves; a `barrier` (it changes an argument) keeps its place among all steps.
-    A call that `draws` only says where the generator is, in numbers of these names, and moves it on:
-    kernels draw what `target` would.
+    A tensor that it returns is the buffer `name`.  `ordered` calls (random draws) keep their order among themselves.
+    No step is moved across a `barrier` (a call that changes an argument).  A call with `draws` does not run `target`:
+    it reads the state of the generator into numbers of these names and advances it, and kernels draw the numbers that
+    `target` would draw.
     """
 
     name: str
@@ -76,15 +76,15 @@ class Call:
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     reads: tuple[str, ...]
-    """Names of buffers and results."""
+    """The names of the buffers and results that it reads."""
     ordered: bool = False
     barrier: bool = False
     origin: tuple[ItemId, ...] = ()
     reason: str = ""
-    """Why a rule left it to PyTorch; nothing where no loops could do it."""
+    """Why its lowering rule was not applied; empty if there is no rule."""
     draws: tuple[str, ...] = ()
-    unnamed: int = 0
-    """Bytes of the tensors that it returns beside others and nothing takes."""
+    unused_bytes: int = 0
+    """The bytes of those returned tensors that no node reads, of a call that returns several."""
 
     @property
     def writes(self) -> tuple[str, ...]:
@@ -100,46 +100,46 @@ class Call:
 
 
 def draw_bernoulli(p: float) -> torch.Tensor:
-    """The target of a call that draws dropout's mask on a CPU; the wrapper calls `mersenne.bernoulli` in its place."""
+    """The target of a call that draws dropout's mask on a CPU; the wrapper calls `mersenne.bernoulli` instead."""
     raise NotImplementedError
 
 
 Step = Loops | Call
 Language = OneOf["cpp", "triton"]
 Languages = Mapping[str, Language]
-"""The language of the kernels for each type of device that has kernels; on all others PyTorch's operators run."""
+"""The language of the kernels for each device type that has kernels; on all others PyTorch's operators run."""
 LANGUAGES: Languages = {"cpu": "cpp", "cuda": "triton"}
 
 
 @dataclass(frozen=True)
 class Program:
-    """A whole graph: `inputs` are buffer names in order, `results` what it returns."""
+    """A whole graph: `inputs` are the names of its inputs in order, `results` what it returns."""
 
     name: str
     buffers: dict[str, Buffer]
     inputs: tuple[str, ...]
     steps: tuple[Step, ...]
-    results: tuple[View | Result | int | float | bool | None, ...]
+    results: tuple[TensorView | Result | int | float | bool | None, ...]
     constants: dict[str, Any] = field(default_factory=dict)
-    """Attributes of the graph, by buffer name."""
-    symbols: Mapping[str, Definition] = field(default_factory=dict)
-    """How each symbol is computed from the inputs; each after those that it needs."""
+    """The attributes of the graph, by buffer name."""
+    symbols: Mapping[str, SymbolDefinition] = field(default_factory=dict)
+    """How each symbol is computed from the inputs, in an order in which each depends only on those before it."""
     numbers: Mapping[str, int | float] = field(default_factory=dict)
-    """What each input that is a number was when the graph was captured."""
-    tapes: Mapping[str, TapeOf] = field(default_factory=dict)
-    """The inputs that autograd goes on from, for operators that stay whole."""
+    """The values, at capture, of the inputs that are numbers."""
+    tapes: Mapping[str, FakeTape] = field(default_factory=dict)
+    """The inputs that hold an autograd graph, for the backward of operators that are not decomposed."""
     languages: Languages = field(default_factory=lambda: LANGUAGES)
 
     def device(self, loops: Loops) -> torch.device:
-        """The device that a kernel runs on: all of its buffers lie there (`check`)."""
+        """Returns the device of a kernel, which is that of all its buffers (`check_devices`)."""
         return self.buffers[loops.writes[0]].device
 
     def language(self, loops: Loops) -> Language:
-        """The language that a kernel is printed in, which its device decides."""
+        """Returns the language of a kernel, which its device determines."""
         return self.languages[self.device(loops).type]
 
     def in_language(self, language: Language) -> Program:
-        """The program with its kernels in `language` as its only steps."""
+        """Returns the program with only the kernels in `language` as steps."""
         loops = (s for s in self.steps if isinstance(s, Loops))
         return self.with_steps([s for s in loops if self.language(s) == language])
 
@@ -150,7 +150,7 @@ class Program:
 
     @property
     def saved(self) -> tuple[str, ...]:
-        """What a forward left to this backward, and nobody else needs."""
+        """The saved tensors among the inputs of a backward: all but the incoming gradients."""
         inputs = self.inputs if self.name == "backward" else ()
         return tuple(name for name in inputs if name in self.buffers and not name.startswith("tangents"))
 
@@ -167,8 +167,8 @@ class Program:
         return replace(self, steps=tuple(steps))
 
     def numbered(self) -> Program:
-        """Its loops named ``<program>_0, <program>_1 ...`` in order, as kernels are called."""
-        numbers = itertools.count()
+        """Returns the program with its loops named ``<program>_0, <program>_1, ...`` in order: the kernels' names."""
         taken = {*self.buffers, *(s.name for s in self.steps if isinstance(s, Call))}
-        names = (name for n in numbers if (name := f"{self.name}_{n}") not in taken)
+        numbered = (f"{self.name}_{n}" for n in itertools.count())
+        names = (name for name in numbered if name not in taken)
         return self.with_steps([replace(s, name=next(names)) if isinstance(s, Loops) else s for s in self.steps])

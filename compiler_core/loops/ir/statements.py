@@ -1,8 +1,8 @@
-"""The statements of a body, and each as a line of text."""
+"""The statements of a loop body, their text, and helpers on them (dead-code elimination, dependencies)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Literal as OneOf
 
@@ -16,7 +16,7 @@ from compiler_core.support.size_expr import Int, Real
 
 @dataclass(frozen=True)
 class Literal:
-    """A number in the place of an argument; 0.0 and -0.0 are two, and NaN is one."""
+    """A constant as an argument.  Literals are equal if their texts are: 0.0 and -0.0 differ, NaN equals NaN."""
 
     value: int | float | bool = field(compare=False)
     dtype: torch.dtype
@@ -34,6 +34,8 @@ Argument = str | Literal
 
 @dataclass(frozen=True)
 class Load:
+    """Reads one element of `buffer`; undefined where a range of `within` does not hold."""
+
     name: str
     dtype: torch.dtype
     buffer: str
@@ -48,6 +50,8 @@ class Load:
 
 @dataclass(frozen=True)
 class Index:
+    """The value of an index expression, as a number."""
+
     name: str
     dtype: torch.dtype
     address: Address
@@ -60,6 +64,8 @@ class Index:
 
 @dataclass(frozen=True)
 class Position:
+    """An index that is read from a tensor: `value`, which must be in ``0 .. size - 1`` where all of `within` hold."""
+
     name: str
     value: Argument
     size: Int
@@ -75,6 +81,8 @@ class Position:
 
 @dataclass(frozen=True)
 class Scalar:
+    """A number that is an argument of the kernel."""
+
     name: str
     number: Real
     origin: tuple[ItemId, ...] = field(default=(), compare=False)
@@ -85,6 +93,8 @@ class Scalar:
 
 @dataclass(frozen=True)
 class Compute:
+    """An operation of `OPS` on elements."""
+
     name: str
     dtype: torch.dtype
     op: str
@@ -93,8 +103,8 @@ class Compute:
 
 
 @dataclass(frozen=True)
-class _OverInner:
-    """What goes through the values of the inner indices."""
+class _InnerReduction:
+    """An operation over the values of the inner indices."""
 
     name: str
     dtype: torch.dtype
@@ -107,48 +117,53 @@ class _OverInner:
         return (self.value,)
 
 
-class Reduce(_OverInner):
-    """One value for all of them."""
+class Reduce(_InnerReduction):
+    """The reduction over all inner indices: one value for each outer index."""
 
 
-class Scan(_OverInner):
-    """A value for each: that of those up to it."""
+class Scan(_InnerReduction):
+    """The running reduction: for each inner index, the reduction of the values up to it."""
 
 
 @dataclass(frozen=True)
 class Store:
+    """Writes one element of `buffer`, in one of the modes of the package's grammar."""
+
     buffer: str
     address: Address
     value: Argument
     origin: tuple[ItemId, ...] = field(default=(), compare=False)
-    how: OneOf["=", "put", "+="] = "="
-    over: str = ""
-    """The reduction over the last outer index, where it is one."""
+    mode: OneOf["=", "put", "+="] = "="
+    reduction: str = ""
+    """The reduction over the last outer index, if the store is one; otherwise empty."""
 
     @property
     def arguments(self) -> tuple[Argument, ...]:
         return (self.value, *_positions(self.address))
 
 
-Made = Load | Index | Position | Scalar | Compute | Reduce | Scan
-Statement = Made | Store
+ValueStatement = Load | Index | Position | Scalar | Compute | Reduce | Scan
+"""The statements that define a value."""
+Statement = ValueStatement | Store
 
 
 def _positions(address: Address | None, within: Sequence[Range] = ()) -> tuple[str, ...]:
-    """The positions in an address and in ranges."""
-    parts = [*([address] if address is not None else []), *(r.address for r in within)]
-    return tuple(dict.fromkeys(name for part in parts for name, _ in part.values))
+    """Returns the names of the positions in an address and in ranges."""
+    all_addresses = [r.address for r in within]
+    if address is not None:
+        all_addresses.insert(0, address)
+    return tuple(dict.fromkeys(name for each in all_addresses for name, _ in each.values))
 
 
 def addresses(statement: Statement) -> tuple[Address, ...]:
-    """All addresses in a statement, those of its ranges too."""
+    """Returns all addresses in a statement, including those of its ranges."""
     own = (statement.address,) if isinstance(statement, (Load, Index, Store)) else ()
     ranges = statement.within if isinstance(statement, (Load, Position)) else ()
     return (*own, *(r.address for r in ranges))
 
 
-def readdressed(statement: Statement, change: Callable[[Address], Address]) -> Statement:
-    """`statement` with every address changed."""
+def map_addresses(statement: Statement, change: Callable[[Address], Address]) -> Statement:
+    """Returns `statement` with `change` applied to every address, including those of its ranges."""
     if isinstance(statement, (Load, Position)) and statement.within:
         within = tuple(Range(change(r.address), r.size) for r in statement.within)
         statement = replace(statement, within=within)
@@ -158,11 +173,11 @@ def readdressed(statement: Statement, change: Callable[[Address], Address]) -> S
 
 
 def statement_text(statement: Statement, index_names: Sequence[str]) -> str:
-    """One line of `Loops.text`."""
+    """Returns the statement as a line of `Loops.text`."""
     if isinstance(statement, Store):
-        over = f"{statement.over} over i of " if statement.over else ""
+        over = f"{statement.reduction} over i of " if statement.reduction else ""
         place = f"{statement.buffer}[{statement.address.text(index_names)}]"
-        return f"store {place} {statement.how} {over}{statement.value}"
+        return f"store {place} {statement.mode} {over}{statement.value}"
     left = f"{statement.name}: {SHORT[statement.dtype]}"
     within = statement.within if isinstance(statement, (Load, Position)) else ()
     where = f" where {' and '.join(r.text(index_names) for r in within)}" if within else ""
@@ -174,18 +189,42 @@ def statement_text(statement: Statement, index_names: Sequence[str]) -> str:
         return f"{left} = {statement.address.text(index_names)}"
     if isinstance(statement, Scalar):
         return f"{left} = {statement.number}"
-    if isinstance(statement, (Reduce, Scan)):
-        return f"{left} = {statement.op} {'over' if isinstance(statement, Reduce) else 'up to'} j of {statement.value}"
+    if isinstance(statement, Reduce):
+        return f"{left} = {statement.op} over j of {statement.value}"
+    if isinstance(statement, Scan):
+        return f"{left} = {statement.op} up to j of {statement.value}"
     return f"{left} = {statement.op}({', '.join(map(str, statement.arguments))})"
 
 
-def alive(body: Iterable[Statement], also: tuple[type[Statement], ...] = (Position,)) -> tuple[Statement, ...]:
-    """The statements that a store needs, and those of kind `also`: positions may be out of range."""
-    wanted: set[Argument] = set()
-    kept: list[Statement] = []
+def eliminate_dead_code(
+    body: Iterable[Statement], also: tuple[type[Statement], ...] = (Position,)
+) -> tuple[Statement, ...]:
+    """Dead-code elimination: returns the statements that a store, or a statement of the types `also`, depends on.
+
+    By default positions are kept, because the check that they are in range is an effect.
+    """
+    used: set[Argument] = set()
+    live: list[Statement] = []
     for statement in reversed(list(body)):
-        asked = isinstance(statement, also)
-        if asked or isinstance(statement, Store) or statement.name in wanted:
-            wanted.update(statement.arguments)
-            kept.append(statement)
-    return tuple(reversed(kept))
+        is_root = isinstance(statement, also)
+        if is_root or isinstance(statement, Store) or statement.name in used:
+            used.update(statement.arguments)
+            live.append(statement)
+    return tuple(reversed(live))
+
+
+def dependencies(
+    body: Sequence[Statement], values: Iterable[Argument], stop: Set[str] = frozenset()
+) -> tuple[Statement, ...]:
+    """Returns the statements of `body` that `values` depend on, directly or not, in order.
+
+    Dependencies of the values in `stop` are not followed.
+    """
+    used = set(values)
+    found: list[Statement] = []
+    for statement in reversed(body):
+        if not isinstance(statement, Store) and statement.name in used:
+            if statement.name not in stop:
+                used.update(statement.arguments)
+            found.append(statement)
+    return tuple(reversed(found))

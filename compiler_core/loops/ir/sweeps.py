@@ -1,47 +1,48 @@
-"""A body cut into runs over its inner indices, as a kernel does it."""
+"""A body divided into sweeps: runs over the inner indices, between which reductions are complete."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Set
 from dataclasses import dataclass
 
 from compiler_core.loops.ir.loops import Loops
-from compiler_core.loops.ir.statements import Reduce, Statement, Store
+from compiler_core.loops.ir.statements import Reduce, Statement, Store, dependencies
 
 
 @dataclass(frozen=True)
 class Sweep:
-    """`outer` statements, then one run over all inner indices that does the `inner` ones.
+    """The `outer` statements, then one run over all inner indices that executes the `inner` statements.
 
-    `again` are the inner statements of earlier sweeps whose values this one needs; a printer
-    does them anew before `inner`, or has kept their values.  Reduce statements are among
-    `inner`: the sweep accumulates them and its successors see the result.
+    `recomputed` are inner statements of earlier sweeps whose values this sweep needs: a printer repeats them before
+    `inner`, or has kept their values.  Reduce statements are among `inner`: the sweep accumulates them, and later
+    sweeps use the result.
     """
 
     outer: tuple[Statement, ...]
     inner: tuple[Statement, ...]
-    again: tuple[Statement, ...]
+    recomputed: tuple[Statement, ...]
 
 
 def sweeps(loops: Loops, kept: Set[str] = frozenset()) -> list[Sweep]:
-    """The body cut at its reductions: sweep k may use what was reduced in sweeps before k.
+    """Divides the body at its reductions: sweep k may use the results of reductions in sweeps before k.
 
-    The last sweep holds what is left; its `inner` is empty when only outer statements are.  An inner
-    statement is in the first sweep that needs it.  What only led to a value of `kept` is not
-    done again.
+    The last sweep has the remaining statements; its `inner` is empty if all of them are outer ones.  An inner
+    statement is in the first sweep that needs it.  The values `kept` stay in registers or memory between sweeps, so
+    statements that only they depend on are not recomputed.
     """
-    placed = _placed(loops)
-    made: list[Sweep] = []
+    placed = _assign_sweeps(loops)
+    found: list[Sweep] = []
     for k in range(max((at for at, _, _ in placed), default=0) + 1):
         outer = tuple(s for at, swept, s in placed if at == k and not swept)
         inner = tuple(s for at, swept, s in placed if at == k and swept)
         earlier = [s for at, swept, s in placed if at < k and swept and not isinstance(s, Reduce)]
-        made.append(Sweep(outer, inner, _needed(inner, earlier, kept)))
-    return made
+        used = {argument for s in inner for argument in s.arguments}
+        found.append(Sweep(outer, inner, dependencies(earlier, used, kept)))
+    return found
 
 
-def _placed(loops: Loops) -> list[tuple[int, bool, Statement]]:
-    """Each statement, the sweep that it is in and whether it is swept, in order."""
+def _assign_sweeps(loops: Loops) -> list[tuple[int, bool, Statement]]:
+    """Returns for each statement, in order: the number of its sweep, whether it is an inner one, and itself."""
     depth: dict[str, int] = {}
     needed: dict[str, int] = {}
     placed: list[tuple[int, bool, Statement]] = []
@@ -56,14 +57,3 @@ def _placed(loops: Loops) -> list[tuple[int, bool, Statement]]:
             placed[k] = at, swept, s
         needed |= {a: min(at, needed.get(a, at)) for a in s.arguments if isinstance(a, str)}
     return placed
-
-
-def _needed(users: Sequence[Statement], candidates: Sequence[Statement], kept: Set[str]) -> tuple[Statement, ...]:
-    """Those of `candidates` that `users` depend on, directly or not, in order."""
-    wanted = {a for s in users for a in s.arguments}
-    needed: list[Statement] = []
-    for statement in reversed(candidates):
-        if not isinstance(statement, Store) and statement.name in wanted:
-            wanted.update(() if statement.name in kept else statement.arguments)
-            needed.append(statement)
-    return tuple(reversed(needed))

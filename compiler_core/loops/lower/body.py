@@ -1,4 +1,4 @@
-"""What a lowering rule writes into: the loops of one graph node."""
+"""`Body`: the loops of one graph node, which its lowering rule fills."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import replace
 import torch
 
 from compiler_core.loops import ir
-from compiler_core.loops.lower.table import NotLowered, Number, Operand, Symbolic, Value
+from compiler_core.loops.lower.table import Element, NotLowered, Number, Operand, Symbolic
 from compiler_core.records import ItemId
 from compiler_core.support.size_expr import Int, Real, Size, hint, prod
 
@@ -19,12 +19,18 @@ COMPUTE_TYPE = {torch.bfloat16: torch.float32, torch.float16: torch.float32}
 
 
 class Body:
-    """Statements for one node whose result is `out`; `others` are its further results, of the same form, and None
-    for one that nobody reads.
+    """The loops of one node.
 
-    The outer indices run over those dimensions of the result that are not of size 1, in the
-    order in which they lie in memory.  `reduced` gives the input of a reduction, or of one that
-    `scans`: sizes, and the dimensions that become the inner indices.
+    The outer indices are the dimensions of the result whose size is not 1, in the order of their strides.
+
+    Arguments:
+        name: the name of the loops.
+        out: the buffer of the first result.
+        fresh: returns a new name for a value.
+        origin: the items of the record that the statements come from.
+        reduced: of a reduction, its input and the reduced dimensions, which become the inner indices.
+        others: the buffers of further results, of the same sizes; None for one that nothing reads.
+        scans: whether the reduction is a scan, whose result has the sizes of its input.
     """
 
     def __init__(
@@ -39,7 +45,7 @@ class Body:
     ) -> None:
         self.name, self.out, self._fresh, self._origin = name, out, fresh, origin
         self._statements: list[ir.Statement] = []
-        self._loaded: dict[ir.View, Value] = {}
+        self._loaded: dict[ir.TensorView, Element] = {}
         size, stride = out.size, out.stride
         self._inner_dims: list[int] = []
         if reduced is not None:
@@ -47,59 +53,63 @@ class Body:
             size = operand.view.size
             if not scans:
                 stride = _kept_strides(operand.view, out, dims)
-            self._inner_dims = [d for d in _by_stride(operand.view.stride) if d in dims and size[d] != 1]
+            self._inner_dims = [d for d in _dims_by_stride(operand.view.stride) if d in dims and size[d] != 1]
         self._rank = len(size)
-        self._outer_dims = [d for d in _by_stride(stride) if d not in self._inner_dims and size[d] != 1]
+        self._outer_dims = [d for d in _dims_by_stride(stride) if d not in self._inner_dims and size[d] != 1]
         self._size, self._stride = size, stride
         self._others = others
         self.updates: list[Body] = []
         self.draws: list[ir.Call] = []
 
-    def update(self, size: Sequence[Int]) -> Body:
-        """Loops over `size` that write into the result once this body has made it; see `put`."""
+    def add_update(self, size: Sequence[Int]) -> Body:
+        """Adds loops over `size` that run after this body and update its result; see `put`."""
         strides = tuple(prod(size[d + 1 :]) for d in range(len(size)))
         space = replace(self.out, size=tuple(size), stride=strides)
         self.updates.append(Body(self.name, space, self._fresh, self._origin))
         return self.updates[-1]
 
-    def put(self, into: ir.Buffer, at: Sequence[ir.Address], value: Value, adds: bool) -> None:
-        """Write `value` to, or add it at, the coordinates `at` of what an earlier step made."""
-        whole = Operand(ir.View(into.name, into.size, into.stride), into.dtype)
+    def put(self, into: ir.Buffer, at: Sequence[ir.Address], value: Element, adds: bool) -> None:
+        """Replaces the element at the coordinates `at` of an existing buffer by `value`, or adds to it."""
+        whole = Operand(ir.TensorView(into.name, into.size, into.stride), into.dtype)
         argument = self.cast(value, into.dtype).argument
         address = self._address_at(whole, at)
         self._statements.append(ir.Store(into.name, address, argument, self._origin, "+=" if adds else "put"))
 
-    def operand(self, operand: Operand) -> Value:
-        """The element of `operand` that broadcasts to the current index."""
+    def operand(self, operand: Operand) -> Element:
+        """Returns the element of `operand` that broadcasts to the current index."""
         if operand.view not in self._loaded:
-            made = ir.Load(self._fresh(), operand.dtype, operand.view.buffer, self._address(operand.view), self._origin)
-            self._loaded[operand.view] = self._add(made)
+            address = self._address(operand.view)
+            load = ir.Load(self._fresh(), operand.dtype, operand.view.buffer, address, self._origin)
+            self._loaded[operand.view] = self._add(load)
         return self._loaded[operand.view]
 
     def coordinate(self, dim: int, step: Int = 1, start: Int = 0) -> ir.Address:
-        """``start + step * index`` of dimension `dim` of the result."""
+        """Returns ``start + step * index``, where `index` is that of dimension `dim` of the result."""
         return ir.Address(tuple(step if d == dim else 0 for d in (*self._outer_dims, *self._inner_dims)), start)
 
-    def index(self, dim: int, step: Int = 1, start: Int = 0) -> Value:
-        """The same as a value, int64."""
-        return self.at(self.coordinate(dim, step, start))
+    def index(self, dim: int, step: Int = 1, start: Int = 0) -> Element:
+        """Returns `coordinate` as an int64 value."""
+        return self.coordinate_value(self.coordinate(dim, step, start))
 
-    def at(self, coordinate: ir.Address) -> Value:
-        """Any coordinate as a value, int64."""
+    def coordinate_value(self, coordinate: ir.Address) -> Element:
+        """Returns any coordinate as an int64 value."""
         return self._add(ir.Index(self._fresh(), torch.int64, coordinate, self._origin))
 
-    def position(self, value: Value, size: Int, wraps: bool) -> ir.Address:
-        """A coordinate that a tensor holds, in a dimension of `size`; with `wraps`, one below 0 counts from the end."""
+    def position(self, value: Element, size: Int, wraps: bool) -> ir.Address:
+        """Returns a coordinate that is read from a tensor, in a dimension of size `size`.
+
+        With `wraps`, negative values count from the end.
+        """
         value = self.cast(value, torch.int64)
         if wraps:
-            beyond = self.op("add", value, self.number(size, torch.int64))
-            value = self.op("where", self.op("lt", value, 0), beyond, value)
-        made = self._add(ir.Position(self._fresh(), value.argument, size, self._origin))
-        assert isinstance(made.argument, str)
-        return ir.Address(self.coordinate(-1).strides, 0, ((made.argument, 1),))
+            wrapped = self.op("add", value, self.number(size, torch.int64))
+            value = self.op("where", self.op("lt", value, 0), wrapped, value)
+        position = self._add(ir.Position(self._fresh(), value.argument, size, self._origin))
+        assert isinstance(position.argument, str)
+        return ir.Address(self.coordinate(-1).strides, 0, ((position.argument, 1),))
 
-    def load(self, operand: Operand, at: Sequence[ir.Address], within: Sequence[ir.Range] = ()) -> Value:
-        """The element of `operand` at the coordinates `at`; not to be used where a range of `within` does not hold."""
+    def load(self, operand: Operand, at: Sequence[ir.Address], within: Sequence[ir.Range] = ()) -> Element:
+        """Returns the element of `operand` at the coordinates `at`; undefined if a range of `within` does not hold."""
         address = self._address_at(operand, at)
         name, buffer = self._fresh(), operand.view.buffer
         return self._add(ir.Load(name, operand.dtype, buffer, address, self._origin, tuple(within)))
@@ -108,84 +118,84 @@ class Body:
         address = ir.Address(self.coordinate(-1).strides, operand.view.offset)
         for coordinate, size, stride in zip(at, operand.view.size, operand.view.stride, strict=True):
             if stride == 0 and size != 1 and coordinate.values:
-                raise NotLowered("indices into a tensor that is the same everywhere")
-            if coordinate.values:  # also where there is one place only: the check is not to be lost
+                raise NotLowered("indices into an expanded dimension")
+            if coordinate.values:  # kept for a size of 1 too, so that the position is checked
                 address = address + coordinate * (stride if size != 1 else 1)
             elif size != 1:
                 address = address + coordinate * stride
         return address
 
-    def place(self) -> Value:
-        """The row-major number of the current element among those that are reduced."""
+    def reduced_index(self) -> Element:
+        """Returns the row-major number of the current element among those that are reduced."""
         strides: list[Int] = [0] * len(self._outer_dims)
         for d in self._inner_dims:
             strides.append(prod(self._size[k] for k in self._inner_dims if k > d))
         small = isinstance(self.inner_numel, int) and self.inner_numel < 2**31
-        kind = torch.int32 if small else torch.int64  # as long as a float, where it fits
+        kind = torch.int32 if small else torch.int64  # int32 is as wide as a float, so it vectorizes alike
         return self._add(ir.Index(self._fresh(), kind, ir.Address(tuple(strides)), self._origin))
 
-    def number(self, value: Number | Symbolic, dtype: torch.dtype) -> Value:
-        """A number as `dtype`; one that depends on symbols is computed where it is used."""
+    def number(self, value: Number | Symbolic, dtype: torch.dtype) -> Element:
+        """Returns a number as `dtype`; one that depends on symbols is computed in the kernel."""
         if isinstance(value, Real):
             return self.cast(self._add(ir.Scalar(self._fresh(), value, self._origin)), dtype)
         if not isinstance(value, Size):
             return literal(value, dtype)
         strides = (0,) * (len(self._outer_dims) + len(self._inner_dims))
-        made = ir.Index(self._fresh(), torch.int64, ir.Address(strides, value), self._origin)
-        return self.cast(self._add(made), dtype)
+        index = ir.Index(self._fresh(), torch.int64, ir.Address(strides, value), self._origin)
+        return self.cast(self._add(index), dtype)
 
-    def op(self, op: str, *args: Value | Number | Symbolic, dtype: torch.dtype | None = None) -> Value:
-        """Apply `op`; a number has the type of the other arguments."""
+    def op(self, op: str, *args: Element | Number | Symbolic, dtype: torch.dtype | None = None) -> Element:
+        """Applies an operation of `ir.OPS`; numbers are converted to the type of the other arguments."""
         of = args[1:] if op == "where" else args
-        kind = dtype or next((a.dtype for a in of if isinstance(a, Value)), None)
+        kind = dtype or next((a.dtype for a in of if isinstance(a, Element)), None)
         if kind is None:
             raise NotLowered("an operation on numbers alone")
-        values = [a if isinstance(a, Value) else self.number(a, kind) for a in args]
-        made = torch.bool if op in ir.COMPARISONS else kind
-        return self._add(ir.Compute(self._fresh(), made, op, tuple(v.argument for v in values), self._origin))
+        values = [a if isinstance(a, Element) else self.number(a, kind) for a in args]
+        result_type = torch.bool if op in ir.COMPARISONS else kind
+        return self._add(ir.Compute(self._fresh(), result_type, op, tuple(v.argument for v in values), self._origin))
 
-    def cast(self, value: Value | Number | Symbolic, dtype: torch.dtype) -> Value:
-        """`value` as `dtype`; itself where it has that type already."""
-        if not isinstance(value, Value):
+    def cast(self, value: Element | Number | Symbolic, dtype: torch.dtype) -> Element:
+        """Casts `value` to `dtype`, unless it has that type."""
+        if not isinstance(value, Element):
             return self.number(value, dtype)
         if value.dtype == dtype:
             return value
         if dtype in COMPUTE_TYPE and value.dtype is not torch.float32:
-            # from any type to a half type by way of float32, as the hardware does
+            # the hardware converts other types to a half type through float32
             value = self.cast(value, torch.float32)
         elif value.dtype in COMPUTE_TYPE and dtype is not torch.float32:
             value = self.cast(value, torch.float32)
         return self._add(ir.Compute(self._fresh(), dtype, "cast", (value.argument,), self._origin))
 
-    def reduce(self, op: str, value: Value) -> Value:
-        """`value` reduced over the inner indices; itself where there are none."""
+    def reduce(self, op: str, value: Element) -> Element:
+        """Reduces `value` over the inner indices; returns it as it is if there are none."""
         if not self._inner_dims:
             return value
         return self._add(ir.Reduce(self._fresh(), value.dtype, op, value.argument, self._origin))
 
-    def scan(self, op: str, value: Value) -> Value:
-        """`value` reduced up to the current inner index; itself where there is none."""
+    def scan(self, op: str, value: Element) -> Element:
+        """Scans `value` over the inner indices; returns it as it is if there are none."""
         if not self._inner_dims:
             return value
         return self._add(ir.Scan(self._fresh(), value.dtype, op, value.argument, self._origin))
 
-    def uniform(self, vector: int, numel: int, device: int, given: ir.View | None) -> Value:
-        """The random number that dropout of `numel` elements draws for the current one, float32.
+    def uniform(self, vector: int, numel: int, device: int, given: ir.TensorView | None) -> Element:
+        """Returns the float32 random number that dropout of `numel` elements draws for the current element.
 
-        `vector` is how many neighbours eager does at a time, if `given`, a part of an input, begins at an aligned
-        address.
+        `vector` is the number of adjacent elements that a thread of eager's kernel computes at a time, provided that
+        `given`, a view of an input, starts at an aligned address.
         """
         names = tuple(f"{self.name}_{part}" for part in ("seed", "offset", "threads"))
         call = ir.Call(self.name, _DROPOUT, (given, numel, device), {}, (), True, False, self._origin, "", names)
         self.draws.append(call)
         numbers = [self._add(ir.Scalar(self._fresh(), Real(n), self._origin, torch.int64)) for n in names]
-        place = self.at(self._place_of_result())
-        arguments = [v.argument for v in (place, *numbers)]
-        of_eager = ir.Literal(vector, torch.int32)
-        return self._add(ir.Compute(self._fresh(), torch.float32, "uniform", (*arguments, of_eager), self._origin))
+        position = self.coordinate_value(self._result_address())
+        arguments = [v.argument for v in (position, *numbers)]
+        arguments.append(ir.Literal(vector, torch.int32))
+        return self._add(ir.Compute(self._fresh(), torch.float32, "uniform", tuple(arguments), self._origin))
 
-    def store(self, value: Value | Number | Symbolic, result: int = 0) -> None:
-        """A result of the node, cast to its type; the first one is the last statement."""
+    def store(self, value: Element | Number | Symbolic, result: int = 0) -> None:
+        """Stores result number `result` of the node, cast to its type.  The first result is stored last."""
         out = (self.out, *self._others)[result]
         if out is None:
             return
@@ -193,15 +203,15 @@ class Body:
         last = self._statements[-1] if self._statements else None
         if isinstance(last, (ir.Compute, ir.Reduce, ir.Scan)) and last.name == value.argument:
             self._statements[-1] = replace(last, name=out.name)
-            value = Value(out.name, value.dtype)
-        self._statements.append(ir.Store(out.name, self._place_of_result(), value.argument, self._origin))
+            value = Element(out.name, value.dtype)
+        self._statements.append(ir.Store(out.name, self._result_address(), value.argument, self._origin))
 
-    def _place_of_result(self) -> ir.Address:
+    def _result_address(self) -> ir.Address:
         return ir.Address(tuple(self._stride[d] for d in (*self._outer_dims, *self._inner_dims)))
 
     def loops(self) -> ir.Loops:
         outer, inner = (tuple(self._size[d] for d in dims) for dims in (self._outer_dims, self._inner_dims))
-        return ir.Loops(self.name, outer, inner, ir.alive(self._statements))
+        return ir.Loops(self.name, outer, inner, ir.eliminate_dead_code(self._statements))
 
     @property
     def is_reduced(self) -> bool:
@@ -212,11 +222,11 @@ class Body:
     def inner_numel(self) -> Int:
         return prod(self._size[d] for d in self._inner_dims)
 
-    def _add(self, statement: ir.Made) -> Value:
+    def _add(self, statement: ir.ValueStatement) -> Element:
         self._statements.append(statement)
-        return Value(statement.name, statement.dtype)
+        return Element(statement.name, statement.dtype)
 
-    def _address(self, view: ir.View) -> ir.Address:
+    def _address(self, view: ir.TensorView) -> ir.Address:
         missing = self._rank - len(view.size)
         strides = []
         for d in (*self._outer_dims, *self._inner_dims):
@@ -227,17 +237,17 @@ class Body:
         return ir.Address(tuple(strides), view.offset)
 
 
-def literal(value: Number, dtype: torch.dtype) -> Value:
-    """`value` rounded to `dtype`, so that every language prints the same number."""
+def literal(value: Number, dtype: torch.dtype) -> Element:
+    """Returns a literal of `value` rounded to `dtype`, so that every language prints the same number."""
     if dtype is torch.bool:
-        return Value(ir.Literal(bool(value), dtype), dtype)
+        return Element(ir.Literal(bool(value), dtype), dtype)
     if not dtype.is_floating_point:
         if isinstance(value, float) and not math.isfinite(value):
             raise NotLowered(f"{value} as an integer")
         info = torch.iinfo(dtype)
         if not info.min <= int(value) <= info.max:
             raise NotLowered(f"{value} does not fit {dtype}")
-        return Value(ir.Literal(int(value), dtype), dtype)
+        return Element(ir.Literal(int(value), dtype), dtype)
     value = float(value)
     if dtype is torch.float32 and math.isfinite(value):
         try:
@@ -246,16 +256,16 @@ def literal(value: Number, dtype: torch.dtype) -> Value:
             value = math.copysign(math.inf, value)
     elif dtype is not torch.float64 and math.isfinite(value):
         value = torch.tensor(value, dtype=dtype).item()
-    return Value(ir.Literal(value, dtype), dtype)
+    return Element(ir.Literal(value, dtype), dtype)
 
 
-def _by_stride(stride: Sequence[Int]) -> list[int]:
-    """Dimensions from the farthest apart to the closest in memory."""
+def _dims_by_stride(stride: Sequence[Int]) -> list[int]:
+    """Returns the dimensions by decreasing stride."""
     return sorted(range(len(stride)), key=lambda d: -hint(stride[d]))
 
 
-def _kept_strides(view: ir.View, out: ir.Buffer, dims: Sequence[int]) -> tuple[Int, ...]:
-    """The result's strides by dimension of the operand, whichever way `keepdim` was; 0 where it is reduced."""
+def _kept_strides(view: ir.TensorView, out: ir.Buffer, dims: Sequence[int]) -> tuple[Int, ...]:
+    """Returns the result's strides by dimension of the operand, with or without `keepdim`; 0 for reduced dimensions."""
     if len(out.size) == len(view.size):
         return tuple(0 if d in dims else s for d, s in enumerate(out.stride))
     kept = iter(out.stride)

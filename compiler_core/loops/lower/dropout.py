@@ -1,4 +1,4 @@
-"""Dropout on GPUs, with the numbers that eager's kernel would draw."""
+"""Lowering rule for dropout on GPUs, with the random numbers of eager's kernel."""
 
 from __future__ import annotations
 
@@ -7,48 +7,69 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from compiler_core.loops.ir import philox
 from compiler_core.loops.lower.body import COMPUTE_TYPE, Body, literal
-from compiler_core.loops.lower.table import NotLowered, Operand, Value, lowers
+from compiler_core.loops.lower.table import Element, NotLowered, Operand, lowers
 from compiler_core.support.size_expr import prod
 
 aten = torch.ops.aten
-MOST = 2**31
-"""Eager counts more elements with longer numbers."""
+MAX_ELEMENTS = 2**31
+"""For more elements, eager's kernel uses 64-bit indices, and draws differently."""
 
 
 @lowers(aten.native_dropout.default)
 def native_dropout(body: Body, x: Operand, p: float, train: bool | None) -> None:
-    """The result in one product of three, as eager's, and the mask."""
+    """Lowers dropout: the result, as a product of three factors as in eager, and the mask.
+
+    >>> lowered("aten.native_dropout(x, 0.5, True)", x="f32[1024]", device="cuda")
+    native_dropout_seed, native_dropout_offset, native_dropout_threads: drawn from the generator of the GPU
+    native_dropout: for i0 < 1024:
+        v0: i64 = native_dropout_seed
+        v1: i64 = native_dropout_offset
+        v2: i64 = native_dropout_threads
+        v3: i64 = i0
+        v4: f32 = uniform(v3, v0, v1, v2, 4)
+        v5: f32 = load x[i0]
+        v6: bool = eq(v5, v5)
+        v7: bool = ne(v5, v5)
+        v8: bool = or(v6, v7)
+        v9: bool = lt(v4, 0.5)
+        v10: bool = and(v9, v8)
+        v11: f32 = cast(v10)
+        v12: f32 = mul(v5, v11)
+        store getitem_1[i0] = v10
+        getitem: f32 = mul(v12, 2.0)
+        store getitem[i0] = getitem
+    """
     if train is False or p == 1:
-        raise NotLowered("nothing is drawn")
+        raise NotLowered("it draws no random numbers")
     dtype = COMPUTE_TYPE.get(x.dtype, x.dtype)
-    drawn = body.cast(_uniform(body, x), torch.promote_types(dtype, torch.float32))
+    drawn = body.cast(_draw_uniform(body, x), torch.promote_types(dtype, torch.float32))
     value = body.cast(body.operand(x), dtype)
-    # always true, but it lies as what is loaded does: Triton then draws for neighbours in one thread, which share a
-    # philox, and not in a layout of its own, from which mask and product are both converted
-    beside = body.op("or", body.op("eq", value, value), body.op("ne", value, value))
-    kept = body.op("and", body.op("lt", drawn, 1 - p), beside)
+    # always true, but it has the layout of the loaded values: Triton then draws for adjacent elements, which share a
+    # Philox block, in one thread, and not in another layout, from which both mask and product would be converted
+    in_layout_of_input = body.op("or", body.op("eq", value, value), body.op("ne", value, value))
+    kept = body.op("and", body.op("lt", drawn, 1 - p), in_layout_of_input)
     likely = literal(1 - p, dtype).argument.value  # type: ignore[union-attr]
     product = body.op("mul", value, body.cast(kept, dtype))
     body.store(kept, 1)
     body.store(body.op("mul", product, 1 / likely))
 
 
-def _uniform(body: Body, x: Operand) -> Value:
-    """What eager draws for each element; see `philox`."""
+def _draw_uniform(body: Body, x: Operand) -> Element:
+    """Returns the random number that eager draws for the current element; see `philox`."""
     size, device, numel = x.view.size, body.out.device, prod(x.view.size)
     if device.type != "cuda" or device.index is None:
-        raise NotLowered("only what is drawn on a GPU of CUDA is known")
-    if not isinstance(numel, int) or not isinstance(x.view.offset, int) or numel >= MOST:
-        raise NotLowered("how eager's kernel draws depends on a size that is not known, or is very large")
+        raise NotLowered("the random numbers of this device are not known")
+    if not isinstance(numel, int) or not isinstance(x.view.offset, int) or numel >= MAX_ELEMENTS:
+        raise NotLowered("a size is symbolic or very large, and the order in which eager draws depends on it")
     in_order = [prod(size[d + 1 :]) for d in range(len(size))]
     for stride in (x.view.stride, body.out.stride):
         if any(n != 1 and s != t for n, s, t in zip(size, stride, in_order, strict=True)):
-            raise NotLowered("its elements do not lie in memory in their order")
+            raise NotLowered("its elements are not contiguous")
     if x.aligned is False:
-        raise NotLowered("where eager's tensor begins in memory is not known")
+        raise NotLowered("the alignment of eager's tensor is not known")
     if torch.cuda.is_available():
         with _disable_current_modes():
-            if why := philox.differs(device.index, x.dtype):
+            if why := philox.difference_from_eager(device.index, x.dtype):
                 raise NotLowered(why)
-    vector = philox.vector(x.dtype, numel, x.view.offset)
+    vector = philox.vector_width(x.dtype, numel, x.view.offset)
     return body.uniform(vector, numel, device.index, x.view if x.aligned is None else None)

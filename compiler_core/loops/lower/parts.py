@@ -1,4 +1,4 @@
-"""Rules for tensors made of parts of others: each element is read from the part that it lies in."""
+"""Lowering rules for tensors that consist of parts of others: each element is selected from the part it belongs to."""
 
 from __future__ import annotations
 
@@ -8,35 +8,72 @@ import torch
 
 from compiler_core.loops import ir
 from compiler_core.loops.lower.body import Body
-from compiler_core.loops.lower.table import NotLowered, Number, Operand, Symbolic, Value, lowers
+from compiler_core.loops.lower.table import Element, NotLowered, Number, Operand, Symbolic, lowers
 from compiler_core.support.size_expr import Int, Undecided
 
 aten = torch.ops.aten
-MOST_PARTS = 8
-"""Every part is asked whether an element lies in it; PyTorch's kernels copy one after the other."""
+MAX_PARTS = 8
+"""The largest number of parts: each element is compared with every part, while PyTorch copies part after part."""
 
 
 @lowers(aten.cat.default)
 def cat(body: Body, tensors: Sequence[Operand], dim: int = 0) -> None:
+    """Lowers ``cat``: the first tensor that ends after the current index.
+
+    >>> lowered("aten.cat([x, y])", x="f32[4]", y="f32[6]")
+    cat: for i0 < 10:
+        v0: f32 = load x[i0] where 0 <= i0 < 4
+        v1: f32 = load y[i0 - 4] where 0 <= i0 - 4 < 6
+        v2: i64 = i0
+        v3: bool = lt(v2, 4)
+        cat: f32 = where(v3, v0, v1)
+        store cat[i0] = cat
+    """
     dim %= len(body.out.size)
     starts: list[Int] = [0]
     for x in tensors:
         starts.append(starts[-1] + x.view.size[dim])
-    _one_of(body, [_part(body, x, dim, start) for x, start in zip(tensors, starts, strict=False)], dim, starts[1:])
+    _store_selected_part(
+        body, [_load_shifted(body, x, dim, start) for x, start in zip(tensors, starts, strict=False)], dim, starts[1:]
+    )
 
 
 @lowers(aten.stack.default)
 def stack(body: Body, tensors: Sequence[Operand], dim: int = 0) -> None:
+    """Lowers ``stack``: like ``cat`` along a new dimension.
+
+    >>> lowered("aten.stack([x, y])", x="f32[4]", y="f32[4]")
+    stack: for i0 < 2, i1 < 4:
+        v0: f32 = load x[i1] where 0 <= i0 < 1
+        v1: f32 = load y[i1] where 0 <= i0 - 1 < 1
+        v2: i64 = i0
+        v3: bool = lt(v2, 1)
+        stack: f32 = where(v3, v0, v1)
+        store stack[4*i0 + i1] = stack
+    """
     dim %= len(body.out.size)
-    parts = [_slice(body, x, dim, k) for k, x in enumerate(tensors[:MOST_PARTS])]
-    _one_of(body, parts, dim, range(1, len(tensors) + 1))
+    parts = [_load_slice(body, x, dim, k) for k, x in enumerate(tensors[:MAX_PARTS])]
+    _store_selected_part(body, parts, dim, range(1, len(tensors) + 1))
 
 
 @lowers(aten.constant_pad_nd.default)
 def constant_pad_nd(body: Body, x: Operand, pad: Sequence[Int], value: Number | Symbolic = 0) -> None:
+    """Lowers padding with a constant; negative padding crops.
+
+    >>> lowered("aten.constant_pad_nd(x, [1, 0])", x="f32[4]")
+    constant_pad_nd: for i0 < 5:
+        v0: i64 = i0
+        v1: bool = ge(v0, 1)
+        v2: i64 = i0
+        v3: bool = lt(v2, 5)
+        v4: f32 = load x[i0 - 1] where 0 <= i0 - 1 < 4
+        v5: f32 = where(v1, v4, 0.0)
+        constant_pad_nd: f32 = where(v3, v5, 0.0)
+        store constant_pad_nd[i0] = constant_pad_nd
+    """
     at: list[ir.Address] = []
     within: list[ir.Range] = []
-    inside: list[Value] = []
+    inside: list[Element] = []
     for d, size in enumerate(x.view.size):
         last = 2 * (len(x.view.size) - 1 - d)
         low, high = pad[last : last + 2] if last < len(pad) else (0, 0)
@@ -44,7 +81,7 @@ def constant_pad_nd(body: Body, x: Operand, pad: Sequence[Int], value: Number | 
         if low != 0 or high != 0:
             within.append(ir.Range(at[-1], size))
             inside += [body.op(op, body.index(d), bound) for op, bound in (("ge", low), ("lt", size + low))]
-    found: Value | Number | Symbolic = body.load(x, at, within)
+    found: Element | Number | Symbolic = body.load(x, at, within)
     for condition in inside:
         found = body.op("where", condition, found, body.cast(value, x.dtype), dtype=x.dtype)
     body.store(found)
@@ -60,77 +97,117 @@ def slice_scatter(
     end: Int | None = None,
     step: Int = 1,
 ) -> None:
+    """Lowers ``slice_scatter``: `source` inside the slice, `x` outside of it.
+
+    >>> lowered("aten.slice_scatter(x, y, 0, 2, 6)", x="f32[8]", y="f32[4]")
+    slice_scatter: for i0 < 8:
+        v0: f32 = load y[i0 - 2] where 0 <= i0 - 2 < 4
+        v1: f32 = load x[i0]
+        v2: i64 = i0
+        v3: bool = ge(v2, 2)
+        v4: f32 = where(v3, v0, v1)
+        v5: i64 = i0
+        v6: bool = lt(v5, 6)
+        slice_scatter: f32 = where(v6, v4, v1)
+        store slice_scatter[i0] = slice_scatter
+    """
     if step != 1:
-        raise NotLowered("a slice with steps: whether an index is in it is a division")
+        raise NotLowered("a slice with a step: whether it contains an index would need a division")
     dim %= len(x.view.size)
-    first = _start(start, x.view.size[dim])
-    _replace(body, x, _part(body, source, dim, first), dim, first, source.view.size[dim])
+    first = _slice_start(start, x.view.size[dim])
+    _store_replaced(body, x, _load_shifted(body, source, dim, first), dim, first, source.view.size[dim])
 
 
 @lowers(aten.select_scatter.default)
 def select_scatter(body: Body, x: Operand, source: Operand, dim: int, index: Int) -> None:
+    """Lowers ``select_scatter``: `source` at one index of a dimension, `x` elsewhere.
+
+    >>> lowered("aten.select_scatter(x, y, 0, 2)", x="f32[4, 8]", y="f32[8]")
+    select_scatter: for i0 < 4, i1 < 8:
+        v0: f32 = load y[i1] where 0 <= i0 - 2 < 1
+        v1: f32 = load x[8*i0 + i1]
+        v2: i64 = i0
+        v3: bool = ge(v2, 2)
+        v4: f32 = where(v3, v0, v1)
+        v5: i64 = i0
+        v6: bool = lt(v5, 3)
+        select_scatter: f32 = where(v6, v4, v1)
+        store select_scatter[8*i0 + i1] = select_scatter
+    """
     dim %= len(x.view.size)
-    place = _start(index, x.view.size[dim])
-    _replace(body, x, _slice(body, source, dim, place), dim, place, 1)
+    place = _slice_start(index, x.view.size[dim])
+    _store_replaced(body, x, _load_slice(body, source, dim, place), dim, place, 1)
 
 
 @lowers(aten.roll.default)
 def roll(body: Body, x: Operand, shifts: Sequence[Int], dims: Sequence[int] = ()) -> None:
+    """Lowers ``roll``: two parts for each rolled dimension.
+
+    >>> lowered("aten.roll(x, [1], [0])", x="f32[4]")
+    roll: for i0 < 4:
+        v0: f32 = load x[i0 + 3] where 0 <= i0 + 3 < 4
+        v1: f32 = load x[i0 - 1] where 0 <= i0 - 1 < 4
+        v2: i64 = i0
+        v3: bool = lt(v2, 1)
+        roll: f32 = where(v3, v0, v1)
+        store roll[i0] = roll
+    """
     rank = len(x.view.size)
     if not dims and rank != 1:
-        raise NotLowered("roll over all dimensions as one")
+        raise NotLowered("roll of the flattened tensor")
     moved: dict[int, Int] = {}
     for shift, dim in zip(shifts, dims or (0,), strict=True):
         moved[dim % rank] = moved.get(dim % rank, 0) + shift
-    moved = {dim: _in_range(shift, x.view.size[dim]) for dim, shift in moved.items()}
+    moved = {dim: _wrap_shift(shift, x.view.size[dim]) for dim, shift in moved.items()}
     moved = {dim: shift for dim, shift in moved.items() if not (isinstance(shift, int) and shift == 0)}
-    if 2 ** len(moved) > MOST_PARTS:
-        raise NotLowered(f"more than {MOST_PARTS} parts")
-    body.store(_rolled(body, x, moved, {}) if moved else body.operand(x))
+    if 2 ** len(moved) > MAX_PARTS:
+        raise NotLowered(f"more than {MAX_PARTS} parts")
+    body.store(_load_rolled(body, x, moved, {}) if moved else body.operand(x))
 
 
-def _rolled(body: Body, x: Operand, moved: Mapping[int, Int], starts: Mapping[int, Int]) -> Value:
-    """``x`` rolled by `moved` for each dimension; `starts` says where it begins in those that are done::
+def _load_rolled(body: Body, x: Operand, moved: Mapping[int, Int], starts: Mapping[int, Int]) -> Element:
+    """Loads ``x`` rolled by `moved` in each dimension; `starts` has the offsets of the dimensions done already.
 
-    y[i] = x[i - shift + size] if i < shift else x[i - shift]
+    For one dimension: ``x[i - shift + size] if i < shift else x[i - shift]``.
     """
     if not moved:
         at = [body.coordinate(d, start=-starts.get(d, 0)) for d in range(len(x.view.size))]
         return body.load(x, at, [ir.Range(at[d], x.view.size[d]) for d in starts])
     (dim, shift), *rest = moved.items()
-    first, second = (_rolled(body, x, dict(rest), {**starts, dim: at}) for at in (shift - x.view.size[dim], shift))
+    first, second = (_load_rolled(body, x, dict(rest), {**starts, dim: at}) for at in (shift - x.view.size[dim], shift))
     return body.op("where", body.op("lt", body.index(dim), shift), first, second, dtype=body.out.dtype)
 
 
-def _in_range(shift: Int, size: Int) -> Int:
-    """`shift` modulo `size`; a symbolic one may only be short of it once."""
+def _wrap_shift(shift: Int, size: Int) -> Int:
+    """Returns `shift` modulo `size`; a symbolic shift may be between ``-size`` and ``size`` only."""
     if isinstance(shift, int) and isinstance(size, int):
         return shift % size
     try:
-        shift = shift + size if shift < 0 else shift
+        if shift < 0:
+            shift = shift + size
         if 0 <= shift < size:
             return shift
     except Undecided:
         pass
-    raise NotLowered("how often the shift goes around depends on symbols")
+    raise NotLowered("the shift modulo the size depends on symbols")
 
 
-def _part(body: Body, x: Operand, dim: int, start: Int) -> Value:
-    """`x` where it lies from `start` on in dimension `dim` of the result."""
+def _load_shifted(body: Body, x: Operand, dim: int, start: Int) -> Element:
+    """Loads from `x`, which begins at `start` in dimension `dim` of the result; undefined outside of it."""
     at = [body.coordinate(d, start=-start if d == dim else 0) for d in range(len(x.view.size))]
     return body.load(x, at, [ir.Range(at[dim], x.view.size[dim])])
 
 
-def _slice(body: Body, x: Operand, dim: int, place: Int) -> Value:
-    """`x`, which has no dimension `dim`, where it lies at `place` of it."""
+def _load_slice(body: Body, x: Operand, dim: int, place: Int) -> Element:
+    """Loads from `x`, which has no dimension `dim`, and is at index `place` of it; undefined elsewhere."""
     at = [body.coordinate(d) for d in range(len(x.view.size) + 1) if d != dim]
     return body.load(x, at, [ir.Range(body.coordinate(dim, start=-place), 1)])
 
 
-def _one_of(body: Body, parts: Sequence[Value], dim: int, ends: Sequence[Int]) -> None:
-    """The result is the first of `parts` that ends behind the index of `dim`."""
-    if len(ends) > MOST_PARTS:
-        raise NotLowered(f"more than {MOST_PARTS} parts")
+def _store_selected_part(body: Body, parts: Sequence[Element], dim: int, ends: Sequence[Int]) -> None:
+    """Stores the first of `parts` whose end is greater than the index of `dim`."""
+    if len(ends) > MAX_PARTS:
+        raise NotLowered(f"more than {MAX_PARTS} parts")
     values = [body.cast(part, body.out.dtype) for part in parts]
     found = values[-1]
     for value, end in zip(values[-2::-1], ends[-2::-1], strict=True):
@@ -138,8 +215,8 @@ def _one_of(body: Body, parts: Sequence[Value], dim: int, ends: Sequence[Int]) -
     body.store(found)
 
 
-def _replace(body: Body, x: Operand, part: Value, dim: int, start: Int, size: Int) -> None:
-    """The result is `part` at the `size` indices of `dim` from `start` on, and `x` elsewhere."""
+def _store_replaced(body: Body, x: Operand, part: Element, dim: int, start: Int, size: Int) -> None:
+    """Stores `part` at the `size` indices of `dim` from `start` on, and `x` elsewhere."""
     found = body.cast(part, x.dtype)
     kept = body.operand(x)
     outside = [("ge", start)] if start != 0 else []
@@ -149,12 +226,15 @@ def _replace(body: Body, x: Operand, part: Value, dim: int, start: Int, size: In
     body.store(found)
 
 
-def _start(start: Int | None, size: Int) -> Int:
-    """Where a slice begins."""
+def _slice_start(start: Int | None, size: Int) -> Int:
+    """Returns the start of a slice as an index in ``0 .. size``."""
     try:
         if start is None:
             return 0
-        start = start + size if start < 0 else start
-        return 0 if start < 0 else size if start > size else start
+        if start < 0:
+            start = start + size
+        if start < 0:
+            return 0
+        return size if start > size else start
     except Undecided:
-        raise NotLowered("where the slice begins depends on symbols") from None
+        raise NotLowered("the start of the slice depends on symbols") from None

@@ -1,8 +1,8 @@
-"""Rules for elements that are written where a tensor of indices says.
+"""Lowering rules for elements that are written at indices from a tensor.
 
-The result is made first, as a copy of the tensor that is written into; further loops, over what is
-written, then put or add each element at its place.  Where two elements have one place, which of them
-is put is as open as in eager PyTorch, and so is the order of additions.
+There are two loop nests: the first stores the result as a copy of the tensor that is written into, the second, over
+the written elements, replaces elements of the result or adds to them.  If several elements are written at one index,
+it is undefined which of them is stored, and in which order they are added, as in eager PyTorch.
 """
 
 from __future__ import annotations
@@ -14,23 +14,34 @@ import torch
 
 from compiler_core.loops.lower.body import Body
 from compiler_core.loops.lower.indexing import positions
-from compiler_core.loops.lower.table import NotLowered, Number, Operand, Value, lowers
+from compiler_core.loops.lower.table import Element, NotLowered, Number, Operand, lowers
 from compiler_core.support.size_expr import Int
 
 aten = torch.ops.aten
-ADDED = (torch.float32, torch.float64, torch.int32, torch.int64)
-"""The types that GPUs add to memory; what is added in a half type was cast before (`decompose`)."""
+ATOMIC_TYPES = (torch.float32, torch.float64, torch.int32, torch.int64)
+"""The types with atomic additions on GPUs.  Half types are cast before (`autograd/trace/decompositions`)."""
 
 
 @lowers(aten.embedding_dense_backward.default)
 def embedding_dense_backward(
     body: Body, gradient: Operand, index: Operand, rows: Int, padding: int, by_frequency: bool
 ) -> None:
+    """Lowers the gradient of an embedding: adds the gradient of each row to that of the weight.
+
+    >>> lowered("aten.embedding_dense_backward(g, i, 100, -1, False)", g="f32[4, 8]", i="i64[4]")
+    embedding_dense_backward: for i0 < 100, i1 < 8:
+        store embedding_dense_backward[8*i0 + i1] = 0.0
+    embedding_dense_backward: for i0 < 4, i1 < 8:
+        v0: i64 = load i[i0]
+        v1: f32 = load g[8*i0 + i1]
+        v2: i64 = v0 below 100
+        store embedding_dense_backward[i1 + 8*v2] += v1
+    """
     if by_frequency:
-        raise NotLowered("a gradient divided by how often each row was read")
-    _check(body, True)
+        raise NotLowered("a gradient divided by the frequency of each row")
+    _check_supported(body, True)
     body.store(0)
-    update = body.update(gradient.view.size)
+    update = body.add_update(gradient.view.size)
     rank = len(index.view.size)
     at = update.load(index, [update.coordinate(d) for d in range(rank)])
     value = update.operand(gradient)
@@ -43,21 +54,36 @@ def embedding_dense_backward(
 def index_put(
     body: Body, x: Operand, indices: Sequence[Operand | None], values: Operand, accumulate: bool = False
 ) -> None:
+    """Lowers ``x[indices] = values``, or ``+=`` with `accumulate`.
+
+    >>> lowered("aten.index_put(x, [i], y)", x="f32[8]", i="i64[4]", y="f32[4]")
+    index_put: for i0 < 8:
+        v0: f32 = load x[i0]
+        store index_put[i0] = v0
+    index_put: for i0 < 4:
+        v1: f32 = load y[i0]
+        v2: i64 = load i[i0]
+        v3: i64 = add(v2, 8)
+        v4: bool = lt(v2, 0)
+        v5: i64 = where(v4, v3, v2)
+        v6: i64 = v5 below 8
+        store index_put[v6] put v1
+    """
     given = [i for i in indices if i is not None]
     if len(given) == 1 and given[0].dtype is torch.bool and not accumulate:
-        _put_where(body, x, indices, values)
+        _store_masked(body, x, indices, values)
         return
-    _check(body, accumulate)
+    _check_supported(body, accumulate)
     body.store(body.operand(x))
-    update = body.update(_indexed_size(x, indices))
+    update = body.add_update(_indexed_size(x, indices))
     value = update.operand(values)
     update.put(body.out, positions(update, x, indices), value, accumulate)
 
 
-def _put_where(body: Body, x: Operand, indices: Sequence[Operand | None], values: Operand) -> None:
-    """``x[mask] = number``"""
+def _store_masked(body: Body, x: Operand, indices: Sequence[Operand | None], values: Operand) -> None:
+    """Stores the result of ``x[mask] = number``."""
     if any(n != 1 for n in values.view.size):
-        raise NotLowered("as many values as a mask picks, which is not known")
+        raise NotLowered("the number of values depends on a mask")
     first = next(d for d, i in enumerate(indices) if i is not None)
     mask = indices[first]
     assert mask is not None
@@ -68,26 +94,41 @@ def _put_where(body: Body, x: Operand, indices: Sequence[Operand | None], values
 
 @lowers(aten.scatter.src)
 def scatter(body: Body, x: Operand, dim: int, index: Operand, source: Operand) -> None:
+    """Lowers ``scatter`` of a tensor.
+
+    >>> lowered("aten.scatter(x, 0, i, y)", x="f32[8]", i="i64[4]", y="f32[4]")
+    scatter: for i0 < 8:
+        v0: f32 = load x[i0]
+        store scatter[i0] = v0
+    scatter: for i0 < 4:
+        v1: f32 = load y[i0]
+        v2: i64 = load i[i0]
+        v3: i64 = v2 below 8
+        store scatter[v3] put v1
+    """
     _scatter(body, x, dim, index, source, adds=False)
 
 
 @lowers(aten.scatter.value)
 def scatter_value(body: Body, x: Operand, dim: int, index: Operand, value: Number) -> None:
+    """Lowers ``scatter`` of a number.  Like `scatter`."""
     _scatter(body, x, dim, index, value, adds=False)
 
 
 @lowers(aten.scatter_add.default)
 def scatter_add(body: Body, x: Operand, dim: int, index: Operand, source: Operand) -> None:
+    """Lowers ``scatter_add``.  Like `scatter`, with ``+=`` in place of ``put``."""
     _scatter(body, x, dim, index, source, adds=True)
 
 
 def _scatter(body: Body, x: Operand, dim: int, index: Operand, source: Operand | Number, adds: bool) -> None:
-    _check(body, adds)
+    """Writes or adds the elements of `source` at the indices of dimension `dim`."""
+    _check_supported(body, adds)
     rank = len(x.view.size)
     if not rank or len(index.view.size) != rank:
         raise NotLowered("scatter into a tensor without dimensions")
     body.store(body.operand(x))
-    update = body.update(index.view.size)
+    update = body.add_update(index.view.size)
     at = [update.coordinate(d) for d in range(rank)]
     value = update.load(source, at) if isinstance(source, Operand) else update.cast(source, x.dtype)
     at[dim % rank] = update.position(update.operand(index), x.view.size[dim % rank], wraps=False)
@@ -96,40 +137,55 @@ def _scatter(body: Body, x: Operand, dim: int, index: Operand, source: Operand |
 
 @lowers(aten.index_add.default)
 def index_add(body: Body, x: Operand, dim: int, index: Operand, source: Operand, *, alpha: Any = 1) -> None:
-    _at_index(body, x, dim, index, source, adds=True, alpha=alpha)
+    """Lowers ``index_add``.
+
+    >>> lowered("aten.index_add(x, 0, i, y)", x="f32[8, 2]", i="i64[4]", y="f32[4, 2]")
+    index_add: for i0 < 8, i1 < 2:
+        v0: f32 = load x[2*i0 + i1]
+        store index_add[2*i0 + i1] = v0
+    index_add: for i0 < 4, i1 < 2:
+        v1: f32 = load y[2*i0 + i1]
+        v2: i64 = load i[i0]
+        v3: i64 = v2 below 8
+        store index_add[i1 + 2*v3] += v1
+    """
+    _store_slices(body, x, dim, index, source, adds=True, alpha=alpha)
 
 
 @lowers(aten.index_copy.default)
 def index_copy(body: Body, x: Operand, dim: int, index: Operand, source: Operand) -> None:
-    """``x[:, index] = source``, for the dimension `dim`."""
-    _at_index(body, x, dim, index, source, adds=False)
+    """Lowers ``x[:, index] = source``, for the dimension `dim`.  Like `index_add`, with ``put`` in place of ``+=``."""
+    _store_slices(body, x, dim, index, source, adds=False)
 
 
-def _at_index(body: Body, x: Operand, dim: int, index: Operand, source: Operand, adds: bool, alpha: Any = 1) -> None:
-    """Put the slices of `source` at the indices of dimension `dim`, or add `alpha` times them."""
-    _check(body, adds)
+def _store_slices(
+    body: Body, x: Operand, dim: int, index: Operand, source: Operand, adds: bool, alpha: Any = 1
+) -> None:
+    """Writes the slices of `source` at the indices of dimension `dim`, or adds `alpha` times them."""
+    _check_supported(body, adds)
     rank = len(x.view.size)
     if not rank or len(source.view.size) != rank or len(index.view.size) != 1:
         raise NotLowered(f"{'index_add' if adds else 'index_copy'} of tensors without dimensions")
     body.store(body.operand(x))
-    update = body.update(source.view.size)
+    update = body.add_update(source.view.size)
     at = [update.coordinate(d) for d in range(rank)]
-    value: Value = update.operand(source)
+    value: Element = update.operand(source)
     if alpha != 1:
         value = update.op("mul", value, alpha)
     at[dim % rank] = update.position(update.load(index, [at[dim % rank]]), x.view.size[dim % rank], wraps=False)
     update.put(body.out, at, value, adds)
 
 
-def _check(body: Body, adds: bool) -> None:
-    if adds and body.out.dtype not in ADDED:
-        raise NotLowered(f"additions to memory of type {body.out.dtype}")
+def _check_supported(body: Body, adds: bool) -> None:
+    """Checks that the result's type can be added to, and that no deterministic order is required."""
+    if adds and body.out.dtype not in ATOMIC_TYPES:
+        raise NotLowered(f"there are no atomic additions of {body.out.dtype}")
     if body.out.device.type != "cpu" and torch.are_deterministic_algorithms_enabled():
-        raise NotLowered("deterministic algorithms are asked for, and a GPU adds in any order")
+        raise NotLowered("deterministic algorithms are enabled, and the order of additions on a GPU is undefined")
 
 
 def _indexed_size(x: Operand, indices: Sequence[Operand | None]) -> list[Int]:
-    """The size of ``x[indices]``."""
+    """Returns the size of ``x[indices]``."""
     given = [i.view.size for i in indices if i is not None]
     places = [d for d, i in enumerate(indices) if i is not None]
     rank = max(map(len, given), default=0)

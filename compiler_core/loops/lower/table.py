@@ -1,8 +1,11 @@
-"""The table of lowering rules, filled on the line above each rule.
+"""The table of lowering rules, which the decorator `lowers` fills.
 
-A rule gets the `Body` to fill, then the node's arguments, in which a tensor is an `Operand`
-and everything else is as it stands in the graph.  It ends with `body.store(value)`, once for each result,
-or raises `NotLowered`, and then the node stays a call of PyTorch's kernel.
+A rule is called with the `Body` to fill and the arguments of the node: a tensor as an `Operand`, everything else as in
+the graph.  It calls `body.store(value)` once for each result, or raises `NotLowered`; then the node becomes a call of
+PyTorch's operator.
+
+The docstring of each rule shows an operator and the loops that it is lowered to.  The examples are checked by
+`tests/loops/test_docstring_examples.py`, and updated by ``python -m tests.loops.docstring_examples``.
 """
 
 from __future__ import annotations
@@ -17,30 +20,29 @@ from compiler_core.support.size_expr import Real, Size
 
 
 class NotLowered(Exception):
-    """This node is left to PyTorch; the message says why."""
+    """Raised by a rule for a node that becomes a call of PyTorch's operator; the message is the reason."""
 
 
 @dataclass(frozen=True)
 class Operand:
-    """A tensor argument: where it lies, and its type."""
+    """A tensor argument: its view of a buffer, and its type."""
 
-    view: ir.View
+    view: ir.TensorView
     dtype: torch.dtype
     aligned: bool | None = False
-    """Whether its buffer begins at an aligned address, as far as is known; None: it is an input, whose address each
-    call tells."""
+    """Whether its buffer is known to start at an aligned address; None for an input, whose address differs by call."""
 
 
 @dataclass(frozen=True)
-class Value:
-    """A value inside a body."""
+class Element:
+    """A value in a body, of the current index."""
 
     argument: ir.Argument
     dtype: torch.dtype
 
 
-def refuse_bools(x: Value) -> None:
-    """Leave bools to eager's kernel, which raises on them."""
+def refuse_bools(x: Element) -> None:
+    """Raises `NotLowered` for bools, on which eager's kernel raises an error."""
     if x.dtype is torch.bool:
         raise NotLowered("eager's kernel raises on bools")
 
@@ -52,7 +54,11 @@ RULES: dict[torch._ops.OpOverload, Rule] = {}
 
 
 def lowers(*targets: torch._ops.OpOverload) -> Callable[[Rule], Rule]:
-    """Put the decorated rule into the table for each of `targets`."""
+    """Registers the decorated rule for each of `targets`.
+
+    Raises:
+        ValueError: there is a rule for one of them already.
+    """
 
     def register(rule: Rule) -> Rule:
         for target in targets:

@@ -1,1 +1,6 @@
-"""How the work of a loop is divided among blocks and kernels."""
+"""How the work of a loop nest is divided among Triton kernels and their programs (blocks).
+
+`size_rules` has the thresholds.  After fusion, `multi_pass` and then `two_kernel_reduction` split loop nests of which a
+GPU would run too few programs; both use `split_reduction`.  `block_sizes` chooses the block sizes of each kernel.
+Input and output are an `ir.Program` and its `ir.Loops`.
+"""

@@ -1,4 +1,4 @@
-"""How Triton kernels share out work: which indices make a block, how large it is, how many warps compute it."""
+"""How Triton kernels divide their work: which indices a block covers, its sizes, and the number of warps."""
 
 from __future__ import annotations
 
@@ -10,27 +10,28 @@ from compiler_core.loops.ir import affine
 from compiler_core.loops.schedule import size_rules
 from compiler_core.support.size_expr import Int, hint, prod
 
-MOST_IN_A_BLOCK = 32768
-MOST_WARPS = 32
+MAX_BLOCK_ELEMENTS = 32768
+MAX_WARPS = 32
 
 
-def programs(loops: ir.Loops, blocks: Blocks | None = None) -> int:
-    """How many programs run a kernel, for the sizes that the graph was captured with."""
-    if loops.columns:
+def program_count(loops: ir.Loops, blocks: Blocks | None = None) -> int:
+    """Returns the number of programs of a kernel, for the sizes with which the graph was captured."""
+    if loops.column_stores:
         return hint(prod(loops.outer[:-1]))
     blocks = blocks or choose_blocks(loops)
-    return -(-hint(loops.outer_numel) // blocks.i) * (-(-hint(loops.inner_numel) // blocks.j) if blocks.tiled else 1)
+    rows = -(-hint(loops.outer_numel) // blocks.i)
+    return rows * -(-hint(loops.inner_numel) // blocks.j) if blocks.tiled else rows
 
 
 def _with_outer_index(loops: ir.Loops) -> ir.Loops:
-    """`loops`, with an outer index of size 1 where they have none."""
+    """Returns `loops`, with an outer index of size 1 if they have none."""
     if loops.outer:
         return loops
     body = []
     for statement in loops.body:
-        # a value of shape [1, 1] needs a pointer of that shape to go to
+        # Triton stores a value of shape [1, 1] through a pointer of that shape
         stride = int(isinstance(statement, ir.Store) and not loops.is_inner(statement))
-        body.append(ir.readdressed(statement, functools.partial(_with_stride, stride)))
+        body.append(ir.map_addresses(statement, functools.partial(_with_stride, stride)))
     return ir.Loops(loops.name, (1,), loops.inner, tuple(body))
 
 
@@ -38,45 +39,46 @@ def _with_stride(stride: int, address: ir.Address) -> ir.Address:
     return replace(address, strides=(stride, *address.strides))
 
 
-def as_printed(loops: ir.Loops) -> ir.Loops:
-    """`loops` with at least one outer index, and in tiles where that makes accesses wide."""
-    return _in_tiles(_with_outer_index(loops))
+def shape_for_triton(loops: ir.Loops) -> ir.Loops:
+    """Returns `loops` as the Triton printer takes them: with an outer index, and tiled if that makes accesses wide."""
+    return _tile_last_index(_with_outer_index(loops))
 
 
-def _in_tiles(loops: ir.Loops) -> ir.Loops:
-    """`loops`, with the last index as an inner one where an access goes through memory by another, or a load not by it
-    at all."""
+def _tile_last_index(loops: ir.Loops) -> ir.Loops:
+    """Makes the last outer index an inner one if an access is contiguous in another index, or a load does not depend
+    on it at all."""
     last = len(loops.outer) - 1
-    if _picks_rows(loops):
-        return affine.arrange(loops, range(last), [last])
+    if _gathers_rows(loops):
+        return affine.reorder_indices(loops, range(last), [last])
     if loops.inner or not last or hint(loops.outer[last]) < 16:
         return loops
     loads = [s.address.strides for s in loops.body if isinstance(s, ir.Load)]
-    all_ = [*loads, *(s.address.strides for s in loops.body if isinstance(s, ir.Store))]
-    across = [
-        k for k in range(last) if hint(loops.outer[k]) >= 8 and any(s[k] == 1 and hint(s[last]) > 1 for s in all_)
-    ]
-    rest = [k for k in range(last) if k not in across[:1]]
-    wide = _power_of_2_in(loops.outer[last]) >= size_rules.current().tile
+    accesses = [*loads, *(s.address.strides for s in loops.body if isinstance(s, ir.Store))]
+    large = [k for k in range(last) if hint(loops.outer[k]) >= 8]
+    contiguous = [k for k in large if any(s[k] == 1 and hint(s[last]) > 1 for s in accesses)]
+    if contiguous:
+        rest = [k for k in range(last) if k != contiguous[0]]
+        return affine.reorder_indices(loops, [*rest, contiguous[0]], [last])
+    wide = _power_of_2_divisor(loops.outer[last]) >= size_rules.current_rules().tile
     by_row = wide and any(any(s) and not s[last] for s in loads)
-    in_place = any(isinstance(s, ir.Store) and s.how != "=" for s in loops.body)
-    return affine.arrange(loops, [*rest, *across[:1]], [last]) if across or (by_row and not in_place) else loops
+    return affine.reorder_indices(loops, range(last), [last]) if by_row and not loops.scatters else loops
 
 
-def _picks_rows(loops: ir.Loops) -> bool:
-    """Whether positions are the same for all of the last index: looked at once for each row, accesses are wide."""
+def _gathers_rows(loops: ir.Loops) -> bool:
+    """Whether no position depends on the last index, so that each is read once for a row, and accesses are wide."""
     last = len(loops.outer) - 1
-    if loops.inner or not loops.may_fail or last < 1 or hint(loops.outer[last]) < size_rules.current().tile:
+    if loops.inner or not loops.may_fail or last < 1 or hint(loops.outer[last]) < size_rules.current_rules().tile:
         return False
-    rows = affine.arrange(loops, range(last), [last])
+    rows = affine.reorder_indices(loops, range(last), [last])
     return not any(isinstance(s, ir.Position) and rows.is_inner(s) for s in rows.body)
 
 
 @dataclass(frozen=True)
 class Blocks:
-    """How much one program does at a time; `j` is 0 in a kernel without inner indices.
+    """The block sizes of a kernel: one program processes `i` outer by `j` inner indices at a time.
 
-    Where it is `tiled`, programs share out the inner indices too; else each program does all of them.
+    `j` is 0 in a kernel without inner indices.  If the kernel is `tiled`, its inner indices are divided among programs
+    too; otherwise each program runs over all of them.
     """
 
     i: int
@@ -84,81 +86,87 @@ class Blocks:
     num_warps: int
     tiled: bool = False
     stages: int = 1
-    """So many blocks of a row are on their way from memory at a time, where a row is several."""
+    """The number of blocks of a row that are loaded ahead, if a row has several."""
 
     def text(self) -> str:
-        sizes = [f"{self.i} rows" if self.j else f"{self.i} elements"] + [f"{self.j} columns"] * bool(self.j)
-        warps = f"{self.num_warps} warp{'s' if self.num_warps > 1 else ''}"
-        return ", ".join([" x ".join(sizes), warps, *([f"{self.stages} stages"] if self.stages > 1 else [])])
+        """Returns, for example, ``8 rows x 1024 columns, 4 warps``."""
+        parts = [f"{self.i} rows x {self.j} columns" if self.j else f"{self.i} elements"]
+        parts.append("1 warp" if self.num_warps == 1 else f"{self.num_warps} warps")
+        if self.stages > 1:
+            parts.append(f"{self.stages} stages")
+        return ", ".join(parts)
 
 
-def candidates(loops: ir.Loops) -> list[Blocks]:
-    """Blocks that are worth a try, those that `choose_blocks` takes first."""
+def candidate_blocks(loops: ir.Loops) -> list[Blocks]:
+    """Returns the block sizes to try, first those of `choose_blocks`."""
     usual = choose_blocks(loops)
     found = [usual]
-    most_i = _power_of_2(hint(loops.outer[-1] if loops.columns else loops.outer_numel))
+    most_i = _next_power_of_2(hint(loops.outer[-1] if loops.column_stores else loops.outer_numel))
     for i in (usual.i, usual.i // 2, usual.i * 2):
         for j, stages in _inner_candidates(loops, usual):
             for warps in (usual.num_warps, usual.num_warps // 2, usual.num_warps * 2):
-                fits = 1 <= i <= most_i and i * max(j, 1) <= MOST_IN_A_BLOCK and 1 <= warps <= MOST_WARPS
-                # one change at a time, warps beside it
+                fits = 1 <= i <= most_i and i * max(j, 1) <= MAX_BLOCK_ELEMENTS and 1 <= warps <= MAX_WARPS
+                # change one of i and (j, stages) at a time, besides the warps
                 if fits and (i == usual.i or (j, stages) == (usual.j, usual.stages)):
                     found.append(replace(usual, i=i, j=j, stages=stages, num_warps=warps))
     return list(dict.fromkeys(found))
 
 
 def _inner_candidates(loops: ir.Loops, usual: Blocks) -> list[tuple[int, int]]:
-    """Block sizes and stages for the inner indices: all of a row at once, or parts of it."""
-    if not usual.j or loops.columns:
+    """Returns block sizes and stages for the inner indices: a whole row at once, or parts of it."""
+    if not usual.j or loops.column_stores:
         return [(usual.j, usual.stages)]
-    row = _power_of_2(hint(loops.inner_numel))
+    row = _next_power_of_2(hint(loops.inner_numel))
     if usual.tiled:
         return [(j, 1) for j in (usual.j, usual.j // 2, usual.j * 2) if 1 <= j <= row]
-    whole = [(row, 1)] if row <= size_rules.current().whole_row else []
+    whole = [(row, 1)] if row <= size_rules.current_rules().max_whole_row else []
     return [*whole, *((j, stages) for j in sorted({1024, 4096, usual.j}) if j < row for stages in (1, 3))]
 
 
 def choose_blocks(loops: ir.Loops) -> Blocks:
-    """Blocks that keep loads wide, threads busy and a whole row in registers where it fits."""
-    rules = size_rules.current()
-    outer = _power_of_2(_extent(loops.outer_numel))
+    """Chooses block sizes with wide loads and busy threads, and with a whole row in registers if it fits."""
+    rules = size_rules.current_rules()
+    outer = _next_power_of_2(_planned_size(loops.outer_numel))
     if not loops.inner:
         i = min(outer, rules.block)
         return Blocks(i, 0, max(1, min(4, i // 128)))
-    inner = _power_of_2(_extent(loops.inner_numel))
-    if loops.columns:  # each program keeps the sums of whole rows
-        i = max(1, min(_power_of_2(hint(loops.outer[-1])), rules.block // inner))
+    inner = _next_power_of_2(_planned_size(loops.inner_numel))
+    if loops.column_stores:  # each program accumulates whole rows
+        i = max(1, min(_next_power_of_2(hint(loops.outer[-1])), rules.block // inner))
         return Blocks(i, inner, max(1, min(16, i * inner // 512)))
     if not any(isinstance(s, (ir.Reduce, ir.Scan)) for s in loops.body):
-        across = goes_across(loops) or _stores_across(loops)
+        across = has_strided_rows(loops) or _has_strided_stores(loops)
         if loops.may_fail:
-            j = min(inner, rules.picked)
+            j = min(inner, rules.gather_block)
             i = max(1, min(outer, rules.block // j))
         else:
-            j = min(inner, rules.tile) if across else min(rules.block, _power_of_2_in(loops.inner[-1]))
+            j = min(inner, rules.tile) if across else min(rules.block, _power_of_2_divisor(loops.inner[-1]))
             i = min(outer, rules.tile if across else max(1, rules.block // j))
         return Blocks(i, j, max(1, i * j // (512 if across else 256)), tiled=True)
-    if goes_across(loops):
-        i = min(outer, 128 // _narrowest(loops))
+    if has_strided_rows(loops):
+        i = min(outer, rules.strided_row_bytes // _smallest_element_bytes(loops))
         if -(-outer // i) < rules.few_programs and sum(bool(sweep.inner) for sweep in ir.sweeps(loops)) > 1:
-            i = min(outer, 32 // _narrowest(loops))  # narrower accesses, but more programs that keep what they read
-        j = inner if i * inner <= rules.whole else max(rules.part_of_row // i, rules.tile)
+            # narrower accesses, but more programs, which keep what they read
+            i = min(outer, rules.strided_row_bytes // 2 // _smallest_element_bytes(loops))
+        j = inner if i * inner <= rules.max_kept_elements else max(rules.row_part // i, rules.tile)
     else:
-        j = inner if inner <= rules.whole_row else rules.part_of_row
+        j = inner if inner <= rules.max_whole_row else rules.row_part
         i = max(1, min(outer, rules.block // j))
     return Blocks(i, j, max(1, min(16, i * j // 512)))
 
 
-def parts_to_keep(loops: ir.Loops) -> int:
-    """In how many parts the inner indices go, so that a program can keep one."""
-    adjacent = 128 // _narrowest(loops) if goes_across(loops) else 1
-    return -(-hint(loops.inner_numel) * min(adjacent, hint(loops.outer_numel)) // size_rules.current().whole)
+def parts_that_fit(loops: ir.Loops) -> int:
+    """Returns into how many parts to divide the inner indices, so that a program can keep one in registers."""
+    rules = size_rules.current_rules()
+    adjacent = rules.strided_row_bytes // _smallest_element_bytes(loops) if has_strided_rows(loops) else 1
+    elements = hint(loops.inner_numel) * min(adjacent, hint(loops.outer_numel))
+    return -(-elements // rules.max_kept_elements)
 
 
-def goes_across(loops: ir.Loops) -> bool:
-    """Whether rows lie across memory: elements that lie side by side there belong to different outer indices.
+def has_strided_rows(loops: ir.Loops) -> bool:
+    """Whether elements that are adjacent in memory belong to different outer indices (rows).
 
-    What one of the two indices does not move, a mask of rows say, lies well for either.
+    Loads with stride 0 in one of the two indices (a mask of rows) do not count.
     """
     last = len(loops.outer) - 1
     strides = [s.address.strides for s in loops.body if isinstance(s, ir.Load) and loops.is_inner(s)]
@@ -168,8 +176,8 @@ def goes_across(loops: ir.Loops) -> bool:
     return columns > rows
 
 
-def _narrowest(loops: ir.Loops) -> int:
-    """Bytes of the narrowest element that is loaded for each outer and inner index."""
+def _smallest_element_bytes(loops: ir.Loops) -> int:
+    """Returns the bytes of the smallest element among the loads that depend on the last outer and an inner index."""
     last = len(loops.outer) - 1
     sizes = [
         s.dtype.itemsize
@@ -179,21 +187,22 @@ def _narrowest(loops: ir.Loops) -> int:
     return max(1, min(sizes, default=4))
 
 
-def _extent(numel: Int) -> int:
-    """How many elements blocks are made for: a symbolic number may have been captured when it was small."""
-    return numel if isinstance(numel, int) else max(hint(numel), size_rules.current().likely)
+def _planned_size(numel: Int) -> int:
+    """Returns the number of elements to choose blocks for: a symbolic one may have been small at capture only."""
+    return numel if isinstance(numel, int) else max(hint(numel), size_rules.current_rules().min_symbolic_size)
 
 
-def _stores_across(loops: ir.Loops) -> bool:
-    """Whether a store goes through memory by the last outer index rather than by the inner one."""
+def _has_strided_stores(loops: ir.Loops) -> bool:
+    """Whether a store is contiguous in the last outer index and not in the last inner one."""
     strides = [s.address.strides for s in loops.body if isinstance(s, ir.Store) and loops.outer]
     return any(s[len(loops.outer) - 1] == 1 and hint(s[-1]) > 1 for s in strides)
 
 
-def _power_of_2_in(size: Int) -> int:
-    """The greatest power of 2 that divides it; 1 where that is not known."""
+def _power_of_2_divisor(size: Int) -> int:
+    """Returns the largest power of 2 that divides `size`; 1 if `size` is symbolic."""
     return size & -size if isinstance(size, int) else 1
 
 
-def _power_of_2(n: int) -> int:
+def _next_power_of_2(n: int) -> int:
+    """Returns the least power of 2 that is at least `n`."""
     return 1 << (n - 1).bit_length()

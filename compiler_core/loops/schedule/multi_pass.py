@@ -1,18 +1,25 @@
-"""A few long rows that are gone through several times, as one kernel for each time.
+"""Splits kernels that sweep over a few long rows several times into one kernel for each pass.
 
-A Triton kernel's programs share out the outer indices.  Where these are few (the channels of a
-batch norm) and each row is gone through more than once, the times become kernels of their own,
-each of which can keep a whole GPU busy: reductions are cut in parts (`split`), and what needs no
-reduction any more is shared out by elements::
+The outer indices of a Triton kernel are divided among its programs.  If these indices are few (the channels of a batch
+norm) and there is more than one sweep over each row, each pass becomes a kernel that can use a whole GPU: reductions
+are split (`two_kernel_reduction`), and a pass without a reduction is divided by elements.
 
-    norm: for i0 < 32: over j0 < 1048576:         norm_stage0: for i0 < 32: over j0 < 1048576:
-        x = load x[1048576*i0 + j0]                   x = load x[1048576*i0 + j0]
-        sum = sum over j of x                         sum = sum over j of x
-        y = sub(x, sum)                               store sum_of_row[i0] = sum
-        store out[1048576*i0 + j0] = y            norm: for i0 < 32, i1 < 1048576:
-                                                      sum = load sum_of_row[i0]
-                                                      x = load x[1048576*i0 + i1]
-                                                      ...
+>>> split("split_passes", "aten.sub(x, aten.sum(x, [1], True))", x="f32[32, 1048576]", device="cuda")
+forward_0: for i0 < 32: over j0 < 1048576:
+    v0: f32 = load x[1048576*i0 + j0]
+    sum_1: f32 = sum over j of v0
+    sub: f32 = sub(v0, sum_1)
+    store sub[1048576*i0 + j0] = sub
+---
+forward_0_stage0: for i0 < 32: over j0 < 1048576:
+    v0: f32 = load x[1048576*i0 + j0]
+    sum_1: f32 = sum over j of v0
+    store sum_1_of_row[i0] = sum_1
+forward_0: for i0 < 32, i1 < 1048576:
+    v0: f32 = load x[1048576*i0 + i1]
+    sum_1: f32 = load sum_1_of_row[i0]
+    sub: f32 = sub(v0, sum_1)
+    store sub[1048576*i0 + i1] = sub
 """
 
 from __future__ import annotations
@@ -23,69 +30,76 @@ from dataclasses import replace
 from compiler_core.loops import ir
 from compiler_core.loops.ir import affine
 from compiler_core.loops.schedule import size_rules, split_reduction
-from compiler_core.loops.schedule.block_sizes import programs
+from compiler_core.loops.schedule.block_sizes import has_strided_rows, program_count
 from compiler_core.support.size_expr import hint, prod
 
 
-def in_stages(program: ir.Program) -> ir.Program:
-    """`program`, with kernels for each time in place of loops on a GPU that go through a few long rows several
-    times."""
+def split_passes(program: ir.Program) -> ir.Program:
+    """Splits the loops of `program` on a GPU that sweep over a few long rows several times."""
     buffers = dict(program.buffers)
     steps: list[ir.Step] = []
     for step in program.steps:
         if isinstance(step, ir.Loops) and program.language(step) == "triton":
-            steps += _stages(step, buffers)
+            steps += _pass_kernels(step, buffers)
         else:
             steps.append(step)
     return replace(program, steps=tuple(steps), buffers=buffers)
 
 
-def _stages(loops: ir.Loops, buffers: dict[str, ir.Buffer]) -> list[ir.Loops]:
-    """`loops`, or a kernel for each time that they go through their rows; new buffers go into `buffers`."""
+def _pass_kernels(loops: ir.Loops, buffers: dict[str, ir.Buffer]) -> list[ir.Loops]:
+    """Returns `loops`, or a kernel for each sweep over their rows; new buffers are added to `buffers`."""
     sweeps = ir.sweeps(loops)
-    times = _times(loops, sweeps)
-    if loops.columns or len(times) < 2:
-        return [loops]  # what walks through the rows of a part keeps sums over columns on the way
-    running, rules = programs(loops), size_rules.current()
-    if running >= rules.enough_programs or hint(prod(loops.space)) < rules.long * running:
+    passes = _row_passes(loops, sweeps)
+    if loops.column_stores or len(passes) < 2:
+        return [loops]  # loops with column stores accumulate over the rows of a part, in order
+    running, rules = program_count(loops), size_rules.current_rules()
+    strided = has_strided_rows(loops)
+    least = rules.min_strided_multi_pass_elements if strided else rules.min_multi_pass_elements
+    if running >= rules.enough_programs or hint(prod(loops.space)) < least * running:
         return [loops]
-    kept = _row_buffers(loops, buffers)
-    stages = [_stage(loops, sweeps, time, kept) for time in times]
+    kept = _add_row_buffers(loops, buffers)
+    stages = [_pass_kernel(loops, sweeps, numbers, kept) for numbers in passes]
     idle = set(kept.values()) - {name for stage in stages for name in stage.reads}
     for name in idle:
         del buffers[name]
-    return [_finished(stage, idle, last=stage is stages[-1]) for stage in stages]
+    return [_finish_kernel(stage, idle, last=stage is stages[-1]) for stage in stages]
 
 
-def _times(loops: ir.Loops, sweeps: Sequence[ir.Sweep]) -> list[range]:
-    """The sweeps that go through the rows; those that `split` makes one of are together."""
-    times: list[range] = []
+def _row_passes(loops: ir.Loops, sweeps: Sequence[ir.Sweep]) -> list[range]:
+    """Returns the numbers of the sweeps of each pass; sweeps that `split_reduction` joins are one pass."""
+    passes: list[range] = []
     for k, sweep in enumerate(sweeps):
-        if times and times[-1].stop == k and sweep.inner and split_reduction.made_of_distances(loops, sweep):
-            times[-1] = range(times[-1].start, k + 1)
+        if (
+            passes
+            and passes[-1].stop == k
+            and sweep.inner
+            and split_reduction.has_only_squared_deviations(loops, sweep)
+        ):
+            passes[-1] = range(passes[-1].start, k + 1)
         elif sweep.inner:
-            times.append(range(k, k + 1))
-    return times
+            passes.append(range(k, k + 1))
+    return passes
 
 
-def _row_buffers(loops: ir.Loops, buffers: dict[str, ir.Buffer]) -> dict[str, str]:
-    """A new buffer, with an element for each row, for each reduction."""
+def _add_row_buffers(loops: ir.Loops, buffers: dict[str, ir.Buffer]) -> dict[str, str]:
+    """Adds a buffer with an element for each row for each reduction; returns their names."""
     device = buffers[loops.writes[0]].device
     names = {}
     for s in loops.body:
         if isinstance(s, ir.Reduce):
-            names[s.name] = name = split_reduction.unused(f"{s.name}_of_row", loops, buffers)
+            name = split_reduction.unused_name(f"{s.name}_of_row", loops, buffers)
+            names[s.name] = name
             buffers[name] = ir.Buffer(name, s.dtype, (loops.outer_numel,), (1,), device, "loops", s.origin)
     return names
 
 
-def _stage(loops: ir.Loops, sweeps: Sequence[ir.Sweep], time: range, kept: dict[str, str]) -> ir.Loops:
-    """What the sweeps of one time do, and the outer statements that were waiting for them."""
-    here = [s for k in time for s in sweeps[k].inner]
-    first = 0 if time.start == 0 else time.start + 1
-    here += [s for sweep in sweeps[first : time.stop + 1] for s in sweep.outer]
-    done = {s.name for sweep in sweeps[: time.start] for s in sweep.inner if isinstance(s, ir.Reduce)}
-    row = affine.contiguous(loops.outer, range(len(loops.outer)), len(loops.space))
+def _pass_kernel(loops: ir.Loops, sweeps: Sequence[ir.Sweep], numbers: range, kept: dict[str, str]) -> ir.Loops:
+    """Returns the kernel of one pass: its sweeps, and the outer statements that depend on their reductions."""
+    here = [s for k in numbers for s in sweeps[k].inner]
+    first = 0 if numbers.start == 0 else numbers.start + 1
+    here += [s for sweep in sweeps[first : numbers.stop + 1] for s in sweep.outer]
+    done = {s.name for sweep in sweeps[: numbers.start] for s in sweep.inner if isinstance(s, ir.Reduce)}
+    row = affine.row_major_address(loops.outer, range(len(loops.outer)), len(loops.space))
     body: list[ir.Statement] = []
     for s in loops.body:
         if isinstance(s, ir.Reduce) and s.name in done:
@@ -94,14 +108,14 @@ def _stage(loops: ir.Loops, sweeps: Sequence[ir.Sweep], time: range, kept: dict[
             body += [s, ir.Store(kept[s.name], row, s.name, s.origin)]
         elif not isinstance(s, (ir.Reduce, ir.Store)) or s in here:
             body.append(s)
-    return replace(loops, name=f"{loops.name}_stage{time.start}", body=split_reduction.needed(body))
+    return replace(loops, name=f"{loops.name}_stage{numbers.start}", body=split_reduction.live_statements(body))
 
 
-def _finished(stage: ir.Loops, idle: set[str], last: bool) -> ir.Loops:
-    """Without what nobody reads; without a reduction, no index needs to be an inner one."""
-    body = split_reduction.needed(s for s in stage.body if not isinstance(s, ir.Store) or s.buffer not in idle)
+def _finish_kernel(stage: ir.Loops, idle: set[str], last: bool) -> ir.Loops:
+    """Removes stores to the buffers `idle`, which nothing reads; without a reduction, makes all indices outer ones."""
+    body = split_reduction.live_statements(s for s in stage.body if not isinstance(s, ir.Store) or s.buffer not in idle)
     name = stage.name.rpartition("_")[0] if last else stage.name
-    made = replace(stage, name=name, body=body)
+    finished = replace(stage, name=name, body=body)
     if not any(isinstance(s, (ir.Reduce, ir.Scan)) for s in body):
-        made = affine.arrange(made, range(len(made.space)), [])
-    return affine.simplify(made)
+        finished = affine.reorder_indices(finished, range(len(finished.space)), [])
+    return affine.canonicalize(finished)

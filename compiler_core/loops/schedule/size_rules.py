@@ -1,8 +1,8 @@
-"""The sizes at which a Triton kernel is made in one way or another, in one place.
+"""The thresholds of size that decide how Triton kernels are made, in one place.
 
-`SizeRules` holds the numbers; the passes read the rules in force by `current()`.  Users always get `USUAL`.  Tests put
-others in force (`used`), so that what is made for sizes of millions is made for a few elements too and can be run
-anywhere.  Whatever the rules are, kernels compute the same.
+`SizeRules` holds the numbers; passes read the rules in force with `current_rules`.  Users always get `DEFAULT_RULES`.
+Tests replace them (`override_rules`), so that kernels that are made for millions of elements are made for a few, and
+can run anywhere.  The results of kernels do not depend on the rules.
 """
 
 from __future__ import annotations
@@ -14,83 +14,87 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class ColumnLimits:
-    """When sums over columns join loops over rows (`columns`)."""
+class MixOrderLimits:
+    """When reductions over columns join reductions over rows (`mix_order_reduction`)."""
 
-    most_parts: int
-    """The rows are cut in so many parts at most, one for each program or thread."""
-    least_parts: int
-    least_rows: int
-    """Rows of a part: with so many, what a part stores is little beside what it reads."""
-    least_elements: int
-    """Fewer elements are as well read twice."""
-    in_hand: int = 0
-    """Elements that all programs together have in hand at a time: with fewer, memory waits for them ..."""
-    in_all: int = 1 << 20
-    """... which costs more than a second kernel where there are more than so many elements in all."""
+    max_parts: int
+    """The rows are divided into at most so many parts, one for each program or thread."""
+    min_parts: int
+    min_rows: int
+    """The least number of rows of a part: with so many, a part stores little compared with what it reads."""
+    min_elements: int
+    """Matrices of fewer elements are read twice at no extra cost."""
+    min_concurrent_elements: int = 0
+    """The least number of elements that all programs together process at a time; with fewer, memory latency shows."""
+    few_elements: int = 1 << 20
+    """That latency costs more than a second kernel only if the matrix has more than so many elements."""
 
 
 @dataclass(frozen=True)
 class SizeRules:
-    """The numbers that choose between ways to make a Triton kernel; the values are for large GPUs."""
+    """The thresholds; the default values are for large GPUs."""
 
-    # one kernel in two (`two_kernel_reduction`), or one for each time it goes through its rows (`multi_pass`)
+    # -- one kernel as several (`two_kernel_reduction`, `multi_pass`)
     enough_programs: int = 256
-    """A kernel of so many programs stays whole."""
-    wanted_programs: int = 512
-    """Some four programs for each of a large GPU's multiprocessors, which all run at once."""
-    little: int = 1 << 13
-    """So many elements for each program take less time than another kernel."""
-    least_part: int = 256
-    """Each part has at least so many elements."""
-    most_parts: int = 1024
-    """More parts would make the second kernel, of few programs, a slow one."""
-    long: int = 1 << 15
-    """So many elements for each program take longer than starting some more kernels."""
+    """A kernel of so many programs is not split."""
+    target_programs: int = 512
+    """The number of programs to aim at: about four for each multiprocessor of a large GPU, which all run at once."""
+    min_split_elements: int = 1 << 13
+    """Up to so many elements for each program take less time than another kernel."""
+    min_part: int = 256
+    """The least number of elements of a part."""
+    max_parts: int = 1024
+    """More parts would make the second kernel, which has few programs, slow."""
+    min_multi_pass_elements: int = 1 << 15
+    """So many elements for each program take longer than some more launches."""
+    min_strided_multi_pass_elements: int = 1 << 13
+    """The same if rows are strided, where a program has more rows and there are fewer programs."""
 
-    # several kernels as one (`columns`, `horizontal`)
-    columns: ColumnLimits = ColumnLimits(
-        most_parts=256, least_parts=16, least_rows=8, least_elements=0, in_hand=1 << 16
+    # -- several kernels as one (`mix_order_reduction`, `horizontal`)
+    mix_order: MixOrderLimits = MixOrderLimits(
+        max_parts=512, min_parts=16, min_rows=8, min_elements=0, min_concurrent_elements=1 << 16
     )
-    """Of parts, two programs for each of a large GPU's multiprocessors."""
-    small: int = 1 << 18
-    """A GPU goes through so many elements in about the time that a launch takes."""
+    """`max_parts` is four programs for each multiprocessor of a large GPU."""
+    max_horizontal_elements: int = 1 << 18
+    """A GPU processes so many elements in about the time of a launch."""
 
-    # the blocks of a kernel (`codegen.blocks`)
+    # -- block sizes (`block_sizes`)
     block: int = 1024
-    """Elements that a program does at a time, where nothing is reduced or rows are short."""
+    """The elements that a program processes at a time, if nothing is reduced or rows are short."""
     tile: int = 64
-    """The side of a tile, where accesses go through memory in two directions."""
-    picked: int = 512
-    """Elements of a row that a program does at a time where positions are looked up for each row."""
+    """The side of a tile, if accesses are contiguous in two different indices."""
+    strided_row_bytes: int = 64
+    """The adjacent bytes that a program reads at a time if rows are strided: twice the least that a GPU reads."""
+    gather_block: int = 512
+    """The elements of a row that a program processes at a time, if positions are read for each row."""
     few_programs: int = 128
-    """Fewer than a large GPU has multiprocessors."""
-    whole: int = 8192
-    """Elements of a part that a program goes through twice and keeps meanwhile."""
-    whole_row: int = 16384
-    """A row of so many elements fits in a program's registers."""
-    part_of_row: int = 4096
-    """Elements of a longer row that a program does at a time."""
-    likely: int = 256
-    """Blocks for a symbolic number of elements are made for at least so many."""
+    """Fewer programs than a large GPU has multiprocessors."""
+    max_kept_elements: int = 8192
+    """The elements that a program can keep in registers between two sweeps over them."""
+    max_whole_row: int = 16384
+    """A row of up to so many elements fits in the registers of a program."""
+    row_part: int = 4096
+    """The elements of a longer row that a program processes at a time."""
+    min_symbolic_size: int = 256
+    """Blocks for a symbolic number of elements are chosen for at least so many."""
 
-    # the text (`codegen.triton`)
-    far: int = 2**31 - 2**16
-    """Indices and addresses that reach so far have 64 bits."""
-
-
-USUAL = SizeRules()
-_current: ContextVar[SizeRules] = ContextVar("size_rules", default=USUAL)
+    # -- the kernel's text (`codegen/triton`)
+    max_int32_reach: int = 2**31 - 2**16
+    """Indices and addresses that reach this number have 64 bits."""
 
 
-def current() -> SizeRules:
-    """The rules in force."""
+DEFAULT_RULES = SizeRules()
+_current: ContextVar[SizeRules] = ContextVar("size_rules", default=DEFAULT_RULES)
+
+
+def current_rules() -> SizeRules:
+    """Returns the rules in force."""
     return _current.get()
 
 
 @contextmanager
-def used(rules: SizeRules) -> Iterator[None]:
-    """Have kernels made by `rules` inside."""
+def override_rules(rules: SizeRules) -> Iterator[None]:
+    """Puts `rules` in force inside the context."""
     token = _current.set(rules)
     try:
         yield

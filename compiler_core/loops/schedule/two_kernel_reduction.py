@@ -1,13 +1,22 @@
-"""Reductions of much to little, in two kernels.
+"""Reductions of many elements to few, in two kernels.
 
-A Triton kernel's programs share out the outer indices.  Where these are few and the inner ones
-many (a loss, the gradient of a bias), most of a GPU would wait, so the inner ones are cut in
-parts::
+The outer indices of a Triton kernel are divided among its programs.  If these indices are few and the inner ones many
+(a loss, the gradient of a bias), most of a GPU is idle.  A split reduction divides the inner indices too.
 
-    sum_parts: for i0 < 64: over j0 < 65536:      sum: for (): over j0 < 64:
-        x = load x[65536*i0 + j0]                     sum_part = load sum_part[j0]
-        sum = sum over j of x                         sum = sum over j of sum_part
-        store sum_part[i0] = sum                      store out[0] = sum
+>>> split("split_reductions", "aten.sum(x)", x="f32[4194304]", device="cuda")
+forward_0: for (): over j0 < 4194304:
+    v0: f32 = load x[j0]
+    sum_1: f32 = sum over j of v0
+    store sum_1[0] = sum_1
+---
+forward_0_parts: for i0 < 512: over j0 < 8192:
+    v0: f32 = load x[8192*i0 + j0]
+    sum_1: f32 = sum over j of v0
+    store sum_1_part[i0] = sum_1
+forward_0: for (): over j0 < 512:
+    sum_1_part: f32 = load sum_1_part[j0]
+    sum_1: f32 = sum over j of sum_1_part
+    store sum_1[0] = sum_1
 """
 
 from __future__ import annotations
@@ -18,51 +27,64 @@ from dataclasses import replace
 from compiler_core.loops import ir
 from compiler_core.loops.ir import affine
 from compiler_core.loops.schedule import size_rules
-from compiler_core.loops.schedule.block_sizes import parts_to_keep, programs
-from compiler_core.loops.schedule.split_reduction import made_of_distances, partial_buffers, parts, rest
+from compiler_core.loops.schedule.block_sizes import parts_that_fit, program_count
+from compiler_core.loops.schedule.split_reduction import (
+    add_partial_buffers,
+    combine_partials,
+    has_only_squared_deviations,
+    partial_reduction,
+)
 from compiler_core.support.size_expr import hint, prod
 
 
 def split_reductions(program: ir.Program) -> ir.Program:
-    """`program`, in which loops on a GPU that would keep only a few programs busy have become two."""
+    """Splits the reductions of `program` on a GPU that would run in a few programs only.
+
+    Which ones, and into how many parts, is determined by `SizeRules`.
+    """
     steps: list[ir.Step] = []
     buffers = dict(program.buffers)
     for step in program.steps:
-        cut = _cut(step) if isinstance(step, ir.Loops) and program.language(step) == "triton" else None
+        cut = _choose_split(step) if isinstance(step, ir.Loops) and program.language(step) == "triton" else None
         if isinstance(step, ir.Loops) and cut is not None:
-            names = partial_buffers(step, step.space[cut.at] // cut.inner, buffers)
-            steps += [_parts(step, cut, names), rest(step, step.space[cut.at] // cut.inner, names)]
+            names = add_partial_buffers(step, step.space[cut.at] // cut.inner, buffers)
+            steps += [_partial_kernel(step, cut, names), combine_partials(step, step.space[cut.at] // cut.inner, names)]
         else:
             steps.append(step)
     return replace(program, steps=tuple(steps), buffers=buffers)
 
 
-def _cut(loops: ir.Loops) -> affine.Split | None:
-    """Which inner index to cut and where, or None for loops that stay whole."""
-    if not loops.inner or loops.scans or loops.columns:
+def _choose_split(loops: ir.Loops) -> affine.SizeSplit | None:
+    """Returns which inner index to split and how, or None for loops that are not split."""
+    if not loops.inner or loops.scans or loops.column_stores:
         return None
     later = [sweep for sweep in ir.sweeps(loops)[1:] if sweep.inner]
-    if not all(made_of_distances(loops, sweep) for sweep in later):
+    if not all(has_only_squared_deviations(loops, sweep) for sweep in later):
         return None
-    running, rules = programs(loops), size_rules.current()
-    if running >= rules.enough_programs or hint(prod(loops.space)) <= rules.little * running:
+    running, rules = program_count(loops), size_rules.current_rules()
+    if running >= rules.enough_programs or hint(prod(loops.space)) <= rules.min_split_elements * running:
         return None
-    most = min(rules.wanted_programs // running, hint(loops.inner_numel) // rules.least_part)
-    if later:  # what is gone through twice is to be read once
-        most = max(most, min(2 * parts_to_keep(loops) - 1, rules.most_parts))
-    inner = [(size, at) for at, size in enumerate(loops.space) if at >= len(loops.outer) and isinstance(size, int)]
-    count, at = max(((divisor(size, most), -at) for size, at in inner), default=(1, 0))
-    return affine.Split(-at, loops.space[-at] // count) if count > 1 else None
+    most = min(rules.target_programs // running, hint(loops.inner_numel) // rules.min_part)
+    if later:  # parts that fit in registers are read once, though two sweeps need them
+        most = max(most, min(2 * parts_that_fit(loops) - 1, rules.max_parts))
+    inner = [at for at in range(len(loops.outer), len(loops.space)) if isinstance(loops.space[at], int)]
+    counts = {at: largest_divisor(size, most) for at in inner for size in [loops.space[at]] if isinstance(size, int)}
+    at = max(counts, key=lambda index: counts[index], default=0)
+    if counts.get(at, 1) == 1:
+        return None
+    return affine.SizeSplit(at, loops.space[at] // counts[at])
 
 
-def divisor(size: int, most: int) -> int:
-    """The greatest divisor of `size` that is at most `most` and leaves something."""
+def largest_divisor(size: int, most: int) -> int:
+    """Returns the largest divisor of `size` that is at most `most` and less than `size`, or 1."""
     return next((d for d in range(min(size // 2, most), 1, -1) if size % d == 0), 1)
 
 
-def _parts(loops: ir.Loops, cut: affine.Split, names: Mapping[str, str]) -> ir.Loops:
-    """The reductions of the parts, which the first outer index counts."""
-    finer = affine.split(loops, cut)
+def _partial_kernel(loops: ir.Loops, cut: affine.SizeSplit, names: Mapping[str, str]) -> ir.Loops:
+    """Returns the kernel that reduces the parts, whose number is the first outer index."""
+    finer = affine.split_size(loops, cut)
     outer = [cut.at, *range(len(loops.outer))]
     inner = [k for k in range(len(finer.space)) if k not in outer]
-    return affine.simplify(parts(replace(affine.arrange(finer, outer, inner), name=f"{loops.name}_parts"), names))
+    return affine.canonicalize(
+        partial_reduction(replace(affine.reorder_indices(finer, outer, inner), name=f"{loops.name}_parts"), names)
+    )

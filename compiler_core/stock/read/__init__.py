@@ -1,1 +1,11 @@
-"""Readers of the formats in which PyTorch describes its compiles."""
+"""Parsers of the texts with which PyTorch describes its compiles.
+
+``trace_event``    one event of PyTorch's structured trace
+``graph_text``     a printed FX graph: nodes, edges and the user's lines
+``guard_tree``     Dynamo's printed guard tree
+``messages``       graph breaks and reasons for recompiles
+``output_code``    Inductor's generated Python file: kernels, launches and memory plan
+``origins``        finds the nodes of one graph that a node of a later graph came from
+``bytecode_listing``  the source lines of a bytecode listing
+``lines, stages``  the user's source lines; PyTorch's phases as stages of the record
+"""

@@ -1,72 +1,85 @@
-"""The user's lines that a stock compile names, as items of the record."""
+"""The user's source lines that a stock compile refers to, as items of the record."""
 
 from __future__ import annotations
 
 import linecache
 
 from compiler_core.records import ItemId, Record, StackLine
-from compiler_core.stock.read.graph_text import Place
+from compiler_core.stock.read.graph_text import SourceLocation
 
-WHOLE = 400
-"""Files up to so many lines are kept whole."""
+WHOLE_FILE_LINES = 400
+"""Files of at most this many lines are recorded whole."""
 
 
-class Lines:
-    """Collects lines and writes them to the record once.  `files`: whether the files may be read here; those of
-    a log from elsewhere may not, so that only what the log says is shown."""
+class SourceLines:
+    """Collects source lines and writes them to the record in one go.
 
-    def __init__(self, record: Record, files: bool) -> None:
+    `read_files`: whether files may be read on this machine.  For a log from another machine they may not: the record
+    then has only the text that the log contains.
+    """
+
+    def __init__(self, record: Record, read_files: bool) -> None:
         self._record = record
-        self._files = files
-        self._ids: dict[str, str] = {}
-        self._by_last: dict[str, list[str]] = {}
-        """The files by the last part of their names."""
-        self._ending: dict[str, tuple[str | None, int]] = {}
-        """The file whose name ends so, and among how many it was looked for."""
-        self._new: dict[str, dict[int, str]] = {}
+        self._read_files = read_files
+        self._artifact_ids: dict[str, str] = {}
+        self._by_base_name: dict[str, list[str]] = {}
+        """Known files by the last part of their paths."""
+        self._by_suffix: dict[str, tuple[str | None, int]] = {}
+        """For each path suffix that was looked up: the file found, and how many candidates had been searched."""
+        self._unwritten: dict[str, dict[int, str]] = {}
 
     def item(self, filename: str, lineno: int, text: str = "") -> ItemId | None:
+        """Returns the item of a line and collects its text; None for a line of a frozen module or number 0."""
         if lineno < 1 or filename.startswith("<frozen"):
             return None
-        if filename not in self._ids:
-            self._open(filename)
-        new = self._new[filename]
-        if not new.get(lineno):
-            new[lineno] = text or (linecache.getline(filename, lineno).rstrip("\n") if self._files else "")
-        return f"{self._ids[filename]}#{lineno}"
+        if filename not in self._artifact_ids:
+            self._add_file(filename)
+        unwritten = self._unwritten[filename]
+        if not unwritten.get(lineno):
+            unwritten[lineno] = text or self._line_of_file(filename, lineno)
+        return f"{self._artifact_ids[filename]}#{lineno}"
 
-    def of(self, place: Place) -> ItemId | None:
-        # a file that can be read says it with its indentation
-        return self.item(place.filename, place.lineno, "" if self._files else place.text)
+    def item_at(self, location: SourceLocation) -> ItemId | None:
+        """Returns the item of the line at `location`."""
+        return self.item(location.filename, location.lineno, self._logged_text(location.text))
 
-    def stack_line(self, line: StackLine) -> StackLine:
-        line.line = self.item(line.filename, line.lineno, "" if self._files else line.text)
-        line.text = line.text or self._new.get(line.filename, {}).get(line.lineno, "").strip()
+    def link_stack_line(self, line: StackLine) -> StackLine:
+        """Sets the item of a stack line, and its text where the trace has none."""
+        line.line = self.item(line.filename, line.lineno, self._logged_text(line.text))
+        line.text = line.text or self._unwritten.get(line.filename, {}).get(line.lineno, "").strip()
         return line
 
-    def ending(self, tail: str, lineno: int, text: str) -> ItemId | None:
-        """A line of the file whose name ends so, among those that are known already."""
-        filename = self._file_ending(tail)
-        return self.item(filename, lineno, "" if self._files else text) if filename is not None else None
-
-    def _file_ending(self, tail: str) -> str | None:
-        same = self._by_last.get(tail.rpartition("/")[2], [])
-        known, seen = self._ending.get(tail, (None, 0))
-        if known is None and seen < len(same):
-            known = next((name for name in same[seen:] if name.endswith(tail)), None)
-            self._ending[tail] = known, len(same)
-        return known
+    def item_by_suffix(self, suffix: str, lineno: int, text: str) -> ItemId | None:
+        """Returns the item of a line in the known file whose path ends with `suffix`; None if there is no such file."""
+        filename = self._file_with_suffix(suffix)
+        return None if filename is None else self.item(filename, lineno, self._logged_text(text))
 
     def flush(self) -> None:
-        """Write what was collected into the record's sources."""
-        for filename, lines in self._new.items():
+        """Writes the collected lines to the record's sources."""
+        for filename, lines in self._unwritten.items():
             if lines:
                 self._record.source_lines(filename, lines)
                 lines.clear()
 
-    def _open(self, filename: str) -> None:
-        self._ids[filename] = self._record.source_lines(filename, {}).id
-        self._by_last.setdefault(filename.rpartition("/")[2], []).append(filename)
-        whole = linecache.getlines(filename) if self._files and "site-packages" not in filename else []
-        kept = whole if len(whole) <= WHOLE else []
-        self._new[filename] = {number: line.rstrip("\n") for number, line in enumerate(kept, 1)}
+    def _logged_text(self, text: str) -> str:
+        # A file that can be read gives the line with its indentation, which the trace does not.
+        return "" if self._read_files else text
+
+    def _line_of_file(self, filename: str, lineno: int) -> str:
+        return linecache.getline(filename, lineno).rstrip("\n") if self._read_files else ""
+
+    def _file_with_suffix(self, suffix: str) -> str | None:
+        candidates = self._by_base_name.get(suffix.rpartition("/")[2], [])
+        known, searched = self._by_suffix.get(suffix, (None, 0))
+        if known is None and searched < len(candidates):
+            known = next((name for name in candidates[searched:] if name.endswith(suffix)), None)
+            self._by_suffix[suffix] = known, len(candidates)
+        return known
+
+    def _add_file(self, filename: str) -> None:
+        self._artifact_ids[filename] = self._record.source_lines(filename, {}).id
+        self._by_base_name.setdefault(filename.rpartition("/")[2], []).append(filename)
+        lines = linecache.getlines(filename) if self._read_files and "site-packages" not in filename else []
+        if len(lines) > WHOLE_FILE_LINES:
+            lines = []
+        self._unwritten[filename] = {number: line.rstrip("\n") for number, line in enumerate(lines, 1)}

@@ -1,89 +1,113 @@
-"""Which nodes of one graph the nodes of the next came from, as far as names, operations and user lines tell."""
+"""Finds the nodes of an earlier graph that the nodes of a later graph came from.
+
+PyTorch's texts do not state this, so nodes are matched by name, operation and the user's line.
+"""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
 
 from compiler_core.records import Artifact, Node, limits
 from compiler_core.records.line_facts import operation
-from compiler_core.stock.read.graph_text import Place, Readable
+from compiler_core.stock.read.graph_text import ParsedGraph, SourceLocation
 
 _INDEX = re.compile(r"AOTInput\((?:.*\b)?idx=(\d+)\)")
 
-MOST = 8
-"""Where more nodes might be meant, only the line is said."""
+MAX_CANDIDATES = 8
+"""With more candidates than this, a node is linked to its source line only."""
+
+_Group = tuple[SourceLocation, str]
+"""A user's line, and an operation on it."""
 
 
-class Origins:
-    """Looks nodes up in one graph that was recorded."""
+class OriginIndex:
+    """Looks up nodes of one recorded graph."""
 
-    def __init__(self, artifact: Artifact, read: Readable) -> None:
+    def __init__(self, artifact: Artifact, parsed: ParsedGraph) -> None:
         self.artifact = artifact
-        self._targets = {node.key: operation(node.target) for node in read.graph.nodes}
-        self._order = {name: i for i, name in enumerate(self._targets)}
-        self._of_operation: dict[str, list[str]] = {}
-        for name, target in self._targets.items():
-            self._of_operation.setdefault(target, []).append(name)
-        self._inputs = [node.key for node in read.graph.nodes if node.op == "placeholder"]
-        self._places = read.places
-        self._files = {place.filename for place in read.places.values()}
-        self._alike = _alike(read)
-        self._at: dict[tuple[str, int], list[str]] = {}
-        for name, place in read.places.items():
-            self._at.setdefault((place.filename, place.lineno), []).append(name)
+        self._operations = {node.key: operation(node.target) for node in parsed.graph.nodes}
+        self._order = {name: i for i, name in enumerate(self._operations)}
+        self._by_operation: dict[str, list[str]] = {}
+        for name, each in self._operations.items():
+            self._by_operation.setdefault(each, []).append(name)
+        self._inputs = [node.key for node in parsed.graph.nodes if node.op == "placeholder"]
+        self._locations = parsed.locations
+        self._files = {location.filename for location in parsed.locations.values()}
+        self._groups = _group_nodes(parsed)
+        self._by_line: dict[tuple[str, int], list[str]] = {}
+        for name, location in parsed.locations.items():
+            self._by_line.setdefault((location.filename, location.lineno), []).append(name)
 
-    def of(self, read: Readable) -> Iterator[tuple[Node, list[str]]]:
-        """Each node of `read`, a graph that came later, and the items that it was made from; none where only
-        its line is known."""
-        nth: Counter[tuple[Place, str]] = Counter()
-        counts = {group: len(names) for group, names in _alike(read).items()}
-        for node in read.graph.nodes:
-            place = read.places.get(node.key)
-            group = (place, operation(node.target)) if place else None
-            names = self._names(node, read, group, nth[group] if group else 0, counts)
+    def origins(self, later: ParsedGraph) -> Iterator[tuple[Node, list[str]]]:
+        """Yields each node of a later graph with the items it came from; an empty list if only its line is known."""
+        seen: Counter[_Group] = Counter()
+        group_sizes = {group: len(names) for group, names in _group_nodes(later).items()}
+        for node in later.graph.nodes:
+            location = later.locations.get(node.key)
+            group = (location, operation(node.target)) if location else None
+            names = self._candidates(node, later, group, seen[group] if group else 0, group_sizes)
             if group:
-                nth[group] += 1
+                seen[group] += 1
             yield node, [self.artifact.item(name) for name in names]
 
     def items(self, names: Iterable[str]) -> list[str]:
-        return [self.artifact.item(name) for name in names if name in self._targets]
+        """Returns the items of those names that are nodes of the graph."""
+        return [self.artifact.item(name) for name in names if name in self._operations]
 
-    def by_operation(self, operations: Iterable[str]) -> list[str]:
-        """The nodes whose operation is among these, or as many as `limits.LINKS` allows."""
-        groups = (self._of_operation.get(each, [])[: limits.LINKS] for each in dict.fromkeys(operations))
-        return sorted((name for names in groups for name in names), key=self._order.__getitem__)[: limits.LINKS]
+    def by_operation(self, operations: Iterable[str], left_out: Counter[str]) -> list[str]:
+        """Returns the nodes with one of these operations; see `first_nodes`."""
+        groups = (self._by_operation.get(each, []) for each in dict.fromkeys(operations))
+        return first_nodes(groups, self._order, left_out)
 
     def operation_of(self, name: str) -> str:
-        return self._targets.get(name, "")
+        """Returns the operation of a node; empty for an unknown name."""
+        return self._operations.get(name, "")
 
-    def _names(
-        self, node: Node, read: Readable, group: tuple[Place, str] | None, nth: int, counts: dict[Any, int]
+    def _candidates(
+        self, node: Node, later: ParsedGraph, group: _Group | None, position: int, group_sizes: dict[_Group, int]
     ) -> list[str]:
-        place = group[0] if group else None
-        known = self._targets.get(node.key) == operation(node.target)
-        # a text from PyTorch's cache may name the lines of whoever filled it
-        if known and (place is None or self._places.get(node.key) == place or place.filename not in self._files):
+        """Returns the nodes that `node`, the one at `position` within its group, may have come from."""
+        location = group[0] if group else None
+        if self._operations.get(node.key) == operation(node.target) and self._may_be_at(node.key, location):
             return [node.key]
         if node.op == "placeholder":
-            index = _INDEX.search(read.roles.get(node.key, ""))
+            index = _INDEX.search(later.comments.get(node.key, ""))
             at = int(index[1]) if index else len(self._inputs)
             return self._inputs[at : at + 1]
-        if group is None or place is None:
+        if group is None or location is None:
             return []
-        same = self._alike.get(group, [])
-        if same and len(same) == counts[group]:
-            return [same[nth]]
-        there = same or self._at.get((place.filename, place.lineno), [])
-        return there if len(there) <= MOST else []
+        same_group = self._groups.get(group, [])
+        if same_group and len(same_group) == group_sizes[group]:
+            return [same_group[position]]
+        candidates = same_group or self._by_line.get((location.filename, location.lineno), [])
+        return candidates if len(candidates) <= MAX_CANDIDATES else []
+
+    def _may_be_at(self, name: str, location: SourceLocation | None) -> bool:
+        """Whether a node of this name may be at `location`.
+
+        A text from PyTorch's cache names the lines of the program that filled the cache, so a location in a file that
+        this graph does not use proves nothing.
+        """
+        if location is None or location.filename not in self._files:
+            return True
+        return self._locations.get(name) == location
 
 
-def _alike(read: Readable) -> dict[tuple[Place, str], list[str]]:
-    """The nodes of each operation of each line, in order."""
-    found: dict[tuple[Place, str], list[str]] = {}
-    for node in read.graph.nodes:
-        if place := read.places.get(node.key):
-            found.setdefault((place, operation(node.target)), []).append(node.key)
-    return found
+def _group_nodes(parsed: ParsedGraph) -> dict[_Group, list[str]]:
+    """Groups nodes by line and operation, in order."""
+    groups: dict[_Group, list[str]] = {}
+    for node in parsed.graph.nodes:
+        if location := parsed.locations.get(node.key):
+            groups.setdefault((location, operation(node.target)), []).append(node.key)
+    return groups
+
+
+def first_nodes(groups: Iterable[list[str]], order: Mapping[str, int], left_out: Counter[str]) -> list[str]:
+    """Returns the nodes of all groups in `order`, at most `limits.LINKS`; counts the others as left out."""
+    listed = list(groups)
+    nodes = (node for group in listed for node in group[: limits.LINKS])
+    first = sorted(nodes, key=order.__getitem__)[: limits.LINKS]
+    left_out["links of kernels to nodes"] += sum(map(len, listed)) - len(first)
+    return first

@@ -1,10 +1,10 @@
-"""PyTorch's names for what takes time, as stages of the record."""
+"""Maps the names of PyTorch's timed phases to the record's stages."""
 
 from __future__ import annotations
 
 from compiler_core.records import Stage
 
-_STAGES: dict[str, Stage] = {
+_STAGE_BY_PREFIX: dict[str, Stage] = {
     "entire_frame_compile": "capture",
     "compile_attempt": "capture",
     "bytecode_tracing": "capture",
@@ -37,6 +37,6 @@ _STAGES: dict[str, Stage] = {
 
 
 def stage_of(name: str) -> Stage:
-    """The longest beginning that is known decides."""
-    known = [start for start in _STAGES if name.startswith(start)]
-    return _STAGES[max(known, key=len)] if known else "backend"
+    """Returns the stage of the longest known prefix of `name`; ``backend`` for an unknown phase."""
+    known = [prefix for prefix in _STAGE_BY_PREFIX if name.startswith(prefix)]
+    return _STAGE_BY_PREFIX[max(known, key=len)] if known else "backend"

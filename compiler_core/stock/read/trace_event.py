@@ -1,4 +1,4 @@
-"""What stock `torch.compile` told: one thing that happened, whether it was heard in process or read from a log."""
+"""One event of PyTorch's structured trace, observed in this process or read from a log."""
 
 from __future__ import annotations
 
@@ -7,61 +7,73 @@ from dataclasses import dataclass
 from typing import Any
 
 from compiler_core.records import limits
-from compiler_core.records.plain import MOST_INT
+from compiler_core.records.plain import MAX_SAFE_INT
 
-OWN = "cutaway."
-"""What the name of something begins with that PyTorch does not tell, but the observer finds."""
+OBSERVER_PREFIX = "cutaway."
+"""Start of the names of events that `observer` creates; PyTorch does not log these."""
 
-_CONTEXT = frozenset(
+_CONTEXT_KEYS = frozenset(
     "rank compiled_autograd_id frame_id frame_compile_id attempt severity timestamp pathname lineno thread "
     "subgraph_name stack has_payload process".split()
 )
+"""Keys of an event's metadata that do not name the event."""
 
 
 @dataclass(slots=True)
-class Happened:
-    """`name` is PyTorch's; an artifact has its own name.  `time` is nanoseconds since the epoch."""
+class TraceEvent:
+    """An event of PyTorch's trace: the field that names it in `torch._logging.trace_structured`, and its payload."""
 
     name: str
-    about: Any
+    """PyTorch's name of the event; of an artifact, the artifact's name."""
+    data: Any
+    """The metadata stored under the event's name."""
     payload: str
-    time: int
-    frame: int | None = None
-    number: int | None = None
-    autograd: int | None = None
+    time_ns: int
+    """Nanoseconds since the epoch."""
+    frame_id: int | None = None
+    frame_compile_id: int | None = None
+    compiled_autograd_id: int | None = None
     attempt: int = 0
-    size: int = 0
-    """Characters of the text that `about` was read from."""
+    metadata_size: int = 0
+    """Characters of the JSON text that `data` was parsed from."""
 
     @property
     def compile_id(self) -> str:
-        """As PyTorch prints it; empty where it belongs to no compile."""
-        return compile_id(self.frame, self.number, self.autograd)
+        """The compile's id as PyTorch prints it; empty for an event that belongs to no compile."""
+        return compile_id(self.frame_id, self.frame_compile_id, self.compiled_autograd_id)
 
 
-def compile_id(frame: int | None, number: int | None, autograd: int | None) -> str:
-    inside = "" if frame is None else f"{frame}/{number}"
-    return inside if autograd is None else f"!{autograd}{'/' if inside else ''}{inside}"
+def compile_id(frame_id: int | None, frame_compile_id: int | None, compiled_autograd_id: int | None) -> str:
+    """Formats a compile id as PyTorch does: ``0/1``, or ``!2/0/1`` inside compiled autograd."""
+    of_frame = "" if frame_id is None else f"{frame_id}/{frame_compile_id}"
+    if compiled_autograd_id is None:
+        return of_frame
+    return f"!{compiled_autograd_id}/{of_frame}" if of_frame else f"!{compiled_autograd_id}"
 
 
-def happened(metadata: dict[str, Any], payload: object, time: int) -> Happened:
-    """One structured event of PyTorch's, as its trace handlers get it."""
-    name = next((key for key in metadata if key not in _CONTEXT), "")
-    about = metadata.get(name)
-    if name == "artifact" and isinstance(about, dict):
-        name = str(about.get("name"))
-    text = payload if isinstance(payload, str) else "" if payload is None else json.dumps(payload, default=str)
-    return Happened(
-        limits.cut(name),
-        about,
-        text,
-        time,
-        _number(metadata.get("frame_id")),
-        _number(metadata.get("frame_compile_id")),
-        _number(metadata.get("compiled_autograd_id")),
-        _number(metadata.get("attempt")) or 0,
+def parse_event(metadata: dict[str, Any], payload: object, time_ns: int) -> TraceEvent:
+    """Makes an event from the metadata and payload that PyTorch passes to its trace handlers."""
+    name = next((key for key in metadata if key not in _CONTEXT_KEYS), "")
+    data = metadata.get(name)
+    if name == "artifact" and isinstance(data, dict):
+        name = str(data.get("name"))
+    return TraceEvent(
+        limits.truncate(name),
+        data,
+        _payload_text(payload),
+        time_ns,
+        _int_or_none(metadata.get("frame_id")),
+        _int_or_none(metadata.get("frame_compile_id")),
+        _int_or_none(metadata.get("compiled_autograd_id")),
+        _int_or_none(metadata.get("attempt")) or 0,
     )
 
 
-def _number(value: object) -> int | None:
-    return value if type(value) is int and abs(value) <= MOST_INT else None
+def _payload_text(payload: object) -> str:
+    if payload is None:
+        return ""
+    return payload if isinstance(payload, str) else json.dumps(payload, default=str)
+
+
+def _int_or_none(value: object) -> int | None:
+    return value if type(value) is int and abs(value) <= MAX_SAFE_INT else None

@@ -46,8 +46,8 @@ class Derived(Plain):
 
     @classmethod
     def make(cls, n):
-        made = super().make.__func__ is not None
-        return cls(n, int(made))
+        result = super().make.__func__ is not None
+        return cls(n, int(result))
 
     @staticmethod
     def twice(v):
@@ -131,8 +131,8 @@ def test_property_without_setter(x):
     try:
         t.kelvin = 5
     except AttributeError as e:
-        said = str(e)
-    return x + 1, said
+        message = str(e)
+    return x + 1, message
 
 
 class Positive:
@@ -167,10 +167,10 @@ def test_user_descriptor(x):
     try:
         s.factor = -1
     except ValueError as e:
-        said = str(e)
+        message = str(e)
     y = x * s.factor
     del s.factor
-    return y, s.factor, said, isinstance(Scaler.factor, Positive)
+    return y, s.factor, message, isinstance(Scaler.factor, Positive)
 
 
 class Lazy:
@@ -275,8 +275,8 @@ def test_attribute_hooks(x):
     try:
         o.b
     except AttributeError as e:
-        said = str(e)
-    return o.a + o.count, o.dyn_abc, o.deleted, said, getattr(o, "zzz", None)
+        message = str(e)
+    return o.a + o.count, o.dyn_abc, o.deleted, message, getattr(o, "zzz", None)
 
 
 class Watched:
@@ -347,9 +347,9 @@ def test_super_has_no_such_attribute(x):
 
 class Registry(type):
     def __call__(cls, *args, **kwargs):
-        made = super().__call__(*args, **kwargs)
-        made.registered = cls.label
-        return made
+        result = super().__call__(*args, **kwargs)
+        result.registered = cls.label
+        return result
 
     @property
     def label(cls):
@@ -488,8 +488,8 @@ def test_dataclasses(x):
     try:
         v.major = 3
     except dataclasses.FrozenInstanceError as e:
-        said = str(e)
-    return x * c.area, c, v, v == Version(1, 2), v < Version(1, 3), said, repr(c)
+        message = str(e)
+    return x * c.area, c, v, v == Version(1, 2), v < Version(1, 3), message, repr(c)
 
 
 @same_as_eager(graphs=1, breaks=[])
@@ -509,20 +509,20 @@ def test_methods_as_values(x):
 
 @same_as_eager(graphs=1, breaks=[])
 def test_missing_attributes(x):
-    said = []
+    messages = []
     for obj in (Plain(), Plain, Plain().scaled, len, 3, "a", [], None):
         try:
             obj.nothing
         except AttributeError as e:
-            said.append(str(e))
-    return x + len(said), said
+            messages.append(str(e))
+    return x + len(messages), messages
 
 
 class WithNew:
     def __new__(cls, n):
-        made = super().__new__(cls)
-        made.from_new = n
-        return made
+        instance = super().__new__(cls)
+        instance.from_new = n
+        return instance
 
     def __init__(self, n):
         self.from_init = self.from_new + n
@@ -543,10 +543,10 @@ def test_new(x):
 
 @same_as_eager(graphs=1, breaks=[])
 def test_wrong_constructor_arguments(x):
-    said = []
+    messages = []
     for make in (lambda: Plain(1, 2), lambda: Derived(1), lambda: A(1)):
         try:
             make()
         except TypeError as e:
-            said.append(str(e))
-    return x + len(said), said
+            messages.append(str(e))
+    return x + len(messages), messages

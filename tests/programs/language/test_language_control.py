@@ -15,18 +15,18 @@ from compiler_core.api.testing import same_as_eager
 
 @same_as_eager(graphs=1, breaks=[])
 def test_loops_with_else(x):
-    seen = []
+    log = []
     for i in range(3):
-        seen.append(i)
+        log.append(i)
     else:
-        seen.append("else")
-    while len(seen) < 6:
-        seen.append(0)
-        if len(seen) == 5:
+        log.append("else")
+    while len(log) < 6:
+        log.append(0)
+        if len(log) == 5:
             break
     else:
-        seen.append("never")
-    return x + len(seen), seen
+        log.append("never")
+    return x + len(log), log
 
 
 @same_as_eager(graphs=1, breaks=[])
@@ -52,13 +52,13 @@ def test_walrus(x):
 
 @same_as_eager(graphs=1, breaks=[])
 def test_chained_comparison(x):
-    asked = []
+    requests = []
 
     def ask(v):
-        asked.append(v)
+        requests.append(v)
         return v
 
-    return x + 1, 1 < ask(2) < 3, 3 < ask(2) < ask(5), ask(1) == 1 != 2 < 3, asked
+    return x + 1, 1 < ask(2) < 3, 3 < ask(2) < ask(5), ask(1) == 1 != 2 < 3, requests
 
 
 @same_as_eager(graphs=1, breaks=[])
@@ -121,9 +121,9 @@ def test_deleting_a_shared_variable(x):
     try:
         read()
     except NameError as e:
-        said = str(e)
+        message = str(e)
     n = 3
-    return x + first + read(), said
+    return x + first + read(), message
 
 
 @same_as_eager(graphs=1, breaks=[])

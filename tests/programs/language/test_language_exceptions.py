@@ -31,36 +31,36 @@ def test_key_error(x):
 
 @same_as_eager(graphs=1, breaks=[])
 def test_index_errors(x):
-    said = []
+    messages = []
     for attempt in (lambda: [1][3], lambda: (1,)[3], lambda: "ab"[5], lambda: [].pop(), lambda: range(3)[7]):
         try:
             attempt()
         except IndexError as e:
-            said.append(str(e))
-    return x + len(said), said
+            messages.append(str(e))
+    return x + len(messages), messages
 
 
 @same_as_eager(graphs=1, breaks=[])
 def test_type_errors(x):
-    said = []
+    messages = []
     one, a = 1, "a"
     for attempt in (lambda: [1][a], lambda: one + a, lambda: len(one), lambda: {one: 2}[[]], lambda: one[a]):
         try:
             attempt()
         except TypeError as e:
-            said.append(str(e))
-    return x + len(said), said
+            messages.append(str(e))
+    return x + len(messages), messages
 
 
 @same_as_eager(graphs=1, breaks=[])
 def test_value_errors(x):
-    said = []
+    messages = []
     for attempt in (lambda: int("zz"), lambda: float("q"), lambda: [1].index(2), lambda: [1].remove(3)):
         try:
             attempt()
         except ValueError as e:
-            said.append(str(e))
-    return x + len(said), said
+            messages.append(str(e))
+    return x + len(messages), messages
 
 
 @same_as_eager(graphs=1, breaks=[])
@@ -98,17 +98,17 @@ def test_unbound_local(x):
 
 @same_as_eager(graphs=1, breaks=[])
 def test_unpack_errors(x):
-    said = []
+    messages = []
     for values in ([1, 2, 3], [1]):
         try:
             a, b = values
         except ValueError as e:
-            said.append(str(e))
+            messages.append(str(e))
     try:
         a, *b, c = [1]
     except ValueError as e:
-        said.append(str(e))
-    return x + 1, said
+        messages.append(str(e))
+    return x + 1, messages
 
 
 def takes(a, /, b, *, c=1):
@@ -117,7 +117,7 @@ def takes(a, /, b, *, c=1):
 
 @same_as_eager(graphs=1, breaks=[])
 def test_wrong_arguments(x):
-    said = []
+    messages = []
     for call in (
         lambda: takes(),
         lambda: takes(1),
@@ -129,8 +129,8 @@ def test_wrong_arguments(x):
         try:
             call()
         except TypeError as e:
-            said.append(str(e))
-    return x + 1, said
+            messages.append(str(e))
+    return x + 1, messages
 
 
 class Coded(Exception):
@@ -211,33 +211,33 @@ def test_return_in_finally(x):
 
 @same_as_eager(graphs=1, breaks=[])
 def test_continue_and_break_in_finally_loops(x):
-    seen = []
+    log = []
     for n in range(5):
         try:
             if n == 1:
                 continue
             if n == 3:
                 break
-            seen.append(n)
+            log.append(n)
         finally:
-            seen.append(-n)
+            log.append(-n)
     else:
-        seen.append("never")
-    return x + 1, seen
+        log.append("never")
+    return x + 1, log
 
 
 @same_as_eager(graphs=1, breaks=[])
 def test_nested_handlers(x):
-    said = []
+    messages = []
     try:
         try:
             raise KeyError("a")
         except KeyError as e:
-            said.append(e.args)
+            messages.append(e.args)
             raise ValueError("b") from e
     except ValueError as e:
-        said.append((e.args, e.__cause__.args, e.__context__ is e.__cause__, e.__suppress_context__))
-    return x + 1, said
+        messages.append((e.args, e.__cause__.args, e.__context__ is e.__cause__, e.__suppress_context__))
+    return x + 1, messages
 
 
 @same_as_eager(graphs=1, breaks=[])
@@ -427,8 +427,8 @@ def test_attribute_errors_of_the_program(x):
     try:
         m.abc
     except AttributeError as e:
-        said = str(e)
-    return x + 1, said, hasattr(m, "b"), getattr(m, "c", 4)
+        message = str(e)
+    return x + 1, message, hasattr(m, "b"), getattr(m, "c", 4)
 
 
 @same_as_eager(graphs=1, breaks=[])

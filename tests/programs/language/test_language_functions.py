@@ -143,8 +143,8 @@ def test_attributes_of_a_function(x):
     try:
         f.nothing
     except AttributeError as e:
-        said = str(e)
-    return x + 1, f, f.note, f.__doc__, f.__dict__, hasattr(f, "note"), hasattr(f, "zz"), said, f.__module__
+        message = str(e)
+    return x + 1, f, f.note, f.__doc__, f.__dict__, hasattr(f, "note"), hasattr(f, "zz"), message, f.__module__
 
 
 @same_as_eager(graphs=1, breaks=[])

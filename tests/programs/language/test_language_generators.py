@@ -115,8 +115,8 @@ def test_close_that_is_ignored(x):
     try:
         it.close()
     except RuntimeError as e:
-        said = str(e)
-    return x + 1, said, [v for _, v in zip(range(0), it)]
+        message = str(e)
+    return x + 1, message, [v for _, v in zip(range(0), it)]
 
 
 @same_as_eager(graphs=1, breaks=[])
@@ -189,14 +189,14 @@ def test_generator_expressions(x):
 
 @same_as_eager(graphs=1, breaks=[])
 def test_any_stops_early(x):
-    asked = []
+    requests = []
 
     def ask(n):
-        asked.append(n)
+        requests.append(n)
         return n > 1
 
     found = any(ask(n) for n in range(5))
-    return x + 1, found, asked
+    return x + 1, found, requests
 
 
 @same_as_eager(graphs=1, breaks=[])

@@ -164,7 +164,7 @@ def test_called(x):
 
 @same_as_eager(graphs=1, breaks=[])
 def test_operand_errors(x):
-    said = []
+    messages = []
     a = Vec(1)
     one, text = 1, "s"
     for attempt in (
@@ -182,8 +182,8 @@ def test_operand_errors(x):
         try:
             attempt()
         except TypeError as e:
-            said.append(str(e))
-    return x + len(said), said
+            messages.append(str(e))
+    return x + len(messages), messages
 
 
 @functools.total_ordering

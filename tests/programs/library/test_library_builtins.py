@@ -191,13 +191,13 @@ def test_max_of_tensors(x):
 
 @same_as_eager(graphs=1, breaks=[], compiles=1)
 def test_any_all(x):
-    seen = []
+    log = []
 
     def note(v):
-        seen.append(v)
+        log.append(v)
         return v
 
-    return any(note(v) for v in [0, 1, 2]), all(map(note, [1, 0, 5])), any([]), all([]), seen, x + 1
+    return any(note(v) for v in [0, 1, 2]), all(map(note, [1, 0, 5])), any([]), all([]), log, x + 1
 
 
 @same_as_eager(graphs=1, breaks=[], compiles=1)

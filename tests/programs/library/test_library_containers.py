@@ -183,16 +183,16 @@ def test_dict_items_compare_values(x):
 @same_as_eager(graphs=1, breaks=[], compiles=1)
 def test_dict_changed_while_iterating(x):
     d = {"a": 1, "b": 2}
-    seen = []
+    log = []
     for k, v in d.items():
         d["b"] = 5
-        seen.append(v)
+        log.append(v)
 
     def grows():
         for k in d:
             d["new"] = 1
 
-    return seen, caught(grows), d, x + 1
+    return log, caught(grows), d, x + 1
 
 
 @same_as_eager(graphs=1, breaks=[], compiles=1)

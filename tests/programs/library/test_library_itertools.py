@@ -130,17 +130,17 @@ def test_batched():
 
 @same_as_eager(graphs=1, breaks=[], compiles=1)
 def test_lazy_order(x):
-    seen = []
+    log = []
 
     def note(v):
-        seen.append(v)
+        log.append(v)
         return v
 
     chained = itertools.chain(map(note, [1, 2]), map(note, [3]))
     a = next(chained)
-    between = list(seen)
+    between = list(log)
     rest = list(chained)
-    return a, between, rest, seen, x + 1
+    return a, between, rest, log, x + 1
 
 
 @same_as_eager(graphs=2, breaks=["asked for", "unsupported iteration"])

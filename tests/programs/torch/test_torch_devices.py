@@ -100,8 +100,10 @@ def test_in_one_graph(name: str) -> None:
 def test_outside_of_graphs(name: str) -> None:
     record = check(BREAKS[name], backend=None, inputs=lambda: (torch.randn(4, 6),), tolerance=1e-6)
     assert [f.message for c in record.compiles for f in c.failures] == []
-    told = [b.explanation for c in record.compiles for b in c.breaks]
-    assert any(word in text for text in told for word in ("tensor of layout", "quantised", "nested", "to_mkldnn"))
+    explanations = [b.explanation for c in record.compiles for b in c.breaks]
+    assert any(
+        word in text for text in explanations for word in ("tensor of layout", "quantised", "nested", "to_mkldnn")
+    )
 
 
 def test_gradients_without_memory() -> None:

@@ -17,7 +17,7 @@ LOG = []
 
 
 def number_from_zero():
-    """Hooks are registered under numbers, which are compared too."""
+    """Resets the counter of hook ids, because the ids are compared, too."""
     torch.utils.hooks.RemovableHandle.next_id = 0
 
 

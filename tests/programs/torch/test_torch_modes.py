@@ -224,12 +224,12 @@ def test_called_in_inference_mode():
     net, x = network(), torch.randn(3, 4)
     compiled = cc.compile(net, backend="eager", strict=True)
     with torch.inference_mode():
-        made = torch.randn(3, 4)
-        assert torch.equal(compiled(made), net(made)) and compiled(made).is_inference()
+        tensor = torch.randn(3, 4)
+        assert torch.equal(compiled(tensor), net(tensor)) and compiled(tensor).is_inference()
         assert torch.equal(compiled(x), net(x)) and compiled(x).is_inference()
     assert not compiled(x).is_inference() and compiled(x).requires_grad
     with torch.no_grad():
-        assert not compiled(x).is_inference() and torch.equal(compiled(made), net(made))
+        assert not compiled(x).is_inference() and torch.equal(compiled(tensor), net(tensor))
     record = record_of(compiled)
     assert break_kinds(record) == [] and graph_count(record) == len(record.compiles)
 

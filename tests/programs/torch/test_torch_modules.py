@@ -1,6 +1,6 @@
 # mypy: ignore-errors
 # ruff: noqa
-"""Programs over nn.Module: containers, parameters and buffers, attributes, switches, what modules are asked.
+"""Programs over nn.Module: containers, parameters and buffers, attributes, train and eval, and methods that only return facts.
 
 PYTEST_DONT_REWRITE: the programs use ``assert`` as a user's would.
 """
@@ -26,9 +26,9 @@ def on(make, *shape):
 
 
 def copies(make, *shape):
-    """The same, with copies of one module: its class, or the keys of its hooks, are made anew by each `make`."""
-    made = make()
-    return lambda: (copy.deepcopy(made), torch.randn(*shape))
+    """The same, with copies of one module: its class, or the keys of its hooks, are new in each `make`."""
+    result = make()
+    return lambda: (copy.deepcopy(result), torch.randn(*shape))
 
 
 # ---------------------------------------------------------------- containers
@@ -319,8 +319,8 @@ def test_converted_inside(fc, x):
 
 @same_as_eager(graphs=2, breaks=["skipped function"], inputs=on(lambda: nn.Linear(4, 4), 2, 4))
 def test_module_made_in_the_frame(fc, x):
-    made = nn.Linear(4, 2)
-    return made(fc(x)), made
+    layer = nn.Linear(4, 2)
+    return layer(fc(x)), layer
 
 
 @same_as_eager(

@@ -20,8 +20,15 @@ one_graph = functools.partial(same_as_eager, graphs=1, breaks=[])
 
 @one_graph()
 def test_constructors(x):
-    made = torch.rand(2, 3), torch.randn(2), torch.randint(0, 9, (3,)), torch.randperm(5), torch.randint(5, (2,))
-    return x + 1, made, torch.rand_like(x), torch.randn_like(x), torch.randint_like(x, 3), torch.normal(0.0, 1.0, (2,))
+    results = torch.rand(2, 3), torch.randn(2), torch.randint(0, 9, (3,)), torch.randperm(5), torch.randint(5, (2,))
+    return (
+        x + 1,
+        results,
+        torch.rand_like(x),
+        torch.randn_like(x),
+        torch.randint_like(x, 3),
+        torch.normal(0.0, 1.0, (2,)),
+    )
 
 
 @one_graph()

@@ -119,7 +119,7 @@ def test_predicates(x):
 
 
 @one_graph(inputs=lambda: (nn.Parameter(torch.randn(3)), torch.randn(3)))
-def test_parameters_are_told_from_tensors(p, x):
+def test_parameters_are_distinguished_from_tensors(p, x):
     return (
         p * x,
         isinstance(p, nn.Parameter),
@@ -181,22 +181,34 @@ def test_type_by_name(x):
 
 @one_graph()
 def test_new_tensors(x):
-    made = x.new_zeros(2, 3), x.new_ones((2,)), x.new_full((2,), 3.0), x.new_tensor([1, 2]), x.new_empty(0)
-    return made, torch.zeros_like(x) + torch.ones_like(x, dtype=torch.int32), torch.full_like(x, 2)
+    results = x.new_zeros(2, 3), x.new_ones((2,)), x.new_full((2,), 3.0), x.new_tensor([1, 2]), x.new_empty(0)
+    return results, torch.zeros_like(x) + torch.ones_like(x, dtype=torch.int32), torch.full_like(x, 2)
 
 
 @one_graph()
 def test_factories(x):
-    made = torch.arange(3), torch.arange(0, 1, 0.25), torch.linspace(0, 1, 3), torch.eye(2), torch.full((2,), True)
+    results = torch.arange(3), torch.arange(0, 1, 0.25), torch.linspace(0, 1, 3), torch.eye(2), torch.full((2,), True)
     more = torch.zeros(2, dtype=torch.float64), torch.ones(x.shape), torch.empty(0), torch.tril_indices(2, 2)
-    return x + 1, made, more, torch.logspace(0, 1, 2), torch.zeros(x.size(0), 2)
+    return x + 1, results, more, torch.logspace(0, 1, 2), torch.zeros(x.size(0), 2)
 
 
 @one_graph()
 def test_tensor_from_lists(x):
     n = x.shape[0]
-    made = torch.tensor([1, n]), torch.tensor([[1.5, 2], [3, n]]), torch.tensor(3), torch.tensor(True), torch.tensor([])
-    return x.sum() + torch.tensor(2.0), made, torch.as_tensor([n, 2]), torch.scalar_tensor(3.0), torch.asarray([1, 2])
+    results = (
+        torch.tensor([1, n]),
+        torch.tensor([[1.5, 2], [3, n]]),
+        torch.tensor(3),
+        torch.tensor(True),
+        torch.tensor([]),
+    )
+    return (
+        x.sum() + torch.tensor(2.0),
+        results,
+        torch.as_tensor([n, 2]),
+        torch.scalar_tensor(3.0),
+        torch.asarray([1, 2]),
+    )
 
 
 @same_as_eager(graphs=2, breaks=["tensor value read", "tensor value read"])

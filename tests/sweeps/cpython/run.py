@@ -1,11 +1,11 @@
-"""CPython's own tests of the standard library, over functions that we rewrote or captured.
+"""Runs CPython's tests of the standard library with functions that we rewrote or captured.
 
     python -m tests.sweeps.cpython.run [MODULE ...]        a table: module, functions, tests, and how many of them fail
 
-Each module is tested three times, in processes of their own: as it is; with every function of it taken apart by our
-disassembler, widened with NOPs so that jumps need EXTENDED_ARG, and put together again; and with the frame hook on,
-where every function of the module and of its tests counts as the user's, and the code that capture made runs even
-where it found no tensor.  A test passes if it also passes as it is.
+Each module is tested three times, in separate processes: unchanged; with each function disassembled, widened with NOPs
+so that jumps need EXTENDED_ARG, and assembled again; and with the frame hook, where all functions of the module and of
+its tests count as user code, and generated code runs even if no tensor was found.  A test counts as failed only if it
+passes unchanged.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ import importlib
 import importlib.util
 import json
 import os
-import subprocess
 import sys
 import tempfile
 import time
@@ -27,6 +26,8 @@ import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from tests import warm_python
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -73,7 +74,7 @@ LANGUAGE = """
     extcall fstring funcattrs generators global isinstance iter keywordonlyarg listcomps named_expressions patma
     positional_only_arg property raise richcmp scope setcomps slice super unpack_ex with yield_from
 """.split()
-"""Tests of the language and of the types in it: there is no module, the tests' own functions are rewritten."""
+"""Tests of the language and its types.  There is no module, so the tests' own functions are rewritten."""
 MODULES |= {name: ([], []) for name in LANGUAGE}
 _ALIVE = "PyTorch's frame hook keeps the arguments of a frame alive until it returns, and this waits for one to die"
 _TRACEBACK = "compares a whole traceback, in which each resume function has a line"
@@ -112,32 +113,32 @@ LEFT_OUT = {
     "test.test_raise.TestTracebackType.test_attrs": _TRACEBACK,
     "test.test_sched.TestCase.test_enter": "expects to be run in time",
 }
-"""Tests that cannot pass in a process that captures, and why."""
+"""Tests that cannot pass with capture, with the reason."""
 QUICK = ["bisect", "colorsys", "shlex", "super"]
 MODES = ("plain", "rewritten", "captured")
 PADDING = 300
-"""NOPs that every function begins with: operands of jumps and table entries outgrow a byte."""
+"""NOPs at the start of each function, so that operands of jumps and table entries exceed a byte."""
 SECONDS = 900
 
 
 @dataclass
 class Outcome:
-    """One module in one mode."""
+    """The result of one module in one mode."""
 
     tests: int = 0
     functions: int = 0
-    """Functions rewritten, or those of which at least one call ran code that capture made."""
+    """The number of functions that were rewritten, or of which a call ran generated code."""
     failed: list[str] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
-    """Failures of ours, whatever the tests say."""
+    """Failures of our compiler, even if the tests passed."""
     seconds: float = 0.0
 
 
-# ---------------------------------------------------------------- in the process of one run
+# ---- in the process of one run
 
 
 def files_of(module: str) -> set[str]:
-    """The files of the module and of its tests."""
+    """Returns the files of the module and of its tests."""
     parts, tests = MODULES[module]
     found = set()
     for name in [module, *parts, *(tests or [f"test.test_{module}"])]:
@@ -162,7 +163,7 @@ def suite_of(module: str) -> unittest.TestSuite:
 
 
 def leave_out(suite: unittest.TestSuite) -> None:
-    """Skip the tests of `LEFT_OUT`."""
+    """Skips the tests of `LEFT_OUT`."""
     for test in suite:
         if isinstance(test, unittest.TestSuite):
             leave_out(test)
@@ -190,9 +191,10 @@ def plain(module: str, outcome: Outcome) -> None:
 
 
 def rewritten(module: str, outcome: Outcome) -> None:
-    """Every function of the module (of the tests where there is no module) gets code that our assembler made."""
+    """Replaces the code of all functions of the module, or of the tests if there is no module, by reassembled code."""
     files = {f for f in files_of(module) if module in LANGUAGE or f"{os.sep}test{os.sep}" not in f}
     suite = suite_of(module)
+    gc.unfreeze()  # the process that this one was forked from has frozen its objects, which hides them
     for obj in gc.get_objects():
         if isinstance(obj, types.FunctionType) and obj.__code__.co_filename in files:
             obj.__code__ = widened(obj.__code__)
@@ -201,7 +203,7 @@ def rewritten(module: str, outcome: Outcome) -> None:
 
 
 def widened(code: types.CodeType) -> types.CodeType:
-    """The same code after 300 NOPs, and so the code objects inside it."""
+    """Returns the code with 300 NOPs at its start, and the same for nested code objects."""
     from compiler_core import bytecode
     from compiler_core.bytecode import Instruction
 
@@ -213,13 +215,13 @@ def widened(code: types.CodeType) -> types.CodeType:
     at = next(i for i, x in enumerate(instructions) if x.opname == "RESUME") + 1
     first = instructions[at - 1]
     nops = [Instruction("NOP", positions=first.positions, handler=first.handler) for _ in range(PADDING)]
-    made = bytecode.assemble([*instructions[:at], *nops, *instructions[at:]], code)
-    bytecode.verify(made)
-    return made
+    result = bytecode.assemble([*instructions[:at], *nops, *instructions[at:]], code)
+    bytecode.verify(result)
+    return result
 
 
 def captured(module: str, outcome: Outcome) -> None:
-    """Run the tests under the frame hook, with the module's and the tests' functions as the user's."""
+    """Runs the tests with the frame hook, with functions of the module and of the tests as user code."""
     from compiler_core.api.compile import new_record
     from compiler_core.capture import side_effects
     from compiler_core.config import Options
@@ -229,36 +231,36 @@ def captured(module: str, outcome: Outcome) -> None:
 
     files, suite, record = files_of(module), suite_of(module), new_record()
     leave_out(suite)
-    # what the standard library has is taken not to change
+    # the compiler assumes that the standard library does not change
     own = {"test", *(name.partition(".")[0] for name in [module, *MODULES[module][0]])}
     sys.stdlib_module_names = frozenset(sys.stdlib_module_names - own)
-    closed = skip_rules._closed_file
-    skip_rules._closed_file = lambda filename: "" if filename in files else closed(filename)  # type: ignore[assignment]
+    closed = skip_rules._file_skip_reason
+    skip_rules._file_skip_reason = lambda filename: "" if filename in files else closed(filename)  # type: ignore[assignment]
     skip_rules.is_library_file.cache_clear()
     _run_generated_code(pipeline, side_effects)
     captured_here = compiled_region.Region(ran.__code__, Options(backend="eager", strict=True), lambda: record)
-    captured_here.hook.around(ran)(suite, outcome)
+    captured_here.hook.wrap(ran)(suite, outcome)
     compiled = {c.frame for c in record.compiles if c.outcome == "compiled"}
     outcome.functions = len(compiled)
     outcome.faults = [f"{c.id} {f.message}\n{f.detail}" for c in record.compiles for f in c.failures]
 
 
 def _run_generated_code(pipeline: Any, side_effects: Any) -> None:
-    """A frame captured whole, without tensors and effects, would run as it is: let it run what was generated."""
+    """Makes a frame without tensors and effects, which would run unchanged, run its generated code."""
 
     class Some(side_effects.SideEffects):  # type: ignore[misc]
         def __bool__(self) -> bool:
             return True
 
-    capture_frame = pipeline.FrameCompile._captured
+    capture_frame = pipeline.FrameCompile._capture
 
     def captured_frame(self: Any) -> Any:
         found = capture_frame(self)
-        if found.broke is None:
+        if found.break_ is None:
             found.capture.effects.__class__ = Some
         return found
 
-    pipeline.FrameCompile._captured = captured_frame
+    pipeline.FrameCompile._capture = captured_frame
 
 
 def work(module: str, mode: str, result: Path) -> None:
@@ -271,25 +273,23 @@ def work(module: str, mode: str, result: Path) -> None:
     result.write_text(json.dumps(vars(outcome)))
 
 
-# ---------------------------------------------------------------- the table
+# ---- the table
 
 
 def run_module(module: str, mode: str) -> Outcome:
-    """One module in a process of its own."""
+    """Runs one module in a separate process."""
     with tempfile.TemporaryDirectory() as name:
         result = Path(name) / "outcome.json"
-        command = [sys.executable, "-m", "tests.sweeps.cpython.run", "--work", module, mode, str(result)]
+        command = ["-m", "tests.sweeps.cpython.run", "--work", module, mode, str(result)]
         environment = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": name}
-        ended = subprocess.run(
-            command, cwd=name, env=environment, capture_output=True, text=True, check=False, timeout=SECONDS
-        )
+        ended = warm_python.run(command, env=environment, cwd=name, timeout=SECONDS)
         if result.exists():
             return Outcome(**json.loads(result.read_text()))
         return Outcome(faults=[f"exit status {ended.returncode}\n{ended.stderr[-3000:]}"])
 
 
 def broken(module: str, mode: str, before: Outcome) -> tuple[Outcome, list[str]]:
-    """What passes as it is and fails in this mode, and our own failures."""
+    """Returns the tests that pass unchanged and fail in this mode, and failures of our compiler."""
     outcome = run_module(module, mode)
     known = {failed.splitlines()[0] for failed in before.failed}
     wrong = [f for f in outcome.failed if f.splitlines()[0] not in known]

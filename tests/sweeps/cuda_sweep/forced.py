@@ -1,9 +1,9 @@
-"""Strategies for big sizes at small ones: kernels run by Triton's interpreter on the CPU, beside eager PyTorch.
+"""Tests strategies for big sizes at small sizes: runs kernels in Triton's interpreter, compared with eager PyTorch.
 
-A point is lowered for a GPU under size rules (`compiler_core.loops.schedule.size_rules`) that make a few elements
-many, and run forward and backward.  Floats are judged by float64: the error is at most twice eager's and a few
-roundings.  All else is equal, but for strides, which eager chooses by the device.  The interpreter is chosen when
-Triton is imported, so this has a process of its own.
+A point is lowered for a GPU under size rules (`compiler_core.loops.schedule.size_rules`) for which a few elements
+count as many, and run forward and backward.  The error of floats, compared with float64, may be at most twice eager's
+and a few roundings.  Everything else must be equal, except strides, which eager chooses by the device.  The interpreter
+is chosen when Triton is imported, so this runs in a separate process.
 """
 
 from __future__ import annotations
@@ -21,42 +21,57 @@ from typing import Any
 
 import torch
 
-from compiler_core.loops.schedule.size_rules import USUAL, ColumnLimits, SizeRules, used
+from compiler_core.loops.schedule.size_rules import DEFAULT_RULES, MixOrderLimits, SizeRules, override_rules
 from tests.cases.triton_cases import interpret_libdevice
 from tests.sweeps.cuda_sweep.pipeline import runnable
 from tests.sweeps.cuda_sweep.programs import ALL, Point
 
-FEW = ColumnLimits(most_parts=8, least_parts=2, least_rows=1, least_elements=0)
+FEW = MixOrderLimits(max_parts=8, min_parts=2, min_rows=1, min_elements=0)
 _blocks = functools.partial(
-    replace, USUAL, block=8, tile=4, picked=4, whole=16, whole_row=8, part_of_row=8, few_programs=2
+    replace,
+    DEFAULT_RULES,
+    block=8,
+    tile=4,
+    gather_block=4,
+    max_kept_elements=16,
+    max_whole_row=8,
+    row_part=8,
+    few_programs=2,
 )
 _in_parts: dict[str, Any] = {
     "enough_programs": 1 << 30,
-    "wanted_programs": 1 << 20,
-    "little": 1,
-    "least_part": 2,
-    "most_parts": 8,
+    "target_programs": 1 << 20,
+    "min_split_elements": 1,
+    "min_part": 2,
+    "max_parts": 8,
 }
+
+
+def _multi_pass(elements: int) -> dict[str, Any]:
+    """Rules for which so many elements for each program make a kernel for each pass."""
+    return {"min_multi_pass_elements": elements, "min_strided_multi_pass_elements": elements}
+
+
 RULES: dict[str, SizeRules] = {
-    "usual": USUAL,
-    "parts": replace(USUAL, **_in_parts, long=1 << 60),
-    "stages": replace(USUAL, enough_programs=1 << 30, long=1, little=1 << 60),
-    "stages in parts": replace(USUAL, **_in_parts, long=1),
-    "columns": replace(USUAL, columns=FEW),
-    "columns, stages, parts": replace(USUAL, **_in_parts, columns=FEW, long=1),
+    "usual": DEFAULT_RULES,
+    "parts": replace(DEFAULT_RULES, **_in_parts, **_multi_pass(1 << 60)),
+    "stages": replace(DEFAULT_RULES, enough_programs=1 << 30, **_multi_pass(1), min_split_elements=1 << 60),
+    "stages in parts": replace(DEFAULT_RULES, **_in_parts, **_multi_pass(1)),
+    "columns": replace(DEFAULT_RULES, mix_order=FEW),
+    "columns, stages, parts": replace(DEFAULT_RULES, **_in_parts, mix_order=FEW, **_multi_pass(1)),
     "small blocks": _blocks(),
-    "small blocks, columns": _blocks(columns=FEW),
-    "small blocks, stages, parts": _blocks(**_in_parts, long=1),
-    "wide rows": _blocks(whole_row=1 << 20, whole=1 << 20, block=64),
-    "64 bits, alone": _blocks(far=0, small=0),
+    "small blocks, columns": _blocks(mix_order=FEW),
+    "small blocks, stages, parts": _blocks(**_in_parts, **_multi_pass(1)),
+    "wide rows": _blocks(max_whole_row=1 << 20, max_kept_elements=1 << 20, block=64),
+    "64 bits, alone": _blocks(max_int32_reach=0, max_horizontal_elements=0),
 }
-"""Rules under which a few elements are many; each makes another kind of kernel."""
+"""Rules for which a few elements count as many; each leads to another kind of kernel."""
 SIZES = ((1, 1), (1, 7), (7, 1), (3, 5), (8, 8), (9, 8), (8, 9), (16, 17), (31, 4), (4, 33), (36, 12), (2, 70), (70, 2))
 LAYOUTS = ("plain", "plain", "plain", "turned", "sliced", "stepped", "expanded", "later")
 DTYPES = (torch.float32, torch.float32, torch.float32, torch.float64, torch.float16)
-"""The interpreter has no numbers of bfloat16."""
+"""The interpreter does not support bfloat16."""
 DRAWN = {"dropouts", "dropout_residual"}
-"""Random numbers are a GPU's; `philox_cases` runs such kernels in the interpreter."""
+"""Excluded: random numbers are those of a GPU; `philox_cases` runs such kernels in the interpreter."""
 
 OVER_ALL_ROWS = {"norm_of_columns", "standardised_columns", "norms_of_images", "batch_norm_in_training"}
 """Where all rows are one, what these divide by is the rounding of a mean."""
@@ -64,7 +79,7 @@ OVER_ALL_ROWS = {"norm_of_columns", "standardised_columns", "norms_of_images", "
 
 @dataclass(frozen=True)
 class Forced:
-    """A point under some rules."""
+    """A point and the rules under which it is lowered."""
 
     rules: str
     point: Point
@@ -79,7 +94,7 @@ class Forced:
 
 
 def every(seed: int, only: str = "") -> Iterator[Forced]:
-    """Every program under all rules, at a size, of a type and a layout that are drawn; then again at others."""
+    """Yields all programs under all rules with random size, type and layout, again and again."""
     draw = random.Random(seed)
     names = [c.name for c in ALL if c.name not in DRAWN and only in c.name]
     while names:
@@ -90,7 +105,7 @@ def every(seed: int, only: str = "") -> Iterator[Forced]:
 
 
 def sample(count: int) -> list[Forced]:
-    """What the normal suite runs: random, and always the same."""
+    """Yields the points of the normal test suite: random, but the same in each run."""
     draw = random.Random(3)
     names = [c.name for c in ALL if c.name not in DRAWN]
     rules = itertools.cycle(RULES)
@@ -101,7 +116,7 @@ def sample(count: int) -> list[Forced]:
 
 
 def differences(forced: Forced) -> list[str]:
-    """How what kernels make differs from eager's; nothing where eager raises."""
+    """Returns the difference between kernels and eager; empty if eager raises."""
     point = forced.point
     function = point.case().program
     torch.manual_seed(20261122)
@@ -110,10 +125,10 @@ def differences(forced: Forced) -> list[str]:
         expected = outcome(function, inputs)
     except Exception:
         return []
-    with used(RULES[forced.rules]):
-        run, made = runnable(function, lambda: point.inputs("cuda"))
+    with override_rules(RULES[forced.rules]):
+        run, created = runnable(function, lambda: point.inputs("cuda"))
     if run is None:
-        return [made.failed] if made.failed else []
+        return [created.failed] if created.failed else []
     try:
         got = outcome(run, inputs)
     except Exception:
@@ -124,10 +139,10 @@ def differences(forced: Forced) -> list[str]:
 
 
 def outcome(function: Callable[..., Any], inputs: Sequence[torch.Tensor]) -> list[torch.Tensor | None]:
-    """The results, then the gradients of the inputs that require one."""
+    """Returns the results, and the gradients of inputs that require them."""
     leaves = [t.detach().requires_grad_(t.requires_grad) for t in inputs]
-    made = function(*leaves)
-    results: list[torch.Tensor] = [made] if isinstance(made, torch.Tensor) else list(made)
+    result = function(*leaves)
+    results: list[torch.Tensor] = [result] if isinstance(result, torch.Tensor) else list(result)
     ends = [r for r in results if r.requires_grad]
     wanted = [t for t in leaves if t.requires_grad]
     if not ends or not wanted:
@@ -142,7 +157,7 @@ def in_double(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def difference(got: torch.Tensor | None, eager: torch.Tensor | None, exact: torch.Tensor | None) -> str:
-    """What is wrong with a result; nothing where it is as good as eager's."""
+    """Returns what is wrong with a result; empty if its error is at most eager's."""
     if got is None or eager is None or exact is None:
         return "" if got is eager else "one of the two has no gradient"
     if (got.shape, got.dtype) != (eager.shape, eager.dtype):
@@ -155,14 +170,14 @@ def difference(got: torch.Tensor | None, eager: torch.Tensor | None, exact: torc
         return "NaN or infinities in other places"
     right = torch.nan_to_num(exact, 0, 0, 0)
     error, allowed = (float((torch.nan_to_num(t.double(), 0, 0, 0) - right).norm()) for t in (got, eager))
-    roundings = 64 if got.dtype is torch.float64 else 4  # what is taken for exact has some itself
+    roundings = 64 if got.dtype is torch.float64 else 4  # the reference has rounding errors itself
     eps = torch.finfo(got.dtype).eps
     bound = 2 * allowed + eps * (roundings * float(right.norm()) + math.sqrt(got.numel()))  # values are about 1
     return f"error {error:.3g}, eager's {allowed:.3g}, norm {float(right.norm()):.3g}" if not error <= bound else ""
 
 
 def run(items: Iterable[Forced], seconds: float) -> dict[str, Any]:
-    """How many were run, and which differ, and how."""
+    """Returns the number of points, and the differences by point."""
     interpret_libdevice()
     end, wrong, count = time.monotonic() + seconds, {}, 0
     for item in items:

@@ -1,9 +1,9 @@
-"""A CUDA device that is not there, so that fake tensors on it can be differentiated.
+"""Pretends a CUDA device, so that fake tensors on it can be differentiated.
 
-PyTorch's autograd asks the device of each tensor for its stream, even of fake tensors.  Where PyTorch has no CUDA, or
-finds no device, `pretend` gives it a device whose streams and events do nothing.  Nothing can be allocated there.
+PyTorch's autograd gets the stream of each tensor's device, even for fake tensors.  If PyTorch has no CUDA or finds no
+device, `pretend` registers a device whose streams and events do nothing.  Nothing can be allocated there.
 
-Call it before torch is imported, in a process of its own.
+Call it before torch is imported, in a separate process.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ REGISTER_CUDA_HOOKS(CUDAHooks)
 
 
 def pretend() -> None:
-    """Give PyTorch the device, unless it has one."""
+    """Registers the device unless PyTorch has one."""
     assert "torch" not in sys.modules, "PyTorch asks once, when it is imported, whether it has CUDA"
     spec = importlib.util.find_spec("torch")
     assert spec is not None
@@ -70,7 +70,7 @@ def _library(torch: Path, *flags: str) -> Path:
     path = folder / f"{key[:16]}.so"
     if not path.exists():
         folder.mkdir(parents=True, exist_ok=True)
-        source, made = folder / f"{key[:16]}.{os.getpid()}.cpp", folder / f"{key[:16]}.{os.getpid()}.so"
+        source, result = folder / f"{key[:16]}.{os.getpid()}.cpp", folder / f"{key[:16]}.{os.getpid()}.so"
         source.write_text(SOURCE)
         compiler = os.environ.get("CXX") or shutil.which("g++") or shutil.which("clang++") or "c++"
         command = [
@@ -84,8 +84,8 @@ def _library(torch: Path, *flags: str) -> Path:
             f"-I{torch / 'include'}",
             str(source),
         ]
-        command += ["-o", str(made), f"-L{torch / 'lib'}", "-lc10", "-ltorch_cpu", f"-Wl,-rpath,{torch / 'lib'}"]
+        command += ["-o", str(result), f"-L{torch / 'lib'}", "-lc10", "-ltorch_cpu", f"-Wl,-rpath,{torch / 'lib'}"]
         subprocess.run(command, check=True)
-        made.replace(path)
+        result.replace(path)
         source.unlink()
     return path

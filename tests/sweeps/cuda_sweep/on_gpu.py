@@ -1,11 +1,11 @@
-"""The sweep's kernels for real, on a machine with a GPU: values and gradients beside eager PyTorch.
+"""Runs the sweep's kernels on a GPU and compares values and gradients with eager PyTorch.
 
     python -m tests.sweeps.cuda_sweep.on_gpu              some three minutes on an H100
     python -m tests.sweeps.cuda_sweep.on_gpu "usual: norm_of_a_sum 83333 768 float32 plain"
 
 runs programs at sizes at which the size rules choose another kind of kernel, the strategies for big sizes at small
-ones, and tensors of more than 2**31 elements.  It prints what differs from eager, as `forced.difference` judges it,
-and ends with status 1 where something does.  A worker that dies is noted, and another one goes on.
+sizes, and tensors of more than 2**31 elements.  It prints the differences from eager (`forced.difference`); the exit
+status is 1 if there are any.  A worker that dies is reported, and a new one continues.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from queue import Empty, Queue
 import torch
 
 import compiler_core
-from compiler_core.loops.schedule.size_rules import used
+from compiler_core.loops.schedule.size_rules import override_rules
 from tests.sweeps.cuda_sweep.forced import RULES, Forced, difference, every, in_double, outcome
 from tests.sweeps.cuda_sweep.programs import Point
 
@@ -43,11 +43,11 @@ OTHERS = (
     *("adamw 31250 2048", "clipped 31250 2048", "broadcasts 1000000 16", "softmax_of_running 31250 2048"),
 )
 FAR = ("cos_chain", "largest", "bias_residual")
-"""Programs for tensors of more than 2**31 elements, in bfloat16; their results are compared with eager's alone."""
+"""Programs for tensors of more than 2**31 elements, in bfloat16, compared with eager only."""
 
 
 def points() -> Iterator[Forced]:
-    """What is run, the most telling first."""
+    """Yields what is run, the most informative first."""
     for name, size in itertools.product(NORMS, MANY_ROWS):
         yield Forced("usual", Point(name, *size))
     for name, size in itertools.product(OVER_ROWS, LONG_ROWS):
@@ -70,9 +70,9 @@ def differences(item: Forced) -> list[str]:
     except torch.OutOfMemoryError:
         raise
     except Exception:
-        return []  # eager refuses it
+        return []  # eager raises
     compiler_core.reset()
-    with used(RULES[item.rules]), compiler_core.record() as record:
+    with override_rules(RULES[item.rules]), compiler_core.record() as record:
         got = outcome(compiler_core.compile(function, strict=True, dynamic=False), inputs)
     failures = [f"failed: {f.stage}: {f.message}" for c in record.compiles for f in c.failures]
     exact = outcome(function, [in_double(t) for t in inputs])
@@ -87,8 +87,8 @@ def far_differences(name: str) -> list[str]:
     with torch.no_grad():
         inputs = [t.detach() for t in point.inputs("cuda")]
         compiler_core.reset()
-        made, want = compiler_core.compile(function, strict=True, dynamic=False)(*inputs), function(*inputs)
-        pairs = zip(*([t] if isinstance(t, torch.Tensor) else t for t in (made, want)), strict=True)
+        created, want = compiler_core.compile(function, strict=True, dynamic=False)(*inputs), function(*inputs)
+        pairs = zip(*([t] if isinstance(t, torch.Tensor) else t for t in (created, want)), strict=True)
         for n, (ours, eager) in enumerate(pairs):
             for at in range(0, ours.shape[0], 5000):
                 part = slice(at, at + 5000)
@@ -98,7 +98,7 @@ def far_differences(name: str) -> list[str]:
 
 
 def verdict(text: str, tries: int = 4) -> list[str]:
-    """Nothing where all is well; other workers may leave too little memory for a while."""
+    """Returns the difference or an empty text; retries while other workers use too much memory."""
     try:
         name = text.removeprefix("far: ")
         return far_differences(name) if name != text else differences(Forced.parsed(text))
@@ -117,15 +117,15 @@ def verdict(text: str, tries: int = 4) -> list[str]:
 
 
 def work() -> None:
-    """Verdicts of what stands in the lines of standard input, as lines of JSON."""
+    """Reads cases from standard input and writes verdicts as lines of JSON."""
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what programs print is no answer
+    os.dup2(2, 1)  # output of programs must not mix with the verdicts
     for line in sys.stdin:
         print(json.dumps(verdict(line.strip())), file=answers, flush=True)
 
 
 class Crew:
-    """Workers in processes of their own, since a kernel that reads elsewhere ends the use of the GPU."""
+    """Runs workers in separate processes, since an invalid memory access ends a process's use of the GPU."""
 
     def __init__(self, items: Iterable[str], seconds: float) -> None:
         self.wrong: dict[str, list[str]] = {}

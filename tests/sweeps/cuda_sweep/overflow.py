@@ -1,7 +1,7 @@
-"""Whether the whole numbers in a Triton kernel fit the bits that they have.
+"""Checks that the integers in a Triton kernel do not overflow.
 
-An independent look at what `codegen.triton` decides by `_reaches_far`: the kernel's text is gone through with the least
-and the greatest value that each whole number can have, as Triton types them.
+An independent check of the choice between 32 and 64 bits in `codegen.triton`: it interprets the kernel's text with the
+least and the greatest value of each integer, typed as Triton types them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ MOST = 2**31 - 1
 
 
 class Whole(NamedTuple):
-    """A whole number from `low` to `high`; a number in the text (0 bits) takes the type of what is beside it."""
+    """An integer from `low` to `high`; a literal (0 bits) takes the type of the other operand."""
 
     low: int
     high: int
@@ -24,7 +24,7 @@ class Whole(NamedTuple):
 
 
 def problems_in(text: str, kernel: str, programs: int) -> Iterator[str]:
-    """Where a number of `kernel` may not fit its 32 bits; `programs` run it.  Of symbolic sizes nothing is known."""
+    """Returns where integers of `kernel` may overflow 32 bits with `programs` programs; symbolic sizes are unknown."""
     for node in ast.parse(text).body:
         if isinstance(node, ast.FunctionDef) and node.name == kernel:
             heading = next(line for line in text.splitlines() if line.startswith(f"# {kernel}: "))
@@ -32,7 +32,7 @@ def problems_in(text: str, kernel: str, programs: int) -> Iterator[str]:
 
 
 def _sizes(heading: str) -> dict[str, int]:
-    """How many values each index has."""
+    """Returns the number of values of each index."""
     sizes = {name: int(size) for name, size in re.findall(r"\b([ij]\d+) < (\d+)\b", heading)}
     for letter in "ij":
         sizes[letter] = math.prod(n for name, n in sizes.items() if name[0] == letter)
@@ -68,7 +68,7 @@ class _Kernel:
 
     def _assign(self, name: str, value: Whole | None) -> None:
         size = self._sizes.get(name)
-        if value is not None and size is not None:  # beyond its size it is masked off
+        if value is not None and size is not None:  # larger values are masked off
             value = Whole(max(value.low, 0), min(value.high, size - 1), value.bits)
         self._values[name] = value
 
@@ -80,7 +80,7 @@ class _Kernel:
         return Whole(ends[0].low, ends[1].high - 1, 32 if ends[1].high <= MOST else 64)
 
     def _value(self, node: ast.expr) -> Whole | None:
-        """The value of an expression; None for what is no whole number, or not known."""
+        """Returns the range of an expression; None if it is unknown or not an integer."""
         if isinstance(node, ast.Constant):
             known = isinstance(node.value, int) and not isinstance(node.value, bool)
             return Whole(node.value, node.value, 0) if known else None  # type: ignore[arg-type]
@@ -121,7 +121,7 @@ class _Kernel:
             return None
         bits = max(left.bits, right.bits)
         if bits == 32 and max(abs(left.low), abs(left.high), abs(right.low), abs(right.high)) > MOST + 1:
-            bits = 64  # a number that does not fit
+            bits = 64  # a literal that does not fit 32 bits
         if bits == 32 and not -MOST - 1 <= min(ends) <= max(ends) <= MOST:
             self._found.append(f"line {node.lineno}: {ast.unparse(node)} goes up to {max(ends):,} in 32 bits")
         return Whole(min(ends), max(ends), bits)

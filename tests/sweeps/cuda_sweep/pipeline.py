@@ -1,7 +1,7 @@
-"""A program from its graph to Triton kernels, for tensors on a GPU that need not be there.
+"""Compiles a program from its graph to Triton kernels, for tensors on a GPU that need not be present.
 
-The compiler's own code runs, from the joint graph to the text of wrapper and glue; only the last step, which loads
-kernels onto a device, is left out or done by Triton's interpreter on the CPU.
+It runs the compiler's code from the joint graph to the texts of wrapper and autograd function; only the last step,
+loading kernels onto a device, is left out or done by Triton's interpreter on the CPU.
 """
 
 from __future__ import annotations
@@ -21,13 +21,12 @@ from torch.utils._pytree import tree_leaves
 
 from compiler_core.autograd import autograd_function
 from compiler_core.autograd.joint import JointRefused
-from compiler_core.backends import kernels
-from compiler_core.backends import registry as backends
-from compiler_core.capture.fake_tensors import FakeMode, quiet
+from compiler_core.capture.tensors.fake_tensors import FakeMode, muted_fake_log
 from compiler_core.codegen.wrapper import memory_plan
-from compiler_core.codegen.wrapper.executable import Recipe
+from compiler_core.codegen.wrapper.executable import Executable
 from compiler_core.config import Options
 from compiler_core.loops import ir
+from compiler_core.pipeline import graph as graph_stages
 from compiler_core.records import Compile, Record
 
 Tensors = Sequence[torch.Tensor]
@@ -44,20 +43,20 @@ class Graph:
 
 @dataclass
 class Lowered:
-    """What became of a program: its graphs, or why there are none."""
+    """The result for a program: its graphs, or the reason why there are none."""
 
     graphs: list[Graph]
     refused: str = ""
-    """Why it goes to PyTorch: a reason that a user would be told."""
+    """The reason for which PyTorch runs it, as the record would state it."""
     failed: str = ""
-    """What went wrong, with a traceback."""
+    """The failure with a traceback."""
 
 
 # ---- the captured graph --------------------------------------------------------------------
 
 
 class Capture(TorchFunctionMode):
-    """Writes down each function of torch's that is called, as the compiler's capture does."""
+    """Records each call of a function of torch in a graph, as the compiler's capture does."""
 
     def __init__(self, inputs: Tensors) -> None:
         super().__init__()
@@ -107,7 +106,7 @@ class Capture(TorchFunctionMode):
 
 
 def captured(function: Callable[..., Any], inputs: Tensors) -> fx.GraphModule:
-    """The graph of ``function(*inputs)``."""
+    """Returns the graph of ``function(*inputs)``."""
     capture = Capture(inputs)
     with capture:
         results = function(*inputs)
@@ -118,49 +117,51 @@ def captured(function: Callable[..., Any], inputs: Tensors) -> fx.GraphModule:
 
 
 def lowered(function: Callable[..., Any], make: Callable[[], Tensors]) -> Lowered:
-    """The kernels of `function` for tensors that `make` makes, which are fake, on a GPU."""
-    made = Lowered([])
+    """Returns the kernels of `function` for the fake GPU tensors that `make` returns."""
+    result = Lowered([])
     programs: list[ir.Program] = []
 
-    def load(recipe: Recipe, constants: Any) -> Any:
-        made.graphs.append(Graph(programs[-1], recipe.kernels.get("triton", ""), recipe.text))
-        return _Unloaded(recipe, constants)
+    def load(executable: Executable, constants: Any) -> Any:
+        result.graphs.append(Graph(programs[-1], executable.kernels.get("triton", ""), executable.text))
+        return _Unloaded(executable, constants)
 
-    with noting(programs), mock.patch.object(kernels, "load", load):
-        _compile(function, make, made)
-    return made
+    with noting(programs), mock.patch.object(graph_stages, "load", load):
+        _compile(function, make, result)
+    return result
 
 
 def runnable(function: Callable[..., Any], make: Callable[[], Tensors]) -> tuple[Callable[..., Any] | None, Lowered]:
-    """The same for Triton's interpreter: lowered for a GPU, run with tensors on the CPU."""
-    made = Lowered([])
-    as_taken, laid_out = memory_plan.as_taken, autograd_function.laid_out
-    glue = {"laid_out": lambda tangent, shape, stride, dtype, _: laid_out(tangent, shape, stride, dtype, "cpu")}
+    """Returns the same kernels for Triton's interpreter: lowered for a GPU, run with CPU tensors."""
+    result = Lowered([])
+    as_taken, match_layout = memory_plan.with_result_layouts, autograd_function.match_layout
+    source = {
+        "match_layout": lambda tangent, shape, stride, dtype, _: match_layout(tangent, shape, stride, dtype, "cpu")
+    }
     with (
-        mock.patch.object(memory_plan, "as_taken", lambda program: on_the_cpu(as_taken(program))),
-        mock.patch.dict(autograd_function._NAMES, glue),
+        mock.patch.object(memory_plan, "with_result_layouts", lambda program: on_the_cpu(as_taken(program))),
+        mock.patch.dict(autograd_function._SOURCE_GLOBALS, source),
     ):
-        return _compile(function, make, made), made
+        return _compile(function, make, result), result
 
 
-def _compile(function: Callable[..., Any], make: Callable[[], Tensors], made: Lowered) -> Callable[..., Any] | None:
+def _compile(function: Callable[..., Any], make: Callable[[], Tensors], result: Lowered) -> Callable[..., Any] | None:
     mode = FakeMode(allow_non_fake_inputs=True)
     try:
-        with mode, quiet():
+        with mode, muted_fake_log():
             inputs = make()
             gm = captured(function, inputs)
     except Exception as error:
-        made.refused = f"eager raises {type(error).__name__}: {error}"
+        result.refused = f"eager raises {type(error).__name__}: {error}"
         return None
     options = Options(backend="triton", strict=True)
     compile_ = _new_compile()
     try:
-        part = lambda graph, which: kernels.compile_kernels(graph, which, compile_, options)  # noqa: E731
-        return backends._differentiated(gm, inputs, compile_, options, part)
+        part = lambda graph, which: graph_stages.compile_kernels(graph, which, compile_, options)  # noqa: E731
+        return graph_stages.compile_differentiable(gm, inputs, compile_, options, part)
     except JointRefused as error:
-        made.refused = str(error)
+        result.refused = str(error)
     except Exception:
-        made.failed = traceback.format_exc(limit=-6)
+        result.failed = traceback.format_exc(limit=-6)
     return None
 
 
@@ -171,32 +172,32 @@ def _new_compile() -> Compile:
 
 @contextmanager
 def noting(programs: list[ir.Program]) -> Iterator[None]:
-    """Have `programs` get each program as it is printed."""
-    as_printed = kernels.as_printed
+    """Context manager that adds each printed program to `programs`."""
+    schedule_kernels = graph_stages.schedule_loops
 
     def noted(program: ir.Program) -> ir.Program:
-        programs.append(as_printed(program))
+        programs.append(schedule_kernels(program))
         for step in programs[-1].steps:
             if isinstance(step, ir.Loops):
                 ir.check(step)
         return programs[-1]
 
-    with mock.patch.object(kernels, "as_printed", noted):
+    with mock.patch.object(graph_stages, "schedule_loops", noted):
         yield
 
 
 class _Unloaded:
-    """Stands for a graph's function, which no device can run."""
+    """A placeholder for a graph's function, which cannot be run without the device."""
 
-    def __init__(self, recipe: Recipe, constants: Any) -> None:
-        self.recipe, self.constants = recipe, constants
+    def __init__(self, executable: Executable, constants: Any) -> None:
+        self.executable, self.constants = executable, constants
 
     def __call__(self, inputs: list[Any]) -> list[Any]:
         raise AssertionError("kernels for a GPU that is not there")
 
 
 def on_the_cpu(program: ir.Program) -> ir.Program:
-    """`program` with everything that lies on a GPU on the CPU, in kernels for the interpreter."""
+    """Returns `program` with all GPU buffers on the CPU, in kernels for the interpreter."""
     cpu = torch.device("cpu")
     buffers = {name: replace(b, device=cpu) for name, b in program.buffers.items()}
     here = lambda value: cpu if isinstance(value, torch.device) else value  # noqa: E731

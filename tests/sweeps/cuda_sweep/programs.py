@@ -1,4 +1,4 @@
-"""The programs, sizes, types and layouts that are swept over."""
+"""The programs, sizes, types and layouts of the sweep."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from compiler_core.capture.fake_tensors import FakeMode, quiet
+from compiler_core.capture.tensors.fake_tensors import FakeMode, muted_fake_log
 from tests.benchmarks.cases import CASES, Case, Make, registrar
 from tests.benchmarks.other_cases import OTHERS
 from tests.sweeps.fuzz import tensor_parts
@@ -35,7 +35,7 @@ KEY_SIZES = (
     *((2, 1 << 20), (1, 10**7), (1_000_000, 16), (65_536, 257), (256, 16_385), (64, 65_536), (128, 50_257)),
 )
 MOST = 4 * 10**8
-"""Elements of a matrix."""
+"""The number of elements of a matrix."""
 
 
 @dataclass(frozen=True)
@@ -62,8 +62,8 @@ class Laid(Make):
         return torch.randn(size, dtype=self.dtype, device=self.device)
 
     def images(self) -> Tensor:
-        made = super().images()
-        return made if self.layout == "plain" else made.contiguous(memory_format=torch.channels_last)
+        result = super().images()
+        return result if self.layout == "plain" else result.contiguous(memory_format=torch.channels_last)
 
     def whole(self, dtype: torch.dtype = torch.int64) -> Tensor:
         return torch.randint(-9, 10, (self.rows, self.columns), device=self.device, dtype=dtype)
@@ -78,7 +78,7 @@ class Laid(Make):
         return torch.randn(32, dtype=self.dtype, device=self.device)
 
 
-# ---------------------------------------------------------------- norms
+# ---- norms
 
 
 @case(lambda m: [m.matrix(), m.matrix(), m.row(), m.row()], trains=True)
@@ -116,7 +116,7 @@ def variances(x: Tensor) -> Any:
     return x.var(), x.var(0), x.var(1), x.std(1, correction=0), *torch.var_mean(x, 0, keepdim=True)
 
 
-# ---------------------------------------------------------------- softmaxes, attention and losses
+# ---- softmaxes, attention and losses
 
 
 @case(lambda m: [m.matrix(), m.mask()], trains=True)
@@ -163,7 +163,7 @@ def contrastive(x: Tensor, y: Tensor) -> Any:
     return F.cosine_similarity(x, y).mean() + F.pairwise_distance(x, y).sum()
 
 
-# ---------------------------------------------------------------- reductions
+# ---- reductions
 
 
 @case(lambda m: [m.matrix()], trains=True)
@@ -206,7 +206,7 @@ def over_images(x: Tensor) -> Any:
     return x.mean((2, 3)), x.sum((0, 2, 3)), x.amax(1), x.var((0, 2, 3)), x.softmax(1)
 
 
-# ---------------------------------------------------------------- scans
+# ---- scans
 
 
 @case(lambda m: [m.matrix()], trains=True)
@@ -224,7 +224,7 @@ def running_others(x: Tensor, mask: Tensor) -> Any:
     return (x * 0.01 + 1).cumprod(1), mask.cumsum(0), x.cumsum(1) / x.abs().sum(1, keepdim=True), x.flip(1).cumsum(1)
 
 
-# ---------------------------------------------------------------- pointwise and places
+# ---- pointwise and places
 
 
 @case(lambda m: [m.matrix(), m.row(), m.column()], trains=True)
@@ -281,18 +281,18 @@ def made_from_nothing(x: Tensor) -> Any:
     return x * at, x.tril(), torch.where(at > 5, x, 0), torch.ones_like(x).cumsum(0), F.one_hot(at[:100] % 7, 7) * 2.0
 
 
-# ---------------------------------------------------------------- optimisers
+# ---- optimisers
 
 
 @case(
     lambda m: [t.detach() for t in (m.matrix(), m.matrix(), m.matrix(), m.matrix(), m.row(), m.row(), m.row(), m.row())]
 )
 def adamw(*tensors: Tensor) -> Any:
-    made: list[Tensor] = []
+    created: list[Tensor] = []
     for w, g, m, v in (tensors[:4], tensors[4:]):
         m, v = m.lerp(g, 0.1), v.abs().mul(0.999).addcmul(g, g, value=0.001)
-        made += [w * (1 - 1e-2) - 1e-3 * (m / 0.1) / ((v / 0.001).sqrt() + 1e-8), m, v]
-    return made
+        created += [w * (1 - 1e-2) - 1e-3 * (m / 0.1) / ((v / 0.001).sqrt() + 1e-8), m, v]
+    return created
 
 
 @case(lambda m: [m.matrix(), m.row(), m.matrix()])
@@ -303,7 +303,7 @@ def clipped(x: Tensor, w: Tensor, y: Tensor) -> Any:
 
 @case(lambda m: [m.matrix(), m.row(), m.row()], trains=True)
 def a_layer(x: Tensor, w: Tensor, b: Tensor) -> Any:
-    """What surrounds the products of a transformer's layer."""
+    """The operations around the matrix products of a transformer layer."""
     y = F.layer_norm(x, w.shape, w, b)
     return x + F.gelu(y * 2 + b), y.sum(0)
 
@@ -316,7 +316,7 @@ ALL = [*CASES, *OTHERS, *MORE]
 
 @dataclass(frozen=True)
 class Point:
-    """A program at a size, of a type and a layout."""
+    """A program with a size, a type and a layout."""
 
     program: str
     rows: int
@@ -341,14 +341,14 @@ class Point:
         return next(c for c in ALL if c.name == self.program)
 
     def inputs(self, device: str) -> list[Tensor]:
-        """Tensors that gradients are wanted of where the program trains."""
+        """Makes tensors, which require gradients if the program trains."""
         found = self.case()
-        made = [t.detach() for t in found.inputs(self.make(device))]
-        return [t.requires_grad_(found.trains and t.is_floating_point()) for t in made]
+        results = [t.detach() for t in found.inputs(self.make(device))]
+        return [t.requires_grad_(found.trains and t.is_floating_point()) for t in results]
 
 
 def key_points() -> Iterator[Point]:
-    """Every program at sizes that the size rules tell apart."""
+    """Yields all programs at sizes for which the size rules differ."""
     for each in ALL:
         for rows, columns in KEY_SIZES:
             yield Point(each.name, rows, columns)
@@ -368,14 +368,14 @@ def random_points(seed: int, randoms: float = 0.25) -> Iterator[Point]:
 
 
 class _Written(Writer):
-    """Writes a random program for tensors that are given."""
+    """Writes a random program for given tensors."""
 
     def __init__(self, draw: random.Random, tensors: Sequence[Tensor]) -> None:
         super().__init__(draw)
         self.calls: list[Names] = [{f"a{n}": t for n, t in enumerate(tensors)}]
 
     def _fits(self, line: str, name: str, changes: bool) -> bool:
-        many = ".unbind(" in line or ".split(2" in line  # tensors, of sizes such as here
+        many = ".unbind(" in line or ".split(2" in line  # several tensors, with sizes specific to this case
         return not many and super()._fits(line, name, changes)
 
     def _is_of_use(self, value: Any) -> bool:
@@ -393,10 +393,10 @@ def _some_of_all(m: Laid) -> list[Tensor]:
 
 @functools.lru_cache(maxsize=64)
 def random_case(seed: int, point: Point) -> Case:
-    """A program of a few operations that fit the tensors of a point."""
+    """Returns a program of a few operations that apply to the tensors of a point."""
     draw = random.Random(f"{seed} {point.text()}")
     count = draw.choice((2, 3, 4, 6, 8))
-    with FakeMode(allow_non_fake_inputs=True), quiet():
+    with FakeMode(allow_non_fake_inputs=True), muted_fake_log():
         tensors = _some_of_all(point.make("cuda"))
         body = _Written(draw, tensors).body(count)
     scope = dict(vars(tensor_parts))

@@ -1,4 +1,4 @@
-"""Triton kernels compiled for an H100, and whether it could launch them."""
+"""Compiles Triton kernels for an H100, and checks that it could launch them."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from compiler_core.codegen.machine_code import stages
+from compiler_core.codegen.machine_code import compiled_forms
 from compiler_core.codegen.triton import module as triton_module
-from compiler_core.codegen.triton.module import Kernel
+from compiler_core.codegen.triton.module import TritonKernel
 from compiler_core.errors import BuildError
 
 TARGET = "sm_90"
 MOST_SHARED = 227 * 1024
-"""Bytes of shared memory that a program can have."""
+"""The bytes of shared memory available to a program."""
 MOST_ELEMENTS = 1 << 20
-"""Elements of a block, by Triton's rules."""
+"""Triton's limit on the elements of a block."""
 MOST_PROGRAMS = 2**31 - 1
 TOKEN = re.compile(r"#.*|\"[^\"]*\"|\d+\.\d+(?:e-?\d+)?|\d+(?:e-?\d+)?|[A-Za-z_][\w.]*|\S")
 
 
 @dataclass
 class Compiler:
-    """Compiles each kernel once, and of those that differ in names and sizes alone, one."""
+    """Compiles each kernel once; of kernels that differ only in names and sizes, one."""
 
     most: int = 1 << 60
     """No more than so many are."""
@@ -31,10 +31,10 @@ class Compiler:
     compiled: int = 0
 
     def problems(self, text: str) -> Iterator[str]:
-        """What is wrong with the kernels of a module."""
+        """Returns what is wrong with the kernels of a module."""
         sources = dict(_functions(text))
         for name, kernel in triton_module.load(text).items():
-            if name not in sources:  # another name of one before it
+            if name not in sources:  # an alias of an earlier kernel
                 continue
             yield from (f"{name}: {problem}" for problem in _launch_problems(kernel))
             key = f"{form(sources[name])} {kernel.num_warps}"
@@ -42,20 +42,20 @@ class Compiler:
                 self.seen.add(key)
                 yield from (f"{name}: {problem}" for problem in self._compile(kernel))
 
-    def _compile(self, kernel: Kernel) -> Iterator[str]:
+    def _compile(self, kernel: TritonKernel) -> Iterator[str]:
         self.compiled += 1
         try:
-            made = triton_module.compile_kernel(kernel, stages.triton_target(TARGET))
+            result = triton_module.compile_kernel(kernel, compiled_forms.triton_target(TARGET))
         except BuildError as error:
             yield f"{error}"
             return
-        if f".entry {kernel.function.__name__}(" not in made.asm["ptx"]:
+        if f".entry {kernel.function.__name__}(" not in result.asm["ptx"]:
             yield "its PTX has no such entry"
-        if made.metadata.shared > MOST_SHARED:
-            yield f"{made.metadata.shared:,} bytes of shared memory"
+        if result.metadata.shared > MOST_SHARED:
+            yield f"{result.metadata.shared:,} bytes of shared memory"
 
 
-def _launch_problems(kernel: Kernel) -> Iterator[str]:
+def _launch_problems(kernel: TritonKernel) -> Iterator[str]:
     blocks = {p.name: p.default for p in kernel.function.params if p.is_constexpr}
     numel = blocks.get("BLOCK_I", 1) * blocks.get("BLOCK_J", 1)
     if any(size & (size - 1) or size < 1 for size in blocks.values()):
@@ -69,7 +69,7 @@ def _launch_problems(kernel: Kernel) -> Iterator[str]:
 
 
 def _functions(text: str) -> Iterator[tuple[str, str]]:
-    """Each kernel's text; helpers are no kernels."""
+    """Returns the text of each kernel, without helper functions."""
     for part in re.split(r"^@triton\.jit\n", text.partition("\nLAUNCHES")[0], flags=re.MULTILINE)[1:]:
         name = part.removeprefix("def ").partition("(")[0]
         if not name.startswith("_"):
@@ -77,20 +77,20 @@ def _functions(text: str) -> Iterator[tuple[str, str]]:
 
 
 def form(function: str) -> str:
-    """A kernel's text but for names, comments, and all of sizes that decides little: how often 2 divides them."""
+    """Returns a kernel's text without names and comments; of sizes only the powers of 2 that divide them remain."""
     names: dict[str, str] = {}
-    made: list[str] = []
+    created: list[str] = []
     fixed = re.compile(r"tl\.|libdevice\.|_[a-z]|BLOCK_")
     for token in TOKEN.findall(function):
         if token.startswith("#"):
             continue
         if re.fullmatch(r"\d+", token):
-            made.append(token if made[-1:] == ["="] else _size(int(token)))
+            created.append(token if created[-1:] == ["="] else _size(int(token)))
         elif re.match(r"[A-Za-z_]", token) and not keyword.iskeyword(token) and not fixed.match(token):
-            made.append(names.setdefault(token, f"n{len(names)}"))
+            created.append(names.setdefault(token, f"n{len(names)}"))
         else:
-            made.append("0.5" if re.match(r"\d", token) else token)
-    return " ".join(made)
+            created.append("0.5" if re.match(r"\d", token) else token)
+    return " ".join(created)
 
 
 def _size(number: int) -> str:

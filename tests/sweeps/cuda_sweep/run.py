@@ -1,4 +1,4 @@
-"""The sweep: points through the pipeline, and all that can be said of what comes out."""
+"""Runs the sweep: compiles points with the pipeline and checks the results."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.sweeps.cuda_sweep.programs import Point
 from tests.sweeps.cuda_sweep.ptx import Compiler
 
 SECONDS = 40
-"""Of the processor's time, for a point: most take a tenth of a second, and one of Triton's for each new kernel."""
+"""Processor seconds allowed for a point; most take 0.1 s, and Triton takes 1 s for each new kernel."""
 
 
 class _TooLong(BaseException):
@@ -50,12 +50,12 @@ def _at_most(seconds: float) -> Iterator[None]:
 
 @dataclass
 class Sweep:
-    """Goes through points; `wrong` are those at which something is, and what."""
+    """Checks points; `wrong` has the faults by point."""
 
     compiler: Compiler = field(default_factory=Compiler)
     wrong: dict[str, list[str]] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
-    """Points that PyTorch runs, for reasons that a user would be told."""
+    """Points that PyTorch runs, with the reasons that the record would state."""
     points: int = 0
 
     def go(self, points: Iterable[Point], seconds: float) -> None:
@@ -95,7 +95,7 @@ def _in_graph(graph: Graph, compiler: Compiler) -> Iterator[str]:
     compile(graph.wrapper, "wrapper", "exec")
     if not graph.kernels:
         return
-    unknown = list(triton_check.problems_in(graph.kernels))
+    unknown = list(triton_check.undefined_names(graph.kernels))
     yield from unknown
     for step in graph.program.steps:
         if isinstance(step, ir.Loops) and f"\ndef {step.name}(" in graph.kernels and not step.symbols:
@@ -115,7 +115,7 @@ def _points(given: argparse.Namespace) -> Iterator[Point]:
 
 
 def sample(count: int) -> list[Point]:
-    """The points of the normal suite: half at the sizes that rules tell apart, half anywhere."""
+    """Returns the points of the normal suite: half at sizes for which rules differ, half at random sizes."""
     keys = random.Random(0).sample(list(programs.key_points()), count // 2)
     return [*keys, *itertools.islice(programs.random_points(1), count - count // 2)]
 

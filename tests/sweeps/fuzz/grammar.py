@@ -1,13 +1,13 @@
 """The grammar of random programs: Python with holes.
 
 ``<kind>`` is an expression of that kind; ``<=kind>`` a variable of this function, ``<?kind>`` one that can be read,
-``<+kind>`` a new one; ``@name`` names a hole, and ``<@name>`` repeats what went into it.  On a line of their own,
+``<+kind>`` a new one; ``@name`` names a hole, and ``<@name>`` repeats what went into it.  Alone on a line,
 ``<block>`` stands for statements, ``<loop>`` for the body of a loop, and ``<function a:matrix k:int -> matrix>`` for
 the body of a function with these parameters (``-> yield matrix``: a generator; ``+int``: an int of the function
 around it is nonlocal there).
 
-Simple forms stand first: a failing program shrinks towards them.  A form that often raises or breaks the graph is
-marked ``!`` and drawn more rarely, so that most programs get far.
+Simple forms come first, since a failing program shrinks towards them.  A form that often raises or breaks the graph is
+marked ``!`` and drawn more rarely, so that most programs run to the end.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import re
 import sys
 
 HOLE = re.compile(r"<([=?+]?)([a-z]*)(?:@([a-z]+))?>")
-"""Groups: what is wanted (an expression, a variable, a new one), the kind, the name of the hole."""
+"""Groups: the sort (an expression, a variable, a new variable), the kind, and the name of the hole."""
 
 
 def _lines(text: str) -> list[str]:

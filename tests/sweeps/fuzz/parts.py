@@ -1,6 +1,6 @@
 # mypy: ignore-errors
 # (this stands for users' code)
-"""What the random programs are made of besides Python itself: classes, modules, decorators, generators."""
+"""Classes, modules, decorators and generators that random programs use."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ import compiler_core
 
 
 class Counted:
-    """A data descriptor that keeps its value in the instance."""
+    """A data descriptor that stores its value in the instance."""
 
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = f"_{name}"
@@ -118,7 +118,7 @@ class Box:
 
 
 class Deep(Box):
-    """A subclass that calls up, and answers for attributes that are not there."""
+    """A subclass that calls `super()` and has `__getattr__`."""
 
     def __init__(self, t: torch.Tensor, n: int = 3) -> None:
         super().__init__(t, n)
@@ -138,12 +138,12 @@ class Deep(Box):
 
 
 class Made(Box):
-    """Made by a ``__new__`` of its own."""
+    """A class with ``__new__``."""
 
     def __new__(cls, t: torch.Tensor, n: int = 1) -> Made:
-        made = super().__new__(cls)
-        made.before = n
-        return made
+        instance = super().__new__(cls)
+        instance.before = n
+        return instance
 
 
 class Slotted:
@@ -157,7 +157,7 @@ class Slotted:
 
 @dataclass(frozen=True)
 class Frozen:
-    """A dataclass that sets its attributes past ``__setattr__``."""
+    """A dataclass that sets attributes with ``object.__setattr__``."""
 
     t: torch.Tensor
     n: int = 0
@@ -174,7 +174,7 @@ class Colour(enum.Enum):
 
 
 class Problem(ValueError):
-    """An exception with a state of its own."""
+    """An exception with attributes."""
 
     def __init__(self, text: str, n: int) -> None:
         super().__init__(text)
@@ -201,7 +201,7 @@ class Countdown:
 
 
 class Stack(list[Any]):
-    """A list with methods of its own."""
+    """A subclass of list with methods."""
 
     def last(self, default: Any) -> Any:
         return self[-1] if self else default
@@ -211,7 +211,7 @@ class Stack(list[Any]):
 
 
 class Table(dict[Any, Any]):
-    """A dict that answers for keys that are not there."""
+    """A dict with `__missing__`."""
 
     def __missing__(self, key: Any) -> int:
         return len(key)
@@ -280,7 +280,7 @@ def halves(n: int) -> Iterator[int]:
 
 
 def running() -> Iterator[int]:
-    """A generator that is sent numbers and survives an error."""
+    """A generator that receives numbers and handles an exception."""
     total = 0
     while True:
         try:
@@ -290,7 +290,7 @@ def running() -> Iterator[int]:
 
 
 def echoes(items: list[int]) -> list[int]:
-    """What a generator that delegates yields."""
+    """A generator with `yield from`."""
 
     def inner() -> Iterator[int]:
         yield from items
@@ -302,7 +302,7 @@ def echoes(items: list[int]) -> list[int]:
 
 @functools.lru_cache(maxsize=8)
 def cached(n: int) -> int:
-    """A function whose results are kept."""
+    """A function with a cache."""
     return n * 2
 
 
@@ -331,7 +331,7 @@ def shifted_scale(n: int) -> Iterator[int]:
 
 
 def looks(t: torch.Tensor) -> torch.Tensor:
-    """Breaks the graph, on a tensor's value, wherever it is called."""
+    """Breaks the graph on a tensor's value."""
     if t.sum() > 0:
         return t * 2
     return t - 1
@@ -352,7 +352,7 @@ def checked(n: int) -> int:
 
 
 class Square(torch.autograd.Function):
-    """An autograd function with a gradient of its own."""
+    """An autograd function with a custom gradient."""
 
     @staticmethod
     def forward(ctx: Any, t: torch.Tensor) -> torch.Tensor:

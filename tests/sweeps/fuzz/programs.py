@@ -1,4 +1,4 @@
-"""Random programs: a hypothesis strategy that fills the grammar's holes."""
+"""A hypothesis strategy for random programs, which fills the holes of the grammar."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ GLOBALS = {
 
 @dataclass
 class Scope:
-    """The names that a block sees, by kind."""
+    """The names in scope of a block, by kind."""
 
     parent: Scope | None
     is_function: bool = False
     gives: str = "result"
-    """What the function around it returns or, a generator, yields."""
+    """The kind that the enclosing function returns, or a generator yields."""
     yields: bool = False
     in_loop: bool = False
     names: dict[str, str] = field(default_factory=dict)
@@ -52,7 +52,7 @@ class Scope:
         return [n for n, k in found.items() if k == kind or (kind, k) == ("int", "counter")]
 
     def own(self, kind: str) -> list[str]:
-        """The names of this kind that the function around this block may assign to."""
+        """Returns the names of this kind that the block may assign to."""
         at, found = self, [n for n, k in self.names.items() if k == kind]
         while not at.is_function and at.parent is not None:
             at = at.parent
@@ -66,7 +66,7 @@ def _below(n: int) -> st.SearchStrategy[int]:
 
 
 class Writer:
-    """Writes one program, drawing every decision."""
+    """Writes one program; each decision is drawn."""
 
     def __init__(self, draw: Draw) -> None:
         self._draw = draw
@@ -74,9 +74,9 @@ class Writer:
         self.indent = 0
         self._made = 0
         self._left = 40
-        """Statements that may still be written."""
+        """The number of statements that may still be written."""
         self._header: dict[str, str] = {}
-        """What the line before a block binds."""
+        """The names bound by the line before a block."""
 
     # ------------------------------------------------------------ decisions
 
@@ -90,7 +90,7 @@ class Writer:
     # ------------------------------------------------------------ holes
 
     def expression(self, kind: str, scope: Scope, depth: int = 0) -> str:
-        """An expression of this kind: a variable, something without holes, or a form of the grammar."""
+        """Draws an expression of this kind: a variable, a form without holes, or another form of the grammar."""
         known = scope.readable(kind)
         forms = EXPRESSIONS.get(kind, [])
         choice = self.below(8)
@@ -102,15 +102,15 @@ class Writer:
         return self.fill(self.form(forms, scope), scope, depth + 1)
 
     def form(self, forms: Sequence[str], scope: Scope) -> str:
-        """One of the forms whose variables are there; one that often raises or breaks, rarely."""
+        """Draws a form whose variables exist; one that often raises or breaks the graph is drawn rarely."""
         rarely = self.below(6) == 5
         possible = [f for f in forms if f.startswith("!") == rarely and possible_in(f, scope)]
         return self.pick(possible or [f for f in forms if possible_in(f, scope)]).removeprefix("! ")
 
     def fill(self, text: str, scope: Scope, depth: int = 0, named: dict[str, str] | None = None) -> str:
-        """Fill the holes of one line; new names are known only after it."""
+        """Fills the holes of one line; new names are in scope only after it."""
         named = {} if named is None else named
-        made: dict[str, str] = {}
+        result: dict[str, str] = {}
 
         def fill_one(hole: re.Match[str]) -> str:
             sort, kind, name = hole.groups()
@@ -118,7 +118,7 @@ class Writer:
                 return named[name]
             if sort == "+":
                 found = self._new_name(kind)
-                made[found] = kind
+                result[found] = kind
             elif sort:
                 options = scope.own(kind) if sort == "=" else scope.readable(kind)
                 found = options[-1 - self.below(len(options))]
@@ -129,7 +129,7 @@ class Writer:
             return found
 
         filled = HOLE.sub(fill_one, text)
-        scope.names.update(made)
+        scope.names.update(result)
         return filled
 
     def _new_name(self, kind: str) -> str:
@@ -139,7 +139,7 @@ class Writer:
     # ------------------------------------------------------------ statements
 
     def block(self, scope: Scope, nesting: int, most: int = 4) -> None:
-        """One to `most` statements; what they bind may be unbound after the block, and is forgotten."""
+        """Draws one to `most` statements; names bound in the block may be unbound after it and leave the scope."""
         for _ in range(1 + self.below(most)):
             if self._left <= 0:
                 break
@@ -181,7 +181,7 @@ class Writer:
         self.lines.append("    " * self.indent + text)
 
     def _function(self, signature: str, around: Scope, nesting: int) -> None:
-        """The body of a function: ``a:matrix +int -> yield matrix``."""
+        """Draws the body of a function such as ``a:matrix +int -> yield matrix``."""
         parameters, gives = signature.split(" -> ")
         inner = Scope(around, True, gives.removeprefix("yield "), gives.startswith("yield "))
         outer = [part[1:] for part in parameters.split() if part.startswith("+")]
@@ -208,7 +208,7 @@ class Writer:
 
 @functools.cache
 def _wants(form: str) -> list[tuple[str, str]]:
-    """The variables that must be there already, as (sort, kind)."""
+    """Returns the variables that a form requires, as (sort, kind)."""
     return [(sort, kind) for sort, kind, _ in HOLE.findall(form) if sort in ("=", "?") and sort and kind]
 
 
@@ -252,7 +252,7 @@ def _module_function(writer: Writer, module: Scope) -> None:
 
 
 def _result(writer: Writer, scope: Scope) -> str:
-    """What the program returns: an expression or, often, all that it has."""
+    """Returns the result of the program: an expression or, often, all variables."""
     if writer.below(4) == 1:
         return writer.expression("result", scope)
     hidden = ("fn", "gen", "counter", "iter")
@@ -261,19 +261,19 @@ def _result(writer: Writer, scope: Scope) -> str:
 
 
 def _calls(writer: Writer, parameters: list[str], kinds: list[str]) -> str:
-    """Functions that make the arguments: of a first call, and of others that differ in some of them."""
+    """Returns functions that make the arguments of a first call and of later calls, which differ in some."""
     first: dict[str, str] = {}
     calls = []
     for number in range(1 + writer.below(4)):
         scope = Scope(None, is_function=True)
         lines = []
         for name, kind in zip(parameters, kinds, strict=True):
-            made = first.get(name)
-            if made is None or not writer.below(3):
-                made = writer.fill(writer.pick([i for i in INPUTS[kind] if possible_in(i, scope)]), scope)
-            first.setdefault(name, made)
+            result = first.get(name)
+            if result is None or not writer.below(3):
+                result = writer.fill(writer.pick([i for i in INPUTS[kind] if possible_in(i, scope)]), scope)
+            first.setdefault(name, result)
             scope.names[name] = kind
-            lines.append(f"    {name} = {made}")
+            lines.append(f"    {name} = {result}")
         returned = "".join(f"{name}, " for name in parameters)
         calls.append("\n".join([f"def call_{number}():", *lines, f"    return ({returned})"]))
     names = ", ".join(f"call_{number}" for number in range(len(calls)))

@@ -1,4 +1,4 @@
-"""Make a program smaller while it keeps failing: statements and expressions give way to parts of themselves."""
+"""Reduces a failing program: replaces statements and expressions by parts of them while it still fails."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ BODIES = ("body", "orelse", "finalbody", "handlers", "cases")
 
 
 def reduced(source: str, fails: Fails) -> str:
-    """The smallest program found that fails as `source` does."""
+    """Returns the smallest program found that fails as `source` does."""
     best = ast.unparse(ast.parse(source))
     if not fails(best):
         return source
@@ -28,7 +28,7 @@ def reduced(source: str, fails: Fails) -> str:
 def next_smaller(
     source: str, step: Callable[[ast.Module], Iterator[ast.Module]], at: int, fails: Fails
 ) -> tuple[str, int] | None:
-    """The first smaller program, from the candidate numbered `at` on, that still fails, and its number."""
+    """Returns the first candidate from number `at` on that still fails, with its number."""
     for number, tree in enumerate(step(ast.parse(source))):
         if number < at:
             continue
@@ -43,7 +43,7 @@ def next_smaller(
 
 
 def _places(tree: ast.Module) -> list[tuple[int, str, int]]:
-    """Every statement as (number of its parent, field, index), the last first."""
+    """Returns all statements as (number of the parent, field, index), the last first."""
     found = []
     for number, node in enumerate(ast.walk(tree)):
         for name in BODIES:
@@ -54,11 +54,11 @@ def _places(tree: ast.Module) -> list[tuple[int, str, int]]:
 
 
 def _without_statements(tree: ast.Module) -> Iterator[ast.Module]:
-    """Each statement left out; each compound one replaced by its body."""
+    """Yields programs without one statement, or with a compound statement replaced by its body."""
     for number, name, i in _places(tree):
         for inner in (None, *BODIES[:3]):
-            made = copy.deepcopy(tree)
-            parent = list(ast.walk(made))[number]
+            copied = copy.deepcopy(tree)
+            parent = list(ast.walk(copied))[number]
             body = getattr(parent, name)
             if inner is None:
                 body[i : i + 1] = [] if len(body) > 1 or name != "body" else [ast.Pass()]
@@ -67,11 +67,11 @@ def _without_statements(tree: ast.Module) -> Iterator[ast.Module]:
                 if not isinstance(parts, list) or not parts:
                     continue
                 body[i : i + 1] = parts
-            yield made
+            yield copied
 
 
 def _with_parts(tree: ast.Module) -> Iterator[ast.Module]:
-    """Each expression replaced by a part of itself or a plain constant; each item of a sequence left out."""
+    """Yields programs with an expression replaced by a part of it or a constant, or without an item of a sequence."""
     nodes = list(ast.walk(tree))
     for number, node in enumerate(nodes):
         for name, value in ast.iter_fields(node):
@@ -97,12 +97,12 @@ def _smaller(value: ast.expr) -> Iterator[ast.expr]:
 
 
 def _replaced(tree: ast.Module, number: int, name: str, index: int | None, part: ast.expr | None) -> ast.Module:
-    made = copy.deepcopy(tree)
-    parent = list(ast.walk(made))[number]
+    copied = copy.deepcopy(tree)
+    parent = list(ast.walk(copied))[number]
     if index is None:
         setattr(parent, name, copy.deepcopy(part))
     elif part is None:
         del getattr(parent, name)[index]
     else:
         getattr(parent, name)[index] = copy.deepcopy(part)
-    return made
+    return copied

@@ -1,6 +1,6 @@
-"""Compare random programs with eager PyTorch:  python -m tests.sweeps.fuzz.run [programs] [--backend cpp] [--seed 0].
+"""Compares random programs with eager PyTorch:  python -m tests.sweeps.fuzz.run [programs] [--backend cpp] [--seed 0].
 
-With ``--tensors`` they are programs of tensors of all types, shapes and layouts, for kernels; else any Python.
+With ``--tensors`` they are programs on tensors of all types, shapes and layouts, for kernels; otherwise general Python.
 
 Programs run in worker processes, a few hundred in each, so that a crash costs one of them and is reported with the
 program that caused it.  Each difference is shrunk and written to build/fuzz/, as a module that runs on its own:
@@ -39,12 +39,12 @@ from tests.sweeps.fuzz.reduce import reduced
 ROOT = Path(__file__).resolve().parents[3]
 FOUND = ROOT / "build" / "fuzz"
 PER_SEED = 10
-"""Programs drawn with one seed; hypothesis varies earlier ones when it is asked for more."""
+"""Programs drawn with one seed; beyond this, hypothesis only varies earlier ones."""
 SEEDS_PER_WORKER = 30
 EAGER_SECONDS, SECONDS = 2, 60
 TOO_DEEP = 400
 STALE = "a leaf Variable that requires grad is being used in an in-place operation"
-"""PyTorch says so of a view, too, whose base has got a history, until somebody looks at that of the view."""
+"""PyTorch reports this also for a view whose base got a history, until the history of the view is read."""
 INVALID = "invalid"
 _numbers = itertools.count()
 
@@ -54,11 +54,11 @@ class Endless(BaseException):
 
 
 class Invalid(Exception):
-    """The source is no module with a program and arguments for it."""
+    """The source is not a module with a program and its arguments."""
 
 
 def check(source: str, backend: str | None = "eager") -> Record | None:
-    """Raise AssertionError where the program differs from eager; None for one too long or too deep to compare."""
+    """Raises AssertionError if the program differs from eager; returns None if it takes or recurses too long."""
     with warnings.catch_warnings(), _at_most(EAGER_SECONDS) as ended:
         warnings.simplefilter("ignore")
         too_deep = _run_eagerly(source)
@@ -90,7 +90,7 @@ def _compared(module: Any, backend: str | None) -> Record:
 
 
 class _Looking(TorchFunctionMode):
-    """Looks at the history of each tensor that an operation takes."""
+    """Reads the history of each tensor that an operation takes."""
 
     def __torch_function__(self, fn: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         for tensor in filter(torch.is_tensor, torch.utils._pytree.tree_leaves(args)):
@@ -99,18 +99,18 @@ class _Looking(TorchFunctionMode):
 
 
 def _goes_on_if_looked_at(module: Any, call: int) -> bool:
-    """Whether eager PyTorch itself says `STALE`, and does not where somebody has looked."""
+    """Whether eager PyTorch itself reports `STALE`, and does not once histories were read."""
     make = module.CALLS[call % len(module.CALLS)]
-    said = []
+    messages = []
     for looking in (contextlib.nullcontext(), _Looking()):
         with looking:
             outcome = testing.observe(module.program, make, 0, grad=module.GRAD, changes=module.CHANGES)
-        said.append(STALE in (outcome.raised or ""))
-    return said == [True, False]
+        messages.append(STALE in (outcome.raised or ""))
+    return messages == [True, False]
 
 
 def _ends(source: str) -> bool:
-    """Whether the program ends every time: a loop may wait for what it draws."""
+    """Whether the program always terminates; a loop may depend on random numbers."""
     with _at_most(5 * EAGER_SECONDS) as ended:
         for _ in range(5):
             _run_eagerly(source)
@@ -118,7 +118,7 @@ def _ends(source: str) -> bool:
 
 
 def _run_eagerly(source: str) -> bool:
-    """Whether it recurses without end: how deep it comes depends on the frames around it."""
+    """Whether it recurses without end; then its depth depends on the frames around it."""
     try:
         module = load(source)
         arguments = [call() for call in module.CALLS]
@@ -136,7 +136,7 @@ def _run_eagerly(source: str) -> bool:
 
 
 class _Depth:
-    """How deep calls come inside the block."""
+    """Context manager that measures the depth of calls."""
 
     greatest = at = 0
 
@@ -153,7 +153,7 @@ class _Depth:
 
 
 def load(source: str) -> Any:
-    """The program as a module whose lines tracebacks can show."""
+    """Loads the program as a module whose lines appear in tracebacks."""
     name = f"random_program_{next(_numbers)}"
     filename = f"{name}.py"
     linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
@@ -167,7 +167,7 @@ def load(source: str) -> Any:
 
 @contextlib.contextmanager
 def _at_most(seconds: int) -> Iterator[list[str]]:
-    """Leave the block after so many seconds; the list says that it was left."""
+    """Context manager that ends the block after this many seconds; the list then has an entry."""
     ended: list[str] = []
 
     def leave(number: int, frame: Any) -> None:
@@ -190,14 +190,14 @@ def _at_most(seconds: int) -> Iterator[list[str]]:
 
 @dataclass
 class Tally:
-    """What a run came to."""
+    """Counts of a run."""
 
     programs: int = 0
     captured: int = 0
     broke: int = 0
     kinds: Counter[str] = field(default_factory=Counter)
     found: dict[str, str] = field(default_factory=dict)
-    """The kind of a difference, and the smallest program that shows it."""
+    """A kind of difference, with the smallest program that shows it."""
     differ: int = 0
     invalid: int = 0
 
@@ -211,7 +211,7 @@ class Tally:
 
 
 def kind_of(error: BaseException) -> str:
-    """Differences of one kind have one cause, as a rule: the message without what varies."""
+    """Returns the message without its varying parts; differences of one kind usually have one cause."""
     text = str(error) or type(error).__name__
     text = next(
         (line for line in reversed(text.splitlines()) if re.search("Error|error: ", line)), text.splitlines()[0]
@@ -222,7 +222,7 @@ def kind_of(error: BaseException) -> str:
 
 
 def search(number: int, tally: Tally, backend: str, at_work: Path | None = None, tensors: bool = False) -> None:
-    """Try the programs of one seed; a difference of a kind not known yet is made small and kept."""
+    """Runs the programs of one seed; a new kind of difference is reduced and stored."""
     from hypothesis import HealthCheck, Phase, given, seed, settings
 
     from tests.sweeps.fuzz.programs import programs
@@ -248,7 +248,7 @@ def search(number: int, tally: Tally, backend: str, at_work: Path | None = None,
 
 
 def attempt(source: str, backend: str) -> tuple[str, Record | None]:
-    """The kind of the difference, empty where there is none, and the record."""
+    """Returns the kind of the difference (empty: none), and the record."""
     try:
         return "", check(source, backend)
     except Invalid:
@@ -261,7 +261,7 @@ def attempt(source: str, backend: str) -> tuple[str, Record | None]:
 
 
 def work(first: int, last: int, backend: str, folder: Path, tensors: bool) -> None:
-    """A worker: the seeds from `first` to `last`, the kinds known already in, the tally out."""
+    """Runs a worker for the seeds from `first` to `last`: reads the known kinds, writes its counts."""
     state = folder / "tally.json"
     tally = _read(state)
     for number in range(first, last):
@@ -279,7 +279,7 @@ def _read(state: Path) -> Tally:
 
 
 def long_run(count: int, backend: str, first: int, tensors: bool) -> Tally:
-    """Run `count` programs and write every kind of difference to a file of its own."""
+    """Runs `count` programs and writes each kind of difference to a separate file."""
     FOUND.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

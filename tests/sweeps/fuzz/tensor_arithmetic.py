@@ -1,4 +1,4 @@
-"""Forms that make each element from those at its place; `tensor_grammar` says what brackets are."""
+"""Elementwise forms; `tensor_grammar` explains the brackets."""
 
 from __future__ import annotations
 

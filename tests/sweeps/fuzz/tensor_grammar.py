@@ -1,8 +1,8 @@
-"""The forms that random tensor programs are made of.
+"""The forms of random tensor programs.
 
 ``<x>`` is a tensor of floats, ``<i>`` one of whole numbers, ``<b>`` one of bools, ``<t>`` any, ``<d>`` a dimension,
 ``<n>`` a small whole number, ``<p>`` a positive one, ``<c>`` a float, ``<type>`` a dtype, ``<flag>`` True or False.  A
-form in which some tensors do not fit together raises, and another one is drawn: forms need not say what fits.
+form whose tensors have wrong shapes raises, and another one is drawn, so forms need not state conditions.
 """
 
 from __future__ import annotations
@@ -18,4 +18,4 @@ WEIGHTS = {
     "pointwise": 16, "binary": 16, "whole": 8, "bools": 4, "casts": 6, "reductions": 18, "scans": 4, "views": 14,
     "joined": 5, "indexing": 9, "products": 1, "changes": 7,
 }  # fmt: skip
-"""How often a form of each group is drawn."""
+"""The weight of each group of forms."""

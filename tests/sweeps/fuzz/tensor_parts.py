@@ -1,4 +1,4 @@
-"""What the random tensor programs are made of besides PyTorch: their arguments."""
+"""Makes the arguments of random tensor programs."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ import torch.nn.functional as F
 __all__ = ["DEVICE", "WITHIN_NOISE", "F", "math", "tensor", "torch"]
 
 WITHIN_NOISE = True
-"""How programs that import this are compared."""
+"""The comparison for programs that import this module."""
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
 @contextlib.contextmanager
 def on(device: str) -> Iterator[None]:
-    """Make arguments there within the block."""
+    """Context manager that makes arguments on this device."""
     global DEVICE
     before, DEVICE = DEVICE, device
     try:
@@ -34,7 +34,7 @@ SPECIAL = (math.nan, math.inf, -math.inf, -0.0, 0.0)
 def tensor(
     shape: Sequence[int], dtype: torch.dtype = torch.float32, layout: str = "plain", special: int = 0
 ) -> torch.Tensor:
-    """A random tensor, of `layout` in memory, with a special value in every `special`-th element."""
+    """Returns a random tensor with the memory layout `layout`, and a special value in every `special`-th element."""
     shape = tuple(shape)
     if layout == "turned" and shape:
         return values(shape[::-1], dtype, special).permute(*range(len(shape) - 1, -1, -1))
@@ -58,7 +58,7 @@ def values(shape: Sequence[int], dtype: torch.dtype, special: int = 0) -> torch.
         return torch.rand(shape, device=DEVICE) < 0.5
     if not dtype.is_floating_point:
         return torch.randint(0 if dtype is torch.uint8 else -9, 10, shape, dtype=dtype, device=DEVICE)
-    made = torch.randn(shape, dtype=torch.float32, device=DEVICE).to(dtype)
+    result = torch.randn(shape, dtype=torch.float32, device=DEVICE).to(dtype)
     for at, value in enumerate(SPECIAL if special else ()):
-        made.view(-1)[at * 7 :: special * len(SPECIAL)] = value
-    return made
+        result.view(-1)[at * 7 :: special * len(SPECIAL)] = value
+    return result

@@ -1,4 +1,4 @@
-"""Forms that move elements, look at others of them, or write to some; `tensor_grammar` says what brackets are."""
+"""Forms that move, select or write elements; `tensor_grammar` explains the brackets."""
 
 from __future__ import annotations
 

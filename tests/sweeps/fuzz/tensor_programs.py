@@ -1,4 +1,4 @@
-"""Random programs of tensors: straight lines of operations that fit together, since each is tried as it is written."""
+"""Random straight-line programs on tensors; each operation is run as it is drawn, so that programs do not raise."""
 
 from __future__ import annotations
 
@@ -67,18 +67,18 @@ Names = dict[str, Any]
 
 
 class Writer:
-    """Writes one program; `calls` are the values of its variables in each of the calls that are made of it."""
+    """Writes one program; `calls` are the values of its variables in each call."""
 
     def __init__(self, draw: random.Random) -> None:
         self._draw = draw
         self.lines: list[str] = []
         self.calls: list[Names] = []
         self.arguments: list[list[str]] = []
-        """The text of each argument, for each call."""
+        """Returns the text of each argument for each call."""
         self.grad = draw.random() < 0.5
         self._special = draw.choice((0, 0, 0, 0, 3, 20))
         self._type = "float32" if draw.random() < 0.4 else ""
-        """The type of all float arguments, where they have one."""
+        """The common type of all float arguments, if any."""
 
     def write(self) -> str:
         self._inputs()
@@ -87,8 +87,8 @@ class Writer:
         parameters = ", ".join(f"a{n}" for n in range(len(self.arguments[0])))
         body = "".join(f"    {line}\n" for line in self.lines)
         calls = "".join(
-            f"def call_{n}():\n    return ({''.join(f'{text}, ' for text in made)})\n\n\n"
-            for n, made in enumerate(self.arguments)
+            f"def call_{n}():\n    return ({''.join(f'{text}, ' for text in result)})\n\n\n"
+            for n, result in enumerate(self.arguments)
         )
         names = ", ".join(f"call_{n}" for n in range(len(self.arguments)))
         return (
@@ -102,8 +102,8 @@ class Writer:
     def _inputs(self) -> None:
         shapes = self._shapes()
         sizes = [self._sizes(shapes[0][0]) for _ in range(self._draw.choice((1, 1, 2, 3)))]
-        for made in sizes:
-            self.arguments.append([self._argument(s, t, layout, made) for s, t, layout in shapes])
+        for result in sizes:
+            self.arguments.append([self._argument(s, t, layout, result) for s, t, layout in shapes])
         for arguments in self.arguments:
             scope: Names = {}
             for number, text in enumerate(arguments):
@@ -112,7 +112,7 @@ class Writer:
             self.calls.append(scope)
 
     def _sizes(self, base: str) -> dict[str, int]:
-        """How long each of the dimensions that the program speaks of is, where most arguments have `base`."""
+        """Draws the sizes of the dimensions; most arguments have the shape `base`."""
         sizes = {name: self._draw.choice(SIZES) for name in "ABC"}
         if self._draw.random() < 0.08:
             sizes[self._draw.choice("ABC")] = 0
@@ -124,7 +124,7 @@ class Writer:
         return sizes
 
     def _shapes(self) -> list[tuple[str, str, str]]:
-        """Dimensions, type and layout of each argument: shapes that are alike, so that operations fit."""
+        """Draws dimensions, type and layout of each argument; shapes are similar, so that operations apply."""
         base = self._draw.choice(("A", "AB", "AB", "AB", "AB", "ABC", "ABC", "ABC", "1ABC", "CABA"))
         if self._draw.random() < 0.3:
             base = base[::-1]
@@ -147,7 +147,7 @@ class Writer:
     # ------------------------------------------------------------ statements
 
     def _statement(self, name: str) -> None:
-        """One more line that raises in none of the calls."""
+        """Adds a line that raises in none of the calls."""
         for _ in range(MOST_TRIES):
             group = self._draw.choices(list(WEIGHTS), list(WEIGHTS.values()))[0]
             form = self._draw.choice(FORMS[group])
@@ -168,7 +168,7 @@ class Writer:
         return self._draw.choice(late)
 
     def _fits(self, line: str, name: str, changes: bool) -> bool:
-        """Whether the line runs, and makes something of use; then it has run."""
+        """Runs a line; returns whether it succeeded with a usable result."""
         scopes = [dict(scope) for scope in self.calls]
         try:
             with warnings.catch_warnings():
@@ -193,11 +193,11 @@ class Writer:
         return bool(self._special) or bool(value.isfinite().all())
 
     def _result(self) -> str:
-        """What no line takes, so that all of them count, and some of the rest, which is stored then."""
-        made = [n for n in self.calls[0] if n.startswith("v")] or list(self.calls[0])
+        """Returns the values that no line uses, so that all lines count, and some others, which are then stored."""
+        result = [n for n in self.calls[0] if n.startswith("v")] or list(self.calls[0])
         text = "\n".join(self.lines)
-        names = [n for n in made if len(re.findall(rf"\b{n}\b", text)) == 1 or self._draw.random() < 0.1]
-        return f"[{', '.join(names or made[-1:])}]"
+        names = [n for n in result if len(re.findall(rf"\b{n}\b", text)) == 1 or self._draw.random() < 0.1]
+        return f"[{', '.join(names or result[-1:])}]"
 
 
 def _is(kind: str, value: torch.Tensor) -> bool:
@@ -206,13 +206,13 @@ def _is(kind: str, value: torch.Tensor) -> bool:
 
 
 def tensor_programs() -> SearchStrategy[str]:
-    """The source of a module like those of `programs`, whose values are compared `within_noise`."""
+    """Returns the source of a module like those of `programs`; its values are compared `within_noise`."""
     from hypothesis import strategies as st
 
     return st.randoms(use_true_random=True).map(written)
 
 
 def written(draw: random.Random) -> str:
-    """One program; it is tried on the CPU, for on a GPU what raises may end the process."""
+    """Draws one program, which is run on the CPU, since an error on a GPU may end the process."""
     with tensor_parts.on("cpu"):
         return Writer(draw).write()

@@ -1,4 +1,4 @@
-"""Forms that make one element from many; `tensor_grammar` says what brackets are."""
+"""Forms that reduce many elements to one; `tensor_grammar` explains the brackets."""
 
 from __future__ import annotations
 

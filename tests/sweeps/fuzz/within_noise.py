@@ -1,8 +1,8 @@
-"""Compare a program's kernels with eager PyTorch, as closely as the program itself lets one.
+"""Compares a program's kernels with eager PyTorch, within the noise of the program itself.
 
-Where a value is not eager's, eager runs some times more with every result of an operation moved by up to the last bit
-of its type: what that does to a value is what another order of summation or another last bit of a sine may do to it,
-through comparisons and roundings too.  A value may be a few times as far from eager's (`testing.WithinNoise`).
+If a value differs from eager's, eager runs several more times with the result of each operation changed by up to the
+last bit of its type.  This shows the effect of another order of summation or another last bit of a sine, also through
+comparisons and roundings.  A value may differ from eager's by a few times that noise (`testing.WithinNoise`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ RUNS = 6
 
 
 class Noise(TorchDispatchMode):
-    """Moves the floats that an operation makes by the last bit of their type, up, down or not at all."""
+    """Changes the float results of each operation by the last bit of their type, up, down or not at all."""
 
     def __init__(self, seed: int) -> None:
         super().__init__()
@@ -30,10 +30,10 @@ class Noise(TorchDispatchMode):
         self._generators: dict[torch.device, torch.Generator] = {}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        made = func(*args, **(kwargs or {}))
+        result = func(*args, **(kwargs or {}))
         if any(r.alias_info is not None for r in func._schema.returns):
-            return made  # a view, or what was written to
-        return torch.utils._pytree.tree_map(self._moved, made)
+            return result  # a view, or what was written to
+        return torch.utils._pytree.tree_map(self._moved, result)
 
     def _moved(self, value: Any) -> Any:
         if not isinstance(value, torch.Tensor) or not value.is_floating_point() or value._is_zerotensor():
@@ -48,7 +48,7 @@ class Noise(TorchDispatchMode):
 
 
 def valid(module: Any, arguments: Sequence[tuple[Any, ...]]) -> None:
-    """Raise TypeError where `module` is none that `check` takes: arguments are tensors, and eager raises nothing."""
+    """Raises TypeError unless `check` can take `module`: arguments are tensors, and eager does not raise."""
     if not all(isinstance(t, torch.Tensor) for t in itertools.chain(*arguments)) or not hasattr(module, "GRAD"):
         raise TypeError("arguments are tensors, and GRAD is said")
     with torch.no_grad():
@@ -58,14 +58,14 @@ def valid(module: Any, arguments: Sequence[tuple[Any, ...]]) -> None:
 
 
 def check(module: Any, backend: Any) -> Record:
-    """Raise AssertionError where the program of `module`, compiled, differs from eager by more than noise makes."""
+    """Raises AssertionError if the compiled program of `module` differs from eager by more than the noise."""
     program, compiled = module.program, compile(module.program, backend=backend, strict=True)
     for call, (seed, make) in enumerate(testing.calls(module.CALLS, 1)):
 
-        def observed(fn: Callable[..., Any], make: testing.Inputs = make, seed: int = seed) -> testing.World:
+        def observed(fn: Callable[..., Any], make: testing.Inputs = make, seed: int = seed) -> testing.ObservedRun:
             return testing.observe(fn, make, seed, program=program, grad=module.GRAD)
 
-        def noisy(fn: Callable[..., Any] = program, observed: Any = observed) -> list[testing.World]:
+        def noisy(fn: Callable[..., Any] = program, observed: Any = observed) -> list[testing.ObservedRun]:
             worlds = []
             for number in range(RUNS):
                 with Noise(number):
@@ -73,7 +73,7 @@ def check(module: Any, backend: Any) -> Record:
             return worlds
 
         want, got = observed(program), observed(compiled)
-        testing.forgiven(want, got)
+        testing.ignore_known_differences(want, got)
         found = testing.Comparison(testing.WithinNoise(noisy)).compare("", want, got)
         assert found is None, f"call {call}, seed {seed}: {found}"
     record = record_of(compiled)

@@ -1,8 +1,8 @@
-"""Compare compiled programs with eager PyTorch on a GPU:  python -m tests.sweeps.gpu [--minutes 10] [--only TEXT] ...
+"""Compares compiled programs with eager PyTorch on a GPU:  python -m tests.sweeps.gpu [--minutes 10] [--only TEXT] ...
 
-The corpus, networks, random programs and PyTorch's operator database run in parallel, one process a core, for so many
-minutes.  What differs from eager is printed, and everything is in a JSON summary.  ``--device cpu`` runs the same on
-the CPU.
+The corpus, networks, random programs and PyTorch's operator database run in parallel, one process per core, for this
+many minutes.  Differences from eager are printed, and all results are in a JSON summary.  ``--device cpu`` runs the
+same on the CPU.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tests.sweeps.gpu.worker import without_expecttest
 ROOT = Path(__file__).resolve().parents[3]
 WRONG = (DIFFERS, CRASHED, TIMED_OUT)
 SHOWN = 12
-"""Differences of one section that are printed; the summary has them all."""
+"""The number of differences printed of each section; the summary has all."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -73,7 +73,7 @@ def _options(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def _section(pool: Pool, name: str, seconds: float, options: argparse.Namespace) -> dict[str, Any]:
-    """Run one section; its part of the summary."""
+    """Runs one section and returns its part of the summary."""
     section, start = SECTIONS[name], time.monotonic()
     items = section.items(options.only)[: options.limit]
     print(f"\n{name}: {len(items):,} items, at most {seconds:.0f} s", flush=True)
@@ -86,8 +86,8 @@ def _section(pool: Pool, name: str, seconds: float, options: argparse.Namespace)
     left = [job.item for job in pool.left()]
     took = time.monotonic() - start
     counts = collections.Counter(r.verdict for r in results)
-    said = ", ".join(f"{count:,} {verdict}" for verdict, count in counts.items() if count)
-    print(f"{name}: {len(results):,} cases in {took:.0f} s: {said or 'none'}; {len(left):,} items left", flush=True)
+    message = ", ".join(f"{count:,} {verdict}" for verdict, count in counts.items() if count)
+    print(f"{name}: {len(results):,} cases in {took:.0f} s: {message or 'none'}; {len(left):,} items left", flush=True)
     return {
         "seconds": round(took),
         "cases": len(results),
@@ -101,10 +101,10 @@ def _section(pool: Pool, name: str, seconds: float, options: argparse.Namespace)
 
 
 def _short(text: str) -> str:
-    """The line that says most, without what surrounds it."""
+    """Returns the most informative line of an error."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    said = [line.removeprefix("E ").strip() for line in lines if "Error" in line or line.startswith("E ")]
-    return ((said or lines or [""])[0])[:240]
+    messages = [line.removeprefix("E ").strip() for line in lines if "Error" in line or line.startswith("E ")]
+    return ((messages or lines or [""])[0])[:240]
 
 
 def _facts(device: str) -> dict[str, Any]:

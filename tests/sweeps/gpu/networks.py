@@ -1,4 +1,4 @@
-"""Architectures of timm and torchvision, with random weights: each is trained for a step, eagerly and compiled."""
+"""Trains architectures of timm and torchvision with random weights for a step, eagerly and compiled."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ TORCHVISION = """
 
 
 def names() -> list[str]:
-    """Those that the libraries which are installed here have."""
+    """Returns the architectures of the installed libraries."""
     found = []
     if importlib.util.find_spec("timm") is not None:
         known = set(importlib.import_module("timm").list_models())
@@ -57,24 +57,24 @@ def names() -> list[str]:
 
 
 def build(name: str, device: str) -> tuple[torch.nn.Module, dict[str, Any]]:
-    """A model and the arguments of a call."""
+    """Returns a model and the arguments of a call."""
     library, _, model = name.partition(":")
     torch.manual_seed(0)
     if library == "timm":
-        made = importlib.import_module("timm").create_model(model, pretrained=False, num_classes=10)
-        size = made.default_cfg["input_size"][-2:]
+        result = importlib.import_module("timm").create_model(model, pretrained=False, num_classes=10)
+        size = result.default_cfg["input_size"][-2:]
     else:
         extra = {"init_weights": False} if model in ("googlenet", "inception_v3") else {}
-        made = importlib.import_module("torchvision").models.get_model(model, weights=None, num_classes=10, **extra)
+        result = importlib.import_module("torchvision").models.get_model(model, weights=None, num_classes=10, **extra)
         size = (299, 299) if model == "inception_v3" else (224, 224)
-    for module in made.modules():
+    for module in result.modules():
         if isinstance(module, torch.nn.modules.dropout._DropoutNd) or type(module).__name__ == "StochasticDepth":
             module.p = 0.0  # float64 draws other numbers
-    return made.to(device), {"x": torch.randn(IMAGES, 3, *size).to(device)}
+    return result.to(device), {"x": torch.randn(IMAGES, 3, *size).to(device)}
 
 
 def check(name: str, device: str, make: Callable[..., Any] = build) -> dict[str, Any]:
-    """Raise AssertionError where a training step differs from eager's; graphs, breaks and seconds."""
+    """Raises AssertionError if a training step differs from eager's; returns graphs, breaks and seconds."""
     model, arguments = make(name, device)
     compiled: list[Any] = []
 
@@ -82,11 +82,11 @@ def check(name: str, device: str, make: Callable[..., Any] = build) -> dict[str,
         compiled.append(compiler_core.compile(copy))
         return compiled[0]
 
-    want = testing.trained(model, arguments, lambda copy: copy)
-    got = testing.trained(model, arguments, compile)
-    judge = testing.BesideFloat64(
-        lambda: testing.trained(model, arguments, lambda copy: copy, wide=True),
-        lambda: [testing.trained(model, arguments, lambda copy: copy, noise=seed) for seed in range(NOISES)],
+    want = testing.observe_training(model, arguments, lambda copy: copy)
+    got = testing.observe_training(model, arguments, compile)
+    judge = testing.Float64Error(
+        lambda: testing.observe_training(model, arguments, lambda copy: copy, wide=True),
+        lambda: [testing.observe_training(model, arguments, lambda copy: copy, noise=seed) for seed in range(NOISES)],
     )
     found = testing.Comparison(judge).compare("", want, got)
     record = record_of(compiled[0])

@@ -1,8 +1,8 @@
-"""Worker processes that run cases: each with a time limit, and a crash costs one case.
+"""Worker processes that run cases with a time limit each; a crash costs one case.
 
 A worker is ``python -m tests.sweeps.gpu.worker``: it reads jobs, one JSON object a line, and answers each with events:
 ``{"at": case}`` before a case, ``{"case": ..., "verdict": ..., "detail": ...}`` after it, ``{"next": number}`` at the
-end of a job, where a number says at which case the job is to be taken up again, and null that it is done.
+end of a job: the number of the case at which to continue the job, or null if it is done.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[3]
 OK, DIFFERS, CRASHED, TIMED_OUT, SKIPPED = "ok", "differs", "crashed", "timed out", "skipped"
 GRACE = 20.0
-"""Seconds that a running case is given after the end of its section."""
+"""Seconds that a running case may take after the end of its section."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """Some cases of one section, from the `start`-th on."""
+    """Cases of one section, from the `start`-th on."""
 
     section: str
     item: str
@@ -39,7 +39,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Result:
-    """What came of one case."""
+    """The result of one case."""
 
     section: str
     case: str
@@ -49,7 +49,7 @@ class Result:
 
 
 class _Ended(Exception):
-    """The worker ended, or took too long."""
+    """The worker ended or exceeded its time."""
 
     def __init__(self, verdict: str, detail: str) -> None:
         super().__init__(detail)
@@ -57,7 +57,7 @@ class _Ended(Exception):
 
 
 class _Worker:
-    """One worker process."""
+    """A worker process."""
 
     def __init__(self, device: str) -> None:
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115
@@ -80,7 +80,7 @@ class _Worker:
             raise _Ended(CRASHED, self._why()) from None
 
     def event(self, until: float) -> dict[str, Any]:
-        """The next event; _Ended where none comes until then."""
+        """Returns the next event; raises _Ended if there is none by then."""
         assert self._process.stdout is not None
         while b"\n" not in self._rest:
             ready, _, _ = select.select([self._process.stdout], [], [], max(until - time.monotonic(), 0))
@@ -112,7 +112,7 @@ def _environment() -> dict[str, str]:
 
 
 class Pool:
-    """Workers that take jobs of one section after the other."""
+    """A pool of workers that run the jobs of one section after the other."""
 
     def __init__(self, count: int, device: str) -> None:
         self._device = device
@@ -123,9 +123,9 @@ class Pool:
         self._at_work = 0
 
     def run(self, jobs: Sequence[Job], seconds: float, case_seconds: float, slice_: float) -> Iterator[Result]:
-        """Results as they come, for at most so many seconds; `left` are then the jobs that nobody finished.
+        """Yields results as they arrive, for at most this many seconds; `left` then has the unfinished jobs.
 
-        A job is laid aside after `slice_` seconds, so that each gets a turn.
+        A job is suspended after `slice_` seconds, so that each gets a turn.
         """
         self._jobs.extend(jobs)
         end = time.monotonic() + seconds
@@ -140,7 +140,7 @@ class Pool:
                 yield self._results.popleft()
 
     def left(self) -> list[Job]:
-        """The jobs that were not finished; they are forgotten."""
+        """Returns the unfinished jobs and removes them."""
         left = list(self._jobs)
         self._jobs.clear()
         return left
@@ -169,7 +169,7 @@ class Pool:
                     self._jobs.append(again)
 
     def _do(self, number: int, job: Job, end: float, case_seconds: float, slice_: float) -> Job | None:
-        """Run a job; what is left of it."""
+        """Runs a job and returns the rest of it, or None."""
         worker = self._idle[number] = self._idle[number] or _Worker(self._device)
         at, case = job.start, job.item
         limit = case_seconds + 60  # a new worker imports PyTorch first

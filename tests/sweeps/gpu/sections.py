@@ -1,4 +1,4 @@
-"""What is compared with eager on a device: the corpus, networks, random programs, operators."""
+"""The sections that are compared with eager on a device: the corpus, networks, random programs, operators."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from tests.sweeps.gpu.pool import CRASHED, DIFFERS, OK, SKIPPED
 
 ROOT = Path(__file__).resolve().parents[3]
 DEFAULT = "default"
-"""The backend that a person gets who names none."""
+"""The default backend."""
 
 Facts = dict[str, Any]
 Check = Callable[[], Facts]
-"""Raises AssertionError where something differs from eager; returns what else is to be known of the case."""
+"""Raises AssertionError for a difference from eager; returns further facts about the case."""
 
 
 class Events(Protocol):
@@ -26,20 +26,20 @@ class Events(Protocol):
 
 
 class Section:
-    """Items, each of several cases."""
+    """A section: items, each with several cases."""
 
     case_seconds = 60.0
     slice_seconds = 20.0
 
     def items(self, only: str) -> list[str]:
-        """The items whose names contain `only`, in the order in which they are to be tried."""
+        """Returns the items whose names contain `only`, in the order in which to run them."""
         raise NotImplementedError
 
     def cases(self, item: str, device: str) -> Iterator[tuple[str, Check]]:
         raise NotImplementedError
 
     def run(self, item: str, start: int, until: float, device: str, events: Events) -> int | None:
-        """Run the cases from the `start`-th on; the number of the first that was not run, None if there is none."""
+        """Runs the cases from the `start`-th on; returns the number of the first that was not run, or None."""
         for number, (name, check) in enumerate(self.cases(item, device)):
             if number < start:
                 continue
@@ -70,7 +70,7 @@ def _backend(name: str) -> str | None:
 
 
 class Corpus(Section):
-    """tests/programs, whose programs make their tensors on the device; through the backend of each test, or kernels."""
+    """tests/programs, with tensors on the device, and with the backend of each test or kernels."""
 
     def items(self, only: str) -> list[str]:
         files = sorted((ROOT / "tests" / "programs").rglob("test_*.py"), key=lambda f: -f.stat().st_size)
@@ -93,7 +93,7 @@ class Corpus(Section):
 
 
 class _Plugin:
-    """Makes events of what pytest reports."""
+    """A pytest plugin that turns reports into events."""
 
     def __init__(self, prefix: str, device: str, start: int, until: float, events: Events) -> None:
         self.at: int | None = None
@@ -168,7 +168,7 @@ class Operators(Section):
 
 
 class Programs(Section):
-    """Random programs of tensors, the same ones in each run."""
+    """Random programs on tensors, the same in each run."""
 
     def items(self, only: str) -> list[str]:
         return [f"program {number}" for number in range(100_000) if only in f"program {number}"]
@@ -194,7 +194,7 @@ class Programs(Section):
 
 
 class Networks(Section):
-    """One training step, all that it leaves, of architectures of timm and torchvision."""
+    """A training step of architectures of timm and torchvision."""
 
     case_seconds = 200.0
 
@@ -223,7 +223,7 @@ SHARES: dict[str, float] = {
     "operators-aot_eager": 1.5,
     "operators-default": 2.5,
 }
-"""How the time is shared out, where each section takes all of its own; what one leaves goes to those after it."""
+"""Returns the seconds of each section if all use their share; unused time goes to later sections."""
 
 
 def budgets(names: Sequence[str], seconds: float) -> Iterator[tuple[str, Callable[[float], float]]]:

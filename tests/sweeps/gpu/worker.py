@@ -1,4 +1,4 @@
-"""A process that runs the cases of jobs; `pool` says how the two talk."""
+"""A process that runs the cases of jobs; `pool` describes the protocol."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import torch
 
 
 class Events:
-    """Where events go: the standard output of the process, which nothing else may write to."""
+    """The stream of events: the process's standard output, to which nothing else may write."""
 
     def __init__(self) -> None:
         self._file = os.fdopen(os.dup(1), "w")
@@ -28,7 +28,7 @@ class Events:
 
 
 def without_expecttest() -> None:
-    """PyTorch's operator database imports `expecttest` for tests that nobody runs here."""
+    """Stubs `expecttest`, which PyTorch's operator database imports for tests that are not run here."""
     if importlib.util.find_spec("expecttest") is None:
         module: Any = types.ModuleType("expecttest")
         module.TestCase = unittest.TestCase
@@ -54,7 +54,7 @@ def main() -> None:
 
 
 def _device_works(device: str) -> bool:
-    """An assertion that failed on a GPU leaves the process without it."""
+    """Whether this process can still use the device; after a failed device assertion it cannot use the GPU."""
     try:
         if device.startswith("cuda"):
             torch.cuda.synchronize()

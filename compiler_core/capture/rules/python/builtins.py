@@ -1,4 +1,4 @@
-"""Python's builtins: types, attributes, conversions."""
+"""Rules for Python's builtins: types, attributes, conversions, containers."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from compiler_core.capture.rules.python.operators import binary, unary
-from compiler_core.capture.rules.table import HANDLERS, handles
-from compiler_core.capture.values.base import Raised, Value, index_of
+from compiler_core.capture.rules.table import handles, handles_each
+from compiler_core.capture.values.base import ObservedException, Value, to_index
+from compiler_core.capture.values.builtin.constant import NONE, ConstantValue, fold
 from compiler_core.capture.values.builtin.deques import DequeValue
-from compiler_core.capture.values.builtin.keys import ObjectKey, has_fixed_order, hashable
-from compiler_core.capture.values.builtin.mappings import DefaultDictValue, DictValue, OrderedDictValue, proxy_of
+from compiler_core.capture.values.builtin.keys import ObjectKey, has_fixed_order, to_key
+from compiler_core.capture.values.builtin.mappings import DefaultDictValue, DictValue, OrderedDictValue, mapping_proxy
 from compiler_core.capture.values.builtin.sequences import ListValue, SliceValue, TupleValue
-from compiler_core.capture.values.builtin.sets import SetValue, as_members
-from compiler_core.capture.values.constant import NONE, ConstantValue, fold
-from compiler_core.capture.values.static import StaticValue
-from compiler_core.capture.values.symbols import SymbolicNumber
+from compiler_core.capture.values.builtin.sets import SetValue, set_operand
+from compiler_core.capture.values.builtin.static import StaticValue
+from compiler_core.capture.values.builtin.symbols import SymbolicNumber
+from compiler_core.capture.values.classes import lookup_in_mro
 from compiler_core.capture.values.tensor import TensorValue, tensor_type_name
-from compiler_core.capture.values.user.descriptors import lookup
 from compiler_core.capture.values.user.functions import FunctionValue, PartialValue
 from compiler_core.capture.values.user.objects import ObjectValue
 from compiler_core.capture.values.user.super import SuperValue
@@ -31,7 +31,7 @@ from compiler_core.errors import Unsupported
 from compiler_core.guards.lifetimes import is_library
 
 if TYPE_CHECKING:
-    from compiler_core.capture.interpreter import Interpreter
+    from compiler_core.capture.values.interfaces import Interpreter
 
 
 @handles(print)
@@ -48,25 +48,25 @@ def _len(tx: Interpreter, obj: Value) -> Value:
 
 @handles(type)
 def _type(tx: Interpreter, obj: Value) -> Value:
-    obj.look(tx)
+    obj.install_guards(tx)
     return tx.capture.wrap_static(obj.python_type())
 
 
 @handles(isinstance)
 def _isinstance(tx: Interpreter, obj: Value, classes: Value) -> Value:
     if isinstance(classes, TupleValue):
-        return ConstantValue(any(_isinstance(tx, obj, c).truth(tx) for c in classes.items(tx)))
+        return ConstantValue(any(_isinstance(tx, obj, c).truth(tx) for c in classes.unpack(tx)))
     wanted = _classes(tx, classes)
     if isinstance(wanted, types.UnionType):
         return ConstantValue(any(_isinstance(tx, obj, StaticValue(c)).truth(tx) for c in wanted.__args__))
-    obj.look(tx)
-    if isinstance(obj, ObjectValue) and lookup(obj.cls, "__class__") is not vars(object)["__class__"]:
-        raise Unsupported("unsupported call", f"isinstance of {obj}, which says what its class is")
-    check = lookup(type(wanted), "__instancecheck__")
+    obj.install_guards(tx)
+    if isinstance(obj, ObjectValue) and lookup_in_mro(obj.cls, "__class__") is not vars(object)["__class__"]:
+        raise Unsupported("unsupported call", f"isinstance of {obj}, which overrides __class__")
+    check = lookup_in_mro(type(wanted), "__instancecheck__")
     if isinstance(check, types.FunctionType) and not is_library(check.__module__):
         if obj.python_type() is wanted:
             return ConstantValue(True)
-        result = FunctionValue.outside(tx.capture, check, None).call(tx, [classes, obj], {})
+        result = FunctionValue.from_outside(tx.capture, check, None).call(tx, [classes, obj], {})
         return ConstantValue(result.truth(tx))
     if isinstance(obj, SymbolicNumber):
         return ConstantValue(isinstance(obj.python_type()(), wanted))
@@ -94,13 +94,13 @@ def _issubclass(tx: Interpreter, cls: Value, classes: Value) -> Value:
 
 def _classes(tx: Interpreter, classes: Value) -> Any:
     if isinstance(classes, TupleValue):
-        return tuple(_classes(tx, c) for c in classes.items(tx))
+        return tuple(_classes(tx, c) for c in classes.unpack(tx))
     return classes.constant(tx)
 
 
 @handles(callable)
 def _callable(tx: Interpreter, obj: Value) -> Value:
-    obj.look(tx)
+    obj.install_guards(tx)
     if isinstance(obj, StaticValue):
         return ConstantValue(callable(obj.obj))
     return ConstantValue(any("__call__" in vars(cls) for cls in obj.python_type().__mro__))
@@ -128,14 +128,14 @@ def _hasattr(tx: Interpreter, obj: Value, name: Value) -> Value:
 def _find_attr(tx: Interpreter, obj: Value, name: str) -> Value | None:
     if isinstance(obj, StaticValue) and not isinstance(obj.obj, type) and not hasattr(obj.constant(tx), name):
         if isinstance(obj.obj, types.ModuleType) and is_library(obj.obj.__name__):
-            tx.capture.looked_up(vars(obj.obj), obj.obj.__name__, name)
+            tx.capture.guard_library_name(vars(obj.obj), obj.obj.__name__, name)
         elif isinstance(obj.obj, types.ModuleType):
             source = obj.source or tx.capture.held(obj.obj, obj.obj.__name__)
             tx.capture.guard("NO_ATTRIBUTE", source, name)
         return None
     try:
         return obj.get_attr(tx, name)
-    except Raised as error:
+    except ObservedException as error:
         if error.matches(AttributeError):
             return None
         raise
@@ -163,7 +163,7 @@ def _bool(tx: Interpreter, obj: Value | None = None) -> Value:
     return ConstantValue(obj is not None and obj.truth(tx))
 
 
-# the special methods that a conversion tries, in order
+# the special methods that each conversion tries, in order
 _CONVERSIONS = {
     int: ("__int__", "__index__", "__trunc__"),
     float: ("__float__", "__index__"),
@@ -172,19 +172,16 @@ _CONVERSIONS = {
 }
 
 
+@handles_each(*_CONVERSIONS)
 def _convert(convert: Any, tx: Interpreter, /, *args: Value, **kwargs: Value) -> Value:
     if args and isinstance(args[0], TensorValue):
         raise Unsupported("tensor value read", f"{convert.__name__}(tensor)")
     if args and isinstance(args[0], ObjectValue):
         for name in _CONVERSIONS[convert]:
-            if (method := args[0].special(tx, name)) is not None:
+            if (method := args[0].special_method(tx, name)) is not None:
                 result = method.call(tx, args[1:], kwargs)
                 return result if convert is round else fold(tx, convert, [result], {})
     return fold(tx, convert, args, kwargs)
-
-
-for _conversion in _CONVERSIONS:
-    HANDLERS[_conversion] = functools.partial(_convert, _conversion)
 
 
 @handles(pow)
@@ -196,17 +193,17 @@ def _pow(tx: Interpreter, base: Value, exp: Value, mod: Value | None = None) -> 
 def _divmod(tx: Interpreter, left: Value, right: Value) -> Value:
     if isinstance(left, SymbolicNumber) or isinstance(right, SymbolicNumber):
         return TupleValue([binary(op, tx, left, right) for op in (operator.floordiv, operator.mod)])
-    if isinstance(left, ObjectValue) and (method := left.special(tx, "__divmod__")) is not None:
+    if isinstance(left, ObjectValue) and (method := left.special_method(tx, "__divmod__")) is not None:
         return method.call(tx, [right], {})
     return fold(tx, divmod, [left, right], {})
 
 
 @handles(hash)
 def _hash(tx: Interpreter, obj: Value) -> Value:
-    raw = hashable(tx, obj)
+    raw = to_key(tx, obj)
     if isinstance(raw, ObjectKey):
         return ConstantValue(raw.hashed)
-    if not has_fixed_order(raw):  # an address, which differs for the object that the program will have
+    if not has_fixed_order(raw):  # a hash of an address, which is not that of the program's object
         raise Unsupported("unsupported call", f"hash of {obj}")
     return ConstantValue(hash(raw))
 
@@ -219,7 +216,7 @@ def _list(tx: Interpreter, obj: Value | None = None) -> Value:
 @handles(tuple)
 def _tuple(tx: Interpreter, obj: Value | None = None) -> Value:
     if isinstance(obj, TupleValue) and obj.cls is tuple:
-        obj.look(tx)
+        obj.install_guards(tx)
         return obj
     return TupleValue([] if obj is None else list(tx.list_of(obj)))
 
@@ -231,78 +228,75 @@ def _size(tx: Interpreter, obj: Value) -> Value:
 
 @handles(dict)
 def _dict(tx: Interpreter, /, *args: Value, **kwargs: Value) -> Value:
-    made = DictValue({})
-    made.method_update(tx, *args, **kwargs)
-    return made
+    container = DictValue({})
+    container.method_update(tx, *args, **kwargs)
+    return container
 
 
 @handles(dict.fromkeys)
 def _dict_from_keys(tx: Interpreter, keys: Value, value: Value | None = None) -> Value:
     filled = value or NONE
-    return DictValue({hashable(tx, key): filled for key in tx.list_of(keys)})
+    return DictValue({to_key(tx, key): filled for key in tx.list_of(keys)})
 
 
 @handles(collections.OrderedDict)
 def _ordered_dict(tx: Interpreter, /, *args: Value, **kwargs: Value) -> Value:
-    made = OrderedDictValue({}, collections.OrderedDict)
-    made.method_update(tx, *args, **kwargs)
-    return made
+    container = OrderedDictValue({}, collections.OrderedDict)
+    container.method_update(tx, *args, **kwargs)
+    return container
 
 
 @handles(collections.defaultdict)
 def _default_dict(tx: Interpreter, /, *args: Value, **kwargs: Value) -> Value:
-    made = DefaultDictValue({}, collections.defaultdict)
-    made.method___init__(tx, *args, **kwargs)
-    return made
+    container = DefaultDictValue({}, collections.defaultdict)
+    container.method___init__(tx, *args, **kwargs)
+    return container
 
 
 @handles(collections.deque)
 def _deque(tx: Interpreter, /, *args: Value, **kwargs: Value) -> Value:
-    made = DequeValue([])
-    made.method___init__(tx, *args, **kwargs)
-    return made
+    container = DequeValue([])
+    container.method___init__(tx, *args, **kwargs)
+    return container
 
 
 @handles(types.MappingProxyType)
 def _mapping_proxy(tx: Interpreter, obj: Value) -> Value:
     if not isinstance(obj, DictValue):
         raise Unsupported("unsupported call", f"MappingProxyType({obj})")
-    return proxy_of(tx, obj)
+    return mapping_proxy(tx, obj)
 
 
+@handles_each(set, frozenset)
 def _set(cls: type, tx: Interpreter, obj: Value | None = None) -> Value:
     if cls is frozenset and isinstance(obj, SetValue) and obj.cls is frozenset:
-        obj.look(tx)
+        obj.install_guards(tx)
         return obj
-    members = () if obj is None else as_members(tx, obj)
-    made = SetValue.made(cls(members))
-    made.added = dict.fromkeys(members)
-    return made
-
-
-HANDLERS[set] = functools.partial(_set, set)
-HANDLERS[frozenset] = functools.partial(_set, frozenset)
+    members = () if obj is None else set_operand(tx, obj)
+    container = SetValue.from_members(cls(members))
+    container.added = dict.fromkeys(members)
+    return container
 
 
 @handles(range)
 def _range(tx: Interpreter, *args: Value) -> Value:
-    return fold(tx, range, [index_of(tx, a) for a in args], {})
+    return fold(tx, range, [to_index(tx, a) for a in args], {})
 
 
 @handles(slice)
 def _slice(tx: Interpreter, *args: Value) -> Value:
     if not 1 <= len(args) <= 3:
         raise Unsupported("exception", f"slice() of {len(args)} arguments")
-    none = NONE
-    parts = {1: lambda: [none, args[0], none], 2: lambda: [*args, none], 3: lambda: list(args)}[len(args)]()
-    return SliceValue(parts)
+    if len(args) == 1:
+        return SliceValue([NONE, args[0], NONE])
+    return SliceValue([*args, NONE] if len(args) == 2 else list(args))
 
 
 @handles(super)
 def _super(tx: Interpreter, *args: Value) -> Value:
     if len(args) != 2:
         raise Unsupported("unsupported call", "super() in this form")
-    return SuperValue.of(tx, args[0].constant(tx), args[1])
+    return SuperValue.create(tx, args[0].constant(tx), args[1])
 
 
 @handles(functools.partial)

@@ -1,4 +1,4 @@
-"""What operators do with Python's containers; None where they answer NotImplemented."""
+"""Operators on Python's containers; the functions return None where Python's return NotImplemented."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
 
 from compiler_core.capture.values.base import Value
+from compiler_core.capture.values.builtin.constant import ConstantValue, fold, from_python
 from compiler_core.capture.values.builtin.containers import ContainerValue
-from compiler_core.capture.values.builtin.keys import hashable
+from compiler_core.capture.values.builtin.keys import to_key
 from compiler_core.capture.values.builtin.mappings import DefaultDictValue, DictValue, DictViewValue, OrderedDictValue
 from compiler_core.capture.values.builtin.sequences import ListValue, RangeValue, SequenceValue, TupleValue
-from compiler_core.capture.values.builtin.sets import SetValue, as_members
-from compiler_core.capture.values.constant import ConstantValue, fold, from_python
+from compiler_core.capture.values.builtin.sets import SetValue, set_operand
 from compiler_core.errors import Unsupported
 
 if TYPE_CHECKING:
-    from compiler_core.capture.interpreter import Interpreter
+    from compiler_core.capture.values.interfaces import Interpreter
 
 COMPARISONS = {operator.lt: "<", operator.le: "<=", operator.gt: ">", operator.ge: ">="}
 _SET_OPERATIONS = (operator.and_, operator.or_, operator.sub, operator.xor)
 
 
 def builtin_operation(op: Any, tx: Interpreter, left: Value, right: Value) -> Value | None:
-    """``left op right`` of two builtin values."""
+    """Returns ``left op right`` for two builtin values, or None for NotImplemented."""
     if _is_set(left) or _is_set(right):
         return _sets(op, tx, left, right)
     if isinstance(left, SequenceValue) or isinstance(right, SequenceValue):
@@ -63,9 +63,9 @@ def _sequences(op: Any, tx: Interpreter, left: Value, right: Value) -> Value | N
         _check_kinds(op, left, right)
         return None
     if op is operator.add:
-        return left.like([*left.items(tx), *right.items(tx)])
+        return left.new_like([*left.unpack(tx), *right.unpack(tx)])
     if op in (operator.eq, operator.ne) or op in COMPARISONS:
-        return _lexicographic(op, tx, left.items(tx), right.items(tx))
+        return _lexicographic(op, tx, left.unpack(tx), right.unpack(tx))
     return None
 
 
@@ -74,7 +74,7 @@ def _kind(value: SequenceValue) -> type:
 
 
 def _check_kinds(op: Any, left: Value, right: Value) -> None:
-    """Python answers NotImplemented only where it is known what the other operand is."""
+    """Raises Unsupported unless both operands are of known types, for which Python returns NotImplemented."""
     if not isinstance(left, (ContainerValue, ConstantValue, RangeValue)):
         raise Unsupported("unsupported operation", f"{op.__name__} of {left} and {right}")
     if not isinstance(right, (ContainerValue, ConstantValue, RangeValue)) and not _equal_by_identity(right):
@@ -87,7 +87,7 @@ def _repeat(tx: Interpreter, sequence: Value, count: Value) -> Value | None:
     if not isinstance(times, int):
         return None
     tx.capture.check_unroll(times * sequence.length(tx))
-    return sequence.like(sequence.items(tx) * times)
+    return sequence.new_like(sequence.unpack(tx) * times)
 
 
 def _lexicographic(op: Any, tx: Interpreter, left: list[Value], right: list[Value]) -> Value:
@@ -96,7 +96,7 @@ def _lexicographic(op: Any, tx: Interpreter, left: list[Value], right: list[Valu
     if op in (operator.eq, operator.ne) and len(left) != len(right):
         return ConstantValue(op is operator.ne)
     for a, b in zip(left, right, strict=False):
-        if not tx.is_item(a, b):
+        if not tx.is_same_or_equal(a, b):
             return ConstantValue(op is operator.ne) if op in (operator.eq, operator.ne) else binary(op, tx, a, b)
     return ConstantValue(op(len(left), len(right)))
 
@@ -110,24 +110,28 @@ def _dicts(op: Any, tx: Interpreter, left: DictValue, right: DictValue) -> Value
     if op is operator.or_:
         special = (OrderedDictValue, DefaultDictValue)
         model = right if isinstance(right, special) and not isinstance(left, special) else left
-        return model.like({**left.mapping(tx), **right.mapping(tx)})
+        return model.new_like({**left.mapping(tx), **right.mapping(tx)})
     return None
 
 
 def _equal_dicts(tx: Interpreter, left: DictValue, right: DictValue) -> bool:
-    mine, theirs = left.mapping(tx), right.mapping(tx)
-    if len(mine) != len(theirs):
+    left_items, right_items = left.mapping(tx), right.mapping(tx)
+    if len(left_items) != len(right_items):
         return False
-    if issubclass(left.cls, OrderedDict) and issubclass(right.cls, OrderedDict) and list(mine) != list(theirs):
+    if (
+        issubclass(left.cls, OrderedDict)
+        and issubclass(right.cls, OrderedDict)
+        and list(left_items) != list(right_items)
+    ):
         return False
-    return all(k in theirs and tx.is_item(v, theirs[k]) for k, v in mine.items())
+    return all(k in right_items and tx.is_same_or_equal(v, right_items[k]) for k, v in left_items.items())
 
 
 # ---------------------------------------------------------------- sets and views of dicts
 
 
 def _is_set(value: Value) -> bool:
-    return isinstance(value, SetValue) or (isinstance(value, DictViewValue) and value.what != "values")
+    return isinstance(value, SetValue) or (isinstance(value, DictViewValue) and value.view_kind != "values")
 
 
 def _sets(op: Any, tx: Interpreter, left: Value, right: Value) -> Value | None:
@@ -143,18 +147,18 @@ def _sets(op: Any, tx: Interpreter, left: Value, right: Value) -> Value | None:
 
 
 def _keys_only(value: Value) -> bool:
-    return not isinstance(value, DictViewValue) or value.what == "keys"
+    return not isinstance(value, DictViewValue) or value.view_kind == "keys"
 
 
 def _python_set(tx: Interpreter, value: Value) -> Any:
-    """What Python's operator is given: a set, a view of keys, or a list of what any other iterable holds."""
-    if isinstance(value, DictViewValue) and value.what != "keys":
-        return dict.fromkeys(hashable(tx, v) for v in tx.list_of(value)).keys()
-    return list(as_members(tx, value)) if isinstance(value, DictValue) else as_members(tx, value)
+    """Returns the operand for Python's operator: a set, a view of keys, or a list of the items of another iterable."""
+    if isinstance(value, DictViewValue) and value.view_kind != "keys":
+        return dict.fromkeys(to_key(tx, v) for v in tx.list_of(value)).keys()
+    return list(set_operand(tx, value)) if isinstance(value, DictValue) else set_operand(tx, value)
 
 
 def _compare_items(op: Any, tx: Interpreter, left: Value, right: Value) -> Value:
-    """Views of items, whose values need not be hashable."""
+    """Compares views of items, whose values may be unhashable."""
     sizes = left.length(tx), right.length(tx)
     if op in (operator.eq, operator.ne):
         same = sizes[0] == sizes[1] and all(right.contains(tx, v) for v in tx.list_of(left))
@@ -164,7 +168,7 @@ def _compare_items(op: Any, tx: Interpreter, left: Value, right: Value) -> Value
 
 
 def inplace_operation(op: Any, tx: Interpreter, left: Value, right: Value) -> bool:
-    """``left op= right`` where that changes the builtin container `left` itself; False where it makes a new one."""
+    """Performs ``left op= right`` if it changes the builtin container `left`; returns False if it makes a new one."""
     if isinstance(left, ListValue):
         return _inplace_list(op, tx, left, right)
     if isinstance(left, DictValue) and op is operator.ior:
@@ -190,12 +194,15 @@ def _inplace_list(op: Any, tx: Interpreter, left: ListValue, right: Value) -> bo
     if op is operator.iadd:
         left.call_method(tx, "extend", [right], {})
         return True
-    if op is operator.imul and right.is_constant() and isinstance(times := right.constant(tx), int):
-        left.changed(tx)
-        tx.capture.check_unroll(times * left.length(tx))
-        left.items(tx)[:] = left.like(left.items(tx) * times).items(tx)
-        return True
-    return False
+    if op is not operator.imul or not right.is_constant():
+        return False
+    times = right.constant(tx)
+    if not isinstance(times, int):
+        return False
+    left.prepare_mutation(tx)
+    tx.capture.check_unroll(times * left.length(tx))
+    left.unpack(tx)[:] = left.new_like(left.unpack(tx) * times).unpack(tx)
+    return True
 
 
 __all__ = ["COMPARISONS", "builtin_operation", "inplace_operation"]

@@ -12,50 +12,51 @@ import torch
 
 from compiler_core.capture.rules.table import handles
 from compiler_core.capture.values.base import UNBOUND, Value
+from compiler_core.capture.values.builtin.constant import ConstantValue
 from compiler_core.capture.values.builtin.mappings import DictValue
 from compiler_core.capture.values.builtin.sequences import ListValue, RangeValue, TupleValue
 from compiler_core.capture.values.builtin.sets import SetValue
-from compiler_core.capture.values.constant import ConstantValue
-from compiler_core.capture.values.static import StaticValue
-from compiler_core.capture.values.symbols import SymbolicNumber
+from compiler_core.capture.values.builtin.static import StaticValue
+from compiler_core.capture.values.builtin.symbols import SymbolicNumber
 from compiler_core.capture.values.tensor import TensorValue
 from compiler_core.capture.values.user.functions import FunctionValue
-from compiler_core.capture.values.user.objects import InstanceDictValue, ObjectValue, OwnDictValue
+from compiler_core.capture.values.user.object_attributes import InstanceDictValue, NewObjectDictValue
+from compiler_core.capture.values.user.objects import ObjectValue
 from compiler_core.errors import Unsupported
 
 if TYPE_CHECKING:
-    from compiler_core.capture.interpreter import Interpreter
+    from compiler_core.capture.values.interfaces import Interpreter
 
-# by these a class has its instances copied in a way of its own
-_HOOKS = (
+# a class that defines one of these customises how its instances are copied
+_COPY_HOOKS = (
     "__copy__", "__deepcopy__", "__reduce__", "__reduce_ex__", "__getstate__", "__setstate__", "__getnewargs__",
     "__getnewargs_ex__", "__slots__",
 )  # fmt: skip
-# what copying asks an object for, and its empty copy, besides the __dict__
-_ASKED = ("__deepcopy__", "__reduce_ex__", "__reduce__", "__getstate__")
-_ASKED_OF_COPY = ("__setstate__",)
+# the attributes that copying reads of an object, and of its empty copy, besides the __dict__
+_OBJECT_PROTOCOL = ("__deepcopy__", "__reduce_ex__", "__reduce__", "__getstate__")
+_COPY_PROTOCOL = ("__setstate__",)
 
 
 @handles(copy.copy)
 def _copy(tx: Interpreter, obj: Value) -> Value:
     if _is_atomic(obj) or (isinstance(obj, TupleValue) and obj.cls is tuple):
-        obj.look(tx)
+        obj.install_guards(tx)
         return obj
     if isinstance(obj, (ListValue, DictValue, SetValue)):
         return obj.call_method(tx, "copy", [], {})
     if type(obj) is ObjectValue:
-        if (method := obj.special(tx, "__copy__")) is not None:
+        if (method := obj.special_method(tx, "__copy__")) is not None:
             return method.call(tx, [], {})
-        made = _instance(obj.cls)
-        _check_asked(tx, obj, _ASKED)
-        _check_asked(tx, made, _ASKED_OF_COPY)
-        made.stored.update(_attributes(tx, obj))
-        return made
+        duplicate = _instance(obj.cls)
+        _check_getattribute(tx, obj, _OBJECT_PROTOCOL)
+        _check_getattribute(tx, duplicate, _COPY_PROTOCOL)
+        duplicate.stored.update(_attributes(tx, obj))
+        return duplicate
     raise Unsupported("unsupported call", f"copy.copy of {obj}")
 
 
 class Memo(DictValue):
-    """What ``copy.deepcopy`` hands on: the copies made so far.  Only `deepcopy` itself looks into it."""
+    """The memo of ``copy.deepcopy``: the copies made so far.  Only `deep_copy` reads it."""
 
     def __init__(self) -> None:
         super().__init__({})
@@ -70,23 +71,23 @@ def _deepcopy(tx: Interpreter, obj: Value, memo: Value | None = None) -> Value:
     if memo is None or tx.is_none(memo):
         memo = Memo()
     if not isinstance(memo, Memo):
-        raise Unsupported("unsupported call", "copy.deepcopy with a memo of the program's")
+        raise Unsupported("unsupported call", "copy.deepcopy with a memo that the program made")
     return deep_copy(tx, obj, memo)
 
 
 def deep_copy(tx: Interpreter, obj: Value, memo: Memo) -> Value:
-    """A copy of `obj` and all that it holds, each object once."""
+    """Returns a copy of `obj` and everything that it contains, each object copied once."""
     if _is_atomic(obj):
-        _look_at_type(tx, obj)
+        _guard_type(tx, obj)
         return obj
     if obj in memo.copies:
         return memo.copies[obj]
     if isinstance(obj, TupleValue) and obj.cls is tuple:
-        made = TupleValue([deep_copy(tx, v, memo) for v in obj.items(tx)])
-        return memo.copies.setdefault(obj, obj if _same(tx, made, obj) else made)
+        duplicate = TupleValue([deep_copy(tx, v, memo) for v in obj.unpack(tx)])
+        return memo.copies.setdefault(obj, obj if _same(tx, duplicate, obj) else duplicate)
     if isinstance(obj, ListValue) and obj.cls is list:
         copied = memo.copies[obj] = ListValue([])
-        copied.items(tx).extend(deep_copy(tx, v, memo) for v in obj.items(tx))
+        copied.unpack(tx).extend(deep_copy(tx, v, memo) for v in obj.unpack(tx))
         return copied
     if isinstance(obj, DictValue) and obj.cls is dict and not isinstance(obj, Memo):
         return _deep_dict(tx, obj, memo)
@@ -100,35 +101,35 @@ def deep_copy(tx: Interpreter, obj: Value, memo: Memo) -> Value:
 
 
 def _is_atomic(obj: Value) -> bool:
-    """Whether it is its own copy."""
+    """Whether copying returns the object itself."""
     if isinstance(obj, StaticValue):
         return isinstance(obj.obj, (type, types.BuiltinFunctionType))
     return isinstance(obj, (ConstantValue, FunctionValue, RangeValue))
 
 
-def _look_at_type(tx: Interpreter, obj: Value) -> None:
+def _guard_type(tx: Interpreter, obj: Value) -> None:
     if isinstance(obj, ConstantValue) and not isinstance(obj, SymbolicNumber):  # whatever its value
         if obj.source is not None:
             tx.capture.guard("TYPE_MATCH", obj.source, obj.value)
     else:
-        obj.look(tx)
+        obj.install_guards(tx)
 
 
-def _same(tx: Interpreter, made: TupleValue, obj: TupleValue) -> bool:
-    return all(a.same_object(b) for a, b in zip(made.items(tx), obj.items(tx), strict=True))
+def _same(tx: Interpreter, duplicate: TupleValue, obj: TupleValue) -> bool:
+    return all(a.same_object(b) for a, b in zip(duplicate.unpack(tx), obj.unpack(tx), strict=True))
 
 
 def _deep_dict(tx: Interpreter, obj: DictValue, memo: Memo) -> Value:
-    made = memo.copies[obj] = DictValue({})
+    duplicate = memo.copies[obj] = DictValue({})
     for key, value in obj.mapping(tx).items():
         if not _is_atomic(tx.capture.key_value(key)):
             raise Unsupported("unsupported call", "copy.deepcopy of a dict with keys that are objects")
-        made.mapping(tx)[key] = deep_copy(tx, value, memo)
-    return made
+        duplicate.mapping(tx)[key] = deep_copy(tx, value, memo)
+    return duplicate
 
 
 def _deep_tensor(tx: Interpreter, obj: TensorValue, memo: Memo) -> Value:
-    """A tensor whose storage it alone fills and whose gradients nobody follows is cloned."""
+    """Clones a tensor that fills its whole storage and requires no gradient; others break the graph."""
     fake = obj.fake(tx)
     whole = fake.is_contiguous() and fake.untyped_storage().nbytes() == fake.numel() * fake.element_size()
     if obj.python_type() is not torch.Tensor or fake.requires_grad or not whole or _any_tensor(memo):
@@ -141,40 +142,40 @@ def _any_tensor(memo: Memo) -> bool:
 
 
 def _deep_object(tx: Interpreter, obj: ObjectValue, memo: Memo) -> Value:
-    if (method := obj.special(tx, "__deepcopy__")) is not None:
+    if (method := obj.special_method(tx, "__deepcopy__")) is not None:
         return memo.copies.setdefault(obj, method.call(tx, [memo], {}))
-    made = memo.copies[obj] = _instance(obj.cls)
-    _check_asked(tx, obj, _ASKED)
-    _check_asked(tx, made, _ASKED_OF_COPY)
+    duplicate = memo.copies[obj] = _instance(obj.cls)
+    _check_getattribute(tx, obj, _OBJECT_PROTOCOL)
+    _check_getattribute(tx, duplicate, _COPY_PROTOCOL)
     for name, value in _attributes(tx, obj).items():
-        made.stored[name] = deep_copy(tx, value, memo)
-    return made
+        duplicate.stored[name] = deep_copy(tx, value, memo)
+    return duplicate
 
 
-class _Probe(ObjectValue):
-    """Stands for an object, to see whether its own ``__getattribute__`` leaves a name to object's."""
+class _AttributeProbe(ObjectValue):
+    """Stands for an object, to test whether its ``__getattribute__`` passes a name on to that of `object`."""
 
-    def __init__(self, of: ObjectValue, asked: str) -> None:
-        super().__init__(of.cls, of.real, of.source)
-        self.stored = of.stored
-        self.asked = asked
+    def __init__(self, obj: ObjectValue, attribute: str) -> None:
+        super().__init__(obj.cls, obj.real, obj.source)
+        self.stored = obj.stored
+        self.attribute = attribute
 
-    def plain_attr(self, tx: Interpreter, name: str) -> Value | None:
-        return self if name == self.asked else super().plain_attr(tx, name)
+    def generic_get_attr(self, tx: Interpreter, name: str) -> Value | None:
+        return self if name == self.attribute else super().generic_get_attr(tx, name)
 
 
-def _check_asked(tx: Interpreter, obj: ObjectValue, names: Sequence[str]) -> None:
+def _check_getattribute(tx: Interpreter, obj: ObjectValue, names: Sequence[str]) -> None:
     if inspect.getattr_static(obj.cls, "__getattribute__") is object.__getattribute__:
         return
-    probes = [_Probe(obj, name) for name in names]
+    probes = [_AttributeProbe(obj, name) for name in names]
     attributes = obj.get_attr(tx, "__dict__")
-    is_own = isinstance(attributes, (InstanceDictValue, OwnDictValue)) and attributes.holder is obj
-    if not is_own or any(probe.get_attr(tx, probe.asked) is not probe for probe in probes):
+    is_own = isinstance(attributes, (InstanceDictValue, NewObjectDictValue)) and attributes.holder is obj
+    if not is_own or any(probe.get_attr(tx, probe.attribute) is not probe for probe in probes):
         raise Unsupported("unsupported call", f"copy of a {obj.cls.__name__}, which has its own __getattribute__")
 
 
 def _attributes(tx: Interpreter, obj: ObjectValue) -> dict[str, Value]:
-    obj.look(tx)
+    obj.install_guards(tx)
     found: dict[Any, Value] = {}
     if obj.source is not None and hasattr(obj.real, "__dict__"):
         found.update(InstanceDictValue(obj).mapping(tx))
@@ -184,8 +185,8 @@ def _attributes(tx: Interpreter, obj: ObjectValue) -> dict[str, Value]:
 
 
 def _instance(cls: type) -> ObjectValue:
-    """An empty instance, where Python would copy in no way but by attributes."""
-    for name in _HOOKS:
+    """Returns an empty instance of a class whose instances Python copies by copying their attributes."""
+    for name in _COPY_HOOKS:
         found = inspect.getattr_static(cls, name, None)
         if found is not None and found is not inspect.getattr_static(object, name, None) and found != ():
             raise Unsupported("unsupported call", f"copy of a {cls.__name__}, which has its own {name}")

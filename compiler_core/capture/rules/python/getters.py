@@ -1,4 +1,4 @@
-"""The `operator` module: its plain functions, and the callables that it makes."""
+"""Rules for the `operator` module: its functions, and the callables that it makes."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from compiler_core.capture.rules.python.operators import binary
-from compiler_core.capture.rules.table import HANDLERS, handles
-from compiler_core.capture.values.base import Value, raised
+from compiler_core.capture.rules.table import handles, handles_each
+from compiler_core.capture.values.base import Value, observed_exception
+from compiler_core.capture.values.builtin.constant import NONE, ConstantValue, from_python
 from compiler_core.capture.values.builtin.sequences import TupleValue
-from compiler_core.capture.values.constant import NONE, ConstantValue, from_python
 
 if TYPE_CHECKING:
-    from compiler_core.capture.interpreter import Interpreter
+    from compiler_core.capture.values.interfaces import Interpreter
     from compiler_core.guards.sources import Source
 
 
@@ -30,12 +30,12 @@ class GetterValue(Value):
         self.real = real
 
     @classmethod
-    def outside(cls, obj: Any, source: Source) -> GetterValue:
-        """One from outside, which cannot change: known by its identity."""
-        made, args = obj.__reduce__()[:2]
+    def from_outside(cls, obj: Any, source: Source) -> GetterValue:
+        """Returns the value of a getter from outside, which is immutable and guarded by its identity."""
+        factory, args = obj.__reduce__()[:2]
         kwargs: dict[str, Any] = {}
-        if type(obj) is operator.methodcaller and made is not operator.methodcaller:  # with keywords: a partial
-            kwargs, args = made.keywords, (*made.args, *args)
+        if type(obj) is operator.methodcaller and factory is not operator.methodcaller:  # with keywords: a partial
+            kwargs, args = factory.keywords, (*factory.args, *args)
         named = {k: from_python(v) for k, v in kwargs.items()}
         return cls(type(obj), [from_python(a) for a in args], named, source, obj)
 
@@ -43,7 +43,7 @@ class GetterValue(Value):
         found: type = self.cls
         return found
 
-    def look(self, tx: Interpreter) -> None:
+    def install_guards(self, tx: Interpreter) -> None:
         if self.source is not None:
             tx.capture.guard("ID_MATCH", self.source, self.real)
 
@@ -51,9 +51,9 @@ class GetterValue(Value):
         return True
 
     def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
-        self.look(tx)
+        self.install_guards(tx)
         if len(args) != 1 or kwargs:
-            raise raised(TypeError, f"{self.cls.__name__} expected 1 argument, got {len(args)}")
+            raise observed_exception(TypeError, f"{self.cls.__name__} expected 1 argument, got {len(args)}")
         if self.cls is operator.methodcaller:
             name, *rest = self.args
             return args[0].get_attr(tx, name.constant(tx)).call(tx, rest, self.kwargs)
@@ -64,7 +64,7 @@ class GetterValue(Value):
     def children(self) -> Sequence[Value]:
         return [*self.args, *self.kwargs.values()]
 
-    def rebuild(self, emit: Any) -> None:
+    def reconstruct(self, emit: Any) -> None:
         emit.call_object(self.cls, self.args, self.kwargs)
 
 
@@ -78,17 +78,11 @@ def _attribute(tx: Interpreter, obj: Value, path: Value) -> Value:
     return obj
 
 
-def _make(cls: Any) -> Any:
-    def rule(tx: Interpreter, /, *args: Value, **kwargs: Value) -> Value:
-        if not args or (kwargs and cls is not operator.methodcaller):
-            raise raised(TypeError, f"{cls.__name__} expected at least 1 argument, got 0")
-        return GetterValue(cls, args, kwargs)
-
-    return rule
-
-
-for _cls in (operator.itemgetter, operator.attrgetter, operator.methodcaller):
-    HANDLERS[_cls] = _make(_cls)
+@handles_each(operator.itemgetter, operator.attrgetter, operator.methodcaller)
+def _make(cls: Any, tx: Interpreter, /, *args: Value, **kwargs: Value) -> Value:
+    if not args or (kwargs and cls is not operator.methodcaller):
+        raise observed_exception(TypeError, f"{cls.__name__} expected at least 1 argument, got 0")
+    return GetterValue(cls, args, kwargs)
 
 
 @handles(operator.truth)
@@ -120,7 +114,7 @@ def _concat(tx: Interpreter, left: Value, right: Value) -> Value:
 
 @handles(operator.countOf)
 def _count_of(tx: Interpreter, obj: Value, item: Value) -> Value:
-    return ConstantValue(sum(tx.is_item(v, item) for v in tx.list_of(obj)))
+    return ConstantValue(sum(tx.is_same_or_equal(v, item) for v in tx.list_of(obj)))
 
 
 @handles(operator.call)

@@ -1,4 +1,4 @@
-"""Python's builtins that iterate: iter, next, zip, map, sorted, sum and the like."""
+"""Rules for Python's builtins that iterate: iter, next, reversed, sorted, any, all, sum, min, max, reduce."""
 
 from __future__ import annotations
 
@@ -9,23 +9,27 @@ import operator
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from compiler_core.capture.rules.python.itertools import LazyValue
+from compiler_core.capture.rules.python.itertools import GeneratorIteratorValue
 from compiler_core.capture.rules.python.operators import binary
-from compiler_core.capture.rules.table import HANDLERS, handles
-from compiler_core.capture.values.base import Value, raised
-from compiler_core.capture.values.builtin.iterators import IteratorValue, MappedIteratorValue, each, over
+from compiler_core.capture.rules.table import handles, handles_each
+from compiler_core.capture.values.base import Value, observed_exception
+from compiler_core.capture.values.builtin.constant import ConstantValue, exception_from_error, fold, from_python
+from compiler_core.capture.values.builtin.iterators import (
+    IteratorValue,
+    MappedIteratorValue,
+    iterate_over,
+    remaining_values,
+)
 from compiler_core.capture.values.builtin.mappings import DictValue, DictViewValue
 from compiler_core.capture.values.builtin.sequences import ListValue
-from compiler_core.capture.values.constant import ConstantValue, fold, from_python
-from compiler_core.capture.values.exceptions import from_error
-from compiler_core.capture.values.symbols import SymbolicNumber, extreme, is_symbolic
+from compiler_core.capture.values.builtin.symbols import SymbolicNumber, is_symbolic, symbolic_extreme
 from compiler_core.capture.values.user.functions import MethodValue
 from compiler_core.capture.values.user.objects import ObjectValue
 from compiler_core.capture.values.user.subclasses import SubclassValue
 from compiler_core.errors import Unsupported
 
 if TYPE_CHECKING:
-    from compiler_core.capture.interpreter import Interpreter
+    from compiler_core.capture.values.interfaces import Interpreter
 
 
 @handles(iter)
@@ -35,7 +39,7 @@ def _iter(tx: Interpreter, obj: Value, sentinel: Value | None = None) -> Value:
 
     def step(tx: Interpreter) -> Value | None:
         value = obj.call(tx, [], {})
-        return None if tx.is_item(value, sentinel) else value
+        return None if tx.is_same_or_equal(value, sentinel) else value
 
     return MappedIteratorValue(step)
 
@@ -52,17 +56,17 @@ def _reversed(tx: Interpreter, obj: Value) -> Value:
     if isinstance(obj, (DictValue, DictViewValue)):
         return obj.method___reversed__(tx)
     if isinstance(obj, ObjectValue):
-        method = obj.special(tx, "__reversed__")
+        method = obj.special_method(tx, "__reversed__")
         if isinstance(method, MethodValue):
             return method.call(tx, [], {})
     if isinstance(obj, ObjectValue) and not isinstance(obj, SubclassValue):
         return _reversed_by_index(tx, obj)
-    return IteratorValue(list(reversed(obj.items(tx))))
+    return IteratorValue(list(reversed(obj.unpack(tx))))
 
 
 def _reversed_by_index(tx: Interpreter, obj: ObjectValue) -> Value:
     size = obj.length(tx)
-    return LazyValue(obj.get_item(tx, ConstantValue(i)) for i in range(size - 1, -1, -1))
+    return GeneratorIteratorValue(obj.get_item(tx, ConstantValue(i)) for i in range(size - 1, -1, -1))
 
 
 @handles(sorted)
@@ -71,50 +75,46 @@ def _sorted(tx: Interpreter, obj: Value, *, key: Value | None = None, reverse: V
 
 
 def sorted_values(tx: Interpreter, values: list[Value], key: Value | None, reverse: Value | None) -> list[Value]:
-    """In the order in which Python's own sort puts them, by the comparisons that it makes."""
-    ranks = [_rank(tx, v, key) for v in values]
+    """Returns `values` sorted by Python's sort, with the comparisons that it makes."""
+    ranks = [_sort_key(tx, v, key) for v in values]
     order = list(range(len(values)))
     try:
         order.sort(key=ranks.__getitem__, reverse=reverse is not None and reverse.truth(tx))
     except TypeError as error:
-        raise from_error(error) from None
+        raise exception_from_error(error) from None
     return [values[i] for i in order]
 
 
-def _first_of(descending: bool, tx: Interpreter, n: Value, obj: Value, key: Value | None = None) -> Value:
-    """``heapq.nlargest``, ``nsmallest``"""
-    ordered = sorted_values(tx, tx.list_of(obj), key, ConstantValue(descending))
+@handles_each(heapq.nlargest, heapq.nsmallest)
+def _heap_select(fn: Any, tx: Interpreter, n: Value, obj: Value, key: Value | None = None) -> Value:
+    ordered = sorted_values(tx, tx.list_of(obj), key, ConstantValue(fn is heapq.nlargest))
     return ListValue(ordered[: max(n.constant(tx), 0)])
 
 
-HANDLERS[heapq.nlargest] = functools.partial(_first_of, True)
-HANDLERS[heapq.nsmallest] = functools.partial(_first_of, False)
-
-
-def _rank(tx: Interpreter, value: Value, key: Value | None) -> Any:
+def _sort_key(tx: Interpreter, value: Value, key: Value | None) -> Any:
     found = value if key is None or tx.is_none(key) else key.call(tx, [value], {})
     plain = found.is_constant() and not isinstance(found, SymbolicNumber)
-    return found.constant(tx) if plain else _Rank(tx, found)
+    return found.constant(tx) if plain else _SortKey(tx, found)
 
 
-class _Rank:
-    """A value, compared as the program's own comparison says."""
+class _SortKey:
+    """A sort key that compares values by the program's own comparison."""
 
     def __init__(self, tx: Interpreter, value: Value) -> None:
         self.tx = tx
         self.value = value
 
     def __lt__(self, other: Any) -> bool:
-        theirs = other.value if isinstance(other, _Rank) else from_python(other)
-        return less(self.tx, self.value, theirs)
+        other_value = other.value if isinstance(other, _SortKey) else from_python(other)
+        return less(self.tx, self.value, other_value)
 
-    def __gt__(self, other: Any) -> bool:  # of a constant on the left
+    def __gt__(self, other: Any) -> bool:  # called for a constant on the left of <
         return less(self.tx, from_python(other), self.value)
 
 
 def less(tx: Interpreter, left: Value, right: Value) -> bool:
     """``left < right``"""
-    if isinstance(left, ComparedValue) and isinstance(right, ComparedValue):
+    if isinstance(left, ComparisonKeyValue) and isinstance(right, ComparisonKeyValue):
         result = left.compare.call(tx, [left.obj, right.obj], {})
         return binary(operator.lt, tx, result, ConstantValue(0)).truth(tx)
     return binary(operator.lt, tx, left, right).truth(tx)
@@ -122,28 +122,28 @@ def less(tx: Interpreter, left: Value, right: Value) -> bool:
 
 @handles(functools.cmp_to_key)
 def _cmp_to_key(tx: Interpreter, mycmp: Value) -> Value:
-    return ComparedValue(mycmp, mycmp)
+    return ComparisonKeyValue(mycmp, mycmp)
 
 
-class ComparedValue(Value):
-    """What ``functools.cmp_to_key(compare)`` makes of an object; called, it makes one of another."""
+class ComparisonKeyValue(Value):
+    """An object wrapped by the result of ``functools.cmp_to_key(compare)``; a call wraps another object."""
 
     def __init__(self, compare: Value, obj: Value) -> None:
         self.compare = compare
         self.obj = obj
 
     def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
-        return ComparedValue(self.compare, args[0])
+        return ComparisonKeyValue(self.compare, args[0])
 
 
 @handles(any)
 def _any(tx: Interpreter, obj: Value) -> Value:
-    return ConstantValue(any(value.truth(tx) for value in over(tx, obj)))
+    return ConstantValue(any(value.truth(tx) for value in iterate_over(tx, obj)))
 
 
 @handles(all)
 def _all(tx: Interpreter, obj: Value) -> Value:
-    return ConstantValue(all(value.truth(tx) for value in over(tx, obj)))
+    return ConstantValue(all(value.truth(tx) for value in iterate_over(tx, obj)))
 
 
 @handles(sum)
@@ -152,7 +152,7 @@ def _sum(tx: Interpreter, obj: Value, start: Value | None = None) -> Value:
     if total.python_type() in (str, bytes, bytearray):
         raise Unsupported("exception", "sum() of text")
     values = tx.list_of(obj)
-    # Python adds the numbers at the beginning in a loop of its own, which loses fewer digits
+    # Python adds the numbers at the beginning in a special loop, which is more precise
     count = next((i for i, v in enumerate(values) if not _is_number(v)), len(values))
     if count and _is_number(total):
         total = fold(tx, sum, [ListValue(values[:count]), total], {})
@@ -175,13 +175,14 @@ def _is_number(value: Value) -> bool:
     return plain and issubclass(value.python_type(), (int, float, complex))
 
 
+@handles_each(min, max)
 def _extreme(fn: Any, tx: Interpreter, *args: Value, key: Value | None = None, default: Value | None = None) -> Value:
     values = list(args) if len(args) > 1 else tx.list_of(args[0])
     if not values and default is not None:
         return default
     if not values:
-        raise from_error(_error_of(fn))
-    if (key is None or tx.is_none(key)) and (symbolic := extreme(fn, tx, values)) is not None:
+        raise exception_from_error(_error_of(fn))
+    if (key is None or tx.is_none(key)) and (symbolic := symbolic_extreme(fn, tx, values)) is not None:
         return symbolic
     ranks = [v if key is None or tx.is_none(key) else key.call(tx, [v], {}) for v in values]
     best = 0
@@ -200,16 +201,12 @@ def _error_of(fn: Any) -> Exception:
     raise AssertionError
 
 
-HANDLERS[min] = functools.partial(_extreme, min)
-HANDLERS[max] = functools.partial(_extreme, max)
-
-
 @handles(functools.reduce)
 def _reduce(tx: Interpreter, function: Value, iterable: Value, initial: Value | None = None) -> Value:
     iterator = iterable.iterate(tx)
     total = iterator.next_value(tx) if initial is None else initial
     if total is None:
-        raise raised(TypeError, "reduce() of empty iterable with no initial value")
-    for value in each(tx, iterator):
+        raise observed_exception(TypeError, "reduce() of empty iterable with no initial value")
+    for value in remaining_values(tx, iterator):
         total = function.call(tx, [total, value], {})
     return total

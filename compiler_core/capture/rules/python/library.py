@@ -1,4 +1,4 @@
-"""Rules for functions of the standard library that are about classes and functions, not about data."""
+"""Rules for functions of the standard library that inspect classes and functions: dataclasses, inspect, Counter."""
 
 from __future__ import annotations
 
@@ -9,23 +9,24 @@ import types
 from typing import TYPE_CHECKING, Any
 
 from compiler_core.capture.rules.table import handles
-from compiler_core.capture.values.base import Value
+from compiler_core.capture.values.base import Value, observed_exception
+from compiler_core.capture.values.builtin.constant import NONE, ConstantValue
 from compiler_core.capture.values.builtin.mappings import DictValue
 from compiler_core.capture.values.builtin.sequences import TupleValue
-from compiler_core.capture.values.constant import NONE, ConstantValue
-from compiler_core.capture.values.static import StaticValue
+from compiler_core.capture.values.builtin.static import StaticValue
 from compiler_core.capture.values.user.functions import FunctionValue, MethodValue
+from compiler_core.capture.values.user.namespaces import NamespaceValue
 from compiler_core.errors import Unsupported
 from compiler_core.guards.lifetimes import is_library, module_of
-from compiler_core.guards.sources import Attribute
+from compiler_core.guards.sources import AttrSource
 
 if TYPE_CHECKING:
-    from compiler_core.capture.interpreter import Interpreter
+    from compiler_core.capture.values.interfaces import Interpreter
 
 
 def _class_of(tx: Interpreter, value: Value) -> Any:
-    """The class itself, or that of an instance."""
-    value.look(tx)
+    """Returns a class itself, or the class of an instance."""
+    value.install_guards(tx)
     return value.obj if isinstance(value, StaticValue) and isinstance(value.obj, type) else value.python_type()
 
 
@@ -40,14 +41,14 @@ def _fields(tx: Interpreter, obj: Value) -> Value:
     if not hasattr(cls, "__dataclass_fields__"):
         raise Unsupported("exception", "must be called with a dataclass type or instance")
     if not is_library(module_of(cls)):
-        table = Attribute(tx.capture.held(cls, cls.__qualname__), "__dataclass_fields__")
+        table = AttrSource(tx.capture.held(cls, cls.__qualname__), "__dataclass_fields__")
         tx.capture.guard("ID_MATCH", table, cls.__dataclass_fields__)
     return TupleValue([StaticValue(f) for f in dataclasses.fields(cls)])
 
 
 @handles(inspect.signature)
 def _signature(tx: Interpreter, fn: Value) -> Value:
-    fn.look(tx)
+    fn.install_guards(tx)
     return SignatureValue(inspect.signature(_real_callable(fn)))
 
 
@@ -62,7 +63,7 @@ def _real_callable(fn: Value) -> Any:
 
 
 class SignatureValue(Value):
-    """What `inspect.signature` returned, to look at."""
+    """The result of ``inspect.signature``, whose parameters can be read."""
 
     def __init__(self, signature: inspect.Signature) -> None:
         self.signature = signature
@@ -82,8 +83,17 @@ class SignatureValue(Value):
 
 @handles(collections._count_elements)  # type: ignore[attr-defined]
 def _count_elements(tx: Interpreter, mapping: Value, iterable: Value) -> Value:
-    """What `collections.Counter` counts with."""
+    """Counts the items of an iterable; `collections.Counter` calls it."""
     for item in tx.list_of(iterable):
         count = mapping.get_attr(tx, "get").call(tx, [item, ConstantValue(0)], {})
         mapping.set_item(tx, item, ConstantValue(count.constant(tx) + 1))
     return NONE
+
+
+@handles(types.SimpleNamespace)
+def _namespace(tx: Interpreter, /, *args: Value, **kwargs: Value) -> Value:
+    if args:
+        raise observed_exception(TypeError, "no positional arguments expected")
+    namespace = NamespaceValue()
+    namespace.stored.update(kwargs)
+    return namespace

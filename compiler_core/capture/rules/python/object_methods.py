@@ -1,4 +1,4 @@
-"""The methods of `object` and `type` themselves, as users' methods call them through ``super()``."""
+"""Rules for the methods of `object` and `type`, which users' methods call through ``super()``."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from torch._dynamo.mutation_guard import GenerationTracker
 
 from compiler_core.capture.rules.construct import instantiate
 from compiler_core.capture.rules.table import handles
-from compiler_core.capture.values.base import Value, raised
-from compiler_core.capture.values.constant import NONE, ConstantValue
-from compiler_core.capture.values.user.descriptors import lookup
+from compiler_core.capture.values.base import Value, observed_exception
+from compiler_core.capture.values.builtin.constant import NONE, ConstantValue
+from compiler_core.capture.values.classes import lookup_in_mro
 from compiler_core.capture.values.user.modules import ModuleValue
 from compiler_core.capture.values.user.objects import ObjectValue
 from compiler_core.errors import Unsupported
 
 if TYPE_CHECKING:
-    from compiler_core.capture.interpreter import Interpreter
+    from compiler_core.capture.values.interfaces import Interpreter
 
 
 def _plain(owner: Value, name: str) -> ObjectValue:
@@ -30,9 +30,9 @@ def _getattribute(tx: Interpreter, owner: Value, name: Value) -> Value:
     if not isinstance(owner, ObjectValue):
         raise Unsupported("unsupported call", f"object.__getattribute__ of {owner}")
     wanted = name.constant(tx)
-    found = owner.plain_attr(tx, wanted)
+    found = owner.generic_get_attr(tx, wanted)
     if found is None:
-        raise raised(AttributeError, f"{owner.cls.__name__!r} object has no attribute {wanted!r}")
+        raise observed_exception(AttributeError, f"{owner.cls.__name__!r} object has no attribute {wanted!r}")
     return found
 
 
@@ -41,19 +41,19 @@ def _setattr(tx: Interpreter, owner: Value, name: Value, value: Value) -> Value:
     if isinstance(owner, ModuleValue) and owner.source is None:  # in Module.__init__
         owner.store(tx, name.constant(tx), value)
     else:
-        _plain(owner, "__setattr__").set_plainly(tx, name.constant(tx), value)
+        _plain(owner, "__setattr__").generic_set_attr(tx, name.constant(tx), value)
     return NONE
 
 
 @handles(GenerationTracker.tag.__func__)  # type: ignore[attr-defined]
 def _tag(tx: Interpreter, cls: Value, module: Value) -> Value:
-    """Once stock torch.compile was used, it notes each module that is made: of no interest in a captured frame."""
+    """Does nothing: stock torch.compile, once used, tags each new module, which does not matter in a captured frame."""
     return NONE
 
 
 @handles(object.__delattr__)
 def _delattr(tx: Interpreter, owner: Value, name: Value) -> Value:
-    _plain(owner, "__delattr__").del_plainly(tx, name.constant(tx))
+    _plain(owner, "__delattr__").generic_del_attr(tx, name.constant(tx))
     return NONE
 
 
@@ -61,7 +61,7 @@ def _delattr(tx: Interpreter, owner: Value, name: Value) -> Value:
 def _init(tx: Interpreter, owner: Value, /, *args: Value, **kwargs: Value) -> Value:
     cls = owner.python_type()
     if args or kwargs:
-        if lookup(cls, "__init__") is object.__init__ and lookup(cls, "__new__") is not object.__new__:
+        if lookup_in_mro(cls, "__init__") is object.__init__ and lookup_in_mro(cls, "__new__") is not object.__new__:
             return NONE
         raise Unsupported("exception", f"object.__init__() of a {cls.__name__} with arguments")
     return NONE

@@ -1,33 +1,37 @@
-"""Operators: on tensors nodes of the graph, on constants computed now, on objects their special methods."""
+"""Rules for operators.
+
+An operator on tensors becomes a node of the graph, on constants it is computed during capture, and on objects it calls
+their special methods.
+"""
 
 from __future__ import annotations
 
-import functools
 import inspect
 import operator
 from typing import TYPE_CHECKING, Any
 
 from compiler_core.capture.rules.python.container_operators import builtin_operation, inplace_operation
-from compiler_core.capture.rules.python.text import percent
-from compiler_core.capture.rules.python.type_errors import refused_operands
-from compiler_core.capture.rules.table import HANDLERS, handles
-from compiler_core.capture.values.base import Value, raised
+from compiler_core.capture.rules.python.text import percent_format
+from compiler_core.capture.rules.python.type_errors import operand_type_error
+from compiler_core.capture.rules.table import handles, handles_each
+from compiler_core.capture.values.base import Value, observed_exception
+from compiler_core.capture.values.builtin.constant import ConstantValue, fold
 from compiler_core.capture.values.builtin.containers import ContainerValue
 from compiler_core.capture.values.builtin.mappings import DictValue
 from compiler_core.capture.values.builtin.sequences import ListValue, RangeValue
-from compiler_core.capture.values.constant import ConstantValue, fold
-from compiler_core.capture.values.static import StaticValue
-from compiler_core.capture.values.symbols import COMPARISONS
+from compiler_core.capture.values.builtin.static import StaticValue
+from compiler_core.capture.values.builtin.symbols import COMPARISONS
 from compiler_core.capture.values.tensor import TensorValue
 from compiler_core.capture.values.user.functions import MethodValue
-from compiler_core.capture.values.user.objects import BUILTIN_METHODS, ObjectValue
+from compiler_core.capture.values.user.object_attributes import BUILTIN_METHODS
+from compiler_core.capture.values.user.objects import ObjectValue
 from compiler_core.capture.values.user.subclasses import SubclassValue, contents_of
 from compiler_core.errors import Unsupported
 
 if TYPE_CHECKING:
-    from compiler_core.capture.interpreter import Interpreter
+    from compiler_core.capture.values.interfaces import Interpreter
 
-# operator.X with the special methods that it tries, in order
+# the special methods that each operator tries, in order
 BINARY = {
     operator.add: ("__add__", "__radd__"), operator.sub: ("__sub__", "__rsub__"), operator.mul: ("__mul__", "__rmul__"),
     operator.truediv: ("__truediv__", "__rtruediv__"), operator.floordiv: ("__floordiv__", "__rfloordiv__"),
@@ -51,6 +55,7 @@ UNARY = {
 _SIGNS = {operator.neg: "unary -", operator.pos: "unary +", operator.invert: "unary ~", operator.abs: "abs()"}
 
 
+@handles_each(*BINARY)
 def binary(op: Any, tx: Interpreter, left: Value, right: Value) -> Value:
     """``left op right``"""
     if isinstance(left, TensorValue) or isinstance(right, TensorValue):
@@ -58,21 +63,21 @@ def binary(op: Any, tx: Interpreter, left: Value, right: Value) -> Value:
     if isinstance(left, ConstantValue) and isinstance(right, ConstantValue):
         return fold(tx, op, [left, right], {})
     if op is operator.mod and left.python_type() is str and isinstance(left, ConstantValue):
-        return percent(tx, left.constant(tx), right)
+        return percent_format(tx, left.constant(tx), right)
     name, reflected = BINARY[op]
     attempts = [(left, name, right, False), (right, reflected, left, True)]
     if isinstance(right, ObjectValue):
         for operand in (left, right):
             _guard_type(tx, operand)
         if op not in COMPARISONS and right.cls is left.python_type():
-            attempts.pop()  # of one class: the reflected method would not know more
+            attempts.pop()  # Python does not try the reflected method for operands of one class
         elif _right_first(op, left, right, reflected):
             attempts.reverse()
     for operand, method, other, is_reflected in attempts:
         result = _attempt(op, tx, operand, method, other, is_reflected)
         if result is not None:
             return result
-    return _nothing_fits(op, tx, left, right)
+    return _unsupported_operands(op, tx, left, right)
 
 
 def _with_tensor(op: Any, tx: Interpreter, left: Value, right: Value) -> Value:
@@ -81,14 +86,14 @@ def _with_tensor(op: Any, tx: Interpreter, left: Value, right: Value) -> Value:
         if isinstance(operand, (ListValue, DictValue)):
             raise Unsupported("unsupported operation", f"{op.__name__} of a tensor and {operand}")
     if op in (operator.eq, operator.ne) and tx.is_none(right):
-        right.look(tx)
-        return ConstantValue(op is operator.ne)  # the tensor does not know None, nor None the tensor
+        right.install_guards(tx)
+        return ConstantValue(op is operator.ne)  # both operands return NotImplemented
     for operand in (left, right):
         if isinstance(operand, TensorValue):
             operand.check_methods(tx, *BINARY[op])
     if not objects:
         return tx.capture.call_function(tx, op, [left, right], {})
-    # a tensor knows nothing of an object that is like no number and no array, and leaves the operation to it
+    # a tensor returns NotImplemented for an object that is neither like a number nor like an array
     if any(hasattr(objects[0].cls, name) for name in _LIKE_ARRAYS):
         raise Unsupported("unsupported operation", f"{op.__name__} of {left} and {right}")
     method = BINARY[op][0 if objects[0] is left else 1]
@@ -105,21 +110,24 @@ def _guard_type(tx: Interpreter, value: Value) -> None:
     if isinstance(value, ConstantValue) and value.source is not None:
         tx.capture.guard("TYPE_MATCH", value.source, value.value)
     else:
-        value.look(tx)
+        value.install_guards(tx)
 
 
 def _right_first(op: Any, left: Value, right: ObjectValue, reflected: str) -> bool:
-    """Whether the class of `right` is a subclass of that of `left` and, but for comparisons, defines it anew."""
-    mine, theirs = right.cls, left.python_type()
-    if mine is theirs or theirs not in mine.__mro__:
+    """Whether Python tries the right operand first.
+
+    Its class must be a subclass of the left operand's class and, except for comparisons, override the method.
+    """
+    right_class, left_class = right.cls, left.python_type()
+    if right_class is left_class or left_class not in right_class.__mro__:
         return False
-    return op in COMPARISONS or inspect.getattr_static(mine, reflected, None) is not inspect.getattr_static(
-        theirs, reflected, None
+    return op in COMPARISONS or inspect.getattr_static(right_class, reflected, None) is not inspect.getattr_static(
+        left_class, reflected, None
     )
 
 
 def _attempt(op: Any, tx: Interpreter, operand: Value, method: str, other: Value, is_reflected: bool) -> Value | None:
-    """What one operand makes of an operation; None where it leaves it to the other."""
+    """Returns the result of one operand's special method; None if it returns NotImplemented."""
     if isinstance(operand, MethodValue) and isinstance(other, MethodValue) and op in (operator.eq, operator.ne):
         same = tx.is_same(operand.owner, other.owner) and equal(tx, operand.function, other.function)
         return ConstantValue(same == (op is operator.eq))
@@ -133,7 +141,7 @@ def _attempt(op: Any, tx: Interpreter, operand: Value, method: str, other: Value
 
 
 def _attempt_object(tx: Interpreter, operand: ObjectValue, name: str, other: Value) -> Value | None:
-    method = operand.special(tx, name)
+    method = operand.special_method(tx, name)
     if method is None and name == "__ne__":
         equal = _attempt_object(tx, operand, "__eq__", other)
         return None if equal is None else ConstantValue(not equal.truth(tx))
@@ -144,17 +152,20 @@ def _attempt_object(tx: Interpreter, operand: ObjectValue, name: str, other: Val
 
 
 def _check_beside_object(op: Any, operand: Value, other: ObjectValue, is_reflected: bool) -> None:
-    """A builtin value knows nothing of objects, except that ``%`` prints them and ``*`` may take one for a number."""
+    """Raises Unsupported unless a builtin operand returns NotImplemented for an object.
+
+    ``%`` formats any object, and ``*`` accepts objects that are like numbers.
+    """
     text = op is operator.mod and not is_reflected and operand.python_type() in (str, bytes)
     number = hasattr(other.cls, "__index__") or hasattr(other.cls, "__array__")
     if text or number or not isinstance(operand, (ConstantValue, ContainerValue, StaticValue, RangeValue)):
         raise Unsupported("unsupported operation", f"{op.__name__} of {operand} and {other}")
 
 
-def _nothing_fits(op: Any, tx: Interpreter, left: Value, right: Value) -> Value:
+def _unsupported_operands(op: Any, tx: Interpreter, left: Value, right: Value) -> Value:
     if op in (operator.eq, operator.ne):
         return ConstantValue(tx.is_same(left, right) == (op is operator.eq))
-    raise refused_operands(op, tx, left, right)
+    raise operand_type_error(op, tx, left, right)
 
 
 def equal(tx: Interpreter, left: Value, right: Value) -> bool:
@@ -162,6 +173,7 @@ def equal(tx: Interpreter, left: Value, right: Value) -> bool:
     return binary(operator.eq, tx, left, right).truth(tx)
 
 
+@handles_each(*INPLACE)
 def _inplace(op: Any, tx: Interpreter, left: Value, right: Value) -> Value:
     name = f"__{op.__name__}__"
     if isinstance(left, TensorValue):
@@ -176,30 +188,24 @@ def _inplace(op: Any, tx: Interpreter, left: Value, right: Value) -> Value:
 
 
 def _is_builtin(value: ObjectValue, name: str) -> bool:
-    """Whether it is a container's own way of operating in place."""
+    """Whether the in-place method is that of the builtin container."""
     found = inspect.getattr_static(value.cls, name, None)
     return isinstance(value, SubclassValue) and isinstance(found, BUILTIN_METHODS)
 
 
+@handles_each(*UNARY)
 def unary(op: Any, tx: Interpreter, operand: Value) -> Value:
+    """``op operand``"""
     if isinstance(operand, TensorValue):
         operand.check_methods(tx, UNARY[op])
         return tx.capture.call_function(tx, op, [operand], {})
     if isinstance(operand, ObjectValue):
-        method = operand.special(tx, UNARY[op])
+        method = operand.special_method(tx, UNARY[op])
         if method is None:
-            operand.look(tx)
-            raise raised(TypeError, f"bad operand type for {_SIGNS[op]}: {operand.cls.__name__!r}")
+            operand.install_guards(tx)
+            raise observed_exception(TypeError, f"bad operand type for {_SIGNS[op]}: {operand.cls.__name__!r}")
         return method.call(tx, [], {})
     return fold(tx, op, [operand], {})
-
-
-for _op in BINARY:
-    HANDLERS[_op] = functools.partial(binary, _op)
-for _op in INPLACE:
-    HANDLERS[_op] = functools.partial(_inplace, _op)
-for _one in UNARY:
-    HANDLERS[_one] = functools.partial(unary, _one)
 
 
 @handles(operator.not_)
@@ -214,7 +220,7 @@ def _is(tx: Interpreter, left: Value, right: Value) -> Value:
 
 @handles(operator.index)
 def _index(tx: Interpreter, obj: Value) -> Value:
-    if isinstance(obj, ObjectValue) and (method := obj.special(tx, "__index__")) is not None:
+    if isinstance(obj, ObjectValue) and (method := obj.special_method(tx, "__index__")) is not None:
         return method.call(tx, [], {})
     return fold(tx, operator.index, [obj], {})
 

@@ -1,4 +1,4 @@
-"""Values as text: str, repr, format, f-strings and ``%``."""
+"""Rules for text: str, repr, ascii, format, f-strings and ``%``."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ import types
 from typing import TYPE_CHECKING, Any
 
 from compiler_core.capture.rules.table import handles
-from compiler_core.capture.values.base import Value, raised
+from compiler_core.capture.values.base import Value, observed_exception
+from compiler_core.capture.values.builtin.constant import ConstantValue, evaluate, fold
 from compiler_core.capture.values.builtin.mappings import DictValue, key_value
 from compiler_core.capture.values.builtin.sequences import ListValue, TupleValue
-from compiler_core.capture.values.constant import ConstantValue, computed, fold
-from compiler_core.capture.values.exceptions import PARSES, ExceptionValue, builtin_base
-from compiler_core.capture.values.symbols import text
+from compiler_core.capture.values.builtin.symbols import symbolic_text
 from compiler_core.capture.values.tensor import TensorValue
+from compiler_core.capture.values.user.exceptions import PARSING_EXCEPTIONS, ExceptionValue, builtin_base
 from compiler_core.capture.values.user.functions import FunctionValue, MethodValue
-from compiler_core.capture.values.user.objects import ObjectValue, type_of
+from compiler_core.capture.values.user.objects import ObjectValue, type_or_object
 from compiler_core.capture.values.user.subclasses import SubclassValue
 from compiler_core.errors import Unsupported
 
 if TYPE_CHECKING:
-    from compiler_core.capture.interpreter import Interpreter
+    from compiler_core.capture.values.interfaces import Interpreter
 
 
-class Shown:
-    """Stands for a value while Python formats a text: answers only what it looks like."""
+class FormatProxy:
+    """Stands for a value while Python formats a text; supports only conversion to text."""
 
     def __init__(self, tx: Interpreter, value: Value) -> None:
         self._tx = tx
@@ -43,35 +43,37 @@ class Shown:
         raise Unsupported("unsupported operation", f"formatting .{name} of {self._value}")
 
     def _unknown(self, *args: Any) -> Any:
-        raise Unsupported("unsupported operation", f"formatting {self._value} as something else than text")
+        raise Unsupported("unsupported operation", f"formatting {self._value} as something other than text")
 
     __getitem__ = __int__ = __index__ = __float__ = _unknown
 
 
-def shown(tx: Interpreter, value: Value) -> Any:
+def format_operand(tx: Interpreter, value: Value) -> Any:
     """What may stand for `value` as Python formats a text: the constant, or a `Shown`."""
     if isinstance(value, ConstantValue) or (value.is_constant() and not isinstance(value, TupleValue)):
         return value.constant(tx)
-    return Shown(tx, value)
+    return FormatProxy(tx, value)
 
 
 def text_of(tx: Interpreter, value: Value) -> str:
     """``str(value)``"""
-    if isinstance(value, ObjectValue) and (method := value.special(tx, "__str__")) is not None:
-        return _said(method.call(tx, [], {}))
+    if isinstance(value, ObjectValue) and (method := value.special_method(tx, "__str__")) is not None:
+        return _require_str(method.call(tx, [], {}))
     if isinstance(value, ExceptionValue):
         return exception_text(tx, value)
     return repr_of(tx, value) if not value.is_constant() else str(value.constant(tx))
 
 
 def exception_text(tx: Interpreter, exception: ExceptionValue) -> str:
-    """``str`` of an exception whose class has no ``__str__`` in Python"""
+    """``str(exception)`` for an exception whose class defines no ``__str__`` in Python."""
     args, base = exception.all_args(tx), builtin_base(exception.cls)
     if base.__str__ is BaseException.__str__:
-        return "" if not args else text_of(tx, args[0] if len(args) == 1 else TupleValue(args))
-    if exception.source is not None and issubclass(base, PARSES):  # made of more than its `args`
+        if not args:
+            return ""
+        return text_of(tx, args[0] if len(args) == 1 else TupleValue(args))
+    if exception.source is not None and issubclass(base, PARSING_EXCEPTIONS):  # its text depends on more than `args`
         raise Unsupported("unsupported call", f"str of {exception.cls.__name__}")
-    return str(base(*(shown(tx, a) for a in args)))
+    return str(base(*(format_operand(tx, a) for a in args)))
 
 
 def repr_of(tx: Interpreter, value: Value) -> str:
@@ -83,8 +85,8 @@ def repr_of(tx: Interpreter, value: Value) -> str:
     if isinstance(value, DictValue) and value.cls is dict:
         items = value.mapping(tx).items()
         return "{" + ", ".join(f"{repr_of(tx, key_value(tx, k))}: {repr_of(tx, v)}" for k, v in items) + "}"
-    if isinstance(value, ObjectValue) and isinstance(method := value.special(tx, "__repr__"), MethodValue):
-        return _said(_without_recursion_check(method).call(tx, [], {}))
+    if isinstance(value, ObjectValue) and isinstance(method := value.special_method(tx, "__repr__"), MethodValue):
+        return _require_str(_without_recursion_check(method).call(tx, [], {}))
     if isinstance(value, SubclassValue) and type(value.contents) in (DictValue, ListValue, TupleValue):
         return repr_of(tx, value.contents)
     if isinstance(value, ExceptionValue):
@@ -95,7 +97,7 @@ def repr_of(tx: Interpreter, value: Value) -> str:
 
 
 def _sequence(tx: Interpreter, value: ListValue | TupleValue) -> str:
-    parts = [repr_of(tx, v) for v in value.items(tx)]
+    parts = [repr_of(tx, v) for v in value.unpack(tx)]
     if value.cls is list:
         return f"[{', '.join(parts)}]"
     return f"({parts[0]},)" if len(parts) == 1 else f"({', '.join(parts)})"
@@ -105,39 +107,39 @@ def format_of(tx: Interpreter, value: Value, spec: str) -> str:
     """``format(value, spec)``"""
     if isinstance(value, TensorValue):
         raise Unsupported("tensor value read", "formatting a tensor")
-    if isinstance(value, ObjectValue) and (method := value.special(tx, "__format__")) is not None:
-        return _said(method.call(tx, [ConstantValue(spec)], {}))
+    if isinstance(value, ObjectValue) and (method := value.special_method(tx, "__format__")) is not None:
+        return _require_str(method.call(tx, [ConstantValue(spec)], {}))
     if isinstance(value, (ObjectValue, ListValue, DictValue, TupleValue)):
         if spec:
             name = value.python_type().__name__
-            raise raised(TypeError, f"unsupported format string passed to {name}.__format__")
+            raise observed_exception(TypeError, f"unsupported format string passed to {name}.__format__")
         return text_of(tx, value)
-    return _said(fold(tx, format, [value, ConstantValue(spec)], {}))
+    return _require_str(fold(tx, format, [value, ConstantValue(spec)], {}))
 
 
-def percent(tx: Interpreter, template: str, value: Value) -> Value:
+def percent_format(tx: Interpreter, template: str, value: Value) -> Value:
     """``template % value``"""
-    if (symbolic := text(operator.mod, tx, ConstantValue(template), value)) is not None:
+    if (symbolic := symbolic_text(operator.mod, tx, ConstantValue(template), value)) is not None:
         return symbolic
     if isinstance(value, TupleValue) and issubclass(value.cls, tuple):
-        return computed(lambda: template % tuple(shown(tx, v) for v in value.items(tx)))
+        return evaluate(lambda: template % tuple(format_operand(tx, v) for v in value.unpack(tx)))
     if isinstance(value, DictValue):
-        return computed(lambda: template % {k: shown(tx, v) for k, v in value.mapping(tx).items()})
+        return evaluate(lambda: template % {k: format_operand(tx, v) for k, v in value.mapping(tx).items()})
     if isinstance(value, SubclassValue) and isinstance(value.contents, TupleValue):
-        return percent(tx, template, value.contents)
-    if issubclass(type_of(value), tuple):
+        return percent_format(tx, template, value.contents)
+    if issubclass(type_or_object(value), tuple):
         raise Unsupported("unsupported operation", f"a text % {value}")
-    return computed(lambda: template % shown(tx, value))
+    return evaluate(lambda: template % format_operand(tx, value))
 
 
-def _said(value: Value) -> str:
+def _require_str(value: Value) -> str:
     if isinstance(value, ConstantValue) and type(value.value) is str:
         return value.value
     raise Unsupported("unsupported operation", f"{value} as text")
 
 
 def _without_recursion_check(method: Value) -> Value:
-    """A dataclass's ``__repr__`` keeps track of the thread and of ids, lest it recurse."""
+    """Removes the wrapper of a dataclass's ``__repr__``, which checks for recursion by thread and id."""
     function = method.function if isinstance(method, MethodValue) else None
     if isinstance(function, FunctionValue) and function.fn is not None:
         inner = getattr(function.fn, "__wrapped__", None)
@@ -155,20 +157,20 @@ def _str(tx: Interpreter, /, *args: Value, **kwargs: Value) -> Value:
         return fold(tx, str, args, kwargs)
     if isinstance(args[0], TensorValue):
         raise Unsupported("tensor value read", "str(tensor)")
-    return text(str, tx, args[0]) or ConstantValue(text_of(tx, args[0]))
+    return symbolic_text(str, tx, args[0]) or ConstantValue(text_of(tx, args[0]))
 
 
 @handles(repr)
 def _repr(tx: Interpreter, obj: Value) -> Value:
-    return text(repr, tx, obj) or ConstantValue(repr_of(tx, obj))
+    return symbolic_text(repr, tx, obj) or ConstantValue(repr_of(tx, obj))
 
 
 @handles(ascii)
 def _ascii(tx: Interpreter, obj: Value) -> Value:
-    return ConstantValue(ascii(shown(tx, obj)))
+    return ConstantValue(ascii(format_operand(tx, obj)))
 
 
 @handles(format)
 def _format(tx: Interpreter, obj: Value, spec: Value | None = None) -> Value:
-    symbolic = text(format, tx, obj, *([] if spec is None else [spec]))
+    symbolic = symbolic_text(format, tx, obj, *([] if spec is None else [spec]))
     return symbolic or ConstantValue(format_of(tx, obj, "" if spec is None else spec.constant(tx)))

@@ -1,4 +1,4 @@
-"""What Python says of operands that do not fit: asked of operands of the same types, made for that."""
+"""The TypeErrors of operators for unsupported operands, taken from Python with stand-ins of the same types."""
 
 from __future__ import annotations
 
@@ -6,31 +6,31 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from compiler_core.capture.values.base import Value
+from compiler_core.capture.values.builtin.constant import ConstantValue, exception_from_error
 from compiler_core.capture.values.builtin.containers import ContainerValue
-from compiler_core.capture.values.constant import ConstantValue
-from compiler_core.capture.values.exceptions import ExceptionValue, from_error
+from compiler_core.capture.values.user.exceptions import ExceptionValue
 from compiler_core.capture.values.user.objects import ObjectValue
 from compiler_core.errors import Unsupported
 
 if TYPE_CHECKING:
-    from compiler_core.capture.interpreter import Interpreter
+    from compiler_core.capture.values.interfaces import Interpreter
 
 
-def refused_operands(op: Callable[..., Any], tx: Interpreter, *operands: Value) -> Unsupported:
-    """The TypeError of ``op(*operands)``, where no operand's class has an answer."""
+def operand_type_error(op: Callable[..., Any], tx: Interpreter, *operands: Value) -> Unsupported:
+    """Returns the TypeError of ``op(*operands)``, which no operand's class supports."""
     unknown = Unsupported("unsupported operation", f"{op.__name__} of {' and '.join(map(str, operands))}")
     try:
-        op(*(_like(tx, v) for v in operands))
+        op(*(_stand_in(tx, v) for v in operands))
     except TypeError as error:
-        return from_error(error)
+        return exception_from_error(error)
     except Unsupported:
         return unknown
     return unknown
 
 
-def _like(tx: Interpreter, value: Value) -> Any:
-    """An object that refuses what `value` would, with the same words."""
-    value.look(tx)
+def _stand_in(tx: Interpreter, value: Value) -> Any:
+    """Returns an object for which Python raises the same TypeError as for `value`."""
+    value.install_guards(tx)
     if isinstance(value, ConstantValue):
         return value.constant(tx)
     if isinstance(value, ContainerValue) and value.cls in (list, tuple, dict, set, frozenset):

@@ -1,4 +1,4 @@
-"""PyTorch's functions: which become nodes of the graph, and rules for those that answer now."""
+"""PyTorch's functions: decides which become nodes of the graph, and has rules for those that run during capture."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from compiler_core.capture.rules.python.operators import BINARY, INPLACE, UNARY
-from compiler_core.capture.rules.table import HANDLERS, handles, has_tensor
-from compiler_core.capture.values.base import Value, raised
+from compiler_core.capture.rules.table import handles, handles_each, has_tensor
+from compiler_core.capture.values.base import Value, observed_exception
+from compiler_core.capture.values.builtin.constant import NONE, ConstantValue, from_python
 from compiler_core.capture.values.builtin.mappings import DictValue
 from compiler_core.capture.values.builtin.sequences import ListValue, TupleValue
-from compiler_core.capture.values.constant import NONE, ConstantValue, from_python
-from compiler_core.capture.values.symbols import is_symbolic
+from compiler_core.capture.values.builtin.symbols import is_symbolic
+from compiler_core.capture.values.classes import is_of_pytorch
 from compiler_core.capture.values.tensor import TensorValue
-from compiler_core.capture.values.user.classes import is_of_pytorch
 from compiler_core.errors import Unsupported
 
 if TYPE_CHECKING:
-    from compiler_core.capture.interpreter import Interpreter
+    from compiler_core.capture.values.interfaces import Interpreter
 
 FACTORIES = frozenset(
     getattr(torch, n)
@@ -29,28 +29,28 @@ FACTORIES = frozenset(
     "bartlett_window kaiser_window".split()
 )
 # C functions on tensors that read values, change settings or return what a graph cannot hold
-NEVER = frozenset({
+NOT_IN_GRAPH = frozenset({
     torch.is_nonzero, torch.equal, torch.allclose, torch.from_numpy, torch.frombuffer, torch.set_num_threads,
     torch.nonzero, torch.unique_consecutive, torch.masked_select, torch.bincount, torch.from_file,
     torch.nn.functional.one_hot,
-    # they look at the result and raise
+    # they check the values of their result and raise
     torch.linalg.cholesky, torch.linalg.inv, torch.linalg.ldl_factor, torch.linalg.lu_factor, torch.linalg.solve,
     torch.linalg.tensorsolve, torch.inverse,
 })  # fmt: skip
 
 
 @functools.cache
-def _tensor_function_names() -> frozenset[int]:
-    """ids of the C functions of torch, torch.nn.functional, torch.special, torch.fft and torch.linalg."""
+def _tensor_function_ids() -> frozenset[int]:
+    """Returns the ids of the C functions of torch, torch.nn.functional, torch.special, torch.fft and torch.linalg."""
     homes = [torch, torch.nn.functional, torch.special, torch.fft, torch.linalg, torch._C._nn]
     kinds = (types.BuiltinFunctionType, types.BuiltinMethodType)
     return frozenset(id(f) for home in homes for f in vars(home).values() if isinstance(f, kinds))
 
 
 def is_tensor_function(obj: Any, on_tensors: bool) -> bool:
-    """Whether `obj` is an operation that belongs in a graph as it is."""
+    """Whether a call of `obj` becomes a node of the graph; `on_tensors`: whether an argument is a tensor."""
     try:
-        if obj in NEVER:
+        if obj in NOT_IN_GRAPH:
             return False
         if obj in FACTORIES:
             return True
@@ -61,26 +61,27 @@ def is_tensor_function(obj: Any, on_tensors: bool) -> bool:
     if not on_tensors:
         return False
     if getattr(obj, "__objclass__", None) in (torch._C.TensorBase, torch.Tensor):
-        return False  # a method: called through the tensor, which knows which to refuse
+        return False  # a method: `TensorValue` decides which methods become nodes
     if obj in BINARY or obj in INPLACE or obj in UNARY:
         return True
-    return id(obj) in _tensor_function_names()
+    return id(obj) in _tensor_function_ids()
 
 
 def is_leaf_function(fn: types.FunctionType) -> bool:
-    """Python functions of PyTorch that go into the graph as one node instead of being inlined."""
-    home = fn.__module__ or ""  # which functools.wraps gives to what stands in for one, too
-    return home in ("torch.nn.functional", "torch.functional") and fn not in NEVER and is_of_pytorch(fn)
+    """Whether a call of a Python function of PyTorch becomes one node of the graph instead of being inlined."""
+    home = fn.__module__ or ""  # functools.wraps gives it to wrappers by the user, too
+    return home in ("torch.nn.functional", "torch.functional") and fn not in NOT_IN_GRAPH and is_of_pytorch(fn)
 
 
 @handles(torch.is_tensor)
 def _is_tensor(tx: Interpreter, obj: Value) -> Value:
-    obj.look(tx)
+    obj.install_guards(tx)
     return ConstantValue(isinstance(obj, TensorValue))
 
 
+@handles_each(torch.tensor)
 def _from_numbers(fn: Any, tx: Interpreter, data: Value, **kwargs: Value) -> Value:
-    """A tensor of numbers, in lists of lists."""
+    """Makes a tensor of a number, or of nested lists of numbers."""
     if has_tensor(data):
         raise Unsupported("tensor value read", f"{fn.__name__} of tensors")
     if is_symbolic([data]) and not kwargs:
@@ -89,20 +90,14 @@ def _from_numbers(fn: Any, tx: Interpreter, data: Value, **kwargs: Value) -> Val
     return tx.capture.call_function(tx, fn, [data], kwargs)
 
 
-HANDLERS[torch.tensor] = functools.partial(_from_numbers, torch.tensor)
-
-
+@handles_each(torch.as_tensor, torch.asarray)
 def _as_tensor(fn: Any, tx: Interpreter, data: Value, dtype: Value | None = None, device: Value | None = None) -> Value:
-    """A tensor that is what it should be already is given back itself."""
+    """``torch.as_tensor``, which returns a tensor of the right dtype and device itself."""
     wanted = {k: v for k, v in (("dtype", dtype), ("device", device)) if v is not None and v.constant(tx) is not None}
-    data.look(tx)
+    data.install_guards(tx)
     if not isinstance(data, TensorValue):
         return _from_numbers(fn, tx, data, **wanted)
     return data.call_method(tx, "to", [], wanted) if wanted else data
-
-
-for _fn in (torch.as_tensor, torch.asarray):
-    HANDLERS[_fn] = functools.partial(_as_tensor, _fn)
 
 
 @handles(torch.is_grad_enabled)
@@ -110,25 +105,22 @@ def _is_grad_enabled(tx: Interpreter) -> Value:
     return ConstantValue(tx.capture.grad_enabled)
 
 
-def _tensor_query(name: str, tx: Interpreter, tensor: Value) -> Value:
-    return tensor.get_attr(tx, name).call(tx, [], {})
-
-
-for _name in ("is_floating_point", "is_complex", "numel", "is_signed"):
-    HANDLERS[getattr(torch, _name)] = functools.partial(_tensor_query, _name)
+@handles_each(torch.is_floating_point, torch.is_complex, torch.numel, torch.is_signed)
+def _tensor_query(fn: Any, tx: Interpreter, tensor: Value) -> Value:
+    return tensor.get_attr(tx, fn.__name__).call(tx, [], {})
 
 
 @handles(torch._assert)
 def _assert(tx: Interpreter, condition: Value, message: Value) -> Value:
     if not condition.truth(tx):
-        raise raised(AssertionError, message)
+        raise observed_exception(AssertionError, message)
     return NONE
 
 
 @handles(torch._C._group_tensors_by_device_and_dtype)
 def _group_tensors(tx: Interpreter, lists: Value, with_indices: Value) -> Value:
-    """What clipping gradients and optimisers ask; of several groups, C++ gives the order of a hash table."""
-    rows = [row.items(tx) for row in lists.items(tx)]
+    """Groups tensors for gradient clipping and optimisers.  Only one group is supported: C++ orders groups by hash."""
+    rows = [row.unpack(tx) for row in lists.unpack(tx)]
     kinds = {(t.fake(tx).device, t.fake(tx).dtype) for t in rows[0] if isinstance(t, TensorValue)} if rows else set()
     if len(kinds) != 1 or not all(isinstance(value, TensorValue) for row in rows for value in row):
         raise Unsupported("unsupported call", "tensors of several devices or dtypes, in groups")

@@ -1,7 +1,7 @@
-"""NumPy where it turns to tensors: arrays from outside, and functions of numbers.
+"""Rules for NumPy: arrays from outside that become tensors, and functions of numbers.
 
-NumPy's numbers are constants (`capture/values/constant.py`).  An array is not looked into: PyTorch makes a tensor
-that shares its memory, which becomes an input of the graph.
+NumPy's numbers are constants (`capture/values/builtin/constant.py`).  The contents of arrays are not captured: PyTorch
+makes a tensor that shares the array's memory, which becomes an input of the graph.
 """
 
 from __future__ import annotations
@@ -14,24 +14,23 @@ import torch
 from compiler_core.capture.rules.table import HANDLERS, handles
 from compiler_core.capture.rules.torch import functions as torch_functions  # noqa: F401  (its rules are wrapped here)
 from compiler_core.capture.values.base import Value
+from compiler_core.capture.values.builtin.constant import ConstantValue
 from compiler_core.capture.values.builtin.sequences import SequenceValue
-from compiler_core.capture.values.constant import ConstantValue
 from compiler_core.capture.values.tensor import TensorValue
 from compiler_core.errors import Unsupported
 from compiler_core.guards.constants import NUMPY_NUMBERS
-from compiler_core.guards.sources import Attribute, FromArray, Source
+from compiler_core.guards.sources import AttrSource, NumpyTensorSource, Source
 
 if TYPE_CHECKING:
-    from compiler_core.capture.bytecode_emitter import Emitter
-    from compiler_core.capture.interpreter import Interpreter
+    from compiler_core.capture.values.interfaces import Emitter, Interpreter
 
 numpy: Any = sys.modules.get("numpy")  # PyTorch imports it where it is installed
-# functions and classes of NumPy that make numbers of numbers
+# functions and classes of NumPy that compute numbers from numbers
 _PURE_NAMES = (
     "prod sum max min mean sqrt exp log log2 log10 sin cos tan tanh arctan floor ceil trunc round abs absolute sign "
     "power maximum minimum isnan isinf isfinite float16 float32 float64 int8 int16 int32 int64 uint8 bool_"
 ).split()
-PURE = frozenset() if numpy is None else frozenset(getattr(numpy, name) for name in _PURE_NAMES)
+PURE_FUNCTIONS = frozenset() if numpy is None else frozenset(getattr(numpy, name) for name in _PURE_NAMES)
 FUNCTION_TYPES: tuple[type, ...] = () if numpy is None else (numpy.ufunc, type(numpy.prod))
 ARRAY: Any = None if numpy is None else numpy.ndarray
 
@@ -44,9 +43,9 @@ class ArrayValue(Value):
     def __init__(self, real: Any, source: Source) -> None:
         self.real = real
         self.source = source
-        self._made = 0
+        self._count = 0
         self._first: torch.Tensor | None = None
-        """The first tensor that was made of it: those after it are known to share its memory."""
+        """The first tensor that was made of the array; further ones are made from it, and so share its storage."""
 
     def __repr__(self) -> str:
         return self.source.text
@@ -54,35 +53,35 @@ class ArrayValue(Value):
     def python_type(self) -> type:
         return type(self.real)
 
-    def look(self, tx: Interpreter) -> None:
+    def install_guards(self, tx: Interpreter) -> None:
         tx.capture.guard("TYPE_MATCH", self.source, self.real)
 
     def get_attr(self, tx: Interpreter, name: str) -> Value:
-        self.look(tx)
+        self.install_guards(tx)
         if name in ("shape", "ndim", "size"):
-            return tx.capture.wrap(getattr(self.real, name), Attribute(self.source, name))
+            return tx.capture.wrap(getattr(self.real, name), AttrSource(self.source, name))
         raise Unsupported("unsupported attribute", f"{self}.{name}, of a NumPy array")
 
     def length(self, tx: Interpreter) -> int:
         return self.get_attr(tx, "shape").get_item(tx, ConstantValue(0)).constant(tx)  # type: ignore[no-any-return]
 
-    def shared(self, tx: Interpreter) -> TensorValue:
-        """A new tensor that shares the array's memory."""
-        self.look(tx)
+    def shared_tensor(self, tx: Interpreter) -> TensorValue:
+        """Returns a new tensor that shares the array's memory."""
+        self.install_guards(tx)
         try:
             if not self.real.flags.writeable:
                 raise TypeError("PyTorch warns of arrays that are not writable")
             self._first = torch.from_numpy(self.real) if self._first is None else self._first
         except (TypeError, ValueError) as error:
             raise Unsupported("unsupported call", f"torch.from_numpy: {error}") from None
-        self._made += 1
-        return ArrayTensorValue(source=FromArray(self.source, self._made), real=self._first.detach())
+        self._count += 1
+        return ArrayTensorValue(source=NumpyTensorSource(self.source, self._count), real=self._first.detach())
 
 
 class ArrayTensorValue(TensorValue):
-    """What ``torch.from_numpy`` made of an outside array: made anew, once in each call."""
+    """The tensor that ``torch.from_numpy`` makes of an outside array, once in each call."""
 
-    def rebuild(self, emit: Emitter) -> None:
+    def reconstruct(self, emit: Emitter) -> None:
         assert self.source is not None
         self.source.load(emit)
 
@@ -91,20 +90,20 @@ class ArrayTensorValue(TensorValue):
 def _from_numpy(tx: Interpreter, array: Value) -> Value:
     if not isinstance(array, ArrayValue):
         raise Unsupported("unsupported call", f"torch.from_numpy({array})")
-    return array.shared(tx)
+    return array.shared_tensor(tx)
 
 
 def _tensor(rule: Any, tx: Interpreter, data: Value, **kwargs: Value) -> Value:
     """``torch.tensor``, which takes the dtype of NumPy's numbers and copies arrays"""
     if isinstance(data, ArrayValue) and not kwargs:
-        return tx.capture.call_method(tx, "clone", [data.shared(tx)], {})
+        return tx.capture.call_method(tx, "clone", [data.shared_tensor(tx)], {})
     return rule(tx, data, **_with_dtype(tx, data, kwargs))  # type: ignore[no-any-return]
 
 
 def _as_tensor(rule: Any, tx: Interpreter, data: Value, *args: Value, **kwargs: Value) -> Value:
     """``torch.as_tensor``, which shares the memory of arrays"""
     if isinstance(data, ArrayValue) and not kwargs and not args:
-        return data.shared(tx)
+        return data.shared_tensor(tx)
     if not args:
         kwargs = _with_dtype(tx, data, kwargs)
     return rule(tx, data, *args, **kwargs)  # type: ignore[no-any-return]
@@ -123,15 +122,20 @@ def _with_dtype(tx: Interpreter, data: Value, kwargs: dict[str, Value]) -> dict[
 
 def _has_numpy(tx: Interpreter, data: Value) -> bool:
     if isinstance(data, SequenceValue):
-        return any(_has_numpy(tx, v) for v in data.items(tx))
+        return any(_has_numpy(tx, v) for v in data.unpack(tx))
     return isinstance(data, ConstantValue) and issubclass(data.python_type(), NUMPY_NUMBERS)
 
 
-def _wrapped(wrapper: Any, function: Any) -> None:
+def _wrap_rule(wrapper: Any, function: Any) -> None:
+    """Replaces the rule of `function` by `wrapper`, which gets the rule as its first argument."""
     rule = HANDLERS[function]
-    HANDLERS[function] = lambda tx, data, *args, **kwargs: wrapper(rule, tx, data, *args, **kwargs)
+
+    def wrapped(tx: Interpreter, data: Value, *args: Value, **kwargs: Value) -> Value:
+        return wrapper(rule, tx, data, *args, **kwargs)  # type: ignore[no-any-return]
+
+    HANDLERS[function] = wrapped
 
 
-_wrapped(_tensor, torch.tensor)
-_wrapped(_as_tensor, torch.as_tensor)
-_wrapped(_as_tensor, torch.asarray)
+_wrap_rule(_tensor, torch.tensor)
+_wrap_rule(_as_tensor, torch.as_tensor)
+_wrap_rule(_as_tensor, torch.asarray)

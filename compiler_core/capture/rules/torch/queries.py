@@ -1,22 +1,20 @@
-"""What code asks of PyTorch and of the machine: whether it is being compiled, what is available."""
+"""Rules for queries of PyTorch's state and of the machine: whether code is compiled, what is available, settings."""
 
 from __future__ import annotations
 
-import functools
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from compiler_core.capture.rules.table import HANDLERS, handles, name_of
+from compiler_core.capture.rules.table import handles, handles_each, name_of
 from compiler_core.capture.values.base import Value
+from compiler_core.capture.values.builtin.constant import NONE, ConstantValue, exception_from_error, from_python
 from compiler_core.capture.values.builtin.sequences import ListValue
-from compiler_core.capture.values.constant import NONE, ConstantValue, from_python
-from compiler_core.capture.values.exceptions import from_error
 from compiler_core.errors import Unsupported
 from compiler_core.support.torch_state import is_fx_symbolic_tracing
 
 if TYPE_CHECKING:
-    from compiler_core.capture.interpreter import Interpreter
+    from compiler_core.capture.values.interfaces import Interpreter
 
 
 @handles(
@@ -25,7 +23,7 @@ if TYPE_CHECKING:
     *{torch._utils.is_compiling, torch._dynamo.is_compiling, torch._dynamo.external_utils.is_compiling},
 )
 def _compiling(tx: Interpreter) -> Value:
-    # as in stock torch.compile: library code takes its path without looks at tensors' values
+    # as in stock torch.compile: library code then avoids reading the values of tensors
     return ConstantValue(True)
 
 
@@ -37,7 +35,7 @@ def _compiling(tx: Interpreter) -> Value:
     *{torch.fx._symbolic_trace.is_fx_tracing, is_fx_symbolic_tracing},
 )
 def _not_scripting(tx: Interpreter) -> Value:
-    """Code that is scripted, traced or exported is not compiled code: compiled functions step aside there."""
+    """Returns False: compiled functions run as plain Python in code that is scripted, traced or exported."""
     return ConstantValue(False)
 
 
@@ -48,7 +46,7 @@ def _no_tracing_state(tx: Interpreter) -> Value:
 
 @handles(torch.overrides.is_tensor_like)
 def _is_tensor_like(tx: Interpreter, obj: Value) -> Value:
-    obj.look(tx)
+    obj.install_guards(tx)
     return ConstantValue(hasattr(obj.python_type(), "__torch_function__"))
 
 
@@ -57,12 +55,7 @@ def _log_api_usage(tx: Interpreter, event: Value) -> Value:
     return NONE
 
 
-def _fixed(query: Any, tx: Interpreter, *args: Value) -> Value:
-    """An answer that stays the same as long as the process lives, or is covered by the guard on global state."""
-    return from_python(query(*(a.constant(tx) for a in args)))
-
-
-for _query in (
+CONSTANT_QUERIES = (
     torch.is_autocast_enabled, torch.is_autocast_cpu_enabled, torch.is_autocast_cache_enabled,
     torch.get_autocast_dtype, torch._C._is_any_autocast_enabled, torch.are_deterministic_algorithms_enabled,
     torch.is_deterministic_algorithms_warn_only_enabled, torch.get_deterministic_debug_mode,
@@ -70,21 +63,16 @@ for _query in (
     torch.cuda.is_available, torch.cuda.device_count, torch.xpu.is_available, torch.backends.mps.is_available,
     torch.backends.cuda.is_built, torch.backends.cudnn.is_available, torch.distributed.is_available,
     torch._C._get_cublas_allow_tf32, torch.onnx.is_in_onnx_export,
-):  # fmt: skip
-    HANDLERS[_query] = functools.partial(_fixed, _query)
+)  # fmt: skip
+"""Their results do not change while the process runs, or are covered by the guard on global state."""
 
 
-def _asked_again(query: Any, tx: Interpreter) -> Value:
-    """An answer that may be another at the next call: a guard asks again."""
-    try:
-        answer = query()
-    except RuntimeError as error:  # a build without the device says so, now and later
-        raise from_error(error) from None
-    tx.capture.guard("RETURNS", tx.capture.held(query, name_of(query)), answer)
-    return from_python(answer)
+@handles_each(*CONSTANT_QUERIES)
+def _constant_query(query: Any, tx: Interpreter, *args: Value) -> Value:
+    return from_python(query(*(a.constant(tx) for a in args)))
 
 
-for _query in (
+GUARDED_QUERIES = (
     torch.cuda.is_current_stream_capturing, torch.xpu.is_current_stream_capturing, torch.distributed.is_initialized,
     torch.get_num_threads, torch.get_float32_matmul_precision, torch._C._get_privateuse1_backend_name,
     torch.is_anomaly_enabled, torch.is_anomaly_check_nan_enabled, torch.is_warn_always_enabled,
@@ -92,20 +80,30 @@ for _query in (
     torch._C._get_cudnn_sdp_enabled, torch._C._get_cudnn_enabled, torch._C._get_mkldnn_enabled,
     torch._C._get_nnpack_enabled, torch._C._get_deterministic_algorithms, torch._C._len_torch_dispatch_stack,
     torch._C._functorch.maybe_current_level,
-):  # fmt: skip
-    HANDLERS[_query] = functools.partial(_asked_again, _query)
+)  # fmt: skip
+"""Their results may change between calls, so a guard repeats the query."""
+
+
+@handles_each(*GUARDED_QUERIES)
+def _guarded_query(query: Any, tx: Interpreter) -> Value:
+    try:
+        result = query()
+    except RuntimeError as error:  # a build without the device raises it in every call
+        raise exception_from_error(error) from None
+    tx.capture.guard("RETURNS", tx.capture.held(query, name_of(query)), result)
+    return from_python(result)
 
 
 @handles(torch.utils._python_dispatch._get_current_dispatch_mode_stack)
 def _dispatch_modes(tx: Interpreter) -> Value:
-    if _asked_again(torch._C._len_torch_dispatch_stack, tx).truth(tx):
-        raise Unsupported("unsupported call", "a look at active dispatch modes")
+    if _guarded_query(torch._C._len_torch_dispatch_stack, tx).truth(tx):
+        raise Unsupported("unsupported call", "a read of the active dispatch modes")
     return ListValue([])
 
 
 @handles(torch.is_inference_mode_enabled)
 def _inference_mode(tx: Interpreter) -> Value:
-    """As the frame was entered: capture itself is never in inference mode."""
+    """Returns whether the frame was entered in inference mode: capture itself is never in inference mode."""
     query = torch.is_inference_mode_enabled
-    tx.capture.guard("RETURNS", tx.capture.held(query, name_of(query)), tx.capture.inference)
-    return ConstantValue(tx.capture.inference)
+    tx.capture.guard("RETURNS", tx.capture.held(query, name_of(query)), tx.capture.inference_mode)
+    return ConstantValue(tx.capture.inference_mode)

@@ -1,4 +1,4 @@
-"""``associative_scan``: PyTorch's operator that takes a function, unrolled."""
+"""Rule for ``associative_scan``, PyTorch's operator with a combining function: it is unrolled."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from torch._higher_order_ops import associative_scan
 
 from compiler_core.capture.rules.table import handles
 from compiler_core.capture.values.base import Value
+from compiler_core.capture.values.builtin.constant import ConstantValue
 from compiler_core.capture.values.builtin.sequences import ListValue, TupleValue
-from compiler_core.capture.values.constant import ConstantValue
 from compiler_core.capture.values.tensor import TensorValue
 from compiler_core.errors import Unsupported
 
 if TYPE_CHECKING:
-    from compiler_core.capture.interpreter import Interpreter
+    from compiler_core.capture.values.interfaces import Interpreter
 
 
 @handles(associative_scan)
@@ -27,22 +27,22 @@ def _associative_scan(
     reverse: Value | None = None,
     combine_mode: Value | None = None,
 ) -> Value:
-    """One combination after the other, as a loop over `dim` would do it."""
+    """Combines the elements along `dim` one after the other, as a loop would."""
     tensors, axis = _leaves(tx, xs), dim.constant(tx)
-    rows = [tx.capture.call_method(tx, "unbind", [t, ConstantValue(axis)], {}).items(tx) for t in tensors]
+    rows = [tx.capture.call_method(tx, "unbind", [t, ConstantValue(axis)], {}).unpack(tx) for t in tensors]
     backward = reverse is not None and reverse.truth(tx)
     order = list(zip(*(row[::-1] if backward else row for row in rows), strict=True))
     state = list(order[0])
     states = [state]
     for row in order[1:]:
-        tx.capture.count_round()
-        combined = combine_fn.call(tx, [_like(xs, state), _like(xs, list(row))], {})
+        tx.capture.count_iteration()
+        combined = combine_fn.call(tx, [_repack(xs, state), _repack(xs, list(row))], {})
         state = _leaves(tx, combined)
         states.append(state)
     columns = [list(column) for column in zip(*(states[::-1] if backward else states), strict=True)]
     stacked = [tx.capture.call_function(tx, torch.stack, [ListValue(c)], {}) for c in columns]
     moves = [ConstantValue(0), ConstantValue(axis)]
-    return _like(xs, [tx.capture.call_method(tx, "movedim", [t, *moves], {}) for t in stacked])
+    return _repack(xs, [tx.capture.call_method(tx, "movedim", [t, *moves], {}) for t in stacked])
 
 
 def _leaves(tx: Interpreter, xs: Value) -> list[Value]:
@@ -52,8 +52,8 @@ def _leaves(tx: Interpreter, xs: Value) -> list[Value]:
     return values
 
 
-def _like(xs: Value, values: list[Value]) -> Value:
-    """`values` in a container such as `xs` is."""
+def _repack(xs: Value, values: list[Value]) -> Value:
+    """Returns `values` in a container of the kind of `xs`."""
     if isinstance(xs, TensorValue):
         return values[0]
     return TupleValue(values) if isinstance(xs, TupleValue) else ListValue(values)

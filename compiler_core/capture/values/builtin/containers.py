@@ -1,8 +1,7 @@
-"""What lists, tuples, dicts and sets have in common.
+"""The base class of lists, tuples, dicts and sets.
 
-A container from outside is read once, item by item and lazily, into values whose sources are
-items of it; from then on the values are the truth, and a mutation is replayed after the graph
-has run (`capture/side_effects.py`).
+A container from outside is read once, when it is first used, into values whose sources are its items.  From then on
+the values are its contents, and mutations are replayed after the graph has run (`capture/side_effects.py`).
 """
 
 from __future__ import annotations
@@ -11,18 +10,18 @@ import operator
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from compiler_core.capture.values.base import Value, raised
-from compiler_core.capture.values.builtin.keys import hashable
-from compiler_core.capture.values.constant import NONE, ConstantValue
+from compiler_core.capture.values.base import Value, observed_exception
+from compiler_core.capture.values.builtin.constant import NONE, ConstantValue
+from compiler_core.capture.values.builtin.keys import to_key
+from compiler_core.capture.values.builtin.methods import NamedMethodValue
 from compiler_core.errors import Unsupported
-from compiler_core.guards.sources import BuiltinItem, Item, Source
+from compiler_core.guards.sources import BuiltinItemSource, GetItemSource, Source
 
 if TYPE_CHECKING:
-    from compiler_core.capture.bytecode_emitter import Emitter
-    from compiler_core.capture.interpreter import Interpreter
+    from compiler_core.capture.values.interfaces import Emitter, Interpreter
 
 
-# special methods with the operator that they are, and whether it is the reflected form
+# for each special method: its operator, and whether it is the reflected form
 SPECIAL_OPERATORS = {
     **{f"__{op.__name__}__": (op, False) for op in (
         operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge, operator.add, operator.mul,
@@ -34,59 +33,60 @@ SPECIAL_OPERATORS = {
 
 
 class ContainerValue(Value):
-    """What sequences, dicts and sets share: the outside object they mirror, and methods by name."""
+    """A sequence, dict or set.  Methods of the Python type are methods of these classes, prefixed with ``method_``."""
 
     cls: Any
+    """The builtin type."""
     real: Any = None
+    """The outside object, or None."""
     mutable = False
     owner: Value | None = None
-    """The instance of a subclass whose contents these are, or the dict that a read-only proxy shows."""
+    """The instance of a subclass whose contents these are, or the dict behind a read-only proxy."""
 
     def python_type(self) -> type:
         cls: type = self.cls
         return cls
 
     def load(self, tx: Interpreter) -> None:
-        """Guard the structure and mirror the contents, if this was not done yet."""
+        """Guards the structure and reads the contents of an outside container, if this was not done yet."""
 
-    def look(self, tx: Interpreter) -> None:
+    def install_guards(self, tx: Interpreter) -> None:
         self.load(tx)
 
-    def held(self) -> list[Value]:
-        """The values that are known to be in it."""
+    def known_values(self) -> list[Value]:
+        """Returns the items that have been read or stored so far."""
         return []
 
     def children(self) -> Sequence[Value]:
-        return () if self.source is not None else self.held()
+        return () if self.source is not None else self.known_values()
 
     def item_source(self, key: Any) -> Source:
-        """Where an item of an outside container lies."""
+        """Returns the source of an item of an outside container."""
         assert self.source is not None
-        own = type(self.real).__getitem__ is self.cls.__getitem__
-        return Item(self.source, key) if own else BuiltinItem(self.source, key, self.cls)
+        if type(self.real).__getitem__ is self.cls.__getitem__:
+            return GetItemSource(self.source, key)
+        return BuiltinItemSource(self.source, key, self.cls)
 
-    def changed(self, tx: Interpreter) -> None:
-        """Call before any change."""
+    def prepare_mutation(self, tx: Interpreter) -> None:
+        """Loads the contents and registers a mutation; called before any change."""
         self.load(tx)
         if not self.mutable:
             raise Unsupported("exception", f"{self.cls.__name__} cannot be changed")
         if self.source is not None:
-            tx.capture.effects.mutated(self)
+            tx.capture.effects.note_mutation(self)
 
     def truth(self, tx: Interpreter) -> bool:
         return self.length(tx) > 0
 
     def get_attr(self, tx: Interpreter, name: str) -> Value:
-        from compiler_core.capture.values.user.functions import MethodOfValue
-
         if self.source is not None:
             tx.capture.guard("TYPE_MATCH", self.source, self.real)
         if name == "__class__":
             return tx.capture.wrap_static(self.cls)
         if callable(getattr(self.cls, name, None)):
-            return MethodOfValue(self, name)
+            return NamedMethodValue(self, name)
         if not hasattr(self.cls, name):
-            raise raised(AttributeError, f"{self.cls.__name__!r} object has no attribute {name!r}")
+            raise observed_exception(AttributeError, f"{self.cls.__name__!r} object has no attribute {name!r}")
         raise Unsupported("unsupported attribute", f"{self.cls.__name__}.{name}")
 
     def call_method(self, tx: Interpreter, name: str, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
@@ -97,19 +97,16 @@ class ContainerValue(Value):
             raise Unsupported("unsupported call", f"{self.cls.__name__}.{name}()")
         try:
             return method(tx, *args, **kwargs)
-        except TypeError as error:  # wrong arguments: Python says so itself
+        except TypeError as error:  # wrong arguments; after the break Python raises it
             raise Unsupported("exception", str(error)) from None
 
     def _operate(self, tx: Interpreter, name: str, other: Value) -> Value:
-        """``self.__add__(other)`` and the like, which may answer NotImplemented."""
-        from compiler_core.capture.rules.python.container_operators import builtin_operation
-        from compiler_core.capture.values.user.subclasses import contents_of
-
+        """``self.__add__(other)`` and similar methods, which may return NotImplemented."""
         op, is_reflected = SPECIAL_OPERATORS[name]
-        left, right = (contents_of(other), self) if is_reflected else (self, contents_of(other))
-        return builtin_operation(op, tx, left, right) or ConstantValue(NotImplemented)
+        left, right = (other, self) if is_reflected else (self, other)
+        return tx.builtin_operation(op, left, right) or ConstantValue(NotImplemented)
 
-    # --- the same by their special names: ``super().__setitem__(...)``, ``key=d.__getitem__``
+    # --- special methods called by name: ``super().__setitem__(...)``, ``key=d.__getitem__``
 
     def method___getitem__(self, tx: Interpreter, key: Value) -> Value:
         return self.get_item(tx, key)
@@ -126,7 +123,7 @@ class ContainerValue(Value):
         return ConstantValue(self.contains(tx, item))
 
     def method___hash__(self, tx: Interpreter) -> Value:
-        return ConstantValue(hash(hashable(tx, self)))
+        return ConstantValue(hash(to_key(tx, self)))
 
     def method___len__(self, tx: Interpreter) -> Value:
         return ConstantValue(self.length(tx))
@@ -134,6 +131,6 @@ class ContainerValue(Value):
     def method___iter__(self, tx: Interpreter) -> Value:
         return self.iterate(tx)
 
-    def rebuild_contents(self, emit: Emitter) -> None:
-        """Push a plain container with the same contents, for replaying mutations."""
-        self.rebuild(emit)
+    def reconstruct_contents(self, emit: Emitter) -> None:
+        """Emits bytecode that pushes a builtin container with the same contents, for replaying mutations."""
+        self.reconstruct(emit)

@@ -1,4 +1,4 @@
-"""Context variables: reads are guarded, sets are replayed after the graph, and a reset undoes a set."""
+"""Context variables: reads are guarded, sets are replayed after the graph has run, and a reset undoes a set."""
 
 from __future__ import annotations
 
@@ -6,21 +6,22 @@ import contextvars
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from compiler_core.capture.values.base import Value, raised
-from compiler_core.capture.values.constant import NONE, ConstantValue
-from compiler_core.capture.values.user.functions import MethodOfValue
+from compiler_core.capture.values.base import Value, observed_exception
+from compiler_core.capture.values.builtin.constant import NONE, ConstantValue
+from compiler_core.capture.values.builtin.methods import NamedMethodValue
 from compiler_core.errors import Unsupported
-from compiler_core.guards.sources import UNSET, ContextValue, Source
+from compiler_core.guards.sources import UNSET, ContextVarSource, Source
 
 if TYPE_CHECKING:
-    from compiler_core.capture.bytecode_emitter import Emitter
-    from compiler_core.capture.interpreter import Interpreter
+    from compiler_core.capture.values.interfaces import Emitter, Interpreter
 
 ContextVar = contextvars.ContextVar[Any]
 
 
 class ContextVarValue(Value):
     """A `contextvars.ContextVar` from outside."""
+
+    always_true = True
 
     source: Source
 
@@ -34,17 +35,14 @@ class ContextVarValue(Value):
     def python_type(self) -> type:
         return contextvars.ContextVar
 
-    def look(self, tx: Interpreter) -> None:
+    def install_guards(self, tx: Interpreter) -> None:
         tx.capture.guard("ID_MATCH", self.source, self.real)
 
-    def truth(self, tx: Interpreter) -> bool:
-        return True
-
     def get_attr(self, tx: Interpreter, name: str) -> Value:
-        self.look(tx)
+        self.install_guards(tx)
         if name == "name":
             return ConstantValue(self.real.name)
-        return MethodOfValue(self, name)
+        return NamedMethodValue(self, name)
 
     def call_method(self, tx: Interpreter, name: str, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
         if name == "get" and len(args) <= 1 and not kwargs:
@@ -58,10 +56,11 @@ class ContextVarValue(Value):
         raise Unsupported("unsupported call", f"ContextVar.{name}()")
 
     def _get(self, tx: Interpreter, default: Value | None = None) -> Value:
-        for token in reversed(tx.capture.effects.tokens):
+        tokens: list[TokenValue] = tx.capture.effects.tokens
+        for token in reversed(tokens):
             if token.var is self:
                 return token.value
-        current, source = self.real.get(UNSET), ContextValue(self.source)
+        current, source = self.real.get(UNSET), ContextVarSource(self.source)
         if current is not UNSET:
             return tx.capture.wrap(current, source)
         tx.capture.guard("ID_MATCH", source, UNSET)
@@ -71,11 +70,11 @@ class ContextVarValue(Value):
         try:
             found = self.real.get()
         except LookupError:
-            raise raised(LookupError, self) from None
+            raise observed_exception(LookupError, self) from None
         return tx.capture.wrap_static(found)
 
     def _reset(self, tx: Interpreter, token: Value) -> Value:
-        tokens = tx.capture.effects.tokens
+        tokens: list[TokenValue] = tx.capture.effects.tokens
         if not tokens or token is not tokens[-1] or tokens[-1].var is not self:
             raise Unsupported("unsupported call", "ContextVar.reset() of another token than the last")
         tokens.pop()
@@ -83,7 +82,9 @@ class ContextVarValue(Value):
 
 
 class TokenValue(Value):
-    """What setting a context variable returned.  Making it is setting the variable."""
+    """The token that ``ContextVar.set`` returned.  Reconstructing it sets the variable."""
+
+    always_true = True
 
     def __init__(self, var: ContextVarValue, value: Value, before: TokenValue | None) -> None:
         self.var = var
@@ -93,13 +94,10 @@ class TokenValue(Value):
     def python_type(self) -> type:
         return contextvars.Token
 
-    def truth(self, tx: Interpreter) -> bool:
-        return True
-
     def children(self) -> Sequence[Value]:
         return [self.value, *([self.before] if self.before else [])]
 
-    def rebuild(self, emit: Emitter) -> None:
+    def reconstruct(self, emit: Emitter) -> None:
         if self.before is not None:
             emit.keep(self.before)
         loads = [lambda: emit.value(self.var), lambda: emit.value(self.value)]

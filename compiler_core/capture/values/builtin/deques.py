@@ -1,24 +1,23 @@
-"""``collections.deque``"""
+"""``collections.deque``."""
 
 from __future__ import annotations
 
 import collections
 from typing import TYPE_CHECKING, Any
 
-from compiler_core.capture.values.base import Value, raised
+from compiler_core.capture.values.base import Value, observed_exception
+from compiler_core.capture.values.builtin.constant import NONE, ConstantValue
 from compiler_core.capture.values.builtin.iterators import IteratorValue
 from compiler_core.capture.values.builtin.sequences import ListValue, SliceValue
-from compiler_core.capture.values.constant import NONE, ConstantValue
 from compiler_core.errors import Unsupported
-from compiler_core.guards.sources import Attribute, Source
+from compiler_core.guards.sources import AttrSource, Source
 
 if TYPE_CHECKING:
-    from compiler_core.capture.bytecode_emitter import Emitter
-    from compiler_core.capture.interpreter import Interpreter
+    from compiler_core.capture.values.interfaces import Emitter, Interpreter
 
 
 class DequeValue(ListValue):
-    """A deque: a list that may drop items at one end as they are added at the other."""
+    """A deque: a list that, with `maxlen`, drops items at one end when items are added at the other."""
 
     def __init__(
         self, values: list[Value] | None, cls: type = collections.deque, source: Source | None = None, real: Any = None
@@ -30,23 +29,26 @@ class DequeValue(ListValue):
         if self._values is None:
             super().load(tx)
             assert self.source is not None
-            tx.capture.guard("EQUALS_MATCH", Attribute(self.source, "maxlen"), self.maxlen)
+            tx.capture.guard("EQUALS_MATCH", AttrSource(self.source, "maxlen"), self.maxlen)
 
-    def like(self, values: list[Value]) -> DequeValue:
-        made = DequeValue([])
-        made.maxlen = self.maxlen
-        made.items_added(values)
-        return made
+    def new_like(self, values: list[Value]) -> DequeValue:
+        deque = DequeValue([])
+        deque.maxlen = self.maxlen
+        deque.add_items(values)
+        return deque
 
-    def items_added(self, values: list[Value], left: bool = False) -> None:
-        mine = self._values
-        assert mine is not None
+    def add_items(self, values: list[Value], left: bool = False) -> None:
+        """Adds items at the right or left end, and drops as many at the other end as exceed `maxlen`."""
+        items = self._values
+        assert items is not None
         if left:
-            mine[:0] = reversed(values)
+            items[:0] = reversed(values)
+            if self.maxlen is not None:
+                del items[self.maxlen :]
         else:
-            mine.extend(values)
-        if self.maxlen is not None and len(mine) > self.maxlen:
-            del mine[slice(self.maxlen, None) if left else slice(0, len(mine) - self.maxlen)]
+            items.extend(values)
+            if self.maxlen is not None and len(items) > self.maxlen:
+                del items[: len(items) - self.maxlen]
 
     def constant(self, tx: Interpreter) -> Any:
         return collections.deque(super().constant(tx), self.maxlen)
@@ -71,41 +73,41 @@ class DequeValue(ListValue):
 
     def _check(self, tx: Interpreter, key: Value) -> None:
         if isinstance(key, SliceValue):
-            raise raised(TypeError, "sequence index must be integer, not 'slice'")
+            raise observed_exception(TypeError, "sequence index must be integer, not 'slice'")
         size, index = self.length(tx), key.constant(tx)
         if isinstance(index, int) and not -size <= index < size:
-            raise raised(IndexError, "deque index out of range")
+            raise observed_exception(IndexError, "deque index out of range")
 
     def iterate(self, tx: Interpreter) -> Value:
-        return DequeIteratorValue(self.items(tx))
+        return DequeIteratorValue(self.unpack(tx))
 
     def method_append(self, tx: Interpreter, item: Value) -> Value:
-        self.changed(tx)
-        self.items_added([item])
+        self.prepare_mutation(tx)
+        self.add_items([item])
         return NONE
 
     def method_appendleft(self, tx: Interpreter, item: Value) -> Value:
-        self.changed(tx)
-        self.items_added([item], left=True)
+        self.prepare_mutation(tx)
+        self.add_items([item], left=True)
         return NONE
 
     def method_extend(self, tx: Interpreter, other: Value) -> Value:
         added = list(tx.list_of(other))
-        self.changed(tx)
-        self.items_added(added)
+        self.prepare_mutation(tx)
+        self.add_items(added)
         return NONE
 
     def method_extendleft(self, tx: Interpreter, other: Value) -> Value:
         added = list(tx.list_of(other))
-        self.changed(tx)
-        self.items_added(added, left=True)
+        self.prepare_mutation(tx)
+        self.add_items(added, left=True)
         return NONE
 
     def _take(self, tx: Interpreter, index: int) -> Value:
         if not self.length(tx):
-            raise raised(IndexError, "pop from an empty deque")
-        self.changed(tx)
-        return self.items(tx).pop(index)
+            raise observed_exception(IndexError, "pop from an empty deque")
+        self.prepare_mutation(tx)
+        return self.unpack(tx).pop(index)
 
     def method_pop(self, tx: Interpreter) -> Value:  # type: ignore[override]
         return self._take(tx, -1)
@@ -114,8 +116,8 @@ class DequeValue(ListValue):
         return self._take(tx, 0)
 
     def method_rotate(self, tx: Interpreter, n: Value | None = None) -> Value:
-        self.changed(tx)
-        items = self.items(tx)
+        self.prepare_mutation(tx)
+        items = self.unpack(tx)
         if items:
             steps = (1 if n is None else n.constant(tx)) % len(items)
             items[:] = items[len(items) - steps :] + items[: len(items) - steps]
@@ -123,28 +125,28 @@ class DequeValue(ListValue):
 
     def method_insert(self, tx: Interpreter, index: Value, item: Value) -> Value:
         if self.maxlen is not None and self.length(tx) >= self.maxlen:
-            raise raised(IndexError, "deque already at its maximum size")
+            raise observed_exception(IndexError, "deque already at its maximum size")
         return super().method_insert(tx, index, item)
 
     def method_copy(self, tx: Interpreter) -> Value:
-        return self.like(list(self.items(tx)))
+        return self.new_like(list(self.unpack(tx)))
 
     def method_remove(self, tx: Interpreter, item: Value) -> Value:
         if not self.contains(tx, item):
-            raise self._refused("remove", item)
+            raise self._value_error("remove", item)
         return super().method_remove(tx, item)
 
-    def _not_there(self, item: Value) -> Unsupported:
-        return self._refused("index", item)
+    def _missing_item_error(self, item: Value) -> Unsupported:
+        return self._value_error("index", item)
 
-    def _refused(self, name: str, item: Value) -> Unsupported:
-        """What Python says where `item` is not in it."""
+    def _value_error(self, method: str, item: Value) -> Unsupported:
+        """Returns the ValueError that `method` raises because `item` is not in the deque."""
         if not isinstance(item, ConstantValue):
             return Unsupported("exception", f"{item} is not in a deque")
         try:
-            getattr(collections.deque(), name)(item.value)
+            getattr(collections.deque(), method)(item.value)
         except ValueError as error:
-            return raised(ValueError, str(error))
+            return observed_exception(ValueError, str(error))
         raise AssertionError
 
     def method_sort(self, tx: Interpreter, *, key: Value | None = None, reverse: Value | None = None) -> Value:
@@ -152,16 +154,16 @@ class DequeValue(ListValue):
 
     def method___init__(self, tx: Interpreter, other: Value | None = None, maxlen: Value | None = None) -> Value:
         self.maxlen = None if maxlen is None else maxlen.constant(tx)
-        self.changed(tx)
-        self.items(tx).clear()
+        self.prepare_mutation(tx)
+        self.unpack(tx).clear()
         return NONE if other is None else self.method_extend(tx, other)
 
-    def rebuild(self, emit: Emitter) -> None:
+    def reconstruct(self, emit: Emitter) -> None:
         emit.call_object(self.cls, [ListValue(self._values), ConstantValue(self.maxlen)])
 
 
 class DequeIteratorValue(IteratorValue):
-    """An iterator over a deque, which may not change meanwhile."""
+    """An iterator over a deque; it raises if the size of the deque changes during iteration."""
 
     def __init__(self, values: list[Value]) -> None:
         super().__init__(values)
@@ -169,5 +171,5 @@ class DequeIteratorValue(IteratorValue):
 
     def next_value(self, tx: Interpreter) -> Value | None:
         if len(self.values) != self.size:
-            raise raised(RuntimeError, "deque mutated during iteration")
+            raise observed_exception(RuntimeError, "deque mutated during iteration")
         return super().next_value(tx)

@@ -1,29 +1,31 @@
-"""Iterators: over values that are known, and those that make each value when asked."""
+"""Iterators over known values, and iterators that compute each value when it is requested."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from compiler_core.capture.values.base import Raised, Value
-from compiler_core.capture.values.constant import ConstantValue
+from compiler_core.capture.values.base import ObservedException, Value
+from compiler_core.capture.values.builtin.constant import ConstantValue
 from compiler_core.errors import Unsupported
 
 if TYPE_CHECKING:
-    from compiler_core.capture.bytecode_emitter import Emitter
-    from compiler_core.capture.interpreter import Interpreter
+    from compiler_core.capture.values.interfaces import Emitter, Interpreter
 
 
-Again = Callable[[], tuple[Any, list[Value]]]
+Recreation = Callable[[], tuple[Any, list[Value]]]
+"""Returns (function, arguments): a call that makes the iterator in its present state."""
 
 
 class IteratorValue(Value):
-    """An iterator over values that are known; with `of`, the list, tuple or text whose values they are, it follows
-    its changes as Python's does."""
+    """An iterator over known values.
 
-    def __init__(self, values: list[Value], of: Value | None = None) -> None:
+    With `iterable`, the list, tuple or string that has these values, it sees later changes of it, as in Python.
+    """
+
+    def __init__(self, values: list[Value], iterable: Value | None = None) -> None:
         self.values = values
-        self.of = of
+        self.iterable = iterable
         self.index = 0
 
     def iterate(self, tx: Interpreter) -> Value:
@@ -31,73 +33,75 @@ class IteratorValue(Value):
 
     def next_value(self, tx: Interpreter) -> Value | None:
         if self.index >= len(self.values):
-            if not isinstance(self.of, ConstantValue):
-                self.values, self.of, self.index = [], None, 0  # for good, whatever is appended
+            if not isinstance(self.iterable, ConstantValue):
+                self.values, self.iterable, self.index = [], None, 0  # stays exhausted if items are appended later
             return None
         self.index += 1
-        tx.capture.count_round()
+        tx.capture.count_iteration()
         return self.values[self.index - 1]
 
-    def items(self, tx: Interpreter) -> list[Value]:
+    def unpack(self, tx: Interpreter) -> list[Value]:
         return tx.list_of(self)
 
     def children(self) -> Sequence[Value]:
-        return self.values[self.index :] if self.of is None else [self.of]
+        return self.values[self.index :] if self.iterable is None else [self.iterable]
 
-    def rebuild(self, emit: Emitter) -> None:
-        if self.of is None:
+    def reconstruct(self, emit: Emitter) -> None:
+        if self.iterable is None:
             emit.call_loaded(iter, [lambda: emit.build("BUILD_LIST", self.values[self.index :])])
         else:
-            emit.call_object(iterator_at, [self.of, ConstantValue(self.index)])
+            emit.call_object(iterator_at, [self.iterable, ConstantValue(self.index)])
 
 
 def iterator_at(obj: Sequence[Any], index: int) -> Any:
-    """Called by generated code: an iterator that has given `index` items."""
-    made: Any = iter(obj)
-    made.__setstate__(index)
-    return made
+    """Called by generated code: makes an iterator whose next item is ``obj[index]``."""
+    iterator: Any = iter(obj)
+    iterator.__setstate__(index)
+    return iterator
 
 
 class MappedIteratorValue(IteratorValue):
-    """An iterator that makes each value when asked: zip, enumerate, map, filter.
+    """An iterator that computes each value when it is requested: zip, enumerate, map, filter.
 
-    `step` gives the next value or None at the end.  `again` tells what to call with which values to have it as it is
-    now; without it, it cannot be carried across a break.
+    `step` returns the next value, or None at the end.  `recreate` returns the call that makes the iterator in its
+    present state; without it, the iterator cannot be reconstructed after a graph break.
     """
 
     def __init__(
         self,
         step: Callable[[Interpreter], Value | None],
-        again: Again | None = None,
+        recreate: Recreation | None = None,
     ) -> None:
         super().__init__([])
         self.step = step
-        self.again = again
+        self.recreate = recreate
 
     def next_value(self, tx: Interpreter) -> Value | None:
-        tx.capture.count_round()
+        tx.capture.count_iteration()
         try:
             return self.step(tx)
-        except Raised as error:  # a function that `map` calls ends it so
+        except ObservedException as error:  # a function that `map` calls may end the iteration
             if error.matches(StopIteration):
                 return None
             raise
 
     def children(self) -> Sequence[Value]:
-        return () if self.again is None else self.again()[1]
+        return () if self.recreate is None else self.recreate()[1]
 
-    def rebuild(self, emit: Emitter) -> None:
-        if self.again is None:
-            raise Unsupported("generator", "a lazy iterator cannot be carried across a break")
-        emit.call_object(*self.again())
+    def reconstruct(self, emit: Emitter) -> None:
+        if self.recreate is None:
+            raise Unsupported("generator", "a lazy iterator cannot be reconstructed after a graph break")
+        emit.call_object(*self.recreate())
 
 
-def each(tx: Interpreter, iterator: Value) -> Iterator[Value]:
-    """The values that are left of an iterator."""
-    while (value := iterator.next_value(tx)) is not None:
+def remaining_values(tx: Interpreter, iterator: Value) -> Iterator[Value]:
+    """Yields the remaining values of an iterator."""
+    value = iterator.next_value(tx)
+    while value is not None:
         yield value
+        value = iterator.next_value(tx)
 
 
-def over(tx: Interpreter, iterable: Value) -> Iterator[Value]:
-    """``for value in iterable``"""
-    return each(tx, iterable.iterate(tx))
+def iterate_over(tx: Interpreter, iterable: Value) -> Iterator[Value]:
+    """Yields the values of ``for value in iterable``."""
+    return remaining_values(tx, iterable.iterate(tx))

@@ -3,31 +3,29 @@
 from __future__ import annotations
 
 import collections
-import itertools
 import types
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from compiler_core.capture.values.base import Raised, Value, raised
+from compiler_core.capture.values.base import ObservedException, Value, observed_exception
+from compiler_core.capture.values.builtin.constant import NONE, ConstantValue
 from compiler_core.capture.values.builtin.containers import ContainerValue
 from compiler_core.capture.values.builtin.deques import DequeValue
-from compiler_core.capture.values.builtin.iterators import IteratorValue
-from compiler_core.capture.values.builtin.keys import hashable, is_plain_key
+from compiler_core.capture.values.builtin.iterators import IteratorValue, iterate_over
+from compiler_core.capture.values.builtin.keys import is_plain_key, to_key
 from compiler_core.capture.values.builtin.sequences import ListValue, SequenceValue, TupleValue
-from compiler_core.capture.values.constant import NONE, ConstantValue
 from compiler_core.errors import Unsupported
-from compiler_core.guards.constants import keys_of
-from compiler_core.guards.sources import Attribute, Source
+from compiler_core.guards.constants import dict_keys
+from compiler_core.guards.sources import AttrSource, Source
 
 if TYPE_CHECKING:
-    from compiler_core.capture.bytecode_emitter import Emitter
-    from compiler_core.capture.interpreter import Interpreter
+    from compiler_core.capture.values.interfaces import Emitter, Interpreter
 
 
 class DictValue(ContainerValue):
-    """A dict, OrderedDict or a read-only proxy of one; keys are Python constants."""
+    """A dict or a read-only proxy of one.  Keys are what `to_key` returns."""
 
     def __init__(
         self,
@@ -52,29 +50,30 @@ class DictValue(ContainerValue):
         return self._values is not None
 
     def load(self, tx: Interpreter) -> None:
-        tx.capture.check_fresh(self.real)
+        tx.capture.check_globals_unchanged(self.real)
         if self._values is None:
             assert self.source is not None
             tx.capture.guard("TYPE_MATCH", self.source, self.real)
-            keys = list(keys_of(self.real))
+            keys = list(dict_keys(self.real))
             if not all(map(is_plain_key, keys)):
-                raise Unsupported("unsupported operation", f"{self}, with keys that have an __eq__ of their own")
+                raise Unsupported("unsupported operation", f"{self}, with keys whose class defines __eq__")
             tx.capture.guard("DICT_KEYS", self.source, keys)
-            self._values = {k: self._outside(tx, k) for k in keys}
+            self._values = {k: self._outside_item(tx, k) for k in keys}
 
-    def _outside(self, tx: Interpreter, key: Any) -> Value:
+    def _outside_item(self, tx: Interpreter, key: Any) -> Value:
         if key not in self._seen:
             self._seen[key] = tx.capture.wrap(dict.__getitem__(self.real, key), self.item_source(key))
         return self._seen[key]
 
     def mapping(self, tx: Interpreter) -> dict[Any, Value]:
+        """Returns the items by key, after loading them all."""
         self.load(tx)
         assert self._values is not None
         return self._values
 
     def lookup(self, tx: Interpreter, key: Any) -> Value | None:
-        """The value at one key, guarding no more of the dict than that."""
-        tx.capture.check_fresh(self.real)
+        """Returns the value at `key` or None, and guards only that key."""
+        tx.capture.check_globals_unchanged(self.real)
         if self._values is not None:
             return self._values.get(key)
         assert self.source is not None
@@ -83,7 +82,7 @@ class DictValue(ContainerValue):
         tx.capture.guard("TYPE_MATCH", self.source, self.real)
         if dict.__contains__(self.real, key):
             tx.capture.guard("DICT_HAS", self.source, key)
-            return self._outside(tx, key)
+            return self._outside_item(tx, key)
         tx.capture.guard("DICT_CONTAINS", self.source, key)
         return None
 
@@ -92,33 +91,33 @@ class DictValue(ContainerValue):
             return [self.owner]
         return super().children()
 
-    def held_by_key(self) -> dict[Any, Value]:
-        """The items that are known."""
+    def known_items(self) -> dict[Any, Value]:
+        """Returns the items that have been loaded or stored so far."""
         return self._values or {}
 
-    def held(self) -> list[Value]:
+    def known_values(self) -> list[Value]:
         return [*(k for k in self._values or () if isinstance(k, Value)), *(self._values or {}).values()]
 
     def get_item(self, tx: Interpreter, key: Value) -> Value:
-        raw = hashable(tx, key)
+        raw = to_key(tx, key)
         found = self.lookup(tx, raw)
         if found is None:
-            raise raised(KeyError, key)
+            raise observed_exception(KeyError, key)
         return found
 
     def set_item(self, tx: Interpreter, key: Value, value: Value) -> None:
-        raw = hashable(tx, key)
-        self.changed(tx)
+        raw = to_key(tx, key)
+        self.prepare_mutation(tx)
         self.mapping(tx)[raw] = value
 
     def del_item(self, tx: Interpreter, key: Value) -> None:
-        raw = hashable(tx, key)
-        self.changed(tx)
+        raw = to_key(tx, key)
+        self.prepare_mutation(tx)
         if self.mapping(tx).pop(raw, None) is None:
-            raise raised(KeyError, key)
+            raise observed_exception(KeyError, key)
 
     def contains(self, tx: Interpreter, item: Value) -> bool:
-        raw = hashable(tx, item)
+        raw = to_key(tx, item)
         if self._values is None and self.source is not None and is_plain_key(raw) and dict.__contains__(self.real, raw):
             tx.capture.guard("DICT_HAS", self.source, raw)
             return True
@@ -127,7 +126,7 @@ class DictValue(ContainerValue):
     def length(self, tx: Interpreter) -> int:
         return len(self.mapping(tx))
 
-    def items(self, tx: Interpreter) -> list[Value]:
+    def unpack(self, tx: Interpreter) -> list[Value]:
         return [key_value(tx, k) for k in self.mapping(tx)]
 
     def constant(self, tx: Interpreter) -> Any:
@@ -137,7 +136,7 @@ class DictValue(ContainerValue):
         return DictViewValue(self, "keys").iterate(tx)
 
     def method_get(self, tx: Interpreter, key: Value, default: Value | None = None) -> Value:
-        return self.lookup(tx, hashable(tx, key)) or default or NONE
+        return self.lookup(tx, to_key(tx, key)) or default or NONE
 
     def method_keys(self, tx: Interpreter) -> Value:
         return DictViewValue(self, "keys")
@@ -149,51 +148,52 @@ class DictValue(ContainerValue):
         return DictViewValue(self, "items")
 
     def method_copy(self, tx: Interpreter) -> Value:
-        return self.like(dict(self.mapping(tx)))
+        return self.new_like(dict(self.mapping(tx)))
 
-    def like(self, values: dict[Any, Value]) -> DictValue:
-        """A new one of the same class with other items."""
+    def new_like(self, values: dict[Any, Value]) -> DictValue:
+        """Returns a new dict of the same class with other items."""
         return DictValue(values, dict if self.cls is types.MappingProxyType else self.cls)
 
     def method_setdefault(self, tx: Interpreter, key: Value, default: Value | None = None) -> Value:
-        found = self.lookup(tx, hashable(tx, key))
+        found = self.lookup(tx, to_key(tx, key))
         if found is None:
             found = default or NONE
             self.set_item(tx, key, found)
         return found
 
     def method_pop(self, tx: Interpreter, key: Value, default: Value | None = None) -> Value:
-        raw = hashable(tx, key)
+        raw = to_key(tx, key)
         if self.lookup(tx, raw) is None:
             if default is None:
-                raise raised(KeyError, key)
+                raise observed_exception(KeyError, key)
             return default
-        self.changed(tx)
+        self.prepare_mutation(tx)
         return self.mapping(tx).pop(raw)
 
     def method_popitem(self, tx: Interpreter, last: Value | None = None) -> Value:
         mapping = self.mapping(tx)
         if last is not None and self.cls is not collections.OrderedDict:
-            raise raised(TypeError, "dict.popitem() takes no arguments (1 given)")
+            raise observed_exception(TypeError, "dict.popitem() takes no arguments (1 given)")
         if not mapping:
             empty = "dictionary is empty" if self.cls is collections.OrderedDict else "popitem(): dictionary is empty"
-            raise raised(KeyError, empty)
-        key = next(iter(mapping)) if last is not None and not last.truth(tx) else next(reversed(mapping))
-        self.changed(tx)
+            raise observed_exception(KeyError, empty)
+        from_start = last is not None and not last.truth(tx)
+        key = next(iter(mapping) if from_start else reversed(mapping))
+        self.prepare_mutation(tx)
         return TupleValue([key_value(tx, key), mapping.pop(key)])
 
     def method_update(self, tx: Interpreter, /, *others: Value, **kwargs: Value) -> Value:
         if len(others) > 1:
-            raise raised(TypeError, f"update expected at most 1 argument, got {len(others)}")
-        self.changed(tx)
+            raise observed_exception(TypeError, f"update expected at most 1 argument, got {len(others)}")
+        self.prepare_mutation(tx)
         mapping = self.mapping(tx)
-        for key, value in each_pair(tx, others[0]) if others else ():  # one may be refused after some are stored
+        for key, value in iterate_pairs(tx, others[0]) if others else ():  # an item may raise after others are stored
             mapping[key] = value
         mapping.update(kwargs)
         return NONE
 
     def method_clear(self, tx: Interpreter) -> Value:
-        self.changed(tx)
+        self.prepare_mutation(tx)
         self.mapping(tx).clear()
         return NONE
 
@@ -203,35 +203,35 @@ class DictValue(ContainerValue):
     def method___init__(self, tx: Interpreter, /, *others: Value, **kwargs: Value) -> Value:
         return self.method_update(tx, *others, **kwargs)
 
-    def plain(self) -> DictValue:
-        """A dict of the same items."""
-        return self.like(self._values or {})
+    def as_builtin(self) -> DictValue:
+        """Returns a new dict with the same items."""
+        return self.new_like(self._values or {})
 
-    def rebuild(self, emit: Emitter) -> None:
+    def reconstruct(self, emit: Emitter) -> None:
         if self.cls is dict:
-            self.rebuild_contents(emit)
+            self.reconstruct_contents(emit)
         else:
             emit.call_object(self.cls, [self.owner or DictValue(self._values)])
 
-    def rebuild_contents(self, emit: Emitter) -> None:
+    def reconstruct_contents(self, emit: Emitter) -> None:
         emit.build_map(self._values or {})
 
 
-def proxy_of(tx: Interpreter, of: DictValue) -> DictValue:
-    """``types.MappingProxyType(of)``: the same items, live."""
-    made = DictValue(of.mapping(tx), types.MappingProxyType)
-    made.owner = of.owner or of
-    return made
+def mapping_proxy(tx: Interpreter, target: DictValue) -> DictValue:
+    """``types.MappingProxyType(target)``.  It shares the items of `target`."""
+    proxy = DictValue(target.mapping(tx), types.MappingProxyType)
+    proxy.owner = target.owner or target
+    return proxy
 
 
 class OrderedDictValue(DictValue):
     """An OrderedDict."""
 
     def method_move_to_end(self, tx: Interpreter, key: Value, last: Value | None = None) -> Value:
-        raw = hashable(tx, key)
+        raw = to_key(tx, key)
         if self.lookup(tx, raw) is None:
-            raise raised(KeyError, key)
-        self.changed(tx)
+            raise observed_exception(KeyError, key)
+        self.prepare_mutation(tx)
         mapping = self.mapping(tx)
         if last is None or last.truth(tx):
             mapping[raw] = mapping.pop(raw)
@@ -241,7 +241,7 @@ class OrderedDictValue(DictValue):
             mapping.update(before)
         return NONE
 
-    def like(self, values: dict[Any, Value]) -> DictValue:
+    def new_like(self, values: dict[Any, Value]) -> DictValue:
         return OrderedDictValue(values, self.cls)
 
 
@@ -251,35 +251,36 @@ class DefaultDictValue(DictValue):
     _factory: Value | None = None
 
     def factory(self, tx: Interpreter) -> Value:
+        """Returns ``default_factory``."""
         if self._factory is None:
             assert self.source is not None
             self.load(tx)
-            self._factory = tx.capture.wrap(self.real.default_factory, Attribute(self.source, "default_factory"))
+            self._factory = tx.capture.wrap(self.real.default_factory, AttrSource(self.source, "default_factory"))
         return self._factory
 
     def get_attr(self, tx: Interpreter, name: str) -> Value:
         return self.factory(tx) if name == "default_factory" else super().get_attr(tx, name)
 
     def get_item(self, tx: Interpreter, key: Value) -> Value:
-        found = self.lookup(tx, hashable(tx, key))
+        found = self.lookup(tx, to_key(tx, key))
         return self.method___missing__(tx, key) if found is None else found
 
     def method___missing__(self, tx: Interpreter, key: Value) -> Value:
         factory = self.factory(tx)
         if tx.is_same(factory, NONE):
-            raise raised(KeyError, key)
-        made = factory.call(tx, [], {})
-        self.set_item(tx, key, made)
-        return made
+            raise observed_exception(KeyError, key)
+        value = factory.call(tx, [], {})
+        self.set_item(tx, key, value)
+        return value
 
     def method___init__(self, tx: Interpreter, /, *args: Value, **kwargs: Value) -> Value:
         self._factory = args[0] if args else NONE
         return super().method___init__(tx, *args[1:], **kwargs)
 
-    def like(self, values: dict[Any, Value]) -> DictValue:
-        made = DefaultDictValue(values, self.cls)
-        made._factory = self._factory
-        return made
+    def new_like(self, values: dict[Any, Value]) -> DictValue:
+        copied = DefaultDictValue(values, self.cls)
+        copied._factory = self._factory
+        return copied
 
     def constant(self, tx: Interpreter) -> Any:
         return self.cls(self.factory(tx).constant(tx), DictValue(self.mapping(tx)).constant(tx))
@@ -291,64 +292,65 @@ class DefaultDictValue(DictValue):
     def children(self) -> Sequence[Value]:
         return [*super().children(), *([self._factory] if self._factory is not None else [])]
 
-    def rebuild(self, emit: Emitter) -> None:
+    def reconstruct(self, emit: Emitter) -> None:
         emit.call_object(self.cls, [self._factory or NONE, DictValue(self._values)])
 
 
 class DictViewValue(ContainerValue):
-    """``d.keys()``, ``d.values()`` or ``d.items()``: live, like Python's."""
+    """``d.keys()``, ``d.values()`` or ``d.items()``, which show later changes of the dict."""
 
-    def __init__(self, of: DictValue, what: str) -> None:
-        self.of = of
-        self.what = what
-        ordered = issubclass(of.cls, collections.OrderedDict)
-        self.cls = type(getattr(collections.OrderedDict() if ordered else {}, what)())
+    def __init__(self, dict_value: DictValue, view_kind: str) -> None:
+        self.dict_value = dict_value
+        self.view_kind = view_kind
+        """``keys``, ``values`` or ``items``."""
+        is_ordered = issubclass(dict_value.cls, collections.OrderedDict)
+        self.cls = type(getattr(collections.OrderedDict() if is_ordered else {}, view_kind)())
 
     def get_attr(self, tx: Interpreter, name: str) -> Value:
         if name == "mapping":
-            return proxy_of(tx, self.of)
+            return mapping_proxy(tx, self.dict_value)
         return super().get_attr(tx, name)
 
     def item(self, tx: Interpreter, key: Any) -> Value:
-        if self.what == "keys":
+        if self.view_kind == "keys":
             return key_value(tx, key)
-        value = self.of.mapping(tx)[key]
-        return value if self.what == "values" else TupleValue([key_value(tx, key), value])
+        value = self.dict_value.mapping(tx)[key]
+        return value if self.view_kind == "values" else TupleValue([key_value(tx, key), value])
 
-    def items(self, tx: Interpreter) -> list[Value]:
-        return [self.item(tx, k) for k in self.of.mapping(tx)]
+    def unpack(self, tx: Interpreter) -> list[Value]:
+        return [self.item(tx, k) for k in self.dict_value.mapping(tx)]
 
     def constant(self, tx: Interpreter) -> Any:
-        return getattr(self.of.constant(tx), self.what)()
+        return getattr(self.dict_value.constant(tx), self.view_kind)()
 
     def iterate(self, tx: Interpreter) -> Value:
-        return DictIteratorValue(self, list(self.of.mapping(tx)))
+        return DictIteratorValue(self, list(self.dict_value.mapping(tx)))
 
     def method___reversed__(self, tx: Interpreter) -> Value:
-        return DictIteratorValue(self, list(reversed(self.of.mapping(tx))), reversed)
+        return DictIteratorValue(self, list(reversed(self.dict_value.mapping(tx))), reversed)
 
     def length(self, tx: Interpreter) -> int:
-        return self.of.length(tx)
+        return self.dict_value.length(tx)
 
     def contains(self, tx: Interpreter, item: Value) -> bool:
-        if self.what == "keys":
-            return self.of.contains(tx, item)
-        return any(tx.is_item(v, item) for v in self.items(tx))
+        if self.view_kind == "keys":
+            return self.dict_value.contains(tx, item)
+        return any(tx.is_same_or_equal(v, item) for v in self.unpack(tx))
 
     def method_isdisjoint(self, tx: Interpreter, other: Value) -> Value:
-        mine = [hashable(tx, v) for v in self.items(tx)]
-        return ConstantValue(set(mine).isdisjoint([hashable(tx, v) for v in tx.list_of(other)]))
+        keys = {to_key(tx, v) for v in self.unpack(tx)}
+        return ConstantValue(keys.isdisjoint([to_key(tx, v) for v in tx.list_of(other)]))
 
     def children(self) -> Sequence[Value]:
-        return [self.of.owner or self.of]
+        return [self.dict_value.owner or self.dict_value]
 
-    def rebuild(self, emit: Emitter) -> None:
-        emit.value(self.of.owner or self.of)
-        emit.call_method(self.what, [])
+    def reconstruct(self, emit: Emitter) -> None:
+        emit.value(self.dict_value.owner or self.dict_value)
+        emit.call_method(self.view_kind, [])
 
 
 class DictIteratorValue(IteratorValue):
-    """An iterator over a dict or a view of it, which may not change its size meanwhile."""
+    """An iterator over a dict or a view; it raises if the size of the dict changes during iteration."""
 
     def __init__(self, view: DictViewValue, keys: list[Any], order: Callable[[Any], Iterator[Any]] = iter) -> None:
         super().__init__([])
@@ -357,29 +359,29 @@ class DictIteratorValue(IteratorValue):
         self.order = order
 
     def next_value(self, tx: Interpreter) -> Value | None:
-        mapping = self.view.of.mapping(tx)
+        mapping = self.view.dict_value.mapping(tx)
         if len(mapping) != len(self.keys):
-            raise raised(RuntimeError, "dictionary changed size during iteration")
+            raise observed_exception(RuntimeError, "dictionary changed size during iteration")
         if self.index >= len(self.keys):
             return None
         key = self.keys[self.index]
         if key not in mapping:
             raise Unsupported("unsupported iteration", "the keys of a dict changed during iteration")
         self.index += 1
-        tx.capture.count_round()
+        tx.capture.count_iteration()
         return self.view.item(tx, key)
 
     def children(self) -> Sequence[Value]:
         return [self.view]
 
-    def rebuild(self, emit: Emitter) -> None:
-        from compiler_core.capture.values.static import StaticValue
+    def reconstruct(self, emit: Emitter) -> None:
+        from compiler_core.capture.values.builtin.static import StaticValue
 
-        emit.call_object(advanced, [StaticValue(self.order), self.view, ConstantValue(self.index)])
+        emit.call_object(advanced_iterator, [StaticValue(self.order), self.view, ConstantValue(self.index)])
 
 
-def advanced(order: Callable[[Any], Iterator[Any]], container: Any, count: int) -> Iterator[Any]:
-    """Called by generated code: ``iter(container)`` or ``reversed(container)`` that has given `count` items."""
+def advanced_iterator(order: Callable[[Any], Iterator[Any]], container: Any, count: int) -> Iterator[Any]:
+    """Called by generated code: makes ``iter(container)`` or ``reversed(container)`` and skips `count` items."""
     iterator = order(container)
     for _ in range(count):
         next(iterator)
@@ -390,41 +392,38 @@ def key_value(tx: Interpreter, key: Any) -> Value:
     return tx.capture.key_value(key)
 
 
-def pairs(tx: Interpreter, other: Value) -> dict[Any, Value]:
-    """What ``dict(other)`` would hold."""
-    return dict(each_pair(tx, other))
+def dict_items(tx: Interpreter, other: Value) -> dict[Any, Value]:
+    """Returns the items of ``dict(other)``."""
+    return dict(iterate_pairs(tx, other))
 
 
-def each_pair(tx: Interpreter, other: Value) -> Iterator[tuple[Any, Value]]:
-    """The items that a dict takes from `other`, a mapping or an iterable of pairs, one by one."""
-    from compiler_core.capture.values.user.objects import ObjectValue
-
+def iterate_pairs(tx: Interpreter, other: Value) -> Iterator[tuple[Any, Value]]:
+    """Yields the items of `other`, a mapping or an iterable of pairs, as ``dict.update`` reads them."""
     if isinstance(other, DictValue):
         yield from list(other.mapping(tx).items())
-    elif isinstance(other, ObjectValue) and hasattr(other.cls, "keys"):
-        yield from other.pairs(tx)
+    elif (pairs := other.mapping_pairs(tx)) is not None:
+        yield from pairs
     else:
-        iterator = other.iterate(tx)
-        for i in itertools.count():
-            if (pair := iterator.next_value(tx)) is None:
-                return
-            key, value = _two(tx, pair, i)
-            yield hashable(tx, key), value
+        for i, pair in enumerate(iterate_over(tx, other)):
+            key, value = _split_pair(tx, pair, i)
+            yield to_key(tx, key), value
 
 
-def _two(tx: Interpreter, pair: Value, i: int) -> list[Value]:
+def _split_pair(tx: Interpreter, pair: Value, i: int) -> list[Value]:
+    """Returns the key and value of a pair; raises as ``dict.update`` does."""
     what = f"dictionary update sequence element #{i}"
     try:
         found = tx.list_of(pair)
-    except Raised as error:
+    except ObservedException as error:
         if not error.matches(TypeError):
             raise
-        raise raised(TypeError, f"cannot convert {what} to a sequence") from None
+        raise observed_exception(TypeError, f"cannot convert {what} to a sequence") from None
     if len(found) != 2:
-        raise raised(ValueError, f"{what} has length {len(found)}; 2 is required")
+        raise observed_exception(ValueError, f"{what} has length {len(found)}; 2 is required")
     return found
 
 
+# the values of containers by their Python types
 CONTAINERS: dict[Any, type[SequenceValue] | type[DictValue]] = {
     list: ListValue,
     collections.deque: DequeValue,

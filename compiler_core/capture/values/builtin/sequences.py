@@ -1,28 +1,29 @@
-"""Lists, tuples, ranges and slices, made in the frame or reached from outside."""
+"""Lists, tuples, ranges and slices."""
 
 from __future__ import annotations
 
 import functools
+import operator
 import types
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from compiler_core.capture.values.base import Value, index_of, raised
+from compiler_core.capture.values.base import Value, observed_exception, to_index
+from compiler_core.capture.values.builtin.constant import NONE, ConstantValue, fold
 from compiler_core.capture.values.builtin.containers import ContainerValue
-from compiler_core.capture.values.builtin.iterators import IteratorValue, over
-from compiler_core.capture.values.constant import NONE, ConstantValue, fold
+from compiler_core.capture.values.builtin.iterators import IteratorValue, iterate_over
+from compiler_core.capture.values.builtin.methods import NamedMethodValue
 from compiler_core.errors import Unsupported
 from compiler_core.guards.sources import Source
 
 if TYPE_CHECKING:
-    from compiler_core.capture.bytecode_emitter import Emitter
-    from compiler_core.capture.interpreter import Interpreter
+    from compiler_core.capture.values.interfaces import Emitter, Interpreter
 
 
 class SequenceValue(ContainerValue):
-    """What lists and tuples share."""
+    """A list, tuple or deque."""
 
     def __init__(self, values: list[Value] | None, cls: type, source: Source | None = None, real: Any = None) -> None:
         self._values = values
@@ -39,48 +40,48 @@ class SequenceValue(ContainerValue):
             tx.capture.guard("TYPE_MATCH", self.source, self.real)
             tx.capture.guard("LENGTH", self.source, len(self.real))
             if type(self.real).__len__ is not self.cls.__len__:
-                raise Unsupported("unsupported operation", f"a {type(self.real).__name__} with its own __len__")
+                raise Unsupported("unsupported operation", f"a {type(self.real).__name__} which overrides __len__")
             items = self.cls.__iter__(self.real)
             self._values = [tx.capture.wrap(v, self.item_source(i)) for i, v in enumerate(items)]
 
-    def items(self, tx: Interpreter) -> list[Value]:
+    def unpack(self, tx: Interpreter) -> list[Value]:
         self.load(tx)
         assert self._values is not None
         return self._values
 
     def iterate(self, tx: Interpreter) -> Value:
-        return IteratorValue(self.items(tx), self)
+        return IteratorValue(self.unpack(tx), self)
 
     def length(self, tx: Interpreter) -> int:
-        return len(self.items(tx))
+        return len(self.unpack(tx))
 
-    def held(self) -> list[Value]:
+    def known_values(self) -> list[Value]:
         return self._values or []
 
-    def like(self, values: list[Value]) -> SequenceValue:
-        """What an operation makes of it: a list of a list, a torch.Size of a torch.Size, else a tuple."""
+    def new_like(self, values: list[Value]) -> SequenceValue:
+        """Returns a sequence of the type that slicing gives: list for list, torch.Size for torch.Size, else tuple."""
         raise NotImplementedError
 
-    def plain(self) -> SequenceValue:
-        """A list or tuple of the same values."""
-        return self.like(self._values or [])
+    def as_builtin(self) -> SequenceValue:
+        """Returns a list or tuple with the same values."""
+        return self.new_like(self._values or [])
 
     def get_item(self, tx: Interpreter, key: Value) -> Value:
         if isinstance(key, SliceValue):
-            return self.like(self.items(tx)[key.as_slice(tx)])
-        index = index_of(tx, key).constant(tx)
+            return self.new_like(self.unpack(tx)[key.as_slice(tx)])
+        index = to_index(tx, key).constant(tx)
         try:
-            found: Value = self.items(tx)[index]
+            found: Value = self.unpack(tx)[index]
             return found
         except (IndexError, TypeError) as error:
             name = "list" if self.mutable else "tuple"
-            raise raised(type(error), str(error).replace("list", name, 1)) from None
+            raise observed_exception(type(error), str(error).replace("list", name, 1)) from None
 
     def contains(self, tx: Interpreter, item: Value) -> bool:
-        return any(tx.is_item(v, item) for v in self.items(tx))
+        return any(tx.is_same_or_equal(v, item) for v in self.unpack(tx))
 
     def constant(self, tx: Interpreter) -> Any:
-        return self.cls([v.constant(tx) for v in self.items(tx)])
+        return self.cls([v.constant(tx) for v in self.unpack(tx)])
 
     def is_constant(self) -> bool:
         return self._values is not None and all(v.is_constant() for v in self._values)
@@ -88,20 +89,23 @@ class SequenceValue(ContainerValue):
     def method_index(
         self, tx: Interpreter, item: Value, start: Value | None = None, stop: Value | None = None
     ) -> Value:
-        items = self.items(tx)
+        items = self.unpack(tx)
         bounds = slice(*(None if b is None else b.constant(tx) for b in (start, stop)))
         for i in range(*bounds.indices(len(items))):
-            if tx.is_item(items[i], item):
+            if tx.is_same_or_equal(items[i], item):
                 return ConstantValue(i)
-        raise self._not_there(item)
+        raise self._missing_item_error(item)
 
-    def _not_there(self, item: Value) -> Unsupported:
+    def _missing_item_error(self, item: Value) -> Unsupported:
+        """Returns what ``index(item)`` raises."""
         if self.cls is list and not item.is_constant():
             return Unsupported("exception", f"{item} is not in the list")
-        return raised(ValueError, f"{item} is not in list" if self.cls is list else "tuple.index(x): x not in tuple")
+        return observed_exception(
+            ValueError, f"{item} is not in list" if self.cls is list else "tuple.index(x): x not in tuple"
+        )
 
     def method_count(self, tx: Interpreter, item: Value) -> Value:
-        return ConstantValue(sum(tx.is_item(v, item) for v in self.items(tx)))
+        return ConstantValue(sum(tx.is_same_or_equal(v, item) for v in self.unpack(tx)))
 
 
 class TupleValue(SequenceValue):
@@ -112,24 +116,31 @@ class TupleValue(SequenceValue):
     ) -> None:
         super().__init__(values, cls, source, real)
 
+    def as_key(self, tx: Interpreter) -> Any:
+        if self.cls is not tuple:
+            return super().as_key(tx)
+        key = tuple(v.as_key(tx) for v in self.unpack(tx))
+        tx.capture.tuple_keys[id(key)] = key, self
+        return key
+
     def get_attr(self, tx: Interpreter, name: str) -> Value:
         fields = field_names(self.cls)
         if name in fields:
-            return self.items(tx)[fields.index(name)]
+            return self.unpack(tx)[fields.index(name)]
         return super().get_attr(tx, name)
 
-    def like(self, values: list[Value]) -> TupleValue:
+    def new_like(self, values: list[Value]) -> TupleValue:
         return TupleValue(values, torch.Size if self.cls is torch.Size else tuple)
 
     def method_numel(self, tx: Interpreter) -> Value:
-        from compiler_core.capture.values.symbols import product
+        from compiler_core.capture.values.builtin.symbols import product
 
-        return product(tx, self.items(tx))
+        return product(tx, self.unpack(tx))
 
     def same_object(self, other: Value) -> bool:
         return self is other or (isinstance(other, TupleValue) and self._values == other._values == [])
 
-    def rebuild(self, emit: Emitter) -> None:
+    def reconstruct(self, emit: Emitter) -> None:
         values = self._values or []
         if self.cls is tuple:
             emit.build("BUILD_TUPLE", values)
@@ -138,6 +149,8 @@ class TupleValue(SequenceValue):
 
 
 class ListValue(SequenceValue):
+    """A list."""
+
     mutable = True
 
     def __init__(
@@ -145,114 +158,115 @@ class ListValue(SequenceValue):
     ) -> None:
         super().__init__(values, cls, source, real)
         self.appended: list[Value] = []
-        """What was appended to an outside list that nothing has looked into yet."""
+        """Items that were appended to an outside list whose contents have not been read."""
 
     def load(self, tx: Interpreter) -> None:
         if self._values is None:
             super().load(tx)
-            self.items(tx).extend(self.appended)
+            self.unpack(tx).extend(self.appended)
 
-    def held(self) -> list[Value]:
+    def known_values(self) -> list[Value]:
         return self.appended if self._values is None else self._values
 
     def is_constant(self) -> bool:
         return False
 
-    def like(self, values: list[Value]) -> ListValue:
+    def new_like(self, values: list[Value]) -> ListValue:
         return ListValue(values)
 
     def set_item(self, tx: Interpreter, key: Value, value: Value) -> None:
-        self.changed(tx)
+        self.prepare_mutation(tx)
         try:
             if isinstance(key, SliceValue):
-                self.items(tx)[key.as_slice(tx)] = list(value.items(tx))
+                self.unpack(tx)[key.as_slice(tx)] = list(value.unpack(tx))
             else:
-                self.items(tx)[index_of(tx, key).constant(tx)] = value
+                self.unpack(tx)[to_index(tx, key).constant(tx)] = value
         except (IndexError, ValueError, TypeError) as error:
-            raise raised(type(error), str(error)) from None
+            raise observed_exception(type(error), str(error)) from None
 
     def del_item(self, tx: Interpreter, key: Value) -> None:
-        self.changed(tx)
+        self.prepare_mutation(tx)
         try:
-            del self.items(tx)[key.as_slice(tx) if isinstance(key, SliceValue) else index_of(tx, key).constant(tx)]
+            index = key.as_slice(tx) if isinstance(key, SliceValue) else to_index(tx, key).constant(tx)
+            del self.unpack(tx)[index]
         except (IndexError, TypeError) as error:
-            raise raised(type(error), str(error)) from None
+            raise observed_exception(type(error), str(error)) from None
 
     def method_append(self, tx: Interpreter, item: Value) -> Value:
         if self._values is None and self.source is not None:
-            # a log that grows call by call must not be guarded on its length
+            # a list that grows at every call must not be guarded on its length
             tx.capture.guard("TYPE_MATCH", self.source, self.real)
-            tx.capture.effects.mutated(self)
+            tx.capture.effects.note_mutation(self)
             self.appended.append(item)
             return NONE
-        self.changed(tx)
-        self.items(tx).append(item)
+        self.prepare_mutation(tx)
+        self.unpack(tx).append(item)
         return NONE
 
     def method_extend(self, tx: Interpreter, other: Value) -> Value:
-        self.changed(tx)
+        self.prepare_mutation(tx)
         if isinstance(other, ContainerValue):
-            self.items(tx).extend(list(tx.list_of(other)))
+            self.unpack(tx).extend(list(tx.list_of(other)))
             return NONE
-        for value in over(tx, other):  # it may raise, and those before it are in the list
-            self.items(tx).append(value)
+        for value in iterate_over(tx, other):  # if this raises, the values so far remain in the list
+            self.unpack(tx).append(value)
         return NONE
 
     def method_insert(self, tx: Interpreter, index: Value, item: Value) -> Value:
-        self.changed(tx)
-        self.items(tx).insert(index.constant(tx), item)
+        self.prepare_mutation(tx)
+        self.unpack(tx).insert(index.constant(tx), item)
         return NONE
 
     def method_pop(self, tx: Interpreter, index: Value | None = None) -> Value:
-        self.changed(tx)
+        self.prepare_mutation(tx)
         try:
-            return self.items(tx).pop(-1 if index is None else index.constant(tx))
+            return self.unpack(tx).pop(-1 if index is None else index.constant(tx))
         except IndexError as error:
-            raise raised(IndexError, str(error)) from None
+            raise observed_exception(IndexError, str(error)) from None
 
     def method_remove(self, tx: Interpreter, item: Value) -> Value:
-        for index, value in enumerate(self.items(tx)):
-            if tx.is_item(value, item):
-                self.changed(tx)
-                del self.items(tx)[index]
+        for index, value in enumerate(self.unpack(tx)):
+            if tx.is_same_or_equal(value, item):
+                self.prepare_mutation(tx)
+                del self.unpack(tx)[index]
                 return NONE
-        raise raised(ValueError, "list.remove(x): x not in list")
+        raise observed_exception(ValueError, "list.remove(x): x not in list")
 
     def method_sort(self, tx: Interpreter, *, key: Value | None = None, reverse: Value | None = None) -> Value:
-        from compiler_core.capture.rules.python.iteration import sorted_values
-
-        ordered = sorted_values(tx, list(self.items(tx)), key, reverse)
-        self.changed(tx)
-        self.items(tx)[:] = ordered
+        ordered = tx.sorted_values(list(self.unpack(tx)), key, reverse)
+        self.prepare_mutation(tx)
+        self.unpack(tx)[:] = ordered
         return NONE
 
     def method_reverse(self, tx: Interpreter) -> Value:
-        self.changed(tx)
-        self.items(tx).reverse()
+        self.prepare_mutation(tx)
+        self.unpack(tx).reverse()
         return NONE
 
     def method_clear(self, tx: Interpreter) -> Value:
-        self.changed(tx)
-        self.items(tx).clear()
+        self.prepare_mutation(tx)
+        self.unpack(tx).clear()
         return NONE
 
     def method_copy(self, tx: Interpreter) -> Value:
-        return ListValue(list(self.items(tx)))
+        return ListValue(list(self.unpack(tx)))
 
     def method___init__(self, tx: Interpreter, other: Value | None = None) -> Value:
         values = [] if other is None else list(tx.list_of(other))
-        self.changed(tx)
-        self.items(tx)[:] = values
+        self.prepare_mutation(tx)
+        self.unpack(tx)[:] = values
         return NONE
 
-    def rebuild(self, emit: Emitter) -> None:
-        self.rebuild_contents(emit)
+    def reconstruct(self, emit: Emitter) -> None:
+        self.reconstruct_contents(emit)
 
-    def rebuild_contents(self, emit: Emitter) -> None:
+    def reconstruct_contents(self, emit: Emitter) -> None:
         emit.build("BUILD_LIST", self.appended if self._values is None else self._values)
 
 
 class RangeValue(Value):
+    """A range."""
+
     def __init__(self, value: range) -> None:
         self.value = value
 
@@ -274,13 +288,11 @@ class RangeValue(Value):
     def length(self, tx: Interpreter) -> int:
         return len(self.value)
 
-    def items(self, tx: Interpreter) -> list[Value]:
+    def unpack(self, tx: Interpreter) -> list[Value]:
         tx.capture.check_unroll(len(self.value))
         return [ConstantValue(i) for i in self.value]
 
     def get_item(self, tx: Interpreter, key: Value) -> Value:
-        import operator
-
         return fold(tx, operator.getitem, [self, key], {})
 
     def contains(self, tx: Interpreter, item: Value) -> bool:
@@ -294,51 +306,51 @@ class RangeValue(Value):
     def call_method(self, tx: Interpreter, name: str, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
         return fold(tx, getattr(self.value, name), args, kwargs)
 
-    def rebuild(self, emit: Emitter) -> None:
+    def reconstruct(self, emit: Emitter) -> None:
         emit.constant(self.value)
 
 
 class SliceValue(Value):
-    def __init__(self, parts: Sequence[Value]) -> None:
-        self.parts = list(parts)
+    """A slice.  `bounds` are its start, stop and step."""
+
+    def __init__(self, bounds: Sequence[Value]) -> None:
+        self.bounds = list(bounds)
 
     def python_type(self) -> type:
         return slice
 
     def as_slice(self, tx: Interpreter) -> slice:
-        parts = [index_of(tx, p).constant(tx) for p in self.parts]
-        if not all(p is None or isinstance(p, int) for p in parts):
-            raise raised(TypeError, "slice indices must be integers or None or have an __index__ method")
-        return slice(*parts)
+        bounds = [to_index(tx, b).constant(tx) for b in self.bounds]
+        if not all(b is None or isinstance(b, int) for b in bounds):
+            raise observed_exception(TypeError, "slice indices must be integers or None or have an __index__ method")
+        return slice(*bounds)
 
     def constant(self, tx: Interpreter) -> Any:
         return self.as_slice(tx)
 
     def get_attr(self, tx: Interpreter, name: str) -> Value:
         if name in ("start", "stop", "step"):
-            return self.parts[("start", "stop", "step").index(name)]
+            return self.bounds[("start", "stop", "step").index(name)]
         return _method_of(self, slice, name)
 
     def call_method(self, tx: Interpreter, name: str, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
         return fold(tx, getattr(self.as_slice(tx), name), args, kwargs)
 
     def children(self) -> Sequence[Value]:
-        return self.parts
+        return self.bounds
 
-    def rebuild(self, emit: Emitter) -> None:
-        emit.build("BUILD_SLICE", self.parts)
+    def reconstruct(self, emit: Emitter) -> None:
+        emit.build("BUILD_SLICE", self.bounds)
 
 
 def _method_of(value: Value, cls: type, name: str) -> Value:
-    from compiler_core.capture.values.user.functions import MethodOfValue
-
     if not hasattr(cls, name):
-        raise raised(AttributeError, f"{cls.__name__!r} object has no attribute {name!r}")
-    return MethodOfValue(value, name)
+        raise observed_exception(AttributeError, f"{cls.__name__!r} object has no attribute {name!r}")
+    return NamedMethodValue(value, name)
 
 
 def field_index(descriptor: Any) -> int | None:
-    """Which item of a namedtuple a descriptor of its class stands for, if any."""
+    """Returns the index of the item that a field descriptor of a namedtuple reads; None for other descriptors."""
     if type(descriptor) is not _FieldGetter:
         return None
     index: int = descriptor.__reduce__()[1][0]
@@ -354,7 +366,7 @@ _FieldGetter = type(vars(_Example)["field"])
 
 @functools.cache
 def field_names(cls: type) -> tuple[str, ...]:
-    """The named fields of one of ``torch.return_types``."""
+    """Returns the names of the fields of a class of ``torch.return_types``; none for other classes."""
     if not hasattr(cls, "n_sequence_fields"):
         return ()
     return tuple(k for k, v in vars(cls).items() if isinstance(v, types.MemberDescriptorType))

@@ -5,27 +5,26 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from compiler_core.capture.values.base import Value, raised
+from compiler_core.capture.values.base import Value, observed_exception
+from compiler_core.capture.values.builtin.constant import NONE, ConstantValue
 from compiler_core.capture.values.builtin.containers import ContainerValue
-from compiler_core.capture.values.builtin.iterators import IteratorValue, over
-from compiler_core.capture.values.builtin.keys import has_fixed_order, hashable
+from compiler_core.capture.values.builtin.iterators import IteratorValue, iterate_over
+from compiler_core.capture.values.builtin.keys import has_fixed_order, to_key
 from compiler_core.capture.values.builtin.mappings import DictValue, DictViewValue
 from compiler_core.capture.values.builtin.sequences import ListValue, SequenceValue
-from compiler_core.capture.values.constant import NONE, ConstantValue
 from compiler_core.errors import Unsupported
 from compiler_core.guards.sources import Source
 
 if TYPE_CHECKING:
-    from compiler_core.capture.bytecode_emitter import Emitter
-    from compiler_core.capture.interpreter import Interpreter
+    from compiler_core.capture.values.interfaces import Emitter, Interpreter
 
 
 class SetValue(ContainerValue):
     """A set or frozenset.
 
-    `members` is a set of Python's on which every operation is done that the program does, so that it
-    has the order that the program's set has; `added` is the order in which rebuilding adds them.
-    Of a set from outside the whole contents are guarded, and their order once it matters.
+    `members` is a Python set on which all operations of the program are done, so it has the same order as the
+    program's set.  `added` has the order in which `reconstruct` adds the members.  A set from outside is guarded on its
+    whole contents, and on its order once capture depends on that.
     """
 
     def __init__(self, members: Iterable[Any], cls: type = set, source: Source | None = None, real: Any = None) -> None:
@@ -38,11 +37,11 @@ class SetValue(ContainerValue):
         self.is_changed = False
 
     @classmethod
-    def made(cls, members: set[Any] | frozenset[Any]) -> SetValue:
-        """One that an operation made: its order is that of `members`."""
-        made = cls(members, type(members))
-        made.members = members
-        return made
+    def from_members(cls, members: set[Any] | frozenset[Any]) -> SetValue:
+        """Makes the value of a set that an operation on sets returned, with the order of `members`."""
+        result = cls(members, type(members))
+        result.members = members
+        return result
 
     def __repr__(self) -> str:
         return self.source.text if self.source else f"{self.cls.__name__} of {len(self.members)}"
@@ -55,24 +54,25 @@ class SetValue(ContainerValue):
         return self.source is None and self.cls is frozenset and not any(isinstance(m, Value) for m in self.members)
 
     def constant(self, tx: Interpreter) -> Any:
-        self._look_at_order(tx)
+        self._guard_order(tx)
         return self.members.copy()
 
-    def _look_at_order(self, tx: Interpreter) -> None:
+    def _guard_order(self, tx: Interpreter) -> None:
+        """Guards the order of an outside set; Unsupported if the order is not the same in each run."""
         self.load(tx)
         if self.source is not None:
             tx.capture.guard("SET_ORDER", self.source, self.real)
             if not self.is_changed and list(self.members) != list(self.real):
-                raise Unsupported("unsupported iteration", "a set whose order depends on how it came about")
+                raise Unsupported("unsupported iteration", "a set whose order depends on the history of its changes")
         if len(self.members) > 1 and not all(map(has_fixed_order, self.members)):
             raise Unsupported("unsupported iteration", "the order of a set of objects")
 
-    def items(self, tx: Interpreter) -> list[Value]:
-        self._look_at_order(tx)
+    def unpack(self, tx: Interpreter) -> list[Value]:
+        self._guard_order(tx)
         return [tx.capture.key_value(m) for m in self.members]
 
     def iterate(self, tx: Interpreter) -> Value:
-        return SetIteratorValue(self.items(tx), self.members)
+        return SetIteratorValue(self.unpack(tx), self.members)
 
     def length(self, tx: Interpreter) -> int:
         self.load(tx)
@@ -80,143 +80,143 @@ class SetValue(ContainerValue):
 
     def contains(self, tx: Interpreter, item: Value) -> bool:
         self.load(tx)
-        return hashable(tx, item) in self.members
+        return to_key(tx, item) in self.members
 
     # --- changes
 
-    def changed(self, tx: Interpreter) -> None:
-        super().changed(tx)
+    def prepare_mutation(self, tx: Interpreter) -> None:
+        super().prepare_mutation(tx)
         self.is_changed = True
 
     def method_add(self, tx: Interpreter, item: Value) -> Value:
-        raw = hashable(tx, item)
-        self.changed(tx)
+        raw = to_key(tx, item)
+        self.prepare_mutation(tx)
         self.members.add(raw)
         self.added.setdefault(raw)
         return NONE
 
     def method_discard(self, tx: Interpreter, item: Value) -> Value:
-        raw = hashable(tx, item)
-        self.changed(tx)
+        raw = to_key(tx, item)
+        self.prepare_mutation(tx)
         self.members.discard(raw)
         self.added.pop(raw, None)
         return NONE
 
     def method_remove(self, tx: Interpreter, item: Value) -> Value:
         if not self.contains(tx, item):
-            raise raised(KeyError, item)
+            raise observed_exception(KeyError, item)
         return self.method_discard(tx, item)
 
     def method_pop(self, tx: Interpreter) -> Value:
-        self._look_at_order(tx)
+        self._guard_order(tx)
         if self.source is not None:
             raise Unsupported("unsupported mutation", "pop from a set from outside")
         if not self.members:
-            raise raised(KeyError, "pop from an empty set")
+            raise observed_exception(KeyError, "pop from an empty set")
         raw = self.members.pop()
         del self.added[raw]
         return tx.capture.key_value(raw)
 
     def method_clear(self, tx: Interpreter) -> Value:
-        return self._change(tx, "clear")
+        return self._update_in_place(tx, "clear")
 
     def method_update(self, tx: Interpreter, *others: Value) -> Value:
         for other in others:
             if not isinstance(other, ContainerValue) or isinstance(other, SequenceValue):
-                for value in over(tx, other):  # one may be refused, and those before it are in the set
+                for value in iterate_over(tx, other):  # if this raises, the values so far remain in the set
                     self.method_add(tx, value)
                 continue
-            members = as_members(tx, other)
-            self.changed(tx)
+            members = set_operand(tx, other)
+            self.prepare_mutation(tx)
             self.members.update(members)
             self.added.update((m, None) for m in members if m not in self.added)
         return NONE
 
     def method_intersection_update(self, tx: Interpreter, *others: Value) -> Value:
-        return self._change(tx, "intersection_update", *others)
+        return self._update_in_place(tx, "intersection_update", *others)
 
     def method_difference_update(self, tx: Interpreter, *others: Value) -> Value:
-        return self._change(tx, "difference_update", *others)
+        return self._update_in_place(tx, "difference_update", *others)
 
     def method_symmetric_difference_update(self, tx: Interpreter, other: Value) -> Value:
-        return self._change(tx, "symmetric_difference_update", other)
+        return self._update_in_place(tx, "symmetric_difference_update", other)
 
-    def _change(self, tx: Interpreter, name: str, *others: Value) -> Value:
-        members = [as_members(tx, o) for o in others]
-        self.changed(tx)
+    def _update_in_place(self, tx: Interpreter, name: str, *others: Value) -> Value:
+        members = [set_operand(tx, o) for o in others]
+        self.prepare_mutation(tx)
         getattr(self.members, name)(*members)
-        kept = [k for k in self.added if k in self.members]
-        self.added = dict.fromkeys([*kept, *self.members])
+        remaining = [k for k in self.added if k in self.members]
+        self.added = dict.fromkeys([*remaining, *self.members])
         return NONE
 
     def method___init__(self, tx: Interpreter, *others: Value) -> Value:
         self.method_clear(tx)
         return self.method_update(tx, *others)
 
-    # --- new sets and questions
+    # --- methods that return new sets or bools
 
-    def _new(self, tx: Interpreter, name: str, *others: Value) -> Value:
+    def _call_set_method(self, tx: Interpreter, name: str, *others: Value) -> Value:
         self.load(tx)
-        found = getattr(self.cls, name)(self.members, *(as_members(tx, o) for o in others))
-        return SetValue.made(found) if isinstance(found, (set, frozenset)) else ConstantValue(found)
+        found = getattr(self.cls, name)(self.members, *(set_operand(tx, o) for o in others))
+        return SetValue.from_members(found) if isinstance(found, (set, frozenset)) else ConstantValue(found)
 
     def method_copy(self, tx: Interpreter) -> Value:
-        made = self._new(tx, "copy")
-        assert isinstance(made, SetValue)
-        made.added = dict(self.added)
-        return self if self.cls is frozenset else made
+        copied = self._call_set_method(tx, "copy")
+        assert isinstance(copied, SetValue)
+        copied.added = dict(self.added)
+        return self if self.cls is frozenset else copied
 
     def method_union(self, tx: Interpreter, *others: Value) -> Value:
-        return self._new(tx, "union", *others)
+        return self._call_set_method(tx, "union", *others)
 
     def method_intersection(self, tx: Interpreter, *others: Value) -> Value:
-        return self._new(tx, "intersection", *others)
+        return self._call_set_method(tx, "intersection", *others)
 
     def method_difference(self, tx: Interpreter, *others: Value) -> Value:
-        return self._new(tx, "difference", *others)
+        return self._call_set_method(tx, "difference", *others)
 
     def method_symmetric_difference(self, tx: Interpreter, other: Value) -> Value:
-        return self._new(tx, "symmetric_difference", other)
+        return self._call_set_method(tx, "symmetric_difference", other)
 
     def method_issubset(self, tx: Interpreter, other: Value) -> Value:
-        return self._new(tx, "issubset", other)
+        return self._call_set_method(tx, "issubset", other)
 
     def method_issuperset(self, tx: Interpreter, other: Value) -> Value:
-        return self._new(tx, "issuperset", other)
+        return self._call_set_method(tx, "issuperset", other)
 
     def method_isdisjoint(self, tx: Interpreter, other: Value) -> Value:
-        return self._new(tx, "isdisjoint", other)
+        return self._call_set_method(tx, "isdisjoint", other)
 
     # --- across a break
 
-    def plain(self) -> Value:
+    def as_builtin(self) -> Value:
         return SetValue(self.added)
 
-    def held(self) -> list[Value]:
+    def known_values(self) -> list[Value]:
         return [m for m in self.members if isinstance(m, Value)]
 
-    def rebuild(self, emit: Emitter) -> None:
+    def reconstruct(self, emit: Emitter) -> None:
         if all(map(has_fixed_order, self.members)) and list(self.cls(list(self.added))) != list(self.members):
-            raise Unsupported("unsupported operation", "a set whose order depends on how it came about")
+            raise Unsupported("unsupported operation", "a set whose order depends on the history of its changes")
         emit.call_object(self.cls, [ListValue([emit.capture.key_value(k) for k in self.added])])
 
-    def rebuild_contents(self, emit: Emitter) -> None:
-        rehearsed = set(self.real)
-        replace_set(rehearsed, list(self.added))
-        if all(map(has_fixed_order, self.members)) and list(rehearsed) != list(self.members):
-            raise Unsupported("unsupported mutation", "a set whose order depends on how it came about")
+    def reconstruct_contents(self, emit: Emitter) -> None:
+        replayed = set(self.real)
+        replace_set(replayed, list(self.added))
+        if all(map(has_fixed_order, self.members)) and list(replayed) != list(self.members):
+            raise Unsupported("unsupported mutation", "a set whose order depends on the history of its changes")
         emit.build("BUILD_LIST", [emit.capture.key_value(k) for k in self.added])
 
 
 def replace_set(target: set[Any], contents: list[Any]) -> None:
-    """Called by generated code."""
+    """Called by generated code: replays the mutations of an outside set."""
     set.update(target, contents)
     for member in set(target).difference(contents):
         set.discard(target, member)
 
 
 class SetIteratorValue(IteratorValue):
-    """An iterator over a set, which may not change its size meanwhile."""
+    """An iterator over a set; it raises if the size of the set changes during iteration."""
 
     def __init__(self, values: list[Value], members: Any) -> None:
         super().__init__(values)
@@ -225,17 +225,17 @@ class SetIteratorValue(IteratorValue):
 
     def next_value(self, tx: Interpreter) -> Value | None:
         if len(self.members) != self.size:
-            raise raised(RuntimeError, "Set changed size during iteration")
+            raise observed_exception(RuntimeError, "Set changed size during iteration")
         return super().next_value(tx)
 
 
-def as_members(tx: Interpreter, value: Value) -> Any:
-    """What an operation of sets takes in place of `value`: of the same kind, where the kind matters."""
+def set_operand(tx: Interpreter, value: Value) -> Any:
+    """Returns the Python object that stands for `value` in an operation of sets: a set, dict, keys view or list."""
     if isinstance(value, SetValue):
         value.load(tx)
         return value.members
     if isinstance(value, DictValue):
         return value.mapping(tx)
-    if isinstance(value, DictViewValue) and value.what == "keys":
-        return value.of.mapping(tx).keys()
-    return [hashable(tx, v) for v in tx.list_of(value)]
+    if isinstance(value, DictViewValue) and value.view_kind == "keys":
+        return value.dict_value.mapping(tx).keys()
+    return [to_key(tx, v) for v in tx.list_of(value)]

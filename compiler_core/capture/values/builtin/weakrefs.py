@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 from compiler_core.capture.values.base import Value
 from compiler_core.errors import Unsupported
-from compiler_core.guards.sources import Referent, Source
+from compiler_core.guards.sources import Source, WeakRefCallSource
 
 if TYPE_CHECKING:
-    from compiler_core.capture.interpreter import Interpreter
+    from compiler_core.capture.values.interfaces import Interpreter
 
 
 class WeakRefValue(Value):
     """A ``weakref.ref`` from outside."""
+
+    always_true = True
 
     def __init__(self, real: weakref.ref[Any], source: Source) -> None:
         self.real = real
@@ -27,17 +29,14 @@ class WeakRefValue(Value):
     def python_type(self) -> type:
         return type(self.real)
 
-    def look(self, tx: Interpreter) -> None:
+    def install_guards(self, tx: Interpreter) -> None:
         assert self.source is not None
         tx.capture.guard("TYPE_MATCH", self.source, self.real)
 
-    def truth(self, tx: Interpreter) -> bool:
-        return True
-
     def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
-        """What it refers to."""
-        self.look(tx)
+        """Returns the referent."""
+        self.install_guards(tx)
         if args or kwargs:
             raise Unsupported("exception", "a weak reference takes no arguments")
         assert self.source is not None
-        return tx.capture.wrap(self.real(), Referent(self.source))
+        return tx.capture.wrap(self.real(), WeakRefCallSource(self.source))

@@ -8,15 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from compiler_core.capture.values.base import UNBOUND, Value
 from compiler_core.errors import Unsupported
-from compiler_core.guards.sources import CellContents, FreeCell, Local, Source
+from compiler_core.guards.sources import CellContentsSource, FreeCellSource, LocalSource, Source
 
 if TYPE_CHECKING:
-    from compiler_core.capture.bytecode_emitter import Emitter
-    from compiler_core.capture.interpreter import Interpreter
+    from compiler_core.capture.values.interfaces import Emitter, Interpreter
 
 
 class CellValue(Value):
-    """A cell: made in the frame, or (with a source) of a closure outside."""
+    """A cell that the frame made, or, with a source, a cell of an outside closure."""
 
     def __init__(self, contents: Value | None = None, source: Source | None = None, real: Any = None) -> None:
         self._contents = contents
@@ -24,6 +23,7 @@ class CellValue(Value):
         self.real = real
 
     def get(self, tx: Interpreter) -> Value:
+        """Returns the contents."""
         if self._contents is None:
             assert self.source is not None
             try:
@@ -36,20 +36,25 @@ class CellValue(Value):
         return self._contents
 
     def is_empty(self) -> bool:
-        """Whether the frame left it so; of one from outside that is not known without a guard."""
+        """Whether the frame left it empty.  For a cell from outside it is not known without a guard."""
         return self._contents is UNBOUND
 
     @property
-    def is_looked_at(self) -> bool:
+    def is_read(self) -> bool:
+        """Whether capture has read or written the contents."""
         return self._contents is not None
 
     def contents_source(self) -> Source:
         assert self.source is not None
-        return Local(self.source.name) if isinstance(self.source, FreeCell) else CellContents(self.source)
+        return (
+            LocalSource(self.source.name)
+            if isinstance(self.source, FreeCellSource)
+            else CellContentsSource(self.source)
+        )
 
     def set(self, tx: Interpreter, value: Value) -> None:
         if self.source is not None:
-            tx.capture.effects.mutated(self)
+            tx.capture.effects.note_mutation(self)
         self._contents = value
 
     def children(self) -> Sequence[Value]:
@@ -57,14 +62,16 @@ class CellValue(Value):
             return ()
         return [self._contents]
 
-    def rebuild(self, emit: Emitter) -> None:
+    def reconstruct(self, emit: Emitter) -> None:
         contents = self.contents
-        at_once = contents is not None and (contents.source is not None or not contents.children())
-        emit.call_object(types.CellType, [contents] if at_once and contents is not None else [])
-        if contents is not None and not at_once:
-            emit.fill_later(self)
+        if contents is not None and (contents.source is not None or not contents.children()):
+            emit.call_object(types.CellType, [contents])
+            return
+        emit.call_object(types.CellType, [])
+        if contents is not None:  # they may contain the cell
+            emit.fill_cell_later(self)
 
     @property
     def contents(self) -> Value | None:
-        """What is known to lie in it; None for nothing."""
+        """The contents as far as they are known; None if the cell is empty or was not read."""
         return None if self._contents is UNBOUND else self._contents

@@ -1,4 +1,4 @@
-"""What reading, setting and deleting an attribute does where the class holds a descriptor for it."""
+"""Descriptors: reading, setting and deleting attributes for which the class has a descriptor."""
 
 from __future__ import annotations
 
@@ -7,37 +7,25 @@ import types
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from compiler_core.capture.values.base import Value, raised
-from compiler_core.capture.values.constant import NONE
-from compiler_core.capture.values.static import StaticValue
+from compiler_core.capture.values.base import Value, observed_exception
+from compiler_core.capture.values.builtin.constant import NONE
+from compiler_core.capture.values.builtin.static import StaticValue
+from compiler_core.capture.values.classes import ABSENT, is_data_descriptor, lookup_in_mro
 from compiler_core.capture.values.user.functions import FunctionValue, MethodValue
 from compiler_core.errors import Unsupported
-from compiler_core.guards.sources import ClassEntry, class_entry
+from compiler_core.guards.sources import ClassEntrySource
 
 if TYPE_CHECKING:
-    from compiler_core.capture.interpreter import Interpreter
-    from compiler_core.capture.values.user.objects import ObjectValue
-
-ABSENT: Any = object()
+    from compiler_core.capture.values.interfaces import Interpreter
+    from compiler_core.capture.values.user.object_attributes import InstanceValue
 
 
-def lookup(cls: type, name: str) -> Any:
-    """What `cls` or the first of its bases that has `name` holds, or ABSENT; its metaclass does not count."""
-    return class_entry(cls, name, ABSENT)
-
-
-def is_data_descriptor(obj: Any) -> bool:
-    return hasattr(type(obj), "__set__") or hasattr(type(obj), "__delete__")
-
-
-def is_descriptor(obj: Any) -> bool:
-    return hasattr(type(obj), "__get__")
-
-
-def read(tx: Interpreter, found: Any, name: str, instance: Value, cls: type, place: type | None = None) -> Value:
-    """``found.__get__(instance, cls)`` of the descriptor that `place`, a class among the bases, holds as `name`."""
+def descriptor_get(
+    tx: Interpreter, found: Any, name: str, instance: Value, cls: type, owner: type | None = None
+) -> Value:
+    """``found.__get__(instance, cls)``, where `found` is the entry `name` of `owner`, a class in the MRO of `cls`."""
     if isinstance(found, types.FunctionType):
-        return MethodValue(FunctionValue.outside(tx.capture, found, None), instance)
+        return MethodValue(FunctionValue.from_outside(tx.capture, found, None), instance)
     if isinstance(found, property):
         return _accessor(tx, found.fget, found, "getter", name, instance).call(tx, [instance], {})
     if isinstance(found, staticmethod):
@@ -47,12 +35,12 @@ def read(tx: Interpreter, found: Any, name: str, instance: Value, cls: type, pla
     if isinstance(found, functools._lru_cache_wrapper):
         return MethodValue(StaticValue(found), instance)
     if isinstance(found, functools.cached_property):
-        return _computed_once(tx, found, instance)
-    return _user_method(tx, found, name, place or cls, "__get__", [instance, StaticValue(cls)])
+        return _cached_property(tx, found, instance)
+    return _user_method(tx, found, name, owner or cls, "__get__", [instance, StaticValue(cls)])
 
 
-def write(tx: Interpreter, found: Any, name: str, instance: ObjectValue, value: Value) -> None:
-    """``found.__set__(instance, value)``"""
+def descriptor_set(tx: Interpreter, found: Any, name: str, instance: InstanceValue, value: Value) -> None:
+    """``found.__set__(instance, value)``."""
     if isinstance(found, types.MemberDescriptorType):
         instance.store(tx, name, value)
     elif isinstance(found, property):
@@ -61,8 +49,8 @@ def write(tx: Interpreter, found: Any, name: str, instance: ObjectValue, value: 
         _user_method(tx, found, name, instance.cls, "__set__", [instance, value])
 
 
-def delete(tx: Interpreter, found: Any, name: str, instance: ObjectValue) -> None:
-    """``found.__delete__(instance)``"""
+def descriptor_delete(tx: Interpreter, found: Any, name: str, instance: InstanceValue) -> None:
+    """``found.__delete__(instance)``."""
     if isinstance(found, types.MemberDescriptorType):
         instance.remove(tx, name)
     elif isinstance(found, property):
@@ -72,14 +60,17 @@ def delete(tx: Interpreter, found: Any, name: str, instance: ObjectValue) -> Non
 
 
 def _accessor(tx: Interpreter, function: Any, found: property, what: str, name: str, instance: Value) -> Value:
+    """Returns the getter, setter or deleter `function` of a property; raises if it has none."""
     if function is not None:
         return tx.capture.wrap_static(function)
     if type(found) is not property:
         raise Unsupported("exception", f"{name} has no {what}")
-    raise raised(AttributeError, f"property {name!r} of {instance.python_type().__qualname__!r} object has no {what}")
+    raise observed_exception(
+        AttributeError, f"property {name!r} of {instance.python_type().__qualname__!r} object has no {what}"
+    )
 
 
-def _computed_once(tx: Interpreter, found: functools.cached_property[Any], instance: Value) -> Value:
+def _cached_property(tx: Interpreter, found: functools.cached_property[Any], instance: Value) -> Value:
     value = tx.capture.wrap_static(found.func).call(tx, [instance], {})
     if found.attrname is None:
         raise Unsupported("exception", "a cached_property without a name")
@@ -88,29 +79,29 @@ def _computed_once(tx: Interpreter, found: functools.cached_property[Any], insta
 
 
 def _user_method(tx: Interpreter, found: Any, name: str, cls: type, method: str, args: Sequence[Value]) -> Value:
-    """Call a method of a descriptor whose class is the user's."""
-    source = ClassEntry(tx.capture.held(cls, cls.__qualname__), name)
+    """Calls a method of a descriptor whose class is the user's."""
+    source = ClassEntrySource(tx.capture.held(cls, cls.__qualname__), name)
     descriptor = tx.capture.wrap(found, source)
-    function = descriptor.special(tx, method)
+    function = descriptor.special_method(tx, method)
     if function is None:
         raise Unsupported("unsupported attribute", f"{cls.__name__}.{name}, a {type(found).__name__}")
     return function.call(tx, args, {})
 
 
-def of_class(tx: Interpreter, cls: type, name: str) -> Value | None:
-    """``cls.name`` where code of the user's decides; None where Python's own lookup will do."""
+def class_attribute(tx: Interpreter, cls: type, name: str) -> Value | None:
+    """Returns ``cls.name`` if a descriptor or metaclass of the user's computes it, else None."""
     meta, owner = type(cls), StaticValue(cls)
-    on_meta = lookup(meta, name) if meta is not type else ABSENT
+    on_meta = lookup_in_mro(meta, name) if meta is not type else ABSENT
     if on_meta is not ABSENT and _is_code(on_meta) and is_data_descriptor(on_meta):
-        return read(tx, on_meta, name, owner, meta)
-    own = lookup(cls, name)
-    if own is not ABSENT:
-        is_users = isinstance(getattr(type(own), "__get__", None), types.FunctionType)
-        if not is_users or isinstance(own, functools.cached_property):
+        return descriptor_get(tx, on_meta, name, owner, meta)
+    on_class = lookup_in_mro(cls, name)
+    if on_class is not ABSENT:
+        is_user_descriptor = isinstance(getattr(type(on_class), "__get__", None), types.FunctionType)
+        if not is_user_descriptor or isinstance(on_class, functools.cached_property):
             return None
-        return _user_method(tx, own, name, cls, "__get__", [NONE, owner])
+        return _user_method(tx, on_class, name, cls, "__get__", [NONE, owner])
     if on_meta is not ABSENT and _is_code(on_meta):
-        return read(tx, on_meta, name, owner, meta)
+        return descriptor_get(tx, on_meta, name, owner, meta)
     return None
 
 

@@ -1,4 +1,4 @@
-"""Generators of the program's: each an interpreter of its own that stops at every yield."""
+"""Generators that the program defines.  Each has its own interpreter, which stops at every yield."""
 
 from __future__ import annotations
 
@@ -7,28 +7,33 @@ import types
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from compiler_core.capture.values.base import Raised, Value, raised
+from compiler_core.capture.values.base import ObservedException, Value, observed_exception
+from compiler_core.capture.values.builtin.constant import NONE, ConstantValue
 from compiler_core.capture.values.builtin.iterators import IteratorValue
-from compiler_core.capture.values.constant import NONE, ConstantValue
-from compiler_core.capture.values.exceptions import ExceptionValue, as_exception
-from compiler_core.capture.values.user.functions import FunctionValue, MethodOfValue
+from compiler_core.capture.values.builtin.methods import NamedMethodValue
+from compiler_core.capture.values.user.exceptions import ExceptionValue, as_exception, exception_value
+from compiler_core.capture.values.user.functions import FunctionValue
 from compiler_core.errors import Unsupported
 
 if TYPE_CHECKING:
-    from compiler_core.capture.bytecode_emitter import Emitter
-    from compiler_core.capture.interpreter import Interpreter
+    from compiler_core.capture.values.interfaces import Emitter, GeneratorBody, Interpreter
 
 
 class GeneratorValue(IteratorValue):
-    """A generator: `body` runs from one yield to the next.  One that has begun cannot be carried across a break."""
+    """A generator: `body` runs from one yield to the next.
+
+    A generator that has started cannot be reconstructed after a graph break.
+    """
+
+    always_true = True
 
     def __init__(
-        self, body: Interpreter, function: FunctionValue, args: Sequence[Value], kwargs: dict[str, Value]
+        self, body: GeneratorBody, function: FunctionValue, args: Sequence[Value], kwargs: dict[str, Value]
     ) -> None:
         super().__init__([])
         self.body = body
-        self.made_by = (function, args, kwargs)
-        self.made_at = body.root.mark
+        self.creating_call = (function, args, kwargs)
+        self.creation_mark = body.root.stop_point
         self.started = self.running = self.finished = False
 
     def __repr__(self) -> str:
@@ -37,85 +42,83 @@ class GeneratorValue(IteratorValue):
     def python_type(self) -> type:
         return types.GeneratorType
 
-    def truth(self, tx: Interpreter) -> bool:
-        return True
-
     # --- running
 
     def next_value(self, tx: Interpreter) -> Value | None:
-        tx.capture.count_round()
+        tx.capture.count_iteration()
         return self.send(tx, NONE)
 
     def send(self, tx: Interpreter, value: Value) -> Value | None:
-        """What it yields next, None where it returns instead (`result` has its value)."""
+        """Runs to the next yield; returns the yielded value, or None if it returns (see `return_value`)."""
         if not self.started and not self.finished:
             if not tx.is_none(value):
-                raise raised(TypeError, "can't send non-None value to a just-started generator")
-            self.started = True  # its first instruction pushes the None that it is sent
+                raise observed_exception(TypeError, "can't send non-None value to a just-started generator")
+            self.started = True  # the first instruction of its body pushes None itself
         elif not self.finished and not self.running:
             self.body.push(value)
         return self._run(tx, None)
 
     def throw(self, tx: Interpreter, exception: ExceptionValue) -> Value | None:
-        """Raise `exception` where it yields; what it yields next, None where it returns instead."""
+        """Raises `exception` at the yield; returns the next yielded value, or None if it returns."""
         if not self.started or self.finished:
             self.started = self.finished = True
-            raise Raised(exception)
-        if not self.running and self.body.delegates():
+            raise ObservedException(exception)
+        if not self.running and self.body.is_delegating():
             return self._throw_into(tx, self.body.stack[-1], exception)
-        return self._run(tx, Raised(exception))
+        return self._run(tx, ObservedException(exception))
 
     def _throw_into(self, tx: Interpreter, inner: Value, exception: ExceptionValue) -> Value | None:
-        """It stands in ``yield from inner``, which is asked first."""
+        """Throws into `inner`, to which the generator delegates by ``yield from``."""
         if not isinstance(inner, GeneratorValue):
             raise Unsupported("generator", f"throw() into yield from {inner}")
         try:
             if issubclass(exception.cls, GeneratorExit):
                 inner.method_close(tx)
-                raise Raised(exception)
+                raise ObservedException(exception)
             found = inner.throw(tx, exception)
-        except Raised as error:
+        except ObservedException as error:
             return self._run(tx, error)
         if found is None:
-            self.body.delegate_ended(inner.result())
+            self.body.finish_delegation(inner.return_value())
             return self._run(tx, None)
         return found
 
-    def _run(self, tx: Interpreter, thrown: Raised | None) -> Value | None:
+    def _run(self, tx: Interpreter, thrown: ObservedException | None) -> Value | None:
         if self.running:
-            raise raised(ValueError, "generator already executing")
+            raise observed_exception(ValueError, "generator already executing")
         if self.finished:
             self.body.returned = NONE
             return None
-        body, at = self.body, tx.capture.at
-        body.called_by(tx)
+        body, location = self.body, tx.capture.location
+        body.set_caller(tx)
         self.running = True
         try:
             found = body.run_to_yield(thrown)
-        except Raised as error:
-            tx.capture.working, tx.capture.at = tx, at
+        except ObservedException as error:
+            tx.capture.current_tx, tx.capture.location = tx, location
             self.finished, self.running = True, False
-            self._note_block(tx)
-            raise _left_by(error) from None
-        tx.capture.working, tx.capture.at = tx, at
+            self._track_suspension(tx)
+            raise _convert_stop_iteration(error) from None
+        tx.capture.current_tx, tx.capture.location = tx, location
         self.finished, self.running = found is None, False
-        self._note_block(tx)
+        self._track_suspension(tx)
         return found
 
-    def _note_block(self, tx: Interpreter) -> None:
-        if not self.finished and self.body.in_block() and not _passes_exit_on(self.body):
-            tx.capture.suspended[self] = self.made_at
+    def _track_suspension(self, tx: Interpreter) -> None:
+        """Registers a generator that is suspended in a block whose exit code runs when Python drops it."""
+        if not self.finished and self.body.is_in_try_block() and not _only_passes_generator_exit(self.body):
+            tx.capture.open_generators[self] = self.creation_mark
         else:
-            tx.capture.suspended.pop(self, None)
+            tx.capture.open_generators.pop(self, None)
 
-    def result(self) -> Value:
+    def return_value(self) -> Value:
         return self.body.returned or NONE
 
     # --- methods
 
     def get_attr(self, tx: Interpreter, name: str) -> Value:
         if name in ("send", "throw", "close", "__next__", "__iter__"):
-            return MethodOfValue(self, name)
+            return NamedMethodValue(self, name)
         return super().get_attr(tx, name)
 
     def call_method(self, tx: Interpreter, name: str, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
@@ -135,7 +138,7 @@ class GeneratorValue(IteratorValue):
         return self._value_or_stop(tx, self.send(tx, value))
 
     def method_throw(self, tx: Interpreter, what: Value, value: Value | None = None, _: Value | None = None) -> Value:
-        """The traceback, which only Python has, changes nothing here."""
+        """``generator.throw(...)``; a traceback argument is ignored."""
         if value is not None and not tx.is_none(value):
             if not isinstance(value, ExceptionValue):
                 raise Unsupported("generator", "throw() with arguments of the exception")
@@ -148,66 +151,74 @@ class GeneratorValue(IteratorValue):
             return NONE
         try:
             yielded = self.throw(tx, ExceptionValue(GeneratorExit))
-        except Raised as error:
+        except ObservedException as error:
             if error.matches(GeneratorExit):
                 return NONE
             raise
         if yielded is not None:
-            raise raised(RuntimeError, "generator ignored GeneratorExit")
-        return self.result() if sys.version_info >= (3, 13) else NONE
+            raise observed_exception(RuntimeError, "generator ignored GeneratorExit")
+        return self.return_value() if sys.version_info >= (3, 13) else NONE
 
     def _value_or_stop(self, tx: Interpreter, found: Value | None) -> Value:
         if found is None:
-            raise self.stop(tx)
+            raise self.stop_iteration(tx)
         return found
 
     # --- across a break
 
     def children(self) -> Sequence[Value]:
-        function, args, kwargs = self.made_by
+        function, args, kwargs = self.creating_call
         return () if self.started else [function, *args, *kwargs.values()]
 
-    def rebuild(self, emit: Emitter) -> None:
-        """One that nothing has asked for a value is made by the same call."""
+    def reconstruct(self, emit: Emitter) -> None:
+        """Repeats the call that made a generator that has not started."""
         if self.started or self.finished:
-            raise Unsupported("generator", f"{self}, which is suspended, across a break")
-        function, args, kwargs = self.made_by
+            raise Unsupported("generator", f"{self} is suspended and cannot be reconstructed after a graph break")
+        function, args, kwargs = self.creating_call
         emit.call_value(function, args, kwargs)
 
 
-_SILENT = frozenset(
+_PASSIVE_OPCODES = frozenset(
     "PUSH_EXC_INFO LOAD_GLOBAL BUILD_TUPLE CHECK_EXC_MATCH COPY POP_EXCEPT NOP CALL_INTRINSIC_1".split()
 )
 
 
-def _passes_exit_on(body: Interpreter) -> bool:
-    """Whether all that happens when Python drops the generator where it stands is that handlers for
-    builtin classes of exceptions let the GeneratorExit pass, so that it does not matter when."""
-    at = body.instructions[body.pc - 1]
-    while at.handler is not None:
-        at = at.handler.target
-        while at.opname != "RERAISE":
-            if at.opname == "LOAD_GLOBAL" and not _is_builtin_exception(body, str(at.argval)):
+def _only_passes_generator_exit(body: GeneratorBody) -> bool:
+    """Whether the handlers around the present yield only let a GeneratorExit pass.
+
+    They do if they test for builtin subclasses of Exception.  Then it does not matter when Python drops the generator.
+    """
+    instruction = body.instructions[body.pc - 1]
+    while instruction.handler is not None:
+        instruction = instruction.handler.target
+        while instruction.opname != "RERAISE":
+            if instruction.opname == "LOAD_GLOBAL" and not _is_builtin_exception(body, str(instruction.argval)):
                 return False
-            if at.opname not in _SILENT and not (at.target is not None and at.opname.endswith("IF_FALSE")):
+            is_test = instruction.target is not None and instruction.opname.endswith("IF_FALSE")
+            if instruction.opname not in _PASSIVE_OPCODES and not is_test:
                 return False
-            at = at.target or body.instructions[body.index[at] + 1]
+            instruction = instruction.target or body.instructions[body.index[instruction] + 1]
     return True
 
 
-def _is_builtin_exception(body: Interpreter, name: str) -> bool:
+def _is_builtin_exception(body: GeneratorBody, name: str) -> bool:
     found = None if name in body.f_globals else body.f_builtins.get(name)
     return isinstance(found, type) and issubclass(found, Exception)
 
 
-def _left_by(error: Raised) -> Raised:
+def _convert_stop_iteration(error: ObservedException) -> ObservedException:
     """A StopIteration that leaves a generator's body becomes a RuntimeError (PEP 479)."""
-    return Raised(generator_raised(error.exception), again=True) if error.matches(StopIteration) else error
+    return (
+        ObservedException(runtime_error_from_stop(exception_value(error)), has_context=True)
+        if error.matches(StopIteration)
+        else error
+    )
 
 
-def generator_raised(exception: Value) -> ExceptionValue:
+def runtime_error_from_stop(exception: Value) -> ExceptionValue:
+    """Returns the RuntimeError that replaces a StopIteration raised in a generator's body."""
     assert isinstance(exception, ExceptionValue)
-    made = ExceptionValue(RuntimeError, [ConstantValue("generator raised StopIteration")])
-    made.set_cause(exception)
-    made.set_context(exception)
-    return made
+    error = ExceptionValue(RuntimeError, [ConstantValue("generator raised StopIteration")])
+    error.set_cause(exception)
+    error.set_context(exception)
+    return error

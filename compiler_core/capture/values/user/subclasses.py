@@ -1,7 +1,7 @@
-"""Instances of users' subclasses of Python's containers: namedtuples, `ModelOutput`-like dicts and the like.
+"""Instances of users' subclasses of Python's containers, such as namedtuples and dicts like `ModelOutput`.
 
-Such an object has attributes as any other, and contents, which are a value of the builtin class
-that it derives from.  What its class does not define in Python is done to the contents.
+Such an object has attributes like any other, and contents: the value of an instance of the builtin class.  Methods
+that its class does not define in Python are called on the contents.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from compiler_core.capture.values.base import UNBOUND, Value
+from compiler_core.capture.values.builtin.constant import NONE
 from compiler_core.capture.values.builtin.mappings import CONTAINERS, DictValue, key_value
 from compiler_core.capture.values.builtin.sequences import SequenceValue, TupleValue, field_index
-from compiler_core.capture.values.constant import NONE
-from compiler_core.capture.values.static import StaticValue
-from compiler_core.capture.values.user.objects import BUILTIN_METHODS, ObjectValue
-from compiler_core.capture.values.user.super import BoundBuiltin
+from compiler_core.capture.values.builtin.static import StaticValue
+from compiler_core.capture.values.user.object_attributes import BUILTIN_METHODS
+from compiler_core.capture.values.user.objects import ObjectValue
+from compiler_core.capture.values.user.super import BoundBuiltinValue
 from compiler_core.errors import Unsupported
 from compiler_core.guards.lifetimes import is_python_class, weak_cache
 from compiler_core.guards.sources import Source
 
 if TYPE_CHECKING:
-    from compiler_core.capture.bytecode_emitter import Emitter
-    from compiler_core.capture.interpreter import Interpreter
+    from compiler_core.capture.values.interfaces import Emitter, Interpreter
 
 
 class SubclassValue(ObjectValue):
@@ -38,44 +38,44 @@ class SubclassValue(ObjectValue):
         contents.owner = self
 
     @classmethod
-    def outside(cls, obj: Any, source: Source) -> SubclassValue:
-        made: Any = type(obj)
-        base: Any = container_base(made)
+    def from_outside(cls, obj: Any, source: Source) -> SubclassValue:
+        obj_class: Any = type(obj)
+        base: Any = container_base(obj_class)
         assert base is not None
         return cls(type(obj), CONTAINERS[base](None, base, source, obj), obj, source)
 
-    def special(self, tx: Interpreter, name: str) -> Value | None:
+    def special_method(self, tx: Interpreter, name: str) -> Value | None:
         found = inspect.getattr_static(self.cls, name, None)
-        return BoundBuiltin(found, self) if _of_container(found) else super().special(tx, name)
+        return BoundBuiltinValue(found, self) if _of_container(found) else super().special_method(tx, name)
 
     def _class_attr(self, tx: Interpreter, name: str, found: Any) -> Value:
-        return BoundBuiltin(found, self) if _of_container(found) else super()._class_attr(tx, name, found)
+        return BoundBuiltinValue(found, self) if _of_container(found) else super()._class_attr(tx, name, found)
 
-    def _descriptor(self, tx: Interpreter, name: str, descriptor: Any) -> Value | None:
+    def _read_descriptor(self, tx: Interpreter, name: str, descriptor: Any) -> Value | None:
         if getattr(descriptor, "__objclass__", None) in (deque, defaultdict):
             return self.contents.get_attr(tx, name)
         index = field_index(descriptor)
-        return super()._descriptor(tx, name, descriptor) if index is None else self.contents.items(tx)[index]
+        return super()._read_descriptor(tx, name, descriptor) if index is None else self.contents.unpack(tx)[index]
 
     def call_builtin(self, tx: Interpreter, descriptor: Any, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
-        """A method of the builtin class that this one derives from."""
+        """Calls a method of the builtin class that this class derives from."""
         name, base = descriptor.__name__, self.contents.cls
         if inspect.getattr_static(base, name, None) is not descriptor:
             raise Unsupported("unsupported call", f"{descriptor.__qualname__} of a {self.cls.__name__}")
         if name == "__getitem__" and isinstance(self.contents, DictValue):
-            missing = self.special(tx, "__missing__")
+            missing = self.special_method(tx, "__missing__")
             if missing is not None and not self.contents.contains(tx, args[0]):
                 return missing.call(tx, args, {})
-        if base not in (dict, list, tuple) and name in _MAKE_SUBCLASS:
+        if base not in (dict, list, tuple) and name in _NEW_INSTANCE_METHODS:
             raise Unsupported("unsupported call", f"{descriptor.__qualname__} of a {self.cls.__name__}")
         if name in ("__or__", "__ror__", "copy"):
             contents_of(self)
-        if base is OrderedDict and name not in _ON_CONTENTS and not _stores_as_builtin(self.cls):
-            return self._through_class(tx, name, args, kwargs)
+        if base is OrderedDict and name not in _CONTENTS_METHODS and not _has_builtin_item_access(self.cls):
+            return self._call_ordered_dict(tx, name, args, kwargs)
         return self.contents.call_method(tx, name, list(args), kwargs)
 
-    def _through_class(self, tx: Interpreter, name: str, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
-        """OrderedDict's C code calls the methods of the subclass."""
+    def _call_ordered_dict(self, tx: Interpreter, name: str, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        """Calls a method of OrderedDict whose C code calls ``__setitem__`` of the subclass."""
         if name not in ("update", "__init__"):
             raise Unsupported("unsupported call", f"OrderedDict.{name} of a {self.cls.__name__}")
         added = DictValue({})
@@ -84,35 +84,35 @@ class SubclassValue(ObjectValue):
             self.set_item(tx, key_value(tx, key), value)
         return NONE
 
-    def pairs(self, tx: Interpreter) -> Iterator[tuple[Any, Value]]:
-        copied = self.contents.cls is dict and inspect.getattr_static(self.cls, "__iter__") is vars(dict)["__iter__"]
-        if copied and isinstance(self.contents, DictValue):  # Python, too, leaves out the methods of the class
+    def mapping_pairs(self, tx: Interpreter) -> Iterator[tuple[Any, Value]] | None:
+        is_copied = self.contents.cls is dict and inspect.getattr_static(self.cls, "__iter__") is vars(dict)["__iter__"]
+        if is_copied and isinstance(self.contents, DictValue):  # Python does not call methods of the class either
             return iter(list(self.contents.mapping(tx).items()))
-        return super().pairs(tx)
+        return super().mapping_pairs(tx)
 
     def children(self) -> Sequence[Value]:
         return [*self.contents.children(), *super().children()]
 
-    def rebuild(self, emit: Emitter) -> None:
+    def reconstruct(self, emit: Emitter) -> None:
         values = {k: v for k, v in self.stored.items() if v is not UNBOUND}
-        plain = self.contents.plain()
+        plain = self.contents.as_builtin()
         emit.call_object(
             make_subclass, [StaticValue(self.cls), StaticValue(self.contents.cls), plain, DictValue(values)]
         )
 
 
 def contents_of(value: Value) -> Value:
-    """The builtin container in an instance of a user's subclass of it."""
+    """Returns the builtin container in an instance of a user's subclass of it; other values unchanged."""
     if not isinstance(value, SubclassValue):
         return value
     is_dict = isinstance(value.contents, DictValue)
     if is_dict and not _of_container(inspect.getattr_static(value.cls, "__iter__")):
-        raise Unsupported("unsupported operation", f"a {value.cls.__name__}, a dict with its own __iter__")
+        raise Unsupported("unsupported operation", f"a {value.cls.__name__}, a dict that overrides __iter__")
     return value.contents
 
 
-# what these return is of the subclass again, which they call
-_MAKE_SUBCLASS = ("copy", "__copy__", "__or__", "__ror__", "__add__", "__mul__", "__rmul__")
+# methods that return a new instance of the subclass, by calling the class
+_NEW_INSTANCE_METHODS = ("copy", "__copy__", "__or__", "__ror__", "__add__", "__mul__", "__rmul__")
 
 
 def _of_container(found: Any) -> bool:
@@ -120,44 +120,44 @@ def _of_container(found: Any) -> bool:
     return isinstance(found, BUILTIN_METHODS) and found.__objclass__ is not object
 
 
-# methods of OrderedDict that go to the contents, whatever the subclass defines
-_ON_CONTENTS = frozenset(
+# methods of OrderedDict that call no methods of the subclass
+_CONTENTS_METHODS = frozenset(
     "__getitem__ __setitem__ __delitem__ __contains__ __len__ __iter__ __reversed__ keys values items get clear "
     "move_to_end".split()
 )
 
 
-def _stores_as_builtin(cls: type) -> bool:
+def _has_builtin_item_access(cls: type) -> bool:
     names = ("__setitem__", "__getitem__", "__delitem__")
     return all(isinstance(inspect.getattr_static(cls, n), BUILTIN_METHODS) for n in names)
 
 
 @weak_cache
 def container_base(cls: Any) -> type | None:
-    """The builtin container that `cls` is a subclass of, where all between the two is Python."""
+    """Returns the builtin container that `cls` derives from, if all classes between the two are Python classes."""
     base = next((c for c in cls.__mro__ if not is_python_class(c)), object)
     return base if base in CONTAINERS and base is not cls else None
 
 
 def make_subclass(cls: type, base: Any, contents: Any, attributes: dict[str, Any]) -> Any:
-    """Called by generated code to make an instance that the frame made."""
-    made = base.__new__(cls, contents) if base is tuple else base.__new__(cls)
+    """Called by generated code: makes an instance that the frame made."""
+    instance = base.__new__(cls, contents) if base is tuple else base.__new__(cls)
     if base is deque:
-        base.__init__(made, contents, contents.maxlen)
+        base.__init__(instance, contents, contents.maxlen)
     elif base is list:
-        base.extend(made, contents)
+        base.extend(instance, contents)
     elif base is not tuple:
         for key, value in contents.items():
-            base.__setitem__(made, key, value)
+            base.__setitem__(instance, key, value)
     if base is defaultdict:
-        made.default_factory = contents.default_factory
+        instance.default_factory = contents.default_factory
     for name, value in attributes.items():
-        object.__setattr__(made, name, value)
-    return made
+        object.__setattr__(instance, name, value)
+    return instance
 
 
 def new_instance(tx: Interpreter, cls: type, args: Sequence[Value]) -> SubclassValue:
-    """``base.__new__(cls, *args)``: only a tuple takes its contents here."""
+    """``base.__new__(cls, *args)``.  Only tuples get their contents from ``__new__``."""
     base: Any = container_base(cls)
     if base is tuple:
         return SubclassValue(cls, TupleValue(list(tx.list_of(args[0])) if args else []))

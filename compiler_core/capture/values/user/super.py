@@ -1,4 +1,4 @@
-"""``super()``, and methods of builtin classes bound to users' objects."""
+"""``super()``, and methods of builtin classes that are bound to objects of users' classes."""
 
 from __future__ import annotations
 
@@ -7,66 +7,65 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from compiler_core.capture.values.base import Value
-from compiler_core.capture.values.static import StaticValue
-from compiler_core.capture.values.user.classes import guard_class
-from compiler_core.capture.values.user.descriptors import is_descriptor, read
+from compiler_core.capture.values.builtin.static import StaticValue
+from compiler_core.capture.values.classes import guard_class_attribute, is_descriptor
+from compiler_core.capture.values.user.descriptors import descriptor_get
 from compiler_core.capture.values.user.functions import FunctionValue, MethodValue
-from compiler_core.capture.values.user.objects import BUILTIN_METHODS
+from compiler_core.capture.values.user.object_attributes import BUILTIN_METHODS
 from compiler_core.errors import Unsupported
-from compiler_core.guards.sources import Attribute
+from compiler_core.guards.sources import AttrSource
 
 if TYPE_CHECKING:
-    from compiler_core.capture.bytecode_emitter import Emitter
-    from compiler_core.capture.interpreter import Interpreter
+    from compiler_core.capture.values.interfaces import Emitter, Interpreter
 
 
 class SuperValue(Value):
-    """``super(after, owner)``, where `owner` is an object, or a class in its classmethods."""
+    """``super(after, owner)``.  `owner` is an object, or, in classmethods, a class."""
 
     def __init__(self, after: type, owner: Value) -> None:
         self.after = after
         self.owner = owner
 
     @classmethod
-    def of(cls, tx: Interpreter, after: type, owner: Value) -> SuperValue:
-        """``super(after, owner)``: what follows `after` depends on the class of `owner`."""
-        owner.look(tx)
-        made = cls(after, owner)
-        if not (isinstance(after, type) and (made._is_of_class or after in owner.python_type().__mro__)):
+    def create(cls, tx: Interpreter, after: type, owner: Value) -> SuperValue:
+        """Makes ``super(after, owner)``, with a guard on the class of `owner`."""
+        owner.install_guards(tx)
+        value = cls(after, owner)
+        if not (isinstance(after, type) and (value._is_class_owner or after in owner.python_type().__mro__)):
             raise Unsupported("exception", "super(type, obj): obj must be an instance or subtype of type")
-        return made
+        return value
 
     @property
-    def _is_of_class(self) -> bool:
+    def _is_class_owner(self) -> bool:
         owner = self.owner.obj if isinstance(self.owner, StaticValue) else None
         return isinstance(owner, type) and issubclass(owner, self.after)
 
     def get_attr(self, tx: Interpreter, name: str) -> Value:
-        start = self.owner.constant(tx) if self._is_of_class else self.owner.python_type()
+        start = self.owner.constant(tx) if self._is_class_owner else self.owner.python_type()
         mro = start.__mro__
         if self.after not in mro:
             raise Unsupported("unsupported attribute", f"super().{name} in a metaclass")
         for cls in mro[mro.index(self.after) + 1 :]:
             if name in cls.__dict__:
                 found = cls.__dict__[name]
-                guard_class(tx, cls, name, found)
-                return (
-                    self._of_class(tx, found, name) if self._is_of_class else self._bound(tx, found, name, start, cls)
-                )
+                guard_class_attribute(tx, cls, name, found)
+                if self._is_class_owner:
+                    return self._read_from_class(tx, found, name)
+                return self._bind(tx, found, name, start, cls)
         raise Unsupported("exception", f"super has no attribute {name!r}")
 
-    def _bound(self, tx: Interpreter, found: Any, name: str, start: type, cls: type) -> Value:
+    def _bind(self, tx: Interpreter, found: Any, name: str, start: type, cls: type) -> Value:
         if isinstance(found, BUILTIN_METHODS):
-            return BoundBuiltin(found, self.owner)
+            return BoundBuiltinValue(found, self.owner)
         if isinstance(found, types.BuiltinFunctionType):  # a builtin class's __new__
             return StaticValue(found)
         if is_descriptor(found):
-            return read(tx, found, name, self.owner, start, cls)
-        return tx.capture.wrap_attribute(found, Attribute(tx.capture.held(cls, cls.__qualname__), name))
+            return descriptor_get(tx, found, name, self.owner, start, cls)
+        return tx.capture.wrap_attribute(found, AttrSource(tx.capture.held(cls, cls.__qualname__), name))
 
-    def _of_class(self, tx: Interpreter, found: Any, name: str) -> Value:
+    def _read_from_class(self, tx: Interpreter, found: Any, name: str) -> Value:
         if isinstance(found, types.FunctionType):
-            return FunctionValue.outside(tx.capture, found, None)
+            return FunctionValue.from_outside(tx.capture, found, None)
         if isinstance(found, staticmethod):
             return tx.capture.wrap_static(found.__func__)
         if isinstance(found, classmethod):
@@ -74,18 +73,20 @@ class SuperValue(Value):
         if isinstance(found, (types.BuiltinFunctionType, *BUILTIN_METHODS)):
             return StaticValue(found)
         if isinstance(found, types.ClassMethodDescriptorType):  # object.__init_subclass__
-            return BoundBuiltin(found, self.owner)
+            return BoundBuiltinValue(found, self.owner)
         raise Unsupported("unsupported attribute", f"super().{name} of a class")
 
     def children(self) -> Sequence[Value]:
         return [self.owner]
 
-    def rebuild(self, emit: Emitter) -> None:
+    def reconstruct(self, emit: Emitter) -> None:
         emit.call_object(super, [StaticValue(self.after), self.owner])
 
 
-class BoundBuiltin(Value):
-    """A method of a builtin class, bound to an object of the user's: ``super().__setitem__``."""
+class BoundBuiltinValue(Value):
+    """A method of a builtin class bound to an object of a user's class, such as ``super().__setitem__``."""
+
+    always_true = True
 
     def __init__(self, descriptor: Any, owner: Value) -> None:
         self.descriptor = descriptor
@@ -98,14 +99,11 @@ class BoundBuiltin(Value):
         is_slot = isinstance(self.descriptor, types.WrapperDescriptorType)
         return types.MethodWrapperType if is_slot else types.BuiltinMethodType
 
-    def truth(self, tx: Interpreter) -> bool:
-        return True
-
     def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
         return StaticValue(self.descriptor).call(tx, [self.owner, *args], kwargs)
 
     def children(self) -> Sequence[Value]:
         return [self.owner]
 
-    def rebuild(self, emit: Emitter) -> None:
+    def reconstruct(self, emit: Emitter) -> None:
         emit.call_object(self.descriptor.__get__, [self.owner])

@@ -1,12 +1,16 @@
-/** The bar on top: what came of the cell in numbers, each of which leads to what it counts. */
+/**
+ * The bar at the top of the explorer: the title and counts of graphs, graph breaks, kernels and so on. A count is a
+ * button.
+ */
 
-import { bytes, h, plural } from "../dom/dom";
-import { failuresOf } from "../model/failures";
-import type { Compile, GraphBreak, ItemId } from "../model/record";
-import type { PaneName, State } from "../model/state";
+import { h } from "../dom/elements";
+import { bytes, plural } from "../dom/format";
+import type { PaneName } from "../model/content";
+import type { Compile, Record as CutawayRecord, ItemId, Problem } from "../model/record/record";
+import type { State } from "../model/state";
 
-/** A place that a number counts. */
-interface Place {
+/** What a press on a count shows: a compile, a pane and a line to pin. */
+interface Target {
   compile: string;
   pane: PaneName;
   line: ItemId | null;
@@ -16,20 +20,20 @@ interface Count {
   text: string;
   title: string;
   tone: Tone;
-  places: Place[];
+  targets: Target[];
 }
 
-/** How a count looks: something failed, something is worth a look, or it is a fact. */
+/** How a count is coloured: a failure, a warning, or plain. */
 type Tone = "bad" | "warns" | "";
 
-/** The title, the counts, and what else stands in the bar. */
-export function bar(state: State, ...more: HTMLElement[]): HTMLElement {
-  const counts = h("span", { class: "counts" }, ...countsOf(state).map((count) => button(state, count)));
+/** Creates the bar: the title, the counts, and `more` controls. */
+export function createBar(state: State, ...more: HTMLElement[]): HTMLElement {
+  const counts = h("span", { class: "counts" }, ...countsOf(state).map((count) => countButton(state, count)));
   return h("header", { class: "bar" }, h("b", {}, state.record.title || "Cutaway"), counts, ...more);
 }
 
-/** Each press goes to the next of the places. */
-function button(state: State, { text, title, tone, places }: Count): HTMLElement {
+/** Creates the button of a count; each press goes to the next of its targets. */
+function countButton(state: State, { text, title, tone, targets: places }: Count): HTMLElement {
   let next = 0;
   const go = () => {
     state.goTo(places[next]);
@@ -40,78 +44,80 @@ function button(state: State, { text, title, tone, places }: Count): HTMLElement
 
 function countsOf({ record, links }: State): Count[] {
   const compiles = record.frames.flatMap((frame) => frame.compiles);
-  const place = (compile: Compile, pane: PaneName, line: ItemId | null = null) => ({ compile: compile.id, pane, line });
-  const graphs = compiles.filter((c) => c.artifacts.some((a) => a.pane === "captured"));
-  const breaks = breakPlaces(compiles);
-  const again = compiles.filter((c) => c.cause);
-  const failures = failuresOf(record);
-  const saving = compiles.filter((c) => c.partition?.saved_count);
-  const kernels = compiles.filter((c) => c.kernels.length);
-  const all: [Place[], string, string, Tone][] = [
-    [
-      failures.map(({ compile, failure }) => place(compile, "overview", failure.line)),
-      plural(failures.length, "failure"),
-      "What failed in the compiler; the program ran all the same",
-      "bad",
-    ],
-    [graphs.map((c) => place(c, "captured")), plural(graphs.length, "graph"), "Go through the captured graphs", ""],
-    [
-      breaks.map(([c, b]) => place(c, "overview", lineOf(b))),
-      plural(breaks.length, "graph break"),
-      "Where graphs broke, why, and what to write instead",
-      "warns",
-    ],
-    [
-      again.map((c) => place(c, "overview", c.cause?.line ?? null)),
-      plural(again.length, "recompile"),
-      "Why it was compiled again: the guard that failed",
-      "warns",
-    ],
-    [
-      saving.map((c) => place(c, "partition")),
-      `${bytes(savedBytes(saving))} saved`,
-      "What is kept for the backward, and why",
-      "",
-    ],
-    [
-      kernels.map((c) => place(c, "costs")),
-      plural(kernelCount(kernels), "kernel"),
-      "Which kernels and lines cost most",
-      "",
-    ],
+  const knownLine = (line: ItemId | null) => (line !== null && links.has(line) ? line : null);
+  const counts = [
+    problemCount(record, "failure", "failure", "Failures of the compiler; the program ran all the same"),
+    graphCount(compiles),
+    problemCount(record, "graph break", "graph break", "Where and why graphs broke, and what to write instead"),
+    problemCount(record, "recompile", "recompile", "Why code was recompiled: the guard that failed"),
+    problemCount(record, "plain Python", "frame in plain Python", "Functions that are not compiled, and why"),
+    problemCount(
+      record,
+      "no CUDA graph",
+      "graph without CUDA graph",
+      "Graphs whose launches are not replayed, and why",
+    ),
+    savedCount(compiles),
+    kernelCount(compiles),
   ];
-  const known = (line: ItemId | null) => (line !== null && links.has(line) ? line : null);
-  return all
-    .filter(([places]) => places.length)
-    .map(([places, text, title, tone]) => ({
-      text,
-      title,
-      tone,
-      places: places.map((each) => ({ ...each, line: known(each.line) })),
+  return counts
+    .filter(({ targets }) => targets.length)
+    .map((count) => ({
+      ...count,
+      targets: count.targets.map((target) => ({ ...target, line: knownLine(target.line) })),
     }));
 }
 
-/** The lines that broke a graph, however many compiles met them. */
-function breakPlaces(compiles: Compile[]): [Compile, GraphBreak][] {
-  const found = new Map<string, [Compile, GraphBreak]>();
-  for (const compile of compiles) {
-    for (const met of compile.breaks) {
-      const at = met.stack[met.stack.length - 1];
-      const place = at ? `${at.filename}:${at.lineno}` : "";
-      if (!found.has(place)) found.set(place, [compile, met]);
-    }
-  }
-  return [...found.values()];
+function target(compile: Compile, pane: PaneName, line: ItemId | null = null): Target {
+  return { compile: compile.id, pane, line };
 }
 
-function lineOf({ stack }: GraphBreak): ItemId | null {
-  return stack.findLast(({ line }) => line !== null)?.line ?? null;
+function graphCount(compiles: Compile[]): Count {
+  const captured = compiles.filter((compile) => compile.artifacts.some(({ pane }) => pane === "captured"));
+  return {
+    text: plural(captured.length, "graph"),
+    title: "Show the captured graphs, one after another",
+    tone: "",
+    targets: captured.map((compile) => target(compile, "captured")),
+  };
 }
 
-function savedBytes(compiles: Compile[]): number {
-  return compiles.reduce((sum, { partition }) => sum + (partition?.saved_bytes ?? 0), 0);
+/** The count of the problems of one kind; it warns unless all of them are expected. */
+function problemCount(record: CutawayRecord, kind: Problem["kind"], name: string, title: string): Count {
+  const problems = record.problems.filter((problem) => problem.kind === kind);
+  // a recompile counts for each compile, anything else for each line, as in compiler_core/records/problems.py
+  const once = kind !== "recompile";
+  const targets = problems.flatMap(({ compiles, line }) =>
+    (compiles.length && !once ? compiles : [compiles[0] ?? ""]).map(
+      (compile): Target => ({ compile, pane: "overview", line }),
+    ),
+  );
+  const warns = problems.some(({ grade }) => grade !== "expected");
+  const tone = kind === "failure" ? "bad" : warns ? "warns" : "";
+  return { text: plural(targets.length, name), title, tone, targets };
 }
 
-function kernelCount(compiles: Compile[]): number {
-  return compiles.reduce((sum, { kernels }) => sum + kernels.length, 0);
+function savedCount(compiles: Compile[]): Count {
+  const saving = compiles.filter(({ partition }) => partition?.saved_count);
+  const size = saving.reduce((sum, { partition }) => sum + (partition?.saved_bytes ?? 0), 0);
+  return {
+    text: `${bytes(size)} saved`,
+    title: "What is saved for the backward, and why",
+    tone: "",
+    targets: saving.map((compile) => target(compile, "partition")),
+  };
+}
+
+function kernelCount(compiles: Compile[]): Count {
+  const withKernels = compiles.filter(({ kernels }) => kernels.length);
+  const count = withKernels.reduce(
+    (sum, { kernels }) => sum + kernels.filter(({ language }) => language !== "extern").length,
+    0,
+  );
+  return {
+    text: plural(count, "kernel"),
+    title: "Which kernels and lines cost most",
+    tone: "",
+    targets: withKernels.map((compile) => target(compile, "costs")),
+  };
 }

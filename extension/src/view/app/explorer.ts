@@ -1,58 +1,64 @@
-/** The explorer: the tree, the panes and the strip, around one record. */
+/** The explorer of one record: the bar, the list of frames, the panes, and the chain of links below them. */
 
-import { h } from "../dom/dom";
-import { isWord, recall, remember } from "../dom/memory";
+import { h } from "../dom/elements";
 import { splitter } from "../dom/splitter";
-import { readRecord } from "../model/check";
-import type { Model } from "../model/host";
-import type { Mark } from "../model/marks";
-import type { Record as CutawayRecord, ItemId } from "../model/record";
-import { MOST_PANES, State } from "../model/state";
-import { hasContent, PANES, parsePane } from "../panes/panes";
-import { bar } from "./bar";
+import { isString, loadSetting, saveSetting } from "../dom/storage";
+import type { Mark } from "../model/analysis/marks";
+import { readRecord } from "../model/record/read";
+import type { Record as CutawayRecord, Frame, ItemId } from "../model/record/record";
+import { MAX_PANES, State } from "../model/state";
+import type { WidgetModel } from "../model/widget_model";
+import { hasContent, PANES, parsePane } from "../panes/registry";
+import { createBar } from "./bar";
+import { LinkChain } from "./link_chain";
 import { Pane } from "./pane";
 import { ProgressView } from "./progress";
-import { Strip } from "./strip";
 import { Tree } from "./tree";
 
-/** A pane of this width can be read. */
-const READABLE = 340;
+/** Minimal width in pixels at which a pane can be read. */
+const READABLE_PANE_PX = 340;
 
-/** What a mark in a notebook's own editor tells the explorer, with the mark as its detail. */
-const GO = "cutaway-go";
+/** Event by which a mark in a notebook's editor opens the explorer; its detail is the mark. */
+const GO_EVENT = "cutaway-go";
 
-/** Fill `host` with the explorer of `model`'s record; call what comes back to take it off. */
-export function mount(host: HTMLElement, model: Model): () => void {
-  // the attribute keeps JupyterLab's one-letter commands away from the keys that are meant for us
+/**
+ * Adds the explorer of `model`'s record to `host`, and follows changes of the record. Returns a function that removes
+ * it.
+ */
+export function mount(host: HTMLElement, model: WidgetModel): () => void {
+  // the attribute keeps JupyterLab's one-letter shortcuts from handling keys that are typed in the explorer
   const root = h("div", { class: "cutaway", "data-lm-suppress-shortcuts": "true" });
   host.append(root);
-  let clean = fill(root, model);
+  let remove = render(root, model);
   const changed = () => {
-    clean();
-    clean = fill(root, model);
+    remove();
+    remove = render(root, model);
   };
   model.on("change:record", changed);
   return () => {
     model.off("change:record", changed);
-    clean();
+    remove();
     root.remove();
   };
 }
 
-function fill(root: HTMLElement, model: Model): () => void {
-  const given = model.get("record");
-  if (!given) {
+/** Shows the progress of a compile, the explorer, or why a record is refused. Returns a function that frees it. */
+function render(root: HTMLElement, model: WidgetModel): () => void {
+  const plain = model.get("record");
+  if (!plain) {
     const progress = new ProgressView(model);
     root.replaceChildren(progress.element);
     return () => progress.destroy();
   }
   try {
-    const explorer = new Explorer(readRecord(given), model);
+    const record = readRecord(plain);
+    const explorer = new Explorer(record, model);
+    root.classList.toggle("without-graphs", !record.frames.some(hasGraph));
     root.replaceChildren(...explorer.elements);
-    const went = (event: Event) => explorer.goTo((event as CustomEvent<Mark>).detail);
-    root.addEventListener(GO, went);
+    const onGoTo = (event: Event) => explorer.goTo((event as CustomEvent<Mark>).detail);
+    root.addEventListener(GO_EVENT, onGoTo);
     return () => {
-      root.removeEventListener(GO, went);
+      root.removeEventListener(GO_EVENT, onGoTo);
       explorer.destroy();
     };
   } catch (error) {
@@ -68,30 +74,35 @@ function fill(root: HTMLElement, model: Model): () => void {
   }
 }
 
+function hasGraph(frame: Frame): boolean {
+  return frame.compiles.some(({ artifacts }) => artifacts.some(({ pane }) => pane === "captured"));
+}
+
 class Explorer {
   readonly elements: HTMLElement[];
   private readonly state: State;
-  private readonly area = h("div", { class: "panes" });
-  private readonly add = h("button", { class: "add", title: "Open another pane beside these" }, "+ pane");
+  private readonly paneArea = h("div", { class: "panes" });
+  private readonly addButton = h("button", { class: "add", title: "Open another pane" }, "+ pane");
   private panes: Pane[] = [];
   private frameRequest = 0;
-  private readonly sizes = new ResizeObserver(() => {
-    this.state.room = Math.floor(this.area.clientWidth / READABLE);
+  private readonly resizeObserver = new ResizeObserver(() => {
+    this.state.paneCapacity = Math.floor(this.paneArea.clientWidth / READABLE_PANE_PX);
   });
 
-  constructor(record: CutawayRecord, model: Model) {
+  constructor(record: CutawayRecord, model: WidgetModel) {
     this.state = new State(record, model);
-    this.add.onclick = () => this.addPane();
+    this.state.replaceEmptyPanes((pane) => hasContent(parsePane(pane).kind, this.state));
+    this.addButton.onclick = () => this.addPane();
     const tree = new Tree(this.state);
-    const main = h("div", { class: "main" }, tree.element, splitter("the list of frames"), this.area);
-    const strip = new Strip(this.state, (pane, items) => this.reveal(pane, items));
-    this.elements = [bar(this.state, this.treeSwitch(tree.element), this.add), main, strip.element];
+    const main = h("div", { class: "main" }, tree.element, splitter("the list of frames"), this.paneArea);
+    const strip = new LinkChain(this.state, (pane, items) => this.reveal(pane, items));
+    this.elements = [createBar(this.state, this.treeToggle(tree.element), this.addButton), main, strip.element];
     for (const element of this.elements) {
       element.addEventListener("keydown", (event) => {
         if (event.key === "Escape") this.state.pin([]);
       });
     }
-    this.state.on("shown", () => this.layPanes());
+    this.state.on("shown", () => this.updatePanes());
 
     this.state.on("compile", () => {
       for (const pane of this.panes) pane.update();
@@ -99,27 +110,27 @@ class Explorer {
     this.state.on("attempt", () => {
       for (const pane of this.panes) pane.redraw("steps");
     });
-    this.state.on("hover", () => this.lightSoon());
-    this.state.on("budget", () => this.lightSoon());
+    this.state.on("hover", () => this.scheduleHighlight());
+    this.state.on("budget", () => this.scheduleHighlight());
     this.state.on("pin", () => {
       for (const pane of this.panes) pane.reveal();
-      this.lightSoon();
+      this.scheduleHighlight();
     });
     this.state.on("step", () => {
-      for (const pane of this.panes) pane.follow();
-      this.lightSoon();
+      for (const pane of this.panes) pane.revealStep();
+      this.scheduleHighlight();
     });
-    this.sizes.observe(this.area);
-    this.layPanes();
+    this.resizeObserver.observe(this.paneArea);
+    this.updatePanes();
   }
 
-  /** Show what a mark is about. */
+  /** Shows the compile, pane and line of a mark. */
   goTo(mark: Mark): void {
     this.state.goTo(mark);
   }
 
-  /** The button that puts the list of frames away, where room is short, and brings it back. */
-  private treeSwitch(tree: HTMLElement): HTMLElement {
+  /** Creates the button that hides and shows the list of frames. */
+  private treeToggle(tree: HTMLElement): HTMLElement {
     const button = h("button", { class: "switch", title: "Show or hide the list of frames and compiles" }, "Frames");
     const set = (shown: boolean) => {
       tree.hidden = !shown;
@@ -127,77 +138,77 @@ class Explorer {
     };
     button.onclick = () => {
       set(Boolean(tree.hidden));
-      remember("tree", tree.hidden ? "hidden" : "shown");
+      saveSetting("tree", tree.hidden ? "hidden" : "shown");
     };
-    set(recall("tree", isWord) !== "hidden");
+    set(loadSetting("tree", isString) !== "hidden");
     return button;
   }
 
-  /** Make as many panes as are shown; those that stay are kept as they are. */
-  private layPanes(): void {
+  /** Creates or removes panes to match the state; panes that stay keep their content. */
+  private updatePanes(): void {
     const { shown } = this.state;
-    while (this.panes.length > shown.length) this.remove(this.panes.length - 1);
-    while (this.panes.length < shown.length) this.append();
+    while (this.panes.length > shown.length) this.removePane(this.panes.length - 1);
+    while (this.panes.length < shown.length) this.appendPane();
     this.panes.forEach((pane, i) => {
       pane.update(i);
     });
-    this.add.hidden = shown.length >= MOST_PANES;
-    this.lightSoon();
+    this.addButton.hidden = shown.length >= MAX_PANES;
+    this.scheduleHighlight();
   }
 
-  private append(): void {
-    const pane: Pane = new Pane(this.state, this.panes.length, () => this.close(this.panes.indexOf(pane)));
-    if (this.panes.length) this.area.append(splitter("the pane before"));
-    this.area.append(pane.element);
+  private appendPane(): void {
+    const pane: Pane = new Pane(this.state, this.panes.length, () => this.closePane(this.panes.indexOf(pane)));
+    if (this.panes.length) this.paneArea.append(splitter("the previous pane"));
+    this.paneArea.append(pane.element);
     this.panes.push(pane);
-    this.shareWidth();
+    this.resetWidths();
   }
 
-  /** Take a pane off, with the splitter before it, or after it where it is the first. */
-  private remove(at: number): void {
+  /** Removes a pane with the splitter before it, or after it if it is the first. */
+  private removePane(at: number): void {
     const [pane] = this.panes.splice(at, 1);
     pane.destroy();
     (pane.element.previousElementSibling ?? pane.element.nextElementSibling)?.remove();
     pane.element.remove();
-    this.shareWidth();
+    this.resetWidths();
   }
 
-  private shareWidth(): void {
+  private resetWidths(): void {
     for (const pane of this.panes) pane.element.style.flex = "";
   }
 
-  /** Another pane, with the first stage that is not shown yet. */
+  /** Opens another pane, with the first of the usual stages that is not shown yet. */
   private addPane(): void {
     const open = new Set(this.state.shown.map((s) => parsePane(s).kind));
-    const wanted = ["kernel", "forward", "guards", "generated", "overview"].map((name) => parsePane(name).kind);
-    const next = [...wanted, ...PANES].find((p) => !open.has(p) && hasContent(p, this.state));
+    const usual = ["kernel", "forward", "guards", "generated", "overview"].map((name) => parsePane(name).kind);
+    const next = [...usual, ...PANES].find((p) => !open.has(p) && hasContent(p, this.state));
     this.state.setShown([...this.state.shown, next?.name ?? "overview"]);
   }
 
-  private close(at: number): void {
-    this.remove(at);
+  private closePane(at: number): void {
+    this.removePane(at);
     this.state.setShown(this.state.shown.filter((_, i) => i !== at));
   }
 
-  /** Scroll the panes of a kind to `items`. */
+  /** Scrolls the panes named `pane` to `items`. */
   private reveal(pane: string, items: Set<ItemId>): void {
     this.state.shown.forEach((shown, i) => {
       if (parsePane(shown).kind.name === pane) this.panes[i].goTo(items);
     });
   }
 
-  /** Many changes of a pointer's move are drawn once. */
-  private lightSoon(): void {
+  /** Highlights at the next animation frame, so that several changes are drawn once. */
+  private scheduleHighlight(): void {
     if (this.frameRequest) return;
     this.frameRequest = requestAnimationFrame(() => {
       this.frameRequest = 0;
-      for (const pane of this.panes) pane.light();
+      for (const pane of this.panes) pane.highlight();
     });
   }
 
   destroy(): void {
     cancelAnimationFrame(this.frameRequest);
-    this.sizes.disconnect();
+    this.resizeObserver.disconnect();
     for (const pane of this.panes) pane.destroy();
     this.state.destroy();
   }

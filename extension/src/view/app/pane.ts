@@ -1,19 +1,20 @@
-/** One pane: a head that says what it shows, and the content. */
+/** One pane: a header with what it shows and how, and the content. */
 
-import { h } from "../dom/dom";
-import { isWord, recall, remember } from "../dom/memory";
+import { h } from "../dom/elements";
+import { isString, loadSetting, saveSetting } from "../dom/storage";
 import type { Content } from "../model/content";
-import type { Artifact, ItemId } from "../model/record";
+import { frameName } from "../model/frame_names";
+import type { Artifact, ItemId } from "../model/record/record";
 import type { State } from "../model/state";
-import { frameName } from "../panes/overview";
-import { hasContent, type Mode, PANES, type PaneKind, parsePane } from "../panes/panes";
+import type { Mode } from "../panes/modes";
+import { hasContent, PANES, type PaneKind, parsePane } from "../panes/registry";
 
 export class Pane {
   readonly element = h("section", { class: "pane" });
   private readonly kindPicker = h("select", { "aria-label": "What this pane shows" });
-  private readonly artifactPicker = h("select", { "aria-label": "Which one of them" });
-  private readonly modeButtons = h("div", { class: "modes", role: "group", "aria-label": "How it is shown" });
-  private readonly closer = h(
+  private readonly artifactPicker = h("select", { "aria-label": "Artifact" });
+  private readonly modeButtons = h("div", { class: "modes", role: "group", "aria-label": "View" });
+  private readonly closeButton = h(
     "button",
     { class: "icon", title: "Close this pane", "aria-label": "Close this pane" },
     "×",
@@ -22,59 +23,59 @@ export class Pane {
   private content: Content | null = null;
   private kind: PaneKind = PANES[0];
   private artifact: Artifact | undefined;
-  /** The mode of each kind of pane here: what the reader chose, or chose last when this was opened. */
-  private readonly chosen = new Map<string, string | null>();
-  private drawn = "";
+  /** The mode chosen for each kind of pane: in this pane, or else the one stored when it was first shown. */
+  private readonly chosenModes = new Map<string, string | null>();
+  private drawnKey = "";
 
   constructor(
     private readonly state: State,
-    private at: number,
+    private index: number,
     close: () => void,
   ) {
-    this.kindPicker.onchange = () => state.show(this.kindPicker.value, this.at);
-    this.artifactPicker.onchange = () => state.show(`${this.kind.name}:${this.artifactPicker.value}`, this.at);
-    this.closer.onclick = close;
+    this.kindPicker.onchange = () => state.show(this.kindPicker.value, this.index);
+    this.artifactPicker.onchange = () => state.show(`${this.kind.name}:${this.artifactPicker.value}`, this.index);
+    this.closeButton.onclick = close;
     this.element.append(
-      h("header", {}, this.kindPicker, this.artifactPicker, this.modeButtons, this.closer),
+      h("header", {}, this.kindPicker, this.artifactPicker, this.modeButtons, this.closeButton),
       this.body,
     );
-    // what was hovered is gone when the pointer is
+    // moving the pointer out of the pane ends hovering
     this.element.addEventListener("mouseleave", () => state.hover([]));
-    this.update(at);
+    this.update(index);
   }
 
-  /** Bring the pane in line with the state, as the one in place `at`; what has not changed stays as it is. */
-  update(at = this.at): void {
-    this.at = at;
-    this.closer.hidden = this.state.shown.length < 2;
-    const { kind, artifact } = parsePane(this.state.shown[this.at]);
+  /** Updates the pane to the state, as the pane at index `at`; draws the content only if it is another one. */
+  update(at = this.index): void {
+    this.index = at;
+    this.closeButton.hidden = this.state.shown.length < 2;
+    const { kind, artifact } = parsePane(this.state.shown[this.index]);
     const artifacts = this.state.artifacts(kind.name);
     this.kind = kind;
     this.artifact = artifacts.find((a) => a.name === artifact) ?? this.bestArtifact(artifacts);
     this.fillPickers(artifacts);
-    const modes = kind.modes.filter((mode) => mode.can(this.state, this.artifact));
-    const mode = modes.find((m) => m.name === this.modeOf(kind)) ?? modes[0];
-    this.artifactPicker.hidden = artifacts.length < 2 || !mode?.ofArtifact;
+    const modes = kind.modes.filter((mode) => mode.isAvailable(this.state, this.artifact));
+    const mode = modes.find((m) => m.name === this.chosenMode(kind)) ?? modes[0];
+    this.artifactPicker.hidden = artifacts.length < 2 || !mode?.showsArtifact;
     // a source is the same text for all compiles of its frame
     const subject = kind.name === "source" ? this.state.frame?.id : (this.state.compile ?? this.state.frame)?.id;
-    const now = [kind.name, this.artifact?.id, mode?.name, subject].join("|");
-    if (now === this.drawn) return;
-    this.drawn = now;
+    const key = [kind.name, this.artifact?.id, mode?.name, subject].join("|");
+    if (key === this.drawnKey) return;
+    this.drawnKey = key;
     this.draw(modes, mode);
   }
 
-  private modeOf({ name }: PaneKind): string | null {
-    if (!this.chosen.has(name)) this.chosen.set(name, recall(`mode.${name}`, isWord));
-    return this.chosen.get(name) ?? null;
+  private chosenMode({ name }: PaneKind): string | null {
+    if (!this.chosenModes.has(name)) this.chosenModes.set(name, loadSetting(`mode.${name}`, isString));
+    return this.chosenModes.get(name) ?? null;
   }
 
-  /** Make the content anew where it is of this kind. */
+  /** Draws the content again if the pane is of this kind. */
   redraw(kind: string): void {
-    if (this.kind.name === kind) this.drawn = "";
+    if (this.kind.name === kind) this.drawnKey = "";
     this.update();
   }
 
-  /** Where none is asked for: the first that has something of what is pinned, else the first. */
+  /** The artifact shown if none is chosen: the first with an item linked to what is pinned, or else the first. */
   private bestArtifact(artifacts: Artifact[]): Artifact | undefined {
     const linked = new Set([...this.state.pinLinked].map((item) => this.state.links.artifactOf(item)));
     return artifacts.find((a) => linked.has(a)) ?? artifacts[0];
@@ -96,13 +97,13 @@ export class Pane {
     this.element.setAttribute("aria-label", label);
     this.fillModes(modes, mode);
     this.content?.destroy();
-    this.content = mode?.make(this.state, this.artifact, label) ?? null;
+    this.content = mode?.create(this.state, this.artifact, label) ?? null;
     this.body.replaceChildren(this.content?.element ?? h("p", { class: "empty" }, this.emptyText()));
-    this.content?.reveal(this.state.pinned.size ? this.state.pinLinked : this.beginning());
+    this.content?.reveal(this.state.pinned.size ? this.state.pinLinked : this.initialItems());
   }
 
-  /** Where a source is first shown at: its frame's first line. */
-  private beginning(): Set<ItemId> {
+  /** The items that a new pane is scrolled to: for a source, the first line of the frame. */
+  private initialItems(): Set<ItemId> {
     return new Set(this.kind.name === "source" ? [`${this.artifact?.id}#${this.state.frame?.line}`] : []);
   }
 
@@ -111,8 +112,8 @@ export class Pane {
     this.modeButtons.replaceChildren(
       ...modes.map((mode) => {
         const choose = () => {
-          this.chosen.set(this.kind.name, mode.name);
-          remember(`mode.${this.kind.name}`, mode.name);
+          this.chosenModes.set(this.kind.name, mode.name);
+          saveSetting(`mode.${this.kind.name}`, mode.name);
           this.update();
         };
         return h("button", { "aria-pressed": String(mode === current), onclick: choose }, mode.name);
@@ -124,31 +125,31 @@ export class Pane {
     const { compile, frame } = this.state;
     if (compile) return this.kind.empty(compile);
     if (frame?.skipped) return `${frameName(frame)} runs as plain Python: ${frame.skipped}`;
-    if (frame) return `${frameName(frame)} was never reached, so nothing was compiled for it.`;
-    return "Nothing was compiled: no frame ran any tensor operation.";
+    if (frame) return `${frameName(frame)} was not reached, so it was not compiled.`;
+    return "Nothing was compiled: no frame ran a tensor operation.";
   }
 
-  light(): void {
-    this.content?.light();
+  highlight(): void {
+    this.content?.highlight();
   }
 
-  /** Bring what is linked to the pinned items into sight, unless the pointer is here: it chose them here. */
+  /** Scrolls to what is linked to the pinned items, unless the pointer is over this pane, where they were chosen. */
   reveal(): void {
     this.update();
     if (!this.element.matches(":hover")) this.content?.reveal(this.state.pinLinked);
   }
 
-  /** Show the artifact of `items`, where there are several, and scroll to them. */
+  /** Shows the artifact that contains `items` and scrolls to them. */
   goTo(items: Set<ItemId>): void {
     const [first] = items;
     const artifact = this.state.links.artifactOf(first);
-    if (artifact && artifact !== this.artifact) this.state.show(`${this.kind.name}:${artifact.name}`, this.at);
+    if (artifact && artifact !== this.artifact) this.state.show(`${this.kind.name}:${artifact.name}`, this.index);
     this.content?.reveal(items);
   }
 
-  /** Bring what the step that is looked at belongs to into sight, in the panes beside the one that goes through them. */
-  follow(): void {
-    if (this.kind.name !== "steps") this.content?.reveal(this.state.stepped);
+  /** Scrolls to the items of the current interpreter step; not in the pane that shows the steps. */
+  revealStep(): void {
+    if (this.kind.name !== "steps") this.content?.reveal(this.state.stepItems);
   }
 
   destroy(): void {

@@ -1,7 +1,7 @@
-/** What is seen while the cell compiles: the steps so far, the time, and a way to stop. */
+/** The view while a cell compiles: the steps that ended, the elapsed time, and a button to cancel. */
 
-import { h } from "../dom/dom";
-import type { Model } from "../model/host";
+import { h } from "../dom/elements";
+import type { WidgetModel } from "../model/widget_model";
 
 export class ProgressView {
   readonly element = h("div", { class: "compiling", role: "status" });
@@ -11,16 +11,16 @@ export class ProgressView {
   private readonly cancel = h("button", { class: "cancel" }, "Cancel");
   private readonly timer: number;
   private started = performance.now();
-  private readonly changed = () => this.update();
+  private readonly listener = () => this.update();
 
-  constructor(private readonly model: Model) {
+  constructor(private readonly model: WidgetModel) {
     this.cancel.onclick = () => {
       model.send({ type: "cancel" });
       this.cancel.disabled = true;
       this.cancel.textContent = "Cancelling…";
     };
     this.element.append(h("header", {}, this.heading, this.time, this.cancel), this.steps);
-    model.on("change:progress", this.changed);
+    model.on("change:progress", this.listener);
     this.timer = window.setInterval(() => this.tick(), 100);
     this.update();
   }
@@ -52,6 +52,6 @@ export class ProgressView {
 
   destroy(): void {
     window.clearInterval(this.timer);
-    this.model.off("change:progress", this.changed);
+    this.model.off("change:progress", this.listener);
   }
 }

@@ -1,13 +1,14 @@
-/** Frames and their compiles, resume functions under the frame whose break they go on from. */
+/** The list of frames and their compiles; resume functions are listed under the frame whose graph break they follow. */
 
-import { h, scrollInside, whenSized } from "../dom/dom";
-import { cause, headline } from "../model/failures";
-import type { Compile, Frame, GraphBreak, Recompile } from "../model/record";
+import { h, onceSized, scrollInside } from "../dom/elements";
+import { headline, shortMessage } from "../model/analysis/failures";
+import { breakProblem, recompileProblem } from "../model/analysis/problems";
+import { frameKind, frameName } from "../model/frame_names";
+import type { Compile, Frame, GraphBreak, Recompile } from "../model/record/record";
 import type { State } from "../model/state";
-import { frameKind, frameName } from "../panes/overview";
 
-/** Frames and compiles that are shown; a page takes seconds for some thousands of rows. */
-export const MOST_ROWS = 2000;
+/** Maximal number of rows: a browser takes seconds for some thousands of them. */
+export const MAX_ROWS = 2000;
 
 interface Row {
   element: HTMLElement;
@@ -22,7 +23,7 @@ export class Tree {
 
   constructor(private readonly state: State) {
     const { frames } = state.record;
-    for (const [first, ...rest] of families(frames)) {
+    for (const [first, ...rest] of groupByFirstFrame(frames)) {
       this.addFrame(first, 1);
       for (const frame of rest) this.addFrame(frame, 2);
     }
@@ -33,21 +34,21 @@ export class Tree {
       const text = `Showing the first ${shown.toLocaleString("en")} of ${all.toLocaleString("en")} frames and compiles.`;
       this.element.append(h("p", { class: "note", role: "note" }, text));
     }
-    if (!frames.length) this.element.append(h("p", { class: "empty" }, "No frame was seen."));
+    if (!frames.length) this.element.append(h("p", { class: "empty" }, "No frame ran."));
     for (const note of state.record.notes) this.element.append(h("p", { class: "note", role: "note" }, note));
-    this.list.addEventListener("keydown", (event) => this.keyed(event));
-    state.on("compile", () => this.mark());
-    whenSized(this.element, () => this.mark());
+    this.list.addEventListener("keydown", (event) => this.handleKey(event));
+    state.on("compile", () => this.updateSelection());
+    onceSized(this.element, () => this.updateSelection());
   }
 
-  /** A file is named only where there are several. */
-  private place(frame: Frame): string {
+  /** The line of a frame, with its file if the record has several. */
+  private positionText(frame: Frame): string {
     if (this.state.record.sources.length > 1) return `${this.state.label(frame.filename)}:${frame.line}`;
     return frame.kind === "resume" ? "" : `line ${frame.line}`;
   }
 
   private addFrame(frame: Frame, level: number): void {
-    if (this.list.childElementCount >= MOST_ROWS) return;
+    if (this.list.childElementCount >= MAX_ROWS) return;
     const element = h(
       "div",
       {
@@ -56,7 +57,7 @@ export class Tree {
         style: `--level:${level - 1}`,
       },
       h("span", { class: "name" }, frameName(frame)),
-      h("span", { class: "place" }, [frameKind(frame), this.place(frame)].filter(Boolean).join(" · ")),
+      h("span", { class: "place" }, [frameKind(frame), this.positionText(frame)].filter(Boolean).join(" · ")),
       this.frameState(frame),
     );
     this.list.append(element);
@@ -83,12 +84,12 @@ export class Tree {
   }
 
   private addCompile(compile: Compile, level: number): void {
-    if (this.list.childElementCount >= MOST_ROWS) return;
+    if (this.list.childElementCount >= MAX_ROWS) return;
     const marks = {
       compiled: ["✓", "compiled"],
       failed: ["✗", "failed"],
       skipped: ["–", "skipped"],
-      running: ["…", "did not end"],
+      running: ["…", "did not finish"],
     };
     const impaired = compile.outcome === "compiled" && compile.failures.length > 0;
     const [sign, word] = impaired ? ["!", "compiled, with a failure"] : marks[compile.outcome];
@@ -110,17 +111,21 @@ export class Tree {
 
   private compileLines(compile: Compile): HTMLElement[] {
     const lines: [kind: string, text: string, title?: string][] = [];
-    for (const failure of compile.failures) lines.push(["failure", `${headline(failure)}: ${cause(failure)}`]);
-    if (compile.cause) lines.push(["cause", ...recompile(compile.cause)]);
+    for (const failure of compile.failures) lines.push(["failure", `${headline(failure)}: ${shortMessage(failure)}`]);
+    if (compile.cause) {
+      const problem = recompileProblem(this.state.record, compile);
+      lines.push([problem?.grade === "expected" ? "expected" : "cause", ...recompileText(compile.cause)]);
+    }
     if (compile.reason) lines.push(["why", compile.reason]);
     for (const b of compile.breaks) {
-      lines.push(["break", `graph break${breakPlace(b)}: ${b.kind}`]);
+      const problem = breakProblem(this.state.record, compile, b);
+      lines.push([problem?.grade === "expected" ? "expected" : "break", `graph break${breakPosition(b)}: ${b.kind}`]);
     }
-    if (!lines.length) lines.push(["fine", compile.outcome === "compiled" ? whole(compile) : compile.outcome]);
+    if (!lines.length) lines.push(["fine", compile.outcome === "compiled" ? withoutBreaks(compile) : compile.outcome]);
     return lines.map(([kind, text, title = text]) => {
-      const tells = kind !== "fine" && kind !== "why";
+      const opensOverview = kind !== "fine" && kind !== "why";
       const open = () => this.state.goTo({ compile: compile.id, pane: "overview", line: null });
-      return h("span", { class: kind, title, onclick: tells && open }, text);
+      return h("span", { class: kind, title, onclick: opensOverview && open }, text);
     });
   }
 
@@ -132,7 +137,7 @@ export class Tree {
     this.rows.push({ element, choose, isCurrent });
   }
 
-  private keyed(event: KeyboardEvent): void {
+  private handleKey(event: KeyboardEvent): void {
     const at = this.rows.findIndex((row) => row.element === document.activeElement);
     const to = { ArrowDown: at + 1, ArrowUp: at - 1, Home: 0, End: this.rows.length - 1, Enter: at, " ": at }[
       event.key
@@ -144,7 +149,7 @@ export class Tree {
     row.element.focus();
   }
 
-  private mark(): void {
+  private updateSelection(): void {
     const current = this.rows.find((row) => row.isCurrent()) ?? this.rows[0];
     for (const row of this.rows) {
       row.element.setAttribute("aria-selected", String(row.isCurrent()));
@@ -154,12 +159,12 @@ export class Tree {
   }
 }
 
-/** Each frame with those that resume it, and those that resume them: a break's compile is in the frame before it. */
-export function families(frames: Frame[]): Frame[][] {
+/** Groups each frame with the resume functions that follow it, directly or after one another, in the frames' order. */
+export function groupByFirstFrame(frames: Frame[]): Frame[][] {
   const byId = new Map([...frames].reverse().map((frame) => [frame.id, frame]));
   const beginning = new Map<Frame, Frame>();
   const found = new Map<Frame, Frame[]>();
-  // in a record from a stranger, frames might resume one another: one resumes only what has a smaller id
+  // in an untrusted record frames could resume one another in a cycle: only a frame with a smaller id is followed
   for (const frame of [...frames].sort((a, b) => a.id - b.id)) {
     const from = frame.resumes === null ? undefined : byId.get(Number(frame.resumes.split("/")[0]));
     beginning.set(frame, (from && from.id < frame.id && beginning.get(from)) || frame);
@@ -172,20 +177,20 @@ export function families(frames: Frame[]): Frame[][] {
   return [...found.values()];
 }
 
-/** The guard that failed, in few words and in a sentence. */
-function recompile({ source, expected, got }: Recompile): [text: string, title: string] {
+/** The guard that failed: a short text and a full one. */
+function recompileText({ source, expected, got }: Recompile): [text: string, title: string] {
   const now = expected.startsWith("shape ") ? got.replace(/^shape /, "") : got;
   return [`recompiled: ${source}: ${expected} → ${now}`, `recompiled: ${source}: expected ${expected}, got ${got}`];
 }
 
-/** Where a break is; one in a function that was called has its line there. */
-function breakPlace({ stack }: GraphBreak): string {
+/** Where a graph break is; in an inlined function, that function's line. */
+function breakPosition({ stack }: GraphBreak): string {
   const at = stack[stack.length - 1];
   if (!at) return "";
   return stack.length > 1 ? ` in ${at.function}, line ${at.lineno}` : ` at line ${at.lineno}`;
 }
 
-/** A compile that met no break, in words. */
-function whole(compile: Compile): string {
+/** Text for a compile without graph break. */
+function withoutBreaks(compile: Compile): string {
   return compile.artifacts.some((a) => a.pane === "captured") ? "one graph, no break" : "no tensor operation";
 }

@@ -1,11 +1,11 @@
-/** The line between two parts that is dragged, or moved with the arrow keys, to share out the width. */
+/** A separator between two elements that is dragged, or moved with the arrow keys, to resize them. */
 
-import { h, whenSized } from "./dom";
+import { h, onceSized } from "./elements";
 
-const STEP = 24;
-const LEAST = 80;
+const KEY_STEP_PX = 24;
+const MIN_WIDTH_PX = 80;
 
-/** A splitter that sets the width of the element before it. */
+/** Creates a splitter that sets the width of the element before it. */
 export function splitter(name: string): HTMLElement {
   const bar = h("div", {
     class: "splitter",
@@ -13,16 +13,16 @@ export function splitter(name: string): HTMLElement {
     tabindex: 0,
     "aria-orientation": "vertical",
     "aria-label": `Width of ${name}`,
-    "aria-valuemin": LEAST,
+    "aria-valuemin": MIN_WIDTH_PX,
   });
   const before = () => bar.previousElementSibling as HTMLElement;
   const width = () => before().getBoundingClientRect().width;
-  const tell = () => bar.setAttribute("aria-valuenow", width().toFixed(0));
+  const updateValue = () => bar.setAttribute("aria-valuenow", width().toFixed(0));
   const resize = (wanted: number) => {
-    before().style.flex = `0 0 ${Math.max(LEAST, wanted)}px`;
-    tell();
+    before().style.flex = `0 0 ${Math.max(MIN_WIDTH_PX, wanted)}px`;
+    updateValue();
   };
-  whenSized(bar, tell);
+  onceSized(bar, updateValue);
   bar.addEventListener("pointerdown", (down) => {
     const start = width();
     const move = (event: PointerEvent) => resize(start + event.clientX - down.clientX);
@@ -32,7 +32,7 @@ export function splitter(name: string): HTMLElement {
     down.preventDefault();
   });
   bar.addEventListener("keydown", (event) => {
-    const step = { ArrowLeft: -STEP, ArrowRight: STEP }[event.key];
+    const step = { ArrowLeft: -KEY_STEP_PX, ArrowRight: KEY_STEP_PX }[event.key];
     if (step !== undefined) resize(width() + step);
   });
   return bar;

@@ -1,13 +1,28 @@
-/** What every view in a pane has in common. */
+/** The names of panes, and the interface of what is shown in a pane. */
 
-import type { ItemId } from "./record";
+import type { Artifact, ItemId } from "./record/record";
 
-/** What fills a pane. */
+/** The stages of a compile that have artifacts, and the panes that are derived from the record. */
+export type PaneName =
+  | Artifact["pane"]
+  | "overview"
+  | "steps"
+  | "partition"
+  | "timings"
+  | "sizes"
+  | "costs"
+  | "roofline"
+  | "accuracy"
+  | "tuning"
+  | "compare"
+  | "engines";
+
+/** The content of a pane. */
 export interface Content {
   readonly element: HTMLElement;
-  /** Show what is hovered and pinned now. */
-  light(): void;
-  /** Scroll, within the pane, to the first of `items`. */
+  /** Highlights the items that are hovered, pinned, or part of the current interpreter step. */
+  highlight(): void;
+  /** Scrolls, within the pane, to the first of `items`. */
   reveal(items: Set<ItemId>): void;
   destroy(): void;
 }

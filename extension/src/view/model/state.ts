@@ -1,103 +1,93 @@
-/** What is looked at: compile, panes, the items pointed at and pinned.  The one thing that changes. */
+/**
+ * The state of an explorer: the current compile, the panes, the hovered and pinned items. Everything else follows from
+ * it.
+ */
 
-import { isWords, recall, remember } from "../dom/memory";
-import { failuresOf } from "./failures";
-import type { Model } from "./host";
-import { keyOf, Links } from "./links";
-import { type Mark, marksOf } from "./marks";
-import type { Artifact, BudgetPoint, Compile, Record as CutawayRecord, Frame, ItemId } from "./record";
+import { isStringList, loadSetting, saveSetting } from "../dom/storage";
+import { keyOf, Links } from "./analysis/links";
+import { type Mark, marksOf } from "./analysis/marks";
+import type { PaneName } from "./content";
+import type { Artifact, BudgetPoint, Compile, Record as CutawayRecord, Frame, ItemId } from "./record/record";
+import type { WidgetModel } from "./widget_model";
 
 export type Change = "compile" | "hover" | "pin" | "shown" | "step" | "budget" | "attempt";
-export type PaneName =
-  | Artifact["pane"]
-  | "overview"
-  | "steps"
-  | "partition"
-  | "timings"
-  | "sizes"
-  | "costs"
-  | "roofline"
-  | "accuracy"
-  | "tuning"
-  | "compare"
-  | "engines";
 
 const DEFAULT_SHOWN = ["source", "captured"];
-export const MOST_PANES = 4;
+export const MAX_PANES = 4;
 
-/** The frame with this id; stock's ids count all frames of the process, so they are no indices. */
+/** Returns the frame with this id. Ids of stock torch.compile count all frames of the process: they are not indices. */
 export function frameOf(record: CutawayRecord, id: number): Frame | null {
   return record.frames.find((frame) => frame.id === id) ?? null;
 }
 
 export class State {
   readonly links: Links;
-  /** What the user's lines are marked with. */
+  /** The marks on the user's lines. */
   readonly marks: Mark[];
   frame: Frame | null;
   compile: Compile | null;
   hovered = new Set<ItemId>();
   pinned = new Set<ItemId>();
-  /** What the hovered and the pinned items are linked to, in any compile. */
+  /** The items that are linked to the hovered and to the pinned ones, in any compile. */
   hoverLinked = new Set<ItemId>();
   pinLinked = new Set<ItemId>();
-  /** What the step of the symbolic interpreter that is looked at belongs to. */
-  stepped = new Set<ItemId>();
-  /** The memory budget that is looked at, where it is another than was compiled with. */
+  /** The items of the current step of the symbolic interpreter. */
+  stepItems = new Set<ItemId>();
+  /** The memory budget whose cut is shown, if it is not the one that was compiled with. */
   budget: BudgetPoint | null = null;
-  /** The attempt and the step that was looked at last, for each compile. */
-  readonly stoodAt = new Map<string, [attempt: number, step: number]>();
-  /** What stands beside an item where two compiles are set against each other: it lights up with it. */
-  twins = new Map<ItemId, ItemId>();
-  /** The compile that each was set against last. */
-  readonly comparedWith = new Map<string, string>();
-  /** The attempt and the step to go to, until the pane of steps is there. */
-  wantedStep: [attempt: number, step: number] | null = null;
+  /** The attempt and the step that were shown last, by compile. */
+  readonly lastSteps = new Map<string, [attempt: number, step: number]>();
+  /** Where two compiles are compared: the item aligned with each item. Both are hovered together. */
+  alignedItems = new Map<ItemId, ItemId>();
+  /** The id of the compile that each compile was last compared with. */
+  readonly comparedCompile = new Map<string, string>();
+  /** The attempt and the step that the steps pane shows once it is created. */
+  requestedStep: [attempt: number, step: number] | null = null;
   shown: string[];
-  /** How many panes there is room for. */
-  room = 2;
+  /** How many panes fit side by side. */
+  paneCapacity = 2;
   private readonly listeners = new Map<Change, (() => void)[]>();
-  private readonly followed: [string, () => void][] = [];
+  private readonly traitListeners: [string, () => void][] = [];
 
   constructor(
     readonly record: CutawayRecord,
-    readonly model: Model,
+    readonly model: WidgetModel,
   ) {
     this.links = new Links(record);
     this.marks = marksOf(record, this.links);
-    this.compile = this.findCompile(model.get("compile")) ?? this.firstCompile();
+    this.compile = this.findCompile(model.get("compile")) ?? this.largestCompile();
     this.frame = this.compile ? frameOf(record, this.compile.frame) : (record.frames[0] ?? null);
-    this.shown = this.wantedPanes();
-    this.takePins();
-    this.follow("compile", () => this.select(this.findCompile(model.get("compile")) ?? this.compile));
-    this.follow("shown", () => {
-      this.shown = this.wantedPanes();
-      this.tell("shown");
+    this.shown = this.initialPanes();
+    this.readPins();
+    this.onTrait("compile", () => this.select(this.findCompile(model.get("compile")) ?? this.compile));
+    this.onTrait("shown", () => {
+      this.shown = this.initialPanes();
+      this.notify("shown");
     });
-    this.follow("selection", () => {
-      this.takePins();
-      this.tell("pin");
+    this.onTrait("selection", () => {
+      this.readPins();
+      this.notify("pin");
     });
   }
 
-  private follow(trait: string, changed: () => void): void {
+  private onTrait(trait: string, changed: () => void): void {
     this.model.on(`change:${trait}`, changed);
-    this.followed.push([`change:${trait}`, changed]);
+    this.traitListeners.push([`change:${trait}`, changed]);
   }
 
   destroy(): void {
-    for (const [event, callback] of this.followed) this.model.off(event, callback);
+    for (const [event, callback] of this.traitListeners) this.model.off(event, callback);
   }
 
   on(change: Change, callback: () => void): void {
     this.listeners.set(change, [...(this.listeners.get(change) ?? []), callback]);
   }
 
-  private tell(change: Change): void {
+  private notify(change: Change): void {
     for (const callback of this.listeners.get(change) ?? []) callback();
   }
 
-  /** What the reader calls a file: a cell by its number, another by its last name. */
+  /** The displayed name of a file: a cell's number, or the last part of a path. */
   label(filename: string): string {
     return this.record.labels[filename] ?? (filename.split("/").pop() || filename);
   }
@@ -109,127 +99,144 @@ export class State {
     return null;
   }
 
-  /** To begin with: the compile with the largest graph. */
-  private firstCompile(): Compile | null {
+  /** The compile shown first: the one with the largest captured graph. */
+  private largestCompile(): Compile | null {
     const size = (c: Compile) => c.artifacts.find((a) => a.pane === "captured")?.graph?.nodes.length ?? 0;
     const all = this.record.frames.flatMap((f) => f.compiles);
     return all.reduce<Compile | null>((best, c) => (best && size(best) >= size(c) ? best : c), null);
   }
 
-  private wantedPanes(): string[] {
-    const wanted = this.model.get("shown");
-    const usual = this.record.comparison ? ["source", "engines"] : (recall("shown", isWords) ?? DEFAULT_SHOWN);
-    if (wanted.length) return wanted.slice(0, MOST_PANES);
-    // what failed is seen at once
-    const failed = failuresOf(this.record).some(({ failure }) => failure.kind !== "refusal");
-    return (failed && !usual.includes("overview") ? [usual[0], "overview"] : usual).slice(0, MOST_PANES);
+  /** The panes that the model asks for, or else the stored ones, or else the defaults. */
+  private initialPanes(): string[] {
+    const requested = this.model.get("shown");
+    const usual = this.record.comparison
+      ? ["source", "engines"]
+      : (loadSetting("shown", isStringList) ?? DEFAULT_SHOWN);
+    if (requested.length) return requested.slice(0, MAX_PANES);
+    // a failure is shown at once
+    const failed = this.record.problems.some(({ grade }) => grade === "blocking");
+    return (failed && !usual.includes("overview") ? [usual[0], "overview"] : usual).slice(0, MAX_PANES);
   }
 
-  private takePins(): void {
+  /** Shows other panes in place of those that were chosen for an earlier record and have nothing in this one. */
+  replaceEmptyPanes(hasContent: (pane: string) => boolean): void {
+    if (this.model.get("shown").length) return;
+    const others = [...DEFAULT_SHOWN, "overview"].filter((pane) => hasContent(pane) && !this.shown.includes(pane));
+    this.shown = this.shown.map((pane) => (hasContent(pane) ? pane : (others.shift() ?? pane)));
+  }
+
+  private readPins(): void {
     this.pinned = new Set(this.model.get("selection"));
     this.pinLinked = this.links.linked(this.pinned);
   }
 
-  /** Look at a compile. */
+  /** Makes a compile current. */
   select(compile: Compile | null): void {
     if (!compile || compile === this.compile) return;
-    const pinned = this.pinnedIn(compile);
+    const pinned = this.pinnedItemsIn(compile);
     this.compile = compile;
     this.budget = null;
     this.frame = frameOf(this.record, compile.frame);
-    this.write("compile", compile.id);
-    this.tell("compile");
-    if (!same(pinned, this.pinned)) this.pin(pinned);
+    this.setTrait("compile", compile.id);
+    this.notify("compile");
+    if (!equalSets(pinned, this.pinned)) this.pin(pinned);
   }
 
-  /** What is pinned, in another compile: the items of the same name there, where there are any. */
-  private pinnedIn(compile: Compile): Set<ItemId> {
-    const there = [...this.pinned].map((item) => {
+  /**
+   * The items of another compile that correspond to the pinned ones: same artifact name and key. Others stay as they
+   * are.
+   */
+  private pinnedItemsIn(compile: Compile): Set<ItemId> {
+    const corresponding = [...this.pinned].map((item) => {
       const artifact = this.links.artifactOf(item);
-      const same = compile.artifacts.find((a) => a.name === artifact?.name);
+      const counterpart = compile.artifacts.find((a) => a.name === artifact?.name);
       const key = keyOf(item);
-      return same?.spans.some((s) => s.key === key) ? `${same.id}#${key}` : item;
+      return counterpart?.spans.some((s) => s.key === key) ? `${counterpart.id}#${key}` : item;
     });
-    return new Set(there);
+    return new Set(corresponding);
   }
 
-  /** Look at a frame, at its first compile where it has one. */
+  /** Makes a frame current, with its first compile if it has one. */
   selectFrame(frame: Frame): void {
     if (frame.compiles.length) {
       this.select(frame.compiles[0]);
     } else if (frame !== this.frame) {
       this.frame = frame;
       this.compile = null;
-      this.tell("compile");
+      this.notify("compile");
     }
   }
 
-  /** Look at the cut of another memory budget; null: the one that was compiled. */
-  weigh(budget: BudgetPoint | null): void {
+  /** Shows the cut of another memory budget; null is the one that was compiled with. */
+  chooseBudget(budget: BudgetPoint | null): void {
     this.budget = budget;
-    this.tell("budget");
+    this.notify("budget");
   }
 
+  /** Hovers `items` and what is aligned with them, in place of what was hovered. */
   hover(items: Iterable<ItemId>): void {
     const next = new Set(items);
-    for (const item of [...next]) next.add(this.twins.get(item) ?? item);
-    if (same(next, this.hovered)) return;
+    for (const item of [...next]) next.add(this.alignedItems.get(item) ?? item);
+    if (equalSets(next, this.hovered)) return;
     this.hovered = next;
     this.hoverLinked = this.links.linked(next);
-    this.tell("hover");
+    this.notify("hover");
   }
 
-  /** Look at a step of the symbolic interpreter. */
-  stepTo(attempt: number, step: number): void {
-    this.wantedStep = [attempt, step];
+  /** Shows a step of the symbolic interpreter, and opens its pane if needed. */
+  goToStep(attempt: number, step: number): void {
+    this.requestedStep = [attempt, step];
     this.open("steps");
-    if (this.wantedStep) this.tell("attempt");
+    if (this.requestedStep) this.notify("attempt");
   }
 
-  /** Stand at a step that belongs to `items`. */
-  stand(items: Iterable<ItemId>): void {
+  /** Sets the items of the current step. */
+  setStepItems(items: Iterable<ItemId>): void {
     const next = new Set(items);
-    if (same(next, this.stepped)) return;
-    this.stepped = next;
-    this.tell("step");
+    if (equalSets(next, this.stepItems)) return;
+    this.stepItems = next;
+    this.notify("step");
   }
 
-  /** Pin `items`, or let go of them where they are pinned already. */
+  /** Pins `items` in place of what was pinned, or unpins them if they are pinned already. */
   pin(items: Iterable<ItemId>): void {
     const next = new Set(items);
-    const chosen = same(next, this.pinned) ? [] : [...next];
-    // the trait's own change comes back through takePins
-    this.write("selection", chosen);
+    const chosen = equalSets(next, this.pinned) ? [] : [...next];
+    // the change of the trait calls readPins
+    this.setTrait("selection", chosen);
   }
 
-  /** Show what a mark or a count is about: its compile, the pane that tells more, and its line, pinned. */
+  /** Shows the target of a mark or a count: selects the compile, opens the pane, and pins the line. */
   goTo({ compile, pane, line }: { compile: string; pane: PaneName; line: ItemId | null }): void {
     this.select(this.findCompile(compile));
     this.open(pane);
-    if (line !== null && !same(new Set([line]), this.pinned)) this.pin([line]);
+    if (line !== null && !equalSets(new Set([line]), this.pinned)) this.pin([line]);
   }
 
-  /** Show `pane`; where it is not shown, beside the others if there is room, else in place of the last that may go. */
-  open(pane: string, mayGo: (pane: string) => boolean = () => true): void {
+  /**
+   * Opens `pane` unless it is shown: as another pane if one more fits, or else in place of the last replaceable one.
+   */
+  open(pane: string, isReplaceable: (pane: string) => boolean = () => true): void {
     const names = this.shown.map((shown) => shown.split(":")[0]);
     if (names.includes(pane)) return;
-    const free = names.findLastIndex(mayGo);
-    if (free < 0 || names.length < this.room) this.setShown([...this.shown, pane]);
-    else this.show(pane, free);
+    const replaced = names.findLastIndex(isReplaceable);
+    if (replaced < 0 || names.length < this.paneCapacity) this.setShown([...this.shown, pane]);
+    else this.show(pane, replaced);
   }
 
-  /** Show `pane` in place `at`. */
+  /** Shows `pane` as the pane at index `at`. */
   show(pane: string, at: number): void {
     this.setShown(this.shown.map((s, i) => (i === at ? pane : s)));
   }
 
-  setShown(wanted: string[]): void {
-    const shown = wanted.slice(0, MOST_PANES);
-    remember("shown", shown);
-    this.write("shown", shown);
+  /** Sets the panes from left to right, and stores them as the user's setting. */
+  setShown(panes: string[]): void {
+    const shown = panes.slice(0, MAX_PANES);
+    saveSetting("shown", shown);
+    this.setTrait("shown", shown);
   }
 
-  private write<K extends "selection" | "shown" | "compile">(
+  private setTrait<K extends "selection" | "shown" | "compile">(
     trait: K,
     value: Parameters<typeof this.model.set<K>>[1],
   ): void {
@@ -237,28 +244,28 @@ export class State {
     this.model.save_changes();
   }
 
-  /** The artifacts that `pane` can show of what is looked at. */
+  /** The artifacts that `pane` can show of the current frame and compile. */
   artifacts(pane: string): Artifact[] {
     if (pane === "source") return this.sources();
     return this.compile?.artifacts.filter((a) => a.pane === pane) ?? [];
   }
 
-  /** The user's files, that of the frame first. */
+  /** The user's sources, that of the current frame first. */
   private sources(): Artifact[] {
     const own = this.record.sources.filter((s) => s.name === this.frame?.filename);
     return [...own, ...this.record.sources.filter((s) => !own.includes(s))];
   }
 
-  /** Of `items`, those that a pane can show now. */
+  /** Those of `items` that belong to a source or to the current compile. */
   visible(items: Iterable<ItemId>): ItemId[] {
-    const here = new Set([...this.record.sources, ...(this.compile?.artifacts ?? [])]);
+    const visible = new Set([...this.record.sources, ...(this.compile?.artifacts ?? [])]);
     return [...items].filter((item) => {
       const artifact = this.links.artifactOf(item);
-      return artifact !== undefined && here.has(artifact);
+      return artifact !== undefined && visible.has(artifact);
     });
   }
 }
 
-function same(a: Set<ItemId>, b: Set<ItemId>): boolean {
+function equalSets(a: Set<ItemId>, b: Set<ItemId>): boolean {
   return a.size === b.size && [...a].every((item) => b.has(item));
 }

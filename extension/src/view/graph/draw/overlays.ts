@@ -1,64 +1,66 @@
-/** What may colour a drawing instead of the nodes' roles: bytes, traffic, time, saved or computed again, kernels. */
+/**
+ * Overlays that colour a drawing by bytes, traffic, time, error, saved or recomputed, or kernels instead of by roles.
+ */
 
-import { bytes, duration, errorText, shorten } from "../../dom/dom";
-import { COLOURS, keyOf } from "../../model/links";
-import type { Kernel } from "../../model/record";
+import { bytes, duration, errorText, shorten } from "../../dom/format";
+import { COLOURS, keyOf } from "../../model/analysis/links";
+import type { Kernel } from "../../model/record/record";
 import type { State } from "../../model/state";
+import type { DrawableGraph } from "../scene/drawable_graph";
 import type { Scene } from "../scene/scene";
-import type { Subject } from "../scene/subject";
-import { HEATS } from "./palette";
-import type { Tint } from "./picture";
+import { HEAT_LEVELS } from "./palette";
+import type { Colouring } from "./picture";
 
-const LONGEST = 32;
+const MAX_NAME = 32;
 
 export interface Overlay {
   name: string;
   title: string;
-  can(subject: Subject): boolean;
-  /** Null: the roles' own colours. */
-  of(subject: Subject, scene: Scene, state: State): Tint | null;
+  isAvailable(subject: DrawableGraph): boolean;
+  /** Returns the colours; null stands for the colours of the roles. */
+  colour(subject: DrawableGraph, scene: Scene, state: State): Colouring | null;
 }
 
-/** A drawing begins with the first that it can have. */
+/** The first one that is available is the default. */
 export const OVERLAYS: Overlay[] = [
   {
     name: "differing",
     title: "Differences",
-    can: (subject) => subject.differing !== undefined,
-    of: differences,
+    isAvailable: (subject) => subject.differing !== undefined,
+    colour: colourByDifference,
   },
-  { name: "role", title: "Roles", can: () => true, of: () => null },
+  { name: "role", title: "Roles", isAvailable: () => true, colour: () => null },
   {
     name: "bytes",
     title: "Bytes",
-    can: ({ flow }) => flow.nodes.some((n) => n.bytes),
-    of: ({ flow }, scene) => heat(scene, (node) => flow.nodes[node].bytes, bytes),
+    isAvailable: ({ graph }) => graph.nodes.some((n) => n.bytes),
+    colour: ({ graph }, scene) => heatMap(scene, (node) => graph.nodes[node].bytes, bytes),
   },
-  kernelHeat("traffic", "Kernels' traffic", (k) => (k.bytes_read ?? 0) + (k.bytes_written ?? 0) || null, bytes),
-  kernelHeat("time", "Kernels' time", (k) => k.time_ns, duration),
+  kernelHeat("traffic", "Kernel traffic", (k) => (k.bytes_read ?? 0) + (k.bytes_written ?? 0) || null, bytes),
+  kernelHeat("time", "Kernel time", (k) => k.time_ns, duration),
   {
     name: "error",
-    title: "Error beside float64",
-    can: ({ flow, compile }) => Boolean(compile?.accuracy.some(({ node }) => flow.items.includes(node))),
-    of: errors,
+    title: "Error against float64",
+    isAvailable: ({ graph, compile }) => Boolean(compile?.accuracy.some(({ node }) => graph.items.includes(node))),
+    colour: colourByError,
   },
   {
     name: "saved",
-    title: "Saved or computed again",
-    can: ({ compile, roles }) => Boolean(compile?.partition) && roles.includes("saved"),
-    of: decisions,
+    title: "Saved or recomputed",
+    isAvailable: ({ compile, roles }) => Boolean(compile?.partition) && roles.includes("saved"),
+    colour: colourByDecision,
   },
   {
     name: "kernel",
     title: "Kernels",
-    can: (subject) => Boolean(subject.compile?.kernels.some((k) => k.item)),
-    of: byKernel,
+    isAvailable: (subject) => Boolean(subject.compile?.kernels.some((k) => k.item)),
+    colour: colourByKernel,
   },
 ];
 
-/** The kernel that a node became a part of, by node. */
-function kernelsOf({ flow, compile }: Subject, state: State): (Kernel | undefined)[] {
-  const nodes = new Map(flow.items.map((item, i) => [item, i]));
+/** Returns the kernel that computes each node. */
+function kernelsOf({ graph, compile }: DrawableGraph, state: State): (Kernel | undefined)[] {
+  const nodes = new Map(graph.items.map((item, i) => [item, i]));
   const found: (Kernel | undefined)[] = [];
   for (const kernel of compile?.kernels ?? []) {
     for (const item of kernel.item ? state.links.linked([kernel.item]) : []) {
@@ -78,11 +80,11 @@ function kernelHeat(
   return {
     name,
     title,
-    can: ({ compile }) => Boolean(compile?.kernels.some((k) => k.item && measure(k))),
-    of: (subject, scene, state) => {
+    isAvailable: ({ compile }) => Boolean(compile?.kernels.some((k) => k.item && measure(k))),
+    colour: (subject, scene, state) => {
       const kernels = kernelsOf(subject, state);
-      // a kernel's own measure stands on each of its nodes, and counts once in a group
-      return heat(
+      // each node of a kernel shows the kernel's value, which counts once in a group
+      return heatMap(
         scene,
         (node) => (kernels[node] ? measure(kernels[node]) : null),
         text,
@@ -92,32 +94,32 @@ function kernelHeat(
   };
 }
 
-/** What stands for an error that is no number. */
-const WRONG = 1e6;
+/** Stands for an error that is NaN or infinite. */
+const NOT_A_NUMBER = 1e6;
 
-function errors({ flow, compile }: Subject, scene: Scene): Tint {
-  const known = new Map(compile?.accuracy.map(({ node, error }) => [node, error ?? WRONG]));
-  return heat(
+function colourByError({ graph, compile }: DrawableGraph, scene: Scene): Colouring {
+  const known = new Map(compile?.accuracy.map(({ node, error }) => [node, error ?? NOT_A_NUMBER]));
+  return heatMap(
     scene,
-    (node) => known.get(flow.items[node]) ?? null,
-    (error) => errorText(error >= WRONG ? null : error),
+    (node) => known.get(graph.items[node]) ?? null,
+    (error) => errorText(error >= NOT_A_NUMBER ? null : error),
     (node) => node,
     Math.max,
   );
 }
 
 /**
- * A box's colour by the logarithm of what its nodes come to, their sum if nothing else is said; of nodes with the
- * same `unit` one counts.
+ * Colours boxes by the logarithm of a value: the values of a box's nodes combined by `join`, by default their sum. Of
+ * nodes with the same `unit`, one counts.
  */
-function heat(
+function heatMap(
   scene: Scene,
   measure: (node: number) => number | null,
   text: (value: number) => string,
   unit: (node: number) => unknown = (node) => node,
   join: (a: number, b: number) => number = (a, b) => a + b,
-): Tint {
-  const own = scene.shown.map((box) => {
+): Colouring {
+  const own = scene.boxes.map((box) => {
     const units = new Map(box.nodes.map((node) => [unit(node), measure(node) ?? 0]));
     return [...units.values()].reduce((all, value) => join(all, value), 0);
   });
@@ -126,7 +128,9 @@ function heat(
   const range = Math.log(most / least) || 1;
   return {
     colours: (palette) => [palette.roles.get("") ?? ["", ""], ...palette.heat],
-    of: Uint8Array.from(own, (v) => (v > 0 ? 1 + Math.round((Math.log(v / least) / range) * (HEATS - 1)) : 0)),
+    colourOf: Uint8Array.from(own, (v) =>
+      v > 0 ? 1 + Math.round((Math.log(v / least) / range) * (HEAT_LEVELS - 1)) : 0,
+    ),
     text: own.map((value) => (value > 0 ? text(value) : "")),
     legend: known.length
       ? [
@@ -141,54 +145,54 @@ function extremes(values: number[]): [least: number, most: number] {
   return values.reduce(([a, b], v) => [Math.min(a, v), Math.max(b, v)], [values[0], values[0]]);
 }
 
-function differences({ differing }: Subject, scene: Scene): Tint {
+function colourByDifference({ differing }: DrawableGraph, scene: Scene): Colouring {
   const kinds = ["same", "changed", "only"];
   const kind = (node: number) => kinds.indexOf(differing?.get(node) ?? "same");
   return {
     colours: (palette) => [palette.roles.get("") ?? ["", ""], ...palette.differing],
-    of: Uint8Array.from(scene.shown, ({ nodes }) => Math.max(...nodes.map(kind))),
-    text: scene.shown.map(() => null),
+    colourOf: Uint8Array.from(scene.boxes, ({ nodes }) => Math.max(...nodes.map(kind))),
+    text: scene.boxes.map(() => null),
     legend: [
       { text: "changed", swatch: "differing" },
-      { text: "on this side alone", swatch: "differing only" },
+      { text: "only on this side", swatch: "differing only" },
     ],
   };
 }
 
 const DECISIONS = ["neither", "saved", "recomputed"] as const;
 
-function decisions({ flow, compile }: Subject, scene: Scene): Tint {
+function colourByDecision({ graph, compile }: DrawableGraph, scene: Scene): Colouring {
   const values = new Map(compile?.partition?.values.map((value) => [keyOf(value.node), value]));
-  const of = scene.shown.map((box) => {
-    const own = box.nodes.map((node) => values.get(flow.nodes[node].key)?.decision ?? "neither");
+  const of = scene.boxes.map((box) => {
+    const own = box.nodes.map((node) => values.get(graph.nodes[node].key)?.decision ?? "neither");
     return DECISIONS.findLastIndex((decision) => own.includes(decision));
   });
-  const sizes = scene.shown.map((box) => {
-    const saved = box.nodes.map((node) => values.get(flow.nodes[node].key)).filter((v) => v?.decision === "saved");
+  const sizes = scene.boxes.map((box) => {
+    const saved = box.nodes.map((node) => values.get(graph.nodes[node].key)).filter((v) => v?.decision === "saved");
     return saved.length ? `saved: ${bytes(saved.reduce((sum, v) => sum + (v?.bytes ?? 0), 0))}` : null;
   });
   return {
     colours: (palette) => ["", "saved", "recomputed"].map((role) => palette.roles.get(role) ?? ["", ""]),
-    of: Uint8Array.from(of),
+    colourOf: Uint8Array.from(of),
     text: sizes,
     legend: [
       { text: "saved", swatch: "saved" },
-      { text: "computed again", swatch: "recomputed" },
+      { text: "recomputed", swatch: "recomputed" },
     ],
   };
 }
 
-function byKernel(subject: Subject, scene: Scene, state: State): Tint {
+function colourByKernel(subject: DrawableGraph, scene: Scene, state: State): Colouring {
   const kernels = kernelsOf(subject, state);
   const colours = new Map((subject.compile?.kernels ?? []).map((kernel, i) => [kernel, 1 + (i % COLOURS)]));
-  const own = scene.shown.map((box) => {
+  const own = scene.boxes.map((box) => {
     const all = new Set(box.nodes.flatMap((node) => kernels[node] ?? []));
     return all.size === 1 ? [...all][0] : undefined;
   });
   return {
     colours: (palette) => [palette.roles.get("") ?? ["", ""], ...palette.lineBoxes],
-    of: Uint8Array.from(own, (kernel) => (kernel ? (colours.get(kernel) ?? 0) : 0)),
-    text: own.map((kernel) => (kernel ? shorten(kernel.name, LONGEST) : null)),
-    legend: [{ text: "a colour for each kernel; none: no kernel of its own", swatch: "heat" }],
+    colourOf: Uint8Array.from(own, (kernel) => (kernel ? (colours.get(kernel) ?? 0) : 0)),
+    text: own.map((kernel) => (kernel ? shorten(kernel.name, MAX_NAME) : null)),
+    legend: [{ text: "one colour per kernel; no colour: not in a single kernel", swatch: "heat" }],
   };
 }

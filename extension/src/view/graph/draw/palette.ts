@@ -1,38 +1,38 @@
-/** The colours and fonts of the page's theme, as a canvas takes them. */
+/** The colours and fonts of the page's theme, as values for a canvas. */
 
-import { h } from "../../dom/dom";
-import { COLOURS } from "../../model/links";
+import { h } from "../../dom/elements";
+import { COLOURS } from "../../model/analysis/links";
 import { ROLES } from "../scene/labels";
 
-export const HEATS = 6;
+export const HEAT_LEVELS = 6;
 
 export interface Palette {
   bg: string;
   line: string;
   text: string;
-  soft: string;
+  mutedText: string;
   accent: string;
   hover: string;
   pin: string;
   step: string;
   cut: string;
-  /** What is not so in the graph beside, and what is not there at all. */
+  /** Nodes that are changed in the other graph, and nodes that are missing there. */
   differing: [fill: string, frame: string][];
-  /** By role, "" for none: a box's fill and its frame. */
+  /** Fill and frame of a box by role; "" is no role. */
   roles: Map<string, [fill: string, frame: string]>;
-  /** The user's lines. */
+  /** The colours of the user's lines. */
   lines: string[];
-  /** Boxes in their colours. */
+  /** Boxes in these colours. */
   lineBoxes: [fill: string, frame: string][];
-  /** From little to much. */
+  /** From small to large values. */
   heat: [fill: string, frame: string][];
   mono: string;
   sans: string;
 }
 
-/** Read them as they are at `host`. */
+/** Reads the colours and fonts from the CSS variables that apply at `host`. */
 export function readPalette(host: HTMLElement): Palette {
-  // where the page has the system's few colours, a plain element would have no other
+  // in forced-colors mode, elements otherwise have only the system colours
   const probe = h("span", { style: "forced-color-adjust: none" });
   host.append(probe);
   const read = (colour: string) => {
@@ -46,11 +46,11 @@ export function readPalette(host: HTMLElement): Palette {
     roles.set(role, pair());
   }
   probe.className = "";
-  const made: Palette = {
+  const palette: Palette = {
     bg: read("var(--bg)"),
     line: read("var(--line)"),
     text: read("var(--text)"),
-    soft: read("var(--soft)"),
+    mutedText: read("var(--soft)"),
     accent: read("var(--accent)"),
     hover: read("var(--hover)"),
     pin: read("var(--pin)"),
@@ -66,8 +66,8 @@ export function readPalette(host: HTMLElement): Palette {
       read(`color-mix(in srgb, var(--c${i}) 22%, var(--bg))`),
       read(`var(--c${i})`),
     ]),
-    heat: Array.from({ length: HEATS }, (_, i) => {
-      const share = 8 + (i * 62) / (HEATS - 1);
+    heat: Array.from({ length: HEAT_LEVELS }, (_, i) => {
+      const share = 8 + (i * 62) / (HEAT_LEVELS - 1);
       return [
         read(`color-mix(in srgb, var(--heat) ${share}%, var(--bg))`),
         read(`color-mix(in srgb, var(--heat) ${share + 25}%, var(--line))`),
@@ -77,7 +77,7 @@ export function readPalette(host: HTMLElement): Palette {
     sans: family(probe, "var(--sans)"),
   };
   probe.remove();
-  return made;
+  return palette;
 }
 
 function family(probe: HTMLElement, font: string): string {
@@ -85,7 +85,7 @@ function family(probe: HTMLElement, font: string): string {
   return getComputedStyle(probe).fontFamily;
 }
 
-/** Call `then` when the page's theme changes, until what comes back is called. */
+/** Calls `then` when the page's theme changes; returns a function that stops this. */
 export function onTheme(then: () => void): () => void {
   const queries = ["(prefers-color-scheme: dark)", "(prefers-contrast: more)", "(forced-colors: active)"];
   const media = queries.map((query) => matchMedia(query));

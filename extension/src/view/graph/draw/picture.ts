@@ -1,18 +1,18 @@
-/** Everything that the painter needs to draw one scene. */
+/** A scene with its layout, colours and highlights: everything that the painter needs. */
 
-import { shorten } from "../../dom/dom";
+import { shorten } from "../../dom/format";
 import type { Layout } from "../layout/layout";
+import type { CutDrawing } from "../scene/drawable_graph";
 import type { Groups } from "../scene/grouping";
-import { Index } from "../scene/index";
 import type { Scene } from "../scene/scene";
-import type { Crossing } from "../scene/subject";
+import { SpatialIndex } from "../scene/spatial_index";
 import type { Palette } from "./palette";
 
-/** How a box stands out, as bits. */
-export const LIT = { pinned: 1, "pin-linked": 2, hovered: 4, "hover-linked": 8, stepped: 16 } as const;
+/** How a box is highlighted, as bits. */
+export const HIGHLIGHT = { pinned: 1, "pin-linked": 2, hovered: 4, "hover-linked": 8, stepped: 16 } as const;
 
-/** A group of boxes that is expanded: where it lies, for its name to be read from afar. */
-export interface Place {
+/** The extent of an expanded group, beside which its name is drawn at small scales. */
+export interface GroupExtent {
   title: string;
   depth: number;
   top: number;
@@ -21,21 +21,21 @@ export interface Place {
 }
 
 export class Picture {
-  readonly index: Index;
-  readonly places: Place[];
-  lit = new Map<number, number>();
-  /** The boxes that a search found; null: nothing is searched for. */
+  readonly index: SpatialIndex;
+  readonly groupExtents: GroupExtent[];
+  highlighted = new Map<number, number>();
+  /** The boxes that match the search; null without a search. */
   found: Set<number> | null = null;
-  /** The box that the keys move from; -1: none. */
+  /** The box that the keys move from; -1 for none. */
   current = -1;
-  /** What colours the boxes instead of their roles, and what is written on them. */
-  tint: Tint | null = null;
-  /** The colour of each box's user line, -1 for none. */
+  /** The colours and texts of an overlay; null for the colours of the roles. */
+  colouring: Colouring | null = null;
+  /** The colour of each box's user line; -1 for none. */
   readonly stripes: Int8Array;
-  /** What the partition cuts. */
-  crossing: Crossing | null = null;
+  /** The cut of the partition. */
+  cut: CutDrawing | null = null;
   private readonly edges: number[][];
-  private readonly ends: Uint8Array;
+  private readonly longEnds: Uint8Array;
 
   constructor(
     readonly scene: Scene,
@@ -43,18 +43,18 @@ export class Picture {
     groups: Groups,
     stripe: (node: number) => number | null,
   ) {
-    this.index = new Index(scene.shown, layout);
-    const isLarge = scene.shown.length > MOST_WITHOUT_PLACES && layout.gutter === undefined;
-    this.places = isLarge ? placesOf(scene, layout, groups) : [];
-    this.stripes = Int8Array.from(scene.shown, (box) => (box.group === null ? (stripe(box.nodes[0]) ?? -1) : -1));
-    this.edges = scene.shown.map(() => []);
-    this.ends = new Uint8Array(scene.shown.length);
+    this.index = new SpatialIndex(scene.boxes, layout);
+    const isLarge = scene.boxes.length > MAX_WITHOUT_NAMES && layout.gutter === undefined;
+    this.groupExtents = isLarge ? groupExtentsOf(scene, layout, groups) : [];
+    this.stripes = Int8Array.from(scene.boxes, (box) => (box.group === null ? (stripe(box.nodes[0]) ?? -1) : -1));
+    this.edges = scene.boxes.map(() => []);
+    this.longEnds = new Uint8Array(scene.boxes.length);
     scene.edges.forEach(([from, to], i) => {
       this.edges[from].push(i);
       this.edges[to].push(i);
-      if (!layout.long[i]) return;
-      this.ends[from] |= LONG_FROM;
-      this.ends[to] |= LONG_TO;
+      if (!layout.isLong[i]) return;
+      this.longEnds[from] |= LONG_FROM;
+      this.longEnds[to] |= LONG_TO;
     });
   }
 
@@ -62,16 +62,16 @@ export class Picture {
     return this.edges[box];
   }
 
-  /** Whether a long edge leaves, or reaches, a box. */
-  longFrom(box: number): boolean {
-    return Boolean(this.ends[box] & LONG_FROM);
+  /** Whether a long edge leaves a box. */
+  hasLongOutput(box: number): boolean {
+    return Boolean(this.longEnds[box] & LONG_FROM);
   }
 
-  longTo(box: number): boolean {
-    return Boolean(this.ends[box] & LONG_TO);
+  hasLongInput(box: number): boolean {
+    return Boolean(this.longEnds[box] & LONG_TO);
   }
 
-  /** The boxes that these edges lead to from `box` (`step` 1) or come from (`step` 0), in the edges' order. */
+  /** Returns the boxes that edges lead to from `box` (`step` 1) or come from (`step` 0), in the edges' order. */
   neighbours(box: number, step: 0 | 1): number[] {
     return this.edges[box]
       .map((i) => this.scene.edges[i])
@@ -83,28 +83,28 @@ export class Picture {
 const LONG_FROM = 1;
 const LONG_TO = 2;
 
-/** A colour for each box: an index into what `colours` gives, and a text. */
-export interface Tint {
+/** A colour for each box, as an index into `colours`, and a text that replaces the subtitle. */
+export interface Colouring {
   colours(palette: Palette): [fill: string, frame: string][];
-  of: Uint8Array;
+  colourOf: Uint8Array;
   text: (string | null)[];
   legend: { text: string; swatch: string }[];
 }
 
-const LEAST_BOXES = 2;
-const LONGEST = 40;
-const MOST_WITHOUT_PLACES = 60;
+const MIN_GROUP_BOXES = 2;
+const MAX_TITLE = 40;
+const MAX_WITHOUT_NAMES = 60;
 
-function placesOf(scene: Scene, layout: Layout, groups: Groups): Place[] {
-  const places = new Map<string, Place & { boxes: number }>();
-  scene.shown.forEach((box, i) => {
+function groupExtentsOf(scene: Scene, layout: Layout, groups: Groups): GroupExtent[] {
+  const places = new Map<string, GroupExtent & { boxes: number }>();
+  scene.boxes.forEach((box, i) => {
     const own = groups[box.nodes[0]] ?? [];
     own.forEach((title, depth) => {
       if (title === box.group) return;
       const [top, bottom] = [layout.y[i] - box.height / 2, layout.y[i] + box.height / 2];
       const left = layout.x[i] - box.width / 2;
       const known = places.get(title);
-      if (!known) places.set(title, { title: shorten(title, LONGEST), depth, top, bottom, left, boxes: 1 });
+      if (!known) places.set(title, { title: shorten(title, MAX_TITLE), depth, top, bottom, left, boxes: 1 });
       else {
         known.boxes++;
         known.top = Math.min(known.top, top);
@@ -113,5 +113,5 @@ function placesOf(scene: Scene, layout: Layout, groups: Groups): Place[] {
       }
     });
   });
-  return [...places.values()].filter((p) => p.boxes >= LEAST_BOXES).sort((a, b) => a.depth - b.depth);
+  return [...places.values()].filter((p) => p.boxes >= MIN_GROUP_BOXES).sort((a, b) => a.depth - b.depth);
 }

@@ -1,22 +1,22 @@
-/** Where one looks at a drawing: its place and scale, moved by wheel, drag and keys. */
+/** The visible part of a drawing: its position and scale, changed by wheel, drag and keys. */
 
-import { reducedMotion } from "../../dom/dom";
+import { prefersReducedMotion } from "../../dom/elements";
 
-const LEAST_SCALE = 0.002;
-const MOST_SCALE = 3;
-/** As wide as most boxes are. */
-const WIDE = 120;
-const GLIDE_MS = 160;
-/** Room around the drawing, in which what the cut amounts to is written. */
+const MIN_SCALE = 0.002;
+const MAX_SCALE = 3;
+/** Usual width of a box. */
+const BOX_WIDTH = 120;
+const ANIMATION_MS = 160;
+/** Margin around the drawing; the summary of the cut is drawn in it. */
 const MARGIN = 30;
-/** From this scale on all that is written on a box can be read. */
-export const READABLE = 0.8;
-/** From here on most of it. */
-const LEGIBLE = 0.6;
+/** From this scale on, all texts on boxes can be read. */
+export const READABLE_SCALE = 0.8;
+/** From this scale on, most texts can be read. */
+const LEGIBLE_SCALE = 0.6;
 const DRAG_PX = 4;
 
 interface View {
-  /** The drawing's point in the middle of the window. */
+  /** The point of the drawing in the middle of the window. */
   x: number;
   y: number;
   scale: number;
@@ -24,31 +24,31 @@ interface View {
 
 export class Viewport {
   view: View = { x: 0, y: 0, scale: 1 };
-  /** The window's size, and the drawing's. */
+  /** The window's size in pixels. */
   width = 0;
   height = 0;
-  /** Another one that goes along. */
-  beside: Viewport | null = null;
-  private isLed = false;
+  /** Another viewport that shows the same position and scale. */
+  linked: Viewport | null = null;
+  private isFollowing = false;
   private size = { width: 0, height: 0 };
-  private glide = 0;
-  /** Whether the pointer moves the drawing now, so that letting go is no click. */
-  dragged = false;
+  private animation = 0;
+  /** Whether the pointer drags the drawing, so that releasing it is no click. */
+  isDragging = false;
 
   constructor(
     private readonly host: HTMLElement,
     private readonly changed: () => void,
   ) {
-    host.addEventListener("wheel", (event) => this.wheeled(event), { passive: false });
-    host.addEventListener("pointerdown", (event) => this.drag(event));
+    host.addEventListener("wheel", (event) => this.handleWheel(event), { passive: false });
+    host.addEventListener("pointerdown", (event) => this.handleDrag(event));
   }
 
   setSize(width: number, height: number): void {
     this.size = { width, height };
   }
 
-  /** From a place on the page to one in the drawing. */
-  at(event: { clientX: number; clientY: number }): { x: number; y: number } {
+  /** Converts a position on the page to one in the drawing. */
+  toDrawing(event: { clientX: number; clientY: number }): { x: number; y: number } {
     const corner = this.host.getBoundingClientRect();
     const { x, y, scale } = this.view;
     return {
@@ -57,80 +57,82 @@ export class Viewport {
     };
   }
 
-  /** What of the drawing is seen. */
-  window(): { left: number; top: number; right: number; bottom: number } {
+  /** Returns the visible rectangle of the drawing. */
+  visibleArea(): { left: number; top: number; right: number; bottom: number } {
     const { x, y, scale } = this.view;
     const [w, h] = [this.width / 2 / scale, this.height / 2 / scale];
     return { left: x - w, top: y - h, right: x + w, bottom: y + h };
   }
 
-  /** The scale at which the whole drawing is seen. */
-  whole(): number {
+  /** Returns the scale at which the whole drawing is visible, at most 1. */
+  fitScale(): number {
     const { width, height } = this.size;
     return Math.min(1, this.width / (width + 2 * MARGIN), this.height / (height + 2 * MARGIN));
   }
 
   showAll(): void {
-    this.go({ x: this.size.width / 2, y: this.size.height / 2, scale: this.whole() });
+    this.go({ x: this.size.width / 2, y: this.size.height / 2, scale: this.fitScale() });
   }
 
-  /** To begin with: as much as can be read, from the top; `across` says where a window of a size stands best. */
-  begin(across: (width: number, height: number) => number): void {
-    const wide = this.width / (this.size.width + 2 * MARGIN);
-    const scale = Math.max(this.whole(), wide < LEGIBLE ? READABLE : Math.min(1, wide));
+  /**
+   * Sets the initial view: the top of the drawing at a readable scale. `across` returns the best x for a window's size.
+   */
+  setInitialView(across: (width: number, height: number) => number): void {
+    const fitWidth = this.width / (this.size.width + 2 * MARGIN);
+    const scale = Math.max(this.fitScale(), fitWidth < LEGIBLE_SCALE ? READABLE_SCALE : Math.min(1, fitWidth));
     const y = Math.min(this.size.height / 2, (this.height / 2 - MARGIN) / scale);
-    // a box at the window's very edge would be cut
-    const x = across(this.width / scale - WIDE, this.height / scale);
+    // keep boxes at the window's edge from being cut off
+    const x = across(this.width / scale - BOX_WIDTH, this.height / scale);
     this.go({ x, y, scale }, false);
   }
 
-  /** Change the scale; what is at `at`, a place in the drawing (else the middle), stays where it is. */
+  /** Changes the scale by a factor; the point `at` of the drawing, by default the middle, stays in place. */
   zoom(by: number, at: { x: number; y: number } = this.view): void {
     const { x, y, scale } = this.view;
-    const next = Math.min(MOST_SCALE, Math.max(LEAST_SCALE, this.whole() / 2, scale * by));
-    const kept = scale / next;
-    this.go({ x: at.x + (x - at.x) * kept, y: at.y + (y - at.y) * kept, scale: next }, false);
+    const next = Math.min(MAX_SCALE, Math.max(MIN_SCALE, this.fitScale() / 2, scale * by));
+    const ratio = scale / next;
+    this.go({ x: at.x + (x - at.x) * ratio, y: at.y + (y - at.y) * ratio, scale: next }, false);
   }
 
-  /** Move by pixels of the page. */
+  /** Moves by pixels of the page. */
   pan(dx: number, dy: number): void {
     const { x, y, scale } = this.view;
     this.go({ x: x + dx / scale, y: y + dy / scale, scale }, false);
   }
 
   go(to: View, glide = true): void {
-    cancelAnimationFrame(this.glide);
-    const end = this.keptInside(to);
-    if (!glide || reducedMotion() || !this.width) {
+    cancelAnimationFrame(this.animation);
+    const end = this.clampToDrawing(to);
+    if (!glide || prefersReducedMotion() || !this.width) {
       this.set(end);
       return;
     }
     const from = this.view;
     const start = performance.now();
     const step = (now: number) => {
-      const t = Math.min(1, Math.max(0, (now - start) / GLIDE_MS));
+      const t = Math.min(1, Math.max(0, (now - start) / ANIMATION_MS));
       const eased = 1 - (1 - t) ** 3;
       const mix = (a: number, b: number) => a + (b - a) * eased;
       this.set({ x: mix(from.x, end.x), y: mix(from.y, end.y), scale: mix(from.scale, end.scale) });
-      if (t < 1) this.glide = requestAnimationFrame(step);
+      if (t < 1) this.animation = requestAnimationFrame(step);
     };
-    this.glide = requestAnimationFrame(step);
+    this.animation = requestAnimationFrame(step);
   }
 
   private set(view: View): void {
     this.view = view;
     this.changed();
-    if (this.beside && !this.isLed) this.beside.goAlong(view);
+    if (this.linked && !this.isFollowing) this.linked.follow(view);
   }
 
-  private goAlong(view: View): void {
-    this.isLed = true;
+  private follow(view: View): void {
+    this.isFollowing = true;
     this.go(view, false);
-    this.isLed = false;
+    this.isFollowing = false;
   }
 
-  /** The drawing does not leave the window: what is smaller stays in the middle. */
-  private keptInside({ x, y, scale }: View): View {
+  /** Keeps the window inside the drawing; a drawing that is smaller stays in the middle. */
+  private clampToDrawing({ x, y, scale }: View): View {
     const keep = (at: number, size: number, room: number) => {
       const half = room / 2 / scale - MARGIN / scale;
       return 2 * half >= size ? size / 2 : Math.min(size - half, Math.max(half, at));
@@ -138,28 +140,28 @@ export class Viewport {
     return { x: keep(x, this.size.width, this.width), y: keep(y, this.size.height, this.height), scale };
   }
 
-  private wheeled(event: WheelEvent): void {
+  private handleWheel(event: WheelEvent): void {
     if (event.ctrlKey || event.metaKey) {
       event.preventDefault();
-      this.zoom(Math.exp(-event.deltaY / 300), this.at(event));
+      this.zoom(Math.exp(-event.deltaY / 300), this.toDrawing(event));
       return;
     }
     const before = this.view;
     const unit = event.deltaMode === 1 ? 16 : 1;
     const [dx, dy] = event.shiftKey && !event.deltaX ? [event.deltaY, 0] : [event.deltaX, event.deltaY];
     this.pan(dx * unit, dy * unit);
-    // at an end the page scrolls on, as it does around any box
+    // at the end of the drawing the page scrolls, as for any scrollable element
     if (this.view.x !== before.x || this.view.y !== before.y) event.preventDefault();
   }
 
-  private drag(down: PointerEvent): void {
-    this.dragged = false;
+  private handleDrag(down: PointerEvent): void {
+    this.isDragging = false;
     if (down.button !== 0) return;
     let [x, y] = [down.clientX, down.clientY];
     const move = (event: PointerEvent) => {
-      if (!this.dragged && Math.hypot(event.clientX - down.clientX, event.clientY - down.clientY) < DRAG_PX) return;
-      if (!this.dragged) this.host.setPointerCapture(down.pointerId);
-      this.dragged = true;
+      if (!this.isDragging && Math.hypot(event.clientX - down.clientX, event.clientY - down.clientY) < DRAG_PX) return;
+      if (!this.isDragging) this.host.setPointerCapture(down.pointerId);
+      this.isDragging = true;
       this.host.classList.add("dragging");
       this.pan(x - event.clientX, y - event.clientY);
       [x, y] = [event.clientX, event.clientY];
@@ -174,6 +176,6 @@ export class Viewport {
   }
 
   destroy(): void {
-    cancelAnimationFrame(this.glide);
+    cancelAnimationFrame(this.animation);
   }
 }

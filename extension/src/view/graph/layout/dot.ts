@@ -1,33 +1,33 @@
-/** Graphviz's `dot`, in a worker, loaded when first needed. */
+/** Layout with Graphviz's `dot` in a web worker, which is started on first use. */
 
 import workerSource from "worker:./dot_worker.ts";
 import type { Box, Layout, Pair } from "./layout";
 
-const PATIENCE_MS = 3000;
+const TIMEOUT_MS = 3000;
 const INCH = 72;
 
 let worker: Worker | null = null;
 let requests = 0;
 
-/** Lay out boxes joined by `edges`; an error where the worker cannot run or takes too long. */
+/** Lays out boxes with edges. Rejects if the worker cannot run or takes too long. */
 export async function runDot(boxes: Box[], edges: Pair[]): Promise<Layout> {
-  return readPlain(await ask(dotText(boxes, edges)), boxes.length, edges);
+  return readPlain(await request(dotText(boxes, edges)), boxes.length, edges);
 }
 
-/** Only sizes and indices go to Graphviz, no text of the record's. */
+/** Returns the graph in the DOT language: only sizes and indices, no text of the record. */
 function dotText(boxes: Box[], edges: Pair[]): string {
-  // without the limits, edges as long as the graph (saved values) keep dot busy for minutes
-  const knobs = boxes.length > 150 ? "nslimit=2 nslimit1=2 mclimit=0.5" : "";
+  // without these limits, edges that span the whole graph (saved values) take dot minutes
+  const limits = boxes.length > 150 ? "nslimit=2 nslimit1=2 mclimit=0.5" : "";
   const inches = (points: number) => (points / INCH).toFixed(3);
   return [
-    `digraph { graph [${knobs} ranksep=0.32 nodesep=0.22] node [shape=box fixedsize=true label=""] edge [arrowhead=none]`,
+    `digraph { graph [${limits} ranksep=0.32 nodesep=0.22] node [shape=box fixedsize=true label=""] edge [arrowhead=none]`,
     ...boxes.map((b, i) => `${i} [width=${inches(b.width)} height=${inches(b.height)}]`),
     ...edges.map(([from, to]) => `${from}->${to}`),
     "}",
   ].join("\n");
 }
 
-function ask(dot: string): Promise<string> {
+function request(dot: string): Promise<string> {
   const running = worker ?? startWorker();
   worker = running;
   const id = ++requests;
@@ -42,8 +42,8 @@ function ask(dot: string): Promise<string> {
       const { plain, error } = event.data;
       finish(() => (error ? reject(new Error(error)) : resolve(plain)));
     };
-    const failed = () => stop(new Error("this page does not let Graphviz run"));
-    const timer = setTimeout(() => stop(new Error("Graphviz took too long")), PATIENCE_MS);
+    const failed = () => stop(new Error("this page does not allow Graphviz to run"));
+    const timer = setTimeout(() => stop(new Error("Graphviz took too long")), TIMEOUT_MS);
     const finish = (then: () => void) => {
       clearTimeout(timer);
       running.removeEventListener("message", answered);
@@ -61,7 +61,7 @@ function startWorker(): Worker {
   return new Worker(url);
 }
 
-/** Graphviz's "plain" format: https://graphviz.org/docs/outputs/plain/; y grows upwards there. */
+/** Reads Graphviz's "plain" format, in which y increases upwards: https://graphviz.org/docs/outputs/plain/. */
 function readPlain(plain: string, count: number, edges: Pair[]): Layout {
   const found = new Map<string, Float32Array[]>();
   const layout: Layout = {
@@ -70,7 +70,7 @@ function readPlain(plain: string, count: number, edges: Pair[]): Layout {
     x: new Float64Array(count),
     y: new Float64Array(count),
     edges: [],
-    long: new Uint8Array(edges.length),
+    isLong: new Uint8Array(edges.length),
   };
   for (const line of plain.split("\n")) {
     const [kind, ...words] = line.split(" ");
@@ -88,7 +88,7 @@ function readPlain(plain: string, count: number, edges: Pair[]): Layout {
       found.set(pair, [...(found.get(pair) ?? []), Float32Array.from(points)]);
     }
   }
-  // Graphviz writes edges in an order of its own
+  // Graphviz writes edges in another order
   layout.edges = edges.map(([from, to]) => found.get(`${from},${to}`)?.shift() ?? new Float32Array());
   return layout;
 }

@@ -1,4 +1,4 @@
-/** Runs in a worker: Graphviz lays out a graph given as DOT and answers in its "plain" format. */
+/** The worker: Graphviz lays out a graph in the DOT language and replies in its "plain" format. */
 
 import { instance } from "@viz-js/viz";
 

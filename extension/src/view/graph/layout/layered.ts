@@ -1,7 +1,7 @@
 /**
- * Our own layered layout, linear in nodes and edges: ranks by the longest path, order within a rank by a
- * few sweeps of barycentres, positions by least squares that keep the order.  After Sugiyama, Tagawa and
- * Toda (1981); an edge is bent around boxes where it is short, and drawn on demand where it is long.
+ * Layered layout in linear time in nodes and edges, after Sugiyama, Tagawa and Toda (1981): ranks by the
+ * longest path, order within a rank by a few barycentre sweeps, positions by least squares with fixed order.
+ * Short edges are bent around boxes; long ones are drawn only on demand.
  */
 
 import type { Box, Layout, Pair } from "./layout";
@@ -9,32 +9,34 @@ import type { Box, Layout, Pair } from "./layout";
 const RANK_GAP = 24;
 const BOX_GAP = 16;
 const BEND_WIDTH = 8;
-const LONGEST_BENT = 24;
+const MAX_BENT_SPAN = 24;
 const SWEEPS = 4;
 
-/** Boxes and, after them, the bends of edges that pass ranks; `up` and `down` are neighbours in the next ranks. */
-interface Items {
-  /** How many of them are boxes: they come first. */
+/** Boxes followed by the bends of edges that span ranks; `up` and `down` are the neighbours in the adjacent ranks. */
+interface LayerItems {
+  /** The number of boxes, which come first. */
   boxes: number;
   rank: Int32Array;
   width: Float64Array;
   up: number[][];
   down: number[][];
-  /** The items of each edge, its ends included; empty for a long one. */
+  /** The items of each edge including its ends; empty for a long edge. */
   chains: number[][];
 }
 
-/** Boxes are given in an order in which most edges go forwards; those that do not are drawn upwards. */
+/** Lays out boxes, given in an order in which most edges lead forwards; other edges are drawn upwards. */
 export function layered(boxes: Box[], edges: Pair[]): Layout {
   const ranks = ranksOf(boxes.length, edges);
-  const items = bend(boxes, edges, ranks);
+  const items = addBends(boxes, edges, ranks);
   const rows = fillRows(items);
-  for (let i = 0; i < SWEEPS; i++) order(rows, i % 2 ? items.down : items.up, i % 2 === 1);
-  const x = place(rows, items);
-  return draw(boxes, edges, items, rows, x);
+  for (let i = 0; i < SWEEPS; i++) orderRows(rows, i % 2 ? items.down : items.up, i % 2 === 1);
+  const x = assignX(rows, items);
+  return makeLayout(boxes, edges, items, rows, x);
 }
 
-/** The longest path to each box; then parameters, and what is made of one alone, go down to their readers. */
+/**
+ * Ranks boxes by the longest path to them; then inputs, and chains from a single input, are moved down to their users.
+ */
 export function ranksOf(count: number, edges: Pair[]): Int32Array {
   const rank = new Int32Array(count);
   const after: number[][] = Array.from({ length: count }, () => []);
@@ -60,9 +62,9 @@ export function ranksOf(count: number, edges: Pair[]): Int32Array {
   return rank;
 }
 
-function bend(boxes: Box[], edges: Pair[], ranks: Int32Array): Items {
+function addBends(boxes: Box[], edges: Pair[], ranks: Int32Array): LayerItems {
   const spans = edges.map(([from, to]) => Math.abs(ranks[to] - ranks[from]));
-  const most = longestBent(spans, 3 * boxes.length + 1000);
+  const most = maxBentSpan(spans, 3 * boxes.length + 1000);
   const rank = [...ranks];
   const width = boxes.map((box) => box.width);
   const up: number[][] = boxes.map(() => []);
@@ -88,19 +90,19 @@ function bend(boxes: Box[], edges: Pair[], ranks: Int32Array): Items {
   return { boxes: boxes.length, rank: Int32Array.from(rank), width: Float64Array.from(width), up, down, chains };
 }
 
-/** The longest span at which all edges up to it take no more than `most` bends. */
-function longestBent(spans: number[], most: number): number {
-  const counts = new Array(LONGEST_BENT + 1).fill(0);
-  for (const span of spans) if (span <= LONGEST_BENT) counts[span]++;
+/** Returns the largest span such that all edges up to it need at most `most` bends. */
+function maxBentSpan(spans: number[], most: number): number {
+  const counts = new Array(MAX_BENT_SPAN + 1).fill(0);
+  for (const span of spans) if (span <= MAX_BENT_SPAN) counts[span]++;
   let bends = 0;
-  for (let span = 2; span <= LONGEST_BENT; span++) {
+  for (let span = 2; span <= MAX_BENT_SPAN; span++) {
     bends += counts[span] * (span - 1);
     if (bends > most) return span - 1;
   }
-  return LONGEST_BENT;
+  return MAX_BENT_SPAN;
 }
 
-function fillRows(items: Items): number[][] {
+function fillRows(items: LayerItems): number[][] {
   const rows: number[][] = [];
   items.rank.forEach((rank, item) => {
     while (rows.length <= rank) rows.push([]);
@@ -109,8 +111,8 @@ function fillRows(items: Items): number[][] {
   return rows;
 }
 
-/** Sort each row by the mean place of its items' neighbours in the row before it. */
-function order(rows: number[][], neighbours: number[][], upwards: boolean): void {
+/** Sorts each row by the mean position of its items' neighbours in the previous row. */
+function orderRows(rows: number[][], neighbours: number[][], upwards: boolean): void {
   const place = new Float64Array(neighbours.length);
   const walk = upwards ? [...rows].reverse() : rows;
   for (const row of walk) {
@@ -124,25 +126,25 @@ function order(rows: number[][], neighbours: number[][], upwards: boolean): void
     const before = [...row];
     sorted.forEach((from, i) => {
       row[i] = before[from];
-      // between 0 and 1, so that wide and narrow rows compare
+      // between 0 and 1, so that positions in wide and narrow rows are comparable
       place[row[i]] = (i + 0.5) / row.length;
     });
   }
 }
 
-/** Sweep down and up; each item goes as near to the middle of its neighbours as its row allows. */
-function place(rows: number[][], items: Items): Float64Array {
+/** Returns x coordinates: sweeps down and up move each item as close to its neighbours' mean as its row allows. */
+function assignX(rows: number[][], items: LayerItems): Float64Array {
   const x = new Float64Array(items.rank.length);
-  for (const row of rows) centre(row, items, x);
+  for (const row of rows) centreRow(row, items, x);
   for (let sweep = 0; sweep < SWEEPS; sweep++) {
     const upwards = sweep % 2 === 1;
     const near = upwards ? items.down : items.up;
-    for (const row of upwards ? [...rows].reverse() : rows) fit(row, near, items, x);
+    for (const row of upwards ? [...rows].reverse() : rows) fitRow(row, near, items, x);
   }
   return x;
 }
 
-function centre(row: number[], items: Items, x: Float64Array): void {
+function centreRow(row: number[], items: LayerItems, x: Float64Array): void {
   let end = 0;
   for (const item of row) {
     x[item] = end + items.width[item] / 2;
@@ -151,12 +153,12 @@ function centre(row: number[], items: Items, x: Float64Array): void {
   for (const item of row) x[item] -= (end - BOX_GAP) / 2;
 }
 
-/** Least squares with a kept order: "pool adjacent violators" over places less the room taken before. */
-function fit(row: number[], near: number[][], items: Items, x: Float64Array): void {
-  const before = roomBefore(row, items);
+/** Least squares with fixed order: pool adjacent violators on positions minus minimal offsets. */
+function fitRow(row: number[], near: number[][], items: LayerItems, x: Float64Array): void {
+  const before = minOffsets(row, items);
   const blocks: { sum: number; weight: number; count: number }[] = [];
   row.forEach((item, i) => {
-    const [want, weight] = wanted(item, near[item], items, x);
+    const [want, weight] = desiredX(item, near[item], items, x);
     let block = { sum: (want - before[i]) * weight, weight, count: 1 };
     for (let last = blocks.at(-1); last && last.sum / last.weight > block.sum / block.weight; last = blocks.at(-1)) {
       blocks.pop();
@@ -170,20 +172,20 @@ function fit(row: number[], near: number[][], items: Items, x: Float64Array): vo
   }
 }
 
-/** From the middle of the first item of a row to the middle of each. */
-function roomBefore(row: number[], items: Items): number[] {
-  const room = [0];
+/** Returns the minimal distance of each item's middle from the middle of the row's first item. */
+function minOffsets(row: number[], items: LayerItems): number[] {
+  const offsets = [0];
   for (let i = 1; i < row.length; i++) {
-    room.push(room[i - 1] + (items.width[row[i - 1]] + items.width[row[i]]) / 2 + BOX_GAP);
+    offsets.push(offsets[i - 1] + (items.width[row[i - 1]] + items.width[row[i]]) / 2 + BOX_GAP);
   }
-  return room;
+  return offsets;
 }
 
-/** Where an item wants to be, and how much. */
-function wanted(item: number, near: number[], items: Items, x: Float64Array): [place: number, weight: number] {
+/** Returns the desired x coordinate of an item, and its weight. */
+function desiredX(item: number, near: number[], items: LayerItems, x: Float64Array): [place: number, weight: number] {
   let [sum, weight] = [0, 0];
   for (const other of near) {
-    // the bends of one edge stand straight above each other
+    // keeps the bends of an edge in a straight line
     const stiff = item >= items.boxes && other >= items.boxes ? 8 : 1;
     sum += stiff * x[other];
     weight += stiff;
@@ -191,7 +193,7 @@ function wanted(item: number, near: number[], items: Items, x: Float64Array): [p
   return weight ? [sum / weight, weight] : [x[item], 0.1];
 }
 
-function draw(boxes: Box[], edges: Pair[], items: Items, rows: number[][], x: Float64Array): Layout {
+function makeLayout(boxes: Box[], edges: Pair[], items: LayerItems, rows: number[][], x: Float64Array): Layout {
   let [left, right] = [0, 0];
   for (let item = 0; item < x.length; item++) {
     left = Math.min(left, x[item] - items.width[item] / 2);
@@ -213,21 +215,25 @@ function draw(boxes: Box[], edges: Pair[], items: Items, rows: number[][], x: Fl
     x: x.slice(0, boxes.length),
     y: y.slice(0, boxes.length),
     edges: edges.map(([from, to], i) => curve(items.chains[i].length ? items.chains[i] : [from, to], x, y, boxes)),
-    long: Uint8Array.from(items.chains, (chain) => (chain.length ? 0 : 1)),
+    isLong: Uint8Array.from(items.chains, (chain) => (chain.length ? 0 : 1)),
   };
 }
 
-/** From the foot of the first item to the head of the last, upright at each bend between. */
+/** Returns the curve from the bottom of the first item to the top of the last, vertical at each bend. */
 function curve(chain: number[], x: Float64Array, y: Float64Array, boxes: Box[]): Float32Array {
   const points = new Float32Array(2 + 6 * (chain.length - 1));
   const last = chain.length - 1;
-  const upwards = y[chain[0]] > y[chain[last]];
-  const side = (at: number) =>
-    (at === 0 ? 1 : at === last ? -1 : 0) * (upwards ? -0.5 : 0.5) * (boxes[chain[at]]?.height ?? 0);
-  let [px, py] = [x[chain[0]], y[chain[0]] + side(0)];
+  const direction = y[chain[0]] > y[chain[last]] ? -1 : 1;
+  // from the middle of an item to the end of the edge: the border of a box, or the middle of a bend
+  const halfHeight = (at: number) => (boxes[chain[at]]?.height ?? 0) / 2;
+  const offset = (at: number) => {
+    if (at === 0) return direction * halfHeight(at);
+    return at === last ? -direction * halfHeight(at) : 0;
+  };
+  let [px, py] = [x[chain[0]], y[chain[0]] + offset(0)];
   points.set([px, py]);
   for (let at = 1; at <= last; at++) {
-    const [nx, ny] = [x[chain[at]], y[chain[at]] + side(at)];
+    const [nx, ny] = [x[chain[at]], y[chain[at]] + offset(at)];
     const middle = (py + ny) / 2;
     points.set([px, middle, nx, middle, nx, ny], 6 * at - 4);
     [px, py] = [nx, ny];

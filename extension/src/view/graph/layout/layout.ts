@@ -1,4 +1,4 @@
-/** Where the boxes and edges of a graph go: Graphviz while it is small, our own layered layout beyond. */
+/** Lays out the boxes and edges of a graph: Graphviz for small graphs, our layered layout for larger ones. */
 
 import { runDot } from "./dot";
 import { layered, ranksOf } from "./layered";
@@ -12,32 +12,35 @@ export interface Box {
 export type Pair = [number, number];
 
 export interface Layout extends Box {
-  /** Middle of each box. */
+  /** Middle of each box, in pixels. */
   x: Float64Array;
   y: Float64Array;
-  /** Of each edge a start, then three points for each cubic curve, as x and y in turn. */
+  /** Each edge as a start point, then three points for each cubic curve; x and y alternate. */
   edges: Float32Array[];
-  /** 1 for an edge too long to be drawn among the others: its ends are, and all of it where it is asked for. */
-  long: Uint8Array;
-  /** Of facing pages, the line between them. */
+  /** 1 for an edge that is too long to be drawn with the others: only its ends are drawn, all of it on demand. */
+  isLong: Uint8Array;
+  /** For two graphs side by side: x coordinate of the line between them. */
   gutter?: number;
 }
 
-/** Up to here Graphviz answers while one looks: so many boxes, edges, and ranks that edges pass. */
-const MOST_FOR_DOT = 300;
-const MOST_EDGES_FOR_DOT = 600;
-const MOST_PASSED_FOR_DOT = 1500;
+/** Limits up to which Graphviz is fast enough: boxes, edges, and ranks that edges pass in total. */
+const MAX_DOT_BOXES = 300;
+const MAX_DOT_EDGES = 600;
+const MAX_DOT_PASSED_RANKS = 1500;
 
 export async function layOut(boxes: Box[], edges: Pair[]): Promise<Layout> {
-  if (!isSmall(boxes, edges)) return layered(boxes, edges);
-  // where Graphviz cannot run (a page that forbids workers) or takes too long, ours does
+  if (!fitsGraphviz(boxes, edges)) return layered(boxes, edges);
+  // fallback if Graphviz cannot run (a page may forbid workers) or takes too long
   return runDot(boxes, edges).catch(() => layered(boxes, edges));
 }
 
-/** Graphviz has a node wherever an edge passes a rank: what keeps it busy is not the boxes but the long edges. */
-export function isSmall(boxes: Box[], edges: Pair[]): boolean {
-  if (boxes.length > MOST_FOR_DOT || edges.length > MOST_EDGES_FOR_DOT) return false;
+/**
+ * Whether Graphviz lays a graph out fast. It adds a node wherever an edge passes a rank, so long edges dominate its
+ * time.
+ */
+export function fitsGraphviz(boxes: Box[], edges: Pair[]): boolean {
+  if (boxes.length > MAX_DOT_BOXES || edges.length > MAX_DOT_EDGES) return false;
   const ranks = ranksOf(boxes.length, edges);
   const passed = edges.reduce((sum, [from, to]) => sum + Math.max(0, Math.abs(ranks[to] - ranks[from]) - 1), 0);
-  return passed <= MOST_PASSED_FOR_DOT;
+  return passed <= MAX_DOT_PASSED_RANKS;
 }

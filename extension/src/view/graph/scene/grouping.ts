@@ -1,64 +1,66 @@
-/** Ways to gather nodes into groups that can be collapsed: by module, layer, fusion group, repeated block. */
+/** Groupings of nodes into collapsible groups: by module, layer, fusion group, or repeated block. */
 
-import type { Compile, Node } from "../../model/record";
-import type { Flow } from "./flow";
+import type { Compile, Node } from "../../model/record/record";
+import type { IndexedGraph } from "./indexed_graph";
 
-/** For each node the groups that it is in, the outermost first. */
+/** For each node its groups, the outermost first. */
 export type Groups = string[][];
 
 interface Grouping {
   name: string;
   title: string;
-  of(flow: Flow, compile: Compile | null): Groups;
+  of(graph: IndexedGraph, compile: Compile | null): Groups;
 }
 
 export const GROUPINGS: Grouping[] = [
-  { name: "module", title: "Modules", of: (flow) => sided(flow, byModule(flow)) },
-  { name: "layer", title: "Layers", of: (flow) => sided(flow, byLayer(flow)) },
+  { name: "module", title: "Modules", of: (graph) => splitBackward(graph, byModule(graph)) },
+  { name: "layer", title: "Layers", of: (graph) => splitBackward(graph, byLayer(graph)) },
   { name: "fusion", title: "Fusion groups", of: byFusion },
-  { name: "repeat", title: "Repeated blocks", of: (flow) => repeats(flow.nodes) },
+  { name: "repeat", title: "Repeated blocks", of: (graph) => repeatedBlocks(graph.nodes) },
 ];
 
-/** The groups of one graph, found when they are first asked for. */
+/** The groups of one graph, computed on first use. */
 export class Groupings {
   private readonly found = new Map<string, Groups>();
 
   constructor(
-    private readonly flow: Flow,
+    private readonly graph: IndexedGraph,
     private readonly compile: Compile | null,
   ) {}
 
-  /** None for a name that is no grouping's. */
+  /** Returns the groups of each node; an empty list if no grouping has this name. */
   of(name: string): Groups {
-    const known = this.found.get(name) ?? GROUPINGS.find((g) => g.name === name)?.of(this.flow, this.compile) ?? [];
+    const known = this.found.get(name) ?? GROUPINGS.find((g) => g.name === name)?.of(this.graph, this.compile) ?? [];
     this.found.set(name, known);
     return known;
   }
 
-  /** Those that gather anything here. */
-  useful(): Grouping[] {
+  /** Returns the groupings that group any node of this graph. */
+  available(): Grouping[] {
     return GROUPINGS.filter((grouping) => this.of(grouping.name).some((own) => own.length));
   }
 }
 
-/** The module of each node; a parameter or input that one module reads (on its side) is that one's. */
-function modules(flow: Flow): (string | null)[] {
-  const own = flow.nodes.map((n) => n.module);
+/** Returns the module of each node. An input that only one module reads, in forward or backward, is counted to it. */
+function modules(graph: IndexedGraph): (string | null)[] {
+  const own = graph.nodes.map((n) => n.module);
   return own.map((module, i) => {
-    if (module !== null || flow.nodes[i].op !== "placeholder") return module;
-    const readers = new Set(flow.users[i].filter((user) => flow.late[user] === flow.late[i]).map((user) => own[user]));
+    if (module !== null || graph.nodes[i].op !== "placeholder") return module;
+    const readers = new Set(
+      graph.users[i].filter((user) => graph.isBackward[user] === graph.isBackward[i]).map((user) => own[user]),
+    );
     const [reader] = readers;
     return readers.size === 1 ? (reader ?? null) : null;
   });
 }
 
-/** `L['self'].layers.0.mlp` is in `layers.0`, and in `layers.0.mlp`; what is not in the list of all is no group. */
-function byModule(flow: Flow): Groups {
-  return modules(flow).map((module) => {
-    const words = path(module);
+/** Groups by module path: `L['self'].layers.0.mlp` is in `layers.0` and `layers.0.mlp`; `layers` itself is no group. */
+function byModule(graph: IndexedGraph): Groups {
+  return modules(graph).map((module) => {
+    const words = pathWords(module);
     const groups: string[] = [];
     for (let end = 1; end <= words.length; end++) {
-      // a number belongs to the list before it
+      // an index belongs to the name before it
       if (end < words.length && /^\d+$/.test(words[end])) continue;
       groups.push(words.slice(0, end).join("."));
     }
@@ -66,65 +68,67 @@ function byModule(flow: Flow): Groups {
   });
 }
 
-/** A layer is an element of the outermost list of modules; beside it, the modules at its level. */
-function byLayer(flow: Flow): Groups {
-  return modules(flow).map((module) => {
-    const words = path(module);
+/** Groups by layer: an element of the outermost module list, or else a top-level module. */
+function byLayer(graph: IndexedGraph): Groups {
+  return modules(graph).map((module) => {
+    const words = pathWords(module);
     const number = words.findIndex((word) => /^\d+$/.test(word));
     const layer = words.slice(0, number < 0 ? 1 : number + 1).join(".");
     return layer ? [layer] : [];
   });
 }
 
-/** A stranger's path may be of any length. */
-const DEEPEST = 16;
-const LONGEST = 1000;
+/** Limits, because an untrusted record may have paths of any length. */
+const MAX_DEPTH = 16;
+const MAX_PATH = 1000;
 
-/** The words of a module's path below the model itself; a number alone would say little without the model's name. */
-function path(module: string | null): string[] {
+/**
+ * Returns the parts of a module's path below the model. If the first is an index, the model's name is put before it.
+ */
+function pathWords(module: string | null): string[] {
   if (!module) return [];
   const at = module.lastIndexOf("]");
   const words = module
-    .slice(at + 1, at + 1 + LONGEST)
+    .slice(at + 1, at + 1 + MAX_PATH)
     .split(".")
     .filter(Boolean)
-    .slice(0, DEEPEST);
+    .slice(0, MAX_DEPTH);
   const name = /\['([^']{1,40})'\]$/.exec(module.slice(0, at + 1))?.[1];
   return name && /^\d+$/.test(words[0] ?? "") ? [`${name}.${words[0]}`, ...words.slice(1)] : words;
 }
 
-/** In a joint graph a module has a forward and a backward part. */
-function sided(flow: Flow, groups: Groups): Groups {
-  if (!flow.late.includes(1)) return groups;
-  return groups.map((own, i) => (flow.late[i] ? own.map((group) => `${group} (backward)`) : own));
+/** In a joint graph, splits each group into a forward and a backward group. */
+function splitBackward(graph: IndexedGraph, groups: Groups): Groups {
+  if (!graph.isBackward.includes(1)) return groups;
+  return groups.map((own, i) => (graph.isBackward[i] ? own.map((group) => `${group} (backward)`) : own));
 }
 
-function byFusion(flow: Flow, compile: Compile | null): Groups {
+function byFusion(graph: IndexedGraph, compile: Compile | null): Groups {
   const groups = new Map<string, string>();
   for (const fusion of compile?.fusions ?? []) {
     for (const node of fusion.nodes) groups.set(node, fusion.kernel ?? fusion.key);
   }
-  return flow.items.map((item) => {
+  return graph.items.map((item) => {
     const group = groups.get(item);
     return group === undefined ? [] : [group];
   });
 }
 
-const SEED = 6;
-const LEAST_REPEATS = 3;
+const MIN_BLOCK = 6;
+const MIN_REPEATS = 3;
 
-/** Stretches of operations that follow one another at least three times, each time a block. */
-export function repeats(nodes: Node[]): Groups {
+/** Finds sequences of operations that are repeated consecutively at least three times; each repetition is a block. */
+export function repeatedBlocks(nodes: Node[]): Groups {
   const signs = nodes.map((n) => (n.op === "placeholder" ? "" : `${n.target} ${n.dtype} ${n.shape}`));
-  const periods = distances(signs);
+  const periods = repeatDistances(signs);
   const groups: Groups = nodes.map(() => []);
   let blocks = 0;
   for (let start = 0; start < signs.length; ) {
     const period = periods[start];
-    const same = period ? sameAgain(signs, start, period) : 0;
+    const same = period ? matchingLength(signs, start, period) : 0;
     const times = period ? Math.floor(same / period) + 1 : 1;
-    if (times < LEAST_REPEATS) {
-      // within this stretch the same distance would find no more
+    if (times < MIN_REPEATS) {
+      // later starts in this stretch with the same period find no more repetitions
       start++;
       while (start < nodes.length && periods[start] === period && start + period < nodes.length && same > 0) start++;
       continue;
@@ -136,15 +140,15 @@ export function repeats(nodes: Node[]): Groups {
   return groups;
 }
 
-/** How many operations from `start` on are the same as those `period` later. */
-function sameAgain(signs: string[], start: number, period: number): number {
+/** Returns how many operations from `start` on equal those `period` later. */
+function matchingLength(signs: string[], start: number, period: number): number {
   let end = start;
   while (end + period < signs.length && signs[end] !== "" && signs[end] === signs[end + period]) end++;
   return end - start;
 }
 
-/** From each place to the next where the same few operations begin, 0 where there is none, or too near. */
-function distances(signs: string[]): number[] {
+/** Returns for each position the distance to the next one with the same MIN_BLOCK operations; 0 if none or closer. */
+function repeatDistances(signs: string[]): number[] {
   const numbers = new Map<string, number>();
   const codes = signs.map((sign) => {
     const known = numbers.get(sign) ?? numbers.size;
@@ -153,11 +157,11 @@ function distances(signs: string[]): number[] {
   });
   const next = new Map<number, number>();
   const found = new Array(signs.length).fill(0);
-  for (let i = signs.length - SEED; i >= 0; i--) {
-    let seed = 0; // two seeds that share a number are told apart where the operations are compared
-    for (let at = i; at < i + SEED; at++) seed = (Math.imul(seed, 31) + codes[at]) | 0;
+  for (let i = signs.length - MIN_BLOCK; i >= 0; i--) {
+    let seed = 0; // a rolling hash; collisions are resolved when the operations are compared
+    for (let at = i; at < i + MIN_BLOCK; at++) seed = (Math.imul(seed, 31) + codes[at]) | 0;
     const at = next.get(seed) ?? 0;
-    if (signs[i] !== "" && at - i >= SEED) found[i] = at - i;
+    if (signs[i] !== "" && at - i >= MIN_BLOCK) found[i] = at - i;
     next.set(seed, i);
   }
   return found;

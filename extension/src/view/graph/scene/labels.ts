@@ -1,35 +1,35 @@
-/** What is written on a node, and what is said about it. */
+/** The texts of nodes: labels and descriptions. */
 
-import { bytes, shorten, tensorType } from "../../dom/dom";
-import type { Artifact, Compile, Graph, Node } from "../../model/record";
+import { bytes, shorten, tensorType } from "../../dom/format";
+import type { Artifact, Compile, Graph, Node } from "../../model/record/record";
 
-const LONGEST = 32;
+const MAX_LABEL = 32;
 /** The roles that have a colour, in the order of the legend. */
 export const ROLES = ["primal", "tangent", "saved", "output", "gradient"];
 
-/** The two lines of text on a node. */
+/** Returns the two lines of text on a node. */
 export function labels(node: Node): [title: string, under: string] {
-  const type = shorten(tensorType(node.dtype, node.shape), LONGEST);
-  const name = shorten(node.key, LONGEST);
+  const type = shorten(tensorType(node.dtype, node.shape), MAX_LABEL);
+  const name = shorten(node.key, MAX_LABEL);
   if (node.op === "placeholder") return [name, type];
   if (node.op === "output") return ["output", ""];
-  const title = shorten(operator(node.target), LONGEST);
+  const title = shorten(operator(node.target), MAX_LABEL);
   if (!type) return [title, name];
   return [title, name === title ? type : `${name}: ${type}`];
 }
 
-/** "aten.cos.default" as "cos", "operator.truediv" as "truediv". */
+/** Shortens an operator's name: "aten.cos.default" to "cos", "operator.truediv" to "truediv". */
 export function operator(target: string): string {
   const words = target.split(".");
   return words[0] === "aten" && words.length > 1 ? words[1] : words[words.length - 1];
 }
 
-/** What is written on a node, and more about it. */
+/** Returns the description of a node for its tooltip and for screen readers, one fact per line. */
 export function description(node: Node, role: string): string {
   const size = node.bytes === null ? null : bytes(node.bytes);
   const facts = [
     labels(node).filter(Boolean).join(" "),
-    node.op === "placeholder" ? "input" : node.op === "output" ? null : `${node.key} = ${node.target}`,
+    definition(node),
     [node.device, size].filter(Boolean).join(", "),
     node.module && `in ${node.module}`,
     role,
@@ -37,7 +37,12 @@ export function description(node: Node, role: string): string {
   return facts.filter(Boolean).join("\n");
 }
 
-/** Each node's role as the graph says, "saved" for what the partition saves, and "" for none. */
+function definition({ op, key, target }: Node): string | null {
+  if (op === "placeholder") return "input";
+  return op === "output" ? null : `${key} = ${target}`;
+}
+
+/** Returns each node's role: "saved" if the partition saves it, or else the graph's role, or "" for none. */
 export function rolesOf(artifact: Artifact, graph: Graph, compile: Compile | null): string[] {
   const saved = new Set(compile?.partition?.values.filter((v) => v.decision === "saved").map((v) => v.node));
   return graph.nodes.map((n) => {

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { node } from "../../model/testing";
+import { node } from "../../model/record/testing";
 import { parseQuery } from "./query";
 
 const mm = node("mm_1", {
@@ -14,7 +14,7 @@ function fits(text: string, line: string | null = "src:0#12"): boolean | undefin
   return parseQuery(text)?.(mm, () => line);
 }
 
-test("words are looked for in names and operators", () => {
+test("words are searched in names and operators", () => {
   assert.ok(fits("mm"));
   assert.ok(fits("MM_1"));
   assert.ok(fits("aten mm"));
@@ -22,7 +22,7 @@ test("words are looked for in names and operators", () => {
   assert.ok(!fits("torch::mm"));
 });
 
-test("a property is asked for by its name", () => {
+test("a property is searched by its name", () => {
   for (const text of ["op:mm", "shape:[8,10]", "shape:[8, 10]", "shape:8x10", "shape:[*,10]", "shape:10"])
     assert.ok(fits(text), text);
   for (const text of ["dtype:f32", "dtype:float32", "module:layers.0", "line:12", "op:mm dtype:f32 line:12"])
@@ -32,7 +32,7 @@ test("a property is asked for by its name", () => {
   assert.ok(!fits("line:12", null));
 });
 
-test("nothing asked for is no query", () => {
+test("an empty query is null", () => {
   assert.equal(parseQuery(""), null);
   assert.equal(parseQuery("   "), null);
 });

@@ -1,41 +1,43 @@
-/** The search box's language: words, and `op:`, `shape:`, `dtype:`, `module:`, `line:` for one property. */
+/**
+ * The query language of the search field: words, and `op:`, `shape:`, `dtype:`, `module:`, `line:` for one property.
+ */
 
-import { tensorType } from "../../dom/dom";
-import { keyOf } from "../../model/links";
-import type { ItemId, Node } from "../../model/record";
+import { tensorType } from "../../dom/format";
+import { keyOf } from "../../model/analysis/links";
+import type { ItemId, Node } from "../../model/record/record";
 
 const FIELDS = ["op", "shape", "dtype", "module", "line"] as const;
 type Field = (typeof FIELDS)[number];
 
-/** What a query says of a node: everything it asks for must be there. */
+/** Whether a node matches a query, that is, all of its terms. `line` returns the user's line of the node. */
 type Matcher = (node: Node, line: () => ItemId | null) => boolean;
 
-/** Null where nothing is asked for. */
+/** Parses a query; returns null if it is empty. */
 export function parseQuery(text: string): Matcher | null {
-  const wishes = [...text.toLowerCase().matchAll(/(?:(\w+):)?("[^"]*"|\[[^\]]*\]?|\S+)/g)].map(([, field, value]) =>
-    wish(field, value.replaceAll('"', "")),
+  const terms = [...text.toLowerCase().matchAll(/(?:(\w+):)?("[^"]*"|\[[^\]]*\]?|\S+)/g)].map(([, field, value]) =>
+    termMatcher(field, value.replaceAll('"', "")),
   );
-  return wishes.length ? (node, line) => wishes.every((fits) => fits(node, line)) : null;
+  return terms.length ? (node, line) => terms.every((matches) => matches(node, line)) : null;
 }
 
-function wish(field: string | undefined, value: string): Matcher {
+function termMatcher(field: string | undefined, value: string): Matcher {
   const known = FIELDS.find((f) => f === field);
-  // a word with a colon of its own, such as "torch::relu"
+  // a word that contains a colon, such as "torch::relu"
   if (!known) return (node) => `${node.key} ${node.target}`.toLowerCase().includes(field ? `${field}:${value}` : value);
-  return (node, line) => holds(known, value, node, line);
+  return (node, line) => matchesField(known, value, node, line);
 }
 
-function holds(field: Field, value: string, node: Node, line: () => ItemId | null): boolean {
+function matchesField(field: Field, value: string, node: Node, line: () => ItemId | null): boolean {
   if (field === "op") return node.target.toLowerCase().includes(value);
   if (field === "module") return node.module?.toLowerCase().includes(value) ?? false;
   if (field === "dtype") return [node.dtype, tensorType(node.dtype, null)].includes(value);
-  if (field === "shape") return fitsShape(node.shape, value);
+  if (field === "shape") return matchesShape(node.shape, value);
   const at = line();
   return at !== null && keyOf(at) === value;
 }
 
-/** `[8, 10]`, `8x10`, `8,*` where a star is any size, or one size that occurs. */
-function fitsShape(shape: (number | string)[] | null, value: string): boolean {
+/** Whether a shape matches `[8, 10]`, `8x10`, `8,*` (a star is any size), or contains a single size. */
+function matchesShape(shape: (number | string)[] | null, value: string): boolean {
   if (!shape) return false;
   const sizes = value
     .replace(/[[\]]/g, "")

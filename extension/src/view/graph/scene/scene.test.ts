@@ -1,13 +1,13 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { compileOf, node } from "../../model/testing";
+import { compileOf, node } from "../../model/record/testing";
 import type { Pair } from "../layout/layout";
-import { Flow } from "./flow";
-import { GROUPINGS, repeats } from "./grouping";
-import { type Choice, makeScene } from "./scene";
+import { GROUPINGS, repeatedBlocks } from "./grouping";
+import { IndexedGraph } from "./indexed_graph";
+import { makeScene, type SceneOptions } from "./scene";
 
-/** Three layers of `mm` and `relu` with a parameter each, then a head and an output. */
-function model(): Flow {
+/** Three layers of `mm` and `relu` with one parameter each, then a head and an output. */
+function model(): IndexedGraph {
   const nodes = [node("x", { op: "placeholder" })];
   const edges: Pair[] = [];
   let last = 0;
@@ -22,26 +22,26 @@ function model(): Flow {
   }
   nodes.push(node("head", { target: "aten.mm.default", module: "L['self'].head" }), node("output", { op: "output" }));
   edges.push([last, last + 1], [last + 1, last + 2]);
-  return new Flow(
+  return new IndexedGraph(
     nodes,
     nodes.map((n) => `0/0:g#${n.key}`),
     edges,
   );
 }
 
-const flow = model();
-const all: Choice = { groups: [], open: new Set(), only: null };
-const roles = flow.nodes.map(() => "");
-const grouping = (name: string) => GROUPINGS.find((g) => g.name === name)?.of(flow, null) ?? [];
+const graph = model();
+const all: SceneOptions = { groups: [], expanded: new Set(), only: null };
+const roles = graph.nodes.map(() => "");
+const grouping = (name: string) => GROUPINGS.find((g) => g.name === name)?.of(graph, null) ?? [];
 
-function titles(choice: Partial<Choice>): string[] {
-  return makeScene(flow, roles, { ...all, ...choice }).shown.map((box) => box.group ?? box.title);
+function titles(choice: Partial<SceneOptions>): string[] {
+  return makeScene(graph, roles, { ...all, ...choice }).boxes.map((box) => box.group ?? box.title);
 }
 
 test("every node is a box, in the graph's order", () => {
-  const scene = makeScene(flow, roles, all);
-  assert.deepEqual([...scene.boxOf], [...flow.nodes.keys()]);
-  assert.deepEqual(scene.edges, flow.edges);
+  const scene = makeScene(graph, roles, all);
+  assert.deepEqual([...scene.boxOf], [...graph.nodes.keys()]);
+  assert.deepEqual(scene.edges, graph.edges);
 });
 
 test("modules collapse with their parameters, and are expanded one by one", () => {
@@ -49,15 +49,22 @@ test("modules collapse with their parameters, and are expanded one by one", () =
   assert.deepEqual(groups[1], ["layers.0", "layers.0.linear"]);
   assert.deepEqual(titles({ groups }), ["layers.0", "layers.1", "layers.2", "mm", "output"]);
   const open = new Set(["layers.1"]);
-  assert.deepEqual(titles({ groups, open }), ["layers.0", "layers.1.linear", "relu", "layers.2", "mm", "output"]);
-  const scene = makeScene(flow, roles, { ...all, groups });
+  assert.deepEqual(titles({ groups, expanded: open }), [
+    "layers.0",
+    "layers.1.linear",
+    "relu",
+    "layers.2",
+    "mm",
+    "output",
+  ]);
+  const scene = makeScene(graph, roles, { ...all, groups });
   assert.deepEqual(scene.edges, [
     [0, 1],
     [1, 2],
     [2, 3],
     [3, 4],
   ]);
-  assert.equal(scene.shown[1].under, "3 nodes");
+  assert.equal(scene.boxes[1].subtitle, "3 nodes");
 });
 
 test("layers and repeated blocks are found", () => {
@@ -66,7 +73,7 @@ test("layers and repeated blocks are found", () => {
   const nodes = Array.from({ length: 5 }, () => ops)
     .flat()
     .map((op, i) => node(`${op}${i}`, { target: `aten.${op}.default` }));
-  const groups = repeats([
+  const groups = repeatedBlocks([
     node("start", { target: "aten.sin.default" }),
     ...nodes,
     node("end", { target: "aten.tan.default" }),
@@ -75,7 +82,7 @@ test("layers and repeated blocks are found", () => {
   assert.deepEqual(groups.at(-1), []);
   assert.equal(new Set(groups.slice(1, -1).flat()).size, 5);
   assert.ok(groups[1][0] === groups[7][0] && groups[7][0] !== groups[8][0]);
-  assert.deepEqual(repeats(flow.nodes.slice(0, 3)), [[], [], []]);
+  assert.deepEqual(repeatedBlocks(graph.nodes.slice(0, 3)), [[], [], []]);
 });
 
 test("a fusion group takes its kernel's name", () => {
@@ -87,7 +94,7 @@ test("a fusion group takes its kernel's name", () => {
     kernel: "forward_0",
     bytes_saved: 8,
   });
-  const fused = GROUPINGS.find((g) => g.name === "fusion")?.of(flow, compile) ?? [];
+  const fused = GROUPINGS.find((g) => g.name === "fusion")?.of(graph, compile) ?? [];
   assert.ok(titles({ groups: fused }).includes("forward_0"));
 });
 
@@ -97,28 +104,28 @@ test("in a joint graph a module has a forward and a backward part", () => {
     node("a", { module: "L['m'].layers.0" }),
     node("b", { module: "L['m'].layers.0" }),
   ];
-  const joint = new Flow(nodes, ["#t", "#a", "#b"], [[0, 2]]);
-  assert.deepEqual([...joint.late], [1, 0, 1]);
+  const joint = new IndexedGraph(nodes, ["#t", "#a", "#b"], [[0, 2]]);
+  assert.deepEqual([...joint.isBackward], [1, 0, 1]);
   assert.deepEqual(GROUPINGS[0].of(joint, null).slice(1), [["layers.0"], ["layers.0 (backward)"]]);
 });
 
-test("neighbourhoods and ways", () => {
-  const key = (found: Set<number>) => [...found].sort((a, b) => a - b).map((i) => flow.nodes[i].key);
-  assert.deepEqual(key(flow.around([2], 1)), ["x", "w0", "mm0", "relu0"]);
-  assert.deepEqual(key(flow.between([3], [6])), ["relu0", "mm1", "relu1"]);
-  assert.deepEqual(key(flow.between([6], [3])), ["relu0", "mm1", "relu1"]);
-  assert.deepEqual(key(flow.between([1], [4])), []);
+test("neighbourhoods and paths", () => {
+  const key = (found: Set<number>) => [...found].sort((a, b) => a - b).map((i) => graph.nodes[i].key);
+  assert.deepEqual(key(graph.neighbourhood([2], 1)), ["x", "w0", "mm0", "relu0"]);
+  assert.deepEqual(key(graph.nodesBetween([3], [6])), ["relu0", "mm1", "relu1"]);
+  assert.deepEqual(key(graph.nodesBetween([6], [3])), ["relu0", "mm1", "relu1"]);
+  assert.deepEqual(key(graph.nodesBetween([1], [4])), []);
 });
 
-test("what is left out is bridged", () => {
-  const scene = makeScene(flow, roles, { ...all, only: new Set([2, 5, 8]) });
+test("hidden nodes are bridged", () => {
+  const scene = makeScene(graph, roles, { ...all, only: new Set([2, 5, 8]) });
   assert.deepEqual(
-    scene.shown.map((box) => box.title),
+    scene.boxes.map((box) => box.title),
     ["mm", "mm", "mm"],
   );
   assert.deepEqual(scene.edges, [
     [0, 1],
     [1, 2],
   ]);
-  assert.deepEqual([...scene.bridge], [1, 1]);
+  assert.deepEqual([...scene.isBridge], [1, 1]);
 });

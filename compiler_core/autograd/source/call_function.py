@@ -1,0 +1,142 @@
+"""Source of ``call``, the function that runs a compiled graph: the autograd function, writes to inputs, views."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import torch
+import torch.fx as fx
+
+from compiler_core.autograd.joint import InputMutation, ReturnedValue, ViewReplay
+from compiler_core.autograd.partition import Partitioned
+from compiler_core.autograd.source.graph_calls import GraphCalls
+from compiler_core.autograd.source.lines import SourceLines, assignment
+from compiler_core.autograd.source.writes import write_input
+from compiler_core.autograd.trace.outputs import BASE
+from compiler_core.codegen.wrapper.values import tuple_text
+from compiler_core.support import fx_symbols
+
+
+class CallFunction:
+    """Writes ``call``.  `warns`: the graph gives warnings."""
+
+    def __init__(self, lines: SourceLines, parts: Partitioned, calls: GraphCalls, warns: bool) -> None:
+        self._lines, self._parts, self._joint, self._calls, self._warns = lines, parts, parts.joint, calls, warns
+        self.operator_nodes: dict[str, str] = {}
+        """From the name of each eager operator in the source to a captured node that calls it."""
+        self._operators: dict[str, Any] = {}
+
+    def write(self) -> None:
+        joint, primals = self._joint, ", ".join(self._joint.primals)
+        self._lines.add(0, f"def call({primals}):")
+        self._lines.add(1, "if forward_ad._current_level >= 0:  # kernels do not compute forward-mode tangents")
+        self._lines.add(2, f"return run_eagerly({primals})")
+        if joint.mutations:
+            self._check_shared_memory()
+        if self._warns:
+            self._lines.add(1, "warn()")
+        views = [view for returned in joint.returns for view in returned.views]
+        numbers = [number for view in views for number in _leaves((view.args, view.kwargs))]
+        self._calls.read_symbols(1, fx_symbols.symbol_names(numbers))
+        self._run()
+        self._write_late()
+        results = [self._returned(i, returned) for i, returned in enumerate(joint.returns, 1)]
+        self._lines.add(1, f"return {tuple_text(results)}")
+
+    def _check_shared_memory(self) -> None:
+        """Runs the graph eagerly if an input that it writes to shares memory with another one."""
+        joint = self._joint
+        written = [m.primal for m in joint.mutations]
+        others = [n for i, n in enumerate(joint.primals) if i not in written and i not in joint.numbers]
+        names = [joint.primals[i] for i in written]
+        self._lines.add(1, f"if share_memory({tuple_text(names)}, {tuple_text(others)}):")
+        self._lines.add(2, f"return run_eagerly({', '.join(joint.primals)})")
+
+    def _run(self) -> None:
+        """Applies the autograd function, or runs the forward graph if there is no backward."""
+        joint, may_raise = self._joint, self._calls.forward_may_raise
+        if may_raise:
+            self._lines.add(1, "try:")
+        depth = 2 if may_raise else 1
+        if self._parts.backward is not None:
+            function = "(Compiled.apply if transforms_are_active() else apply)"
+            names = [name for name, _ in joint.function_outputs]
+            self._lines.add(depth, f"{assignment(names)}{function}({', '.join(joint.primals)})", "call")
+        else:
+            self._calls.run_forward(depth, joint.outputs)
+        if may_raise:
+            self._lines.add(1, "except (IndexOutOfRange, CannotDraw):")
+            self._lines.add(2, f"return rerun_eagerly(run_eagerly, {tuple_text(joint.primals)})")
+
+    def _write_late(self) -> None:
+        """Writes to the inputs that the autograd function has not written to."""
+        joint = self._joint
+        late = [m for m in joint.mutations if joint.differentiable[m.output] or self._parts.backward is None]
+        done = [m for m in late if joint.primals[m.primal] in self._calls.inputs_written_by_kernels]
+        if done:
+            names = tuple_text(joint.primals[m.primal] for m in done)
+            self._lines.add(1, f"torch.autograd.graph.increment_version({names})  # kernels wrote to them")
+        for mutation in late:
+            if mutation not in done:
+                self._write(mutation)
+
+    def _write(self, mutation: InputMutation) -> None:
+        depth = 1
+        if mutation.under_no_grad:
+            self._lines.add(1, "with torch.no_grad():")
+            depth = 2
+        write_input(self._lines, depth, self._joint, mutation)
+
+    # ---- what is returned --------------------------------------------------------------
+
+    def _returned(self, number: int, returned: ReturnedValue) -> str:
+        """Writes the views that lead to a returned value; returns its name."""
+        bases = self._joint.primals if returned.base == "primal" else self._joint.outputs
+        name = bases[returned.index]
+        for view in returned.views:
+            result = f"returned_{number}"
+            depth = 1
+            if view.grad != torch.is_grad_enabled():
+                self._lines.add(1, f"with torch.set_grad_enabled({view.grad}):")
+                depth = 2
+            if "warnings" in view.node.meta:  # ``warn()`` gives them
+                self._lines.add(depth, "with silence_warnings():")
+                depth += 1
+            text = f"{result} = {self._view(view, name)}"
+            self._lines.add(depth, text, f"{result}.{view.node.name}", [view.node])
+            name = result
+        return name
+
+    def _view(self, view: ViewReplay, base: str) -> str:
+        """Returns the expression of a view of `base`."""
+        node, literal = view.node, self._lines.literal
+        if view.step is not None:
+            return view.step.text(base, literal)
+        rest = [base if a is BASE else literal(a) for a in view.args]
+        rest += [f"{k}={base if v is BASE else literal(v)}" for k, v in view.kwargs.items()]
+        if node.target is operator.getitem:
+            return f"{base}[{rest[0]}]"
+        if node.op == "call_method":
+            return f"{base}.{node.target}({', '.join(rest)})"
+        return f"{self._operator_name(node)}({', '.join([base, *rest])})"
+
+    def _operator_name(self, node: fx.Node) -> str:
+        """Returns a name for the eager operator that `node` calls, different from all node names."""
+        name = "eager_" + getattr(node.target, "__name__", "view").strip("_").replace(".", "_")
+        while self._operators.get(name, node.target) is not node.target:
+            name += "_"
+        self._operators[name] = node.target
+        self.operator_nodes[name] = node.name
+        return name
+
+
+def _leaves(value: Any) -> list[Any]:
+    """Returns the values in nested arguments."""
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, slice):
+        value = [value.start, value.stop, value.step]
+    if isinstance(value, (list, tuple)):
+        return [leaf for item in value for leaf in _leaves(item)]
+    return [value]

@@ -1,0 +1,308 @@
+"""What a functional run returns: its outputs, its writes to inputs, and the views that lead to returned values."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.fx as fx
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.functional_tensor import FunctionalTensor
+
+from compiler_core.autograd.trace import view_chains
+from compiler_core.autograd.trace.provenance import Provenance
+from compiler_core.autograd.trace.view_chains import ViewCall
+from compiler_core.errors import Refused
+from compiler_core.support.fx_symbols import hint, is_symbolic
+from compiler_core.support.tensors import storage_id, tensors_in
+
+_has_data_mutation: Any = vars(torch)["_functionalize_has_data_mutation"]
+_all_mutations_under_no_grad: Any = vars(torch)["_functionalize_are_all_mutations_under_no_grad_or_inference_mode"]
+
+
+class JointRefused(Refused):
+    """The graph cannot be differentiated and run exactly as eager PyTorch does; the message says why."""
+
+
+BASE: Any = object()
+"""Stands for the base among the arguments of a `ViewReplay`."""
+
+
+@dataclass(frozen=True)
+class ViewReplay:
+    """A captured view operation that is run again on its base, in the grad mode `grad`."""
+
+    node: fx.Node
+    grad: bool
+    args: tuple[Any, ...]
+    """The arguments after the base.  A size that the graph computes is a ``torch.SymInt``; `BASE` is the base once more
+    (as in ``x.view_as(x)``)."""
+    kwargs: dict[str, Any]
+    step: ViewCall | None = None
+    """For an operation that is no view of its first argument alone: one of the views that it consists of."""
+
+
+@dataclass(frozen=True)
+class ReturnedValue:
+    """How an output of the captured graph is made: `views` of an input or of a forward output."""
+
+    base: str
+    """``primal`` (an input) or ``output`` (an output of the forward graph)."""
+    index: int
+    views: tuple[ViewReplay, ...] = ()
+
+
+@dataclass(frozen=True)
+class InputMutation:
+    """The input `primal` is set to the value of the forward output `output` when the forward has run."""
+
+    primal: int
+    output: int
+    under_no_grad: bool
+    resized: bool = False
+    """Whether ``out=`` resized it from no elements to the shape of the value."""
+
+
+@dataclass(frozen=True)
+class TensorLayout:
+    """Shape, strides, dtype and device of a tensor."""
+
+    shape: torch.Size
+    stride: tuple[int, ...]
+    dtype: torch.dtype
+    device: torch.device
+
+    @staticmethod
+    def of(tensor: torch.Tensor) -> TensorLayout:
+        return TensorLayout(tensor.shape, tensor.stride(), tensor.dtype, tensor.device)
+
+
+@dataclass(frozen=True)
+class RunState:
+    """What a functional run of a captured graph knows about its nodes."""
+
+    nodes: Sequence[fx.Node]
+    values: Mapping[fx.Node, Any]
+    """The value of each node at the end of the run, after all writes."""
+    examples: Sequence[Any]
+    """The fake inputs of the captured graph, in the state before the run."""
+    shapes: Mapping[fx.Node, Any]
+    """Shapes and strides of the tensors in each node's value when it was computed."""
+    grad_modes: Mapping[fx.Node, bool]
+    """The grad mode that each node ran in."""
+    histories: Mapping[int, Any]
+    """The ``grad_fn`` of each input before the run."""
+    fake_mode: FakeTensorMode
+
+
+class OutputPlan:
+    """The outputs of a joint graph's forward, and how to make what the captured graph returns from them."""
+
+    def __init__(self, state: RunState, provenance: Provenance, inputs: Sequence[Any]) -> None:
+        self.returns: list[ReturnedValue] = []
+        self.mutations: list[InputMutation] = []
+        self.outputs: list[torch.Tensor] = []
+        self.captured_outputs: list[fx.Node] = []
+        """For each output, the captured node whose value it is."""
+        self.differentiable: list[bool] = []
+        """For each output, whether it has a tangent."""
+        self._state, self._values, self._provenance = state, state.values, provenance
+        self._plan(inputs)
+
+    def _plan(self, inputs: Sequence[Any]) -> None:
+        """Fills all fields from the final values of the run: later writes to a tensor show in all its views."""
+        self._check_as_strided()
+        placeholders = [n for n in self._state.nodes if n.op == "placeholder"]
+        primal_of = {n: i for i, n in enumerate(placeholders)}
+        index_of: dict[int, int] = {}
+        returned: Any = self._state.nodes[-1].args[0]
+        for node in returned:
+            base, views = self._base_and_views(node)
+            if base in primal_of:
+                self.returns.append(ReturnedValue("primal", primal_of[base], views))
+                continue
+            value = self._values[base]
+            if id(value) not in index_of:
+                index_of[id(value)] = self._add_output(base, value)
+            self.returns.append(ReturnedValue("output", index_of[id(value)], views))
+        self._find_mutations(placeholders, inputs)
+
+    def _add_output(self, producer: fx.Node, value: Any) -> int:
+        if not isinstance(value, torch.Tensor):
+            raise JointRefused(f"an output of the graph is a {type(value).__name__}, not a tensor")
+        self.outputs.append(self._with_captured_order(producer, value))
+        self.captured_outputs.append(producer)
+        self.differentiable.append(value.requires_grad)
+        return len(self.outputs) - 1
+
+    def _with_captured_order(self, producer: fx.Node, value: torch.Tensor) -> torch.Tensor:
+        """Returns `value` with the memory order that it had at capture; the functional form of a write, or an opaque
+        operator, may have made it with another one."""
+        wanted = producer.meta.get("val")
+        if producer.op == "placeholder" or not isinstance(wanted, torch.Tensor):
+            return value
+        order = _memory_order(wanted)
+        if order is None or order == _memory_order(unwrap(value)):
+            return value
+        self._provenance.attribute_to(producer)
+        with torch.set_grad_enabled(value.requires_grad):
+            dense = value.permute(order).clone(memory_format=torch.contiguous_format)
+            return dense.permute([order.index(d) for d in range(value.dim())])
+
+    def _find_mutations(self, placeholders: list[fx.Node], inputs: Sequence[Any]) -> None:
+        """Adds an output and an `InputMutation` for each input that the graph has written to."""
+        for i, (node, tensor) in enumerate(zip(placeholders, inputs, strict=True)):
+            if not isinstance(tensor, FunctionalTensor):
+                continue
+            self._check_shape(node)
+            if not _has_data_mutation(tensor.elem):
+                continue
+            hidden = _all_mutations_under_no_grad(tensor.elem) or self._is_hidden_from_autograd(i, tensor)
+            self._check_mutation(i, node, tensor, hidden)
+            resized = self._is_resized(i, tensor)
+            if resized and self._has_views(tensor):
+                raise JointRefused("out= resizes a tensor that has views")
+            self.mutations.append(InputMutation(i, self._add_output(node, tensor), hidden, resized))
+            self.differentiable[-1] = tensor.requires_grad and not hidden
+
+    def _check_mutation(self, primal: int, node: fx.Node, tensor: torch.Tensor, hidden: bool) -> None:
+        """Refuses writes to an input that cannot be made at the end of the forward as eager makes them."""
+        examples, example = self._state.examples, self._state.examples[primal]
+        storages = [storage_id(t) for t in examples if isinstance(t, torch.Tensor)]
+        if storages.count(storage_id(example)) > 1:
+            raise JointRefused(f"the graph writes to input {node.name}, which shares memory with another input")
+        if _may_overlap(example):
+            raise JointRefused(f"the graph writes to input {node.name}, whose elements share memory")
+        if any(storage_id(tensors_in(self._values[n])[0]) == storage_id(tensor) for n in self._data_reads()):
+            raise JointRefused(f"the graph writes to input {node.name} and takes its .data, which hides writes")
+        if example.requires_grad and example.is_leaf and not hidden:
+            raise JointRefused(f"the graph writes to input {node.name}, a leaf that requires grad")
+
+    def _is_hidden_from_autograd(self, primal: int, tensor: torch.Tensor) -> bool:
+        """Returns whether autograd saw no write to an input that requires grad, because all were made through
+        ``detach()``."""
+        return bool(self._state.examples[primal].requires_grad) and tensor.grad_fn is self._state.histories[primal]
+
+    def _has_views(self, tensor: torch.Tensor) -> bool:
+        values = [t for n in self._state.nodes if n in self._values for t in tensors_in(self._values[n])]
+        return any(t is not tensor and storage_id(t) == storage_id(tensor) for t in values)
+
+    def _is_resized(self, primal: int, tensor: torch.Tensor) -> bool:
+        """Returns whether ``out=`` resized an input; refuses it if the input had elements, for which eager gives a
+        warning."""
+        if unwrap(tensor).shape == self._state.examples[primal].shape:
+            return False
+        if self._state.examples[primal].numel() or self._state.examples[primal].untyped_storage().nbytes():
+            raise JointRefused("out= resizes a tensor that has elements")
+        return True
+
+    def _check_as_strided(self) -> None:
+        """Refuses writes to memory that `as_strided` shows: it counts in the memory of eager's tensor, and a functional
+        write makes a value in new memory."""
+        nodes = [n for n in self._state.nodes if getattr(n.target, "__name__", n.target) == "as_strided"]
+        shown = [t.elem for n in nodes for t in tensors_in(self._values[n]) if isinstance(t, FunctionalTensor)]
+        if any(_has_data_mutation(t) for t in shown):
+            raise JointRefused("the graph writes to memory that an as_strided view shows")
+
+    def _data_reads(self) -> list[fx.Node]:
+        return [n for n in self._state.nodes if n.target is getattr and n.args[1] == "data"]
+
+    def _base_and_views(self, node: fx.Node) -> tuple[fx.Node, tuple[ViewReplay, ...]]:
+        """Returns the node that owns the memory of `node`, and the views that lead from it to `node`."""
+        views: list[ViewReplay] = []
+        self._check_shape(node)
+        while (source := self._alias_source(node)) is not None:
+            view = node
+            node, steps = self._step_towards_base(node, source)
+            if self._values[view] is not self._values[node]:
+                views += reversed(steps)
+            self._check_shape(node)
+        return node, tuple(reversed(views))
+
+    def _step_towards_base(self, node: fx.Node, source: fx.Node) -> tuple[fx.Node, list[ViewReplay]]:
+        """Returns a node nearer to the base of `node`, which shares memory with its argument `source`, and the views
+        that lead from it to `node`."""
+        if self._values[source] is self._values[node]:
+            return source, []
+        producer, pick = node, None
+        if node.target is operator.getitem and not isinstance(self._values[source], torch.Tensor):
+            producer, pick = source, int(node.args[1])  # type: ignore[arg-type]
+        if producer is node and self._is_view_of_first(node, source):
+            return source, [self._replay(node)]
+        if pick is not None and (first := self._alias_source(producer)) and self._is_view_of_first(producer, first):
+            return source, [self._replay(node)]
+        return self._step_by_view_chain(producer, pick, node, source)
+
+    def _is_view_of_first(self, node: fx.Node, source: fx.Node) -> bool:
+        """Returns whether a view can be run again by calling its operation: it is a view of its first argument, its
+        only tensor."""
+        tensors = [n for n in node.all_input_nodes if not is_symbolic(self._values[n])]
+        return tensors == [source] and source is node.args[0]
+
+    def _replay(self, node: fx.Node) -> ViewReplay:
+        """Returns the view `node`, to be run on its first argument."""
+        first = node.args[0]
+        args, kwargs = fx.map_arg((node.args[1:], node.kwargs), lambda n: BASE if n is first else self._values[n])
+        return ViewReplay(node, self._state.grad_modes[node], args, kwargs)
+
+    def _step_by_view_chain(
+        self, producer: fx.Node, pick: int | None, node: fx.Node, source: fx.Node
+    ) -> tuple[fx.Node, list[ViewReplay]]:
+        """Does a step for an operation of several tensors, by the chain of PyTorch's views that it consists of."""
+        args, kwargs = fx.map_arg((producer.args, producer.kwargs), self._values.__getitem__)
+        run = producer.target if producer.op == "call_function" else getattr(torch.Tensor, str(producer.target))
+        found = view_chains.view_chain(run, args, kwargs, pick, self._state.fake_mode)  # type: ignore[arg-type]
+        if found is not None:
+            tensor, steps = found
+            grad = self._state.grad_modes[producer]
+            for base in producer.all_input_nodes:
+                if self._values[base] is tensor:
+                    return base, [ViewReplay(producer, grad, step.args, step.kwargs, step) for step in steps]
+        raise JointRefused(f"{node.name} shares memory with {source.name}, but is not made of views of it")
+
+    def _alias_source(self, node: fx.Node) -> fx.Node | None:
+        """Returns the argument that `node` is a view of, or the same tensor as; None if it has its own memory."""
+        storages = {storage_id(t) for t in tensors_in(self._values[node])}
+        for argument in node.all_input_nodes:
+            value = self._values[argument]
+            if not any(storage_id(t) in storages for t in tensors_in(value)):
+                continue
+            # an element of a tuple is a view only where the operator that made the tuple is one
+            if isinstance(value, torch.Tensor) or self._alias_source(argument) is not None:
+                return argument
+        return None
+
+    def _check_shape(self, node: fx.Node) -> None:
+        if self._state.shapes[node] != [(t.shape, t.stride()) for t in tensors_in(self._values[node])]:
+            raise JointRefused(f"the graph changes the shape of {node.name} in place")
+
+
+def unwrap(tensor: torch.Tensor) -> torch.Tensor:
+    """Returns the tensor inside a functional tensor; others unchanged."""
+    return tensor.from_functional() if isinstance(tensor, FunctionalTensor) else tensor
+
+
+def _may_overlap(tensor: torch.Tensor) -> bool:
+    """Returns whether two elements may have the same address."""
+    dims = sorted((hint(stride), hint(size)) for size, stride in zip(tensor.size(), tensor.stride(), strict=True))
+    extent = 1
+    for stride, size in dims:
+        if size > 1 and stride < extent:
+            return True
+        extent += max(size - 1, 0) * stride
+    return False
+
+
+def _memory_order(tensor: torch.Tensor) -> list[int] | None:
+    """Returns the dimensions by decreasing stride; None if the tensor has gaps or overlaps."""
+    long = [d for d, n in enumerate(tensor.shape) if hint(n) > 1]
+    order = sorted(long, key=lambda d: -hint(tensor.stride(d)))
+    reached = 1
+    for d in reversed(order):
+        if hint(tensor.stride(d)) != reached:
+            return None
+        reached *= hint(tensor.shape[d])
+    return [d for d in range(tensor.dim()) if d not in long] + order

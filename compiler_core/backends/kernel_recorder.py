@@ -1,0 +1,220 @@
+"""Records what one graph of ATen operators was compiled to: loops, kernels, wrapper, memory plan, machine code.
+
+The artifacts are linked line by line to what each line was made from:
+
+    wrapper line  <-  kernel line  <-  loop IR line  <-  graph node
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import torch
+import torch.fx as fx
+
+from compiler_core.autograd.op_cost import count_operations
+from compiler_core.backends.printers import generate
+from compiler_core.codegen.machine_code import compiled_forms
+from compiler_core.codegen.source import KernelSource
+from compiler_core.codegen.wrapper import memory_plan
+from compiler_core.codegen.wrapper.writer import Wrapper
+from compiler_core.errors import CompileWarning
+from compiler_core.hook.failures import report_failure
+from compiler_core.loops import ir
+from compiler_core.loops.fuse.rewriter import FusionRequests, FusionResult
+from compiler_core.records import (
+    Artifact,
+    Compile,
+    Fusion,
+    FusionRefusal,
+    ItemId,
+    Kernel,
+    PlannedBuffer,
+    PlannedMemory,
+    Span,
+)
+from compiler_core.support import opaque_ops
+from compiler_core.support.fx_graphs import target_name
+from compiler_core.support.size_expr import hint
+
+Which = Literal["forward", "backward"]
+NO_KERNELS = (operator.getitem, torch.ops.aten.empty_strided.default)
+"""Calls that compute nothing and are not recorded as kernels."""
+
+
+def step_counts(program: ir.Program) -> str:
+    """Returns how many loops and calls of PyTorch's kernels a program has, as text for the record."""
+    loops = sum(isinstance(s, ir.Loops) for s in program.steps)
+    return f"loops: {loops}, calls of PyTorch's kernels: {len(program.steps) - loops}"
+
+
+class KernelRecorder:
+    """Writes the fused loops, kernels, wrapper and memory plan of one graph into the record, with their links."""
+
+    def __init__(self, compile_: Compile, which: Which, program: ir.Program) -> None:
+        self._compile, self._which, self._program = compile_, which, program
+        self._loops = [s for s in program.steps if isinstance(s, ir.Loops)]
+        self._kernels: dict[ir.Language, Artifact] = {}
+
+    def record_kernels(self, fused: FusionResult, codes: Sequence[KernelSource], wrapper: Wrapper) -> None:
+        loops = self._record_loops()
+        self._record_rewrites(fused, loops)
+        self._kernels = {code.language: self._record_code(code, loops) for code in codes}
+        lines = self._record_wrapper(wrapper)
+        self._record_fusions(fused)
+        for number, step in enumerate(self._program.steps):
+            item = self._kernel_item(step) if isinstance(step, ir.Loops) else lines.get(step.name)
+            self._record_kernel(number, step, item)
+
+    def _kernel_item(self, loops: ir.Loops) -> ItemId:
+        """Returns the item of a kernel's lines in the artifact of its language."""
+        return self._kernels[self._program.language(loops)].item(loops.name)
+
+    def record_unknown_requests(self, requests: FusionRequests) -> None:
+        """Records the fusion requests for nodes that do not exist, once for both graphs."""
+        nodes = {s.key for a in self._compile.artifacts if a.pane in ("forward", "backward") for s in a.spans}
+        for pair in (*requests.keep_apart, *requests.force_fuse) if self._which == "forward" else ():
+            if missing := [name for name in pair if name not in nodes]:
+                reason = f"neither forward nor backward has a node {' or '.join(missing)}, so the request has no effect"
+                self._compile.refusals.append(FusionRefusal("unknown", *pair, reason))
+
+    def record_memory_plan(self, planned: memory_plan.MemoryPlan) -> None:
+        buffers = [
+            PlannedBuffer(
+                n, planned.bytes[n], at, planned.last_uses.get(n), planned.reuses.get(n), n in planned.retained
+            )
+            for n, at in planned.producers.items()
+        ]
+        self._compile.memory.append(PlannedMemory(self._which, planned.peak_before, planned.peak, buffers))
+
+    def record_machine_code(self, target: str, strict: bool) -> None:
+        """Records the machine code of the kernels for `target`.
+
+        Without kernels in the language of the target, all kernels are printed in that language for this purpose.
+        """
+        if not self._loops:
+            return
+        language: ir.Language = "cpp" if target in compiled_forms.CPU_TARGETS else "triton"
+        try:
+            if language not in self._kernels:
+                loops = self._compile.find(f"{self._which}.loops")
+                self._kernels[language] = self._record_code(generate(self._program, language), loops)
+            compiled_forms.record_machine_code(self._compile, self._kernels[language], target)
+        except CompileWarning:
+            raise
+        except Exception as error:
+            meaning = f"The kernels run; their machine code for {target} is not in the record."
+            report_failure(self._compile, "build", error, meaning=meaning, strict=strict)
+
+    def _record_rewrites(self, fused: FusionResult, loops: Artifact) -> None:
+        """Writes the artifact of fusion: a line for each rewrite, linked to its kernel, and for each refusal."""
+        lines = [
+            f"{r.rule}: {r.before[0]} into {r.before[1]} -> {r.after}   # {r.reason}; saves {r.bytes_saved:,} bytes"
+            for r in fused.rewrites
+        ]
+        lines += [f"apart: {first} | {second}   # {r.kind}: {r.reason}" for first, second, r in fused.refusals]
+        spans = [Span(str(n), n, n) for n in range(1, len(lines) + 1)]
+        artifact = self._compile.artifact("fusion", f"{self._which}.fusion", "text", "\n".join(lines) + "\n", spans)
+        numbers = {id(r): str(n) for n, r in enumerate(fused.rewrites, 1)}
+        for nest in self._loops:
+            of = [artifact.item(numbers[id(r)]) for r in fused.rewrites_by_loops.get(nest.name, ())]
+            self._compile.link(loops.item(nest.name), of, "fuse")
+
+    def _record_loops(self) -> Artifact:
+        """Writes the loops as text.  Items: ``name`` for all lines of a kernel, ``name.0`` etc. for its statements."""
+        lines: list[str] = []
+        spans: list[Span] = []
+        for loops in self._loops:
+            first = len(lines) + 1
+            for at, (line, _) in enumerate(loops.lines()):
+                lines.append(line)
+                if at:
+                    spans.append(Span(f"{loops.name}.{at - 1}", len(lines), len(lines)))
+            spans.append(Span(loops.name, first, len(lines)))
+            lines.append("")
+        artifact = self._compile.artifact("fusion", f"{self._which}.loops", "text", "\n".join(lines), spans)
+        for loops in self._loops:
+            self._compile.link(artifact.item(loops.name), loops.origin, "fuse")
+            for at, statement in enumerate(loops.body):
+                self._compile.link(artifact.item(f"{loops.name}.{at}"), statement.origin, "lower")
+        return artifact
+
+    def _record_code(self, code: KernelSource, loops: Artifact) -> Artifact:
+        """Writes the source of the kernels.  Items: ``name`` for all lines of a kernel, a number for each line."""
+        extent: dict[str, list[int]] = {}
+        for line in code.lines:
+            extent.setdefault(line.kernel, []).append(line.number)
+        spans = [Span(str(line.number), line.number, line.number) for line in code.lines]
+        spans += [Span(kernel, min(numbers), max(numbers)) for kernel, numbers in extent.items()]
+        suffix = {"cpp": "cpp", "triton": "py"}[code.language]
+        artifact = self._compile.artifact("kernel", f"{self._which}.{suffix}", code.language, code.text, spans)
+        for line in code.lines:
+            of = [loops.item(f"{line.kernel}.{n}") for n in line.statements]
+            self._compile.link(artifact.item(str(line.number)), of, "codegen")
+        for kernel in extent:
+            self._compile.link(artifact.item(kernel), [loops.item(kernel)], "codegen")
+        return artifact
+
+    def _record_wrapper(self, wrapper: Wrapper) -> dict[str, ItemId]:
+        """Writes the wrapper; returns the item of each call's line."""
+        spans = [Span(str(n), n, n) for n in wrapper.lines]
+        artifact = self._compile.artifact("wrapper", f"{self._which}.wrapper", "python", wrapper.text, spans)
+        for number, step in wrapper.lines.items():
+            of = [self._kernel_item(step)] if isinstance(step, ir.Loops) else step.origin
+            self._compile.link(artifact.item(str(number)), of, "codegen")
+        calls = {n: step for n, step in wrapper.lines.items() if isinstance(step, ir.Call)}
+        # the first line of a step is the call, later ones process its result
+        return {step.name: artifact.item(str(n)) for n, step in reversed(calls.items())}
+
+    def _record_fusions(self, fused: FusionResult) -> None:
+        for loops in self._loops:
+            if history := fused.rewrites_by_loops.get(loops.name):
+                kind = " + ".join(sorted({r.rule for r in history}))
+                saved = sum(r.bytes_saved for r in history)
+                fusion = Fusion(f"{self._which}.{loops.name}", kind, list(loops.origin), loops.name, saved)
+                self._compile.fusions.append(fusion)
+        for first, second, refusal in fused.refusals:
+            self._compile.refusals.append(FusionRefusal(refusal.kind, first, second, refusal.reason))
+
+    def _record_kernel(self, number: int, step: ir.Step, item: ItemId | None) -> None:
+        if isinstance(step, ir.Call) and (step.target in NO_KERNELS or step.draws):
+            return
+        language: Any = self._program.language(step) if isinstance(step, ir.Loops) else "extern"
+        name = step.name if isinstance(step, ir.Loops) else target_name(opaque_ops.opaque_operator(step) or step.target)
+        read, written = self._total_bytes(self._reads(step)), self._total_bytes(step.writes)
+        key = f"{self._which}.{number}"
+        kernel = Kernel(key, name, language, self._which, item, read, written)
+        kernel.device = self._step_device(step)
+        kernel.reason = "" if isinstance(step, ir.Loops) else step.reason
+        kernel.operations = step.operations if isinstance(step, ir.Loops) else self._call_operations(step)
+        self._compile.kernels.append(kernel)
+
+    def _step_device(self, step: ir.Step) -> str | None:
+        """Returns the device of a step; a copy between the CPU and a GPU counts for the GPU."""
+        buffers = self._program.buffers
+        found = {str(buffers[n].device) for n in (*self._reads(step), *step.writes) if n in buffers}
+        return max(found, key=lambda device: device.startswith("cuda"), default=None)
+
+    def _call_operations(self, call: ir.Call) -> int | None:
+        """Returns the number of operations of a matrix product or convolution that returns one tensor."""
+        if call.name not in self._program.buffers or any(isinstance(arg, ir.Result) for arg in call.args):
+            return None
+        args, kwargs = fx.node.map_aggregate((call.args, dict(call.kwargs)), _shaped)
+        return count_operations(call.target, args, kwargs, _shaped(self._program.buffers[call.name]))
+
+    def _reads(self, step: ir.Step) -> Sequence[str]:
+        if isinstance(step, ir.Loops):
+            return step.reads
+        return tuple(dict.fromkeys(v.buffer for v in memory_plan.views((step.args, step.kwargs))))
+
+    def _total_bytes(self, names: Sequence[str]) -> int:
+        return sum(self._program.buffers[n].bytes for n in names if n in self._program.buffers)
+
+
+def _shaped(value: Any) -> Any:
+    """Returns a meta tensor with the sizes of a view or buffer; other values unchanged."""
+    if not isinstance(value, ir.TensorView | ir.Buffer):
+        return value
+    return torch.empty(tuple(map(hint, value.size)), device="meta")

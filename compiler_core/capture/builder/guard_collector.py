@@ -1,0 +1,107 @@
+"""The guards of one capture attempt, and the references to outside objects that they hold."""
+
+from __future__ import annotations
+
+import types
+from typing import Any, NamedTuple
+
+from compiler_core.capture.tensors.dynamic_policy import DynamicPolicy
+from compiler_core.capture.tensors.symbolic_shapes import Symbols
+from compiler_core.capture.values.base import Value
+from compiler_core.capture.values.builtin.constant import ConstantValue
+from compiler_core.guards import GuardSpec, LibraryLookups, guarded_value, state_guard
+from compiler_core.guards.constants import NUMPY_NUMBERS, may_be_distinct_objects
+from compiler_core.guards.lifetimes import WeakBox, make_box
+from compiler_core.guards.sources import AttrSource, Box, ConstantSource, Scope, Source
+from compiler_core.records import ItemId
+
+# one source may have several guards of these kinds, with different values
+GUARDED_BY_VALUE = frozenset({"DICT_CONTAINS", "DICT_HAS", "NO_ATTRIBUTE", "SAME_OBJECT", "NOT_SAME_OBJECT"})
+
+
+class Location(NamedTuple):
+    """The instruction being interpreted, as graph nodes and guards refer to it."""
+
+    items: tuple[ItemId, ...]
+    """The items in the record: the bytecode instruction and the user's line."""
+    line: ItemId | None
+    stack_trace: str
+
+
+class GuardCollector:
+    """Collects the guards of one attempt, each with the user's line that caused it."""
+
+    def __init__(self, scope: Scope, policy: DynamicPolicy) -> None:
+        self.scope = scope
+        self.symbols = Symbols(policy)
+        self.guards: dict[Any, GuardSpec] = {"GLOBAL_STATE": state_guard()}
+        self.library = LibraryLookups()
+        self._location = Location((), None, "")
+        self._held: dict[int, ConstantSource] = {}
+        self._boxes: dict[int, tuple[Any, Box]] = {}
+
+    @property
+    def location(self) -> Location:
+        """The location of the current instruction; the interpreter sets it."""
+        return self._location
+
+    @location.setter
+    def location(self, location: Location) -> None:
+        self._location = location
+        self.symbols.env.line = location.line
+
+    def guard(self, kind: str, source: Source, value: Any) -> None:
+        """Adds a guard of `kind` (see `guards/kinds.py`) on the object at `source`."""
+        key = (kind, source, value if kind in GUARDED_BY_VALUE else None)
+        if key not in self.guards:
+            self.guards[key] = GuardSpec(kind, source, guarded_value(kind, value), self.location.line)
+
+    def guard_library_name(self, names: dict[str, Any], home: str, name: str) -> None:
+        """Guards that `name` in the dict of library module `home` stays what it is."""
+        self.library.add(names, home, name, self.location.line)
+
+    def guard_class_names(self, cls: type, *names: str) -> None:
+        """Guards that names that were looked up in a class and its bases stay what they are."""
+        for name in names:
+            if not (isinstance(self.boxed(cls), WeakBox) and self._guard_attribute(cls, name)):
+                self.library.add_class_attribute(cls, name, self.location.line)
+
+    def _guard_attribute(self, cls: type, name: str) -> bool:
+        """Guards one attribute of a class that may die: a guard on the dict of the class would keep the class alive.
+
+        Returns False if the attribute cannot be guarded that way.
+        """
+        found, held = getattr(cls, name, None), self.held(cls, cls.__qualname__)
+        if not hasattr(cls, name):
+            self.guard("NO_ATTRIBUTE", held, name)
+        elif isinstance(found, types.FunctionType):
+            self.guard("ID_MATCH", AttrSource(held, name), found)
+        else:
+            return False
+        return True
+
+    def is_guarded(self, value: Value) -> bool:
+        """Whether `value` is a constant guarded by its value, whose identity programs cannot observe."""
+        if not isinstance(value, ConstantValue) or ("EQUALS_MATCH", value.source, None) not in self.guards:
+            return False
+        return not (isinstance(value.value, NUMPY_NUMBERS) or may_be_distinct_objects(value.value, value.value))
+
+    # ------------------------------------------------------------ references to outside objects
+
+    def held(self, obj: Any, name: str) -> ConstantSource:
+        """Returns a source for an object to which generated code and guards hold a reference themselves."""
+        if id(obj) not in self._held:
+            self._held[id(obj)] = ConstantSource(self.boxed(obj), name)
+        return self._held[id(obj)]
+
+    def boxed(self, obj: Any) -> Box:
+        """Returns the reference to an outside object that generated code and guards hold."""
+        if id(obj) not in self._boxes:
+            self._boxes[id(obj)] = obj, make_box(obj)
+        return self._boxes[id(obj)][1]
+
+    def mortals(self) -> list[WeakBox]:
+        """Returns the weak references among those that generated code and guards hold."""
+        of_guards = [guard.value for guard in self.guards.values()]
+        found = [*of_guards, *(box for _, box in self._boxes.values())]
+        return [box for box in found if isinstance(box, WeakBox)]

@@ -1,0 +1,87 @@
+"""The position of the interpreter: instruction, line of the user's, inlined calls, and where capture can stop."""
+
+from __future__ import annotations
+
+import linecache
+from typing import TYPE_CHECKING, cast
+
+from compiler_core.bytecode import Instruction
+from compiler_core.capture.builder.guard_collector import Location
+from compiler_core.capture.opcodes.stack import InterpreterState
+from compiler_core.capture.stop_points import StopPoint
+from compiler_core.hook.skip_rules import is_library_file
+from compiler_core.records import StackLine
+
+if TYPE_CHECKING:
+    from compiler_core.capture.interpreter import Interpreter
+    from compiler_core.capture.source_lines import SourceLines
+    from compiler_core.capture.values.user.exceptions import ExceptionValue
+
+
+class Positions(InterpreterState):
+    """The positions of an interpreter; `capture/interpreter.py` describes its state."""
+
+    lines: SourceLines
+    parent: Interpreter | None
+    loop: int | None
+    step_number: int
+    raised_at: dict[ExceptionValue, StopPoint]
+    generator_made_at: StopPoint | None
+    _loop_entry_step: int
+
+    @property
+    def _interpreter(self) -> Interpreter:
+        return cast("Interpreter", self)
+
+    @property
+    def stop_point(self) -> StopPoint:
+        """The stop point of the current instruction.
+
+        While an exception is handled that only Python can raise correctly, it is that of the raising instruction.
+        """
+        caught = next((e for e in self.handled_exceptions if e.was_raised and e in self.raised_at), None)
+        if caught is not None:
+            return self.raised_at[caught]
+        in_loop = self.loop is not None
+        return StopPoint(self._loop_entry_step if in_loop else self.step_number, self.pc - 1, in_loop)
+
+    def mark_generator_made(self) -> None:
+        """Notes, here and in the inlining callers, that the current instruction made a generator."""
+        tx: Interpreter | None = self._interpreter
+        while tx is not None:
+            tx.generator_made_at = tx.generator_made_at or tx.stop_point
+            tx = tx.parent
+
+    def _location(self, instruction: Instruction) -> Location:
+        """Returns the location of an instruction: in library code, that of the user's code that called it."""
+        if self.parent is not None and is_library_file(self.code.co_filename):
+            return self.parent.capture.location
+        lineno = instruction.lineno
+        line = self.lines.item(self.code.co_filename, lineno) if lineno else None
+        # when a call is inlined, the root has already moved on to its next instruction
+        index = self.pc if self.parent is None else self.root.pc - 1
+        items = [f"{self.lines.compile.id}:bytecode#{index}", *([line] if line else [])]
+        return Location(tuple(items), line, f"{self.code.co_filename}:{lineno} in {self.code.co_name}")
+
+    @property
+    def root(self) -> Interpreter:
+        """The interpreter of the frame itself."""
+        tx = self._interpreter
+        while tx.parent is not None:
+            tx = tx.parent
+        return tx
+
+    @property
+    def lineno(self) -> int:
+        """The line of the current instruction."""
+        return self.instructions[max(self.pc - 1, 0)].lineno or self.code.co_firstlineno
+
+    def user_stack(self) -> list[StackLine]:
+        """Returns the stack of the user's code at the current instruction, outermost call first."""
+        found = [] if self.parent is None else self.parent.user_stack()
+        if is_library_file(self.code.co_filename) and found:
+            return found
+        filename, lineno = self.code.co_filename, self.lineno
+        text = linecache.getline(filename, lineno).strip()
+        line = self.lines.item(filename, lineno)
+        return [*found, StackLine(filename, lineno, self.code.co_name, text, line)]

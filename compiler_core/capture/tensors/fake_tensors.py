@@ -1,0 +1,215 @@
+"""Fake tensors, on which capture runs operations, with the shapes, strides and types that eager's kernels give."""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch._prims_common import compute_elementwise_output_logical_to_physical_perm, suggest_memory_format
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensorMode,
+    UnsupportedOperatorException,
+)
+from torch.fx.experimental.symbolic_shapes import StatefulSymbolicContext
+
+from compiler_core.errors import Unsupported
+from compiler_core.support import overlaps
+from compiler_core.support.eager_warnings import WarningCollector
+from compiler_core.support.operator_facts import LOSSES_TYPED_AS_INPUT, squeeze_reduced_dims
+from compiler_core.support.silenced_warnings import silence_warnings
+
+aten = torch.ops.aten
+POINTWISE = frozenset(
+    {
+        *(aten.logical_and.default, aten.logical_or.default, aten.logical_xor.default, aten.copysign.Tensor),
+        *(aten.div.Tensor_mode, aten.floor_divide.default, aten.heaviside.default, aten.logaddexp.default),
+        *(aten.xlogy.Tensor, aten.native_dropout_backward.default),
+    }
+)
+"""Operators of two tensors for which PyTorch's fake tensors have other strides than its kernels give."""
+BATCH_NORMS = frozenset(
+    {
+        *(aten.native_batch_norm.default, aten._native_batch_norm_legit.default),
+        *(aten._native_batch_norm_legit.no_stats, aten._batch_norm_with_update.default),
+    }
+)
+ROW_MAJOR_ON_CPU = BATCH_NORMS | {aten.log_sigmoid_forward.default, aten.rrelu_with_noise.default}
+"""Operators whose CPU kernels give row-major results; those of batch norms are channels-last if the input is."""
+INDEXING = frozenset({aten.index.Tensor, aten._unsafe_index.Tensor})
+DYNAMIC_SHAPES = frozenset({aten._unique.default, aten._unique2.default})
+"""Operators whose results have data-dependent shapes; PyTorch 2.11 gives their fake results an arbitrary shape."""
+QUANTISED = {torch.quint8, torch.qint8, torch.qint32, torch.quint4x2, torch.quint2x4}
+"""Types of quantised tensors.  Their fake tensors report another type, so graphs cannot contain them."""
+
+
+class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
+    """Corrects PyTorch's fake tensors where they differ from the results of eager's kernels."""
+
+    warnings: WarningCollector | None = None
+    """Records the operators whose kernels warn."""
+    _in_operator = False
+    """Whether an operator is running: the operators that its fake implementation calls are not called by its kernel."""
+
+    def dispatch(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if _makes_quantised(func, (*args, *(kwargs or {}).values())):
+            raise Unsupported("unsupported operation", f"{func} makes a quantised tensor")
+        if func in DYNAMIC_SHAPES:
+            raise DynamicOutputShapeException(func)
+        overlaps.check_write(func, args, kwargs or {})
+        if self.warnings is not None and not self._in_operator:
+            self.warnings.note_kernel(func, args, kwargs or {})
+        outs = [(t, t.shape, _is_empty(t)) for t in overlaps.out_arguments(func, kwargs)] if kwargs else []
+        inside, self._in_operator = self._in_operator, True
+        try:
+            if func in INDEXING:
+                with self:
+                    args = (args[0], _unsqueeze_scalar_indices(args[1]), *args[2:])
+            result: Any = super().dispatch(func, types, args, kwargs or {})
+        finally:
+            self._in_operator = inside
+        if any(not empty and tensor.shape != before for tensor, before, empty in outs):
+            raise Unsupported("unsupported operation", f"{func} resizes an out= tensor that has elements")
+        return self._as_in_eager(result, func, types, args, kwargs or {})
+
+    def _as_in_eager(self, result: Any, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        """Returns the fake result of an operator with the strides and type that eager's kernel gives it."""
+        if func in POINTWISE:
+            like: Any = super().dispatch(aten.add.Tensor, types, args[:2], {})
+            return self._with_strides_of(result, like)
+        if func in ROW_MAJOR_ON_CPU and args[0].device.type == "cpu":
+            order = suggest_memory_format(args[0]) if func in BATCH_NORMS else torch.contiguous_format
+            with self:
+                like = torch.empty_like(args[0], memory_format=order)
+            if isinstance(result, torch.Tensor):
+                return self._with_strides_of(result, like)
+            return self._with_strides_of(result[0], like), *result[1:]
+        if func is aten.pow.Scalar:  # row-major on every device, whatever the strides of the exponent are
+            with self:
+                return torch.empty(result.shape, dtype=result.dtype, device=result.device)
+        if func is aten.roll.default and _is_rolled_channels_last(*args):
+            with self:
+                return _roll(*args)
+        if func in INDEXING and (places := _indexed_dim_order(args[0], args[1], result.shape)):
+            with self:
+                return torch.empty_permuted(result.shape, places, dtype=result.dtype, device=result.device)
+        if func is aten.linalg_vector_norm.default and result.dim() == args[0].dim():
+            with self:
+                return squeeze_reduced_dims(result, *args[1:], **kwargs)
+        if func in LOSSES_TYPED_AS_INPUT:
+            with self:
+                return result.to(args[0].dtype)
+        return result
+
+    def _with_strides_of(self, result: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+        """Returns `result` with the strides of `like`, which has the same shape."""
+        if result.stride() == like.stride():
+            return result
+        with self:
+            return torch.empty_strided(result.shape, like.stride(), dtype=result.dtype, device=result.device)
+
+
+def _is_empty(tensor: torch.Tensor) -> bool:
+    return not tensor.untyped_storage().nbytes()
+
+
+def _makes_quantised(func: Any, arguments: Sequence[Any]) -> bool:
+    if any(type(a) is torch.dtype and a in QUANTISED for a in arguments):
+        return True
+    return func.namespace == "quantized" or "quantized_tensor" in func.__name__
+
+
+def _is_rolled_channels_last(x: torch.Tensor, shifts: Sequence[Any], dims: Sequence[int] = ()) -> bool:
+    on_cpu, order = x.device.type == "cpu", suggest_memory_format(x)
+    return bool(dims) and on_cpu and order is not torch.contiguous_format and bool(x.numel())
+
+
+def _roll(x: torch.Tensor, shifts: Sequence[Any], dims: Sequence[int]) -> torch.Tensor:
+    """Rolls as the CPU kernel does: one dimension after the other, each by concatenating its two parts."""
+    for shift, dim in zip(shifts, dims, strict=True):
+        start = -shift % x.shape[dim]
+        x = torch.cat([x.narrow(dim, start, x.shape[dim] - start), x.narrow(dim, 0, start)], dim)
+    return x
+
+
+def _unsqueeze_scalar_indices(indices: Sequence[torch.Tensor | None]) -> list[torch.Tensor | None]:
+    """Gives 0-dimensional indices beside others a dimension, because PyTorch's fake tensors use their shape for all."""
+    if not any(index is not None and index.dim() for index in indices):
+        return list(indices)
+    return [index.reshape(1) if index is not None and not index.dim() else index for index in indices]
+
+
+def _indexed_dim_order(x: torch.Tensor, indices: Sequence[torch.Tensor | None], shape: Sequence[Any]) -> list[int]:
+    """Returns the order in memory of the dimensions of ``x[indices]``.
+
+    Returns an empty list if the layout of the indices does not affect it.
+    """
+    given = [index for index in indices if index is not None and index.dtype not in (torch.bool, torch.uint8)]
+    if all(index.is_contiguous() for index in given) or not x.numel():
+        return []
+    places = [i for i, index in enumerate(indices) if index is not None]
+    adjacent = places[-1] - places[0] == len(places) - 1
+    before = places[0] if adjacent else 0
+    rest = [stride for i, stride in enumerate(x.stride()) if i not in places]
+    picked = len(shape) - len(rest)
+    after = [1] * (len(rest) - before)
+    source = x.as_strided(shape, [*rest[:before], *[0] * picked, *rest[before:]])
+    aligned = [i.reshape([1] * (picked - i.dim()) + [*i.shape, *after]).expand(shape) for i in given]
+    order: list[int] = compute_elementwise_output_logical_to_physical_perm(source, *aligned)[0]
+    return order
+
+
+def make_fake(
+    mode: FakeTensorMode, real: torch.Tensor, symbolic: StatefulSymbolicContext | None = None
+) -> torch.Tensor:
+    """Returns a fake tensor like `real`, with symbolic sizes as `symbolic` says.
+
+    PyTorch reads ``grad`` on the way, which warns for non-leaf tensors; that warning is silenced.
+    """
+    source = None if symbolic is None else symbolic.tensor_source
+    make = functools.partial(mode.from_tensor, static_shapes=symbolic is None, source=source, symbolic_context=symbolic)
+    if real.is_inference():
+        with torch.inference_mode(False):
+            return make(_alias_of(real))
+    if real.is_leaf:  # otherwise its base, if it is a view, and its gradient would get symbols, too
+        return make(real if symbolic is None else _alias_of(real).requires_grad_(real.requires_grad))
+    with silence_warnings():
+        return make(real)
+
+
+def _alias_of(real: torch.Tensor) -> torch.Tensor:
+    """Returns a tensor over the same memory, without a base, gradient or history."""
+    memory = real.untyped_storage(), real.storage_offset(), real.shape, real.stride()
+    return torch.empty(0, dtype=real.dtype, device=real.device).set_(*memory)
+
+
+@contextmanager
+def errors_break_graph(fn: Callable[..., Any]) -> Iterator[None]:
+    """Raises an error of an operation on fake tensors as Unsupported, so that it runs eagerly after a graph break."""
+    name = getattr(fn, "__name__", fn)
+    try:
+        yield
+    except (DataDependentOutputException, DynamicOutputShapeException) as error:
+        raise Unsupported("tensor value read", f"{name}: {error}") from None
+    except (UnsupportedOperatorException, NotImplementedError) as error:
+        raise Unsupported("unsupported call", f"{name}: {error}") from None
+    except Unsupported:
+        raise
+    except Exception as error:
+        raise Unsupported("exception", f"{type(error).__name__}: {error}") from None
+
+
+@contextmanager
+def muted_fake_log() -> Iterator[None]:
+    """Mutes PyTorch's log of errors on fake tensors: the user sees the same error on real tensors."""
+    logger = logging.getLogger("torch._subclasses.fake_tensor")
+    before, logger.disabled = logger.disabled, True
+    try:
+        yield
+    finally:
+        logger.disabled = before

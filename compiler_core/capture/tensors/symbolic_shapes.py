@@ -1,0 +1,325 @@
+"""Symbolic sizes and numbers of one capture: PyTorch's ShapeEnv, with the sources of symbols and the user's lines.
+
+A symbol stands for one size, stride or number of an outside object.  The ShapeEnv stores each decision about it as a
+guard; `Symbols.conditions` lists them all, after the backend has run.
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import sympy
+import torch
+from torch._dispatch.python import enable_python_dispatcher
+from torch._dynamo.source import ConstantSource
+from torch._guards import SLoc
+from torch.fx.experimental.symbolic_shapes import (
+    DimDynamic,
+    ShapeEnv,
+    StatefulSymbolicContext,
+    StatelessSymbolicContext,
+    StrictMinMaxConstraint,
+)
+from torch.utils._sympy.functions import (
+    BitwiseFn_bitwise_and,
+    BitwiseFn_bitwise_or,
+    BitwiseFn_bitwise_xor,
+    CleanDiv,
+    FloorDiv,
+    LShift,
+    Max,
+    Min,
+    Mod,
+    PowByNatural,
+    PythonMod,
+    RShift,
+)
+from torch.utils._sympy.numbers import int_oo
+from torch.utils._sympy.printers import PythonPrinter
+from torch.utils._sympy.value_ranges import ValueRanges
+
+from compiler_core.capture.tensors.dynamic_policy import DynamicDim, DynamicPolicy
+from compiler_core.errors import UsageError
+from compiler_core.guards.conditions import EXPRESSION_NAMES, Condition
+from compiler_core.guards.sources import ComputedSource, Source, TensorPropertySource
+from compiler_core.records import ItemId, Symbol
+from compiler_core.support.fx_symbols import MAX_SYMBOLIC_INT
+
+MAX_ARITHMETIC_STEPS = 40
+"""Steps of Python's arithmetic that each call repeats for one number."""
+SYMBOLIC = (torch.SymInt, torch.SymFloat)
+
+
+class RecordingShapeEnv(ShapeEnv):
+    """A ShapeEnv that stores the user's line of each of its guards.
+
+    Two sizes never share a symbol because they happen to be equal, and data-dependent sizes break the graph.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(duck_shape=False, allow_scalar_outputs=False, allow_dynamic_output_shape_ops=False)
+        self.line: ItemId | None = None
+        """The user's line that is being interpreted."""
+        self.lines: list[ItemId | None] = []
+
+    def evaluate_expr(self, *args: Any, **kwargs: Any) -> Any:
+        result = super().evaluate_expr(*args, **kwargs)
+        self.lines += [self.line] * (len(self.guards) - len(self.lines))
+        return result
+
+    def _get_stack_summary(self, is_debug: bool = False, framework_loc: Any = None) -> tuple[SLoc, str]:
+        """Returns the origin of a symbol or guard for PyTorch's messages.
+
+        PyTorch would search the stack for it each time, and import `torch.export` to recognise its own frames.
+        """
+        return SLoc(framework_loc or self.line, None), ""
+
+
+class Symbols:
+    """The symbolic sizes and numbers of one capture."""
+
+    def __init__(self, policy: DynamicPolicy) -> None:
+        self.policy = policy
+        self.env = RecordingShapeEnv()
+        self.sources: dict[sympy.Symbol, Source] = {}
+        self._first_lines: dict[sympy.Symbol, ItemId | None] = {}
+        self._dynamic_dims: dict[Source, DynamicDim] = {}
+        self._derived: list[tuple[Source, sympy.Expr, ItemId | None]] = []
+        """Sizes and strides that are expressions of other symbols."""
+        self._numbers: dict[Source, Any] = {}
+        self._reasons: dict[Source, str] = {}
+        self._steps: dict[ComputedSource, int] = {}
+        self._computed: dict[Any, ComputedSource] = {}
+        self._contexts: dict[Source, StatefulSymbolicContext | None] = {}
+
+    # ------------------------------------------------------------ outside objects
+
+    def symbolic_context(self, real: torch.Tensor, source: Source) -> StatefulSymbolicContext | None:
+        """Returns which sizes of a tensor are symbolic, as `make_fake` takes it; None if none is.
+
+        It also holds the symbols, for further fake tensors of the same tensor.
+        """
+        if source not in self._contexts:
+            wanted, strides = self.policy.dynamic_dims(real, source), self.policy.dynamic_strides(source)
+            self._contexts[source] = (
+                self._make_context(real, source, wanted, strides) if any([*wanted, *strides]) else None
+            )
+            self._dynamic_dims |= {
+                TensorPropertySource(source, "size", i): each for i, each in enumerate(wanted) if each is not None
+            }
+        return self._contexts[source]
+
+    def note_symbols(self, fake: torch.Tensor, source: Source) -> None:
+        """Notes the symbols of the fake tensor at `source`."""
+        for method in ("size", "stride"):
+            for i, extent in enumerate(getattr(fake, method)()):
+                if isinstance(extent, torch.SymInt):
+                    self._note(extent, TensorPropertySource(source, method, i))
+
+    def specialize_named(self, text: str) -> bool:
+        """Specializes the symbols that a text (such as a warning about sizes) names; returns whether it names any."""
+        named = [s for s in self.sources if re.search(rf"\b{s.name}\b", text)]
+        for symbol in named:
+            self.env.evaluate_expr(sympy.Eq(symbol, self.env.backed_var_to_val[symbol]))
+        return bool(named)
+
+    def apply_replacements(self) -> None:
+        """Replaces symbols that have become numbers or other symbols, in fake tensors made from now on."""
+        for context in filter(None, self._contexts.values()):
+            known = context.shape_env_to_source_to_symbol_cache[id(self.env)]
+            for name, expr in known.items():
+                known[name] = self.env.replace(expr)
+
+    def _make_context(
+        self, real: torch.Tensor, source: Source, wanted: Sequence[DynamicDim | None], strides: Sequence[bool]
+    ) -> StatefulSymbolicContext:
+        inferred: Any = [DimDynamic.DYNAMIC if each else DimDynamic.INFER_STRIDE for each in strides] or None
+        ranges: Any = [_constraint(each) for each in wanted]
+        offset = {f"{source.text}.storage_offset()": sympy.Integer(real.storage_offset())}  # stays a number
+        return StatefulSymbolicContext(
+            dynamic_sizes=[DimDynamic.STATIC if each is None else DimDynamic.DYNAMIC for each in wanted],
+            dynamic_strides=inferred,
+            constraint_sizes=ranges,
+            tensor_source=ConstantSource(source.text),
+            view_base_context=_static_context(real._base),
+            shape_env_to_source_to_symbol_cache={id(self.env): offset},
+        )
+
+    def symbol_for_number(self, value: int | float, source: Source, why: str) -> Any:
+        """Returns a symbolic number for the number at `source`, whose current value is `value`."""
+        if source not in self._numbers:
+            self._reasons[source] = why
+            symbol = self.env.create_unspecified_symbol(value, ConstantSource(source.text), DimDynamic.DYNAMIC)
+            make = self.env.create_symintnode if isinstance(value, int) else self.env.create_symfloatnode
+            self._numbers[source] = make(symbol, hint=value)
+            self._note(self._numbers[source], source)
+        return self._numbers[source]
+
+    def computed(self, function: Any, args: Sequence[Any], value: int | float) -> Any:
+        """Returns a symbolic number for ``function(*args)``, whose current value is `value`.
+
+        Returns None if the computation, which each call repeats, takes too many steps.
+        """
+        sources = tuple(self.source_of(arg) if isinstance(arg, SYMBOLIC) else arg for arg in args)
+        key = (function, *((type(each), each) for each in sources))
+        steps = 1 + sum(self._steps.get(each, 1) for each in sources if isinstance(each, ComputedSource))
+        if steps > MAX_ARITHMETIC_STEPS:
+            return None
+        source = self._computed.setdefault(key, ComputedSource(_name_of(function), function, sources))
+        self._steps[source] = steps
+        return self.symbol_for_number(value, source, "it is computed of others")
+
+    def source_of(self, number: Any) -> Source:
+        """Returns the source from which a call computes the value of a symbolic number."""
+        expr = number.node.expr
+        if expr.is_Symbol:
+            return self.sources[expr]
+        if expr not in self._computed:
+            symbols = sorted(expr.free_symbols, key=str)
+            text = python_text(expr)
+            function = eval(f"lambda {', '.join(map(str, symbols))}: {text}", dict(EXPRESSION_NAMES))
+            function.__name__ = function.__qualname__ = text
+            self._computed[expr] = ComputedSource(f"({text})", function, tuple(self.sources[s] for s in symbols))
+        return self._computed[expr]
+
+    def _note(self, number: torch.SymInt, source: Source) -> None:
+        expr = number.node._expr
+        if isinstance(expr, sympy.Symbol) and expr not in self.sources:
+            self.sources[expr] = source
+            self._first_lines[expr] = self.env.line
+        else:
+            self._derived.append((source, expr, self.env.line))
+
+    def python_dispatcher(self) -> AbstractContextManager[None]:
+        """A context for operations in which those that C++ decomposes for plain sizes only are decomposed in Python."""
+        context: AbstractContextManager[None] = enable_python_dispatcher() if self.sources else nullcontext()
+        return context
+
+    # ------------------------------------------------------------ conditions
+
+    def conditions(self) -> Iterator[tuple[Source, Condition, ItemId | None]]:
+        """Yields every condition on sizes and numbers, with the first source in it and the user's line."""
+        texts = self._texts
+        for symbol, source in self.sources.items():
+            for bound in self._bounds(symbol, source):
+                yield source, self._condition(bound, texts), self._first_lines[symbol]
+        for i, (source, expr, line) in enumerate(self._derived):
+            condition = self._condition(expr, texts)
+            code, text = f"p{i} == {condition.code}", f"{source.text} == {condition.text}"
+            yield source, Condition(code, text, {f"p{i}": source, **condition.sources}), line
+        for guard, line in zip(self.env.guards, self.env.lines, strict=True):
+            condition = self._condition(guard.expr, texts)
+            yield next(iter(condition.sources.values())), condition, line
+
+    def _bounds(self, symbol: sympy.Symbol, source: Source) -> Iterator[Any]:
+        """Yields the conditions that are assumed of a symbol from the beginning."""
+        if isinstance(source, TensorPropertySource):
+            wanted = self._dynamic_dims.get(source, DynamicDim(""))
+            yield sympy.Ge(symbol, wanted.low, evaluate=False)
+            if wanted.high is not None:
+                yield sympy.Le(symbol, wanted.high, evaluate=False)
+        elif symbol.is_integer:  # kernels compute with it in 64 bits
+            yield sympy.Abs(symbol) <= MAX_SYMBOLIC_INT
+        else:  # symbolic arithmetic does not model inf and nan
+            yield sympy.Abs(symbol) <= sys.float_info.max
+
+    def _condition(self, expr: Any, texts: dict[sympy.Symbol, str]) -> Condition:
+        symbols = sorted(expr.free_symbols, key=str)
+        return Condition(python_text(expr), python_text(expr, texts), {str(s): self.sources[s] for s in symbols})
+
+    @property
+    def _texts(self) -> dict[sympy.Symbol, str]:
+        return {symbol: source.text for symbol, source in self.sources.items()}
+
+    # ------------------------------------------------------------ the record
+
+    def records(self) -> list[Symbol]:
+        """Returns the record of each symbol.
+
+        Raises UsageError if a size that the user marked dynamic has been specialized.
+        """
+        guards, texts = self._first_guards(), self._texts
+        return [self._record(symbol, source, guards, texts) for symbol, source in self.sources.items()]
+
+    def _record(self, symbol: sympy.Symbol, source: Source, guards: dict[Any, Any], texts: Any) -> Symbol:
+        now, span = self.env.replace(symbol), self.env.var_to_range.get(symbol)
+        wanted = self._dynamic_dims.get(source)
+        if wanted is None:
+            wanted = DynamicDim(self._reasons.get(source, "a stride that sizes do not explain"))
+        record = Symbol(str(symbol), source.text, float(self.env.backed_var_to_val[symbol]), wanted.why)
+        record.line = self._first_lines[symbol]
+        if now != symbol:
+            record.became = python_text(now, texts)
+        elif span is not None:
+            record.low, record.high = _finite_bound(span.lower), _finite_bound(span.upper)
+        guard, record.condition_line = guards.get((symbol, now != symbol), (None, None))
+        record.condition = None if guard is None else python_text(guard, texts)
+        if now.is_number and wanted.marked:
+            raise UsageError(f"{source.text} was marked dynamic, but is specialised to {now}: {record.condition}")
+        return record
+
+    def _first_guards(self) -> dict[tuple[Any, bool], tuple[Any, ItemId | None]]:
+        """Returns the first guard on each symbol that is an equation, and the first that is not, with their lines.
+
+        The keys are the symbol and whether the guard is an equation.
+        """
+        found: dict[tuple[Any, bool], tuple[Any, ItemId | None]] = {}
+        for guard, line in zip(self.env.guards, self.env.lines, strict=True):
+            for symbol in guard.expr.free_symbols:
+                found.setdefault((symbol, isinstance(guard.expr, sympy.Eq)), (guard.expr, line))
+        return found
+
+
+def _name_of(function: Any) -> str:
+    name = str(function.__name__)
+    return f"{function.__module__}.{name}" if function.__module__ == "math" else name
+
+
+def _finite_bound(bound: Any) -> float | None:
+    return float(bound) if bound.is_finite and abs(bound) < sys.maxsize - 1 else None
+
+
+def _constraint(wanted: DynamicDim | None) -> StrictMinMaxConstraint | None:
+    if wanted is None or (wanted.low, wanted.high) == (2, None):
+        return None
+    high = int_oo if wanted.high is None else sympy.Integer(wanted.high)
+    return StrictMinMaxConstraint(warn_only=False, vr=ValueRanges(sympy.Integer(wanted.low), high))
+
+
+def _static_context(base: torch.Tensor | None) -> StatelessSymbolicContext[..., Any] | None:
+    """Returns the context of a view's base, which has no symbols."""
+    return None if base is None else StatelessSymbolicContext(dynamic_sizes=[DimDynamic.STATIC] * base.dim())
+
+
+# the function that computes each kind of expression in the graph
+OPERATIONS: dict[Any, Callable[..., Any]] = {
+    sympy.Add: operator.add, sympy.Mul: operator.mul, sympy.Pow: operator.pow, PowByNatural: operator.pow,
+    FloorDiv: operator.floordiv, CleanDiv: operator.floordiv, Mod: operator.mod, PythonMod: operator.mod,
+    sympy.Abs: operator.abs, Max: torch.sym_max, Min: torch.sym_min, LShift: operator.lshift, RShift: operator.rshift,
+    BitwiseFn_bitwise_and: operator.and_, BitwiseFn_bitwise_or: operator.or_, BitwiseFn_bitwise_xor: operator.xor,
+}  # fmt: skip
+
+
+class _Printer(PythonPrinter):
+    """Prints expressions as Python, with the texts of sources in place of symbols."""
+
+    def __init__(self, texts: dict[sympy.Symbol, str]) -> None:
+        super().__init__()
+        self._texts = texts
+
+    def _print_Float(self, expr: sympy.Float) -> str:
+        return repr(float(expr))
+
+    def _print_Symbol(self, expr: sympy.Symbol) -> str:
+        return self._texts.get(expr, str(expr))
+
+
+def python_text(expr: Any, texts: dict[sympy.Symbol, str] | None = None) -> str:
+    """Returns an expression as Python source; `texts` replaces symbols."""
+    text: str = _Printer(texts or {}).doprint(expr)
+    return text

@@ -1,0 +1,190 @@
+"""Objects that are compared by identity: classes, C functions, Python modules."""
+
+from __future__ import annotations
+
+import abc
+import enum
+import inspect
+import operator
+import types
+import typing
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from compiler_core.capture.values.base import Value, observed_exception
+from compiler_core.capture.values.builtin.constant import ConstantValue, fold, from_python, is_atom
+from compiler_core.capture.values.builtin.mappings import DictValue
+from compiler_core.capture.values.classes import ABSENT, guard_class_attribute, lookup_in_mro
+from compiler_core.errors import Unsupported
+from compiler_core.guards.lifetimes import is_library, module_of
+from compiler_core.guards.sources import AttrSource, Source
+
+if TYPE_CHECKING:
+    from compiler_core.capture.values.interfaces import Emitter, Interpreter
+
+
+class StaticValue(Value):
+    """An object that is compared by identity: a class, a C function, a Python module, an operator."""
+
+    def __init__(self, obj: Any, source: Source | None = None) -> None:
+        self.obj = obj
+        self.source = source
+
+    def __repr__(self) -> str:
+        return getattr(self.obj, "__qualname__", None) or getattr(self.obj, "__name__", None) or repr(self.obj)
+
+    def python_type(self) -> type:
+        return type(self.obj)
+
+    def install_guards(self, tx: Interpreter) -> None:
+        if self.source is not None:
+            tx.capture.guard("ID_MATCH", self.source, self.obj)
+
+    def constant(self, tx: Interpreter) -> Any:
+        self.install_guards(tx)
+        return self.obj
+
+    def is_constant(self) -> bool:
+        return True
+
+    def as_key(self, tx: Interpreter) -> Any:
+        return self.constant(tx)
+
+    def truth(self, tx: Interpreter) -> bool:
+        if isinstance(self.obj, (types.ModuleType, type)) or callable(self.obj):
+            return True
+        return super().truth(tx)
+
+    def get_attr(self, tx: Interpreter, name: str) -> Value:
+        self.install_guards(tx)
+        if self._is_enum() and name == "__members__":
+            members: dict[Any, Value] = {k: ConstantValue(v) for k, v in self._members(tx).items()}
+            return DictValue(members, types.MappingProxyType)
+        if isinstance(self.obj, type):
+            return self._class_attribute(tx, self.obj, name)
+        if isinstance(self.obj, types.ModuleType):
+            return self._module_attribute(tx, self.obj, name)
+        try:
+            found = getattr(self.obj, name)
+        except AttributeError as error:
+            raise observed_exception(AttributeError, str(error)) from None
+        if is_atom(found):
+            return ConstantValue(found)
+        if isinstance(self.obj, types.CodeType):
+            return from_python(found)
+        return tx.capture.wrap_static(found)
+
+    def _module_attribute(self, tx: Interpreter, module: types.ModuleType, name: str) -> Value:
+        """Returns an attribute of a module.  Attributes of libraries are guarded by the versions of their dicts."""
+        is_of_library = is_library(module.__name__)
+        try:
+            found = getattr(module, name)
+        except AttributeError as error:
+            if not is_of_library:
+                raise Unsupported("exception", str(error)) from None  # it may be added later, without a guard
+            raise observed_exception(AttributeError, str(error)) from None
+        if is_of_library:
+            tx.capture.guard_library_name(vars(module), module.__name__, name)
+            source = AttrSource(tx.capture.held(module, module.__name__), name)
+            if not is_atom(found):
+                return tx.capture.wrap_attribute(found, source)
+            # a property of the module is a setting, as in torch.backends, and may change
+            return ConstantValue(found, None if name in vars(module) else source)
+        stored = tx.capture.effects.global_value(tx.capture.namespace(vars(module)), name)
+        if stored is not None:
+            return stored
+        base = self.source or tx.capture.held(module, module.__name__)
+        return tx.capture.wrap(found, AttrSource(base, name))
+
+    def _is_enum(self) -> bool:
+        return type(self.obj) is enum.EnumMeta
+
+    def _members(self, tx: Interpreter) -> dict[str, enum.Enum]:
+        """Returns the members of an enum, with a guard on their number: a class body still being run has not all."""
+        base = self.source or tx.capture.held(self.obj, self.obj.__qualname__)
+        found: dict[str, enum.Enum] = self.obj._member_map_
+        tx.capture.guard("DICT_LENGTH", AttrSource(base, "_member_map_"), len(found))
+        return found
+
+    def unpack(self, tx: Interpreter) -> list[Value]:
+        """Returns the members of an enum."""
+        if not self._is_enum():
+            return super().unpack(tx)
+        self._members(tx)
+        return [ConstantValue(member) for member in self.constant(tx)]
+
+    def length(self, tx: Interpreter) -> int:
+        return len(self.unpack(tx))
+
+    def contains(self, tx: Interpreter, item: Value) -> bool:
+        if not self._is_enum():
+            return super().contains(tx, item)
+        self._members(tx)
+        return fold(tx, operator.contains, [self, item], {}).truth(tx)
+
+    def get_item(self, tx: Interpreter, key: Value) -> Value:
+        """``Color["RED"]``, ``list[int]``"""
+        if self._is_enum() or self.obj in (list, dict, tuple, set, frozenset, type) or _is_generic(self.obj):
+            return fold(tx, operator.getitem, [self, key], {})
+        return super().get_item(tx, key)
+
+    def set_attr(self, tx: Interpreter, name: str, value: Value) -> None:
+        """Stores a global of a module."""
+        if type(self.obj) is not types.ModuleType or is_library(self.obj.__name__):
+            raise Unsupported("unsupported mutation", f"{self}.{name} = ...")
+        self.install_guards(tx)
+        tx.capture.effects.store_global(tx.capture.namespace(vars(self.obj)), name, value)
+
+    def _class_attribute(self, tx: Interpreter, cls: type, name: str) -> Value:
+        found = tx.class_attribute(cls, name)
+        if found is not None:
+            return found
+        on_class, base = lookup_in_mro(cls, name), self.source or tx.capture.held(cls, cls.__qualname__)
+        on_meta = lookup_in_mro(type(cls), name)
+        if on_class is ABSENT and on_meta is ABSENT and _has_no_fallback(cls, name):
+            tx.capture.guard("NO_ATTRIBUTE", base, name)
+            raise observed_exception(AttributeError, f"type object {cls.__name__!r} has no attribute {name!r}")
+        if on_class is ABSENT and (
+            on_meta is ABSENT or on_meta is not lookup_in_mro(type, name)
+        ):  # it may run code of the user's
+            raise Unsupported("unsupported attribute", f"{self}.{name}")
+        guard_class_attribute(tx, cls, name, on_class)
+        return tx.capture.wrap_attribute(getattr(cls, name), AttrSource(base, name))
+
+    def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        self._guard_callee(tx)
+        return tx.call_static(self.obj, args, kwargs)
+
+    def _guard_callee(self, tx: Interpreter) -> None:
+        """Guards the callee.  Each read of a C class method makes a new object, so its name and class are compared."""
+        if self.source is None or c_class_method(self.obj) is None:
+            self.install_guards(tx)
+            return
+        tx.capture.guard("TYPE_MATCH", self.source, self.obj)
+        tx.capture.guard("EQUALS_MATCH", AttrSource(self.source, "__name__"), self.obj.__name__)
+        tx.capture.guard("ID_MATCH", AttrSource(self.source, "__self__"), self.obj.__self__)
+
+    def same_object(self, other: Value) -> bool:
+        return isinstance(other, StaticValue) and self.obj is other.obj
+
+    def reconstruct(self, emit: Emitter) -> None:
+        emit.load_outside_object(self.obj)
+
+
+def c_class_method(obj: Any) -> Any:
+    """Returns the C class method that `obj` binds to a class, or None if it is something else."""
+    if not isinstance(obj, types.BuiltinFunctionType) or not isinstance(obj.__self__, type):
+        return None
+    found = inspect.getattr_static(obj.__self__, obj.__name__, None)
+    return found if isinstance(found, types.ClassMethodDescriptorType) else None
+
+
+def _has_no_fallback(cls: type, name: str) -> bool:
+    """Whether no ``__getattr__`` of the metaclass finds the attribute.  A user's is not called; it may find it."""
+    meta = type(cls)
+    return not hasattr(meta, "__getattr__") or (is_library(module_of(meta)) and not hasattr(cls, name))
+
+
+def _is_generic(obj: Any) -> bool:
+    """Whether ``obj[...]`` only makes a generic alias."""
+    return isinstance(obj, type) and issubclass(obj, typing.Generic) and type(obj) in (type, abc.ABCMeta)

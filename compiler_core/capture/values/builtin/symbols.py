@@ -1,0 +1,252 @@
+"""Symbolic numbers: sizes, ints and floats that may differ at the next call.
+
+Rules that support symbols compute with them.  All others read their `value` as of a constant, which specialises the
+frame to the present number, with a guard.
+
+Arithmetic on ints is PyTorch's, on expressions over symbols.  Arithmetic on floats is done by Python at every call, so
+that its results are bitwise equal to eager's; each result is a new symbol.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import operator
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from compiler_core.capture.values.base import Value
+from compiler_core.capture.values.builtin.constant import ConstantValue
+from compiler_core.capture.values.builtin.sequences import SequenceValue
+from compiler_core.errors import Unsupported
+from compiler_core.support.fx_symbols import MAX_SYMBOLIC_INT
+
+if TYPE_CHECKING:
+    from compiler_core.capture.values.interfaces import Emitter, Interpreter
+    from compiler_core.guards.sources import Source
+
+COMPARISONS = frozenset({operator.lt, operator.le, operator.eq, operator.ne, operator.gt, operator.ge})
+_OF_INTS = COMPARISONS | {
+    operator.add, operator.sub, operator.mul, operator.floordiv, operator.mod, operator.pow, operator.lshift,
+    operator.rshift, operator.and_, operator.or_, operator.xor, operator.neg, operator.pos, operator.abs,
+}  # fmt: skip
+# the functions of ints and floats that Python may compute at every call
+_RECOMPUTED = frozenset({
+    operator.add, operator.sub, operator.mul, operator.truediv, operator.floordiv, operator.mod, operator.pow,
+    operator.neg, operator.pos, operator.abs, float, int, round,
+    math.ceil, math.floor, math.trunc, math.sqrt, math.exp, math.log, math.log2, math.log10, math.sin, math.cos,
+    math.tanh, math.pow,
+})  # fmt: skip
+_IDENTITY = {int: (int, round, math.ceil, math.floor, math.trunc, operator.index), float: (float,)}
+"""Functions that return a number of that type unchanged."""
+_NEVER_EQUAL = (str, bytes, type(None), tuple, list, dict)
+
+
+class SymbolicValue(ConstantValue):
+    """A number or text that depends on symbols.  Rules that do not support symbols treat it as a constant."""
+
+
+class SymbolicNumber(SymbolicValue):
+    """An int or float that is an expression over symbols."""
+
+    def __init__(self, sym: torch.SymInt | torch.SymFloat, source: Source | None = None) -> None:
+        self.sym = sym
+        self.source = source
+
+    @property
+    def value(self) -> int | float:
+        """The present number.  Reading it specialises the frame to it."""
+        found: int | float = self.python_type()(self.sym)
+        return found
+
+    def __repr__(self) -> str:
+        return self.source.text if self.source else str(self.sym)
+
+    def python_type(self) -> type:
+        return int if isinstance(self.sym, torch.SymInt) else float
+
+    def install_guards(self, tx: Interpreter) -> None:
+        if self.source is not None:
+            tx.capture.guard("TYPE_MATCH", self.source, self.python_type()())
+
+    def truth(self, tx: Interpreter) -> bool:
+        self.install_guards(tx)
+        return bool(self.sym != 0)
+
+    def same_object(self, other: Value) -> bool:
+        if self is other or not isinstance(other, ConstantValue) or other.python_type() is not self.python_type():
+            return self is other
+        if self.sym == (other.sym if isinstance(other, SymbolicNumber) else other.value):
+            raise Unsupported("unsupported operation", f"{self} is {other}, which are equal")
+        return False
+
+    def reconstruct(self, emit: Emitter) -> None:
+        emit.capture.symbols.source_of(self.sym).load(emit)
+
+
+class SymbolicText(SymbolicValue):
+    """``function(*args)``, a string made from symbolic numbers.  Generated code makes it at every call."""
+
+    def __init__(self, function: Any, args: Sequence[Value]) -> None:
+        self.function = function
+        self.args = args
+
+    @property
+    def value(self) -> str:
+        """The string for the sizes of this call.  Reading it specialises the frame to these sizes."""
+        return str(self.function(*map(_current_value, self.args)))
+
+    def __repr__(self) -> str:
+        return f"{self.function.__name__}({', '.join(map(str, self.args))})"
+
+    def python_type(self) -> type:
+        return str
+
+    def children(self) -> Sequence[Value]:
+        return self.args
+
+    def reconstruct(self, emit: Emitter) -> None:
+        emit.call_object(self.function, self.args)
+
+
+def _current_value(value: Value) -> Any:
+    if isinstance(value, ConstantValue):
+        return value.value
+    assert isinstance(value, SequenceValue)
+    return value.cls([_current_value(item) for item in value.known_values()])
+
+
+def symbolic_text(function: Any, tx: Interpreter, *args: Value) -> SymbolicText | None:
+    """Returns ``function(*args)``, a string, if an argument or an item of one is symbolic.
+
+    Returns None if none is symbolic, if there is something else than constants, or if the function may raise.
+    """
+    copied = [_copy_sequence(tx, arg) for arg in args]
+    flat = [item for arg in copied for item in (arg.known_values() if isinstance(arg, SequenceValue) else [arg])]
+    if not is_symbolic(flat) or not all(isinstance(item, ConstantValue) for item in flat):
+        return None
+    if not _accepts_numbers(function, copied):
+        return None
+    for item in flat:
+        item.install_guards(tx)
+    return SymbolicText(function, copied)
+
+
+def _accepts_numbers(function: Any, args: Sequence[Value]) -> bool:
+    """Whether `function` makes a string of the present numbers, and of -1, which ``%c`` for one refuses."""
+    try:
+        for sample in (lambda v: _hint(v.sym), lambda v: v.python_type()(-1)):
+            function(*(_sampled(arg, sample) for arg in args))
+    except (ArithmeticError, LookupError, TypeError, ValueError):
+        return False
+    return True
+
+
+def _sampled(value: Value, sample: Callable[[SymbolicNumber], Any]) -> Any:
+    """Returns the Python object of `value`, with ``sample(number)`` in place of each symbolic number."""
+    if isinstance(value, SymbolicNumber):
+        return sample(value)
+    if isinstance(value, SymbolicText):
+        return value.function(*(_sampled(arg, sample) for arg in value.args))
+    if isinstance(value, ConstantValue):
+        return value.value
+    assert isinstance(value, SequenceValue)
+    return value.cls([_sampled(item, sample) for item in value.known_values()])
+
+
+def _copy_sequence(tx: Interpreter, arg: Value) -> Value:
+    """Copies a list or tuple, which may be changed later; returns other values unchanged."""
+    is_plain = isinstance(arg, SequenceValue) and arg.cls in (tuple, list, torch.Size)
+    return type(arg)(list(arg.unpack(tx)), arg.cls) if is_plain else arg  # type: ignore[attr-defined, call-arg]
+
+
+def join_text(*parts: str) -> str:
+    """Called by generated code: joins the parts of an f-string."""
+    return "".join(parts)
+
+
+def from_number(number: Any) -> ConstantValue:
+    """Returns the value of what PyTorch computed with symbols.  A comparison is decided now, with a guard."""
+    if isinstance(number, torch.SymBool):
+        return ConstantValue(bool(number))
+    if not isinstance(number, (torch.SymInt, torch.SymFloat)):
+        return ConstantValue(number)
+    value = SymbolicNumber(number)
+    return ConstantValue(value.value) if number.node.expr.is_number else value
+
+
+def is_symbolic(values: Sequence[Value]) -> bool:
+    return any(isinstance(v, SymbolicValue) for v in values)
+
+
+def arithmetic(op: Any, tx: Interpreter, operands: Sequence[Value]) -> Value | None:
+    """Returns ``op(*operands)``, one of which is symbolic; None if the result needs their present values."""
+    types = [v.python_type() for v in operands]
+    if (op is operator.add and types == [str, str]) or (op is operator.mod and types[0] is str):
+        return symbolic_text(op, tx, *operands)
+    if op in (operator.eq, operator.ne) and len({t in _NEVER_EQUAL for t in types}) == 2:
+        return ConstantValue(op is operator.ne)
+    if not all(t in (int, bool, float) for t in types):
+        return None
+    if len(operands) == 1 and op in _IDENTITY[types[0]]:
+        operands[0].install_guards(tx)
+        return operands[0]
+    raw = [_number(tx, v) for v in operands]
+    if not all(map(_is_small, raw)):
+        return None
+    if op in COMPARISONS or (op in _OF_INTS and float not in types and _stays_int(op, raw)):
+        is_small = op in COMPARISONS or abs(op(*map(_hint, raw))) <= MAX_SYMBOLIC_INT**2
+        return from_number(op(*raw)) if is_small else None
+    return _recompute_at_call(op, tx, raw) if op in _RECOMPUTED else None
+
+
+def _stays_int(op: Any, raw: Sequence[Any]) -> bool:
+    """Whether the result in Python is an int, and no exception."""
+    if op in (operator.floordiv, operator.mod):
+        return bool(raw[1] != 0)
+    return op not in (operator.pow, operator.lshift, operator.rshift) or bool(raw[1] >= 0)
+
+
+def _recompute_at_call(function: Any, tx: Interpreter, raw: Sequence[Any]) -> Value | None:
+    """Returns a new symbol for what Python computes at every call; None if it raises or has no symbol."""
+    try:
+        result = function(*map(_hint, raw))
+    except (ArithmeticError, ValueError):
+        return None
+    if type(result) not in (int, float) or not math.isfinite(result):
+        return None
+    symbol = tx.capture.symbols.computed(function, raw, result)
+    return None if symbol is None else from_number(symbol)
+
+
+def _hint(number: Any) -> Any:
+    return number.node.hint if isinstance(number, (torch.SymInt, torch.SymFloat)) else number
+
+
+def _is_small(number: Any) -> bool:
+    return not isinstance(number, int) or abs(number) <= MAX_SYMBOLIC_INT
+
+
+def symbolic_extreme(fn: Any, tx: Interpreter, values: Sequence[Value]) -> Value | None:
+    """``min`` or ``max`` of ints, at least one of them symbolic; None for other values."""
+    if not is_symbolic(values) or any(v.python_type() is not int for v in values):
+        return None
+    raw = [_number(tx, v) for v in values]
+    if not all(map(_is_small, raw)):
+        return None
+    return from_number(functools.reduce(torch.sym_min if fn is min else torch.sym_max, raw))
+
+
+def product(tx: Interpreter, values: Sequence[Value]) -> Value:
+    """``math.prod`` of ints."""
+    return from_number(functools.reduce(operator.mul, [_number(tx, v) for v in values], 1))
+
+
+def _number(tx: Interpreter, value: Value) -> Any:
+    if isinstance(value, SymbolicNumber):
+        value.install_guards(tx)
+        return value.sym
+    number = value.constant(tx)
+    return int(number) if type(number) is bool else number  # PyTorch's symbols do not support bools

@@ -1,0 +1,88 @@
+"""Facts about classes: which are plain Python, and guards on their attributes, which may change between calls."""
+
+from __future__ import annotations
+
+import functools
+import os
+import types
+import typing
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from compiler_core.errors import Unsupported
+from compiler_core.guards.lifetimes import WeakBox, is_library, is_python_class, module_of, weak_cache
+from compiler_core.guards.sources import AttrSource, class_entry
+
+if TYPE_CHECKING:
+    from compiler_core.capture.values.interfaces import Interpreter
+
+
+ABSENT: Any = object()
+
+
+def lookup_in_mro(cls: type, name: str) -> Any:
+    """Returns the entry `name` of `cls` or of the first of its bases that has it, or ABSENT; not the metaclass's."""
+    return class_entry(cls, name, ABSENT)
+
+
+def is_data_descriptor(obj: Any) -> bool:
+    return hasattr(type(obj), "__set__") or hasattr(type(obj), "__delete__")
+
+
+def is_descriptor(obj: Any) -> bool:
+    return hasattr(type(obj), "__get__")
+
+
+def is_of_pytorch(function: types.FunctionType) -> bool:
+    """Whether the code is PyTorch's.  ``__module__`` does not show it: functools.wraps copies it."""
+    return function.__code__.co_filename.startswith(_TORCH)
+
+
+_TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
+
+
+_CODE_OF_CLASSES = (
+    types.FunctionType,
+    property,
+    staticmethod,
+    classmethod,
+    functools._lru_cache_wrapper,
+    functools.cached_property,
+)
+
+
+@weak_cache
+def is_plain_class(cls: Any) -> bool:
+    """Whether `cls` and all its bases except object and Generic were made by class statements."""
+    return cls is not object and all(is_python_class(c) or c in (object, typing.Generic) for c in cls.__mro__)
+
+
+def guard_class_attribute(tx: Interpreter, cls: type, name: str, found: Any) -> None:
+    """Guards a function, property or the like that was found as an attribute of a class; it may be replaced.
+
+    Constants are guarded on their value instead.
+    """
+    if is_library(module_of(cls)):
+        tx.capture.guard_class_names(cls, name)
+    elif isinstance(found, _CODE_OF_CLASSES):
+        held = tx.capture.held(cls, cls.__qualname__)
+        if isinstance(found, classmethod):
+            if not isinstance(found.__func__, types.FunctionType):
+                raise Unsupported(
+                    "unsupported attribute", f"{name}, a classmethod of a {type(found.__func__).__name__}"
+                )
+            tx.capture.guard("ID_MATCH", AttrSource(AttrSource(held, name), "__func__"), found.__func__)
+        elif type(found) is property and isinstance(held.box, WeakBox):
+            # there are no weak references to properties, and the property's functions may refer to the class
+            tx.capture.guard("TYPE_MATCH", AttrSource(held, name), found)
+            for accessor in ("fget", "fset", "fdel"):
+                tx.capture.guard("ID_MATCH", AttrSource(AttrSource(held, name), accessor), getattr(found, accessor))
+        else:
+            tx.capture.guard("ID_MATCH", AttrSource(held, name), getattr(cls, name))
+
+
+@weak_cache
+def has_custom_setattr(cls: type) -> bool:
+    """Whether `cls` overrides ``__setattr__`` of object and BaseException."""
+    return class_entry(cls, "__setattr__") not in (object.__setattr__, BaseException.__setattr__)

@@ -1,0 +1,243 @@
+"""Prints single statements of the loop IR as Triton: indices, addresses, masks, values."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import torch
+
+from compiler_core.codegen.triton.ops import (
+    TYPES,
+    accumulate_statement,
+    by_reciprocal,
+    compute,
+    identity,
+    literal,
+    scan,
+)
+from compiler_core.loops import ir
+from compiler_core.loops.ir import affine
+from compiler_core.loops.schedule import size_rules
+from compiler_core.loops.schedule.block_sizes import Blocks
+from compiler_core.support.names import unused_name
+from compiler_core.support.size_expr import Int, Size, Undecided, hint
+
+_RESERVED = {"tl", "triton", "libdevice", "float", "range", "start", "i", "j", "i_mask", "j_mask", "BLOCK_I", "BLOCK_J"}
+PrintedLine = tuple[str, tuple[int, ...]]
+"""A line, and the numbers of the statements that it was printed from."""
+
+
+class StatementPrinter:
+    """Prints the statements of one kernel; `lines` is the text so far."""
+
+    def __init__(self, loops: ir.Loops, blocks: Blocks) -> None:
+        self.loops, self.blocks = loops, blocks
+        self.lines: list[PrintedLine] = []
+        self._statement_numbers = {id(statement): k for k, statement in enumerate(loops.body)}
+        self._dependences: dict[ir.Statement, tuple[bool, bool]] = {}
+        self._types = {s.name: s.dtype for s in loops.body if not isinstance(s, ir.Store)}
+        self._names = _local_names(loops)
+        self._one_row = bool(loops.inner) and self.blocks.i == 1
+        self._shape = self._block_shape()
+        self._int64_indices = needs_int64(loops)
+        self._i_mask = (loops.outer[-1] if loops.column_stores else loops.outer_numel) % self.blocks.i != 0
+        self._j_mask = bool(loops.inner) and loops.inner_numel % self.blocks.j != 0
+
+    def _block_shape(self) -> str:
+        """Returns the shape of an inner value's block, or of a value's if there are no inner indices."""
+        if self._one_row:
+            return "[BLOCK_J]"
+        return "[BLOCK_I, BLOCK_J]" if self.loops.inner else "[BLOCK_I]"
+
+    def _to_int64(self) -> str:
+        """Returns the conversion of a program id or an index, if 32 bits may be too few."""
+        return ".to(tl.int64)" if self._int64_indices else ""
+
+    def _emit(self, text: str, *statements: ir.Statement, indent: int = 1) -> None:
+        self.lines.append(("    " * indent + text, tuple(self._statement_numbers[id(s)] for s in statements)))
+
+    def _dtype(self, argument: ir.Argument) -> torch.dtype:
+        return argument.dtype if isinstance(argument, ir.Literal) else self._types[argument]
+
+    def _terms(self, address: ir.Address) -> list[tuple[str, Int]]:
+        """Returns the indices of an address with their strides; the flattened index if the address is contiguous."""
+        rank = len(self.loops.outer)
+        terms: list[tuple[str, Int]] = []
+        for letter, part, sizes in (
+            ("i", slice(0, rank), self.loops.outer),
+            ("j", slice(rank, None), self.loops.inner),
+        ):
+            names, strides = self.loops.index_names[part], address.strides[part]
+            flat = len(sizes) > 1 and strides == affine.row_major_address(sizes, range(len(sizes)), len(sizes)).strides
+            terms += [(letter, 1)] if flat else zip(names, strides, strict=True)
+        return terms
+
+    def _address(self, address: ir.Address) -> str:
+        terms = self._terms(address)
+        sum_ = ir.Address(tuple(s for _, s in terms), address.offset, address.values)
+        return sum_.text([name for name, _ in terms], self._names.__getitem__)
+
+    def _reduce_axis(self) -> str:
+        """Returns the arguments of a reduction along the inner indices: the axis, and whether it is kept."""
+        return "0" if self._one_row else "1, keep_dims=True"
+
+    def _reduce_operand(self, statement: ir.Reduce | ir.Scan) -> str:
+        """Returns the operand of a reduction as a block, in which masked elements are the operation's identity."""
+        value, dtype = statement.value, statement.dtype
+        if isinstance(value, ir.Literal):
+            text = f"tl.full({self._shape}, {literal(value)}, {TYPES[dtype]})"
+        else:
+            text = self._names[value]
+            if value not in self.loops.inner_names:
+                text = f"tl.broadcast_to({text}, {self._shape})"
+        return f"tl.where(j_mask, {text}, {identity(statement.op, dtype)})" if self._j_mask else text
+
+    def _statement(self, statement: ir.Statement, indent: int) -> None:
+        if isinstance(statement, ir.Store) and statement.reduction:
+            text = self._accumulate_column(statement)
+        elif isinstance(statement, ir.Store):
+            value = self._arguments(statement, "store")[0]
+            write, order = ("atomic_add", ', sem="relaxed"') if statement.mode == "+=" else ("store", "")
+            text = f"tl.{write}({self._pointer(statement)}, {value}{self._mask(statement)}{order})"
+        elif isinstance(statement, ir.Position):
+            value, mask = self._arguments(statement, "position")[0], self._mask(statement)
+            low = f"({value} >= 0) & ({value} < {statement.size})"
+            self._emit(f'tl.device_assert({low}, "index out of range"{mask})', statement, indent=indent)
+            text = f"{self._names[statement.name]} = {value}"
+        else:
+            text = f"{self._names[statement.name]} = {self._right_hand_side(statement)}"
+        self._emit(text, statement, indent=indent)
+
+    def _accumulate_column(self, statement: ir.Store) -> str:
+        """Returns the statement that accumulates a block of a store over the rows (mix-order reduction)."""
+        dtype = self._dtype(statement.value)
+        value = self._arguments(statement, "store")[0]
+        if self._i_mask:
+            value = f"tl.where(i_mask, {value}, {identity(statement.reduction, dtype)})"
+        return accumulate_statement(statement.reduction, dtype, f"{statement.buffer}_acc", value)
+
+    def _right_hand_side(self, statement: ir.ValueStatement) -> str:
+        if isinstance(statement, ir.Load):
+            return f"tl.load({self._pointer(statement)}{self._mask(statement)})"
+        if isinstance(statement, ir.Index):
+            address = self._address(statement.address)
+            dtype = TYPES[statement.dtype]
+            sums = any(statement.address.strides) or statement.address.values
+            computed = sums or isinstance(statement.address.offset, Size)
+            return f"({address}).to({dtype})" if computed else f"tl.full([], {address}, {dtype})"
+        if isinstance(statement, ir.Scalar):
+            return statement.number.name
+        if isinstance(statement, ir.Scan):
+            return scan(statement.op, self._reduce_operand(statement), self._reduce_axis()[0])
+        assert isinstance(statement, ir.Compute)
+        if statement.op == "div" and statement.dtype is torch.float32:
+            return self._quotient(statement)
+        return self._compute(statement)
+
+    def _quotient(self, statement: ir.Compute) -> str:
+        """Returns a division as a cheaper expression if possible: it costs ten multiplications per element."""
+        inner, divisor = self.loops.inner_names, statement.arguments[1]
+        if self.loops.inner and statement.name not in inner:
+            return self._compute(statement)  # one division per row
+        if isinstance(divisor, str) and self.loops.inner and divisor not in inner:
+            return f"_divide_by_shared({', '.join(self._arguments(statement, 'div'))})"
+        return self._compute(by_reciprocal(statement))
+
+    def _compute(self, statement: ir.Compute) -> str:
+        types = [a.dtype if isinstance(a, ir.Literal) else self._types[a] for a in statement.arguments]
+        return compute(statement, types, self._arguments(statement, statement.op))
+
+    def _arguments(self, statement: ir.Compute | ir.Position | ir.Store, op: str) -> list[str]:
+        numbers = statement.arguments[1:] if op == "where" else statement.arguments
+        with_value = any(isinstance(a, str) for a in numbers)
+        return [
+            literal(a, op, with_value) if isinstance(a, ir.Literal) else self._names[a] for a in statement.arguments
+        ]
+
+    def _pointer(self, statement: ir.Load | ir.Store) -> str:
+        """Returns the pointers of an access, broadcast to a larger block if necessary."""
+        address = self._address(statement.address)
+        pointer = f"{statement.buffer}_ptr" + (f" + {address}" if address != "0" else "")
+        if isinstance(statement, ir.Store):
+            shape = self._shape if statement.mode != "=" else ""  # every element is added, also to equal addresses
+        else:
+            shape = self._shape_of_mask(statement)
+        return f"tl.broadcast_to({pointer}, {shape})" if shape else pointer
+
+    def _shape_of_mask(self, load: ir.Load) -> str:
+        """Returns the shape of a load's mask if it is larger than that of its pointers, which Triton requires not to
+        be smaller; else an empty string."""
+        masked, unmasked = self._depends_on(load), self._depends_on(replace(load, within=()))
+        inner_differs = masked[1] != unmasked[1]
+        outer_differs = masked[0] != unmasked[0] and not self._one_row  # one row at a time: outer values are scalars
+        if not (inner_differs or outer_differs):
+            return ""
+        return self._shape if masked[1] or not self.loops.inner else "[BLOCK_I, 1]"
+
+    def _mask(self, statement: ir.Load | ir.Position | ir.Store) -> str:
+        """Returns the ``mask=`` argument of an access or assertion, or an empty string."""
+        is_atomic = isinstance(statement, ir.Store) and statement.mode != "="
+        outer, inner = (True, True) if is_atomic else self._depends_on(statement)
+        masks = []
+        if self._i_mask and outer:
+            masks.append("i_mask")
+        if self._j_mask and inner:
+            masks.append("j_mask")
+        within = () if isinstance(statement, ir.Store) else statement.within
+        masks += [text for r in within for text in self._bounds_conditions(r)]
+        return f", mask={' & '.join(masks)}" if masks else ""
+
+    def _depends_on(self, statement: ir.Statement) -> tuple[bool, bool]:
+        """Returns whether a statement depends on the outer indices, and whether on the inner indices."""
+        if statement not in self._dependences:
+            rank = len(self.loops.outer)
+            parts = [(any(a.strides[:rank]), any(a.strides[rank:])) for a in ir.addresses(statement)]
+            made = {s.name: s for s in self.loops.body if not isinstance(s, ir.Store)}
+            used = statement.arguments[1:] if isinstance(statement, ir.Store) else statement.arguments
+            parts += [self._depends_on(made[name]) for name in used if isinstance(name, str)]
+            inner = not isinstance(statement, ir.Reduce) and any(j for _, j in parts)
+            self._dependences[statement] = any(i for i, _ in parts), inner
+        return self._dependences[statement]
+
+    def _bounds_conditions(self, within: ir.Range) -> list[str]:
+        """Returns those of the conditions of a range that do not always hold."""
+        address, size = within
+        text = self._address(address)
+        above, below = f"({text} >= 0)", f"({text} < {size})"
+        sizes = {s.name: s.size for s in self.loops.body if isinstance(s, ir.Position)}
+        try:
+            low, high = affine.bounds(address, self.loops.space, sizes)
+            needed = ((above, low < 0), (below, high >= size))
+            return [condition for condition, is_needed in needed if is_needed]
+        except Undecided:
+            return [above, below]
+
+
+def _local_names(loops: ir.Loops) -> dict[str, str]:
+    """Returns each value's name in the kernel: its own, with underscores appended if that name is taken."""
+    taken = _RESERVED | set(loops.index_names) | {f"{name}_ptr" for name in loops.arguments}
+    taken |= {f"{s.buffer}_acc" for s in loops.column_stores}
+    names: dict[str, str] = {}
+    for statement in loops.body:
+        if not isinstance(statement, ir.Store):
+            name = unused_name(statement.name, taken)
+            names[statement.name] = name
+            taken |= {name, f"{name}_acc", f"{name}_block", f"{name}_next"}
+    return names
+
+
+def needs_int64(loops: ir.Loops) -> bool:
+    """Returns whether an index or an address may exceed 32 bits."""
+    if loops.symbols:
+        return True
+    addresses = [a for s in loops.body for a in ir.addresses(s)]
+    positions = {s.name: hint(s.size) for s in loops.body if isinstance(s, ir.Position)}
+    sizes = list(map(hint, loops.space))
+    reach = [
+        abs(hint(a.offset))
+        + sum(abs(hint(s)) * n for s, n in zip(a.strides, sizes, strict=True))
+        + sum(abs(hint(f)) * positions[name] for name, f in a.values)
+        for a in addresses
+    ]
+    return max([math.prod(sizes), *reach]) >= size_rules.current_rules().max_int32_reach

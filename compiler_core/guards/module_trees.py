@@ -1,0 +1,210 @@
+"""Guards on trees of modules, checked by the versions of the modules' dicts.
+
+A model has thousands of guards, nearly all on the dicts of its modules: a number, a name that is absent, an empty dict
+of hooks.  CPython gives a dict a new version whenever it changes, and the C++ tree skips an item that is marked as
+immutable while the version of its dict is the one at which it last passed.  So each module of a tree gets one such
+item, its version check: the guards on the module's dict are checked again, in Python, only when the dict has changed.
+
+Checked at each call are the types of the modules and that the dicts of hooks are empty, which no version shows.  The
+tree keeps the modules alive, so no path leads to them; that they are still in place is checked on the tables of
+submodules, by version too.  Such a tree holds for one root object.  For other objects the guards are installed one by
+one (`GuardTree.build`).
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from compiler_core.guards.kinds import IMMUTABLE_EXAMPLE, KINDS, GuardSpec
+from compiler_core.guards.sources import VERSIONS_ARE_STALE, AttrSource, GetItemSource, InstanceDictSource, Source
+from compiler_core.support.interrupts import guard_function
+
+if TYPE_CHECKING:
+    from compiler_core.guards.tree import GuardTree
+
+MIN_SUBMODULES = 4
+"""The fewest modules below a root for which version checks are faster."""
+GROUP_SIZE = 128
+"""The most items of one manager of the C++ tree that the compiler makes up."""
+_TABLE = "_modules"
+_MISSING = object()
+
+DictCheck = Callable[[dict[str, Any]], bool]
+
+
+@dataclass
+class ModuleChecks:
+    """The checks on one module: those on its ``__dict__``, and those on its table of submodules."""
+
+    module: weakref.ref[torch.nn.Module]
+    source: Source
+    dict_checks: list[DictCheck] = field(default_factory=list)
+    table_checks: list[DictCheck] = field(default_factory=list)
+    first_child: str | None = None
+
+    def dict_holds(self, _: Any) -> bool:
+        module = self.module()
+        return module is not None and all(check(module.__dict__) for check in self.dict_checks)
+
+    def table_holds(self, _: Any) -> bool:
+        module = self.module()
+        return module is not None and all(check(module.__dict__[_TABLE]) for check in self.table_checks)
+
+
+class ModuleTree:
+    """One root module and the modules below it that have guards."""
+
+    def __init__(self, tree: GuardTree, root: Source) -> None:
+        self.tree = tree
+        self.root = root
+        self.modules: dict[Source, ModuleChecks] = {}
+        self.submodules: list[torch.nn.Module] = []
+        """The modules below the root."""
+        self.parts: list[list[torch.nn.Module]] = []
+        """The same in lists of a few, which the C++ tree keeps alive (see `ItemGroup`)."""
+        self.empty_dicts: list[Any] = []
+        """Dicts that must stay empty."""
+
+    def add_module(self, source: Source) -> None:
+        module, submodules = self.tree.value(source), self.submodules
+        if source is self.root:
+            parts, empty_dicts = self.parts, self.empty_dicts
+            # the references are dropped when the root dies
+            on_death = weakref.ref(module, lambda _: _clear(submodules, empty_dicts, *parts))
+            self.modules[source] = ModuleChecks(on_death, source)
+            return
+        assert isinstance(source, AttrSource)
+        submodules.append(module)
+        checks = self.modules[source] = ModuleChecks(weakref.ref(module), source)
+        parent, name = self.modules[source.base], source.name
+        parent.first_child = parent.first_child or name
+        parent.table_checks.append(lambda table: table.get(name) is checks.module())
+
+    def add_guard(self, guard: GuardSpec, owner: Source, name: str | None) -> bool:
+        """Adds a guard on ``owner.__dict__[name]``, or on the dict itself if `name` is None.
+
+        Returns False if the version of the dict does not show a change of what the guard checks.
+        """
+        checks = self.modules[owner]
+        if name is None:
+            if guard.kind not in ("DICT_CONTAINS", "DICT_HAS"):
+                return False
+            checks.dict_checks.append(_python_check(guard))
+        elif name == _TABLE and guard.kind == "DICT_KEYS" and checks.first_child is not None:
+            checks.table_checks.append(_python_check(guard))
+        elif guard.kind in ("EQUALS_MATCH", "ID_MATCH"):
+            check = _python_check(guard)
+            checks.dict_checks.append(lambda attributes: name in attributes and check(attributes[name]))
+        elif guard.kind == "DICT_LENGTH" and guard.value == 0:
+            self._add_empty_dict(checks, name)
+        else:
+            return False
+        return True
+
+    def _add_empty_dict(self, checks: ModuleChecks, name: str) -> None:
+        """Checks by version that the attribute is the same dict; `install` adds that it is empty."""
+        index, empty_dicts = len(self.empty_dicts), self.empty_dicts
+        empty_dicts.append(vars(self.tree.value(checks.source))[name])
+        checks.dict_checks.append(
+            lambda attributes: index < len(empty_dicts) and attributes.get(name, _MISSING) is empty_dicts[index]
+        )
+
+    def install(self) -> None:
+        """Installs the checks of all modules in the C++ tree."""
+        tree, empty_dicts = self.tree, self.empty_dicts
+        root = tree.manager(self.root)
+        root.add_id_match_guard(id(tree.value(self.root)), [f"{self.root.text} is the same object"], None)
+        below_root = [source for source in self.modules if source is not self.root]
+        for start in range(0, len(below_root), GROUP_SIZE):
+            part = self.submodules[start : start + GROUP_SIZE]
+            self.parts.append(part)
+            submodules = tree.list_manager(part, f"modules of {self.root.text}")
+            for i, source in enumerate(below_root[start : start + GROUP_SIZE]):
+                manager = submodules.list_getitem_manager(i, source.text, part[i], tree.manager_type)
+                tree.set_manager(source, manager)
+        for checks in self.modules.values():
+            self._install_version_checks(checks)
+        if empty_dicts:
+            root.add_lambda_guard(guard_function(lambda _: not any(empty_dicts)), ["no hooks"], None)
+
+    def _install_version_checks(self, checks: ModuleChecks) -> None:
+        module, manager_type = self.tree.value(checks.source), self.tree.manager_type
+        attributes = self.tree.manager(InstanceDictSource(checks.source))
+        text = checks.source.text
+        item = attributes.dict_getitem_manager("training", f"version check of {text}", IMMUTABLE_EXAMPLE, manager_type)
+        item.add_lambda_guard(guard_function(checks.dict_holds), [f"the attributes of {text}"], None)
+        if checks.first_child is not None:
+            children = vars(module)[_TABLE]
+            table = attributes.dict_getitem_manager(_TABLE, f"submodules of {text}", children, manager_type)
+            item = table.dict_getitem_manager(checks.first_child, "version check", IMMUTABLE_EXAMPLE, manager_type)
+            item.add_lambda_guard(guard_function(checks.table_holds), [f"the submodules of {text}"], None)
+
+    @property
+    def holds(self) -> bool:
+        return all(checks.dict_holds(None) and checks.table_holds(None) for checks in self.modules.values())
+
+
+def _python_check(guard: GuardSpec) -> Callable[[Any], bool]:
+    difference, value = KINDS[guard.kind].difference, guard.value
+    return lambda obj: difference(obj, value) is None
+
+
+def _clear(*lists: list[Any]) -> None:
+    for each in lists:
+        each.clear()
+
+
+def _instance_dict_entry(source: Source) -> tuple[str | None, Source | None]:
+    """Returns the name and the owner if `source` is an entry of an instance's ``__dict__``.
+
+    The name is None for the dict itself, the owner is None for other sources.
+    """
+    if isinstance(source, InstanceDictSource):
+        return None, source.base
+    if isinstance(source, AttrSource) and source.table == "__dict__":
+        return source.name, source.base
+    if isinstance(source, GetItemSource) and isinstance(source.base, InstanceDictSource):
+        return source.key, source.base.base
+    return None, None
+
+
+def install_version_checks(tree: GuardTree, guards: Sequence[GuardSpec]) -> list[GuardSpec]:
+    """Installs the guards that can be checked by the versions of modules' dicts; returns the other guards."""
+    trees = {} if VERSIONS_ARE_STALE else _module_trees(tree, guards)
+    remaining = [guard for guard in guards if not _add_guard(trees, guard)]
+    distinct = list({id(module_tree): module_tree for module_tree in trees.values()}.values())
+    if not all(module_tree.holds for module_tree in distinct):
+        return list(guards)  # the modules changed since capture
+    for module_tree in distinct:
+        module_tree.install()
+    return remaining
+
+
+def _add_guard(trees: dict[Source, ModuleTree], guard: GuardSpec) -> bool:
+    name, owner = _instance_dict_entry(guard.source)
+    return owner in trees and trees[owner].add_guard(guard, owner, name)
+
+
+def _module_trees(tree: GuardTree, guards: Sequence[GuardSpec]) -> dict[Source, ModuleTree]:
+    """Returns the tree of each module whose type is guarded.
+
+    A module that was reached through a table of submodules belongs to the tree of its parent; others are roots.
+    """
+    found: dict[Source, ModuleTree] = {}
+    for guard in guards:
+        source = guard.source
+        if guard.kind != "TYPE_MATCH" or not issubclass(guard.value.value, torch.nn.Module):
+            continue
+        if "training" not in vars(tree.value(source)):
+            continue  # the version check is attached to this item
+        base = source.base if isinstance(source, AttrSource) and source.table == _TABLE else None
+        found[source] = found.get(base) or ModuleTree(tree, source)  # type: ignore[arg-type]
+        found[source].add_module(source)
+    return {
+        source: module_tree for source, module_tree in found.items() if len(module_tree.submodules) >= MIN_SUBMODULES
+    }

@@ -1,0 +1,59 @@
+"""Sources: where a value comes from, as a path from the frame: a local or global name, then attributes and items.
+
+A source has four members: `text` (for readers), `fetch` (its value in a frame), `load` (emits bytecode that pushes the
+value) and `manager` (its node in the C++ guard tree).  The names are those of ``torch/_dynamo/source.py``.
+"""
+
+from __future__ import annotations
+
+from compiler_core.guards.sources.attributes import (
+    AttrSource,
+    CellContentsSource,
+    ClassEntrySource,
+    ClosureCellSource,
+    InstanceDictSource,
+    WeakRefCallSource,
+    call_weakref,
+    class_entry,
+)
+from compiler_core.guards.sources.base import VERSIONS_ARE_STALE, Scope, Source, root_source
+from compiler_core.guards.sources.items import BuiltinItemSource, GetItemSource
+from compiler_core.guards.sources.tensors import ComputedSource, NumpyTensorSource, TensorPropertySource
+from compiler_core.guards.sources.variables import (
+    UNSET,
+    Box,
+    ConstantSource,
+    ContextVarSource,
+    FreeCellSource,
+    GlobalSource,
+    LocalSource,
+    read_context_var,
+)
+
+__all__ = [
+    "UNSET",
+    "VERSIONS_ARE_STALE",
+    "AttrSource",
+    "Box",
+    "BuiltinItemSource",
+    "CellContentsSource",
+    "ClassEntrySource",
+    "ClosureCellSource",
+    "ComputedSource",
+    "ConstantSource",
+    "ContextVarSource",
+    "FreeCellSource",
+    "GetItemSource",
+    "GlobalSource",
+    "InstanceDictSource",
+    "LocalSource",
+    "NumpyTensorSource",
+    "Scope",
+    "Source",
+    "TensorPropertySource",
+    "WeakRefCallSource",
+    "call_weakref",
+    "class_entry",
+    "read_context_var",
+    "root_source",
+]

@@ -1,0 +1,57 @@
+"""The base class of sources, and the names that a frame can read."""
+
+from __future__ import annotations
+
+import sys
+import types
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from compiler_core.guards import GuardTree
+    from compiler_core.guards.sources.emitter import Emitter
+
+
+# The C++ tree skips a guard on a number in a dict while the dict's version is the same.  In CPython 3.13.0 storing an
+# attribute of an object does not change the version of its __dict__ (python/cpython#125608).
+VERSIONS_ARE_STALE = (3, 13) <= sys.version_info < (3, 13, 1)
+
+
+@dataclass(frozen=True)
+class Scope:
+    """The names that a frame can read at its entry."""
+
+    f_locals: dict[str, Any]
+    f_globals: dict[str, Any]
+    closure: dict[str, types.CellType]
+    """Free variables of the frame's function, by name."""
+
+
+class Source:
+    """Base class of sources.  Sources with the same path are equal."""
+
+    loads_new_object = False
+    """Whether each load makes a new object."""
+
+    @property
+    def text(self) -> str:
+        """The path as a Python expression."""
+        raise NotImplementedError
+
+    def fetch(self, scope: Scope) -> Any:
+        """Returns the value at the source in a frame; raises what Python raises if there is none."""
+        raise NotImplementedError
+
+    def load(self, emit: Emitter) -> None:
+        """Emits bytecode that pushes the value."""
+        raise NotImplementedError
+
+    def manager(self, tree: GuardTree) -> Any:
+        """Makes the guard manager of the source in the C++ tree."""
+        raise NotImplementedError
+
+
+def root_source(source: Source) -> Source:
+    """Returns the source at which the path starts: a local, a global or a constant."""
+    base = getattr(source, "base", None)
+    return source if base is None else root_source(base)

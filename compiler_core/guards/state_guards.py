@@ -1,0 +1,148 @@
+"""Kinds of guards on state that no value leads to: PyTorch's global state, dispatch modes, the current GPU, globals."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch._C._dynamo import guards as cpp
+
+from compiler_core.guards.kinds import MISSING, GuardKind, GuardSpec, Mismatch, guard_kind, unless
+from compiler_core.guards.sources import Scope, Source
+from compiler_core.support.interrupts import guard_function
+from compiler_core.support.torch_state import default_devices, function_modes, is_dispatched_or_traced
+
+if TYPE_CHECKING:
+    from compiler_core.guards.tree import GuardTree
+
+
+@dataclass(frozen=True)
+class GlobalStateSource(Source):
+    """PyTorch's global state, as the source of a guard."""
+
+    @property
+    def text(self) -> str:
+        return "torch's global state"
+
+    def fetch(self, scope: Scope) -> Any:
+        return None
+
+
+_ON = {True: "on", False: "off"}
+
+
+@dataclass(frozen=True)
+class GlobalState:
+    """PyTorch's global state, the torch function modes, and the default devices that modes set."""
+
+    flags: Any
+    modes: list[Any]
+    devices: tuple[torch.device | None, ...]
+
+    @classmethod
+    def now(cls) -> GlobalState:
+        return cls(cpp.GlobalStateGuard(), function_modes(), default_devices())
+
+    def difference(self) -> Mismatch | None:
+        """Compares with the present state; returns the first setting that differs, or None."""
+        if default_devices() != self.devices:
+            return Mismatch("the default device at capture", "another default device or torch function mode")
+        if self.flags.check():
+            return None
+        name = str(self.flags.reason()).partition(" ")[0]
+        if name == "grad_mode":
+            now = torch.is_grad_enabled()
+            return Mismatch(f"grad mode {_ON[not now]}", f"grad mode {_ON[now]}")
+        setting = name.replace("_", " ")
+        return Mismatch(f"{setting} as at capture", f"another {setting}")
+
+
+@guard_kind("GLOBAL_STATE")
+class GlobalStateMatch(GuardKind):
+    """PyTorch's global state is the same."""
+
+    def code(self, source: str, value: GlobalState) -> str:
+        return "check_global_state()  # grad mode, autocast, default dtype, threads, determinism, modes"
+
+    def expected(self, value: GlobalState) -> str:
+        return "the state at capture"
+
+    def difference(self, obj: Any, value: GlobalState) -> Mismatch | None:
+        return value.difference()
+
+    def install(self, tree: GuardTree, guard: GuardSpec, code_parts: list[str]) -> None:
+        state = guard.value
+        tree.root.add_global_state_guard(state.flags, code_parts, None)
+        tree.root.add_torch_function_mode_stack_guard(state.modes, code_parts, None)  # compares their types
+        if state.devices:
+            same_devices = guard_function(lambda _: default_devices() == state.devices)
+            tree.root.add_lambda_guard(same_devices, code_parts, None)
+
+
+@guard_kind("NO_DISPATCH_MODE")
+class NoDispatchMode(GuardKind):
+    """No torch dispatch mode and no torch.jit.trace is active."""
+
+    def code(self, source: str, value: None) -> str:
+        return "no_dispatch_mode()  # the guards of tensors see it too"
+
+    def expected(self, value: None) -> str:
+        return "no torch dispatch mode"
+
+    def difference(self, obj: Any, value: None) -> str | None:
+        return "a torch dispatch mode or torch.jit.trace" if is_dispatched_or_traced() else None
+
+    def install(self, tree: GuardTree, guard: GuardSpec, code_parts: list[str]) -> None:
+        tree.root.add_lambda_guard(guard_function(lambda _: not is_dispatched_or_traced()), code_parts, None)
+
+
+@guard_kind("CURRENT_GPU")
+class CurrentGpu(GuardKind):
+    """The current CUDA device has this number."""
+
+    def code(self, source: str, value: int) -> str:
+        return f"torch.cuda.current_device() == {value}  # tensors are made there"
+
+    def expected(self, value: int) -> str:
+        return f"GPU {value}"
+
+    def difference(self, obj: Any, value: int) -> str | None:
+        current = torch.cuda.current_device()
+        return unless(current == value, f"GPU {current}")
+
+    def install(self, tree: GuardTree, guard: GuardSpec, code_parts: list[str]) -> None:
+        number, current = guard.value, getattr(torch._C, "_cuda_getDevice", torch.cuda.current_device)
+        tree.root.add_lambda_guard(guard_function(lambda _: current() == number), code_parts, None)
+
+
+@guard_kind("GLOBAL_ABSENT")
+class GlobalAbsent(GuardKind):
+    """The frame's globals have no such name, so that a builtin is found instead."""
+
+    def code(self, source: str, value: str) -> str:
+        return f"{value!r} not in G"
+
+    def expected(self, value: str) -> str:
+        return f"no global {value!r}"
+
+    def check(self, guard: GuardSpec, obj: Any, scope: Scope) -> str | None:
+        return unless(obj is MISSING, "it is there")
+
+    def install(self, tree: GuardTree, guard: GuardSpec, code_parts: list[str]) -> None:
+        tree.globals_manager().add_dict_contains_guard(False, guard.value, code_parts, None)
+
+
+def state_guard() -> GuardSpec:
+    """Returns a guard on the present global state."""
+    return GuardSpec("GLOBAL_STATE", GlobalStateSource(), GlobalState.now())
+
+
+def current_gpu_guard(number: int) -> GuardSpec:
+    """Returns the guard of compiled code that makes tensors on the current GPU, which is number `number`."""
+    return GuardSpec("CURRENT_GPU", GlobalStateSource(), number)
+
+
+def no_dispatch_mode_guard() -> GuardSpec:
+    """Returns the guard of compiled code without tensor inputs; the dispatch keys of an input would show a mode."""
+    return GuardSpec("NO_DISPATCH_MODE", GlobalStateSource(), None)

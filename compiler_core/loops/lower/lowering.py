@@ -1,0 +1,363 @@
+"""Translates the nodes of a graph: each to a view, a loop nest, a call of PyTorch's operator, or a number.
+
+Every tensor is a view (`ir.TensorView`) of a buffer, so a view operator has no step.  An operator without a lowering
+rule, or with a rule that raises `NotLowered`, becomes a call of PyTorch's operator; that is never an error.  Buffers
+have the sizes and strides of eager's tensors (``meta["val"]``).
+"""
+
+from __future__ import annotations
+
+import itertools
+import operator
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+import torch
+import torch.fx as fx
+from torch._subclasses.fake_tensor import FakeTensor
+
+from compiler_core.errors import set_error_location
+from compiler_core.loops import ir
+from compiler_core.loops.lower import (  # noqa: F401  (they fill the table of rules)
+    arithmetic,
+    creation,
+    dropout,
+    indexing,
+    logical,
+    parts,
+    pointwise,
+    pooling,
+    reductions,
+    scattering,
+)
+from compiler_core.loops.lower.body import Body
+from compiler_core.loops.lower.in_place import write_in_place
+from compiler_core.loops.lower.node_facts import (
+    call_effects,
+    has_cuda_result,
+    is_drawn_by_us,
+    is_plain,
+    is_view,
+    origin_of,
+    unsupported,
+    unused_bytes,
+)
+from compiler_core.loops.lower.table import RULES, NotLowered, Operand
+from compiler_core.support import opaque_ops
+from compiler_core.support.fx_graphs import graph_tensors, target_name
+from compiler_core.support.fx_symbols import SizeConverter, SymbolDefinition, hint, is_symbolic
+from compiler_core.support.interrupts import safe_point
+from compiler_core.support.operator_facts import is_random
+from compiler_core.support.size_expr import Int, Real, prod, symbols_in
+
+aten = torch.ops.aten
+SAME_START = {
+    *(aten.view.default, aten._unsafe_view.default, aten.t.default, aten.transpose.int, aten.permute.default),
+    *(aten.expand.default, aten.unsqueeze.default, aten.squeeze.default, aten.squeeze.dim, aten.squeeze.dims),
+}
+"""View operators whose result has the same first element as their input."""
+EMPTY = {aten.empty_like.default, aten.new_empty.default, aten.new_empty_strided.default}
+"""Operators that depend only on the shape and the type of their input."""
+
+
+def lower(gm: fx.GraphModule, name: str, languages: ir.Languages = ir.LANGUAGES, replayed: bool = False) -> ir.Program:
+    """Lowers a graph to a program.
+
+    Arguments:
+        gm: a functional graph of aten operators.
+        name: the name of the program, ``forward`` or ``backward``.
+        languages: the device types that have kernels; operators on other devices become calls.
+        replayed: whether the launches of the program may be recorded as a CUDA graph.
+
+    Steps that neither a result nor an effect needs are left out.
+    """
+    lowering = _GraphLowering(gm, name, languages, replayed)
+    for node in gm.graph.nodes:
+        safe_point()
+        try:
+            lowering.node(node)
+        except Exception as error:
+            set_error_location(error, [node.meta["item"]] if "item" in node.meta else ())
+            raise
+    return write_in_place(lowering.program(), lowering.new_values())
+
+
+class _GraphLowering:
+    """The program under construction; `env` has the value of each node lowered so far."""
+
+    def __init__(self, gm: fx.GraphModule, name: str, languages: ir.Languages, replayed: bool) -> None:
+        self._gm, self._name, self._languages, self._replayed = gm, name, languages, replayed
+        self._for_gpu = any(tensor.is_cuda for tensor in graph_tensors(gm))
+        self._names = {node.name for node in gm.graph.nodes}
+        self._numbers = itertools.count()
+        self._buffers: dict[str, ir.Buffer] = {}
+        self._inputs: list[str] = []
+        self._constants: dict[str, Any] = {}
+        self._number_inputs: dict[str, int | float] = {}
+        self._tapes: dict[str, opaque_ops.FakeTape] = {}
+        self._steps: list[ir.Step] = []
+        self._results: tuple[Any, ...] = ()
+        self._sizes = SizeConverter(gm.graph.find_nodes(op="placeholder"), self._names)
+        self.env: dict[fx.Node, Any] = {}
+
+    def program(self) -> ir.Program:
+        """Returns the program of the nodes lowered so far, without dead code."""
+        live = _live_steps(self._steps, self._results)
+        return ir.Program(
+            self._name,
+            self._buffers,
+            tuple(self._inputs),
+            tuple(live),
+            self._results,
+            self._constants,
+            self._sizes.definitions,
+            self._number_inputs,
+            self._tapes,
+            self._languages,
+        )
+
+    def new_values(self) -> dict[str, str]:
+        """Returns, for each buffer that is the new value of an input, the name of that input."""
+        outputs = self._gm.graph.output_node().all_input_nodes
+        found = ((self.env[n], n.meta["new_value_of"]) for n in outputs if "new_value_of" in n.meta)
+        return {view.buffer: given for view, given in found if isinstance(view, ir.TensorView) and view.buffer != given}
+
+    def node(self, node: fx.Node) -> None:
+        """Lowers one node."""
+        if node.op == "placeholder":
+            self._inputs.append(node.name)
+            value: Any = node.meta.get("val")
+            if opaque_ops.is_tape(node):
+                self._tapes[node.name] = value
+            elif not isinstance(value, torch.Tensor):
+                self._number_inputs[node.name] = hint(value)
+        if is_symbolic(node.meta.get("val")):
+            self.env[node] = self._number(node)
+        elif node.op == "placeholder":
+            self.env[node] = self._result(node, "input")
+        elif node.op == "get_attr":
+            self._constants[node.name] = operator.attrgetter(str(node.target))(self._gm)
+            self.env[node] = self._result(node, "constant")
+        elif node.op == "output":
+            results = node.args[0]
+            self._results = tuple(self._argument(results if isinstance(results, (list, tuple)) else (results,)))
+        elif is_view(node):
+            self.env[node] = self._view(node)
+        else:
+            selected = self._selected_view(node)
+            self.env[node] = self._loops_or_call(node) if selected is None else selected
+
+    def _loops_or_call(self, node: fx.Node) -> Any:
+        """Lowers the node by its rule, or else to a call."""
+        lowered = self._loops(node)
+        return self._call(node, lowered) if isinstance(lowered, str) else lowered
+
+    def _number(self, node: fx.Node) -> Int | Real:
+        """Returns a number that Python computes: an integer as an expression, another number by name."""
+        if isinstance(node.meta["val"], torch.SymInt):
+            return self._sizes.convert(node.meta["val"])
+        args = self._argument(node.args)
+        text = f"{target_name(node.target)}({', '.join(map(repr, args))})" if node.op == "call_function" else node.name
+        self._sizes.definitions[node.name] = SymbolDefinition(text, frozenset(symbols_in(args)))
+        return Real(node.name)
+
+    def _loops(self, node: fx.Node) -> ir.TensorView | list[ir.TensorView] | str:
+        """Lowers the node by its rule; returns its results, or why it becomes a call (empty if there is no rule)."""
+        target: Any = node.target
+        rule = RULES.get(target)
+        if rule is None:
+            return ""
+        if is_random(node) and self._name != "forward":
+            return "a backward cannot be left to PyTorch once it runs"
+        if self._replayed and is_random(node) and has_cuda_result(node):
+            return "a CUDA graph would draw the same numbers at each replay; PyTorch's own kernels draw new ones"
+        why = unsupported(node, self._languages, self._for_gpu, self._sizes)
+        if why:
+            return why
+        args: Any = fx.node.map_aggregate(node.args, self._operand)
+        kwargs: Any = fx.node.map_aggregate(dict(node.kwargs), self._operand)
+        buffer, *others = results = self._results_of(node)
+        dims = reductions.REDUCED_DIMS.get(target)
+        reduced = (args[0], dims(*args, **kwargs)) if dims else None
+        read = {user.args[1] for user in node.users if user.target is operator.getitem and user.users}
+        try:
+            kept = [other if at in read else None for at, other in enumerate(others, 1)]
+            scans = target in reductions.SCANS
+            body = Body(node.name, buffer, self._fresh, origin_of(node), reduced, kept, scans)
+            rule(body, *args, **kwargs)
+        except NotLowered as why:
+            return str(why)
+        self._steps += body.draws
+        for part in (body, *body.updates):
+            loops = part.loops()
+            ir.check(loops)
+            self._steps.append(loops)
+        self._buffers |= {each.name: each for each in results}
+        return [_whole(each) for each in results] if others else _whole(buffer)
+
+    def _results_of(self, node: fx.Node) -> list[ir.Buffer]:
+        """Returns the buffers of the node's results; each of several has the name of the node that reads it."""
+        value = node.meta["val"]
+        if isinstance(value, torch.Tensor):
+            return [self._buffer(node, value, "loops")]
+        takers = {user.args[1]: user for user in node.users if user.target is operator.getitem and user.users}
+        buffers = [self._buffer(takers.get(at, node), each, "loops") for at, each in enumerate(value)]
+        return [replace(b, name=b.name if at in takers else f"{node.name}_{at}") for at, b in enumerate(buffers)]
+
+    def _call(self, node: fx.Node, reason: str = "") -> ir.TensorView | ir.Result:
+        args, kwargs = self._argument(node.args), self._argument(dict(node.kwargs))
+        target: Any = node.target
+        if target in EMPTY and is_plain(node.meta["val"]):
+            value = node.meta["val"]
+            target, args = aten.empty_strided.default, self._sizes_and_strides(value)
+            kwargs = {"dtype": value.dtype, "device": value.device}
+        elif target is aten.bernoulli.p and is_drawn_by_us(node):
+            target, args = ir.draw_bernoulli, args[1:]
+        kwargs = _with_numbered_device(kwargs, node.meta.get("val"))
+        if node.op == "call_method":
+            target, args = operator.methodcaller(str(node.target), *args[1:], **kwargs), args[:1]
+            kwargs = {}
+        elif node.op == "call_module":
+            target = self._gm.get_submodule(str(node.target))
+        reads = tuple(dict.fromkeys(_names_in((args, kwargs))))
+        ordered, barrier = call_effects(node)
+        origin = origin_of(node)
+        call = ir.Call(
+            node.name, target, args, kwargs, reads, ordered, barrier, origin, reason, unused_bytes=unused_bytes(node)
+        )
+        self._steps.append(call)
+        return self._result(node, "call")
+
+    def _view(self, node: fx.Node) -> Any:
+        """Returns the results of a view operator as views of the buffer of its first argument.
+
+        The operator is run on a tensor without data, because the offset of fake tensors is not reliable.
+        """
+        target: Any = node.target
+        base = self._argument(node.args[0])
+        if not isinstance(base, ir.TensorView) or any(not is_symbolic(n.meta["val"]) for n in node.all_input_nodes[1:]):
+            return self._call(node)
+        source, *numbers = node.all_input_nodes
+        symbolic = bool(numbers) or any(symbols_in([base.size, base.stride]))
+        if symbolic and (base.size, base.stride) != self._sizes_and_strides(source.meta["val"]):
+            return self._call(node)
+        if symbolic and target in SAME_START:
+            return ir.TensorView(base.buffer, *self._sizes_and_strides(node.meta["val"]), base.offset)
+        empty = self._without_data(base, source.meta["val"], symbolic)
+        args, kwargs = fx.map_arg((node.args[1:], node.kwargs), lambda n: n.meta["val"])
+        result = target(empty, *args, **kwargs)
+
+        def view_of(out: torch.Tensor) -> ir.TensorView:
+            return ir.TensorView(
+                base.buffer, *self._sizes_and_strides(out), base.offset + self._sizes.convert(out.storage_offset())
+            )
+
+        return view_of(result) if isinstance(result, torch.Tensor) else [view_of(v) for v in result]
+
+    def _without_data(self, view: ir.TensorView, value: torch.Tensor, symbolic: bool) -> torch.Tensor:
+        """Returns a tensor without data with the sizes and strides of `view`, or of `value` if these are symbolic."""
+        dtype = self._buffers[view.buffer].dtype
+        if not symbolic:
+            return torch.empty_strided(view.size, view.stride, dtype=dtype, device="meta")  # type: ignore[arg-type]
+        assert isinstance(value, FakeTensor)
+        with value.fake_mode:
+            return torch.empty_strided(value.shape, value.stride(), dtype=dtype, device=value.device)
+
+    def _sizes_and_strides(self, value: torch.Tensor) -> tuple[tuple[Int, ...], tuple[Int, ...]]:
+        return self._ints(value.shape), self._ints(value.stride())
+
+    def _ints(self, values: Iterable[Any]) -> tuple[Int, ...]:
+        return tuple(map(self._sizes.convert, values))
+
+    def _layout(self, value: torch.Tensor) -> tuple[tuple[Int, ...], tuple[Int, ...]]:
+        """Returns the tensor's sizes and strides; those of a tensor of one element or none as if it were contiguous."""
+        size = self._ints(value.shape)
+        if prod(size) in (0, 1):
+            value = torch.empty(value.shape, device="meta")
+        return size, self._ints(value.stride())
+
+    def _selected_view(self, node: fx.Node) -> Any:
+        """Returns the view that a ``getitem`` node selects from those of a view operator, otherwise None."""
+        if node.target is operator.getitem:
+            of, index = node.args
+            known = self.env[of] if isinstance(of, fx.Node) else None
+            if isinstance(known, list) and isinstance(index, int):
+                return known[index]
+        return None
+
+    def _result(self, node: fx.Node, kind: Any) -> ir.TensorView | ir.Result:
+        value = node.meta.get("val")
+        if not isinstance(value, torch.Tensor) or value.layout is not torch.strided or value.is_nested:
+            return ir.Result(node.name)
+        self._buffers[node.name] = self._buffer(node, value, kind)
+        return _whole(self._buffers[node.name])
+
+    def _buffer(self, node: fx.Node, value: torch.Tensor, kind: Any) -> ir.Buffer:
+        size, stride = self._layout(value)
+        return ir.Buffer(node.name, value.dtype, size, stride, value.device, kind, origin_of(node))
+
+    def _argument(self, value: Any) -> Any:
+        return fx.node.map_aggregate(value, lambda v: self.env[v] if isinstance(v, fx.Node) else v)
+
+    def _operand(self, value: Any) -> Any:
+        if not isinstance(value, fx.Node):
+            return value
+        known = self.env[value]
+        if not isinstance(known, ir.TensorView):
+            return known
+        return Operand(known, value.meta["val"].dtype, self._is_aligned(known.buffer))
+
+    def _is_aligned(self, name: str) -> bool | None:
+        """Whether the buffer starts at an address that PyTorch's allocator returned; None for an input."""
+        kind = self._buffers[name].kind
+        if kind == "call":
+            targets = [s.target for s in self._steps if isinstance(s, ir.Call) and s.name == name]
+            schemas = [t._schema for t in targets if isinstance(t, torch._ops.OpOverload)]
+            return any(len(s.returns) == 1 and s.returns[0].alias_info is None for s in schemas)
+        return None if kind == "input" else kind == "loops"
+
+    def _fresh(self) -> str:
+        """Returns a new name for a value, ``v0``, ``v1``, ..., that no node has."""
+        names = (f"v{n}" for n in self._numbers)
+        return next(name for name in names if name not in self._names)
+
+
+def _with_numbered_device(kwargs: Any, result: Any) -> Any:
+    """Replaces a device without a number by the device of the result `result`.
+
+    A device without a number is the current one when the graph runs, which may differ between forward and backward.
+    """
+    device = kwargs.get("device")
+    if isinstance(device, torch.device) and device.index is None and isinstance(result, torch.Tensor):
+        return {**kwargs, "device": result.device}
+    return kwargs
+
+
+def _live_steps(steps: list[ir.Step], results: tuple[Any, ...]) -> list[ir.Step]:
+    """Dead-code elimination: returns the steps that the results or an effect depend on."""
+    wanted = set(_names_in(results))
+    kept: list[ir.Step] = []
+    for step in reversed(steps):
+        effect = isinstance(step, ir.Call) and (step.ordered or step.barrier)
+        if effect or wanted.intersection(step.writes):
+            wanted.update(step.reads)
+            kept.append(step)
+    return kept[::-1]
+
+
+def _names_in(value: Any) -> list[str]:
+    """Returns the names of the buffers and results in nested arguments."""
+    if isinstance(value, ir.TensorView):
+        return [value.buffer]
+    if isinstance(value, ir.Result):
+        return [value.name]
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, slice):
+        value = [value.start, value.stop, value.step]
+    return [name for v in value for name in _names_in(v)] if isinstance(value, (list, tuple)) else []
+
+
+def _whole(buffer: ir.Buffer) -> ir.TensorView:
+    return ir.TensorView(buffer.name, buffer.size, buffer.stride)

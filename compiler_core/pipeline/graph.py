@@ -1,0 +1,214 @@
+"""What happens to a captured graph, in order.
+
+    1  trace forward and backward as one joint graph      trace_joint           autograd/joint.py
+    2  partition it into a forward and a backward         partition             autograd/partition.py
+    then, for each of the two (`compile_kernels`):
+    3  lower ATen operators to loops                      lower                 loops/lower/
+    4  fuse the loops                                     fuse_loops            loops/fuse/
+    5  schedule the loops                                 schedule_loops        loops/schedule/
+    6  choose block sizes by timing, with `tune=True`     tune                  backends/autotune.py
+    7  print the kernels                                  generate              codegen/cpp/, codegen/triton/
+    8  plan the memory of the buffers                     memory_plan.plan      codegen/wrapper/memory_plan.py
+    9  print the wrapper, which calls the kernels         print_wrapper         codegen/wrapper/writer.py
+    10 build and load both                                load                  codegen/build/, codegen/wrapper/
+    11 replay the launches as a CUDA graph, on request    replayed              backends/cuda_graphs.py
+    and for both together:
+    12 print the autograd function around the two         written, bound        autograd/autograd_function.py
+
+The backends `cpp`, `triton` and the default run all of them, and look into the graph cache first
+(`backends/graph_cache.py`).  `aot_eager` runs 1, 2 and 12, with PyTorch's operators in place of kernels.  `eager`,
+`inductor` and callables of the user run none (`backends/registry.py`).
+
+Every stage maps one value to the next, does not change its argument, and is a step of the record.  `frame.py` has the
+stages of a frame before and after these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import torch.fx as fx
+
+from compiler_core.autograd.autograd_function import GraphCallables, bind_source, write_source
+from compiler_core.autograd.joint import output_nodes, trace_joint
+from compiler_core.autograd.partition import partition
+from compiler_core.backends import registry
+from compiler_core.backends.autotune import tune
+from compiler_core.backends.cuda_graphs import with_replay
+from compiler_core.backends.graph_cache import CacheSlot
+from compiler_core.backends.kernel_recorder import KernelRecorder, Which, step_counts
+from compiler_core.backends.printers import generate
+from compiler_core.backends.registry import Call
+from compiler_core.codegen.triton import check as triton_check
+from compiler_core.codegen.triton import printer as triton
+from compiler_core.codegen.wrapper import memory_plan
+from compiler_core.codegen.wrapper.executable import Runner, load
+from compiler_core.codegen.wrapper.writer import print_wrapper
+from compiler_core.config import Options
+from compiler_core.errors import CompileWarning
+from compiler_core.hook.failures import report_failure
+from compiler_core.loops import ir
+from compiler_core.loops.fuse.horizontal import fuse_horizontally
+from compiler_core.loops.fuse.mix_order_reduction import fuse_mix_order_reductions
+from compiler_core.loops.fuse.rewriter import FusionRequests, FusionResult
+from compiler_core.loops.fuse.rules import fuse
+from compiler_core.loops.lower import lower
+from compiler_core.loops.schedule.multi_pass import split_passes
+from compiler_core.loops.schedule.two_kernel_reduction import split_reductions
+from compiler_core.records import Compile, CudaGraph
+from compiler_core.support.silenced_warnings import silence_warnings, warn_always
+
+Half = Callable[[list[Any]], Sequence[Any]]
+"""A compiled forward or backward: a function of one flat list of inputs, which it may empty."""
+CompileHalf = Callable[[fx.GraphModule, Which], Half]
+
+
+def compile_graph(
+    gm: fx.GraphModule, example_inputs: Sequence[torch.Tensor], compile_: Compile, options: Options
+) -> Call:
+    """Compiles a captured graph with the backend that `options.backend` names.
+
+    `example_inputs` are fake tensors (or symbolic numbers) like the inputs to come.  Returns a function that takes the
+    graph's inputs and returns the flat tuple of its outputs.
+
+    If a stage fails, the failure is recorded, a warning is given, and the graph itself is returned, which runs eagerly.
+    With `options.strict` a bug is raised as StrictError instead.  Raises UsageError for an unknown backend name.
+    """
+    registry.check_name(options.backend)
+    compile_.backend = registry.backend_name(options.backend, gm)
+    event_count = len(compile_.events)
+    try:
+        with silence_warnings(), warn_always(), torch.autograd.set_detect_anomaly(False):
+            return _run_backend(gm, example_inputs, compile_, options)
+    except CompileWarning:  # the user's warning filters raise it
+        raise
+    except Exception as error:
+        failed = [e.stage for e in compile_.events[event_count:] if e.outcome == "failed"]
+        try:
+            report_failure(compile_, failed[-1] if failed else "backend", error, strict=options.strict)
+        finally:
+            # none of what was compiled runs
+            compile_.kernels.clear()
+            compile_.expansions.clear()
+            compile_.partition = None
+        return gm.forward
+
+
+def _run_backend(
+    gm: fx.GraphModule, example_inputs: Sequence[torch.Tensor], compile_: Compile, options: Options
+) -> Call:
+    external = registry.external_backend(options.backend)
+    if external is not None:
+        return external(gm, example_inputs, compile_, options)
+    languages = registry.kernel_languages(options.backend)
+    if languages is None:
+        return compile_differentiable(
+            gm, example_inputs, compile_, options, lambda half, which: registry.boxed_function(half)
+        )
+    call = _compile_or_load(gm, example_inputs, compile_, options, languages)
+    if options.backend is None:
+        registry.set_backend_name(compile_)
+    return call
+
+
+def _compile_or_load(
+    gm: fx.GraphModule,
+    example_inputs: Sequence[torch.Tensor],
+    compile_: Compile,
+    options: Options,
+    languages: ir.Languages,
+) -> Call:
+    """Loads the compiled graph from the graph cache, or compiles it and writes it there."""
+    slot = CacheSlot(gm, example_inputs, compile_, options, languages)
+    cached = slot.load()
+    if cached is not None:
+        return cached
+
+    def compile_half(half: fx.GraphModule, which: Which) -> Half:
+        return compile_kernels(half, which, compile_, options, languages)
+
+    return compile_differentiable(gm, example_inputs, compile_, options, compile_half, slot.save)
+
+
+def compile_differentiable(
+    gm: fx.GraphModule,
+    example_inputs: Sequence[torch.Tensor],
+    compile_: Compile,
+    options: Options,
+    compile_half: CompileHalf,
+    keep: Callable[..., None] = lambda *compiled: None,
+) -> Call:
+    """Compiles a captured graph as a forward and a backward, each by `compile_half`, and joins both for autograd.
+
+    `keep` is called with the source of the autograd function, its constants and both halves, for the graph cache.
+    """
+    joint = trace_joint(gm, example_inputs, compile_)
+    parts = partition(joint, compile_, options.memory_budget, options.memory_curve)
+    forward = compile_half(parts.forward, "forward")
+    backward = None if parts.backward is None else compile_half(parts.backward, "backward")
+    source, constants = write_source(parts, forward, backward, gm, compile_)
+    keep(source, constants, forward, backward)
+    backward_graph = None if parts.backward is None else parts.backward.forward
+    return bind_source(source, constants, GraphCallables(gm, forward, backward, backward_graph), compile_)
+
+
+def compile_kernels(
+    gm: fx.GraphModule, which: Which, compile_: Compile, options: Options, languages: ir.Languages = ir.LANGUAGES
+) -> Runner:
+    """Compiles a forward or backward graph of ATen operators to kernels and a wrapper that calls them.
+
+    `languages` maps each device type that gets kernels to their language; on other devices PyTorch's operators run.
+    Returns a function that takes the graph's inputs as one list and returns its outputs as a list.  Raises BuildError
+    if a tool that builds kernels failed or is missing; the message says what to install.
+    """
+    with compile_.step("lower", which) as event:
+        program = lower(gm, which, languages, replayed=options.mode != "default")
+        event.detail = step_counts(program)
+    with compile_.step("fuse", which) as event:
+        requests = FusionRequests(options.keep_apart, options.force_fuse)
+        fused = fuse_loops(program, requests)
+        event.detail = step_counts(fused.program)
+    with compile_.step("codegen", which):
+        program = schedule_loops(fused.program)
+        block_sizes = tune(program, which, compile_) if options.tune else triton.NO_TUNED_BLOCKS
+        codes = [generate(program.in_language(each), each, block_sizes) for each in program.used_languages]
+        for code in codes:
+            if options.strict and code.language == "triton":
+                triton_check.check_names(code.text)
+        plan = memory_plan.plan(program)
+        wrapper = print_wrapper(program, codes, plan)
+        recorder = KernelRecorder(compile_, which, program)
+        recorder.record_unknown_requests(requests)
+        recorder.record_memory_plan(plan)
+        recorder.record_kernels(fused, codes, wrapper)
+    with compile_.step("build", which):
+        run = load(wrapper.executable, wrapper.constants)
+    if options.target:
+        recorder.record_machine_code(options.target, options.strict)
+    if options.mode == "default":
+        return run
+    compile_.cuda_graphs.append(CudaGraph(which))
+    no_copy = [not _is_returned(n) for n in output_nodes(gm.graph)]
+    return with_replay(run, program, no_copy, compile_.cuda_graphs[-1], compile_)
+
+
+def fuse_loops(program: ir.Program, requests: FusionRequests) -> FusionResult:
+    """Fuses loops vertically, then reductions over rows and columns of one tensor, then independent loops."""
+    return fuse_horizontally(fuse_mix_order_reductions(fuse(program, requests), requests), requests)
+
+
+def schedule_loops(program: ir.Program) -> ir.Program:
+    """Splits loops that need several passes or several kernels, and lays out buffers as their readers need them.
+
+    Raises CompilerBug if a kernel's buffers are not all on one device that has kernels.
+    """
+    scheduled = memory_plan.with_result_layouts(split_reductions(split_passes(program)))
+    ir.check_devices(scheduled)
+    return scheduled
+
+
+def _is_returned(node: fx.Node | None) -> bool:
+    """Whether a graph's output goes to the caller, and is not a saved tensor, a gradient or an input's new value."""
+    return node is not None and node.meta.get("role") == "output"

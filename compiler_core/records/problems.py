@@ -1,0 +1,183 @@
+"""The problems of a record: what cost time here or stopped the compiler, how bad it is, and what to do about it.
+
+`find_problems` is the only place that counts and grades them; summaries, the explorer's bar, its overview and the marks
+in the source read `Record.problems`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+from compiler_core.records.advice import base, readable, recompile_advice, what_changed
+from compiler_core.records.artifacts import Failure, ItemId
+from compiler_core.records.capture import GraphBreak, Recompile
+
+if TYPE_CHECKING:
+    from compiler_core.records.record import Compile, Frame, Record
+
+ProblemKind = Literal["failure", "graph break", "recompile", "plain Python", "no CUDA graph"]
+Grade = Literal["expected", "costly", "blocking"]
+GRADES: tuple[Grade, ...] = ("blocking", "costly", "expected")
+"""From the worst to the mildest."""
+
+_EXPECTED_BREAKS = re.compile(
+    r"backward|exception|asked for|stock-compiled function|Unsupported Tensor\.backward\(\) call|Observed exception.*"
+    r"|Call to `torch\._dynamo\.(graph_break|skip_frame)\(\)`|Skip (calling|inlining) `torch\.compiler\.disable\(\)`d.*"
+)
+"""Kinds of breaks, of our engine and of stock's, that the program asks for or that need no change."""
+_REPORT = "Report it with the record: %%compile --save record.json writes it; --strict raises the error itself."
+
+
+@dataclass(slots=True)
+class Problem:
+    """One problem; the same one at the same line is counted once for all compiles that have it."""
+
+    kind: ProblemKind
+    grade: Grade
+    """``expected``: nothing needs to change.  ``costly``: it cost time.  ``blocking``: something runs as plain Python,
+    or an error was raised."""
+    title: str
+    cause: str
+    """Why, in one or a few lines."""
+    advice: str
+    """What to do about it; empty if nothing is known."""
+    cost: str
+    """The time and calls that it cost here, as a sentence; empty if it cost none."""
+    count: int = 1
+    """How many compiles have it."""
+    ns: int = 0
+    """Nanoseconds of compiling that it caused."""
+    compiles: list[str] = field(default_factory=list)
+    """The ids of the compiles that have it, the first one first."""
+    filename: str = ""
+    lineno: int = 0
+    """The user's line; 0 if it belongs to no line."""
+    line: ItemId | None = None
+    """The item of that line, if it is among the sources."""
+
+
+def find_problems(record: Record) -> list[Problem]:
+    """Returns the problems of a record, the worst grade first and in the order in which they occurred."""
+    charged: set[int] = set()
+    found = [p for frame in record.frames for p in _of_frame(record, frame, charged)]
+    return sorted(_merged(found), key=lambda p: GRADES.index(p.grade))
+
+
+def problem_count(problems: Iterable[Problem], kind: ProblemKind) -> int:
+    """Returns how many problems of a kind there are.
+
+    A recompile counts once for each compile, any other problem once for each line.
+    """
+    return sum(p.count if kind == "recompile" else 1 for p in problems if p.kind == kind)
+
+
+def _merged(found: Iterable[Problem]) -> Iterator[Problem]:
+    groups: dict[tuple[str, ...], list[Problem]] = {}
+    for problem in found:
+        cause = problem.cause if problem.kind == "failure" else ""
+        key = (problem.kind, problem.title, problem.filename, str(problem.lineno), cause)
+        groups.setdefault(key, []).append(problem)
+    for first, *rest in groups.values():
+        for again in rest:
+            first.compiles += again.compiles
+            first.count += again.count
+            first.ns += again.ns
+            first.cause, first.advice = again.cause, again.advice or first.advice
+            first.grade = min(first.grade, again.grade, key=GRADES.index)
+        first.cost = _cost(first)
+        yield first
+
+
+def _cost(problem: Problem) -> str:
+    took = f"{problem.ns / 1e9:.2g} s" if problem.ns else ""
+    if problem.kind == "recompile":
+        times = "once" if problem.count == 1 else f"{problem.count} times"
+        return f"Compiled again {times}, in {took}." if took else f"Compiled again {times}."
+    if problem.kind == "graph break":
+        return f"What follows is compiled separately, in {took}." if took else ""
+    return f"{took} of compiling were spent in vain." if took and problem.grade == "blocking" else ""
+
+
+# ---- one frame ---------------------------------------------------------------------------------
+
+
+def _of_frame(record: Record, frame: Frame, charged: set[int]) -> Iterator[Problem]:
+    """Yields the problems of one frame.
+
+    `charged`: frames of resume functions whose time was charged to a break already.
+    """
+    if frame.skipped and (frame.calls or frame.compiles):
+        yield Problem("plain Python", "costly", f"{frame.name} runs as plain Python", frame.skipped, "", "",
+                      **_frame_place(record, frame))  # fmt: skip
+    for compile_ in frame.compiles:
+        yield from (_failure(compile_, failure) for failure in compile_.failures)
+        yield from (_graph_break(record, compile_, each, charged) for each in compile_.breaks)
+        if compile_.cause:
+            yield _recompile(record, frame, compile_, compile_.cause)
+        for graph in compile_.cuda_graphs:
+            if graph.reason:
+                title = f"no CUDA graph of the {graph.graph}"
+                yield Problem("no CUDA graph", "costly", title, graph.reason, "", "", compiles=[compile_.id],
+                              **_frame_place(record, frame))  # fmt: skip
+
+
+def _failure(compile_: Compile, failure: Failure) -> Problem:
+    grade: Grade = "costly" if failure.kind == "refusal" else "blocking"
+    cause = "\n".join(filter(None, [failure.message.partition("\n")[0], failure.meaning]))
+    advice = _REPORT if failure.kind == "bug" else ""
+    lost_ns = compile_.duration_ns if compile_.outcome != "compiled" else 0
+    return Problem("failure", grade, _failure_title(failure), cause, advice, "", ns=lost_ns, compiles=[compile_.id],
+                   filename=failure.filename, lineno=failure.lineno, line=failure.line)  # fmt: skip
+
+
+def _failure_title(failure: Failure) -> str:
+    has_run = failure.stage == "run"
+    if failure.kind == "tool":
+        return "kernels cannot be built"
+    if failure.kind == "refusal":
+        return "not done" if has_run else "not compiled"
+    return "failed as it ran" if has_run else f"failed in {failure.stage}"
+
+
+def _graph_break(record: Record, compile_: Compile, break_: GraphBreak, charged: set[int]) -> Problem:
+    grade: Grade = "expected" if _EXPECTED_BREAKS.fullmatch(break_.kind) else "costly"
+    if compile_.outcome == "failed":
+        grade = "blocking"
+    resumed = [c for f in record.frames if f.id in set(break_.resumes) - charged for c in f.compiles]
+    charged.update(break_.resumes)
+    at = break_.place
+    cause = break_.explanation
+    innermost = break_.stack[-1] if break_.stack else None
+    if at and innermost and at is not innermost:
+        cause += f" In {innermost.function}: {innermost.text.strip()}"
+    return Problem("graph break", grade, f"graph break: {break_.kind}", cause, break_.hint, "",
+                   ns=sum(c.duration_ns for c in resumed), compiles=[compile_.id],
+                   filename=at.filename if at else "", lineno=at.lineno if at else 0,
+                   line=at.line if at else None)  # fmt: skip
+
+
+def _recompile(record: Record, frame: Frame, compile_: Compile, cause: Recompile) -> Problem:
+    source = base(cause.source)
+    is_symbolic = any(base(s.source) == source and s.became is None for s in compile_.symbols)
+    grade: Grade = "expected" if is_symbolic else "costly"
+    if frame.limit_reached:
+        grade = "blocking"
+    place = _frame_place(record, frame)
+    if cause.line:
+        filename, _, key = cause.line.rpartition("#")
+        known = next((a.name for a in record.sources if a.id == filename), "")
+        place = {"filename": known, "lineno": int(key) if key.isdigit() else 0, "line": cause.line}
+    text = f"{readable(cause.source)} was expected to be {cause.expected} and is {cause.got}."
+    if frame.limit_reached:
+        text += f"  The limit of {len(frame.compiles)} compiles is reached: calls that none covers run as plain Python."
+    return Problem("recompile", grade, f"recompiled: {what_changed(cause)} changed", text,
+                   recompile_advice(cause, is_symbolic), "", ns=compile_.duration_ns, compiles=[compile_.id],
+                   **place)  # fmt: skip
+
+
+def _frame_place(record: Record, frame: Frame) -> dict[str, Any]:
+    line = record.line(frame.filename, frame.line)
+    return {"filename": frame.filename, "lineno": frame.line, "line": line}

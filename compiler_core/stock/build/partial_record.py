@@ -1,0 +1,89 @@
+"""A record that is being built from trace events: finds the frame and the compile of each event."""
+
+from __future__ import annotations
+
+import traceback
+
+from compiler_core.records import Compile, Frame, GraphBreak, Record, limits
+from compiler_core.stock.build.compile_builder import CompileBuilder
+from compiler_core.stock.build.event_costs import cost_of
+from compiler_core.stock.build.memory_budget import MemoryBudget
+from compiler_core.stock.read.lines import SourceLines
+from compiler_core.stock.read.trace_event import TraceEvent
+
+
+class PartialRecord:
+    """A record with its unfinished compiles, source lines and memory budget."""
+
+    def __init__(self, record: Record, start_ns: int | None, read_files: bool, budget: MemoryBudget) -> None:
+        """`start_ns`: when the record was opened, in nanoseconds since the epoch; None: at the first timed event."""
+        self.record = record
+        self.start_ns = start_ns
+        self.lines = SourceLines(record, read_files)
+        self.budget = budget
+        self.strings: dict[int, str] = {}
+        """File names by the numbers that stand for them in the trace."""
+        self.compiles: dict[str, CompileBuilder] = {}
+        self._frames: dict[int, Frame] = {}
+
+    def compile_of(self, event: TraceEvent) -> CompileBuilder:
+        """Returns the compile of an event, a new one if needed.  Events without an id belong to the latest compile."""
+        id_ = event.compile_id or next(reversed(self.compiles), "")
+        if id_ not in self.compiles:
+            frame = self.frame_of(event)
+            compile_ = Compile(id_ or "0/0", frame.id, _record=self.record)
+            frame.compiles.append(compile_)
+            frame.calls += 1
+            self.compiles[id_] = CompileBuilder(compile_, self.lines, self.budget)
+        return self.compiles[id_]
+
+    def frame_of(self, event: TraceEvent) -> Frame:
+        """Returns the frame of an event, a new one if needed.  Compiled autograd has no frame: its ids are negative."""
+        id_ = event.frame_id if event.frame_id is not None else -1 - (event.compiled_autograd_id or 0)
+        if id_ not in self._frames:
+            name = "compiled autograd" if event.frame_id is None else "?"
+            self._frames[id_] = Frame(id_, name, "", 0, "root")
+            self.record.frames.append(self._frames[id_])
+        return self._frames[id_]
+
+    def accepts(self, event: TraceEvent) -> bool:
+        """Takes the event's bytes from the budget; returns False if they do not fit."""
+        fits = self.budget.accepts(event, cost_of(event))
+        if not fits and event.name == "dynamo_cpp_guards_str":
+            self.compile_of(event).compile.outcome = "compiled"
+        return fits
+
+    def truncate(self, text: str) -> str:
+        """Cuts a text to `limits.TEXT` and counts it if it was longer."""
+        if len(text) > limits.TEXT:
+            self.budget.left_out["ends of long texts"] += 1
+        return limits.truncate(text, limits.TEXT)
+
+    def note(self, note: str) -> None:
+        """Adds a note to the record, at most `limits.NOTES`."""
+        if len(self.record.notes) < limits.NOTES:
+            self.record.notes.append(note)
+        else:
+            self.budget.left_out["notes"] += 1
+
+    def close(self) -> None:
+        """Finishes all compiles and links resume functions to the graph breaks before them."""
+        for builder in self.compiles.values():
+            try:
+                builder.close(self.strings)
+            except Exception as error:
+                builder.compile.fail("backend", f"{type(error).__name__}: {error}", traceback.format_exc())
+        self._link_resume_functions()
+        self.lines.flush()
+
+    def _link_resume_functions(self) -> None:
+        breaks: dict[tuple[str, int], tuple[str, GraphBreak]] = {}
+        for builder in self.compiles.values():
+            for break_ in builder.compile.breaks:
+                if break_.stack:
+                    at = break_.stack[-1]
+                    breaks.setdefault((at.filename, at.lineno), (builder.compile.id, break_))
+        for frame in self.record.frames:
+            if frame.kind == "resume" and (found := breaks.get((frame.filename, frame.line))):
+                frame.resumes = found[0]
+                found[1].resumes.append(frame.id)

@@ -1,0 +1,128 @@
+"""Access to the internals of PyTorch that the observer uses.
+
+This is the only file that depends on PyTorch's version: each function looks up what the installed version has, and
+returns None (or something empty) where it is missing.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+from collections.abc import Callable, Iterator
+from typing import Any
+
+
+def lookup(module: str, *names: str) -> Any:
+    """Imports `module` and returns its attribute ``name.name``; None where either is missing."""
+    try:
+        found: Any = importlib.import_module(module)
+    except ImportError:
+        return None
+    for name in names:
+        found = getattr(found, name, None)
+    return found
+
+
+def kernel_provenance_functions() -> Iterator[tuple[Any, str]]:
+    """Yields the modules in which Inductor calls the function that notes a kernel's graph nodes, and its name."""
+    name = "set_kernel_post_grad_provenance_tracing"
+    for module in ("torch._inductor.debug", "torch._inductor.codegen.cpp", "torch._inductor.codegen.triton"):
+        found = lookup(module)
+        if found is not None and hasattr(found, name):
+            yield found, name
+
+
+def fusion_refusal_class() -> Any:
+    """Returns the class whose instances are called with the reason why two loops were not fused."""
+    return lookup("torch._inductor.scheduler", "WhyNoFuse")
+
+
+def autotune_callbacks() -> list[Callable[..., Any]] | None:
+    """Returns the callbacks that Inductor calls with the times of the choices it tried for an operation."""
+    cache = lookup("torch._inductor.select_algorithm", "get_algorithm_selector_cache")
+    found: list[Callable[..., Any]] | None = getattr(cache(), "feedback_saver_fns", None) if cache else None
+    return found
+
+
+def cudagraphs_log() -> logging.Logger | None:
+    """Returns the logger that states why CUDA graphs are not used."""
+    found: logging.Logger | None = lookup("torch._inductor.cudagraph_utils", "cudagraphs_log")
+    return found
+
+
+def output_graph() -> Any:
+    """Returns the class whose `call_user_compiler` calls the backend, its `compiler_fn`."""
+    found = lookup("torch._dynamo.output_graph", "OutputGraph")
+    return found if hasattr(found, "call_user_compiler") else None
+
+
+def pass_observer() -> Any:
+    """Returns the context manager class around each pass over a graph."""
+    return lookup("torch.fx.passes.graph_transform_observer", "GraphTransformObserver")
+
+
+def bytecode_hook_registration() -> Callable[[Any], Any] | None:
+    """Returns the function that registers a hook which gets each frame's bytecode before and after Dynamo."""
+    found: Callable[[Any], Any] | None = lookup("torch._dynamo.convert_frame", "register_bytecode_hook")
+    return found
+
+
+def trace_function() -> Any:
+    """Returns the function that logs an event; it calls the function that makes the event's text."""
+    return lookup("torch._logging._internal", "trace_structured")
+
+
+def loggers() -> tuple[list[str], list[str]]:
+    """Returns the names of PyTorch's loggers: those of its components, and those of its artifacts.
+
+    The compiler creates them when it is imported, so this imports it.
+    """
+    for module in ("torch._dynamo.convert_frame", "torch._inductor.compile_fx", "torch._inductor.scheduler"):
+        lookup(module)
+    registry = lookup("torch._logging._internal", "log_registry")
+    if registry is None:
+        return [], []
+    return sorted(registry.get_log_qnames()), sorted(registry.get_artifact_log_qnames())
+
+
+def guard_tree() -> Any:
+    """Returns the class of a compile's guards, whose `str` is the guard tree."""
+    return lookup("torch._dynamo.guards", "GuardManagerWrapper")
+
+
+def interned_strings() -> dict[int, str]:
+    """Returns the file names that stacks in structured events refer to, by number."""
+    table = lookup("torch._logging.structured", "INTERN_TABLE") or {}
+    return {number: text for text, number in table.items()}
+
+
+def running_compile() -> tuple[int | None, int | None, int | None]:
+    """Returns frame id, frame compile id and compiled autograd id of the compile that runs in this thread."""
+    context = lookup("torch._guards", "CompileContext")
+    found = context.current_compile_id() if context is not None else None
+    ids = ("frame_id", "frame_compile_id", "compiled_autograd_id")
+    frame, number, autograd = (getattr(found, name, None) for name in ids)
+    return frame, number, autograd
+
+
+def skip_module(module: str) -> None:
+    """Makes Dynamo skip the code of this module from now on."""
+    add = lookup("torch._dynamo.trace_rules", "add")
+    if add is not None:
+        add(module)
+
+
+def cache_entries(code: Any) -> list[Any]:
+    """Returns Dynamo's cache entries for a code object."""
+    listed = lookup("torch._C._dynamo.eval_frame", "_debug_get_cache_entry_list")
+    return list(listed(code)) if listed is not None else []
+
+
+def interpreter() -> Any:
+    """Returns the class of Dynamo's symbolic interpreter, whose `step` runs one instruction."""
+    return lookup("torch._dynamo.symbolic_convert", "InstructionTranslatorBase")
+
+
+def guards_set() -> Any:
+    """Returns the class of the set that guards are added to."""
+    return lookup("torch._guards", "GuardsSet")

@@ -1,0 +1,33 @@
+"""The tensors in a nested value, and which of them share memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from compiler_core.support.fx_symbols import hint
+from compiler_core.support.size_expr import are_dense
+
+
+def tensors_in(value: Any) -> list[torch.Tensor]:
+    """Returns the tensors in a value, or in nested lists and tuples of values, in order."""
+    if isinstance(value, torch.Tensor):
+        return [value]
+    if isinstance(value, (list, tuple)):
+        return [tensor for item in value for tensor in tensors_in(item)]
+    return []
+
+
+def is_dense(tensor: torch.Tensor) -> bool:
+    """Returns whether a tensor has neither gaps nor elements that share memory."""
+    return are_dense(tensor.shape, tensor.stride(), hint)
+
+
+def storage_id(tensor: torch.Tensor) -> int:
+    """Returns a number that is equal for tensors, fake ones included, that share their storage.
+
+    It is valid while the storage is alive.
+    """
+    storage: Any = tensor.untyped_storage()
+    return int(storage._cdata)

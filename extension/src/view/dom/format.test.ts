@@ -1,0 +1,19 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { bytes, duration, plural, tensorType } from "./format";
+
+test("sizes and times are short", () => {
+  assert.deepEqual([0, 1023, 2048, 40_000, 5e13].map(bytes), ["0 B", "1023 B", "2.0 KiB", "39.1 KiB", "45.5 TiB"]);
+  assert.deepEqual([12, 1500, 2.5e6, 3e9].map(duration), ["12 ns", "1.50 µs", "2.50 ms", "3.00 s"]);
+});
+
+test("a tensor's type is written as PyTorch prints it", () => {
+  assert.equal(tensorType("float32", [8, "s0"]), "f32[8, s0]");
+  assert.equal(tensorType("bfloat16", []), "bf16[]");
+  assert.equal(tensorType("bool", [2]), "bool[2]");
+  assert.equal(tensorType(null, null), "");
+});
+
+test("one is not many", () => {
+  assert.deepEqual([plural(1, "graph"), plural(2, "graph"), plural(1, "is", "are")], ["1 graph", "2 graphs", "1 is"]);
+});

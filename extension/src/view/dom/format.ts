@@ -1,0 +1,46 @@
+/** Texts for numbers, sizes, times and tensor types. */
+
+/** Cuts a text off after `maxLength` characters, the ellipsis included. */
+export function shorten(text: string, maxLength: number): string {
+  return text.length > maxLength ? `${text.slice(0, maxLength - 1)}…` : text;
+}
+
+/** "1 graph", "2 graphs". */
+export function plural(count: number, noun: string, nouns = `${noun}s`): string {
+  return `${count.toLocaleString("en")} ${count === 1 ? noun : nouns}`;
+}
+
+/** Formats a number of bytes: 2048 as "2.0 KiB". */
+export function bytes(count: number): string {
+  let value = count;
+  let unit = "B";
+  for (const next of ["KiB", "MiB", "GiB", "TiB"]) {
+    if (value < 1024) break;
+    value /= 1024;
+    unit = next;
+  }
+  return `${unit === "B" ? value : value.toFixed(1)} ${unit}`;
+}
+
+/** Formats nanoseconds: 1.2e6 as "1.20 ms". */
+export function duration(ns: number): string {
+  if (ns < 1e3) return `${Math.round(ns)} ns`;
+  if (ns < 1e6) return `${(ns / 1e3).toPrecision(3)} µs`;
+  if (ns < 1e9) return `${(ns / 1e6).toPrecision(3)} ms`;
+  return `${(ns / 1e9).toPrecision(3)} s`;
+}
+
+const DTYPES: { [start: string]: string } = { float: "f", bfloat: "bf", complex: "c", int: "i", uint: "u" };
+
+/** Formats a tensor type as PyTorch prints it: "float32" and [8, 10] as "f32[8, 10]". */
+export function tensorType(dtype: string | null, shape: (number | string)[] | null): string {
+  if (dtype === null) return "";
+  const [, letters, digits] = /^(\D*)(.*)$/.exec(dtype) ?? ["", dtype, ""];
+  return `${DTYPES[letters] ?? letters}${digits}${shape ? `[${shape.join(", ")}]` : ""}`;
+}
+
+/** Formats a relative error: "4.7e-7", "0", or "not finite" for null. */
+export function errorText(error: number | null): string {
+  if (error === null) return "not finite";
+  return error === 0 ? "0" : error.toExponential(1);
+}

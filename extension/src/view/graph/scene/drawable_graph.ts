@@ -1,0 +1,174 @@
+/** The graphs that can be drawn: one graph of the record, or the forward and the backward graph side by side. */
+
+import { bytes, tensorType } from "../../dom/format";
+import { matchTexts } from "../../model/analysis/diff";
+import type { Artifact, Compile, Graph, ItemId, Node } from "../../model/record/record";
+import type { State } from "../../model/state";
+import { type Layout, layOut, type Pair } from "../layout/layout";
+import { layOutSideBySide, type PageSplit } from "../layout/side_by_side";
+import { computeCut, cutText, savedNodes } from "./cut";
+import { IndexedGraph, pairsOf } from "./indexed_graph";
+import { rolesOf } from "./labels";
+import type { Scene } from "./scene";
+
+/**
+ * How the cut of a partition is drawn: which edges it crosses, the bytes on the boxes of saved values, and a summary.
+ */
+export interface CutDrawing {
+  cuts: Uint8Array;
+  notes: Map<number, string>;
+  text: string;
+}
+
+export interface DrawableGraph {
+  name: string;
+  graph: IndexedGraph;
+  /** The role of each node; "" for none. */
+  roles: string[];
+  compile: Compile | null;
+  layOut(scene: Scene): Promise<Layout>;
+  cutOf(scene: Scene): CutDrawing | null;
+  /** In a comparison of two graphs: the nodes that differ from the other graph or are missing there. */
+  differing?: Differences;
+}
+
+type Differences = ReadonlyMap<number, "changed" | "only">;
+
+export function drawableGraph(artifact: Artifact, graph: Graph, compile: Compile | null, state: State): DrawableGraph {
+  const indexed = new IndexedGraph(graph.nodes, itemsOf(artifact, graph), pairsOf(graph));
+  const isCut = artifact.pane === "joint" && compile?.partition;
+  return {
+    name: artifact.name,
+    graph: indexed,
+    roles: rolesOf(artifact, graph, compile),
+    compile,
+    layOut: (scene) => layOutForwardFirst(indexed, scene),
+    cutOf: (scene) => (isCut ? jointCut(indexed, compile, state, scene) : null),
+  };
+}
+
+/** Lays out a joint graph with the backward below the forward, although no edge leads from the forward to a tangent. */
+async function layOutForwardFirst(indexed: IndexedGraph, scene: Scene): Promise<Layout> {
+  const results = indexed.nodes.flatMap((node, i) => (node.op === "output" ? indexed.inputs[i] : []));
+  const last = results.findLast((i) => !indexed.isBackward[i] && indexed.nodes[i].op !== "placeholder");
+  const tangents = indexed.nodes.flatMap((node, i) => (node.role === "tangent" ? [i] : []));
+  const unseen = tangents
+    .map((tangent): Pair => [scene.boxOf[last ?? -1] ?? -1, scene.boxOf[tangent]])
+    .filter(([from, to]) => from >= 0 && to >= 0 && from < to);
+  const layout = await layOut(scene.boxes, [...scene.edges, ...unseen]);
+  const seen = scene.edges.length;
+  return { ...layout, edges: layout.edges.slice(0, seen), isLong: layout.isLong.slice(0, seen) };
+}
+
+function jointCut(indexed: IndexedGraph, compile: Compile, state: State, scene: Scene): CutDrawing {
+  const cut = computeCut(indexed, savedNodes(indexed, compile, state.budget));
+  const boxes = (nodes: Iterable<number>) => new Set([...nodes].map((node) => scene.boxOf[node]));
+  const [crosses, reads] = [boxes(cut.saved.keys()), boxes(cut.backward)];
+  const cuts = Uint8Array.from(scene.edges, ([from, to]) => (crosses.has(from) && reads.has(to) ? 1 : 0));
+  return { cuts, notes: savedNotes(scene, cut.saved), text: `the cut: ${cutText(cut)}` };
+}
+
+/** Returns the bytes that each box saves, as text. */
+function savedNotes(scene: Scene, saved: Map<number, number>): Map<number, string> {
+  const notes = new Map<number, string>();
+  scene.boxes.forEach(({ nodes }, box) => {
+    const own = nodes.filter((node) => saved.has(node));
+    if (own.length) notes.set(box, bytes(own.reduce((sum, node) => sum + (saved.get(node) ?? 0), 0)));
+  });
+  return notes;
+}
+
+/**
+ * The forward on the left, drawn downwards, and the backward on the right, drawn upwards; saved values are edges
+ * between them.
+ */
+export function forwardAndBackward(state: State): DrawableGraph {
+  const [forward, backward] = forwardBackwardOf(state.compile) as [Artifact, Artifact];
+  const [left, right] = [forward.graph as Graph, backward.graph as Graph];
+  const first = left.nodes.length;
+  const isBackward = Uint8Array.from([...left.nodes, ...right.nodes], (_, i) => (i < first ? 0 : 1));
+  // edges from saved inputs to the output are omitted: the edges between the two graphs show the same
+  const isHandedOver = ([from, to]: Pair) => left.nodes[to].op === "output" && left.nodes[from].op === "placeholder";
+  const inner = [
+    ...pairsOf(left).filter((pair) => !isHandedOver(pair)),
+    ...pairsOf(right).map(([a, b]): Pair => [a + first, b + first]),
+  ];
+  const saved = savedPairs(left, right);
+  const indexed = new IndexedGraph(
+    [...left.nodes, ...right.nodes],
+    [...itemsOf(forward, left), ...itemsOf(backward, right)],
+    [...inner, ...saved],
+    isBackward,
+  );
+  const sizes = new Map(saved.map(([node]) => [node, left.nodes[node].bytes ?? 0]));
+  const isJoin = (scene: Scene, [from, to]: Pair) =>
+    isBackward[scene.boxes[from].nodes[0]] !== isBackward[scene.boxes[to].nodes[0]];
+  return {
+    name: "forward and backward",
+    graph: indexed,
+    roles: [...rolesOf(forward, left, state.compile), ...rolesOf(backward, right, state.compile)],
+    compile: state.compile,
+    layOut: (scene) => {
+      const pages: PageSplit = {
+        isRight: (box) => isBackward[scene.boxes[box].nodes[0]] === 1,
+        joins: (edge) => isJoin(scene, edge),
+      };
+      return layOutSideBySide(scene.boxes, scene.edges, pages);
+    },
+    cutOf: (scene) => ({
+      cuts: Uint8Array.from(scene.edges, (edge) => (isJoin(scene, edge) ? 1 : 0)),
+      notes: savedNotes(scene, sizes),
+      text: cutText({ saved: sizes, backward: new Set() }),
+    }),
+  };
+}
+
+/** Returns the forward and the backward graph of a compile, or null if it does not have both. */
+export function forwardBackwardOf(compile: Compile | null): [Artifact, Artifact] | null {
+  const [forward, backward] = ["forward", "backward"].map((pane) =>
+    compile?.artifacts.find((a) => a.pane === pane && a.graph),
+  );
+  return forward && backward ? [forward, backward] : null;
+}
+
+/** Returns an edge for each saved value, from the forward's node to the backward's input. */
+function savedPairs(left: Graph, right: Graph): Pair[] {
+  const at = new Map(left.nodes.map((n, i) => [n.key, i]));
+  return right.nodes.flatMap((node, i): Pair[] => {
+    const from = at.get(node.key);
+    return node.op === "placeholder" && from !== undefined ? [[from, left.nodes.length + i]] : [];
+  });
+}
+
+/** Compares two graphs: returns the nodes that differ on each side, and the items of corresponding nodes. */
+export function compareGraphs(artifacts: [Artifact, Artifact]): {
+  nodes: [Differences, Differences];
+  alignedItems: Map<ItemId, ItemId>;
+} {
+  const [left, right] = artifacts.map(({ graph }) => (graph as Graph).nodes);
+  const items = artifacts.map((artifact) => itemsOf(artifact, artifact.graph as Graph));
+  const matched = matchTexts(left.map(describeNode), right.map(describeNode));
+  const taken = new Set(matched);
+  // unmatched nodes with the same name correspond and are changed
+  const named = new Map(right.flatMap((node, i) => (taken.has(i) ? [] : [[node.key, i] as const])));
+  const leftDiffers = new Map<number, "changed" | "only">();
+  const rightDiffers = new Map([...named.values()].map((i) => [i, "only" as "changed" | "only"]));
+  const corresponding = new Map<ItemId, ItemId>();
+  left.forEach((node, i) => {
+    const other = matched[i] < 0 ? named.get(node.key) : matched[i];
+    if (matched[i] < 0) leftDiffers.set(i, other === undefined ? "only" : "changed");
+    if (other === undefined) return;
+    if (matched[i] < 0) rightDiffers.set(other, "changed");
+    corresponding.set(items[0][i], items[1][other]);
+    corresponding.set(items[1][other], items[0][i]);
+  });
+  return { nodes: [leftDiffers, rightDiffers], alignedItems: corresponding };
+}
+
+function describeNode({ op, target, dtype, shape }: Node): string {
+  return `${op} ${target} ${tensorType(dtype, shape)}`;
+}
+
+function itemsOf(artifact: Artifact, graph: Graph): string[] {
+  return graph.nodes.map((n) => `${artifact.id}#${n.key}`);
+}

@@ -1,0 +1,95 @@
+/** The cost of each user line: the time, or else the memory traffic, of the kernels that were made from it. */
+
+import type { Compile, Record as CutawayRecord, ItemId, Kernel } from "../record/record";
+import type { Links } from "./links";
+
+export interface Cost {
+  /** Bytes read and written. */
+  bytes: number;
+  /** Measured time in nanoseconds; 0 if it was not measured. */
+  ns: number;
+  /** Share of the total, 0 to 1: of the time if every kernel was timed, or else of the bytes. */
+  share: number;
+}
+
+export interface KernelCost extends Cost {
+  kernel: Kernel;
+  compile: Compile;
+  /** The graph nodes that it computes. */
+  nodes: ItemId[];
+  /** The user's lines that these nodes were made from. */
+  lines: ItemId[];
+}
+
+export interface LineCost extends Cost {
+  line: ItemId;
+  kernels: KernelCost[];
+}
+
+/** Whether there are kernels and all of them were timed. */
+export function allTimed(kernels: KernelCost[]): boolean {
+  return kernels.length > 0 && kernels.every(({ kernel }) => kernel.time_ns !== null);
+}
+
+/** Returns all kernels of the compiles, the most expensive first. */
+export function kernelCosts(compiles: Compile[], links: Links): KernelCost[] {
+  const found = compiles.flatMap((compile) => compile.kernels.map((kernel) => kernelCost(kernel, compile, links)));
+  return rankByShare(found, allTimed(found));
+}
+
+function kernelCost(kernel: Kernel, compile: Compile, links: Links): KernelCost {
+  const fusion = compile.fusions.find((f) => f.kernel === kernel.key || f.kernel === kernel.name);
+  const nodes = fusion?.nodes ?? (kernel.item === null ? [] : sourceNodes(kernel.item, links));
+  const lines = (nodes.length ? nodes : [kernel.item ?? ""]).map((node) => links.userLine(node));
+  return {
+    kernel,
+    compile,
+    nodes,
+    lines: [...new Set(lines)].filter((line) => line !== null),
+    bytes: (kernel.bytes_read ?? 0) + (kernel.bytes_written ?? 0),
+    ns: kernel.time_ns ?? 0,
+    share: 0,
+  };
+}
+
+/** Returns the graph nodes that an item was made from, those the fewest links away. */
+function sourceNodes(item: ItemId, links: Links): ItemId[] {
+  const seen = new Set([item]);
+  for (let level = [item]; level.length; ) {
+    const nodes = level.filter((each) => links.artifactOf(each)?.graph);
+    if (nodes.length) return nodes;
+    level = level.flatMap((each) => links.sources(each)).filter((each) => !seen.has(each));
+    for (const each of level) seen.add(each);
+  }
+  return [];
+}
+
+/**
+ * Returns the user's lines with kernels, the most expensive first. The cost of a kernel is divided equally among its
+ * lines.
+ */
+export function lineCosts(record: CutawayRecord, links: Links): LineCost[] {
+  const kernels = kernelCosts(
+    record.frames.flatMap((frame) => frame.compiles),
+    links,
+  );
+  const costs = new Map<ItemId, LineCost>();
+  for (const kernel of kernels) {
+    for (const line of kernel.lines) {
+      const cost = costs.get(line) ?? { line, bytes: 0, ns: 0, share: 0, kernels: [] };
+      cost.bytes += kernel.bytes / kernel.lines.length;
+      cost.ns += kernel.ns / kernel.lines.length;
+      cost.kernels.push(kernel);
+      costs.set(line, cost);
+    }
+  }
+  return rankByShare([...costs.values()], allTimed(kernels));
+}
+
+/** Sets the shares, and sorts by them in descending order. */
+function rankByShare<C extends Cost>(costs: C[], byTime: boolean): C[] {
+  const measure = (cost: C) => (byTime ? cost.ns : cost.bytes);
+  const all = costs.reduce((sum, cost) => sum + measure(cost), 0) || 1;
+  for (const cost of costs) cost.share = measure(cost) / all;
+  return costs.sort((a, b) => b.share - a.share);
+}

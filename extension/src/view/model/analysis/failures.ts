@@ -1,0 +1,39 @@
+/** Failures and their texts, for the bar, the overview and the marks. */
+
+import type { Compile, Record as CutawayRecord, Failure } from "../record/record";
+
+export interface CompileFailure {
+  /** The first compile with this failure. */
+  compile: Compile;
+  failure: Failure;
+}
+
+/** Returns the failures of a record, each message once for each user line. */
+export function failuresOf(record: CutawayRecord): CompileFailure[] {
+  const found = new Map<string, CompileFailure>();
+  for (const compile of record.frames.flatMap((frame) => frame.compiles)) {
+    for (const failure of compile.failures) {
+      const key = JSON.stringify([failure.stage, failure.message, failure.filename, failure.lineno]);
+      if (!found.has(key)) found.set(key, { compile, failure });
+    }
+  }
+  return [...found.values()];
+}
+
+/** A short description of a failure. */
+export function headline({ kind, stage }: Failure): string {
+  if (kind === "tool") return "kernels cannot be built";
+  if (kind === "refusal") return stage === "run" ? "not done" : "not compiled";
+  return stage === "run" ? "failed as it ran" : `failed in ${stage}`;
+}
+
+/** The first line of a failure's message. */
+export function shortMessage({ message }: Failure): string {
+  return message.split("\n", 1)[0];
+}
+
+/** How to report a bug; empty for other failures, whose message says what to do. */
+export function remedy({ kind }: Failure): string {
+  if (kind !== "bug") return "";
+  return "Report it with the record: %%compile --save record.json writes it; --strict raises the error itself.";
+}

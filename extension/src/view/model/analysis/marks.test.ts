@@ -1,0 +1,132 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import type { Problem } from "../record/record";
+import { compileOf, recordOf } from "../record/testing";
+import { locateLines } from "./line_matching";
+import { Links } from "./links";
+import { marksOf } from "./marks";
+import { breakProblem, recompileProblem } from "./problems";
+
+const SOURCE = "# %%compile\nx = f(y)\n\n# why\nz = x + 1  # more";
+const source = {
+  ...recordOf([], []).sources[0],
+  text: SOURCE,
+  spans: SOURCE.split("\n").map((_, i) => ({ key: String(i + 1), first: i + 1, last: i + 1 })),
+};
+const places = (text: string, whole = true) => Object.fromEntries(locateLines(text, source, whole));
+
+test("marks stay at their lines while only comments and empty lines change", () => {
+  assert.deepEqual(places("%%compile --steps\nx = f(y)\nz = x + 1"), { "2": 2, "5": 3 });
+  assert.deepEqual(places("%%compile\n\n# new\nx = f(y)  # here\n\nz = x + 1"), { "2": 4, "5": 6 });
+});
+
+test("marks disappear when the code changes; those of the whole cell also when code is added", () => {
+  assert.deepEqual(places("%%compile\nx = f(y, 1)\nz = x + 1"), {});
+  assert.deepEqual(places("%%compile\nz = x + 1\nx = f(y)"), {});
+  assert.deepEqual(places("%%compile\ny = 2\nx = f(y)\nz = x + 1"), {});
+  assert.deepEqual(places("import torch\n\nx = f(y)\nz = x + 1\nprint(z)", false), { "2": 3, "5": 4 });
+});
+
+test("each function of a cell keeps its marks independently", () => {
+  const two = {
+    ...source,
+    text: "def f():\n    pass\ndef g():\n    return 1",
+    spans: ["3", "4", "8", "9"].map((key, i) => ({ key, first: i + 1, last: i + 1 })),
+  };
+  const now = "def f():\n    return 2\ndef g():\n    return 1";
+  assert.deepEqual(Object.fromEntries(locateLines(now, two, false)), { "8": 3, "9": 4 });
+});
+
+test("a line magic matches the call that IPython makes of it", () => {
+  const magic = { ...source, text: "get_ipython().run_line_magic('time', 'f(x)')", spans: [source.spans[0]] };
+  assert.deepEqual(Object.fromEntries(locateLines("%time f(x)", magic, true)), { "1": 1 });
+});
+
+const problem: Problem = {
+  kind: "graph break",
+  grade: "costly",
+  title: "graph break: print",
+  cause: "Output must be printed now.",
+  advice: "Move the print.",
+  cost: "What follows is compiled separately, in 0.1 s.",
+  count: 1,
+  ns: 1e8,
+  compiles: ["0/0"],
+  filename: "a.py",
+  lineno: 11,
+  line: "src:0#11",
+};
+
+test("each problem with a line is one mark, in their order; one that needs no change is no warning", () => {
+  const record = recordOf(["10", "11"], [compileOf("0/0", [])]);
+  record.problems.push(
+    { ...problem, kind: "failure", title: "failed in lower", cost: "" },
+    problem,
+    { ...problem, line: null },
+    { ...problem, grade: "expected", title: "graph break: backward", compiles: ["0/1", "0/2"] },
+  );
+  const marks = marksOf(record, new Links(record));
+  assert.deepEqual(
+    marks.map(({ kind, title, compile }) => [kind, title, compile]),
+    [
+      ["failure", "failed in lower", "0/0"],
+      ["break", "graph break: print", "0/0"],
+      ["expected", "graph break: backward", "0/1"],
+    ],
+  );
+  assert.equal(marks[0].reason, problem.cause);
+  assert.equal(marks[1].reason, `${problem.cause}\n${problem.cost}`);
+  assert.equal(marks[1].hint, problem.advice);
+});
+
+test("the problem of a break and of a recompile is found by compile, kind and line", () => {
+  const [first, again] = [compileOf("0/0", []), compileOf("0/1", [])];
+  const record = recordOf(["10", "11"], [first, again]);
+  const backward: Problem = { ...problem, title: "graph break: backward", grade: "expected", line: null };
+  const recompile: Problem = { ...problem, kind: "recompile", compiles: ["0/1"] };
+  record.problems.push(problem, backward, recompile);
+  const at = { filename: "a.py", lineno: 11, function: "f", text: "", line: "src:0#11" };
+  const broken = (kind: string, line: string) => ({
+    key: "b0",
+    kind,
+    explanation: "",
+    hint: "",
+    stack: [{ ...at, line }],
+    instruction: null,
+    resumes: [],
+  });
+  assert.equal(breakProblem(record, first, broken("print", "src:0#11")), problem);
+  assert.equal(breakProblem(record, first, broken("print", "src:0#10")), undefined);
+  assert.equal(breakProblem(record, first, broken("backward", "src:0#10")), backward);
+  assert.equal(breakProblem(record, again, broken("backward", "src:0#10")), undefined);
+  assert.equal(recompileProblem(record, first), undefined);
+  assert.equal(recompileProblem(record, again), recompile);
+});
+
+test("lines of expensive kernels are hot", () => {
+  const kernel = (key: string, bytes_read: number) => ({
+    key,
+    name: key,
+    language: "cpp" as const,
+    graph: "forward" as const,
+    item: `0/0:kernel#${key}`,
+    bytes_read,
+    bytes_written: 0,
+    time_ns: null,
+    operations: null,
+    timed_on: null,
+    device: null,
+    reason: "",
+  });
+  const compile = compileOf("0/0", [
+    ["0/0:kernel#a", ["src:0#10"]],
+    ["0/0:kernel#b", ["src:0#11"]],
+  ]);
+  compile.kernels.push(kernel("a", 900), kernel("b", 100));
+  const record = recordOf(["10", "11"], [compile]);
+  const marks = marksOf(record, new Links(record));
+  assert.deepEqual(
+    marks.map(({ line, title }) => [line, title]),
+    [["src:0#10", "hot: 90 % of the traffic"]],
+  );
+});

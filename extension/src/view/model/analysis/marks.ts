@@ -1,0 +1,96 @@
+/** Marks on the user's lines, shown in the source pane and in the notebook's own editors. */
+
+import { bytes, duration } from "../../dom/format";
+import type { PaneName } from "../content";
+import type { Compile, Record as CutawayRecord, ItemId, Problem } from "../record/record";
+import { allTimed, lineCosts } from "./costs";
+import type { Links } from "./links";
+
+type MarkKind = "failure" | "break" | "recompile" | "expected" | "static" | "hot";
+
+/** The marks of problems, by the problem's kind; one that needs no change has the mark `expected`. */
+const PROBLEM_MARKS: { [kind in Problem["kind"]]: MarkKind } = {
+  failure: "failure",
+  "graph break": "break",
+  recompile: "recompile",
+  "plain Python": "break",
+  "no CUDA graph": "break",
+};
+
+export interface Mark {
+  line: ItemId;
+  kind: MarkKind;
+  /** The text on the mark. */
+  title: string;
+  reason: string;
+  /** What to do about it; may be empty. */
+  hint: string;
+  /** The compile that it belongs to, and the pane with the details. */
+  compile: string;
+  pane: PaneName;
+}
+
+/** A line is hot if it has at least this share of the cost, and at least this many times the average line's. */
+const HOT_SHARE = 0.25;
+const HOT_FACTOR = 1.5;
+const MAX_HOT_LINES = 2;
+
+/** Returns all marks of a record: its problems, the worst first; then what became static, and what costs most. */
+export function marksOf(record: CutawayRecord, links: Links): Mark[] {
+  const compiles = record.frames.flatMap((frame) => frame.compiles);
+  const unique = new Map<string, Mark>();
+  for (const mark of compiles.flatMap(staticMarks)) {
+    const key = `${mark.line} ${mark.kind} ${mark.title}`;
+    unique.set(key, mergeMarks(unique.get(key), mark));
+  }
+  return [...record.problems.flatMap(problemMarks), ...unique.values(), ...hotMarks(record, links)];
+}
+
+/** Merges two marks that differ in their reasons; the compile is the first one's. */
+function mergeMarks(first: Mark | undefined, next: Mark): Mark {
+  if (!first || first.reason.split("\n").includes(next.reason)) return first ?? next;
+  return { ...first, reason: `${first.reason}\n${next.reason}`, hint: first.hint || next.hint };
+}
+
+function problemMarks({ kind, grade, title, cause, advice, cost, compiles, line }: Problem): Mark[] {
+  if (line === null) return [];
+  const reason = [cause, cost].filter(Boolean).join("\n");
+  const mark = grade === "expected" ? "expected" : PROBLEM_MARKS[kind];
+  return [{ line, kind: mark, title, reason, hint: advice, compile: compiles[0] ?? "", pane: "overview" }];
+}
+
+function staticMarks({ id, symbols }: Compile): Mark[] {
+  return symbols.flatMap(({ source, became, condition, condition_line, line }): Mark[] => {
+    const at = condition_line ?? line;
+    if (became === null || at === null) return [];
+    const reason = condition ? `Because of ${condition}, the compiled code is valid for one value only.` : "";
+    const title = `${source} became ${became}`;
+    const hint = "Write the line without comparing with this value, and one compile covers other values too.";
+    return [{ line: at, kind: "static", title, reason, hint, compile: id, pane: "sizes" }];
+  });
+}
+
+function hotMarks(record: CutawayRecord, links: Links): Mark[] {
+  const costs = lineCosts(record, links);
+  if (costs.length < 2) return [];
+  const byTime = allTimed(costs.flatMap((cost) => cost.kernels));
+  return costs
+    .filter(({ share }) => share >= Math.max(HOT_SHARE, HOT_FACTOR / costs.length))
+    .slice(0, MAX_HOT_LINES)
+    .map((cost): Mark => {
+      const share = `${Math.round(100 * cost.share)} %`;
+      const reason = byTime
+        ? `Its kernels take ${duration(cost.ns)}, ${share} of the time of all kernels.`
+        : `Its kernels read and write ${bytes(Math.round(cost.bytes))}, ${share} of the traffic of all kernels.`;
+      const title = `hot: ${share} of the ${byTime ? "time" : "traffic"}`;
+      return {
+        line: cost.line,
+        kind: "hot",
+        title,
+        reason,
+        hint: "",
+        compile: cost.kernels[0].compile.id,
+        pane: "costs",
+      };
+    });
+}

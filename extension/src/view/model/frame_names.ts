@@ -1,0 +1,19 @@
+/** The displayed names of frames. */
+
+import type { Frame } from "./record/record";
+
+/**
+ * Returns a frame's name: a resume function has the name of its original function, and a cell's own code is "top
+ * level".
+ */
+export function frameName(frame: Frame): string {
+  const name = frame.name === "<module>" ? "top level" : frame.name;
+  return frame.kind === "resume" ? `${name} from line ${frame.line}` : name;
+}
+
+/** Describes a frame that is not a root frame; empty for root frames. */
+export function frameKind(frame: Frame): string {
+  if (frame.kind === "resume")
+    return frame.resumes ? `resumes after the graph break of ${frame.resumes}` : "resume function";
+  return frame.kind === "called" ? "called from compiled code" : "";
+}

@@ -1,0 +1,114 @@
+/** Reads an untrusted record: every field is checked before anything uses it. */
+
+import { type Record as CutawayRecord, DEFAULTS, SCHEMA_VERSION, SHAPES, type Shape } from "./record";
+import { firstViolation } from "./rules";
+
+const MAX_ECHOED = 60;
+const MAX_CHARACTERS = 512 * 1024 * 1024;
+
+/** The input is not a record that this version can show. The message has the place and the reason. */
+export class RecordError extends Error {}
+
+/**
+ * Returns the record in `given`, a JSON text or parsed JSON, with defaults for fields that earlier versions did not
+ * write. Throws a RecordError for anything else.
+ */
+export function readRecord(given: unknown): CutawayRecord {
+  const plain = typeof given === "string" ? parse(given) : given;
+  if (!isObject(plain) || !("schema_version" in plain)) {
+    throw new RecordError("This is not a Cutaway record: it has no schema_version.");
+  }
+  if (plain.schema_version !== SCHEMA_VERSION) {
+    throw new RecordError(
+      `The record has schema version ${shorten(plain.schema_version)} and this Cutaway shows ` +
+        `${SCHEMA_VERSION}. Open it with the version of Cutaway that wrote it, or run the cell again.`,
+    );
+  }
+  check(plain, { is: "Record" }, "record");
+  const record = plain as unknown as CutawayRecord;
+  const rule = firstViolation(record);
+  if (rule !== null) throw new RecordError(rule);
+  return record;
+}
+
+function parse(text: string): unknown {
+  if (text.length > MAX_CHARACTERS) {
+    throw new RecordError(`The record has ${text.length} characters; at most ${MAX_CHARACTERS} are read.`);
+  }
+  try {
+    return JSON.parse(text);
+  } catch (error) {
+    throw new RecordError(`The record is not JSON: ${(error as Error).message}`);
+  }
+}
+
+/** Throws a RecordError that names the place `at` unless `value` has the shape. */
+function check(value: unknown, shape: Shape, at: string): void {
+  if (typeof shape === "string") {
+    if (!matchesScalar(value, shape)) throw typeError(at, shape, value);
+  } else if ("maybe" in shape) {
+    if (value !== null) check(value, shape.maybe, at);
+  } else if ("one" in shape) {
+    if (!shape.one.includes(value as string)) throw typeError(at, `one of ${shape.one.join(", ")}`, value);
+  } else if ("list" in shape) {
+    if (!Array.isArray(value)) throw typeError(at, "a list", value);
+    value.forEach((v, i) => {
+      check(v, shape.list, `${at}[${i}]`);
+    });
+  } else if ("map" in shape) {
+    if (!isObject(value)) throw typeError(at, "an object", value);
+    for (const [name, v] of Object.entries(value)) check(v, shape.map, `${at}[${shorten(name)}]`);
+  } else if ("any" in shape) {
+    if (!shape.any.some((s) => matches(value, s, at))) throw typeError(at, "another type", value);
+  } else {
+    checkFields(value, shape.is, at);
+  }
+}
+
+/** Numbers must be finite, and integers exactly representable. */
+function matchesScalar(value: unknown, shape: string): boolean {
+  if (shape === "int") return Number.isSafeInteger(value);
+  return shape === "number" ? Number.isFinite(value) : typeof value === shape;
+}
+
+/** Checks the fields of an object; a missing field, as in a record of an earlier version, gets its default. */
+function checkFields(value: unknown, type: string, at: string): void {
+  if (!isObject(value)) throw typeError(at, "an object", value);
+  const [fields, defaults] = [SHAPES[type], DEFAULTS[type] ?? {}];
+  for (const name in value) {
+    if (!Object.hasOwn(fields, name)) throw new RecordError(`${at}: unknown field ${shorten(name)}`);
+  }
+  for (const name in fields) {
+    if (!Object.hasOwn(value, name) && Object.hasOwn(defaults, name)) value[name] = structuredClone(defaults[name]);
+    check(Object.hasOwn(value, name) ? value[name] : undefined, fields[name], `${at}.${name}`);
+  }
+}
+
+function matches(value: unknown, shape: Shape, at: string): boolean {
+  try {
+    check(value, shape, at);
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+function typeError(at: string, expected: string, value: unknown): RecordError {
+  return new RecordError(`${at}: expected ${expected}, got ${typeName(value)}`);
+}
+
+function typeName(value: unknown): string {
+  if (value === undefined) return "nothing";
+  if (value === null) return "null";
+  return Array.isArray(value) ? "a list" : typeof value;
+}
+
+/** Formats a value for an error message. */
+function shorten(value: unknown): string {
+  const text = JSON.stringify(value) ?? "nothing";
+  return text.length > MAX_ECHOED ? `${text.slice(0, MAX_ECHOED)}...` : text;
+}
+
+function isObject(value: unknown): value is { [name: string]: unknown } {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
+}

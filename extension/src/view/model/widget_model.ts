@@ -1,0 +1,67 @@
+/** The widget model that the explorer reads and writes: anywidget's, or one without a kernel. */
+
+interface Traits {
+  /** The record as JSON text or as parsed JSON; empty while the cell compiles. */
+  record: unknown;
+  progress: Progress | null;
+  /** Ids of the pinned items. */
+  selection: string[];
+  /** The panes from left to right: a pane's name, followed by `:artifact` if one of several artifacts is chosen. */
+  shown: string[];
+  /** Id of the current compile ("0/1"); if empty, the explorer chooses one. */
+  compile: string;
+}
+
+interface Progress {
+  compile: string;
+  frame: string;
+  stage: string;
+  name: string;
+  /** Seconds since the record was opened. */
+  elapsed: number;
+  /** The steps that have ended, the latest last. */
+  done: { stage: string; name: string; ms: number; outcome: string }[];
+}
+
+/** The part of anywidget's model interface that the explorer uses. */
+export interface WidgetModel {
+  get<K extends keyof Traits>(name: K): Traits[K];
+  set<K extends keyof Traits>(name: K, value: Traits[K]): void;
+  save_changes(): void;
+  send(message: unknown): void;
+  on(event: string, callback: () => void): void;
+  off(event: string, callback: () => void): void;
+}
+
+/** A model without a kernel, for saved notebooks and reports. */
+export class StaticModel implements WidgetModel {
+  private readonly traits: Traits;
+  private readonly listeners = new Map<string, Set<() => void>>();
+
+  constructor(record: unknown) {
+    this.traits = { record, progress: null, selection: [], shown: [], compile: "" };
+  }
+
+  get<K extends keyof Traits>(name: K): Traits[K] {
+    return this.traits[name];
+  }
+
+  set<K extends keyof Traits>(name: K, value: Traits[K]): void {
+    this.traits[name] = value;
+    for (const callback of this.listeners.get(`change:${name}`) ?? []) callback();
+  }
+
+  save_changes(): void {}
+
+  send(): void {}
+
+  on(event: string, callback: () => void): void {
+    const known = this.listeners.get(event);
+    if (known) known.add(callback);
+    else this.listeners.set(event, new Set([callback]));
+  }
+
+  off(event: string, callback: () => void): void {
+    this.listeners.get(event)?.delete(callback);
+  }
+}

@@ -1,0 +1,76 @@
+/** The partition: which values are saved for the backward and why, and what other memory budgets would save. */
+
+import { h } from "../../dom/elements";
+import { bytes, duration, plural } from "../../dom/format";
+import { keyOf } from "../../model/analysis/links";
+import type { Partition, ValueDecision } from "../../model/record/record";
+import type { State } from "../../model/state";
+import { cells, code, LinkedContent, shortCell } from "../linked_content";
+import { BudgetSlider } from "./budget_slider";
+
+const DECISIONS: ValueDecision["decision"][] = ["saved", "recomputed", "neither"];
+
+export class PartitionTable extends LinkedContent {
+  constructor(state: State, partition: Partition) {
+    super(state);
+    this.element.append(h("p", { class: "lead" }, summary(partition)), this.bars(partition));
+    this.element.append(partition.curve.length > 1 ? new BudgetSlider(state, partition).element : noCurveNote());
+    const values = DECISIONS.flatMap((d) => partition.values.filter((v) => v.decision === d));
+    const rows = values.map((value) => {
+      const decision = h("span", { class: `chip ${value.decision}` }, value.decision);
+      const row = h(
+        "tr",
+        {},
+        ...cells(
+          shortCell(code(keyOf(value.node))),
+          decision,
+          shortCell(bytes(value.bytes)),
+          dropCostCell(value),
+          value.reason,
+        ),
+      );
+      return this.linkTo(row, [value.node]);
+    });
+    this.element.append(this.table(["Value", "Decision", "Size", "Cost to drop", "Why"], rows));
+    this.highlight();
+  }
+
+  /** Bars of what is saved, and of what saving everything that the backward reads would need. */
+  private bars(partition: Partition): HTMLElement {
+    const most = Math.max(partition.saved_bytes, partition.default_saved_bytes, 1);
+    const bar = (name: string, size: number, count: number, kind: string) =>
+      h(
+        "div",
+        { class: "measure" },
+        h("span", {}, name),
+        h("span", { class: "track" }, h("span", { class: `bar ${kind}`, style: `width:${(100 * size) / most}%` })),
+        h("span", {}, `${plural(count, "tensor")}, ${bytes(size)}`),
+      );
+    return h(
+      "div",
+      { class: "measures" },
+      bar("min-cut", partition.saved_bytes, partition.saved_count, "saved"),
+      bar("default", partition.default_saved_bytes, partition.default_saved_count, "neither"),
+    );
+  }
+}
+
+function noCurveNote(): HTMLElement {
+  return h(
+    "p",
+    { class: "note" },
+    "What other memory budgets would save is recorded on demand: %%compile --memory-curve.",
+  );
+}
+
+/** The estimated time that the backward would need to recompute a saved value. */
+function dropCostCell(value: ValueDecision): HTMLElement {
+  if (value.decision !== "saved") return shortCell("");
+  return shortCell(value.drop_ns === null ? "not possible" : `+${duration(value.drop_ns)}`);
+}
+
+function summary(partition: Partition): string {
+  const saved = `${plural(partition.saved_count, "tensor is", "tensors are")} saved for the backward, ${bytes(partition.saved_bytes)}`;
+  const usual = `saving all that the backward reads would keep ${plural(partition.default_saved_count, "tensor")}, ${bytes(partition.default_saved_bytes)}`;
+  return `${saved}; ${usual}.`;
+}

@@ -1,0 +1,178 @@
+/** The overview of a compile: failures, its outcome, why it was recompiled, its graph breaks, and counts. */
+
+import { h } from "../../dom/elements";
+import { bytes, plural } from "../../dom/format";
+import { type CompileFailure, failuresOf, headline, remedy, shortMessage } from "../../model/analysis/failures";
+import { breakProblem, recompileProblem } from "../../model/analysis/problems";
+import { frameKind, frameName } from "../../model/frame_names";
+import type {
+  Compile,
+  Frame,
+  GraphBreak,
+  ItemId,
+  Problem,
+  Recompile,
+  StackLine,
+  StepNote,
+} from "../../model/record/record";
+import { frameOf, type State } from "../../model/state";
+import { code, LinkedContent } from "../linked_content";
+
+export class Overview extends LinkedContent {
+  constructor(state: State) {
+    super(state);
+    this.element.classList.add("overview");
+    const { frame, compile } = state;
+    this.element.append(...failuresOf(state.record).map((failed) => this.failure(failed)));
+    if (frame) this.element.append(h("h3", {}, frameName(frame), h("small", {}, ` ${frameKind(frame)}`)));
+    if (compile) this.addCompile(compile);
+    else if (frame) this.element.append(h("p", {}, withoutCompile(frame)));
+    else this.element.append(h("p", {}, "Nothing was compiled: no frame ran a tensor operation."));
+    this.addNotes();
+    this.highlight();
+  }
+
+  private addCompile(compile: Compile): void {
+    this.element.append(h("p", {}, outcome(compile)));
+    if (compile.cause) this.element.append(this.recompile(compile, compile.cause));
+    this.element.append(...compile.breaks.map((b) => this.graphBreak(compile, b)));
+    this.element.append(counts(compile));
+  }
+
+  private recompile(compile: Compile, cause: Recompile): HTMLElement {
+    const problem = recompileProblem(this.state.record, compile);
+    const compare = (event: Event) => {
+      event.stopPropagation();
+      this.state.open("compare");
+    };
+    const block = h(
+      "div",
+      { class: problem && problem.grade !== "expected" ? "block warn" : "block" },
+      h("h4", {}, `Recompiled: a guard of ${cause.of} failed`, grade(problem)),
+      h("p", {}, code(cause.source), ": expected ", code(cause.expected), ", got ", code(cause.got)),
+      ...costAndAdvice(problem),
+      h("p", {}, h("button", { class: "link", onclick: compare }, `Compare with ${cause.of}`)),
+    );
+    return this.linkTo(block, [cause.line]);
+  }
+
+  private graphBreak(compile: Compile, b: GraphBreak): HTMLElement {
+    const problem = breakProblem(this.state.record, compile, b);
+    const block = h(
+      "div",
+      { class: problem?.grade === "expected" ? "block" : "block warn" },
+      h("h4", {}, `Graph break: ${b.kind}`, grade(problem)),
+      h("p", {}, b.explanation),
+      ...costAndAdvice(problem ?? { advice: b.hint, cost: "" }),
+      ...b.stack.map((line) => this.stackLine(line, b.instruction)),
+      ...b.resumes.map((id) => this.resume(id)),
+      this.step(b),
+    );
+    return block;
+  }
+
+  private stackLine(line: StackLine, instruction: ItemId | null): HTMLElement {
+    const place = h("small", {}, `${line.function}, ${this.state.label(line.filename)}:${line.lineno}`);
+    return this.linkTo(h("div", { class: "stack" }, code(line.text.trim()), place), [line.line, instruction]);
+  }
+
+  private resume(id: number): HTMLElement | null {
+    const frame = frameOf(this.state.record, id);
+    if (!frame) return null;
+    const reached = frame.calls ? "" : ", not reached";
+    const open = h("button", { class: "link", onclick: () => this.state.selectFrame(frame) }, frameName(frame));
+    return h("p", { class: "resume" }, "continues in ", open, reached);
+  }
+
+  /** The link to the symbolic step of a graph break, if the steps were recorded. */
+  private step({ kind }: GraphBreak): HTMLElement | null {
+    const { compile } = this.state;
+    const attempt = compile?.steps.findIndex(({ notes }) =>
+      notes.some((n) => n.kind === "break" && n.text.includes(kind)),
+    );
+    if (!compile || attempt === undefined || attempt < 0) return null;
+    const note = compile.steps[attempt].notes.find((n) => n.kind === "break" && n.text.includes(kind)) as StepNote;
+    const go = () => this.state.goToStep(attempt, note.step);
+    return h("p", {}, "at ", h("button", { class: "link", onclick: go }, `step ${note.step + 1} of the capture`));
+  }
+
+  /** A failure; those of all compiles come first, whichever compile is shown. */
+  private failure({ compile, failure }: CompileFailure): HTMLElement {
+    const { filename, lineno, line, message, meaning, detail } = failure;
+    const more = detail || message;
+    const isCurrent = compile === this.state.compile;
+    const open = () => this.state.select(compile);
+    const block = h(
+      "div",
+      { class: "block bad" },
+      h("h4", {}, `Failure: ${headline(failure)}`),
+      h("p", {}, code(shortMessage(failure))),
+      meaning && h("p", {}, meaning),
+      remedy(failure) && h("p", {}, h("b", {}, "What to do: "), remedy(failure)),
+      lineno ? h("p", {}, h("small", {}, `${this.state.label(filename)}:${lineno}`)) : null,
+      isCurrent ? null : h("p", {}, "in ", h("button", { class: "link", onclick: open }, `compile ${compile.id}`)),
+      h("details", {}, h("summary", {}, "Traceback"), h("pre", {}, more)),
+    );
+    return this.linkTo(block, [line]);
+  }
+
+  private addNotes(): void {
+    const { notes, versions, options } = this.state.record;
+    this.element.append(...notes.map((note) => h("p", { class: "block warn" }, note)));
+    const facts = [...Object.entries(versions), ...Object.entries(options)].map(([name, value]) => `${name} ${value}`);
+    if (facts.length) this.element.append(h("p", { class: "facts" }, facts.join(" · ")));
+  }
+}
+
+/** The grade of a problem, beside its heading. */
+function grade(problem?: Problem): HTMLElement | null {
+  return problem ? h("small", {}, ` ${problem.grade}`) : null;
+}
+
+/** What a problem cost, and what to do about it. */
+function costAndAdvice(problem?: Pick<Problem, "advice" | "cost">): HTMLElement[] {
+  if (!problem) return [];
+  const { advice, cost } = problem;
+  const lines = [cost && h("p", {}, cost), advice && h("p", {}, h("b", {}, "What to do: "), advice)];
+  return lines.filter((line) => line instanceof HTMLElement);
+}
+
+function withoutCompile(frame: Frame): string {
+  if (frame.skipped) return `It runs as plain Python: ${frame.skipped}`;
+  return "It was not reached, so it was not compiled.";
+}
+
+function outcome(compile: Compile): string {
+  const backend = compile.backend ? `; its backend is ${compile.backend}` : "";
+  const done = {
+    compiled: `Compile ${compile.id} was installed${backend}.`,
+    skipped: `Compile ${compile.id} was not installed; the frame runs as plain Python.`,
+    failed: compile.failures.length
+      ? `Compile ${compile.id} failed; the frame runs as plain Python.`
+      : `Compile ${compile.id} ended with an exception, which the call raised.`,
+    running: `Compile ${compile.id} did not finish.`,
+  }[compile.outcome];
+  return compile.reason ? `${done} ${compile.reason.split("\n", 1)[0]}` : done;
+}
+
+function counts(compile: Compile): HTMLElement {
+  const operations = (pane: string) =>
+    compile.artifacts
+      .filter((a) => a.pane === pane)
+      .flatMap((a) => a.graph?.nodes ?? [])
+      .filter((n) => n.op.startsWith("call_")).length;
+  const saved = compile.partition;
+  const ours = compile.kernels.filter((k) => k.language !== "extern").length;
+  const facts: [string, string][] = [
+    ["captured", plural(operations("captured"), "operation")],
+    ["guards", String(compile.guards.length)],
+    ["forward", plural(operations("forward"), "operation")],
+    ["backward", plural(operations("backward"), "operation")],
+    ["saved for backward", saved ? `${plural(saved.saved_count, "tensor")}, ${bytes(saved.saved_bytes)}` : "nothing"],
+    [
+      "kernels",
+      `${plural(ours, "generated kernel")}, ${plural(compile.kernels.length - ours, "call")} of PyTorch kernels`,
+    ],
+  ];
+  return h("dl", {}, ...facts.flatMap(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]));
+}

@@ -1,0 +1,113 @@
+/** The state of the symbolic interpreter after one step: call stack, instruction, what was added, stack and locals. */
+
+import { h } from "../../dom/elements";
+import { plural } from "../../dom/format";
+import type { Replay, ShownValue } from "../../model/analysis/replay";
+import type { StepNote } from "../../model/record/record";
+import type { State } from "../../model/state";
+import { code } from "../linked_content";
+
+/** Number of latest nodes that are listed; the whole graph has its own pane. */
+const LATEST_NODES = 8;
+
+export class StepPage {
+  readonly element = h("div", { class: "page rows", "aria-live": "polite" });
+  private at = 0;
+  /** The call whose stack and locals are shown; null: the innermost. */
+  private selectedCall: number | null = null;
+
+  constructor(
+    private readonly state: State,
+    private readonly go: (step: number) => void,
+    /** Focuses another element, before the focused one is replaced. */
+    private readonly takeFocus: () => void,
+  ) {}
+
+  /** Shows the state after step `at`. */
+  draw(replay: Replay, at: number): void {
+    this.at = at;
+    if (this.element.matches(":focus-within")) this.takeFocus();
+    const calls = replay.calls(at);
+    const call =
+      this.selectedCall !== null && calls.includes(this.selectedCall) ? this.selectedCall : calls[calls.length - 1];
+    const notes = replay.notes(this.at);
+    this.element.replaceChildren(
+      this.callStack(replay, calls, call),
+      h("div", { class: "instruction" }, code(replay.positionOf(call, this.at).instruction)),
+      ...notes.map((note) => this.note(note)),
+      h(
+        "div",
+        { class: "columns" },
+        this.table(
+          "Stack, top first",
+          replay.stack(call, this.at).map((value): [string, ShownValue] => ["", value]),
+        ),
+        this.table("Locals", replay.locals(call, this.at)),
+      ),
+      ...this.recordedSoFar(replay.notesSoFar(this.at)),
+    );
+    if (this.at === replay.length - 1 && replay.steps.dropped) {
+      this.element.append(
+        h("p", { class: "note" }, `${plural(replay.steps.dropped, "later step")} were not recorded.`),
+      );
+    }
+  }
+
+  /** The active calls: the frame and the calls inlined in it. A press on one shows its stack and locals. */
+  private callStack(replay: Replay, calls: number[], selected: number): HTMLElement {
+    const links = calls.map((call) => {
+      const { code, line } = replay.positionOf(call, this.at);
+      const select = () => {
+        this.selectedCall = call === calls[calls.length - 1] ? null : call;
+        this.draw(replay, this.at);
+      };
+      const name = code.name === "<module>" ? "top level" : code.name;
+      const text = line ? `${name}:${line}` : name;
+      return h("button", { "aria-pressed": String(call === selected), title: code.filename, onclick: select }, text);
+    });
+    return h("div", { class: "path", role: "group", "aria-label": "Call stack" }, ...links);
+  }
+
+  private note(note: StepNote): HTMLElement {
+    const words = { node: "new node", guard: "new guard", effect: "side effect", break: "graph break" }[note.kind];
+    const element = h("div", { class: `added ${note.kind}` }, h("b", {}, words), code(note.text));
+    const { item } = note;
+    if (item === null || !this.state.links.has(item)) return element;
+    const pin = h("button", { class: "link", title: "Pin it in all panes", onclick: () => this.state.pin([item]) });
+    pin.append(...element.childNodes);
+    element.append(pin);
+    return element;
+  }
+
+  private table(title: string, rows: [name: string, value: ShownValue][]): HTMLElement {
+    const named = rows.some(([name]) => name);
+    const body = rows.map(([name, { text, isNew }]) =>
+      h(
+        "tr",
+        { class: isNew ? "changed" : "" },
+        named && h("td", { class: "short" }, code(name)),
+        h("td", {}, code(text), isNew && h("span", { class: "unseen" }, " (changed)")),
+      ),
+    );
+    const none = h("tr", {}, h("td", { class: "none" }, "empty"));
+    const head = h("tr", {}, h("th", { scope: "col", colspan: named ? 2 : 1 }, title));
+    return h("table", {}, h("thead", {}, head), h("tbody", {}, ...(body.length ? body : [none])));
+  }
+
+  /** The graph so far: its size and its latest nodes. */
+  private recordedSoFar(notes: StepNote[]): HTMLElement[] {
+    const nodes = notes.filter((n) => n.kind === "node");
+    const guards = notes.filter((n) => n.kind === "guard").length;
+    const effects = notes.filter((n) => n.kind === "effect").length;
+    const sizes = [plural(nodes.length, "node"), plural(guards, "guard"), effects && plural(effects, "side effect")];
+    const latest = nodes.slice(-LATEST_NODES).map((note) => {
+      const go = h("button", { class: "link", title: "Go to the step that created it" }, code(note.text));
+      go.onclick = () => this.go(note.step);
+      return h("tr", { class: note.step === this.at ? "changed" : "" }, h("td", {}, go));
+    });
+    const more =
+      nodes.length > LATEST_NODES && h("p", { class: "lead" }, `… and ${nodes.length - LATEST_NODES} earlier nodes`);
+    const title = h("h4", {}, `So far: ${sizes.filter(Boolean).join(", ")}`);
+    return [title, ...(more ? [more] : []), h("table", { class: "latest" }, h("tbody", {}, ...latest))];
+  }
+}

@@ -1,0 +1,127 @@
+/** Compares two runs by the user's lines: two engines, before and after an edit, or two ranks. */
+
+import { h } from "../../dom/elements";
+import { plural } from "../../dom/format";
+import type { Comparison, Difference, ItemId, Total } from "../../model/record/record";
+import type { State } from "../../model/state";
+import { cells, code, LinkedContent, shortCell } from "../linked_content";
+
+const STATES: Difference["state"][] = ["changed", "added", "removed", "same"];
+const MAX_TEXTS = 4;
+
+export class RunsTable extends LinkedContent {
+  private readonly body = h("tbody");
+
+  constructor(
+    state: State,
+    private readonly comparison: Comparison,
+  ) {
+    super(state);
+    this.element.classList.add("runs");
+    const { before, after, totals, values, shared, notes } = comparison;
+    this.element.append(
+      ...(values ? [valuesSummary(values, before, after)] : []),
+      ...notes.map((note) => h("p", { class: "block warn" }, note)),
+      ...shared.map((name) => h("p", { class: "block warn" }, `Not copied, so both runs used it: ${name}`)),
+      this.table(
+        ["", before, after],
+        totals.map((total) => totalRow(total)),
+      ),
+      h("h3", {}, "By your lines"),
+      this.choices(),
+      h("table", {}, h("thead", {}, heads(["", before, after])), this.body),
+    );
+    this.fill(new Set(["changed", "added", "removed"]));
+    this.highlight();
+  }
+
+  /** Check boxes for which lines are listed; at first those that differ. */
+  private choices(): HTMLElement {
+    const wanted = new Set<Difference["state"]>(["changed", "added", "removed"]);
+    const choice = (state: Difference["state"]) => {
+      const count = this.comparison.lines.filter((each) => each.state === state).length;
+      const box = h("input", { type: "checkbox" });
+      box.checked = wanted.has(state);
+      box.onchange = () => {
+        if (box.checked) wanted.add(state);
+        else wanted.delete(state);
+        this.fill(wanted);
+        this.highlight();
+      };
+      return h("label", {}, box, ` ${state} (${count})`);
+    };
+    return h("div", { class: "choices", role: "group", "aria-label": "Lines to list" }, ...STATES.map(choice));
+  }
+
+  private fill(wanted: Set<Difference["state"]>): void {
+    const groups = new Map<string, Difference[]>();
+    for (const each of this.comparison.lines.filter(({ state }) => wanted.has(state))) {
+      const place = `${each.file}:${each.line}`;
+      groups.set(place, [...(groups.get(place) ?? []), each]);
+    }
+    const rows = [...groups.values()].sort(byLine).flatMap((group) => this.group(group));
+    const none = h("tr", {}, h("td", { colSpan: 3 }, "No such line."));
+    this.body.replaceChildren(...(rows.length ? rows : [none]));
+  }
+
+  /** The rows of one user line: what each run has there. */
+  private group(group: Difference[]): HTMLTableRowElement[] {
+    const { file, line, text } = group[0];
+    const place = line ? `${this.state.label(file)}:${line} ` : "without a line";
+    const head = h("tr", { class: "place" }, h("td", { colSpan: 3 }, h("small", {}, place), code(text.trim())));
+    const rows = group.map((each) =>
+      h(
+        "tr",
+        { class: each.state },
+        shortCell(h("div", {}, each.aspect, h("br"), h("span", { class: `chip ${each.state}` }, each.state))),
+        ...cells(texts(each.before), texts(each.after)),
+      ),
+    );
+    return [this.linkTo(head, [this.item(file, line)]), ...rows];
+  }
+
+  private item(file: string, line: number): ItemId | null {
+    const source = this.state.record.sources.find((each) => each.name === file);
+    return source ? `${source.id}#${line}` : null;
+  }
+}
+
+function byLine([a]: Difference[], [b]: Difference[]): number {
+  if (a.file === b.file) return a.line - b.line;
+  return a.file < b.file ? -1 : 1;
+}
+
+function heads(names: string[]): HTMLElement {
+  return h("tr", {}, ...names.map((name) => h("th", { scope: "col" }, name)));
+}
+
+function valuesSummary(values: { [name: string]: string }, before: string, after: string): HTMLElement {
+  const names = Object.entries(values);
+  if (!names.length) return h("p", { class: "lead" }, `The values of ${before} and ${after} are the same.`);
+  const lines = names.map(([name, how]) => h("p", {}, code(name), ` ${how}`));
+  return h(
+    "div",
+    { class: "block bad" },
+    h("h4", {}, `${plural(names.length, "value differs", "values differ")}`),
+    ...lines,
+  );
+}
+
+function totalRow({ name, before, after }: Total): HTMLTableRowElement {
+  const row = h("tr", {}, ...cells(name, shortCell(figure(before)), shortCell(figure(after))));
+  if (before !== after) row.classList.add("changed");
+  return row;
+}
+
+function figure(value: number | null): string {
+  if (value === null) return "";
+  return value.toLocaleString("en", { maximumFractionDigits: 3 });
+}
+
+/** What one run has at a line; a long list is collapsed. */
+function texts(found: string[]): HTMLElement {
+  const lines = found.map((text) => h("div", {}, code(text)));
+  if (found.length <= MAX_TEXTS) return h("div", {}, ...(lines.length ? lines : ["–"]));
+  const rest = lines.slice(MAX_TEXTS);
+  return h("div", {}, ...lines.slice(0, MAX_TEXTS), h("details", {}, h("summary", {}, `${rest.length} more`), ...rest));
+}

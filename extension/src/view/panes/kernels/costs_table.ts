@@ -1,0 +1,86 @@
+/** Costs: the kernels of the current compile, and the user's lines over all compiles, the most expensive first. */
+
+import { h } from "../../dom/elements";
+import { bytes, duration, plural } from "../../dom/format";
+import {
+  allTimed,
+  type Cost,
+  type KernelCost,
+  kernelCosts,
+  type LineCost,
+  lineCosts,
+} from "../../model/analysis/costs";
+import { keyOf } from "../../model/analysis/links";
+import type { Compile } from "../../model/record/record";
+import type { State } from "../../model/state";
+import { cells, code, LinkedContent, shortCell, stackedCell } from "../linked_content";
+
+export class CostsTable extends LinkedContent {
+  private readonly byTime: boolean;
+
+  constructor(state: State, compile: Compile) {
+    super(state);
+    const kernels = kernelCosts([compile], state.links);
+    const lines = lineCosts(state.record, state.links);
+    this.byTime = allTimed(kernels);
+    this.element.append(
+      h("p", { class: "lead" }, this.lead(kernels, compile)),
+      this.table(
+        ["Kernel", "Share", ...this.heads()],
+        kernels.map((cost) => this.kernel(cost)),
+      ),
+      h("h3", {}, "Your lines, over all compiles"),
+      this.table(
+        ["Line", "Share", ...this.heads()],
+        lines.map((cost) => this.line(cost)),
+      ),
+    );
+    this.highlight();
+  }
+
+  private lead(kernels: KernelCost[], compile: Compile): string {
+    const traffic = bytes(kernels.reduce((sum, cost) => sum + cost.bytes, 0));
+    const calls = `${plural(kernels.length, "kernel")} of ${compile.id} read and write ${traffic}`;
+    const time = duration(kernels.reduce((sum, cost) => sum + cost.ns, 0));
+    return this.byTime
+      ? `${calls} in ${time}.`
+      : `${calls}. They were not timed (%%compile --measure does that): shares are of the memory traffic, which limits most kernels.`;
+  }
+
+  private heads(): string[] {
+    return this.byTime ? ["Time", "Traffic"] : ["Traffic"];
+  }
+
+  private figures(cost: Cost): HTMLTableCellElement[] {
+    const bar = h("span", { class: "bar ok", style: `width:${Math.round(100 * cost.share)}%` });
+    const share = h(
+      "span",
+      { class: "share" },
+      `${Math.round(100 * cost.share)} %`,
+      h("span", { class: "track" }, bar),
+    );
+    const traffic = shortCell(bytes(Math.round(cost.bytes)));
+    return [shortCell(share), ...(this.byTime ? [shortCell(duration(cost.ns)), traffic] : [traffic])];
+  }
+
+  private kernel(cost: KernelCost): HTMLTableRowElement {
+    const { kernel, nodes } = cost;
+    const name = h(
+      "span",
+      {},
+      code(kernel.name),
+      h("small", {}, ` ${kernel.graph}, ${LANGUAGE_NAMES[kernel.language]}`),
+    );
+    const row = h("tr", {}, ...cells(stackedCell(name, code(nodes.map(keyOf).join(", "))), ...this.figures(cost)));
+    return this.linkTo(row, [kernel.item, ...nodes]);
+  }
+
+  private line(cost: LineCost): HTMLTableRowElement {
+    const { line, kernels } = cost;
+    const names = [...new Set(kernels.map(({ kernel }) => kernel.name))].join(", ");
+    const text = h("span", {}, h("small", {}, `${keyOf(line)} `), code(this.state.links.text(line)));
+    return this.linkTo(h("tr", {}, ...cells(stackedCell(text, code(names)), ...this.figures(cost))), [line]);
+  }
+}
+
+const LANGUAGE_NAMES = { cpp: "C++", triton: "Triton", extern: "PyTorch kernel" };

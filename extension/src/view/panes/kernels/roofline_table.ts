@@ -1,0 +1,146 @@
+/** The roofline of each kernel: the minimum time that a device needs for its memory traffic and its operations. */
+
+import { h } from "../../dom/elements";
+import { bytes, duration } from "../../dom/format";
+import { type Compile, type Device, type Kernel, PEAKS } from "../../model/record/record";
+import type { State } from "../../model/state";
+import { cells, code, LinkedContent, shortCell, stackedCell } from "../linked_content";
+
+/** The peaks of a device, per nanosecond. */
+interface Roof {
+  target: string;
+  title: string;
+  bytes: number;
+  operations: number;
+  isMeasured: boolean;
+}
+
+interface KernelRoofline {
+  kernel: Kernel;
+  bytes: number;
+  operations: number;
+  minNs: number;
+  bound: "memory" | "arithmetic";
+  /** Measured time in nanoseconds, if it was measured on this device. */
+  ns: number | null;
+}
+
+export class RooflineTable extends LinkedContent {
+  private readonly body = h("tbody");
+  private readonly lead = h("p", { class: "lead" });
+  private readonly kernels: Kernel[];
+
+  constructor(state: State, compile: Compile) {
+    super(state);
+    this.kernels = compile.kernels.filter((kernel) => kernel.bytes_read !== null && kernel.bytes_written !== null);
+    const roofs = [...state.record.devices.map(measuredRoof), ...Object.keys(PEAKS).map(targetRoof)];
+    const choice = h("select", { "aria-label": "Device" }, ...roofs.map(option));
+    choice.value = String(roofs.indexOf(state.record.devices.length ? roofs[0] : defaultRoof(state, compile, roofs)));
+    choice.onchange = () => this.fill(roofs[Number(choice.value)]);
+    const head = h("tr", {}, ...HEADS.map((text) => h("th", { scope: "col" }, text)));
+    this.element.append(
+      h("p", { class: "choices" }, h("label", {}, "Device: ", choice)),
+      this.lead,
+      h("table", {}, h("thead", {}, head), this.body),
+    );
+    this.fill(roofs[Number(choice.value)]);
+  }
+
+  private fill(roof: Roof): void {
+    const rows = this.kernels.map((kernel) => kernelRoofline(kernel, roof)).sort((a, b) => rankingNs(b) - rankingNs(a));
+    this.body.replaceChildren(...rows.map((row) => this.row(row)));
+    this.lead.textContent = `${figures(roof)} The minimum time of a kernel is its traffic divided by the bandwidth, or its operations divided by their rate, whichever is longer.${rows.some(exceedsRoof) ? OVER_NOTE : ""}`;
+    this.highlight();
+  }
+
+  private row(row: KernelRoofline): HTMLTableRowElement {
+    const { kernel, minNs, bound, ns } = row;
+    const share = ns ? minNs / ns : null;
+    const filled = h("span", { class: "bar ok", style: `width:${Math.min(100, 100 * (share ?? 0))}%` });
+    const percent = share === null ? "not timed" : `${Math.round(100 * share)} %`;
+    const ofRoof = h("span", { class: "share" }, percent, share !== null && h("span", { class: "track" }, filled));
+    const element = h(
+      "tr",
+      {},
+      ...cells(
+        stackedCell(code(kernel.name), `${bound}, ${kernel.graph}`),
+        shortCell(ofRoof),
+        shortCell(ns === null ? "" : duration(ns)),
+        shortCell(duration(minNs)),
+        shortCell(bytes(row.bytes)),
+        shortCell(kernel.operations === null ? "" : count(row.operations)),
+        shortCell(kernel.operations === null || !row.bytes ? "" : (row.operations / row.bytes).toPrecision(2)),
+      ),
+    );
+    return this.linkTo(element, [kernel.item]);
+  }
+}
+
+const HEADS = ["Kernel", "Of roofline", "Time", "Minimum", "Traffic", "Operations", "Per byte"];
+
+const OVER_NOTE = " Over 100 %: the data is in caches, or the arithmetic uses units that the peak does not include.";
+
+function figures(roof: Roof): string {
+  const memory = `${roof.bytes.toPrecision(3)} GB/s${roof.isMeasured ? ", as measured with a copy," : ""}`;
+  return `${memory} and ${roof.operations.toPrecision(3)} billion additions per second.`;
+}
+
+function exceedsRoof({ minNs, ns }: KernelRoofline): boolean {
+  return ns !== null && minNs > ns;
+}
+
+function option({ title }: Roof, at: number): HTMLOptionElement {
+  return h("option", { value: at }, title);
+}
+
+function measuredRoof(device: Device): Roof {
+  return {
+    target: device.target,
+    title: `this device: ${device.name}`,
+    bytes: device.copy,
+    operations: device.operations,
+    isMeasured: true,
+  };
+}
+
+function targetRoof(target: string): Roof {
+  const { device, bytes, operations } = PEAKS[target];
+  return { target, title: `${target}: ${device}`, bytes, operations, isMeasured: false };
+}
+
+/** Returns the peaks of the target given by the options, or else of one that fits the kernels' language. */
+function defaultRoof(state: State, compile: Compile, roofs: Roof[]): Roof {
+  const usual = compile.kernels.some((kernel) => kernel.language === "triton") ? "sm_90" : "cpu";
+  const target = state.record.options.target ?? usual;
+  return roofs.find((roof) => roof.target === target) ?? roofs[0];
+}
+
+function kernelRoofline(kernel: Kernel, roof: Roof): KernelRoofline {
+  const moved = (kernel.bytes_read ?? 0) + (kernel.bytes_written ?? 0);
+  const operations = kernel.operations ?? 0;
+  const [memory, arithmetic] = [moved / roof.bytes, operations / roof.operations];
+  return {
+    kernel,
+    bytes: moved,
+    operations,
+    minNs: Math.max(memory, arithmetic),
+    bound: memory >= arithmetic ? "memory" : "arithmetic",
+    ns: kernel.timed_on === roof.target ? kernel.time_ns : null,
+  };
+}
+
+function rankingNs({ ns, minNs }: KernelRoofline): number {
+  return ns ?? minNs;
+}
+
+/** Formats a count: 2,000,000 as "2.00 M". */
+function count(value: number): string {
+  const units = ["", " k", " M", " G", " T"];
+  let at = 0;
+  let rest = value;
+  while (rest >= 1000 && at < units.length - 1) {
+    rest /= 1000;
+    at++;
+  }
+  return `${at ? rest.toPrecision(3) : rest}${units[at]}`;
+}

@@ -1,0 +1,75 @@
+/** Content made of HTML elements that are linked to items: tables and the overview. */
+
+import { h, scrollInside } from "../dom/elements";
+import type { Content } from "../model/content";
+import type { ItemId } from "../model/record/record";
+import type { State } from "../model/state";
+import { highlightClasses } from "./highlight_classes";
+
+const HIGHLIGHT_CLASSES = ["pinned", "pin-linked", "hovered", "hover-linked", "stepped"];
+
+/** The base class of tables and of the overview. */
+export class LinkedContent implements Content {
+  readonly element = h("div", { class: "rows" });
+  private readonly linked: { element: HTMLElement; items: ItemId[] }[] = [];
+
+  constructor(protected readonly state: State) {}
+
+  /** Links `element` to `items`: it is highlighted with them, and a click pins them. Unknown items are ignored. */
+  protected linkTo<E extends HTMLElement>(element: E, items: (ItemId | null)[]): E {
+    const known = items.filter(
+      (item): item is ItemId => item !== null && this.state.links.artifactOf(item) !== undefined,
+    );
+    if (!known.length) return element;
+    this.linked.push({ element, items: known });
+    const colour = this.state.links.colour(known[0]);
+    element.classList.add("item", ...(colour === null ? [] : ["line", `c${colour}`]));
+    element.tabIndex = 0;
+    element.addEventListener("mouseenter", () => this.state.hover(known));
+    element.addEventListener("mouseleave", () => this.state.hover([]));
+    element.addEventListener("click", () => this.state.pin(known));
+    element.addEventListener("keydown", (event) => {
+      if (event.key === "Enter" && event.target === element) this.state.pin(known);
+    });
+    return element;
+  }
+
+  protected table(heads: string[], rows: HTMLTableRowElement[]): HTMLTableElement {
+    const head = h("tr", {}, ...heads.map((text) => h("th", { scope: "col" }, text)));
+    return h("table", {}, h("thead", {}, head), h("tbody", {}, ...rows));
+  }
+
+  highlight(): void {
+    for (const { element, items } of this.linked) {
+      const classes = highlightClasses(items, this.state);
+      for (const name of HIGHLIGHT_CLASSES) element.classList.toggle(name, classes.split(" ").includes(name));
+    }
+  }
+
+  reveal(items: Set<ItemId>): void {
+    const row = this.linked.find((r) => r.items.some((item) => items.has(item)))?.element;
+    if (row) scrollInside(this.element, row);
+  }
+
+  destroy(): void {}
+}
+
+/** Creates the cells of a row; contents that are cells already stay as they are. */
+export function cells(...contents: (Node | string)[]): HTMLTableCellElement[] {
+  return contents.map((content) => (content instanceof HTMLTableCellElement ? content : h("td", {}, content)));
+}
+
+/** Creates a cell whose text is not wrapped. */
+export function shortCell(content: Node | string): HTMLTableCellElement {
+  return h("td", { class: "short" }, content);
+}
+
+/** Creates a cell of two lines that are cut off where the other cells need the width; the tooltip has the full text. */
+export function stackedCell(first: Node | string, second: Node | string): HTMLTableCellElement {
+  const lines = [h("div", {}, first), h("div", {}, h("small", {}, second))];
+  return h("td", { class: "stacked", title: lines.map((line) => line.textContent).join("\n") }, ...lines);
+}
+
+export function code(text: string): HTMLElement {
+  return h("code", {}, text);
+}

@@ -1,0 +1,163 @@
+/** The modes in which panes are shown: text, table, drawing, comparison. */
+
+import { GraphView } from "../graph/graph_view";
+import { drawableGraph, forwardAndBackward, forwardBackwardOf } from "../graph/scene/drawable_graph";
+import type { Content } from "../model/content";
+import type { Artifact, Comparison, Compile, Graph, Partition } from "../model/record/record";
+import type { State } from "../model/state";
+import { ExpansionsTable } from "./autograd/expansions_table";
+import { PartitionTable } from "./autograd/partition_table";
+import { GuardsTable } from "./capture/guards_table";
+import { Overview } from "./capture/overview";
+import { SizesTable } from "./capture/sizes_table";
+import { StepsView } from "./capture/steps_view";
+import { type ComparisonKind, CompilesPane, comparableCompiles } from "./comparison/compiles_pane";
+import { PairedTexts } from "./comparison/paired_views";
+import { RunsTable } from "./comparison/runs_table";
+import { AccuracyTable } from "./kernels/accuracy_table";
+import { AutotuningTable } from "./kernels/autotuning_table";
+import { CostsTable } from "./kernels/costs_table";
+import { FusionTable } from "./kernels/fusion_table";
+import { RooflineTable } from "./kernels/roofline_table";
+import { TextView } from "./text/text_view";
+import { TimingsTable } from "./timings_table";
+
+/** One way to show a pane. */
+export interface Mode {
+  name: string;
+  /** Whether it shows one artifact, of which the pane may have several. */
+  showsArtifact: boolean;
+  /** Whether there is anything to show in this mode. */
+  isAvailable(state: State, artifact: Artifact | undefined): boolean;
+  create(state: State, artifact: Artifact | undefined, label: string): Content;
+}
+
+export function textMode(name = "Text"): Mode {
+  return {
+    name,
+    showsArtifact: true,
+    isAvailable: (_, artifact) => artifact !== undefined,
+    create: (state, artifact, label) => new TextView(artifact as Artifact, state, label),
+  };
+}
+
+function tableMode(
+  isAvailable: (compile: Compile) => unknown,
+  create: (state: State, compile: Compile) => Content,
+): Mode {
+  return {
+    name: "Table",
+    showsArtifact: false,
+    isAvailable: (state) => Boolean(state.compile && isAvailable(state.compile)),
+    create: (state) => create(state, state.compile as Compile),
+  };
+}
+
+/** A graph as a drawing. */
+export const drawing: Mode = {
+  name: "Drawing",
+  showsArtifact: true,
+  isAvailable: (_, artifact) => Boolean(artifact?.graph),
+  create: (state, artifact) =>
+    new GraphView(drawableGraph(artifact as Artifact, artifact?.graph as Graph, state.compile, state), state),
+};
+
+/** The forward and the backward graph side by side in one drawing. */
+export const sideBySide: Mode = {
+  name: "Side by side",
+  showsArtifact: false,
+  isAvailable: (state) => forwardBackwardOf(state.compile) !== null,
+  create: (state) => new GraphView(forwardAndBackward(state), state),
+};
+
+/** A graph after a pass, compared with the graph before it. */
+export const change: Mode = {
+  name: "Change",
+  showsArtifact: true,
+  isAvailable: (state, artifact) => Boolean(artifact?.graph && state.links.inputGraph(artifact)),
+  create: (state, artifact) => {
+    const after = artifact as Artifact;
+    const before = state.links.inputGraph(after) as Artifact;
+    return new PairedTexts(state, [before, after], [before.name, after.name]);
+  },
+};
+
+export const overview: Mode = {
+  name: "Text",
+  showsArtifact: false,
+  isAvailable: () => true,
+  create: (state) => new Overview(state),
+};
+
+export const guards = tableMode(
+  (compile) => compile.guards.length,
+  (state, compile) => new GuardsTable(state, compile),
+);
+
+export const partition = tableMode(
+  (compile) => compile.partition,
+  (state, compile) => new PartitionTable(state, compile.partition as Partition),
+);
+
+export const fusion = tableMode(
+  (compile) => compile.fusions.length || compile.refusals.length,
+  (state, compile) => new FusionTable(state, compile),
+);
+
+export const steps = tableMode(
+  (compile) => compile.steps.length,
+  (state, compile) => new StepsView(state, compile),
+);
+
+export const sizes = tableMode(
+  (compile) => compile.symbols.length || compile.guards.some((guard) => guard.sizes),
+  (state, compile) => new SizesTable(state, compile),
+);
+
+export const costs = tableMode(
+  (compile) => compile.kernels.length,
+  (state, compile) => new CostsTable(state, compile),
+);
+
+export const roofline = tableMode(
+  (compile) => compile.kernels.some((kernel) => kernel.bytes_read !== null),
+  (state, compile) => new RooflineTable(state, compile),
+);
+
+export const accuracy = tableMode(
+  (compile) => compile.accuracy.length,
+  (state, compile) => new AccuracyTable(state, compile),
+);
+
+export const autotuning = tableMode(
+  (compile) => compile.tunings.length,
+  (state, compile) => new AutotuningTable(state, compile),
+);
+
+export const timings = tableMode(
+  (compile) => compile.events.length,
+  (state, compile) => new TimingsTable(state, compile),
+);
+
+export const expansions = tableMode(
+  (compile) => compile.expansions.length,
+  (state, compile) => new ExpansionsTable(state, compile),
+);
+
+/** The comparison of this run with another. */
+export const runs: Mode = {
+  name: "Table",
+  showsArtifact: false,
+  isAvailable: (state) => state.record.comparison !== null,
+  create: (state) => new RunsTable(state, state.record.comparison as Comparison),
+};
+
+/** The comparison of the current compile with another one of the record. */
+export function compilesMode(name: string, kind: ComparisonKind): Mode {
+  return {
+    name,
+    showsArtifact: false,
+    isAvailable: (state) => state.compile !== null && comparableCompiles(state, state.compile).length > 0,
+    create: (state) => new CompilesPane(state, state.compile as Compile, kind),
+  };
+}

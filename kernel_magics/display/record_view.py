@@ -1,0 +1,186 @@
+"""Views of a record: the explorer in a notebook, the summary in a terminal."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from IPython.core.getipython import get_ipython
+
+from compiler_core.errors import BuildError
+from compiler_core.records import Record
+from compiler_core.records.differences import Comparison
+from kernel_magics.display import outputs, summary
+
+if TYPE_CHECKING:
+    from kernel_magics.display.explorer import Explorer
+
+
+@dataclass(frozen=True)
+class EngineComparison:
+    """The records of one cell with two engines, and their comparison (that of the first record)."""
+
+    records: tuple[Record, Record]
+    comparison: Comparison
+
+
+class RecordView:
+    """Shows one record, while it is written and when it is complete.  This base class is the terminal's view."""
+
+    latest: ClassVar[RecordView | None] = None
+    """The view of the cell that was compiled last."""
+
+    explorer: Explorer | None = None
+    record: Record | None = None
+    both: EngineComparison | None = None
+    """The comparison of two engines, if the cell ran with two."""
+
+    def start(self, record: Record) -> None:
+        """Called when the cell starts."""
+        self.record = record
+        RecordView.latest = self
+        outputs.close_undisplayed(self.explorer)
+
+    def stop(self) -> None:
+        """Called when the cell has run or failed; afterwards Cancel has no effect."""
+
+    def show(self, record: Record) -> None:
+        """Shows the complete record."""
+        print_line(summary.text(record))
+
+    def open_explorer(self) -> Explorer | None:
+        """Returns the explorer; makes it if the view has none, such as that of ``%explain``.  None in a terminal."""
+        if self.explorer is None and self.record is not None and _has_kernel(get_ipython()):
+            from kernel_magics.display.explorer import Explorer
+
+            self.explorer = Explorer(self.record)
+        return self.explorer
+
+    def refresh(self) -> None:
+        """Shows the record again, after something was added to it."""
+
+
+class NotebookView(RecordView):
+    """Shows the explorer: first the progress, then the record."""
+
+    def __init__(self) -> None:
+        from kernel_magics.display.explorer import Explorer
+
+        self.explorer = Explorer()
+        self._interrupt = Interrupt()
+        self._stop_following: Callable[[], None] = lambda: None
+        self._shown: Any = None
+
+    def start(self, record: Record) -> None:
+        from IPython.display import display
+
+        super().start(record)
+        assert self.explorer is not None
+        self.explorer.on_cancel(self._interrupt)
+        self._stop_following = self.explorer.follow(record)
+        self._shown = display(self.explorer, display_id=True)
+
+    def stop(self) -> None:
+        self._interrupt.disarm()
+        self._stop_following()
+
+    def show(self, record: Record) -> None:
+        assert self.explorer is not None
+        self.explorer.record = record
+        # updates the output, so that the saved notebook has the record's other MIME types beside the widget
+        self.explorer.display_handle = self._shown
+        self._shown.update(self.explorer)
+
+    def refresh(self) -> None:
+        assert self.explorer is not None
+        self.explorer.refresh()
+
+
+class StaticView(RecordView):
+    """Shows the complete record without a widget, when a program and no person runs the notebook.
+
+    Such a program (nbclient, nbconvert, papermill) would save the widget's whole state in the notebook, and nbconvert's
+    page would then show the widget, which needs scripts from the network, and not the HTML.
+    """
+
+    _shown: Any = None
+
+    def show(self, record: Record) -> None:
+        from IPython.display import display
+
+        from kernel_magics.display.explorer import record_bundle
+
+        self._shown = display(record_bundle(record), raw=True, display_id=True)
+
+    def refresh(self) -> None:
+        from kernel_magics.display.explorer import record_bundle
+
+        if self.record is not None and self._shown is not None:
+            self._shown.update(record_bundle(self.record), raw=True)
+
+
+class Interrupt:
+    """A callback that interrupts the running cell, like the Stop button, from any thread, until `disarm` is called."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._armed = True
+
+    def __call__(self) -> None:
+        with self._lock:
+            if self._armed:
+                # a real signal also ends the wait for a compiler that runs as a process
+                signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+    def disarm(self) -> None:
+        with self._lock:
+            self._armed = False
+
+
+def make_view(shell: Any) -> RecordView:
+    """Returns the explorer's view if there is a kernel and the browser code is built, else the terminal's view."""
+    if not _has_kernel(shell):
+        return RecordView()
+    if _is_run_by_program(shell.kernel):
+        return StaticView()
+    try:
+        return NotebookView()
+    except BuildError as error:
+        warn(str(error))
+        return RecordView()
+
+
+def _is_run_by_program(kernel: Any) -> bool:
+    """Whether no person can answer `input()`, so that no page shows the outputs.  Voila has such pages all the same."""
+    is_voila = os.environ.get("SERVER_SOFTWARE", "").startswith("voila")
+    return getattr(kernel, "_allow_stdin", True) is False and not is_voila
+
+
+def _has_kernel(shell: Any) -> bool:
+    return getattr(shell, "kernel", None) is not None
+
+
+@contextmanager
+def warn_on_error(what: str) -> Iterator[None]:
+    """Prints a warning for an exception in the block, and continues: a failure to show or save a record must not lose
+    the cell's result."""
+    try:
+        yield
+    except Exception as error:
+        warn(f"{what}: {type(error).__name__}: {error}")
+
+
+def print_line(text: str) -> None:
+    """Prints a line to `sys.stdout`."""
+    sys.stdout.write(text + "\n")
+
+
+def warn(text: str) -> None:
+    """Prints a warning to `sys.stderr`."""
+    sys.stderr.write(f"Cutaway: {text}\n")

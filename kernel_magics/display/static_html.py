@@ -1,0 +1,72 @@
+"""The record as static HTML, for viewers that run no scripts: pages of nbconvert, GitHub, other programs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from html import escape
+
+from compiler_core.records import Compile, Record, limits
+from kernel_magics.display import summary
+
+_COLOURS = {"blocking": "#b3261e", "costly": "#a23b00", "expected": "#575d68"}
+_CELL = "text-align:left;vertical-align:top;padding:2px 10px 2px 0"
+_BAR_PX = 120
+"""The width of the longest bar."""
+
+
+def html(record: Record) -> str:
+    """Returns the headline, the problems and the compiles as tables, and all lines of the summary, folded.
+
+    All text of the record is escaped.
+    """
+    head, *rest = summary.outline(record)
+    lines = "".join(f'<div style="margin-left:{2 * (line.depth - 1)}em">{escape(line.text)}</div>' for line in rest)
+    parts = [f"<strong>{escape(head.text)}</strong>", _problem_table(record), _compile_table(record)]
+    if rest:
+        parts.append(f'<details><summary>All lines</summary><div style="font-family:monospace">{lines}</div></details>')
+    return f'<div style="font-size:13px">{"".join(parts)}</div>'
+
+
+def _problem_table(record: Record) -> str:
+    problems = record.problems[: limits.FAILURES]
+    rows = []
+    for problem in problems:
+        grade = f'<b style="color:{_COLOURS[problem.grade]}">{escape(problem.grade)}</b>'
+        where = summary.location(record, problem.filename, problem.lineno) if problem.lineno else ""
+        why = "<br>".join(escape(text) for text in (problem.cause, problem.cost, problem.advice) if text)
+        rows.append([grade, escape(problem.title), escape(where), why])
+    return _table(["grade", "problem", "where", "why, cost, and what to do"], rows)
+
+
+def _compile_table(record: Record) -> str:
+    longest = max((c.duration_ns for c in record.compiles), default=0) or 1
+    rows = [
+        [
+            escape(compile_.id),
+            escape(frame.name),
+            escape(compile_.outcome),
+            str(summary.operations(compile_)),
+            str(sum(kernel.language != "extern" for kernel in compile_.kernels)),
+            escape(summary.bytes_text(compile_.partition.saved_bytes)) if compile_.partition else "",
+            _time_bar(compile_, longest),
+        ]
+        for frame in record.frames
+        for compile_ in frame.compiles
+    ]
+    heads = ["compile", "function", "outcome", "operations", "kernels", "saved for the backward", "time of compiling"]
+    return _table(heads, rows[: limits.FAILURES])
+
+
+def _time_bar(compile_: Compile, longest: int) -> str:
+    width = round(_BAR_PX * compile_.duration_ns / longest)
+    bar = f'<span style="display:inline-block;height:9px;width:{width}px;background:#1a62c4"></span>'
+    return f"{bar} {compile_.duration_ns / 1e6:,.1f} ms"
+
+
+def _table(heads: Iterable[str], rows: list[list[str]]) -> str:
+    """Returns a table of cells that are escaped already; empty without rows."""
+    if not rows:
+        return ""
+    head = "".join(f'<th style="{_CELL}">{text}</th>' for text in heads)
+    body = "".join("<tr>" + "".join(f'<td style="{_CELL}">{cell}</td>' for cell in row) + "</tr>" for row in rows)
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"

@@ -1,0 +1,65 @@
+"""The text of ``%explain``: few lines, one for each problem, and the counts that the explorer has."""
+
+from __future__ import annotations
+
+import torch
+
+from compiler_core.api import compile as api
+from compiler_core.records import Record
+from kernel_magics.display import summary
+from kernel_magics.display.explanation import MAX_PROBLEMS, explanation
+
+
+def printing(x: torch.Tensor) -> torch.Tensor:
+    x = x.sin()
+    print(end="")
+    x = x.cos()
+    print(end="")
+    return x.sum()
+
+
+def record_of_prints() -> Record:
+    with api.record("the prints") as record:
+        compiled = api.compile(printing, backend="eager")
+        for dtype in (torch.float32, torch.float64):
+            compiled(torch.ones(3, dtype=dtype))
+    return record
+
+
+def test_a_problem_is_one_line_and_guards_are_one() -> None:
+    record = record_of_prints()
+    lines = explanation(record).splitlines()
+    assert lines[0] == summary.text(record).splitlines()[0]
+    assert " 2 graph breaks, 3 recompiles, " in lines[0]
+    assert len([line for line in lines if line.startswith("  costly: graph break: print, ")]) == 2
+    assert len([line for line in lines if line.startswith("    What to do: Move the print")]) == 1
+    guards = sum(len(c.guards) for c in record.compiles)
+    (guard_line,) = [line for line in lines if " guards in " in line]
+    assert guard_line.startswith(f"  {guards} guards in 6 compiles (most: ")
+
+
+def test_of_long_advice_the_first_line_is_printed() -> None:
+    record = record_of_prints()
+    record.problems[0].advice = "Do this.\nOr that.\nMore about it: http"
+    text = explanation(record)
+    assert "    What to do: Do this.\n" in text
+    assert "Or that." not in text
+
+
+def test_few_problems_are_listed_and_the_others_counted() -> None:
+    record = record_of_prints()
+    record.problems *= 2
+    lines = explanation(record).splitlines()
+    assert len([line for line in lines if line.startswith("  costly: ")]) == MAX_PROBLEMS
+    assert "  and 5 more problems: kernel_magics.last_record().problems" in lines
+
+
+def test_explanation_says_what_is_kept_and_what_that_would_cost_to_drop() -> None:
+    weight = torch.randn(64, 64, requires_grad=True)
+    with api.record() as made:
+        api.compile(lambda x: (x @ weight).exp().sin(), backend="aot_eager", strict=True)(torch.randn(128, 64))
+    text = explanation(made)
+    assert "  saved for the backward: 2 values, 64 KiB (PyTorch's default partition: " in text
+    assert "    mm: a matrix product, convolution or attention, expensive to compute again (32,768 bytes)" in text
+    assert "; recomputing it would cost " in text
+    assert "an input, in memory already" in text

@@ -1,0 +1,192 @@
+"""The problems of a record: each is graded, counted once for its line, and has advice that helps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+import torch
+
+import compiler_core
+from compiler_core.errors import FullGraphError
+from compiler_core.records import Problem, Record, problem_count
+
+x = torch.randn(4, 3)
+number = 1
+
+
+class Counter(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls = 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        return x * self.calls
+
+
+class CounterTensor(Counter):
+    """As the advice on `Counter` says."""
+
+    calls: Any
+
+    def __init__(self) -> None:
+        super().__init__()
+        del self.calls
+        self.register_buffer("calls", torch.tensor(0))
+
+
+def recorded(fn: Any, calls: Sequence[Callable[[Any], Any]], **options: Any) -> Record:
+    with compiler_core.record() as record:
+        compiled = compiler_core.compile(fn, backend="eager", **options)
+        for call in calls:
+            call(compiled)
+    return record
+
+
+def scaled(x: torch.Tensor, n: Any) -> Any:
+    return x * n
+
+
+def of_global(x: torch.Tensor) -> torch.Tensor:
+    return x * number
+
+
+def call_with_next_global(compiled: Any) -> None:
+    global number
+    number += 1
+    compiled(x)
+
+
+def without_grad(compiled: Any) -> None:
+    with torch.no_grad():
+        compiled(x, 3)
+
+
+def of_dict(x: torch.Tensor, scales: dict[str, int]) -> torch.Tensor:
+    return x * sum(scales.values())
+
+
+def of_list(x: torch.Tensor, items: list[torch.Tensor]) -> torch.Tensor:
+    for item in items:
+        x = x + item
+    return x
+
+
+def of_function(x: torch.Tensor, fn: Any) -> torch.Tensor:
+    return x + 1 if fn is len else x - 1
+
+
+def of_text(x: torch.Tensor, how: str) -> torch.Tensor:
+    return x + 1 if how == "up" else x - 1
+
+
+@pytest.mark.parametrize(
+    ("fn", "calls", "grade", "advice"),
+    [
+        (Counter(), [lambda c: c(x)] * 3, "expected", "or make it a tensor (`register_buffer` in a module)"),
+        (of_global, [lambda c: c(x), call_with_next_global], "expected", "The global `number` changes"),
+        (scaled, [lambda c: c(x, 3), lambda c: c(x, 4)], "expected", "With dynamic=True"),
+        (scaled, [lambda c: c(x, 3), lambda c: c(torch.ones(5, 3), 3)], "expected", "With dynamic=True"),
+        (scaled, [lambda c: c(x, 3), lambda c: c(torch.ones(5), 3)], "costly", "another number of dimensions"),
+        (scaled, [lambda c: c(x, 3), lambda c: c(x.double(), 3)], "costly", "Convert it before the call"),
+        (scaled, [lambda c: c(x, 3), without_grad], "costly", "Call the function under the same settings"),
+        (of_dict, [lambda c: c(x, {"a": 1}), lambda c: c(x, {"a": 1, "b": 2})], "costly", "all of its keys"),
+        (of_list, [lambda c: c(x, [x]), lambda c: c(x, [x, x])], "costly", "unrolled for each length"),
+        (of_function, [lambda c: c(x, len), lambda c: c(x, print)], "costly", "is another object at each call"),
+        (of_text, [lambda c: c(x, "up"), lambda c: c(x, "down")], "costly", "Each value of `how` is compiled once"),
+    ],
+)
+def test_the_advice_fits_the_guard(fn: Any, calls: Sequence[Any], grade: str, advice: str) -> None:
+    (problem,) = recorded(fn, calls).problems
+    assert (problem.kind, problem.grade, problem.count) == ("recompile", grade, 1)
+    assert advice in problem.advice
+    assert ("With dynamic=True" in problem.advice) == (advice == "With dynamic=True")
+    assert problem.cost.startswith("Compiled again once, in ")
+
+
+def test_the_advice_on_a_counter_helps() -> None:
+    assert not recorded(CounterTensor(), [lambda c: c(x)] * 3).problems
+
+
+@pytest.mark.parametrize("second", [lambda c: c(x, 4), lambda c: c(torch.ones(5, 3), 3)])
+def test_the_advice_to_use_dynamic_helps(second: Any) -> None:
+    assert not recorded(scaled, [lambda c: c(x, 3), second], dynamic=True).problems
+
+
+def test_the_limit_of_compiles_is_blocking() -> None:
+    calls: list[Any] = [lambda c, n=n: c(x, "a" * n) for n in range(9)]
+    (problem,) = recorded(of_text, calls).problems
+    assert (problem.grade, problem.count, len(problem.compiles)) == ("blocking", 7, 7)
+    assert "The limit of 8 compiles is reached" in problem.cause
+
+
+def test_grad_mode_is_named() -> None:
+    (problem,) = recorded(scaled, [lambda c: c(x, 3), without_grad]).problems
+    assert "expected to be grad mode on and is grad mode off." in problem.cause
+
+
+def printing(x: torch.Tensor) -> torch.Tensor:
+    y = x.sin()
+    print(end="")
+    y = y.cos()
+    print(end="")
+    return y
+
+
+def test_a_break_counts_once_for_its_line() -> None:
+    record = recorded(printing, [lambda c: c(x), lambda c: c(x.double())])
+    breaks = [p for p in record.problems if p.kind == "graph break"]
+    assert len([b for c in record.compiles for b in c.breaks]) > 2
+    assert [(p.title, p.lineno - printing.__code__.co_firstlineno) for p in breaks] == [
+        ("graph break: print", 2),
+        ("graph break: print", 4),
+    ]
+    assert all(p.cost.startswith("What follows is compiled separately, in ") for p in breaks)
+    resumed = [c for f in record.frames if f.kind == "resume" for c in f.compiles]
+    assert sum(p.ns for p in breaks) == sum(c.duration_ns for c in resumed)
+    assert problem_count(record.problems, "graph break") == 2
+    assert problem_count(record.problems, "recompile") == sum(c.cause is not None for c in record.compiles)
+
+
+def training(x: torch.Tensor) -> None:
+    x.sin().sum().backward()
+
+
+def test_a_break_at_backward_is_expected() -> None:
+    record = recorded(training, [lambda c: c(x.clone().requires_grad_())])
+    assert [(p.title, p.grade) for p in record.problems] == [("graph break: backward", "expected")]
+
+
+def test_fullgraph_makes_a_break_blocking() -> None:
+    def call(compiled: Any) -> None:
+        with pytest.raises(FullGraphError):
+            compiled(x)
+
+    assert [p.grade for p in recorded(printing, [call], fullgraph=True).problems] == ["blocking"]
+
+
+def test_problems_are_saved_and_found_in_older_records() -> None:
+    record = recorded(printing, [lambda c: c(x)])
+    again = Record.from_json(record.to_json())
+    assert again.problems == record.problems
+    assert all(isinstance(p, Problem) for p in again.problems)
+    text = record.to_json(indent=0)
+    start, end = text.index('"problems": ['), text.index('"notes": [')
+    assert Record.from_json(text[:start] + text[end:]).problems == record.problems
+
+
+def second_number() -> int:
+    compiler_core.graph_break()
+    return 1
+
+
+def test_a_value_of_the_stack_has_no_name() -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return torch.add(x + 1, second_number())
+
+    record = recorded(program, [lambda c: c(x), lambda c: c(torch.ones(7, 3))])
+    problem = next(p for p in record.problems if "intermediate" in p.title)
+    assert problem.title == "recompiled: the shape of an intermediate value changed"
+    assert not any("__stack" in text for p in record.problems for text in (p.title, p.cause, p.advice))

@@ -1,0 +1,160 @@
+"""Runs Python programs in processes that are forked from one in which PyTorch and the compiler are imported already.
+
+Importing them takes four seconds of processor time, which is most of what a small program in a new process takes.  The
+process that is forked has only imported modules.  Use `subprocess` instead for programs whose imports are what is
+tested, that need options of the interpreter, or that must differ in the seed of `hash`, which forked processes share.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import functools
+import gc
+import importlib
+import json
+import os
+import runpy
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import types
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+IMPORTED = (
+    *("torch", "torch._dynamo", "torch._functorch.aot_autograd", "torch._inductor.decomposition"),
+    *("compiler_core.pipeline.frame", "compiler_core.pipeline.graph", "compiler_core.api.testing"),
+)
+FIXED_AT_IMPORT = ("TRITON_INTERPRET",)
+"""Environment variables that an imported module has read: there is one warm process for each of their values."""
+
+
+def run(
+    arguments: Sequence[str], *, env: Mapping[str, str] | None = None, cwd: Path | str = ROOT, timeout: float = 280
+) -> subprocess.CompletedProcess[str]:
+    """Runs ``python ARGUMENTS``, where they are ``-c TEXT``, ``-m MODULE …`` or ``FILE …``.
+
+    Like `subprocess.run` with captured text: `env` is the whole environment.  Raises `subprocess.TimeoutExpired`.
+    """
+    environment = dict(os.environ if env is None else env)
+    fixed = tuple((name, environment[name]) for name in FIXED_AT_IMPORT if name in environment)
+    with tempfile.TemporaryDirectory() as folder, _connected(_address(fixed)) as connection:
+        outputs = [f"{folder}/stdout", f"{folder}/stderr"]
+        request = {"arguments": list(arguments), "env": environment, "cwd": str(cwd), "outputs": outputs}
+        connection.sendall(json.dumps(request).encode() + b"\n")
+        with connection.makefile() as replies:
+            pid = int(replies.readline())
+            connection.settimeout(timeout)
+            try:
+                status = int(replies.readline())
+            except TimeoutError:
+                os.kill(pid, signal.SIGKILL)
+                raise subprocess.TimeoutExpired(list(arguments), timeout) from None
+        messages = [Path(output).read_text() for output in outputs]
+    return subprocess.CompletedProcess(list(arguments), status, *messages)
+
+
+@contextlib.contextmanager
+def _connected(address: str) -> Iterator[socket.socket]:
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.connect(address)
+        yield connection
+
+
+@functools.cache
+def _address(fixed: tuple[tuple[str, str], ...]) -> str:
+    """The socket of the warm process with these environment variables, which is started by the first call."""
+    folder = tempfile.mkdtemp()
+    address = f"{folder}/socket"
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(address)
+    listener.listen()
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"} | dict(fixed)
+    command = [sys.executable, "-m", "tests.warm_python", str(listener.fileno())]
+    server = subprocess.Popen(command, env=environment, cwd=ROOT, pass_fds=[listener.fileno()])
+    listener.close()
+
+    def stop() -> None:
+        server.kill()
+        server.wait()
+        Path(address).unlink()
+        Path(folder).rmdir()
+
+    atexit.register(stop)
+    return address
+
+
+# ---- in the warm process ---------------------------------------------------------------------
+
+
+def serve(listener: socket.socket) -> dict[str, Any]:
+    """Forks a process for each request.  Returns the request, in the process that has to run it."""
+    for name in IMPORTED:
+        importlib.import_module(name)
+    gc.freeze()  # a collection in a forked process passes over what was imported
+    parent = os.getppid()
+    listener.settimeout(5)
+    while True:
+        try:
+            connection, _ = listener.accept()
+        except TimeoutError:
+            if os.getppid() != parent:  # the tests were killed
+                sys.exit()
+            continue
+        with contextlib.suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        if os.fork():
+            connection.close()
+            continue
+        listener.close()
+        with connection.makefile() as lines:
+            request: dict[str, Any] = json.loads(lines.readline())
+        if pid := os.fork():
+            connection.sendall(f"{pid}\n".encode())
+            status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+            with contextlib.suppress(OSError):  # nobody waits any more
+                connection.sendall(f"{status}\n".encode())
+            os._exit(0)
+        connection.close()
+        return request
+
+
+def become(request: dict[str, Any]) -> None:
+    """Makes this process what a new one is that has imported `IMPORTED`, and runs the program."""
+    import torch
+
+    for number, path in enumerate(request["outputs"], 1):
+        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        os.dup2(file, number)
+        os.close(file)
+    os.environ.clear()
+    os.environ.update(request["env"])
+    os.chdir(request["cwd"])
+    tempfile.tempdir = None
+    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS") or os.cpu_count() or 1))
+    if filters := os.environ.get("PYTHONWARNINGS"):
+        warnings.simplefilter(filters)  # type: ignore[arg-type]
+    sys.path[:0] = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    first, *rest = request["arguments"]
+    if first == "-c":
+        sys.argv = ["-c", *rest[1:]]
+        main = sys.modules["__main__"] = types.ModuleType("__main__")
+        exec(compile(rest[0], "<string>", "exec"), main.__dict__)
+    elif first == "-m":
+        sys.argv = rest
+        runpy.run_module(rest[0], run_name="__main__", alter_sys=True)
+    else:
+        sys.argv = [first, *rest]
+        sys.path.insert(0, str(Path(first).parent))
+        runpy.run_path(first, run_name="__main__")
+
+
+if __name__ == "__main__":
+    become(serve(socket.socket(fileno=int(sys.argv[1]))))
