@@ -18,7 +18,6 @@ from tests.stock.stock_ranks import run_job
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.timeout(600),
     pytest.mark.skipif(not torch.distributed.is_available(), reason="this PyTorch is built without torch.distributed"),
 ]
 Differences = dict[tuple[str, str], tuple[list[str], list[str]]]

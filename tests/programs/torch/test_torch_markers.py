@@ -111,7 +111,7 @@ def test_compiled_function_called_inside(x):
     return COMPILED(x + 1) + 1
 
 
-@same_as_eager(graphs=2, breaks=["skipped function"])
+@same_as_eager(graphs=2, breaks=["stock-compiled function"])
 def test_function_compiled_by_stock_called_inside(x):
     return COMPILED_BY_STOCK(x + 1) + 1
 
