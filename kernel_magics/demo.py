@@ -6,7 +6,6 @@ to the folder.  The exit status is 1 if a cell raises.
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +17,7 @@ from nbclient.exceptions import CellExecutionError
 
 from compiler_core.records import Record
 from kernel_magics.display.explorer import MIME
+from kernel_magics.display.packing import unpack
 from kernel_magics.display.record_view import print_line
 from kernel_magics.display.report import write_report
 
@@ -65,7 +65,7 @@ def print_outputs(cell: Any) -> None:
 def write_reports(cells: list[Any], folder: Path, name: str) -> Iterator[tuple[Path, Record]]:
     """Writes a report for each record among the outputs: ``name.html``, ``name_2.html`` ..."""
     outputs = (output for cell in cells for output in cell.get("outputs", ()))
-    records = [Record.from_json(json.dumps(o["data"][MIME])) for o in outputs if MIME in o.get("data", {})]
+    records = [unpack(o["data"][MIME]) for o in outputs if MIME in o.get("data", {})]
     for number, record in enumerate(records, 1):
         file = f"{name}.html" if number == 1 else f"{name}_{number}.html"
         yield write_report(record, folder / file), record

@@ -11,8 +11,8 @@ import { PanelLayout, Widget } from "@lumino/widgets";
 import { type SourceMarks, setMarks } from "./editor";
 import { Links } from "./view/model/analysis/links";
 import { type Mark, marksOf } from "./view/model/analysis/marks";
-import { readRecord } from "./view/model/record/read";
 import type { Record as CutawayRecord } from "./view/model/record/record";
+import { unpackRecord } from "./view/model/record/unpack";
 
 const MIME = "application/vnd.cutaway.record+json";
 const WIDGET_VIEW = "application/vnd.jupyter.widget-view+json";
@@ -61,11 +61,7 @@ class RecordRenderer extends Widget implements IRenderMime.IRenderer {
   async renderModel(model: IRenderMime.IMimeModel): Promise<void> {
     this.model = model;
     this.marks = [];
-    try {
-      this.marks = this.sourceMarks(readRecord(model.data[MIME]));
-    } catch {
-      // the explorer shows why the record is refused
-    }
+    void this.findMarks(model);
     if (this.isAttached) await this.render();
   }
 
@@ -81,6 +77,17 @@ class RecordRenderer extends Widget implements IRenderMime.IRenderer {
   }
 
   // ------------------------------------------------------------ marks in editors
+
+  private async findMarks(model: IRenderMime.IMimeModel): Promise<void> {
+    try {
+      const marks = this.sourceMarks(await unpackRecord(model.data[MIME]));
+      if (this.model !== model || this.isDisposed) return;
+      this.marks = marks;
+      if (this.isAttached) this.updateMarks();
+    } catch {
+      // the explorer shows why the record is refused
+    }
+  }
 
   private sourceMarks(record: CutawayRecord): SourceMarks[] {
     const all = marksOf(record, new Links(record));

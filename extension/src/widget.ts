@@ -3,7 +3,7 @@
 import { mount } from "./view/app/explorer";
 import { StaticModel, type WidgetModel } from "./view/model/widget_model";
 
-/** Shows a record, as JSON text or parsed JSON, in `element` without a kernel. Returns a function that removes it. */
+/** Shows a record, as `unpackRecord` reads it, in `element` without a kernel. Returns a function that removes it. */
 export function open(element: HTMLElement, record: unknown): () => void {
   return mount(element, new StaticModel(record));
 }

@@ -10,10 +10,11 @@ from typing import Any
 import anywidget
 import traitlets
 
-from compiler_core.records import Compile, Event, Frame, Record, to_plain
+from compiler_core.records import Compile, Event, Frame, Record
 from kernel_magics.display import messages, outputs
 from kernel_magics.display.assets import asset
 from kernel_magics.display.messages import MAX_PANES, PANES
+from kernel_magics.display.packing import pack
 
 MIME = "application/vnd.cutaway.record+json"
 
@@ -34,7 +35,7 @@ class Explorer(anywidget.AnyWidget):
 
     record: Record | None = traitlets.Instance(Record, allow_none=True).tag(  # type: ignore[assignment]
         sync=True,
-        to_json=lambda record, _: record.to_json() if record else "",
+        to_json=lambda record, _: pack(record) if record else None,
         from_json=lambda _, widget: widget.record,
     )
     progress = traitlets.Dict().tag(sync=True)
@@ -155,7 +156,7 @@ def record_bundle(record: Record) -> dict[str, Any]:
     from kernel_magics.display import summary
     from kernel_magics.display.static_html import html
 
-    return {MIME: to_plain(record), "text/html": html(record), "text/plain": summary.text(record)}
+    return {MIME: pack(record), "text/html": html(record), "text/plain": summary.text(record)}
 
 
 def _reply_on_requesting_subshell(comm: Any) -> None:

@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 import base64
-import gzip
 import hashlib
 import html
 from pathlib import Path
 
 from compiler_core.records import Record
 from kernel_magics.display.assets import asset
+from kernel_magics.display.packing import ENCODING, compressed
 
 # The only script that the page's Content-Security-Policy allows.  The explorer and the record are in the same file,
-# compressed: a record repeats its names, so the file is a tenth as large and loads faster.
-_BOOT_SCRIPT = """
-function unpack(id) {
-  const packed = atob(document.getElementById(id).textContent);
-  const bytes = new Uint8Array(packed.length);
-  for (let i = 0; i < packed.length; i++) bytes[i] = packed.charCodeAt(i);
-  return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip")));
-}
-const url = URL.createObjectURL(new Blob([await unpack("explorer").text()], { type: "text/javascript" }));
-const [{ open }, record] = await Promise.all([import(url), unpack("record").json()]);
-open(document.getElementById("report"), record);
+# compressed.
+_BOOT_SCRIPT = f"""
+const data = (id) => document.getElementById(id).textContent;
+const packed = Uint8Array.from(atob(data("explorer")), (character) => character.charCodeAt(0));
+const script = new Response(new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip")));
+const url = URL.createObjectURL(new Blob([await script.text()], {{ type: "text/javascript" }}));
+const {{ open }} = await import(url);
+open(document.getElementById("report"), {{ encoding: "{ENCODING}", data: data("record") }});
 """
 
 _STYLE = """
@@ -57,8 +54,8 @@ def report_html(record: Record) -> str:
 <body>
 <main id="report"></main>
 <noscript>This report is interactive and needs JavaScript; it loads nothing from the network.</noscript>
-<script type="application/gzip" id="record">{_compressed(record.to_json())}</script>
-<script type="application/gzip" id="explorer">{_compressed(explorer)}</script>
+<script type="application/gzip" id="record">{compressed(record.to_json())}</script>
+<script type="application/gzip" id="explorer">{compressed(explorer)}</script>
 <script type="module">{_BOOT_SCRIPT}</script>
 </body>
 </html>
@@ -72,8 +69,3 @@ def _content_security_policy() -> str:
         f"default-src 'none'; script-src 'sha256-{boot}' blob: 'wasm-unsafe-eval'; worker-src blob:; "
         "style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
     )
-
-
-def _compressed(text: str) -> str:
-    """Returns `text` as gzip in base64, which cannot contain the start or end of a script element."""
-    return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()

@@ -20,7 +20,7 @@ import torch
 
 import compiler_core
 from tests.benchmarks.cases import CASES, Case, Make
-from tests.cases.triton_cases import interpret_libdevice
+from tests.cases import triton_interpreter
 
 Tensors = list[torch.Tensor]
 
@@ -162,7 +162,7 @@ def _same(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
 
 def main() -> None:
     if sys.argv[1] == "triton":
-        interpret_libdevice()
+        triton_interpreter.extend()
     found = {}
     for each in CASES:
         try:

@@ -30,7 +30,7 @@ from compiler_core.loops import ir
 from compiler_core.loops.fuse.rewriter import FusionRequests
 from compiler_core.loops.lower import lower
 from compiler_core.pipeline import graph as graph_stages
-from tests.cases import triton_cases
+from tests.cases import triton_cases, triton_interpreter
 
 DEVICES = tuple(map(torch.device, ("cpu", "cuda:0", "cuda:1")))
 INTERPRETED = ("gelu_of_a_sum", "layers", "broadcast", "softmax", "layer_norm", "strided_inputs", "values_of_rows")
@@ -100,5 +100,5 @@ def verdict(name: str) -> str:
 
 
 if __name__ == "__main__":
-    triton_cases.interpret_libdevice()
+    triton_interpreter.extend()
     json.dump({name: verdict(name) for name in INTERPRETED}, sys.stdout, indent=1)

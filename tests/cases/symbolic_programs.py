@@ -21,8 +21,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import compiler_core
-from tests.cases import captured
-from tests.cases.triton_cases import interpret_libdevice
+from tests.cases import captured, triton_interpreter
 
 SIZES = (2, 3, 4, 7, 8, 13, 31, 64, 97, 128, 257)
 MAX_ELEMENTS = 10_000_000
@@ -154,5 +153,5 @@ def verdict(name: str, backend: str, sizes: Sequence[int] = SIZES, calls: int = 
 if __name__ == "__main__":
     backend, *names = sys.argv[1:]
     if os.environ.get("TRITON_INTERPRET") == "1":
-        interpret_libdevice()
+        triton_interpreter.extend()
     json.dump({name: verdict(name, backend, SIZES[:8], 2) for name in names or PROGRAMS}, sys.stdout, indent=1)

@@ -29,6 +29,7 @@ from compiler_core.loops import ir
 from compiler_core.loops.schedule.block_sizes import Blocks, candidate_blocks, shape_for_triton
 from compiler_core.pipeline import graph as graph_stages
 from compiler_core.records import Compile, Record
+from tests.cases import triton_interpreter
 
 ON_BOTH: ir.Languages = {"cpu": "triton", "cuda": "triton"}
 """The interpreter runs Triton kernels on the CPU."""
@@ -377,34 +378,10 @@ def choose(number: int) -> None:
     setattr(graph_stages, "tune", chosen)  # noqa: B010 (mypy allows no assignment to an imported function)
 
 
-def interpret_libdevice() -> None:
-    """Give the interpreter the functions of the GPU's mathematical library, which it does not have."""
-    import triton.language as tl
-    from triton.language.extra import libdevice
-    from triton.runtime.interpreter import TensorHandle
-
-    def interpreted(function: Callable[..., torch.Tensor]) -> Callable[..., Any]:
-        def call(*args: Any) -> Any:
-            given = next(a for a in args if isinstance(a, tl.tensor))
-            arrays = [a.handle.data if isinstance(a, tl.tensor) else a for a in args]
-            like = torch.from_numpy(given.handle.data)
-            result = function(*(torch.as_tensor(a, dtype=like.dtype) for a in arrays)).numpy()
-            scalar = given.type.scalar
-            shape = [a.shape for a in args if isinstance(a, tl.tensor) and a.type.is_block()]
-            return tl.tensor(TensorHandle(result, scalar), tl.block_type(scalar, [*result.shape]) if shape else scalar)
-
-        return call
-
-    for name in dir(libdevice):
-        function = getattr(torch, {"rint": "round"}.get(name, name), None)
-        if function is not None and not name.startswith("_"):
-            setattr(libdevice, name, interpreted(function))
-
-
 if __name__ == "__main__":
     interpreted = os.environ.get("TRITON_INTERPRET") == "1"
     if interpreted:
-        interpret_libdevice()
+        triton_interpreter.extend()
     where = "cpu" if interpreted else "cuda"
     options = argparse.ArgumentParser()
     options.add_argument("--candidate", type=int, default=0, help="0: the usual blocks")

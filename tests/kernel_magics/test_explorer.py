@@ -6,6 +6,7 @@ import pytest
 
 from compiler_core.records import Compile, Record
 from kernel_magics.display.explorer import MIME, Explorer
+from kernel_magics.display.packing import unpack
 
 
 @pytest.fixture
@@ -17,10 +18,10 @@ def record() -> Record:
     return record
 
 
-def test_the_page_gets_the_record_as_text(record: Record) -> None:
+def test_the_page_gets_the_packed_record(record: Record) -> None:
     explorer = Explorer(record)
-    assert Record.from_json(explorer.get_state("record")["record"]) == record
-    assert Explorer().get_state("record") == {"record": ""}
+    assert unpack(explorer.get_state("record")["record"]) == record
+    assert Explorer().get_state("record") == {"record": None}
 
 
 def test_show_says_which_panes_and_which_compile(record: Record) -> None:
@@ -53,7 +54,7 @@ def test_a_notebook_saves_the_record_and_its_summary_beside_the_widget(record: R
     assert bundle is not None
     data = bundle[0]
     assert set(data) == {MIME, "application/vnd.jupyter.widget-view+json", "text/html", "text/plain"}
-    assert data[MIME]["frames"][0]["name"] == "f<b>"
+    assert unpack(data[MIME]) == record
     assert "<b>" not in data["text/html"]
     assert "f<b>" in data["text/plain"]
 

@@ -13,6 +13,7 @@ import pytest
 from compiler_core.records import Frame, Record
 from kernel_magics import demo
 from kernel_magics.display.explorer import MIME
+from kernel_magics.display.packing import unpack
 
 pytestmark = pytest.mark.slow
 
@@ -44,7 +45,7 @@ def numbers(cells: dict[str, Any]) -> dict[str, Any]:
 
 def record_of(cell: Any) -> Record:
     (found,) = (output["data"][MIME] for output in cell["outputs"] if MIME in output.get("data", {}))
-    return Record.from_json(json.dumps(found))
+    return unpack(found)
 
 
 def printed(cell: Any) -> str:

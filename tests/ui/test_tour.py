@@ -11,7 +11,9 @@ import nbformat
 import pytest
 from playwright.sync_api import Page, expect
 
+from compiler_core.records import to_plain
 from kernel_magics.display.explorer import MIME
+from kernel_magics.display.packing import pack, unpack
 from tests.ui.drive import INSIDE, Explorer, Notebook, Server
 
 TOUR = Path(__file__).parents[2] / "notebooks" / "00_tour.ipynb"
@@ -42,7 +44,11 @@ def test_every_cell_runs(tour: Notebook) -> None:
 
 
 def test_each_compiled_cell_has_an_explorer(tour: Notebook) -> None:
-    expect(tour.page.locator(".cutaway .bar")).to_have_count(3)
+    outputs = tour.page.locator(".cutaway")
+    expect(outputs).to_have_count(3)
+    for output in outputs.all():
+        output.scroll_into_view_if_needed()
+        expect(output.locator(".bar")).to_be_visible()
 
 
 def test_the_tree_lists_breaks_and_recompiles(explorer: Explorer, screenshot: Screenshot) -> None:
@@ -169,8 +175,9 @@ def test_an_untrusted_record_is_only_text(tour: Notebook, server: Server, screen
     content = nbformat.from_dict(server.get(f"api/contents/{TOUR.name}")["content"])
     (output,) = (o for c in content["cells"] if c["id"] == "walk-compile" for o in c["outputs"] if MIME in o["data"])
     evil = "<img src=x onerror='window.evil = 1'><script>window.evil = 1</script>"
-    output["data"][MIME]["title"] = evil
-    output["data"][MIME]["frames"][0]["name"] = evil
+    record = unpack(output["data"][MIME])
+    record.title = record.frames[0].name = evil
+    output["data"][MIME] = pack(record)
     output["data"]["text/html"] = evil
     cells = [nbformat.v4.new_markdown_cell(id="words"), nbformat.v4.new_code_cell("1", id="made", outputs=[output])]
     stranger = nbformat.v4.new_notebook(cells=cells, metadata=content["metadata"])
@@ -178,8 +185,7 @@ def test_an_untrusted_record_is_only_text(tour: Notebook, server: Server, screen
     explorer = Notebook(tour.page, server, "stranger.ipynb").open().explorer("made")
     expect(explorer.root.locator(".bar b")).to_have_text(evil)
     assert tour.page.evaluate("window.evil") is None
-    broken = output["data"][MIME] | {"schema_version": 99}
-    output["data"][MIME] = broken
+    output["data"][MIME] = to_plain(record) | {"schema_version": 99}
     nbformat.write(stranger, server.root / "stranger2.ipynb")
     other = Notebook(tour.page, server, "stranger2.ipynb").open()
     expect(other.element("made").get_by_role("alert")).to_contain_text("99")

@@ -22,7 +22,7 @@ from typing import Any
 import torch
 
 from compiler_core.loops.schedule.size_rules import DEFAULT_RULES, MixOrderLimits, SizeRules, override_rules
-from tests.cases.triton_cases import interpret_libdevice
+from tests.cases import triton_interpreter
 from tests.sweeps.cuda_sweep.pipeline import runnable
 from tests.sweeps.cuda_sweep.programs import ALL, Point
 
@@ -178,7 +178,7 @@ def difference(got: torch.Tensor | None, eager: torch.Tensor | None, exact: torc
 
 def run(items: Iterable[Forced], seconds: float) -> dict[str, Any]:
     """Returns the number of points, and the differences by point."""
-    interpret_libdevice()
+    triton_interpreter.extend()
     end, wrong, count = time.monotonic() + seconds, {}, 0
     for item in items:
         count += 1

@@ -4,8 +4,8 @@ import { h } from "../dom/elements";
 import { splitter } from "../dom/splitter";
 import { isString, loadSetting, saveSetting } from "../dom/storage";
 import type { Mark } from "../model/analysis/marks";
-import { readRecord } from "../model/record/read";
 import type { Record as CutawayRecord, Frame, ItemId } from "../model/record/record";
+import { unpackRecord } from "../model/record/unpack";
 import { MAX_PANES, State } from "../model/state";
 import type { WidgetModel } from "../model/widget_model";
 import { hasContent, PANES, parsePane } from "../panes/registry";
@@ -22,64 +22,103 @@ const READABLE_PANE_PX = 340;
 const GO_EVENT = "cutaway-go";
 
 /**
- * Adds the explorer of `model`'s record to `host`, and follows changes of the record. Returns a function that removes
- * it.
+ * Adds the explorer of `model`'s record to `host`, and follows changes of the record. The record is unpacked once the
+ * host comes near the visible part of the page. Returns a function that removes the explorer.
  */
 export function mount(host: HTMLElement, model: WidgetModel): () => void {
   // the attribute keeps JupyterLab's one-letter shortcuts from handling keys that are typed in the explorer
   const root = h("div", { class: "cutaway", "data-lm-suppress-shortcuts": "true" });
   host.append(root);
-  let remove = render(root, model);
-  const changed = () => {
-    remove();
-    remove = render(root, model);
+  let shown: Shown | null = null;
+  let wanted: Mark | null = null;
+  let updates = 0;
+  const update = async () => {
+    const number = ++updates;
+    const content = await contentOf(model);
+    if (number !== updates) return; // the record has changed since, or the explorer was removed
+    shown?.destroy();
+    shown = content();
+    root.classList.toggle("without-graphs", shown.withoutGraphs);
+    root.replaceChildren(...shown.elements);
+    if (wanted) shown.goTo(wanted);
+    wanted = null;
   };
-  model.on("change:record", changed);
+  const onGoTo = (event: Event) => {
+    const mark = (event as CustomEvent<Mark>).detail;
+    if (shown) shown.goTo(mark);
+    else wanted = mark;
+  };
+  const stopWaiting = onceNear(root, () => {
+    void update();
+    model.on("change:record", update);
+  });
+  root.addEventListener(GO_EVENT, onGoTo);
   return () => {
-    model.off("change:record", changed);
-    remove();
+    stopWaiting();
+    model.off("change:record", update);
+    updates++;
+    shown?.destroy();
     root.remove();
   };
 }
 
-/** Shows the progress of a compile, the explorer, or why a record is refused. Returns a function that frees it. */
-function render(root: HTMLElement, model: WidgetModel): () => void {
-  const plain = model.get("record");
-  if (!plain) {
-    const progress = new ProgressView(model);
-    root.replaceChildren(progress.element);
-    return () => progress.destroy();
-  }
+/** Calls `callback` once `element` is within a page's height of the visible part; returns a function to cancel it. */
+function onceNear(element: HTMLElement, callback: () => void): () => void {
+  const observer = new IntersectionObserver(
+    (entries) => {
+      if (!entries.some(({ isIntersecting }) => isIntersecting)) return;
+      observer.disconnect();
+      callback();
+    },
+    { rootMargin: "100%", scrollMargin: "100%" } as IntersectionObserverInit,
+  );
+  observer.observe(element);
+  return () => observer.disconnect();
+}
+
+/** What an explorer's element shows. */
+interface Shown {
+  elements: HTMLElement[];
+  withoutGraphs: boolean;
+  goTo(mark: Mark): void;
+  destroy(): void;
+}
+
+/** Returns a function that makes the progress of a compile, the explorer, or the reason why a record is refused. */
+async function contentOf(model: WidgetModel): Promise<() => Shown> {
+  const packed = model.get("record");
+  if (!packed) return () => withoutExplorer(new ProgressView(model));
   try {
-    const record = readRecord(plain);
-    const explorer = new Explorer(record, model);
-    root.classList.toggle("without-graphs", !record.frames.some(hasGraph));
-    root.replaceChildren(...explorer.elements);
-    const onGoTo = (event: Event) => explorer.goTo((event as CustomEvent<Mark>).detail);
-    root.addEventListener(GO_EVENT, onGoTo);
+    const record = await unpackRecord(packed);
     return () => {
-      root.removeEventListener(GO_EVENT, onGoTo);
-      explorer.destroy();
+      try {
+        return new Explorer(record, model);
+      } catch (error) {
+        return refusal(error as Error);
+      }
     };
   } catch (error) {
-    root.replaceChildren(
-      h(
-        "div",
-        { class: "broken", role: "alert" },
-        h("h3", {}, "This record cannot be shown"),
-        h("p", {}, (error as Error).message),
-      ),
-    );
-    return () => {};
+    return () => refusal(error as Error);
   }
+}
+
+function refusal({ message }: Error): Shown {
+  const head = h("h3", {}, "This record cannot be shown");
+  const element = h("div", { class: "broken", role: "alert" }, head, h("p", {}, message));
+  return withoutExplorer({ element, destroy: () => {} });
+}
+
+function withoutExplorer(content: { element: HTMLElement; destroy(): void }): Shown {
+  return { elements: [content.element], withoutGraphs: false, goTo: () => {}, destroy: () => content.destroy() };
 }
 
 function hasGraph(frame: Frame): boolean {
   return frame.compiles.some(({ artifacts }) => artifacts.some(({ pane }) => pane === "captured"));
 }
 
-class Explorer {
+class Explorer implements Shown {
   readonly elements: HTMLElement[];
+  readonly withoutGraphs: boolean;
   private readonly state: State;
   private readonly paneArea = h("div", { class: "panes" });
   private readonly addButton = h("button", { class: "add", title: "Open another pane" }, "+ pane");
@@ -91,6 +130,7 @@ class Explorer {
 
   constructor(record: CutawayRecord, model: WidgetModel) {
     this.state = new State(record, model);
+    this.withoutGraphs = !record.frames.some(hasGraph);
     this.state.replaceEmptyPanes((pane) => hasContent(parsePane(pane).kind, this.state));
     this.addButton.onclick = () => this.addPane();
     const tree = new Tree(this.state);

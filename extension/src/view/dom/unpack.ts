@@ -1,5 +1,17 @@
-/** Decompresses data that the build embedded as base64 of gzip. */
-export async function unpack(text: string): Promise<ArrayBuffer> {
+/**
+ * Decompresses gzip in base64, of at most `maxBytes` decompressed bytes. Rejects with an error for other text and for
+ * more bytes.
+ */
+export async function unpack(text: string, maxBytes = Number.POSITIVE_INFINITY): Promise<ArrayBuffer> {
   const packed = Uint8Array.from(atob(text), (character) => character.charCodeAt(0));
-  return new Response(new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"))).arrayBuffer();
+  let bytes = 0;
+  const limit = new TransformStream<Uint8Array, Uint8Array>({
+    transform(chunk, controller) {
+      bytes += chunk.byteLength;
+      if (bytes > maxBytes) throw new Error(`it has more than ${maxBytes} bytes`);
+      controller.enqueue(chunk);
+    },
+  });
+  const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip")).pipeThrough(limit);
+  return new Response(stream).arrayBuffer();
 }

@@ -1,7 +1,7 @@
 /** The widget model that the explorer reads and writes: anywidget's, or one without a kernel. */
 
 interface Traits {
-  /** The record as JSON text or as parsed JSON; empty while the cell compiles. */
+  /** The record as `unpackRecord` reads it; null while the cell compiles. */
   record: unknown;
   progress: Progress | null;
   /** Ids of the pinned items. */

@@ -4,7 +4,7 @@ import { type Record as CutawayRecord, DEFAULTS, SCHEMA_VERSION, SHAPES, type Sh
 import { firstViolation } from "./rules";
 
 const MAX_ECHOED = 60;
-const MAX_CHARACTERS = 512 * 1024 * 1024;
+export const MAX_CHARACTERS = 512 * 1024 * 1024;
 
 /** The input is not a record that this version can show. The message has the place and the reason. */
 export class RecordError extends Error {}
@@ -15,7 +15,7 @@ export class RecordError extends Error {}
  */
 export function readRecord(given: unknown): CutawayRecord {
   const plain = typeof given === "string" ? parse(given) : given;
-  if (!isObject(plain) || !("schema_version" in plain)) {
+  if (!isPlainObject(plain) || !("schema_version" in plain)) {
     throw new RecordError("This is not a Cutaway record: it has no schema_version.");
   }
   if (plain.schema_version !== SCHEMA_VERSION) {
@@ -56,7 +56,7 @@ function check(value: unknown, shape: Shape, at: string): void {
       check(v, shape.list, `${at}[${i}]`);
     });
   } else if ("map" in shape) {
-    if (!isObject(value)) throw typeError(at, "an object", value);
+    if (!isPlainObject(value)) throw typeError(at, "an object", value);
     for (const [name, v] of Object.entries(value)) check(v, shape.map, `${at}[${shorten(name)}]`);
   } else if ("any" in shape) {
     if (!shape.any.some((s) => matches(value, s, at))) throw typeError(at, "another type", value);
@@ -73,7 +73,7 @@ function matchesScalar(value: unknown, shape: string): boolean {
 
 /** Checks the fields of an object; a missing field, as in a record of an earlier version, gets its default. */
 function checkFields(value: unknown, type: string, at: string): void {
-  if (!isObject(value)) throw typeError(at, "an object", value);
+  if (!isPlainObject(value)) throw typeError(at, "an object", value);
   const [fields, defaults] = [SHAPES[type], DEFAULTS[type] ?? {}];
   for (const name in value) {
     if (!Object.hasOwn(fields, name)) throw new RecordError(`${at}: unknown field ${shorten(name)}`);
@@ -109,6 +109,6 @@ function shorten(value: unknown): string {
   return text.length > MAX_ECHOED ? `${text.slice(0, MAX_ECHOED)}...` : text;
 }
 
-function isObject(value: unknown): value is { [name: string]: unknown } {
+export function isPlainObject(value: unknown): value is { [name: string]: unknown } {
   return typeof value === "object" && value !== null && !Array.isArray(value);
 }

@@ -1,0 +1,88 @@
+"""Completes Triton's interpreter: the functions of libdevice, and reductions and scans of whole blocks.
+
+Triton is interpreted if `TRITON_INTERPRET` is 1 when it is imported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+
+def extend() -> None:
+    """Adds to the interpreter what it lacks, and replaces its slow loops over single elements."""
+    from triton.runtime.interpreter import ReduceOps, ScanOps
+
+    _interpret_libdevice()
+    ReduceOps.generic_reduce = _reduce
+    ScanOps.generic_scan = _scan
+
+
+def _interpret_libdevice() -> None:
+    """Gives the interpreter the functions of the GPU's mathematical library."""
+    import triton.language as tl
+    from triton.language.extra import libdevice
+    from triton.runtime.interpreter import TensorHandle
+
+    def interpreted(function: Callable[..., torch.Tensor]) -> Callable[..., Any]:
+        def call(*args: Any) -> Any:
+            given = next(a for a in args if isinstance(a, tl.tensor))
+            arrays = [a.handle.data if isinstance(a, tl.tensor) else a for a in args]
+            like = torch.from_numpy(given.handle.data)
+            result = function(*(torch.as_tensor(a, dtype=like.dtype) for a in arrays)).numpy()
+            scalar = given.type.scalar
+            shape = [a.shape for a in args if isinstance(a, tl.tensor) and a.type.is_block()]
+            return tl.tensor(TensorHandle(result, scalar), tl.block_type(scalar, [*result.shape]) if shape else scalar)
+
+        return call
+
+    for name in dir(libdevice):
+        function = getattr(torch, {"rint": "round"}.get(name, name), None)
+        if function is not None and not name.startswith("_"):
+            setattr(libdevice, name, interpreted(function))
+
+
+def _reduce(self: Any, inputs: Any) -> list[Any]:
+    """Reduces along an axis in pairs, as a GPU does: the first half of the axis with the second.
+
+    The length of a block is a power of two.
+    """
+    axis = 0 if self.axis is None else self.axis
+    types = [each.dtype for each in inputs]
+    blocks = [each.handle.data.reshape(-1) if self.axis is None else each.handle.data for each in inputs]
+    while blocks[0].shape[axis] > 1:
+        left, right = zip(*(np.split(block, 2, axis) for block in blocks), strict=True)
+        blocks = _combine(self, left, right, types)
+    if self.axis is None:
+        dimensions = inputs[0].handle.data.ndim
+        blocks = [b.reshape((1,) * dimensions) if self.keep_dims else b.item() for b in blocks]
+    elif not self.keep_dims:
+        blocks = [np.squeeze(b, axis) for b in blocks]
+    return [self.to_tensor(block, dtype) for block, dtype in zip(blocks, types, strict=True)]
+
+
+def _scan(self: Any, inputs: Any) -> list[Any]:
+    """Scans along an axis: each round combines every element with the one 1, 2, 4, ... places before it."""
+    types = [each.dtype for each in inputs]
+    blocks = [each.handle.data for each in inputs]
+    length = blocks[0].shape[self.axis]
+    places = np.arange(length).reshape([-1 if i == self.axis % blocks[0].ndim else 1 for i in range(blocks[0].ndim)])
+    distance = 1
+    while distance < length:
+        before = [np.roll(block, distance, self.axis) for block in blocks]
+        combined = _combine(self, before, blocks, types)
+        blocks = [np.where(places < distance, *pair) for pair in zip(blocks, combined, strict=True)]
+        distance *= 2
+    return [self.to_tensor(block, dtype) for block, dtype in zip(blocks, types, strict=True)]
+
+
+def _combine(self: Any, left: Sequence[Any], right: Sequence[Any], types: list[Any]) -> list[Any]:
+    """Applies the combine function of a reduction or scan to blocks; returns blocks."""
+    given = [
+        self.to_tensor(block, dtype) for blocks in (left, right) for block, dtype in zip(blocks, types, strict=True)
+    ]
+    result = self.combine_fn.fn(*given)
+    return [each.handle.data for each in (result if isinstance(result, tuple) else (result,))]
