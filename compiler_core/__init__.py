@@ -14,6 +14,7 @@
     already_compiled  records what PyTorch still has of earlier compiles of stock torch.compile
     read_logs     reads the logs that PyTorch writes under TORCH_TRACE into records
     time          times a call as plain PyTorch, compiled, and compiled by stock torch.compile, side by side
+    capture_methods   captures a function by each of PyTorch's methods, and says which results are right
     measure       times the kernels of a record; roofline returns lower bounds of their times
     check_accuracy    compares the values of kernels with eager PyTorch in float64
     compare       compares two records or two compiles, line by line
@@ -30,6 +31,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from compiler_core.api.accuracy import check_accuracy
+    from compiler_core.api.capture_methods import capture_methods
     from compiler_core.api.compile import compile, disable, graph_break, mark_dynamic, mark_static, pin, record, reset
     from compiler_core.api.explain import Explanation, explain, export
     from compiler_core.api.measure import measure
@@ -48,6 +50,7 @@ _EXPORTS = {
     "stock.cached_compiles": ("already_compiled",),
     "stock.trace_logs": ("read_logs",),
     "api.accuracy": ("check_accuracy",),
+    "api.capture_methods": ("capture_methods",),
     "api.measure": ("measure",),
     "api.roofline": ("roofline",),
     "api.timing": ("time",),
@@ -69,6 +72,7 @@ def __dir__() -> list[str]:
 
 __all__ = [
     "CompileWarning", "Explanation", "RefusalWarning", "ToolWarning", "added_by_autograd", "already_compiled",
-    "check_accuracy", "compare", "compile", "disable", "explain", "export", "graph_break", "mark_dynamic",
-    "mark_static", "measure", "pin", "read_logs", "record", "reset", "roofline", "time", "why_kept", "why_static",
+    "capture_methods", "check_accuracy", "compare", "compile", "disable", "explain", "export", "graph_break",
+    "mark_dynamic", "mark_static", "measure", "pin", "read_logs", "record", "reset", "roofline", "time", "why_kept",
+    "why_static",
 ]  # fmt: skip

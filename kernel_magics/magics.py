@@ -1,4 +1,4 @@
-"""The magics: %%compile, %compile, %explain and %speed."""
+"""The magics: %%compile, %compile, %explain, %speed and %capture_methods."""
 
 from __future__ import annotations
 
@@ -17,13 +17,16 @@ from IPython.core.magic import (
     output_can_be_silenced,
 )
 from IPython.core.magic_arguments import argument, magic_arguments
+from IPython.display import display
 
 from compiler_core.records import Record
 from kernel_magics import options
 from kernel_magics.cell.parse import Program, cell_number, parse
 from kernel_magics.display.explanation import explanation
 from kernel_magics.display.record_view import RecordView, make_view, print_line
+from kernel_magics.display.static_html import captures_html
 from kernel_magics.run.both import run_both
+from kernel_magics.run.captures import USAGE, capture_expression
 from kernel_magics.run.core import Request, run, run_awaiting
 from kernel_magics.run.speed import time_expression
 from kernel_magics.tracebacks.traces import show_as_plain_cell
@@ -90,6 +93,19 @@ class CutawayMagics(Magics):
         given = self.speed.parser.parse_args(words)
         timings = time_expression(self.shell, expression, given.engine, given.mode, given.backward, given.seconds)
         print_line(str(timings))
+
+    @line_magic
+    @no_var_expand
+    def capture_methods(self, line: str) -> None:
+        """Capture a function by each of PyTorch's methods and by ours, and show which results are right.
+
+        `%capture_methods f(x), f(y)` captures f with x, and calls each result with x and with y.
+        """
+        if not line.strip():
+            raise UsageError(USAGE)
+        parse_or_show_error(self.shell, line)
+        comparison = capture_expression(self.shell, line)
+        display({"text/html": captures_html(comparison), "text/plain": str(comparison)}, raw=True)
 
     def _read(self, magic: Any, line: str) -> tuple[Request, str]:
         """Returns the checked options of a magic's line, and the expression after them."""

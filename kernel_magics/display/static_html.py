@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from html import escape
+from typing import TYPE_CHECKING
 
 from compiler_core.records import Compile, Record, limits
 from kernel_magics.display import summary
 
+if TYPE_CHECKING:
+    from compiler_core.api.capture_methods import CaptureComparison, CaptureResult
+
 _COLOURS = {"blocking": "#b3261e", "costly": "#a23b00", "expected": "#575d68"}
+_VERDICT_COLOURS = {"right": "#1b6e3c", "error": "#a23b00", "silently wrong": "#b3261e"}
 _CELL = "text-align:left;vertical-align:top;padding:2px 10px 2px 0"
 _BAR_PX = 120
 """The width of the longest bar."""
@@ -25,6 +30,27 @@ def html(record: Record) -> str:
     if rest:
         parts.append(f'<details><summary>All lines</summary><div style="font-family:monospace">{lines}</div></details>')
     return f'<div style="font-size:13px">{"".join(parts)}</div>'
+
+
+def captures_html(comparison: CaptureComparison) -> str:
+    """Returns the results of all capture methods as a table, with the code of the graphs folded."""
+    rows = [
+        [
+            escape(row.method),
+            f'<b style="color:{_VERDICT_COLOURS[row.verdict]}">{escape(row.verdict)}</b>',
+            str(row.operations) if row.graphs else "",
+            escape(row.message) + _graphs(row),
+        ]
+        for row in comparison.rows
+    ]
+    return f'<div style="font-size:13px">{_table(["method", "verdict", "operations", "graphs, and why"], rows)}</div>'
+
+
+def _graphs(row: CaptureResult) -> str:
+    if not row.graphs:
+        return ""
+    count = f"{len(row.graphs)} graph{'s' * (len(row.graphs) != 1)}"
+    return f"<details><summary>{count}</summary><pre>{escape(chr(10).join(row.graphs))}</pre></details>"
 
 
 def _problem_table(record: Record) -> str:

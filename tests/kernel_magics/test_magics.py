@@ -346,3 +346,31 @@ def test_nothing_to_return_before_the_first_cell(shell: InteractiveShell, monkey
 def test_record_is_json(magics: InteractiveShell) -> None:
     run(magics, "%%compile\ntorch.ones(3).cos()")
     assert json.loads(kernel_magics.last_record().to_json())["title"] == "Cell In[1]"
+
+
+def test_capture_methods(magics: InteractiveShell) -> None:
+    run(magics, "def branch(x):\n    return x.sin() if x.sum() > 0 else x.cos()\none = torch.ones(3)")
+    with capture_output() as output:
+        magics.run_cell("%capture_methods branch(one), branch(-one)").raise_error()
+    (shown,) = output.outputs
+    assert "torch.jit.trace" in shown.data["text/plain"]
+    assert shown.data["text/html"].count(">silently wrong</b>") == 2
+    assert "<summary>3 graphs</summary>" in shown.data["text/html"]
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("", "takes one or two calls of a function"),
+        ("1 + 1", "takes one or two calls of a function"),
+        ("abs(1), abs(2), abs(3)", "takes one or two calls of a function"),
+        ("x = 1", "takes one or two calls of a function"),
+        ("abs(1), max(2)", "both calls must be of the same function"),
+        ("torch.sum(input=one)", "positional arguments only"),
+        ("torch.sum('text')", "the call itself raises TypeError"),
+    ],
+)
+def test_wrong_use_of_capture_methods(magics: InteractiveShell, line: str, message: str) -> None:
+    result, _, errors = run(magics, f"%capture_methods {line}")
+    assert result.error_in_exec is not None
+    assert message in errors

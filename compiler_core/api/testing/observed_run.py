@@ -98,7 +98,7 @@ def observe(
     run, modes_before = ObservedRun(arguments=arguments), _modes()
     text, errors = io.StringIO(), io.StringIO()
     with (
-        _restored_tensors(external),
+        restored_tensors(external),
         _all_warnings() as caught,
         contextlib.redirect_stdout(text),
         contextlib.redirect_stderr(errors),
@@ -238,7 +238,7 @@ def _cloned(tensor: torch.Tensor | None) -> torch.Tensor | None:
 
 
 @contextlib.contextmanager
-def _restored_tensors(external: Mapping[str, Any]) -> Iterator[None]:
+def restored_tensors(external: Mapping[str, Any]) -> Iterator[None]:
     """Context manager that restores the values and gradients of the leaves of these objects at the end."""
     before = [(t, t.detach().clone(), t.grad, _cloned(t.grad)) for obj in external.values() for _, t in _leaves(obj)]
     try:

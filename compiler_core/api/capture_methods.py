@@ -1,0 +1,304 @@
+"""Captures a function by each of PyTorch's methods, and checks what each result does.
+
+`torch.jit.trace` and `torch.fx.symbolic_trace` record the operations of one run, so that what depends on the data of
+that run is lost.  Such a result is silently wrong for other inputs, which a second call with other arguments shows.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import inspect
+import io
+import logging
+import re
+import time
+import types
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch.utils._pytree import tree_map_only
+
+from compiler_core.api.compile import compile
+from compiler_core.api.measure import preserved_state
+from compiler_core.api.testing import Close, Comparison, ObservedRun, observe
+from compiler_core.api.testing.observed_run import external_state, restored_tensors
+from compiler_core.errors import UsageError
+from compiler_core.hook.failures import first_line
+
+Verdict = Literal["right", "error", "silently wrong"]
+TOLERANCE = 1e-4
+"""Values may differ by this, relative and absolute: kernels of a captured graph may sum in another order."""
+_ORDINALS = ("first", "second")
+_COMPARED = ("raised", "result", "arguments", "printed", "outside")
+_MEANING = {"raised": "exception", "arguments": "arguments after the call", "printed": "printed text"}
+
+
+@dataclass(frozen=True)
+class CaptureResult:
+    """What one method captured, and what it does when called."""
+
+    method: str
+    verdict: Verdict
+    message: str
+    """The error, or the first difference from plain PyTorch; empty if the result is right."""
+    graphs: tuple[str, ...]
+    """The code of each captured graph."""
+    operations: int
+    """The number of operations in all graphs."""
+    modules: tuple[torch.fx.GraphModule, ...]
+    """The graphs as modules, of the methods that make such."""
+    seconds: float
+    """The time of capturing, and of compiling where calls compile."""
+
+
+@dataclass(frozen=True)
+class CaptureComparison:
+    """The results of all methods; `str` prints them as a table."""
+
+    rows: tuple[CaptureResult, ...]
+
+    def __getitem__(self, method: str) -> CaptureResult:
+        return next(row for row in self.rows if row.method == method)
+
+    def __str__(self) -> str:
+        head = ("method", "verdict", "graphs", "operations", "")
+        table = [head, *(_cells(row) for row in self.rows)]
+        widths = [max(len(cells[i]) for cells in table) for i in range(len(head))]
+        lines = ("  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)) for cells in table)
+        return "\n".join(line.rstrip() for line in lines)
+
+
+def _cells(row: CaptureResult) -> tuple[str, ...]:
+    counts = (str(len(row.graphs)), str(row.operations)) if row.graphs else ("", "")
+    return row.method, row.verdict, *counts, row.message
+
+
+def capture_methods(
+    fn: Callable[..., Any],
+    args: Sequence[Any],
+    other_args: Sequence[Any] | None = None,
+    *,
+    concrete_args: Mapping[str, Any] | None = None,
+) -> CaptureComparison:
+    """Captures `fn` with each of PyTorch's methods and with ours, and compares each result with plain PyTorch.
+
+    A result is called with copies of `args` and of `other_args`.  It is *right* if all that `observe` sees is as in
+    plain PyTorch: values, exceptions, changed arguments, printed text, tensors and modules outside the function.  It
+    is an *error* if the method refuses the function, or its result refuses arguments that the function takes, and else
+    *silently wrong*.
+
+    Args:
+        fn: a function or module.  It runs several times, and its side effects happen each time.
+        args: the arguments to capture with.
+        other_args: the arguments of a second call: of other values, which take another branch, or of other sizes.
+        concrete_args: for `torch.fx.symbolic_trace`, the values of arguments that are not traced; all, by default, in
+            the row "with concrete_args".
+
+    Returns:
+        One row for each method.
+
+    Raises:
+        UsageError: plain PyTorch raises an exception with `args`.
+
+    Example::
+
+        def f(x):
+            return x.relu() if x.sum() > 0 else x.neg()
+
+        print(compiler_core.capture_methods(f, (torch.ones(3),), (-torch.ones(3),)))
+    """
+    calls = [tuple(args), *([tuple(other_args)] if other_args is not None else [])]
+    with _quiet(), preserved_state():
+        return _compared(fn, calls, concrete_args)
+
+
+def _compared(
+    fn: Callable[..., Any], calls: Sequence[tuple[Any, ...]], concrete_args: Mapping[str, Any] | None
+) -> CaptureComparison:
+    wanted = [observe(fn, lambda call=call: _copied(call), seed) for seed, call in enumerate(calls)]  # type: ignore[misc]
+    if wanted[0].raised:
+        raise UsageError(f"the call itself raises {wanted[0].raised}")
+    methods = _methods(fn, lambda: _copied(calls[0]), concrete_args)
+    return CaptureComparison(tuple(_result(name, method, fn, calls, wanted) for name, method in methods.items()))
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Context manager that drops what PyTorch logs of failures, which the rows report, and lifts its recompile limit.
+
+    Stock keeps what it compiled of a module's `forward` for an earlier comparison.
+    """
+    disabled = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with torch._dynamo.config.patch(recompile_limit=10_000, accumulated_recompile_limit=10_000):
+            yield
+    finally:
+        logging.disable(disabled)
+
+
+@dataclass
+class _Captured:
+    """A captured function, and its graphs; those of a compiled function are known after its calls."""
+
+    call: Callable[..., Any]
+    modules: Sequence[torch.fx.GraphModule] = ()
+    script: Any = None
+    """A function or module of TorchScript."""
+
+
+def _methods(
+    fn: Callable[..., Any], make_args: Callable[[], tuple[Any, ...]], concrete_args: Mapping[str, Any] | None
+) -> dict[str, Callable[[], _Captured]]:
+    """Returns a function for each method, which captures `fn`; `make_args` returns fresh arguments."""
+    concrete = dict(concrete_args) if concrete_args is not None else _named(fn, make_args())
+    return {
+        "torch.jit.trace": lambda: _scripted(
+            torch.jit.trace(_uncached(fn), make_args(), check_trace=False)  # type: ignore[no-untyped-call]
+        ),
+        "torch.jit.script": lambda: _scripted(torch.jit.script(fn)),
+        "torch.fx.symbolic_trace": lambda: _traced(fn, None),
+        "torch.fx.symbolic_trace with concrete_args": lambda: _traced(fn, concrete),
+        "torch.export": lambda: _exported(fn, make_args()),
+        "torch.compile": lambda: _compiled(lambda backend: torch.compile(_uncached(fn), backend=backend)),
+        "compiler_core.compile": lambda: _compiled(lambda backend: compile(fn, backend=backend)),
+    }
+
+
+def _scripted(script: Any) -> _Captured:
+    return _Captured(script, script=script)
+
+
+def _traced(fn: Callable[..., Any], concrete_args: dict[str, Any] | None) -> _Captured:
+    module = torch.fx.symbolic_trace(fn, concrete_args=concrete_args)
+    return _Captured(module, [module])
+
+
+def _exported(fn: Callable[..., Any], args: tuple[Any, ...]) -> _Captured:
+    module = torch.export.export(fn if isinstance(fn, torch.nn.Module) else _Wrapper(fn), args).module()
+    assert isinstance(module, torch.fx.GraphModule)
+    return _Captured(module, [module])
+
+
+def _compiled(make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> _Captured:
+    modules: list[torch.fx.GraphModule] = []
+
+    def keep(gm: torch.fx.GraphModule, example_inputs: Any) -> Any:
+        modules.append(gm)
+        return gm.forward
+
+    return _Captured(make(keep), modules)
+
+
+class _Wrapper(torch.nn.Module):
+    """A module that calls a function, since `torch.export` takes modules only."""
+
+    def __init__(self, fn: Callable[..., Any]) -> None:
+        super().__init__()
+        self.fn = fn
+
+    def forward(self, *args: Any) -> Any:
+        return self.fn(*args)
+
+
+def _uncached(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns a copy of a Python function with a new code object, for which stock has not compiled anything."""
+    if not isinstance(fn, types.FunctionType):
+        return fn
+    made = types.FunctionType(fn.__code__.replace(), fn.__globals__, fn.__name__, fn.__defaults__, fn.__closure__)
+    made.__kwdefaults__ = copy.copy(fn.__kwdefaults__)
+    return made
+
+
+def _named(fn: Callable[..., Any], args: tuple[Any, ...]) -> dict[str, Any]:
+    """Returns the arguments by the names of their parameters."""
+    function = fn.forward if isinstance(fn, torch.nn.Module) else fn
+    try:
+        return dict(inspect.signature(function).bind(*args).arguments)
+    except (TypeError, ValueError):  # a function of C, or wrong arguments, on which the methods report
+        return {}
+
+
+def _copied(args: tuple[Any, ...]) -> tuple[Any, ...]:
+    def copied(tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.detach().clone().requires_grad_(tensor.requires_grad)
+
+    result: tuple[Any, ...] = tree_map_only(torch.Tensor, copied, args)
+    return result
+
+
+# ---- one method --------------------------------------------------------------------------------
+
+
+def _result(
+    name: str,
+    method: Callable[[], _Captured],
+    fn: Callable[..., Any],
+    calls: Sequence[tuple[Any, ...]],
+    wanted: Sequence[ObservedRun],
+) -> CaptureResult:
+    started = time.perf_counter()
+    try:
+        with (
+            warnings.catch_warnings(),
+            contextlib.redirect_stdout(io.StringIO()),
+            contextlib.redirect_stderr(io.StringIO()),
+            restored_tensors(external_state(fn)),
+        ):
+            warnings.simplefilter("ignore")
+            captured = method()
+    except Exception as error:
+        message = f"not captured: {type(error).__name__}: {_reason(error)}"
+        return CaptureResult(name, "error", message, (), 0, (), time.perf_counter() - started)
+    seconds = time.perf_counter() - started
+    verdict, message = _checked(captured, fn, calls, wanted)
+    graphs, operations = _contents(captured)
+    return CaptureResult(name, verdict, message, graphs, operations, tuple(captured.modules), seconds)
+
+
+def _reason(error: Exception) -> str:
+    """Returns the line of an error's message that names the cause; TorchScript's first lines may be empty."""
+    return first_line(str(error).strip()) or "no message"
+
+
+def _checked(
+    captured: _Captured,
+    fn: Callable[..., Any],
+    calls: Sequence[tuple[Any, ...]],
+    wanted: Sequence[ObservedRun],
+) -> tuple[Verdict, str]:
+    for seed, (call, want) in enumerate(zip(calls, wanted, strict=True)):
+        got = observe(captured.call, lambda call=call: _copied(call), seed, program=fn)  # type: ignore[misc]
+        where = f"with the {_ORDINALS[seed]} arguments: "
+        if got.raised and not want.raised:
+            return "error", where + first_line(got.raised)
+        for part in _COMPARED:
+            difference = Comparison(Close(TOLERANCE)).compare("", getattr(want, part), getattr(got, part))
+            if difference:
+                return "silently wrong", f"{where}{_MEANING.get(part, part)} {_one_line(difference)}"
+    return "right", ""
+
+
+def _one_line(difference: str) -> str:
+    """Returns a difference without line breaks, and tensors with their first elements only."""
+    text = " ".join(difference.removeprefix(": ").split())
+    return re.sub(r"tensor\(([^)]{40})[^)]+\)", r"tensor(\1...)", text)
+
+
+def _contents(captured: _Captured) -> tuple[tuple[str, ...], int]:
+    """Returns the code of each graph, and the number of operations."""
+    if captured.script is not None:
+        return (captured.script.code,), _count_operations(captured.script.inlined_graph)
+    graphs = tuple(module.code.strip() for module in captured.modules)
+    return graphs, sum(node.op.startswith("call_") for module in captured.modules for node in module.graph.nodes)
+
+
+def _count_operations(block: Any) -> int:
+    """Returns the number of operations in a graph or block of TorchScript, and in the blocks of its loops."""
+    nodes = list(block.nodes())
+    inner = sum(_count_operations(each) for node in nodes for each in node.blocks())
+    return inner + sum(not node.kind().startswith("prim::") for node in nodes)
