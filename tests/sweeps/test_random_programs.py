@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -18,6 +19,19 @@ from tests.sweeps.fuzz.tensor_programs import written
 pytestmark = pytest.mark.slow
 
 
+@pytest.fixture
+def _recursion_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ignores a RecursionError in a finalizer or weak reference: some programs recurse without end."""
+    hook = sys.unraisablehook
+
+    def ignoring(unraisable: Any) -> None:
+        if not issubclass(unraisable.exc_type, RecursionError):
+            hook(unraisable)
+
+    monkeypatch.setattr(sys, "unraisablehook", ignoring)
+
+
+@pytest.mark.usefixtures("_recursion_ignored")
 @pytest.mark.parametrize("number", sample(range(20), 5))
 def test_ten_programs(number: int) -> None:
     tally = run.Tally()
