@@ -22,8 +22,8 @@ const READABLE_PANE_PX = 340;
 const GO_EVENT = "cutaway-go";
 
 /**
- * Adds the explorer of `model`'s record to `host`, and follows changes of the record. The record is unpacked once the
- * host comes near the visible part of the page. Returns a function that removes the explorer.
+ * Adds the explorer of `model`'s record to `host`, and follows changes of the record. A finished record is unpacked
+ * once the host comes near the visible part of the page. Returns a function that removes the explorer.
  */
 export function mount(host: HTMLElement, model: WidgetModel): () => void {
   // the attribute keeps JupyterLab's one-letter shortcuts from handling keys that are typed in the explorer
@@ -48,10 +48,13 @@ export function mount(host: HTMLElement, model: WidgetModel): () => void {
     if (shown) shown.goTo(mark);
     else wanted = mark;
   };
-  const stopWaiting = onceNear(root, () => {
+  const start = () => {
     void update();
     model.on("change:record", update);
-  });
+  };
+  const isCompiling = !model.get("record");
+  const stopWaiting = isCompiling ? () => {} : onceNear(root, start);
+  if (isCompiling) start();
   root.addEventListener(GO_EVENT, onGoTo);
   return () => {
     stopWaiting();
