@@ -35,6 +35,7 @@ from compiler_core.support import torch_state
 from tests.cases import device_cases, triton_cases
 from tests.cases.device_cases import printed, scattered
 from tests.cases.interpreter import verdicts_of
+from tests.sampling import sample
 
 pytestmark = pytest.mark.skipif(torch.cuda.device_count() == 1, reason="the second GPU here is a fake one")
 without_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="here the kernels can be built")
@@ -54,7 +55,7 @@ def loops_of(program: ir.Program) -> list[ir.Loops]:
 # ---- the law -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", triton_cases.CASES)
+@pytest.mark.parametrize("name", sample(triton_cases.CASES, 2))
 def test_each_kernel_has_one_device_and_its_language(name: str) -> None:
     for seed in range(3):
         program, codes = printed(scattered(name, seed)[0])

@@ -17,6 +17,7 @@ from compiler_core.records import Record
 from tests import warm_python
 from tests.cases import captured, symbolic_programs
 from tests.cases.symbolic_programs import MODULES, PROGRAMS, SIZES, verdict
+from tests.sampling import sample
 
 pytestmark = pytest.mark.slow
 
@@ -24,7 +25,7 @@ INTERPRETED = ("broadcast_column", "column_sums", "reductions", "layer_norm", "a
 """Programs for Triton's interpreter, which is slow."""
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("name", sample(PROGRAMS, 2))
 def test_kernels(name: str) -> None:
     assert verdict(name, "cpp") == "ok"
 
