@@ -1,0 +1,131 @@
+"""Measures notebooks with many compiled cells: their size, and opening them in JupyterLab without the records' kernel.
+
+make bench ARGS='-k notebook'
+python -m tests.benchmarks.bench_notebook
+
+The same notebooks are measured with packed records and with records as plain JSON.
+"""
+
+from __future__ import annotations
+
+import copy
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import nbformat
+from nbclient import NotebookClient
+from playwright.sync_api import Browser, Page, sync_playwright
+
+from compiler_core.records import to_plain
+from kernel_magics.display.explorer import MIME
+from kernel_magics.display.packing import unpack
+from tests.benchmarks.bench_explorer import heap
+from tests.ui.conftest import FLAGS, chromium
+from tests.ui.drive import RUN_MS, Server, jupyter
+
+CELLS = 40
+LAYERS = 12
+NETWORK = """import torch
+from torch import nn
+%load_ext kernel_magics
+net = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 128), nn.ReLU(), nn.Linear(128, 10))
+x = torch.randn(32, 64)"""
+TRAINING_STEP = """%%compile
+loss = net(x).square().mean()
+loss.backward()"""
+TRANSFORMER = f"""from tests.benchmarks.bench_explorer import WIDTH, Model
+model = Model({LAYERS})
+words = torch.randn(2, 16, WIDTH)"""
+TRANSFORMER_STEP = """%%compile
+loss = model(words).square().mean()
+loss.backward()"""
+NOTEBOOKS = {
+    f"{CELLS} cells that train a network of three layers": [NETWORK, *[TRAINING_STEP] * CELLS],
+    f"one cell that trains a transformer of {LAYERS} layers": [NETWORK, TRANSFORMER, TRANSFORMER_STEP],
+}
+ROW = "{:<58} {:>12} {:>12} {:>9}"
+ALL_SHOWN = """async () => {
+    const { content } = window.jupyterapp.shell.currentWidget;
+    for (const [number, cell] of content.widgets.entries()) {
+        await content.scrollToItem(number, "start");
+        if (cell.node.querySelector(".cutaway-output"))
+            while (!cell.node.querySelector(".cutaway .bar")) await new Promise(requestAnimationFrame);
+    }
+}"""
+
+
+def measure() -> dict[str, dict[str, float]]:
+    """Returns the figures by notebook, form of the records and name."""
+    figures: dict[str, dict[str, float]] = {}
+    with tempfile.TemporaryDirectory() as folder, jupyter(Path(folder)) as server, sync_playwright() as playwright:
+        flags = [*FLAGS, "--enable-precise-memory-info", "--js-flags=--expose-gc"]
+        browser = playwright.chromium.launch(executable_path=chromium(), args=flags)
+        for title, cells in NOTEBOOKS.items():
+            packed = executed(cells)
+            for form, change in (("packed", lambda notebook: notebook), ("plain", with_plain_records)):
+                figures[f"{title}, {form}"] = reopened(browser, server, change(packed))
+        browser.close()
+    return figures
+
+
+def executed(cells: list[str]) -> nbformat.NotebookNode:
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(text) for text in cells])
+    NotebookClient(notebook, kernel_name="python3", resources={"metadata": {"path": "."}}, timeout=300).execute()
+    return notebook
+
+
+def with_plain_records(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
+    """Returns a copy with records as earlier versions saved them."""
+    result = copy.deepcopy(notebook)
+    for cell in result.cells:
+        for output in cell.outputs:
+            if MIME in output.get("data", {}):
+                output["data"][MIME] = to_plain(unpack(output["data"][MIME]))
+    return result
+
+
+def reopened(browser: Browser, server: Server, notebook: nbformat.NotebookNode) -> dict[str, float]:
+    file = server.root / "measured.ipynb"
+    nbformat.write(notebook, file)
+    page = browser.new_context(viewport={"width": 1600, "height": 1000}).new_page()
+    page.set_default_timeout(RUN_MS)
+    page.goto(f"{server.url}/lab?reset&token={server.token}")
+    page.wait_for_selector(".jp-Launcher")
+    empty = heap(page)
+    opened = seconds(lambda: _open(page, file.name))
+    figures = {
+        "file, MB": file.stat().st_size / 1e6,
+        "until the first explorer, s": opened,
+        "heap, MB more": heap(page) - empty,
+        "scroll through all, s": seconds(lambda: page.evaluate(ALL_SHOWN)),
+        "heap with all explorers, MB more": heap(page) - empty,
+    }
+    page.context.close()
+    return figures
+
+
+def _open(page: Page, name: str) -> None:
+    page.evaluate("(path) => { window.jupyterapp.commands.execute('docmanager:open', { path }); }", name)
+    page.locator(".cutaway .bar").first.wait_for()
+
+
+def seconds(action: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    action()
+    return time.perf_counter() - start
+
+
+def test_notebooks() -> None:
+    figures = measure()
+    for title in NOTEBOOKS:
+        packed, plain = figures[f"{title}, packed"], figures[f"{title}, plain"]
+        print(f"\n{title}\n" + ROW.format("", "packed", "plain JSON", "ratio"))
+        for name, value in packed.items():
+            print(ROW.format(name, f"{value:.3g}", f"{plain[name]:.3g}", f"{value / plain[name]:.2f}"))
+    assert figures[f"{next(iter(NOTEBOOKS))}, packed"]["file, MB"] < 3
+
+
+if __name__ == "__main__":
+    test_notebooks()
