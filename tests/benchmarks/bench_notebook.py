@@ -71,14 +71,16 @@ def measure() -> dict[str, dict[str, float]]:
 
 
 def executed(cells: list[str]) -> nbformat.NotebookNode:
-    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(text) for text in cells])
+    notebook: nbformat.NotebookNode = nbformat.v4.new_notebook(
+        cells=[nbformat.v4.new_code_cell(text) for text in cells]
+    )
     NotebookClient(notebook, kernel_name="python3", resources={"metadata": {"path": "."}}, timeout=300).execute()
     return notebook
 
 
 def with_plain_records(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
     """Returns a copy with records as earlier versions saved them."""
-    result = copy.deepcopy(notebook)
+    result: nbformat.NotebookNode = copy.deepcopy(notebook)
     for cell in result.cells:
         for output in cell.outputs:
             if MIME in output.get("data", {}):
