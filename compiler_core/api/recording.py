@@ -11,6 +11,7 @@ from typing import Literal
 import torch
 
 from compiler_core.records import Record
+from compiler_core.support.interrupts import kept_handlers
 
 _open_records: list[Record] = []
 
@@ -47,18 +48,19 @@ def record(
     """
     opened = new_record(title)
     opened.engine, opened.options = engine, options
-    if engine == "torch":
-        from compiler_core.stock.observer import observing  # a slow import
+    with kept_handlers():
+        if engine == "torch":
+            from compiler_core.stock.observer import observing  # a slow import
 
-        with observing(opened, steps, logs):
+            with observing(opened, steps, logs):
+                yield opened
+            return
+        _open_records.append(opened)
+        try:
             yield opened
-        return
-    _open_records.append(opened)
-    try:
-        yield opened
-    finally:
-        _open_records.remove(opened)
-        opened.find_problems()
+        finally:
+            _open_records.remove(opened)
+            opened.find_problems()
 
 
 def new_record(title: str = "") -> Record:

@@ -8,9 +8,9 @@ raised at any moment:
 * PyTorch's guard tree.  It treats any exception of a Python guard as "the guard does not hold" and drops it.  A guard
   made by `guard_function` stores the exception, and it is raised after the C++ code has returned.
 * Functions whose exceptions their callers drop: ``random.getstate`` and ``random.setstate``, which PyTorch's frame hook
-  calls around our callback (the frame would run with an exception set), and the callbacks of weak references.  So after
-  the callback our handlers stay in place (`keep_handlers`), and a signal that arrives there is sent again a moment
-  later.
+  calls around our callback (the frame would run with an exception set), the callbacks of weak references, and the
+  guards of stock `torch.compile`.  So our handlers stay in place after the callback (`keep_handlers`) and while a
+  record is open (`kept_handlers`), and a signal that arrives there is sent again a moment later.
 """
 
 from __future__ import annotations
@@ -27,16 +27,21 @@ from contextlib import contextmanager
 from threading import get_ident
 from typing import Any
 
+import torch._dynamo.guards
 import torch.utils.weak
 
 _NAMES = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGALRM", "SIGUSR1", "SIGUSR2", "SIGBREAK")
 _SIGNALS = tuple(getattr(signal, name) for name in _NAMES if hasattr(signal, name))
 _MAIN_THREAD = threading.main_thread().ident or 0
 _RANDOM_STATE = (random.Random.getstate.__code__, random.Random.setstate.__code__)
-_CALLBACKS_OF_WEAK_REFERENCES = frozenset(
+_FILES_THAT_DROP = frozenset(
     function.__code__.co_filename
-    for function in (weakref.finalize.__call__, weakref.WeakSet.add, torch.utils.weak.WeakIdKeyDictionary.__len__)
+    for function in (
+        *(weakref.finalize.__call__, weakref.WeakSet.add, torch.utils.weak.WeakIdKeyDictionary.__len__),
+        torch._dynamo.guards.CheckFunctionManager.__init__,
+    )
 )
+"""The files of callbacks of weak references, and of stock's guards."""
 _MAX_DEPTH = 4
 """How many frames are looked at for those that drop exceptions, which call few functions."""
 _RESEND_S = 0.001
@@ -64,6 +69,8 @@ class _SignalState:
         """The user's handlers, which `handle` replaces."""
         self.is_installed = False
         """Whether `handle` stands in for the user's handlers."""
+        self.kept = 0
+        """How many `kept_handlers` blocks are open."""
         self.error: Exception | None = None
         """What a handler raised last."""
 
@@ -74,7 +81,11 @@ class _SignalState:
             start_new_thread(_send_again, (number,))  # unlike Thread.start, it does not wait
         else:  # while `immediate_signals`, or while the handlers are kept
             self.restore_handlers()
-            self.run_handler(number, frame)
+            try:
+                self.run_handler(number, frame)
+            finally:
+                if self.kept:
+                    self.install_handlers()
 
     def enter(self) -> None:
         self.depth += 1
@@ -101,7 +112,8 @@ class _SignalState:
         self.depth -= 1
         if self.depth:
             return
-        self.restore_handlers()
+        if not self.kept:
+            self.restore_handlers()
         self.run_pending()
 
     def run_pending(self) -> None:
@@ -122,7 +134,7 @@ def _is_exception_dropped(frame: Any) -> bool:
     for _ in range(_MAX_DEPTH):
         if frame is None:
             return False
-        if frame.f_code in _RANDOM_STATE or frame.f_code.co_filename in _CALLBACKS_OF_WEAK_REFERENCES:
+        if frame.f_code in _RANDOM_STATE or frame.f_code.co_filename in _FILES_THAT_DROP:
             return True
         frame = frame.f_back
     return False
@@ -198,8 +210,24 @@ def keep_handlers() -> None:
 
 def restore_handlers() -> None:
     """Gives back the user's handlers after `keep_handlers`."""
-    if _state.is_installed and not _state.depth and get_ident() == _MAIN_THREAD:
+    if _state.is_installed and not _state.depth and not _state.kept and get_ident() == _MAIN_THREAD:
         _state.restore_handlers()
+
+
+@contextmanager
+def kept_handlers() -> Iterator[None]:
+    """Lets our handlers stand in for the user's in the block, also between compiles: there the tensors of a compile are
+    freed, which runs callbacks of weak references."""
+    if get_ident() != _MAIN_THREAD:
+        yield
+        return
+    try:
+        _state.kept += 1
+        keep_handlers()
+        yield
+    finally:
+        _state.kept -= 1
+        restore_handlers()
 
 
 # ---------------------------------------------------------------- while guards are checked

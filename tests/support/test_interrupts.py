@@ -14,7 +14,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -284,3 +284,39 @@ os._exit(child.exitcode is None or child.exitcode)
     env = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     done = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+class Finalized:
+    """An object that weak references can refer to."""
+
+
+def interrupt_in_a_finalizer() -> None:
+    weakref.finalize(Finalized(), os.kill, os.getpid(), signal.SIGINT)
+    time.sleep(5)
+
+
+@pytest.mark.parametrize("engine", ["core", "torch"])
+def test_while_a_record_is_open_an_interrupt_in_a_finalizer_is_raised_a_moment_later(
+    engine: Literal["core", "torch"],
+) -> None:
+    """Python prints and drops what a finalizer raises."""
+    handler = signal.getsignal(signal.SIGINT)
+    for _ in range(2):  # the handlers are kept after the first interrupt, too
+        with compiler_core.record(engine=engine):
+            for _ in range(2):
+                with pytest.raises(KeyboardInterrupt):
+                    interrupt_in_a_finalizer()
+        assert signal.getsignal(signal.SIGINT) == handler
+
+
+def test_a_handler_that_a_program_sets_while_a_record_is_open_stays() -> None:
+    handler, received = signal.getsignal(signal.SIGUSR1), []
+    try:
+        with compiler_core.record():
+            signal.signal(signal.SIGUSR1, lambda number, frame: received.append(number))
+            compiler_core.compile(lambda x: x + 1, backend="eager")(torch.ones(2))
+            os.kill(os.getpid(), signal.SIGUSR1)
+        os.kill(os.getpid(), signal.SIGUSR1)
+    finally:
+        signal.signal(signal.SIGUSR1, handler)
+    assert received == [signal.SIGUSR1] * 2
