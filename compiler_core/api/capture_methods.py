@@ -7,13 +7,11 @@ that run is lost.  Such a result is silently wrong for other inputs, which a sec
 from __future__ import annotations
 
 import contextlib
-import copy
 import inspect
 import io
 import logging
 import re
 import time
-import types
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,6 +26,7 @@ from compiler_core.api.testing import Close, Comparison, ObservedRun, observe
 from compiler_core.api.testing.observed_run import external_state, restored_tensors
 from compiler_core.errors import UsageError
 from compiler_core.hook.failures import first_line
+from compiler_core.stock.uncached import uncached, without_recompile_limit
 
 Verdict = Literal["right", "error", "silently wrong"]
 TOLERANCE = 1e-4
@@ -135,7 +134,7 @@ def _quiet() -> Iterator[None]:
     disabled = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
-        with torch._dynamo.config.patch(recompile_limit=10_000, accumulated_recompile_limit=10_000):
+        with without_recompile_limit():
             yield
     finally:
         logging.disable(disabled)
@@ -158,13 +157,13 @@ def _methods(
     concrete = dict(concrete_args) if concrete_args is not None else _named(fn, make_args())
     return {
         "torch.jit.trace": lambda: _scripted(
-            torch.jit.trace(_uncached(fn), make_args(), check_trace=False)  # type: ignore[no-untyped-call]
+            torch.jit.trace(uncached(fn), make_args(), check_trace=False)  # type: ignore[no-untyped-call]
         ),
         "torch.jit.script": lambda: _scripted(torch.jit.script(fn)),
         "torch.fx.symbolic_trace": lambda: _traced(fn, None),
         "torch.fx.symbolic_trace with concrete_args": lambda: _traced(fn, concrete),
         "torch.export": lambda: _exported(fn, make_args()),
-        "torch.compile": lambda: _compiled(lambda backend: torch.compile(_uncached(fn), backend=backend)),
+        "torch.compile": lambda: _compiled(lambda backend: torch.compile(uncached(fn), backend=backend)),
         "compiler_core.compile": lambda: _compiled(lambda backend: compile(fn, backend=backend)),
     }
 
@@ -203,15 +202,6 @@ class _Wrapper(torch.nn.Module):
 
     def forward(self, *args: Any) -> Any:
         return self.fn(*args)
-
-
-def _uncached(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns a copy of a Python function with a new code object, for which stock has not compiled anything."""
-    if not isinstance(fn, types.FunctionType):
-        return fn
-    made = types.FunctionType(fn.__code__.replace(), fn.__globals__, fn.__name__, fn.__defaults__, fn.__closure__)
-    made.__kwdefaults__ = copy.copy(fn.__kwdefaults__)
-    return made
 
 
 def _named(fn: Callable[..., Any], args: tuple[Any, ...]) -> dict[str, Any]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -11,6 +12,7 @@ from compiler_core.api.compile import compile, record
 from compiler_core.errors import UsageError
 from compiler_core.hook.failures import first_line
 from compiler_core.records import Compile, Graph, Problem, Record, problem_count
+from compiler_core.stock.uncached import uncached, without_recompile_limit
 
 
 @dataclass(frozen=True)
@@ -76,23 +78,41 @@ def _count_operations(graph: Graph | None) -> int:
     return 0 if graph is None else sum(node.op.startswith("call_") for node in graph.nodes)
 
 
-def explain(fn: Any, *args: Any, **kwargs: Any) -> Explanation:
+def explain(fn: Any, *args: Any, engine: Literal["core", "torch"] = "core", **kwargs: Any) -> Explanation:
     """Compiles `fn` with the backend ``eager``, calls it once with these arguments, and returns a summary.
 
     Args:
         fn: anything that `compile` accepts.
         args, kwargs: the arguments of the call, which is run, so that its side effects happen.
+        engine: ``core``, or ``torch`` for stock `torch.compile`.
 
     Raises:
-        UsageError: `fn` cannot be compiled.  Exceptions of the call itself are raised as they are.
+        UsageError: `fn` cannot be compiled, or there is no such engine.  Exceptions of the call itself are raised as
+            they are.
 
     Example::
 
         print(compiler_core.explain(f, torch.randn(8)))
     """
-    with record(title=f"explain {getattr(fn, '__name__', type(fn).__name__)}") as opened:
-        compile(fn, backend="eager")(*args, **kwargs)
+    if engine not in ("core", "torch"):
+        raise UsageError(f"unknown engine {engine!r}; choose from core and torch")
+    with record(title=f"explain {getattr(fn, '__name__', type(fn).__name__)}", engine=engine) as opened:
+        if engine == "core":
+            compile(fn, backend="eager")(*args, **kwargs)
+        else:
+            with without_recompile_limit():
+                compiled: Any = torch.compile(uncached(fn), backend=_new_backend())
+                compiled(*args, **kwargs)
     return Explanation(opened)
+
+
+def _new_backend() -> Callable[..., Any]:
+    """Returns a backend that runs the graph as it is, for which stock has not compiled anything."""
+
+    def eager(gm: torch.fx.GraphModule, example_inputs: Any) -> Any:
+        return gm.forward
+
+    return eager
 
 
 def export(fn: Any, *args: Any, **kwargs: Any) -> torch.fx.GraphModule:

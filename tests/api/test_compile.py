@@ -234,17 +234,30 @@ def test_record_collects_what_is_compiled_inside():
     assert later.compiles == []
 
 
-def test_explain():
+@pytest.mark.parametrize("engine", ["core", "torch"])
+def test_explain(engine):
     def program(x):
         y = x + 1
         print("", end="")
         return y * 2
 
-    explanation = cc.explain(program, torch.ones(2))
-    assert (explanation.graph_count, explanation.op_count, len(explanation.break_reasons)) == (2, 2, 1)
-    text = str(explanation)
-    assert "print" in text
-    assert "hint" in text
+    for _ in range(2):  # stock has compiled it before
+        explanation = cc.explain(program, torch.ones(2), engine=engine)
+        assert (explanation.graph_count, explanation.op_count, len(explanation.break_reasons)) == (2, 2, 1)
+        text = str(explanation)
+        assert "print" in text
+        assert "hint" in text
+
+
+def test_a_module_is_explained_more_often_than_stock_recompiles():
+    layer = nn.Linear(2, 3)
+    for _ in range(10):
+        assert cc.explain(layer, torch.ones(2), engine="torch").op_count == 1
+
+
+def test_explain_knows_two_engines():
+    with pytest.raises(cc.errors.UsageError, match="unknown engine 'stock'; choose from core and torch"):
+        cc.explain(torch.sin, torch.ones(2), engine="stock")
 
 
 class Residual(nn.Module):
