@@ -261,16 +261,27 @@ def _checked(
     calls: Sequence[tuple[Any, ...]],
     wanted: Sequence[ObservedRun],
 ) -> tuple[Verdict, str]:
+    verdict: Verdict = "right"
+    messages = []
     for seed, (call, want) in enumerate(zip(calls, wanted, strict=True)):
         got = observe(captured.call, lambda call=call: _copied(call), seed, program=fn)  # type: ignore[misc]
-        where = f"with the {_ORDINALS[seed]} arguments: "
-        if got.raised and not want.raised:
-            return "error", where + first_line(got.raised)
-        for part in _COMPARED:
-            difference = Comparison(Close(TOLERANCE)).compare("", getattr(want, part), getattr(got, part))
-            if difference:
-                return "silently wrong", f"{where}{_MEANING.get(part, part)} {_one_line(difference)}"
-    return "right", ""
+        difference = _difference(want, got)
+        if difference:
+            messages.append(f"with the {_ORDINALS[seed]} arguments: {difference}")
+            is_refused = got.raised and not want.raised and verdict != "silently wrong"
+            verdict = "error" if is_refused else "silently wrong"
+    return verdict, "; ".join(messages)
+
+
+def _difference(want: ObservedRun, got: ObservedRun) -> str:
+    """Returns the exception that only the captured function raises, or the first difference; empty if there is none."""
+    if got.raised and not want.raised:
+        return first_line(got.raised)
+    for part in _COMPARED:
+        difference = Comparison(Close(TOLERANCE)).compare("", getattr(want, part), getattr(got, part))
+        if difference:
+            return f"{_MEANING.get(part, part)} {_one_line(difference)}"
+    return ""
 
 
 def _one_line(difference: str) -> str:
