@@ -28,6 +28,7 @@ from threading import get_ident
 from typing import Any
 
 import torch._dynamo.guards
+import torch.multiprocessing.reductions
 import torch.utils.weak
 
 _NAMES = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGALRM", "SIGUSR1", "SIGUSR2", "SIGBREAK")
@@ -38,10 +39,11 @@ _FILES_THAT_DROP = frozenset(
     function.__code__.co_filename
     for function in (
         *(weakref.finalize.__call__, weakref.WeakSet.add, torch.utils.weak.WeakIdKeyDictionary.__len__),
+        torch.multiprocessing.reductions.StorageWeakRef.__del__,
         torch._dynamo.guards.CheckFunctionManager.__init__,
     )
 )
-"""The files of callbacks of weak references, and of stock's guards."""
+"""The files of finalizers and callbacks of weak references, and of stock's guards."""
 _MAX_DEPTH = 4
 """How many frames are looked at for those that drop exceptions, which call few functions."""
 _RESEND_S = 0.001
