@@ -11,7 +11,6 @@ import inspect
 import io
 import logging
 import re
-import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,9 +20,11 @@ import torch
 from torch.utils._pytree import tree_map_only
 
 from compiler_core.api.compile import compile
+from compiler_core.api.explain import graph_collector
 from compiler_core.api.measure import preserved_state
 from compiler_core.api.testing import Close, Comparison, ObservedRun, observe
 from compiler_core.api.testing.observed_run import external_state, restored_tensors
+from compiler_core.api.timing import table_lines
 from compiler_core.errors import UsageError
 from compiler_core.hook.failures import first_line
 from compiler_core.stock.uncached import uncached, without_recompile_limit
@@ -43,15 +44,13 @@ class CaptureResult:
     method: str
     verdict: Verdict
     message: str
-    """The error, or the first difference from plain PyTorch; empty if the result is right."""
+    """The error, or the first difference of each call from plain PyTorch; empty if the result is right."""
     graphs: tuple[str, ...]
     """The code of each captured graph."""
     operations: int
     """The number of operations in all graphs."""
     modules: tuple[torch.fx.GraphModule, ...]
     """The graphs as modules, of the methods that make such."""
-    seconds: float
-    """The time of capturing, and of compiling where calls compile."""
 
 
 @dataclass(frozen=True)
@@ -65,10 +64,7 @@ class CaptureComparison:
 
     def __str__(self) -> str:
         head = ("method", "verdict", "graphs", "operations", "")
-        table = [head, *(_cells(row) for row in self.rows)]
-        widths = [max(len(cells[i]) for cells in table) for i in range(len(head))]
-        lines = ("  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)) for cells in table)
-        return "\n".join(line.rstrip() for line in lines)
+        return "\n".join(table_lines([head, *map(_cells, self.rows)]))
 
 
 def _cells(row: CaptureResult) -> tuple[str, ...]:
@@ -184,13 +180,8 @@ def _exported(fn: Callable[..., Any], args: tuple[Any, ...]) -> _Captured:
 
 
 def _compiled(make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> _Captured:
-    modules: list[torch.fx.GraphModule] = []
-
-    def keep(gm: torch.fx.GraphModule, example_inputs: Any) -> Any:
-        modules.append(gm)
-        return gm.forward
-
-    return _Captured(make(keep), modules)
+    modules, backend = graph_collector()
+    return _Captured(make(backend), modules)
 
 
 class _Wrapper(torch.nn.Module):
@@ -231,7 +222,6 @@ def _result(
     calls: Sequence[tuple[Any, ...]],
     wanted: Sequence[ObservedRun],
 ) -> CaptureResult:
-    started = time.perf_counter()
     try:
         with (
             warnings.catch_warnings(),
@@ -243,11 +233,10 @@ def _result(
             captured = method()
     except Exception as error:
         message = f"not captured: {type(error).__name__}: {_reason(error)}"
-        return CaptureResult(name, "error", message, (), 0, (), time.perf_counter() - started)
-    seconds = time.perf_counter() - started
+        return CaptureResult(name, "error", message, (), 0, ())
     verdict, message = _checked(captured, fn, calls, wanted)
     graphs, operations = _contents(captured)
-    return CaptureResult(name, verdict, message, graphs, operations, tuple(captured.modules), seconds)
+    return CaptureResult(name, verdict, message, graphs, operations, tuple(captured.modules))
 
 
 def _reason(error: Exception) -> str:

@@ -101,18 +101,24 @@ def explain(fn: Any, *args: Any, engine: Literal["core", "torch"] = "core", **kw
             compile(fn, backend="eager")(*args, **kwargs)
         else:
             with without_recompile_limit():
-                compiled: Any = torch.compile(uncached(fn), backend=_new_backend())
+                _, backend = graph_collector()
+                compiled: Any = torch.compile(uncached(fn), backend=backend)
                 compiled(*args, **kwargs)
     return Explanation(opened)
 
 
-def _new_backend() -> Callable[..., Any]:
-    """Returns a backend that runs the graph as it is, for which stock has not compiled anything."""
+def graph_collector() -> tuple[list[torch.fx.GraphModule], Callable[..., Any]]:
+    """Returns a new backend, which runs each graph as it is, and the list of the graphs that it was given.
 
-    def eager(gm: torch.fx.GraphModule, example_inputs: Any) -> Any:
+    Stock has not compiled anything for it.
+    """
+    graphs: list[torch.fx.GraphModule] = []
+
+    def collect(gm: torch.fx.GraphModule, example_inputs: Any) -> Any:
+        graphs.append(gm)
         return gm.forward
 
-    return eager
+    return graphs, collect
 
 
 def export(fn: Any, *args: Any, **kwargs: Any) -> torch.fx.GraphModule:
@@ -133,14 +139,9 @@ def export(fn: Any, *args: Any, **kwargs: Any) -> torch.fx.GraphModule:
         graph = compiler_core.export(f, torch.randn(8))
         graph.print_readable()
     """
-    graphs: list[torch.fx.GraphModule] = []
-
-    def keep(gm: torch.fx.GraphModule, example_inputs: Any) -> Any:
-        graphs.append(gm)
-        return gm.forward
-
+    graphs, backend = graph_collector()
     with record(title="export"):
-        compile(fn, backend=keep, fullgraph=True, strict=True)(*args, **kwargs)
+        compile(fn, backend=backend, fullgraph=True, strict=True)(*args, **kwargs)
     if not graphs:
         raise UsageError("nothing to export: the call has no tensor operations")
     return graphs[0]

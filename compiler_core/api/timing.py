@@ -107,11 +107,9 @@ class Timings:
 
     def __str__(self) -> str:
         head = ("", "median", "10 % to 90 %", "speed", "compile", "peak memory")
-        table = [head, *map(self._cells, self.rows)]
-        widths = [max(len(cells[i]) for cells in table) for i in range(len(head))]
-        lines = ["  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)) for cells in table]
+        lines = table_lines([head, *map(self._cells, self.rows)])
         verdicts = [self.verdict(row.name) for row in self.rows[1:]]
-        return "\n".join([*verdicts, *(line.rstrip() for line in lines), *self._warnings()])
+        return "\n".join([*verdicts, *lines, *self._warnings()])
 
     def _warnings(self) -> list[str]:
         varying = [row.name for row in self.rows if row.spread[1] > MAX_VARIATION * row.spread[0]]
@@ -128,6 +126,13 @@ class Timings:
             row.name, _time(row.median), " to ".join(map(_time, row.spread)), "" if is_first else self._ratio(row),
             "" if is_first else _time(row.compile_seconds), f"{row.peak_bytes / 1024:,.0f} KiB",
         )  # fmt: skip
+
+
+def table_lines(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Returns one line for each row, with the columns aligned to the left; all rows have the same number of cells."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
+    return [line.rstrip() for line in lines]
 
 
 def time(

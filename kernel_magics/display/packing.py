@@ -1,8 +1,7 @@
 """Packs a record for notebooks and reports: its JSON text, compressed, in base64.
 
-A record repeats its names, so that this is a fifth (a small network) to a ninth (12 layers) of
-its JSON.  The browser side unpacks it in
-`extension/src/view/model/record/unpack.ts`.
+A record repeats its names, so that this is a fifth (a small network) to a ninth (12 layers) of its JSON.  The browser
+side unpacks it in `extension/src/view/model/record/unpack.ts`.
 """
 
 from __future__ import annotations
