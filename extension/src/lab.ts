@@ -9,13 +9,13 @@ import type { EditorView } from "@codemirror/view";
 import type { IRenderMime } from "@jupyterlab/rendermime-interfaces";
 import { PanelLayout, Widget } from "@lumino/widgets";
 import { type SourceMarks, setMarks } from "./editor";
+import { addRenderer, hasComm, type Outputs, removeRenderer, WIDGET_VIEW, widgetId } from "./outputs";
 import { Links } from "./view/model/analysis/links";
 import { type Mark, marksOf } from "./view/model/analysis/marks";
 import type { Record as CutawayRecord } from "./view/model/record/record";
 import { unpackRecord } from "./view/model/record/unpack";
 
 const MIME = "application/vnd.cutaway.record+json";
-const WIDGET_VIEW = "application/vnd.jupyter.widget-view+json";
 const RENDERER_RANK = -20;
 const WIDGET_TIMEOUT_MS = 300;
 
@@ -23,9 +23,8 @@ const WIDGET_TIMEOUT_MS = 300;
  * The part of a notebook panel that is used here. A renderer gets no plugin tokens, so the panel is found by its
  * fields.
  */
-interface NotebookPanel extends Widget {
-  sessionContext: { ready: Promise<void>; session: { kernel: Kernel | null } | null };
-  content: Widget & {
+interface NotebookPanel extends Outputs {
+  content: Outputs["content"] & {
     widgets: Cell[];
     rendermime: { createRenderer(mimeType: string): IRenderMime.IRenderer };
     /** A cell became visible; its editor may be new. */
@@ -42,15 +41,13 @@ interface Cell extends Widget {
   ready: Promise<void>;
 }
 
-interface Kernel {
-  requestCommInfo(content: { target_name: string }): Promise<{ content: { status: string; comms?: object } }>;
-}
-
 class RecordRenderer extends Widget implements IRenderMime.IRenderer {
   private model: IRenderMime.IMimeModel | null = null;
   private shown = "";
   private removeExplorer: (() => void) | null = null;
   private marks: SourceMarks[] = [];
+  /** The id of the widget in the kernel that the output shows. */
+  private widget = "";
 
   constructor() {
     super();
@@ -61,11 +58,13 @@ class RecordRenderer extends Widget implements IRenderMime.IRenderer {
   async renderModel(model: IRenderMime.IMimeModel): Promise<void> {
     this.model = model;
     this.marks = [];
+    this.trackWidget();
     void this.findMarks(model);
     if (this.isAttached) await this.render();
   }
 
   protected onAfterAttach(): void {
+    this.trackWidget();
     notebookPanel(this)?.content.cellInViewportChanged?.connect(this.updateMarks, this);
     void this.render();
   }
@@ -119,16 +118,23 @@ class RecordRenderer extends Widget implements IRenderMime.IRenderer {
 
   // ------------------------------------------------------------ the explorer
 
+  private trackWidget(): void {
+    const id = this.model?.trusted ? widgetId(this.model.data) : "";
+    if (this.widget && id !== this.widget) removeRenderer(this.widget, this);
+    this.widget = id;
+    if (id) addRenderer(id, this, notebookPanel(this));
+  }
+
   private async render(): Promise<void> {
     const { model } = this;
     this.updateMarks();
-    const view = model?.data[WIDGET_VIEW] as { model_id?: string } | undefined;
+    const id = widgetId(model?.data ?? {});
     const panel = notebookPanel(this);
-    if (!model || (view?.model_id && this.shown === view.model_id)) return;
-    if (!view?.model_id || !model.trusted || !panel) return this.showRecord(model);
-    if (await this.showWidget(panel, model, view.model_id, true)) return;
+    if (!model || (id && this.shown === id)) return;
+    if (!id || !model.trusted || !panel) return this.showRecord(model);
+    if (await this.showWidget(panel, model, id, true)) return;
     await this.showRecord(model);
-    if (await hasComm(panel, view.model_id)) await this.showWidget(panel, model, view.model_id, false);
+    if (await hasComm(panel, id)) await this.showWidget(panel, model, id, false);
   }
 
   /** Shows the live widget; with `atOnce`, only if the page has its model already. Returns whether it is shown. */
@@ -173,6 +179,7 @@ class RecordRenderer extends Widget implements IRenderMime.IRenderer {
   dispose(): void {
     this.removeExplorer?.();
     this.removeExplorer = null;
+    if (this.widget) removeRenderer(this.widget, this);
     super.dispose();
   }
 }
@@ -190,16 +197,6 @@ function widgetRenderer(panel: NotebookPanel): IRenderMime.IRenderer | null {
     return panel.content.rendermime.createRenderer(WIDGET_VIEW);
   } catch {
     return null;
-  }
-}
-
-async function hasComm(panel: NotebookPanel, id: string): Promise<boolean> {
-  try {
-    await panel.sessionContext.ready;
-    const reply = await panel.sessionContext.session?.kernel?.requestCommInfo({ target_name: "jupyter.widget" });
-    return reply?.content.status === "ok" && id in (reply.content.comms ?? {});
-  } catch {
-    return false; // no kernel: the saved record stays
   }
 }
 

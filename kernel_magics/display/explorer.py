@@ -15,6 +15,7 @@ from kernel_magics.display import messages, outputs
 from kernel_magics.display.assets import asset
 from kernel_magics.display.messages import MAX_PANES, PANES
 from kernel_magics.display.packing import pack
+from kernel_magics.display.record_view import RecordView
 
 MIME = "application/vnd.cutaway.record+json"
 
@@ -50,6 +51,7 @@ class Explorer(anywidget.AnyWidget):
         self._is_updating = False
         _reply_on_requesting_subshell(self.comm)
         self.comm.on_close(lambda _: self.close())
+        self.on_msg(_close_if_removed)
         outputs.add_open(self)
 
     def close(self) -> None:
@@ -149,6 +151,12 @@ class Explorer(anywidget.AnyWidget):
             return bundle
         data, metadata = bundle
         return data | record_bundle(self.record), metadata
+
+
+def _close_if_removed(explorer: Explorer, content: dict[str, Any], _: list[Any]) -> None:
+    if content == messages.REMOVED:
+        outputs.mark_removed(explorer)
+        outputs.close_undisplayed(RecordView.latest.explorer if RecordView.latest else None)
 
 
 def record_bundle(record: Record) -> dict[str, Any]:

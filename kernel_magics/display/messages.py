@@ -2,7 +2,8 @@
 
     update           new values of `selection`, `shown` and `compile`, the traits that the user changes
     request_state    asks for the values of all traits
-    custom           {"type": "cancel"}: the Cancel button
+    custom           {"type": "cancel"}: the Cancel button;
+                     {"type": "removed"}: no output of the notebook shows the explorer any more
 
 Each message is checked before ipywidgets handles it.  The page shows content of the notebook's author, which is not
 trusted, so every other message is refused: a change of the widget's code, for example, would be saved with the
@@ -24,6 +25,7 @@ MAX_ITEMS = 10_000
 MAX_NAME_LENGTH = 2_000
 """The maximum number of characters in a pane's or an item's name."""
 CANCEL = {"type": "cancel"}
+REMOVED = {"type": "removed"}
 _MAX_QUOTED = 60
 
 
@@ -49,8 +51,8 @@ def check_message(message: Any, record: Record | None) -> None:
         _check_state(data.get("state"), record)
     elif method == "custom":
         _check_fields(data, {"method", "content"})
-        if data.get("content") != CANCEL:
-            raise InvalidMessage(f"its content is {_quoted(data.get('content'))}, not {CANCEL}")
+        if data.get("content") not in (CANCEL, REMOVED):
+            raise InvalidMessage(f"its content is {_quoted(data.get('content'))}, not {CANCEL} or {REMOVED}")
     elif method == "request_state":
         _check_fields(data, {"method"})
     else:

@@ -1,9 +1,10 @@
 """Tracks which explorers the notebook's outputs show, and closes the others.
 
 ipywidgets keeps every open widget alive, and with it the widget's record.  An explorer is closed, which frees both,
-when no output shows it any more: when the cells that displayed it have run again, unless it belongs to the cell
-compiled last.  Outputs are identified by their cells' ids, which front ends send with each cell; without ids no
-explorer is closed before `close_all`.
+when no output shows it any more: when the cells that displayed it have run again, or when JupyterLab reports that its
+outputs were removed.  The explorer of the cell compiled last, and one inside another widget, stay open.  Outputs are
+identified by their cells' ids, which front ends send with each cell; without ids no explorer is closed when a cell
+runs again.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ _explorers_by_cell: dict[str, WeakSet[Explorer]] = {}
 """The explorers in each cell's output, by the cell's id."""
 _open_explorers: WeakSet[Explorer] = WeakSet()
 _undisplayed: WeakSet[Explorer] = WeakSet()
-"""Explorers that no output shows any more, because their cells have all run again."""
+"""Explorers that no output shows any more."""
 
 
 def install(shell: Any) -> None:
@@ -55,11 +56,25 @@ def mark_displayed(explorer: Explorer) -> None:
         _undisplayed.discard(explorer)
 
 
+def mark_removed(explorer: Explorer) -> None:
+    """Notes that no output shows the explorer: its outputs were cleared or their cells deleted."""
+    for explorers in _explorers_by_cell.values():
+        explorers.discard(explorer)
+    _undisplayed.add(explorer)
+
+
 def close_undisplayed(latest: Explorer | None) -> None:
-    """Closes the explorers that no output shows, except `latest`."""
-    for explorer in [each for each in _undisplayed if each is not latest]:
+    """Closes the explorers that no output shows, except `latest` and those inside other widgets."""
+    for explorer in [each for each in _undisplayed if each is not latest and not _is_child(each)]:
         _undisplayed.discard(explorer)
         explorer.close()
+
+
+def _is_child(explorer: Explorer) -> bool:
+    from ipywidgets.widgets import widget  # loaded with the explorer
+
+    widgets = list(vars(widget)["_instances"].values())
+    return any(explorer in getattr(each, "children", ()) for each in widgets)
 
 
 def close_all() -> None:

@@ -52,6 +52,15 @@ def test_the_page_gets_the_state_that_it_asks_for(explorer: Explorer, monkeypatc
     assert sent[0]["state"]["compile"] == ""
 
 
+def test_an_explorer_whose_outputs_were_removed_closes(explorer: Explorer) -> None:
+    for content in ({"type": "removed", "more": 1}, {"type": ["removed"]}, "removed"):
+        with pytest.warns(MessageWarning, match="its content is"):
+            receive(explorer, {"method": "custom", "content": content})
+    assert explorer.comm is not None
+    receive(explorer, {"method": "custom", "content": {"type": "removed"}})
+    assert explorer.comm is None
+
+
 def test_cancel_is_taken_and_no_other_word(explorer: Explorer) -> None:
     cancelled: list[bool] = []
     explorer.on_cancel(lambda: cancelled.append(True))

@@ -7,6 +7,7 @@ import weakref
 from collections.abc import Iterator
 from typing import Any
 
+import ipywidgets
 import pytest
 import torch
 from IPython.core.interactiveshell import InteractiveShell
@@ -97,15 +98,53 @@ def test_a_comparison_of_random_numbers_says_so(notebook: InteractiveShell) -> N
     assert "draws random numbers" in found["y"]
 
 
-def test_a_cleared_output_is_freed_when_its_cell_runs_again(notebook: InteractiveShell) -> None:
-    """Front ends tell the kernel nothing when an output is cleared; the cell's next run is what the kernel sees."""
+def remove(explorer: Explorer | None) -> None:
+    """Delivers JupyterLab's message that the outputs of an explorer were removed."""
+    assert explorer is not None
+    data = {"method": "custom", "content": {"type": "removed"}}
+    explorer.comm.handle_msg({"content": {"comm_id": explorer.model_id, "data": data}, "buffers": []})
+
+
+def test_a_removed_output_is_freed(notebook: InteractiveShell) -> None:
     run(notebook, CELL, "a")
-    cleared = weak_references()
+    removed = weak_references()
     run(notebook, CELL, "b")
-    assert alive(cleared) == ["explorer", "layout", "record"]
-    run(notebook, "pass", "a")
+    remove(removed["explorer"]())
+    assert alive(removed) == []
+    run(notebook, CELL, "a")
+
+
+def test_a_removed_output_of_the_latest_cell_is_freed_when_another_is_compiled(notebook: InteractiveShell) -> None:
+    run(notebook, CELL, "a")
+    removed = weak_references()
+    remove(kernel_magics.last())
+    assert kernel_magics.last().comm is not None
+    run(notebook, "1 + 1", "b")
+    assert alive(removed) == ["explorer", "layout", "record"]
     run(notebook, CELL, "c")
-    assert alive(cleared) == []
+    assert alive(removed) == []
+
+
+def test_a_removed_output_that_is_shown_again_stays(notebook: InteractiveShell) -> None:
+    run(notebook, CELL, "a")
+    shown = weak_references()
+    remove(kernel_magics.last())
+    run(notebook, "import kernel_magics; display(kernel_magics.last())", "b")
+    run(notebook, CELL, "c")
+    assert alive(shown) == ["explorer", "layout", "record"]
+
+
+def test_a_removed_output_stays_while_another_widget_contains_it(notebook: InteractiveShell) -> None:
+    run(notebook, CELL, "a")
+    contained = weak_references()
+    box = ipywidgets.HBox([kernel_magics.last()])
+    run(notebook, CELL, "b")
+    remove(contained["explorer"]())
+    assert alive(contained) == ["explorer", "layout", "record"]
+    box.close()
+    del box
+    run(notebook, CELL, "c")
+    assert alive(contained) == []
 
 
 def test_an_explorer_that_another_cell_shows_too_stays_open(notebook: InteractiveShell) -> None:

@@ -110,6 +110,7 @@ MESSAGES: list[Any] = [
     {"method": "update", "state": {"shown": PANES[:4]}, "buffer_paths": []},
     {"method": "request_state"},
     {"method": "custom", "content": {"type": "cancel"}},
+    {"method": "custom", "content": {"type": "removed"}},
 ]
 
 
