@@ -22,6 +22,7 @@ import torch.fx as fx
 from compiler_core.autograd.double_backward import DoubleBackward, RerunRules, graph_is_retained, inputs_unchanged
 from compiler_core.autograd.partition import Partitioned
 from compiler_core.autograd.source.writer import write_text
+from compiler_core.autograd.undo_writes import undoing_writes
 from compiler_core.codegen.wrapper.executable import CannotDraw, IndexOutOfRange
 from compiler_core.hook.failures import report_failure
 from compiler_core.records import Compile
@@ -109,7 +110,7 @@ def bind_source(
         "forward_graph": forward,
         "backward_graph": backward,
         "eager_backward": backward_graph and (lambda inputs: backward_graph(*inputs)),
-        "run_eagerly": captured.forward,
+        "run_eagerly": undoing_writes(captured),
         "rerun_eagerly": functools.partial(rerun_eagerly, compile_, warn is not None),
         "warn": warn,
     }

@@ -18,18 +18,18 @@ import threading
 import types
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from compiler_core.autograd.undo_writes import SavedInput, restore_inputs, written_inputs
 from compiler_core.errors import CompileWarning
 from compiler_core.hook.failures import report_failure
 from compiler_core.hook.frame_hook import hook_off
 from compiler_core.records import Compile
 from compiler_core.support import torch_state
 from compiler_core.support.fx_graphs import draws_random_numbers
-from compiler_core.support.tensors import storage_id, tensors_in
+from compiler_core.support.tensors import tensors_in
 
 _failed = threading.local()
 """``last``: the compile whose graph just failed in this thread, the error, and whether a failure of the compiler is to
@@ -110,20 +110,20 @@ def _input_saver(graph: torch.fx.GraphModule, writes_at_once: bool) -> Callable[
     That function returns an `Undo`, which reverts what the run did before it failed.  Most graphs change nothing, and
     saving inputs costs time at every call.
     """
-    written, random_numbers = _written_inputs(graph), draws_random_numbers(graph.graph)
+    written, random_numbers = written_inputs(graph), draws_random_numbers(graph.graph)
     save_state = torch_state.state_restorer(graph.graph)
     if not (written or random_numbers or save_state):
         return None
 
     def save(inputs: Sequence[Any]) -> Undo:
-        saved = [_SavedInput.save(inputs[i], writes_at_once) for i in written]
+        saved = [SavedInput.save(inputs[i], writes_at_once) for i in written]
         generators = _generator_states() if random_numbers else []
         restore = save_state() if save_state else None
 
         def undo(again: bool) -> bool:
             if restore:
                 restore()
-            if not again or not _restore_inputs(saved):
+            if not again or not restore_inputs(saved):
                 return False
             for set_state, state in generators:
                 set_state(state)
@@ -156,110 +156,6 @@ def _may_come_from_operation(error: BaseException) -> bool:
     if isinstance(error, CompileWarning):
         return False
     return isinstance(error, Exception) and torch._C._autograd._top_saved_tensors_default_hooks(True) is None
-
-
-def _written_inputs(graph: torch.fx.GraphModule) -> list[int]:
-    """Returns the indices of the inputs whose memory the graph's operations may change."""
-    inputs = [n.meta["val"] for n in graph.graph.nodes if n.op == "placeholder"]
-    changed = {storage_id(t) for n in graph.graph.nodes for t in _tensors_written_by(n)}
-    return [i for i, value in enumerate(inputs) for t in tensors_in(value) if storage_id(t) in changed]
-
-
-def _tensors_written_by(node: torch.fx.Node) -> list[torch.Tensor]:
-    """Returns the tensors that an operation changes.
-
-    Fake tensors count their in-place changes in ``_version``, except those by ``out=`` and by operators on lists of
-    tensors.
-    """
-    value = node.meta.get("val")
-    if "out" in node.kwargs:
-        return tensors_in(value)
-    if getattr(node.target, "__name__", "").startswith("_foreach_") and isinstance(node.args[0], (list, tuple)):
-        return [n.meta["val"] for n in node.args[0] if isinstance(n, torch.fx.Node)]
-    return [t for t in tensors_in(value) if t._version > 0]
-
-
-@dataclass(frozen=True)
-class _SavedInput:
-    """An input that the graph writes to, and its state before the run."""
-
-    tensor: torch.Tensor
-    version: int | None
-    """Its ``_version``; None for inference tensors, which have none."""
-    location: tuple[Any, ...]
-    history: tuple[Any, ...]
-    copy: torch.Tensor | None
-
-    @classmethod
-    def save(cls, tensor: torch.Tensor, writes_at_once: bool) -> _SavedInput:
-        version = None if tensor.is_inference() else tensor._version
-        if not writes_at_once:  # it stays unchanged, or cannot be restored
-            return cls(tensor, version, (), (), None)
-        history = _autograd_history(tensor)
-        return cls(tensor, version, _memory_location(tensor), history, _copy_of(tensor, history))
-
-    def is_unchanged(self) -> bool:
-        return self.version is not None and self.tensor._version == self.version and self.copy is None
-
-    def can_be_restored(self) -> bool:
-        same_place = self.copy is not None and _memory_location(self.tensor) == self.location
-        return same_place and (_autograd_history(self.tensor) == self.history or not self.tensor._is_view())
-
-    def restore(self) -> None:
-        assert self.copy is not None
-        if _autograd_history(self.tensor) != self.history:
-            self._restore_history()
-        with torch.inference_mode(self.tensor.is_inference()), torch.no_grad():
-            _without_repeats(self.tensor).copy_(_without_repeats(self.copy))
-        if self.version is not None:
-            torch._C._autograd._unsafe_set_version_counter((self.tensor,), (self.version,))
-
-    def _restore_history(self) -> None:
-        """Restores ``grad_fn`` and ``requires_grad``, which a differentiable write has replaced."""
-        assert self.copy is not None
-        self.tensor.detach_()
-        if self.history[0] is None:
-            self.tensor.requires_grad_(self.history[1])
-        else:
-            with torch.enable_grad():
-                self.tensor.copy_(self.copy)
-
-
-def _copy_of(tensor: torch.Tensor, history: tuple[Any, ...]) -> torch.Tensor:
-    """Returns a copy of the data, with its autograd history if it has one."""
-    if isinstance(history[0], torch.autograd.graph.Node) and not tensor._is_view():
-        with torch.enable_grad():
-            return tensor.clone()
-    return _without_repeats(tensor).clone()
-
-
-def _without_repeats(tensor: torch.Tensor) -> torch.Tensor:
-    """Returns a view of the tensor's memory without the dimensions of stride 0, which only repeat it."""
-    part = tensor.detach()
-    for dim in range(part.dim()):
-        part = part.narrow(dim, 0, 1) if part.stride(dim) == 0 and part.shape[dim] else part
-    return part
-
-
-def _memory_location(tensor: torch.Tensor) -> tuple[Any, ...]:
-    return tensor.shape, tensor.stride(), tensor.storage_offset(), tensor.untyped_storage().data_ptr()
-
-
-def _autograd_history(tensor: torch.Tensor) -> tuple[Any, ...]:
-    try:
-        return tensor.grad_fn, tensor.requires_grad
-    except RuntimeError as error:  # a view whose history autograd has invalidated
-        return str(error), None
-
-
-def _restore_inputs(saved: Sequence[_SavedInput]) -> bool:
-    """Undoes the graph's writes; returns False, and changes nothing, if that is impossible."""
-    changed = [each for each in saved if not each.is_unchanged()]
-    if not all(each.can_be_restored() for each in changed):
-        return False
-    for each in changed:
-        each.restore()
-    return True
 
 
 def run_frame_eagerly(

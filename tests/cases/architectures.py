@@ -32,6 +32,8 @@ if HAS_TORCHVISION:
 
 import transformers  # noqa: E402
 
+transformers.logging.set_verbosity_error()  # it warns once, in the first of two runs that are compared
+
 Made = tuple[torch.nn.Module, dict[str, Any]]
 Maker = Callable[[], Made]
 Parts = dict[str, Callable[[], Any]]

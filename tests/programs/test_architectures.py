@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import copy
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -10,11 +11,22 @@ import torch
 
 import compiler_core
 from compiler_core.api.compile import record_of
-from compiler_core.api.testing import Comparison, Exact, break_kinds, difference, graph_count, observe_training
+from compiler_core.api.testing import (
+    Comparison,
+    Exact,
+    Float64Error,
+    break_kinds,
+    difference,
+    graph_count,
+    observe_training,
+)
 
-pytest.importorskip("transformers", reason="transformers is not installed")
+transformers = pytest.importorskip("transformers", reason="transformers is not installed")
 
-from tests.cases.architectures import FIRST, MODELS
+from tests.cases.architectures import FIRST, MODELS  # noqa: E402
+
+NO_RANDOM_BRANCH = tuple(map(int, transformers.__version__.split(".")[:2])) >= (5, 23)
+"""Earlier versions branch on a random tensor in the training of Whisper, which is a graph break."""
 
 pytestmark = pytest.mark.filterwarnings("default")  # other people's code
 
@@ -36,7 +48,8 @@ def test_inference(name: str) -> None:
     with torch.no_grad():
         want = model(**arguments)
         for _ in range(2):
-            assert not difference(want, compiled(**arguments))
+            check = _value_check(lambda: copy.deepcopy(model).double()(**_wide(arguments)))
+            assert not Comparison(check).compare("", want, compiled(**arguments))
     _is_one_graph(compiled)
 
 
@@ -65,8 +78,22 @@ def test_training(name: str) -> None:
 
     want = observe_training(model, arguments, lambda copy: copy)
     got = observe_training(model, arguments, wrap)
-    assert not Comparison(Exact()).compare("", want, got)
-    _is_one_graph(compiled[0])
+    check = _value_check(lambda: observe_training(model, arguments, lambda copy: copy, wide=True))
+    assert not Comparison(check).compare("", want, got)
+    if name != "whisper" or NO_RANDOM_BRANCH:
+        _is_one_graph(compiled[0])
+
+
+def _value_check(exact: Callable[[], Any]) -> Exact | Float64Error:
+    """Returns the check of values: equal bits on the CPU.
+
+    While a model is traced, transformers masks attention in another way, for which PyTorch has other kernels on GPUs.
+    """
+    return Exact() if torch.get_default_device().type == "cpu" else Float64Error(exact)
+
+
+def _wide(arguments: dict[str, Any]) -> dict[str, Any]:
+    return {name: value.double() if value.is_floating_point() else value for name, value in arguments.items()}
 
 
 def _is_one_graph(compiled: Any) -> None:

@@ -434,9 +434,14 @@ def filled(x: torch.Tensor) -> Any:
 
 
 def masked(x: torch.Tensor) -> Any:
-    there = x.cuda()
-    reductions: list[Any] = [torch.masked.mean, torch.masked.sum, torch.masked.std, torch.masked.var]
-    return [reduce(there, -1, mask=there > -1) for reduce in reductions]
+    there, of = x.cuda(), torch.masked  # each defines a class, which is a graph break
+    mask = there > -1
+    return (
+        of.mean(there, -1, mask=mask),
+        of.sum(there, -1, mask=mask),
+        of.std(there, -1, mask=mask),
+        of.var(there, -1, mask=mask),
+    )
 
 
 MIXED: dict[str, tuple[Callable[[torch.Tensor], Any], set[str]]] = {
@@ -596,7 +601,7 @@ def test_no_replay_of_work_on_the_cpu() -> None:
         for _ in range(4):
             alike(fast(x), MIXED["there and back"][0](x))
     no_failure(record)
-    assert graphs_of(record)["forward"].reason.endswith("some here are on cpu")
+    assert graphs_of(record)["forward"].reason.endswith("some are on cpu")
 
 
 def test_times_and_scripts_of_both_kinds_of_kernels(tmp_path: Path) -> None:

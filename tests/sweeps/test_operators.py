@@ -11,7 +11,7 @@ pytest.importorskip("expecttest", reason="PyTorch's operator database needs the 
 
 from compiler_core.api.testing import KNOWN_DIFFERENCES
 from compiler_core.capture import break_kinds
-from tests.sweeps.operator_sweep import VERDICTS, cases_of, names, run, sample_of
+from tests.sweeps.operator_sweep import KNOWN_WRONG, VERDICTS, cases_of, names, run, sample_of
 
 pytestmark = pytest.mark.slow
 
@@ -24,16 +24,15 @@ FALLBACKS = (
 )
 """The reasons for which a graph of the database may run eagerly; a new reason is an unnoticed new fallback."""
 
-KNOWN_WRONG = {"chalf[2]": "a warning is given once more than by eager, under `torch.set_warn_always`"}
-
 
 @pytest.mark.parametrize("part", range(PARTS))
 def test_equal_to_eager(part: int) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         results = [run(case, "aot_eager") for name in names()[part::PARTS] for case in sample_of(name)]
-    assert not [r.case for r in results if r.case in KNOWN_WRONG and r.verdict == "equal"], "it is no longer wrong"
-    bad = [r for r in results if r.verdict in ("wrong", "crashed") and r.case not in KNOWN_WRONG]
+    fixed = [r.case for r in results if r.case.partition("[")[0] in KNOWN_WRONG and r.verdict == "equal"]
+    assert not fixed, "they are no longer wrong"
+    bad = [r for r in results if r.verdict in ("wrong", "crashed")]
     assert not bad, "\n".join(f"{r.verdict} {r.case}: {r.reason}" for r in bad)
     new = [r for r in results if r.verdict == "refused" and not _is_known_reason(r.reason)]
     assert not new, "\n".join(f"{r.case}: {r.reason}" for r in new)

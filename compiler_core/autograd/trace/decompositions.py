@@ -27,11 +27,11 @@ FLOAT_ONLY = (
     # activations and their gradients
     *("gelu", "gelu_backward", "silu", "silu_backward", "sigmoid_backward", "tanh_backward"),
     *("elu", "elu_backward", "celu", "selu", "leaky_relu", "leaky_relu_backward", "relu6", "threshold"),
-    *("hardtanh", "hardtanh_backward", "hardsigmoid", "hardsigmoid_backward", "hardswish", "hardswish_backward"),
+    *("hardtanh", "hardtanh_backward", "hardswish_backward"),
     *("softplus", "softplus_backward", "mish", "mish_backward", "log_sigmoid_forward", "log_sigmoid_backward"),
     *("glu", "glu_backward", "_prelu_kernel", "_prelu_kernel_backward", "hardshrink", "softshrink"),
     # rows that are normalised
-    *("_softmax", "_softmax_backward_data", "_log_softmax", "_log_softmax_backward_data", "logsumexp"),
+    *("_softmax", "_log_softmax", "_log_softmax_backward_data", "logsumexp"),
     *("native_layer_norm", "native_layer_norm_backward", "native_group_norm", "native_group_norm_backward"),
     *("_native_batch_norm_legit_functional", "_native_batch_norm_legit_no_training", "_native_batch_norm_legit"),
     *("native_batch_norm", "native_batch_norm_backward", "_fused_rms_norm", "_fused_rms_norm_backward"),
@@ -257,7 +257,7 @@ def binary_cross_entropy_with_logits(x: torch.Tensor, target: torch.Tensor, *arg
 
 @register_decomposition(aten.xlogy.Tensor, aten.xlogy.Scalar_Self, aten.xlogy.Scalar_Other)
 def xlogy(x: Any, y: Any) -> Any:
-    """Rounds to the common dtype before, between and after the steps, as eager's kernel does."""
+    """Rounds to the common dtype before and after the steps, as eager's kernels do; on the CPU also between them."""
     dtype = torch.result_type(x, y)
     dtype = dtype if dtype.is_floating_point else torch.get_default_dtype()
     device = x.device if isinstance(x, torch.Tensor) else y.device
@@ -265,7 +265,39 @@ def xlogy(x: Any, y: Any) -> Any:
         each.to(dtype) if isinstance(each, torch.Tensor) else torch.full((), each, dtype=dtype, device=device)
         for each in (x, y)
     )
-    return torch.where(y.isnan(), math.nan, torch.where(x == 0, 0, x * y.log()))
+    if device.type != "cpu" and dtype in (torch.bfloat16, torch.float16):
+        x, y = x.float(), y.float()
+    return torch.where(y.isnan(), math.nan, torch.where(x == 0, 0, x * y.log())).to(dtype)
+
+
+SINGLE_SIXTH = 0.1666666716337204
+"""A sixth in float32, by which PyTorch's CUDA kernels of hardsigmoid and hardswish multiply in float64 too."""
+
+
+def register_with_single_sixth(op: torch._ops.OpOverload, decompose: Decomposition) -> None:
+    """Registers a decomposition of `op` for float64 on GPUs; elsewhere it is PyTorch's."""
+
+    @register_decomposition(op)
+    def choose(*args: torch.Tensor) -> Any:
+        if not all(t.is_floating_point() for t in args):
+            return NotImplemented
+        single = all(t.is_cuda and t.dtype is torch.float64 for t in args)
+        return decompose(*args) if single else _pytorch_decomposition(op, *args)
+
+
+register_with_single_sixth(aten.hardsigmoid.default, lambda x: (x + 3).clamp(0, 6) * SINGLE_SIXTH)
+register_with_single_sixth(aten.hardswish.default, lambda x: x * (x + 3).clamp(0, 6) * SINGLE_SIXTH)
+register_with_single_sixth(
+    aten.hardsigmoid_backward.default, lambda g, x: torch.where((x > -3) & (x < 3), g * SINGLE_SIXTH, 0.0)
+)
+
+
+@register_decomposition(aten._softmax_backward_data.default)
+def softmax_backward_data(gradient: torch.Tensor, output: torch.Tensor, dim: int, input_dtype: torch.dtype) -> Any:
+    """Leaves to eager's kernel what it refuses on GPUs: a gradient of another dtype than the result."""
+    if gradient.is_cuda and gradient.dtype is not output.dtype:
+        return NotImplemented
+    return _pytorch_decomposition(aten._softmax_backward_data.default, gradient, output, dim, input_dtype)
 
 
 @register_decomposition(aten.max.dim)

@@ -35,11 +35,21 @@ class Noise(TorchDispatchMode):
             return result  # a view, or what was written to
         return torch.utils._pytree.tree_map(self._moved, result)
 
+    def moved_leaf(self, value: Any) -> Any:
+        """Returns an input, changed likewise, as a leaf."""
+        if not isinstance(value, torch.Tensor) or value.layout is not torch.strided or not value.is_floating_point():
+            return value
+        with torch.no_grad():
+            return (value * self._factors(value)).requires_grad_(value.requires_grad)
+
     def _moved(self, value: Any) -> Any:
         if not isinstance(value, torch.Tensor) or not value.is_floating_point() or value._is_zerotensor():
             return value  # a zero tensor has no memory
+        return value.mul_(self._factors(value)) if value.numel() else value
+
+    def _factors(self, value: torch.Tensor) -> torch.Tensor:
         bits = torch.empty_like(value).random_(-1, 2, generator=self._generator(value.device))
-        return value.mul_(1 + bits * torch.finfo(value.dtype).eps) if value.numel() else value
+        return 1 + bits * torch.finfo(value.dtype).eps
 
     def _generator(self, device: torch.device) -> torch.Generator:
         if device not in self._generators:
@@ -59,7 +69,18 @@ def valid(module: Any, arguments: Sequence[tuple[Any, ...]]) -> None:
 
 def check(module: Any, backend: Any) -> Record:
     """Raises AssertionError if the compiled program of `module` differs from eager by more than the noise."""
-    program, compiled = module.program, compile(module.program, backend=backend, strict=True)
+    compiled = compile(module.program, backend=backend, strict=True)
+    compare(module, compiled)
+    record = record_of(compiled)
+    # what cannot be differentiated ahead of time is refused, and PyTorch runs it
+    failures = [f for c in record.compiles for f in c.failures if f.stage != "run" and f.kind != "refusal"]
+    assert not failures, "\n".join(f.detail or f.message for f in failures)
+    return record
+
+
+def compare(module: Any, compiled: Callable[..., Any]) -> None:
+    """Raises AssertionError if `compiled` differs from the program of `module` by more than the noise."""
+    program = module.program
     for call, (seed, make) in enumerate(testing.calls(module.CALLS, 1)):
 
         def observed(fn: Callable[..., Any], make: testing.Inputs = make, seed: int = seed) -> testing.ObservedRun:
@@ -76,8 +97,3 @@ def check(module: Any, backend: Any) -> Record:
         testing.ignore_known_differences(want, got)
         found = testing.Comparison(testing.WithinNoise(noisy)).compare("", want, got)
         assert found is None, f"call {call}, seed {seed}: {found}"
-    record = record_of(compiled)
-    # what cannot be differentiated ahead of time is refused, and PyTorch runs it
-    failures = [f for c in record.compiles for f in c.failures if f.stage != "run" and f.kind != "refusal"]
-    assert not failures, "\n".join(f.detail or f.message for f in failures)
-    return record

@@ -87,6 +87,8 @@ def _section(pool: Pool, name: str, seconds: float, options: argparse.Namespace)
     took = time.monotonic() - start
     counts = collections.Counter(r.verdict for r in results)
     message = ", ".join(f"{count:,} {verdict}" for verdict, count in counts.items() if count)
+    if shared := sum(any(fact.startswith("differs") for fact in r.facts) for r in results):
+        message += f" ({shared:,} of them differ as stock torch.compile does)"
     print(f"{name}: {len(results):,} cases in {took:.0f} s: {message or 'none'}; {len(left):,} items left", flush=True)
     return {
         "seconds": round(took),

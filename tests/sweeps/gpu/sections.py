@@ -183,11 +183,28 @@ class Programs(Section):
                 try:
                     run.check(source, None)
                 except Exception as error:
+                    stock = _difference_of_stock(source)
+                    if stock and isinstance(error, AssertionError):
+                        return {"differs as stock does": f"{error}\nstock: {stock}\n{source}"}
                     kind = AssertionError if isinstance(error, AssertionError) else RuntimeError
                     raise kind(f"{type(error).__name__}: {error}\n{source}") from error
             return {}
 
         yield item, check
+
+
+def _difference_of_stock(source: str) -> str:
+    """Returns how the program, compiled by stock torch.compile, differs from eager; an empty text if it does not."""
+    from tests.sweeps.fuzz import run, within_noise
+
+    module = run.load(source)
+    try:
+        within_noise.compare(module, torch.compile(module.program))
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"[:500]
+    finally:
+        torch._dynamo.reset()
+    return ""
 
 
 # ---------------------------------------------------------------- networks
