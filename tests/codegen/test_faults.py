@@ -6,9 +6,11 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import textwrap
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -314,6 +316,57 @@ def test_an_interrupt_ends_the_compiler(tmp_path: Path) -> None:
     assert done.stdout == "interrupted True\ncompiled\n", done.stderr
     assert not is_alive(int(started.read_text()))
     assert not list((tmp_path / "cache").rglob("*building-*"))
+
+
+ENDED = """
+import os, signal, sys, threading
+from compiler_core.codegen.build import external
+
+def run():
+    external.run(["sh", "-c", "echo ended"], timeout=60)
+    external.run([os.environ["TREE"]], timeout=600)
+
+if sys.argv[1] == "fork":  # the child has no copy of the watcher's pipe
+    external.run(["true"], timeout=60)
+    if not os.fork():
+        signal.pause()
+threading.Thread(target=run, daemon=True).start()
+print("runs", flush=True)
+signal.pause()
+"""
+
+
+@pytest.mark.parametrize("way", ["SIGTERM", "SIGKILL", "fork"])
+def test_a_program_ends_with_the_process_that_started_it(tmp_path: Path, way: str) -> None:
+    tree = f"sleep 600 & echo $! $$ $PPID > {tmp_path}/new; mv {tmp_path}/new {tmp_path}/started; wait"
+    environment = os.environ | {"TREE": script(tmp_path / "tree", tree), "PYTHONPATH": str(ROOT)}
+    process = subprocess.Popen([sys.executable, "-c", ENDED, way], env=environment, start_new_session=True)
+    try:
+        while not (tmp_path / "started").exists():
+            assert process.poll() is None
+            time.sleep(0.01)
+        process.send_signal(signal.SIGTERM if way == "SIGTERM" else signal.SIGKILL)
+        process.wait()
+        child, leader, parent = map(int, (tmp_path / "started").read_text().split())
+        assert parent == process.pid
+        assert not is_alive(child)
+        assert not is_alive(leader)
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+def test_the_watcher_of_programs_ends_with_the_process() -> None:
+    program = """
+from compiler_core.codegen.build import external, watcher
+external.run(["true"], timeout=60)
+print(watcher._watcher.pid)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, check=True
+    )
+    assert not done.stderr
+    assert not is_alive(int(done.stdout))
 
 
 # ---- the check command ---------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """Runs external programs: compilers, assemblers, disassemblers.
 
 A program has a time limit and an output limit.  It runs in a new session, all processes of which are killed when the
-limit is reached or the caller is interrupted, so that no process is left running.
+limit is reached, the caller is interrupted or this process ends (`watcher`), so that no process is left running.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from compiler_core.codegen.build import faults
+from compiler_core.codegen.build.watcher import ended_with_this_process
 from compiler_core.errors import BuildError, MissingTool, TimedOut
 from compiler_core.support.interrupts import safe_point
 
@@ -52,10 +53,11 @@ def run(
         env=environment,
         start_new_session=True,
     )
+    outputs = _Outputs(process, limit)
     try:
-        outputs = _Outputs(process, limit)
-        if not outputs.read_until(time.monotonic() + timeout):
-            raise TimedOut(f"{Path(command[0]).name} did not end within {timeout:g} s and was stopped")
+        with ended_with_this_process(process.pid):
+            if not outputs.read_until(time.monotonic() + timeout):
+                raise TimedOut(f"{Path(command[0]).name} did not end within {timeout:g} s and was stopped")
     finally:
         _end(process)
     out, err = (bytes(text).decode("utf-8", "replace") for text in outputs.texts)
