@@ -68,7 +68,7 @@ class Explanation:
                 microseconds = compile_.guards_ns / 1000
                 lines.append(f"guards of {compile_.id}: {len(compile_.guards)}, {microseconds:.2f} us a call")
         for break_, reason in zip(self._breaks, self.break_reasons, strict=True):
-            text = self.record.text(break_.line).strip() if break_.line else ""
+            text = self.record.line_text(break_.line)
             lines.append(f"break in {break_.compiles[0]} at {break_.filename}:{break_.lineno}  {text}")
             lines += [f"    {reason}", f"    hint: {break_.advice}"]
         return "\n".join(lines)

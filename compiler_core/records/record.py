@@ -318,6 +318,13 @@ class Record:
                         return artifact.lines(span)
         raise KeyError(f"the record has no item {item!r}")
 
+    def line_text(self, item: ItemId | None) -> str:
+        """Returns the text of a line without its indentation; empty if a record that was read lacks the line."""
+        try:
+            return self.text(item).strip() if item else ""
+        except KeyError:
+            return ""
+
     def search(self, text: str, pane: Pane | None = None) -> list[ItemId]:
         """Returns the items whose text contains `text`, in one pane or in all, in the record's order."""
         artifacts = [a for a in self.artifacts if pane in (None, a.pane)]

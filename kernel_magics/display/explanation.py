@@ -37,8 +37,8 @@ def _problem_lines(record: Record) -> Iterator[OutlineLine]:
 def _place(record: Record, problem: Problem) -> str:
     if not problem.lineno:
         return ""
-    text = f" `{record.text(problem.line).strip()}`" if problem.line else ""
-    return f", {location(record, problem.filename, problem.lineno)}{text}"
+    text = record.line_text(problem.line)
+    return f", {location(record, problem.filename, problem.lineno)}" + (f" `{text}`" if text else "")
 
 
 def _guard_lines(record: Record) -> Iterator[OutlineLine]:

@@ -94,8 +94,8 @@ def _failure_lines(record: Record) -> Iterator[OutlineLine]:
         at = f" at {location(record, failure.filename, failure.lineno)}" if failure.lineno else ""
         cause = failure.message.partition("\n")[0]
         yield OutlineLine(1, f"FAILURE{at}: {_WHAT_FAILED[failure.kind]} {failure.stage}: {cause}")
-        if failure.line is not None:
-            yield OutlineLine(2, record.text(failure.line).strip())
+        if text := record.line_text(failure.line):
+            yield OutlineLine(2, text)
         if failure.meaning:
             yield OutlineLine(2, failure.meaning)
     if len(failures) > limits.FAILURES:

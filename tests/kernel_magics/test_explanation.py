@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 
 from compiler_core.api import compile as api
-from compiler_core.records import Record
+from compiler_core.api.explain import Explanation
+from compiler_core.records import Failure, Record
 from kernel_magics.display import summary
 from kernel_magics.display.explanation import MAX_PROBLEMS, explanation
 
@@ -52,6 +53,20 @@ def test_few_problems_are_listed_and_the_others_counted() -> None:
     lines = explanation(record).splitlines()
     assert len([line for line in lines if line.startswith("  costly: ")]) == MAX_PROBLEMS
     assert "  and 5 more problems: kernel_magics.last_record().problems" in lines
+
+
+def test_texts_of_a_record_that_lacks_the_lines_it_names() -> None:
+    """A record that was read may name any line."""
+    record = record_of_prints()
+    line = record.problems[0].line
+    assert record.line_text(line) == 'print(end="")'
+    record.compiles[0].failures.append(Failure("build", "it failed", "", filename="a.py", lineno=1, line=line))
+    record.sources.clear()
+    record = Record.from_json(record.to_json())
+    assert record.line_text(line) == ""
+    assert "costly: graph break: print, " in explanation(record)
+    assert " build: it failed" in summary.text(record)
+    assert f"break in {record.compiles[0].id} at " in str(Explanation(record))
 
 
 def test_explanation_says_what_is_kept_and_what_that_would_cost_to_drop() -> None:

@@ -31,6 +31,7 @@ import torch
 
 import compiler_core
 from compiler_core.api import compile as api
+from compiler_core.api.explain import Explanation
 from compiler_core.records import Record, RecordError
 from compiler_core.stock.trace_logs import read_logs
 from kernel_magics.display import export, static_html, summary
@@ -88,6 +89,7 @@ def records() -> list[dict[str, Any]]:
                 x = torch.ones(size, size, requires_grad=True)
                 compiled(x, x.detach()).backward()
         record.compiles[0].fail("build", "it failed", "Traceback")
+        record.compiles[0].failures[-1].line = record.problems[0].line
         created.append(json.loads(record.to_json()))
     return created
 
@@ -207,6 +209,7 @@ def used(record: Record, is_saved: bool) -> None:
     summary.text(record)
     static_html.html(record)
     explanation(record)
+    str(Explanation(record))
     for compile_ in record.compiles:
         for attempt in range(len(compile_.steps)):
             replay = compile_.replay(attempt)
