@@ -77,11 +77,16 @@ def build(name: str, device: str) -> tuple[torch.nn.Module, dict[str, Any]]:
 
 def _noisy(model: torch.nn.Module, arguments: dict[str, Any], seed: int) -> testing.ObservedRun:
     """Trains eagerly from arguments that are moved by last bits."""
-    format: Any = torch.channels_last if seed % 2 else torch.contiguous_format
-    copied: Any = copy.deepcopy(model)
-    copied.to(memory_format=format)
-    laid = {name: value.contiguous(memory_format=format) for name, value in arguments.items()}
+    copied, laid = copy.deepcopy(model), dict(arguments)
+    if seed % 2:
+        for tensor in (*copied.parameters(), *copied.buffers()):
+            tensor.data = _channels_last(tensor.data)
+        laid = {name: _channels_last(value) for name, value in arguments.items()}
     return testing.observe_training(copied, laid, lambda each: each, noise=seed)
+
+
+def _channels_last(value: torch.Tensor) -> torch.Tensor:
+    return value.contiguous(memory_format=torch.channels_last) if value.dim() == 4 else value
 
 
 def check(name: str, device: str, make: Callable[..., Any] = build) -> dict[str, Any]:
