@@ -172,6 +172,22 @@ def test_float64_error() -> None:
     assert "against float64" in str(float64_difference("x", exact.float() / 0, eager, exact))
 
 
+def test_float64_error_allows_a_share_of_outliers() -> None:
+    """One gradient of a hundred may have more than twice eager's error; not two, nor one that is far off."""
+    eager = [torch.tensor([1.0 + 1e-4]) for _ in range(100)]
+    exact = [torch.ones(1, dtype=torch.float64) for _ in range(100)]
+
+    def found(errors: dict[int, float]) -> str | None:
+        check = testing.Float64Error(lambda: exact, outliers=0.01)
+        got = [torch.tensor([1.0 + errors.get(i, 1e-4)]) for i in range(100)]
+        return testing.Comparison(check).compare("", eager, got)
+
+    assert found({}) is None
+    assert found({7: 1e-3}) is None
+    assert "[9]" in str(found({7: 1e-3, 9: 1e-3}))
+    assert "[7]" in str(found({7: 1e-2}))
+
+
 def test_every_call_is_compared() -> None:
     def program(x: torch.Tensor) -> torch.Tensor:
         return x + 1
