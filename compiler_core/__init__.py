@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from compiler_core.api.explain import Explanation, explain, export
     from compiler_core.api.measure import measure
     from compiler_core.api.roofline import roofline
-    from compiler_core.api.timing import time
+    from compiler_core.api.timing.call import time
     from compiler_core.errors import CompileWarning, RefusalWarning, ToolWarning
     from compiler_core.records.compare import compare
     from compiler_core.records.queries import added_by_autograd, why_kept, why_static
@@ -53,7 +53,7 @@ _EXPORTS = {
     "api.capture_methods": ("capture_methods",),
     "api.measure": ("measure",),
     "api.roofline": ("roofline",),
-    "api.timing": ("time",),
+    "api.timing.call": ("time",),
     "records.compare": ("compare",),
     "records.queries": ("added_by_autograd", "why_kept", "why_static"),
 }

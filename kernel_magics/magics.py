@@ -27,7 +27,8 @@ from kernel_magics.display.record_view import RecordView, make_view, print_line
 from kernel_magics.display.static_html import captures_html
 from kernel_magics.run.both import run_both
 from kernel_magics.run.captures import USAGE, capture_expression
-from kernel_magics.run.core import Request, run, run_awaiting
+from kernel_magics.run.core import run, run_awaiting
+from kernel_magics.run.request import Request
 from kernel_magics.run.speed import time_expression
 from kernel_magics.tracebacks.traces import show_as_plain_cell
 

@@ -17,7 +17,8 @@ from IPython.core.magic_arguments import argument
 from compiler_core import errors
 from compiler_core.config import MODES
 from kernel_magics.display import export
-from kernel_magics.run.core import Request
+from kernel_magics.display.messages import TIMED_FORMS
+from kernel_magics.run.request import Request
 from kernel_magics.startup import version_trial
 
 ENGINES = ("core", "torch")
@@ -38,6 +39,14 @@ ARGUMENTS: tuple[Decorator, ...] = (
     argument("--tune", action="store_true", help="time several block sizes for each Triton kernel, use the fastest"),
     argument("--measure", action="store_true", help="after the cell, time each kernel on this machine's device"),
     argument("--check", action="store_true", help="after the cell, compare kernel results with PyTorch in float64"),
+    argument(
+        "--time",
+        nargs="?",
+        const="",
+        metavar="FORMS",
+        help="after the cell, time it beside plain PyTorch; "
+        "--time=stock,pinned also in these forms: core, pinned, stock, stock:max-autotune ...",
+    ),
     argument("--strict", action="store_true", help="raise compiler failures instead of running plain PyTorch"),
     argument("--steps", action="store_true", help="record every step of the symbolic interpreter, for stepping"),
     argument(
@@ -112,6 +121,7 @@ def request(arguments: argparse.Namespace, namespace: Mapping[str, Any]) -> Requ
         measure=arguments.measure,
         check=arguments.check,
         tune=arguments.tune,
+        time=_timed_forms(arguments.time),
     )
 
 
@@ -120,6 +130,16 @@ def _node_pairs(arguments: argparse.Namespace, name: str) -> tuple[tuple[str, st
     if wrong := [pair for pair in found if len(pair) != 2 or not all(pair)]:
         raise UsageError(f"--{name.replace('_', '-')} takes two node names, as in add,mul, not {','.join(wrong[0])}")
     return typing.cast(tuple[tuple[str, str], ...], tuple(found))
+
+
+def _timed_forms(wanted: str | None) -> tuple[str, ...] | None:
+    """Returns the forms of ``--time``; None if it was not given."""
+    if wanted is None:
+        return None
+    forms = tuple(filter(None, wanted.split(",")))
+    if unknown := [form for form in forms if form not in TIMED_FORMS]:
+        raise UsageError(f"--time: no form is called {unknown[0]!r}; the forms are {', '.join(TIMED_FORMS)}")
+    return forms
 
 
 def _memory_budget(wanted: float | None) -> float:

@@ -24,9 +24,9 @@ from compiler_core.api.explain import graph_collector
 from compiler_core.api.measure import preserved_state
 from compiler_core.api.testing import Close, Comparison, ObservedRun, observe
 from compiler_core.api.testing.observed_run import external_state, restored_tensors
-from compiler_core.api.timing import table_lines
 from compiler_core.errors import UsageError
 from compiler_core.hook.failures import first_line
+from compiler_core.records.timings.timings import table_lines
 from compiler_core.stock.uncached import uncached, without_recompile_limit
 
 Verdict = Literal["right", "error", "silently wrong"]

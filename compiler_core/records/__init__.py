@@ -17,9 +17,9 @@ A record holds no tensor, module or other live object, and this package imports 
 read from JSON is checked against its types (`plain`) and rules (`rules`), so an untrusted file is safe to open.  Its
 size is limited (`limits`), and its notes count what was left out.
 
-`record.py` has the tree; `artifacts.py`, `capture.py`, `partition.py`, `kernels.py`, `steps.py` and `differences.py`
-have its parts; `problems.py` (with `advice.py`), `queries.py` and `compare.py` (with `line_facts.py`) read finished
-records.
+`record.py` has the tree; `artifacts.py`, `capture.py`, `partition.py`, `kernels.py`, `steps.py`, `differences.py` and
+`timings` (with the verdict) have its parts; `problems.py` (with `advice.py`), `queries.py` and `compare.py` (with
+`line_facts.py`) read finished records.
 """
 
 from __future__ import annotations
@@ -56,9 +56,11 @@ from compiler_core.records.kernels import (
 )
 from compiler_core.records.partition import BudgetPoint, Expansion, Partition, ValueDecision
 from compiler_core.records.plain import RecordError, from_plain, public_fields, to_plain
-from compiler_core.records.problems import Problem, problem_count
+from compiler_core.records.problems import Problem, needing_action, problem_count
 from compiler_core.records.record import MAX_JSON_BYTES, SCHEMA_VERSION, Compile, Frame, Listener, Record
 from compiler_core.records.steps import Replay, Steps
+from compiler_core.records.timings.timings import Timing, Timings
+from compiler_core.records.timings.verdict import Verdict
 
 __all__ = [
     "MAX_JSON_BYTES",
@@ -104,12 +106,16 @@ __all__ = [
     "State",
     "Steps",
     "Symbol",
+    "Timing",
+    "Timings",
     "Total",
     "Tuning",
     "TuningTrial",
     "ValueDecision",
+    "Verdict",
     "from_plain",
     "limits",
+    "needing_action",
     "problem_count",
     "public_fields",
     "to_plain",

@@ -66,6 +66,11 @@ def find_problems(record: Record) -> list[Problem]:
     return sorted(_merged(found), key=lambda p: GRADES.index(p.grade))
 
 
+def needing_action(problems: Iterable[Problem]) -> list[Problem]:
+    """Returns the problems that are costly or blocking."""
+    return [problem for problem in problems if problem.grade != "expected"]
+
+
 def problem_count(problems: Iterable[Problem], kind: ProblemKind) -> int:
     """Returns how many problems of a kind there are.
 

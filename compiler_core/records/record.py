@@ -42,8 +42,10 @@ from compiler_core.records.kernels import (
 )
 from compiler_core.records.partition import Expansion, Partition
 from compiler_core.records.plain import RecordError, from_plain, short_repr, to_plain
-from compiler_core.records.problems import Problem, find_problems
+from compiler_core.records.problems import Problem, find_problems, needing_action
 from compiler_core.records.steps import Replay, Steps
+from compiler_core.records.timings.timings import Timings
+from compiler_core.records.timings.verdict import Verdict, verdict
 
 SCHEMA_VERSION = 2
 MAX_JSON_BYTES = limits.JSON
@@ -212,6 +214,10 @@ class Record:
     frames: list[Frame] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
     """What cost time or failed, graded; `find_problems` fills it."""
+    verdict: Verdict | None = None
+    """Whether compiling was worth it, in one line; `find_problems` makes it."""
+    timings: Timings | None = None
+    """The times of the call as plain PyTorch and compiled, if it was timed."""
     notes: list[str] = field(default_factory=list)
     """Messages for the user that belong to no compile (no C++ compiler, recompile limit)."""
     devices: list[Device] = field(default_factory=list)
@@ -276,8 +282,10 @@ class Record:
         return self.sources + [a for c in self.compiles for a in c.artifacts]
 
     def find_problems(self) -> None:
-        """Fills `problems` from everything that the record has so far."""
+        """Fills `problems` and `verdict` from everything that the record has so far."""
         self.problems = find_problems(self)
+        compile_ns = sum(compile_.duration_ns for compile_ in self.compiles)
+        self.verdict = verdict(self.timings, compile_ns, len(needing_action(self.problems)))
 
     def source(self, filename: str, first: int, lines: Sequence[str]) -> Artifact:
         """Adds lines of a file, numbered from `first`; the key of a line's item is its number."""
@@ -378,7 +386,7 @@ class Record:
         rules.check(record)
         for compile_ in record.compiles:
             compile_._record = record
-        if "problems" not in plain:
+        if "problems" not in plain or "verdict" not in plain:  # earlier versions
             record.find_problems()
         return record
 

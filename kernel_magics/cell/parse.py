@@ -77,12 +77,27 @@ class Program:
 
         `run_coroutine` runs the skeleton if it awaits.  Returns the value of the last expression, or None.
         """
+        if not self.is_async:
+            return self.bind(namespace, compile_unit)()
         skeleton, results = self._bind_units(namespace, compile_unit)
-        if self.is_async:
-            run_coroutine(eval(skeleton, namespace))
-        else:
-            exec(skeleton, namespace)
+        run_coroutine(eval(skeleton, namespace))
         return results[-1]
+
+    def bind(self, namespace: dict[str, Any], compile_unit: CompileUnit) -> Callable[[], object]:
+        """Returns a function that runs the cell, which must not await, as often as it is called.
+
+        Each unit is compiled once.  The function returns the value of the last expression, or None.
+        """
+        skeleton, results = self._bind_units(namespace, compile_unit)
+
+        def run() -> object:
+            results.append(None)
+            exec(skeleton, namespace)
+            value = results[-1]
+            results.clear()
+            return value
+
+        return run
 
     async def run_awaiting(self, namespace: dict[str, Any], compile_unit: CompileUnit) -> object:
         """Like `run`, for a cell that awaits, in the running event loop."""

@@ -10,12 +10,14 @@ from typing import Any
 import anywidget
 import traitlets
 
+from compiler_core.errors import UsageError
 from compiler_core.records import Compile, Event, Frame, Record
 from kernel_magics.display import messages, outputs
 from kernel_magics.display.assets import asset
-from kernel_magics.display.messages import MAX_PANES, PANES
+from kernel_magics.display.messages import MAX_PANES, PANES, TIMED_FORMS
 from kernel_magics.display.packing import pack
 from kernel_magics.display.record_view import RecordView
+from kernel_magics.display.timing_requests import TimeForms, TimingRequests
 
 MIME = "application/vnd.cutaway.record+json"
 
@@ -43,12 +45,16 @@ class Explorer(anywidget.AnyWidget):
     selection = traitlets.List(traitlets.Unicode()).tag(sync=True)
     shown = traitlets.List(traitlets.Unicode()).tag(sync=True)
     compile = traitlets.Unicode().tag(sync=True)
+    timing = traitlets.Dict().tag(sync=True)
+    """What the page shows of timing the cell; empty if it cannot be timed, because its inputs are not kept."""
 
     def __init__(self, record: Record | None = None) -> None:
         super().__init__(record=record)
         self.display_handle: Any = None
         """The `DisplayHandle` of the output that shows the widget, to update it; None if there is none."""
         self._is_updating = False
+        self._timing: TimingRequests | None = None
+        self.on_msg(self._on_timing_message)
         _reply_on_requesting_subshell(self.comm)
         self.comm.on_close(lambda _: self.close())
         self.on_msg(_close_if_removed)
@@ -56,6 +62,7 @@ class Explorer(anywidget.AnyWidget):
 
     def close(self) -> None:
         """Closes the widget, and the widget of its layout, which ipywidgets would keep."""
+        self._timing = None
         super().close()
         self.layout.close()
 
@@ -91,6 +98,40 @@ class Explorer(anywidget.AnyWidget):
         if self.record is not None:
             check_accuracy(self.record)
             self.refresh()
+
+    def time(self, *forms: str) -> None:
+        """Times the cell as plain PyTorch and as it was compiled, and shows the verdict.
+
+        Its effects on variables are undone.  `forms` are compared with these two: ``core``, ``pinned`` (no guards),
+        ``stock``, and ``stock:MODE``.  Raises UsageError if the cell cannot be timed, as for a record that was loaded.
+        """
+        unknown = [form for form in forms if form not in TIMED_FORMS]
+        if unknown:
+            raise UsageError(f"no form is called {unknown[0]!r}; the forms are {', '.join(TIMED_FORMS)}")
+        if self._timing is None:
+            raise UsageError("this record has no inputs to run again: run a cell with %%compile in this kernel")
+        self._timing.run(forms)
+
+    def offer_timing(self, time: TimeForms) -> None:
+        """Shows the button by which the page asks for `time`."""
+        self._timing = TimingRequests(time, self._show_timing, self.refresh)
+        self._show_timing("", 0.0, "")
+
+    def _show_timing(self, running: str, share: float, message: str) -> None:
+        self.timing = {"forms": list(TIMED_FORMS), "running": running, "share": share, "message": message}
+
+    def _on_timing_message(self, _: Explorer, content: dict[str, Any], __: list[Any]) -> None:
+        if self._timing is None:
+            return
+        if content == messages.CANCEL:
+            self._timing.stop()
+        elif content["type"] == "time":
+            self._timing.request(content["forms"])
+
+    def show_timing_progress(self, text: str, share: float) -> None:
+        """Shows that the cell is being timed, before there is a record."""
+        running = {"compile": "", "frame": "", "stage": "timing", "name": text, "share": share}
+        self.progress = {**self.progress, **running}
 
     def refresh(self) -> None:
         """Sends the record again, after something was added to it, and updates the output that shows it."""

@@ -2,8 +2,9 @@
 
     update           new values of `selection`, `shown` and `compile`, the traits that the user changes
     request_state    asks for the values of all traits
-    custom           {"type": "cancel"}: the Cancel button;
-                     {"type": "removed"}: no output of the notebook shows the explorer any more
+    custom           {"type": "cancel"}: the button Stop;
+                     {"type": "removed"}: no output of the notebook shows the explorer any more;
+                     {"type": "time", "forms": ["stock"]}: times the cell, besides its usual forms with these
 
 Each message is checked before ipywidgets handles it.  The page shows content of the notebook's author, which is not
 trusted, so every other message is refused: a change of the widget's code, for example, would be saved with the
@@ -18,7 +19,8 @@ from compiler_core.records import Record
 
 PANES = (
     "overview source bytecode steps guards sizes captured pregrad joint partition forward backward postgrad passes "
-    "fusion kernel costs roofline accuracy tuning wrapper machine generated decompiled timings other compare engines"
+    "fusion kernel costs roofline accuracy tuning wrapper machine generated decompiled speed timings other compare "
+    "engines"
 ).split()
 MAX_PANES = 4
 MAX_ITEMS = 10_000
@@ -26,6 +28,9 @@ MAX_NAME_LENGTH = 2_000
 """The maximum number of characters in a pane's or an item's name."""
 CANCEL = {"type": "cancel"}
 REMOVED = {"type": "removed"}
+STOCK_MODES = ("reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
+TIMED_FORMS = ("core", "core:reduce-overhead", "pinned", "stock", *(f"stock:{mode}" for mode in STOCK_MODES))
+"""The forms in which a cell can be timed, besides plain PyTorch and as it was compiled."""
 _MAX_QUOTED = 60
 
 
@@ -52,11 +57,21 @@ def check_message(message: Any, record: Record | None) -> None:
     elif method == "custom":
         _check_fields(data, {"method", "content"})
         if data.get("content") not in (CANCEL, REMOVED):
-            raise InvalidMessage(f"its content is {_quoted(data.get('content'))}, not {CANCEL} or {REMOVED}")
+            _check_timing(data.get("content"))
     elif method == "request_state":
         _check_fields(data, {"method"})
     else:
         raise InvalidMessage(f"its method is {_quoted(method)}, not update, custom or request_state")
+
+
+def _check_timing(content: Any) -> None:
+    """Checks the request to time the cell."""
+    if not isinstance(content, dict) or content.get("type") != "time":
+        raise InvalidMessage(f"its content is {_quoted(content)}, neither {CANCEL} nor {REMOVED} nor one to time")
+    _check_fields(content, {"type", "forms"})
+    for form in _check_strings("forms", content.get("forms"), len(TIMED_FORMS)):
+        if form not in TIMED_FORMS:
+            raise InvalidMessage(f"no form is called {_quoted(form)}")
 
 
 def _check_fields(given: dict[Any, Any], known: set[str]) -> None:

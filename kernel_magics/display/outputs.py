@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 _current_cell: str | None = None
 """The id of the running cell, or of the last one that ran."""
+_is_running = False
+"""Whether a cell runs."""
 _explorers_by_cell: dict[str, WeakSet[Explorer]] = {}
 """The explorers in each cell's output, by the cell's id."""
 _open_explorers: WeakSet[Explorer] = WeakSet()
@@ -25,23 +27,37 @@ _undisplayed: WeakSet[Explorer] = WeakSet()
 
 
 def install(shell: Any) -> None:
-    """Registers the callback that notes which cell runs."""
+    """Registers the callbacks that note which cell runs."""
     shell.events.register("pre_run_cell", on_cell_start)
+    shell.events.register("post_run_cell", on_cell_end)
 
 
 def remove(shell: Any) -> None:
-    """Removes the callback of `install`."""
-    if on_cell_start in shell.events.callbacks["pre_run_cell"]:
-        shell.events.unregister("pre_run_cell", on_cell_start)
+    """Removes the callbacks of `install`."""
+    for event, callback in (("pre_run_cell", on_cell_start), ("post_run_cell", on_cell_end)):
+        if callback in shell.events.callbacks[event]:
+            shell.events.unregister(event, callback)
 
 
 def on_cell_start(info: Any) -> None:
     """Called when a cell starts: the front end clears its output, so the explorers in it are no longer shown."""
-    global _current_cell
+    global _current_cell, _is_running
+    _is_running = True
     _current_cell = getattr(info, "cell_id", None)
     for explorer in _explorers_by_cell.pop(_current_cell, ()) if _current_cell else ():
         if not any(explorer in others for others in _explorers_by_cell.values()):
             _undisplayed.add(explorer)
+
+
+def on_cell_end(_: Any) -> None:
+    """Called when a cell has ended."""
+    global _is_running
+    _is_running = False
+
+
+def cell_is_running() -> bool:
+    """Returns whether a cell runs; also while it awaits."""
+    return _is_running
 
 
 def add_open(explorer: Explorer) -> None:

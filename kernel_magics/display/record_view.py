@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,6 +15,8 @@ from compiler_core.errors import BuildError
 from compiler_core.records import Record
 from compiler_core.records.differences import Comparison
 from kernel_magics.display import outputs, summary
+from kernel_magics.display.interrupt import Interrupt
+from kernel_magics.display.timing_requests import TimeForms
 
 if TYPE_CHECKING:
     from kernel_magics.display.explorer import Explorer
@@ -49,6 +49,12 @@ class RecordView:
 
     def stop(self) -> None:
         """Called when the cell has run or failed; afterwards Cancel has no effect."""
+
+    def show_progress(self, text: str, share: float) -> None:
+        """Called while the cell is timed, before the record is complete: what is done, and the share that is."""
+
+    def offer_timing(self, time: TimeForms) -> None:
+        """Lets the user time the cell later, by `time`."""
 
     def show(self, record: Record) -> None:
         """Shows the complete record."""
@@ -90,6 +96,14 @@ class NotebookView(RecordView):
         self._interrupt.disarm()
         self._stop_following()
 
+    def show_progress(self, text: str, share: float) -> None:
+        assert self.explorer is not None
+        self.explorer.show_timing_progress(text, share)
+
+    def offer_timing(self, time: TimeForms) -> None:
+        assert self.explorer is not None
+        self.explorer.offer_timing(time)
+
     def show(self, record: Record) -> None:
         assert self.explorer is not None
         self.explorer.record = record
@@ -123,24 +137,6 @@ class StaticView(RecordView):
 
         if self.record is not None and self._shown is not None:
             self._shown.update(record_bundle(self.record), raw=True)
-
-
-class Interrupt:
-    """A callback that interrupts the running cell, like the Stop button, from any thread, until `disarm` is called."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._armed = True
-
-    def __call__(self) -> None:
-        with self._lock:
-            if self._armed:
-                # a real signal also ends the wait for a compiler that runs as a process
-                signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
-
-    def disarm(self) -> None:
-        with self._lock:
-            self._armed = False
 
 
 def make_view(shell: Any) -> RecordView:

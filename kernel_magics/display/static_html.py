@@ -7,6 +7,7 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from compiler_core.records import Compile, Record, limits
+from compiler_core.records.timings.timings import bytes_text
 from kernel_magics.display import summary
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ def _compile_table(record: Record) -> str:
             escape(compile_.outcome),
             str(summary.operations(compile_)),
             str(sum(kernel.language != "extern" for kernel in compile_.kernels)),
-            escape(summary.bytes_text(compile_.partition.saved_bytes)) if compile_.partition else "",
+            escape(bytes_text(compile_.partition.saved_bytes)) if compile_.partition else "",
             _time_bar(compile_, longest),
         ]
         for frame in record.frames

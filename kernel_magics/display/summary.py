@@ -19,6 +19,8 @@ from compiler_core.records import (
     problem_count,
 )
 from compiler_core.records.steps import Steps
+from compiler_core.records.timings.timings import bytes_text
+from compiler_core.records.timings.verdict import COMPILED
 
 MAX_VALUES_EXPLAINED = 3
 """How many saved tensors, and how many kernel times, a summary lists."""
@@ -42,7 +44,17 @@ def outline(record: Record) -> list[OutlineLine]:
     explained: set[str] = set()
     lines = [line for frame in record.frames for line in _frame_lines(record, frame, explained)]
     notes = [OutlineLine(1, f"note: {note}") for note in record.notes]
-    return [OutlineLine(0, headline(record)), *_failure_lines(record), *_truncated(lines), *_truncated(notes)]
+    top = [OutlineLine(0, headline(record)), *_timing_lines(record), *_failure_lines(record)]
+    return [*top, *_truncated(lines), *_truncated(notes)]
+
+
+def _timing_lines(record: Record) -> Iterator[OutlineLine]:
+    """Lists the verdict on each form that the cell was timed in, and what makes the times doubtful."""
+    if record.timings is None or record.verdict is None:
+        return
+    others = [row.name for row in record.timings.rows[1:] if row.name != COMPILED]
+    verdicts = [str(record.verdict), *map(record.timings.verdict, others), *record.verdict.warnings]
+    yield from (OutlineLine(1, text) for text in verdicts)
 
 
 def _truncated(lines: list[OutlineLine]) -> list[OutlineLine]:
@@ -252,12 +264,3 @@ def location(record: Record, filename: str, line: int) -> str:
 def count_text(number: int, noun: str) -> str:
     """Returns a number and a noun: ``1 graph``, ``2 graphs``."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
-def bytes_text(number: float) -> str:
-    """Returns a number of bytes with a unit."""
-    for unit in ("B", "KiB", "MiB"):
-        if number < 1024:
-            return f"{number:.4g} {unit}"
-        number /= 1024
-    return f"{number:.4g} GiB"

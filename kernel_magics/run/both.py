@@ -7,18 +7,21 @@ from dataclasses import dataclass
 from typing import Any
 
 from IPython.core.error import UsageError
-from IPython.utils.capture import capture_output
 
 from compiler_core.records import Record
 from compiler_core.records.compare import compare
 from kernel_magics.cell.parse import Program
 from kernel_magics.display.record_view import EngineComparison, RecordView, print_line
 from kernel_magics.run import outside_effects
-from kernel_magics.run.core import Request, run, save_if_requested
+from kernel_magics.run.core import run, save_if_requested
+from kernel_magics.run.request import Request
+from kernel_magics.run.silenced_output import silenced_output
 from kernel_magics.run.snapshots import Snapshot
 
 TOLERANCE = 1e-4
 """Differences of values up to this are not reported."""
+FORMS = {"core": "core", "torch": "stock"}
+"""The form in which a cell is timed with an engine."""
 RANDOM_NOTE = (
     "the cell draws random numbers, and stock torch.compile draws others than PyTorch "
     "unless torch._inductor.config.fallback_random is set"
@@ -48,17 +51,23 @@ def run_both(shell: Any, program: Program, request: Request, title: str, view: R
     codes = [program.skeleton, *program.units]
     random_state = torch.get_rng_state()
     snapshot = Snapshot(shell.user_ns, codes)
-    first = _run_engine(shell, program, _request_for(request, engines[0], save=None), f"{title}, {engines[0]}", view)
+    others = None if request.time is None else (*request.time, FORMS[engines[1]])
+    first_request = _request_for(request, engines[0], save=None, time=others)
+    first = _run_engine(shell, program, first_request, f"{title}, {engines[0]}", view)
     first_names = dict(shell.user_ns)
     is_random = not torch.equal(random_state, torch.get_rng_state())
     try:
         with (
             snapshot.restored() as now,
-            capture_output(),
+            silenced_output(shell),
             outside_effects.record_effects(shell.user_ns, snapshot.not_copied),
         ):
             second = _run_engine(
-                shell, program, _request_for(request, engines[1], save=None), f"{title}, {engines[1]}", RecordView()
+                shell,
+                program,
+                _request_for(request, engines[1], save=None, time=None),
+                f"{title}, {engines[1]}",
+                RecordView(),
             )
             second_names = now()
     finally:

@@ -1,6 +1,7 @@
 """Effects of a cell outside of the process: files that it writes, programs that it starts, connections that it opens.
 
-They cannot be undone, so ``--engine core,torch`` reports them.  A Python audit hook observes them.
+They cannot be undone, so ``--engine core,torch`` reports them, and a cell that has any is not timed.  A Python audit
+hook observes them.
 """
 
 from __future__ import annotations
@@ -52,6 +53,29 @@ def record_effects(namespace: dict[str, Any], effects: list[str]) -> Iterator[No
         yield
     finally:
         _listeners.remove(on_audit_event)
+
+
+@contextmanager
+def refuse_effects(namespace: dict[str, Any], refused: list[str]) -> Iterator[None]:
+    """Context manager in which code of `namespace` has no outside effects: the call that would have one raises an
+    `EffectRefused`.  Their descriptions are appended to the list `refused`."""
+
+    def on_audit_event(event: str, args: tuple[Any, ...]) -> None:
+        description = _EVENTS[event](*args)
+        if description is not None and _called_from(sys._getframe(2), namespace):
+            refused.append(description)
+            raise EffectRefused(description)
+
+    _install_audit_hook()
+    _listeners.append(on_audit_event)
+    try:
+        yield
+    finally:
+        _listeners.remove(on_audit_event)
+
+
+class EffectRefused(Exception):
+    """Raised in place of an outside effect."""
 
 
 @functools.cache

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import copy
-import os
 import types
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
+
+from compiler_core.api.timing.process_state import save_process_state
 
 _IPYTHON_NAMES = frozenset({"get_ipython", "In", "Out"})
 _FUNCTION_STATE = ("__defaults__", "__kwdefaults__", "__dict__")
@@ -29,7 +30,7 @@ class Snapshot:
         memo: dict[int, Any] = {}  # one memo for all copies, so that aliases stay aliases
         own = {name: value for name, value in self._before[0].items() if name in self.names}
         self._copies = [dict(self._copied(values, memo)) for values in (own, *self._before[1:])]
-        self._restore_surroundings = _save_process_state()
+        self._restore_surroundings = save_process_state()
 
     def _copied(self, values: Mapping[str, Any], memo: dict[int, Any]) -> Iterator[tuple[str, Any]]:
         for name, value in sorted(values.items()):
@@ -46,7 +47,7 @@ class Snapshot:
 
         Yields a function that returns the current values of the names.
         """
-        after, restore = [place.read() for place in self._places], _save_process_state()
+        after, restore = [place.read() for place in self._places], save_process_state()
         for place, before, copies in zip(self._places, self._before, self._copies, strict=True):
             place.write({**before, **copies})
         self._restore_surroundings()
@@ -167,38 +168,3 @@ def _codes(holder: types.FunctionType | type, namespace: dict[str, Any]) -> list
     held = [holder] if isinstance(holder, types.FunctionType) else vars(holder).values()
     plain = [getattr(each, "__func__", getattr(each, "fget", None) or each) for each in held]
     return [f.__code__ for f in plain if isinstance(f, types.FunctionType) and f.__globals__ is namespace]
-
-
-def _save_process_state() -> Callable[[], None]:
-    """Saves the state of the process and returns a function that restores it.
-
-    Saved are random number generators (Python's, NumPy's, PyTorch's), PyTorch's gradient mode and default dtype, and
-    the environment variables.
-    """
-    import random
-
-    import numpy
-    import torch
-
-    states: list[tuple[Callable[[Any], Any], Any]] = [
-        (random.setstate, random.getstate()),
-        (numpy.random.set_state, numpy.random.get_state()),
-        (torch.set_rng_state, torch.get_rng_state()),
-        (torch.set_grad_enabled, torch.is_grad_enabled()),
-        (torch.set_default_dtype, torch.get_default_dtype()),
-        (_set_environment, dict(os.environ)),
-    ]
-    if torch.cuda.is_available():
-        states.append((torch.cuda.set_rng_state_all, torch.cuda.get_rng_state_all()))
-
-    def restore() -> None:
-        for put_back, state in states:
-            put_back(state)
-
-    return restore
-
-
-def _set_environment(wanted: dict[str, str]) -> None:
-    for name in os.environ.keys() - wanted.keys():
-        del os.environ[name]
-    os.environ.update(wanted)

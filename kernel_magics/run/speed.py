@@ -6,8 +6,9 @@ from typing import Any
 
 from IPython.core.error import UsageError
 
-from compiler_core.api import timing
+from compiler_core.api.timing.call import time
 from compiler_core.errors import UsageError as WrongUse
+from compiler_core.records import Timings
 
 ENGINES = {"core": "core", "torch": "stock"}
 """The names of the forms in `compiler_core.time`, by the name of the engine in a magic."""
@@ -15,7 +16,7 @@ ENGINES = {"core": "core", "torch": "stock"}
 
 def time_expression(
     shell: Any, expression: str, engines: str, mode: str | None, backward: bool, seconds: float
-) -> timing.Timings:
+) -> Timings:
     """Times an expression, which is evaluated in the user's namespace at each call.
 
     Args:
@@ -40,6 +41,6 @@ def time_expression(
     suffix = f":{mode}" if mode else ""
     forms = ("eager", *(ENGINES[name] + suffix for name in engines.split(",")))
     try:
-        return timing.time(eval(code, shell.user_ns), engines=forms, backward=backward, seconds=seconds)
+        return time(eval(code, shell.user_ns), engines=forms, backward=backward, seconds=seconds)
     except WrongUse as error:
         raise UsageError(str(error)) from None

@@ -175,7 +175,7 @@ def test_speed_times_an_expression(magics: InteractiveShell) -> None:
     result, printed, _ = run(magics, "%speed --backward --seconds 0.01 layer(x).relu()")
     result.raise_error()
     first, *table = printed.splitlines()
-    assert re.match(r"eager [\d.]+ \w+ → core [\d.]+ \w+ \(.*\) · compiled in ", first)
+    assert re.match(r"Eager [\d.]+ \w+ → core [\d.]+ \w+ \(.*\) · compiled in ", first)
     assert [line.split()[0] for line in table[1:3]] == ["eager", "core"]  # a warning may follow: the machine is busy
     assert magics.user_ns["layer"].weight.grad is None
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
+from compiler_core.errors import UsageError
 from compiler_core.records import Record
 from kernel_magics.display.explorer import Explorer
 from kernel_magics.display.messages import MAX_ITEMS, MAX_NAME_LENGTH, MAX_PANES, PANES, MessageWarning
@@ -72,6 +74,22 @@ def test_cancel_is_taken_and_no_other_word(explorer: Explorer) -> None:
     assert cancelled == [True]
 
 
+def test_a_request_to_time_the_cell_reaches_it_with_its_forms(explorer: Explorer) -> None:
+    asked: list[Sequence[str]] = []
+    explorer.offer_timing(lambda forms, progress: asked.append(forms))
+    receive(explorer, {"method": "custom", "content": {"type": "time", "forms": ["stock", "pinned"]}})
+    assert asked == [["stock", "pinned"]]
+
+
+def test_a_record_without_its_cell_is_not_timed(explorer: Explorer) -> None:
+    receive(explorer, {"method": "custom", "content": {"type": "time", "forms": []}})
+    assert explorer.timing == {}
+    with pytest.raises(UsageError, match="no inputs to run again"):
+        explorer.time()
+    with pytest.raises(UsageError, match="no form is called 'fast'"):
+        explorer.time("fast")
+
+
 LONG = "y" * 1_000_000
 REFUSED: dict[str, tuple[Any, str]] = {
     "its code": (update(_esm="alert(1)"), "the page may not change '_esm'"),
@@ -97,6 +115,23 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "no state": ({"method": "update"}, "its state is None, not an object"),
     "a state that is a list": ({"method": "update", "state": []}, "its state is a list"),
     "buffers by paths": ({"method": "update", "state": {}, "buffer_paths": [["_esm"]]}, "it has binary buffers"),
+    "another form": (
+        {"method": "custom", "content": {"type": "time", "forms": ["os.system"]}},
+        "no form is called 'os.system'",
+    ),
+    "forms that are no list": (
+        {"method": "custom", "content": {"type": "time", "forms": "stock"}},
+        "forms is 'stock', not a list",
+    ),
+    "many forms": (
+        {"method": "custom", "content": {"type": "time", "forms": ["stock"] * 1000}},
+        "forms has 1,000 entries",
+    ),
+    "code beside the forms": (
+        {"method": "custom", "content": {"type": "time", "forms": [], "code": "1"}},
+        "it has an unknown field 'code'",
+    ),
+    "the state of timing": (update(timing={}), "the page may not change 'timing'"),
     "another field": ({"method": "request_state", "echo": 1}, "it has an unknown field 'echo'"),
     "another method": ({"method": "echo_update", "state": {"_esm": "x"}}, "its method is 'echo_update'"),
     "a method that is a list": ({"method": []}, "its method is a list"),

@@ -16,8 +16,8 @@ import pytest
 from jupyter_client.blocking.client import BlockingKernelClient
 from jupyter_client.manager import KernelManager
 
+from kernel_magics.display.interrupt import Interrupt
 from kernel_magics.display.packing import pack, unpack
-from kernel_magics.display.record_view import Interrupt
 
 MIME = "application/vnd.cutaway.record+json"
 TIMEOUT_S = 60

@@ -14,6 +14,7 @@ import { LinkChain } from "./link_chain";
 import { Pane } from "./pane";
 import { ProgressView } from "./progress";
 import { Tree } from "./tree";
+import { VerdictLine } from "./verdict_line";
 
 /** Minimal width in pixels at which a pane can be read. */
 const READABLE_PANE_PX = 340;
@@ -123,6 +124,7 @@ class Explorer implements Shown {
   readonly elements: HTMLElement[];
   readonly withoutGraphs: boolean;
   private readonly state: State;
+  private readonly verdict: VerdictLine;
   private readonly paneArea = h("div", { class: "panes" });
   private readonly addButton = h("button", { class: "add", title: "Open another pane" }, "+ pane");
   private panes: Pane[] = [];
@@ -139,7 +141,9 @@ class Explorer implements Shown {
     const tree = new Tree(this.state);
     const main = h("div", { class: "main" }, tree.element, splitter("the list of frames"), this.paneArea);
     const strip = new LinkChain(this.state, (pane, items) => this.reveal(pane, items));
-    this.elements = [createBar(this.state, this.treeToggle(tree.element), this.addButton), main, strip.element];
+    this.verdict = new VerdictLine(this.state);
+    const bar = createBar(this.state, this.treeToggle(tree.element), this.addButton);
+    this.elements = [this.verdict.element, bar, main, strip.element];
     for (const element of this.elements) {
       element.addEventListener("keydown", (event) => {
         if (event.key === "Escape") this.state.pin([]);
@@ -253,6 +257,7 @@ class Explorer implements Shown {
     cancelAnimationFrame(this.frameRequest);
     this.resizeObserver.disconnect();
     for (const pane of this.panes) pane.destroy();
+    this.verdict.destroy();
     this.state.destroy();
   }
 }

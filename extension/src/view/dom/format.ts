@@ -30,6 +30,11 @@ export function duration(ns: number): string {
   return `${(ns / 1e9).toPrecision(3)} s`;
 }
 
+/** Formats seconds: 0.0019 as "1.90 ms". */
+export function seconds(time: number): string {
+  return duration(time * 1e9);
+}
+
 const DTYPES: { [start: string]: string } = { float: "f", bfloat: "bf", complex: "c", int: "i", uint: "u" };
 
 /** Formats a tensor type as PyTorch prints it: "float32" and [8, 10] as "f32[8, 10]". */

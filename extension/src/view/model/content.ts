@@ -8,6 +8,7 @@ export type PaneName =
   | "overview"
   | "steps"
   | "partition"
+  | "speed"
   | "timings"
   | "sizes"
   | "costs"

@@ -4,6 +4,8 @@ interface Traits {
   /** The record as `unpackRecord` reads it; null while the cell compiles. */
   record: unknown;
   progress: Progress | null;
+  /** What is shown of timing the cell; null or empty if it cannot be timed. */
+  timing: TimingState | Record<string, never> | null;
   /** Ids of the pinned items. */
   selection: string[];
   /** The panes from left to right: a pane's name, followed by `:artifact` if one of several artifacts is chosen. */
@@ -21,6 +23,22 @@ interface Progress {
   elapsed: number;
   /** The steps that have ended, the latest last. */
   done: { stage: string; name: string; ms: number; outcome: string }[];
+  /** How many kernels were built. */
+  kernels: number;
+  /** While the cell is timed: the share that is done. */
+  share?: number;
+}
+
+/** The state of timing the cell again, which runs in the kernel. */
+export interface TimingState {
+  /** The forms that can be timed besides plain PyTorch and the cell as it was compiled. */
+  forms: string[];
+  /** What is being timed; empty if nothing is. */
+  running: string;
+  /** The share of it that is done. */
+  share: number;
+  /** Why the cell was not timed. */
+  message: string;
 }
 
 /** The part of anywidget's model interface that the explorer uses. */
@@ -39,7 +57,7 @@ export class StaticModel implements WidgetModel {
   private readonly listeners = new Map<string, Set<() => void>>();
 
   constructor(record: unknown) {
-    this.traits = { record, progress: null, selection: [], shown: [], compile: "" };
+    this.traits = { record, progress: null, timing: null, selection: [], shown: [], compile: "" };
   }
 
   get<K extends keyof Traits>(name: K): Traits[K] {

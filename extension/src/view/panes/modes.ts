@@ -3,7 +3,7 @@
 import { GraphView } from "../graph/graph_view";
 import { drawableGraph, forwardAndBackward, forwardBackwardOf } from "../graph/scene/drawable_graph";
 import type { Content } from "../model/content";
-import type { Artifact, Comparison, Compile, Graph, Partition } from "../model/record/record";
+import type { Artifact, Comparison, Compile, Graph, Partition, Timings } from "../model/record/record";
 import type { State } from "../model/state";
 import { ExpansionsTable } from "./autograd/expansions_table";
 import { PartitionTable } from "./autograd/partition_table";
@@ -19,6 +19,7 @@ import { AutotuningTable } from "./kernels/autotuning_table";
 import { CostsTable } from "./kernels/costs_table";
 import { FusionTable } from "./kernels/fusion_table";
 import { RooflineTable } from "./kernels/roofline_table";
+import { SpeedTable } from "./speed_table";
 import { TextView } from "./text/text_view";
 import { TimingsTable } from "./timings_table";
 
@@ -143,6 +144,14 @@ export const expansions = tableMode(
   (compile) => compile.expansions.length,
   (state, compile) => new ExpansionsTable(state, compile),
 );
+
+/** The times of the cell as plain PyTorch and compiled. */
+export const speed: Mode = {
+  name: "Table",
+  showsArtifact: false,
+  isAvailable: (state) => state.record.timings !== null,
+  create: (state) => new SpeedTable(state, state.record.timings as Timings),
+};
 
 /** The comparison of this run with another. */
 export const runs: Mode = {

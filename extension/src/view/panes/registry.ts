@@ -125,6 +125,12 @@ export const PANES: PaneKind[] = [
   },
   { name: "decompiled", title: "Decompiled", modes: [modes.textMode()], empty: notInstalled },
   {
+    name: "speed",
+    title: "Speed",
+    modes: [modes.speed],
+    empty: () => "The cell was not timed: press “Time it” above, or run it with %%compile --time.",
+  },
+  {
     name: "timings",
     title: "Timings",
     modes: [modes.timings],

@@ -423,6 +423,38 @@ export interface Problem {
   line: string | null;
 }
 
+/** The time of one form of a call.  Times are in seconds. */
+export interface Timing {
+  name: string;
+  median: number;
+  low: number;
+  high: number;
+  rounds: number;
+  compile_seconds: number;
+  peak_bytes: number;
+  speed: number;
+  differs: boolean;
+  compiled_again: number;
+  pays_off: number | null;
+  problems: number | null;
+}
+
+/** The times of all forms of a call, the first of which is the reference; `str` prints them. */
+export interface Timings {
+  rows: Timing[];
+  failed: { [name: string]: string };
+}
+
+/** The parts of the line, each empty if nothing is known; `str` joins them. */
+export interface Verdict {
+  speed: string;
+  change: "" | "faster" | "slower" | "same";
+  compile: string;
+  memory: string;
+  problems: string;
+  warnings: string[];
+}
+
 /** One compile of one frame.  Stages append to it with the methods below; nothing is removed. */
 export interface Compile {
   id: string;
@@ -478,6 +510,8 @@ export interface Record {
   labels: { [name: string]: string };
   frames: Frame[];
   problems: Problem[];
+  verdict: Verdict | null;
+  timings: Timings | null;
   notes: string[];
   devices: Device[];
   comparison: Comparison | null;
@@ -814,6 +848,32 @@ export const SHAPES: { [type: string]: { [field: string]: Shape } } = {
     lineno: "int",
     line: { maybe: "string" },
   },
+  Timing: {
+    name: "string",
+    median: "number",
+    low: "number",
+    high: "number",
+    rounds: "int",
+    compile_seconds: "number",
+    peak_bytes: "int",
+    speed: "number",
+    differs: "boolean",
+    compiled_again: "int",
+    pays_off: { maybe: "int" },
+    problems: { maybe: "int" },
+  },
+  Timings: {
+    rows: { list: { is: "Timing" } },
+    failed: { map: "string" },
+  },
+  Verdict: {
+    speed: "string",
+    change: { one: ["", "faster", "slower", "same"] },
+    compile: "string",
+    memory: "string",
+    problems: "string",
+    warnings: { list: "string" },
+  },
   Compile: {
     id: "string",
     frame: "int",
@@ -864,6 +924,8 @@ export const SHAPES: { [type: string]: { [field: string]: Shape } } = {
     labels: { map: "string" },
     frames: { list: { is: "Frame" } },
     problems: { list: { is: "Problem" } },
+    verdict: { maybe: { is: "Verdict" } },
+    timings: { maybe: { is: "Timings" } },
     notes: { list: "string" },
     devices: { list: { is: "Device" } },
     comparison: { maybe: { is: "Comparison" } },
@@ -893,7 +955,10 @@ export const DEFAULTS: { [type: string]: { [field: string]: unknown } } = {
   Tuning: { target: "", reason: "", tried: [] },
   CudaGraph: { reason: "", recorded: 0, copied: 0 },
   Problem: { count: 1, ns: 0, filename: "", lineno: 0, line: null, compiles: [] },
+  Timing: { speed: 1.0, differs: false, compiled_again: 0, pays_off: null, problems: null },
+  Timings: { rows: [], failed: {} },
+  Verdict: { speed: "", change: "", compile: "", memory: "", problems: "", warnings: [] },
   Compile: { cause: null, outcome: "running", reason: "", backend: "", guards_ns: null, partition: null, events: [], artifacts: [], guards: [], symbols: [], breaks: [], expansions: [], fusions: [], refusals: [], kernels: [], resources: [], accuracy: [], memory: [], tunings: [], cuda_graphs: [], edges: [], failures: [], steps: [] },
   Frame: { resumes: null, calls: 0, skipped: "", limit_reached: false, compiles: [] },
-  Record: { schema_version: 2, engine: "core", title: "", created: "", comparison: null, versions: {}, options: {}, sources: [], labels: {}, frames: [], problems: [], notes: [], devices: [] },
+  Record: { schema_version: 2, engine: "core", title: "", created: "", verdict: null, timings: null, comparison: null, versions: {}, options: {}, sources: [], labels: {}, frames: [], problems: [], notes: [], devices: [] },
 };

@@ -65,6 +65,8 @@ export function recordOf(lines: string[], compiles: Compile[]): CutawayRecord {
     notes: [],
     devices: [],
     comparison: null,
+    verdict: null,
+    timings: null,
   };
 }
 

@@ -1,0 +1,8 @@
+"""Times of a call: as plain PyTorch, compiled by Cutaway, and compiled by stock torch.compile.
+
+call          `compiler_core.time`
+forms         the forms of a call, and one form that is ready to be timed
+rounds        times all forms in turn, in rounds
+saved_state   the state that functions can reach, which is restored; `state_parts` has one class for each kind of object
+process_state the state of the process: random numbers, modes, the environment
+"""

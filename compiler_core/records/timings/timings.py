@@ -1,0 +1,170 @@
+"""The times of one call in several forms, such as plain PyTorch and compiled; `compiler_core.time` measures them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+MAX_VARIATION = 3
+"""How many times the first decile the last one may be; beyond it, the times deserve a warning."""
+MIN_CHANGE = 0.005
+"""Changes of memory below this share of it are called none."""
+MIN_BYTES = 4096
+"""Less memory than this is not worth a word."""
+MANY_TIMES = 10
+"""From this factor on, a change of memory is given as both amounts."""
+
+
+@dataclass(slots=True)
+class Timing:
+    """The time of one form of a call.  Times are in seconds."""
+
+    name: str
+    median: float
+    """The median time of a call."""
+    low: float
+    """The first decile of the times."""
+    high: float
+    """The last decile of the times."""
+    rounds: int
+    """How often it was timed."""
+    compile_seconds: float
+    """How much longer the first call took than the median call; 0 if that is no more than calls vary."""
+    peak_bytes: int
+    """The most memory that one call held at a time, of what it allocated itself."""
+    speed: float = 1.0
+    """How many times as fast as the reference it is: the median of the ratios of all rounds."""
+    differs: bool = False
+    """Whether it was faster than the reference, or slower, in nearly all rounds."""
+    compiled_again: int = 0
+    """How many compiles there were while it was timed; a call that always compiles is no fair comparison."""
+    pays_off: int | None = None
+    """After how many calls the time of compiling is saved; None if it never is, or nobody knows."""
+    problems: int | None = None
+    """The number of costly and blocking problems in the record of its compiles; None if there is no record."""
+
+    @property
+    def ratio_text(self) -> str:
+        """How it compares with the reference: ``1.63x``."""
+        if not self.differs:
+            return "no difference measured"
+        text = f"{self.speed:.2f}x" if self.speed >= 0.1 else f"{self.speed:.2g}x"
+        return f"{text}, compiling again at each call" if 2 * self.compiled_again >= self.rounds else text
+
+
+@dataclass(slots=True)
+class Timings:
+    """The times of all forms of a call, the first of which is the reference; `str` prints them."""
+
+    rows: list[Timing] = field(default_factory=list)
+    failed: dict[str, str] = field(default_factory=dict)
+    """Why a form could not be timed, by its name."""
+
+    def __getitem__(self, name: str) -> Timing:
+        return next(row for row in self.rows if row.name == name)
+
+    def verdict(self, name: str) -> str:
+        """Returns one line on a form, compared with the reference."""
+        row = self[name]
+        compiled = f"compiled in {time_text(row.compile_seconds)}{pays_off_text(row)}" if row.compile_seconds else ""
+        parts = [self.speed_text(row), compiled, self.memory_text(row)]
+        if row.problems is not None:
+            parts.append(problems_text(row.problems))
+        return " · ".join(filter(None, parts))
+
+    def speed_text(self, row: Timing) -> str:
+        """Returns both times, and how they compare."""
+        first = self.rows[0]
+        names = f"{first.name[:1].upper()}{first.name[1:]} {time_text(first.median)} → {row.name}"
+        return f"{names} {time_text(row.median)} ({row.ratio_text})"
+
+    def find_pays_off(self) -> None:
+        """Fills `Timing.pays_off`."""
+        for row in self.rows[1:]:
+            gain = self.rows[0].median - row.median
+            is_known = gain > 0 and row.differs and not row.compiled_again
+            row.pays_off = math.ceil(row.compile_seconds / gain) if is_known else None
+
+    def memory_text(self, row: Timing) -> str:
+        """Returns how the peak memory compares; empty if hardly any is allocated."""
+        peak = self.rows[0].peak_bytes
+        if max(peak, row.peak_bytes) < MIN_BYTES:
+            return ""
+        if row.peak_bytes >= MANY_TIMES * peak:
+            return f"peak memory {bytes_text(peak)} → {bytes_text(row.peak_bytes)}"
+        change = row.peak_bytes / peak - 1
+        sign = "+" if change > 0 else "\N{MINUS SIGN}"
+        return f"peak memory {sign}{abs(change):.0%}" if abs(change) >= MIN_CHANGE else "the same peak memory"
+
+    def warnings(self) -> list[str]:
+        """Returns what makes the times doubtful, as sentences."""
+        found = [
+            f"{row.name} was compiled again {_times(row.compiled_again)} while it was timed: one call is not like the "
+            "one before, so that its time contains compiles."
+            for row in self.rows
+            if row.compiled_again
+        ]
+        varying = [row.name for row in self.rows if row.high > MAX_VARIATION * row.low]
+        if varying:
+            found.append(
+                f"The times of {' and '.join(varying)} vary more than {MAX_VARIATION}-fold: the machine is busy, or "
+                "the calls do not all do the same."
+            )
+        return found
+
+    def __str__(self) -> str:
+        head = ("", "median", "10 % to 90 %", "speed", "compile", "peak memory")
+        lines = table_lines([head, *map(self._cells, self.rows)])
+        verdicts = [self.verdict(row.name) for row in self.rows[1:]]
+        failed = [f"{name} was not timed: {reason}" for name, reason in self.failed.items()]
+        return "\n".join([*verdicts, *lines, *failed, *self.warnings()])
+
+    def _cells(self, row: Timing) -> tuple[str, ...]:
+        is_first = row is self.rows[0]
+        return (
+            row.name, time_text(row.median), f"{time_text(row.low)} to {time_text(row.high)}",
+            "" if is_first else row.ratio_text, time_text(row.compile_seconds) if row.compile_seconds else "",
+            bytes_text(row.peak_bytes),
+        )  # fmt: skip
+
+
+def table_lines(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Returns one line for each row, with the columns aligned to the left; all rows have the same number of cells."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
+    return [line.rstrip() for line in lines]
+
+
+def pays_off_text(row: Timing) -> str:
+    """Returns after how many calls the time of compiling is saved, as the end of a sentence; empty if not known."""
+    if not row.pays_off:
+        return ""
+    return f", pays off after {row.pays_off:,} call{'s' * (row.pays_off != 1)}"
+
+
+def problems_text(count: int) -> str:
+    """Returns the number of problems that need an action: ``0 problems``."""
+    return f"{count} problem{'s' * (count != 1)}"
+
+
+def bytes_text(number: float) -> str:
+    """Returns a number of bytes with a unit."""
+    for unit in ("B", "KiB", "MiB"):
+        if number < 1024:
+            return f"{number:.4g} {unit}"
+        number /= 1024
+    return f"{number:.4g} GiB"
+
+
+def time_text(seconds: float) -> str:
+    """Returns a time with a unit, in three digits."""
+    for unit, size in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
+        if seconds >= 0.9995 * size:
+            digits = f"{seconds / size:.3g}" if seconds < 999.5 * size else f"{seconds / size:,.0f}"
+            return f"{digits} {unit}"
+    return f"{seconds * 1e9:.0f} ns"
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count:,} times"

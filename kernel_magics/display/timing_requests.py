@@ -1,0 +1,103 @@
+"""Runs the timing that the page of an explorer asks for.
+
+The page's messages may arrive on another thread while a cell runs.  The timing runs on the main thread, between cells,
+as a cell does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from compiler_core.errors import UsageError
+from kernel_magics.display import outputs
+from kernel_magics.display.interrupt import Interrupt
+
+TimeForms = Callable[[Sequence[str], Callable[[str, float], None]], None]
+"""Times the cell with forms besides the usual ones, and calls a function with its progress."""
+
+
+class TimingRequests:
+    """The requests of one explorer.
+
+    Args:
+        time: times the cell; it fills the explorer's record.
+        show: called with what the page shows: what is running, the share of it that is done, and a message.
+        finish: called when the record has new times.
+    """
+
+    def __init__(self, time: TimeForms, show: Callable[[str, float, str], None], finish: Callable[[], None]) -> None:
+        self._time, self._show, self._finish = time, show, finish
+        self._loop = _running_loop()
+        self._interrupt: Interrupt | None = None
+        self._lock = threading.Lock()
+        self._is_pending = self._is_stopped = False
+
+    def request(self, others: Sequence[str]) -> None:
+        """Times the cell as soon as no cell runs; does nothing if it is being timed.  Called on any thread."""
+        with self._lock:
+            if self._is_pending:
+                return
+            self._is_pending, self._is_stopped = True, False
+        if threading.current_thread() is threading.main_thread() or self._loop is None:
+            self._run(others)
+        else:
+            self._show("waiting for the running cell", 0.0, "")
+            self._loop.call_soon_threadsafe(self._run, others)
+
+    def stop(self) -> None:
+        """Stops the timing, which then leaves the record as it was.  Called on any thread."""
+        self._is_stopped = True
+        if self._interrupt is not None:
+            self._interrupt()
+
+    def run(self, others: Sequence[str]) -> None:
+        """Times the cell now; raises what it raises."""
+        self._time(others, lambda text, share: self._show(text, share, ""))
+        self._show("", 0.0, "")
+        self._finish()
+
+    def _run(self, others: Sequence[str]) -> None:
+        """Times the cell on the main thread, and shows the reason if it cannot be timed."""
+        message = ""
+        try:
+            if self._is_stopped:
+                raise KeyboardInterrupt
+            if outputs.cell_is_running():
+                raise UsageError("a cell is running; press again when it has ended")
+            with self._interruptible():
+                self.run(others)
+        except KeyboardInterrupt:
+            message = "Stopped: nothing was timed."
+        except UsageError as refusal:
+            message = f"Not timed: {refusal}."
+        except Exception as error:
+            message = f"Not timed: {type(error).__name__}: {error}"
+        finally:
+            self._is_pending = False
+        if message:
+            self._show("", 0.0, message)
+
+    @contextmanager
+    def _interruptible(self) -> Iterator[None]:
+        """Context manager in which `stop` and the kernel's Stop button raise KeyboardInterrupt."""
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)
+        self._interrupt = Interrupt()
+        try:
+            yield
+        finally:
+            self._interrupt.disarm()
+            self._interrupt = None
+            signal.signal(signal.SIGINT, before)
+
+
+def _running_loop() -> Any:
+    """Returns the event loop of the kernel's main thread; None if the explorer was made elsewhere."""
+    try:
+        return asyncio.get_running_loop() if threading.current_thread() is threading.main_thread() else None
+    except RuntimeError:
+        return None

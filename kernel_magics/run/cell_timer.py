@@ -1,0 +1,128 @@
+"""Times a cell as plain PyTorch and compiled: ``%%compile --time``, and the explorer's button.
+
+The cell runs again, hundreds of times, on the state that it finds now.  That state is restored after each sample and at
+the end, so that nothing changes for the user.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from compiler_core.errors import UsageError
+from compiler_core.records import Record, needing_action
+from compiler_core.records.timings.verdict import COMPILED
+from kernel_magics.cell.parse import Program, Unit
+from kernel_magics.run import outside_effects
+from kernel_magics.run.request import Request, unit_compiler
+from kernel_magics.run.silenced_output import silenced_output
+
+if TYPE_CHECKING:
+    from compiler_core.api.timing.forms import Form
+    from compiler_core.api.timing.rounds import Progress
+
+SECONDS = 2.0
+"""For how long all forms together are timed, besides compiling."""
+
+
+def no_progress(text: str, share: float) -> None:
+    """Shows nothing."""
+
+
+class CellTimer:
+    """Times a cell that has run with the options `request`."""
+
+    def __init__(self, shell: Any, program: Program, request: Request) -> None:
+        self._shell, self._program, self._request = shell, program, request
+
+    def time(self, record: Record, others: Sequence[str] = (), progress: Progress = no_progress) -> None:
+        """Fills `Record.timings`, and makes the verdict.
+
+        Args:
+            record: the record of the cell.
+            others: names of forms (`options.TIMED_FORMS`) besides plain PyTorch and the cell as it was compiled.
+            progress: called with what is done, and the share of it that is.
+
+        Raises:
+            UsageError: the cell cannot be timed; the message says why.
+        """
+        from compiler_core.api.timing.rounds import time_forms
+        from compiler_core.api.timing.saved_state import SavedState
+
+        if self._program.is_async:
+            raise UsageError("the cell awaits: what it waits for would be timed, too")
+        progress("saving the state", 0.0)
+        namespace = self._shell.user_ns
+        functions = [types.FunctionType(code, namespace) for code in (self._program.skeleton, *self._program.units)]
+        state = SavedState(functions, skipped=[self._shell])
+        if state.obstacles:
+            raise UsageError(f"the cell uses {state.obstacles[0]}, whose state cannot be restored after each run")
+        with silenced_output(self._shell):
+            self._rehearse(state)
+            forms = [self._form(name) for name in dict.fromkeys(("eager", COMPILED, *others))]
+            timings = time_forms(forms, state, SECONDS, progress)
+        for row in timings.rows:
+            if row.name == COMPILED:  # compiled by now, so the first call took less than it did in the cell
+                row.compile_seconds = sum(each.duration_ns for each in record.compiles) / 1e9
+                row.problems = len(needing_action(record.problems))
+        timings.find_pays_off()
+        record.timings = timings
+        record.find_problems()
+
+    def _rehearse(self, state: Any) -> None:
+        """Runs the cell once as plain Python; UsageError if it raises, or if it would do what cannot be undone."""
+        namespace = self._shell.user_ns
+        refused: list[str] = []
+        with state.preserved(), outside_effects.refuse_effects(namespace, refused):
+            try:
+                self._program.bind(namespace, _uncompiled)()
+            except Exception as error:
+                if not refused:
+                    text = str(error).strip().partition("\n")[0].partition(". ")[0]
+                    raise UsageError(f"it raises {type(error).__name__} when it runs again: {text}") from None
+        if refused:
+            raise UsageError(f"the cell changes {refused[0]}, which cannot be undone")
+
+    def _form(self, name: str) -> Form:
+        from compiler_core.api.timing.forms import Form
+
+        if name == "pinned":
+            return self._pinned_form()
+        return Form(name, self._program.bind(self._shell.user_ns, self._compiler(name)))
+
+    def _compiler(self, name: str) -> Callable[[types.FunctionType], Unit]:
+        engine, _, mode = name.partition(":")
+        if name == "eager":
+            return _uncompiled
+        if name == COMPILED:
+            return unit_compiler(self._request, Record())
+        request = Request(
+            engine={"core": "core", "stock": "torch"}[engine], mode=mode or None, dynamic=self._request.dynamic
+        )
+        compile_unit = unit_compiler(request, Record())
+        # stock keeps what it compiled by code objects; those of the cell stay free of it
+        return lambda unit: compile_unit(types.FunctionType(unit.__code__.replace(), unit.__globals__))
+
+    def _pinned_form(self) -> Form:
+        """Returns the form in which each unit of the cell is pinned to its one compile, after the first run."""
+        from compiler_core.api.compile import pin
+        from compiler_core.api.timing.forms import Form
+
+        request = self._request if self._request.engine == "core" else Request()
+        compile_unit = unit_compiler(request, Record())
+        compiled: list[Unit] = []
+
+        def remember(unit: types.FunctionType) -> Unit:
+            compiled.append(compile_unit(unit))
+            return compiled[-1]
+
+        def pinned() -> Callable[[], object]:
+            units = iter([pin(unit) for unit in compiled])
+            return self._program.bind(self._shell.user_ns, lambda _: next(units))
+
+        return Form("pinned", self._program.bind(self._shell.user_ns, remember), pinned)
+
+
+def _uncompiled(unit: types.FunctionType) -> Unit:
+    return unit

@@ -1,0 +1,90 @@
+"""The checked options of one magic, and the function that compiles a cell's units with them."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from compiler_core.records import Record
+from kernel_magics.cell.parse import Unit
+from kernel_magics.display.record_view import warn
+from kernel_magics.run import stock
+from kernel_magics.startup import version_trial
+
+
+@dataclass(frozen=True)
+class Request:
+    """The checked options of one magic."""
+
+    backend: str | Callable[..., Any] | None = None
+    fullgraph: bool = False
+    target: str | None = None
+    strict: bool = False
+    steps: bool = False
+    memory_budget: float = 1.0
+    memory_curve: bool = False
+    save: str | None = None
+    engine: str = "core"
+    dynamic: bool = False
+    mode: str | None = None
+    options: dict[str, Any] | None = None
+    logs: bool = False
+    keep_apart: tuple[tuple[str, str], ...] = ()
+    force_fuse: tuple[tuple[str, str], ...] = ()
+    measure: bool = False
+    check: bool = False
+    tune: bool = False
+    time: tuple[str, ...] | None = None
+    """The forms to time besides plain PyTorch and that of the cell; None: nothing is timed."""
+
+    def as_text(self) -> dict[str, str]:
+        """Returns the options that were given, as text for the record."""
+        backend = getattr(self.backend, "__name__", self.backend)
+        given = {"backend": backend, "target": self.target, "fullgraph": self.fullgraph, "strict": self.strict}
+        given |= {"tune": self.tune, "memory_curve": self.memory_curve, "dynamic": self.dynamic}
+        given |= {"mode": self.mode, "options": self.options}
+        given |= {name: _pairs_text(getattr(self, name)) or None for name in ("keep_apart", "force_fuse")}
+        given["memory_budget"] = self.memory_budget if self.memory_budget < 1 else None
+        return {name: str(value) for name, value in given.items() if value not in (None, False)}
+
+
+def _pairs_text(pairs: tuple[tuple[str, str], ...]) -> str:
+    return " ".join(",".join(pair) for pair in pairs)
+
+
+def unit_compiler(request: Request, record: Record) -> Callable[[types.FunctionType], Unit]:
+    """Returns the function that compiles a unit with the chosen engine; the identity if the engine does not work."""
+    if request.engine == "core":
+        return _core_compiler(request, record)
+    chosen = {"backend": request.backend, "mode": request.mode, "options": request.options}
+    return stock.unit_compiler(fullgraph=request.fullgraph, dynamic=request.dynamic or None, **chosen)
+
+
+def _core_compiler(request: Request, record: Record) -> Callable[[types.FunctionType], Unit]:
+    if reason := version_trial.core_engine_problem():
+        record.notes.append(f"The cell ran as plain Python: the core engine does not work here ({reason}).")
+        warn(record.notes[-1])
+        return lambda unit: unit
+    from compiler_core.api import compile as api
+
+    def compile_unit(unit: types.FunctionType) -> Unit:
+        compiled: Unit = api.compile(
+            unit,
+            backend=request.backend,
+            fullgraph=request.fullgraph,
+            dynamic=request.dynamic or None,
+            target=request.target,
+            strict=request.strict,
+            steps=request.steps,
+            memory_budget=request.memory_budget,
+            memory_curve=request.memory_curve,
+            mode=request.mode or "default",
+            keep_apart=request.keep_apart,
+            force_fuse=request.force_fuse,
+            tune=request.tune,
+        )
+        return compiled
+
+    return compile_unit

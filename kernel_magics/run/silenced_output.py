@@ -1,0 +1,31 @@
+"""Drops what a cell prints and displays, when it runs again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from IPython.utils.capture import capture_output
+
+
+@contextmanager
+def silenced_output(shell: Any) -> Iterator[None]:
+    """Context manager in which text and displayed objects are dropped.
+
+    A kernel keeps its display publisher: messages that arrive meanwhile on another thread, such as Cancel, need it.
+    """
+    publisher = shell.display_pub
+    register = getattr(publisher, "register_hook", None)
+    with capture_output(display=register is None):
+        if register is not None:
+            register(_drop)
+        try:
+            yield
+        finally:
+            if register is not None:
+                publisher.unregister_hook(_drop)
+
+
+def _drop(message: Any) -> None:
+    """Returns nothing in place of a message, which is then not sent."""

@@ -1,0 +1,93 @@
+"""Tests of the verdict on top of the explorer: the button that times the cell, its progress, and its refusals."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Locator, Page, expect
+
+import compiler_core
+from kernel_magics.display.report import write_report
+from tests.ui.drive import Explorer, Notebook, Server, open_report
+
+Screenshot = Callable[[Page, str], None]
+SETUP = """
+%load_ext kernel_magics
+import kernel_magics, torch
+x = torch.randn(256, 256)
+w = torch.nn.Parameter(torch.randn(256, 256) / 16)
+optimizer = torch.optim.SGD([w], 0.1)
+steps, numbers = [], iter(range(9))
+"""
+STEP = """%%compile
+loss = (x @ w).sin().cos().square().mean()
+loss.backward()
+optimizer.step()
+steps.append(1)"""
+CELLS = {"setup": SETUP, "unfit": "%%compile\nx.sin() + next(numbers)", "step": STEP}
+SPEED = re.compile(r"^Eager [\d.]+ [mun]?s → compiled [\d.]+ [mun]?s \((\d+\.\d+x|no difference measured)\)$")
+KNOWN = re.compile(r"^compiled in [\d.]+ m?s\s*0 problems$")
+
+
+@pytest.fixture(scope="module")
+def notebook(page: Page, server: Server) -> Notebook:
+    notebook = Notebook(page, server, server.notebook("verdict.ipynb", CELLS)).open()
+    notebook.run_all()
+    return notebook
+
+
+def verdict(explorer: Explorer) -> Locator:
+    return explorer.root.locator(".verdict")
+
+
+def test_the_cell_is_timed_by_a_button(notebook: Notebook, page: Page, screenshot: Screenshot) -> None:
+    explorer = notebook.explorer("step")
+    line = verdict(explorer)
+    expect(line.locator(".parts")).to_have_text(re.compile("^compiled in [0-9.]+ m?s"))
+    before = notebook.python("(w.sum().item(), w.grad.sum().item(), steps, torch.initial_seed(), w._version)")
+    line.get_by_role("button", name="Time it").click()
+    expect(line.locator(".speed")).to_have_text(SPEED, timeout=30_000)
+    assert notebook.python("(w.sum().item(), w.grad.sum().item(), steps, torch.initial_seed(), w._version)") == before
+    shown = " · ".join(line.locator(".parts > *").all_inner_texts())
+    assert shown == notebook.python("str(kernel_magics.last_record().verdict)")
+    line.locator(".speed").click()
+    rows = explorer.pane(1).get_by_role("row")
+    expect(rows).to_have_count(3)
+    screenshot(page, "verdict")
+
+
+def test_timing_is_stopped(notebook: Notebook) -> None:
+    line = verdict(notebook.explorer("step"))
+    line.get_by_label("Time it beside another form").select_option("core")
+    stop = line.get_by_role("button", name="Stop")
+    expect(line.get_by_role("progressbar")).to_be_visible()
+    stop.click()
+    expect(line.locator(".note").first).to_have_text(re.compile("^Stopped: nothing was timed."))
+    assert notebook.python("len(steps)") == 1
+    line.get_by_label("Time it beside another form").select_option("core")  # and it can be timed again
+    expect(line.locator(".speed")).to_have_text(SPEED, timeout=30_000)
+    expect(line.locator(".note", has_text="Stopped")).to_have_count(0)
+
+
+def test_a_cell_that_cannot_be_timed_says_why(notebook: Notebook) -> None:
+    line = verdict(notebook.explorer("unfit"))
+    line.get_by_role("button", name="Time it").click()
+    expect(line.locator(".note")).to_have_text(
+        "Not timed: the cell uses an iterator (range_iterator), whose state cannot be restored after each run."
+    )
+    assert notebook.python("next(numbers)") == 1
+
+
+def test_a_page_without_a_kernel_says_so(browser: Browser, tmp_path: Path) -> None:
+    import torch
+
+    with compiler_core.record() as record:
+        compiler_core.compile(lambda x: x.sin() + 1)(torch.ones(3))
+    with open_report(browser, write_report(record, tmp_path / "report.html")) as page:
+        line = verdict(Explorer(page.locator(".cutaway")))
+        expect(line.locator(".whynot")).to_have_text("not timed: this page has no kernel")
+        expect(line.get_by_role("button")).to_have_count(0)
+        expect(line.locator(".parts")).to_have_text(KNOWN)
