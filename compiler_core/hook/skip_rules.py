@@ -63,7 +63,11 @@ def disable_capture(code: types.CodeType) -> None:
     _disabled.add(code)
 
 
-@functools.cache
+_CACHED_FILES = 4096
+"""How many file names' answers are cached: each cell, and each compiled graph, has a new file name."""
+
+
+@functools.lru_cache(_CACHED_FILES)
 def _file_skip_reason(filename: str) -> str:
     """Returns why code of this file is not captured; an empty string if it is."""
     if filename.startswith((_HERE, _MAGICS)):
@@ -84,7 +88,7 @@ def is_runtime(code: types.CodeType) -> bool:
     return code.co_filename.startswith((_HERE, "<eval_with_key>", "<cutaway"))
 
 
-@functools.cache
+@functools.lru_cache(_CACHED_FILES)
 def is_library_file(filename: str) -> bool:
     """Whether a file belongs to PyTorch, the standard library, another skipped package or this compiler."""
     return filename.startswith((_HERE, _TORCH)) or bool(_file_skip_reason(filename))

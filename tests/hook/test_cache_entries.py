@@ -15,6 +15,7 @@ import compiler_core as cc
 from compiler_core.api import compiled_function
 from compiler_core.capture.interpreter import Interpreter
 from compiler_core.guards import GuardSpec
+from compiler_core.hook import skip_rules
 from compiler_core.pipeline.compiled_region import Region
 
 
@@ -62,6 +63,31 @@ def test_memory_stays_flat():
             gc.collect()
             counts.append([sum(issubclass(type(o), kind) for o in gc.get_objects()) for kind in kinds])
     assert all(late <= early for early, late in zip(*counts, strict=True)), counts
+
+
+def test_an_autograd_function_of_the_user_is_freed():
+    class Twice(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 2
+
+        @staticmethod
+        def backward(ctx, grad):
+            return grad * 2
+
+    function = weakref.ref(Twice)
+    cc.compile(lambda x: Twice.apply(x))(torch.ones(2, requires_grad=True)).sum().backward()
+    del Twice
+    cc.reset()
+    gc.collect()
+    assert function() is None
+
+
+def test_the_names_of_generated_files_are_not_kept_for_ever():
+    for number in range(skip_rules._CACHED_FILES + 1):
+        skip_rules.is_library_file(f"<generated {number}>")
+    assert skip_rules.is_library_file.cache_info().currsize == skip_rules._CACHED_FILES
+    assert skip_rules._file_skip_reason.cache_info().currsize == skip_rules._CACHED_FILES
 
 
 def test_what_a_graph_holds_is_freed(helper):

@@ -6,10 +6,10 @@ new values.  And a second backward raises an error if it reaches a node that sav
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 
@@ -69,7 +69,14 @@ def _saved_by(node: Any) -> Iterator[torch.Tensor]:
         yield from tensors_in(value)
 
 
-@functools.cache
+_attributes_by_kind: WeakKeyDictionary[Any, tuple[str, ...]] = WeakKeyDictionary()
+"""A user's `torch.autograd.Function` has its own type of node, which must be freed with it."""
+
+
 def _saved_attributes(kind: Any) -> tuple[str, ...]:
     """Returns the attributes through which nodes of this type show what they saved."""
-    return tuple(name for name in dir(kind) if name.startswith("_saved_") or name == "saved_tensors")
+    found = _attributes_by_kind.get(kind)
+    if found is None:
+        found = tuple(name for name in dir(kind) if name.startswith("_saved_") or name == "saved_tensors")
+        _attributes_by_kind[kind] = found
+    return found
