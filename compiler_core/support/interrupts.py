@@ -10,7 +10,8 @@ raised at any moment:
 * Functions whose exceptions their callers drop: ``random.getstate`` and ``random.setstate``, which PyTorch's frame hook
   calls around our callback (the frame would run with an exception set), the callbacks of weak references, and the
   guards of stock `torch.compile`.  So our handlers stay in place after the callback (`keep_handlers`) and while a
-  record is open (`kept_handlers`), and a signal that arrives there is sent again a moment later.
+  record is open (`kept_handlers`), and a signal that arrives there is sent again a moment later.  So is one that
+  arrives while stock compiles, in a function that C++ code calls to dispatch an operator (`_is_called_from_cpp`).
 """
 
 from __future__ import annotations
@@ -25,16 +26,38 @@ from _thread import start_new_thread
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from threading import get_ident
+from types import CodeType, FunctionType
 from typing import Any
 
 import torch._dynamo.guards
+import torch._dynamo.utils
+import torch._guards
+import torch._library.simple_registry
+import torch.fx.experimental.sym_node
 import torch.multiprocessing.reductions
 import torch.utils.weak
 
 _NAMES = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGALRM", "SIGUSR1", "SIGUSR2", "SIGBREAK")
 _SIGNALS = tuple(getattr(signal, name) for name in _NAMES if hasattr(signal, name))
 _MAIN_THREAD = threading.main_thread().ident or 0
-_RANDOM_STATE = (random.Random.getstate.__code__, random.Random.setstate.__code__)
+
+
+def _codes_of(cls: type) -> Iterator[CodeType]:
+    """Yields the code objects of a class's methods and of the functions that they define."""
+    for method in vars(cls).values():
+        if isinstance(method, FunctionType):
+            yield method.__code__
+            yield from (each for each in method.__code__.co_consts if isinstance(each, CodeType))
+
+
+_CODES_THAT_DROP = frozenset(
+    (
+        *(random.Random.getstate.__code__, random.Random.setstate.__code__),
+        *_codes_of(torch._dynamo.utils.ExactWeakKeyDictionary),
+        *_codes_of(torch.fx._symbolic_trace._Patcher),
+    )
+)
+"""The code of functions whose exceptions are dropped, and of stock's callbacks of weak references."""
 _FILES_THAT_DROP = frozenset(
     function.__code__.co_filename
     for function in (
@@ -46,6 +69,11 @@ _FILES_THAT_DROP = frozenset(
 """The files of finalizers and callbacks of weak references, and of stock's guards."""
 _MAX_DEPTH = 4
 """How many frames are looked at for those that drop exceptions, which call few functions."""
+_FILES_CALLED_FROM_CPP = (torch._library.simple_registry.__file__, torch.fx.experimental.sym_node.__file__)
+"""The files with the rules of dispatch modes, where an exception ends the process, and with the arithmetic of symbolic
+sizes, which C++ functions call that must not throw."""
+_MAX_HELD_S = 0.5
+"""For how long a signal is held while operators are dispatched.  An exception there can leave stock's state broken."""
 _RESEND_S = 0.001
 
 # ---------------------------------------------------------------- while a frame is compiled
@@ -67,6 +95,8 @@ class _SignalState:
         self.depth = 0
         """How many nested blocks defer signals."""
         self.pending: list[int] = []
+        self.arrivals: dict[int, float] = {}
+        """When a signal arrived that is sent again, by its number."""
         self.handlers: dict[int, Callable[[int, Any], Any]] = {}
         """The user's handlers, which `handle` replaces."""
         self.is_installed = False
@@ -79,7 +109,7 @@ class _SignalState:
     def handle(self, number: int, frame: Any) -> None:
         if self.depth:
             self.pending.append(number)
-        elif _is_exception_dropped(frame):
+        elif _is_exception_dropped(frame) or _is_called_from_cpp(frame, self.held_s(number)):
             start_new_thread(_send_again, (number,))  # unlike Thread.start, it does not wait
         else:  # while `immediate_signals`, or while the handlers are kept
             self.restore_handlers()
@@ -88,6 +118,11 @@ class _SignalState:
             finally:
                 if self.kept:
                     self.install_handlers()
+
+    def held_s(self, number: int) -> float:
+        """Returns the seconds since a signal arrived whose handler has not run yet."""
+        now = time.monotonic()
+        return now - self.arrivals.setdefault(number, now)
 
     def enter(self) -> None:
         self.depth += 1
@@ -124,6 +159,7 @@ class _SignalState:
             self.run_handler(number, sys._getframe())
 
     def run_handler(self, number: int, frame: Any) -> None:
+        self.arrivals.pop(number, None)
         try:
             self.handlers[number](number, frame)
         except Exception as error:
@@ -136,7 +172,22 @@ def _is_exception_dropped(frame: Any) -> bool:
     for _ in range(_MAX_DEPTH):
         if frame is None:
             return False
-        if frame.f_code in _RANDOM_STATE or frame.f_code.co_filename in _FILES_THAT_DROP:
+        if frame.f_code in _CODES_THAT_DROP or frame.f_code.co_filename in _FILES_THAT_DROP:
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _is_called_from_cpp(frame: Any, held_s: float) -> bool:
+    """Returns whether stock compiles and C++ code called a frame that must not raise, or, for the first `_MAX_HELD_S`
+    seconds, that dispatches an operator."""
+    if torch._guards.CompileContext.try_get() is None:
+        return False
+    while frame is not None:
+        code = frame.f_code
+        if code.co_filename in _FILES_CALLED_FROM_CPP:
+            return True
+        if code.co_name == "__torch_dispatch__" and held_s < _MAX_HELD_S:
             return True
         frame = frame.f_back
     return False

@@ -10,15 +10,20 @@ import subprocess
 import sys
 import threading
 import time
+import traceback
 import weakref
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from types import CodeType
 from typing import Any, Literal
 
 import pytest
 import torch
 from torch._C._dynamo import guards as cpp
+from torch._dynamo.utils import ExactWeakKeyDictionary
+from torch.fx._symbolic_trace import _Patcher
 
 import compiler_core
 from compiler_core import guards
@@ -307,6 +312,90 @@ def test_while_a_record_is_open_an_interrupt_in_a_finalizer_is_raised_a_moment_l
                 with pytest.raises(KeyboardInterrupt):
                     interrupt_in_a_finalizer()
         assert signal.getsignal(signal.SIGINT) == handler
+
+
+@contextmanager
+def interrupted_in(function: Any) -> Iterator[None]:
+    """Sends SIGINT when `function` is first called in the block; one KeyboardInterrupt must be raised, later."""
+    code: CodeType = function.__code__
+    sent: list[bool] = []
+    raised = None
+
+    def profile(frame: Any, event: str, arg: Any) -> None:
+        if event == "call" and frame.f_code is code and not sent:
+            sent.append(True)
+            signal.raise_signal(signal.SIGINT)
+
+    frame_hook._hide_from_stock(profile.__code__)  # the frame hook calls no callback for it
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with compiler_core.record(engine="torch"):
+            sys.setprofile(profile)
+            yield
+            sys.setprofile(None)
+            time.sleep(5)
+    except KeyboardInterrupt as error:
+        raised = error
+    finally:
+        sys.setprofile(None)
+        signal.signal(signal.SIGINT, before)
+    assert sent
+    assert raised is not None
+    assert code not in [frame.f_code for frame, _ in traceback.walk_tb(raised.__traceback__)]
+
+
+def test_an_interrupt_while_patches_of_the_tracer_are_reverted() -> None:
+    """It would leave functions of PyTorch patched."""
+    names: dict[str, Any] = {"a": 1, "b": 2}
+    patcher = _Patcher()
+    for name in names:
+        patcher.patch(names, name, lambda: 0)
+    with interrupted_in(_Patcher.revert_all_patches):
+        patcher.revert_all_patches()
+    assert names == {"a": 1, "b": 2}
+
+
+def test_an_interrupt_while_stock_frees_what_belongs_to_a_function() -> None:
+    """Python prints and drops what the callback of a weak reference raises."""
+    held, key = ExactWeakKeyDictionary(), Finalized()
+    held[key] = "value"
+    with interrupted_in(ExactWeakKeyDictionary._remove_id):
+        del key
+    assert not held.values
+
+
+INTERRUPTED_STOCK = """
+import pkgutil, sys
+import torch
+from compiler_core.support import interrupts
+from tests.support.test_interrupts import interrupted_in
+
+@torch.compile(backend="aot_eager", dynamic=True)
+def program(x):
+    return (x.cumsum(0) / x.shape[0]).exp().sum()
+
+interrupts._MAX_HELD_S = 60  # a busy machine is slow
+with interrupted_in(pkgutil.resolve_name(sys.argv[1])):
+    program(torch.randn(3, 4))
+assert program(torch.ones(2, 2)).shape == ()
+print("runs on")
+"""
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "torch._library.simple_registry:find_torch_dispatch_rule",
+        "torch.fx.experimental.sym_node:SymNode.wrap_int",
+        "torch._subclasses.fake_tensor:FakeTensorMode.dispatch",
+    ],
+)
+def test_an_interrupt_in_what_cpp_code_calls_while_stock_compiles(name: str) -> None:
+    """Raised in the first of them, it would end the process: the C++ code that calls it must not throw."""
+    command = [sys.executable, "-c", INTERRUPTED_STOCK, name]
+    env = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, env=env, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.stdout == "runs on\n", done.stderr
 
 
 def test_a_handler_that_a_program_sets_while_a_record_is_open_stays() -> None:
