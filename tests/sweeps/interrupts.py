@@ -5,8 +5,8 @@ sends it SIGINT.  Each signal must become one KeyboardInterrupt within a second,
 temporary folder behind.  A process that dies is counted, and a new one continues.
 
 Stock torch.compile itself loses some: its guards drop what is raised in them, and its C++ code ends the process when
-Python code that it calls raises.  ``--engine plain`` counts those.  Under observation there must be none, since a signal
-that arrives at such a moment is held back (`compiler_core/support/interrupts.py`).
+Python code that it calls raises.  ``--engine plain`` counts those.  Under observation there must be none, since a
+signal that arrives at such a moment is held back (`compiler_core/support/interrupts.py`).
 """
 
 from __future__ import annotations
