@@ -4,13 +4,15 @@
     record        context manager that records everything compiled inside it
     explain       compiles one call and returns a summary (an Explanation): graphs, breaks with reasons, guards
     export        returns the one graph of a function, or raises if it has a graph break
+    GraphPass     a function that changes a graph while it is compiled, for the argument `passes` of compile
     disable       makes a function run as plain Python
     graph_break   breaks the graph
     mark_dynamic  makes a dimension of a tensor symbolic from the first compile on
     mark_static   makes a dimension never symbolic
     pin           returns a function that runs one compile without checking guards
     reset         frees everything that was compiled
-    CompileWarning    warns of a failure, after which code runs uncompiled; its subclasses: RefusalWarning, ToolWarning
+    CompileWarning    warns of a failure, after which code runs uncompiled; its subclasses: GraphPassWarning,
+                      RefusalWarning, ToolWarning
     already_compiled  records what PyTorch still has of earlier compiles of stock torch.compile
     read_logs     reads the logs that PyTorch writes under TORCH_TRACE into records
     time          times a call as plain PyTorch, compiled, and compiled by stock torch.compile, side by side
@@ -37,7 +39,8 @@ if TYPE_CHECKING:
     from compiler_core.api.measure import measure
     from compiler_core.api.roofline import roofline
     from compiler_core.api.timing.call import time
-    from compiler_core.errors import CompileWarning, RefusalWarning, ToolWarning
+    from compiler_core.config import GraphPass
+    from compiler_core.errors import CompileWarning, GraphPassWarning, RefusalWarning, ToolWarning
     from compiler_core.records.compare import compare
     from compiler_core.records.queries import added_by_autograd, why_kept, why_static
     from compiler_core.stock.cached_compiles import already_compiled
@@ -46,7 +49,8 @@ if TYPE_CHECKING:
 _EXPORTS = {
     "api.compile": ("compile", "disable", "graph_break", "mark_dynamic", "mark_static", "pin", "record", "reset"),
     "api.explain": ("Explanation", "explain", "export"),
-    "errors": ("CompileWarning", "RefusalWarning", "ToolWarning"),
+    "config": ("GraphPass",),
+    "errors": ("CompileWarning", "GraphPassWarning", "RefusalWarning", "ToolWarning"),
     "stock.cached_compiles": ("already_compiled",),
     "stock.trace_logs": ("read_logs",),
     "api.accuracy": ("check_accuracy",),
@@ -71,8 +75,8 @@ def __dir__() -> list[str]:
 
 
 __all__ = [
-    "CompileWarning", "Explanation", "RefusalWarning", "ToolWarning", "added_by_autograd", "already_compiled",
-    "capture_methods", "check_accuracy", "compare", "compile", "disable", "explain", "export", "graph_break",
-    "mark_dynamic", "mark_static", "measure", "pin", "read_logs", "record", "reset", "roofline", "time", "why_kept",
-    "why_static",
+    "CompileWarning", "Explanation", "GraphPass", "GraphPassWarning", "RefusalWarning", "ToolWarning",
+    "added_by_autograd", "already_compiled", "capture_methods", "check_accuracy", "compare", "compile", "disable",
+    "explain", "export", "graph_break", "mark_dynamic", "mark_static", "measure", "pin", "read_logs", "record", "reset",
+    "roofline", "time", "why_kept", "why_static",
 ]  # fmt: skip

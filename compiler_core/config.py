@@ -5,16 +5,60 @@ from __future__ import annotations
 import os
 import tempfile
 import threading
+import typing
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from compiler_core.errors import MissingTool, UsageError
 from compiler_core.records import Guard
 
 Pairs = tuple[tuple[str, str], ...]
 MODES = ("default", "reduce-overhead")
+
+
+PassPoint = Literal["captured", "joint", "forward", "backward"]
+"""Where a graph pass runs: the graph that it changes."""
+
+
+@dataclass(frozen=True)
+class GraphPass:
+    """A function that changes a graph while it is compiled.
+
+    Args:
+        function: takes an ``fx.GraphModule`` and changes it in place, or returns another one.
+        at: the graph that it takes: ``captured`` (the program's calls of PyTorch), ``joint`` (forward and backward as
+            one graph of ATen operators), ``forward`` or ``backward`` (each half, before it becomes kernels).
+        name: its name in the record, an identifier; that of the function if empty.
+
+    Raises:
+        UsageError: `function` cannot be called, `at` is no such point, or `name` is no identifier.
+
+    Example::
+
+        def drop_dropout(gm):
+            for node in gm.graph.find_nodes(op="call_function", target=torch.nn.functional.dropout):
+                node.replace_all_uses_with(node.args[0])
+                gm.graph.erase_node(node)
+
+        compiled = compiler_core.compile(model, passes=[GraphPass(drop_dropout, at="captured")])
+    """
+
+    function: Callable[[Any], Any]
+    at: PassPoint = "captured"
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        if not callable(self.function):
+            raise UsageError(f"a graph pass is a function that takes a GraphModule, not {self.function!r}")
+        if self.at not in typing.get_args(PassPoint):
+            raise UsageError(f"a graph pass runs at {', '.join(typing.get_args(PassPoint))}, not {self.at!r}")
+        if not self.name:
+            name = getattr(self.function, "__name__", type(self.function).__name__)
+            object.__setattr__(self, "name", name if name.isidentifier() else "graph_pass")
+        if not self.name.isidentifier():
+            raise UsageError(f"the name of a graph pass has letters, digits and _ only: {self.name!r}")
 
 
 @dataclass(frozen=True)
@@ -37,6 +81,7 @@ class Options:
         keep_apart: pairs of names of nodes of the forward or backward graph that must not become one kernel.
         force_fuse: pairs that must become one kernel where that is possible.
         tune: time several block sizes of each Triton kernel on the GPU of this machine, and use the fastest.
+        passes: the user's graph passes (`GraphPass`), in the order in which they run.
 
     Raises:
         UsageError: an option has a wrong type or value.
@@ -56,6 +101,7 @@ class Options:
     keep_apart: Pairs = ()
     force_fuse: Pairs = ()
     tune: bool = False
+    passes: tuple[GraphPass, ...] = ()
 
     def __post_init__(self) -> None:
         if self.dynamic is not None and not isinstance(self.dynamic, bool):
@@ -70,6 +116,10 @@ class Options:
         for name in ("keep_apart", "force_fuse"):
             if not all(isinstance(pair, tuple) and len(pair) == 2 for pair in getattr(self, name)):
                 raise UsageError(f"{name} must be a sequence of pairs of node names, not {getattr(self, name)!r}")
+        if not all(isinstance(each, GraphPass) for each in self.passes):
+            raise UsageError(f"passes must be a sequence of compiler_core.GraphPass, not {self.passes!r}")
+        if len({each.name for each in self.passes}) < len(self.passes):
+            raise UsageError(f"each graph pass needs another name: {', '.join(each.name for each in self.passes)}")
         if self.guard_filter is not None and not callable(self.guard_filter):
             raise UsageError(f"guard_filter must be a function that takes a list of guards, not {self.guard_filter!r}")
         if not isinstance(self.memory_budget, (int, float)) or not 0 <= self.memory_budget <= 1:

@@ -11,11 +11,13 @@ CutawayError        the base class of our errors
   BuildError        a tool (C++ compiler, Triton, ptxas) failed
     MissingTool     a tool is missing, or has no folder to work in
     TimedOut        a tool did not end within the time limit
+  GraphPassError    a graph pass of the user raised, or its result is no graph that can take the place of the one before
   NotCacheable      a graph cannot be stored on disk, since a part of it has no exact text
 
 CompileWarning      a part of the program is not compiled because something failed (see `hook/failures.py`)
   ToolWarning       because of a MissingTool
   RefusalWarning    because of a Refused
+  GraphPassWarning  a graph pass of the user is not applied, because of a GraphPassError
 """
 
 from __future__ import annotations
@@ -88,6 +90,10 @@ class TimedOut(BuildError):
     """A tool did not end within the time limit, and was stopped."""
 
 
+class GraphPassError(CutawayError):
+    """A graph pass of the user raised, or what it returned cannot take the place of the graph before it."""
+
+
 class NotCacheable(CutawayError):
     """A graph is not stored on disk, since a part of it has no exact text.  The message says which part."""
 
@@ -104,6 +110,10 @@ class ToolWarning(CompileWarning):
 
 class RefusalWarning(CompileWarning):
     """A part of the program is not compiled, since compiled code could differ from eager PyTorch.  This is no bug."""
+
+
+class GraphPassWarning(CompileWarning):
+    """A graph pass of the user is not applied; the graph before it is used."""
 
 
 ErrorLocation = tuple[Sequence["ItemId"], tuple[str, int] | None]

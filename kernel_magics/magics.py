@@ -1,7 +1,8 @@
-"""The magics: %%compile, %compile, %explain, %speed and %capture_methods."""
+"""The magics: %%compile, %compile, %explain, %speed, %%graph_pass and %capture_methods."""
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -25,6 +26,7 @@ from kernel_magics.cell.parse import Program, cell_number, parse
 from kernel_magics.display.explanation import explanation
 from kernel_magics.display.record_view import RecordView, make_view, print_line
 from kernel_magics.display.static_html import captures_html
+from kernel_magics.run import graph_passes
 from kernel_magics.run.both import run_both
 from kernel_magics.run.captures import USAGE, capture_expression
 from kernel_magics.run.core import run, run_awaiting
@@ -107,6 +109,28 @@ class CutawayMagics(Magics):
         parse_or_show_error(self.shell, line)
         comparison = capture_expression(self.shell, line)
         display({"text/html": captures_html(comparison), "text/plain": str(comparison)}, raw=True)
+
+    @magic_arguments()
+    @argument("name", nargs="?", help="the name of the pass")
+    @argument("--at", default="captured", help="the graph that it changes: captured, joint, forward or backward")
+    @argument("--remove", metavar="NAME", help="remove a pass")
+    @argument("--remove-all", action="store_true", help="remove all passes")
+    @line_cell_magic
+    @no_var_expand
+    def graph_pass(self, line: str, cell: str | None = None) -> None:
+        """Run this cell, and let %%compile run the function that it defines as a pass over graphs.
+
+        The function takes a torch.fx.GraphModule and changes it, or returns another one. %graph_pass lists the passes.
+        """
+        given = self.graph_pass.parser.parse_args(shlex.split(line))
+        if cell is None:
+            print_line(graph_passes.list_or_remove(given.name, given.remove, given.remove_all))
+            return
+        if not given.name:
+            raise UsageError("%%graph_pass takes the name of the pass: %%graph_pass NAME --at captured")
+        parse_or_show_error(self.shell, cell)
+        if self.shell.run_cell(cell).success:
+            print_line(graph_passes.add(self.shell, given.name, given.at, cell))
 
     def _read(self, magic: Any, line: str) -> tuple[Request, str]:
         """Returns the checked options of a magic's line, and the expression after them."""

@@ -18,6 +18,7 @@ from compiler_core import errors
 from compiler_core.config import MODES
 from kernel_magics.display import export
 from kernel_magics.display.messages import TIMED_FORMS
+from kernel_magics.run import graph_passes
 from kernel_magics.run.request import Request
 from kernel_magics.startup import version_trial
 
@@ -121,6 +122,7 @@ def request(arguments: argparse.Namespace, namespace: Mapping[str, Any]) -> Requ
         measure=arguments.measure,
         check=arguments.check,
         tune=arguments.tune,
+        passes=graph_passes.registered(),
         time=_timed_forms(arguments.time),
     )
 

@@ -12,7 +12,7 @@ PyTorch.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -112,20 +112,26 @@ def output_nodes(graph: fx.Graph) -> list[Any]:
     return list(outputs)
 
 
-def trace_joint(gm: fx.GraphModule, example_inputs: Sequence[Any], compile_: Compile) -> JointGraph:
+def trace_joint(
+    gm: fx.GraphModule,
+    example_inputs: Sequence[Any],
+    compile_: Compile,
+    change: Callable[[fx.GraphModule], fx.GraphModule] | None = None,
+) -> JointGraph:
     """Traces the joint graph of `gm`, in the current grad mode.
 
     Args:
         gm: the captured graph.
         example_inputs: fake tensors or symbolic numbers like the inputs.
         compile_: the record of the compile, which gets the graph.
+        change: the user's passes over the joint graph.
 
     Raises:
         JointRefused: running the joint graph could differ from eager PyTorch.
     """
     with compile_.step("joint"):
         run, traced = _trace(gm, example_inputs)
-        joint = _assemble(run, traced, len(example_inputs))
+        joint = _assemble(run, traced, len(example_inputs), change)
         if joint.has_backward:
             if not torch.is_grad_enabled():
                 raise JointRefused("the graph turns gradients on inside torch.no_grad()")
@@ -179,13 +185,23 @@ def _trace(gm: fx.GraphModule, examples: Sequence[Any]) -> tuple[FunctionalRun, 
         return run, make_fx(joint, decomposition_table=rules, tracing_mode="fake")(*fresh)
 
 
-def _assemble(run: FunctionalRun, traced: fx.GraphModule, primal_count: int) -> JointGraph:
+def _assemble(
+    run: FunctionalRun,
+    traced: fx.GraphModule,
+    primal_count: int,
+    change: Callable[[fx.GraphModule], fx.GraphModule] | None,
+) -> JointGraph:
     primals = tuple(f"primals_{i}" for i in range(1, primal_count + 1))
     tangents = tuple(f"tangents_{i}" for i in range(1, sum(run.plan.differentiable) + 1))
     gm = simplify.copy_graph(traced, primals + tangents)
     _check_writes(gm.graph)
     count = len(run.plan.outputs)
     returned = count - len(run.plan.mutations)
+    simplify.inline_constants(gm)
+    simplify.drop_aliases(gm.graph)
+    if change:
+        simplify.eliminate_dead_code(gm.graph)
+        gm = change(gm)
     views = _simplify(gm, run, count, returned)
     _set_node_roles(gm.graph, count, returned)
     if not tangents:  # under autograd, an input must not be returned as a result
@@ -220,8 +236,6 @@ def _simplify(gm: fx.GraphModule, run: FunctionalRun, count: int, returned: int)
 
     Of the graph's outputs the first `count` are forward outputs, of which the first `returned` are returned.
     """
-    simplify.inline_constants(gm)
-    simplify.drop_aliases(gm.graph)
     try:
         fx_symbols.compute_sizes_from_placeholders(gm.graph)
     except fx_symbols.NoOrigin as error:

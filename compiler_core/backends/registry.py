@@ -22,12 +22,13 @@ from typing import Any
 import torch
 import torch.fx as fx
 
+from compiler_core.backends.graph_changes import differs, record_change
 from compiler_core.config import Options
 from compiler_core.errors import UsageError
 from compiler_core.loops import ir
 from compiler_core.records import Compile
 from compiler_core.support.eager_warnings import warning_emitter
-from compiler_core.support.fx_graphs import graph_module, graph_tensors
+from compiler_core.support.fx_graphs import copy_graph, graph_tensors
 from compiler_core.support.interrupts import immediate_signals
 
 Call = Callable[..., tuple[torch.Tensor, ...]]
@@ -100,7 +101,7 @@ def _inductor(gm: fx.GraphModule, examples: Sequence[torch.Tensor], compile_: Co
         from torch._inductor.compile_fx import compile_fx
 
         with immediate_signals():
-            run: Any = compile_fx(_copy_graph(gm), list(examples))
+            run: Any = compile_fx(copy_graph(gm), list(examples))
         return _with_eager_warnings(_tuple_output(run), gm)
 
 
@@ -109,25 +110,27 @@ _EXTERNAL: dict[str, Backend] = {"eager": _eager, "inductor": _inductor}
 
 def _custom_backend(function: Callable[..., Any]) -> Backend:
     def run(gm: fx.GraphModule, examples: Sequence[torch.Tensor], compile_: Compile, options: Options) -> Call:
-        with compile_.step("backend", backend_name(function, gm)), immediate_signals():
-            return _tuple_output(function(_copy_graph(gm), list(examples)))
+        given, name = copy_graph(gm), backend_name(function, gm)
+        with compile_.step("backend", name), immediate_signals():
+            result = function(given, list(examples))
+        after = _graph_of(result) or given
+        if differs(after, gm):
+            record_change(compile_, gm, after, f"backend.{name if name.isidentifier() else 'function'}")
+        return _tuple_output(result)
 
     return run
+
+
+def _graph_of(result: Any) -> fx.GraphModule | None:
+    """Returns the graph module that a backend returned, as it is or as its method ``forward``."""
+    module = getattr(result, "__self__", result)
+    return module if isinstance(module, fx.GraphModule) else None
 
 
 def boxed_function(gm: fx.GraphModule) -> Callable[[list[Any]], Sequence[Any]]:
     """`gm` as a function of one list."""
     forward = gm.forward
     return lambda inputs: forward(*inputs)
-
-
-def _copy_graph(gm: fx.GraphModule) -> fx.GraphModule:
-    """A copy that a backend may rewrite as it likes."""
-    graph = fx.Graph()
-    graph.output(graph.graph_copy(gm.graph, val_map={}))
-    for node, copied in zip(gm.graph.nodes, graph.nodes, strict=True):
-        copied.meta = dict(node.meta)
-    return graph_module(gm, graph)
 
 
 def _with_eager_warnings(call: Call, gm: fx.GraphModule) -> Call:

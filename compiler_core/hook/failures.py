@@ -4,6 +4,7 @@
     bug       an exception inside the compiler, or a tool that refused our code      CompileWarning
     tool      a tool that builds kernels is missing, or its folder cannot be used    ToolWarning
     refusal   compiled, the code could differ from eager, so it is left as it is     RefusalWarning
+    pass      a graph pass of the user raised or broke the graph, so it is left out  GraphPassWarning
 
 The warning is issued at the user's line.  Python shows it once for each line and text, and applies its filters: with
 ``-W error`` the call raises the warning.  Graph breaks and skipped frames are not failures.
@@ -22,6 +23,8 @@ from typing import Any
 from compiler_core.errors import (
     CompileWarning,
     CutawayError,
+    GraphPassError,
+    GraphPassWarning,
     MissingTool,
     RefusalWarning,
     Refused,
@@ -42,6 +45,7 @@ _COMPILE_TEXTS = {
     "bug": "Cutaway failed to compile this, in the stage {}",
     "tool": "Cutaway cannot build kernels here",
     "refusal": "Cutaway does not compile this, in the stage {}",
+    "pass": "A graph pass was not applied, in the stage {}",
 }
 _RUN_TEXTS = {
     "bug": "What Cutaway compiled here failed as it ran",
@@ -54,9 +58,10 @@ _REMEDIES = {
         "`with compiler_core.record() as record:` and then `record.save('failure.json')`, or --save in a notebook."
     ),
     "tool": "This is said once; the records name every graph that it concerns.",
+    "pass": "strict=True (--strict) raises it, with the traceback of the pass.",
     "refusal": "warnings.filterwarnings('ignore', category=compiler_core.RefusalWarning) silences such notes.",
 }
-_WARNING_CLASSES = {"bug": CompileWarning, "tool": ToolWarning, "refusal": RefusalWarning}
+_WARNING_CLASSES = {"bug": CompileWarning, "tool": ToolWarning, "refusal": RefusalWarning, "pass": GraphPassWarning}
 
 _registries: dict[str, dict[Any, Any]] = {}
 """For each file, Python's registry of the warnings that were shown there already."""
@@ -91,7 +96,7 @@ def report_failure(
     line = compile_._record.line(filename, lineno) if compile_._record else None
     failure = Failure(stage, message, detail, kind, meaning, filename, lineno, line)  # type: ignore[arg-type]
     compile_.failures.append(failure)
-    if strict and kind == "bug":
+    if strict and kind in ("bug", "pass"):
         raise StrictError(f"compile {compile_.id} failed in {stage}: {message}") from error
     warn(failure)
     return failure
@@ -100,6 +105,8 @@ def report_failure(
 def _kind_of(error: BaseException) -> str:
     if isinstance(error, MissingTool):
         return "tool"
+    if isinstance(error, GraphPassError):
+        return "pass"
     return "refusal" if isinstance(error, Refused) else "bug"
 
 

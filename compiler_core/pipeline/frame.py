@@ -42,6 +42,7 @@ from compiler_core.hook.frame_hook import FrameInfo
 from compiler_core.hook.skip_rules import is_library_file
 from compiler_core.pipeline.code_state import CodeKey, CodeState, InstalledCode
 from compiler_core.pipeline.graph import compile_graph
+from compiler_core.pipeline.graph_passes import run_passes
 from compiler_core.records import Compile, GraphBreak, StackLine
 from compiler_core.resume import break_points, eager_fallback, resume_functions
 from compiler_core.resume.break_points import MAX_DEPTH, BreakPoint, StoppedCapture
@@ -191,14 +192,13 @@ class FrameCompile:
     def _compile_graph(self, capture: Capture, outputs: dict[torch.fx.Node, int]) -> Callable[..., Any]:
         graph = capture.finish(outputs)
         record_graph(self.compile, "captured", "captured", graph)
-        inputs = capture.example_inputs()
+        inputs, options = capture.example_inputs(), self.region.options
         with _preserved_state():
-            compiled = compile_graph(graph, inputs, self.compile, self.region.options)
+            graph = run_passes(graph, "captured", self.compile, options)
+            compiled = compile_graph(graph, inputs, self.compile, options)
         name = f"graph_{self.compile.id.replace('/', '_')}"
-        writes_at_once = compiled == graph.forward or callable(self.region.options.backend)
-        return eager_fallback.none_on_failure(
-            graph, compiled, name, self.compile, writes_at_once, self.region.options.strict
-        )
+        writes_at_once = compiled == graph.forward or callable(options.backend)
+        return eager_fallback.none_on_failure(graph, compiled, name, self.compile, writes_at_once, options.strict)
 
     def _resume_code(self, tx: Interpreter, layout: ResumeLayout) -> types.CodeType:
         """Returns the resume function's code for an active frame; it is the same for every compile."""

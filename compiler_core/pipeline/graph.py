@@ -25,6 +25,8 @@ stages of a frame before and after these.
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -33,7 +35,7 @@ import torch.fx as fx
 
 from compiler_core.autograd.autograd_function import GraphCallables, bind_source, write_source
 from compiler_core.autograd.joint import output_nodes, trace_joint
-from compiler_core.autograd.partition import partition
+from compiler_core.autograd.partition import Partitioned, partition
 from compiler_core.backends import registry
 from compiler_core.backends.autotune import tune
 from compiler_core.backends.cuda_graphs import with_replay
@@ -57,6 +59,7 @@ from compiler_core.loops.fuse.rules import fuse
 from compiler_core.loops.lower import lower
 from compiler_core.loops.schedule.multi_pass import split_passes
 from compiler_core.loops.schedule.two_kernel_reduction import split_reductions
+from compiler_core.pipeline.graph_passes import run_passes
 from compiler_core.records import Compile, CudaGraph
 from compiler_core.support.silenced_warnings import silence_warnings, warn_always
 
@@ -121,15 +124,25 @@ def _compile_or_load(
     languages: ir.Languages,
 ) -> Call:
     """Loads the compiled graph from the graph cache, or compiles it and writes it there."""
+    if options.passes:  # their functions have no text that tells whether they are the same
+        return compile_differentiable(
+            gm, example_inputs, compile_, options, _half_compiler(compile_, options, languages)
+        )
     slot = CacheSlot(gm, example_inputs, compile_, options, languages)
     cached = slot.load()
     if cached is not None:
         return cached
 
+    return compile_differentiable(
+        gm, example_inputs, compile_, options, _half_compiler(compile_, options, languages), slot.save
+    )
+
+
+def _half_compiler(compile_: Compile, options: Options, languages: ir.Languages) -> CompileHalf:
     def compile_half(half: fx.GraphModule, which: Which) -> Half:
         return compile_kernels(half, which, compile_, options, languages)
 
-    return compile_differentiable(gm, example_inputs, compile_, options, compile_half, slot.save)
+    return compile_half
 
 
 def compile_differentiable(
@@ -144,14 +157,25 @@ def compile_differentiable(
 
     `keep` is called with the source of the autograd function, its constants and both halves, for the graph cache.
     """
-    joint = trace_joint(gm, example_inputs, compile_)
+    change = functools.partial(run_passes, at="joint", compile_=compile_, options=options) if options.passes else None
+    joint = trace_joint(gm, example_inputs, compile_, change)
     parts = partition(joint, compile_, options.memory_budget, options.memory_curve)
+    parts = _with_passes(parts, compile_, options)
     forward = compile_half(parts.forward, "forward")
     backward = None if parts.backward is None else compile_half(parts.backward, "backward")
     source, constants = write_source(parts, forward, backward, gm, compile_)
     keep(source, constants, forward, backward)
     backward_graph = None if parts.backward is None else parts.backward.forward
     return bind_source(source, constants, GraphCallables(gm, forward, backward, backward_graph), compile_)
+
+
+def _with_passes(parts: Partitioned, compile_: Compile, options: Options) -> Partitioned:
+    """Returns both halves after the user's passes."""
+    if not options.passes:
+        return parts
+    forward = run_passes(parts.forward, "forward", compile_, options)
+    backward = parts.backward and run_passes(parts.backward, "backward", compile_, options)
+    return dataclasses.replace(parts, forward=forward, backward=backward)
 
 
 def compile_kernels(

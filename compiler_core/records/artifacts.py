@@ -27,7 +27,7 @@ Pane = Literal[
     "forward",
     "backward",
     "postgrad",  # stock: the graphs before and after the passes that run after autograd
-    "passes",  # stock: a graph after each pass that changed it
+    "passes",  # a graph after each pass that changed it: the user's passes, and those of stock
     "fusion",  # loops grouped into kernels
     "kernel",  # C++ or Triton source
     "wrapper",  # Python that launches the kernels
@@ -121,8 +121,8 @@ class Failure:
     message: str
     detail: str = ""
     """The traceback, for a bug report."""
-    kind: Literal["bug", "tool", "refusal"] = "bug"
-    """An exception in the compiler, a missing tool, or a reason not to compile."""
+    kind: Literal["bug", "tool", "refusal", "pass"] = "bug"
+    """An exception in the compiler, a missing tool, a reason not to compile, or a graph pass that was left out."""
     meaning: str = ""
     """The consequence for the program, as a sentence."""
     filename: str = ""

@@ -144,6 +144,8 @@ def _failure_title(failure: Failure) -> str:
         return "kernels cannot be built"
     if failure.kind == "refusal":
         return "not done" if has_run else "not compiled"
+    if failure.kind == "pass":
+        return "graph pass not applied"
     return "failed as it ran" if has_run else f"failed in {failure.stage}"
 
 

@@ -47,6 +47,15 @@ def graph_module(root: Any, graph: fx.Graph, name: str = "GraphModule") -> fx.Gr
     return module
 
 
+def copy_graph(gm: fx.GraphModule) -> fx.GraphModule:
+    """Returns a copy with the same metadata, which may be changed."""
+    graph = fx.Graph()
+    graph.output(graph.graph_copy(gm.graph, val_map={}))
+    for node, copied in zip(gm.graph.nodes, graph.nodes, strict=True):
+        copied.meta = dict(node.meta)
+    return graph_module(gm, graph)
+
+
 def _forget_source(filename: str) -> None:
     _loader.eval_cache.pop(filename, None)
     linecache.cache.pop(filename, None)

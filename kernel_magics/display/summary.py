@@ -91,7 +91,12 @@ def headline(record: Record) -> str:
     return f"Cutaway{' of ' + record.title if record.title else ''}: {', '.join(parts)}; compiled in {took:.2f} s"
 
 
-_WHAT_FAILED = {"bug": "failed in", "tool": "a tool is missing for", "refusal": "not compiled, by"}
+_WHAT_FAILED = {
+    "bug": "failed in",
+    "tool": "a tool is missing for",
+    "refusal": "not compiled, by",
+    "pass": "graph pass not applied, in",
+}
 
 
 def _failures(record: Record) -> list[Failure]:

@@ -15,6 +15,7 @@ from kernel_magics.cell import awaiting
 from kernel_magics.cell.parse import Program
 from kernel_magics.display import export
 from kernel_magics.display.record_view import RecordView, print_line, warn_on_error
+from kernel_magics.run import graph_passes
 from kernel_magics.run.cell_timer import CellTimer
 from kernel_magics.run.request import Request, unit_compiler
 from kernel_magics.startup import version_trial
@@ -40,6 +41,7 @@ def _finish_record(record: Record, request: Request, view: RecordView, timer: Ce
     view.stop()
     record.labels |= _cell_labels(record)
     record.notes += _unknown_node_notes(record)
+    record.notes += graph_passes.notes(record, request.passes)
     with warn_on_error("--measure"):
         if request.measure:
             from compiler_core.api.measure import measure

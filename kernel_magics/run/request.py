@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from compiler_core.config import GraphPass
 from compiler_core.records import Record
 from kernel_magics.cell.parse import Unit
 from kernel_magics.display.record_view import warn
@@ -36,6 +37,7 @@ class Request:
     measure: bool = False
     check: bool = False
     tune: bool = False
+    passes: tuple[GraphPass, ...] = ()
     time: tuple[str, ...] | None = None
     """The forms to time besides plain PyTorch and that of the cell; None: nothing is timed."""
 
@@ -46,6 +48,7 @@ class Request:
         given |= {"tune": self.tune, "memory_curve": self.memory_curve, "dynamic": self.dynamic}
         given |= {"mode": self.mode, "options": self.options}
         given |= {name: _pairs_text(getattr(self, name)) or None for name in ("keep_apart", "force_fuse")}
+        given["passes"] = " ".join(f"{each.name}@{each.at}" for each in self.passes) or None
         given["memory_budget"] = self.memory_budget if self.memory_budget < 1 else None
         return {name: str(value) for name, value in given.items() if value not in (None, False)}
 
@@ -84,6 +87,7 @@ def _core_compiler(request: Request, record: Record) -> Callable[[types.Function
             keep_apart=request.keep_apart,
             force_fuse=request.force_fuse,
             tune=request.tune,
+            passes=request.passes,
         )
         return compiled
 

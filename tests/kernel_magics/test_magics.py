@@ -9,6 +9,7 @@ import re
 import signal
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from IPython.utils.capture import capture_output
 import kernel_magics
 from compiler_core.errors import FullGraphError, ToolWarning
 from compiler_core.records import Record
+from kernel_magics.run import graph_passes
 
 
 def run(shell: InteractiveShell, text: str) -> tuple[Any, str, str]:
@@ -374,3 +376,55 @@ def test_wrong_use_of_capture_methods(magics: InteractiveShell, line: str, messa
     result, _, errors = run(magics, f"%capture_methods {line}")
     assert result.error_in_exec is not None
     assert message in errors
+
+
+RELU_IS_ABS = """
+def relu_is_abs(gm):
+    for node in gm.graph.find_nodes(op="call_function", target=torch.relu):
+        node.target = torch.abs
+"""
+
+
+@pytest.fixture
+def no_graph_passes() -> Iterator[None]:
+    yield
+    graph_passes.list_or_remove(None, None, True)
+
+
+@pytest.mark.usefixtures("no_graph_passes")
+def test_graph_pass(magics: InteractiveShell) -> None:
+    _, printed, _ = run(magics, f"%%graph_pass relu_is_abs --at captured\n{RELU_IS_ABS}")
+    assert "%graph_pass --remove relu_is_abs removes it" in printed
+    magics.user_ns["x"] = -torch.ones(3)
+    result, _, _ = run(magics, "%%compile\ntorch.relu(x)")
+    assert torch.equal(result.result, torch.ones(3))
+    record = kernel_magics.last_record()
+    assert [a.name for c in record.compiles for a in c.artifacts if a.pane == "passes"] == ["pass.relu_is_abs"]
+    assert record.options["passes"] == "relu_is_abs@captured"
+    run(magics, "%%compile\ntorch.sin(x)")
+    assert kernel_magics.last_record().notes == ["Graph pass relu_is_abs: it changed nothing in any captured graph."]
+    _, printed, _ = run(magics, "%graph_pass")
+    assert printed == "relu_is_abs: changes the captured graph\n"
+    _, printed, _ = run(magics, "%graph_pass --remove relu_is_abs")
+    assert "No graph passes." in printed
+    assert torch.equal(run(magics, "%%compile\ntorch.relu(x)")[0].result, torch.zeros(3))
+
+
+@pytest.mark.usefixtures("no_graph_passes")
+@pytest.mark.parametrize(
+    ("cell", "message"),
+    [
+        ("%%graph_pass\ndef f(gm): pass", "%%graph_pass takes the name of the pass"),
+        ("%%graph_pass f\nx = 1", "the cell defines no function"),
+        ("%%graph_pass f --at loops\ndef f(gm): pass", "captured, joint, forward, backward, not 'loops'"),
+        ("%%graph_pass f g\ndef f(gm): pass", "unrecognized arguments: g"),
+        ("%graph_pass --remove f", "there is no graph pass 'f'; there are: none"),
+        ("%graph_pass f", "%%graph_pass starts a cell that defines a pass"),
+        ("%%graph_pass a-b\ndef f(gm): pass", "letters, digits and _ only: 'a-b'"),
+        ("%%graph_pass f\n1/0\ndef f(gm): pass", "ZeroDivisionError"),
+    ],
+)
+def test_wrong_use_of_graph_pass(magics: InteractiveShell, cell: str, message: str) -> None:
+    _, printed, errors = run(magics, cell)
+    assert message in printed + errors
+    assert not graph_passes.registered()

@@ -90,7 +90,7 @@ export const PANES: PaneKind[] = [
     modes: [...graph, modes.change],
     empty: stockOnly,
   },
-  { name: "passes", title: "Passes", modes: [...graph, modes.change], empty: stockOnly },
+  { name: "passes", title: "Passes", modes: [...graph, modes.change], empty: noPass },
   { name: "fusion", title: "Fusion", modes: [modes.fusion, modes.textMode("Loops")], empty: noKernel },
   { name: "kernel", title: "Kernels", modes: [modes.textMode()], empty: noKernel },
   { name: "costs", title: "Costs", modes: [modes.costs], empty: noKernel },
@@ -164,6 +164,12 @@ function noGraph(compile: Compile): string {
 /** For artifacts that only stock torch.compile has. */
 function stockOnly(compile: Compile): string {
   return compile.artifacts.length ? "This compile has none: only stock torch.compile with Inductor writes them." : "";
+}
+
+function noPass(compile: Compile): string {
+  return compile.artifacts.length
+    ? "No pass of yours changed a graph of this compile. %%graph_pass NAME makes the function of a cell a pass."
+    : "";
 }
 
 function noKernel(compile: Compile): string {

@@ -23,6 +23,7 @@ export function failuresOf(record: CutawayRecord): CompileFailure[] {
 /** A short description of a failure. */
 export function headline({ kind, stage }: Failure): string {
   if (kind === "tool") return "kernels cannot be built";
+  if (kind === "pass") return "graph pass not applied";
   if (kind === "refusal") return stage === "run" ? "not done" : "not compiled";
   return stage === "run" ? "failed as it ran" : `failed in ${stage}`;
 }

@@ -200,7 +200,7 @@ export interface Failure {
   stage: "capture" | "guards" | "bytecode" | "joint" | "partition" | "lower" | "fuse" | "codegen" | "build" | "backend" | "run";
   message: string;
   detail: string;
-  kind: "bug" | "tool" | "refusal";
+  kind: "bug" | "tool" | "refusal" | "pass";
   meaning: string;
   filename: string;
   lineno: number;
@@ -668,7 +668,7 @@ export const SHAPES: { [type: string]: { [field: string]: Shape } } = {
     stage: { one: ["capture", "guards", "bytecode", "joint", "partition", "lower", "fuse", "codegen", "build", "backend", "run"] },
     message: "string",
     detail: "string",
-    kind: { one: ["bug", "tool", "refusal"] },
+    kind: { one: ["bug", "tool", "refusal", "pass"] },
     meaning: "string",
     filename: "string",
     lineno: "int",
