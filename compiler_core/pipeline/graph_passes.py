@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 import torch.fx as fx
-from torch._guards import detect_fake_mode
+from torch._subclasses.fake_tensor import FakeTensor
 
 from compiler_core.backends.graph_changes import differs, new_nodes, record_change
 from compiler_core.config import GraphPass, Options, PassPoint
@@ -28,6 +28,7 @@ from compiler_core.errors import GraphPassError
 from compiler_core.hook.failures import report_failure
 from compiler_core.records import Compile, Stage
 from compiler_core.support.fx_graphs import copy_graph, record_graph
+from compiler_core.support.tensors import tensors_in
 
 NOT_APPLIED = "The graph before the pass is used: the results are right."
 _STAGES: dict[PassPoint, Stage] = {
@@ -60,25 +61,25 @@ def _run_pass(gm: fx.GraphModule, graph_pass: GraphPass, compile_: Compile, stri
     try:
         with compile_.step(stage, f"pass {graph_pass.name}") as event:
             result = graph_pass.function(copied)
-            changed = _checked(copied if result is None else result, gm, graph_pass.at)
+            changed = checked(copied if result is None else result, gm, graph_pass.at)
             same = not differs(changed, gm)
             event.detail = "changed nothing" if same else "changed the graph"
     except Exception as error:
-        failure = GraphPassError(f"{graph_pass.name}: {_cause(error)}")
+        failure = GraphPassError(f"{graph_pass.name}: {why_failed(error)}")
         failure.__cause__ = error
         report_failure(compile_, stage, failure, meaning=NOT_APPLIED, strict=strict)
         return gm
     return gm if same else changed
 
 
-def _cause(error: Exception) -> str:
+def why_failed(error: Exception) -> str:
     return str(error) if isinstance(error, GraphPassError) else f"{type(error).__name__}: {error}"
 
 
 # ---------------------------------------------------------------- the rules
 
 
-def _checked(result: Any, before: fx.GraphModule, at: PassPoint) -> fx.GraphModule:
+def checked(result: Any, before: fx.GraphModule, at: PassPoint) -> fx.GraphModule:
     """Returns the result of a pass with the values of its nodes; raises GraphPassError if it breaks a rule."""
     if not isinstance(result, fx.GraphModule):
         raise GraphPassError(f"it returned {type(result).__name__}, not a GraphModule or None")
@@ -121,7 +122,8 @@ def _check_call(node: fx.Node, at: PassPoint) -> None:
 
 def _compute_values(gm: fx.GraphModule, new: Sequence[fx.Node]) -> None:
     """Computes ``meta["val"]`` of new nodes, and of those that depend on them, with fake tensors."""
-    fake_mode: Any = detect_fake_mode([n.meta.get("val") for n in gm.graph.nodes])
+    values = [value for n in gm.graph.nodes for value in tensors_in(n.meta.get("val"))]
+    fake_mode = next((value.fake_mode for value in values if isinstance(value, FakeTensor)), None)
     affected = set(new)
     for node in gm.graph.nodes:
         if node in affected or (node.op.startswith("call") and affected.intersection(node.all_input_nodes)):

@@ -82,7 +82,7 @@ def add_origins(node: fx.Node, other: fx.Node) -> None:
 
 def record_graph(compile_: Compile, pane: Pane, name: str, gm: fx.GraphModule) -> Artifact:
     """Adds `gm` to the record (as Python source, nodes and edges) and links its nodes to their origins."""
-    text, spans = graph_text(gm.graph, name)
+    text, spans = graph_text(gm.graph, name.rpartition(".")[2])
     nodes = [describe(node) for node in gm.graph.nodes]
     edges = [[source.name, node.name] for node in gm.graph.nodes for source in node.all_input_nodes]
     artifact = compile_.artifact(pane, name, "python", text, spans, Graph(nodes, edges))

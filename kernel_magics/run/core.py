@@ -41,7 +41,8 @@ def _finish_record(record: Record, request: Request, view: RecordView, timer: Ce
     view.stop()
     record.labels |= _cell_labels(record)
     record.notes += _unknown_node_notes(record)
-    record.notes += graph_passes.notes(record, request.passes)
+    if request.engine == "core":
+        record.notes += graph_passes.notes(record, request.passes)
     with warn_on_error("--measure"):
         if request.measure:
             from compiler_core.api.measure import measure

@@ -37,7 +37,7 @@ def add(shell: Any, name: str, at: Any, cell: str) -> str:
     except WrongUse as error:
         raise UsageError(str(error)) from None
     return (
-        f"Graph pass {name} changes the {at} graph of each cell with %%compile that runs from now on.  "
+        f"Graph pass {name} changes the {at} graph of the %%compile cells that run from now on.\n"
         f"%graph_pass --remove {name} removes it."
     )
 

@@ -62,7 +62,8 @@ def unit_compiler(request: Request, record: Record) -> Callable[[types.FunctionT
     if request.engine == "core":
         return _core_compiler(request, record)
     chosen = {"backend": request.backend, "mode": request.mode, "options": request.options}
-    return stock.unit_compiler(fullgraph=request.fullgraph, dynamic=request.dynamic or None, **chosen)
+    dynamic = request.dynamic or None
+    return stock.unit_compiler(request.passes, fullgraph=request.fullgraph, dynamic=dynamic, **chosen)
 
 
 def _core_compiler(request: Request, record: Record) -> Callable[[types.FunctionType], Unit]:

@@ -4,20 +4,32 @@ from __future__ import annotations
 
 import dis
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
+
+from compiler_core.config import GraphPass
+from kernel_magics.cell.parse import Unit
 
 _UNBOUND = object()
 
 
-def unit_compiler(**options: Any) -> Callable[[types.FunctionType], Callable[[], object]]:
-    """Returns a function that compiles a unit by stock `torch.compile`; options that are None are not passed."""
+def unit_compiler(passes: Sequence[GraphPass] = (), **options: Any) -> Callable[[types.FunctionType], Unit]:
+    """Returns a function that compiles a unit by stock `torch.compile` with the user's graph passes; options that are
+    None are not passed on."""
     import torch
+
+    from compiler_core.pipeline.stock_graph_passes import stock_passes
 
     given = {name: value for name, value in options.items() if value is not None}
 
-    def compile_unit(unit: types.FunctionType) -> Callable[[], object]:
-        return _with_globals_bound(torch.compile(unit, **given), unit)
+    def compile_unit(unit: types.FunctionType) -> Unit:
+        run = _with_globals_bound(torch.compile(unit, **given), unit)
+
+        def run_with_passes() -> object:
+            with stock_passes(passes):
+                return run()
+
+        return run_with_passes if passes else run
 
     return compile_unit
 

@@ -411,6 +411,16 @@ def test_graph_pass(magics: InteractiveShell) -> None:
 
 
 @pytest.mark.usefixtures("no_graph_passes")
+def test_graph_pass_of_stock(magics: InteractiveShell) -> None:
+    run(magics, f"%%graph_pass relu_is_abs\n{RELU_IS_ABS}")
+    magics.user_ns["x"] = -torch.ones(3)
+    result, _, errors = run(magics, "%%compile --engine torch\ntorch.relu(x)")
+    assert torch.equal(result.result, torch.ones(3)), errors
+    names = [a.name for c in kernel_magics.last_record().compiles for a in c.artifacts if a.pane == "passes"]
+    assert "pre_grad_passes.pre_grad_custom_pass" in names
+
+
+@pytest.mark.usefixtures("no_graph_passes")
 @pytest.mark.parametrize(
     ("cell", "message"),
     [

@@ -16,6 +16,7 @@ import compiler_core
 from compiler_core import GraphPass
 from compiler_core.api.compile import record_of
 from compiler_core.errors import StrictError, UsageError
+from compiler_core.pipeline.stock_graph_passes import stock_passes
 
 aten = torch.ops.aten
 BACKENDS = (None, "aot_eager")
@@ -114,6 +115,7 @@ def test_new_nodes_come_from_those_that_they_replace() -> None:
     (compile_,) = record_of(compiled).compiles
     edges = [edge for edge in compile_.edges if edge.rule == "pass.sine_to_two_nodes"]
     sources = {edge.made.partition("#")[2]: [s.partition("#")[2] for s in edge.sources] for edge in edges}
+    assert "def sine_to_two_nodes(" in compile_.find("pass.sine_to_two_nodes").text
     assert sources["silu"] == sources["mul"] == ["sin"]
     assert sources["add"] == ["add"]
 
@@ -207,6 +209,36 @@ def test_a_pass_that_fails_is_left_out(function: Any, at: Any, message: str) -> 
     assert all(c.outcome == "compiled" for c in record.compiles)
     with pytest.raises(StrictError, match=message), warnings.catch_warnings():
         values(compiler_core.compile(plain, passes=[GraphPass(function, at)], strict=True))
+
+
+STOCK: list[tuple[Any, Any, Callable[[torch.Tensor], torch.Tensor], float]] = [
+    (without_dropout, "captured", torch.sin, 1),
+    (sine_to_silu, "joint", F.silu, 1),
+    (double_gradients, "backward", torch.sin, 2),
+]
+
+
+@pytest.mark.parametrize(("function", "at", "expected", "factor"), STOCK)
+def test_stock(function: Any, at: Any, expected: Any, factor: float) -> None:
+    passes = [GraphPass(without_dropout), *([GraphPass(function, at)] if function is not without_dropout else [])]
+    torch._dynamo.reset()
+    with stock_passes(passes), warnings.catch_warnings():
+        warnings.simplefilter("error", compiler_core.GraphPassWarning)
+        got = values(torch.compile(program))
+    x, w = inputs()
+    plain = values(lambda x, w: torch.relu(x @ w).sin().sum())
+    torch.testing.assert_close(got, [expected(torch.relu(x @ w)).sum().detach(), *(factor * g for g in plain[1:])])
+
+
+@pytest.mark.parametrize(("function", "at"), [(raises, "joint"), (returns_nothing, "captured"), (writes, "joint")])
+def test_stock_leaves_out_a_pass_that_fails(function: Any, at: Any) -> None:
+    def plain(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return torch.relu(x @ w).sin().sum()
+
+    torch._dynamo.reset()
+    with stock_passes([GraphPass(function, at)]), pytest.warns(compiler_core.GraphPassWarning, match="was not applied"):
+        got = values(torch.compile(plain))
+    torch.testing.assert_close(got, values(plain))
 
 
 def test_a_pass_that_changes_nothing_is_no_artifact() -> None:

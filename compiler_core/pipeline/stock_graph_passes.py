@@ -1,0 +1,98 @@
+"""Runs the user's graph passes in stock torch.compile, by the hooks that Inductor has for them.
+
+    captured             pre_grad_custom_pass
+    joint                joint_custom_post_pass
+    forward, backward    post_grad_custom_post_pass, which gets both
+
+The rules are those of `graph_passes`, and a pass must change the graph in place.  It runs on a copy first: if that
+fails, the graph stays as it is and a warning says why.  Inductor keeps no compiled graph on disk while passes are set.
+"""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch.fx as fx
+
+from compiler_core.config import GraphPass
+from compiler_core.errors import GraphPassWarning
+from compiler_core.pipeline.graph_passes import NOT_APPLIED, checked, why_failed
+from compiler_core.support.fx_graphs import copy_graph
+
+_HOOKS = {
+    "pre_grad_custom_pass": ("captured",),
+    "joint_custom_post_pass": ("joint",),
+    "post_grad_custom_post_pass": ("forward", "backward"),
+}
+
+
+@contextmanager
+def stock_passes(passes: Sequence[GraphPass]) -> Iterator[None]:
+    """Within the block, what stock torch.compile compiles with Inductor goes through these passes."""
+    if not passes:
+        yield
+        return
+    import torch._inductor.config as config
+    from torch._inductor.custom_graph_pass import CustomGraphPass
+
+    class Hook(CustomGraphPass):
+        """Runs the passes at one point of Inductor's."""
+
+        def __init__(self, points: Sequence[str]) -> None:
+            self._passes = [each for each in passes if each.at in points]
+
+        def __call__(self, graph: fx.Graph) -> None:
+            is_backward = any(n.name.startswith("tangents") for n in graph.find_nodes(op="placeholder"))
+            for each in self._passes:
+                if each.at in ("captured", "joint") or (each.at == "backward") == is_backward:
+                    _run_pass(graph.owning_module, each)  # type: ignore[arg-type]
+
+        def uuid(self) -> Any:
+            return None  # no cache
+
+    hooks = {name: Hook(points) for name, points in _HOOKS.items() if any(each.at in points for each in passes)}
+    patch: Any = config.patch
+    cache_log = logging.getLogger("torch._inductor.codecache")
+    cache_log.addFilter(_says_more_than_no_cache)
+    try:
+        with patch(hooks):
+            yield
+    finally:
+        cache_log.removeFilter(_says_more_than_no_cache)
+
+
+def _says_more_than_no_cache(record: logging.LogRecord) -> bool:
+    """Whether a message of Inductor's cache is not that a custom pass has no id, which is meant."""
+    return "does not implement uuid()" not in record.getMessage()
+
+
+def _run_pass(gm: fx.GraphModule, graph_pass: GraphPass) -> None:
+    """Runs a pass on a copy of the graph and, if that succeeds, on the graph itself."""
+    before, trial = _copy(gm), _copy(gm)
+    try:
+        result = graph_pass.function(trial)
+        checked(trial if result is None else result, before, graph_pass.at)
+        if result not in (None, trial):
+            raise TypeError("for stock torch.compile, a pass must change the graph in place")
+    except Exception as error:
+        message = f"A graph pass was not applied: {graph_pass.name}: {why_failed(error)}\n  {NOT_APPLIED}"
+        warnings.warn(message, GraphPassWarning, stacklevel=2)
+        return
+    graph_pass.function(gm)
+    if graph_pass.at == "captured":  # traced again, which computes the values
+        gm.recompile()
+    else:
+        checked(gm, before, graph_pass.at)
+
+
+def _copy(gm: fx.GraphModule) -> fx.GraphModule:
+    """Copies a graph; Dynamo's get their values where graphs of ATen operators have them."""
+    copied = copy_graph(gm)
+    for node in copied.graph.nodes:
+        if "example_value" in node.meta:
+            node.meta["val"] = node.meta["example_value"]
+    return copied
