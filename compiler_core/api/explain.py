@@ -69,7 +69,8 @@ class Explanation:
                 lines.append(f"guards of {compile_.id}: {len(compile_.guards)}, {microseconds:.2f} us a call")
         for break_, reason in zip(self._breaks, self.break_reasons, strict=True):
             text = self.record.line_text(break_.line)
-            lines.append(f"break in {break_.compiles[0]} at {break_.filename}:{break_.lineno}  {text}")
+            where = f"in {break_.compiles[0]} at " if break_.compiles else "at "
+            lines.append(f"break {where}{break_.filename}:{break_.lineno}  {text}")
             lines += [f"    {reason}", f"    hint: {break_.advice}"]
         return "\n".join(lines)
 
