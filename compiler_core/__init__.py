@@ -3,7 +3,7 @@
     compile       compiles a function or module; a decorator or a call, as torch.compile
     record        context manager that records everything compiled inside it
     explain       compiles one call and returns a summary (an Explanation): graphs, breaks with reasons, guards
-    export        returns the one graph of a function, or raises if it has a graph break
+    export        returns the one graph of a call as a module with its signature, or raises if it has a graph break
     GraphPass     a function that changes a graph while it is compiled, for the argument `passes` of compile
     disable       makes a function run as plain Python
     graph_break   breaks the graph
@@ -35,7 +35,8 @@ if TYPE_CHECKING:
     from compiler_core.api.accuracy import check_accuracy
     from compiler_core.api.capture_methods import capture_methods
     from compiler_core.api.compile import compile, disable, graph_break, mark_dynamic, mark_static, pin, record, reset
-    from compiler_core.api.explain import Explanation, explain, export
+    from compiler_core.api.explain import Explanation, explain
+    from compiler_core.api.export import export
     from compiler_core.api.measure import measure
     from compiler_core.api.roofline import roofline
     from compiler_core.api.timing.call import time
@@ -48,7 +49,8 @@ if TYPE_CHECKING:
 
 _EXPORTS = {
     "api.compile": ("compile", "disable", "graph_break", "mark_dynamic", "mark_static", "pin", "record", "reset"),
-    "api.explain": ("Explanation", "explain", "export"),
+    "api.explain": ("Explanation", "explain"),
+    "api.export": ("export",),
     "config": ("GraphPass",),
     "errors": ("CompileWarning", "GraphPassWarning", "RefusalWarning", "ToolWarning"),
     "stock.cached_compiles": ("already_compiled",),

@@ -1,4 +1,4 @@
-"""Explains one call of a function: its graphs, graph breaks and guards; exports its graph."""
+"""Explains one call of a function: its graphs, graph breaks and guards."""
 
 from __future__ import annotations
 
@@ -120,29 +120,3 @@ def graph_collector() -> tuple[list[torch.fx.GraphModule], Callable[..., Any]]:
         return gm.forward
 
     return graphs, collect
-
-
-def export(fn: Any, *args: Any, **kwargs: Any) -> torch.fx.GraphModule:
-    """Returns the one graph of `fn` for these arguments.
-
-    The graph takes the tensors that `fn` reads, in the order of ``graph.placeholders``.
-
-    Args:
-        fn: anything that `compile` accepts.
-        args, kwargs: the arguments of one call, which is run.
-
-    Raises:
-        FullGraphError: `fn` has a graph break for these arguments.
-        UsageError: the call has no tensor operations, or `fn` cannot be compiled.
-
-    Example::
-
-        graph = compiler_core.export(f, torch.randn(8))
-        graph.print_readable()
-    """
-    graphs, backend = graph_collector()
-    with record(title="export"):
-        compile(fn, backend=backend, fullgraph=True, strict=True)(*args, **kwargs)
-    if not graphs:
-        raise UsageError("nothing to export: the call has no tensor operations")
-    return graphs[0]
