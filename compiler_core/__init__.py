@@ -10,6 +10,7 @@
     mark_dynamic  makes a dimension of a tensor symbolic from the first compile on
     mark_static   makes a dimension never symbolic
     pin           returns a function that runs one compile without checking guards
+    Dispatcher    runs one of a function's compiles, which you choose; says whether its guards hold
     reset         frees everything that was compiled
     CompileWarning    warns of a failure, after which code runs uncompiled; its subclasses: GraphPassWarning,
                       RefusalWarning, ToolWarning
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from compiler_core.api.explain import Explanation, explain
     from compiler_core.api.export import export
     from compiler_core.api.measure import measure
+    from compiler_core.api.pin import Dispatcher
     from compiler_core.api.roofline import roofline
     from compiler_core.api.timing.call import time
     from compiler_core.config import GraphPass
@@ -58,6 +60,7 @@ _EXPORTS = {
     "api.accuracy": ("check_accuracy",),
     "api.capture_methods": ("capture_methods",),
     "api.measure": ("measure",),
+    "api.pin": ("Dispatcher",),
     "api.roofline": ("roofline",),
     "api.timing.call": ("time",),
     "records.compare": ("compare",),
@@ -77,7 +80,7 @@ def __dir__() -> list[str]:
 
 
 __all__ = [
-    "CompileWarning", "Explanation", "GraphPass", "GraphPassWarning", "RefusalWarning", "ToolWarning",
+    "CompileWarning", "Dispatcher", "Explanation", "GraphPass", "GraphPassWarning", "RefusalWarning", "ToolWarning",
     "added_by_autograd", "already_compiled", "capture_methods", "check_accuracy", "compare", "compile", "disable",
     "explain", "export", "graph_break", "mark_dynamic", "mark_static", "measure", "pin", "read_logs", "record", "reset",
     "roofline", "time", "why_kept", "why_static",

@@ -1,15 +1,22 @@
-"""Pins a compile: a function that runs it without checking guards."""
+"""Runs a compile without checking guards: a function that runs one, and a dispatcher to any of them."""
 
 from __future__ import annotations
 
 import functools
+import inspect
 import types
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Protocol
 
-from compiler_core.api.compiled_function import region_of, with_code
+import torch
+
+from compiler_core.api.compiled_function import is_compiled, region_of, with_code
 from compiler_core.api.compiled_module import CompiledModule
 from compiler_core.errors import UsageError
-from compiler_core.pipeline.code_state import InstalledCode
+from compiler_core.stock.cached_compiles import python_function
+from compiler_core.stock.hooks.torch_internals import cache_entries
 
 
 def pin(compiled: Any, compile_id: str | None = None) -> Any:
@@ -20,11 +27,13 @@ def pin(compiled: Any, compile_id: str | None = None) -> Any:
     guards.  Later compiles and `reset` do not affect the result.
 
     Args:
-        compiled: a function, method, module or partial that `compile` returned, after its first call.
+        compiled: a function, method, module or partial that `compile` returned, after its first call; or a function or
+            module that ``torch.compile`` returned, whose compile has no graph break.
         compile_id: the compile to pin, such as ``0/1``; required if there are several.
 
     Raises:
-        UsageError: there is no such compile, or there are several and `compile_id` is not given.
+        UsageError: there is no such compile, or there are several and `compile_id` is not given, or it is one of stock
+            with a graph break.
 
     Example::
 
@@ -39,17 +48,132 @@ def pin(compiled: Any, compile_id: str | None = None) -> Any:
         return functools.partial(pin(compiled._compiled_forward, compile_id), compiled._orig_mod)
     if isinstance(compiled, types.MethodType):
         return types.MethodType(pin(compiled.__func__, compile_id), compiled.__self__)
-    region = region_of(compiled)
-    chosen = _chosen(region.installed(), compile_id, getattr(compiled, "__name__", "the function"))
-    fn = compiled.__wrapped__
+    if is_compiled(compiled):
+        fn, region = compiled.__wrapped__, region_of(compiled)
+        chosen = _chosen(region.installed(), compile_id, getattr(compiled, "__name__", "the function"))
+        return _pinned(compiled, fn, chosen, region.wrap_pinned)
+    fn = python_function(compiled)
+    if not cache_entries(fn.__code__):
+        raise UsageError(f"{fn.__name__} was not made by compiler_core.compile, and torch.compile has no compile of it")
+    chosen = _chosen(_stock_codes(fn), compile_id, fn.__name__)
+    pinned = _pinned(fn, fn, chosen, None)
+    bound = getattr(compiled, "_orig_mod", compiled if isinstance(compiled, torch.nn.Module) else None)
+    return pinned if bound is None else functools.partial(pinned, bound)
+
+
+class Code(Protocol):
+    """One compile of a function: of ours (`InstalledCode`), or of stock."""
+
+    @property
+    def id(self) -> str: ...
+
+    @property
+    def replacement(self) -> types.CodeType: ...
+
+    @property
+    def breaks(self) -> bool: ...
+
+    @property
+    def manager(self) -> Any: ...
+
+
+@dataclass(frozen=True)
+class _StockCode:
+    """An entry of Dynamo's cache."""
+
+    id: str
+    replacement: types.CodeType
+    breaks: bool
+    manager: Any
+
+
+def _stock_codes(fn: types.FunctionType) -> list[_StockCode]:
+    """Returns the compiles of stock, oldest first."""
+    return [
+        _StockCode(
+            str(entry.compile_id),
+            entry.code,
+            any(name.startswith("__resume_at") for name in entry.code.co_names),
+            entry.guard_manager,
+        )
+        for entry in reversed(cache_entries(fn.__code__))
+    ]
+
+
+def _pinned(compiled: Any, fn: types.FunctionType, chosen: Code, wrap: Callable[..., Any] | None) -> Any:
+    """Returns a function that runs a compile; `wrap` is for one with graph breaks, whose rest checks its guards."""
     if chosen.breaks:
-        return functools.wraps(compiled)(region.wrap_pinned(with_code(fn, chosen.replacement)))
+        if wrap is None:
+            raise UsageError(f"compile {chosen.id} of {fn.__name__} has a graph break; of stock, only whole graphs")
+        return functools.wraps(compiled)(wrap(with_code(fn, chosen.replacement)))
     # The file name tells other compiled functions that call this one not to capture it.
     code = chosen.replacement.replace(co_filename=f"<cutaway {fn.__name__} {chosen.id}>")
     return functools.wraps(compiled)(with_code(fn, code))
 
 
-def _chosen(found: list[InstalledCode], compile_id: str | None, name: str) -> InstalledCode:
+class Dispatcher:
+    """Calls a compiled function by the compile that you choose, in the place of guards.
+
+    Args:
+        compiled: what `compiler_core.compile` or ``torch.compile`` returned, after its first call.
+
+    Raises:
+        UsageError: `compiled` is something else, or it has no compile yet.
+
+    Example::
+
+        dispatcher = compiler_core.Dispatcher(compiled)
+        dispatcher.failing_guard(0, x)             # None: compile 0 is right for x
+        with dispatcher.dispatch_to_code(0):
+            dispatcher(x)                          # checks no guards
+        dispatcher(x)                              # checks them
+    """
+
+    def __init__(self, compiled: Any) -> None:
+        self._compiled = self._target = compiled
+        if is_compiled(getattr(compiled, "_compiled_forward", compiled)):
+            function = getattr(compiled, "_compiled_forward", compiled)
+            self._function = function.__wrapped__
+            self._codes: list[Code] = list(region_of(function).installed())
+        else:
+            self._function = python_function(compiled)
+            self._codes = list(_stock_codes(self._function))
+        if not self._codes:
+            raise UsageError(f"{self._function.__name__} has no compile yet: call it first")
+        self._pinned = [pin(compiled, code.id) for code in self._codes]
+
+    @property
+    def compiled_codes(self) -> list[types.CodeType]:
+        """The code of each compile, the oldest first."""
+        return [code.replacement for code in self._codes]
+
+    @contextmanager
+    def dispatch_to_code(self, index: int) -> Iterator[None]:
+        """Within the block, calls run compile `index` without guards; you promise that it is right for them."""
+        before, self._target = self._target, self._pinned[index]
+        try:
+            yield
+        finally:
+            self._target = before
+
+    def failing_guard(self, index: int, *args: Any, **kwargs: Any) -> str | None:
+        """Returns the first guard of compile `index` that does not hold for these arguments, or None: it is right."""
+        module = getattr(self._compiled, "_orig_mod", None)
+        bound = inspect.signature(self._function).bind(*([] if module is None else [module]), *args, **kwargs)
+        bound.apply_defaults()
+        cells = zip(self._function.__code__.co_freevars, self._function.__closure__ or (), strict=True)
+        variables = {**bound.arguments, **{name: cell.cell_contents for name, cell in cells}}
+        root = self._codes[index].manager.root
+        if root.check(variables):
+            return None
+        parts = root.check_verbose(variables).verbose_code_parts
+        return parts[0].partition("  #")[0].strip() if parts else "a guard"
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._target(*args, **kwargs)
+
+
+def _chosen(found: Sequence[Code], compile_id: str | None, name: str) -> Code:
     if not found:
         raise UsageError(f"{name} has no compile to pin: call it first, with arguments like those to come")
     ids = ", ".join(each.id for each in found)

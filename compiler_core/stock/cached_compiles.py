@@ -44,7 +44,7 @@ def already_compiled(fn: Any) -> Record:
         compiled(x)
         print(compiler_core.already_compiled(f).compiles[0].guards)
     """
-    function = _python_function(fn)
+    function = python_function(fn)
     record = Record(engine="torch", title=f"{function.__name__}, compiled already")
     record.versions["torch"] = torch.__version__
     builder = RecordBuilder(record, time.time_ns())
@@ -59,12 +59,13 @@ def already_compiled(fn: Any) -> Record:
     return record
 
 
-def _python_function(fn: Any) -> types.FunctionType:
+def python_function(fn: Any) -> types.FunctionType:
+    """Returns the Python function behind a function, method or module; UsageError for anything else."""
     if isinstance(fn, torch.nn.Module):
         fn = getattr(fn, "_orig_mod", fn).forward
     fn = innermost_fn(getattr(fn, "__func__", fn))
     if not isinstance(fn, types.FunctionType):
-        raise UsageError(f"already_compiled takes a function, a method or an nn.Module, not a {type(fn).__name__}")
+        raise UsageError(f"this takes a function, a method or an nn.Module, not a {type(fn).__name__}")
     return fn
 
 

@@ -185,3 +185,82 @@ def test_a_filter_with_a_wrong_result(answer):
 def test_a_filter_that_is_not_callable():
     with pytest.raises(UsageError, match="guard_filter"):
         cc.compile(scaled, guard_filter=[True])
+
+
+# ---------------------------------------------------------------- a dispatcher
+
+
+class Scaled(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.factor = 2
+
+    def forward(self, x, *, shift=1.0):
+        return x * self.factor + shift
+
+
+def stock(fn):
+    torch._dynamo.reset()
+    return torch.compile(fn, backend="eager", dynamic=False)
+
+
+@pytest.mark.parametrize("compile_", [functools.partial(cc.compile, backend="eager", dynamic=False), stock])
+@pytest.mark.parametrize("make", [Scaled, lambda: scaled], ids=["module", "function"])
+def test_a_dispatcher_runs_the_code_that_was_chosen(compile_, make):
+    plain = make()
+    compiled = compile_(plain)
+    short, long = torch.ones(2), torch.ones(3)
+    compiled(short), compiled(long)
+    dispatcher = cc.Dispatcher(compiled)
+    assert len(dispatcher.compiled_codes) == 2
+    assert [dispatcher.failing_guard(i, x) is None for i in (0, 1) for x in (short, long)] == [True, False, False, True]
+    assert "size mismatch" in dispatcher.failing_guard(0, long)
+    with dispatcher.dispatch_to_code(0):
+        assert torch.equal(dispatcher(short), plain(short))
+        with dispatcher.dispatch_to_code(1):
+            assert torch.equal(dispatcher(long), plain(long))
+        assert torch.equal(dispatcher(short), plain(short))
+    assert torch.equal(dispatcher(long), plain(long))
+
+
+@pytest.mark.parametrize("compile_", [cc.compile, stock])
+def test_a_pinned_call_that_would_be_wrong_is_noticed(compile_):
+    module = Scaled()
+    compiled = compile_(module)
+    x = torch.ones(2)
+    compiled(x)
+    dispatcher = cc.Dispatcher(compiled)
+    module.factor = 5
+    with dispatcher.dispatch_to_code(0):
+        assert torch.equal(dispatcher(x), x * 2 + 1)  # wrong, as promised
+    assert "factor" in dispatcher.failing_guard(0, x)
+    assert torch.equal(dispatcher(x), x * 5 + 1)
+
+
+def test_stock_compiles_can_be_pinned():
+    compiled = stock(scaled)
+    x = torch.ones(2)
+    want = compiled(x)
+    pinned = cc.pin(compiled)
+    assert torch.equal(pinned(x), want)
+    assert torch.equal(pinned(torch.ones(5)), torch.full((5,), 7.0))
+    module = stock(Scaled())
+    module(x)
+    assert torch.equal(cc.pin(module)(x), x * 2 + 1)
+
+
+def test_a_stock_compile_with_a_break_cannot_be_pinned():
+    def program(x):
+        y = x + 1
+        print(end="")
+        return y * 2
+
+    compiled = stock(program)
+    compiled(torch.ones(2))
+    with pytest.raises(UsageError, match="has a graph break; of stock, only whole graphs"):
+        cc.pin(compiled)
+
+
+def test_a_dispatcher_needs_a_compile():
+    with pytest.raises(UsageError, match="scaled has no compile yet: call it first"):
+        cc.Dispatcher(cc.compile(scaled))
