@@ -1,0 +1,82 @@
+"""The notebook of questions, run from top to bottom in a new kernel: its answers hold."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+
+from kernel_magics import demo
+
+pytestmark = pytest.mark.slow
+
+NOTEBOOK = Path(__file__).parents[2] / "notebooks" / "01_questions.ipynb"
+
+
+@pytest.fixture(scope="module")
+def printed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The text that each cell printed, by the cell's id."""
+    copy = tmp_path_factory.mktemp("questions") / NOTEBOOK.name
+    copy.write_bytes(NOTEBOOK.read_bytes())
+    return {cell["id"]: _text(cell) for cell in demo.execute(copy) if cell["cell_type"] == "code"}
+
+
+def _text(cell: Any) -> str:
+    texts = (o.get("text") or o.get("data", {}).get("text/plain", "") for o in cell["outputs"])
+    return "".join(texts)
+
+
+def test_the_committed_notebook_has_no_outputs() -> None:
+    cells = [c for c in nbformat.read(NOTEBOOK, as_version=4).cells if c.cell_type == "code"]
+    assert not any(c.outputs or c.execution_count for c in cells)
+
+
+def test_guards(printed: dict[str, str]) -> None:
+    found = re.match(r"(\d+) guards, checked together in [\d.]+ microseconds", printed["guards-table"])
+    assert found is not None
+    assert int(found[1]) > 100
+    assert "for f in self.fs:" in printed["guards-table"]
+
+
+def test_calls_without_guards(printed: dict[str, str]) -> None:
+    names = re.findall(r"^(.*?) +[\d.]+ s for 10,000 calls$", printed["dispatch-times"], re.MULTILINE)
+    assert names == ["eager", "stock, guarded", "ours, guarded", "ours, no guards"]
+    assert "would be wrong now: the attributes of L['self'].fs.7" in printed["dispatch-wrong"]
+    assert "without guards 2.0, with guards 3.0, eager 3.0" in printed["dispatch-wrong"]
+
+
+def test_capture_methods(printed: dict[str, str]) -> None:
+    branch, scipy = printed["capture-branch-compare"], printed["capture-scipy-compare"]
+    assert re.search(r"torch\.jit\.trace +silently wrong", branch)
+    assert re.search(r"torch\.fx\.symbolic_trace +error", branch)
+    assert re.search(r"compiler_core\.compile +right +3 ", branch)
+    assert re.search(r"torch\.jit\.trace +silently wrong", scipy)
+    assert re.search(r"torch\.jit\.script +error", scipy)
+    assert re.search(r"compiler_core\.compile +right", scipy)
+
+
+def test_passes(printed: dict[str, str]) -> None:
+    text = printed["passes-check"]
+    assert "['pass.drop_dropout', 'before.tanh_for_erf', 'pass.tanh_for_erf']" in text
+    assert "['Graph pass no_sines: it changed nothing in any joint graph.']" in text
+    (error,) = re.findall(r"error function: ([\d.]+) from the exact", text)
+    assert 0 < float(error) < 0.05
+
+
+def test_backends(printed: dict[str, str]) -> None:
+    assert printed["backends-own"].splitlines() == [
+        "eager      ['captured']",
+        "aot_eager  ['captured', 'joint', 'forward']",
+        "cpp        ['captured', 'joint', 'forward', 'forward.cpp', 'backward.cpp']",
+        "4 operations",
+        "counting   ['captured']",
+    ]
+
+
+def test_breaks(printed: dict[str, str]) -> None:
+    assert "if b.sum() < 0:" in printed["breaks-explain"]
+    assert printed["breaks-forbid"].count("the graph must break: data-dependent branch") == 2
+    assert "self_0_weight" in printed["breaks-export"]
