@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -11,17 +10,16 @@ import anywidget
 import traitlets
 
 from compiler_core.errors import UsageError
-from compiler_core.records import Compile, Event, Frame, Record
+from compiler_core.records import Compile, Event, Record
 from kernel_magics.display import messages, outputs
 from kernel_magics.display.assets import asset
 from kernel_magics.display.messages import MAX_PANES, PANES, TIMED_FORMS
 from kernel_magics.display.packing import pack
+from kernel_magics.display.progress import Progress
 from kernel_magics.display.record_view import RecordView
 from kernel_magics.display.timing_requests import TimeForms, TimingRequests
 
 MIME = "application/vnd.cutaway.record+json"
-
-_MAX_STEPS_SHOWN = 14
 
 
 class Explorer(anywidget.AnyWidget):
@@ -150,20 +148,15 @@ class Explorer(anywidget.AnyWidget):
 
     def follow(self, record: Record) -> Callable[[], None]:
         """Shows each step of `record` as it happens; returns a function that stops this."""
-        done: deque[dict[str, Any]] = deque(maxlen=_MAX_STEPS_SHOWN)
-        frames: dict[int, Frame] = {}
+        progress = Progress(record)
 
         def on_event(compile_: Compile, event: Event) -> None:
-            if event.end is not None:
-                done.append(_step(event))
-            frames.update((frame.id, frame) for frame in record.frames[len(frames) :])
-            frame = frames.get(compile_.frame)
-            self.progress = _progress(record.clock(), compile_, frame.name if frame else "", event, list(done))
+            self.progress = progress.after(compile_, event)
 
         return record.listen(on_event)
 
     def on_cancel(self, callback: Callable[[], None]) -> None:
-        """Calls `callback` when the Cancel button is pressed, possibly on another thread."""
+        """Calls `callback` when the button Stop is pressed, possibly on another thread."""
 
         def received(_: Explorer, content: dict[str, Any], __: list[Any]) -> None:
             if content == messages.CANCEL:
@@ -213,24 +206,7 @@ def _reply_on_requesting_subshell(comm: Any) -> None:
 
     The page requests a subshell where the kernel has them, so that messages arrive while the main thread runs a cell.
     ipykernel 7.4 and later deliver them instead to the thread that sent the last message.  Here that is the thread
-    that compiles, on which Cancel would wait for the compile that it should stop.
+    that compiles, on which Stop would wait for the compile that it should stop.
     """
     if hasattr(comm, "_reply_subshell_for"):
         comm._reply_subshell_for = lambda data, asked_for: asked_for
-
-
-def _step(event: Event) -> dict[str, Any]:
-    ms = ((event.end or event.start) - event.start) / 1e6
-    return {"stage": event.stage, "name": event.name, "ms": round(ms, 2), "outcome": event.outcome}
-
-
-def _progress(clock: int, compile_: Compile, frame: str, event: Event, done: list[dict[str, Any]]) -> dict[str, Any]:
-    running = event.end is None
-    return {
-        "compile": compile_.id,
-        "frame": frame,
-        "stage": event.stage if running else "",
-        "name": event.name if running else "",
-        "elapsed": clock / 1e9,
-        "done": done,
-    }

@@ -48,7 +48,7 @@ class RecordView:
         outputs.close_undisplayed(self.explorer)
 
     def stop(self) -> None:
-        """Called when the cell has run or failed; afterwards Cancel has no effect."""
+        """Called when the cell has run or failed; afterwards Stop has no effect."""
 
     def show_progress(self, text: str, share: float) -> None:
         """Called while the cell is timed, before the record is complete: what is done, and the share that is."""

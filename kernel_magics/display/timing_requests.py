@@ -58,8 +58,8 @@ class TimingRequests:
     def run(self, others: Sequence[str]) -> None:
         """Times the cell now; raises what it raises."""
         self._time(others, lambda text, share: self._show(text, share, ""))
+        self._finish()  # before the buttons are back: the page makes a new explorer of the record
         self._show("", 0.0, "")
-        self._finish()
 
     def _run(self, others: Sequence[str]) -> None:
         """Times the cell on the main thread, and shows the reason if it cannot be timed."""

@@ -13,7 +13,7 @@ from IPython.utils.capture import capture_output
 def silenced_output(shell: Any) -> Iterator[None]:
     """Context manager in which text and displayed objects are dropped.
 
-    A kernel keeps its display publisher: messages that arrive meanwhile on another thread, such as Cancel, need it.
+    A kernel keeps its display publisher: messages that arrive meanwhile on another thread, such as Stop, need it.
     """
     publisher = shell.display_pub
     register = getattr(publisher, "register_hook", None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from compiler_core.records import Compile, Record
+from compiler_core.records import Compile, Kernel, Record
 from kernel_magics.display.explorer import MIME, Explorer
 from kernel_magics.display.packing import unpack
 
@@ -79,6 +79,29 @@ def test_following_a_record_shows_its_steps_as_they_happen(record: Record) -> No
     assert [(p["frame"], p["compile"], p["stage"]) for p in log] == [("f<b>", "0/0", "joint"), ("f<b>", "0/0", "")]
     assert log[0]["done"] == []
     assert [(s["name"], s["outcome"]) for s in log[1]["done"]] == [("trace", "failed")]
+
+
+def test_the_running_compile_is_summed_up(record: Record) -> None:
+    """The time in each stage, whose steps are nested, and how many kernels are built."""
+    log = []
+    explorer = Explorer()
+    explorer.observe(lambda change: log.append(change.new), "progress")
+    compile_ = record.compiles[0]
+    compile_.kernels = [
+        Kernel("a", "a", "cpp", "forward", None),
+        Kernel("b", "b", "extern", "forward", None),
+        Kernel("c", "c", "cpp", "backward", None),
+    ]
+    compile_.events.clear()
+    explorer.follow(record)
+    with compile_.step("lower", "outer"), compile_.step("lower", "inner"):
+        pass
+    with compile_.step("build", "forward"):
+        assert log[-1]["kernels"] == 0
+    assert [(s["stage"], s["running"]) for s in log[4]["stages"]] == [("lower", False), ("build", True)]
+    inner, outer = log[3]["done"]
+    assert inner["ms"] <= outer["ms"] == pytest.approx(log[3]["stages"][0]["ms"], abs=0.1)
+    assert (log[-1]["kernels"], log[-1]["compiles"]) == (1, 1)
 
 
 def test_cancel_reaches_python() -> None:

@@ -95,7 +95,7 @@ def test_a_long_compile_can_be_interrupted(notebook: Notebook, screenshot: Scree
         screenshot(notebook.page, "compiling")
         notebook.command("notebook:interrupt-kernel")
     else:
-        compiling.get_by_role("button", name="Cancel").click()
+        compiling.get_by_role("button", name="Stop").click()
     notebook.page.wait_for_function("() => !window.running", timeout=RUN_MS)
     assert "KeyboardInterrupt" in notebook.output_text("long")
     notebook.run("usable")

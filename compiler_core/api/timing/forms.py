@@ -21,8 +21,10 @@ from compiler_core.support.tensors import tensors_in
 
 SAMPLE_S = 500e-6
 """The least time of one sample: shorter calls are repeated within it."""
+MAX_SAMPLE_S = 20e-3
+"""The most time of a sample with repeated calls."""
+MAX_REPEATS = 1024
 WARM_UP_CALLS = 3
-WARM_UP_SAMPLES = 2
 
 
 @dataclass
@@ -85,8 +87,8 @@ class Run:
     form: Form
     gradients: Sequence[torch.Tensor] = ()
     first_seconds: float = 0.0
-    repeats: int = 1
-    """How many calls one sample has."""
+    call_seconds: float = 0.0
+    """The time of one call, roughly."""
     compiled_again: int = 0
     compiles: Record = field(default_factory=Record)
     """The record of its compiles by our engine."""
@@ -101,20 +103,22 @@ class Run:
             restore()
             if self.form.after_first:
                 self._call = self.form.after_first()
-            took = math.inf
             for _ in range(WARM_UP_CALLS):
-                took = min(took, self.timed(1))
+                self.timed(1)
                 restore()
-            self.repeats = min(1000, max(1, math.ceil(SAMPLE_S / max(took, 1e-7))))
-            for _ in range(WARM_UP_SAMPLES):  # calls in a row may differ from those after a restore
-                self.timed(self.repeats)
+            repeats = 1
+            while True:  # calls in a row may also differ from the first ones
+                self.call_seconds = self.timed(repeats)
                 restore()
+                if self.call_seconds * repeats >= SAMPLE_S or repeats >= MAX_REPEATS:
+                    break
+                repeats *= 2
 
-    def sample(self) -> float:
+    def sample(self, repeats: int) -> float:
         """Returns the seconds of one call, on average over `repeats`, and counts compiles meanwhile."""
         before = _stock_compiles()
         with record() as found:
-            took = self.timed(self.repeats)
+            took = self.timed(repeats)
         self.compiled_again += len(found.compiles) + _stock_compiles() - before
         return took
 
@@ -145,6 +149,16 @@ class Run:
             torch.cuda.max_memory_allocated(device) - held for device, held in zip(devices, before, strict=True)
         )
         return on_gpus or on_cpu
+
+
+def common_repeats(runs: Sequence[Run]) -> int:
+    """Returns how many calls a sample of each form has.
+
+    It is the same for all, so that what one sample costs besides its calls is the same: enough for the fastest, unless
+    samples of the slowest would take too long.
+    """
+    fastest, slowest = (choose(max(run.call_seconds, 1e-9) for run in runs) for choose in (min, max))
+    return max(1, min(math.ceil(SAMPLE_S / fastest), math.ceil(MAX_SAMPLE_S / slowest), MAX_REPEATS))
 
 
 def synchronize() -> None:

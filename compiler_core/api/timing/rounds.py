@@ -14,20 +14,20 @@ from contextlib import contextmanager
 
 import torch
 
-from compiler_core.api.timing.forms import Form, Run
+from compiler_core.api.timing.forms import Form, Run, common_repeats
 from compiler_core.api.timing.saved_state import SavedState
 from compiler_core.errors import CutawayError
 from compiler_core.records import Record, needing_action
 from compiler_core.records.timings.timings import Timing, Timings
 
-MIN_ROUNDS, MAX_ROUNDS = 11, 2000
+MIN_ROUNDS, MAX_ROUNDS = 15, 2000
 FEW_ROUNDS = 5
 """The least number of rounds for calls that are too slow for `MIN_ROUNDS`."""
 MAX_SECONDS = 60.0
 """`MIN_ROUNDS` are run if they take no longer than this."""
-AGREEMENT = 0.8
+AGREEMENT = 0.7
 """The share of rounds in which one form must be faster than the other to be called so."""
-SIGNIFICANCE = 0.02
+SIGNIFICANCE = 0.01
 """How probable such an agreement may be between forms that are equally fast (a sign test)."""
 MIN_DIFFERENCE = 0.02
 """Differences below this share are called none: where code and data lie in memory makes as much."""
@@ -139,6 +139,7 @@ def _problems(found: Record) -> int | None:
 def _sample(runs: Sequence[Run], state: SavedState, seconds: float, progress: Progress) -> list[list[float]]:
     """Returns the seconds of one call of each form in each round.  Each round begins with another form."""
     samples: list[list[float]] = [[] for _ in runs]
+    repeats = common_repeats(runs)
     began = last = time.perf_counter()
     least = MIN_ROUNDS
     with _without_collection():
@@ -155,7 +156,7 @@ def _sample(runs: Sequence[Run], state: SavedState, seconds: float, progress: Pr
                 last = now
             for at in range(len(runs)):
                 index = (round_ + at) % len(runs)
-                samples[index].append(runs[index].sample())
+                samples[index].append(runs[index].sample(repeats))
                 state.restore_quickly()
     return samples
 

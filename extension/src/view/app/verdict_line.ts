@@ -29,8 +29,20 @@ export class VerdictLine {
   private parts({ speed, change, compile, memory, problems }: Verdict): HTMLElement[] {
     const show = () => this.state.open("speed");
     const times = h("button", { class: `speed ${change}`, title: "Show all times", onclick: show }, speed);
-    const others = [compile, memory, problems].filter((text) => text).map((text) => h("span", {}, text));
-    return speed ? [times, ...others] : others;
+    const facts = [compile, memory].filter((text) => text).map((text) => h("span", {}, text));
+    return [...(speed ? [times] : []), ...facts, this.problems(problems)];
+  }
+
+  /** The number of problems; if there are any, a button that shows them. */
+  private problems(text: string): HTMLElement {
+    const { problems } = this.state.record;
+    const worst = problems.find(({ grade }) => grade !== "expected");
+    if (!worst) return h("span", {}, text);
+    const { line, compiles } = worst;
+    const known = line !== null && this.state.links.has(line) ? line : null;
+    const show = () => this.state.goTo({ compile: compiles[0] ?? "", pane: "overview", line: known });
+    const tone = worst.grade === "blocking" ? "bad" : "warns";
+    return h("button", { class: `count ${tone}`, title: "Show the worst one", onclick: show }, text);
   }
 
   private update(): void {

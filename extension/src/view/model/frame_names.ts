@@ -7,8 +7,13 @@ import type { Frame } from "./record/record";
  * level".
  */
 export function frameName(frame: Frame): string {
-  const name = frame.name === "<module>" ? "top level" : frame.name;
+  const name = shownName(frame.name);
   return frame.kind === "resume" ? `${name} from line ${frame.line}` : name;
+}
+
+/** Returns the name to show for a code object's name. */
+export function shownName(name: string): string {
+  return name === "<module>" ? "top level" : name;
 }
 
 /** Describes a frame that is not a root frame; empty for root frames. */

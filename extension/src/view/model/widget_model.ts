@@ -14,7 +14,7 @@ interface Traits {
   compile: string;
 }
 
-interface Progress {
+export interface Progress {
   compile: string;
   frame: string;
   stage: string;
@@ -23,6 +23,9 @@ interface Progress {
   elapsed: number;
   /** The steps that have ended, the latest last. */
   done: { stage: string; name: string; ms: number; outcome: string }[];
+  /** The stages of the current compile that have started, with the time in each. */
+  stages: { stage: string; ms: number; running: boolean }[];
+  compiles: number;
   /** How many kernels were built. */
   kernels: number;
   /** While the cell is timed: the share that is done. */

@@ -14,7 +14,7 @@ export class SpeedTable extends LinkedContent {
     this.element.append(
       h("p", { class: "lead" }, `Medians of ${plural(reference?.rounds ?? 0, "round")}, all forms in turn.`),
       this.table(
-        ["Form", "Time", "10 % to 90 %", "Speed", "Compile", "Peak memory"],
+        ["Form", "Time of a call", `Beside ${reference?.name ?? ""}`],
         rows.map((row) => this.row(row, reference, slowest)),
       ),
       ...Object.entries(failed).map(([name, reason]) =>
@@ -26,35 +26,34 @@ export class SpeedTable extends LinkedContent {
 
   private row(row: Timing, reference: Timing, slowest: number): HTMLTableRowElement {
     const isReference = row === reference;
-    const place = `left:${(100 * row.low) / slowest}%;width:${(100 * (row.high - row.low)) / slowest}%`;
-    const middle = `left:${(100 * row.median) / slowest}%`;
-    const range = h(
-      "span",
-      { class: "track range", title: `${seconds(row.low)} to ${seconds(row.high)}` },
-      h("span", { class: "bar ok", style: place }),
-      h("span", { class: "median", style: middle }),
-    );
-    const compare = isReference ? "" : row.differs ? `${row.speed.toFixed(2)}x` : "no difference";
-    const line = h(
-      "tr",
+    const times = h("div", {}, seconds(row.median), h("small", {}, ` ${seconds(row.low)} to ${seconds(row.high)}`));
+    const time = h("td", { class: "wide" }, times, range(row, slowest));
+    const compare = row.differs ? `${row.speed.toFixed(row.speed < 0.1 ? 3 : 2)}x` : "no difference measured";
+    const tone = row.differs ? (row.speed > 1 ? "faster" : "slower") : "";
+    const facts = [isReference ? "" : compileText(row), `${bytes(row.peak_bytes)} at the peak`].filter((text) => text);
+    const beside = h(
+      "td",
       {},
-      ...cells(
-        row.name,
-        shortCell(seconds(row.median)),
-        range,
-        h("span", { class: row.differs ? (row.speed > 1 ? "faster" : "slower") : "" }, compare),
-        compileCell(row),
-        shortCell(bytes(row.peak_bytes)),
-      ),
+      isReference ? null : h("div", { class: tone }, compare),
+      ...facts.map((text) => h("div", {}, h("small", {}, text))),
     );
-    line.children[2].className = "wide";
-    return line;
+    return h("tr", {}, ...cells(shortCell(row.name), time, beside));
   }
 }
 
+/** Draws the range of the times, from the first to the last decile, with the median. */
+function range({ low, median, high }: Timing, slowest: number): HTMLElement {
+  const place = `left:${(100 * low) / slowest}%;width:${(100 * (high - low)) / slowest}%`;
+  const middle = `left:${(100 * median) / slowest}%`;
+  const title = "From the first to the last decile, and the median";
+  const bar = h("span", { class: "bar ok", style: place });
+  return h("span", { class: "track range", title }, bar, h("span", { class: "median", style: middle }));
+}
+
 /** The time of compiling, and after how many calls it is saved. */
-function compileCell({ compile_seconds, differs, speed, pays_off }: Timing): HTMLTableCellElement {
-  const never = differs && speed < 1 ? "never pays off" : "";
-  const when = pays_off === null ? never : `pays off after ${plural(pays_off, "call")}`;
-  return h("td", {}, compile_seconds ? seconds(compile_seconds) : "", when && h("div", {}, h("small", {}, when)));
+function compileText({ compile_seconds, differs, speed, pays_off }: Timing): string {
+  if (!compile_seconds) return "";
+  const never = differs && speed < 1 ? ", never pays off" : "";
+  const when = pays_off === null ? never : `, pays off after ${plural(pays_off, "call")}`;
+  return `compiled in ${seconds(compile_seconds)}${when}`;
 }

@@ -1,0 +1,83 @@
+"""What the page shows while a cell compiles: the stages, the latest steps, and how many kernels are built."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+from compiler_core.records import Compile, Event, Frame, Record
+
+MAX_STEPS = 14
+"""How many of the latest steps are shown."""
+STOCK_KERNEL_STEPS = ("compile_file", "triton_compile")
+"""Steps of stock in each of which one file of kernels is built."""
+
+
+class Progress:
+    """Follows a record that is being written."""
+
+    def __init__(self, record: Record) -> None:
+        self._record = record
+        self._frames: dict[int, Frame] = {}
+        self._done: deque[dict[str, Any]] = deque(maxlen=MAX_STEPS)
+        self._stages: dict[str, _StageTime] = {}
+        self._compile = ""
+        self._kernels = 0
+
+    def after(self, compile_: Compile, event: Event) -> dict[str, Any]:
+        """Returns what to show after an event of a compile has started or ended."""
+        record = self._record
+        self._frames.update((frame.id, frame) for frame in record.frames[len(self._frames) :])
+        if compile_.id != self._compile:
+            self._compile, self._stages = compile_.id, {}
+        self._stages.setdefault(event.stage, _StageTime()).count(event)
+        is_running = event.end is None
+        if not is_running:
+            self._done.append(_step(event))
+            self._kernels += _kernels_built(compile_, event)
+        frame = self._frames.get(compile_.frame)
+        return {
+            "compile": compile_.id,
+            "frame": frame.name if frame else "",
+            "stage": event.stage if is_running else "",
+            "name": event.name if is_running else "",
+            "elapsed": record.clock() / 1e9,
+            "done": list(self._done),
+            "stages": [{"stage": name, **time.shown()} for name, time in self._stages.items()],
+            "compiles": len(record.compiles),
+            "kernels": self._kernels,
+        }
+
+
+def _kernels_built(compile_: Compile, event: Event) -> int:
+    """Returns how many kernels a step that ended has built: of our engine those of a graph, of stock a file."""
+    if event.stage != "build" or event.outcome != "ok":
+        return 0
+    if event.name in STOCK_KERNEL_STEPS:
+        return 1
+    return sum(kernel.graph == event.name and kernel.language != "extern" for kernel in compile_.kernels)
+
+
+class _StageTime:
+    """The time in one stage of a compile, whose steps may be nested."""
+
+    def __init__(self) -> None:
+        self._open = self._since = self._ns = 0
+
+    def count(self, event: Event) -> None:
+        """Counts a step that started or ended."""
+        if event.end is None:
+            self._since = event.start if not self._open else self._since
+            self._open += 1
+        elif self._open:
+            self._open -= 1
+            self._ns += 0 if self._open else event.end - self._since
+
+    def shown(self) -> dict[str, Any]:
+        """Returns the milliseconds, and whether the stage is at work."""
+        return {"ms": round(self._ns / 1e6, 1), "running": bool(self._open)}
+
+
+def _step(event: Event) -> dict[str, Any]:
+    ms = ((event.end or event.start) - event.start) / 1e6
+    return {"stage": event.stage, "name": event.name, "ms": round(ms, 2), "outcome": event.outcome}
