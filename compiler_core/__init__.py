@@ -17,6 +17,7 @@
     already_compiled  records what PyTorch still has of earlier compiles of stock torch.compile
     read_logs     reads the logs that PyTorch writes under TORCH_TRACE into records
     time          times a call as plain PyTorch, compiled, and compiled by stock torch.compile, side by side
+    save_trace    writes the time of compiling in Chrome's trace format
     capture_methods   captures a function by each of PyTorch's methods, and says which results are right
     measure       times the kernels of a record; roofline returns lower bounds of their times
     check_accuracy    compares the values of kernels with eager PyTorch in float64
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from compiler_core.api.pin import Dispatcher
     from compiler_core.api.roofline import roofline
     from compiler_core.api.timing.call import time
+    from compiler_core.api.timing.chrome_trace import save_trace
     from compiler_core.config import GraphPass
     from compiler_core.errors import CompileWarning, GraphPassWarning, RefusalWarning, ToolWarning
     from compiler_core.records.compare import compare
@@ -63,6 +65,7 @@ _EXPORTS = {
     "api.pin": ("Dispatcher",),
     "api.roofline": ("roofline",),
     "api.timing.call": ("time",),
+    "api.timing.chrome_trace": ("save_trace",),
     "records.compare": ("compare",),
     "records.queries": ("added_by_autograd", "why_kept", "why_static"),
 }
@@ -83,5 +86,5 @@ __all__ = [
     "CompileWarning", "Dispatcher", "Explanation", "GraphPass", "GraphPassWarning", "RefusalWarning", "ToolWarning",
     "added_by_autograd", "already_compiled", "capture_methods", "check_accuracy", "compare", "compile", "disable",
     "explain", "export", "graph_break", "mark_dynamic", "mark_static", "measure", "pin", "read_logs", "record", "reset",
-    "roofline", "time", "why_kept", "why_static",
+    "roofline", "save_trace", "time", "why_kept", "why_static",
 ]  # fmt: skip

@@ -56,7 +56,12 @@ ARGUMENTS: tuple[Decorator, ...] = (
     argument("--memory-curve", action="store_true", help="record bytes saved and time cost at other memory budgets"),
     argument("--keep-apart", action="append", metavar="A,B", help="two graph nodes that must not share a kernel"),
     argument("--force-fuse", action="append", metavar="A,B", help="two graph nodes to fuse into one kernel if legal"),
-    argument("--save", metavar="PATH", help="write the record: NAME.html report, NAME.json data, NAME/ plain files"),
+    argument(
+        "--save",
+        metavar="PATH",
+        help="write the record: NAME.html report, NAME.json data, NAME.trace.json "
+        "Chrome's trace format, NAME/ plain files",
+    ),
 )
 
 

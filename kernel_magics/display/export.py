@@ -1,4 +1,4 @@
-"""Writes a record as an HTML report, as JSON, or as a folder of plain files (``--save``)."""
+"""Writes a record as an HTML report, as JSON, as a trace, or as a folder of plain files (``--save``)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ def check_path(path: str) -> None:
     """Raises UsageError unless `path` has an ending that `save` supports and its folder exists."""
     target = Path(path).expanduser()
     if not path.endswith(("/", ".html", ".json")):
-        raise UsageError(f"--save {path}: the path must end in .html (a report), .json (the record) or / (a folder)")
+        raise UsageError(
+            f"--save {path}: the path must end in .html (a report), .trace.json (the time of compiling), "
+            ".json (the record) or / (a folder)"
+        )
     if path.endswith("/"):
         if target.exists() and not target.is_dir():
             raise UsageError(f"--save {path}: this is a file, not a folder")
@@ -30,12 +33,16 @@ def check_path(path: str) -> None:
 def save(record: Record, path: str) -> Path:
     """Writes `record` to `path` and returns the path written.
 
-    The ending selects the format: ``.html`` a report, ``.json`` the record, ``/`` a folder of plain files.  Raises
-    OSError if the file or folder cannot be written.
+    The ending selects the format: ``.html`` a report, ``.trace.json`` the time of compiling in Chrome's trace format,
+    ``.json`` the record, ``/`` a folder of plain files.  Raises OSError if the file or folder cannot be written.
     """
     target = Path(path).expanduser()
     if path.endswith("/"):
         return save_folder(record, target)
+    if path.endswith(".trace.json"):
+        from compiler_core.api.timing.chrome_trace import save_trace
+
+        return save_trace(record, target)
     if path.endswith(".json"):
         return record.save(target)
     from kernel_magics.display.report import write_report

@@ -22,6 +22,7 @@ class Progress:
         self._done: deque[dict[str, Any]] = deque(maxlen=MAX_STEPS)
         self._stages: dict[str, _StageTime] = {}
         self._compile = ""
+        self._compiles: set[str] = set()
         self._kernels = 0
 
     def after(self, compile_: Compile, event: Event) -> dict[str, Any]:
@@ -30,6 +31,7 @@ class Progress:
         self._frames.update((frame.id, frame) for frame in record.frames[len(self._frames) :])
         if compile_.id != self._compile:
             self._compile, self._stages = compile_.id, {}
+            self._compiles.add(compile_.id)
         self._stages.setdefault(event.stage, _StageTime()).count(event)
         is_running = event.end is None
         if not is_running:
@@ -44,7 +46,7 @@ class Progress:
             "elapsed": record.clock() / 1e9,
             "done": list(self._done),
             "stages": [{"stage": name, **time.shown()} for name, time in self._stages.items()],
-            "compiles": len(record.compiles),
+            "compiles": len(self._compiles),
             "kernels": self._kernels,
         }
 

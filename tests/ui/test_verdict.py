@@ -1,4 +1,4 @@
-"""Tests of the verdict on top of the explorer: the button that times the cell, its progress, and its refusals."""
+"""Tests of times in the explorer: the verdict on top, the button that times the cell, and the flame chart."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 from playwright.sync_api import Browser, Locator, Page, expect
 
 import compiler_core
@@ -29,7 +30,7 @@ optimizer.step()
 steps.append(1)"""
 CELLS = {"setup": SETUP, "unfit": "%%compile\nx.sin() + next(numbers)", "step": STEP}
 SPEED = re.compile(r"^Eager [\d.]+ [mun]?s → compiled [\d.]+ [mun]?s \((\d+\.\d+x|no difference measured)\)$")
-KNOWN = re.compile(r"^compiled in [\d.]+ m?s\s*0 problems$")
+KNOWN = re.compile(r"^compiled in [\d.]+ m?s\s*1 problem$")
 
 
 @pytest.fixture(scope="module")
@@ -81,13 +82,33 @@ def test_a_cell_that_cannot_be_timed_says_why(notebook: Notebook) -> None:
     assert notebook.python("next(numbers)") == 1
 
 
-def test_a_page_without_a_kernel_says_so(browser: Browser, tmp_path: Path) -> None:
-    import torch
-
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with compiler_core.record() as record:
-        compiler_core.compile(lambda x: x.sin() + 1)(torch.ones(3))
-    with open_report(browser, write_report(record, tmp_path / "report.html")) as page:
+        compiled = compiler_core.compile(lambda x: x.sin() + 1, dynamic=False)
+        compiled(torch.ones(3))
+        compiled(torch.ones(4))
+    return write_report(record, tmp_path_factory.mktemp("report") / "report.html")
+
+
+def test_a_page_without_a_kernel_says_so(browser: Browser, report: Path) -> None:
+    with open_report(browser, report) as page:
         line = verdict(Explorer(page.locator(".cutaway")))
         expect(line.locator(".whynot")).to_have_text("not timed: this page has no kernel")
-        expect(line.get_by_role("button")).to_have_count(0)
+        expect(line.get_by_role("button", name="Time it")).to_have_count(0)
         expect(line.locator(".parts")).to_have_text(KNOWN)
+
+
+def test_the_flame_chart_zooms_to_a_step(themed_page: Page, screenshot: Screenshot) -> None:
+    pane = Explorer(themed_page.locator(".cutaway")).show(1, "timings")
+    pane.get_by_role("button", name="Flames").click()
+    lead, bars = pane.locator(".lead"), pane.locator(".flame")
+    expect(lead).to_contain_text(" in 2 compiles")
+    expect(pane.locator(".flame.compile")).to_have_count(2)
+    screenshot(themed_page, "flames")
+    capture = pane.locator(".flame.capture").first
+    capture.click()
+    expect(bars.first).to_have_class("flame capture")
+    expect(lead).to_contain_text(re.compile("^capture: .* ms of "))
+    lead.get_by_role("button", name="show all").click()
+    expect(lead).to_contain_text(" in 2 compiles")

@@ -14,6 +14,7 @@ import { StepsView } from "./capture/steps_view";
 import { type ComparisonKind, CompilesPane, comparableCompiles } from "./comparison/compiles_pane";
 import { PairedTexts } from "./comparison/paired_views";
 import { RunsTable } from "./comparison/runs_table";
+import { FlameChart } from "./flame_chart";
 import { AccuracyTable } from "./kernels/accuracy_table";
 import { AutotuningTable } from "./kernels/autotuning_table";
 import { CostsTable } from "./kernels/costs_table";
@@ -139,6 +140,14 @@ export const timings = tableMode(
   (compile) => compile.events.length,
   (state, compile) => new TimingsTable(state, compile),
 );
+
+/** The time of all compiles. */
+export const flames: Mode = {
+  name: "Flames",
+  showsArtifact: false,
+  isAvailable: (state) => Boolean(state.compile?.events.length),
+  create: (state) => new FlameChart(state),
+};
 
 export const expansions = tableMode(
   (compile) => compile.expansions.length,

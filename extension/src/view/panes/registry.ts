@@ -133,7 +133,7 @@ export const PANES: PaneKind[] = [
   {
     name: "timings",
     title: "Timings",
-    modes: [modes.timings],
+    modes: [modes.timings, modes.flames],
     empty: () => "No step was timed in this compile.",
   },
   { name: "other", title: "Other", modes: [modes.textMode()], empty: stockOnly },

@@ -1,0 +1,57 @@
+"""The time of compiling in Chrome's trace format, which https://ui.perfetto.dev and chrome://tracing open."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from compiler_core.records import Compile, Event, Frame, Record
+
+_PROCESS = 1
+
+
+def save_trace(record: Record, path: str | Path) -> Path:
+    """Writes the steps of all compiles of a record in Chrome's trace format.
+
+    Each compile is a track, named after its function and line; steps inside one another are stacked.
+
+    Args:
+        record: any record, also one that was loaded.
+        path: the file to write; it is overwritten.
+
+    Returns:
+        The path.
+
+    Example::
+
+        compiler_core.save_trace(record, "compile.trace.json")
+    """
+    path = Path(path)
+    compiles = [(frame, compile_) for frame in record.frames for compile_ in frame.compiles]
+    events = [_named("process_name", 0, f"Cutaway: {record.title or 'compile'}")]
+    for track, (frame, compile_) in enumerate(compiles, 1):
+        where = f"{frame.name}, {record.label(frame.filename)}:{frame.line}"
+        events += [_named("thread_name", track, f"{compile_.id} {where}"), *_steps(frame, compile_, track)]
+    path.write_text(json.dumps({"traceEvents": events, "displayTimeUnit": "ms"}), encoding="utf-8")
+    return path
+
+
+def _named(what: str, track: int, name: str) -> dict[str, Any]:
+    return {"name": what, "ph": "M", "pid": _PROCESS, "tid": track, "args": {"name": name}}
+
+
+def _steps(frame: Frame, compile_: Compile, track: int) -> Iterator[dict[str, Any]]:
+    for event in compile_.events:
+        shared = {"name": event.name, "cat": event.stage, "pid": _PROCESS, "tid": track, "ts": event.start / 1000}
+        details = {"compile": compile_.id, "function": frame.name, "line": frame.line, **_details(event)}
+        if event.end is None:  # it did not finish: an event that begins only
+            yield {**shared, "ph": "B", "args": details}
+        else:
+            yield {**shared, "ph": "X", "dur": (event.end - event.start) / 1000, "args": details}
+
+
+def _details(event: Event) -> dict[str, str]:
+    given = {"outcome": event.outcome, "detail": event.detail}
+    return {name: text for name, text in given.items() if text not in ("", "ok")}
