@@ -215,7 +215,7 @@ class Record:
     problems: list[Problem] = field(default_factory=list)
     """What cost time or failed, graded; `find_problems` fills it."""
     verdict: Verdict | None = None
-    """Whether compiling was worth it, in one line; `find_problems` makes it."""
+    """Whether compiling was worth it, in one line; `find_verdict` makes it."""
     timings: Timings | None = None
     """The times of the call as plain PyTorch and compiled, if it was timed."""
     notes: list[str] = field(default_factory=list)
@@ -284,6 +284,10 @@ class Record:
     def find_problems(self) -> None:
         """Fills `problems` and `verdict` from everything that the record has so far."""
         self.problems = find_problems(self)
+        self.find_verdict()
+
+    def find_verdict(self) -> None:
+        """Makes `verdict` from the problems, the times and the compiles."""
         compile_ns = sum(compile_.duration_ns for compile_ in self.compiles)
         self.verdict = verdict(self.timings, compile_ns, len(needing_action(self.problems)))
 
@@ -386,8 +390,10 @@ class Record:
         rules.check(record)
         for compile_ in record.compiles:
             compile_._record = record
-        if "problems" not in plain or "verdict" not in plain:  # earlier versions
+        if "problems" not in plain:  # earlier versions
             record.find_problems()
+        elif "verdict" not in plain:
+            record.find_verdict()
         return record
 
     @classmethod

@@ -27,7 +27,8 @@ def html(record: Record) -> str:
     """
     head, *rest = summary.outline(record)
     lines = "".join(f'<div style="margin-left:{2 * (line.depth - 1)}em">{escape(line.text)}</div>' for line in rest)
-    parts = [f"<strong>{escape(head.text)}</strong>", _problem_table(record), _compile_table(record)]
+    timed = f"<div>{escape(str(record.verdict))}</div>" if record.timings and record.verdict else ""
+    parts = [f"<strong>{escape(head.text)}</strong>", timed, _problem_table(record), _compile_table(record)]
     if rest:
         parts.append(f'<details><summary>All lines</summary><div style="font-family:monospace">{lines}</div></details>')
     return f'<div style="font-size:13px">{"".join(parts)}</div>'

@@ -58,6 +58,7 @@ class CellTimer:
         state = SavedState(functions, skipped=[self._shell])
         if state.obstacles:
             raise UsageError(f"the cell uses {state.obstacles[0]}, whose state cannot be restored after each run")
+        progress("running it once", 0.0)
         with silenced_output(self._shell):
             self._rehearse(state)
             forms = [self._form(name) for name in dict.fromkeys(("eager", COMPILED, *others))]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Callable
 from typing import Any
@@ -99,6 +100,19 @@ def test_times_that_vary_widely_deserve_a_warning() -> None:
     assert str(Timings([steady, busy])).endswith(
         "The times of core vary more than 3-fold: the machine is busy, or the calls do not all do the same."
     )
+
+
+def test_a_busy_machine_deserves_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    for load, warned in ((0.5, False), (3.0, True)):
+        monkeypatch.setattr("os.getloadavg", lambda load=load: (load * (os.cpu_count() or 1), 0, 0))
+        found = compiler_core.time(torch.sin, torch.ones(3), engines=["eager"], seconds=0.01)
+        assert found.load == load
+        assert ("Other programs keep this machine busy" in str(found)) is warned
+
+
+@pytest.mark.parametrize(("speed", "text"), [(0.0123, "0.012x"), (1.5, "1.50x"), (43.61, "43.6x"), (4361.2, "4,361x")])
+def test_ratios_are_short(speed: float, text: str) -> None:
+    assert Timing("core", 1, 1, 1, 20, 0, 0, speed, differs=True).ratio_text == text
 
 
 def test_each_form_is_timed_and_nothing_is_left() -> None:

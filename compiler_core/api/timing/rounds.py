@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gc
 import math
+import os
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -58,7 +59,7 @@ def time_forms(
     Raises:
         Exception: what the reference raises.
     """
-    result = Timings()
+    result = Timings(load=_load())
     runs: list[Run] = []
     with state.preserved():
         for form in forms:
@@ -159,6 +160,14 @@ def _sample(runs: Sequence[Run], state: SavedState, seconds: float, progress: Pr
                 samples[index].append(runs[index].sample(repeats))
                 state.restore_quickly()
     return samples
+
+
+def _load() -> float:
+    """Returns how many threads of all programs were ready to run in the last minute, for each CPU."""
+    try:
+        return os.getloadavg()[0] / (os.cpu_count() or 1)
+    except OSError:
+        return 0.0
 
 
 @contextmanager

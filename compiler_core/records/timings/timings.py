@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 
 MAX_VARIATION = 3
 """How many times the first decile the last one may be; beyond it, the times deserve a warning."""
+MAX_LOAD = 1.2
+"""From this load on, other programs take a share of the CPUs."""
 MIN_CHANGE = 0.005
 """Changes of memory below this share of it are called none."""
 MIN_BYTES = 4096
@@ -49,7 +51,8 @@ class Timing:
         """How it compares with the reference: ``1.63x``."""
         if not self.differs:
             return "no difference measured"
-        text = f"{self.speed:.2f}x" if self.speed >= 0.1 else f"{self.speed:.2g}x"
+        digits = 2 if self.speed < 10 else 1 if self.speed < 100 else 0
+        text = f"{self.speed:,.{digits}f}x" if self.speed >= 0.1 else f"{self.speed:.2g}x"
         return f"{text}, compiling again at each call" if 2 * self.compiled_again >= self.rounds else text
 
 
@@ -60,6 +63,8 @@ class Timings:
     rows: list[Timing] = field(default_factory=list)
     failed: dict[str, str] = field(default_factory=dict)
     """Why a form could not be timed, by its name."""
+    load: float = 0.0
+    """How many threads of all programs were ready to run when the timing began, for each CPU."""
 
     def __getitem__(self, name: str) -> Timing:
         return next(row for row in self.rows if row.name == name)
@@ -111,6 +116,9 @@ class Timings:
                 f"The times of {' and '.join(varying)} vary more than {MAX_VARIATION}-fold: the machine is busy, or "
                 "the calls do not all do the same."
             )
+        if self.load > MAX_LOAD:
+            busy = f"{self.load:.1f} threads for each CPU"
+            found.append(f"Other programs keep this machine busy ({busy}): idle, its times and ratios are others.")
         return found
 
     def __str__(self) -> str:

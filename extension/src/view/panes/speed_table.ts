@@ -28,7 +28,7 @@ export class SpeedTable extends LinkedContent {
     const isReference = row === reference;
     const times = h("div", {}, seconds(row.median), h("small", {}, ` ${seconds(row.low)} to ${seconds(row.high)}`));
     const time = h("td", { class: "wide" }, times, range(row, slowest));
-    const compare = row.differs ? `${row.speed.toFixed(row.speed < 0.1 ? 3 : 2)}x` : "no difference measured";
+    const compare = row.differs ? `${ratio(row.speed)}x` : "no difference measured";
     const tone = row.differs ? (row.speed > 1 ? "faster" : "slower") : "";
     const facts = [isReference ? "" : compileText(row), `${bytes(row.peak_bytes)} at the peak`].filter((text) => text);
     const beside = h(
@@ -39,6 +39,10 @@ export class SpeedTable extends LinkedContent {
     );
     return h("tr", {}, ...cells(shortCell(row.name), time, beside));
   }
+}
+
+function ratio(speed: number): string {
+  return speed < 0.1 ? speed.toPrecision(2) : speed.toFixed(speed < 10 ? 2 : speed < 100 ? 1 : 0);
 }
 
 /** Draws the range of the times, from the first to the last decile, with the median. */

@@ -443,6 +443,7 @@ export interface Timing {
 export interface Timings {
   rows: Timing[];
   failed: { [name: string]: string };
+  load: number;
 }
 
 /** The parts of the line, each empty if nothing is known; `str` joins them. */
@@ -865,6 +866,7 @@ export const SHAPES: { [type: string]: { [field: string]: Shape } } = {
   Timings: {
     rows: { list: { is: "Timing" } },
     failed: { map: "string" },
+    load: "number",
   },
   Verdict: {
     speed: "string",
@@ -956,7 +958,7 @@ export const DEFAULTS: { [type: string]: { [field: string]: unknown } } = {
   CudaGraph: { reason: "", recorded: 0, copied: 0 },
   Problem: { count: 1, ns: 0, filename: "", lineno: 0, line: null, compiles: [] },
   Timing: { speed: 1.0, differs: false, compiled_again: 0, pays_off: null, problems: null },
-  Timings: { rows: [], failed: {} },
+  Timings: { load: 0.0, rows: [], failed: {} },
   Verdict: { speed: "", change: "", compile: "", memory: "", problems: "", warnings: [] },
   Compile: { cause: null, outcome: "running", reason: "", backend: "", guards_ns: null, partition: null, events: [], artifacts: [], guards: [], symbols: [], breaks: [], expansions: [], fusions: [], refusals: [], kernels: [], resources: [], accuracy: [], memory: [], tunings: [], cuda_graphs: [], edges: [], failures: [], steps: [] },
   Frame: { resumes: null, calls: 0, skipped: "", limit_reached: false, compiles: [] },
