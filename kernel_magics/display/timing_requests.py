@@ -57,9 +57,18 @@ class TimingRequests:
 
     def run(self, others: Sequence[str]) -> None:
         """Times the cell now; raises what it raises."""
-        self._time(others, lambda text, share: self._show(text, share, ""))
+        self._is_stopped = False
+        self._measure(others)
+
+    def _measure(self, others: Sequence[str]) -> None:
+        self._time(others, self._show_progress)
         self._finish()  # before the buttons are back: the page makes a new explorer of the record
         self._show("", 0.0, "")
+
+    def _show_progress(self, text: str, share: float) -> None:
+        if self._is_stopped:  # the interrupt may have been dropped, where an exception in a finalizer is
+            raise KeyboardInterrupt
+        self._show(text, share, "")
 
     def _run(self, others: Sequence[str]) -> None:
         """Times the cell on the main thread, and shows the reason if it cannot be timed."""
@@ -70,7 +79,7 @@ class TimingRequests:
             if outputs.cell_is_running():
                 raise UsageError("a cell is running; press again when it has ended")
             with self._interruptible():
-                self.run(others)
+                self._measure(others)
         except KeyboardInterrupt:
             message = "Stopped: nothing was timed."
         except UsageError as refusal:

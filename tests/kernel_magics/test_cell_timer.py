@@ -201,6 +201,21 @@ def test_why_nothing_was_timed_is_shown(error: BaseException, text: str) -> None
     assert (shown.messages, shown.finished) == ([text] * 2, 0)
 
 
+def test_stop_works_where_an_interrupt_is_dropped() -> None:
+    shown = Shown()
+
+    def measure(others: Sequence[str], progress: Any) -> None:
+        try:
+            requests.stop()
+            time.sleep(1)
+        except KeyboardInterrupt:
+            progress("timing", 0.5)
+
+    requests = TimingRequests(measure, shown.show, shown.finish)
+    requests.request([])
+    assert (shown.messages, shown.finished) == (["Stopped: nothing was timed."], 0)
+
+
 def test_stop_interrupts_the_main_thread() -> None:
     shown, started = Shown(), threading.Event()
     before = signal.getsignal(signal.SIGINT)
