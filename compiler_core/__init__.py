@@ -3,6 +3,7 @@
     compile       compiles a function or module; a decorator or a call, as torch.compile
     record        context manager that records everything compiled inside it
     explain       compiles one call and returns a summary (an Explanation): graphs, breaks with reasons, guards
+    frames        returns every Python frame that ran in a compiled call: compiled, inlined, skipped, and why
     export        returns the one graph of a call as a module with its signature, or raises if it has a graph break
     GraphPass     a function that changes a graph while it is compiled, for the argument `passes` of compile
     disable       makes a function run as plain Python
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from compiler_core.api.accuracy import check_accuracy
     from compiler_core.api.capture_methods import capture_methods
     from compiler_core.api.compile import compile, disable, graph_break, mark_dynamic, mark_static, pin, record, reset
-    from compiler_core.api.explain import Explanation, explain
+    from compiler_core.api.explain import Explanation, explain, frames
     from compiler_core.api.export import export
     from compiler_core.api.measure import measure
     from compiler_core.api.pin import Dispatcher
@@ -53,7 +54,7 @@ if TYPE_CHECKING:
 
 _EXPORTS = {
     "api.compile": ("compile", "disable", "graph_break", "mark_dynamic", "mark_static", "pin", "record", "reset"),
-    "api.explain": ("Explanation", "explain"),
+    "api.explain": ("Explanation", "explain", "frames"),
     "api.export": ("export",),
     "config": ("GraphPass",),
     "errors": ("CompileWarning", "GraphPassWarning", "RefusalWarning", "ToolWarning"),
@@ -85,6 +86,6 @@ def __dir__() -> list[str]:
 __all__ = [
     "CompileWarning", "Dispatcher", "Explanation", "GraphPass", "GraphPassWarning", "RefusalWarning", "ToolWarning",
     "added_by_autograd", "already_compiled", "capture_methods", "check_accuracy", "compare", "compile", "disable",
-    "explain", "export", "graph_break", "mark_dynamic", "mark_static", "measure", "pin", "read_logs", "record", "reset",
-    "roofline", "save_trace", "time", "why_kept", "why_static",
+    "explain", "export", "frames", "graph_break", "mark_dynamic", "mark_static", "measure", "pin", "read_logs",
+    "record", "reset", "roofline", "save_trace", "time", "why_kept", "why_static",
 ]  # fmt: skip

@@ -1,11 +1,12 @@
-"""The magics: %%compile, %compile, %explain, %speed, %%graph_pass and %capture_methods."""
+"""The magics: %%compile, %compile, %explain, %frames, %speed, %%graph_pass and %capture_methods."""
 
 from __future__ import annotations
 
+import dataclasses
 import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from IPython.core.displayhook import DisplayHook
 from IPython.core.error import UsageError
@@ -21,11 +22,12 @@ from IPython.core.magic_arguments import argument, magic_arguments
 from IPython.display import display
 
 from compiler_core.records import Record
+from compiler_core.records.seen.seen_frames import FrameReport
 from kernel_magics import options
 from kernel_magics.cell.parse import Program, cell_number, parse
 from kernel_magics.display.explanation import explanation
 from kernel_magics.display.record_view import RecordView, make_view, print_line
-from kernel_magics.display.static_html import captures_html
+from kernel_magics.display.static_html import captures_html, frames_html
 from kernel_magics.run import graph_passes
 from kernel_magics.run.both import run_both
 from kernel_magics.run.captures import USAGE, capture_expression
@@ -33,6 +35,9 @@ from kernel_magics.run.core import run, run_awaiting
 from kernel_magics.run.request import Request
 from kernel_magics.run.speed import time_expression
 from kernel_magics.tracebacks.traces import show_as_plain_cell
+
+if TYPE_CHECKING:
+    from compiler_core.pipeline.frame_watch import FrameWatch
 
 
 @magics_class
@@ -76,6 +81,26 @@ class CutawayMagics(Magics):
         if not expression:
             raise UsageError("%explain takes an expression, for example: %explain model(x)")
         self._run(parse_or_show_error(self.shell, expression), request, expression, ExplanationView())
+
+    @magic_arguments()
+    @options.with_options
+    @line_magic
+    @no_var_expand
+    def frames(self, line: str) -> None:
+        """Run this expression compiled, and show every Python frame that ran, as the frame hook saw it.
+
+        A frame was compiled, inlined, skipped, or ran as plain Python, each with the reason; as a table and a tree.
+        """
+        request, expression = self._read(self.frames, line)
+        if not expression:
+            raise UsageError("%frames takes an expression, for example: %frames model(x)")
+        if request.engine != "core" or request.time is not None:
+            raise UsageError("%frames watches one call with the core engine, so it takes neither --engine nor --time")
+        from compiler_core.pipeline.frame_watch import FrameWatch  # imports PyTorch
+
+        program = parse_or_show_error(self.shell, expression)
+        with FrameWatch() as watch:
+            self._run(program, dataclasses.replace(request, steps=True), expression, FramesView(watch))
 
     @magic_arguments()
     @argument("--engine", default="core", help="core (Cutaway), torch (stock torch.compile) or both: core,torch")
@@ -173,3 +198,15 @@ class ExplanationView(RecordView):
 
     def show(self, record: Record) -> None:
         print_line(explanation(record))
+
+
+class FramesView(RecordView):
+    """Shows the frames of ``%frames``."""
+
+    def __init__(self, watch: FrameWatch) -> None:
+        self._watch = watch
+
+    def show(self, record: Record) -> None:
+        self._watch.write(record)
+        report = FrameReport(record.seen, record.labels)
+        display({"text/html": frames_html(report), "text/plain": str(report)}, raw=True)

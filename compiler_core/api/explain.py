@@ -1,4 +1,4 @@
-"""Explains one call of a function: its graphs, graph breaks and guards."""
+"""Explains one call of a function: its graphs, graph breaks and guards, or the Python frames that ran."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ import torch
 from compiler_core.api.compile import compile, record
 from compiler_core.errors import UsageError
 from compiler_core.hook.failures import first_line
+from compiler_core.pipeline.frame_watch import FrameWatch
 from compiler_core.records import Compile, Graph, Problem, Record, problem_count
+from compiler_core.records.seen.seen_frames import FrameReport
 from compiler_core.stock.uncached import uncached, without_recompile_limit
 
 
@@ -106,6 +108,37 @@ def explain(fn: Any, *args: Any, engine: Literal["core", "torch"] = "core", **kw
                 compiled: Any = torch.compile(uncached(fn), backend=backend)
                 compiled(*args, **kwargs)
     return Explanation(opened)
+
+
+def frames(fn: Any, *args: Any, **kwargs: Any) -> FrameReport:
+    """Compiles `fn` with the backend ``eager``, calls it once, and returns every Python frame that ran inside the call.
+
+    A frame was compiled, inlined into the compile of its caller, skipped by a rule of the frame hook, or ran as plain
+    Python, each with the reason.  Calls are slow while they are watched, and at no other time.
+
+    Not seen are frames of other threads (such as a backward on a GPU), functions of C, functions of PyTorch that became
+    one operation of a graph, Cutaway's own frames, and what runs after the program calls `sys.setprofile`.
+    Inlined calls run no frame, so they are counted at capture, times the runs of the compile.
+
+    Args:
+        fn: anything that `compile` accepts.  A compiled function is compiled again.
+        args, kwargs: the arguments of the call, which is run, so that its side effects happen.
+
+    Returns:
+        The frames; `str` prints a table and a tree by caller.
+
+    Raises:
+        UsageError: `fn` cannot be compiled.  Exceptions of the call itself are raised as they are.
+
+    Example::
+
+        print(compiler_core.frames(f, torch.randn(8)))
+    """
+    compiled = compile(fn, backend="eager", steps=True)
+    with record(title=f"frames of {getattr(fn, '__name__', type(fn).__name__)}") as opened, FrameWatch() as watch:
+        compiled(*args, **kwargs)
+    watch.write(opened)
+    return FrameReport(opened.seen, opened.labels)
 
 
 def graph_collector() -> tuple[list[torch.fx.GraphModule], Callable[..., Any]]:

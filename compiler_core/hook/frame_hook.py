@@ -61,6 +61,7 @@ _DirectCode = tuple[Callable[[dict[str, Any]], bool], Callable[..., Any] | None]
 
 _NO_CODE: _DirectCode = lambda scope: False, None
 
+_DIRECT_CALL_FILE = "<cutaway direct call>"
 _DIRECT_CALL_SOURCE = """
 def compiled(*args, **kwargs):
     if len(args) == {count} and not kwargs:
@@ -90,7 +91,7 @@ def _direct_caller(code: types.CodeType, latest: list[_DirectCode], hooked: Call
     text = _DIRECT_CALL_SOURCE.format(count=len(names), parameters=f"[{joined}]", scope=scope, names=joined)
     namespace: dict[str, Any] = {"latest": latest, "none_yet": _NO_CODE, "hooked": hooked}
     namespace["set_hook"] = eval_frame.set_eval_frame
-    exec(compile(text, "<cutaway direct call>", "exec"), namespace)
+    exec(compile(text, _DIRECT_CALL_FILE, "exec"), namespace)
     compiled: Callable[..., Any] = namespace.pop("compiled")
     _hide_from_stock(compiled.__code__)
     return compiled
@@ -201,9 +202,14 @@ def _hide_from_stock(code: types.CodeType) -> None:
     eval_frame.set_code_exec_strategy(code, FrameExecStrategy(FrameAction.SKIP, FrameAction.SKIP))
 
 
-for _code in FrameHook.wrap.__code__.co_consts:
-    if isinstance(_code, types.CodeType):
-        _hide_from_stock(_code)
+_WRAPPERS = frozenset(code for code in FrameHook.wrap.__code__.co_consts if isinstance(code, types.CodeType))
+for _code in _WRAPPERS:
+    _hide_from_stock(_code)
+
+
+def starts_hook(code: types.CodeType) -> bool:
+    """Whether this is the code of a wrapper, inside which the hook is active or compiled code runs."""
+    return code in _WRAPPERS or code.co_filename == _DIRECT_CALL_FILE
 
 
 @contextmanager

@@ -88,6 +88,15 @@ def is_runtime(code: types.CodeType) -> bool:
     return code.co_filename.startswith((_HERE, "<eval_with_key>", "<cutaway"))
 
 
+_HELPER_FILES = ("<cutaway direct call>", "<cutaway conditions>")
+"""The names of generated code that runs no graph."""
+
+
+def is_graph_code(code: types.CodeType) -> bool:
+    """Whether this code was generated to run a graph."""
+    return code.co_filename.startswith(("<eval_with_key>", "<cutaway")) and code.co_filename not in _HELPER_FILES
+
+
 @functools.lru_cache(_CACHED_FILES)
 def is_library_file(filename: str) -> bool:
     """Whether a file belongs to PyTorch, the standard library, another skipped package or this compiler."""
@@ -124,6 +133,15 @@ def is_stock_compiled(code: types.CodeType) -> bool:
     return code.co_filename == _STOCK_WRAPPERS_FILE
 
 
+def frame_reason(code: types.CodeType) -> str:
+    """Returns why a function that the user compiles is not captured; an empty string if it is."""
+    if reads_own_frame(code):
+        return "it reads its own local variables"
+    if has_ambiguous_cell(code):
+        return "a comprehension and the function around it share variables of one name with inner functions"
+    return ""
+
+
 def skip_reason(code: types.CodeType, inlining: bool = False) -> str:
     """Returns why a function is not captured, as a frame or, if `inlining`, in its caller; an empty string if it is."""
     if inlining and code.co_filename in _INLINED_ONLY_FILES:
@@ -141,10 +159,8 @@ def skip_reason(code: types.CodeType, inlining: bool = False) -> str:
     # the parts of a notebook cell are compiled as functions, whatever their name
     if not code.co_flags & inspect.CO_OPTIMIZED:
         return "the body of a module or class"
-    if reads_own_frame(code):
-        return "it reads its own local variables"
-    if has_ambiguous_cell(code):
-        return "a comprehension and the function around it share variables of one name with inner functions"
+    if reason := frame_reason(code):
+        return reason
     if not inlining and code.co_name in ("<genexpr>", "<listcomp>", "<dictcomp>", "<setcomp>"):
         return "a comprehension body"
     return ""

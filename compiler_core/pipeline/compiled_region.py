@@ -24,12 +24,12 @@ from compiler_core.hook import cache_entries, frame_hook
 from compiler_core.hook.failures import report_failure
 from compiler_core.hook.frame_hook import FrameInfo
 from compiler_core.hook.skip_rules import (
-    has_ambiguous_cell,
+    frame_reason,
     is_generator,
     is_runtime,
-    reads_own_frame,
     skip_reason,
 )
+from compiler_core.pipeline import frame_watch
 from compiler_core.pipeline.code_state import CodeKey, CodeState, InstalledCode
 from compiler_core.pipeline.frame import FrameCompile
 from compiler_core.records import Compile, Recompile, Record, Stage
@@ -45,6 +45,7 @@ _forked_while_running = False
 
 MAX_RESUMES = 64
 """Graph breaks in a row, after which the rest of a function runs as plain Python."""
+NOT_CAPTURED = "a mode, transform or tracer of PyTorch observes the call"
 MAX_INSTALLS = 3
 """How often the code of one compile is installed at most."""
 
@@ -70,7 +71,8 @@ class Region:
         self._resume_compiles: dict[CodeKey, str] = {}
         self._resume_depths: dict[CodeKey, int] = {}
         """The number of graph breaks in a row that led to each resume function."""
-        self._excluded: set[CodeKey] = set()
+        self._excluded: dict[CodeKey, str] = {}
+        """Generated code that is never compiled, with the reason."""
         self._policies: dict[CodeKey, DynamicPolicy] = {}
 
     def installed(self) -> list[InstalledCode]:
@@ -81,7 +83,7 @@ class Region:
 
     def wrap_pinned(self, fn: types.FunctionType) -> Callable[..., Any]:
         """Returns `fn`, whose code is compiled already, with the hook active for the functions that it calls."""
-        self._excluded.add(CodeKey(fn.__code__))
+        self.exclude(fn.__code__, "pinned: it is compiled already")
         return self.hook.wrap(fn)
 
     def forget(self) -> None:
@@ -119,6 +121,11 @@ class Region:
 
     def compile_frame(self, info: FrameInfo) -> Any:
         """The callback of the frame hook: returns what runs in place of the frame."""
+        watch = frame_watch.active
+        return self.decide(info) if watch is None else watch.decide(self, info)
+
+    def decide(self, info: FrameInfo) -> Any:
+        """Returns what runs in place of the frame."""
         if is_runtime(info.code):
             return frame_hook.skip_code_and_callees()
         if torch_state.is_observed_or_traced():
@@ -203,11 +210,7 @@ class Region:
         if state is not None and state.record is record:
             return state
         resumes = self._resume_compiles.get(CodeKey(code))
-        if CodeKey(code) in self._excluded:
-            return None
-        if reads_own_frame(code) or has_ambiguous_cell(code):
-            return None
-        if code is not self.root and resumes is None and skip_reason(code):
+        if self.refusal(code):
             return None
         kind: Literal["root", "resume", "called"] = "root" if code is self.root else "called"
         if resumes is not None:
@@ -223,6 +226,28 @@ class Region:
         self.states[CodeKey(code)] = new_state
         return new_state
 
+    def refusal(self, code: types.CodeType) -> str:
+        """Returns why this code object is never compiled; an empty string if it may be."""
+        if CodeKey(code) in self._excluded:
+            return self._excluded[CodeKey(code)]
+        if is_runtime(code):
+            return "part of Cutaway"
+        if code is self.root or CodeKey(code) in self._resume_compiles:
+            return frame_reason(code)
+        return skip_reason(code)
+
+    def why_plain(self, code: types.CodeType) -> str:
+        """Returns why code that may be compiled ran as plain Python."""
+        state = self.states.get(CodeKey(code))
+        if state is None:
+            return NOT_CAPTURED
+        if state.frame.skipped:
+            return state.frame.skipped
+        if state.frame.limit_reached:
+            return f"it was compiled {state.compile_count} times, which is the limit"
+        reasons = [c.reason for c in state.frame.compiles if c.reason]
+        return reasons[-1] if reasons else NOT_CAPTURED
+
     def code(self, key: Any, make: Callable[[], types.CodeType]) -> types.CodeType:
         """Returns generated code.  It is made and verified once: the compiles of another code object would be lost."""
         if key not in self.codes:
@@ -230,9 +255,9 @@ class Region:
             verify(self.codes[key])
         return self.codes[key]
 
-    def exclude(self, code: types.CodeType) -> None:
+    def exclude(self, code: types.CodeType, reason: str) -> None:
         """Excludes a generated function from capture; functions that it calls may still be captured."""
-        self._excluded.add(CodeKey(code))
+        self._excluded[CodeKey(code)] = reason
 
     def add_resume(self, code: types.CodeType, of: types.CodeType, line: int, compile_: Compile, record: Record) -> int:
         """Adds a resume function that the frame of code `of` calls, and returns the number of its frame in the record.
@@ -260,6 +285,11 @@ class Region:
         """Decides that a code object runs as plain Python from now on."""
         state.runs_eagerly = True
         return frame_hook.skip_code()
+
+
+def regions() -> list[Region]:
+    """Returns all regions."""
+    return list(_regions)
 
 
 def _drop_compile(state: CodeState, compile_id: str, hook: frame_hook.FrameHook | None) -> None:

@@ -219,7 +219,7 @@ class FrameCompile:
         """Returns the code of a function that runs only the instruction of `tx` that broke the graph."""
         key = (CodeKey(tx.code), tx.pc, tx.kw_names, tuple(stack))
         code = self.region.code(key, lambda: resume_functions.instruction_code(tx.code, what, stack))
-        self.region.exclude(code)
+        self.region.exclude(code, "runs the instruction that broke the graph")
         return code
 
     # ------------------------------------------------------------ 6, 7 guards and installation

@@ -43,6 +43,7 @@ from compiler_core.records.kernels import (
 from compiler_core.records.partition import Expansion, Partition
 from compiler_core.records.plain import RecordError, from_plain, short_repr, to_plain
 from compiler_core.records.problems import Problem, find_problems, needing_action
+from compiler_core.records.seen.seen_frames import SeenFrame
 from compiler_core.records.steps import Replay, Steps
 from compiler_core.records.timings.timings import Timings
 from compiler_core.records.timings.verdict import Verdict, verdict
@@ -222,6 +223,8 @@ class Record:
     """Messages for the user that belong to no compile (no C++ compiler, recompile limit)."""
     devices: list[Device] = field(default_factory=list)
     """The devices that kernels were timed on."""
+    seen: list[SeenFrame] = field(default_factory=list)
+    """The Python frames that ran, if `compiler_core.frames` or ``%frames`` watched the call."""
     comparison: Comparison | None = None
     """The comparison with another run, if any: two engines on one cell, before and after an edit, two ranks."""
     _made_here: bool = field(default=False, repr=False, compare=False)

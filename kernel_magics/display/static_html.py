@@ -12,6 +12,7 @@ from kernel_magics.display import summary
 
 if TYPE_CHECKING:
     from compiler_core.api.capture_methods import CaptureComparison, CaptureResult
+    from compiler_core.records.seen.seen_frames import FrameReport
 
 _COLOURS = {"blocking": "#b3261e", "costly": "#a23b00", "expected": "#575d68"}
 _VERDICT_COLOURS = {"right": "#1b6e3c", "error": "#a23b00", "silently wrong": "#b3261e"}
@@ -46,6 +47,15 @@ def captures_html(comparison: CaptureComparison) -> str:
         for row in comparison.rows
     ]
     return f'<div style="font-size:13px">{_table(["method", "verdict", "operations", "graphs, and why"], rows)}</div>'
+
+
+def frames_html(report: FrameReport) -> str:
+    """Returns the frames that ran as a table, and the tree by caller, folded."""
+    rows = report.rows()
+    cells = [[escape(cell) for cell in row] for row in rows[: limits.FAILURES]]
+    tree = f"<details><summary>By caller</summary><pre>{escape(report.tree())}</pre></details>"
+    table = _table(["function", "file", "calls", "what became of it"], cells)
+    return f'<div style="font-size:13px">{table}{tree if rows else escape(str(report))}</div>'
 
 
 def _graphs(row: CaptureResult) -> str:

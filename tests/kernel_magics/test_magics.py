@@ -438,3 +438,33 @@ def test_wrong_use_of_graph_pass(magics: InteractiveShell, cell: str, message: s
     _, printed, errors = run(magics, cell)
     assert message in printed + errors
     assert not graph_passes.registered()
+
+
+def test_frames(magics: InteractiveShell) -> None:
+    run(
+        magics,
+        "def half(x):\n    return x / 2\ndef printed(x):\n    print(end='')\n    return half(x)\none = torch.ones(3)",
+    )
+    with capture_output() as output:
+        magics.run_cell("%frames --backend eager printed(one)").raise_error()
+    (shown,) = output.outputs
+    assert "inlined into" in shown.data["text/plain"]
+    assert "part of IPython" in shown.data["text/html"]
+    assert "<summary>By caller</summary>" in shown.data["text/html"]
+    seen = kernel_magics.last_record().seen
+    assert seen[0].fate == "compiled"
+    assert next(f for f in seen if f.name == "half").fate == "inlined"
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("", "takes an expression"),
+        ("--engine torch half(one)", "takes neither --engine nor --time"),
+        ("--time half(one)", "takes neither --engine nor --time"),
+    ],
+)
+def test_wrong_use_of_frames(magics: InteractiveShell, line: str, message: str) -> None:
+    result, _, errors = run(magics, f"%frames {line}")
+    assert result.error_in_exec is not None
+    assert message in errors

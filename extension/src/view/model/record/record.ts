@@ -456,6 +456,18 @@ export interface Verdict {
   warnings: string[];
 }
 
+/** The calls of one function by one caller. */
+export interface SeenFrame {
+  name: string;
+  filename: string;
+  line: number;
+  calls: number;
+  fate: "compiled" | "inlined" | "skipped" | "plain";
+  compile: string | null;
+  reason: string;
+  caller: number | null;
+}
+
 /** One compile of one frame.  Stages append to it with the methods below; nothing is removed. */
 export interface Compile {
   id: string;
@@ -515,6 +527,7 @@ export interface Record {
   timings: Timings | null;
   notes: string[];
   devices: Device[];
+  seen: SeenFrame[];
   comparison: Comparison | null;
 }
 
@@ -876,6 +889,16 @@ export const SHAPES: { [type: string]: { [field: string]: Shape } } = {
     problems: "string",
     warnings: { list: "string" },
   },
+  SeenFrame: {
+    name: "string",
+    filename: "string",
+    line: "int",
+    calls: "int",
+    fate: { one: ["compiled", "inlined", "skipped", "plain"] },
+    compile: { maybe: "string" },
+    reason: "string",
+    caller: { maybe: "int" },
+  },
   Compile: {
     id: "string",
     frame: "int",
@@ -930,6 +953,7 @@ export const SHAPES: { [type: string]: { [field: string]: Shape } } = {
     timings: { maybe: { is: "Timings" } },
     notes: { list: "string" },
     devices: { list: { is: "Device" } },
+    seen: { list: { is: "SeenFrame" } },
     comparison: { maybe: { is: "Comparison" } },
   },
 };
@@ -960,7 +984,8 @@ export const DEFAULTS: { [type: string]: { [field: string]: unknown } } = {
   Timing: { speed: 1.0, differs: false, compiled_again: 0, pays_off: null, problems: null },
   Timings: { load: 0.0, rows: [], failed: {} },
   Verdict: { speed: "", change: "", compile: "", memory: "", problems: "", warnings: [] },
+  SeenFrame: { compile: null, reason: "", caller: null },
   Compile: { cause: null, outcome: "running", reason: "", backend: "", guards_ns: null, partition: null, events: [], artifacts: [], guards: [], symbols: [], breaks: [], expansions: [], fusions: [], refusals: [], kernels: [], resources: [], accuracy: [], memory: [], tunings: [], cuda_graphs: [], edges: [], failures: [], steps: [] },
   Frame: { resumes: null, calls: 0, skipped: "", limit_reached: false, compiles: [] },
-  Record: { schema_version: 2, engine: "core", title: "", created: "", verdict: null, timings: null, comparison: null, versions: {}, options: {}, sources: [], labels: {}, frames: [], problems: [], notes: [], devices: [] },
+  Record: { schema_version: 2, engine: "core", title: "", created: "", verdict: null, timings: null, comparison: null, versions: {}, options: {}, sources: [], labels: {}, frames: [], problems: [], notes: [], devices: [], seen: [] },
 };

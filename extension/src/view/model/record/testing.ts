@@ -64,6 +64,7 @@ export function recordOf(lines: string[], compiles: Compile[]): CutawayRecord {
     problems: [],
     notes: [],
     devices: [],
+    seen: [],
     comparison: null,
     verdict: null,
     timings: null,

@@ -1,0 +1,117 @@
+"""The Python frames that ran while a compiled call ran, and what the compiler did with each, as a table and a tree."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+Fate = Literal["compiled", "inlined", "skipped", "plain"]
+MAX_LINES = 60
+"""Lines of the table and of the tree that are printed."""
+_TEXTS = {"compiled": "compiled", "inlined": "inlined", "skipped": "skipped", "plain": "plain Python"}
+_COMPILES = {"compiled": " as {}", "inlined": " into {}"}
+_ORDER = tuple(_TEXTS)
+
+
+@dataclass(slots=True)
+class SeenFrame:
+    """The calls of one function by one caller.
+
+    `fate`: ``compiled`` if code of the compile `compile` ran in place of the function's; ``inlined`` if its operations
+    are part of that compile, so that it ran without a frame; ``skipped`` if the frame hook never compiles such code;
+    ``plain`` if it could be compiled and ran as plain Python.
+    """
+
+    name: str
+    filename: str
+    line: int
+    calls: int
+    """The number of calls; of a generator, how many were started."""
+    fate: Fate
+    compile: str | None = None
+    """The id of the compile in this record; None also for code that was compiled before the call."""
+    reason: str = ""
+    """Why it was skipped, or ran as plain Python; for a compiled resume function, what it resumes."""
+    caller: int | None = None
+    """The index of the caller in `Record.seen`; None for a function that was called from outside the compiled call."""
+
+    @property
+    def outcome(self) -> str:
+        """The fate, the compile and the reason, as text."""
+        text = _TEXTS[self.fate]
+        if self.compile is not None:
+            text += _COMPILES.get(self.fate, "").format(self.compile)
+        return f"{text}: {self.reason}" if self.reason else text
+
+
+@dataclass(frozen=True)
+class FrameReport:
+    """The frames of a record as a table and as a tree; `str` prints both."""
+
+    frames: Sequence[SeenFrame]
+    """`Record.seen`: the functions that ran, under each caller; callers come before what they call."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """Names to show in place of file names (`Record.labels`)."""
+
+    def rows(self) -> list[tuple[str, str, str, str]]:
+        """Returns a row for each function and fate: name, place, number of calls, what became of it."""
+        found: dict[tuple[str, str, str], int] = {}
+        for frame in sorted(self.frames, key=lambda frame: _ORDER.index(frame.fate)):
+            key = frame.name, self._place(frame), frame.outcome
+            found[key] = found.get(key, 0) + frame.calls
+        return [(name, place, f"{calls:,}", outcome) for (name, place, outcome), calls in found.items()]
+
+    def table(self) -> str:
+        """Returns the rows as text."""
+        rows = self.rows()
+        shown = [("function", "file", "calls", "what became of it"), *rows[:MAX_LINES]]
+        widths = [max(len(row[i]) for row in shown) for i in range(4)]
+        lines = ["  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in shown]
+        return "\n".join([*lines, *_more(len(rows), "functions")])
+
+    def tree(self) -> str:
+        """Returns the functions below their callers; of skipped code that called only skipped code, its calls are
+        counted."""
+        lines = list(self._tree_lines())
+        return "\n".join([*lines[:MAX_LINES], *_more(len(lines), "lines")])
+
+    def __str__(self) -> str:
+        return f"{self.table()}\n\n{self.tree()}" if self.frames else "no frames: nothing was compiled"
+
+    def _tree_lines(self) -> Iterator[str]:
+        called: dict[int | None, list[int]] = {}
+        for i, frame in enumerate(self.frames):
+            called.setdefault(frame.caller, []).append(i)
+        inside = self._calls_inside()
+        waiting = [(i, 0) for i in reversed(called.get(None, []))]
+        while waiting:
+            at, depth = waiting.pop()
+            frame = self.frames[at]
+            times = f" x{frame.calls:,}" if frame.calls > 1 else ""
+            folded = inside[at]
+            more = f" (and {folded:,} call{'s' * (folded > 1)} inside)" if folded else ""
+            yield f"{'  ' * depth}{frame.name}{times}  {self._place(frame)}  {frame.outcome}{more}"
+            if folded is None:
+                waiting += [(i, depth + 1) for i in reversed(called.get(at, []))]
+
+    def _calls_inside(self) -> list[int | None]:
+        """Returns for each frame the number of calls below it, or None if some code in or below it was not skipped.
+
+        Callers come before what they call.
+        """
+        inside: list[int | None] = [0 if frame.fate == "skipped" else None for frame in self.frames]
+        for i in range(len(self.frames) - 1, -1, -1):
+            frame, here = self.frames[i], inside[i]
+            if frame.caller is not None:
+                there = inside[frame.caller]
+                inside[frame.caller] = None if here is None or there is None else there + here + frame.calls
+        return inside
+
+    def _place(self, frame: SeenFrame) -> str:
+        name = self.labels.get(frame.filename) or "/".join(frame.filename.replace("\\", "/").split("/")[-2:])
+        return f"{name}:{frame.line}"
+
+
+def _more(count: int, what: str) -> list[str]:
+    return [f"... and {count - MAX_LINES:,} more {what}"] if count > MAX_LINES else []
