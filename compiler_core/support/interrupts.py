@@ -4,7 +4,8 @@ The handler of a signal may raise an exception, as Python's own does for Ctrl-C.
 raised at any moment:
 
 * C++ code of PyTorch that calls Python while it traces.  Some of its functions must not throw, or the process ends.
-  So while a frame is compiled in the main thread, handlers run at `safe_point`, not where the signal arrives.
+  So while a frame is compiled in the main thread, handlers run at `safe_point`, not where the signal arrives; after
+  half a second also at `overdue_point`.
 * PyTorch's guard tree.  It treats any exception of a Python guard as "the guard does not hold" and drops it.  A guard
   made by `guard_function` stores the exception, and it is raised after the C++ code has returned.
 * Functions whose exceptions their callers drop: ``random.getstate`` and ``random.setstate``, which PyTorch's frame hook
@@ -108,6 +109,7 @@ class _SignalState:
 
     def handle(self, number: int, frame: Any) -> None:
         if self.depth:
+            self.held_s(number)
             self.pending.append(number)
         elif _is_exception_dropped(frame) or _is_called_from_cpp(frame, self.held_s(number)):
             start_new_thread(_send_again, (number,))  # unlike Thread.start, it does not wait
@@ -252,6 +254,16 @@ def safe_point() -> None:
             _state.run_pending()
         except Exception as error:
             raise _HandlerError(error) from None
+
+
+def overdue_point() -> None:
+    """Runs the handlers if a signal has waited for `_MAX_HELD_S` seconds.
+
+    Called for each operator that is traced, also under PyTorch's autograd engine, through which an exception passes: a
+    long backward has no `safe_point`.
+    """
+    if _state.pending and any(_state.held_s(number) >= _MAX_HELD_S for number in _state.pending):
+        safe_point()
 
 
 def keep_handlers() -> None:

@@ -23,6 +23,7 @@ import pytest
 import torch
 from torch._C._dynamo import guards as cpp
 from torch._dynamo.utils import ExactWeakKeyDictionary
+from torch._subclasses.functional_tensor import FunctionalTensorMode
 from torch.fx._symbolic_trace import _Patcher
 
 import compiler_core
@@ -138,6 +139,34 @@ def test_signals_wait_for_a_safe_point(handled_signals: list[int]) -> None:
             assert len(handled_signals) == 3
         signal.raise_signal(signal.SIGUSR1)
     assert len(handled_signals) == 4
+
+
+def test_an_interrupt_in_a_long_backward_does_not_wait_for_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The backward is traced in one call of C++ code, which has no safe point."""
+    traced: list[Any] = []
+    dispatch = FunctionalTensorMode.__torch_dispatch__
+
+    def send_at_first_of_backward(mode: Any, func: Any, *args: Any) -> Any:
+        if func is torch.ops.aten.cos.default:  # the derivative of the sine
+            if not traced:
+                os.kill(os.getpid(), signal.SIGINT)
+            traced.append(func)
+        return dispatch(mode, func, *args)
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        for _ in range(20):
+            x = x.sin()
+        return x
+
+    monkeypatch.setattr(interrupts, "_MAX_HELD_S", 0.0)
+    monkeypatch.setattr(FunctionalTensorMode, "__torch_dispatch__", send_at_first_of_backward)
+    compiled = compiler_core.compile(program, backend="aot_eager")
+    x = torch.ones(3, requires_grad=True)
+    with pytest.raises(KeyboardInterrupt):
+        compiled(x)
+    assert len(traced) < 3
+    monkeypatch.undo()
+    assert torch.equal(compiled(x), program(x))
 
 
 def test_handlers_are_given_back_also_those_that_a_program_sets(handled_signals: list[int]) -> None:
