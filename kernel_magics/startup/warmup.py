@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import signal
 import threading
 from typing import Any
 
@@ -17,6 +18,9 @@ MODULES = (
     "torch.fx.experimental.proxy_tensor",
     "kernel_magics.display.explorer",
 )
+
+RESEND_S = 0.01
+"""Seconds after which an interrupt is sent again."""
 
 _thread: threading.Thread | None = None
 
@@ -41,9 +45,16 @@ def stop(shell: Any) -> None:
 
 
 def wait(*_: Any) -> None:
-    """Waits until the import thread has ended."""
-    if _thread is not None:
-        _thread.join()
+    """Waits until the import thread has ended.
+
+    IPython drops an interrupt of a callback and runs the cell, so one that arrives here is sent again to the cell.
+    """
+    try:
+        if _thread is not None:
+            _thread.join()
+    except KeyboardInterrupt:
+        main = threading.main_thread().ident or 0
+        threading.Timer(RESEND_S, signal.pthread_kill, (main, signal.SIGINT)).start()
 
 
 def _load() -> None:

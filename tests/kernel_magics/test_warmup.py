@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 
 import pytest
@@ -26,6 +28,18 @@ def test_cell_waits_for_the_imports(shell: InteractiveShell, monkeypatch: pytest
     warmup.stop(shell)
     shell.run_cell("order.append('after')")
     assert order[-1] == "after"
+
+
+def test_an_interrupt_of_the_wait_reaches_the_cell(shell: InteractiveShell, monkeypatch: pytest.MonkeyPatch) -> None:
+    go = threading.Event()
+    monkeypatch.setattr(warmup, "_load", lambda: go.wait(30))
+    warmup.start(shell)
+    threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+    result = shell.run_cell("import time\ntime.sleep(20)\nended = True")
+    go.set()
+    warmup.stop(shell)
+    assert isinstance(result.error_in_exec, KeyboardInterrupt)
+    assert "ended" not in shell.user_ns
 
 
 def test_what_cannot_be_loaded_is_left_for_later(shell: InteractiveShell, monkeypatch: pytest.MonkeyPatch) -> None:
