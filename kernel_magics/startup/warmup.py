@@ -47,12 +47,16 @@ def stop(shell: Any) -> None:
 def wait(*_: Any) -> None:
     """Waits until the import thread has ended.
 
-    IPython drops an interrupt of a callback and runs the cell, so one that arrives here is sent again to the cell.
+    IPython drops an interrupt of a callback and runs the cell, so one that arrives here is sent again, to the cell.  It
+    waits for the imports, since otherwise two threads would import the same modules.
     """
-    try:
-        if _thread is not None:
+    is_interrupted = False
+    while _thread is not None and _thread.is_alive():
+        try:
             _thread.join()
-    except KeyboardInterrupt:
+        except KeyboardInterrupt:
+            is_interrupted = True
+    if is_interrupted:
         main = threading.main_thread().ident or 0
         threading.Timer(RESEND_S, signal.pthread_kill, (main, signal.SIGINT)).start()
 

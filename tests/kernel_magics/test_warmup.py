@@ -35,8 +35,8 @@ def test_an_interrupt_of_the_wait_reaches_the_cell(shell: InteractiveShell, monk
     monkeypatch.setattr(warmup, "_load", lambda: go.wait(30))
     warmup.start(shell)
     threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+    threading.Timer(0.4, go.set).start()
     result = shell.run_cell("import time\ntime.sleep(20)\nended = True")
-    go.set()
     warmup.stop(shell)
     assert isinstance(result.error_in_exec, KeyboardInterrupt)
     assert "ended" not in shell.user_ns
