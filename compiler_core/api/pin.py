@@ -53,9 +53,10 @@ def pin(compiled: Any, compile_id: str | None = None) -> Any:
         chosen = _chosen(region.installed(), compile_id, getattr(compiled, "__name__", "the function"))
         return _pinned(compiled, fn, chosen, region.wrap_pinned)
     fn = python_function(compiled)
-    if not cache_entries(fn.__code__):
+    codes = _stock_codes(fn)
+    if not codes:
         raise UsageError(f"{fn.__name__} was not made by compiler_core.compile, and torch.compile has no compile of it")
-    chosen = _chosen(_stock_codes(fn), compile_id, fn.__name__)
+    chosen = _chosen(codes, compile_id, fn.__name__)
     pinned = _pinned(fn, fn, chosen, None)
     bound = getattr(compiled, "_orig_mod", compiled if isinstance(compiled, torch.nn.Module) else None)
     return pinned if bound is None else functools.partial(pinned, bound)
@@ -131,8 +132,8 @@ class Dispatcher:
 
     def __init__(self, compiled: Any) -> None:
         self._compiled = self._target = compiled
-        if is_compiled(getattr(compiled, "_compiled_forward", compiled)):
-            function = getattr(compiled, "_compiled_forward", compiled)
+        function = getattr(compiled, "_compiled_forward", compiled)
+        if is_compiled(function):
             self._function = function.__wrapped__
             self._codes: list[Code] = list(region_of(function).installed())
         else:

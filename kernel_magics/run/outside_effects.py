@@ -40,19 +40,15 @@ _listeners: list[Callable[[str, tuple[Any, ...]], None]] = []
 
 @contextmanager
 def record_effects(namespace: dict[str, Any], effects: list[str]) -> Iterator[None]:
-    """Appends a description of each outside effect of code in `namespace` to the list `to`, each once."""
+    """Appends a description of each outside effect of code in `namespace` to the list `effects`, each once."""
 
     def on_audit_event(event: str, args: tuple[Any, ...]) -> None:
         description = _EVENTS[event](*args)
         if description is not None and description not in effects and _called_from(sys._getframe(2), namespace):
             effects.append(description)
 
-    _install_audit_hook()
-    _listeners.append(on_audit_event)
-    try:
+    with _listening(on_audit_event):
         yield
-    finally:
-        _listeners.remove(on_audit_event)
 
 
 @contextmanager
@@ -66,16 +62,22 @@ def refuse_effects(namespace: dict[str, Any], refused: list[str]) -> Iterator[No
             refused.append(description)
             raise EffectRefused(description)
 
+    with _listening(on_audit_event):
+        yield
+
+
+class EffectRefused(Exception):
+    """Raised in place of an outside effect."""
+
+
+@contextmanager
+def _listening(on_audit_event: Callable[[str, tuple[Any, ...]], None]) -> Iterator[None]:
     _install_audit_hook()
     _listeners.append(on_audit_event)
     try:
         yield
     finally:
         _listeners.remove(on_audit_event)
-
-
-class EffectRefused(Exception):
-    """Raised in place of an outside effect."""
 
 
 @functools.cache
