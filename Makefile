@@ -15,6 +15,8 @@ TESTED := sys.exit(not (3, 11) <= sys.version_info < (3, 14))
 NEW_ENOUGH := 'const [a, b] = process.versions.node.split(".").map(Number); \
   process.exit(a > 22 || (a === 22 && b >= 12) || (a === 20 && b >= 19) ? 0 : 1)'
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
+# Each process would compile all modules again, and each worker rewrite the assertions of all tests.
+unexport PYTHONDONTWRITEBYTECODE
 BROWSER_SOURCES := $(shell find extension -type f -not -path '*/node_modules/*' -not -path '*/lib/*' -not -path '*/labextension/*' -not -name '*.tsbuildinfo')
 
 .PHONY: help ready lab demo test smoke sweeps quick lint hooks fix wheel bench fuzz gpu cpython-tests operators cuda-sweep shapes interrupts soak fuzz-inputs versions compat clean

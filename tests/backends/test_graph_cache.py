@@ -308,7 +308,7 @@ def test_assumptions_on_sizes_are_guarded_after_a_hit(fn: Any) -> None:
     for expected in (MADE, FOUND):
         fast = compiler_core.compile(fn, strict=True)
         with compiler_core.record() as record:
-            for length in (6, 8, 7, 2, 12, 3, 9):
+            for length in (6, 8, 7, 2, 9):
                 x, y = torch.randn(length, 3, 8, requires_grad=True), torch.randn(8, 8, requires_grad=True)
                 more = (length // 2, 1.5 / length) if fn is windows else ()
                 values, gradients = [], []

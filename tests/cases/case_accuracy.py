@@ -1,7 +1,7 @@
 """The thirty programs of the benchmarks, small, each of its kernels beside a float64 reference.
 
-    python -m tests.cases.case_accuracy cpp
-    TRITON_INTERPRET=1 python -m tests.cases.case_accuracy triton
+    python -m tests.cases.case_accuracy cpp [NAME ...]
+    TRITON_INTERPRET=1 python -m tests.cases.case_accuracy triton [NAME ...]
 
 prints a JSON object: case -> verdict.  The interpreter wants its variable before Triton is imported, so tests start
 that as a process.  One compile holds a case on inputs of all forms: random, with NaN, with infinities, empty, of size
@@ -165,6 +165,8 @@ def main() -> None:
         triton_interpreter.extend()
     found = {}
     for each in CASES:
+        if sys.argv[2:] and each.name not in sys.argv[2:]:
+            continue
         try:
             found[each.name] = verdict(each, sys.argv[1])
         except Exception:

@@ -18,6 +18,7 @@ from torch import nn
 
 import compiler_core
 from tests import warm_python
+from tests.sampling import pairs
 
 X = torch.linspace(0.1, 0.9, 9).reshape(3, 3)
 LINEAR = nn.Linear(3, 3)
@@ -75,8 +76,7 @@ PROGRAMS: dict[str, tuple[Any, str, Callable[[torch.Tensor], Any], Any]] = {
 }
 
 
-@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize(("name", "backend"), pairs(PROGRAMS, ["eager", "aot_eager"], 2))
 def test_replaced_after_the_compile(name: str, backend: str) -> None:
     """A special method is replaced in another process, because CPython does not undo all of it: once a class had its
     own ``__getitem__``, `torch.tensor` fails for a list of tensors without dimensions."""

@@ -126,6 +126,7 @@ def rms_norm(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
     return x * torch.rsqrt((x * x).mean(-1, keepdim=True) + 1e-6) * w
 
 
+CPU_DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 CPU_PROGRAMS: dict[str, Callable[..., Any]] = {
     "layer norm": lambda x, w, b: F.layer_norm(F.gelu(x), w.shape, w, b),
     "rms norm": lambda x, w, b: (rms_norm(x, w), b * 2),
@@ -161,8 +162,7 @@ def assert_no_worse(got: list[torch.Tensor], eager: list[torch.Tensor], exact: l
         assert error <= 2 * allowed + 1e-7 * torch.nan_to_num(right, 0, 0, 0).norm()
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("name", CPU_PROGRAMS)
+@pytest.mark.parametrize(("name", "dtype"), pairs(CPU_PROGRAMS, CPU_DTYPES, 2))
 def test_on_the_cpu_values_and_gradients(name: str, dtype: torch.dtype) -> None:
     program, inputs = CPU_PROGRAMS[name], matrix_and_vectors(520, 260, dtype)
     with compiler_core.record() as record:

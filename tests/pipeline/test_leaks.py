@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import gc
-import itertools
 import json
 import os
-import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +16,8 @@ import torch.nn.functional as F
 from torch import nn
 
 import compiler_core
+from tests import warm_python
+from tests.sampling import pairs
 
 HEAVY = ("FakeTensor", "Parameter", "Tensor", "Node", "Graph", "GraphModule", "GraphModuleImpl", "Compile", "Record",
          "ShapeEnv", "FakeMode", "FunctionalTensor", "function", "cell")  # fmt: skip
@@ -89,29 +88,17 @@ def measure_growth(make: Callable[[], Any], backend: str) -> list[dict[str, int]
 
 PROGRAMS = (module, attention, function, dynamic)
 BACKENDS = ("eager", "aot_eager", "cpp")
+CASES = pairs(PROGRAMS, BACKENDS, 2)
 
 
-@pytest.fixture(scope="module")
-def measured() -> dict[str, list[dict[str, int]]]:
-    """The measurements of all programs, in a separate process, so that objects of other tests do not count."""
-    path = [str(Path(compiler_core.__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
-    env = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, path))}
-    ran = subprocess.run([sys.executable, __file__], env=env, capture_output=True, text=True, timeout=400, check=False)
+@pytest.mark.parametrize(("make", "backend"), CASES)
+def test_nothing_is_left_of_a_dropped_program(make: Callable[[], Any], backend: str) -> None:
+    """Measured in a separate process, so that objects of other tests do not count."""
+    ran = warm_python.run([__file__, make.__name__, backend], env=os.environ | {"PYTHONPATH": str(warm_python.ROOT)})
     assert ran.returncode == 0, ran.stderr
-    result: dict[str, list[dict[str, int]]] = json.loads(ran.stdout.splitlines()[-1])
-    return result
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("make", PROGRAMS)
-def test_nothing_is_left_of_a_dropped_program(
-    measured: dict[str, list[dict[str, int]]], make: Callable[[], Any], backend: str
-) -> None:
-    measures = measured[f"{make.__name__} {backend}"]
-    assert {} in measures
+    assert {} in json.loads(ran.stdout.splitlines()[-1])
 
 
 if __name__ == "__main__":
     gc.freeze()  # what was imported is not counted
-    found = {f"{make.__name__} {b}": measure_growth(make, b) for make, b in itertools.product(PROGRAMS, BACKENDS)}
-    print(json.dumps(found))
+    print(json.dumps(measure_growth(globals()[sys.argv[1]], sys.argv[2])))

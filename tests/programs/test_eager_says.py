@@ -16,6 +16,7 @@ import torch.nn.functional as F
 
 import compiler_core
 from compiler_core.api.testing import check, difference
+from tests.sampling import pairs
 
 BACKENDS = ("eager", "aot_eager", "cpp")
 
@@ -65,8 +66,7 @@ WARN = {
 }
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("name", WARN)
+@pytest.mark.parametrize(("name", "backend"), pairs(WARN, BACKENDS, 2))
 def test_each_call_warns(name, backend):
     for grad in {"eager": (False,), "aot_eager": (False, True), "cpp": (True,)}[backend]:
         check(WARN[name], [square, square], grad=grad, backend=backend, tolerance=1e-5)

@@ -14,6 +14,7 @@ import torch.nn.utils.parametrize as parametrize
 import compiler_core as cc
 from compiler_core.api.compile import record_of
 from compiler_core.api.testing import difference
+from tests.sampling import pairs
 
 
 class Block(nn.Module):
@@ -263,8 +264,7 @@ def one_change():
     nn.modules.module._global_forward_hooks.clear()
 
 
-@pytest.mark.parametrize("change", CHANGES, ids=lambda c: c.__name__)
-@pytest.mark.parametrize("how", ["module", "method", "argument"])
+@pytest.mark.parametrize(("change", "how"), pairs(CHANGES, ["module", "method", "argument"], 2))
 def test_model_changes(change, how, one_change):
     net = Net()
     if how == "module":

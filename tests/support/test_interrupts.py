@@ -31,6 +31,7 @@ from compiler_core import guards
 from compiler_core.guards.constants import same_constant
 from compiler_core.hook import frame_hook
 from compiler_core.support import interrupts
+from tests import warm_python
 
 ROOT = Path(compiler_core.__file__).parents[1]
 
@@ -269,7 +270,7 @@ def test_a_time_limit_ends_a_compile(backend: Any) -> None:
     assert torch.equal(compiler_core.compile(lambda x: x + 1)(torch.ones(2)), torch.full((2,), 2.0))
 
 
-@pytest.mark.parametrize(("engine", "count"), [("core", "20"), ("torch", "8")])
+@pytest.mark.parametrize(("engine", "count"), [("core", "12"), ("torch", "5")])
 def test_interrupts_at_random_moments(engine: str, count: str) -> None:
     """Runs in a separate process; the whole test is ``make interrupts``."""
     env = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
@@ -298,7 +299,7 @@ def work():
 for _ in range(2):
     threading.Thread(target=work, daemon=True).start()
 time.sleep(1)
-for number in range(8):
+for number in range(5):
     time.sleep(0.11)
     child = os.fork()
     if not child:
@@ -421,9 +422,7 @@ print("runs on")
 )
 def test_an_interrupt_in_what_cpp_code_calls_while_stock_compiles(name: str) -> None:
     """Raised in the first of them, it would end the process: the C++ code that calls it must not throw."""
-    command = [sys.executable, "-c", INTERRUPTED_STOCK, name]
-    env = os.environ | {"PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, env=env, cwd=ROOT, capture_output=True, text=True, check=False)
+    done = warm_python.run(["-c", INTERRUPTED_STOCK, name], env=os.environ | {"PYTHONPATH": str(ROOT)})
     assert done.stdout == "runs on\n", done.stderr
 
 

@@ -17,7 +17,7 @@ from compiler_core.records import Record, RecordError
 from compiler_core.records.steps import StepCall, StepCode, Steps
 from tests.sweeps import fuzz_inputs
 
-COUNTS = {"records": 200, "logs": 200, "messages": 4800}  # for about a minute
+COUNTS = {"records": 100, "logs": 100, "messages": 2400}
 
 
 @pytest.mark.parametrize("kind", COUNTS)

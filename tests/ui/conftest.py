@@ -6,9 +6,10 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Literal
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
 from tests.ui.drive import Server, jupyter, open_report
 
@@ -40,8 +41,13 @@ def pytest_runtest_setup() -> None:
         pytest.skip("the browser tests need Chromium on the path (on Debian: apt-get install chromium)")
 
 
-# Scoped to modules, not the session: Playwright's event loop would disturb other tests.
-@pytest.fixture(scope="module")
+def _scope(fixture_name: str, config: pytest.Config) -> Literal["session", "module"]:
+    """One browser for all modules, except beside other tests, which Playwright's event loop would disturb."""
+    alone = all(Path(__file__).parent in (Path(arg).resolve(), *Path(arg).resolve().parents) for arg in config.args)
+    return "session" if alone else "module"
+
+
+@pytest.fixture(scope=_scope)
 def browser() -> Iterator[Browser]:
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium(), args=FLAGS)
@@ -55,13 +61,20 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield server
 
 
-@pytest.fixture(scope="module")
-def page(browser: Browser) -> Iterator[Page]:
+@pytest.fixture(scope=_scope)
+def context(browser: Browser) -> Iterator[BrowserContext]:
+    """The context of all pages that show JupyterLab: it keeps the scripts of JupyterLab, which are large."""
     context = browser.new_context(viewport={"width": 1600, "height": 1000})
+    yield context
+    context.close()
+
+
+@pytest.fixture(scope="module")
+def page(context: BrowserContext) -> Iterator[Page]:
     page = context.new_page()
     page.set_default_timeout(ACTION_MS)
     yield page
-    context.close()
+    page.close()
 
 
 @pytest.fixture(params=["light", "dark"])
