@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from compiler_core.api.testing import check
+from tests.sampling import pairs
 
 nan, inf = math.nan, math.inf
 ROWS = [
@@ -16,6 +17,8 @@ ROWS = [
     *([nan, 3, 4, 5], [nan, 0, 4, 5], [nan, 0, 0, 5]),
     *([inf, 0, 4, 5], [inf, 3, 4, 5], [inf, nan, 0, 1], [inf, -inf, 0.0, 0]),
 ]
+PROD_ROWS = [ROWS, ROWS[:1], ROWS[4:5] * 2 + ROWS[8:9]]
+"""All rows, one, and some without zeros."""
 
 
 @pytest.mark.parametrize("row", ROWS, ids=str)
@@ -23,8 +26,7 @@ def test_prod_of_all(row: list[float]) -> None:
     check(lambda x: x.prod(), lambda: (torch.tensor(row),), grad=True, backend="cpp", tolerance=1e-6)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
-@pytest.mark.parametrize("rows", [ROWS, ROWS[:1], ROWS[4:5] * 2 + ROWS[8:9]], ids=["all", "one", "no zeros"])
+@pytest.mark.parametrize(("rows", "dtype"), pairs(PROD_ROWS, [torch.float32, torch.float64, torch.bfloat16], 2))
 def test_prod_along_a_dimension(rows: list[list[float]], dtype: torch.dtype) -> None:
     def program(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
         return x.prod(1), torch.prod(x, -1, keepdim=True), x.prod(dim=1, dtype=torch.float64), x[:, :1].prod(1)

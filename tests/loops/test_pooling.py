@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -12,6 +13,7 @@ import torch.nn.functional as F
 
 import compiler_core
 from compiler_core.records import Compile, ValueDecision
+from tests.sampling import pairs
 
 WINDOWS: list[dict[str, Any]] = [
     {"kernel_size": 2},
@@ -44,10 +46,11 @@ def same_bits(got: torch.Tensor, want: torch.Tensor) -> None:
     assert torch.equal(got.signbit() & ~got.isnan(), want.signbit() & ~want.isnan())
 
 
-@pytest.mark.parametrize("window", WINDOWS, ids=str)
-@pytest.mark.parametrize("channels_last", [False, True])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_max_pooling_values_and_indices(window: dict[str, Any], channels_last: bool, dtype: torch.dtype) -> None:
+@pytest.mark.parametrize(
+    ("window", "of"), pairs(WINDOWS, itertools.product((False, True), (torch.float32, torch.bfloat16)), 2), ids=str
+)
+def test_max_pooling_values_and_indices(window: dict[str, Any], of: tuple[bool, torch.dtype]) -> None:
+    channels_last, dtype = of
     fast = compiler_core.compile(lambda x: F.max_pool2d(x, return_indices=True, **window), strict=True, dynamic=False)
     x = image(dtype, channels_last)
     for got, want in zip(fast(x), F.max_pool2d(x, return_indices=True, **window), strict=True):
