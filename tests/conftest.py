@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 from unittest import mock
@@ -18,6 +19,8 @@ SEED = 20261121
 
 # Before PyTorch is imported: a thread that waits for others sleeps, and leaves its core to the other workers.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+# Nothing here checks IRIs in JSON: jsonschema, which nbformat uses, would make the grammars in three seconds.
+sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
