@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from compiler_core.records import Compile, Event, ItemId, Kernel, Record, Stage
 from compiler_core.records.differences import Aspect
+from compiler_core.records.timings.timings import time_text
 
 LineRef = tuple[str, int]
 """A file name and a line number."""
@@ -217,7 +218,7 @@ def _kernel_times(side: ComparedRun) -> Iterator[LineFact]:
     for kernel, lines in side.kernel_lines():
         for line in lines if kernel.time_ns is not None else ():
             share = (kernel.time_ns or 0) / len(lines)
-            yield LineFact(line, f"{kernel.graph} {kernel.name} {duration(share)}", ns=share)
+            yield LineFact(line, f"{kernel.graph} {kernel.name} {time_text(share / 1e9)}", ns=share)
 
 
 def _compile_times(side: ComparedRun) -> Iterator[LineFact]:
@@ -226,16 +227,7 @@ def _compile_times(side: ComparedRun) -> Iterator[LineFact]:
     for compile_ in side.compiles:
         spent.setdefault(side.first_line(compile_), Counter()).update(stage_ns(compile_.events))
     for line, stages in spent.items():
-        yield from (LineFact(line, f"{stage} {duration(ns)}", ns=ns) for stage, ns in stages.items() if ns)
-
-
-def duration(ns: float) -> str:
-    """Formats nanoseconds with three digits and a unit."""
-    for unit in ("ns", "us", "ms"):
-        if ns < 1000:
-            return f"{ns:.3g} {unit}"
-        ns /= 1000
-    return f"{ns:.3g} s"
+        yield from (LineFact(line, f"{stage} {time_text(ns / 1e9)}", ns=ns) for stage, ns in stages.items() if ns)
 
 
 FACTS: dict[Aspect, Callable[[ComparedRun], Iterator[LineFact]]] = {
