@@ -72,8 +72,8 @@ const css = {
 // the extension loads the widget's module, explorer.js, as a separate chunk on first use
 const lab = {
   ...common,
-  entryPoints: ["src/lab.ts"],
-  outfile: "lib/lab.js",
+  entryPoints: ["src/lab.ts", "src/panel.ts"],
+  outdir: "lib",
   format: "esm",
   minify: false,
   external: ["@lumino/widgets", "@codemirror/state", "@codemirror/view", "./explorer.js"],

@@ -7,7 +7,6 @@ our joint graph, partition and kernels.  The open record (`compiler_core.record(
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -20,12 +19,8 @@ from compiler_core.api.recording import new_record, open_record
 from compiler_core.codegen.machine_code.compiled_forms import check_target
 from compiler_core.config import Options
 from compiler_core.errors import UsageError
+from compiler_core.pipeline.foreign_graph import record_foreign_graph
 from compiler_core.pipeline.graph import compile_graph
-from compiler_core.records import Compile, Record
-from compiler_core.stock.read.lines import SourceLines
-from compiler_core.support.fx_graphs import record_graph
-
-_FILE = re.compile(r'File "(.+)", line (\d+), in (.+)')
 
 
 def cutaway(
@@ -55,7 +50,7 @@ def cutaway(
         torch.compile(fn, backend="cutaway", options={"strict": True})
     """
     chosen = _parse_options({"mode": mode, **(options or {})})
-    compile_ = _record_capture(gm, open_record() or new_record())
+    compile_ = record_foreign_graph(gm, open_record() or new_record())
     return compile_graph(gm, _fake_inputs(example_inputs), compile_, chosen)
 
 
@@ -66,22 +61,6 @@ def _parse_options(given: Mapping[str, Any]) -> Options:
     if given.get("target") is not None:
         check_target(given["target"])
     return Options(**given)
-
-
-def _record_capture(gm: fx.GraphModule, record: Record) -> Compile:
-    """Adds a compile with the captured graph to `record`, its nodes linked to the user's lines."""
-    stacks = {n: _FILE.findall(n.meta.get("stack_trace") or "") for n in gm.graph.nodes}
-    locations = {n: stack[-1] for n, stack in stacks.items() if stack}
-    filename, line, name = next(iter(locations.values()), ("<unknown>", "1", gm.__class__.__name__))
-    compile_ = record.compile(record.frame(name, filename, int(line), "root"))
-    lines = SourceLines(record, read_files=True)
-    for node in gm.graph.nodes:
-        item = lines.item(locations[node][0], int(locations[node][1])) if node in locations else None
-        node.meta |= {"origin": (item,) if item else (), "rule": "capture"}
-    lines.flush()
-    record_graph(compile_, "captured", "captured", gm)
-    compile_.outcome = "compiled"
-    return compile_
 
 
 def _fake_inputs(inputs: Sequence[Any]) -> list[Any]:

@@ -9,15 +9,14 @@ import type { EditorView } from "@codemirror/view";
 import type { IRenderMime } from "@jupyterlab/rendermime-interfaces";
 import { PanelLayout, Widget } from "@lumino/widgets";
 import { type SourceMarks, setMarks } from "./editor";
-import { addRenderer, hasComm, type Outputs, removeRenderer, WIDGET_VIEW, widgetId } from "./outputs";
+import { type Rendermime, renderWidget } from "./live_widget";
+import { addRenderer, hasComm, MIME, type Outputs, removeRenderer, widgetId } from "./outputs";
 import { Links } from "./view/model/analysis/links";
 import { type Mark, marksOf } from "./view/model/analysis/marks";
 import type { Record as CutawayRecord } from "./view/model/record/record";
 import { unpackRecord } from "./view/model/record/unpack";
 
-const MIME = "application/vnd.cutaway.record+json";
 const RENDERER_RANK = -20;
-const WIDGET_TIMEOUT_MS = 300;
 
 /**
  * The part of a notebook panel that is used here. A renderer gets no plugin tokens, so the panel is found by its
@@ -26,7 +25,7 @@ const WIDGET_TIMEOUT_MS = 300;
 interface NotebookPanel extends Outputs {
   content: Outputs["content"] & {
     widgets: Cell[];
-    rendermime: { createRenderer(mimeType: string): IRenderMime.IRenderer };
+    rendermime: Rendermime;
     /** A cell became visible; its editor may be new. */
     cellInViewportChanged?: {
       connect(slot: () => void, of: object): void;
@@ -144,13 +143,10 @@ class RecordRenderer extends Widget implements IRenderMime.IRenderer {
     id: string,
     atOnce: boolean,
   ): Promise<boolean> {
-    const renderer = widgetRenderer(panel);
-    if (!renderer) return false;
-    // the renderer waits several seconds for a model that it does not have
-    const rendered = renderer.renderModel(model).catch(() => {});
-    await Promise.race([rendered, new Promise((resolve) => setTimeout(resolve, WIDGET_TIMEOUT_MS))]);
-    const isThere = "widgets" in renderer && (renderer.widgets as unknown[]).length > 0;
-    if (this.isDisposed || (atOnce && !isThere)) {
+    const widget = await renderWidget(panel.content.rendermime, model);
+    if (!widget) return false;
+    const { renderer, appeared } = widget;
+    if (this.isDisposed || (atOnce && !appeared)) {
       renderer.dispose();
       return false;
     }
@@ -189,15 +185,6 @@ function notebookPanel(widget: Widget): NotebookPanel | null {
     if ("sessionContext" in at && "content" in at && "rendermime" in (at.content as object)) return at as NotebookPanel;
   }
   return null;
-}
-
-/** Creates the renderer of live widgets; null if no widget extension is installed or loaded yet. */
-function widgetRenderer(panel: NotebookPanel): IRenderMime.IRenderer | null {
-  try {
-    return panel.content.rendermime.createRenderer(WIDGET_VIEW);
-  } catch {
-    return null;
-  }
 }
 
 const extension: IRenderMime.IExtension = {

@@ -6,6 +6,7 @@
 
 import type { Widget } from "@lumino/widgets";
 
+export const MIME = "application/vnd.cutaway.record+json";
 export const WIDGET_VIEW = "application/vnd.jupyter.widget-view+json";
 /** A cell that is moved leaves the notebook for a moment, and so does an output that is shown again. */
 const DELAY_MS = 1000;

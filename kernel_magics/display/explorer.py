@@ -46,7 +46,14 @@ class Explorer(anywidget.AnyWidget):
     timing = traitlets.Dict().tag(sync=True)
     """What the page shows of timing the cell; empty if it cannot be timed, because its inputs are not kept."""
 
-    def __init__(self, record: Record | None = None) -> None:
+    def __init__(self, record: Any = None, beside: Record | None = None) -> None:
+        """Shows a record, or a graph: a `torch.fx.GraphModule` or an exported program, also `beside` a record."""
+        if record is not None and not isinstance(record, Record):
+            from compiler_core.pipeline.foreign_graph import graph_record
+
+            if not hasattr(getattr(record, "graph_module", record), "graph"):
+                raise UsageError(f"an explorer shows a record or an FX graph, not a {type(record).__name__}")
+            record = graph_record(record, beside)
         super().__init__(record=record)
         self.display_handle: Any = None
         """The `DisplayHandle` of the output that shows the widget, to update it; None if there is none."""

@@ -18,9 +18,9 @@ from typing import Any
 from compiler_core.records import Record
 
 PANES = (
-    "overview source bytecode steps guards sizes captured pregrad joint partition forward backward postgrad passes "
-    "fusion kernel costs roofline accuracy tuning wrapper machine generated decompiled speed timings other compare "
-    "engines"
+    "overview source bytecode steps guards frames sizes captured pregrad joint partition forward backward postgrad "
+    "passes fusion kernel costs roofline accuracy tuning wrapper machine generated decompiled speed timings other "
+    "compare engines"
 ).split()
 MAX_PANES = 4
 MAX_ITEMS = 10_000

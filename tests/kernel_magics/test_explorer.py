@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
+from compiler_core.api import compile as api
+from compiler_core.errors import UsageError
 from compiler_core.records import Compile, Kernel, Record
 from kernel_magics.display.explorer import MIME, Explorer
 from kernel_magics.display.packing import unpack
@@ -111,3 +114,43 @@ def test_cancel_reaches_python() -> None:
     assert cancelled == []
     explorer._handle_custom_msg({"type": "cancel"}, [])
     assert cancelled == [True]
+
+
+class Block(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.linear(x).relu() + x
+        return result
+
+
+def test_an_fx_graph_is_shown_alone_and_beside_ours() -> None:
+    gm = torch.fx.symbolic_trace(Block())
+    before = str(gm.graph)
+    alone = Explorer(gm).record
+    assert alone is not None
+    graph = alone.compiles[0].find("captured").graph
+    assert graph is not None
+    assert [(n.target, n.module) for n in graph.nodes][1:3] == [("linear", "linear"), ("relu", None)]
+    with api.record("ours") as ours:
+        api.compile(Block(), backend="eager")(torch.ones(2, 4))
+    exported = torch.export.export(Block(), (torch.ones(2, 4),))
+    both = Explorer(exported, beside=ours).record
+    assert both is not None
+    assert [c.id for c in both.compiles] == ["0/0", "1/0"]
+    assert [c.id for c in ours.compiles] == ["0/0"]
+    captured = both.compiles[1].find("captured")
+    assert captured.graph is not None
+    assert [n.role for n in captured.graph.nodes] == ["parameter", "parameter", None, None, None, None, None]
+    assert [n.shape for n in captured.graph.nodes][3] == [2, 4]
+    # the graph's nodes lead to the same line of the user's as ours
+    lines = {both.text(item).strip() for edge in both.compiles[1].edges for item in edge.sources}
+    assert lines == {"result: torch.Tensor = self.linear(x).relu() + x"}
+    assert str(gm.graph) == before
+
+
+def test_what_is_no_graph_is_refused() -> None:
+    with pytest.raises(UsageError, match="an explorer shows a record or an FX graph, not a list"):
+        Explorer([])

@@ -268,8 +268,8 @@ class Explorer:
 
     def __init__(self, root: Locator) -> None:
         self.root = root
-        self.tree = root.get_by_role("tree")
-        self.strip = root.locator(".strip")
+        self.tree = root.locator("[role=tree]")  # hidden where there is one compile, or little room
+        self.stages = root.locator(".stages")
 
     def row(self, text: str) -> Locator:
         """Returns the rows of the tree that contain `text`."""

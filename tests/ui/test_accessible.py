@@ -119,9 +119,9 @@ def test_tab_reaches_every_part(report: Path, browser: Browser) -> None:
     for _ in range(80):
         page.keyboard.press("Tab")
         part = page.evaluate(
-            "() => document.activeElement.closest('.bar, .tree, .pane, .strip')?.className.split(' ')[0] ?? ''"
+            "() => document.activeElement.closest('.bar, .stages, .tree, .pane')?.className.split(' ')[0] ?? ''"
         )
         if part and reached[-1] != part:
             reached.append(part)
-    assert reached[:4] == ["bar", "tree", "pane", "strip"]
+    assert reached[:4] == ["bar", "stages", "tree", "pane"]
     page.close()

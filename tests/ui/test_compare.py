@@ -116,4 +116,5 @@ def test_the_artifact_and_the_mode_are_remembered(pane: Locator, themed_page: Pa
     themed_page.reload()
     explorer = Explorer(themed_page.locator(".cutaway"))
     explorer.row("recompiled").click()
+    explorer.show(1, "compare")
     expect(explorer.root.get_by_label("What is compared")).to_have_value("guards")

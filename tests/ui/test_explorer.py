@@ -11,6 +11,7 @@ import torch
 from playwright.sync_api import Browser, Page, expect
 
 from compiler_core.api import compile as api
+from compiler_core.pipeline.frame_watch import FrameWatch
 from kernel_magics.display.report import write_report
 from tests.ui.drive import Explorer, open_report
 
@@ -27,9 +28,10 @@ def function(x: torch.Tensor) -> torch.Tensor:
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     compiled = api.compile(function, steps=True)
-    with api.record("explored") as record:
+    with api.record("explored") as record, FrameWatch() as watch:
         for size in (6, 8):
             compiled(torch.ones(size, requires_grad=True)).sum().backward()
+    watch.write(record)
     return write_report(record, tmp_path_factory.mktemp("report") / "report.html")
 
 
@@ -72,19 +74,19 @@ def test_kernels_open_at_the_first_kernel(browser: Browser, tmp_path: Path) -> N
 
 def test_arrow_keys_move_along_the_chain(explorer: Explorer, page: Page, screenshot: Screenshot) -> None:
     explorer.click_line(0, "x.cos() + 1")
-    step = explorer.strip.get_by_role("button", name=re.compile("^Captured"))
+    step = explorer.stages.get_by_role("button", name=re.compile("^Graph"))
     step.click()
     expect(step).to_contain_text(re.compile(r"1/\d"))
     page.keyboard.press("ArrowDown")
     expect(step).to_contain_text(re.compile(r"2/\d"))
-    for stage in ("Joint", "Forward", "Backward", "Fusion", "Kernels"):
+    for stage in ("Joint", "Forward", "Backward", "Fusion", "Kernel"):
         page.keyboard.press("ArrowRight")
-        expect(explorer.strip.locator(".walked")).to_contain_text(stage)
+        expect(explorer.stages.locator(".walked")).to_contain_text(stage)
         expect(explorer.root.locator(f'section.pane[aria-label^="{stage}"]')).to_be_visible()
     expect(explorer.root.locator(".cm-line.hovered, .cm-line.hover-linked").first).to_be_visible()
     screenshot(page, "chain")
     page.keyboard.press("ArrowLeft")
-    expect(explorer.strip.locator(".walked")).to_contain_text("Fusion")
+    expect(explorer.stages.locator(".walked")).to_contain_text("Fusion")
 
 
 def test_panes_and_modes_are_remembered(explorer: Explorer, page: Page) -> None:
@@ -93,12 +95,73 @@ def test_panes_and_modes_are_remembered(explorer: Explorer, page: Page) -> None:
     explorer.show(2, "guards")
     explorer.root.get_by_role("button", name="Frames").click()
     page.reload()
-    expect(explorer.root.locator("section.pane")).to_have_count(3)
+    expect(explorer.root.locator("section.pane")).to_have_count(4)
     expect(explorer.pane(1).get_by_role("button", name="Python")).to_have_attribute("aria-pressed", "true")
     expect(explorer.pane(2)).to_have_attribute("aria-label", re.compile("^Guards"))
     expect(explorer.tree).to_be_hidden()
     explorer.root.get_by_role("button", name="Frames").click()
     expect(explorer.tree).to_be_visible()
+
+
+def test_a_pin_shows_source_graph_and_kernel_and_its_chain(explorer: Explorer, page: Page) -> None:
+    titles = ["Source", "Captured graph", "Kernels"]
+    for at, title in enumerate(titles):
+        expect(explorer.pane(at)).to_have_attribute("aria-label", re.compile(f"^{title}"))
+    explorer.click_line(0, "x.cos() + 1")
+    for at in range(3):
+        expect(explorer.pane(at).locator(".pin-linked, .pinned").first).to_be_visible()
+    expect(explorer.stages.get_by_role("button", name=re.compile("^Graph"))).to_contain_text("cos")
+    # a key in the text in which it was pinned moves along the chain
+    page.keyboard.press("ArrowRight")
+    expect(explorer.stages.locator(".walked")).to_contain_text("Bytecode")
+    expect(explorer.root.locator('section.pane[aria-label^="Bytecode"]')).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(explorer.stages.locator(".linked")).to_have_count(0)
+
+
+def test_stages_and_the_menu_open_panes(explorer: Explorer) -> None:
+    forward = explorer.stages.get_by_role("button", name=re.compile("^Forward"))
+    forward.click()
+    expect(forward).to_have_attribute("aria-pressed", "true")
+    expect(explorer.pane(2)).to_have_attribute("aria-label", re.compile("^Forward"))
+    menu = explorer.stages.get_by_label("More panes")
+    assert "Guards" in menu.locator("optgroup[label=Capture]").inner_text()
+    assert "Roofline" in menu.locator("optgroup").all_inner_texts()[0]
+    menu.select_option("guards")
+    expect(explorer.root.locator('section.pane[aria-label^="Guards"]')).to_be_visible()
+    menu.select_option("frames")
+    frames = explorer.root.locator('section.pane[aria-label^="Python frames"]')
+    row = frames.get_by_role("row").filter(has_text="function").filter(has_text="compiled as")
+    row.filter(has_text="0/1").get_by_role("button", name="0/1").click()
+    expect(explorer.tree.locator("[aria-selected=true]")).to_contain_text("0/1")
+
+
+@pytest.mark.parametrize("size", [(960, 540), (1000, 700), (2560, 1440)])
+def test_it_fits_the_window(explorer: Explorer, page: Page, screenshot: Screenshot, size: tuple[int, int]) -> None:
+    page.set_viewport_size({"width": size[0], "height": size[1]})
+    explorer.stages.get_by_label("More panes").select_option("partition")
+    explorer.click_line(0, "x.cos() + 1")
+    screenshot(page, f"window_{size[0]}")
+    cut = page.evaluate(
+        """() => [...document.querySelectorAll(".bar, .steps, .pane > header, table")].filter((each) =>
+            each.scrollWidth > each.clientWidth + 1 && !each.matches(".steps:has(.linked)"))
+            .map((each) => each.outerHTML.slice(0, 200))"""
+    )
+    assert cut == []
+    root = explorer.root.bounding_box()
+    assert root
+    for box in filter(None, (pane.bounding_box() for pane in explorer.root.locator("section.pane").all())):
+        assert box["width"] > 250
+        assert box["height"] > 120
+        assert box["y"] + box["height"] <= root["y"] + root["height"]
+
+
+def test_full_screen(explorer: Explorer, page: Page) -> None:
+    button = explorer.root.get_by_role("button", name="Full screen")
+    button.click()
+    page.wait_for_function("() => document.fullscreenElement?.matches('.cutaway')")
+    button.click()
+    page.wait_for_function("() => !document.fullscreenElement")
 
 
 def test_a_break_and_a_guard_lead_to_their_steps(explorer: Explorer) -> None:

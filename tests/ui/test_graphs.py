@@ -70,6 +70,7 @@ def open_explorer(browser: Browser) -> Iterator[Callable[[Path, str], Explorer]]
     def open_explorer(path: Path, scheme: str = "light") -> Explorer:
         context = browser.new_context(viewport={"width": 1600, "height": 900}, color_scheme=scheme)  # type: ignore[arg-type]
         contexts.append(context)
+        context.add_init_script(TWO_PANES)
         page = context.new_page()
         page.on("pageerror", lambda error: errors.append(str(error)))
         page.goto(path.as_uri())
@@ -79,6 +80,11 @@ def open_explorer(browser: Browser) -> Iterator[Callable[[Path, str], Explorer]]
     for context in contexts:
         context.close()
     assert errors == []
+
+
+# So that a drawing has half of the page, as if the user had chosen this.
+TWO_PANES = """localStorage.getItem("cutaway.shown")
+    ?? localStorage.setItem("cutaway.shown", '["source","captured"]')"""
 
 
 def graph(explorer: Explorer, at: int, kind: str) -> Locator:

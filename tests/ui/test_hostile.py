@@ -85,8 +85,8 @@ def test_a_pinned_item_and_its_links(page: Page, record: Record, tmp_path: Path)
     explorer.tree.locator(".row").nth(2).click(position={"x": 3, "y": 3})
     explorer.show(0, "source")
     explorer.pane(0).locator(".cm-line").first.click(position={"x": 12, "y": 6})
-    expect(explorer.strip.locator(".step")).not_to_have_count(0)
-    for step in explorer.strip.locator(".step").all():
+    expect(explorer.stages.locator(".step")).not_to_have_count(0)
+    for step in explorer.stages.locator(".step").all():
         step.click()
     assert page.locator(".cutaway").locator(FOREIGN).count() == 0
 

@@ -58,7 +58,7 @@ def expect_drawn(notebook: Notebook, id_: str) -> None:
     """Waits for an explorer, whether live or of the saved record, which may replace each other meanwhile."""
     cell = notebook.element(id_)
     cell.scroll_into_view_if_needed()
-    expect(cell.get_by_role("tree")).to_contain_text("one graph, no break")
+    expect(cell.locator(".tree")).to_contain_text("one graph, no break")
 
 
 def await_open(notebook: Notebook, *names: str) -> None:

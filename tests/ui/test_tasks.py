@@ -72,7 +72,7 @@ class Task:
 
     def step(self, stage: str) -> Locator:
         """Returns one stage of the chain of links."""
-        return self.explorer.strip.get_by_role("button", name=re.compile(f"^{stage}"))
+        return self.explorer.stages.get_by_role("button", name=re.compile(f"^{stage}"))
 
 
 @pytest.fixture(scope="module")
@@ -145,7 +145,7 @@ def test_6_which_line_made_the_size_static(task: Callable[[str], Task]) -> None:
 def test_7_what_did_autograd_add_for_this_line(task: Callable[[str], Task]) -> None:
     t = task("train")
     t.click_line(0, "hidden = linear")
-    t.click(t.step("Captured"))
+    t.click(t.step("Graph"))
     t.click(t.pane("Captured graph").get_by_role("button", name="Table"))
     row = t.pane("Captured graph").locator("tr.pin-linked").filter(has_text="linear")
     expect(row).to_contain_text("Backward0")
@@ -165,10 +165,27 @@ def test_9_what_does_the_machine_code_of_this_line_look_like(task: Callable[[str
     t.click(t.step("Machine"))
     machine = t.pane("Machine code")
     expect(machine.get_by_label("Artifact")).to_have_value("forward.sm_90.ptx")
-    expect(machine.locator(".cm-line.pin-linked").filter(has_text="ld.global").first).to_be_visible()
+    expect(machine.locator(".cm-line.pin-linked").filter(has_text=re.compile(r"ld\.global|mad\.wide")).first).to_be_visible()
 
 
 def test_10_how_does_stock_differ(task: Callable[[str], Task]) -> None:
     t = task("engines")
     expect(t.pane("Two runs")).to_contain_text("The values of")
     expect(t.pane("Two runs").get_by_role("row").filter(has_text="guards")).not_to_have_count(0)
+
+
+def test_the_panel_follows_the_active_cell(task: Callable[[str], Task]) -> None:
+    t = task("train")
+    t.click(t.explorer.root.get_by_role("button", name="Panel"))
+    page = t.cell.page
+    panel = Explorer(page.locator(".cutaway-panel .cutaway"))
+    title = t.explorer.root.locator(".bar b").inner_text()
+    expect(panel.root.locator(".bar b")).to_have_text(title)
+    expect(panel.root.get_by_role("button", name="Time it")).to_be_visible()  # it is live
+    panel.click_line(0, "hidden = linear")
+    assert t.explorer.pinned_lines(0) == ["hidden = linear(x.tanh(), weight)"]
+    page.locator(".jp-Notebook .jp-InputArea-editor").filter(has_text="rows(six)").locator(".cm-line").last.click()
+    expect(panel.root.locator(".bar b")).not_to_have_text(title)
+    expect(panel.root.locator(".cm-content").first).to_contain_text("def rows(x)")
+    page.locator(".lm-TabBar-tab", has_text="Cutaway").locator(".lm-TabBar-tabCloseIcon").click()
+    expect(panel.root).to_have_count(0)

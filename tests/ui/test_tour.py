@@ -83,7 +83,7 @@ def test_a_click_on_a_node_highlights_its_line(tour: Notebook, explorer: Explore
 def test_hovering_highlights_until_the_pointer_leaves(explorer: Explorer) -> None:
     explorer.line(0, "x.mean()").hover(position=INSIDE)
     expect(explorer.node(1, "mean")).to_have_class(re.compile("hover-linked"))
-    explorer.strip.hover()
+    explorer.stages.hover()
     expect(explorer.root.locator(".hover-linked")).to_have_count(0)
 
 
@@ -95,7 +95,7 @@ def test_a_selection_set_in_python_is_shown(tour: Notebook, explorer: Explorer) 
 
 def test_the_chain_of_links_of_a_line(explorer: Explorer) -> None:
     explorer.click_line(0, "x.cos().cos()")
-    explorer.strip.get_by_role("button", name=re.compile("^Kernels?")).click()
+    explorer.stages.get_by_role("button", name=re.compile("^Kernel")).click()
     expect(explorer.root.locator(".cm-line.pin-linked").filter(has_text="cosf")).not_to_have_count(0)
 
 

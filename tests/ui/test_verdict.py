@@ -55,7 +55,7 @@ def test_the_cell_is_timed_by_a_button(notebook: Notebook, page: Page, screensho
     shown = " · ".join(line.locator(".parts > *").all_inner_texts())
     assert shown == notebook.python("str(kernel_magics.last_record().verdict)")
     line.locator(".speed").click()
-    rows = explorer.pane(1).get_by_role("row")
+    rows = explorer.root.locator('section.pane[aria-label^="Speed"]').get_by_role("row")
     expect(rows).to_have_count(3)
     screenshot(page, "verdict")
 

@@ -1,23 +1,25 @@
-/** The explorer of one record: the bar, the list of frames, the panes, and the chain of links below them. */
+/** The explorer of one record: the verdict, the bar, the stages, the list of frames, and the panes. */
 
-import { h } from "../dom/elements";
+import { h, onceSized } from "../dom/elements";
 import { splitter } from "../dom/splitter";
 import { isString, loadSetting, saveSetting } from "../dom/storage";
 import type { Mark } from "../model/analysis/marks";
-import type { Record as CutawayRecord, Frame, ItemId } from "../model/record/record";
+import type { Record as CutawayRecord } from "../model/record/record";
 import { unpackRecord } from "../model/record/unpack";
 import { MAX_PANES, State } from "../model/state";
 import type { WidgetModel } from "../model/widget_model";
-import { hasContent, PANES, parsePane } from "../panes/registry";
+import { hasContent, parsePane } from "../panes/registry";
 import { createBar } from "./bar";
-import { LinkChain } from "./link_chain";
-import { Pane } from "./pane";
+import { contentHeight } from "./content_height";
+import { PaneArea } from "./pane_area";
 import { ProgressView } from "./progress";
+import { StageBar } from "./stage_bar";
 import { Tree } from "./tree";
 import { VerdictLine } from "./verdict_line";
+import { windowButtons } from "./window_buttons";
 
-/** Minimal width in pixels at which a pane can be read. */
-const READABLE_PANE_PX = 340;
+/** Width of the explorer in pixels below which the list of frames is hidden at first. */
+const WIDE_PX = 1000;
 
 /** Event by which a mark in a notebook's editor opens the explorer; its detail is the mark. */
 const GO_EVENT = "cutaway-go";
@@ -39,7 +41,7 @@ export function mount(host: HTMLElement, model: WidgetModel): () => void {
     if (number !== updates) return; // the record has changed since, or the explorer was removed
     shown?.destroy();
     shown = content();
-    root.classList.toggle("without-graphs", shown.withoutGraphs);
+    root.style.setProperty("--content-height", shown.height ? `${shown.height}px` : "");
     root.replaceChildren(...shown.elements);
     if (wanted) shown.goTo(wanted);
     wanted = null;
@@ -83,7 +85,8 @@ function onceNear(element: HTMLElement, callback: () => void): () => void {
 /** What an explorer's element shows. */
 interface Shown {
   elements: HTMLElement[];
-  withoutGraphs: boolean;
+  /** The height in pixels that the content needs; 0 if it is not known. */
+  height: number;
   goTo(mark: Mark): void;
   destroy(): void;
 }
@@ -113,62 +116,54 @@ function refusal({ message }: Error): Shown {
 }
 
 function withoutExplorer(content: { element: HTMLElement; destroy(): void }): Shown {
-  return { elements: [content.element], withoutGraphs: false, goTo: () => {}, destroy: () => content.destroy() };
-}
-
-function hasGraph(frame: Frame): boolean {
-  return frame.compiles.some(({ artifacts }) => artifacts.some(({ pane }) => pane === "captured"));
+  return { elements: [content.element], height: 0, goTo: () => {}, destroy: () => content.destroy() };
 }
 
 class Explorer implements Shown {
   readonly elements: HTMLElement[];
-  readonly withoutGraphs: boolean;
+  readonly height: number;
   private readonly state: State;
   private readonly verdict: VerdictLine;
-  private readonly paneArea = h("div", { class: "panes" });
+  private readonly panes: PaneArea;
+  private readonly stages: StageBar;
   private readonly addButton = h("button", { class: "add", title: "Open another pane" }, "+ pane");
-  private panes: Pane[] = [];
   private frameRequest = 0;
-  private readonly resizeObserver = new ResizeObserver(() => {
-    this.state.paneCapacity = Math.floor(this.paneArea.clientWidth / READABLE_PANE_PX);
-  });
 
   constructor(record: CutawayRecord, model: WidgetModel) {
     this.state = new State(record, model);
-    this.withoutGraphs = !record.frames.some(hasGraph);
+    this.height = contentHeight(record);
     this.state.replaceEmptyPanes((pane) => hasContent(parsePane(pane).kind, this.state));
-    this.addButton.onclick = () => this.addPane();
+    this.panes = new PaneArea(this.state);
+    this.addButton.onclick = () => this.panes.add();
     const tree = new Tree(this.state);
-    const main = h("div", { class: "main" }, tree.element, splitter("the list of frames"), this.paneArea);
-    const strip = new LinkChain(this.state, (pane, items) => this.reveal(pane, items));
+    const main = h("div", { class: "main" }, tree.element, splitter("the list of frames"), this.panes.element);
+    this.stages = new StageBar(this.state, (pane, items) => this.panes.reveal(pane, items));
     this.verdict = new VerdictLine(this.state);
-    const bar = createBar(this.state, this.treeToggle(tree.element), this.addButton);
-    this.elements = [this.verdict.element, bar, main, strip.element];
-    for (const element of this.elements) {
-      element.addEventListener("keydown", (event) => {
-        if (event.key === "Escape") this.state.pin([]);
-      });
-    }
-    this.state.on("shown", () => this.updatePanes());
-
-    this.state.on("compile", () => {
-      for (const pane of this.panes) pane.update();
-    });
-    this.state.on("attempt", () => {
-      for (const pane of this.panes) pane.redraw("steps");
-    });
-    this.state.on("hover", () => this.scheduleHighlight());
-    this.state.on("budget", () => this.scheduleHighlight());
-    this.state.on("pin", () => {
-      for (const pane of this.panes) pane.reveal();
-      this.scheduleHighlight();
-    });
-    this.state.on("step", () => {
-      for (const pane of this.panes) pane.revealStep();
-      this.scheduleHighlight();
-    });
-    this.resizeObserver.observe(this.paneArea);
+    const bar = createBar(this.state, this.treeToggle(tree.element), this.addButton, ...windowButtons());
+    this.elements = [this.verdict.element, bar, this.stages.element, main];
+    for (const element of this.elements) element.addEventListener("keydown", (event) => this.handleKey(event));
+    // a text would take ← and → to move its cursor
+    this.panes.element.addEventListener("keydown", (event) => this.moveFromText(event), { capture: true });
+    this.followState();
     this.updatePanes();
+  }
+
+  private followState(): void {
+    const { state, panes } = this;
+    const highlight = () => this.scheduleHighlight();
+    state.on("shown", () => this.updatePanes());
+    state.on("compile", () => panes.updateContent());
+    state.on("attempt", () => panes.redraw("steps"));
+    state.on("hover", highlight);
+    state.on("budget", highlight);
+    state.on("pin", () => {
+      panes.revealPinned();
+      highlight();
+    });
+    state.on("step", () => {
+      panes.revealStep();
+      highlight();
+    });
   }
 
   /** Shows the compile, pane and line of a mark. */
@@ -176,7 +171,19 @@ class Explorer implements Shown {
     this.state.goTo(mark);
   }
 
-  /** Creates the button that hides and shows the list of frames. */
+  private handleKey(event: KeyboardEvent): void {
+    if (event.key === "Escape" && !event.defaultPrevented) this.state.pin([]);
+  }
+
+  private moveFromText(event: KeyboardEvent): void {
+    const isAlong = (event.key === "ArrowLeft" || event.key === "ArrowRight") && !event.shiftKey;
+    const inText = event.target instanceof Element && event.target.closest(".cm-content");
+    if (!isAlong || !inText || !this.state.pinned.size || !this.stages.handleKey(event)) return;
+    event.preventDefault();
+    event.stopPropagation();
+  }
+
+  /** Creates the button that hides and shows the list of frames. At first it is shown if there is room and a choice. */
   private treeToggle(tree: HTMLElement): HTMLElement {
     const button = h("button", { class: "switch", title: "Show or hide the list of frames and compiles" }, "Frames");
     const set = (shown: boolean) => {
@@ -187,61 +194,24 @@ class Explorer implements Shown {
       set(Boolean(tree.hidden));
       saveSetting("tree", tree.hidden ? "hidden" : "shown");
     };
-    set(loadSetting("tree", isString) !== "hidden");
+    const chosen = loadSetting("tree", isString);
+    set(chosen !== "hidden");
+    if (chosen === null) {
+      const { frames, notes } = this.state.record;
+      const isChoice = frames.reduce((sum, frame) => sum + Math.max(frame.compiles.length, 1), 0) > 1;
+      onceSized(button, () => set((isChoice || notes.length > 0) && this.width() >= WIDE_PX));
+    }
     return button;
   }
 
-  /** Creates or removes panes to match the state; panes that stay keep their content. */
+  private width(): number {
+    return this.elements[0].parentElement?.clientWidth ?? 0;
+  }
+
   private updatePanes(): void {
-    const { shown } = this.state;
-    while (this.panes.length > shown.length) this.removePane(this.panes.length - 1);
-    while (this.panes.length < shown.length) this.appendPane();
-    this.panes.forEach((pane, i) => {
-      pane.update(i);
-    });
-    this.addButton.hidden = shown.length >= MAX_PANES;
+    this.panes.update();
+    this.addButton.hidden = this.state.shown.length >= MAX_PANES;
     this.scheduleHighlight();
-  }
-
-  private appendPane(): void {
-    const pane: Pane = new Pane(this.state, this.panes.length, () => this.closePane(this.panes.indexOf(pane)));
-    if (this.panes.length) this.paneArea.append(splitter("the previous pane"));
-    this.paneArea.append(pane.element);
-    this.panes.push(pane);
-    this.resetWidths();
-  }
-
-  /** Removes a pane with the splitter before it, or after it if it is the first. */
-  private removePane(at: number): void {
-    const [pane] = this.panes.splice(at, 1);
-    pane.destroy();
-    (pane.element.previousElementSibling ?? pane.element.nextElementSibling)?.remove();
-    pane.element.remove();
-    this.resetWidths();
-  }
-
-  private resetWidths(): void {
-    for (const pane of this.panes) pane.element.style.flex = "";
-  }
-
-  /** Opens another pane, with the first of the usual stages that is not shown yet. */
-  private addPane(): void {
-    const open = new Set(this.state.shown.map((s) => parsePane(s).kind));
-    const usual = ["kernel", "forward", "guards", "generated", "overview"].map((name) => parsePane(name).kind);
-    const next = [...usual, ...PANES].find((p) => !open.has(p) && hasContent(p, this.state));
-    this.state.setShown([...this.state.shown, next?.name ?? "overview"]);
-  }
-
-  private closePane(at: number): void {
-    this.removePane(at);
-    this.state.setShown(this.state.shown.filter((_, i) => i !== at));
-  }
-
-  /** Scrolls the panes named `pane` to `items`. */
-  private reveal(pane: string, items: Set<ItemId>): void {
-    this.state.shown.forEach((shown, i) => {
-      if (parsePane(shown).kind.name === pane) this.panes[i].goTo(items);
-    });
   }
 
   /** Highlights at the next animation frame, so that several changes are drawn once. */
@@ -249,14 +219,13 @@ class Explorer implements Shown {
     if (this.frameRequest) return;
     this.frameRequest = requestAnimationFrame(() => {
       this.frameRequest = 0;
-      for (const pane of this.panes) pane.highlight();
+      this.panes.highlight();
     });
   }
 
   destroy(): void {
     cancelAnimationFrame(this.frameRequest);
-    this.resizeObserver.disconnect();
-    for (const pane of this.panes) pane.destroy();
+    this.panes.destroy();
     this.verdict.destroy();
     this.state.destroy();
   }

@@ -8,6 +8,15 @@ import type { Artifact, ItemId } from "../model/record/record";
 import type { State } from "../model/state";
 import type { Mode } from "../panes/modes";
 import { hasContent, PANES, type PaneKind, parsePane } from "../panes/registry";
+import { paneOptions } from "./pane_menu";
+
+/** The size that a pane wants, in characters and lines: of a text its own, within limits, of anything else this. */
+const USUAL_WIDTH = 62;
+const USUAL_HEIGHT = 26;
+const MIN_HEIGHT = 7;
+const MIN_WIDTH = 46;
+const MAX_WIDTH = 84;
+const MEASURED_CHARACTERS = 100_000;
 
 export class Pane {
   readonly element = h("section", { class: "pane" });
@@ -26,6 +35,10 @@ export class Pane {
   /** The mode chosen for each kind of pane: in this pane, or else the one stored when it was first shown. */
   private readonly chosenModes = new Map<string, string | null>();
   private drawnKey = "";
+  /** How large the pane should be beside and above others, in characters and lines. */
+  wantedWidth = USUAL_WIDTH;
+  wantedHeight = USUAL_HEIGHT;
+  isText = false;
 
   constructor(
     private readonly state: State,
@@ -82,9 +95,7 @@ export class Pane {
   }
 
   private fillPickers(artifacts: Artifact[]): void {
-    this.kindPicker.replaceChildren(
-      ...PANES.map((p) => h("option", { value: p.name }, hasContent(p, this.state) ? p.title : `${p.title} (none)`)),
-    );
+    this.kindPicker.replaceChildren(...paneOptions(PANES, (kind) => hasContent(kind, this.state)));
     this.kindPicker.value = this.kind.name;
     this.artifactPicker.replaceChildren(
       ...artifacts.map((a) => h("option", { value: a.name, title: a.name }, this.state.label(a.name))),
@@ -96,10 +107,21 @@ export class Pane {
     const label = `${this.kind.title}${this.artifact ? ` ${this.state.label(this.artifact.name)}` : ""}`;
     this.element.setAttribute("aria-label", label);
     this.fillModes(modes, mode);
+    const text = mode?.showsText ? this.artifact?.text : undefined;
+    this.isText = text !== undefined;
+    this.wantedWidth = text === undefined ? USUAL_WIDTH : textWidth(text);
+    this.wantedHeight = text === undefined ? USUAL_HEIGHT : Math.min(USUAL_HEIGHT, MIN_HEIGHT + linesIn(text));
     this.content?.destroy();
     this.content = mode?.create(this.state, this.artifact, label) ?? null;
     this.body.replaceChildren(this.content?.element ?? h("p", { class: "empty" }, this.emptyText()));
+    this.makeFocusable();
     this.content?.reveal(this.state.pinned.size ? this.state.pinLinked : this.initialItems());
+  }
+
+  /** Lets the keyboard scroll a content that has no element to focus. */
+  private makeFocusable(): void {
+    const element = this.content?.element;
+    if (element && !element.querySelector("a, button, input, select, [tabindex]")) element.tabIndex = 0;
   }
 
   /** The items that a new pane is scrolled to: for a source, the first line of the frame. */
@@ -155,4 +177,14 @@ export class Pane {
   destroy(): void {
     this.content?.destroy();
   }
+}
+
+function linesIn(text: string): number {
+  return text.slice(0, MEASURED_CHARACTERS).split("\n").length;
+}
+
+/** The length of the longest line of a text, within limits. */
+function textWidth(text: string): number {
+  const lines = text.slice(0, MEASURED_CHARACTERS).split("\n");
+  return lines.reduce((most, line) => Math.min(MAX_WIDTH, Math.max(most, line.length)), MIN_WIDTH);
 }

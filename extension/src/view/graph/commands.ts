@@ -22,6 +22,8 @@ interface View {
 
 export class GraphCommands implements GraphActions {
   readonly toolbar: Toolbar;
+  /** Whether only the matches of the search are shown. */
+  private isNarrowedToFound = false;
   private readonly nodeOf: Map<ItemId, number>;
 
   constructor(
@@ -124,6 +126,11 @@ export class GraphCommands implements GraphActions {
     this.view.setOverlay(name);
   }
 
+  showParameters(shown: boolean): void {
+    this.options.showParameters(shown);
+    void this.view.rebuild();
+  }
+
   expand(): void {
     this.expandBox(this.currentBox());
   }
@@ -147,6 +154,7 @@ export class GraphCommands implements GraphActions {
   search(text: string): void {
     this.options.search(text, (item) => this.state.links.userLine(item));
     this.toolbar.setFound(this.options.found?.length ?? null);
+    if (!text.trim() && this.isNarrowedToFound) this.showAll();
     this.markFound();
     this.canvas.schedulePaint();
   }
@@ -185,6 +193,7 @@ export class GraphCommands implements GraphActions {
   showOnlyFound(): void {
     const found = this.options.found ?? [];
     this.narrow(found.length ? new Set(found) : null, `${found.length} found`);
+    this.isNarrowedToFound = found.length > 0;
   }
 
   /** Shows the neighbourhood of the current box; each call extends it by one step. */
@@ -211,6 +220,7 @@ export class GraphCommands implements GraphActions {
   /** Shows only these nodes, with a description of the subset; null shows all. */
   private narrow(only: ReadonlySet<number> | null, description: string): void {
     const node = this.picture.scene.boxes[this.currentBox()]?.nodes[0] ?? -1;
+    this.isNarrowedToFound = false;
     this.options.narrow(only);
     this.toolbar.setNarrowed(only ? description : "");
     void this.view.rebuild(node).then(() => this.goToNode(node));

@@ -32,7 +32,7 @@ export class GraphView implements Content {
     private readonly subject: DrawableGraph,
     private readonly state: State,
   ) {
-    this.options = new ViewOptions(subject.graph, subject.compile);
+    this.options = new ViewOptions(subject.graph, subject.compile, subject.parameters);
     this.overlay = OVERLAYS.find((overlay) => overlay.isAvailable(subject)) ?? OVERLAYS[0];
     this.canvas = new GraphCanvas(subject, {
       onKey: (event) => this.handleKey(event),

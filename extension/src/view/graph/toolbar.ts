@@ -1,6 +1,7 @@
 /** The controls of a drawing: search, grouping and colours above it; legend, neighbourhood and zoom below. */
 
 import { h } from "../dom/elements";
+import { plural } from "../dom/format";
 import { OVERLAYS } from "./draw/overlays";
 import type { Colouring } from "./draw/picture";
 import type { Arrow } from "./navigation";
@@ -19,6 +20,16 @@ a shows the neighbours of a node; again: one step further
 w shows the paths between the pinned node and this one
 Esc shows all again; + - 0 and Ctrl + wheel zoom`;
 
+/** What the colours of the boxes mean. */
+const ROLE_TITLES: { [role: string]: string } = {
+  "": "An operation, or an input of the captured graph",
+  primal: "An input of the forward",
+  tangent: "The gradient of an output, with which the backward starts",
+  saved: "A value that the forward saves for the backward",
+  output: "A result",
+  gradient: "The gradient of an input",
+};
+
 /** The actions of a drawing, for its controls and its keys. */
 export interface GraphActions {
   search(text: string): void;
@@ -27,6 +38,7 @@ export interface GraphActions {
   showOnlyFound(): void;
   setGrouping(name: string): void;
   setOverlay(name: string): void;
+  showParameters(shown: boolean): void;
   showNeighbourhood(): void;
   showPaths(): void;
   expand(): void;
@@ -116,10 +128,25 @@ export class Toolbar {
       this.onlyFoundButton,
       this.groupingSelect,
       overlaySelect,
+      this.parametersButton(),
     );
     const isMeasured = overlays.some(({ name }) => MEASURED_OVERLAYS.has(name));
     top.hidden = subject.graph.nodes.length <= SMALL_GRAPH && !isMeasured;
     return top;
+  }
+
+  /** Creates the button that draws the parameters as nodes; at first they are in the boxes of their readers. */
+  private parametersButton(): HTMLButtonElement {
+    const count = this.subject.parameters.size;
+    const title = `Draw the ${plural(count, "parameter")} that one operation reads as separate boxes`;
+    const button = h("button", { class: "parameters", title, "aria-pressed": "false" }, "Parameters");
+    button.hidden = !count;
+    button.onclick = () => {
+      const shown = button.getAttribute("aria-pressed") !== "true";
+      button.setAttribute("aria-pressed", String(shown));
+      this.actions.showParameters(shown);
+    };
+    return button;
   }
 
   private createBottom(): HTMLElement {
@@ -128,16 +155,20 @@ export class Toolbar {
       "div",
       { class: "tools", role: "toolbar", "aria-label": "Show and zoom" },
       this.legend,
-      this.narrowedButton,
-      this.collapseButton,
-      this.button("Neighbours", "Show the neighbours of this node; again: one step further (a)", () =>
-        actions.showNeighbourhood(),
+      h(
+        "span",
+        { class: "buttons" },
+        this.narrowedButton,
+        this.collapseButton,
+        this.button("Neighbours", "Show the neighbours of this node; again: one step further (a)", () =>
+          actions.showNeighbourhood(),
+        ),
+        this.pathsButton,
+        this.button("−", "Smaller (-)", () => actions.zoom(0.8)),
+        this.button("+", "Larger (+)", () => actions.zoom(1.25)),
+        this.button("Fit", "Show the whole graph (0)", () => actions.fit()),
+        h("span", { class: "keys", title: KEYS_HELP, role: "note", "aria-label": KEYS_HELP, tabindex: 0 }, "?"),
       ),
-      this.pathsButton,
-      this.button("−", "Smaller (-)", () => actions.zoom(0.8)),
-      this.button("+", "Larger (+)", () => actions.zoom(1.25)),
-      this.button("Fit", "Show the whole graph (0)", () => actions.fit()),
-      h("span", { class: "keys", title: KEYS_HELP, role: "note", "aria-label": KEYS_HELP, tabindex: 0 }, "?"),
     );
   }
 
@@ -215,7 +246,16 @@ export class Toolbar {
       this.legend.replaceChildren(...tint.legend.map(({ text, swatch }) => h("span", { class: swatch }, text)));
       return;
     }
-    const present = ROLES.filter((role) => this.subject.roles.includes(role));
-    this.legend.replaceChildren(...present.map((role) => h("span", { class: role }, role)));
+    const { roles } = this.subject;
+    const present = ["", ...ROLES].filter((role) => roles.includes(role));
+    const names = present.map((role) =>
+      h("span", { class: role || "plain", title: ROLE_TITLES[role] }, role || "operation"),
+    );
+    const stripe = h(
+      "span",
+      { class: "stripe", title: "The stripe of a box has the colour of your line" },
+      "your line",
+    );
+    this.legend.replaceChildren(...names, stripe);
   }
 }

@@ -7,6 +7,7 @@ export type PaneName =
   | Artifact["pane"]
   | "overview"
   | "steps"
+  | "frames"
   | "partition"
   | "speed"
   | "timings"

@@ -8,11 +8,11 @@ import { keyOf, Links } from "./analysis/links";
 import { type Mark, marksOf } from "./analysis/marks";
 import type { PaneName } from "./content";
 import type { Artifact, BudgetPoint, Compile, Record as CutawayRecord, Frame, ItemId } from "./record/record";
+import { stageRank, USUAL_PANES } from "./stages";
 import type { WidgetModel } from "./widget_model";
 
 export type Change = "compile" | "hover" | "pin" | "shown" | "step" | "budget" | "attempt";
 
-const DEFAULT_SHOWN = ["source", "captured"];
 export const MAX_PANES = 4;
 
 /** Returns the frame with this id. Ids of stock torch.compile count all frames of the process: they are not indices. */
@@ -44,8 +44,10 @@ export class State {
   /** The attempt and the step that the steps pane shows once it is created. */
   requestedStep: [attempt: number, step: number] | null = null;
   shown: string[];
-  /** How many panes fit side by side. */
+  /** How many panes fit. */
   paneCapacity = 2;
+  /** The pane that was opened last; the next one replaces it if there is no room, and the others stay as they are. */
+  private guest = "";
   private readonly listeners = new Map<Change, (() => void)[]>();
   private readonly traitListeners: [string, () => void][] = [];
 
@@ -109,9 +111,7 @@ export class State {
   /** The panes that the model asks for, or else the stored ones, or else the defaults. */
   private initialPanes(): string[] {
     const requested = this.model.get("shown");
-    const usual = this.record.comparison
-      ? ["source", "engines"]
-      : (loadSetting("shown", isStringList) ?? DEFAULT_SHOWN);
+    const usual = this.record.comparison ? ["source", "engines"] : (loadSetting("shown", isStringList) ?? USUAL_PANES);
     if (requested.length) return requested.slice(0, MAX_PANES);
     // a failure is shown at once
     const failed = this.record.problems.some(({ grade }) => grade === "blocking");
@@ -121,8 +121,17 @@ export class State {
   /** Shows other panes in place of those that were chosen for an earlier record and have nothing in this one. */
   replaceEmptyPanes(hasContent: (pane: string) => boolean): void {
     if (this.model.get("shown").length) return;
-    const others = [...DEFAULT_SHOWN, "overview"].filter((pane) => hasContent(pane) && !this.shown.includes(pane));
-    this.shown = this.shown.map((pane) => (hasContent(pane) ? pane : (others.shift() ?? pane)));
+    const filled = this.shown.filter(hasContent);
+    const others = [...USUAL_PANES, "overview"].filter((pane) => hasContent(pane) && !filled.includes(pane));
+    this.shown = filled.length < 2 ? [...filled, ...others.slice(0, 2 - filled.length)] : filled;
+  }
+
+  /** Notes how many panes fit; of the default panes, only those are shown. */
+  setPaneCapacity(capacity: number): void {
+    this.paneCapacity = capacity;
+    if (capacity >= this.shown.length || this.model.get("shown").length || loadSetting("shown", isStringList)) return;
+    this.shown = this.shown.slice(0, Math.max(2, capacity));
+    this.notify("shown");
   }
 
   private readPins(): void {
@@ -213,15 +222,37 @@ export class State {
     if (line !== null && !equalSets(new Set([line]), this.pinned)) this.pin([line]);
   }
 
+  isShown(pane: string): boolean {
+    return this.shown.some((shown) => paneName(shown) === pane);
+  }
+
   /**
-   * Opens `pane` unless it is shown: as another pane if one more fits, or else in place of the last replaceable one.
+   * Opens `pane` unless it is shown: as another pane if one more fits, or else in place of the one opened last, or of
+   * the last replaceable one. A source stays if it can. This is not stored as a setting.
    */
   open(pane: string, isReplaceable: (pane: string) => boolean = () => true): void {
-    const names = this.shown.map((shown) => shown.split(":")[0]);
-    if (names.includes(pane)) return;
-    const replaced = names.findLastIndex(isReplaceable);
-    if (replaced < 0 || names.length < this.paneCapacity) this.setShown([...this.shown, pane]);
-    else this.show(pane, replaced);
+    if (this.isShown(pane)) return;
+    const names = this.shown.map(paneName);
+    const candidates = names.filter((name) => isReplaceable(name) && name !== "source");
+    const replaced = candidates.includes(this.guest) ? this.guest : candidates.at(-1);
+    if (names.length < this.paneCapacity || (replaced === undefined && names.length < MAX_PANES)) {
+      this.setTrait("shown", this.with(pane));
+    } else {
+      const at = names.indexOf(replaced ?? names[names.length - 1]);
+      this.setTrait("shown", this.shown.with(at, pane));
+    }
+    this.guest = pane;
+  }
+
+  /** The shown panes and `pane`, which is placed in the order of the stages. */
+  private with(pane: string): string[] {
+    const after = this.shown.findIndex((shown) => stageRank(paneName(shown)) > stageRank(pane));
+    return this.shown.toSpliced(after < 0 ? this.shown.length : after, 0, pane);
+  }
+
+  /** Closes the pane at index `at`. */
+  close(at: number): void {
+    this.setShown(this.shown.toSpliced(at, 1));
   }
 
   /** Shows `pane` as the pane at index `at`. */
@@ -264,6 +295,11 @@ export class State {
       return artifact !== undefined && visible.has(artifact);
     });
   }
+}
+
+/** The name of a pane without the artifact that it shows. */
+function paneName(shown: string): string {
+  return shown.split(":")[0];
 }
 
 function equalSets(a: Set<ItemId>, b: Set<ItemId>): boolean {

@@ -7,6 +7,7 @@ import type { Artifact, Comparison, Compile, Graph, Partition, Timings } from ".
 import type { State } from "../model/state";
 import { ExpansionsTable } from "./autograd/expansions_table";
 import { PartitionTable } from "./autograd/partition_table";
+import { FramesTable } from "./capture/frames_table";
 import { GuardsTable } from "./capture/guards_table";
 import { Overview } from "./capture/overview";
 import { SizesTable } from "./capture/sizes_table";
@@ -29,6 +30,8 @@ export interface Mode {
   name: string;
   /** Whether it shows one artifact, of which the pane may have several. */
   showsArtifact: boolean;
+  /** Whether it shows the artifact's text. */
+  showsText?: boolean;
   /** Whether there is anything to show in this mode. */
   isAvailable(state: State, artifact: Artifact | undefined): boolean;
   create(state: State, artifact: Artifact | undefined, label: string): Content;
@@ -38,6 +41,7 @@ export function textMode(name = "Text"): Mode {
   return {
     name,
     showsArtifact: true,
+    showsText: true,
     isAvailable: (_, artifact) => artifact !== undefined,
     create: (state, artifact, label) => new TextView(artifact as Artifact, state, label),
   };
@@ -160,6 +164,14 @@ export const speed: Mode = {
   showsArtifact: false,
   isAvailable: (state) => state.record.timings !== null,
   create: (state) => new SpeedTable(state, state.record.timings as Timings),
+};
+
+/** The Python frames that ran in the compiled call. */
+export const frames: Mode = {
+  name: "Table",
+  showsArtifact: false,
+  isAvailable: (state) => state.record.seen.length > 0,
+  create: (state) => new FramesTable(state),
 };
 
 /** The comparison of this run with another. */

@@ -9,29 +9,43 @@ import * as modes from "./modes";
 export interface PaneKind {
   name: PaneName;
   title: string;
-  /** A shorter title for the chain of links, if the title is long. */
+  /** The title in the stage bar, if it is another one. */
   short?: string;
+  group: PaneGroup;
   /** The first mode that is available is the default. */
   modes: Mode[];
   /** Why the pane is empty for this compile. */
   empty(compile: Compile): string;
 }
 
+/** The groups of panes in menus. */
+export const GROUPS = ["Stages", "Answers", "Capture", "More graphs", "More code", "Comparisons"] as const;
+export type PaneGroup = (typeof GROUPS)[number];
+
 const graph = [modes.drawing, modes.textMode("Python")];
 
 /** In the order of the stages of a compile. */
 export const PANES: PaneKind[] = [
-  { name: "overview", title: "Overview", modes: [modes.overview], empty: () => "" },
-  { name: "source", title: "Source", modes: [modes.textMode()], empty: () => "The source of this frame is not known." },
+  { name: "overview", title: "Overview", group: "Answers", modes: [modes.overview], empty: () => "" },
+  {
+    name: "source",
+    title: "Source",
+    short: "Python",
+    group: "Stages",
+    modes: [modes.textMode()],
+    empty: () => "The source of this frame is not known.",
+  },
   {
     name: "bytecode",
     title: "Bytecode",
+    group: "Stages",
     modes: [modes.textMode()],
     empty: () => "The bytecode of this frame was not recorded.",
   },
   {
     name: "steps",
     title: "Symbolic steps",
+    group: "Capture",
     short: "Steps",
     modes: [modes.steps],
     empty: () => "The steps of the symbolic interpreter are recorded on demand: %%compile --steps.",
@@ -39,26 +53,44 @@ export const PANES: PaneKind[] = [
   {
     name: "guards",
     title: "Guards",
+    group: "Capture",
     modes: [modes.guards, modes.textMode("Python")],
     empty: () => "This compile has no guards.",
   },
   {
+    name: "frames",
+    title: "Python frames",
+    group: "Capture",
+    modes: [modes.frames],
+    empty: () => "The frames of a call are recorded on demand: %frames f(x), or compiler_core.frames(f, x).",
+  },
+  {
     name: "sizes",
     title: "Sizes",
+    group: "Capture",
     modes: [modes.sizes],
     empty: () => "No size or number was used in this compile.",
   },
   {
     name: "captured",
     title: "Captured graph",
-    short: "Captured",
+    group: "Stages",
+    short: "Graph",
     modes: [...graph, modes.expansions],
     empty: noGraph,
   },
-  { name: "pregrad", title: "Pre-grad graph", short: "Pre-grad", modes: [...graph, modes.change], empty: stockOnly },
+  {
+    name: "pregrad",
+    title: "Pre-grad graph",
+    group: "More graphs",
+    short: "Pre-grad",
+    modes: [...graph, modes.change],
+    empty: stockOnly,
+  },
   {
     name: "joint",
     title: "Joint graph",
+    group: "More graphs",
     short: "Joint",
     modes: graph,
     empty: () => "This compile has no joint graph: no input needs a gradient, or its backend makes none.",
@@ -66,12 +98,14 @@ export const PANES: PaneKind[] = [
   {
     name: "partition",
     title: "Partition",
+    group: "More graphs",
     modes: [modes.partition],
     empty: () => "Nothing was partitioned: without a backward there is nothing to save for it.",
   },
   {
     name: "forward",
     title: "Forward graph",
+    group: "Stages",
     short: "Forward",
     modes: [...graph, modes.sideBySide],
     empty: noGraph,
@@ -79,6 +113,7 @@ export const PANES: PaneKind[] = [
   {
     name: "backward",
     title: "Backward graph",
+    group: "Stages",
     short: "Backward",
     modes: [...graph, modes.sideBySide],
     empty: () => "This compile has no backward: no input needs a gradient.",
@@ -86,32 +121,35 @@ export const PANES: PaneKind[] = [
   {
     name: "postgrad",
     title: "Post-grad graph",
+    group: "More graphs",
     short: "Post-grad",
     modes: [...graph, modes.change],
     empty: stockOnly,
   },
-  { name: "passes", title: "Passes", modes: [...graph, modes.change], empty: noPass },
-  { name: "fusion", title: "Fusion", modes: [modes.fusion, modes.textMode("Loops")], empty: noKernel },
-  { name: "kernel", title: "Kernels", modes: [modes.textMode()], empty: noKernel },
-  { name: "costs", title: "Costs", modes: [modes.costs], empty: noKernel },
-  { name: "roofline", title: "Roofline", modes: [modes.roofline], empty: noTraffic },
+  { name: "passes", title: "Passes", group: "More graphs", modes: [...graph, modes.change], empty: noPass },
+  { name: "fusion", title: "Fusion", group: "Stages", modes: [modes.fusion, modes.textMode("Loops")], empty: noKernel },
+  { name: "kernel", title: "Kernels", short: "Kernel", group: "Stages", modes: [modes.textMode()], empty: noKernel },
+  { name: "costs", title: "Costs", group: "Answers", modes: [modes.costs], empty: noKernel },
+  { name: "roofline", title: "Roofline", group: "Answers", modes: [modes.roofline], empty: noTraffic },
   {
     name: "accuracy",
     title: "Accuracy",
+    group: "Answers",
     modes: [modes.accuracy],
     empty: (c) => noKernelOr(c, "Values are compared with eager PyTorch in float64 on demand: %%compile --check."),
   },
   {
     name: "tuning",
     title: "Autotuning",
+    group: "Answers",
     modes: [modes.autotuning],
     empty: (c) => noKernelOr(c, "Block sizes of Triton kernels are tried on demand, on a GPU: %%compile --tune."),
   },
-  { name: "wrapper", title: "Wrapper", modes: [modes.textMode()], empty: noKernel },
+  { name: "wrapper", title: "Wrapper", group: "More code", modes: [modes.textMode()], empty: noKernel },
   {
     name: "machine",
     title: "Machine code",
-    short: "Machine",
+    group: "Stages",
     modes: [modes.textMode()],
     empty: () =>
       "No machine code was recorded for this compile. Ask for it with a target, for example %%compile --target sm_90.",
@@ -119,27 +157,31 @@ export const PANES: PaneKind[] = [
   {
     name: "generated",
     title: "Generated bytecode",
+    group: "More code",
     short: "Generated",
     modes: [modes.textMode()],
     empty: notInstalled,
   },
-  { name: "decompiled", title: "Decompiled", modes: [modes.textMode()], empty: notInstalled },
+  { name: "decompiled", title: "Decompiled", group: "More code", modes: [modes.textMode()], empty: notInstalled },
   {
     name: "speed",
     title: "Speed",
+    group: "Answers",
     modes: [modes.speed],
     empty: () => "The cell was not timed: press “Time it” above, or run it with %%compile --time.",
   },
   {
     name: "timings",
     title: "Timings",
+    group: "Answers",
     modes: [modes.timings, modes.flames],
     empty: () => "No step was timed in this compile.",
   },
-  { name: "other", title: "Other", modes: [modes.textMode()], empty: stockOnly },
+  { name: "other", title: "Other", group: "More code", modes: [modes.textMode()], empty: stockOnly },
   {
     name: "compare",
     title: "Two compiles",
+    group: "Comparisons",
     modes: [
       modes.compilesMode("Table", "table"),
       modes.compilesMode("Text", "text"),
@@ -150,6 +192,7 @@ export const PANES: PaneKind[] = [
   {
     name: "engines",
     title: "Two runs",
+    group: "Comparisons",
     modes: [modes.runs],
     empty: () => "This run was not compared with another one: %%compile --engine core,torch does that.",
   },

@@ -26,6 +26,8 @@ export interface DrawableGraph {
   /** The role of each node; "" for none. */
   roles: string[];
   compile: Compile | null;
+  /** The parameters that one node reads, and that node. */
+  parameters: ReadonlyMap<number, number>;
   layOut(scene: Scene): Promise<Layout>;
   cutOf(scene: Scene): CutDrawing | null;
   /** In a comparison of two graphs: the nodes that differ from the other graph or are missing there. */
@@ -42,9 +44,29 @@ export function drawableGraph(artifact: Artifact, graph: Graph, compile: Compile
     graph: indexed,
     roles: rolesOf(artifact, graph, compile),
     compile,
+    parameters: parametersOf(indexed, state),
     layOut: (scene) => layOutForwardFirst(indexed, scene),
     cutOf: (scene) => (isCut ? jointCut(indexed, compile, state, scene) : null),
   };
+}
+
+/** Names of parameters and buffers in graphs of stock torch.compile. */
+const STOCK_PARAMETER = /_(parameters|buffers)_/;
+
+/** Returns the inputs that are a module's parameters, or were made from one, and that only one node reads. */
+function parametersOf(graph: IndexedGraph, { links }: State): Map<number, number> {
+  const isParameter = (item: ItemId) => {
+    const node = links.node(item);
+    return node?.op === "placeholder" && (node.role === "parameter" || STOCK_PARAMETER.test(node.key));
+  };
+  const readers = new Map<number, number>();
+  graph.nodes.forEach(({ op }, i) => {
+    if (op !== "placeholder" || graph.users[i].length !== 1) return;
+    const item = graph.items[i];
+    const [reader] = graph.users[i];
+    if (graph.nodes[reader].op !== "output" && [item, ...links.sources(item)].some(isParameter)) readers.set(i, reader);
+  });
+  return readers;
 }
 
 /** Lays out a joint graph with the backward below the forward, although no edge leads from the forward to a tangent. */
@@ -108,6 +130,7 @@ export function forwardAndBackward(state: State): DrawableGraph {
     graph: indexed,
     roles: [...rolesOf(forward, left, state.compile), ...rolesOf(backward, right, state.compile)],
     compile: state.compile,
+    parameters: parametersOf(indexed, state),
     layOut: (scene) => {
       const pages: PageSplit = {
         isRight: (box) => isBackward[scene.boxes[box].nodes[0]] === 1,

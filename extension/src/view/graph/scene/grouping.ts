@@ -1,5 +1,6 @@
 /** Groupings of nodes into collapsible groups: by module, layer, fusion group, or repeated block. */
 
+import { appendTo } from "../../model/analysis/links";
 import type { Compile, Node } from "../../model/record/record";
 import type { IndexedGraph } from "./indexed_graph";
 
@@ -13,7 +14,7 @@ interface Grouping {
 }
 
 export const GROUPINGS: Grouping[] = [
-  { name: "module", title: "Modules", of: (graph) => splitBackward(graph, byModule(graph)) },
+  { name: "module", title: "Modules", of: (graph) => stackRepeats(graph, splitBackward(graph, byModule(graph))) },
   { name: "layer", title: "Layers", of: (graph) => splitBackward(graph, byLayer(graph)) },
   { name: "fusion", title: "Fusion groups", of: byFusion },
   { name: "repeat", title: "Repeated blocks", of: (graph) => repeatedBlocks(graph.nodes) },
@@ -101,6 +102,60 @@ function pathWords(module: string | null): string[] {
 function splitBackward(graph: IndexedGraph, groups: Groups): Groups {
   if (!graph.isBackward.includes(1)) return groups;
   return groups.map((own, i) => (graph.isBackward[i] ? own.map((group) => `${group} (backward)`) : own));
+}
+
+/** Equal siblings are stacked if there are this many. */
+const MIN_STACK = 3;
+
+/**
+ * Puts siblings that repeat the same operations, such as `layers.0` to `layers.11`, into one more group around them,
+ * `layers.0–11 × 12`. The first and the last one may differ, and are then outside.
+ */
+export function stackRepeats(graph: IndexedGraph, groups: Groups): Groups {
+  const signs = new Map<string, string>();
+  const parents = new Map<string, string>();
+  groups.forEach((own, i) => {
+    const { op, target, dtype, shape } = graph.nodes[i];
+    own.forEach((group, depth) => {
+      parents.set(group, own[depth - 1] ?? "");
+      // inputs are declared in another order than they are used in
+      if (op !== "placeholder") signs.set(group, `${signs.get(group) ?? ""}${target} ${dtype} ${shape}\n`);
+    });
+  });
+  const stacks = new Map<string, string>();
+  for (const run of siblingRuns([...parents.keys()], parents, signs)) {
+    const [, name, first, suffix] = numbered(run[0]) as RegExpExecArray;
+    const last = Number(first) + run.length - 1;
+    for (const group of run) stacks.set(group, `${name}.${first}–${last} × ${run.length}${suffix}`);
+  }
+  return groups.map((own) => own.flatMap((group) => [stacks.get(group) ?? [], group].flat()));
+}
+
+/** Splits `layers.3 (backward)` into the name, the number and the rest; null for a group without a number. */
+function numbered(group: string): RegExpExecArray | null {
+  return /^(.*)\.(\d{1,6})((?: \(backward\))?)$/.exec(group);
+}
+
+/** Returns the runs of at least MIN_STACK siblings with consecutive numbers and the same operations. */
+function siblingRuns(all: string[], parents: Map<string, string>, signs: Map<string, string>): string[][] {
+  const byName = new Map<string, string[]>();
+  for (const group of all) {
+    const parts = numbered(group);
+    if (parts && signs.has(group)) appendTo(byName, [parents.get(group), parts[1], parts[3]].join("|"), group);
+  }
+  const number = (group: string) => Number(numbered(group)?.[2]);
+  return [...byName.values()].flatMap((siblings) => {
+    const runs: string[][] = [];
+    for (const group of siblings.sort((a, b) => number(a) - number(b))) {
+      const run = runs.at(-1);
+      const last = run?.at(-1);
+      const continues =
+        last !== undefined && number(group) === number(last) + 1 && signs.get(group) === signs.get(last);
+      if (run && continues) run.push(group);
+      else runs.push([group]);
+    }
+    return runs.filter((run) => run.length >= MIN_STACK);
+  });
 }
 
 function byFusion(graph: IndexedGraph, compile: Compile | null): Groups {

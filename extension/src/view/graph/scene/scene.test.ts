@@ -30,7 +30,7 @@ function model(): IndexedGraph {
 }
 
 const graph = model();
-const all: SceneOptions = { groups: [], expanded: new Set(), only: null };
+const all: SceneOptions = { groups: [], expanded: new Set(), only: null, folded: new Map() };
 const roles = graph.nodes.map(() => "");
 const grouping = (name: string) => GROUPINGS.find((g) => g.name === name)?.of(graph, null) ?? [];
 
@@ -46,9 +46,9 @@ test("every node is a box, in the graph's order", () => {
 
 test("modules collapse with their parameters, and are expanded one by one", () => {
   const groups = grouping("module");
-  assert.deepEqual(groups[1], ["layers.0", "layers.0.linear"]);
-  assert.deepEqual(titles({ groups }), ["layers.0", "layers.1", "layers.2", "mm", "output"]);
-  const open = new Set(["layers.1"]);
+  assert.deepEqual(groups[1], ["layers.0–2 × 3", "layers.0", "layers.0.linear"]);
+  assert.deepEqual(titles({ groups }), ["layers.0–2 × 3", "mm", "output"]);
+  const open = new Set(["layers.0–2 × 3", "layers.1"]);
   assert.deepEqual(titles({ groups, expanded: open }), [
     "layers.0",
     "layers.1.linear",
@@ -61,10 +61,30 @@ test("modules collapse with their parameters, and are expanded one by one", () =
   assert.deepEqual(scene.edges, [
     [0, 1],
     [1, 2],
-    [2, 3],
-    [3, 4],
   ]);
-  assert.equal(scene.boxes[1].subtitle, "3 nodes");
+  assert.equal(scene.boxes[0].subtitle, "10 nodes");
+});
+
+test("siblings that differ are not stacked with those that repeat", () => {
+  const groups = ["a", "b", "b", "b", "c"].map((target, i) => ({ target, name: `h.${i}` }));
+  const nodes = groups.map(({ target, name }) => node(name, { target, module: `L['m'].${name}` }));
+  const chain = new IndexedGraph(
+    nodes,
+    nodes.map((n) => `#${n.key}`),
+    nodes.slice(1).map((_, i): Pair => [i, i + 1]),
+  );
+  const found = GROUPINGS[0].of(chain, null);
+  assert.deepEqual(found, [["h.0"], ["h.1–3 × 3", "h.1"], ["h.1–3 × 3", "h.2"], ["h.1–3 × 3", "h.3"], ["h.4"]]);
+});
+
+test("a parameter is in the box of the node that reads it", () => {
+  const scene = makeScene(graph, roles, { ...all, folded: new Map([[1, 2]]) });
+  assert.equal(scene.boxes.length, graph.nodes.length - 1);
+  assert.deepEqual(scene.boxes[scene.boxOf[2]].nodes, [2, 1]);
+  assert.deepEqual(scene.edges.slice(0, 2), [
+    [0, 1],
+    [1, 2],
+  ]);
 });
 
 test("layers and repeated blocks are found", () => {

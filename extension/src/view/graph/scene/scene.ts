@@ -39,6 +39,8 @@ export interface SceneOptions {
   expanded: ReadonlySet<string>;
   /** The nodes that are shown; null shows all. */
   only: ReadonlySet<number> | null;
+  /** For each parameter that is not drawn: the node that reads it, in whose box it is. */
+  folded: ReadonlyMap<number, number>;
 }
 
 /** Builds the scene of a graph with the given options. */
@@ -47,7 +49,7 @@ export function makeScene(graph: IndexedGraph, roles: string[], choice: SceneOpt
   const boxOf = new Int32Array(graph.nodes.length).fill(-1);
   const groups = new Map<string, number>();
   graph.order.forEach((i) => {
-    if (choice.only && !choice.only.has(i)) return;
+    if ((choice.only && !choice.only.has(i)) || choice.folded.has(i)) return;
     const group = choice.groups[i]?.find((g) => !choice.expanded.has(g)) ?? null;
     const known = group === null ? undefined : groups.get(group);
     if (known !== undefined) {
@@ -65,9 +67,16 @@ export function makeScene(graph: IndexedGraph, roles: string[], choice: SceneOpt
     if (nodes.length === 1) boxes[at] = createBox(graph, roles, nodes[0], null);
     else fillGroup(boxes[at], roles);
   }
+  for (const [parameter, reader] of choice.folded) fold(parameter, boxOf[reader] ?? -1, boxes, boxOf);
   const bridged = choice.only ? findBridges(graph, choice.only) : [];
   const [edges, isBridge] = collectEdges(boxOf, graph.edges, bridged);
   return { boxes, edges, isBridge, boxOf };
+}
+
+/** Adds a parameter to the box of the node that reads it. */
+function fold(parameter: number, box: number, boxes: SceneBox[], boxOf: Int32Array): void {
+  boxOf[parameter] = box;
+  if (box >= 0) boxes[box].nodes.push(parameter);
 }
 
 function createBox(graph: IndexedGraph, roles: string[], at: number, group: string | null): SceneBox {
@@ -78,7 +87,11 @@ function createBox(graph: IndexedGraph, roles: string[], at: number, group: stri
 
 /** Returns the description of a box for its tooltip and for screen readers. */
 export function describeBox(graph: IndexedGraph, { nodes, group, title, subtitle: under, role }: SceneBox): string {
-  if (group === null) return description(graph.nodes[nodes[0]], role);
+  if (group === null) {
+    const [node, ...parameters] = nodes.map((each) => graph.nodes[each]);
+    const read = parameters.map((each) => `with ${labels(each).join(" ")}`);
+    return [description(node, role), ...read].join("\n");
+  }
   return `${title}, collapsed: ${under}${role ? `\n${role}` : ""}`;
 }
 

@@ -7,13 +7,15 @@ import { parseQuery } from "./query";
 import type { SceneOptions } from "./scene";
 
 /** Graphs with more nodes are initially grouped, if a grouping makes them small enough. */
-const MAX_UNGROUPED = 400;
+const MAX_UNGROUPED = 90;
 
 export class ViewOptions implements SceneOptions {
   groups: Groups = [];
   readonly expanded = new Set<string>();
   only: ReadonlySet<number> | null = null;
   readonly groupings: Groupings;
+  /** The parameters that are in the box of the node that reads them; empty if they are drawn. */
+  folded: ReadonlyMap<number, number>;
   /** The nodes that match the search; null without a search. */
   found: number[] | null = null;
   /** Index of the current match in `found`; -1 if none. */
@@ -24,14 +26,16 @@ export class ViewOptions implements SceneOptions {
   constructor(
     private readonly graph: IndexedGraph,
     compile: Compile | null,
+    readonly parameters: ReadonlyMap<number, number>,
   ) {
+    this.folded = parameters;
     this.groupings = new Groupings(graph, compile);
   }
 
   /** Groups a large graph by the first grouping that leaves less than a third of the boxes. Returns its name, or "". */
   initialGrouping(): string {
     const { nodes } = this.graph;
-    if (nodes.length <= MAX_UNGROUPED) return "";
+    if (nodes.length - this.parameters.size <= MAX_UNGROUPED) return "";
     const good = GROUPINGS.find(({ name }) => {
       const boxes = new Set(this.groupings.of(name).map((own, i) => own[0] ?? i));
       return boxes.size < nodes.length / 3;
@@ -43,6 +47,11 @@ export class ViewOptions implements SceneOptions {
   setGrouping(name: string): void {
     this.groups = this.groupings.of(name);
     this.expanded.clear();
+  }
+
+  /** Draws the parameters as separate nodes, or in the boxes of the nodes that read them. */
+  showParameters(shown: boolean): void {
+    this.folded = shown ? new Map() : this.parameters;
   }
 
   /** Collapses the innermost expanded group of a node. Returns false if there is none. */

@@ -1,6 +1,6 @@
 /** Provenance: which items of a record are linked, and the user's line that each was made from. */
 
-import type { Artifact, Compile, Record as CutawayRecord, ItemId } from "../record/record";
+import type { Artifact, Compile, Record as CutawayRecord, ItemId, Node } from "../record/record";
 
 /** Number of colours by which the user's lines are distinguished: `--c0` to `--c7` in theme.css. */
 export const COLOURS = 8;
@@ -12,6 +12,7 @@ export class Links {
   private readonly artifacts = new Map<string, Artifact>();
   /** The keys of an artifact's items, collected on first use: a record may have a million. */
   private readonly keys = new Map<Artifact, Set<string>>();
+  private readonly nodes = new Map<Artifact, Map<string, Node>>();
   private readonly lines = new Map<ItemId, ItemId | null>();
   private readonly colours = new Map<ItemId, number>();
 
@@ -58,6 +59,18 @@ export class Links {
   /** Returns what `item` was made from directly. */
   sources(item: ItemId): ItemId[] {
     return this.sourcesOf.get(item) ?? [];
+  }
+
+  /** Returns the node of a graph that an item is. */
+  node(item: ItemId): Node | undefined {
+    const artifact = this.artifactOf(item);
+    if (!artifact?.graph) return undefined;
+    let nodes = this.nodes.get(artifact);
+    if (!nodes) {
+      nodes = new Map(artifact.graph.nodes.map((node) => [node.key, node]));
+      this.nodes.set(artifact, nodes);
+    }
+    return nodes.get(keyOf(item));
   }
 
   /** Returns the graph that the nodes of a graph were made from. */

@@ -11,7 +11,8 @@ import { RunsTable } from "./runs_table";
 
 /** Returns the compiles that a compile can be compared with, those of its frame first. */
 export function comparableCompiles(state: State, compile: Compile): Compile[] {
-  const rest = state.record.frames.flatMap((frame) => frame.compiles).filter((c) => c !== compile && c.guards.length);
+  const hasGraph = ({ guards, artifacts }: Compile) => guards.length || artifacts.some(({ graph }) => graph);
+  const rest = state.record.frames.flatMap((frame) => frame.compiles).filter((c) => c !== compile && hasGraph(c));
   return [...rest.filter((c) => c.frame === compile.frame), ...rest.filter((c) => c.frame !== compile.frame)];
 }
 

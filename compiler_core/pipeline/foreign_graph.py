@@ -1,0 +1,91 @@
+"""Records FX graphs that others captured: PyTorch's symbolic tracer, `torch.export`, or the user."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import torch
+import torch.fx as fx
+from torch.fx.passes.shape_prop import TensorMetadata
+
+from compiler_core.hook.skip_rules import is_library_file
+from compiler_core.records import Compile, Graph, Record
+from compiler_core.stock.read.lines import SourceLines
+from compiler_core.support.fx_graphs import copy_graph, record_graph
+
+_FILE = re.compile(r'File "(.+)", line (\d+), in (.+)')
+
+
+def graph_record(graph: Any, beside: Record | None = None) -> Record:
+    """Returns a record of a graph as the captured graph of a compile; `graph` does not change.
+
+    Args:
+        graph: a `torch.fx.GraphModule`, or an exported program.
+        beside: a record whose compiles the graph is shown beside; the new record has a copy of them, too.
+
+    Tensor types, module paths and source lines are recorded as far as the nodes' metadata have them.
+    """
+    gm = getattr(graph, "graph_module", graph)
+    record = Record.from_json(beside.to_json()) if beside else Record()
+    record.title = f"{beside.title} and a graph" if beside else type(graph).__name__
+    copied = copy_graph(gm)
+    signature = getattr(graph, "graph_signature", None)
+    parameters = signature.inputs_to_parameters if signature else {}
+    for node, original in zip(copied.graph.nodes, gm.graph.nodes, strict=True):
+        node.name = original.name
+        node.meta |= _our_metadata(original)
+        if original.name in parameters:
+            node.meta["role"] = "parameter"
+    compile_ = record_foreign_graph(copied, record)
+    compile_.outcome = "skipped"
+    compile_.reason = f"a graph that was opened ({type(graph).__name__}), not compiled here"
+    for described in (compile_.find("captured").graph or Graph([], [])).nodes:
+        if described.device == "meta":  # a shape alone, whose device is not known
+            described.device = None
+    record.find_problems()
+    return record
+
+
+def record_foreign_graph(gm: fx.GraphModule, record: Record) -> Compile:
+    """Adds a compile with the captured graph to `record`, its nodes linked to the user's lines."""
+    stacks = {n: _FILE.findall(n.meta.get("stack_trace") or "") for n in gm.graph.nodes}
+    # the innermost line of the user's, or else of a library
+    locations = {
+        n: next((line for line in reversed(stack) if not is_library_file(line[0])), stack[-1])
+        for n, stack in stacks.items()
+        if stack
+    }
+    filename, line, name = next(iter(locations.values()), ("<unknown>", "1", gm.__class__.__name__))
+    compile_ = record.compile(record.frame(name, filename, int(line), "root"))
+    lines = SourceLines(record, read_files=True)
+    for node in gm.graph.nodes:
+        item = lines.item(locations[node][0], int(locations[node][1])) if node in locations else None
+        node.meta |= {"origin": (item,) if item else (), "rule": "capture"}
+    lines.flush()
+    record_graph(compile_, "captured", "captured", gm)
+    compile_.outcome = "compiled"
+    return compile_
+
+
+def _our_metadata(node: fx.Node) -> dict[str, Any]:
+    """Returns what our graphs keep of a node: an example of its value, and the path of its module."""
+    found: dict[str, Any] = {}
+    value = node.meta.get("val", node.meta.get("example_value", node.meta.get("tensor_meta")))
+    if value is not None:
+        found["val"] = torch.utils._pytree.tree_map_only(TensorMetadata, _example, value, is_leaf=_is_metadata)
+    modules = list((node.meta.get("nn_module_stack") or {}).values())
+    if modules and isinstance(modules[-1], tuple) and modules[-1][0]:
+        found["module"] = str(modules[-1][0])
+    elif node.op in ("call_module", "get_attr"):
+        found["module"] = str(node.target).rpartition(".")[0] if node.op == "get_attr" else str(node.target)
+    return found
+
+
+def _is_metadata(value: Any) -> bool:
+    return isinstance(value, TensorMetadata)
+
+
+def _example(metadata: TensorMetadata) -> torch.Tensor:
+    """Returns a tensor without data of the shape and type that PyTorch's shape propagation found."""
+    return torch.empty(metadata.shape, dtype=metadata.dtype, device="meta")

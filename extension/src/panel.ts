@@ -1,0 +1,164 @@
+/**
+ * The plugin for JupyterLab and Notebook 7 that shows the explorer of the active cell in a separate panel. The panel
+ * follows the notebook: it shows the cell that becomes active, if that has an explorer, and what the cell shows after
+ * it has run again. A live explorer in the panel is another view of the same widget.
+ */
+
+import type { IRenderMime } from "@jupyterlab/rendermime-interfaces";
+import { PanelLayout, Widget } from "@lumino/widgets";
+import { type Rendermime, renderWidget } from "./live_widget";
+import { MIME, widgetId } from "./outputs";
+import { PANEL_EVENT } from "./view/app/window_buttons";
+
+const COMMAND = "cutaway:open-panel";
+const PANEL_ID = "cutaway-panel";
+
+interface Signal {
+  connect(slot: () => void, of: object): void;
+  disconnect(slot: () => void, of: object): void;
+}
+
+/** The parts of the application, a notebook and a cell that are used here; plugin tokens would need their packages. */
+interface App {
+  commands: { addCommand(id: string, options: object): void; execute(id: string): Promise<unknown> };
+  shell: Widget & {
+    add(widget: Widget, area: string, options?: object): void;
+    activateById(id: string): void;
+    currentWidget: Widget | null;
+    currentChanged: Signal | null;
+  };
+}
+
+interface Notebook extends Widget {
+  content: {
+    activeCell: Cell | null;
+    activeCellChanged: Signal;
+    rendermime: Rendermime;
+  };
+}
+
+interface Cell {
+  model: { outputs?: Outputs; executionCount?: number | null };
+}
+
+interface Outputs {
+  length: number;
+  get(index: number): IRenderMime.IMimeModel;
+  changed: Signal;
+}
+
+class ActiveCellPanel extends Widget {
+  private notebook: Notebook | null = null;
+  private outputs: Outputs | null = null;
+  private shown: IRenderMime.IMimeModel | null = null;
+  /** Counts the explorers that were begun: only the last one is shown. */
+  private updates = 0;
+
+  constructor(private readonly shell: App["shell"]) {
+    super();
+    this.id = PANEL_ID;
+    this.addClass("cutaway-panel");
+    this.title.label = "Cutaway";
+    this.title.caption = "The explorer of the active cell";
+    this.title.closable = true;
+    this.layout = new PanelLayout();
+    shell.currentChanged?.connect(this.followNotebook, this);
+    this.followNotebook();
+    if (!this.shown) this.showHint();
+  }
+
+  /** Follows the current notebook; while another tab is current, the last one. */
+  private followNotebook(): void {
+    const current = this.shell.currentWidget;
+    if (!isNotebook(current) || current === this.notebook) return;
+    this.notebook?.content?.activeCellChanged.disconnect(this.followCell, this);
+    this.notebook = current;
+    current.content.activeCellChanged.connect(this.followCell, this);
+    this.followCell();
+  }
+
+  private followCell(): void {
+    this.outputs?.changed.disconnect(this.update, this);
+    this.outputs = this.notebook?.content.activeCell?.model.outputs ?? null;
+    this.outputs?.changed.connect(this.update, this);
+    this.update();
+  }
+
+  /** Shows the last record of the active cell's outputs; if it has none, what was shown stays. */
+  protected onUpdateRequest(): void {
+    const { outputs } = this;
+    const models = Array.from({ length: outputs?.length ?? 0 }, (_, at) => outputs?.get(at));
+    const model = models.findLast((each) => each && (MIME in each.data || widgetId(each.data)));
+    if (model && model !== this.shown) void this.showOutput(model);
+  }
+
+  private async showOutput(model: IRenderMime.IMimeModel): Promise<void> {
+    const number = ++this.updates;
+    const rendermime = this.notebook?.content.rendermime;
+    if (!rendermime) return;
+    const live = model.trusted && widgetId(model.data) ? await liveWidget(rendermime, model) : null;
+    const renderer = live ?? (MIME in model.data ? rendermime.createRenderer(MIME) : null);
+    if (number !== this.updates || this.isDisposed || !renderer) {
+      renderer?.dispose();
+      return;
+    }
+    this.shown = model;
+    this.empty();
+    (this.layout as PanelLayout).addWidget(renderer);
+    if (!live) await renderer.renderModel(model);
+    const count = this.notebook?.content.activeCell?.model.executionCount;
+    this.title.label = count ? `Cutaway: In[${count}]` : "Cutaway";
+  }
+
+  private showHint(): void {
+    const hint = new Widget();
+    hint.addClass("cutaway-hint");
+    hint.node.textContent = "Select a cell with %%compile that has run: its explorer is shown here.";
+    (this.layout as PanelLayout).addWidget(hint);
+  }
+
+  private empty(): void {
+    for (const child of [...(this.layout as PanelLayout).widgets]) child.dispose();
+  }
+
+  dispose(): void {
+    this.shell.currentChanged?.disconnect(this.followNotebook, this);
+    if (!this.notebook?.isDisposed) this.notebook?.content.activeCellChanged.disconnect(this.followCell, this);
+    this.outputs?.changed.disconnect(this.update, this);
+    super.dispose();
+  }
+}
+
+function isNotebook(widget: Widget | null): widget is Notebook {
+  const content = widget && "content" in widget ? (widget.content as object) : null;
+  return content !== null && "activeCellChanged" in content && "rendermime" in content;
+}
+
+/** Renders the live widget of an output; null if the page does not have its model, as in a notebook that was reopened. */
+async function liveWidget(
+  rendermime: Rendermime,
+  model: IRenderMime.IMimeModel,
+): Promise<IRenderMime.IRenderer | null> {
+  const widget = await renderWidget(rendermime, model);
+  if (widget?.appeared) return widget.renderer;
+  widget?.renderer.dispose();
+  return null;
+}
+
+function activate({ commands, shell }: App): void {
+  let panel: ActiveCellPanel | null = null;
+  const open = () => {
+    if (!panel || panel.isDisposed) {
+      panel = new ActiveCellPanel(shell);
+      // Notebook 7 has a sidebar, and no place beside the notebook
+      if (!("mode" in shell)) shell.add(panel, "right");
+      else shell.add(panel, "main", { mode: "split-right", activate: false });
+    }
+    shell.activateById(PANEL_ID);
+  };
+  commands.addCommand(COMMAND, { label: "Cutaway: Show the Explorer of the Active Cell in a Panel", execute: open });
+  document.body.addEventListener(PANEL_EVENT, () => void commands.execute(COMMAND));
+  document.body.dataset.cutawayPanel = "";
+}
+
+export default { id: "cutaway:panel", autoStart: true, activate };

@@ -1,0 +1,27 @@
+/** How high an explorer has to be for what its record contains; a small cell needs no large one. */
+
+import type { Record as CutawayRecord } from "../model/record/record";
+
+const BARS_PX = 165;
+const LINE_PX = 17;
+const ROW_PX = 44;
+const NODE_PX = 50;
+const NODES_PER_COLUMN = 12;
+const MIN_PX = 340;
+const WITHOUT_GRAPH_PX = 300;
+
+/** Returns a height in pixels: that of the sources, the list of compiles or a small graph, whichever is highest. */
+export function contentHeight(record: CutawayRecord): number {
+  const compiles = record.frames.flatMap((frame) => frame.compiles);
+  const nodes = compiles.flatMap(({ artifacts }) =>
+    artifacts.filter(({ pane }) => pane === "captured").map(({ graph }) => graph?.nodes.length ?? 0),
+  );
+  if (!nodes.length) return WITHOUT_GRAPH_PX;
+  const lines = record.sources.map(({ text }) => text.trimEnd().split("\n").length);
+  const content = Math.max(
+    LINE_PX * Math.max(0, ...lines),
+    ROW_PX * (record.frames.length + compiles.length),
+    NODE_PX * Math.min(Math.max(...nodes), NODES_PER_COLUMN),
+  );
+  return Math.max(MIN_PX, BARS_PX + content);
+}
