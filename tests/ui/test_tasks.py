@@ -165,7 +165,9 @@ def test_9_what_does_the_machine_code_of_this_line_look_like(task: Callable[[str
     t.click(t.step("Machine"))
     machine = t.pane("Machine code")
     expect(machine.get_by_label("Artifact")).to_have_value("forward.sm_90.ptx")
-    expect(machine.locator(".cm-line.pin-linked").filter(has_text=re.compile(r"ld\.global|mad\.wide")).first).to_be_visible()
+    expect(
+        machine.locator(".cm-line.pin-linked").filter(has_text=re.compile(r"ld\.global|mad\.wide")).first
+    ).to_be_visible()
 
 
 def test_10_how_does_stock_differ(task: Callable[[str], Task]) -> None:
