@@ -19,10 +19,10 @@ export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 unexport PYTHONDONTWRITEBYTECODE
 BROWSER_SOURCES := $(shell find extension -type f -not -path '*/node_modules/*' -not -path '*/lib/*' -not -path '*/labextension/*' -not -name '*.tsbuildinfo')
 
-.PHONY: help ready lab demo test smoke sweeps quick lint hooks fix wheel bench fuzz gpu cpython-tests operators cuda-sweep shapes interrupts soak fuzz-inputs versions compat clean
+.PHONY: help ready lab demo test smoke sweeps quick lint hooks fix wheel bench fuzz gpu cpython-tests operators cuda-sweep shapes interrupts kernel-interrupts soak fuzz-inputs versions compat clean
 
 help: ## Say what the targets are
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 lab: $(STAMPS)/lab ## Open the tour in JupyterLab
 	$(PY) -m jupyterlab $(if $(filter 0,$(shell id -u)),--allow-root) notebooks/00_tour.ipynb
@@ -98,6 +98,9 @@ shapes: $(STAMPS)/test ## Compare N random sequences of shapes with stock torch.
 
 interrupts: $(STAMPS)/test ## Interrupt compiles at N random moments (N=2000 ENGINE=core)
 	$(PY) -m tests.sweeps.interrupts --engine $(or $(ENGINE),core) --count $(or $(N),2000)
+
+kernel-interrupts: $(STAMPS)/test ## Interrupt cells of a real kernel at N random moments (N=200 ONLY=backward)
+	$(PY) -m tests.sweeps.kernel_interrupts --count $(or $(N),200) --only '$(ONLY)'
 
 fuzz-inputs: $(STAMPS)/test ## Read N damaged records, logs and messages of each kind, here and in the browser's reader (N=20000 SEED=0)
 	$(PY) -W ignore -m tests.sweeps.fuzz_inputs --count $(or $(N),20000) --seed $(or $(SEED),0)
