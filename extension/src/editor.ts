@@ -3,7 +3,8 @@
 import { type EditorState, type Range, StateEffect, StateField } from "@codemirror/state";
 import { Decoration, type DecorationSet, EditorView } from "@codemirror/view";
 import { locateLines } from "./view/model/analysis/line_matching";
-import type { Mark } from "./view/model/analysis/marks";
+import { appendTo } from "./view/model/analysis/links";
+import { type Mark, mergeMarksOfLine } from "./view/model/analysis/marks";
 import type { Artifact } from "./view/model/record/record";
 import { MARK_TOOLTIP, markChip } from "./view/panes/text/mark_chip";
 
@@ -39,25 +40,34 @@ const MARK_STATE = StateField.define<MarkState>({
     const updates = effects.filter((effect) => effect.is(setSourceMarks));
     for (const { value } of updates) {
       const [owner, sources] = value;
+      owners.delete(owner); // the latest comes last
       if (sources.length) owners.set(owner, sources);
-      else owners.delete(owner);
     }
     return docChanged || updates.length ? { owners, shown: markDecorations(state, owners) } : value;
   },
   provide: (field) => EditorView.decorations.from(field, ({ shown }) => shown),
 });
 
+/** A mark of an output; `go` shows it there. */
+interface OutputMark extends Mark {
+  go(mark: Mark): void;
+}
+
 function markDecorations(state: EditorState, owners: Map<object, SourceMarks[]>): DecorationSet {
-  const decorations: Range<Decoration>[] = [];
+  const found = new Map<number, OutputMark[]>();
   for (const { source, marks, whole, go } of [...owners.values()].flat()) {
     const lines = locateLines(state.doc.toString(), source, whole);
     for (const mark of marks) {
       const number = lines.get(mark.line.slice(source.id.length + 1));
-      if (number === undefined) continue;
-      const { from, to } = state.doc.line(number);
-      decorations.push(Decoration.line({ class: `cutaway-line ${mark.kind}` }).range(from));
-      decorations.push(markChip(mark, to, go));
+      if (number !== undefined) appendTo(found, number, { ...mark, go });
     }
   }
+  const decorations = [...found].flatMap(([number, marks]): Range<Decoration>[] => {
+    const { from, to } = state.doc.line(number);
+    return mergeMarksOfLine(marks).flatMap((mark) => [
+      Decoration.line({ class: `cutaway-line ${mark.kind}` }).range(from),
+      markChip(mark, to, mark.go),
+    ]);
+  });
   return Decoration.set(decorations, true);
 }

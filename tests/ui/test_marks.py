@@ -17,6 +17,7 @@ CELLS = {
     "load": "%load_ext kernel_magics\nimport torch, kernel_magics\nbig = torch.ones(512, 512)",
     "define": "def f(x):\n    y = x.cos() * 2\n    if y.sum() > 0:\n        y = y / 2\n    return y.relu()",
     "compile": "%%compile\nout = f(torch.ones(64, 32))\nout = f(torch.ones(128, 32))\nlarge = big.exp()",
+    "again": "%%compile\nout = f(torch.ones(64, 32))\nkept = out.sin()",
 }
 
 
@@ -44,7 +45,8 @@ def line_of(mark: Locator) -> str:
 def test_marks_have_reason_and_hint(notebook: Notebook, screenshot: Screenshot) -> None:
     found = marks(notebook, "define")
     mark = found.filter(has_text="graph break: data-dependent branch")
-    expect(mark).to_have_count(1)
+    expect(mark).to_have_count(1)  # one for both cells
+    expect(mark).to_have_text(re.compile("graph break: data-dependent branch . 2$"))
     assert line_of(mark).startswith("if y.sum() > 0:")
     mark.hover()
     tip = notebook.page.locator(".cutaway-tip")
@@ -61,11 +63,17 @@ def test_marks_have_reason_and_hint(notebook: Notebook, screenshot: Screenshot) 
     assert line_of(hot).startswith("large = big.exp()")
 
 
-def test_a_mark_opens_the_explorer_at_its_line(notebook: Notebook) -> None:
+def test_a_mark_opens_the_latest_explorer_at_its_line_and_the_source_follows(notebook: Notebook) -> None:
     marks(notebook, "define").filter(has_text="graph break").click()
-    explorer = notebook.explorer("compile")
+    explorer = notebook.explorer("again")
     expect(explorer.root.get_by_label("Overview", exact=True)).to_contain_text("Graph break: data-dependent branch")
     expect(explorer.line(0, "if y.sum()")).to_have_class(re.compile("pinned"))
+    source = explorer.pane(0)
+    source.get_by_label("Artifact").select_option(label="In[2]")
+    explorer.show(1, "kernel")
+    explorer.click_line(1, "= 1.0f")  # of torch.ones, which is in another cell
+    expect(source).to_have_attribute("aria-label", "Source In[4]")
+    assert explorer.pinned_lines(0) == ["out = f(torch.ones(64, 32))"]
 
 
 def test_marks_follow_edits_and_disappear_when_the_code_changes(notebook: Notebook) -> None:
@@ -95,7 +103,7 @@ def test_marks_survive_save_and_reload_without_a_kernel(notebook: Notebook) -> N
     expect(mark).to_have_count(1)
     assert line_of(mark).startswith("if y.sum() > 0:")
     mark.click()
-    overview = notebook.explorer("compile").root.get_by_label("Overview", exact=True)
+    overview = notebook.explorer("again").root.get_by_label("Overview", exact=True)
     expect(overview).to_contain_text("Use torch.where")
 
 
@@ -114,20 +122,29 @@ def test_an_untrusted_notebook_has_marks(notebook: Notebook) -> None:
     mark.hover()
     expect(page.locator(".cutaway-tip")).to_contain_text("What to do: Use torch.where")
     mark.click()
-    explorer = other.explorer("compile")
+    explorer = other.explorer("again")
     expect(explorer.line(0, "if y.sum()")).to_have_class(re.compile("pinned"))
     assert other.python("'f' in globals()") is False
     page.close()
 
 
 def test_clearing_the_output_removes_the_marks(notebook: Notebook) -> None:
-    expect(marks(notebook, "define")).not_to_have_count(0)
+    mark = marks(notebook, "define").filter(has_text="graph break")
+    expect(mark).to_have_text(re.compile(". 2$"))
+    clear(notebook, "again")
+    expect(mark).to_have_text("graph break: data-dependent branch")
+    clear(notebook, "compile")
+    expect(marks(notebook, "define")).to_have_count(0)
+
+
+def clear(notebook: Notebook, id_: str) -> None:
+    """Clears the outputs of a cell."""
     notebook.page.evaluate(
-        """() => {
+        """(id) => {
             const { content } = window.jupyterapp.shell.currentWidget;
-            content.activeCellIndex = content.widgets.findIndex((cell) => cell.model.id === "compile");
+            content.activeCellIndex = content.widgets.findIndex((cell) => cell.model.id === id);
             content.deselectAll();
             return window.jupyterapp.commands.execute("notebook:clear-cell-output");
-        }"""
+        }""",
+        id_,
     )
-    expect(marks(notebook, "define")).to_have_count(0)

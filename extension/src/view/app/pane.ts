@@ -32,6 +32,8 @@ export class Pane {
   private content: Content | null = null;
   private kind: PaneKind = PANES[0];
   private artifact: Artifact | undefined;
+  /** The artifact that was shown last because of what was pinned or stepped to; it precedes the chosen one. */
+  private followed: Artifact | undefined;
   /** The mode chosen for each kind of pane: in this pane, or else the one stored when it was first shown. */
   private readonly chosenModes = new Map<string, string | null>();
   private drawnKey = "";
@@ -45,8 +47,8 @@ export class Pane {
     private index: number,
     close: () => void,
   ) {
-    this.kindPicker.onchange = () => state.show(this.kindPicker.value, this.index);
-    this.artifactPicker.onchange = () => state.show(`${this.kind.name}:${this.artifactPicker.value}`, this.index);
+    this.kindPicker.onchange = () => this.choose(this.kindPicker.value);
+    this.artifactPicker.onchange = () => this.choose(`${this.kind.name}:${this.artifactPicker.value}`);
     this.closeButton.onclick = close;
     this.element.append(
       h("header", {}, this.kindPicker, this.artifactPicker, this.modeButtons, this.closeButton),
@@ -57,6 +59,12 @@ export class Pane {
     this.update(index);
   }
 
+  private choose(shown: string): void {
+    this.followed = undefined;
+    this.state.show(shown, this.index);
+    this.update(); // also if the state has not changed
+  }
+
   /** Updates the pane to the state, as the pane at index `at`; draws the content only if it is another one. */
   update(at = this.index): void {
     this.index = at;
@@ -64,7 +72,8 @@ export class Pane {
     const { kind, artifact } = parsePane(this.state.shown[this.index]);
     const artifacts = this.state.artifacts(kind.name);
     this.kind = kind;
-    this.artifact = artifacts.find((a) => a.name === artifact) ?? this.bestArtifact(artifacts);
+    if (this.followed && !artifacts.includes(this.followed)) this.followed = undefined;
+    this.artifact = this.followed ?? artifacts.find((a) => a.name === artifact) ?? this.bestArtifact(artifacts);
     this.fillPickers(artifacts);
     const modes = kind.modes.filter((mode) => mode.isAvailable(this.state, this.artifact));
     const mode = modes.find((m) => m.name === this.chosenMode(kind)) ?? modes[0];
@@ -88,8 +97,16 @@ export class Pane {
     this.update();
   }
 
-  /** The artifact shown if none is chosen: the first with an item linked to what is pinned, or else the first. */
+  /**
+   * The artifact shown if none is chosen: the first with an item linked to what is pinned, or else the first; of
+   * sources, that of the innermost line, or of what made the compile fail.
+   */
   private bestArtifact(artifacts: Artifact[]): Artifact | undefined {
+    if (this.kind.name === "source") {
+      const line = this.state.innermostLine(this.state.pinned) ?? this.state.blockingLine();
+      const found = line === null ? undefined : this.state.links.artifactOf(line);
+      return found && artifacts.includes(found) ? found : artifacts[0];
+    }
     const linked = new Set([...this.state.pinLinked].map((item) => this.state.links.artifactOf(item)));
     return artifacts.find((a) => linked.has(a)) ?? artifacts[0];
   }
@@ -115,7 +132,7 @@ export class Pane {
     this.content = mode?.create(this.state, this.artifact, label) ?? null;
     this.body.replaceChildren(this.content?.element ?? h("p", { class: "empty" }, this.emptyText()));
     this.makeFocusable();
-    this.content?.reveal(this.state.pinned.size ? this.state.pinLinked : this.initialItems());
+    this.content?.reveal(this.state.pinned.size ? this.pinnedItems() : this.initialItems());
   }
 
   /** Lets the keyboard scroll a content that has no element to focus. */
@@ -126,7 +143,16 @@ export class Pane {
 
   /** The items that a new pane is scrolled to: for a source, the first line of the frame. */
   private initialItems(): Set<ItemId> {
-    return new Set(this.kind.name === "source" ? [`${this.artifact?.id}#${this.state.frame?.line}`] : []);
+    if (this.kind.name !== "source") return new Set();
+    return new Set([this.state.blockingLine() ?? `${this.artifact?.id}#${this.state.frame?.line}`]);
+  }
+
+  /** What is linked to the pinned items; in a source, first the innermost line. */
+  private pinnedItems(): Set<ItemId> {
+    const line = this.kind.name === "source" ? this.state.innermostLine(this.state.pinned) : null;
+    return line !== null && this.state.links.artifactOf(line) === this.artifact
+      ? new Set([line])
+      : this.state.pinLinked;
   }
 
   private fillModes(modes: Mode[], current: Mode | undefined): void {
@@ -157,21 +183,33 @@ export class Pane {
 
   /** Scrolls to what is linked to the pinned items, unless the pointer is over this pane, where they were chosen. */
   reveal(): void {
+    const isHovered = this.element.matches(":hover");
+    if (this.kind.name === "source" && !isHovered) this.followLine(this.state.innermostLine(this.state.pinned));
     this.update();
-    if (!this.element.matches(":hover")) this.content?.reveal(this.state.pinLinked);
+    if (!isHovered) this.content?.reveal(this.pinnedItems());
+  }
+
+  /** Shows the source of a line. */
+  private followLine(line: ItemId | null): void {
+    if (line === null) return;
+    this.followed = this.state.links.artifactOf(line);
+    this.update();
   }
 
   /** Shows the artifact that contains `items` and scrolls to them. */
   goTo(items: Set<ItemId>): void {
     const [first] = items;
     const artifact = this.state.links.artifactOf(first);
-    if (artifact && artifact !== this.artifact) this.state.show(`${this.kind.name}:${artifact.name}`, this.index);
+    this.followed = artifact;
+    this.update();
     this.content?.reveal(items);
   }
 
   /** Scrolls to the items of the current interpreter step; not in the pane that shows the steps. */
   revealStep(): void {
-    if (this.kind.name !== "steps") this.content?.reveal(this.state.stepItems);
+    if (this.kind.name === "steps") return;
+    if (this.kind.name === "source") this.followLine(this.state.innermostLine(this.state.stepItems));
+    this.content?.reveal(this.state.stepItems);
   }
 
   destroy(): void {

@@ -287,6 +287,24 @@ export class State {
     return [...own, ...this.record.sources.filter((s) => !own.includes(s))];
   }
 
+  /** The user's line that the first of `items` was made from: the innermost one, inside inlined functions. */
+  innermostLine(items: Iterable<ItemId>): ItemId | null {
+    const all = [...items];
+    const own = all.find((item) => this.links.artifactOf(item)?.pane === "source");
+    if (own !== undefined) return own;
+    for (const item of all) {
+      const line = this.links.userLine(item);
+      if (line !== null) return line;
+    }
+    return null;
+  }
+
+  /** The line of a problem that ended the compile. */
+  blockingLine(): ItemId | null {
+    const line = this.record.problems.find(({ grade }) => grade === "blocking")?.line ?? null;
+    return line !== null && this.links.has(line) ? line : null;
+  }
+
   /** Those of `items` that belong to a source or to the current compile. */
   visible(items: Iterable<ItemId>): ItemId[] {
     const visible = new Set([...this.record.sources, ...(this.compile?.artifacts ?? [])]);

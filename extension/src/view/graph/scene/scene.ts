@@ -9,6 +9,8 @@ import { description, labels } from "./labels";
 /** Widths of a character in the two lines of a box, in pixels. */
 const TITLE_WIDTH = 7;
 const SUBTITLE_WIDTH = 6.1;
+/** The room that the plus sign of a collapsed group needs. */
+const PLUS_WIDTH = 14;
 const HEIGHT = 38;
 const MAX_TITLE = 40;
 
@@ -99,12 +101,12 @@ function fillGroup(own: SceneBox, roles: string[]): void {
   own.subtitle = plural(own.nodes.length, "node");
   const kinds = new Set(own.nodes.map((i) => roles[i]));
   if (kinds.size === 1) [own.role] = kinds;
-  Object.assign(own, sizeOf(own.title, own.subtitle));
+  Object.assign(own, sizeOf(own.title, own.subtitle, PLUS_WIDTH));
 }
 
-function sizeOf(title: string, under: string): Box {
+function sizeOf(title: string, under: string, beside = 0): Box {
   return {
-    width: Math.max(48, 20 + Math.max(title.length * TITLE_WIDTH, under.length * SUBTITLE_WIDTH)),
+    width: Math.max(48, 20 + beside + Math.max(title.length * TITLE_WIDTH, under.length * SUBTITLE_WIDTH)),
     height: HEIGHT,
   };
 }

@@ -4,7 +4,7 @@ import type { Problem } from "../record/record";
 import { compileOf, recordOf } from "../record/testing";
 import { locateLines } from "./line_matching";
 import { Links } from "./links";
-import { marksOf } from "./marks";
+import { marksOf, mergeMarksOfLine } from "./marks";
 import { breakProblem, recompileProblem } from "./problems";
 
 const SOURCE = "# %%compile\nx = f(y)\n\n# why\nz = x + 1  # more";
@@ -129,4 +129,27 @@ test("lines of expensive kernels are hot", () => {
     marks.map(({ line, title }) => [line, title]),
     [["src:0#10", "hot: 90 % of the traffic"]],
   );
+});
+
+test("marks of one line and kind are one, with a count; what differs is in its reason", () => {
+  const record = recordOf(["10", "11"], [compileOf("0/0", [])]);
+  const hot = { kind: "hot" as const, hint: "", line: "src:0#11", compile: "0/0", pane: "costs" as const };
+  record.problems.push(problem);
+  const [mark] = marksOf(record, new Links(record));
+  const latest = { ...mark, compile: "0/1" };
+  const merged = mergeMarksOfLine([
+    mark,
+    { ...hot, title: "hot: 30 % of the time", reason: "3 ms" },
+    mark,
+    latest,
+    { ...hot, title: "hot: 40 % of the time", reason: "4 ms" },
+  ]);
+  assert.deepEqual(
+    merged.map(({ title, reason, compile }) => [title, reason, compile]),
+    [
+      ["graph break: print × 3", mark.reason, "0/1"],
+      ["hot: 40 % of the time + 1 more", "hot: 40 % of the time: 4 ms\nhot: 30 % of the time: 3 ms", "0/0"],
+    ],
+  );
+  assert.equal(mergeMarksOfLine([mark])[0], mark);
 });

@@ -4,7 +4,7 @@ import { bytes, duration } from "../../dom/format";
 import type { PaneName } from "../content";
 import type { Compile, Record as CutawayRecord, ItemId, Problem } from "../record/record";
 import { allTimed, lineCosts } from "./costs";
-import type { Links } from "./links";
+import { appendTo, type Links } from "./links";
 
 type MarkKind = "failure" | "break" | "recompile" | "expected" | "static" | "hot";
 
@@ -50,6 +50,29 @@ export function marksOf(record: CutawayRecord, links: Links): Mark[] {
 function mergeMarks(first: Mark | undefined, next: Mark): Mark {
   if (!first || first.reason.split("\n").includes(next.reason)) return first ?? next;
   return { ...first, reason: `${first.reason}\n${next.reason}`, hint: first.hint || next.hint };
+}
+
+/**
+ * Merges the marks of one line, which several outputs may have made, the latest last: into one for each kind. It has the
+ * text of the latest, and how many equal or different ones there are.
+ */
+export function mergeMarksOfLine<M extends Mark>(marks: M[]): M[] {
+  const kinds = new Map<MarkKind, M[]>();
+  for (const mark of marks) appendTo(kinds, mark.kind, mark);
+  return [...kinds.values()].map((same) => {
+    const latest = same[same.length - 1];
+    if (same.length === 1) return latest;
+    const titles = unique(same.map(({ title }) => title));
+    // what else the line has, by title
+    const reasons = unique(same.map(({ title, reason }) => (titles.length > 1 ? `${title}: ${reason}` : reason)));
+    const hint = unique(same.map(({ hint }) => hint).filter(Boolean)).join(" ");
+    const count = titles.length > 1 ? `+ ${titles.length - 1} more` : `× ${same.length}`;
+    return { ...latest, title: `${latest.title} ${count}`, reason: reasons.join("\n"), hint };
+  });
+}
+
+function unique(texts: string[]): string[] {
+  return [...new Set(texts)].reverse();
 }
 
 function problemMarks({ kind, grade, title, cause, advice, cost, compiles, line }: Problem): Mark[] {

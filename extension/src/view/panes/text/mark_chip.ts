@@ -32,7 +32,11 @@ class MarkChip extends WidgetType {
   }
 
   eq(other: MarkChip): boolean {
-    return other.mark === this.mark && other.at === this.at;
+    const { mark, at, go } = other;
+    const isSame = (["kind", "title", "reason", "hint", "compile"] as const).every(
+      (key) => mark[key] === this.mark[key],
+    );
+    return isSame && at === this.at && go === this.go; // the same chip keeps its focus and its tooltip
   }
 
   toDOM(view: EditorView): HTMLElement {

@@ -14,6 +14,7 @@ import {
 import { prefersReducedMotion } from "../../dom/elements";
 import type { AlignedSide } from "../../model/analysis/diff";
 import { appendTo } from "../../model/analysis/links";
+import { type Mark, mergeMarksOfLine } from "../../model/analysis/marks";
 import type { Content } from "../../model/content";
 import type { Artifact, ItemId } from "../../model/record/record";
 import type { State } from "../../model/state";
@@ -27,6 +28,7 @@ export class TextView implements Content {
   /** The items of each line, from 1: those with the shortest span that contains the line. */
   private readonly items: ItemId[][];
   private readonly lines = new Map<ItemId, number[]>();
+  private readonly goTo = (mark: Mark) => this.state.goTo(mark);
 
   constructor(
     private readonly artifact: Artifact,
@@ -147,11 +149,14 @@ export class TextView implements Content {
 
   /** The marks of a source's lines. */
   private markDecorations(view: EditorView): DecorationSet {
-    const marks = this.state.marks.filter(({ line }) => this.lines.has(line));
-    const decorations = marks.map((mark) => {
-      const [line] = this.lines.get(mark.line) as number[];
-      return markChip(mark, view.state.doc.line(line).to, (mark) => this.state.goTo(mark));
-    });
+    const byLine = new Map<number, Mark[]>();
+    for (const mark of this.state.marks) {
+      const line = this.lines.get(mark.line)?.[0];
+      if (line !== undefined) appendTo(byLine, line, mark);
+    }
+    const decorations = [...byLine].flatMap(([line, marks]) =>
+      mergeMarksOfLine(marks).map((mark) => markChip(mark, view.state.doc.line(line).to, this.goTo)),
+    );
     return Decoration.set(decorations, true);
   }
 
