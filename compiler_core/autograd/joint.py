@@ -204,9 +204,7 @@ def _assemble(
         gm = change(gm)
     views = _simplify(gm, run, count, returned)
     _set_node_roles(gm.graph, count, returned)
-    if not tangents:  # under autograd, an input must not be returned as a result
-        for mutation in run.plan.mutations:
-            output_nodes(gm.graph)[mutation.output].meta["new_value_of"] = primals[mutation.primal]
+    _mark_new_values(gm.graph, run, count)
     gm.graph.lint()
     gm.recompile()
     nodes = output_nodes(gm.graph)
@@ -229,6 +227,19 @@ def _assemble(
         mutations=tuple(run.plan.mutations),
         autocast=torch._C._is_any_autocast_enabled(),
     )
+
+
+def _mark_new_values(graph: fx.Graph, run: FunctionalRun, count: int) -> None:
+    """Sets ``meta["new_value_of"]`` to the name of an input, for each output that kernels may write to that input
+    directly: autograd does not record the write, and the value is no other of the `count` forward outputs."""
+    inputs, outputs = graph.find_nodes(op="placeholder"), output_nodes(graph)[:count]
+    for mutation in run.plan.mutations:
+        node, target = outputs[mutation.output], inputs[mutation.primal]
+        recorded = run.plan.differentiable[mutation.output] or (
+            target.meta["val"].requires_grad and not mutation.under_no_grad
+        )
+        if not (recorded or mutation.resized) and outputs.count(node) == 1:
+            node.meta["new_value_of"] = target.name
 
 
 def _simplify(gm: fx.GraphModule, run: FunctionalRun, count: int, returned: int) -> tuple[int, ...]:

@@ -193,7 +193,7 @@ def _view_of_copy(view: fx.Node) -> Any:
 
 
 def _meta(node: fx.Node) -> dict[str, Any]:
-    kept = {k: node.meta[k] for k in ("val", "module", "role") if k in node.meta}
+    kept = {k: node.meta[k] for k in ("val", "module", "role", "new_value_of") if k in node.meta}
     return kept | {"origin": (node.meta["item"],), "rule": "partition"}
 
 

@@ -25,7 +25,7 @@ def undoing_writes(graph: torch.fx.GraphModule) -> Callable[..., Any]:
         return run
 
     def run_or_undo(*inputs: Any) -> Any:
-        saved = [SavedInput.save(inputs[i], True) for i in written]
+        saved = [SavedInput.save(inputs[i]) for i in written]
         try:
             return run(*inputs)
         except Exception:
@@ -65,25 +65,19 @@ class SavedInput:
     """Its ``_version``; None for inference tensors, which have none."""
     location: tuple[Any, ...]
     history: tuple[Any, ...]
-    copy: torch.Tensor | None
+    copy: torch.Tensor
 
     @classmethod
-    def save(cls, tensor: torch.Tensor, writes_at_once: bool) -> SavedInput:
+    def save(cls, tensor: torch.Tensor) -> SavedInput:
         version = None if tensor.is_inference() else tensor._version
-        if not writes_at_once:  # it stays unchanged, or cannot be restored
-            return cls(tensor, version, (), (), None)
         history = _autograd_history(tensor)
         return cls(tensor, version, _memory_location(tensor), history, _copy_of(tensor, history))
 
-    def is_unchanged(self) -> bool:
-        return self.version is not None and self.tensor._version == self.version and self.copy is None
-
     def can_be_restored(self) -> bool:
-        same_place = self.copy is not None and _memory_location(self.tensor) == self.location
+        same_place = _memory_location(self.tensor) == self.location
         return same_place and (_autograd_history(self.tensor) == self.history or not self.tensor._is_view())
 
     def restore(self) -> None:
-        assert self.copy is not None
         if _autograd_history(self.tensor) != self.history:
             self._restore_history()
         with torch.inference_mode(self.tensor.is_inference()), torch.no_grad():
@@ -93,7 +87,6 @@ class SavedInput:
 
     def _restore_history(self) -> None:
         """Restores ``grad_fn`` and ``requires_grad``, which a differentiable write has replaced."""
-        assert self.copy is not None
         self.tensor.detach_()
         if self.history[0] is None:
             self.tensor.requires_grad_(self.history[1])
@@ -131,9 +124,16 @@ def _autograd_history(tensor: torch.Tensor) -> tuple[Any, ...]:
 
 def restore_inputs(saved: Sequence[SavedInput]) -> bool:
     """Undoes the graph's writes; returns False, and changes nothing, if that is impossible."""
-    changed = [each for each in saved if not each.is_unchanged()]
-    if not all(each.can_be_restored() for each in changed):
+    if not all(each.can_be_restored() for each in saved):
         return False
-    for each in changed:
+    for each in saved:
         each.restore()
     return True
+
+
+def versions_of(tensors: Sequence[torch.Tensor]) -> list[int] | None:
+    """Returns the ``_version`` of each tensor; None if one is an inference tensor, which has none."""
+    try:
+        return [tensor._version for tensor in tensors]
+    except RuntimeError:
+        return None

@@ -8,7 +8,8 @@ writes its results to the recorded addresses:
     an input that the launches write to                                                  must keep its address
     a result that is still in use at the next replay                                     prevents that replay
     a result for the caller                                                              is copied
-    a saved tensor, a gradient, a new value of an input                                  is returned without a copy
+    a saved tensor, a gradient                                                           is returned without a copy
+    the new value of an input, as a running mean                                         is copied to that input
 
 If a condition does not hold, the kernels are launched one by one, which is always correct.
 """
@@ -22,7 +23,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
+import torch.fx as fx
 
+from compiler_core.codegen.wrapper.executable import Executable
 from compiler_core.errors import Refused
 from compiler_core.hook.failures import report_failure
 from compiler_core.loops import ir
@@ -70,18 +73,24 @@ def _uses_default_generator(call: ir.Call) -> bool:
     return is_aten and not call.draws and call.kwargs.get("generator") is None
 
 
-def with_replay(run: Run, program: ir.Program, no_copy: Sequence[bool], note: CudaGraph, compile_: Compile) -> Run:
+def with_replay(
+    run: Run, program: ir.Program, outputs: Sequence[fx.Node | None], note: CudaGraph, compile_: Compile
+) -> Run:
     """Returns `run` with replay from its second or third call on, or `run` itself if its launches cannot be recorded.
 
     Arguments:
-        no_copy: for each result, whether it is returned without a copy.
+        outputs: the nodes of the graph's outputs.
         note: the entry in the record of `compile_`, to which recordings and obstacles are written.
     """
     note.reason = replay_obstacle(program)
     if note.reason:
         return run
-    written = [at for at, name in enumerate(program.inputs) if name in program.in_place]
-    return ReplayedRunner(run, ReplayLayout(list(program.inputs), list(no_copy), written), note, compile_)
+    written = [number for number, name in enumerate(program.inputs) if name in program.in_place]
+    no_copy = [node is None or node.meta.get("role") != "output" for node in outputs]
+    numbers = {name: number for number, name in enumerate(program.inputs) if number not in written}
+    updates = [None if node is None else numbers.get(node.meta.get("new_value_of", "")) for node in outputs]
+    layout = ReplayLayout(list(program.inputs), no_copy, written, updates)
+    return ReplayedRunner(run, layout, note, compile_)
 
 
 @dataclass(frozen=True)
@@ -92,18 +101,13 @@ class ReplayLayout:
     no_copy: list[bool]
     """For each result, whether it is returned without a copy."""
     written: list[int] = field(default_factory=list)
-    """The numbers of the inputs that are written to."""
+    """The numbers of the inputs that kernels write to."""
+    updates: list[int | None] = field(default_factory=list)
+    """For each result, the number of the input that it is the new value of, and to which it is copied."""
 
-
-@dataclass(frozen=True)
-class _InputView:
-    """A result that is a view of an input."""
-
-    input: int
-    size: tuple[int, ...]
-    stride: tuple[int, ...]
-    offset: int
-    """In elements, from the first element of the input."""
+    @property
+    def updated_inputs(self) -> list[int]:
+        return [number for number in self.updates if number is not None]
 
 
 class ReplayedRunner:
@@ -121,34 +125,43 @@ class ReplayedRunner:
         self._postponements = MAX_MISSES
         """How often a recording may still be postponed because saved tensors have moved."""
         self._lock = threading.Lock()
-        self.executable = replace(run.executable, inline_body=None, only_kernels=False)  # type: ignore[attr-defined]
+        executable: Executable = run.executable  # type: ignore[attr-defined]
+        written = [*executable.in_place, *(layout.inputs[number] for number in layout.updated_inputs)]
+        self.executable = replace(executable, inline_body=None, only_kernels=False, in_place=written)
 
     def __call__(self, inputs: list[Any]) -> list[Any]:
         if self._note.reason or torch.cuda.is_current_stream_capturing() or not self._lock.acquire(blocking=False):
-            return self.run(inputs)
+            return self._launch(inputs)
         try:
             return self._replay_or_run(inputs)
         finally:
             self._lock.release()
+
+    def _launch(self, inputs: list[Any]) -> list[Any]:
+        """Launches the kernels one by one."""
+        given = {number: inputs[number] for number in self.layout.updated_inputs}
+        results = self.run(inputs)
+        update_inputs(given, results, self.layout.updates)
+        return results
 
     def _replay_or_run(self, inputs: list[Any]) -> list[Any]:
         addresses = list(map(torch.Tensor.data_ptr, inputs))
         before, self._before = self._before, addresses
         self._calls += 1
         if self._calls <= WARM_UP_CALLS[self._note.graph]:
-            return self.run(inputs)
+            return self._launch(inputs)
         if self._recording is None or self._misses >= MAX_MISSES:
             self._record(inputs, {i for i, (now, was) in enumerate(zip(addresses, before, strict=True)) if now != was})
         recording = self._recording
         if recording is None:
-            return self.run(inputs)
+            return self._launch(inputs)
         moved = recording.moved_inputs(addresses)
         if moved:
             self._misses += 1
             self._copied |= (moved & self._primals).difference(self.layout.written)
-            return self.run(inputs)
+            return self._launch(inputs)
         if not recording.results_are_unused():
-            return self.run(inputs)
+            return self._launch(inputs)
         self._misses = 0
         return recording.replay(inputs)
 
@@ -165,7 +178,7 @@ class ReplayedRunner:
         moved = (moved | self._copied).difference(self.layout.written)
         try:
             with torch.cuda.device(inputs[0].device):
-                self._recording = _Recording(self.run, inputs, moved, self.layout.no_copy)
+                self._recording = _Recording(self.run, inputs, moved, self.layout)
         except RuntimeError as error:
             self._note.reason = f"recording failed: {str(error).splitlines()[0]}"
             why = Refused(f"a CUDA graph of the {self._note.graph} cannot be recorded: {error}")
@@ -178,28 +191,22 @@ class ReplayedRunner:
 class _Recording:
     """One CUDA graph; `input_copies` has the tensors that inputs are copied to, by the number of the input."""
 
-    def __init__(self, run: Run, inputs: Sequence[Any], moved: set[int], no_copy: Sequence[bool]) -> None:
+    def __init__(self, run: Run, inputs: Sequence[Any], moved: set[int], layout: ReplayLayout) -> None:
         self.input_copies = {i: _clone_with_strides(inputs[i]) for i in moved}
         self._fixed = [(i, t.data_ptr()) for i, t in enumerate(inputs) if i not in moved]
         self._addresses = tuple(address for _, address in self._fixed)
         # the two extra items make the result a tuple, whatever the number of fixed inputs
         self._fixed_items = operator.itemgetter(*(i for i, _ in self._fixed), 0, 0)
+        late = [number if number in moved else None for number in layout.updates]
+        self._late_updates = late if any(number is not None for number in late) else []
+        """The updates of inputs that the graph reads copies of."""
         self._graph = torch.cuda.CUDAGraph()
         recorded_inputs = [self.input_copies.get(i, t) for i, t in enumerate(inputs)]
-        results = self._capture(run, recorded_inputs)
-        given = {storage_id(t): (i, t) for i, t in enumerate(recorded_inputs)}
-        self._results = [_as_input_view(r, given) for r in results]
-        # a result with gaps in memory is not copied either, because a clone would have other strides
-        self._no_copy = [
-            isinstance(result, torch.Tensor) and (keep or not is_dense(result))
-            for result, keep in zip(self._results, no_copy, strict=True)
-        ]
-        held = {storage_id(r): r for r in self._results if isinstance(r, torch.Tensor)}
-        del results
-        self._storages = list(held)
-        self._use_counts = list(map(torch._C._storage_Use_Count, self._storages))
+        results = self._capture(run, recorded_inputs, moved, layout.updates)
+        self._results = _ReplayedResults(results, recorded_inputs, layout.no_copy)
 
-    def _capture(self, run: Run, inputs: list[Any]) -> list[Any]:
+    def _capture(self, run: Run, inputs: list[Any], moved: set[int], updates: Sequence[int | None]) -> list[Any]:
+        """Records the launches and the updates of inputs; returns the results, None for those of updates."""
         stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream())
         # In a first run, libraries allocate memory and choose kernels.  It must not advance the generator, because the
@@ -207,8 +214,14 @@ class _Recording:
         with torch.cuda.stream(stream), torch.random.fork_rng([inputs[0].device]):
             run([*inputs])
         torch.cuda.current_stream().wait_stream(stream)
+        fixed = [None if number in moved else number for number in updates]
         with torch.cuda.graph(self._graph, capture_error_mode="thread_local"):
-            return run([*inputs])
+            results = run([*inputs])
+            update_inputs(inputs, results, fixed)
+        for at, number in enumerate(fixed):
+            if number is not None:
+                results[at] = None
+        return results
 
     def moved_inputs(self, addresses: Sequence[int]) -> set[int]:
         """Returns the inputs that are not copied and whose address has changed."""
@@ -218,24 +231,85 @@ class _Recording:
 
     def results_are_unused(self) -> bool:
         """Whether no result of the last replay is in use any more."""
-        return list(map(torch._C._storage_Use_Count, self._storages)) == self._use_counts
+        return self._results.are_unused()
 
     def replay(self, inputs: Sequence[Any]) -> list[Any]:
         if self.input_copies:
             torch._foreach_copy_(list(self.input_copies.values()), [inputs[i] for i in self.input_copies])
         self._graph.replay()
-        return [
-            result.detach() if keep else self._copy_result(result, inputs)
-            for result, keep in zip(self._results, self._no_copy, strict=True)
-        ]
+        results = self._results.after_replay(inputs)
+        if self._late_updates:
+            update_inputs(inputs, results, self._late_updates)
+        return results
 
-    def _copy_result(self, result: Any, inputs: Sequence[Any]) -> Any:
-        if isinstance(result, _InputView):
-            base = inputs[result.input]
-            if (base.shape, base.stride(), 0) == (result.size, result.stride, result.offset):
-                return base
-            return base.as_strided(result.size, result.stride, base.storage_offset() + result.offset)
-        return result.clone() if isinstance(result, torch.Tensor) else result
+
+class _ReplayedResults:
+    """Makes the results of a replay.  How each is made is decided once, because a network has hundreds.
+
+    Args:
+        results: the recorded results.
+        inputs: the recorded inputs; those of every call have their shapes and strides.
+        no_copy: for each result, whether it is returned without a copy.
+    """
+
+    def __init__(self, results: Sequence[Any], inputs: Sequence[torch.Tensor], no_copy: Sequence[bool]) -> None:
+        numbers = {storage_id(t): number for number, t in enumerate(inputs)}
+        kept, copied, views, constants = [], [], [], []
+        for at, (result, keep) in enumerate(zip(results, no_copy, strict=True)):
+            if not isinstance(result, torch.Tensor):
+                constants.append(at)
+            elif storage_id(result) in numbers:
+                views.append(at)
+            # a result with gaps in memory is not copied either, because a clone would have other strides
+            elif keep or not is_dense(result):
+                kept.append(at)
+            else:
+                copied.append(at)
+        self._kept, self._copied = [results[at] for at in kept], [results[at] for at in copied]
+        self._views = [_InputView.of(results[at], numbers[storage_id(results[at])], inputs) for at in views]
+        self._constants = [*(results[at] for at in constants), None]
+        made = [*kept, *copied, *views, *constants]
+        # the two extra items make the result a tuple, whatever the number of results
+        self._in_order = operator.itemgetter(*sorted(range(len(made)), key=made.__getitem__), -1, -1)
+        self._storages = list({storage_id(t) for t in (*self._kept, *self._copied)})
+        self._use_counts = list(map(torch._C._storage_Use_Count, self._storages))
+
+    def are_unused(self) -> bool:
+        """Whether no result of the last replay is in use any more."""
+        return list(map(torch._C._storage_Use_Count, self._storages)) == self._use_counts
+
+    def after_replay(self, inputs: Sequence[torch.Tensor]) -> list[Any]:
+        """Returns the results, given the inputs of the call."""
+        kept, copied = map(torch.Tensor.detach, self._kept), map(torch.clone, self._copied)
+        views = [view.in_input(inputs[view.number]) for view in self._views]
+        return [*self._in_order([*kept, *copied, *views, *self._constants])[:-2]]
+
+
+@dataclass(frozen=True)
+class _InputView:
+    """A result in the memory of an input."""
+
+    number: int
+    """The number of the input."""
+    is_input: bool
+    """Whether it is the whole input, and not another view of its memory."""
+    size: tuple[int, ...]
+    stride: tuple[int, ...]
+    offset: int
+    """In elements, from the first element of the input."""
+
+    @staticmethod
+    def of(result: torch.Tensor, number: int, inputs: Sequence[torch.Tensor]) -> _InputView:
+        base = inputs[number]
+        offset = int(result.storage_offset() - base.storage_offset())
+        is_input = (result.shape, result.stride(), offset) == (base.shape, base.stride(), 0)
+        return _InputView(number, is_input, tuple(result.shape), result.stride(), offset)
+
+    def in_input(self, base: torch.Tensor) -> torch.Tensor:
+        """Returns the view of the input `base` of this call."""
+        if self.is_input:
+            return base
+        return base.as_strided(self.size, self.stride, base.storage_offset() + self.offset)
 
 
 def _clone_with_strides(tensor: torch.Tensor) -> torch.Tensor:
@@ -244,11 +318,19 @@ def _clone_with_strides(tensor: torch.Tensor) -> torch.Tensor:
     return buffer.copy_(tensor)
 
 
-def _as_input_view(result: Any, given: dict[int, tuple[int, torch.Tensor]]) -> Any:
-    """Returns `result`, or the view to make if it is in the memory of an input."""
-    if not isinstance(result, torch.Tensor) or storage_id(result) not in given:
-        return result
-    number, base = given[storage_id(result)]
-    return _InputView(
-        number, tuple(result.shape), result.stride(), int(result.storage_offset() - base.storage_offset())
-    )
+def update_inputs(inputs: Any, results: Sequence[Any], updates: Sequence[int | None]) -> None:
+    """Copies new values to their inputs, those of one dtype and device in one call.
+
+    Args:
+        inputs: the inputs by number.
+        results: the results of the graph.
+        updates: for each result, the number of the input that it is the new value of, if it is one.
+    """
+    groups: dict[Any, tuple[list[torch.Tensor], list[torch.Tensor]]] = {}
+    for number, value in zip(updates, results, strict=False):
+        if number is not None:
+            targets, values = groups.setdefault((inputs[number].dtype, inputs[number].device), ([], []))
+            targets.append(inputs[number])
+            values.append(value)
+    for targets, values in groups.values():
+        torch._foreach_copy_(targets, values)

@@ -214,8 +214,7 @@ def compile_kernels(
     if options.mode == "default":
         return run
     compile_.cuda_graphs.append(CudaGraph(which))
-    no_copy = [not _is_returned(n) for n in output_nodes(gm.graph)]
-    return with_replay(run, program, no_copy, compile_.cuda_graphs[-1], compile_)
+    return with_replay(run, program, output_nodes(gm.graph), compile_.cuda_graphs[-1], compile_)
 
 
 def fuse_loops(program: ir.Program, requests: FusionRequests) -> FusionResult:
@@ -231,8 +230,3 @@ def schedule_loops(program: ir.Program) -> ir.Program:
     scheduled = memory_plan.with_result_layouts(split_reductions(split_passes(program)))
     ir.check_devices(scheduled)
     return scheduled
-
-
-def _is_returned(node: fx.Node | None) -> bool:
-    """Whether a graph's output goes to the caller, and is not a saved tensor, a gradient or an input's new value."""
-    return node is not None and node.meta.get("role") == "output"

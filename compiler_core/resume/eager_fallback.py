@@ -22,7 +22,7 @@ from typing import Any
 
 import torch
 
-from compiler_core.autograd.undo_writes import SavedInput, restore_inputs, written_inputs
+from compiler_core.autograd.undo_writes import SavedInput, restore_inputs, versions_of, written_inputs
 from compiler_core.errors import CompileWarning
 from compiler_core.hook.failures import report_failure
 from compiler_core.hook.frame_hook import hook_off
@@ -111,19 +111,20 @@ def _input_saver(graph: torch.fx.GraphModule, writes_at_once: bool) -> Callable[
     saving inputs costs time at every call.
     """
     written, random_numbers = written_inputs(graph), draws_random_numbers(graph.graph)
+    save_written = _restorer if writes_at_once else _unchanged_check
     save_state = torch_state.state_restorer(graph.graph)
     if not (written or random_numbers or save_state):
         return None
 
     def save(inputs: Sequence[Any]) -> Undo:
-        saved = [SavedInput.save(inputs[i], writes_at_once) for i in written]
+        restore_written = save_written([inputs[i] for i in written])
         generators = _generator_states() if random_numbers else []
         restore = save_state() if save_state else None
 
         def undo(again: bool) -> bool:
             if restore:
                 restore()
-            if not again or not restore_inputs(saved):
+            if not again or not restore_written():
                 return False
             for set_state, state in generators:
                 set_state(state)
@@ -132,6 +133,19 @@ def _input_saver(graph: torch.fx.GraphModule, writes_at_once: bool) -> Callable[
         return undo
 
     return save
+
+
+def _restorer(tensors: Sequence[torch.Tensor]) -> Callable[[], bool]:
+    """Returns a function that restores the tensors, and returns whether it could."""
+    saved = [SavedInput.save(tensor) for tensor in tensors]
+    return lambda: restore_inputs(saved)
+
+
+def _unchanged_check(tensors: Sequence[torch.Tensor]) -> Callable[[], bool]:
+    """Returns a function that returns whether the tensors are unchanged: written at the end of a run, they are so
+    unless nothing could fail any more."""
+    versions = versions_of(tensors)
+    return lambda: versions is not None and versions == versions_of(tensors)
 
 
 def _generator_states() -> list[tuple[Callable[[Any], Any], Any]]:

@@ -71,6 +71,7 @@ def on_images(name: str, trains: bool, dtype: str, device: str, pixels: int) -> 
 
     def prepare(engine: Callable[[Any], Any]) -> Step:
         own = copy.deepcopy(model)
+        parameters = list(own.parameters())
         run = engine(own)
 
         def infer() -> list[torch.Tensor]:
@@ -78,12 +79,13 @@ def on_images(name: str, trains: bool, dtype: str, device: str, pixels: int) -> 
                 return [run(x)]
 
         def train() -> list[torch.Tensor]:
-            own.zero_grad(set_to_none=True)
+            for parameter in parameters:
+                parameter.grad = None
             with cast():
                 result = run(x)
             loss = result.float().square().mean()
             loss.backward()
-            return [loss.detach(), *(p.grad for p in own.parameters() if p.grad is not None)]
+            return [loss.detach(), *(p.grad for p in parameters if p.grad is not None)]
 
         return train if trains else infer
 

@@ -12,7 +12,7 @@ from compiler_core.autograd.joint import InputMutation, ReturnedValue, ViewRepla
 from compiler_core.autograd.partition import Partitioned
 from compiler_core.autograd.source.graph_calls import GraphCalls
 from compiler_core.autograd.source.lines import SourceLines, assignment
-from compiler_core.autograd.source.writes import write_input
+from compiler_core.autograd.source.writes import count_kernel_writes, write_input
 from compiler_core.autograd.trace.outputs import BASE
 from compiler_core.codegen.wrapper.values import tuple_text
 from compiler_core.support import fx_symbols
@@ -73,13 +73,8 @@ class CallFunction:
         """Writes to the inputs that the autograd function has not written to."""
         joint = self._joint
         late = [m for m in joint.mutations if joint.differentiable[m.output] or self._parts.backward is None]
-        done = [m for m in late if joint.primals[m.primal] in self._calls.inputs_written_by_kernels]
-        if done:
-            names = tuple_text(joint.primals[m.primal] for m in done)
-            self._lines.add(1, f"torch.autograd.graph.increment_version({names})  # kernels wrote to them")
-        for mutation in late:
-            if mutation not in done:
-                self._write(mutation)
+        for mutation in count_kernel_writes(self._lines, 1, joint, late, self._calls.inputs_written_by_kernels):
+            self._write(mutation)
 
     def _write(self, mutation: InputMutation) -> None:
         depth = 1

@@ -13,7 +13,7 @@ from compiler_core.autograd.partition import Partitioned
 from compiler_core.autograd.source.backward_graph import BackwardCall
 from compiler_core.autograd.source.graph_calls import GraphCalls
 from compiler_core.autograd.source.lines import SourceLines, assignment, numbers_text
-from compiler_core.autograd.source.writes import write_inputs
+from compiler_core.autograd.source.writes import count_kernel_writes, write_inputs
 from compiler_core.autograd.trace.outputs import TensorLayout
 from compiler_core.codegen.wrapper.values import tuple_text
 from compiler_core.support.operator_facts import view_base
@@ -104,6 +104,7 @@ class FunctionClass:
         The second run of a checkpoint ends where values are saved, and eager PyTorch has made these writes by then.
         """
         early = [m for m in self._joint.mutations if not self._joint.differentiable[m.output]]
+        early = count_kernel_writes(self._lines, 2, self._joint, early, self._calls.inputs_written_by_kernels)
         write_inputs(self._lines, 2, self._parts, [m for m in early if m.under_no_grad])
         if recorded := [m for m in early if not m.under_no_grad]:
             self._lines.add(2, "with torch.enable_grad():")

@@ -8,6 +8,7 @@ from typing import Any
 from compiler_core.autograd.joint import InputMutation, JointGraph, output_nodes
 from compiler_core.autograd.partition import Partitioned
 from compiler_core.autograd.source.lines import SourceLines
+from compiler_core.codegen.wrapper.values import tuple_text
 
 
 def write_input(lines: SourceLines, depth: int, joint: JointGraph, mutation: InputMutation) -> None:
@@ -33,3 +34,14 @@ def write_inputs(lines: SourceLines, depth: int, parts: Partitioned, mutations: 
             targets = ", ".join(joint.primals[m.primal] for m in group)
             values = ", ".join(joint.outputs[m.output] for m in group)
             lines.add(depth, f"torch._foreach_copy_([{targets}], [{values}])")
+
+
+def count_kernel_writes(
+    lines: SourceLines, depth: int, joint: JointGraph, mutations: Sequence[InputMutation], written: Sequence[str]
+) -> list[InputMutation]:
+    """Counts the writes of kernels to the inputs `written` in their versions; returns the other mutations."""
+    done = [m for m in mutations if joint.primals[m.primal] in written]
+    if done:
+        names = tuple_text(joint.primals[m.primal] for m in done)
+        lines.add(depth, f"torch.autograd.graph.increment_version({names})  # kernels wrote to them")
+    return [m for m in mutations if m not in done]
