@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import shlex
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from IPython.core.displayhook import DisplayHook
@@ -66,7 +64,7 @@ class CutawayMagics(Magics):
     async def compile_awaiting(self, line: str, cell: str) -> object:
         """Runs ``%%compile`` for a cell that awaits while an event loop is already running; see `awaiting`."""
         program, request, title = self._read_cell(line, cell)
-        with self._shown_alone(program):
+        with _ShownAsPlainCell(self.shell, program):
             value = await run_awaiting(self.shell, program, request, title, make_view(self.shell))
         return None if DisplayHook.semicolon_at_end_of_expression(cell) else value
 
@@ -172,16 +170,23 @@ class CutawayMagics(Magics):
 
     def _run(self, program: Program, request: Request, title: str, view: RecordView | None = None) -> object:
         run_program = run_both if "," in request.engine else run
-        with self._shown_alone(program):
+        with _ShownAsPlainCell(self.shell, program):
             return run_program(self.shell, program, request, title, view or make_view(self.shell))
 
-    @contextmanager
-    def _shown_alone(self, program: Program) -> Iterator[None]:
-        try:
-            yield
-        except BaseException as error:
-            show_as_plain_cell(self.shell, error, program.filename)
-            raise
+
+class _ShownAsPlainCell:
+    """Shows what is raised in the block as a plain cell would.  No `contextmanager`, which puts back the frames that
+    are not shown."""
+
+    def __init__(self, shell: Any, program: Program) -> None:
+        self._shell, self._filename = shell, program.filename
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        if error is not None:
+            show_as_plain_cell(self._shell, error, self._filename)
 
 
 def parse_or_show_error(shell: Any, text: str, above: str = "") -> Program:

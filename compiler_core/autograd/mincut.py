@@ -36,6 +36,7 @@ from compiler_core.autograd.joint import JointGraph, output_nodes
 from compiler_core.autograd.op_cost import bytes_of, estimated_ns, tensor_of
 from compiler_core.errors import CompilerBug
 from compiler_core.support.fx_symbols import is_symbolic
+from compiler_core.support.interrupts import immediate_signals, safe_point
 from compiler_core.support.opaque_ops import is_tape, opaque_operator
 from compiler_core.support.operator_facts import is_pure, is_random, is_view
 
@@ -187,6 +188,7 @@ def _cut(values: JointValues, not_recomputed: Mapping[fx.Node, str]) -> Cut:
     network, scale = networkx.DiGraph(), 2 * len(values.nodes) + 1
     network.add_nodes_from(("source", "sink"))
     for node in values.candidates:
+        safe_point()
         if node.op == "placeholder" or node in not_recomputed:
             network.add_edge("source", f"{node.name}_in", capacity=math.inf)
         network.add_edge(f"{node.name}_in", f"{node.name}_out", capacity=_capacity(node, values, scale))
@@ -195,7 +197,8 @@ def _cut(values: JointValues, not_recomputed: Mapping[fx.Node, str]) -> Cut:
         if values.is_needed(node):
             network.add_edge(f"{node.name}_out", "sink", capacity=math.inf)
     try:
-        _, (reached, _) = networkx.minimum_cut(network, "source", "sink")
+        with immediate_signals():  # it is plain Python, and takes seconds for a large graph
+            _, (reached, _) = networkx.minimum_cut(network, "source", "sink")
     except networkx.NetworkXUnbounded:
         raise CompilerBug("the backward needs a value that can be neither saved nor recomputed") from None
     saved = [n for n in values.candidates if f"{n.name}_in" in reached and f"{n.name}_out" not in reached]

@@ -23,6 +23,7 @@ from compiler_core.records import Compile
 from compiler_core.support import fx_symbols
 from compiler_core.support.fx_graphs import graph_module, record_graph
 from compiler_core.support.fx_symbols import Origin
+from compiler_core.support.interrupts import safe_point
 from compiler_core.support.opaque_ops import is_tape
 from compiler_core.support.operator_facts import is_view, view_base, view_source
 
@@ -178,6 +179,7 @@ def _copy_with_inputs(graph: fx.Graph, node: fx.Node, copied: dict[fx.Node, fx.N
 
 
 def _copy(graph: fx.Graph, node: fx.Node, copied: Mapping[fx.Node, fx.Node]) -> fx.Node:
+    safe_point()
     result = graph.node_copy(node, copied.__getitem__)
     result.meta = _meta(node)
     if is_view(node) and view_source(result).meta["val"] is not view_source(node).meta["val"]:

@@ -35,7 +35,8 @@ from compiler_core.config import Options
 from compiler_core.errors import CompileWarning, MissingTool, NotCacheable, StrictError
 from compiler_core.hook.failures import NOT_KEPT, report_failure
 from compiler_core.loops import ir
-from compiler_core.records import Compile, CudaGraph, RecordError, from_plain, public_fields, to_plain
+from compiler_core.records import Compile, CudaGraph, RecordError, from_plain, public_fields, to_plain, without_gc
+from compiler_core.support.interrupts import immediate_signals
 from compiler_core.support.shape_assumptions import (
     ShapeAssumptions,
     collect_assumptions,
@@ -130,7 +131,10 @@ class CacheSlot:
         if not content:
             return None
         try:
-            return from_plain(json.loads(zlib.decompress(content)), CacheEntry, "entry")  # type: ignore[no-any-return]
+            with immediate_signals():  # a large entry takes a second
+                text = zlib.decompress(content)
+                entry: CacheEntry = without_gc(lambda: from_plain(json.loads(text), CacheEntry, "entry"))
+                return entry
         except (zlib.error, UnicodeDecodeError, json.JSONDecodeError, RecordError):
             return None
 
@@ -172,7 +176,9 @@ class CacheSlot:
         try:
             if self._key is not None:
                 entry = self._make_entry(source, constants, forward, backward)
-                disk_cache.write("graphs", self._key, zlib.compress(json.dumps(to_plain(entry)).encode(), 1))
+                with immediate_signals():
+                    content = zlib.compress(without_gc(lambda: json.dumps(to_plain(entry))).encode(), 1)
+                disk_cache.write("graphs", self._key, content)
                 self._event.detail = "made now, and kept"
         except NotCacheable as error:
             self._event.detail = f"not kept: {error}"

@@ -55,7 +55,7 @@ from compiler_core.records.kernels import (
     TuningTrial,
 )
 from compiler_core.records.partition import BudgetPoint, Expansion, Partition, ValueDecision
-from compiler_core.records.plain import RecordError, from_plain, public_fields, to_plain
+from compiler_core.records.plain import RecordError, from_plain, public_fields, to_plain, without_gc
 from compiler_core.records.problems import Problem, needing_action, problem_count
 from compiler_core.records.record import MAX_JSON_BYTES, SCHEMA_VERSION, Compile, Frame, Listener, Record
 from compiler_core.records.steps import Replay, Steps
@@ -119,4 +119,5 @@ __all__ = [
     "problem_count",
     "public_fields",
     "to_plain",
+    "without_gc",
 ]  # fmt: skip

@@ -41,7 +41,7 @@ from compiler_core.records.kernels import (
     Tuning,
 )
 from compiler_core.records.partition import Expansion, Partition
-from compiler_core.records.plain import RecordError, from_plain, short_repr, to_plain
+from compiler_core.records.plain import RecordError, from_plain, short_repr, to_plain, without_gc
 from compiler_core.records.problems import Problem, find_problems, needing_action
 from compiler_core.records.seen.seen_frames import SeenFrame
 from compiler_core.records.steps import Replay, Steps
@@ -362,7 +362,7 @@ class Record:
 
     def to_json(self, indent: int | None = None) -> str:
         """Returns the record as JSON."""
-        text = json.dumps(to_plain(self), indent=indent, ensure_ascii=False, allow_nan=False)
+        text = without_gc(lambda: json.dumps(to_plain(self), indent=indent, ensure_ascii=False, allow_nan=False))
         # A lone surrogate, as in a file name that is not UTF-8, cannot be encoded; as an escape it is valid JSON.
         return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
@@ -377,6 +377,10 @@ class Record:
         """Reads a record from JSON and checks it; the RecordError for a wrong text has the path to the fault."""
         if len(text) > MAX_JSON_BYTES:
             raise RecordError(f"the text has {len(text):,} characters; at most {MAX_JSON_BYTES:,} are read")
+        return without_gc(lambda: cls._from_json(text))
+
+    @classmethod
+    def _from_json(cls, text: str) -> Record:
         try:
             plain = json.loads(text)
         except (ValueError, RecursionError) as error:  # ValueError: also an integer of thousands of digits

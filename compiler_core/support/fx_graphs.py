@@ -27,6 +27,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from compiler_core.records import Artifact, Compile, Graph, Node, Pane, Span
 from compiler_core.support import opaque_ops
 from compiler_core.support.fx_symbols import hint, is_symbolic
+from compiler_core.support.interrupts import safe_point
 from compiler_core.support.tensors import tensors_in
 
 MAX_PRINTED_ELEMENTS = 16
@@ -41,6 +42,7 @@ _RANDOM_NAME_PATTERN = re.compile(
 def graph_module(root: Any, graph: fx.Graph, name: str = "GraphModule") -> fx.GraphModule:
     """Returns `graph` as a module whose generated source is freed with it.  FX itself keeps the source of every graph,
     for tracebacks."""
+    safe_point()
     module = fx.GraphModule(root, graph, name)
     filename = type(module).forward.__code__.co_filename
     weakref.finalize(module, _forget_source, filename).atexit = False
@@ -116,6 +118,7 @@ def graph_text(graph: fx.Graph, name: str) -> tuple[str, list[Span]]:
 
 def node_text(node: fx.Node) -> str:
     """Returns one node as one Python statement; a placeholder as a parameter."""
+    safe_point()
     if node.op == "placeholder":
         return f"{node.name}{_annotation(node)}"
     if node.op == "output":
@@ -192,6 +195,7 @@ def target_name(target: Any) -> str:
 
 def describe(node: fx.Node) -> Node:
     """What the record keeps of a node."""
+    safe_point()
     tensors = tensors_in(node.meta.get("val"))
     first = tensors[0] if tensors else None
     return Node(

@@ -4,8 +4,7 @@ The handler of a signal may raise an exception, as Python's own does for Ctrl-C.
 raised at any moment:
 
 * C++ code of PyTorch that calls Python while it traces.  Some of its functions must not throw, or the process ends.
-  So while a frame is compiled in the main thread, handlers run at `safe_point`, not where the signal arrives; after
-  half a second also at `overdue_point`.
+  So while a frame is compiled in the main thread, handlers run at `safe_point`, not where the signal arrives.
 * PyTorch's guard tree.  It treats any exception of a Python guard as "the guard does not hold" and drops it.  A guard
   made by `guard_function` stores the exception, and it is raised after the C++ code has returned.
 * Functions whose exceptions their callers drop: ``random.getstate`` and ``random.setstate``, which PyTorch's frame hook
@@ -74,7 +73,7 @@ _FILES_CALLED_FROM_CPP = (torch._library.simple_registry.__file__, torch.fx.expe
 """The files with the rules of dispatch modes, where an exception ends the process, and with the arithmetic of symbolic
 sizes, which C++ functions call that must not throw."""
 _MAX_HELD_S = 0.5
-"""For how long a signal is held while operators are dispatched.  An exception there can leave stock's state broken."""
+"""For how long a signal is held while stock dispatches operators.  An exception there can leave its state broken."""
 _RESEND_S = 0.001
 
 # ---------------------------------------------------------------- while a frame is compiled
@@ -109,7 +108,6 @@ class _SignalState:
 
     def handle(self, number: int, frame: Any) -> None:
         if self.depth:
-            self.held_s(number)
             self.pending.append(number)
         elif _is_exception_dropped(frame) or _is_called_from_cpp(frame, self.held_s(number)):
             start_new_thread(_send_again, (number,))  # unlike Thread.start, it does not wait
@@ -147,9 +145,10 @@ class _SignalState:
                 signal.signal(number, handler)
         self.is_installed = False
 
-    def leave(self) -> None:
-        self.depth -= 1
-        if self.depth:
+    def leave(self, depth: int) -> None:
+        """Ends a block that was entered at `depth`."""
+        self.depth = depth
+        if depth:
             return
         if not self.kept:
             self.restore_handlers()
@@ -170,7 +169,10 @@ class _SignalState:
 
 
 def _is_exception_dropped(frame: Any) -> bool:
-    """Returns whether what is raised in a frame may be dropped by those that called it last."""
+    """Returns whether what is raised in a frame may be dropped by those that called it last, or would be raised in the
+    methods of `immediate_signals`."""
+    if frame.f_code in _CODES_OF_IMMEDIATE:
+        return True
     for _ in range(_MAX_DEPTH):
         if frame is None:
             return False
@@ -210,60 +212,59 @@ def deferred_signals() -> Iterator[None]:
     if get_ident() != _MAIN_THREAD:
         yield
         return
+    depth = _state.depth
     try:
         _state.enter()
         yield
     except _HandlerError as raised:
-        if _state.depth > 1:
+        if depth:
             raise
         raise raised.error from None
     finally:
         _state.error = None
-        _state.leave()
+        _state.leave(depth)
 
 
-@contextmanager
-def immediate_signals() -> Iterator[None]:
-    """Lets handlers run as soon as their signals arrive, inside `deferred_signals`: for functions of the user that run
-    while a frame is compiled."""
-    if get_ident() != _MAIN_THREAD or not _state.depth:
-        yield
-        return
-    depth = _state.depth
-    try:
-        _state.depth = 0
-        _state.run_pending()
-        yield
-    except Exception as error:
-        if error is _state.error:
-            raise _HandlerError(error) from None
-        raise
-    finally:
-        _state.depth = depth
-        _state.install_handlers()  # what runs in between may have set handlers
+class immediate_signals:
+    """Lets handlers run as soon as their signals arrive, inside `deferred_signals`: for functions of the user and for
+    others that may be interrupted anywhere.
+
+    A signal that arrives in its own methods is sent again: one raised there would leave the state as it is in the
+    block.  (In a context manager made from a generator it would be raised in code of `contextlib`.)
+    """
+
+    def __enter__(self) -> None:
+        self._depth = _state.depth if get_ident() == _MAIN_THREAD else 0
+        if self._depth:
+            try:
+                _state.depth = 0
+                _state.run_pending()
+            except BaseException as error:
+                self.__exit__(None, error, None)
+                raise
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        if self._depth:
+            _state.depth = self._depth
+            _state.install_handlers()  # what ran in the block may have set handlers
+            if isinstance(error, Exception) and error is _state.error:
+                raise _HandlerError(error) from None
+
+
+_CODES_OF_IMMEDIATE = frozenset(_codes_of(immediate_signals))
 
 
 def safe_point() -> None:
     """Runs the handlers of the signals that have arrived.
 
-    Called often while a frame is compiled, from functions that have no C++ frame of PyTorch between them and the frame
-    hook.
+    Called often while a frame is compiled, and only where each C++ function of PyTorch between here and the frame hook
+    passes exceptions on.
     """
     if _state.pending and get_ident() == _MAIN_THREAD:
         try:
             _state.run_pending()
         except Exception as error:
             raise _HandlerError(error) from None
-
-
-def overdue_point() -> None:
-    """Runs the handlers if a signal has waited for `_MAX_HELD_S` seconds.
-
-    Called for each operator that is traced, also under PyTorch's autograd engine, through which an exception passes: a
-    long backward has no `safe_point`.
-    """
-    if _state.pending and any(_state.held_s(number) >= _MAX_HELD_S for number in _state.pending):
-        safe_point()
 
 
 def keep_handlers() -> None:

@@ -36,7 +36,7 @@ class Explorer(anywidget.AnyWidget):
 
     record: Record | None = traitlets.Instance(Record, allow_none=True).tag(  # type: ignore[assignment]
         sync=True,
-        to_json=lambda record, _: pack(record) if record else None,
+        to_json=lambda record, widget: (widget._packed or pack(record)) if record else None,
         from_json=lambda _, widget: widget.record,
     )
     progress = traitlets.Dict().tag(sync=True)
@@ -45,6 +45,8 @@ class Explorer(anywidget.AnyWidget):
     compile = traitlets.Unicode().tag(sync=True)
     timing = traitlets.Dict().tag(sync=True)
     """What the page shows of timing the cell; empty if it cannot be timed, because its inputs are not kept."""
+    _packed: dict[str, str] | None = None
+    """The packed record, while it is sent to the widget and to its output."""
 
     def __init__(self, record: Any = None, beside: Record | None = None) -> None:
         """Shows a record, or a graph: a `torch.fx.GraphModule` or an exported program, also `beside` a record."""
@@ -138,15 +140,30 @@ class Explorer(anywidget.AnyWidget):
         running = {"compile": "", "frame": "", "stage": "timing", "name": text, "share": share}
         self.progress = {**self.progress, **running}
 
+    def show_record(self, record: Record, handle: Any) -> None:
+        """Shows a complete record in the output that `handle` updates.
+
+        The update makes the saved notebook have the record's other MIME types beside the widget.
+        """
+        self._packed = pack(record)
+        try:
+            self.record = record
+            self.display_handle = handle
+            handle.update(self)
+        finally:
+            self._packed = None
+
     def refresh(self) -> None:
         """Sends the record again, after something was added to it, and updates the output that shows it."""
-        self.send_state("record")
-        if self.display_handle is not None:
-            self._is_updating = True  # the output may be that of an earlier cell, not of the running one
-            try:
+        self._packed = pack(self.record) if self.record else None
+        self._is_updating = True  # the output may be that of an earlier cell, not of the running one
+        try:
+            self.send_state("record")
+            if self.display_handle is not None:
                 self.display_handle.update(self)
-            finally:
-                self._is_updating = False
+        finally:
+            self._is_updating = False
+            self._packed = None
 
     def _check_compile(self, compile: str) -> None:
         known = [c.id for c in self.record.compiles] if self.record else []
@@ -191,7 +208,7 @@ class Explorer(anywidget.AnyWidget):
         if bundle is None or self.record is None:
             return bundle
         data, metadata = bundle
-        return data | record_bundle(self.record), metadata
+        return data | record_bundle(self.record, self._packed), metadata
 
 
 def _close_if_removed(explorer: Explorer, content: dict[str, Any], _: list[Any]) -> None:
@@ -200,12 +217,13 @@ def _close_if_removed(explorer: Explorer, content: dict[str, Any], _: list[Any])
         outputs.close_undisplayed(RecordView.latest.explorer if RecordView.latest else None)
 
 
-def record_bundle(record: Record) -> dict[str, Any]:
-    """Returns the record as MIME types for every viewer: for ours, as HTML without scripts, as text."""
+def record_bundle(record: Record, packed: dict[str, str] | None = None) -> dict[str, Any]:
+    """Returns the record as MIME types for every viewer: for ours (`packed`, if it is packed already), as HTML without
+    scripts, as text."""
     from kernel_magics.display import summary
     from kernel_magics.display.static_html import html
 
-    return {MIME: pack(record), "text/html": html(record), "text/plain": summary.text(record)}
+    return {MIME: packed or pack(record), "text/html": html(record), "text/plain": summary.text(record)}
 
 
 def _reply_on_requesting_subshell(comm: Any) -> None:

@@ -106,10 +106,7 @@ class NotebookView(RecordView):
 
     def show(self, record: Record) -> None:
         assert self.explorer is not None
-        self.explorer.record = record
-        # updates the output, so that the saved notebook has the record's other MIME types beside the widget
-        self.explorer.display_handle = self._shown
-        self._shown.update(self.explorer)
+        self.explorer.show_record(record, self._shown)
 
     def refresh(self) -> None:
         assert self.explorer is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import sysconfig
 import types
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -20,17 +21,28 @@ DYNAMO_FRAME = "/torch/_dynamo/eval_frame.py"
 """The file of the frame between the skeleton and a unit compiled by stock torch.compile."""
 RERUN_FILE = "/compiler_core/resume/eager_fallback.py"
 OWN_FILES = (f"{Path(compiler_core.__file__).parent}/", f"{Path(__file__).parents[1]}/", "<cutaway")
+STOCK_FOLDERS = ("/torch/_dynamo/", "/torch/_functorch/", "/torch/_inductor/")
+INSTALLED = tuple(f"{sysconfig.get_path(name)}/" for name in ("stdlib", "platstdlib", "purelib", "platlib"))
+"""The folders of the standard library and of installed packages."""
 
 
 def show_as_plain_cell(shell: Any, error: BaseException, filename: str | None) -> None:
     """Makes IPython show `error`, once, as it would for the plain cell in `filename`.
 
-    Without a `filename` the cell has a syntax error and did not run, so no frame is shown.
+    Without a `filename` the cell has a syntax error and did not run, so no frame is shown.  The error itself keeps the
+    shown frames only, unless it is a bug of the compiler: IPython formats it once more, for its history, and a
+    compiler's hundred frames take a second each time.
     """
     before = shell.custom_exceptions, shell.CustomTB
-    traceback = user_traceback(error.__traceback__, filename) if filename else None
+    traceback = error.__traceback__
+    if isinstance(error, KeyboardInterrupt):
+        traceback = without_interrupted_compiler(traceback)
+        error.__suppress_context__ = True
+    traceback = user_traceback(traceback, filename) if filename else None
     if isinstance(error, FullGraphError) and traceback:
         traceback = traceback_at_break(traceback, error.stack)
+    if traceback is not None and not isinstance(error, CompilerBug):
+        error.__traceback__ = traceback
 
     def show(shell: Any, kind: type, value: BaseException, raised: Any, tb_offset: int | None = None) -> None:
         shell.custom_exceptions, shell.CustomTB = before
@@ -45,6 +57,35 @@ def show_as_plain_cell(shell: Any, error: BaseException, filename: str | None) -
 
     # A custom handler is the only way: any exception raised here gets the frames of the magic and of IPython.
     shell.set_custom_exc((type(error),), show)
+
+
+def without_interrupted_compiler(traceback: types.TracebackType | None) -> types.TracebackType | None:
+    """Returns the traceback of an interrupt up to the compiler that it arrived in, ours or stock's.
+
+    Below are frames of the compiler that say nothing of the program.  What a compiler calls of the user's code, such as
+    a backend, is kept.
+    """
+    entries = list(_entries(traceback))
+    users = [number for number, entry in enumerate(entries) if _is_users(_filename(entry))]
+    for number, entry in enumerate(entries):
+        in_compiler = _filename(entry).startswith(OWN_FILES) or any(f in _filename(entry) for f in STOCK_FOLDERS)
+        if users and number > users[-1] and in_compiler:
+            return _joined(entries[:number])
+    return traceback
+
+
+def _is_users(filename: str) -> bool:
+    """Returns whether code is the user's, and not of an installed package or generated."""
+    if filename.startswith("<"):
+        return filename.startswith("<ipython-input")
+    return not filename.startswith((*OWN_FILES, *INSTALLED))
+
+
+def _joined(entries: Sequence[types.TracebackType]) -> types.TracebackType | None:
+    joined: types.TracebackType | None = None
+    for entry in reversed(entries):
+        joined = types.TracebackType(joined, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
+    return joined
 
 
 def user_traceback(traceback: types.TracebackType | None, filename: str) -> types.TracebackType | None:

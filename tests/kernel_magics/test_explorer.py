@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import Mock
+
 import pytest
 import torch
 
 from compiler_core.api import compile as api
 from compiler_core.errors import UsageError
 from compiler_core.records import Compile, Kernel, Record
+from kernel_magics.display import explorer as explorers
 from kernel_magics.display.explorer import MIME, Explorer
-from kernel_magics.display.packing import unpack
+from kernel_magics.display.packing import pack, unpack
 
 
 @pytest.fixture
@@ -25,6 +30,21 @@ def test_the_page_gets_the_packed_record(record: Record) -> None:
     explorer = Explorer(record)
     assert unpack(explorer.get_state("record")["record"]) == record
     assert Explorer().get_state("record") == {"record": None}
+
+
+def test_a_record_is_packed_once_for_the_page_and_the_output(record: Record, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[Any] = []
+    packer = Mock(wraps=pack)
+    monkeypatch.setattr(explorers, "pack", packer)
+    explorer = Explorer()
+    handle = SimpleNamespace(update=lambda shows: shown.append(shows._repr_mimebundle_()))
+    explorer.show_record(record, handle)
+    assert packer.call_count == 1
+    record.notes.append("more")
+    explorer.refresh()
+    assert packer.call_count == 2
+    assert [unpack(data[MIME]).notes for data, _ in shown] == [[], ["more"]]
+    assert unpack(explorer.get_state("record")["record"]) == record
 
 
 def test_show_says_which_panes_and_which_compile(record: Record) -> None:

@@ -9,6 +9,7 @@ import re
 import signal
 import threading
 import time
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -290,6 +291,27 @@ def test_interrupt_while_it_compiles(magics: InteractiveShell) -> None:
     result, _, _ = run(magics, "%%compile\nx = torch.ones(3) + 1\nx")
     assert result.result.tolist() == [2, 2, 2]
     assert not kernel_magics.last_record().compiles[0].failures
+
+
+INSTALLED_BACKEND = """
+def backend(gm, inputs):
+    signal.raise_signal(signal.SIGINT)
+"""
+
+
+@pytest.mark.parametrize("engine", ["core", "torch"])
+@pytest.mark.usefixtures("_interruptible")
+def test_the_traceback_of_an_interrupt_ends_where_the_compiler_begins(magics: InteractiveShell, engine: str) -> None:
+    """Also that of the error itself, which IPython formats once more."""
+    namespace = {"signal": signal}
+    exec(compile(INSTALLED_BACKEND, f"{Path(torch.__file__).parent}/backend.py", "exec"), namespace)
+    magics.user_ns["installed"] = namespace["backend"]
+    result, printed, _ = run(magics, f"%%compile --engine {engine} --backend installed\nx = torch.ones(3)\ny = x + 1")
+    assert isinstance(result.error_in_exec, KeyboardInterrupt)
+    files = [frame.filename for frame in traceback.extract_tb(result.error_in_exec.__traceback__)]
+    assert not [file for file in files if "/torch/" in file or "/compiler_core/" in file]
+    assert "Traceback" in printed
+    assert "/torch/" not in printed
 
 
 def completions(shell: InteractiveShell, line: str) -> list[str]:

@@ -13,7 +13,7 @@ import time
 import traceback
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from types import CodeType
@@ -23,11 +23,11 @@ import pytest
 import torch
 from torch._C._dynamo import guards as cpp
 from torch._dynamo.utils import ExactWeakKeyDictionary
-from torch._subclasses.functional_tensor import FunctionalTensorMode
 from torch.fx._symbolic_trace import _Patcher
 
 import compiler_core
 from compiler_core import guards
+from compiler_core.autograd.trace import hidden_writes
 from compiler_core.guards.constants import same_constant
 from compiler_core.hook import frame_hook
 from compiler_core.support import interrupts
@@ -142,32 +142,69 @@ def test_signals_wait_for_a_safe_point(handled_signals: list[int]) -> None:
     assert len(handled_signals) == 4
 
 
-def test_an_interrupt_in_a_long_backward_does_not_wait_for_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The backward is traced in one call of C++ code, which has no safe point."""
-    traced: list[Any] = []
-    dispatch = FunctionalTensorMode.__torch_dispatch__
+def test_an_interrupt_at_a_traced_operator_is_raised_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also in a backward, which is traced in one call of C++ code."""
 
-    def send_at_first_of_backward(mode: Any, func: Any, *args: Any) -> Any:
-        if func is torch.ops.aten.cos.default:  # the derivative of the sine
-            if not traced:
-                os.kill(os.getpid(), signal.SIGINT)
-            traced.append(func)
-        return dispatch(mode, func, *args)
+    def program(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        y.mul_(x.shape[0]).view(-1)[0] = 1
+        return (x.sin() @ y).cumsum(0).relu().sum()
 
-    def program(x: torch.Tensor) -> torch.Tensor:
-        for _ in range(20):
-            x = x.sin()
-        return x
+    def run(at: int) -> int:
+        """Interrupts at one of the operators; returns how many were traced."""
+        count = 0
 
-    monkeypatch.setattr(interrupts, "_MAX_HELD_S", 0.0)
-    monkeypatch.setattr(FunctionalTensorMode, "__torch_dispatch__", send_at_first_of_backward)
-    compiled = compiler_core.compile(program, backend="aot_eager")
-    x = torch.ones(3, requires_grad=True)
-    with pytest.raises(KeyboardInterrupt):
-        compiled(x)
-    assert len(traced) < 3
-    monkeypatch.undo()
-    assert torch.equal(compiled(x), program(x))
+        def traced() -> None:
+            nonlocal count
+            count += 1
+            if count == at:
+                signal.raise_signal(signal.SIGINT)
+            interrupts.safe_point()
+
+        compiled = compiler_core.compile(program, backend="aot_eager", dynamic=True)
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt) if at else nullcontext():
+            patch.setattr(hidden_writes, "safe_point", traced)
+            compiled(x, torch.ones(3, 3))
+        assert torch._C._len_torch_dispatch_stack() == 0
+        got, want = (function(x, torch.ones(3, 3)) for function in (compiled, program))
+        assert torch.equal(got, want)
+        assert torch.equal(*(torch.autograd.grad(each, x)[0] for each in (got, want)))
+        return count
+
+    x = torch.ones(3, 3, requires_grad=True)
+    total = run(at=0)
+    assert total > 10
+    for at in range(1, total + 1, 3):
+        assert run(at) == at
+
+
+def test_an_interrupt_in_what_may_be_interrupted_is_raised_there() -> None:
+    """Also in the methods of the context manager itself: a signal that arrives there is sent again."""
+    before = signal.getsignal(signal.SIGINT)
+    at = events = raised = 0
+
+    def send(frame: Any, event: str, arg: Any) -> None:
+        nonlocal events
+        if frame.f_code in interrupts._CODES_OF_IMMEDIATE and event != "c_call":
+            events += 1
+            if events == at:
+                signal.raise_signal(signal.SIGINT)
+
+    while events >= at:
+        at, events = at + 1, 0
+        try:
+            with interrupts.deferred_signals():
+                sys.setprofile(send)
+                with interrupts.immediate_signals():
+                    pass
+                sys.setprofile(None)
+                time.sleep(0.01)
+        except KeyboardInterrupt:
+            raised += 1
+        finally:
+            sys.setprofile(None)
+        assert interrupts._state.depth == 0
+        assert signal.getsignal(signal.SIGINT) is before
+    assert raised == at - 1 > 3
 
 
 def test_handlers_are_given_back_also_those_that_a_program_sets(handled_signals: list[int]) -> None:

@@ -24,6 +24,7 @@ import torch.fx as fx
 
 from compiler_core.support.fx_graphs import add_origins, graph_module
 from compiler_core.support.fx_symbols import is_symbolic
+from compiler_core.support.interrupts import safe_point
 from compiler_core.support.operator_facts import is_pure, is_random, view_base
 
 aten = torch.ops.aten
@@ -47,6 +48,7 @@ def copy_graph(gm: fx.GraphModule, names: Sequence[str]) -> fx.GraphModule:
     for node, name in zip(placeholders, names, strict=True):
         copied[node] = graph.placeholder(name)
     for node in gm.graph.nodes:
+        safe_point()
         if node.op not in ("placeholder", "output"):
             copied[node] = graph.node_copy(node, copied.__getitem__)
     for node, new in copied.items():
@@ -181,6 +183,7 @@ def eliminate_common_subexpressions(graph: fx.Graph, keep: Sequence[fx.Node]) ->
     seen: dict[tuple[Any, str, str], fx.Node] = {}
     separate = {*keep, *map(_producer, keep)}
     for node in list(graph.nodes):
+        safe_point()
         if not is_pure(node) or node in separate:
             continue
         # repr distinguishes 1, 1.0, True and -0.0, which are equal as keys

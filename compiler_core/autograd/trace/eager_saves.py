@@ -13,6 +13,7 @@ from weakref import WeakKeyDictionary
 
 import torch
 
+from compiler_core.support.interrupts import safe_point
 from compiler_core.support.opaque_ops import OpaqueFunction
 from compiler_core.support.tensors import tensors_in
 
@@ -44,6 +45,7 @@ def _saving_nodes(output: torch.Tensor, saved: dict[Any, list[torch.Tensor]]) ->
     work = [torch.autograd.graph.get_gradient_edge(output).node]
     seen = set(work)
     while work:
+        safe_point()
         node = work.pop()
         if node not in saved:
             saved[node] = list(_saved_by(node))

@@ -13,7 +13,7 @@ import torch
 from torch._subclasses.functional_tensor import FunctionalTensorMode
 
 from compiler_core.errors import CutawayError
-from compiler_core.support.interrupts import overdue_point
+from compiler_core.support.interrupts import safe_point
 
 aten = torch.ops.aten
 
@@ -59,7 +59,7 @@ class VisibleWrites(FunctionalTensorMode):  # type: ignore[no-untyped-call]
     """Functionalization that handles these writes."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        overdue_point()
+        safe_point()  # the autograd engine, which calls this in a backward, passes exceptions on
         if (rule := FUNCTIONAL_FORMS.get(func)) is not None:
             names = [a.name for a in func._schema.arguments]
             given = dict(zip(names, args, strict=False)) | (kwargs or {})
