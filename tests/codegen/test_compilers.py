@@ -9,12 +9,14 @@ import signal
 import stat
 import threading
 import time
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
 
+import compiler_core
 from compiler_core.codegen.build import compilers as build
 from compiler_core.codegen.build import disk_cache as cache_files
 from compiler_core.errors import BuildError
@@ -156,6 +158,30 @@ def test_a_wrong_cxx_is_named(cache: Path, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setenv("CXX", "false")
     with pytest.raises(BuildError, match="does not run"):
         build.load(ANSWER)
+
+
+@pytest.mark.parametrize(("hangs_at", "runs"), [("--version", 1), ("-shared", 2)])
+def test_a_compiler_that_hangs_is_waited_for_once(
+    cache: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, hangs_at: str, runs: int
+) -> None:
+    """Each graph then runs as plain PyTorch."""
+    hangs = tmp_path / "hangs"
+    hangs.write_text(
+        f'#!/bin/sh\necho "$*" >> {tmp_path}/runs\ncase "$*" in *{hangs_at}*) sleep 600;; esac\nexec g++ "$@"\n'
+    )
+    hangs.chmod(0o755)
+    monkeypatch.setenv("CXX", str(hangs))
+    monkeypatch.setenv("CUTAWAY_COMPILE_TIMEOUT", "1")
+    x, started = torch.linspace(0, 1, 8), time.monotonic()
+    for number in (1.5, 2.5):
+        with compiler_core.record() as record, warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            got = compiler_core.compile(lambda x: x.sin() * number)(x)  # noqa: B023
+        assert torch.equal(got, x.sin() * number)
+        assert [failure.kind for failure in record.compiles[0].failures] == ["tool"]
+        assert "set CXX to one" in record.compiles[0].failures[0].message
+    assert time.monotonic() - started < 10
+    assert len((tmp_path / "runs").read_text().splitlines()) == runs
 
 
 def test_an_error_in_the_source_shows_the_compilers_output(cache: Path) -> None:
