@@ -4,7 +4,9 @@
     request_state    asks for the values of all traits
     custom           {"type": "cancel"}: the button Stop;
                      {"type": "removed"}: no output of the notebook shows the explorer any more;
-                     {"type": "time", "forms": ["stock"]}: times the cell, besides its usual forms with these
+                     {"type": "time", "forms": ["stock"]}: times the cell, besides its usual forms with these;
+                     {"type": "try", "experiment": "guard", "item": "0/0:guards#g1"}: makes an experiment with the cell;
+                     {"type": "run", "run": 1}: shows the record of an earlier experiment, or of the cell, 0
 
 Each message is checked before ipywidgets handles it.  The page shows content of the notebook's author, which is not
 trusted, so every other message is refused: a change of the widget's code, for example, would be saved with the
@@ -31,6 +33,10 @@ REMOVED = {"type": "removed"}
 STOCK_MODES = ("reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 TIMED_FORMS = ("core", "core:reduce-overhead", "pinned", "stock", *(f"stock:{mode}" for mode in STOCK_MODES))
 """The forms in which a cell can be timed, besides plain PyTorch and as it was compiled."""
+EXPERIMENTS = ("measure", "check", "steps", "memory-curve", "dynamic", "size", "stock", "core", "guard")
+"""The experiments that the page may ask for."""
+MAX_RUNS = 20
+"""How many runs an explorer keeps: the cell's own, and the latest experiments."""
 _MAX_QUOTED = 60
 
 
@@ -57,21 +63,33 @@ def check_message(message: Any, record: Record | None) -> None:
     elif method == "custom":
         _check_fields(data, {"method", "content"})
         if data.get("content") not in (CANCEL, REMOVED):
-            _check_timing(data.get("content"))
+            _check_request(data.get("content"), record)
     elif method == "request_state":
         _check_fields(data, {"method"})
     else:
         raise InvalidMessage(f"its method is {_quoted(method)}, not update, custom or request_state")
 
 
-def _check_timing(content: Any) -> None:
-    """Checks the request to time the cell."""
-    if not isinstance(content, dict) or content.get("type") != "time":
-        raise InvalidMessage(f"its content is {_quoted(content)}, neither {CANCEL} nor {REMOVED} nor one to time")
-    _check_fields(content, {"type", "forms"})
-    for form in _check_strings("forms", content.get("forms"), len(TIMED_FORMS)):
-        if form not in TIMED_FORMS:
-            raise InvalidMessage(f"no form is called {_quoted(form)}")
+def _check_request(content: Any, record: Record | None) -> None:
+    """Checks the request to time the cell, to make an experiment, or to show another run."""
+    kind = content.get("type") if isinstance(content, dict) else None
+    if kind == "time":
+        _check_fields(content, {"type", "forms"})
+        for form in _check_strings("forms", content.get("forms"), len(TIMED_FORMS)):
+            if form not in TIMED_FORMS:
+                raise InvalidMessage(f"no form is called {_quoted(form)}")
+    elif kind == "try":
+        _check_fields(content, {"type", "experiment", "item"})
+        if content.get("experiment") not in EXPERIMENTS:
+            raise InvalidMessage(f"no experiment is called {_quoted(content.get('experiment'))}")
+        _check_items([content.get("item")], record, "item")
+    elif kind == "run":
+        _check_fields(content, {"type", "run"})
+        run = content.get("run")
+        if type(run) is not int or not 0 <= run < MAX_RUNS:
+            raise InvalidMessage(f"no run has the number {_quoted(run)}")
+    else:
+        raise InvalidMessage(f"its content is {_quoted(content)}, neither {CANCEL} nor {REMOVED} nor a request")
 
 
 def _check_fields(given: dict[Any, Any], known: set[str]) -> None:
@@ -102,10 +120,10 @@ def _check_panes(shown: Any) -> None:
             raise InvalidMessage(f"no pane is called {_quoted(pane)}")
 
 
-def _check_items(selection: Any, record: Record | None) -> None:
+def _check_items(items: Any, record: Record | None, name: str = "selection") -> None:
     artifacts = {a.id for a in record.artifacts} if record else set()
-    for item in _check_strings("selection", selection, MAX_ITEMS):
-        if item.partition("#")[0] not in artifacts:
+    for item in _check_strings(name, items, MAX_ITEMS):
+        if item.partition("#")[0] not in artifacts and not (name == "item" and item == ""):
             raise InvalidMessage(f"the record has no item {_quoted(item)}")
 
 

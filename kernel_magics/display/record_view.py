@@ -7,19 +7,40 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from IPython.core.getipython import get_ipython
 
 from compiler_core.errors import BuildError
-from compiler_core.records import Record
+from compiler_core.records import Guard, Record
 from compiler_core.records.differences import Comparison
 from kernel_magics.display import outputs, summary
 from kernel_magics.display.interrupt import Interrupt
-from kernel_magics.display.timing_requests import TimeForms
+from kernel_magics.display.page_requests import CellTask
 
 if TYPE_CHECKING:
     from kernel_magics.display.explorer import Explorer
+
+
+@dataclass(frozen=True)
+class Run:
+    """The result of an experiment: another run of the cell, or the cell's own with more in its record."""
+
+    record: Record
+    label: str
+    """What was changed."""
+    pane: str
+    """The pane that has the answer."""
+
+
+class Experiments(Protocol):
+    """What can be tried with a cell that has run."""
+
+    def choices(self) -> list[dict[str, str]]:
+        """Returns the name and the label of each experiment, and why it cannot be made; empty if it can be."""
+
+    def run(self, name: str, guard: Guard | None, progress: Callable[[str, float], None]) -> Run:
+        """Makes an experiment; `guard` is the one that it leaves out.  UsageError says why it cannot be made."""
 
 
 @dataclass(frozen=True)
@@ -53,8 +74,14 @@ class RecordView:
     def show_progress(self, text: str, share: float) -> None:
         """Called while the cell is timed, before the record is complete: what is done, and the share that is."""
 
-    def offer_timing(self, time: TimeForms) -> None:
+    def offer_timing(self, time: CellTask) -> None:
         """Lets the user time the cell later, by `time`."""
+
+    def refuse_timing(self, why: str) -> None:
+        """Says why the cell cannot be timed."""
+
+    def offer_experiments(self, experiments: Experiments) -> None:
+        """Lets the user run the cell again with one thing changed."""
 
     def show(self, record: Record) -> None:
         """Shows the complete record."""
@@ -100,9 +127,17 @@ class NotebookView(RecordView):
         assert self.explorer is not None
         self.explorer.show_timing_progress(text, share)
 
-    def offer_timing(self, time: TimeForms) -> None:
+    def offer_timing(self, time: CellTask) -> None:
         assert self.explorer is not None
         self.explorer.offer_timing(time)
+
+    def refuse_timing(self, why: str) -> None:
+        assert self.explorer is not None
+        self.explorer.refuse_timing(why)
+
+    def offer_experiments(self, experiments: Experiments) -> None:
+        assert self.explorer is not None
+        self.explorer.offer_experiments(experiments)
 
     def show(self, record: Record) -> None:
         assert self.explorer is not None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,18 +13,12 @@ from kernel_magics.cell.parse import Program
 from kernel_magics.display.record_view import EngineComparison, RecordView, print_line
 from kernel_magics.run import outside_effects
 from kernel_magics.run.core import run, save_if_requested
-from kernel_magics.run.request import Request
+from kernel_magics.run.request import Request, request_for
 from kernel_magics.run.silenced_output import silenced_output
-from kernel_magics.run.snapshots import Snapshot
+from kernel_magics.run.snapshots import RANDOM_NOTE, Snapshot, value_difference
 
-TOLERANCE = 1e-4
-"""Differences of values up to this are not reported."""
 FORMS = {"core": "core", "torch": "stock"}
 """The form in which a cell is timed with an engine."""
-RANDOM_NOTE = (
-    "the cell draws random numbers, and stock torch.compile draws others than PyTorch "
-    "unless torch._inductor.config.fallback_random is set"
-)
 
 
 @dataclass(frozen=True)
@@ -52,7 +45,7 @@ def run_both(shell: Any, program: Program, request: Request, title: str, view: R
     random_state = torch.get_rng_state()
     snapshot = Snapshot(shell.user_ns, codes)
     others = None if request.time is None else (*request.time, FORMS[engines[1]])
-    first_request = _request_for(request, engines[0], save=None, time=others)
+    first_request = request_for(request, engines[0], save=None, time=others)
     first = _run_engine(shell, program, first_request, f"{title}, {engines[0]}", view)
     first_names = dict(shell.user_ns)
     is_random = not torch.equal(random_state, torch.get_rng_state())
@@ -65,7 +58,7 @@ def run_both(shell: Any, program: Program, request: Request, title: str, view: R
             second = _run_engine(
                 shell,
                 program,
-                _request_for(request, engines[1], save=None, time=None),
+                request_for(request, engines[1], save=None, time=None),
                 f"{title}, {engines[1]}",
                 RecordView(),
             )
@@ -90,15 +83,6 @@ def run_both(shell: Any, program: Program, request: Request, title: str, view: R
     return first.value
 
 
-def _request_for(request: Request, engine: str, **changes: Any) -> Request:
-    """Returns the request for one engine, without the options that only the other engine has."""
-    other: dict[str, Any] = {"mode": None, "options": None, "logs": False}
-    if engine == "torch":
-        other = {"target": None, "strict": False}
-        other["backend"] = None if request.backend in ("cpp", "triton") else request.backend
-    return dataclasses.replace(request, engine=engine, **other, **changes)
-
-
 def _run_engine(shell: Any, program: Program, request: Request, title: str, view: RecordView) -> Outcome:
     try:
         value = run(shell, program, request, title, view)
@@ -113,22 +97,8 @@ def _differences(
     errors = [f"{type(o.error).__name__}: {o.error}" if o.error else "no error" for o in (first, second)]
     found = {"error": " / ".join(errors)} if errors[0] != errors[1] else {}
     for name in sorted(names):
-        if how := _difference(first_names.get(name), second_names.get(name)):
+        if how := value_difference(first_names.get(name), second_names.get(name)):
             found[name] = how
-    if how := _difference(first.value, second.value):
+    if how := value_difference(first.value, second.value):
         found["result"] = how
     return found
-
-
-def _difference(one: object, other: object) -> str | None:
-    from compiler_core.api.testing import difference
-
-    if one is other:
-        return None
-    try:
-        if all(callable(getattr(each, "state_dict", None)) and not isinstance(each, type) for each in (one, other)):
-            one, other = one.state_dict(), other.state_dict()  # type: ignore[attr-defined]
-        how = difference(one, other, TOLERANCE)
-        return how.removeprefix(": ") if how else None
-    except Exception as error:
-        return f"cannot be compared: {type(error).__name__}: {error}"

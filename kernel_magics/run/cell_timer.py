@@ -21,6 +21,7 @@ from kernel_magics.run.silenced_output import silenced_output
 if TYPE_CHECKING:
     from compiler_core.api.timing.forms import Form
     from compiler_core.api.timing.rounds import Progress
+    from compiler_core.api.timing.saved_state import SavedState
 
 SECONDS = 2.0
 """For how long all forms together are timed, besides compiling."""
@@ -34,7 +35,7 @@ class CellTimer:
     """Times a cell that has run with the options `request`."""
 
     def __init__(self, shell: Any, program: Program, request: Request) -> None:
-        self._shell, self._program, self._request = shell, program, request
+        self.shell, self.program, self.request = shell, program, request
 
     def time(self, record: Record, others: Sequence[str] = (), progress: Progress = no_progress) -> None:
         """Fills `Record.timings`, and makes the verdict.
@@ -48,19 +49,10 @@ class CellTimer:
             UsageError: the cell cannot be timed; the message says why.
         """
         from compiler_core.api.timing.rounds import time_forms
-        from compiler_core.api.timing.saved_state import SavedState
 
-        if self._program.is_async:
-            raise UsageError("the cell awaits: what it waits for would be timed, too")
-        progress("saving the state", 0.0)
-        namespace = self._shell.user_ns
-        functions = [types.FunctionType(code, namespace) for code in (self._program.skeleton, *self._program.units)]
-        state = SavedState(functions, skipped=[self._shell])
-        if state.obstacles:
-            raise UsageError(f"the cell uses {state.obstacles[0]}, whose state cannot be restored after each run")
-        progress("running it once", 0.0)
-        with silenced_output(self._shell):
-            self._rehearse(state)
+        state = self.saved_state(progress)
+        with silenced_output(self.shell):
+            self.rehearse(state)
             forms = [self._form(name) for name in dict.fromkeys(("eager", COMPILED, *others))]
             timings = time_forms(forms, state, SECONDS, progress)
         for row in timings.rows:
@@ -71,13 +63,31 @@ class CellTimer:
         record.timings = timings
         record.find_problems()
 
-    def _rehearse(self, state: Any) -> None:
-        """Runs the cell once as plain Python; UsageError if it raises, or if it would do what cannot be undone."""
-        namespace = self._shell.user_ns
+    def saved_state(self, progress: Progress = no_progress) -> SavedState:
+        """Saves the state that the cell finds now, for `rehearse`; UsageError if it cannot be restored."""
+        from compiler_core.api.timing.saved_state import SavedState
+
+        if self.program.is_async:
+            raise UsageError("the cell awaits, and what it waits for cannot be repeated")
+        progress("saving the state", 0.0)
+        namespace = self.shell.user_ns
+        functions = [types.FunctionType(code, namespace) for code in (self.program.skeleton, *self.program.units)]
+        state = SavedState(functions, skipped=[self.shell])
+        if state.obstacles:
+            raise UsageError(f"the cell uses {state.obstacles[0]}, whose state cannot be restored after each run")
+        progress("running it once", 0.0)
+        return state
+
+    def rehearse(self, state: SavedState, then: Callable[[object], None] = lambda value: None) -> None:
+        """Runs the cell once as plain Python, calls `then` with its value, and restores the state.
+
+        UsageError if it raises, or if it would do what cannot be undone.
+        """
+        namespace = self.shell.user_ns
         refused: list[str] = []
         with state.preserved(), outside_effects.refuse_effects(namespace, refused):
             try:
-                self._program.bind(namespace, _uncompiled)()
+                then(self.program.bind(namespace, _uncompiled)())
             except Exception as error:
                 if not refused:
                     text = str(error).strip().partition("\n")[0].partition(". ")[0]
@@ -90,16 +100,16 @@ class CellTimer:
 
         if name == "pinned":
             return self._pinned_form()
-        return Form(name, self._program.bind(self._shell.user_ns, self._compiler(name)))
+        return Form(name, self.program.bind(self.shell.user_ns, self._compiler(name)))
 
     def _compiler(self, name: str) -> Callable[[types.FunctionType], Unit]:
         engine, _, mode = name.partition(":")
         if name == "eager":
             return _uncompiled
         if name == COMPILED:
-            return unit_compiler(self._request, Record())
+            return unit_compiler(self.request, Record())
         request = Request(
-            engine={"core": "core", "stock": "torch"}[engine], mode=mode or None, dynamic=self._request.dynamic
+            engine={"core": "core", "stock": "torch"}[engine], mode=mode or None, dynamic=self.request.dynamic
         )
         compile_unit = unit_compiler(request, Record())
         # stock keeps what it compiled by code objects; those of the cell stay free of it
@@ -110,7 +120,7 @@ class CellTimer:
         from compiler_core.api.compile import pin
         from compiler_core.api.timing.forms import Form
 
-        request = self._request if self._request.engine == "core" else Request()
+        request = self.request if self.request.engine == "core" else Request()
         compile_unit = unit_compiler(request, Record())
         compiled: list[Unit] = []
 
@@ -120,9 +130,9 @@ class CellTimer:
 
         def pinned() -> Callable[[], object]:
             units = iter([pin(unit) for unit in compiled])
-            return self._program.bind(self._shell.user_ns, lambda _: next(units))
+            return self.program.bind(self.shell.user_ns, lambda _: next(units))
 
-        return Form("pinned", self._program.bind(self._shell.user_ns, remember), pinned)
+        return Form("pinned", self.program.bind(self.shell.user_ns, remember), pinned)
 
 
 def _uncompiled(unit: types.FunctionType) -> Unit:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from typing import Any, Literal
+from contextlib import ExitStack, contextmanager
+from typing import Any
 
 from IPython.core.error import UsageError
-from IPython.core.getipython import get_ipython
 
 from compiler_core.errors import UsageError as WrongUse
 from compiler_core.records import Record
@@ -17,14 +16,14 @@ from kernel_magics.display import export
 from kernel_magics.display.record_view import RecordView, print_line, warn_on_error
 from kernel_magics.run import graph_passes
 from kernel_magics.run.cell_timer import CellTimer
-from kernel_magics.run.request import Request, unit_compiler
-from kernel_magics.startup import version_trial
+from kernel_magics.run.experiments import CellExperiments, cell_labels
+from kernel_magics.run.request import Request, open_record, unit_compiler
 
 
 @contextmanager
 def recorded(request: Request, title: str, view: RecordView, timer: CellTimer) -> Iterator[Record]:
     """Records what is compiled inside the block; the record is shown during and after it, and saved if requested."""
-    with ExitStack() as shown, _open_record(request, title) as record:
+    with ExitStack() as shown, open_record(request, title) as record:
         shown.push(lambda kind, *_: _finish_record(record, request, view, timer if kind is None else None))
         with warn_on_error("the explorer cannot be shown"):
             view.start(record)
@@ -39,7 +38,7 @@ def _finish_record(record: Record, request: Request, view: RecordView, timer: Ce
     if timer is not None and request.time is not None:
         _time(timer, record, request.time, view)
     view.stop()
-    record.labels |= _cell_labels(record)
+    record.labels |= cell_labels(record)
     record.notes += _unknown_node_notes(record)
     if request.engine == "core":
         record.notes += graph_passes.notes(record, request.passes)
@@ -54,8 +53,11 @@ def _finish_record(record: Record, request: Request, view: RecordView, timer: Ce
 
             check_accuracy(record)
     record.find_problems()
-    if timer is not None:
+    if timer is None:
+        view.refuse_timing("the cell raised an exception")
+    else:
         view.offer_timing(lambda others, progress: timer.time(record, others, progress))
+        view.offer_experiments(CellExperiments(timer, record))
     with warn_on_error("the record cannot be shown"):
         view.show(record)
     save_if_requested(record, request)
@@ -89,22 +91,6 @@ def save_if_requested(record: Record, request: Request) -> None:
     if request.save:
         with warn_on_error(f"--save {request.save}"):
             print_line(f"Saved {export.save(record, request.save)}")
-
-
-def _cell_labels(record: Record) -> dict[str, str]:
-    """Returns the label of each source that is a cell, as tracebacks name it: ``In[3]``."""
-    shell = get_ipython()
-    named = {s.name: shell.compile.format_code_name(s.name) for s in record.sources} if shell else {}
-    return {filename: name[1] for filename, name in named.items() if name}
-
-
-def _open_record(request: Request, title: str) -> AbstractContextManager[Record]:
-    if request.engine == "core" and version_trial.core_engine_problem():
-        return nullcontext(Record(title=title, options=request.as_text()))
-    from compiler_core.api import compile as api
-
-    engine: Literal["core", "torch"] = "torch" if request.engine == "torch" else "core"
-    return api.record(title, engine=engine, steps=request.steps, logs=request.logs, **request.as_text())
 
 
 def run(shell: Any, program: Program, request: Request, title: str, view: RecordView) -> object:

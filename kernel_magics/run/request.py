@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import types
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from compiler_core.config import GraphPass
-from compiler_core.records import Record
+from compiler_core.records import Guard, Record
 from kernel_magics.cell.parse import Unit
 from kernel_magics.display.record_view import warn
 from kernel_magics.run import stock
@@ -40,6 +42,8 @@ class Request:
     passes: tuple[GraphPass, ...] = ()
     time: tuple[str, ...] | None = None
     """The forms to time besides plain PyTorch and that of the cell; None: nothing is timed."""
+    dropped_guard: tuple[str, str] | None = None
+    """The kind and the source of the guards that an experiment leaves out."""
 
     def as_text(self) -> dict[str, str]:
         """Returns the options that were given, as text for the record."""
@@ -49,12 +53,32 @@ class Request:
         given |= {"mode": self.mode, "options": self.options}
         given |= {name: _pairs_text(getattr(self, name)) or None for name in ("keep_apart", "force_fuse")}
         given["passes"] = " ".join(f"{each.name}@{each.at}" for each in self.passes) or None
+        given["dropped_guard"] = " of ".join(self.dropped_guard) if self.dropped_guard else None
         given["memory_budget"] = self.memory_budget if self.memory_budget < 1 else None
         return {name: str(value) for name, value in given.items() if value not in (None, False)}
 
 
 def _pairs_text(pairs: tuple[tuple[str, str], ...]) -> str:
     return " ".join(",".join(pair) for pair in pairs)
+
+
+def request_for(request: Request, engine: str, **changes: Any) -> Request:
+    """Returns the request for one engine, without the options that only the other engine has."""
+    other: dict[str, Any] = {"mode": None, "options": None, "logs": False}
+    if engine == "torch":
+        other = {"target": None, "strict": False}
+        other["backend"] = None if request.backend in ("cpp", "triton") else request.backend
+    return dataclasses.replace(request, engine=engine, **other, **changes)
+
+
+def open_record(request: Request, title: str) -> AbstractContextManager[Record]:
+    """Records what is compiled inside a ``with`` block."""
+    if request.engine == "core" and version_trial.core_engine_problem():
+        return nullcontext(Record(title=title, options=request.as_text()))
+    from compiler_core.api import compile as api
+
+    engine: Literal["core", "torch"] = "torch" if request.engine == "torch" else "core"
+    return api.record(title, engine=engine, steps=request.steps, logs=request.logs, **request.as_text())
 
 
 def unit_compiler(request: Request, record: Record) -> Callable[[types.FunctionType], Unit]:
@@ -73,6 +97,11 @@ def _core_compiler(request: Request, record: Record) -> Callable[[types.Function
         return lambda unit: unit
     from compiler_core.api import compile as api
 
+    dropped = request.dropped_guard
+
+    def keep(guards: list[Guard]) -> list[bool]:
+        return [(guard.kind, guard.source) != dropped for guard in guards]
+
     def compile_unit(unit: types.FunctionType) -> Unit:
         compiled: Unit = api.compile(
             unit,
@@ -89,6 +118,7 @@ def _core_compiler(request: Request, record: Record) -> Callable[[types.Function
             force_fuse=request.force_fuse,
             tune=request.tune,
             passes=request.passes,
+            guard_filter=keep if dropped else None,
         )
         return compiled
 

@@ -10,6 +10,12 @@ from typing import Any
 
 from compiler_core.api.timing.process_state import save_process_state
 
+TOLERANCE = 1e-4
+"""Differences of values up to this are not reported."""
+RANDOM_NOTE = (
+    "the cell draws random numbers, and stock torch.compile draws others than PyTorch "
+    "unless torch._inductor.config.fallback_random is set"
+)
 _IPYTHON_NAMES = frozenset({"get_ipython", "In", "Out"})
 _FUNCTION_STATE = ("__defaults__", "__kwdefaults__", "__dict__")
 _BY_REFERENCE = (types.ModuleType, types.FunctionType, types.BuiltinFunctionType, type)
@@ -168,3 +174,18 @@ def _codes(holder: types.FunctionType | type, namespace: dict[str, Any]) -> list
     held = [holder] if isinstance(holder, types.FunctionType) else vars(holder).values()
     plain = [getattr(each, "__func__", getattr(each, "fget", None) or each) for each in held]
     return [f.__code__ for f in plain if isinstance(f, types.FunctionType) and f.__globals__ is namespace]
+
+
+def value_difference(one: object, other: object) -> str | None:
+    """Returns how two values differ by more than `TOLERANCE`; None if they do not."""
+    from compiler_core.api.testing import difference
+
+    if one is other:
+        return None
+    try:
+        if all(callable(getattr(each, "state_dict", None)) and not isinstance(each, type) for each in (one, other)):
+            one, other = one.state_dict(), other.state_dict()  # type: ignore[attr-defined]
+        how = difference(one, other, TOLERANCE)
+        return how.removeprefix(": ") if how else None
+    except Exception as error:
+        return f"cannot be compared: {type(error).__name__}: {error}"

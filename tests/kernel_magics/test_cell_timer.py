@@ -19,7 +19,7 @@ import kernel_magics
 from compiler_core.errors import UsageError
 from compiler_core.records import Record
 from kernel_magics.cell.parse import parse
-from kernel_magics.display.timing_requests import TimingRequests
+from kernel_magics.display.page_requests import PageRequests
 from kernel_magics.run import cell_timer
 from kernel_magics.run.cell_timer import CellTimer
 from kernel_magics.run.request import Request
@@ -178,7 +178,7 @@ def test_a_request_is_run_and_finished() -> None:
         asked.append(others)
         progress("timing", 0.5)
 
-    TimingRequests(measure, shown.show, shown.finish).request(["stock"])
+    PageRequests(measure, shown.show, shown.finish).request(["stock"])
     assert (asked, shown.texts, shown.messages, shown.finished) == ([["stock"]], ["timing"], [], 1)
 
 
@@ -195,7 +195,7 @@ def test_why_nothing_was_timed_is_shown(error: BaseException, text: str) -> None
         raise error
 
     shown = Shown()
-    requests = TimingRequests(measure, shown.show, shown.finish)
+    requests = PageRequests(measure, shown.show, shown.finish)
     for _ in range(2):  # a second request works
         requests.request([])
     assert (shown.messages, shown.finished) == ([text] * 2, 0)
@@ -211,7 +211,7 @@ def test_stop_works_where_an_interrupt_is_dropped() -> None:
         except KeyboardInterrupt:
             progress("timing", 0.5)
 
-    requests = TimingRequests(measure, shown.show, shown.finish)
+    requests = PageRequests(measure, shown.show, shown.finish)
     requests.request([])
     assert (shown.messages, shown.finished) == (["Stopped: nothing was timed."], 0)
 
@@ -225,7 +225,7 @@ def test_stop_interrupts_the_main_thread() -> None:
         for _ in range(3000):
             time.sleep(0.01)
 
-    requests = TimingRequests(measure, shown.show, shown.finish)
+    requests = PageRequests(measure, shown.show, shown.finish)
 
     def press() -> None:
         started.wait(30)

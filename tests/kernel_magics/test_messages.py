@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from compiler_core.errors import UsageError
-from compiler_core.records import Record
+from compiler_core.records import Artifact, Guard, Record
 from kernel_magics.display.explorer import Explorer
 from kernel_magics.display.messages import MAX_ITEMS, MAX_NAME_LENGTH, MAX_PANES, PANES, MessageWarning
+from kernel_magics.display.record_view import Run
 
 
 @pytest.fixture
@@ -34,6 +35,10 @@ def state_of(explorer: Explorer) -> dict[str, Any]:
 
 def update(**state: Any) -> dict[str, Any]:
     return {"method": "update", "state": state, "buffer_paths": []}
+
+
+def custom(**content: Any) -> dict[str, Any]:
+    return {"method": "custom", "content": content}
 
 
 def test_what_a_reader_changes_is_taken(explorer: Explorer) -> None:
@@ -90,8 +95,50 @@ def test_a_record_without_its_cell_is_not_timed(explorer: Explorer) -> None:
         explorer.time("fast")
 
 
+class Tried:
+    """Experiments that only note what was asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, Guard | None]] = []
+
+    def choices(self) -> list[dict[str, str]]:
+        return [{"name": "dynamic", "label": "dynamic sizes", "why": ""}]
+
+    def run(self, name: str, guard: Guard | None, progress: object) -> Run:
+        self.asked.append((name, guard))
+        return Run(Record(), name, "engines")
+
+
+def test_experiments_are_made_and_their_runs_stay(explorer: Explorer) -> None:
+    own, tried = explorer.record, Tried()
+    assert own is not None
+    own.compiles[0].artifacts.append(Artifact("0/0:guards", "guards", "guards", "python", ""))
+    guard = Guard("g1", "shape", "x", "x.shape == (3,)", "(3,)")
+    own.compiles[0].guards.append(guard)
+    explorer.offer_experiments(tried)
+    for name, item in (("dynamic", ""), ("guard", "src:0#1"), ("guard", "0/0:guards#g1"), ("dynamic", "")):
+        receive(explorer, custom(type="run", run=0))
+        receive(explorer, custom(type="try", experiment=name, item=item))
+    assert tried.asked == [("dynamic", None), ("guard", None), ("guard", guard), ("dynamic", None)]
+    assert (explorer.experiments["runs"], explorer.experiments["shown"]) == (["As it ran", "guard", "dynamic"], 2)
+    assert explorer.record is not own
+    assert explorer.shown == ["source", "engines"]
+    receive(explorer, custom(type="run", run=0))
+    assert (explorer.record, explorer.experiments["shown"]) == (own, 0)
+    receive(explorer, custom(type="run", run=7))  # there is none
+    assert explorer.experiments["shown"] == 0
+    with pytest.raises(UsageError, match="no experiment is called 'fast'"):
+        explorer.experiment("fast")
+
+
 LONG = "y" * 1_000_000
 REFUSED: dict[str, tuple[Any, str]] = {
+    "an unknown experiment": (custom(type="try", experiment="rm", item=""), "no experiment is called 'rm'"),
+    "an item that is not there": (custom(type="try", experiment="guard", item="x#1"), "the record has no item 'x#1'"),
+    "an item that is no text": (custom(type="try", experiment="guard", item=[1]), "item contains a list"),
+    "a run that is no number": (custom(type="run", run="0"), "no run has the number '0'"),
+    "a run that is a truth": (custom(type="run", run=True), "no run has the number True"),
+    "a run below all": (custom(type="run", run=-1), "no run has the number"),
     "its code": (update(_esm="alert(1)"), "the page may not change '_esm'"),
     "its style": (update(_css="body { display: none }"), "the page may not change '_css'"),
     "its module": (update(_model_module="evil"), "the page may not change '_model_module'"),

@@ -62,15 +62,36 @@ def test_the_cell_is_timed_by_a_button(notebook: Notebook, page: Page, screensho
 
 def test_timing_is_stopped(notebook: Notebook) -> None:
     line = verdict(notebook.explorer("step"))
-    line.get_by_label("Time it beside another form").select_option("core")
+    line.get_by_label("Try").select_option("time|core")
     stop = line.get_by_role("button", name="Stop")
     expect(line.get_by_role("progressbar")).to_be_visible()
     stop.click()
     expect(line.locator(".note").first).to_have_text(re.compile("^Stopped: nothing was timed."))
     assert notebook.python("len(steps)") == 1
-    line.get_by_label("Time it beside another form").select_option("core")  # and it can be timed again
+    line.get_by_label("Try").select_option("time|core")  # and it can be timed again
     expect(line.locator(".speed")).to_have_text(SPEED, timeout=30_000)
     expect(line.locator(".note", has_text="Stopped")).to_have_count(0)
+
+
+def test_an_experiment_is_shown_beside_the_first_run(notebook: Notebook, page: Page, screenshot: Screenshot) -> None:
+    explorer = notebook.explorer("step")
+    line = verdict(explorer)
+    menu, runs = line.get_by_label("Try", exact=True), line.get_by_label("Runs of the cell")
+    why = menu.locator("option", has_text="without the pinned guard")
+    expect(why).to_have_attribute("disabled", "")
+    expect(why).to_contain_text("pin one in the pane Guards")
+    menu.select_option("try|size")
+    expect(runs.get_by_role("button", pressed=True)).to_have_text(re.compile("^Another size: 256 . 128 rows$"))
+    pane = explorer.root.locator('section.pane[aria-label^="Two runs"]')
+    expect(pane).to_contain_text("are the same.")
+    expect(pane.get_by_role("row").filter(has_text="recompiles").first).to_contain_text("01")
+    screenshot(page, "experiment")
+    runs.get_by_role("button", name="As it ran").click()
+    expect(pane).to_have_count(0)
+    explorer.show(1, "guards").locator("tbody tr.item").first.click()
+    menu.select_option("try|guard")
+    expect(runs.get_by_role("button", pressed=True)).to_have_text(re.compile("^Without the guard of "))
+    assert notebook.python("(len(steps), x.shape[0])") == (1, 256)
 
 
 def test_a_cell_that_cannot_be_timed_says_why(notebook: Notebook) -> None:

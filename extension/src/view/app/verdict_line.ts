@@ -1,18 +1,23 @@
 /**
- * The line on top of the explorer: was compiling worth it? It has a button that times the cell again in the kernel,
- * and shows its progress. Without a kernel, or for a record that was loaded, it says why the cell cannot be timed.
+ * The line on top of the explorer: was compiling worth it? It has a button that times the cell again in the kernel, and a
+ * menu of what can be tried with it, and shows their progress and the runs that were made. Without a kernel, or for a
+ * record that was loaded, it says why the cell cannot be timed.
  */
 
 import { h } from "../dom/elements";
+import { shorten } from "../dom/format";
 import type { Verdict } from "../model/record/record";
 import type { State } from "../model/state";
-import { StaticModel, type TimingState } from "../model/widget_model";
+import { type Experiments, StaticModel, type TimingState } from "../model/widget_model";
+
+const MAX_LABEL = 44;
 
 export class VerdictLine {
   readonly element = h("div", { class: "verdict", role: "status" });
   private readonly controls = h("span", { class: "controls" });
   private readonly notes = h("div", { class: "notes" });
-  private readonly bar = h("progress", { max: 1, "aria-label": "Progress of timing" });
+  private readonly runs = h("span", { class: "runs", role: "group", "aria-label": "Runs of the cell" });
+  private readonly bar = h("progress", { max: 1, "aria-label": "Progress of the run" });
   private readonly text = h("span");
   private isRunning: boolean | null = null;
   private readonly listener = () => this.update();
@@ -20,9 +25,11 @@ export class VerdictLine {
   constructor(private readonly state: State) {
     const { verdict } = state.record;
     const parts = verdict ? this.parts(verdict) : [];
-    this.element.append(h("span", { class: "parts" }, ...parts), this.controls, this.notes);
+    this.element.append(this.runs, h("span", { class: "parts" }, ...parts), this.controls, this.notes);
     this.element.hidden = !verdict;
     state.model.on("change:timing", this.listener);
+    state.model.on("change:experiments", this.listener);
+    state.on("pin", this.listener);
     this.update();
   }
 
@@ -54,7 +61,10 @@ export class VerdictLine {
       this.controls.replaceChildren(...(isRunning ? this.progress() : this.buttons(timing)));
     }
     this.isRunning = isRunning;
-    const notes = [timing?.message, ...(this.state.record.verdict?.warnings ?? [])].filter((text) => text);
+    this.drawRuns(isRunning);
+    const notes = [timing?.forms.length ? timing.message : "", ...(this.state.record.verdict?.warnings ?? [])].filter(
+      (text) => text,
+    );
     this.notes.replaceChildren(...notes.map((text) => h("p", { class: "note" }, text)));
   }
 
@@ -77,24 +87,68 @@ export class VerdictLine {
   private buttons(timing: TimingState | null): HTMLElement[] {
     const { timings } = this.state.record;
     if (!timing) return timings ? [] : [whyNot(this.state)];
+    if (!timing.forms.length) return [h("span", { class: "whynot" }, `not timed: ${timing.message}`)];
     const timed = (timings?.rows ?? []).map(({ name }) => name).filter((name) => timing.forms.includes(name));
     const title = "Run the cell again, as plain PyTorch and compiled, in turn; its effects on variables are undone";
     const button = h("button", { class: "time", title }, timings ? "Time again" : "Time it");
-    const label = { "aria-label": "Time it beside another form", title: "Time it beside another form" };
-    const others = timing.forms.filter((form) => !timed.includes(form));
-    const choices = others.map((form) => h("option", { value: form }, form));
-    const picker = h("select", label, h("option", { value: "" }, "beside…"), ...choices);
-    const start = (forms: string[]) => {
-      this.state.model.send({ type: "time", forms });
-      button.disabled = picker.disabled = true;
+    const menu = this.menu(timing.forms.filter((form) => !timed.includes(form)));
+    const send = (message: object) => {
+      this.state.model.send(message);
+      button.disabled = menu.disabled = true;
     };
-    button.onclick = () => start(timed);
-    picker.onchange = () => start([...timed, picker.value]);
-    return [button, picker];
+    button.onclick = () => send({ type: "time", forms: timed });
+    menu.onchange = () => {
+      const [kind, name] = menu.value.split("|");
+      if (kind === "time") send({ type: "time", forms: [...timed, name] });
+      else send({ type: "try", experiment: name, item: name === "guard" ? this.pinnedGuard() : "" });
+    };
+    return [button, menu];
+  }
+
+  /** The menu of what can be tried: the experiments, and the other forms in which the cell can be timed. */
+  private menu(forms: string[]): HTMLSelectElement {
+    const title = "Run the cell again with one thing changed, on the variables as they are now; they do not change";
+    const choices = (this.experiments()?.choices ?? []).map(({ name, label, why }) => {
+      const reason = why || (name === "guard" && !this.pinnedGuard() ? "pin one in the pane Guards" : "");
+      const text = reason ? `${label} (${reason})` : label;
+      return h("option", { value: `try|${name}`, disabled: Boolean(reason) }, text);
+    });
+    const timed = forms.map((form) => h("option", { value: `time|${form}` }, form));
+    return h(
+      "select",
+      { class: "try", "aria-label": "Try", title },
+      h("option", { value: "" }, "Try…"),
+      ...(choices.length ? [h("optgroup", { label: "Run it again" }, ...choices)] : []),
+      h("optgroup", { label: "Time it beside" }, ...timed),
+    );
+  }
+
+  private pinnedGuard(): string {
+    const { pinned, links } = this.state;
+    return [...pinned].find((item) => links.artifactOf(item)?.pane === "guards") ?? "";
+  }
+
+  private experiments(): Experiments | null {
+    const found = this.state.model.get("experiments");
+    return found && Array.isArray(found.choices) ? (found as Experiments) : null;
+  }
+
+  /** Shows the runs that were made, as buttons. */
+  private drawRuns(isDisabled: boolean): void {
+    const { runs = [], shown = 0 } = this.experiments() ?? {};
+    this.runs.hidden = runs.length < 2;
+    this.runs.replaceChildren(
+      ...runs.map((label, run) => {
+        const show = () => this.state.model.send({ type: "run", run });
+        const state = { "aria-pressed": String(run === shown), disabled: isDisabled };
+        return h("button", { ...state, title: label, onclick: show }, shorten(label, MAX_LABEL));
+      }),
+    );
   }
 
   destroy(): void {
     this.state.model.off("change:timing", this.listener);
+    this.state.model.off("change:experiments", this.listener);
   }
 }
 

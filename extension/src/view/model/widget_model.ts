@@ -6,6 +6,8 @@ interface Traits {
   progress: Progress | null;
   /** What is shown of timing the cell; null or empty if it cannot be timed. */
   timing: TimingState | Record<string, never> | null;
+  /** What can be tried with the cell; null or empty if nothing can. */
+  experiments: Experiments | Record<string, never> | null;
   /** Ids of the pinned items. */
   selection: string[];
   /** The panes from left to right: a pane's name, followed by `:artifact` if one of several artifacts is chosen. */
@@ -44,6 +46,20 @@ export interface TimingState {
   message: string;
 }
 
+/** Experiments: the cell runs again with one thing changed. */
+export interface Experiments {
+  choices: {
+    name: string;
+    label: string;
+    /** Why it cannot be made; empty if it can be. */
+    why: string;
+  }[];
+  /** The runs that were made, the cell's own first. */
+  runs: string[];
+  /** Which of them is shown. */
+  shown: number;
+}
+
 /** The part of anywidget's model interface that the explorer uses. */
 export interface WidgetModel {
   get<K extends keyof Traits>(name: K): Traits[K];
@@ -60,7 +76,7 @@ export class StaticModel implements WidgetModel {
   private readonly listeners = new Map<string, Set<() => void>>();
 
   constructor(record: unknown) {
-    this.traits = { record, progress: null, timing: null, selection: [], shown: [], compile: "" };
+    this.traits = { record, progress: null, timing: null, experiments: null, selection: [], shown: [], compile: "" };
   }
 
   get<K extends keyof Traits>(name: K): Traits[K] {

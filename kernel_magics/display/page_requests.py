@@ -1,7 +1,7 @@
-"""Runs the timing that the page of an explorer asks for.
+"""Runs what the page of an explorer asks for: timings of the cell, and experiments with it.
 
-The page's messages may arrive on another thread while a cell runs.  The timing runs on the main thread, between cells,
-as a cell does.
+The page's messages may arrive on another thread while a cell runs.  What they ask for runs on the main thread, between
+cells, as a cell does.
 """
 
 from __future__ import annotations
@@ -17,51 +17,54 @@ from compiler_core.errors import UsageError
 from kernel_magics.display import outputs
 from kernel_magics.display.interrupt import Interrupt
 
-TimeForms = Callable[[Sequence[str], Callable[[str, float], None]], None]
-"""Times the cell with forms besides the usual ones, and calls a function with its progress."""
+CellTask = Callable[[Sequence[str], Callable[[str, float], None]], None]
+"""Runs the cell again as some words say (names of forms, or an experiment), and calls a function with its progress."""
 
 
-class TimingRequests:
+class PageRequests:
     """The requests of one explorer.
 
     Args:
-        time: times the cell; it fills the explorer's record.
+        task: times the cell, which fills the explorer's record, or makes an experiment.
         show: called with what the page shows: what is running, the share of it that is done, and a message.
-        finish: called when the record has new times.
+        finish: called when the task is done.
+        done: what the task does to the cell, for messages: "timed" or "tried".
     """
 
-    def __init__(self, time: TimeForms, show: Callable[[str, float, str], None], finish: Callable[[], None]) -> None:
-        self._time, self._show, self._finish = time, show, finish
+    def __init__(
+        self, task: CellTask, show: Callable[[str, float, str], None], finish: Callable[[], None], done: str = "timed"
+    ) -> None:
+        self._task, self._show, self._finish, self._done = task, show, finish, done
         self._loop = _running_loop()
         self._interrupt: Interrupt | None = None
         self._lock = threading.Lock()
         self._is_pending = self._is_stopped = False
 
-    def request(self, others: Sequence[str]) -> None:
-        """Times the cell as soon as no cell runs; does nothing if it is being timed.  Called on any thread."""
+    def request(self, words: Sequence[str]) -> None:
+        """Runs the task as soon as no cell runs; does nothing if it is running.  Called on any thread."""
         with self._lock:
             if self._is_pending:
                 return
             self._is_pending, self._is_stopped = True, False
         if threading.current_thread() is threading.main_thread() or self._loop is None:
-            self._run(others)
+            self._run(words)
         else:
             self._show("waiting for the running cell", 0.0, "")
-            self._loop.call_soon_threadsafe(self._run, others)
+            self._loop.call_soon_threadsafe(self._run, words)
 
     def stop(self) -> None:
-        """Stops the timing, which then leaves the record as it was.  Called on any thread."""
+        """Stops the task, which then leaves the record as it was.  Called on any thread."""
         self._is_stopped = True
         if self._interrupt is not None:
             self._interrupt()
 
-    def run(self, others: Sequence[str]) -> None:
-        """Times the cell now; raises what it raises."""
+    def run(self, words: Sequence[str]) -> None:
+        """Runs the task now; raises what it raises."""
         self._is_stopped = False
-        self._measure(others)
+        self._perform(words)
 
-    def _measure(self, others: Sequence[str]) -> None:
-        self._time(others, self._show_progress)
+    def _perform(self, words: Sequence[str]) -> None:
+        self._task(words, self._show_progress)
         self._finish()  # before the buttons are back: the page makes a new explorer of the record
         self._show("", 0.0, "")
 
@@ -70,8 +73,8 @@ class TimingRequests:
             raise KeyboardInterrupt
         self._show(text, share, "")
 
-    def _run(self, others: Sequence[str]) -> None:
-        """Times the cell on the main thread, and shows the reason if it cannot be timed."""
+    def _run(self, words: Sequence[str]) -> None:
+        """Runs the task on the main thread, and shows the reason if that is not possible."""
         message = ""
         try:
             if self._is_stopped:
@@ -79,13 +82,13 @@ class TimingRequests:
             if outputs.cell_is_running():
                 raise UsageError("a cell is running; press again when it has ended")
             with self._interruptible():
-                self._measure(others)
+                self._perform(words)
         except KeyboardInterrupt:
-            message = "Stopped: nothing was timed."
+            message = f"Stopped: nothing was {self._done}."
         except UsageError as refusal:
-            message = f"Not timed: {refusal}."
+            message = f"Not {self._done}: {refusal}."
         except Exception as error:
-            message = f"Not timed: {type(error).__name__}: {error}"
+            message = f"Not {self._done}: {type(error).__name__}: {error}"
         finally:
             self._is_pending = False
         if message:

@@ -1,0 +1,245 @@
+"""Experiments with a cell that has run: it runs again with one thing changed, and is shown beside the first run.
+
+The cell runs on the state that it finds now, which is restored at the end; what it prints and displays is dropped.  The
+values of each run are compared with those of plain PyTorch.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from IPython.core.getipython import get_ipython
+
+from compiler_core.errors import UsageError
+from compiler_core.records import Guard, Record
+from compiler_core.records.compare import compare
+from kernel_magics.cell.parse import Unit
+from kernel_magics.display.record_view import Run
+from kernel_magics.run.cell_timer import CellTimer
+from kernel_magics.run.request import Request, open_record, request_for, unit_compiler
+from kernel_magics.run.silenced_output import silenced_output
+from kernel_magics.run.snapshots import RANDOM_NOTE, value_difference
+
+if TYPE_CHECKING:
+    import torch
+
+Progress = Callable[[str, float], None]
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """What is tried; `pane` has its answer."""
+
+    label: str
+    pane: str
+    changes: dict[str, Any] = dataclasses.field(default_factory=dict)
+    """The options of the cell that are changed."""
+
+
+EXPERIMENTS = {
+    "measure": Experiment("time each kernel", "costs"),
+    "check": Experiment("check kernels against plain PyTorch", "accuracy"),
+    "steps": Experiment("record the steps of the capture", "steps", {"steps": True}),
+    "memory-curve": Experiment("record the memory curve", "partition", {"memory_curve": True}),
+    "dynamic": Experiment("dynamic sizes", "engines", {"dynamic": True}),
+    "size": Experiment("another size", "engines"),
+    "stock": Experiment("stock torch.compile", "engines", {"engine": "torch"}),
+    "core": Experiment("Cutaway's compiler", "engines", {"engine": "core"}),
+    "guard": Experiment("without the pinned guard", "engines"),
+}
+
+
+class CellExperiments:
+    """The experiments with a cell whose run has `record`."""
+
+    def __init__(self, timer: CellTimer, record: Record) -> None:
+        self._timer, self._record, self._request = timer, record, timer.request
+
+    # ---- what can be tried
+
+    def choices(self) -> list[dict[str, str]]:
+        """Returns the name and the label of each experiment, and why it cannot be made; empty if it can be."""
+        found = []
+        for name, experiment in EXPERIMENTS.items():
+            if name != self._request.engine.replace("torch", "stock"):
+                found.append({"name": name, "label": self._label(name, experiment), "why": self._obstacle(name)})
+        return found
+
+    def _label(self, name: str, experiment: Experiment) -> str:
+        if name == "size" and (rows := self._rows()):
+            return f"{experiment.label}: {rows[0]} → {rows[1]} rows"
+        return experiment.label
+
+    def _obstacle(self, name: str) -> str:
+        """Returns why an experiment cannot be made; empty if it can be."""
+        compiles, is_core = self._record.compiles, self._request.engine == "core"
+        if self._timer.program.is_async:
+            return "the cell awaits"
+        if name in ("measure", "check", "memory-curve", "guard") and not is_core:
+            return "only for Cutaway's compiler"
+        if name in ("measure", "check") and not any(compile_.kernels for compile_ in compiles):
+            return "there are no kernels"
+        if name == "memory-curve" and not any(c.partition and c.partition.saved_count for c in compiles):
+            return "nothing is saved for a backward"
+        if name in ("steps", "memory-curve", "dynamic") and getattr(self._request, name.replace("-", "_")):
+            return "the cell ran so"
+        if name == "size" and not self._rows():
+            return "no tensor that the cell reads has rows"
+        return ""
+
+    def _rows(self) -> tuple[int, int] | None:
+        """Returns the number of rows of the cell's inputs, and another one that can be tried."""
+        sizes = [tensor.shape[0] for tensor in self._inputs().values()]
+        rows = max(sizes, key=sizes.count, default=0)
+        return (rows, rows // 2 if rows > 1 else 2) if rows else None
+
+    def _inputs(self) -> dict[str, torch.Tensor]:
+        """Returns the tensors with rows that the cell reads, parameters left out, by their global name."""
+        import torch
+
+        names = {name for unit in self._timer.program.units for name in unit.co_names}
+        found = {name: self._timer.shell.user_ns.get(name) for name in sorted(names)}
+        return {
+            name: value
+            for name, value in found.items()
+            if isinstance(value, torch.Tensor) and value.is_leaf and not value.requires_grad and value.dim()
+        }
+
+    # ---- trying
+
+    def run(self, name: str, guard: Guard | None, progress: Progress) -> Run:
+        """Makes an experiment; `guard` is the one that it leaves out.  UsageError says why it cannot be made."""
+        experiment = EXPERIMENTS[name]
+        if obstacle := self._obstacle(name):
+            raise UsageError(obstacle)
+        if name in ("measure", "check"):
+            return self._add_to_record(name, experiment, progress)
+        request, label = self._changed(name, experiment, guard)
+        made = self._run_again(request, label, progress, another_size=name == "size")
+        label = label.removeprefix("record the ")
+        return Run(made, label[0].upper() + label[1:], experiment.pane)
+
+    def _add_to_record(self, name: str, experiment: Experiment, progress: Progress) -> Run:
+        """Adds times or errors of kernels to the record of the cell."""
+        from compiler_core.api.accuracy import check_accuracy
+        from compiler_core.api.measure import measure
+
+        progress("running the kernels", 0.0)
+        (measure if name == "measure" else check_accuracy)(self._record)
+        return Run(self._record, experiment.label, experiment.pane)
+
+    def _changed(self, name: str, experiment: Experiment, guard: Guard | None) -> tuple[Request, str]:
+        """Returns the options of the experiment, and what it is called."""
+        request = dataclasses.replace(self._request, save=None, time=None)
+        if name in ("stock", "core"):
+            return request_for(request, **experiment.changes), experiment.label
+        if name == "guard":
+            if guard is None:
+                raise UsageError("no guard is pinned; click one in the pane Guards")
+            left_out = guard.kind, guard.source  # its value may have changed since
+            return dataclasses.replace(request, dropped_guard=left_out), f"without the guard of {guard.source}"
+        return dataclasses.replace(request, **experiment.changes), self._label(name, experiment)
+
+    def _run_again(self, request: Request, label: str, progress: Progress, *, another_size: bool) -> Record:
+        import torch
+
+        timer = self._timer
+        shell, program = timer.shell, timer.program
+        state = timer.saved_state(progress)
+        changes = [{}, self._inputs_of_another_size()] if another_size else [{}]
+        expected: list[dict[str, object]] = []
+        values: dict[str, str] = {}
+        random_state = torch.get_rng_state()
+        is_random = False
+
+        def keep(value: object) -> None:
+            nonlocal is_random
+            expected.append(self._results(value))
+            is_random |= not torch.equal(random_state, torch.get_rng_state())
+
+        title = f"{self._record.title}, {label}"
+        with silenced_output(shell):
+            for change in changes:
+                with self._replaced(change):
+                    timer.rehearse(state, keep)
+            progress("compiling it again", 0.0)
+            with state.preserved(), open_record(request, title) as record:
+                record.source(program.filename, 1, program.source.splitlines())
+                record.notes += program.notes
+                run = program.bind(shell.user_ns, _fresh(unit_compiler(request, record)))
+                for change, right in zip(changes, expected, strict=True):
+                    state.restore()
+                    with self._replaced(change):
+                        values |= dict(_differences(self._results(run()), right))
+        record.labels |= cell_labels(record)
+        record.find_problems()
+        record.comparison = compare(self._record, record)
+        record.comparison.values = values
+        if values and is_random and request.engine == "torch":
+            record.comparison.notes.append(RANDOM_NOTE[0].upper() + RANDOM_NOTE[1:] + ".")
+        return record
+
+    def _inputs_of_another_size(self) -> dict[str, torch.Tensor]:
+        import torch
+
+        rows, others = self._rows() or (0, 0)
+        inputs = {name: value for name, value in self._inputs().items() if value.shape[0] == rows}
+        return {
+            name: (value[:others] if others < rows else torch.cat([value] * others)).clone()
+            for name, value in inputs.items()
+        }
+
+    @contextmanager
+    def _replaced(self, values: dict[str, torch.Tensor]) -> Iterator[None]:
+        """Context manager in which names of the cell have other values."""
+        namespace = self._timer.shell.user_ns
+        before = {name: namespace[name] for name in values}
+        namespace.update(values)
+        try:
+            yield
+        finally:
+            namespace.update(before)
+
+    def _results(self, value: object) -> dict[str, object]:
+        """Returns copies of the tensors that the cell has changed: its value, and those of its names and modules."""
+        import torch
+
+        namespace, program = self._timer.shell.user_ns, self._timer.program
+        names = sorted({name for code in (program.skeleton, *program.units) for name in code.co_names})
+        found = {"the value of the cell": value} | {name: namespace.get(name) for name in names}
+        for name, module in list(found.items()):
+            if isinstance(module, torch.nn.Module):
+                tensors = dict(module.named_parameters()) | dict(module.named_buffers())
+                found |= {f"{name}.{key}": tensor for key, tensor in tensors.items()}
+        found |= {f"{name}.grad": _grad(each) for name, each in found.items()}
+        return {name: each.detach().clone() for name, each in found.items() if isinstance(each, torch.Tensor)}
+
+
+def _grad(value: object) -> object:
+    import torch
+
+    return value.grad if isinstance(value, torch.Tensor) and value.is_leaf else None
+
+
+def _fresh(compile_unit: Callable[[types.FunctionType], Unit]) -> Callable[[types.FunctionType], Unit]:
+    """Compiles copies of units: stock keeps what it compiled by code objects, and the cell's own stay free of it."""
+    return lambda unit: compile_unit(types.FunctionType(unit.__code__.replace(), unit.__globals__))
+
+
+def _differences(found: dict[str, object], expected: dict[str, object]) -> Iterator[tuple[str, str]]:
+    for name, value in expected.items():
+        how = value_difference(value, found.get(name))
+        if how:
+            yield name, f"{how} (plain PyTorch / this run)"
+
+
+def cell_labels(record: Record) -> dict[str, str]:
+    """Returns the label of each source that is a cell, as tracebacks name it: ``In[3]``."""
+    shell = get_ipython()
+    named = {s.name: shell.compile.format_code_name(s.name) for s in record.sources} if shell else {}
+    return {filename: name[1] for filename, name in named.items() if name}
