@@ -183,7 +183,8 @@ class Explorer(anywidget.AnyWidget):
     def _show_run(self, number: int, pane: str = "") -> None:
         """Shows one of the runs, and opens a pane."""
         if number >= len(self._runs):
-            return self.refresh()
+            self.refresh()
+            return
         record, is_other = self._runs[number].record, self._runs[number].record is not self.record
         self._packed = pack(record)
         with self.hold_sync():  # what was pinned need not be in the other record
