@@ -8,6 +8,7 @@ import type { Artifact, ItemId } from "../model/record/record";
 import type { State } from "../model/state";
 import type { Mode } from "../panes/modes";
 import { hasContent, PANES, type PaneKind, parsePane } from "../panes/registry";
+import { tryButton } from "../panes/try_button";
 import { paneOptions } from "./pane_menu";
 
 /** The size that a pane wants, in characters and lines: of a text its own, within limits, of anything else this. */
@@ -130,7 +131,7 @@ export class Pane {
     this.wantedHeight = text === undefined ? USUAL_HEIGHT : Math.min(USUAL_HEIGHT, MIN_HEIGHT + linesIn(text));
     this.content?.destroy();
     this.content = mode?.create(this.state, this.artifact, label) ?? null;
-    this.body.replaceChildren(this.content?.element ?? h("p", { class: "empty" }, this.emptyText()));
+    this.body.replaceChildren(this.content?.element ?? this.emptyContent());
     this.makeFocusable();
     this.content?.reveal(this.state.pinned.size ? this.pinnedItems() : this.initialItems());
   }
@@ -167,6 +168,12 @@ export class Pane {
         return h("button", { "aria-pressed": String(mode === current), onclick: choose }, mode.name);
       }),
     );
+  }
+
+  private emptyContent(): HTMLElement {
+    const { fill } = this.kind;
+    const button = this.state.compile && fill ? tryButton(this.state, ...fill) : null;
+    return h("p", { class: "empty" }, this.emptyText(), button ? " " : "", button);
   }
 
   private emptyText(): string {

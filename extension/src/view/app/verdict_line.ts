@@ -8,7 +8,7 @@ import { h } from "../dom/elements";
 import { shorten } from "../dom/format";
 import type { Verdict } from "../model/record/record";
 import type { State } from "../model/state";
-import { type Experiments, StaticModel, type TimingState } from "../model/widget_model";
+import { experimentsOf, StaticModel, type TimingState } from "../model/widget_model";
 
 const MAX_LABEL = 44;
 
@@ -108,7 +108,7 @@ export class VerdictLine {
   /** The menu of what can be tried: the experiments, and the other forms in which the cell can be timed. */
   private menu(forms: string[]): HTMLSelectElement {
     const title = "Run the cell again with one thing changed, on the variables as they are now; they do not change";
-    const choices = (this.experiments()?.choices ?? []).map(({ name, label, why }) => {
+    const choices = (experimentsOf(this.state.model)?.choices ?? []).map(({ name, label, why }) => {
       const reason = why || (name === "guard" && !this.pinnedGuard() ? "pin one in the pane Guards" : "");
       const text = reason ? `${label} (${reason})` : label;
       return h("option", { value: `try|${name}`, disabled: Boolean(reason) }, text);
@@ -128,14 +128,9 @@ export class VerdictLine {
     return [...pinned].find((item) => links.artifactOf(item)?.pane === "guards") ?? "";
   }
 
-  private experiments(): Experiments | null {
-    const found = this.state.model.get("experiments");
-    return found && Array.isArray(found.choices) ? (found as Experiments) : null;
-  }
-
   /** Shows the runs that were made, as buttons. */
   private drawRuns(isDisabled: boolean): void {
-    const { runs = [], shown = 0 } = this.experiments() ?? {};
+    const { runs = [], shown = 0 } = experimentsOf(this.state.model) ?? {};
     this.runs.hidden = runs.length < 2;
     this.runs.replaceChildren(
       ...runs.map((label, run) => {

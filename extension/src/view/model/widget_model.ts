@@ -70,6 +70,12 @@ export interface WidgetModel {
   off(event: string, callback: () => void): void;
 }
 
+/** Returns what can be tried with the cell; null if nothing can. */
+export function experimentsOf(model: WidgetModel): Experiments | null {
+  const found = model.get("experiments");
+  return found && Array.isArray(found.choices) ? (found as Experiments) : null;
+}
+
 /** A model without a kernel, for saved notebooks and reports. */
 export class StaticModel implements WidgetModel {
   private readonly traits: Traits;

@@ -16,6 +16,8 @@ export interface PaneKind {
   modes: Mode[];
   /** Why the pane is empty for this compile. */
   empty(compile: Compile): string;
+  /** The experiment that fills it, and what its button says. */
+  fill?: [experiment: string, text: string];
 }
 
 /** The groups of panes in menus. */
@@ -49,6 +51,7 @@ export const PANES: PaneKind[] = [
     short: "Steps",
     modes: [modes.steps],
     empty: () => "The steps of the symbolic interpreter are recorded on demand: %%compile --steps.",
+    fill: ["steps", "Record them"],
   },
   {
     name: "guards",
@@ -137,6 +140,7 @@ export const PANES: PaneKind[] = [
     group: "Answers",
     modes: [modes.accuracy],
     empty: (c) => noKernelOr(c, "Values are compared with eager PyTorch in float64 on demand: %%compile --check."),
+    fill: ["check", "Compare them"],
   },
   {
     name: "tuning",
@@ -195,6 +199,7 @@ export const PANES: PaneKind[] = [
     group: "Comparisons",
     modes: [modes.runs],
     empty: () => "This run was not compared with another one: %%compile --engine core,torch does that.",
+    fill: ["stock", "Run it with stock torch.compile"],
   },
 ];
 

@@ -6,6 +6,7 @@ import { keyOf } from "../../model/analysis/links";
 import type { Partition, ValueDecision } from "../../model/record/record";
 import type { State } from "../../model/state";
 import { cells, code, LinkedContent, shortCell } from "../linked_content";
+import { tryButton } from "../try_button";
 import { BudgetSlider } from "./budget_slider";
 
 const DECISIONS: ValueDecision["decision"][] = ["saved", "recomputed", "neither"];
@@ -14,7 +15,7 @@ export class PartitionTable extends LinkedContent {
   constructor(state: State, partition: Partition) {
     super(state);
     this.element.append(h("p", { class: "lead" }, summary(partition)), this.bars(partition));
-    this.element.append(partition.curve.length > 1 ? new BudgetSlider(state, partition).element : noCurveNote());
+    this.element.append(partition.curve.length > 1 ? new BudgetSlider(state, partition).element : noCurveNote(state));
     const values = DECISIONS.flatMap((d) => partition.values.filter((v) => v.decision === d));
     const rows = values.map((value) => {
       const decision = h("span", { class: `chip ${value.decision}` }, value.decision);
@@ -55,12 +56,10 @@ export class PartitionTable extends LinkedContent {
   }
 }
 
-function noCurveNote(): HTMLElement {
-  return h(
-    "p",
-    { class: "note" },
-    "What other memory budgets would save is recorded on demand: %%compile --memory-curve.",
-  );
+function noCurveNote(state: State): HTMLElement {
+  const text = "What other memory budgets would save is recorded on demand: ";
+  const button = tryButton(state, "memory-curve", "Record it");
+  return h("p", { class: "note" }, text, button ?? "%%compile --memory-curve.");
 }
 
 /** The estimated time that the backward would need to recompute a saved value. */

@@ -14,6 +14,7 @@ import { keyOf } from "../../model/analysis/links";
 import type { Compile } from "../../model/record/record";
 import type { State } from "../../model/state";
 import { cells, code, LinkedContent, shortCell, stackedCell } from "../linked_content";
+import { tryButton } from "../try_button";
 
 export class CostsTable extends LinkedContent {
   private readonly byTime: boolean;
@@ -24,7 +25,7 @@ export class CostsTable extends LinkedContent {
     const lines = lineCosts(state.record, state.links);
     this.byTime = allTimed(kernels);
     this.element.append(
-      h("p", { class: "lead" }, this.lead(kernels, compile)),
+      h("p", { class: "lead" }, this.lead(kernels, compile), ...this.howToTime()),
       this.table(
         ["Kernel", "Share", ...this.heads()],
         kernels.map((cost) => this.kernel(cost)),
@@ -44,7 +45,14 @@ export class CostsTable extends LinkedContent {
     const time = duration(kernels.reduce((sum, cost) => sum + cost.ns, 0));
     return this.byTime
       ? `${calls} in ${time}.`
-      : `${calls}. They were not timed (%%compile --measure does that): shares are of the memory traffic, which limits most kernels.`;
+      : `${calls}. They were not timed: shares are of the memory traffic, which limits most kernels.`;
+  }
+
+  /** The button that times the kernels, or how to. */
+  private howToTime(): (HTMLElement | string)[] {
+    if (this.byTime) return [];
+    const button = tryButton(this.state, "measure", "Time them");
+    return button ? [" ", button] : [" To time them: %%compile --measure."];
   }
 
   private heads(): string[] {
