@@ -60,6 +60,8 @@ class JointGraph:
     gradient_views: tuple[int, ...]
     """The primals whose gradients are views that share memory with other gradients.  Eager PyTorch copies them if
     tangents have strides that a gradient may not have."""
+    viewed_tangents: tuple[int, ...]
+    """The primals whose gradient is a tangent of which another gradient is a view.  Eager PyTorch copies them."""
     unsaved_by_eager: frozenset[str]
     """The primals, and the values whose memory outputs use, that eager PyTorch does not save.  Writing to them before
     the backward does not change its gradients."""
@@ -197,6 +199,9 @@ def _assemble(
     _check_writes(gm.graph)
     count = len(run.plan.outputs)
     returned = count - len(run.plan.mutations)
+    if tangents:
+        inputs = gm.graph.find_nodes(op="placeholder")[:primal_count]
+        run.memory = ownership.after_accumulation(run.memory, inputs, output_nodes(gm.graph)[count:])
     simplify.inline_constants(gm)
     simplify.drop_aliases(gm.graph)
     if change:
@@ -221,6 +226,7 @@ def _assemble(
         layouts=tuple(layouts),
         freed_together=run.freed_together,
         gradient_views=views,
+        viewed_tangents=run.memory.viewed_tangents,
         unsaved_by_eager=exposed,
         saved_by_eager=guarded,
         returns=tuple(run.plan.returns),

@@ -36,24 +36,15 @@ def undoing_writes(graph: torch.fx.GraphModule) -> Callable[..., Any]:
 
 
 def written_inputs(graph: torch.fx.GraphModule) -> list[int]:
-    """Returns the indices of the inputs whose memory the graph's operations may change."""
-    inputs = [n.meta.get("val") for n in graph.graph.nodes if n.op == "placeholder"]
-    changed = {storage_id(t) for n in graph.graph.nodes for t in _tensors_written_by(n)}
-    return [i for i, value in enumerate(inputs) for t in tensors_in(value) if storage_id(t) in changed]
+    """Returns the indices of the inputs whose memory the graph's operations may change.
 
-
-def _tensors_written_by(node: torch.fx.Node) -> list[torch.Tensor]:
-    """Returns the tensors that an operation changes.
-
-    Fake tensors count their in-place changes in ``_version``, except those by ``out=`` and by operators on lists of
-    tensors.
+    Capture's fake tensors count writes in ``_version``, except those that an operator makes to ``out=`` through a view
+    without history.
     """
-    value = node.meta.get("val")
-    if "out" in node.kwargs:
-        return tensors_in(value)
-    if getattr(node.target, "__name__", "").startswith("_foreach_") and isinstance(node.args[0], (list, tuple)):
-        return [n.meta["val"] for n in node.args[0] if isinstance(n, torch.fx.Node)]
-    return [t for t in tensors_in(value) if t._version > 0]
+    inputs = [n.meta.get("val") for n in graph.graph.nodes if n.op == "placeholder"]
+    values = [(n, t) for n in graph.graph.nodes for t in tensors_in(n.meta.get("val"))]
+    changed = {storage_id(t) for n, t in values if t._version > 0 or "out" in n.kwargs}
+    return [i for i, value in enumerate(inputs) for t in tensors_in(value) if storage_id(t) in changed]
 
 
 @dataclass(frozen=True)

@@ -1,19 +1,30 @@
-"""Facts about operators of PyTorch: which draw random numbers, which are pure, which return views of an argument."""
+"""Facts about operators of PyTorch: which draw random numbers, which write to arguments, which return views of one."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 import torch.fx as fx
 
 from compiler_core.support import opaque_ops
+from compiler_core.support.tensors import tensors_in
 
 aten = torch.ops.aten
 
 LOSSES_TYPED_AS_INPUT = (aten.huber_loss.default, aten.soft_margin_loss.default)
 """Losses for which eager's kernels return the dtype of the first argument."""
+
+HIDDEN_WRITERS = frozenset(
+    {
+        *(aten.native_batch_norm.default, aten.cudnn_batch_norm.default, aten.miopen_batch_norm.default),
+        *(aten.batch_norm_update_stats.default, aten.batch_norm_gather_stats.default),
+        aten.batch_norm_gather_stats_with_counts.default,
+    }
+)
+"""Batch norms whose schemas do not say that they update the running statistics in training."""
 
 
 def squeeze_reduced_dims(
@@ -35,6 +46,30 @@ def is_random(node: fx.Node) -> bool:
     names = [a.name for a in target._schema.arguments]
     given: dict[str, fx.node.Argument] = dict(zip(names, node.args, strict=False)) | node.kwargs
     return bool("dropout_p" not in names or given.get("dropout_p", 0.0) != 0.0)
+
+
+def writes_statistics(func: Any, given: Mapping[str, Any]) -> bool:
+    """Returns whether a call of one of `HIDDEN_WRITERS` writes; `given` are its arguments by name."""
+    return given.get("training", True) and given["running_mean"] is not None and given["running_var"] is not None
+
+
+def written_tensors(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
+    """Returns the tensors that a call of an operator writes to."""
+    names, written = _argument_names(func)
+    if not written:
+        return []
+    given = dict(zip(names, args, strict=False)) | dict(kwargs)
+    if func in HIDDEN_WRITERS and not writes_statistics(func, given):
+        return []
+    return [t for name in written for t in tensors_in(given.get(name))]
+
+
+@functools.cache
+def _argument_names(func: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Returns the names of an operator's arguments, and of those that it may write to."""
+    arguments = func._schema.arguments if isinstance(func, torch._ops.OpOverload) else ()
+    written = tuple(a.name for a in arguments if a.alias_info is not None and a.alias_info.is_write)
+    return tuple(a.name for a in arguments), ("running_mean", "running_var") if func in HIDDEN_WRITERS else written
 
 
 def is_pure(node: fx.Node) -> bool:

@@ -9,6 +9,7 @@ parameters and buffers; the backward after a write to an input, a parameter or a
 
 from __future__ import annotations
 
+import itertools
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -42,6 +43,7 @@ SUITE = MODULES | {
     *("nn.KLDivLoss", "nn.CosineEmbeddingLoss", "nn.Hardtanh", "nn.ReflectionPad2d", "nn.RNN", "nn.Softmax"),
 }
 """Modules of the list that every run of the suite takes, with all small functions; `make sweeps` takes the others."""
+BACKENDS = ("eager", "aot_eager", "cpp")
 UNLIKE_EAGER: dict[str, str] = {}
 """Programs that are not compared, with the reason."""
 
@@ -328,6 +330,15 @@ def gradient_that_needs_none(x):
     return Threefold.apply(x)
 
 
+SMALL = [name for name in sorted(PROGRAMS) if not name.startswith("nn.")]
+
+
+def _is_stateful(case: tuple[str, str]) -> bool:
+    """Whether every run of the suite calls this program, with this backend, and lets it fail after its writes."""
+    name, backend = case
+    return backend != "aot_eager" and name in ("norms_in_space", "buffers_written_to", "bag_with_a_norm")
+
+
 @pytest.fixture(autouse=True)
 def _quiet():
     with warnings.catch_warnings():
@@ -340,9 +351,14 @@ def test_gradients_and_state(name: str) -> None:
     compare(name, trained, "aot_eager")
 
 
-@pytest.mark.parametrize("name", sample([n for n in sorted(PROGRAMS) if not n.startswith("nn.")], 2))
+@pytest.mark.parametrize("name", sample(SMALL, 2))
 def test_gradients_of_kernels(name: str) -> None:
     compare(name, trained, "cpp")
+
+
+@pytest.mark.parametrize(("name", "backend"), always(itertools.product(SMALL, BACKENDS[1:]), lambda c: "sum_" in c[0]))
+def test_gradients_below_an_operation(name: str, backend: str) -> None:
+    compare(name, trained_below, backend)
 
 
 @pytest.mark.parametrize("name", sorted({*MODULES, *(n for n in PROGRAMS if not n.startswith("nn."))}))
@@ -350,9 +366,14 @@ def test_writes_before_the_backward(name: str) -> None:
     compare(name, written_between, "aot_eager")
 
 
-@pytest.mark.parametrize("name", sample([n for n in sorted(PROGRAMS) if not n.startswith("nn.")], 2))
+@pytest.mark.parametrize("name", sample(SMALL, 2))
 def test_writes_before_the_backward_of_kernels(name: str) -> None:
     compare(name, written_between, "cpp")
+
+
+@pytest.mark.parametrize(("name", "backend"), always(itertools.product(sorted(PROGRAMS), BACKENDS), _is_stateful))
+def test_state_after_an_exception(name: str, backend: str) -> None:
+    compare(name, failing, backend)
 
 
 def compare(name: str, use: Callable[..., Any], backend: str) -> None:
@@ -402,6 +423,17 @@ def trained(fn: Any, args: Sequence[Any], kwargs: dict[str, Any], c: Callable[[A
     return first, second, shared, [leaf.grad for leaf in leaves], objects, requested, state, torch.rand(3)
 
 
+def trained_below(fn: Any, args: Sequence[Any], kwargs: dict[str, Any], c: Callable[[Any], Any]) -> Any:
+    """As `trained`, with an operation on each result, so that only autograd holds the tangents.
+
+    Gradients that ``torch.autograd.grad`` returns may share less memory than eager's.
+    """
+    compiled = c(fn)
+    found = trained(fn, args, kwargs, lambda _: lambda *a, **k: [t * 1.5 for t in _tensors(compiled(*a, **k))])
+    requested = [t if t is None else t.clone() for t in found[5]]
+    return found[:4], requested, found[6:]
+
+
 def written_between(fn: Any, args: Sequence[Any], kwargs: dict[str, Any], c: Callable[[Any], Any]) -> Any:
     """Runs two backward passes after a write to an argument, a parameter or buffer, or a result of the program."""
     compiled, found = c(fn), []
@@ -420,6 +452,33 @@ def written_between(fn: Any, args: Sequence[Any], kwargs: dict[str, Any], c: Cal
         with torch.no_grad():
             tensor.copy_(before)
     return found
+
+
+def failing(fn: Any, args: Sequence[Any], kwargs: dict[str, Any], c: Callable[[Any], Any]) -> Any:
+    """Calls the program, then takes an element of its result, whose index is out of range in the second of four calls.
+
+    Returns the state after each call, and by how much the failed one raised the ``_version`` of each buffer.
+    """
+
+    def pick(index: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        result = fn(*args, **kwargs)
+        return (result[0] if isinstance(result, tuple) else result).reshape(-1)[index]
+
+    compiled, found = c(pick), []
+    leaves = _leaves(fn, args, kwargs)
+    torch.manual_seed(1)
+    for index in (0, 10**9, 0, 0):
+        versions = [b._version for b in _buffers_of(fn)]
+        try:
+            result = compiled(torch.tensor([index]), *args, **kwargs)
+            found.append(result.detach().clone())
+            if result.requires_grad:
+                result.sum().backward()
+        except Exception as error:
+            found.append(f"{type(error).__name__}: {error}")
+            found.append([b._version - before for b, before in zip(_buffers_of(fn), versions, strict=True)])
+        found.append([[t.detach().clone() for t in leaves], _buffers(fn), torch.get_rng_state()])
+    return found, [leaf.grad for leaf in leaves]
 
 
 def _returned(compiled: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> list[torch.Tensor]:
@@ -472,7 +531,11 @@ def _leaves(fn: Any, args: Any, kwargs: Any) -> list[torch.Tensor]:
 
 
 def _buffers(fn: Any) -> list[torch.Tensor]:
-    return [b.clone() for b in fn.buffers()] if isinstance(fn, nn.Module) else []
+    return [b.clone() for b in _buffers_of(fn)]
+
+
+def _buffers_of(fn: Any) -> list[torch.Tensor]:
+    return list(fn.buffers()) if isinstance(fn, nn.Module) else []
 
 
 def _memory(tensor: torch.Tensor) -> int:

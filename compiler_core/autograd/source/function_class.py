@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+import torch.fx as fx
+
 from compiler_core.autograd.joint import output_nodes
 from compiler_core.autograd.partition import Partitioned
 from compiler_core.autograd.source.backward_graph import BackwardCall
@@ -167,7 +169,7 @@ class FunctionClass:
         nodes = output_nodes(backward.graph)
         results = [f"gradient_{i}" if n is not None else "_" for i, n in enumerate(nodes, 1)]
         self._backward_call.write(results, nodes)
-        for line in (*self._copy_gradient_views(results), *dropped):
+        for line in (*_shared_objects(nodes), *self._copy_gradient_views(results), *dropped):
             self._lines.add(2, line)
         gradients = ["None" if r == "_" else r for r in results]
         self._lines.add(2, f"if create_graph:  # {self._refusal or 'an input was written to'}")
@@ -203,7 +205,13 @@ class FunctionClass:
             self._lines.add(3, line)
 
     def _copy_gradient_views(self, results: Sequence[str]) -> Iterator[str]:
-        """Yields statements that copy gradients which are views of one value, where eager's AccumulateGrad copies."""
+        """Yields statements that copy gradients which share memory, where eager's AccumulateGrad copies.
+
+        It copies a tangent itself if something else holds it, such as the caller of ``backward``.
+        """
+        for i in self._joint.viewed_tangents:
+            if results[i] != "_":
+                yield f"if {results[i]}._use_count() == 1: {results[i]} = {results[i]}.clone()"
         for i in self._joint.gradient_views:
             if results[i] != "_":
                 yield f"if layout_changed: {results[i]} = {results[i]}.clone()"
@@ -218,3 +226,13 @@ class FunctionClass:
                 condition = " and ".join(f"no_{t}" for t in sources)
                 lines.append(f"gradient_{i + 1} = None if {condition} else gradient_{i + 1}")
         return lines
+
+
+def _shared_objects(gradients: Sequence[fx.Node | None]) -> Iterator[str]:
+    """Yields statements that make gradients of one node one tensor object, so that AccumulateGrad copies all but one.
+
+    A backend may return several views of the same memory for them.
+    """
+    for i, node in enumerate(gradients):
+        if node is not None and node in gradients[:i]:
+            yield f"gradient_{i + 1} = gradient_{gradients.index(node) + 1}"

@@ -13,7 +13,7 @@ from compiler_core.codegen.wrapper.values import tuple_text
 
 def write_input(lines: SourceLines, depth: int, joint: JointGraph, mutation: InputMutation) -> None:
     """Writes the new value of one input to it."""
-    target, value = joint.primals[mutation.primal], joint.outputs[mutation.output]
+    target, value = _target(joint, mutation), joint.outputs[mutation.output]
     resize = f".resize_({value}.shape)" if mutation.resized else ""
     lines.add(depth, f"{target}{resize}.copy_({value})")
 
@@ -31,7 +31,7 @@ def write_inputs(lines: SourceLines, depth: int, parts: Partitioned, mutations: 
         if len(group) == 1:
             write_input(lines, depth, joint, group[0])
         else:
-            targets = ", ".join(joint.primals[m.primal] for m in group)
+            targets = ", ".join(_target(joint, m) for m in group)
             values = ", ".join(joint.outputs[m.output] for m in group)
             lines.add(depth, f"torch._foreach_copy_([{targets}], [{values}])")
 
@@ -41,7 +41,13 @@ def count_kernel_writes(
 ) -> list[InputMutation]:
     """Counts the writes of kernels to the inputs `written` in their versions; returns the other mutations."""
     done = [m for m in mutations if joint.primals[m.primal] in written]
-    if done:
-        names = tuple_text(joint.primals[m.primal] for m in done)
+    if counted := [m for m in done if not m.uncounted]:
+        names = tuple_text(joint.primals[m.primal] for m in counted)
         lines.add(depth, f"torch.autograd.graph.increment_version({names})  # kernels wrote to them")
     return [m for m in mutations if m not in done]
+
+
+def _target(joint: JointGraph, mutation: InputMutation) -> str:
+    """Returns what is written to: writes to ``.data`` are not counted in the version."""
+    name = joint.primals[mutation.primal]
+    return f"{name}.data" if mutation.uncounted else name

@@ -14,6 +14,7 @@ from torch._subclasses.functional_tensor import FunctionalTensorMode
 
 from compiler_core.errors import CutawayError
 from compiler_core.support.interrupts import safe_point
+from compiler_core.support.operator_facts import HIDDEN_WRITERS, writes_statistics
 
 aten = torch.ops.aten
 
@@ -27,32 +28,20 @@ def _batch_norm(
 ) -> Any:
     """Returns the three results of a batch norm by an operator whose schema declares the update of the running
     statistics."""
-    if not training or mean is None or var is None:
-        return NotImplemented
     return aten._native_batch_norm_legit(x, weight, bias, mean, var, training, momentum, eps)
 
 
 def _cudnn_batch_norm(x: torch.Tensor, *args: Any) -> Any:
     """Returns these and the memory that cuDNN's kernel reserves for the backward, which ours does not need."""
-    results = _batch_norm(x, *args)
-    return results if results is NotImplemented else (*results, x.new_zeros((0,), dtype=torch.uint8))
+    return *_batch_norm(x, *args), x.new_zeros((0,), dtype=torch.uint8)
 
 
-def _refuse(name: str) -> Callable[..., Any]:
-    def refuse(x: torch.Tensor, *args: Any) -> Any:
-        raise HiddenWrite(f"{name} writes to running statistics")
-
-    return refuse
-
-
-_WITHOUT_FUNCTIONAL_FORM = ("batch_norm_update_stats", "batch_norm_gather_stats", "batch_norm_gather_stats_with_counts")
 FUNCTIONAL_FORMS: dict[Any, Callable[..., Any]] = {
     aten.native_batch_norm.default: _batch_norm,
     aten.miopen_batch_norm.default: _batch_norm,
     aten.cudnn_batch_norm.default: _cudnn_batch_norm,
-    **{getattr(aten, name).default: _refuse(name) for name in _WITHOUT_FUNCTIONAL_FORM},
 }
-"""What replaces each operator.  NotImplemented means that this call writes nothing."""
+"""What replaces a call that writes.  The other operators with hidden writes are refused."""
 
 
 class VisibleWrites(FunctionalTensorMode):  # type: ignore[no-untyped-call]
@@ -60,11 +49,15 @@ class VisibleWrites(FunctionalTensorMode):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         safe_point()  # the autograd engine, which calls this in a backward, passes exceptions on
-        if (rule := FUNCTIONAL_FORMS.get(func)) is not None:
+        if func in HIDDEN_WRITERS:
             names = [a.name for a in func._schema.arguments]
             given = dict(zip(names, args, strict=False)) | (kwargs or {})
-            with self:
-                result = rule(*(given[name] for name in names))
-            if result is not NotImplemented:
-                return result
+            if writes_statistics(func, given):
+                if func not in FUNCTIONAL_FORMS:
+                    raise HiddenWrite(f"{func.__name__} writes to running statistics")
+                with self:
+                    results = FUNCTIONAL_FORMS[func](*(given[name] for name in names))
+                for name in ("running_mean", "running_var"):
+                    given[name].mark_mutation_hidden_from_autograd()
+                return results
         return super().__torch_dispatch__(func, types, args, kwargs)

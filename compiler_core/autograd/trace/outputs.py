@@ -20,6 +20,7 @@ from compiler_core.support.fx_symbols import hint, is_symbolic
 from compiler_core.support.tensors import storage_id, tensors_in
 
 _has_data_mutation: Any = vars(torch)["_functionalize_has_data_mutation"]
+_all_mutations_uncounted: Any = vars(torch)["_functionalize_are_all_mutations_hidden_from_autograd"]
 _all_mutations_under_no_grad: Any = vars(torch)["_functionalize_are_all_mutations_under_no_grad_or_inference_mode"]
 
 
@@ -64,6 +65,8 @@ class InputMutation:
     under_no_grad: bool
     resized: bool = False
     """Whether ``out=`` resized it from no elements to the shape of the value."""
+    uncounted: bool = False
+    """Whether eager PyTorch does not count the write in ``_version``, as that of a batch norm to its statistics."""
 
 
 @dataclass(frozen=True)
@@ -165,7 +168,8 @@ class OutputPlan:
             resized = self._is_resized(i, tensor)
             if resized and self._has_views(tensor):
                 raise JointRefused("out= resizes a tensor that has views")
-            self.mutations.append(InputMutation(i, self._add_output(node, tensor), hidden, resized))
+            uncounted = _all_mutations_uncounted(tensor.elem)
+            self.mutations.append(InputMutation(i, self._add_output(node, tensor), hidden, resized, uncounted))
             self.differentiable[-1] = tensor.requires_grad and not hidden
 
     def _check_mutation(self, primal: int, node: fx.Node, tensor: torch.Tensor, hidden: bool) -> None:

@@ -1,12 +1,13 @@
 """Gives results of a joint graph their own memory where eager PyTorch's tensors have it.
 
-copy_shared_outputs     no output shares memory with an input or another output copy_shared_gradients   no gradient
-shares memory with anything, unless eager's does
+copy_shared_outputs     no output shares memory with an input or another output
+copy_shared_gradients   no gradient shares memory with anything, unless eager's does
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -28,8 +29,37 @@ class EagerMemory:
     """Memory of each primal's gradient; None if it has none."""
     objects: tuple[int, ...] = ()
     """For each primal's gradient, the identity of the tensor object."""
+    viewed_tangents: tuple[int, ...] = ()
+    """The primals whose gradient is a tangent of which another gradient is a view."""
     saved: tuple[frozenset[int], ...] = ()
     """For each tangent, the memory that eager's autograd saves behind its output."""
+
+
+def after_accumulation(
+    memory: EagerMemory, primals: Sequence[fx.Node], gradients: Sequence[fx.Node | None]
+) -> EagerMemory:
+    """Returns the memory of the gradients that eager PyTorch accumulates into leaves.
+
+    AccumulateGrad copies a gradient that something else still holds: the node that makes a view of it for another
+    leaf.  It does not copy the view, unless its strides are not those of the leaf.
+
+    Args:
+        memory: the memory of the gradients that autograd computes.
+        primals: the nodes of the inputs, in the graph as it was traced.
+        gradients: the nodes of their gradients.
+    """
+    owners, tangents = list(memory.gradients), set[int]()
+    for primal, node in zip(primals, gradients, strict=True):
+        if node is None or primal.meta["val"].stride() != node.meta["val"].stride():
+            continue
+        while is_view(node):
+            node = view_source(node)
+            for i in (i for i, other in enumerate(gradients) if other is node):
+                if node.op == "placeholder":
+                    tangents.add(i)
+                else:
+                    owners[i] = -i - 1
+    return replace(memory, gradients=tuple(owners), viewed_tangents=tuple(sorted(tangents)))
 
 
 def copy_shared_outputs(graph: fx.Graph, count: int) -> None:

@@ -21,7 +21,7 @@ from torch.fx.experimental.symbolic_shapes import StatefulSymbolicContext
 from compiler_core.errors import Unsupported
 from compiler_core.support import overlaps
 from compiler_core.support.eager_warnings import WarningCollector
-from compiler_core.support.operator_facts import LOSSES_TYPED_AS_INPUT, squeeze_reduced_dims
+from compiler_core.support.operator_facts import LOSSES_TYPED_AS_INPUT, squeeze_reduced_dims, written_tensors
 from compiler_core.support.silenced_warnings import silence_warnings
 
 aten = torch.ops.aten
@@ -49,7 +49,11 @@ QUANTISED = {torch.quint8, torch.qint8, torch.qint32, torch.quint4x2, torch.quin
 
 
 class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
-    """Corrects PyTorch's fake tensors where they differ from the results of eager's kernels."""
+    """Corrects PyTorch's fake tensors where they differ from the results of eager's kernels.
+
+    Each write raises the ``_version`` of a fake tensor, so that it can be found later: autograd does not count those by
+    ``out=``, by operators on lists of tensors, and by batch norms to running statistics.
+    """
 
     warnings: WarningCollector | None = None
     """Records the operators whose kernels warn."""
@@ -73,6 +77,8 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
             result: Any = super().dispatch(func, types, args, kwargs or {})
         finally:
             self._in_operator = inside
+        if written := written_tensors(func, args, kwargs or {}):
+            torch.autograd.graph.increment_version(written)
         if any(not empty and tensor.shape != before for tensor, before, empty in outs):
             raise Unsupported("unsupported operation", f"{func} resizes an out= tensor that has elements")
         return self._as_in_eager(result, func, types, args, kwargs or {})
