@@ -30,16 +30,25 @@ def test_cell_waits_for_the_imports(shell: InteractiveShell, monkeypatch: pytest
     assert order[-1] == "after"
 
 
-def test_an_interrupt_of_the_wait_reaches_the_cell(shell: InteractiveShell, monkeypatch: pytest.MonkeyPatch) -> None:
-    go = threading.Event()
-    monkeypatch.setattr(warmup, "_load", lambda: go.wait(30))
+def test_an_interrupt_of_the_wait_reaches_the_cell_after_the_imports(
+    shell: InteractiveShell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go, order = threading.Event(), []
+
+    def load() -> None:
+        go.wait(30)
+        order.append("loaded")
+
+    monkeypatch.setattr(warmup, "_load", load)
+    shell.user_ns["order"] = order
     warmup.start(shell)
     threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
     threading.Timer(0.4, go.set).start()
-    result = shell.run_cell("import time\ntime.sleep(20)\nended = True")
+    result = shell.run_cell("order.append('cell')\nimport time\ntime.sleep(20)\nended = True")
     warmup.stop(shell)
     assert isinstance(result.error_in_exec, KeyboardInterrupt)
     assert "ended" not in shell.user_ns
+    assert order == ["loaded", "cell"]
 
 
 def test_what_cannot_be_loaded_is_left_for_later(shell: InteractiveShell, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -189,7 +189,7 @@ class Kernel:
                 deadline = now + WAIT_S
                 interrupt_at = None if lost_after is None else now + lost_after
             if now > deadline:
-                raise KernelHangs(code)
+                raise KernelHangs(f"{code}\n{self._stacks()}")
             self._read(request, reply, 0.5 if interrupt_at is None else min(0.5, max(interrupt_at - now, 0.0001)))
         while not reply.status:
             message = self._client.get_shell_msg(timeout=WAIT_S)
@@ -219,6 +219,13 @@ class Kernel:
                 reply.stderr += content["text"]
             case "status" if content["execution_state"] == "idle":
                 reply.prompt_at = time.time()
+
+    def _stacks(self) -> str:
+        """Ends the process by a signal at which Jupyter prints the stacks of its threads."""
+        os.kill(self._manager.provisioner.pid, signal.SIGABRT)
+        while self._manager.is_alive():
+            time.sleep(0.1)
+        return self._log.read_text(errors="replace")[-20_000:]
 
     def _send(self) -> None:
         os.kill(self._manager.provisioner.pid, signal.SIGINT)
