@@ -172,6 +172,22 @@ def test_float64_error() -> None:
     assert "against float64" in str(float64_difference("x", exact.float() / 0, eager, exact))
 
 
+@pytest.mark.parametrize("how", ["raises", "observed"])
+def test_float64_error_without_a_run_in_float64(how: str) -> None:
+    def fails() -> Any:
+        if how == "raises":
+            raise RuntimeError("expected Float32 or BFloat16")
+        return testing.ObservedRun(raised="RuntimeError: expected Float32 or BFloat16")
+
+    want = [torch.tensor([1.0, 100.0]), torch.tensor([1, 2])]
+    for got, differs in ((0.005, False), (0.02, True)):
+        check = testing.Float64Error(fails)
+        found = testing.Comparison(check).compare("", want, [want[0] + got, want[1]])
+        assert bool(found) == differs
+        assert "Float32 or BFloat16" in check.failed
+    assert testing.Comparison(testing.Float64Error(fails)).compare("", want, [want[0], want[1] + 1])
+
+
 def test_float64_error_allows_a_share_of_outliers() -> None:
     """One gradient of a hundred may have more than twice eager's error; not two, nor one that is far off."""
     eager = [torch.tensor([1.0 + 1e-4]) for _ in range(100)]

@@ -1,8 +1,8 @@
 """The corpus on another device, and through kernels:  CUTAWAY_TEST_DEVICE=cuda python -m pytest tests/programs
 
-Programs make their tensors on that device.  With CUTAWAY_TEST_KERNELS=1 they run through the default backend in the
-place of `eager`, and values need only be close.  Graphs and breaks are not counted then: a default device is a mode,
-which some functions look at.
+Programs make their tensors on that device, except tests with the mark ``gpu``, which choose devices themselves.  With
+CUTAWAY_TEST_KERNELS=1 they run through the default backend in the place of `eager`, and values need only be close.
+Graphs and breaks are not counted then: a default device is a mode, which some functions look at.
 """
 
 from __future__ import annotations
@@ -32,6 +32,18 @@ def elsewhere(device: str, kernels: bool) -> Iterator[None]:
     finally:
         torch.set_default_device(None)
         vars(settings).update(before)
+
+
+@pytest.fixture(autouse=True)
+def _own_devices(request: Any) -> Iterator[None]:
+    """Runs a test that chooses devices itself without a default device."""
+    before = torch.get_default_device()
+    chosen = before.type != "cpu" and request.node.get_closest_marker("gpu")
+    if chosen:
+        torch.set_default_device(None)
+    yield
+    if chosen:
+        torch.set_default_device(before)
 
 
 def pytest_configure(config: Any) -> None:

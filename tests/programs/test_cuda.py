@@ -117,6 +117,27 @@ def test_dropout_in_a_kernel_draws_what_eagers_draws(dtype: torch.dtype, size: t
     assert calls_in(record) == []
 
 
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", None])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("mask", [None, torch.bool, torch.float32])
+def test_attention_with_dropout_draws_what_eagers_draws(
+    backend: str | None, dtype: torch.dtype, mask: torch.dtype | None
+) -> None:
+    """PyTorch chooses the attention kernel by its arguments, and each kernel advances the generator differently."""
+    allowed = None if mask is None else torch.ones(2, 1, 8, 8, device="cuda").tril()
+    if allowed is not None:
+        allowed = allowed.bool() if mask is torch.bool else torch.where(allowed > 0, 0.0, -1e4).to(dtype)
+
+    def attend(inputs: dict[str, torch.Tensor]) -> torch.Tensor:
+        q, k, v = (inputs[name].view(2, 8, 4, 8).transpose(1, 2) for name in "qkv")
+        return F.dropout(F.scaled_dot_product_attention(q, k, v, allowed, dropout_p=0.1), 0.1)
+
+    tensors = {name: torch.randn(2, 8, 32, device="cuda", dtype=dtype) for name in "qkv"}
+    fast = compiler_core.compile(attend, backend=backend, strict=True)
+    tolerance = 1e-5 if dtype is torch.float32 else 0.02
+    torch.testing.assert_close(drawn(fast, tensors), drawn(attend, tensors), atol=tolerance, rtol=tolerance)
+
+
 @pytest.mark.parametrize("start", [0, 1, 2, 4])
 def test_dropout_of_a_tensor_at_any_address(start: int) -> None:
     """Who draws for an element depends on where eager's tensor lies."""

@@ -559,6 +559,15 @@ def test_view_of_an_input_that_got_a_history(x, view, w):
     return x + view
 
 
+@same_as_eager(inputs=lambda: (torch.randn(4, 4, requires_grad=True),), backend="aot_eager")
+def test_views_before_and_after_a_write(x):
+    with torch.no_grad():
+        y = x.view(16)
+        x.add_(1)
+        z = x.view(16)[2:]
+    return y, z, x.detach()
+
+
 @same_as_eager(inputs=lambda: (torch.randn(4, 4, requires_grad=True),))
 def test_view_that_autograd_has_lost_track_of(x):
     with torch.no_grad():

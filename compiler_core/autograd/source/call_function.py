@@ -39,10 +39,11 @@ class CallFunction:
         views = [view for returned in joint.returns for view in returned.views]
         numbers = [number for view in views for number in _leaves((view.args, view.kwargs))]
         self._calls.read_symbols(1, fx_symbols.symbol_names(numbers))
+        results = {i: self._returned(i, r) for i, r in enumerate(joint.returns, 1) if r.before_writes}
         self._run()
         self._write_late()
-        results = [self._returned(i, returned) for i, returned in enumerate(joint.returns, 1)]
-        self._lines.add(1, f"return {tuple_text(results)}")
+        results |= {i: self._returned(i, r) for i, r in enumerate(joint.returns, 1) if not r.before_writes}
+        self._lines.add(1, f"return {tuple_text(results[i] for i in sorted(results))}")
 
     def _check_shared_memory(self) -> None:
         """Runs the graph eagerly if an input that it writes to shares memory with another one."""

@@ -22,7 +22,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from compiler_core.autograd.trace import custom_operators, derivatives, opaque_nodes
 from compiler_core.autograd.trace.eager_saves import EagerSaves
-from compiler_core.autograd.trace.outputs import JointRefused, OutputPlan, RunState, unwrap
+from compiler_core.autograd.trace.outputs import JointRefused, OutputPlan, RunState, count_of_writes, unwrap
 from compiler_core.autograd.trace.ownership import EagerMemory
 from compiler_core.autograd.trace.provenance import Provenance
 from compiler_core.errors import set_error_location
@@ -63,6 +63,7 @@ class FunctionalRun(fx.Interpreter):
         self.freed_together: tuple[tuple[int, ...], ...] = ()
         self._grad_modes: dict[fx.Node, bool] = {}
         self._shapes: dict[fx.Node, Any] = {}
+        self._writes: dict[fx.Node, int] = {}
         self._casts_are_cached = torch.is_autocast_cache_enabled()  # tracing turns it off
 
     def run_joint(self, *primals: Any) -> list[torch.Tensor | None]:
@@ -85,7 +86,9 @@ class FunctionalRun(fx.Interpreter):
         self.run(*inputs, enable_io_processing=False)
         torch._C._set_grad_enabled(grad_before)
         shapes, grad_modes = self._shapes, self._grad_modes
-        state = RunState(self.captured, self.env, self.examples, shapes, grad_modes, histories, self.fake_mode)
+        state = RunState(
+            self.captured, self.env, self.examples, shapes, grad_modes, self._writes, histories, self.fake_mode
+        )
         self.plan = OutputPlan(state, self.provenance, inputs)
         forward = [unwrap(t) for t in self.plan.outputs]
         self.provenance.attribute_to(None)
@@ -127,6 +130,7 @@ class FunctionalRun(fx.Interpreter):
         except Exception as error:
             set_error_location(error, n.meta.get("origin", ()))
             raise
+        self._writes[n] = count_of_writes(result)
         self._shapes[n] = [(t.shape, t.stride()) for t in tensors_in(result)]
         touched = [t for a in n.all_input_nodes for t in tensors_in(self.env[a])]
         if n.op not in ("placeholder", "output"):

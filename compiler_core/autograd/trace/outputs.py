@@ -19,6 +19,7 @@ from compiler_core.errors import Refused
 from compiler_core.support.fx_symbols import hint, is_symbolic
 from compiler_core.support.tensors import storage_id, tensors_in
 
+_count_of_writes: Any = vars(torch)["_functionalize_mutation_counter"]
 _has_data_mutation: Any = vars(torch)["_functionalize_has_data_mutation"]
 _all_mutations_uncounted: Any = vars(torch)["_functionalize_are_all_mutations_hidden_from_autograd"]
 _all_mutations_under_no_grad: Any = vars(torch)["_functionalize_are_all_mutations_under_no_grad_or_inference_mode"]
@@ -54,6 +55,9 @@ class ReturnedValue:
     """``primal`` (an input) or ``output`` (an output of the forward graph)."""
     index: int
     views: tuple[ViewReplay, ...] = ()
+    before_writes: bool = False
+    """Whether the views are made before the forward writes to the input: without gradients, and eager makes them then.
+    PyTorch does not let autograd use a view whose base was written to since."""
 
 
 @dataclass(frozen=True)
@@ -96,6 +100,8 @@ class RunState:
     """Shapes and strides of the tensors in each node's value when it was computed."""
     grad_modes: Mapping[fx.Node, bool]
     """The grad mode that each node ran in."""
+    writes: Mapping[fx.Node, int]
+    """How often the memory of each node's value had been written to when the value was computed."""
     histories: Mapping[int, Any]
     """The ``grad_fn`` of each input before the run."""
     fake_mode: FakeTensorMode
@@ -125,13 +131,20 @@ class OutputPlan:
         for node in returned:
             base, views = self._base_and_views(node)
             if base in primal_of:
-                self.returns.append(ReturnedValue("primal", primal_of[base], views))
+                early = self._is_written_later(node, views)
+                self.returns.append(ReturnedValue("primal", primal_of[base], views, early))
                 continue
             value = self._values[base]
             if id(value) not in index_of:
                 index_of[id(value)] = self._add_output(base, value)
             self.returns.append(ReturnedValue("output", index_of[id(value)], views))
         self._find_mutations(placeholders, inputs)
+
+    def _is_written_later(self, node: fx.Node, views: Sequence[ViewReplay]) -> bool:
+        """Returns whether `node`, made by views without gradients, is written to after it was made."""
+        if not views or any(view.grad for view in views):
+            return False
+        return count_of_writes(self._values[node]) > self._state.writes[node]
 
     def _add_output(self, producer: fx.Node, value: Any) -> int:
         if not isinstance(value, torch.Tensor):
@@ -282,6 +295,11 @@ class OutputPlan:
     def _check_shape(self, node: fx.Node) -> None:
         if self._state.shapes[node] != [(t.shape, t.stride()) for t in tensors_in(self._values[node])]:
             raise JointRefused(f"the graph changes the shape of {node.name} in place")
+
+
+def count_of_writes(value: Any) -> int:
+    """Returns how often the memory of a functional tensor has been written to; 0 for other values."""
+    return int(_count_of_writes(value.elem)) if isinstance(value, FunctionalTensor) else 0
 
 
 def unwrap(tensor: torch.Tensor) -> torch.Tensor:

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
+from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_flatten, tree_map_only
 
@@ -73,13 +74,23 @@ def view_chain(
         fresh: dict[int, torch.Tensor] = {}
         given = {id(t): t for t in tree_flatten((args, kwargs))[0] if isinstance(t, torch.Tensor)}
         for key, tensor in given.items():
-            place = tensor.shape, tensor.stride()
-            fresh[key] = torch.empty_strided(*place, dtype=tensor.dtype, device=tensor.device)
+            fresh[key] = _fresh(tensor, mode)
         args, kwargs = tree_map_only(torch.Tensor, lambda t: fresh[id(t)], (args, kwargs))
         with _ViewRecorder() as log:
-            result = run(*args, **kwargs)
+            try:
+                result = run(*args, **kwargs)
+            except DataDependentOutputException:  # a view at an index that only a run knows
+                return None
     origin = {id(new): given[key] for key, new in fresh.items()}
     return _path(result if pick is None else result[pick], origin, log)
+
+
+def _fresh(tensor: torch.Tensor, mode: FakeTensorMode) -> torch.Tensor:
+    """Returns a fake tensor like `tensor`, with its value if that is known, as of an index."""
+    inner: Any = tensor.from_functional() if isinstance(tensor, FunctionalTensor) else tensor
+    if (constant := getattr(inner, "constant", None)) is not None:
+        return mode.fake_tensor_converter.from_real_tensor(mode, constant, make_constant=True)
+    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device)
 
 
 def _path(

@@ -254,6 +254,12 @@ def test_indexing_with_tensors_and_lists(x):
     return x[i], x[:, i], x[i, i], x[[0, 1]], x[[0, 1], [2, 3]], x[i, :, 0], x[torch.tensor(1)], x[i[:, None], i]
 
 
+@one_graph(grad=True, inputs=matrix(4, 5, 6), backend="aot_eager")
+def test_views_at_known_indices(x):
+    i = torch.tensor(2)
+    return x[torch.tensor(1)], x[i - 1, 2:], x[:, i], x[None, torch.tensor(-1)]
+
+
 @one_graph(inputs=lambda: (torch.randn(4, 4), 2))
 def test_indexing_with_numbers_from_outside(x, i):
     return x[i], x[i:], x[:i, i], x[(i, 1)], x[slice(0, i)], x[i, ..., None], x[True].shape

@@ -198,8 +198,15 @@ def arithmetic(op: Any, tx: Interpreter, operands: Sequence[Value]) -> Value | N
         return None
     if op in COMPARISONS or (op in _OF_INTS and float not in types and _stays_int(op, raw)):
         is_small = op in COMPARISONS or abs(op(*map(_hint, raw))) <= MAX_SYMBOLIC_INT**2
-        return from_number(op(*raw)) if is_small else None
+        return from_number(_SHIFTS.get(op, op)(*raw)) if is_small else None
     return _recompute_at_call(op, tx, raw) if op in _RECOMPUTED else None
+
+
+_SHIFTS: dict[Any, Callable[[Any, Any], Any]] = {
+    operator.lshift: lambda number, shift: number * 2**shift,
+    operator.rshift: lambda number, shift: number // 2**shift,
+}
+"""Shifts in terms of operations that take symbols in each version of PyTorch; 2.11 cannot shift by a symbol."""
 
 
 def _stays_int(op: Any, raw: Sequence[Any]) -> bool:
