@@ -64,8 +64,9 @@ _NO_CODE: _DirectCode = lambda scope: False, None
 _DIRECT_CALL_FILE = "<cutaway direct call>"
 _DIRECT_CALL_SOURCE = """
 def compiled(*args, **kwargs):
-    if len(args) == {count} and not kwargs:
-        {parameters} = args
+    values = args if len(args) == {count} and not kwargs else with_defaults(root, args, kwargs)
+    if values is not None:
+        {parameters} = values
         holds, fn = latest[0]
         if holds({{{scope}}}):
             hook = set_hook(None)
@@ -80,21 +81,43 @@ def compiled(*args, **kwargs):
 """
 
 
-def _direct_caller(code: types.CodeType, latest: list[_DirectCode], hooked: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns a function that calls the latest compiled form of `code`, without the hook, if its guards hold.
+def _direct_caller(
+    root: types.FunctionType, latest: list[_DirectCode], hooked: Callable[..., Any]
+) -> Callable[..., Any]:
+    """Returns a function that calls the latest compiled form of `root`, without the hook, if its guards hold.
 
     Otherwise it calls `hooked`.
     """
+    code = root.__code__
     names = [f"a{i}" for i in range(code.co_argcount)]
     scope = ", ".join(f"{local!r}: {name}" for local, name in zip(code.co_varnames, names, strict=False))
     joined = ", ".join(names)
     text = _DIRECT_CALL_SOURCE.format(count=len(names), parameters=f"[{joined}]", scope=scope, names=joined)
-    namespace: dict[str, Any] = {"latest": latest, "none_yet": _NO_CODE, "hooked": hooked}
-    namespace["set_hook"] = eval_frame.set_eval_frame
+    namespace: dict[str, Any] = {"latest": latest, "none_yet": _NO_CODE, "hooked": hooked, "root": root}
+    namespace |= {"set_hook": eval_frame.set_eval_frame, "with_defaults": _with_defaults}
     exec(compile(text, _DIRECT_CALL_FILE, "exec"), namespace)
     compiled: Callable[..., Any] = namespace.pop("compiled")
-    _hide_from_stock(compiled.__code__)
+    never_compile(compiled.__code__)
     return compiled
+
+
+def _with_defaults(fn: types.FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any] | None:
+    """Returns the values of all parameters of `fn` in order, or None if the call does not fit them.
+
+    `fn` has parameters only that may be given by position.
+    """
+    code, defaults = fn.__code__, fn.__defaults__ or ()
+    values, left = list(args), len(kwargs)
+    for number in range(len(args), code.co_argcount):
+        name, default = code.co_varnames[number], number - code.co_argcount + len(defaults)
+        if number >= code.co_posonlyargcount and name in kwargs:
+            values.append(kwargs[name])
+            left -= 1
+        elif default >= 0:
+            values.append(defaults[default])
+        else:
+            return None
+    return values if not left and len(values) == code.co_argcount else None
 
 
 class FrameHook:
@@ -189,7 +212,7 @@ class FrameHook:
         has_variable_arguments = bool(code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS))
         if has_variable_arguments or code.co_kwonlyargcount or code.co_freevars:
             return hooked
-        return _direct_caller(code, self._latest, hooked)
+        return _direct_caller(fn, self._latest, hooked)
 
     def set_direct_call(self, code: types.CodeType, f_globals: dict[str, Any], guard_manager: Any) -> None:
         """Sets code of the root function, without graph breaks, to call without the hook while its guards hold."""
@@ -197,14 +220,14 @@ class FrameHook:
             self._latest[0] = guard_manager.root.check, types.FunctionType(code, f_globals)
 
 
-def _hide_from_stock(code: types.CodeType) -> None:
-    """Keeps stock torch.compile from compiling this wrapper where it compiles code that calls it."""
+def never_compile(code: types.CodeType) -> None:
+    """Keeps us and stock torch.compile from compiling this code of ours and what it calls."""
     eval_frame.set_code_exec_strategy(code, FrameExecStrategy(FrameAction.SKIP, FrameAction.SKIP))
 
 
 _WRAPPERS = frozenset(code for code in FrameHook.wrap.__code__.co_consts if isinstance(code, types.CodeType))
 for _code in _WRAPPERS:
-    _hide_from_stock(_code)
+    never_compile(_code)
 
 
 def starts_hook(code: types.CodeType) -> bool:

@@ -25,7 +25,7 @@ import torch
 from compiler_core.autograd.undo_writes import SavedInput, restore_inputs, versions_of, written_inputs
 from compiler_core.errors import CompileWarning
 from compiler_core.hook.failures import report_failure
-from compiler_core.hook.frame_hook import hook_off
+from compiler_core.hook.frame_hook import hook_off, never_compile
 from compiler_core.records import Compile
 from compiler_core.support import torch_state
 from compiler_core.support.fx_graphs import draws_random_numbers
@@ -92,6 +92,7 @@ def none_on_failure(
     text = _RUN_SOURCE.format(name=name, inputs=inputs, check_anomaly=check_anomaly, save=save)
     exec(compile(text, "<cutaway graph>", "exec"), scope)
     run: Callable[..., Any] = scope.pop(name)
+    never_compile(run.__code__)
     return run
 
 

@@ -257,7 +257,7 @@ def test_an_interrupt_while_pytorch_keeps_the_state_of_random_is_raised(name: st
             if calls[0] == at:
                 signal.raise_signal(signal.SIGINT)
 
-    frame_hook._hide_from_stock(interrupt.__code__)  # the frame hook calls no callback for it
+    frame_hook.never_compile(interrupt.__code__)  # the frame hook calls no callback for it
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         for at in range(1, 20):
@@ -393,7 +393,7 @@ def interrupted_in(function: Any) -> Iterator[None]:
             sent.append(True)
             signal.raise_signal(signal.SIGINT)
 
-    frame_hook._hide_from_stock(profile.__code__)  # the frame hook calls no callback for it
+    frame_hook.never_compile(profile.__code__)  # the frame hook calls no callback for it
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with compiler_core.record(engine="torch"):
