@@ -268,10 +268,14 @@ def _stage_seconds(stage: Stage) -> Callable[[ComparedRun], float | None]:
 
 _CACHE_HITS = ("autograd_cache_hit", "fx_graph_cache_hit")
 """Stock's events for a graph that was taken from its cache on disk."""
+_COMPILER = "compile_file"
+"""Stock's event for a run of the C++ compiler, which also a graph from the cache may need."""
 
 
 def from_cache(compile_: Compile) -> bool | None:
     """Whether kernels were taken from a cache on disk and not built; None if there was nothing to build."""
+    if any(e.name == _COMPILER for e in compile_.events):
+        return False
     looked_up = [e for e in compile_.events if e.stage == "backend" and e.name == "cache"]
     if any(e.name in _CACHE_HITS for e in compile_.events) or any(e.detail.startswith("found") for e in looked_up):
         return True

@@ -139,7 +139,7 @@ export class StageBar {
     const keys = "← and → move along the stages, ↑ and ↓ between the items of this stage";
     element.title = items.length ? `${shortTitle(pane)}: ${shorten(text, 300)}\n${keys}` : this.stageTitle(pane);
     const below = items.length ? shorten(text, MAX_TEXT) : this.state.pinned.size ? "–" : this.sizeText(pane);
-    element.replaceChildren(h("b", {}, shortTitle(pane), which ? h("i", {}, which) : ""), h("span", {}, below));
+    element.replaceChildren(h("b", {}, shortTitle(pane)), h("span", {}, which ? h("i", {}, which) : "", below));
   }
 
   private stageTitle(pane: string): string {

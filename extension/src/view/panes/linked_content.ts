@@ -39,6 +39,14 @@ export class LinkedContent implements Content {
     return h("table", {}, h("thead", {}, head), h("tbody", {}, ...rows));
   }
 
+  /** A table whose last column has sentences or code; in a narrow pane they are below the other columns. */
+  protected sentences(heads: string[], rows: HTMLTableRowElement[]): HTMLTableElement {
+    const table = this.table(heads, rows);
+    table.classList.add("sentences");
+    table.style.setProperty("--columns", String(heads.length));
+    return table;
+  }
+
   highlight(): void {
     for (const { element, items } of this.linked) {
       const classes = highlightClasses(items, this.state);

@@ -32,7 +32,7 @@ export class PartitionTable extends LinkedContent {
       );
       return this.linkTo(row, [value.node]);
     });
-    this.element.append(this.table(["Value", "Decision", "Size", "Cost to drop", "Why"], rows));
+    this.element.append(this.sentences(["Value", "Decision", "Size", "Cost to drop", "Why"], rows));
     this.highlight();
   }
 

@@ -47,7 +47,7 @@ export class SizesTable extends LinkedContent {
   }
 
   private add(title: string, heads: string[], rows: HTMLTableRowElement[]): void {
-    this.element.append(h("h3", {}, title), this.table(heads, rows));
+    this.element.append(h("h3", {}, title), this.sentences(heads, rows));
   }
 
   private became({ source, became, condition, condition_line, line }: Sym): HTMLTableRowElement {

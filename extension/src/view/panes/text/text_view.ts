@@ -45,6 +45,8 @@ export class TextView implements Content {
     });
     const begin = EditorState.create({ doc, extensions: this.extensions(label) });
     this.view = new EditorView({ parent: this.element, state: begin, scrollTo: this.initialScroll(begin) });
+    // the editor ignores a scroll before it knows that it is visible, and would stay blank
+    this.view.scrollDOM.addEventListener("scroll", () => this.view.requestMeasure());
     this.highlight();
   }
 
