@@ -87,7 +87,9 @@ class Comparison:
 
 
 def _format_number(value: float | None) -> str:
-    return "" if value is None else f"{value:,.6g}"
+    if value is None:
+        return ""
+    return f"{value:,.0f}" if value == int(value) or value >= 1000 else f"{value:.3g}"
 
 
 def _short(texts: list[str]) -> str:

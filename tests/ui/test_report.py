@@ -11,6 +11,8 @@ import torch
 from playwright.sync_api import Browser, Page, Route, expect
 
 from compiler_core.api import compile as api
+from kernel_magics.display.assets import asset
+from kernel_magics.display.packing import pack
 from kernel_magics.display.report import write_report
 from tests.ui.drive import Explorer
 
@@ -71,3 +73,25 @@ def test_the_report_works_offline(
     page.keyboard.press("Escape")
     expect(page.locator(".pinned, .pin-linked")).to_have_count(0)
     assert errors == []
+
+
+# As marimo shows widgets: in a shadow root, with the styles in it.
+IN_SHADOW_ROOT = """async ([script, css, record]) => {
+    const root = document.body.appendChild(document.createElement("div")).attachShadow({ mode: "open" });
+    const style = root.appendChild(document.createElement("style"));
+    style.textContent = css;
+    const host = root.appendChild(document.createElement("div"));
+    const module = await import(URL.createObjectURL(new Blob([script], { type: "text/javascript" })));
+    module.open(host, record);
+}"""
+
+
+def test_texts_have_their_styles_in_a_shadow_root(browser: Browser) -> None:
+    with api.record("shadow") as record:
+        api.compile(lambda x: x.cos(), backend="eager")(torch.ones(3))
+    page = browser.new_page()
+    script, css = (asset(name).read_text("utf-8") for name in ("explorer.js", "explorer.css"))
+    page.evaluate(IN_SHADOW_ROOT, [script, css, pack(record)])
+    scroller = page.locator(".cutaway .cm-scroller").first
+    expect(scroller).to_have_css("display", "flex")  # set by CodeMirror's own styles
+    page.close()

@@ -11,7 +11,7 @@ import {
   lineNumbers,
   WidgetType,
 } from "@codemirror/view";
-import { prefersReducedMotion } from "../../dom/elements";
+import { onceSized, prefersReducedMotion } from "../../dom/elements";
 import type { AlignedSide } from "../../model/analysis/diff";
 import { appendTo } from "../../model/analysis/links";
 import { type Mark, mergeMarksOfLine } from "../../model/analysis/marks";
@@ -47,6 +47,8 @@ export class TextView implements Content {
     this.view = new EditorView({ parent: this.element, state: begin, scrollTo: this.initialScroll(begin) });
     // the editor ignores a scroll before it knows that it is visible, and would stay blank
     this.view.scrollDOM.addEventListener("scroll", () => this.view.requestMeasure());
+    // in a shadow root, as in marimo, that is where the editor's styles must be
+    onceSized(this.element, () => this.view.setRoot(this.element.getRootNode() as Document | ShadowRoot));
     this.highlight();
   }
 
