@@ -135,7 +135,7 @@ def choose_blocks(loops: ir.Loops) -> Blocks:
         i = max(1, min(_next_power_of_2(hint(loops.outer[-1])), rules.block // inner))
         return Blocks(i, inner, max(1, min(16, i * inner // 512)))
     if not any(isinstance(s, (ir.Reduce, ir.Scan)) for s in loops.body):
-        across = has_strided_rows(loops) or _has_strided_stores(loops)
+        across = _is_contiguous_across(loops)
         if loops.may_fail:
             j = min(inner, rules.gather_block)
             i = max(1, min(outer, rules.block // j))
@@ -144,10 +144,10 @@ def choose_blocks(loops: ir.Loops) -> Blocks:
             i = min(outer, rules.tile if across else max(1, rules.block // j))
         return Blocks(i, j, max(1, i * j // (512 if across else 256)), tiled=True)
     if has_strided_rows(loops):
-        i = min(outer, rules.strided_row_bytes // _smallest_element_bytes(loops))
+        i = min(outer, rules.strided_row_bytes // smallest_element_bytes(loops))
         if -(-outer // i) < rules.few_programs and sum(bool(sweep.inner) for sweep in ir.sweeps(loops)) > 1:
             # narrower accesses, but more programs, which keep what they read
-            i = min(outer, rules.strided_row_bytes // 2 // _smallest_element_bytes(loops))
+            i = min(outer, rules.strided_row_bytes // 2 // smallest_element_bytes(loops))
         j = inner if i * inner <= rules.max_kept_elements else max(rules.row_part // i, rules.tile)
     else:
         j = inner if inner <= rules.max_whole_row else rules.row_part
@@ -158,7 +158,7 @@ def choose_blocks(loops: ir.Loops) -> Blocks:
 def parts_that_fit(loops: ir.Loops) -> int:
     """Returns into how many parts to divide the inner indices, so that a program can keep one in registers."""
     rules = size_rules.current_rules()
-    adjacent = rules.strided_row_bytes // _smallest_element_bytes(loops) if has_strided_rows(loops) else 1
+    adjacent = rules.strided_row_bytes // smallest_element_bytes(loops) if has_strided_rows(loops) else 1
     elements = hint(loops.inner_numel) * min(adjacent, hint(loops.outer_numel))
     return -(-elements // rules.max_kept_elements)
 
@@ -176,7 +176,7 @@ def has_strided_rows(loops: ir.Loops) -> bool:
     return columns > rows
 
 
-def _smallest_element_bytes(loops: ir.Loops) -> int:
+def smallest_element_bytes(loops: ir.Loops) -> int:
     """Returns the bytes of the smallest element among the loads that depend on the last outer and an inner index."""
     last = len(loops.outer) - 1
     sizes = [
@@ -192,10 +192,11 @@ def _planned_size(numel: Int) -> int:
     return numel if isinstance(numel, int) else max(hint(numel), size_rules.current_rules().min_symbolic_size)
 
 
-def _has_strided_stores(loops: ir.Loops) -> bool:
-    """Whether a store is contiguous in the last outer index and not in the last inner one."""
-    strides = [s.address.strides for s in loops.body if isinstance(s, ir.Store) and loops.outer]
-    return any(s[len(loops.outer) - 1] == 1 and hint(s[-1]) > 1 for s in strides)
+def _is_contiguous_across(loops: ir.Loops) -> bool:
+    """Whether an access is contiguous in the last outer index and not in the last inner one."""
+    last = len(loops.outer) - 1
+    strides = [s.address.strides for s in loops.body if isinstance(s, ir.Load | ir.Store) and loops.outer]
+    return any(s[last] == 1 and hint(s[-1]) > 1 for s in strides)
 
 
 def _power_of_2_divisor(size: Int) -> int:

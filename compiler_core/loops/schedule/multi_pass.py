@@ -20,6 +20,8 @@ forward_0: for i0 < 32, i1 < 1048576:
     sum_1: f32 = load sum_1_of_row[i0]
     sub: f32 = sub(v0, sum_1)
     store sub[1048576*i0 + i1] = sub
+
+A value that a pass stores, and a later one needs, is loaded there if that takes fewer loads than to compute it again.
 """
 
 from __future__ import annotations
@@ -55,7 +57,8 @@ def _pass_kernels(loops: ir.Loops, buffers: dict[str, ir.Buffer]) -> list[ir.Loo
     running, rules = program_count(loops), size_rules.current_rules()
     strided = has_strided_rows(loops)
     least = rules.min_strided_multi_pass_elements if strided else rules.min_multi_pass_elements
-    if running >= rules.enough_programs or hint(prod(loops.space)) < least * running:
+    work = hint(prod(loops.space)) * max(1, _inner_loads(loops) // rules.loads_of_an_element)
+    if running >= rules.enough_programs or work < least * running:
         return [loops]
     kept = _add_row_buffers(loops, buffers)
     stages = [_pass_kernel(loops, sweeps, numbers, kept) for numbers in passes]
@@ -63,6 +66,10 @@ def _pass_kernels(loops: ir.Loops, buffers: dict[str, ir.Buffer]) -> list[ir.Loo
     for name in idle:
         del buffers[name]
     return [_finish_kernel(stage, idle, last=stage is stages[-1]) for stage in stages]
+
+
+def _inner_loads(loops: ir.Loops) -> int:
+    return sum(isinstance(s, ir.Load) and loops.is_inner(s) for s in loops.body)
 
 
 def _row_passes(loops: ir.Loops, sweeps: Sequence[ir.Sweep]) -> list[range]:
@@ -98,7 +105,10 @@ def _pass_kernel(loops: ir.Loops, sweeps: Sequence[ir.Sweep], numbers: range, ke
     here = [s for k in numbers for s in sweeps[k].inner]
     first = 0 if numbers.start == 0 else numbers.start + 1
     here += [s for sweep in sweeps[first : numbers.stop + 1] for s in sweep.outer]
-    done = {s.name for sweep in sweeps[: numbers.start] for s in sweep.inner if isinstance(s, ir.Reduce)}
+    before = [s for sweep in sweeps[: numbers.start] for s in sweep.inner]
+    done = {s.name for s in before if isinstance(s, ir.Reduce)}
+    stored = {s.value: s for s in before if isinstance(s, ir.Store) and s.mode == "="}
+    loads = _loads_behind(loops)
     row = affine.row_major_address(loops.outer, range(len(loops.outer)), len(loops.space))
     body: list[ir.Statement] = []
     for s in loops.body:
@@ -106,9 +116,22 @@ def _pass_kernel(loops: ir.Loops, sweeps: Sequence[ir.Sweep], numbers: range, ke
             body.append(ir.Load(s.name, s.dtype, kept[s.name], row, s.origin))
         elif isinstance(s, ir.Reduce) and s in here:
             body += [s, ir.Store(kept[s.name], row, s.name, s.origin)]
+        elif not isinstance(s, ir.Store) and s.name in stored and loads[s.name] > 1:
+            store = stored[s.name]
+            body.append(ir.Load(s.name, s.dtype, store.buffer, store.address, s.origin))
         elif not isinstance(s, (ir.Reduce, ir.Store)) or s in here:
             body.append(s)
     return replace(loops, name=f"{loops.name}_stage{numbers.start}", body=split_reduction.live_statements(body))
+
+
+def _loads_behind(loops: ir.Loops) -> dict[ir.Argument, int]:
+    """Returns for each value how many loads of an inner element it depends on."""
+    behind: dict[ir.Argument, set[str]] = {}
+    for s in loops.body:
+        if not isinstance(s, ir.Store):
+            own = {s.name} if isinstance(s, ir.Load) and loops.is_inner(s) else set()
+            behind[s.name] = own.union(*(behind.get(a, set()) for a in s.arguments))
+    return {name: len(names) for name, names in behind.items()}
 
 
 def _finish_kernel(stage: ir.Loops, idle: set[str], last: bool) -> ir.Loops:

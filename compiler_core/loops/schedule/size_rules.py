@@ -47,6 +47,8 @@ class SizeRules:
     """More parts would make the second kernel, which has few programs, slow."""
     min_multi_pass_elements: int = 1 << 15
     """So many elements for each program take longer than some more launches."""
+    loads_of_an_element: int = 4
+    """An element with more loads than so many counts as several."""
     min_strided_multi_pass_elements: int = 1 << 13
     """The same if rows are strided, where a program has more rows and there are fewer programs."""
 

@@ -27,7 +27,7 @@ from dataclasses import replace
 from compiler_core.loops import ir
 from compiler_core.loops.ir import affine
 from compiler_core.loops.schedule import size_rules
-from compiler_core.loops.schedule.block_sizes import parts_that_fit, program_count
+from compiler_core.loops.schedule.block_sizes import parts_that_fit, program_count, smallest_element_bytes
 from compiler_core.loops.schedule.split_reduction import (
     add_partial_buffers,
     combine_partials,
@@ -67,12 +67,21 @@ def _choose_split(loops: ir.Loops) -> affine.SizeSplit | None:
     most = min(rules.target_programs // running, hint(loops.inner_numel) // rules.min_part)
     if later:  # parts that fit in registers are read once, though two sweeps need them
         most = max(most, min(2 * parts_that_fit(loops) - 1, rules.max_parts))
-    inner = [at for at in range(len(loops.outer), len(loops.space)) if isinstance(loops.space[at], int)]
-    counts = {at: largest_divisor(size, most) for at in inner for size in [loops.space[at]] if isinstance(size, int)}
+    counts = {}
+    for at, size in enumerate(loops.space):
+        if at >= len(loops.outer) and isinstance(size, int):
+            # parts of adjacent elements are wide enough for whole memory accesses
+            adjacent = rules.strided_row_bytes // smallest_element_bytes(loops) if _is_adjacent(loops, at) else 1
+            counts[at] = largest_divisor(size, min(most, size // adjacent))
     at = max(counts, key=lambda index: counts[index], default=0)
     if counts.get(at, 1) == 1:
         return None
     return affine.SizeSplit(at, loops.space[at] // counts[at])
+
+
+def _is_adjacent(loops: ir.Loops, at: int) -> bool:
+    """Whether a load is contiguous in the index with number `at`."""
+    return any(isinstance(s, ir.Load) and s.address.strides[at] == 1 for s in loops.body)
 
 
 def largest_divisor(size: int, most: int) -> int:
