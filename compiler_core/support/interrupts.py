@@ -72,7 +72,7 @@ _MAX_DEPTH = 4
 _FILES_CALLED_FROM_CPP = (torch._library.simple_registry.__file__, torch.fx.experimental.sym_node.__file__)
 """The files with the rules of dispatch modes, where an exception ends the process, and with the arithmetic of symbolic
 sizes, which C++ functions call that must not throw."""
-_MAX_HELD_S = 0.5
+_MAX_HELD_S = 0.3
 """For how long a signal is held while stock dispatches operators.  An exception there can leave its state broken."""
 _RESEND_S = 0.001
 

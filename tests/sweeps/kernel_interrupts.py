@@ -33,6 +33,8 @@ START_S = 120
 """Seconds that a kernel may take to start."""
 WAIT_S = 60
 """Seconds that a cell may run after its interrupt before the kernel counts as hanging."""
+REPLY_S = 5
+"""Seconds that a cell's reply may take once the kernel is idle."""
 LOST_S = 5
 """Seconds after which an interrupt of a cell that has no end counts as lost."""
 CELLS = 25
@@ -191,12 +193,19 @@ class Kernel:
             if now > deadline:
                 raise KernelHangs(f"{code}\n{self._stacks()}")
             self._read(request, reply, 0.5 if interrupt_at is None else min(0.5, max(interrupt_at - now, 0.0001)))
-        while not reply.status:
-            message = self._client.get_shell_msg(timeout=WAIT_S)
-            if message["parent_header"].get("msg_id") == request:
-                reply.status = message["content"]["status"]
-                reply.replied_at = _seconds(message["header"]["date"])
+        self._read_reply(request, reply)
         return reply
+
+    def _read_reply(self, request: str, reply: Reply) -> None:
+        """Jupyter drops the reply if it is interrupted between the cell's end and the reply."""
+        reply.status, reply.replied_at = "dropped", reply.prompt_at
+        with suppress(queue.Empty):
+            while True:
+                message = self._client.get_shell_msg(timeout=REPLY_S)
+                if message["parent_header"].get("msg_id") == request:
+                    reply.status = message["content"]["status"]
+                    reply.replied_at = _seconds(message["header"]["date"])
+                    return
 
     def _read(self, request: str, reply: Reply, timeout: float) -> None:
         try:
