@@ -28,7 +28,8 @@ def html(record: Record) -> str:
     """
     head, *rest = summary.outline(record)
     lines = "".join(f'<div style="margin-left:{2 * (line.depth - 1)}em">{escape(line.text)}</div>' for line in rest)
-    timed = f"<div>{escape(str(record.verdict))}</div>" if record.timings and record.verdict else ""
+    verdict = record.verdict if record.timings else None
+    timed = "".join(f"<div>{escape(text)}</div>" for text in (str(verdict), *verdict.warnings)) if verdict else ""
     parts = [f"<strong>{escape(head.text)}</strong>", timed, _problem_table(record), _compile_table(record)]
     if rest:
         parts.append(f'<details><summary>All lines</summary><div style="font-family:monospace">{lines}</div></details>')

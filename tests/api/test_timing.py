@@ -74,6 +74,12 @@ def test_what_counts_as_a_difference(times: list[float], is_different: bool) -> 
     assert rounds.differs(times, [2.0] * len(times)) is is_different
 
 
+def test_a_form_that_waits_for_a_busy_machine_is_not_called_slower() -> None:
+    undisturbed, waiting = [1.0, 1.1] * 2, [60.0, 80.0] * 8
+    assert not rounds.differs([*undisturbed, *waiting], [1.0, 1.1] * 10)
+    assert rounds.differs([2.0, 2.2] * 2 + waiting, [1.0, 1.1] * 10)
+
+
 def test_compiles_while_it_is_timed_are_reported() -> None:
     """Its time contains compiles, so that nobody knows when it pays off."""
     row = timing("core", [1.0] * 20, compile_seconds=1)

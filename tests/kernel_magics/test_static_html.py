@@ -16,6 +16,7 @@ from nbconvert.exporters import HTMLExporter
 
 import compiler_core
 import kernel_magics
+from compiler_core.records import Record, Timing, Timings
 from kernel_magics.display.explorer import MIME
 from kernel_magics.display.record_view import RecordView
 from kernel_magics.display.static_html import html
@@ -26,6 +27,16 @@ WIDGET = "application/vnd.jupyter.widget-view+json"
 
 def text_of(page: str) -> str:
     return re.sub(r"\s+", " ", re.sub(r"<[^>]*>", " ", page))
+
+
+def test_times_are_shown_with_what_makes_them_doubtful() -> None:
+    record = Record("timed")
+    rows = [Timing(name, 0.001, 0.001, 0.001, 20, 0.0, 0, 1.0) for name in ("eager", "compiled")]
+    record.timings = Timings(rows, load=5.0)
+    record.find_problems()
+    page = text_of(html(record))
+    assert "Eager 1 ms" in page
+    assert "Other programs keep this machine busy" in page
 
 
 def test_problems_and_compiles_are_tables() -> None:
