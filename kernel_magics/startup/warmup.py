@@ -6,11 +6,13 @@ during the import waits for its end.
 
 from __future__ import annotations
 
+import ast
 import contextlib
+import functools
 import importlib
-import signal
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 MODULES = (
@@ -22,21 +24,21 @@ MODULES = (
 
 POLL_S = 0.005
 """Seconds between two looks at whether the imports have ended."""
-RESEND_S = 0.01
-"""Seconds after which an interrupt is sent again."""
 
 _thread: threading.Thread | None = None
 _is_loading = False
+_on_cell_start: Callable[..., None] | None = None
 
 
 def start(shell: Any) -> None:
     """Starts the import thread, once."""
-    global _thread, _is_loading
+    global _thread, _is_loading, _on_cell_start
     if _thread is not None:
         return
     _is_loading = True
     _thread = threading.Thread(target=_run, name="cutaway-warmup", daemon=True)
-    shell.events.register("pre_run_cell", wait)
+    _on_cell_start = functools.partial(_wait_or_interrupt, shell)
+    shell.events.register("pre_run_cell", _on_cell_start)
     _thread.start()
 
 
@@ -45,27 +47,40 @@ def stop(shell: Any) -> None:
     global _thread
     wait()
     with contextlib.suppress(ValueError):
-        shell.events.unregister("pre_run_cell", wait)
+        shell.events.unregister("pre_run_cell", _on_cell_start)
     _thread = None
 
 
-def wait(*_: Any) -> None:
+def wait() -> None:
     """Waits until the imports have ended.
 
-    IPython drops an interrupt of a callback and runs the cell, so one that arrives here is sent again, to the cell.  It
-    waits for the imports, since otherwise two threads would import the same modules.  It asks no method of the thread:
-    until Python 3.12, one that is interrupted takes the thread for one that has ended.
+    It asks no method of the thread: until Python 3.12, one that is interrupted takes the thread for one that has ended.
     """
-    is_interrupted = False
     while _is_loading:
-        try:
-            while _is_loading:
-                time.sleep(POLL_S)
-        except KeyboardInterrupt:
-            is_interrupted = True
-    if is_interrupted:
-        main = threading.main_thread().ident or 0
-        threading.Timer(RESEND_S, signal.pthread_kill, (main, signal.SIGINT)).start()
+        time.sleep(POLL_S)
+
+
+def _wait_or_interrupt(shell: Any, *_: Any) -> None:
+    """Waits when a cell starts.  IPython drops what a callback raises and runs the cell, so an interrupt is raised by
+    the cell, in place of its code."""
+    try:
+        wait()
+    except KeyboardInterrupt:
+        transformer = _InterruptedCell()
+        shell.ast_transformers.append(transformer)
+
+        def remove(_: object) -> None:
+            shell.ast_transformers.remove(transformer)
+            shell.events.unregister("post_run_cell", remove)
+
+        shell.events.register("post_run_cell", remove)
+
+
+class _InterruptedCell(ast.NodeTransformer):
+    """Replaces the code of a cell."""
+
+    def visit(self, _: ast.AST) -> ast.AST:
+        return ast.parse("raise KeyboardInterrupt")
 
 
 def _run() -> None:
