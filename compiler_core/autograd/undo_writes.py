@@ -43,7 +43,8 @@ def written_inputs(graph: torch.fx.GraphModule) -> list[int]:
     """
     inputs = [n.meta.get("val") for n in graph.graph.nodes if n.op == "placeholder"]
     values = [(n, t) for n in graph.graph.nodes for t in tensors_in(n.meta.get("val"))]
-    changed = {storage_id(t) for n, t in values if t._version > 0 or "out" in n.kwargs}
+    written = [t for n, t in values if t._version > 0 or "out" in n.kwargs]
+    changed = {storage_id(t) for t in written if t.layout is torch.strided}  # a sparse tensor has no storage
     return [i for i, value in enumerate(inputs) for t in tensors_in(value) if storage_id(t) in changed]
 
 

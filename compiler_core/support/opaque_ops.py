@@ -317,6 +317,12 @@ def _dtypes_of_small_layer(call: OpaqueCall, dtype: torch.dtype) -> list[torch.d
     return [output.dtype, *(h.dtype for h in (hidden if isinstance(hidden, tuple) else [hidden]))]
 
 
+def saves_output(call: OpaqueCall) -> bool:
+    """Returns whether eager PyTorch saves the output of a recurrent layer.  On a CPU it saves that of each step, and
+    only the LSTM has a kernel for all steps."""
+    return call.operator.overloadpacket is aten.lstm or any(t.device.type != "cpu" for t in tensors_in(call.args))
+
+
 def example_batch_sizes(rows: int, steps: int, batch: int) -> list[int]:
     """Returns the batch sizes of a packed sequence of `steps` steps with `rows` rows in all, each at most the one
     before and at most `batch`."""

@@ -374,3 +374,37 @@ def test_traced_without_a_gpu() -> None:
 def test_packed_values_are_packed_sequences() -> None:
     net, packed = nn.LSTM(4, 5), pack_padded_sequence(torch.randn(6, 3, 4), [6, 4, 2])
     assert isinstance(compiler_core.compile(net)(packed)[0], PackedSequence)
+
+
+WRITES: dict[str, Callable[..., Any]] = {
+    "the output": lambda x, y, h: y.mul_(2),
+    "a part of the output": lambda x, y, h: y[0].zero_(),
+    "the output below autograd": lambda x, y, h: y.detach().add_(1),
+    "the hidden state": lambda x, y, h: h.add_(1),
+    "the input": lambda x, y, h: x.mul_(0.5),
+}
+
+
+@pytest.mark.parametrize("what", WRITES)
+@pytest.mark.parametrize("kind", ["RNN", "GRU", "LSTM"])
+@pytest.mark.filterwarnings("ignore::compiler_core.CompileWarning")
+def test_writes_after_the_call_raise_as_in_eager(kind: str, what: str) -> None:
+    layer = getattr(torch.nn, kind)(3, 4)
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        x = x * 1.0
+        y, h = layer(x)
+        WRITES[what](x, y, h[0] if isinstance(h, tuple) else h)
+        return y.sum()  # type: ignore[no-any-return]
+
+    found: list[Any] = []
+    for fn in (program, compiler_core.compile(program, backend="aot_eager")):
+        x = torch.linspace(-1, 1, 30).view(5, 2, 3).requires_grad_()
+        try:
+            fn(x).backward()
+            found.append(x.grad)
+        except RuntimeError as error:
+            found.append(str(error).partition(":")[0])
+    assert type(found[0]) is type(found[1])
+    if isinstance(found[0], torch.Tensor):
+        torch.testing.assert_close(*found)

@@ -275,7 +275,7 @@ def test_an_interrupt_while_pytorch_keeps_the_state_of_random_is_raised(name: st
                 break
     finally:
         signal.signal(signal.SIGINT, before)
-    assert raised == at - 1 > 1
+    assert raised == at - 1 >= 1
 
 
 def of_ours(gm: Any, inputs: Any) -> Any:

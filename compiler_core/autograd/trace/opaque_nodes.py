@@ -12,6 +12,7 @@ from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.fx.experimental.proxy_tensor import get_proxy_slot, track_tensor_tree
 from torch.utils._python_dispatch import _disable_current_modes
 
+from compiler_core.autograd.trace.outputs import count_of_writes
 from compiler_core.support import opaque_ops
 from compiler_core.support.tensors import tensors_in
 
@@ -42,9 +43,12 @@ class _OpaqueNodes:
         tracer: Any,
     ) -> None:
         self._wanted, self._grad, self._autocast, self._tracer = wanted, grad, autocast, tracer
-        self._tensors = [_unwrap(t) for t in tensors_in(call.args)]
+        self._given = tensors_in(call.args)
+        self._tensors = [_unwrap(t) for t in self._given]
         self._call = replace(call, args=call.with_tensors(self._tensors))
         self._tape: Any = None
+        self._writes: list[tuple[torch.Tensor, int]] = []
+        """The tensors that eager may save, and how often each had been written to when the call ended."""
 
     def forward(self) -> tuple[torch.Tensor, ...]:
         call, packet = self._call, self._call.operator.overloadpacket
@@ -61,10 +65,19 @@ class _OpaqueNodes:
         self._tape = self._node(operator.getitem, (node, len(fakes)), f"{packet.__name__}_tape")
         self._tape.node.meta["val"] = opaque_ops.FakeTape(call, self._wanted, self._autocast)
         node.node.meta["val"] = (*node.node.meta["val"], self._tape.node.meta["val"])
+        saved = results[:1] if opaque_ops.saves_output(call) else ()
+        self._writes = [(t, count_of_writes(t)) for t in (*self._given, *saved)]
         return results
 
     def backward(self, tangents: Sequence[torch.Tensor | None]) -> list[torch.Tensor | None]:
-        """Returns a gradient, or None, for each tensor of the call."""
+        """Returns a gradient, or None, for each tensor of the call.
+
+        Raises:
+            RuntimeError: the graph writes to such a tensor after the call.  Eager raises an error then, which the tape
+                cannot do, because the write became a new value.
+        """
+        if any(count_of_writes(t) > count for t, count in self._writes):
+            raise RuntimeError(f"a tensor of {self._call.operator} is written to after the call")
         given = [None if t is None else self._proxy(_unwrap(t)) for t in tangents]
         node = self._node(
             opaque_ops.tape_gradients, (self._tape, given), f"{self._call.operator.overloadpacket.__name__}_backward"
