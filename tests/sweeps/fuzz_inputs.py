@@ -113,6 +113,9 @@ MESSAGES: list[Any] = [
     {"method": "request_state"},
     {"method": "custom", "content": {"type": "cancel"}},
     {"method": "custom", "content": {"type": "removed"}},
+    {"method": "custom", "content": {"type": "time", "forms": ["stock", "pinned"]}},
+    {"method": "custom", "content": {"type": "try", "experiment": "guard", "item": "src:0#1"}},
+    {"method": "custom", "content": {"type": "run", "run": 1}},
 ]
 
 

@@ -15,6 +15,7 @@ import compiler_core
 from compiler_core.api import compile as api
 from compiler_core.records import Record, RecordError
 from compiler_core.records.steps import StepCall, StepCode, Steps
+from kernel_magics.display.messages import check_message
 from tests.sweeps import fuzz_inputs
 
 COUNTS = {"records": 100, "logs": 100, "messages": 2400}
@@ -169,6 +170,11 @@ def test_records_of_the_compiler_satisfy_the_rules() -> None:
         compiled = compiler_core.compile(lambda x: (x @ x).softmax(-1).sum(), steps=True, dynamic=True)
         compiled(torch.ones(3, 3, requires_grad=True)).backward()
     assert Record.from_json(record.to_json()) == record
+
+
+@pytest.mark.parametrize("message", fuzz_inputs.MESSAGES, ids=str)
+def test_the_fuzzer_changes_messages_that_are_taken(message: Any) -> None:
+    check_message({"content": {"data": message}}, Record.from_json(json.dumps(fuzz_inputs.records()[0])))
 
 
 def test_the_fuzzer_finds_wrong_readers(monkeypatch: pytest.MonkeyPatch) -> None:
