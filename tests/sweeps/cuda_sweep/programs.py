@@ -269,6 +269,23 @@ def pools(x: Tensor) -> Any:
     return F.max_pool2d(x, 3, 2, 1), F.avg_pool2d(x, 2), F.adaptive_avg_pool2d(x, 4), F.adaptive_avg_pool2d(x, 1)
 
 
+@case(lambda m: [m.images(), m.channels(), m.channels()], trains=True)
+def norm_of_pooled(x: Tensor, w: Tensor, b: Tensor) -> Any:
+    x = x.clone(memory_format=torch.channels_last)
+    y = x + (F.avg_pool2d(x, 3, 1, 1, count_include_pad=False) - x) * w[:, None, None]
+    return y, F.group_norm(y, 1, w, b)
+
+
+@case(lambda m: [m.images(), m.images()], trains=True)
+def shuffled_channels(x: Tensor, y: Tensor) -> Any:
+    x, y = x.clone(memory_format=torch.channels_last), y.relu()
+    for _ in range(2):
+        both = torch.cat((x, y), 1).unflatten(1, (2, -1)).transpose(1, 2).flatten(1, 2)
+        x, y = both.chunk(2, 1)
+        y = y.sigmoid()
+    return x, y.permute(0, 2, 3, 1).clone(memory_format=torch.contiguous_format)
+
+
 @case(lambda m: [m.images(), m.channels()], trains=True)
 def squeeze_and_excite(x: Tensor, w: Tensor) -> Any:
     scale = (x.mean((2, 3)) * w).sigmoid()

@@ -1,0 +1,82 @@
+"""How kernels for a GPU divide a few long rows, and elements that lie in different orders in memory."""
+
+from __future__ import annotations
+
+import pytest
+
+from compiler_core.loops import ir
+from compiler_core.loops.fuse import rules
+from compiler_core.loops.lower import lower
+from compiler_core.loops.schedule.block_sizes import choose_blocks, shape_for_triton
+from compiler_core.loops.schedule.multi_pass import split_passes
+from compiler_core.loops.schedule.size_rules import DEFAULT_RULES
+from compiler_core.loops.schedule.two_kernel_reduction import split_reductions
+from compiler_core.support.size_expr import hint
+from tests.loops.docstring_examples import graph
+
+
+def scheduled(expression: str, **inputs: str) -> list[ir.Loops]:
+    program = rules.fuse(lower(graph(expression, "cuda", **inputs), "forward")).program
+    return [s for s in split_reductions(split_passes(program)).steps if isinstance(s, ir.Loops)]
+
+
+def loads(loops: ir.Loops) -> list[ir.Load]:
+    return [s for s in loops.body if isinstance(s, ir.Load)]
+
+
+@pytest.mark.parametrize("order", ["[0, 1, 2, 3]", "[0, 3, 1, 2]", "[0, 2, 3, 1]", "[0, 1, 3, 2]"])
+@pytest.mark.parametrize("size", ["8, 56, 56, 64", "4, 14, 14, 512", "2, 112, 9, 96", "8, 7, 7, 1024"])
+def test_parts_of_a_row_read_whole_memory_accesses(order: str, size: str) -> None:
+    """In whatever order the reduction goes through the row."""
+    _, height, _, channels = map(int, size.split(", "))
+    parts, _ = scheduled(
+        f"aten.sum(aten.permute(aten.add(x, w), {order}), [1, 2, 3])",
+        x=f"f32[{size}]",
+        w=f"f32[{height}, 1, {channels}]",
+    )
+    assert len(parts.outer) == 2
+    for load in loads(parts):
+        (adjacent,) = (hint(parts.space[at]) for at, stride in enumerate(load.address.strides) if stride == 1)
+        assert 4 * adjacent >= min(DEFAULT_RULES.strided_row_bytes, 4 * channels)
+
+
+def test_a_later_pass_loads_what_an_earlier_one_stored() -> None:
+    added = "aten.add(aten.mul(x, y), z)"
+    first, *_, last = scheduled(
+        f"(lambda a: (a, aten.sub(a, aten.sum(a, [1], True))))({added})", **dict.fromkeys("xyz", "f32[8, 1048576]")
+    )
+    (stored,) = (s for s in first.body if isinstance(s, ir.Store) and s.address.strides[-1] == 1)
+    assert len(loads(first)) == 3
+    assert loads(last)[0].buffer == stored.buffer
+    assert len(loads(last)) == 2
+
+
+def test_a_later_pass_computes_again_what_one_load_gives() -> None:
+    first, *_, last = scheduled(
+        "(lambda a: (a, aten.sub(a, aten.sum(a, [1], True))))(aten.mul(x, 2))", x="f32[8, 1048576]"
+    )
+    assert loads(first)[0].buffer in {s.buffer for s in loads(last)}
+
+
+@pytest.mark.parametrize(("terms", "kernels"), [(2, 1), (12, 3)])
+def test_rows_of_many_loads_count_as_longer(terms: int, kernels: int) -> None:
+    names = [f"x{i}" for i in range(terms)]
+    total = names[0]
+    for name in names[1:]:
+        total = f"aten.add({total}, {name})"
+    expression = f"(lambda a: aten.sub(a, aten.sum(a, [1], True)))({total})"
+    assert len(scheduled(expression, **dict.fromkeys(names, "f32[8, 16384]"))) == kernels
+
+
+@pytest.mark.parametrize("rows", ["x, y", "y, x", "x, x, x, y"])
+def test_accesses_in_two_orders_get_tiles(rows: str) -> None:
+    """Also if most of them go one way, and no side is a power of 2."""
+    inputs = {"x": "f32[8, 196, 29]", "y": "f32[8, 29, 196]"}
+    terms = [name if name == "x" else "aten.transpose(y, 1, 2)" for name in rows.split(", ")]
+    total = terms[0]
+    for number, term in enumerate(terms[1:]):
+        total = f"aten.add({total}, aten.mul({term}, {number + 2}))"
+    (loops,) = scheduled(total, **inputs)
+    blocks = choose_blocks(shape_for_triton(loops))
+    assert blocks.tiled
+    assert min(blocks.i, blocks.j) >= 16
