@@ -38,8 +38,12 @@ KINDS: dict[str, BreakKind] = {
         "backward runs there.",
         "Nothing to change: the forward before it and the backward itself are both compiled.",
     ),
+    "optimizer": BreakKind(
+        "PyTorch's optimizer changes parameters or gradients here, with its own kernels.",
+        "Nothing to change: the forward and the backward are compiled.",
+    ),
     "skipped function": BreakKind(
-        "The compiler does not capture this function (the standard library, an optimiser, C code).",
+        "The compiler does not capture this function (the standard library, C code).",
         "Nothing to change if it is called rarely; otherwise call it outside the compiled function.",
     ),
     "stock-compiled function": BreakKind(

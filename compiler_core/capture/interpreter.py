@@ -213,7 +213,8 @@ class Interpreter(opcodes.Opcodes, GeneratorFrames, Comparisons, ValueOperations
         if is_stock_compiled(function.code):
             raise Unsupported("stock-compiled function", function.name)
         if reason := skip_reason(function.code, inlining=True):
-            raise Unsupported("skipped function", f"{function.name} ({reason})")
+            is_optimizer = str(getattr(fn, "__module__", "")).startswith("torch.optim.")
+            raise Unsupported("optimizer" if is_optimizer else "skipped function", f"{function.name} ({reason})")
         return self._inline(function, args, kwargs, is_resumable)
 
     def _inline(

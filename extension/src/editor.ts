@@ -55,7 +55,7 @@ interface OutputMark extends Mark {
 
 function markDecorations(state: EditorState, owners: Map<object, SourceMarks[]>): DecorationSet {
   const found = new Map<number, OutputMark[]>();
-  for (const { source, marks, whole, go } of [...owners.values()].flat()) {
+  for (const { source, marks, whole, go } of [...owners.values()].reverse().flat()) {
     const lines = locateLines(state.doc.toString(), source, whole);
     for (const mark of marks) {
       const number = lines.get(mark.line.slice(source.id.length + 1));

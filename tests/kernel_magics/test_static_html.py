@@ -30,7 +30,7 @@ def text_of(page: str) -> str:
 
 
 def test_times_are_shown_with_what_makes_them_doubtful() -> None:
-    record = Record("timed")
+    record = Record(title="timed")
     rows = [Timing(name, 0.001, 0.001, 0.001, 20, 0.0, 0, 1.0) for name in ("eager", "compiled")]
     record.timings = Timings(rows, load=5.0)
     record.find_problems()

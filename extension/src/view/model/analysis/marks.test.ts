@@ -138,11 +138,11 @@ test("marks of one line and kind are one, with a count; what differs is in its r
   const [mark] = marksOf(record, new Links(record));
   const latest = { ...mark, compile: "0/1" };
   const merged = mergeMarksOfLine([
-    mark,
-    { ...hot, title: "hot: 30 % of the time", reason: "3 ms" },
-    mark,
     latest,
     { ...hot, title: "hot: 40 % of the time", reason: "4 ms" },
+    mark,
+    mark,
+    { ...hot, title: "hot: 30 % of the time", reason: "3 ms" },
   ]);
   assert.deepEqual(
     merged.map(({ title, reason, compile }) => [title, reason, compile]),

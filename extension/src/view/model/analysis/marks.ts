@@ -53,26 +53,26 @@ function mergeMarks(first: Mark | undefined, next: Mark): Mark {
 }
 
 /**
- * Merges the marks of one line, which several outputs may have made, the latest last: into one for each kind. It has the
- * text of the latest, and how many equal or different ones there are.
+ * Merges the marks of one line, the most important first, into one for each kind. It has the text of the first, and how
+ * many equal or different ones there are.
  */
 export function mergeMarksOfLine<M extends Mark>(marks: M[]): M[] {
   const kinds = new Map<MarkKind, M[]>();
   for (const mark of marks) appendTo(kinds, mark.kind, mark);
   return [...kinds.values()].map((same) => {
-    const latest = same[same.length - 1];
-    if (same.length === 1) return latest;
+    const [first] = same;
+    if (same.length === 1) return first;
     const titles = unique(same.map(({ title }) => title));
     // what else the line has, by title
     const reasons = unique(same.map(({ title, reason }) => (titles.length > 1 ? `${title}: ${reason}` : reason)));
     const hint = unique(same.map(({ hint }) => hint).filter(Boolean)).join(" ");
     const count = titles.length > 1 ? `+ ${titles.length - 1} more` : `× ${same.length}`;
-    return { ...latest, title: `${latest.title} ${count}`, reason: reasons.join("\n"), hint };
+    return { ...first, title: `${first.title} ${count}`, reason: reasons.join("\n"), hint };
   });
 }
 
 function unique(texts: string[]): string[] {
-  return [...new Set(texts)].reverse();
+  return [...new Set(texts)];
 }
 
 function problemMarks({ kind, grade, title, cause, advice, cost, compiles, line }: Problem): Mark[] {
