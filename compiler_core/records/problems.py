@@ -25,7 +25,8 @@ GRADES: tuple[Grade, ...] = ("blocking", "costly", "expected")
 
 _EXPECTED_BREAKS = re.compile(
     r"backward|optimizer|exception|asked for|stock-compiled function|Unsupported Tensor\.backward\(\) call"
-    r"|Observed exception.*|Call to `torch\._dynamo\.(graph_break|skip_frame)\(\)`|Skip (calling|inlining) `torch\.compiler\.disable\(\)`d.*"
+    r"|Observed exception.*|Call to `torch\._dynamo\.(graph_break|skip_frame)\(\)`"
+    r"|Skip (calling|inlining) `torch\.compiler\.disable\(\)`d.*"
 )
 """Kinds of breaks, of our engine and of stock's, that the program asks for or that need no change."""
 _REPORT = "Report it with the record: %%compile --save record.json writes it; --strict raises the error itself."
