@@ -29,6 +29,8 @@ Inputs = Callable[[], Sequence[Any]]
 
 _NODE_NAME = re.compile(r"output (\d+) of \w+,")
 """The name of an autograd node in an error message; compiled functions have other nodes than eager."""
+_PER_ALLOCATION = "ComplexHalf support is experimental"
+"""A warning that PyTorch gives once, and while all are shown at each allocation: compiled code allocates less."""
 
 
 @dataclass
@@ -117,7 +119,7 @@ def observe(
         run.outside = {name: _copied_leaves(obj) for name, obj in external.items()}
     run.printed, run.errors = text.getvalue(), errors.getvalue()
     # a CompileWarning is left out: the record has the failure
-    warned = [w for w in caught if not issubclass(w.category, CompileWarning)]
+    warned = [w for w in caught if not issubclass(w.category, CompileWarning) and _PER_ALLOCATION not in str(w.message)]
     run.warnings = [f"{w.category.__name__}: {w.message}" for w in warned]
     run.random = random_states()
     return run

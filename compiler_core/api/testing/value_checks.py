@@ -23,14 +23,17 @@ NOISE_FACTOR = 12.0
 
 
 def plain(tensor: torch.Tensor) -> torch.Tensor:
-    """Returns the elements as a strided tensor without conjugate and negative bits."""
+    """Returns the elements as a strided tensor without conjugate and negative bits, of a type that can be compared."""
     if tensor.is_nested:
         return tensor.to_padded_tensor(0.0)
     if tensor.layout is not torch.strided:
         tensor = tensor.to_dense()
     if tensor.is_quantized:
         tensor = tensor.dequantize()
-    return tensor.resolve_conj().resolve_neg()
+    tensor = tensor.resolve_conj().resolve_neg()
+    if tensor.dtype is torch.complex32:  # few operators take it and floats of one byte
+        return tensor.to(torch.complex64)
+    return tensor.float() if tensor.is_floating_point() and tensor.element_size() == 1 else tensor
 
 
 def same_bits(want: torch.Tensor, got: torch.Tensor) -> bool:

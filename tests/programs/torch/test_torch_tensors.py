@@ -9,11 +9,12 @@ import functools
 import math
 import operator
 
+import pytest
 import torch
 import torch.nn as nn
 
 import compiler_core
-from compiler_core.api.testing import same_as_eager
+from compiler_core.api.testing import check, same_as_eager
 
 one_graph = functools.partial(same_as_eager, graphs=1, breaks=[])
 
@@ -252,6 +253,32 @@ def test_indexing(x):
 def test_indexing_with_tensors_and_lists(x):
     i = torch.tensor([0, 2])
     return x[i], x[:, i], x[i, i], x[[0, 1]], x[[0, 1], [2, 3]], x[i, :, 0], x[torch.tensor(1)], x[i[:, None], i]
+
+
+HALVES = {
+    "products": lambda x: (x * 2, x + x.conj(), (x * x).abs()),
+    "parts": lambda x: (x.real, x.imag, torch.view_as_real(x) + 1, x.real.float().sin()),
+    "casts": lambda x: (x.to(torch.complex64).exp(), x.sum()),
+    "writes": lambda x: (x.clone().mul_(2), torch.zeros(3, dtype=torch.complex32)),
+    "views": lambda x: (x[0], x.t(), x.reshape(-1), torch.cat([x, x])),
+    "comparisons": lambda x: (x == x, x.ne(0)),
+}
+BYTES = {
+    "casts": lambda x: (x.float() * 2, x.to(torch.bfloat16).sin()),
+    "views": lambda x: (x.view(torch.uint8), x.clone(), x[1:]),
+}
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "cpp"])
+@pytest.mark.parametrize("name", [*HALVES, *(f"bytes: {name}" for name in BYTES)])
+def test_types_that_few_operators_take(name, backend):
+    def complex_halves():
+        return (torch.view_as_complex(torch.randn(3, 4, 2).half()),)
+
+    of_bytes = name.startswith("bytes: ")
+    program = BYTES[name.removeprefix("bytes: ")] if of_bytes else HALVES[name]
+    inputs = (lambda: (torch.randn(3, 4).to(torch.float8_e4m3fn),)) if of_bytes else complex_halves
+    check(program, inputs, backend=backend, tolerance=0 if backend == "eager" else 1e-3)
 
 
 @one_graph(grad=True, inputs=matrix(4, 5, 6), backend="aot_eager")
