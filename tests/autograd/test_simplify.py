@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
+import compiler_core
 from compiler_core.autograd.passes.biases import fuse_relu_into_addmm, split_addmm_bias, split_convolution_bias
 from compiler_core.autograd.passes.simplify import softmax_from_log_softmax
 from compiler_core.autograd.trace.decompositions import decomposition_table
@@ -209,3 +210,18 @@ def test_the_exponential_of_a_log_softmax_is_a_quotient() -> None:
         assert quotients(lambda x: (x - x.exp().sum(1, keepdim=True).log()).exp(), x) == 0
         assert quotients(lambda x: log_softmax(x, 1, 1).exp(), x) == 1
         assert quotients(lambda x: log_softmax(x, (0, 1), 1).exp(), x) == 0
+
+
+def test_a_batch_norm_in_evaluation_has_one_reciprocal_root_and_other_roots_stay() -> None:
+    norm = torch.nn.BatchNorm2d(3).eval()
+    assert norm.running_var is not None
+    norm.running_var.uniform_(0.5, 2)
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return norm(x) + 1 / torch.sqrt(x.abs() + 1)
+
+    x = torch.randn(2, 3, 4, 4)
+    with compiler_core.record() as record, torch.no_grad():
+        torch.testing.assert_close(compiler_core.compile(program, backend="aot_eager")(x), program(x))
+    text = record.compiles[0].find("forward").text
+    assert [text.count(f"aten.{name}.default") for name in ("rsqrt", "sqrt", "reciprocal")] == [1, 1, 1]

@@ -148,6 +148,26 @@ def softmax_from_log_softmax(graph: fx.Graph) -> None:
         graph.erase_node(node)
 
 
+def rsqrt_in_batch_norms(graph: fx.Graph) -> None:
+    """Computes 1 / sqrt(variance + eps) of a batch norm as one operation, as in training: in evaluation, PyTorch's
+    decomposition has a square root, a reciprocal and a product with 1 for each element of the input."""
+    for node in graph.find_nodes(op="call_function", target=aten.reciprocal.default):
+        root = node.args[0]
+        if root.target is not aten.sqrt.default or "batch_norm" not in (node.meta.get("decomposed") or ""):
+            continue
+        with graph.inserting_before(node):
+            inverse = graph.create_node("call_function", aten.rsqrt.default, root.args, name="rsqrt")
+        inverse.meta = dict(node.meta)
+        for user in list(node.users):
+            if user.target is aten.mul.Tensor and user.args[1] == 1:
+                user.replace_all_uses_with(inverse)
+                graph.erase_node(user)
+        node.replace_all_uses_with(inverse)
+        graph.erase_node(node)
+        if not root.users:
+            graph.erase_node(root)
+
+
 def replace_shape_only_inputs(graph: fx.Graph) -> None:
     """Gives an operator that reads only the size and strides of an argument an empty tensor, so that the argument need
     not be saved::
