@@ -218,7 +218,8 @@ def test_a_batch_norm_in_evaluation_has_one_reciprocal_root_and_other_roots_stay
     norm.running_var.uniform_(0.5, 2)
 
     def program(x: torch.Tensor) -> torch.Tensor:
-        return norm(x) + 1 / torch.sqrt(x.abs() + 1)
+        result: torch.Tensor = norm(x) + 1 / torch.sqrt(x.abs() + 1)
+        return result
 
     x = torch.randn(2, 3, 4, 4)
     with compiler_core.record() as record, torch.no_grad():
