@@ -7,6 +7,7 @@ values of each run are compared with those of plain PyTorch.
 from __future__ import annotations
 
 import dataclasses
+import dis
 import types
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -95,14 +96,14 @@ class CellExperiments:
     def _rows(self) -> tuple[int, int] | None:
         """Returns the number of rows of the cell's inputs, and another one that can be tried."""
         sizes = [tensor.shape[0] for tensor in self._inputs().values()]
-        rows = max(sizes, key=sizes.count, default=0)
+        rows = max(sizes, key=lambda rows: (sizes.count(rows), rows), default=0)
         return (rows, rows // 2 if rows > 1 else 2) if rows else None
 
     def _inputs(self) -> dict[str, torch.Tensor]:
         """Returns the tensors with rows that the cell reads, parameters left out, by their global name."""
         import torch
 
-        names = {name for unit in self._timer.program.units for name in unit.co_names}
+        names = set().union(*map(_names_read, self._timer.program.units))
         found = {name: self._timer.shell.user_ns.get(name) for name in sorted(names)}
         return {
             name: value
@@ -121,7 +122,6 @@ class CellExperiments:
             return self._add_to_record(name, experiment, progress)
         request, label = self._changed(name, experiment, guard)
         made = self._run_again(request, label, progress, another_size=name == "size")
-        label = label.removeprefix("record the ")
         return Run(made, label[0].upper() + label[1:], experiment.pane)
 
     def _add_to_record(self, name: str, experiment: Experiment, progress: Progress) -> Run:
@@ -143,7 +143,8 @@ class CellExperiments:
                 raise UsageError("no guard is pinned; click one in the pane Guards")
             left_out = guard.kind, guard.source  # its value may have changed since
             return dataclasses.replace(request, dropped_guard=left_out), f"without the guard of {guard.source}"
-        return dataclasses.replace(request, **experiment.changes), self._label(name, experiment)
+        label = self._label(name, experiment).removeprefix("record the ")
+        return dataclasses.replace(request, **experiment.changes), label
 
     def _run_again(self, request: Request, label: str, progress: Progress, *, another_size: bool) -> Record:
         import torch
@@ -220,6 +221,12 @@ class CellExperiments:
         return {name: each.detach().clone() for name, each in found.items() if isinstance(each, torch.Tensor)}
 
 
+def _names_read(code: types.CodeType) -> set[str]:
+    """Returns the global names that code reads, that of nested functions included."""
+    own = {i.argval for i in dis.get_instructions(code) if i.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
+    return own.union(*(_names_read(each) for each in code.co_consts if isinstance(each, types.CodeType)))
+
+
 def _grad(value: object) -> object:
     import torch
 
@@ -232,9 +239,15 @@ def _fresh(compile_unit: Callable[[types.FunctionType], Unit]) -> Callable[[type
 
 
 def _differences(found: dict[str, object], expected: dict[str, object]) -> Iterator[tuple[str, str]]:
-    for name, value in expected.items():
-        how = value_difference(value, found.get(name))
-        if how:
+    """Yields the names whose values differ, and how.
+
+    A parameter whose gradient is the same is left out: an optimizer such as Adam makes rounding errors of a gradient of
+    nearly zero as large as a step.
+    """
+    differing = {name: value_difference(value, found.get(name)) for name, value in expected.items()}
+    for name, how in differing.items():
+        gradient = f"{name}.grad"
+        if how and (gradient not in differing or differing[gradient]):
             yield name, f"{how} (plain PyTorch / this run)"
 
 

@@ -15,7 +15,7 @@ from compiler_core.records import Guard
 from kernel_magics.cell.parse import parse
 from kernel_magics.display.record_view import Run
 from kernel_magics.run.cell_timer import CellTimer
-from kernel_magics.run.experiments import CellExperiments
+from kernel_magics.run.experiments import CellExperiments, _differences
 from kernel_magics.run.request import Request
 
 CELL = "h = torch.tanh(x @ w)\nloss = h.square().mean()\nloss.backward()\nseen.append(1)"
@@ -57,6 +57,20 @@ def test_each_experiment_answers_in_its_pane_and_changes_nothing(magics: Interac
     assert torch.equal(names["w"].grad, before[0])
     assert (names["seen"], names["h"]) == before[1:3]
     assert torch.equal(torch.get_rng_state(), before[3])
+
+
+def test_rounding_that_an_optimizer_makes_large_is_no_difference() -> None:
+    gradient = torch.tensor([1e-9])
+    before: dict[str, object] = {"w": torch.tensor([0.0]), "w.grad": gradient, "y": torch.tensor([0.0])}
+    after: dict[str, object] = {"w": torch.tensor([1e-2]), "w.grad": -gradient, "y": torch.tensor([0.1])}
+    assert [name for name, _ in _differences(after, before)] == ["y"]
+    after["w.grad"] = torch.tensor([1.0])
+    assert [name for name, _ in _differences(after, before)] == ["w", "w.grad", "y"]
+
+
+def test_a_size_is_that_of_what_the_cell_reads(magics: InteractiveShell) -> None:
+    found = experiments(magics, "a, b, c = (x[:2].clone() for _ in range(3))")
+    assert "another size: 6 → 3 rows" in [choice["label"] for choice in found.choices()]
 
 
 def test_another_size_shows_whether_it_recompiles(magics: InteractiveShell) -> None:
