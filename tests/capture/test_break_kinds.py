@@ -414,6 +414,17 @@ def test_loop_says_so():
     assert breaks.IN_A_LOOP in record.compiles[0].breaks[0].explanation
 
 
+WEIGHT = torch.nn.Parameter(torch.ones(3))
+OPTIMIZER = torch.optim.SGD([WEIGHT], 0.1)
+
+
+@breaking("optimizer", inputs=lambda: (torch.ones(3),))
+def test_step_of_an_optimizer(x):
+    y = x * 2
+    OPTIMIZER.step()
+    return y + WEIGHT
+
+
 def test_every_kind_is_made():
     assert set(breaks.KINDS) - MADE == set()
     for kind in breaks.KINDS.values():
